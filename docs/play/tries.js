@@ -12,23 +12,15 @@ const id_of = (name) => chosen(state.name).content.tokens.findIndex((_, id) => t
 
 const TRIES = [
   {
-    title: "Word order", model: "en-fr", text: FIRST,
-    ask: () => {
-      const t = step_of("jouet");
-      if (t < 0) {
-        return `${state.tgt_in.length === 1 ? "Nothing is written yet. " : ""}Press Next token until ‘jouet’ (toy) is ` +
-          "written. Where will the step after it look?";
-      }
-      if (!has_written(t + 1)) return "‘jouet’ (toy) is written, and the step after it is selected. Where does it look?";
-      const who = origin(t + 1) === "reader" ? "is the one at which you chose" : "wrote";
-      return `The step after ‘jouet’ (toy) ${who} ${told_written(t + 1)}. Where did it look?`;
-    },
-    set: () => write([BOS]),
+    title: "Word order", model: "en-fr", text: "A small black dog is running.", is_covered: true,
+    ask: "‘Petit’ (small) is written. In French, ‘chien’ (dog) comes next, and ‘noir’ (black) after it. Where does each of these " +
+      "two steps look?",
+    set: () => write(state.tgt_in.slice(0, step_of("petit") + 2)),
     act: take_all,
-    told: () => "It looks back. ‘jouet’ was written by a step that looks at ‘toy’ " +
-      `(${share_of(step_of("jouet"), "toy")}), and ‘jaune’ by one that looks at ‘yellow’ ` +
-      `(${share_of(step_of("jaune"), "yellow")}), one word to the left: in French this adjective follows its noun.`,
-    cells: () => [[step_of("jouet"), source_place("toy")], [step_of("jaune"), source_place("yellow")]],
+    told: () => "The first passes over ‘black’: the step that wrote ‘chien’ looks at ‘dog’ " +
+      `(${share_of(step_of("chien"), "dog")}), and the one that wrote ‘noir’ goes back to ‘black’ ` +
+      `(${share_of(step_of("noir"), "black")}). Most French adjectives follow their noun; ‘petit’ is one of the few that do not.`,
+    cells: () => [[step_of("chien"), source_place("dog")], [step_of("noir"), source_place("black")]],
   },
   {
     title: "Hide a word", model: "en-fr", text: FIRST,
@@ -44,7 +36,7 @@ const TRIES = [
     cells: () => [[step_of("jouet") + 1, source_place("yellow")]],
   },
   {
-    title: "Force a word", model: "en-fr", text: FIRST,
+    title: "Force a word", model: "en-fr", text: FIRST, is_covered: true,
     ask: "After ‘jouet’ the model goes on with ‘jaune’ (yellow). If ‘rouge’ (red) is written instead, where will this step " +
       "look, and what comes next?",
     set: () => write(state.tgt_in.slice(0, step_of("jouet") + 2)),
@@ -108,6 +100,12 @@ function open_try(i) {
   show_try();
 }
 
+/** Bring the question, and as much as possible of what stands below it, into sight. */
+function see_question() {
+  const { top } = $("tries").getBoundingClientRect();
+  if ($("picture").getBoundingClientRect().bottom > innerHeight) scrollBy(0, top - 8);
+}
+
 /** Say what is seen, and outline it. */
 function answer_try() {
   const { i } = tried;
@@ -128,15 +126,20 @@ function point() {
   $("picture").scrollIntoView({ block: "nearest" });
 }
 
-const question = (ask) => (typeof ask === "function" ? ask() : ask);
-
 /** The question and, while it is true, the answer; nothing for another text. */
 function show_try() {
   if (tried && (state.name !== TRIES[tried.i].model || state.text !== TRIES[tried.i].text)) tried = undefined;
   const seen = is_seen();
-  const texts = { "try-text": tried ? question(TRIES[tried.i].ask) : "", "try-answer": seen ? tried.told : "" };
+  const { ask, is_covered } = TRIES[tried?.i] ?? {};
+  const covers = Boolean(is_covered && !seen); // the answer would be there to read
+  const asked = tried ? `${ask}${covers ? " The picture is covered until you press the button." : ""}` : "";
+  const texts = { "try-text": asked, "try-answer": seen ? tried.told : "" };
   for (const [id, text] of Object.entries(texts)) if ($(id).textContent !== text) $(id).textContent = text;
   $("try-see").hidden = !tried || seen;
+  for (const id of ["step-text", "picture", "picture-text"]) {
+    $(id).classList.toggle("covered", covers);
+    $(id).inert = covers;
+  }
   $("try-show").hidden = !seen;
   const next = seen ? TRIES[tried.i + 1] : undefined;
   $("try-next").hidden = !next;
@@ -146,12 +149,16 @@ function show_try() {
 
 TRIES.forEach(({ title }, i) => {
   const button = element("button", { type: "button", id: `try-${i}` }, `${i + 1}. ${title}`);
-  button.addEventListener("click", () => open_try(i));
+  button.addEventListener("click", () => {
+    open_try(i);
+    see_question();
+  });
   document.querySelector("#tries .try-list").append(button);
 });
 $("try-see").addEventListener("click", answer_try);
 $("try-next").addEventListener("click", () => {
   open_try(tried.i + 1);
+  see_question();
   $("try-see").focus({ preventScroll: true });
 });
 $("try-show").addEventListener("click", () => {

@@ -3,6 +3,7 @@
 
 const CORRECT = { // translations of sentences of this page that are in no data
   "A cat and a dog.": "Un chat et un chien.",
+  "A small black dog is running.": "Un petit chien noir court.",
   "A man plays the guitar.": "Un homme joue de la guitare.",
   "Two dogs run on the beach.": "Deux chiens courent sur la plage.",
 };

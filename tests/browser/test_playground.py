@@ -318,11 +318,6 @@ def test_texts_know_which_tokens_the_reader_chose(browser):
     assert "The probability of ‘rouge’, which you chose," in find(browser, "#part-effect").text
     assert "the lowest at ‘rouge’, which you chose" in find(browser, "#lesson").text
     assert "wrote ‘rouge’" not in find(browser, "main").text
-    find(browser, "#try-0").click()
-    browser.execute_script(
-        "write([...take_all() ?? state.tgt_in.slice(0, 9)]), write([...state.tgt_in, id_of('rouge')], true)"
-    )
-    assert "The step after ‘jouet’ (toy) is the one at which you chose ‘rouge’." in find(browser, "#try-text").text
     browser.execute_script(
         "take_all(), write([...state.tgt_in.slice(0, 9), id_of('jaune')], true), choose_step(8), show()"
     )
@@ -876,13 +871,14 @@ def test_the_lesson_names_why_a_sentence_of_ones_own_fails(browser):
 
 def test_each_experiment_asks_and_then_shows_what_it_says(browser):
     seen, verdicts = [], []
-    cells = [[(7, 8), (8, 7)], [(8, 7)], [(8, 7)], [(2, 6)], [(0, 9)]]
+    cells = [[(3, 4), (4, 3)], [(8, 7)], [(8, 7)], [(2, 6)], [(0, 9)]]
     find(browser, "#try-0").click()
     for i in range(5):
-        assert (asked := find(browser, "#try-text").text).endswith("?")
+        asked = find(browser, "#try-text").text.removesuffix(" The picture is covered until you press the button.")
+        assert asked.endswith("?")
         assert find(browser, "#try-answer").text == ""
         find(browser, "#try-see").click()
-        assert i == 0 or find(browser, "#try-text").text == asked  # the answer does not replace it
+        assert find(browser, "#try-text").text == asked  # the answer does not replace it
         seen.append(f"{find(browser, '#said').text} {find(browser, '#try-answer').text}")
         verdicts.append(find(browser, "#verdict").text)
         assert not find(browser, "#try-see").is_displayed()
@@ -906,7 +902,7 @@ def test_each_experiment_asks_and_then_shows_what_it_says(browser):
             find(browser, "#try-next").click()
             assert browser.execute_script("return document.activeElement.id") == "try-see"
     assert not find(browser, "#try-next").is_displayed()
-    assert "jouet jaune. <end> It looks back" in seen[0] and "(92." in seen[0]
+    assert "Un petit chien noir court. <end> The first passes over ‘black’" in seen[0] and "(96." in seen[0]
     assert seen[1].startswith("Un chien court dehors avec un jouet. <end> None")
     assert "you chose ‘rouge’ instead of ‘jaune’." in verdicts[2] and "good translation" not in verdicts[2]
     assert "jouet rouge. <end> The step at which ‘rouge’ was chosen still looks at ‘yellow’" in seen[2]
@@ -925,25 +921,56 @@ def test_each_experiment_asks_and_then_shows_what_it_says(browser):
     assert find(browser, "#try-text").text == "" and not find(browser, "#try-see").is_displayed()
 
 
-def test_the_first_experiment_goes_on_with_what_is_written(browser):
-    find(browser, "#try-0").click()
-    hints = [find(browser, "#try-text").text]
-    output = find(browser, "#part-output-target-0")
-    assert "the next token is not written yet" in output.text
-    while not browser.execute_script("return is_finished()"):
+def test_an_experiment_covers_the_picture_that_would_answer_it(browser):
+    def covered():
+        nodes = "['picture', 'step-text', 'picture-text'].map($)"
+        return browser.execute_script(f"return {nodes}.map(x => [x.classList.contains('covered'), x.inert])")
+
+    for i in (0, 2):
+        find(browser, f"#try-{i}").click()
+        assert covered() == [[True, True]] * 3
+        assert "covered until you press the button." in find(browser, "#try-text").text
         find(browser, "#next").click()
-        if (hint := find(browser, "#try-text").text) != hints[-1]:
-            hints.append(hint)
-            said = find(browser, "#said").text
-            assert ("jouet" in said) == (len(hints) > 2) and ("jaune" in said) == (len(hints) > 3)
-    assert [hint.split(".")[0] for hint in hints] == [
-        "Nothing is written yet",
-        "Press Next token until ‘jouet’ (toy) is written",
-        "‘jouet’ (toy) is written, and the step after it is selected",
-        "The step after ‘jouet’ (toy) wrote ‘jaune’",
-    ]
-    find(browser, "#target li:last-child button").click()
-    assert find(browser, "#part-output-target-0").text.endswith("wrote ‘<end>’")
+        assert covered() == [[True, True]] * 3
+        find(browser, "#try-see").click()
+        assert covered() == [[False, False]] * 3
+        assert "covered" not in find(browser, "#try-text").text
+    find(browser, "#try-0").click()
+    paste(browser, "A dog runs.")
+    assert covered() == [[False, False]] * 3
+
+
+# -- the guide ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_guide_says_what_npformer_computes(browser):
+    text = find(browser, "#guide").text
+    model, params, _ = make_playground.read("en-fr")
+    arrays = [np.array([ids]) for ids in browser.execute_script("return [state.src, read_tokens()]")]
+    weights = model.attention_weights(params, *arrays, backend="reference")
+    yellow, toy, step = 7, 8, 8  # the step after ‘jouet’
+    assert f"{100 * weights['memory'][-1][0, :, step, yellow].mean():.1f} % from ‘yellow’" in text
+    own = weights["encoder"][0][0, :, yellow, toy]
+    assert f"{100 * own.max():.1f} % of its attention to ‘toy’ in head {own.argmax() + 1}" in text
+
+
+def test_the_guide_points_from_any_state(browser):
+    shows = browser.find_elements(By.CSS_SELECTOR, "#guide button")
+    assert len(shows) == 8
+    for show in shows:
+        choose(browser, "reverse")
+        show.click()
+        assert find(browser, "#said").text == "Un chien court dehors avec un jouet jaune. <end>"
+        [pointed] = browser.find_elements(By.CSS_SELECTOR, ".pointed")
+        assert pointed.is_displayed() and browser.execute_script("return state.step") == 8
+        assert browser.execute_script("return arguments[0].contains(document.activeElement)", pointed)
+    shows[1].click()
+    assert find(browser, "#part-title").text == "Encoder, layer 1: self-attention"
+    assert browser.execute_script("return [state.row, state.head]") == [7, 0]
+    shows[5].click()
+    said = find(browser, "#part-effect").text
+    for chance in re.findall(r"0\.\d\d", shows[5].find_element(By.XPATH, "..").text):
+        assert chance in said  # as the box says it
 
 
 def test_the_frame_begins_where_there_is_something_to_see(browser):
