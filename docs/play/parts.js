@@ -82,23 +82,54 @@ function small_effect({ best, before, shares }) {
   return element("small", { class: "effect" }, element(how === "now" ? "mark" : "span", {}, `${how} ${name} ${share}`), bar);
 }
 
-/** The box after which the token that the selected step finds most probable stays so. */
+const SUBLAYERS = { decoder: "attention", memory: "memory_attention", feed_forward: "feed_forward" }; // of the decoder
+
+/** The probabilities at the selected step if a box of the decoder added nothing to its vector. @returns {number[]} (V) */
+function shares_without({ kind, layer }, { encoded }) {
+  const { model } = chosen(state.name);
+  const keep = state.src.map((_, s) => !state.hidden.includes(s));
+  const left_out = { layer, name: SUBLAYERS[kind] };
+  const { x } = model.decode(encoded.memory, state.tgt_in.slice(0, state.step + 1), keep, left_out);
+  return shares_at(model.logits([x.at(-1)])[0]);
+}
+
+/** Which boxes the selected step needs for its most probable token: those without which its probability falls most. */
 function told_turn(traced) {
-  const list = boxes().filter(({ side }) => side === "target").map((box) => ({ ...box, effect: effect_of(box, traced) }))
-    .filter(({ effect }) => effect);
-  const { title, kind, layer } = list.findLast(({ effect }) => effect.best !== effect.before);
-  const where = kind === "embedding" ? "It is so from the embedding on."
-    : `The ${title.toLowerCase()} of layer ${layer + 1} makes it so.`;
-  return `At the selected step the decoder ends with ${told(list.at(-1).effect.best)} as the most probable token. ${where}`;
+  const id = state.best[state.step];
+  const share = shares_at(traced.decoded.logits[state.step])[id];
+  const list = boxes().filter(({ kind, side }) => side === "target" && SUBLAYERS[kind]).map((box) => (
+    { name: `the ${box.title.toLowerCase()} of layer ${box.layer + 1}`, left: shares_without(box, traced)[id] }
+  )).sort((a, b) => a.left - b.left);
+  const most = share - list[0].left;
+  if (most < share / 4) {
+    return `No box alone decides on ${told(id)}: without what ${list[0].name} adds, it would have ${number(list[0].left, 2)} ` +
+      `instead of ${number(share, 2)}, and without any other box at least as much.`;
+  }
+  const needed = list.filter(({ left }) => 2 * (share - left) > most); // the others lower it at most half as much
+  if (needed.length === 1) {
+    return `Without what ${list[0].name} adds, ${told(id)} would have ${number(list[0].left, 2)} instead of ${number(share, 2)}.`;
+  }
+  const each = needed.map(({ name, left }) => `${number(left, 2)} without ${name}`);
+  return `Several boxes are needed for ${told(id)}: instead of ${number(share, 2)} it would have ${each.slice(0, -1).join(", ")}` +
+    ` or ${each.at(-1)}.`;
+}
+
+/** What a box of the decoder is needed for, in a sentence. */
+function told_without_box(box, traced) {
+  const id = state.best[state.step];
+  const shares = shares_without(box, traced);
+  const other = greedy(shares);
+  return `Without this box: ${told(id)} ${number(shares[id], 2)} instead of ` +
+    `${number(shares_at(traced.decoded.logits[state.step])[id], 2)}` +
+    `${other === id ? "" : `; the most probable would be ${told(other)} ${number(shares[other], 2)}`}. `;
 }
 
 /** What a box of the decoder changes, in sentences. */
-function told_effect({ best, before, shares, shares_before, x }) {
+function told_effect({ before, shares, shares_before, x }) {
   const id = followed();
   const which = origin(state.step) === "reader" ? ", which you chose," : has_written(state.step) ? ", which follows," : "";
   return `If the decoder ended here, it would write ${ended(x)}. ` + (before === undefined ? ""
-    : `One box earlier: ${told(before)} ${number(shares_before[before], 2)}. ${best === before ? "" : `So this box makes ` +
-      `${told(best)} the most probable. `}The probability of ${told(id)}${which} ` +
+    : `One box earlier: ${told(before)} ${number(shares_before[before], 2)}. The probability of ${told(id)}${which} ` +
       `${Math.abs(shares[id] - shares_before[id]) < 5e-4 ? `stays ${number(shares[id], 3)}`
         : `${shares[id] > shares_before[id] ? "rises" : "falls"} from ${number(shares_before[id], 3)} to ${number(shares[id], 3)}`}.`);
 }
@@ -174,7 +205,7 @@ function show_part(traced) {
   const options = { rows: rows_of(side), signed: true, chosen: framed(traced, side), ...size };
   $("heads").replaceChildren();
   const effect = effect_of(state, traced);
-  $("part-effect").textContent = effect ? told_effect(effect) : "";
+  $("part-effect").textContent = effect ? (SUBLAYERS[kind] ? told_without_box(state, traced) : "") + told_effect(effect) : "";
   if (ATTENTIONS[kind]) show_attention(traced);
   else if (kind === "tokens") {
     const what = side === "source" ? "The text is cut into tokens." : "The decoder reads the tokens that are written so far.";

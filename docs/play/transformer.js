@@ -177,10 +177,15 @@ function feed_forward(params, x) {
   return { hidden, out: linear(params.out, hidden) };
 }
 
+/** x + out; in the last row x alone, if what is added there is left out. @param {Matrix} x (T, D) @param {Matrix} out (T, D) */
+function add_out(x, out, is_left_out) {
+  return add(x, is_left_out ? [...out.slice(0, -1), out.at(-1).map(() => 0)] : out);
+}
+
 /** The output projection of the merged heads, added to the input of the sublayer. @param {Matrix} x (T, D) */
-function add_heads(params, x, { heads, merged }) {
+function add_heads(params, x, { heads, merged }, is_left_out = false) {
   const out = linear(params.out, merged);
-  return { heads, merged, out, x: add(x, out) };
+  return { heads, merged, out, x: add_out(x, out, is_left_out) };
 }
 
 /** Self-attention, then feed-forward, each as x + sublayer(layer_norm(x)). @param {Matrix} x0 (S, D) */
@@ -196,16 +201,17 @@ function encoder_layer(params, x0, keep_mask, n_heads) {
  * @param {Matrix} x0 (T, D)
  * @param {Matrix} memory (S, D)
  * @param {boolean[]} keep (S), true = may be attended to
+ * @param {string} [left_out] the sublayer that adds nothing to the last token
  */
-function decoder_layer(params, x0, memory, keep, n_heads) {
+function decoder_layer(params, x0, memory, keep, n_heads, left_out) {
   const T = x0.length;
   const own = self_attention(params.attention, layer_norm(params.attention_norm, x0), causal_mask(T), n_heads);
-  const attention = add_heads(params.attention, x0, own);
+  const attention = add_heads(params.attention, x0, own, left_out === "attention");
   const h = layer_norm(params.memory_attention_norm, attention.x);
   const other = cross_attention(params.memory_attention, h, memory, key_mask(T, keep), n_heads);
-  const memory_attention = add_heads(params.memory_attention, attention.x, other);
+  const memory_attention = add_heads(params.memory_attention, attention.x, other, left_out === "memory_attention");
   const { hidden, out } = feed_forward(params.feed_forward, layer_norm(params.feed_forward_norm, memory_attention.x));
-  return { x: add(memory_attention.x, out), attention, memory_attention, hidden };
+  return { x: add_out(memory_attention.x, out, left_out === "feed_forward"), attention, memory_attention, hidden };
 }
 
 // -- the model --------------------------------------------------------------------------------------------------------
@@ -260,13 +266,14 @@ class Transformer {
    * @param {Matrix} memory (S, D)
    * @param {number[]} tgt_in (T)
    * @param {boolean[]} keep (S), as for encode
+   * @param {{layer: number, name: string}} [left_out] the sublayer that adds nothing to the last token
    * @returns {{embedded: object, layers: object[], x: Matrix}} x (T, D), for logits
    */
-  decode(memory, tgt_in, keep = memory.map(() => true)) {
+  decode(memory, tgt_in, keep = memory.map(() => true), left_out = {}) {
     const embedded = embed_tokens(tgt_in, this.target_table);
     let x = embedded.x;
-    const layers = layers_of(this.params.decoder).map((params) => {
-      const layer = decoder_layer(params, x, memory, keep, this.n_heads);
+    const layers = layers_of(this.params.decoder).map((params, i) => {
+      const layer = decoder_layer(params, x, memory, keep, this.n_heads, i === left_out.layer ? left_out.name : undefined);
       x = layer.x;
       return layer;
     });

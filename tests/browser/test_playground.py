@@ -3,6 +3,7 @@
 import base64
 import os
 import re
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from scripts import make_playground
 
 import npformer as nf
 from npformer.data.marks import mark, unmark
+from npformer.layers import transformer
 
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -217,8 +219,6 @@ def test_what_a_decoder_that_ended_after_a_box_would_write_is_computed_by_its_la
     assert (
         names[-2:] == ["‘jaune’", "‘jaune’"] and names[-3] != "‘jaune’"
     )  # cross-attention of layer 2 finds the colour
-    turn = "ends with ‘jaune’ as the most probable token. The cross-attention of layer 2 makes it so."
-    assert turn in find(browser, "#turn").text
     assert len(set(keys)) == 7
     for i, (key, name, share) in enumerate(zip(keys, names, shares, strict=True)):
         box = find(browser, f"#part-{key}")
@@ -231,7 +231,7 @@ def test_what_a_decoder_that_ended_after_a_box_would_write_is_computed_by_its_la
         assert abs(width - 100 * followed) < 0.06
         box.click()
         text = find(browser, "#part-effect").text
-        assert text.startswith(f"If the decoder ended here, it would write {said}")
+        assert f"If the decoder ended here, it would write {said}" in text
         if i:
             before = shares[i - 1][ids[step + 1]]
             moved = f"{'rises' if followed > before else 'falls'} from {before:.3f} to {followed:.3f}"
@@ -239,6 +239,65 @@ def test_what_a_decoder_that_ended_after_a_box_would_write_is_computed_by_its_la
             assert f"The probability of ‘jaune’, which follows, {moved}." in text
     find(browser, "#part-feed_forward-source-0").click()
     assert find(browser, "#part-effect").text == ""  # no decoder ends in the encoder
+
+
+@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, name):
+    """The probabilities without each box are npformer's with that residual addition set to 0 in the last row."""
+    choose(browser, name)
+    browser.execute_script(
+        "show_text(arguments[0])", {"reverse": "attention", "en-fr": "There is a big white dog."}[name]
+    )
+    model, params, _ = make_playground.read(name)
+    residual = transformer.residual
+    kinds = [f"{kind}-target-{layer}" for layer in (0, 1) for kind in ("decoder", "memory", "feed_forward")]
+    turns = set()
+    for step in {"reverse": [0, 4], "en-fr": [0, 1, 7]}[name]:
+        browser.execute_script("choose_step(arguments[0]), show()", step)
+        src, tgt_in = browser.execute_script("return [state.src, state.tgt_in]")
+        shares = []
+        for left_out in [None, *range(6)]:
+            calls = count(-2 * model.n_layers)  # the sublayers of the encoder come first
+
+            def without(ops, params, norm_params, x, *args, calls=calls, left_out=left_out, **kwargs):
+                y, backward = residual(ops, params, norm_params, x, *args, **kwargs)
+                if next(calls) == left_out:
+                    y[:, -1] = x[:, -1]
+                return y, backward
+
+            monkeypatch.setattr(transformer, "residual", without)
+            arrays = np.array([src]), np.array([tgt_in[: step + 1]])
+            shares.append(nf.softmax(model.logits(params, *arrays, backend="reference")[0, -1]))
+            assert next(calls) == 3 * model.n_layers
+        all_, *others = shares
+        id_ = tgt_in[step + 1]
+        for kind, expected in zip(kinds, others, strict=True):
+            script = "return shares_without(arguments[0], trace(state.name, state.src, read_tokens()))"
+            found = browser.execute_script(script, {"kind": kind.split("-")[0], "layer": int(kind[-1])})
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+            browser.execute_script("$(`part-${arguments[0]}`).click()", kind)
+            said = f" {expected[id_]:.2f} instead of {all_[id_]:.2f}"
+            text = find(browser, "#part-effect").text
+            assert text.startswith("Without this box: ") and said in text
+            assert ("the most probable would be" in text) == (expected.argmax() != id_)
+
+        falls = all_[id_] - np.array([x[id_] for x in others])
+        needed = [kinds[i] for i in np.argsort(-falls) if 2 * falls[i] > falls.max()]
+        turn = find(browser, "#turn").text
+        titles = {"decoder": "causal self-attention", "memory": "cross-attention", "feed_forward": "feed-forward"}
+        told = [f"the {titles[kind.split('-')[0]]} of layer {int(kind[-1]) + 1}" for kind in needed]
+        if falls.max() < all_[id_] / 4:
+            turns.add("none")
+            assert turn.startswith("No box alone decides on ") and told[0] in turn
+        elif len(told) == 1:
+            turns.add("one")
+            assert turn.startswith(f"Without what {told[0]} adds, ")
+            assert turn.endswith(f"would have {others[kinds.index(needed[0])][id_]:.2f} instead of {all_[id_]:.2f}.")
+        else:
+            turns.add("several")
+            assert turn.startswith("Several boxes are needed for ") and turn.count("the ") == len(told)
+            assert all(box in turn for box in told)
+    assert len(turns) > 1
 
 
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
