@@ -40,24 +40,26 @@ function worked({ q, k, v, keep_mask, scores, weights, out, row, key, rows, cols
   const node = element("details", { class: "worked" }, summary, chosen);
 
   const products = q[row].map((value, c) => value * k[key][c]);
-  const dot = products.reduce((sum, value) => sum + value, 0);
+  const rounded = (x) => Number(x.toFixed(6)); // so that a calculator finds what stands in the next line
+  const dot = rounded(products.reduce((sum, value) => sum + value, 0));
   const kept = cols.flatMap((_, j) => (keep_mask[row][j] ? [j] : []));
   const is_masked = !keep_mask[row][key];
-  const score = scores[row][key];
-  const total = kept.reduce((sum, j) => sum + Math.exp(scores[row][j]), 0);
+  const score = rounded(scores[row][key]);
+  const total = kept.reduce((sum, j) => sum + Math.exp(rounded(scores[row][j])), 0);
   const line = (...text) => node.append(element("p", {}, ...text));
 
   line(element("b", {}, "1. "), `The query q and the key k have ${width} numbers each. Multiply number by number, and add: ` +
-    `q · k = ${number(dot, 3)}.`);
+    `q · k = ${number(dot, 6)}. In the table all are rounded.`);
   node.append(table_of_numbers("query, key and their products", [
     ["q", q[row], "", true], ["k", k[key], "", true], ["q × k", products, number(dot, 3), true],
   ], "sum"));
-  line(element("b", {}, "2. "), `Divide by √K = √${width}: the score is ${number(dot, 3)} / ${number(Math.sqrt(width), 3)} = ` +
-    `${number(score, 3)}.`);
+  line(element("b", {}, "2. "), `Divide by √K = √${width}: the score is ${number(dot, 6)} / ${number(Math.sqrt(width), 3)} = ` +
+    `${number(score, 6)}.`);
   const all = kept.length === 1 ? "the one key" : `all ${kept.length} keys`;
-  const long = (x) => (x >= 1000 && x < 1e9 ? count(Math.round(x)) : number(x));
+  const long = (x) => (x >= 1e-3 && x < 1e9 ? x.toLocaleString("en", { maximumSignificantDigits: 8 })
+    : x.toExponential(7).replace("-", "−"));
   line(element("b", {}, "3. "), ...(is_masked ? ["This key is masked: softmax leaves it out, and its weight is 0."] : [
-    `Softmax: exp(${number(score, 3)}) = ${long(Math.exp(score))}, and for ${all}${kept.length < cols.length
+    `Softmax: exp(${number(score, 6)}) = ${long(Math.exp(score))}, and for ${all}${kept.length < cols.length
       ? " that may be read" : ""}, added up, ${long(total)}. The weight is ${long(Math.exp(score))} / ${long(total)} = `,
     element("b", { id: "worked-weight" }, number(weights[row][key])), "."]));
   const first = largest_first(weights[row]).filter((j) => weights[row][j] >= 0.005);

@@ -334,8 +334,12 @@ def test_a_weight_that_is_worked_out_is_that_of_the_model(browser, name):
             ]
             q, k, v = (np.array(traced[x]) for x in "qkv")
             dot = q[row] @ k[key]
-            assert f"q · k = {dot:.3f}" in (minus := text.replace("−", "-"))
-            assert f"the score is {dot:.3f} / 4.000 = {dot / 4:.3f}" in minus
+            assert f"q · k = {dot:.6f}" in (minus := text.replace("−", "-"))
+            assert f"the score is {dot:.6f} / 4.000 = {dot / 4:.6f}" in minus
+            said = re.search(r"exp\((.*?)\) = (.*?), and .*, ([\d.,e+-]+)\. The weight is (.*?) / (.*?) =", minus)
+            score, e, total, *again = (float(x.replace(",", "")) for x in said.groups())
+            np.testing.assert_allclose(np.exp(score), e, rtol=5.1e-8)  # as a calculator finds it
+            assert again == [e, total] and f"{e / total:.4f}" == find(browser, "#worked-weight").text
             np.testing.assert_allclose(numbers_of(1), [q[row], k[key], q[row] * k[key]], rtol=0, atol=0.00501)
             parts = numbers_of(2)
             np.testing.assert_allclose(parts[-1], expected @ v, rtol=0, atol=0.00501)
