@@ -178,7 +178,8 @@ function show_parts(traced) {
     element("i", { class: "stub", style: `grid-row: ${last}` }),
   );
   $("ending").textContent = "Lower line of a box of the decoder: what it would write for the selected step if it ended there, " +
-    "that is if the last layer norm and the output matrix came after this box. Marked: another token is now the most probable. " +
+    "that is if the last layer norm and the output matrix came after this box. Marked: another token is now the most probable; " +
+    "whether the box is needed for it stands in its panel. " +
     `Bar: the probability of ${told(followed())} there.`;
   $("turn").textContent = told_turn(traced);
   show_part(traced);
