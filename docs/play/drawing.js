@@ -144,7 +144,7 @@ function heat_map({
     cursor.setAttribute("y", i * height);
     cursor.setAttribute("visibility", "visible");
     const masked = keep_mask && !keep_mask[i][j] ? " (masked)" : "";
-    const place = `${row} ${rows[i]} (${i}), ${col} ${cols ? `${cols[j]} (${j})` : j}`;
+    const place = `${row} ${rows[i]} (${i + 1}), ${col} ${cols ? `${cols[j]} (${j + 1})` : j + 1}`;
     readout.textContent = `${place}: ${told(values[i][j])}${masked}`;
   }
   function hide() {

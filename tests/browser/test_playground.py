@@ -670,7 +670,7 @@ def test_everything_works_by_keyboard(browser):
     tab_to(browser, "#picture svg")
     press(browser, Keys.ARROW_DOWN)
     row = browser.execute_script("return state.step") + 1
-    assert f"({row}), looks at" in find(browser, "#picture .readout").text
+    assert f"({row + 1}), looks at" in find(browser, "#picture .readout").text
     press(browser, Keys.ARROW_UP, Keys.ARROW_UP, Keys.ENTER)
     assert browser.execute_script("return [state.step, document.activeElement.localName]") == [row - 2, "svg"]
     tab_to(browser, "#source button")
@@ -702,7 +702,7 @@ def test_everything_works_by_keyboard(browser):
     before = find(browser, "#head .readout").text
     press(browser, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
     after = find(browser, "#head .readout").text
-    assert before != after and "(1): " in after
+    assert before != after and "(2): " in after
     find(browser, "#next").send_keys(Keys.ENTER)
     press(browser, Keys.ENTER)
     assert browser.execute_script("return state.tgt_in.length") == 4
@@ -959,7 +959,7 @@ def test_each_experiment_asks_and_then_shows_what_it_says(browser):
         find(browser, "#try-show").click()
         assert browser.execute_script("return document.activeElement.matches('#picture svg')")
         row, col = cells[i][0]
-        assert re.search(rf"\({row}\), looks at .* \({col}\): ", find(browser, "#picture .readout").text)
+        assert re.search(rf"\({row + 1}\), looks at .* \({col + 1}\): ", find(browser, "#picture .readout").text)
         if i < 4:
             assert find(browser, "#try-next").text.startswith(f"Next experiment: {i + 2}.")
             find(browser, "#try-next").click()
