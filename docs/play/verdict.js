@@ -24,22 +24,27 @@ function wanted() {
   return persons() ?? CORRECT[state.text];
 }
 
-const LITTLE = new Set(("the and are was were for into off out over under from with that this while his her their its some near " +
-  "through around onto down there they him who which being has have not but one").split(" ")); // French may leave them out
+const LITTLE = new Set("the are was were being has have who which that there".split(" ")); // French has them in other places
+let unneeded = {}; // what was found last, as each word takes a computation of its own
 
-/** The words of the source that no step looks at most, with the largest share that a step gives them. */
-function unread() {
+/** At most two words of the source such that the same target is written if one of them is hidden. @returns {string[]} */
+function words_without_need() {
+  const { name, src, tgt_in } = state;
+  const key = JSON.stringify([name, src, tgt_in]);
+  if (unneeded.key === key) return unneeded.words;
   const words = []; // {name, places}: a word can be several tokens
-  state.src.forEach((id, s) => {
+  src.forEach((id, s) => {
     if (!token(id).startsWith("·")) words.push({ name: "", places: [] });
     words.at(-1).name += token(id).replace("·", "");
     words.at(-1).places.push(s);
   });
-  const weights = mean_of(trace(state.name, state.src, read_tokens()).heads.memory.at(-1));
-  const peaks = new Set(weights.map((row) => largest_first(row)[0]));
-  const most = ({ places }) => Math.max(...weights.map((row) => places.reduce((sum, s) => sum + row[s], 0)));
-  return words.filter(({ name, places }) => /^\p{L}{3,}$/u.test(name) && !LITTLE.has(name) && !places.some((s) => peaks.has(s)))
-    .map((word) => ({ name: word.name, most: most(word) })).filter((word) => word.most < 0.25);
+  unneeded = { key, words: [] };
+  for (const word of words.filter((word) => /^\p{L}{3,}$/u.test(word.name) && !LITTLE.has(word.name))) {
+    const { logits } = trace(name, src, read_tokens(), word.places).decoded;
+    if (logits.every((row, t) => greedy(row) === tgt_in[t + 1])) unneeded.words.push(word.name);
+    if (unneeded.words.length === 2) break;
+  }
+  return unneeded.words;
 }
 
 /** The first step that leaves what is wanted, or -1. */
@@ -96,17 +101,19 @@ function verdict() {
       `${is_finished() ? "Write again" : "Begin again, then To the end,"} to see what the model writes now.`;
   }
   if (right === undefined) {
-    return `No translation of this text is stored, so the page cannot say what is right.${stopped}${told_unread()}`;
+    return `No translation of this text is stored, so the page cannot say what is right.${stopped}`;
   }
   if (state.name === "reverse") return verdict_of_letters(source, text, right, has_ended) + stopped + told_without();
   return verdict_of_words(text, right, has_ended) + stopped + told_without();
 }
 
-/** The words of an own sentence that may be lost, if the model alone wrote all of the translation. */
-function told_unread() {
-  if (state.tgt_in.at(-1) !== EOS || state.hidden.length || !state.is_own) return "";
-  return unread().slice(0, 2).map(({ name, most }) => ` No step gives ‘${name}’ more than ${Math.ceil(100 * most)}\u00a0% of its ` +
-    "attention: it may be missing in the translation.").join("");
+/** The words of an own sentence without which the same is written, if the model alone wrote all of the translation. */
+function told_unneeded() {
+  if (wanted() !== undefined || state.tgt_in.at(-1) !== EOS || state.hidden.length || !state.is_own) return [];
+  const [first, second] = words_without_need();
+  if (!first) return [];
+  return [`The same words are written if ‘${first}’ is hidden${second ? `, and also if ‘${second}’ is` : ""}: the model did not ` +
+    `need ${second ? "them" : "it"}.`];
 }
 
 /** Whether what is hidden now matters for what is written. */
@@ -202,6 +209,7 @@ function lesson(shares) {
       "token; the model is often wrong about others.");
   }
   const origins = shares.map((_, t) => origin(t));
+  parts.push(...told_unneeded());
   const again = state.tgt_in.find((id, t, ids) => state.name !== "reverse" && id === ids[t + 1] && id === ids[t + 2]);
   if (again !== undefined && origins.every((who) => who === "model")) {
     parts.push(`It repeats ${told(again)}: this often happens where a model does not know how to go on.`);

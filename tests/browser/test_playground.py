@@ -421,14 +421,24 @@ def test_drawing_at_random_waits_until_one_writes(browser):
     assert f"At {len(ids)} of {n} tokens, chance drew another one" in find(browser, "#lesson").text
 
 
-def test_a_word_that_no_step_looks_at_is_told(browser):
-    text = "Two men dressed in green are preparing food in a restaurant."
-    browser.execute_script("show_text(arguments[0])", text)
-    place, weights = browser.execute_script("return [source_place('food'), mean_now()]")
-    share = np.array(weights)[:, place].max()
-    assert share < 0.25
-    said = f"No step gives ‘food’ more than {np.ceil(100 * share):.0f}\u00a0% of its attention: it may be missing"
-    assert said in find(browser, "#verdict").text.replace(" %", "\u00a0%")
+def test_a_word_without_which_the_same_is_written_is_told(browser):
+    for text, word in [
+        ("Two men dressed in green are preparing food in a restaurant.", "food"),
+        ("A man is not running.", "not"),
+        ("A police car is parked.", "police"),
+        ("The man who is wearing a blue shirt is eating an apple.", None),
+    ]:
+        browser.execute_script("show_text(arguments[0])", text)
+        said = f"The same words are written if ‘{word}’ is hidden: the model did not need it."
+        lesson = find(browser, "#lesson").text
+        assert said in lesson if word else "is hidden" not in lesson
+        if word:
+            before = find(browser, "#said").text
+            hide = "state.src.forEach((id, s) => arguments[0].includes(token(id)) && state.hidden.push(s))"
+            browser.execute_script(hide, {"not": ["n", "·ot"]}.get(word, [word]))
+            browser.execute_script("write([BOS]), take_all()")
+            assert browser.execute_script("return state.hidden.length") == (2 if word == "not" else 1)
+            assert find(browser, "#said").text == before
     for button in browser.find_elements(By.CSS_SELECTOR, "#hint button"):
         browser.execute_script("arguments[0].click()", button)
         assert find(browser, "#verdict").text == "Right."
