@@ -240,8 +240,11 @@ function take_all() {
  * @returns {[number, string]} the step, and why
  */
 function telling_step() {
-  const wrong = first_wrong();
-  if (wrong >= 0) return [wrong, `because here the output first differs from ${whose()}`];
+  if (first_wrong() >= 0) { // the text may still be right after a token that leaves the path
+    const goal = [...chosen(state.name).vocabulary.encode(wanted()), EOS];
+    const wrong = goal.findIndex((id, t) => id !== state.tgt_in[t + 1]);
+    return [wrong, `because its token is the first that differs: ${whose()} goes on with ${told(goal[wrong])}`];
+  }
   const weights = mean_of(trace(state.name, state.src, read_tokens(), state.hidden).heads.memory.at(-1));
   const clear = weights.map((row, t) =>
     (Math.max(...row) < 0.5 || !has_written(t) || state.tgt_in[t + 1] === EOS ? 0 : token(state.tgt_in[t + 1]).length));

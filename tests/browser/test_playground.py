@@ -1056,7 +1056,11 @@ def test_the_frame_begins_where_there_is_something_to_see(browser):
     step = browser.execute_script("return state.step")
     assert max(weights[step]) >= 0.5 and len(framed()) > 5
     browser.execute_script("show_text('A pretty woman plays a harpsichord.')")
-    assert framed() == "‘femme’"  # a person wrote "jolie"
+    assert framed() == "‘femme’"  # in the data set: "jolie"
+    browser.execute_script(
+        "show_text('A cat and a dog.'); state.hidden = [source_place('dog')]; write([BOS]); take_all()"
+    )
+    assert framed() == "‘c’" and "a correct translation goes on with ‘ch’" in find(browser, "#step-text").text
     choose(browser, "reverse")
     paste(browser, "transformer")
     assert (
