@@ -78,8 +78,8 @@ const TASKS = { // what differs between the models
     skill: ({ steps, n_sentences, bleu_lower, n_test, n_exact }) =>
       `Trained for ${count(steps)} steps on the ${count(n_sentences)} sentences of Multi30k, which describe pictures. Of ` +
       `the ${count(n_test)} sentences of the test text of 2016, which it has never seen, it translates ${n_exact} exactly ` +
-      `as a person did; greedy decoding reaches BLEU ${bleu_lower} of 100 (lower-cased; BLEU counts ` +
-      `the words and groups of words that are also in a person's translation). It is small and often wrong, and for ` +
+      `as the data set does; greedy decoding reaches BLEU ${bleu_lower} of 100 (lower-cased; BLEU counts ` +
+      `the words and groups of words that are also in the translation of the data set). It is small and often wrong, and for ` +
       "text of other kinds it is of no use.",
     pattern: (weights) => swaps(weights).map(({ t, s }) =>
       `Two words change places: ${told_step(t - 1)} looks at ${told_source(s + 1)}, and ${told_step(t)}, the next one, ` +

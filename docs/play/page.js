@@ -160,7 +160,7 @@ function show_model(name) {
     `${model.n_layers} layers with ${model.n_heads} heads each, vocabulary of ${tokens.length} tokens. ${task().skill(about)}`;
   const groups = { "": task().examples ?? [] };
   for (const { text, translation, reference } of content.examples ?? []) {
-    (groups[translation === reference ? "translated as by a person" : "translated wrongly"] ??= []).push(text);
+    (groups[translation === reference ? "translated as in the data set" : "translated differently"] ??= []).push(text);
   }
   const options = Object.entries(groups).map(([label, texts]) =>
     [label, texts.map((text) => element("option", {}, text))]);

@@ -14,7 +14,7 @@ const persons = () => chosen(state.name).content.examples?.find(({ text }) => te
 /** What the output is compared with. */
 const whose = () => {
   if (state.name === "reverse") return "the reversed word";
-  return persons() ? "a person's translation" : "a correct translation";
+  return persons() ? "the translation in the data set" : "a correct translation";
 };
 
 /** The output that is right as far as the page knows, or undefined. @returns {string | undefined} */
@@ -124,7 +124,7 @@ function told_without() {
 
 /** Is the translation right, as far as it is written? */
 function verdict_of_words(text, right, has_ended) {
-  if (has_ended && text === right) return persons() ? "Right: a person translated it into the same words." : "Right.";
+  if (has_ended && text === right) return persons() ? "Right: the same words as in the data set." : "Right.";
   const [words, goal] = [text, right].map(words_of);
   const found = changes(words, goal, !has_ended);
   if (!has_ended && !found.length) {
@@ -144,7 +144,7 @@ function verdict_of_words(text, right, has_ended) {
   if (!persons()) return `${has_ended ? "Wrong" : "So far wrong"}: ${differences}. A correct translation is “${right}”`;
   const is_other = !state.hidden.length && found.every(([here, there]) => here && there && !forced.includes(here));
   return `${has_ended ? "Different" : "So far different"} from ${whose()}, “${right}”: ${differences}.` +
-    `${is_other ? " This can be a mistake or another good translation." : ""}`;
+    `${is_other ? " This can be a mistake, another good translation, or a mistake in the data set." : ""}`;
 }
 
 /**

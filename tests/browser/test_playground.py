@@ -916,7 +916,7 @@ def test_the_verdict_names_the_first_wrong_letter(browser, written, verdict):
         ),
         ("Deux hommes sont assis.", "Far from {}: 8 words differ."),
         ("Deux hommes sont assis dans un parc", "So far not close to {}: 6 words differ."),
-        ("Un chien cou", "So far the same words as a person's translation: “"),
+        ("Un chien cou", "So far the same words as the translation in the data set: “"),
         ("Un chien court dehors avec un jouet rouge", "So far different from {}: ‘rouge’ instead of ‘jaune’."),
     ],
 )
@@ -926,7 +926,7 @@ def test_the_verdict_compares_words(browser, written, difference):
         write([1, ...ids, ...(has_ended ? [2] : [])]);
     """
     browser.execute_script(script, written, not difference.startswith("So far"))
-    translation = "a person's translation, “Un chien court dehors avec un jouet jaune.”"
+    translation = "the translation in the data set, “Un chien court dehors avec un jouet jaune.”"
     assert find(browser, "#verdict").text.startswith(difference.format(translation))
 
 
