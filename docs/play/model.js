@@ -36,7 +36,7 @@ const TASKS = { // what differs between the models
     left_out: /[^a-z]/i,
     skill: ({ max_len, exact_match, exact_match_longer }) =>
       `Trained on words of at most ${max_len} random letters. It reverses ${percent(exact_match)} of other words of such ` +
-      `lengths, but only ${percent(exact_match_longer)} of longer ones, as it has never seen their positions.`,
+      `lengths, but only ${percent(exact_match_longer)} of those with 1 to 5 letters more, as it has never seen their positions.`,
     pattern: (weights) => {
       const { src, tgt_in, hidden } = state;
       const wrong = first_wrong(); // what should follow a wrong text is not known
@@ -198,7 +198,7 @@ function write(tgt_in, is_forced = false) {
   if (is_forced) state.forced.push(tgt_in.length - 1);
   state.tgt_in = tgt_in;
   const step = read_tokens().length - 1;
-  choose_step(step, has_written(step) ? "which wrote the last token" : "which is the next to write");
+  choose_step(step, has_written(step) ? "the last one" : "which is the next to write");
   show();
 }
 
@@ -251,7 +251,7 @@ function telling_step() {
   const swap = swaps(weights)[0];
   if (swap) return [swap.t, "because here two words change places"];
   const peak = Math.max(...clear);
-  return peak ? [clear.indexOf(peak), "because it looks mostly at one token"] : [0, "which is the first"];
+  return peak ? [clear.indexOf(peak), "as a clear example"] : [0, "which is the first"];
 }
 
 /** The probabilities of all tokens. @param {number[]} logits (V) */
@@ -310,6 +310,6 @@ function told_writing(t) {
     model: `and writes ${written}`,
     reader: `and would write ${best}. You chose ${best === written ? "the same" : `${written} instead`}`,
     earlier: `and would now write ${best}. ${written} was written before you changed what is hidden`,
-    chance: `and finds ${best} most probable. ${written} was drawn at random`,
+    chance: `and gives ${best} the highest probability. ${written} was drawn at random`,
   }[origin(t)] ?? `and has not written yet: ${best} is the most probable`;
 }

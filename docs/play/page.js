@@ -75,7 +75,7 @@ function show_picture({ heads }) {
     title: "Where each step looks.",
     text: "A row is a step: the token it reads last → the token that follows. A column is a source token. Press a row to " +
       "select it.",
-    scale: `blank: 0, full colour: 1; the ${told_mean(heads)}`,
+    scale: `blank: 0, full colour: 1; the ${told_mean(heads)}, the last that reads the source before the token is written`,
     values: weights, keep_mask: last[0].keep_mask, height: size, width: size, chosen: step,
     rows, row: "step", cols, col: "looks at", marks: tried_cells(),
     choose: (t) => select(t, "#picture svg"),
@@ -120,8 +120,8 @@ function show_next({ decoded }) {
   for (let sum = 0; sum < 0.9 && n < logits.length; n++) sum += probabilities[best[n]];
   const again = is_finished() ? "press Write again to draw all of them" : "Next token and To the end draw";
   $("temperature-shown").textContent = number(temperature, 1);
-  $("temperature-text").textContent = "Probability = softmax(logits / temperature). Here " +
-    `${n === 1 ? "one token has" : `${n} tokens together have`} at least 90 %. ` +
+  $("temperature-text").textContent = "Probability = softmax(logits / temperature). A higher temperature spreads it over more tokens: here " +
+    `${n === 1 ? "one alone has" : `${n} together have`} at least 90 %. ` +
     (draw ? `What is written stays. From now on tokens are drawn at random: ${again}. ` : "Next token writes the most probable one, the same at every " +
     "temperature. ") + "Elsewhere on the page, probabilities are at temperature 1.";
   const rows = best.slice(0, N_SHOWN).map((id) => {

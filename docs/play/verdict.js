@@ -119,7 +119,8 @@ function told_unneeded() {
 /** Whether what is hidden now matters for what is written. */
 function told_without() {
   if (!state.hidden.length || state.tgt_in.length === 1) return "";
-  return is_of_now() ? ` It was written without reading ${told_hidden()}.` : ` Hiding ${told_hidden()} changes none of its tokens.`;
+  const none = state.hidden.length === state.src.length ? "any source token" : told_hidden();
+  return is_of_now() ? ` It was written without reading ${none}.` : ` Hiding ${told_hidden()} changes none of its tokens.`;
 }
 
 /** Is the translation right, as far as it is written? */
@@ -128,7 +129,7 @@ function verdict_of_words(text, right, has_ended) {
   const [words, goal] = [text, right].map(words_of);
   const found = changes(words, goal, !has_ended);
   if (!has_ended && !found.length) {
-    return `${text ? `So far the same words as ${whose()}` : whose().replace("a", "A")}: “${right}”`;
+    return `${text ? `So far the same words as ${whose()}` : whose().replace(/^./, (letter) => letter.toUpperCase())}: “${right}”`;
   }
   if (!found.length) return `The same words as ${whose()}, “${right}”. Only signs or capital letters differ.`;
   if (2 * found.length > goal.length) {
@@ -208,8 +209,8 @@ function lesson(shares) {
     parts.push(`Cut into parts: ${others.map((pieces) => pieces.join("·")).join(", ")}. ${SHARED} Only frequent words are one ` +
       "token; the model is often wrong about others.");
   }
-  const origins = shares.map((_, t) => origin(t));
   parts.push(...told_unneeded());
+  const origins = shares.map((_, t) => origin(t));
   const again = state.tgt_in.find((id, t, ids) => state.name !== "reverse" && id === ids[t + 1] && id === ids[t + 2]);
   if (again !== undefined && origins.every((who) => who === "model")) {
     parts.push(`It repeats ${told(again)}: this often happens where a model does not know how to go on.`);

@@ -155,6 +155,8 @@ def test_a_hidden_token_is_masked_as_padding_is_and_its_effect_is_told(browser):
     browser.execute_script(hide)
     assert "looks at nothing, as all source tokens are hidden" in find(browser, "#step-text").text
     assert "all weights are 0" in find(browser, "#part-text").text
+    find(browser, "#end").click()
+    assert find(browser, "#verdict").text.endswith("It was written without reading any source token.")
 
 
 def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
@@ -455,7 +457,7 @@ def test_temperature_changes_the_distribution_and_what_is_drawn(browser):
     assert "Low p" not in find(browser, "#lesson").text  # how sure the model is does not depend on the temperature
     assert column == [f"{p:.4f}" for p in np.sort(expected)[::-1][:6]]
     n = int((np.cumsum(np.sort(expected)[::-1]) < 0.9).sum()) + 1
-    assert f"Here {n} tokens together have at least 90 %" in find(browser, "#temperature-text").text
+    assert f"here {n} together have at least 90 %" in find(browser, "#temperature-text").text
     script = "return [trace('en-fr', state.src, read_tokens()).decoded.logits, state.tgt_in.slice(1)]"
     shares = [nf.softmax(np.array(row))[id_] for row, id_ in zip(*browser.execute_script(script), strict=True)]
     notes = [small.text for small in browser.find_elements(By.CSS_SELECTOR, "#target small")]
