@@ -9,10 +9,14 @@ function guided() {
   const src = source_of("en-fr", GUIDE.source);
   const tgt = [BOS];
   while (tgt.at(-1) !== EOS) tgt.push(greedy(trace("en-fr", src, tgt).decoded.logits.at(-1)));
-  const { heads, decoded } = trace("en-fr", src, tgt.slice(0, -1));
+  const { heads, encoded, decoded } = trace("en-fr", src, tgt.slice(0, -1));
   const [cols, written] = [src, tgt.slice(1)].map((ids) => ids.map((id) => vocabulary.shown(id)));
-  return { cols, written, heads, decoded, weights: mean_of(heads.memory.at(-1)), step: written.indexOf(GUIDE.word),
-    at: cols.indexOf(GUIDE.read), id: tgt[written.indexOf(GUIDE.word) + 1] };
+  const step = written.indexOf(GUIDE.word);
+  const last = { layer: heads.memory.length - 1, name: SUBLAYERS.memory };
+  const { model } = chosen("en-fr");
+  const { x } = model.decode(encoded.memory, tgt.slice(0, step + 1), src.map(() => true), last);
+  const [share, left] = [decoded.logits[step], model.logits([x.at(-1)])[0]].map((row) => shares_at(row)[tgt[step + 1]]);
+  return { cols, written, heads, weights: mean_of(heads.memory.at(-1)), step, at: cols.indexOf(GUIDE.read), share, left };
 }
 
 /** Source and target tokens in two columns; the wider a line, the more a step that wrote a token looks at a source token. */
@@ -35,14 +39,11 @@ function links({ cols, written, weights, step, at }) {
 }
 
 /** What is said, in order: {text, box or place on the page that it speaks of}. */
-function sentences({ heads, decoded, weights, step, at, id, cols }) {
+function sentences({ heads, weights, step, at, cols, share, left }) {
   const { model } = chosen("en-fr");
   const own = heads.encoder[0].map((head) => head.weights[at][cols.indexOf(GUIDE.near)]);
   const near = largest_first(own)[0];
-  const chance = (x) => shares_at(model.logits([x[step]])[0]);
-  const { attention, memory_attention } = decoded.layers.at(-1);
-  const [before, after] = [attention.x, memory_attention.x].map(chance);
-  const share = percent(weights[step][at]);
+  const taken = percent(weights[step][at]);
   return [
     { title: "Tokens.", place: "source", text: `The sentence is cut into tokens: words, parts of words and signs. Each becomes a ` +
       `vector of ${model.d_model} numbers, its row in a table. Attention knows no order: without the numbers for its position ` +
@@ -55,14 +56,14 @@ function sentences({ heads, decoded, weights, step, at, id, cols }) {
       `the encoder made of the source. Look at the step after ‘${GUIDE.before}’ (${GUIDE.near}): what comes next?` },
     { title: "Attention", box: { kind: "memory", side: "target", layer: heads.memory.length - 1 }, text: "finds the answer. The " +
       "vector of the step becomes a query: what is looked for. Each source token has a key, what it is found by, and a value, " +
-      `what it hands over. The better query and key fit, the more of the value is taken: ${share} from ‘${GUIDE.read}’.` },
+      `what it hands over. The better query and key fit, the more of the value is taken: ${taken} from ‘${GUIDE.read}’.` },
     { title: "Heads and layers.", box: { kind: "memory", side: "target", layer: 0 }, text: `This is done by ` +
       `${heads.memory[0].length} heads at once, each with queries, keys and values of its own, as there is more than one thing ` +
       `to look for; and in ${heads.memory.length} layers, one after the other, so that the second can ask about what the first ` +
       "found." },
     { title: "What is found is added", box: { kind: "memory", side: "target", layer: heads.memory.length - 1 }, text: "to the vector " +
-      `of the step. If the decoder ended before this box, ‘${GUIDE.word}’ would have a probability of ${number(before[id], 2)}; ` +
-      `after it, ${number(after[id], 2)}.` },
+      `of the step. Without what this box adds, ‘${GUIDE.word}’ would have a probability of ${number(left, 2)} instead of ` +
+      `${number(share, 2)}.` },
     { title: "Feed-forward", box: { kind: "feed_forward", side: "target", layer: heads.memory.length - 1 }, text: "networks stand " +
       "between. Attention only mixes vectors of different tokens; these two matrices compute something new from each vector, " +
       "alone." },

@@ -46,7 +46,7 @@ const TRIES = [
       choose_step(step_of("rouge"), "whose token was not its own choice");
     },
     told: () => `The step at which ‘rouge’ was chosen still looks at ‘yellow’ (${share_of(state.step, "yellow")}): a step looks ` +
-      "before its token is chosen. Then the decoder reads ‘rouge’ like a word of its own, and ends the sentence. It cannot " +
+      "before its token is chosen. Then the decoder reads ‘rouge’ as if it had chosen it itself, and ends the sentence. It cannot " +
       "correct what is written.",
     cells: () => [[step_of("rouge"), source_place("yellow")]],
   },
