@@ -33,69 +33,95 @@ function links({ cols, written, weights, step, at }) {
   figure.innerHTML = `<svg viewBox="0 0 300 ${y(Math.max(cols.length, written.length)) - 6}" role="img" ` +
     `aria-label="Where each token was read: ${escaped(label)}">${lines.join("")}` +
     `${text(cols, left - 6, "end", at).join("")}${text(written, right + 6, "start", step).join("")}</svg>` +
-    "<figcaption>Left what is read, right what is written. The wider a line, the more the step that writes a token looks there. " +
+    "<figcaption>Left what is read, right what is written. The wider a line, the more the step that writes a token looks there " +
+    "(in the last layer, the mean of its heads). " +
     "↑: the next word begins with a capital letter.</figcaption>";
   return figure;
 }
 
-/** What is said, in order: {text, box or place on the page that it speaks of}. */
+/** What is said, in order: {text, box or place on the page that it speaks of}, of another example if it has a source. */
 function sentences({ heads, weights, step, at, cols, share, left }) {
   const { model } = chosen("en-fr");
+  const n_heads = heads.memory[0].length;
+  const last = { kind: "memory", side: "target", layer: heads.memory.length - 1 };
   const own = heads.encoder[0].map((head) => head.weights[at][cols.indexOf(GUIDE.near)]);
   const near = largest_first(own)[0];
-  const taken = percent(weights[step][at]);
   return [
-    { title: "Tokens.", place: "source", text: `The sentence is cut into tokens: words, parts of words and signs. Each becomes a ` +
-      `vector of ${model.d_model} numbers, its row in a table. Attention knows no order: without the numbers for its position ` +
-      "that are added to each vector, ‘dog bites man’ and ‘man bites dog’ would be the same." },
+    { title: "Tokens.", box: { kind: "embedding", side: "source", layer: 0 }, row: at, text: "The sentence is cut into tokens: " +
+      `words, parts of words and signs. Each becomes a vector of ${model.d_model} numbers, its row in a table. Attention knows ` +
+      "no order: without the numbers for its position that are added to each vector, ‘dog bites man’ and ‘man bites dog’ would " +
+      "be the same." },
     { title: "The encoder", box: { kind: "encoder", side: "source", layer: 0 }, row: at, head: near, text: "reads all tokens at " +
-      "once. In a layer, each token first looks at the others (this is attention) and takes something of them into its own " +
-      `vector. Here ‘${GUIDE.read}’ gives ${percent(own[near])} of its attention to ‘${GUIDE.near}’ in head ${near + 1}: ` +
-      `its vector can now say what is ${GUIDE.read}.` },
+      "once. In a layer, each token first looks at the others (this is attention) and adds something of them to its own " +
+      `vector. Here, in head ${near + 1} of ${n_heads}, ‘${GUIDE.read}’ gives ${percent(own[near])} of its attention to ` +
+      `‘${GUIDE.near}’. So the vector of a word can depend on its neighbours.` },
     { title: "The decoder", place: "target", text: "writes one token in each step. It reads what it has written so far, and what " +
       `the encoder made of the source. Look at the step after ‘${GUIDE.before}’ (${GUIDE.near}): what comes next?` },
-    { title: "Attention", box: { kind: "memory", side: "target", layer: heads.memory.length - 1 }, text: "finds the answer. The " +
-      "vector of the step becomes a query: what is looked for. Each source token has a key, what it is found by, and a value, " +
-      `what it hands over. The better query and key fit, the more of the value is taken: ${taken} from ‘${GUIDE.read}’.` },
-    { title: "Heads and layers.", box: { kind: "memory", side: "target", layer: 0 }, text: `This is done by ` +
-      `${heads.memory[0].length} heads at once, each with queries, keys and values of its own, as there is more than one thing ` +
-      `to look for; and in ${heads.memory.length} layers, one after the other, so that the second can ask about what the first ` +
-      "found." },
-    { title: "What is found is added", box: { kind: "memory", side: "target", layer: heads.memory.length - 1 }, text: "to the vector " +
-      `of the step. Without what this box adds, ‘${GUIDE.word}’ would have a probability of ${number(left, 2)} instead of ` +
-      `${number(share, 2)}.` },
-    { title: "Feed-forward", box: { kind: "feed_forward", side: "target", layer: heads.memory.length - 1 }, text: "networks stand " +
-      "between. Attention only mixes vectors of different tokens; these two matrices compute something new from each vector, " +
-      "alone." },
+    { title: "What is written", box: { kind: "decoder", side: "target", layer: 0 }, text: "is read first: each target token attends " +
+      "to itself and to those before it. Those after it are masked (hatched), as they are what the model has to predict." },
+    { title: "Attention to the source", box: last, text: "finds the answer. The vector of the step becomes a query: what is looked " +
+      "for. Each source token has a key, by which it is found, and a value, which it hands over. The better query and key fit, " +
+      `the more of the value is taken: ${percent(weights[step][at])} from ‘${GUIDE.read}’, in the mean of the heads.` },
+    { title: "Heads and layers.", box: { ...last, layer: 0 }, text: `${n_heads} heads do this at once, each with queries, keys and ` +
+      "values of its own, so that a step can look at several places for several reasons; and there are " +
+      `${heads.memory.length} layers, so that the second can ask about what the first found.` },
+    { title: "What is found is added", box: last, text: "to the vector of the step. Without what this box adds, " +
+      `‘${GUIDE.word}’ would have a probability of ${number(left, 2)} instead of ${number(share, 2)}.` },
+    { title: "Feed-forward", box: { kind: "feed_forward", side: "target", layer: 0 }, source: "Two dogs run on the beach.",
+      word: "courent", text: "networks stand between. Attention mixes the vectors of different tokens; two matrices with a ReLU " +
+      "between them compute something new from each vector alone. In another sentence one sees that it matters: without " +
+      "this box, the most probable word would not be ‘courent’ (run)." },
     { title: "The output", box: { kind: "output", side: "target", layer: 0 }, text: "compares the vector with the row of every token " +
       `in the table. The most similar, ‘${GUIDE.word}’, is written, and read in the next step, until ‘<end>’ is the most ` +
-      "probable. Nothing of this was programmed: all numbers were learned from pairs of sentences." },
+      "probable. The table and all matrices were learned from pairs of sentences." },
   ];
 }
 
-/** Bring the example of the guide back, and what a sentence speaks of into sight. */
-function point_to({ place, box, row, head }, step) {
-  if (state.name !== "en-fr" || state.text !== GUIDE.source || state.hidden.length || !state.is_own) {
-    set_try({ model: "en-fr", text: GUIDE.source, set: () => {} });
+/** Bring an example of the guide back, and what a sentence speaks of into sight, beside the sentence. */
+function point_to(list, i) {
+  const { title, text, place, box, row, head, source = GUIDE.source, word = GUIDE.word } = list[i];
+  if (state.name !== "en-fr" || state.text !== source || state.hidden.length || !state.is_own) {
+    set_try({ model: "en-fr", text: source, set: () => {} });
   }
   take_all();
-  choose_step(step, "of which the first part of the page speaks");
+  choose_step(step_of(word), "of which the first part of the page speaks");
   Object.assign(state, { row, ...(head === undefined ? {} : { head }) });
   if (box) Object.assign(state, box);
   show();
-  for (const node of document.querySelectorAll(".pointed")) node.classList.remove("pointed");
+  leave();
+  const button = (name, act, attributes = {}) => {
+    const node = element("button", { type: "button", ...attributes }, name);
+    node.addEventListener("click", act);
+    return node;
+  };
+  const back = button("Back to the text", () => {
+    leave();
+    $("guide").querySelectorAll("li button")[i].focus({ preventScroll: true });
+    $("guide").scrollIntoView();
+  });
+  const next = button("Next", () => point_to(list, i + 1));
+  $("guide-bar").replaceChildren(element("p", {}, element("b", {}, `${i + 1}. ${title}`), ` ${text}`),
+    element("div", {}, ...(i + 1 < list.length ? [next] : []), back));
+  $("guide-bar").hidden = false;
   const node = $(box ? key_of(box) : place);
   node.classList.add("pointed");
-  (box ? $("inside-title") : node.parentNode).scrollIntoView({ block: box ? "start" : "center" });
-  (box ? node : node.querySelector("button")).focus({ preventScroll: true });
+  (box ? $("part") : node.parentNode).scrollIntoView({ block: box ? "start" : "center" });
+  (i + 1 < list.length ? next : back).focus({ preventScroll: true });
+}
+
+/** Take the sentence away that stands below the page. */
+function leave() {
+  for (const node of document.querySelectorAll(".pointed")) node.classList.remove("pointed");
+  $("guide-bar").hidden = true;
 }
 
 function show_guide() {
   const found = guided();
-  $("guide").append(links(found), element("ol", {}, ...sentences(found).map((sentence) => {
-    const button = element("button", { type: "button", "aria-label": `Show: ${sentence.title}` }, "show");
-    button.addEventListener("click", () => point_to(sentence, found.step));
-    return element("li", {}, element("b", {}, sentence.title), ` ${sentence.text} `, button);
+  const list = sentences(found);
+  $("guide").append(links(found), element("ol", {}, ...list.map(({ title, text }, i) => {
+    const button = element("button", { type: "button", "aria-label": `Show: ${title}` }, "show");
+    button.addEventListener("click", () => point_to(list, i));
+    return element("li", {}, element("b", {}, title), ` ${text} `, button);
   })));
 }
 show_guide();

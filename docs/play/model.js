@@ -142,11 +142,13 @@ function sample(logits, temperature, uniform = Math.random()) {
  * @param {Matrix} weights (T, S)
  */
 function swaps(weights) {
-  const is_word = (ids, i) => // all of a word, not a part of one
-    /^[\p{L}-]{2,}$/u.test(token(ids[i])) && !(i + 1 < ids.length && token(ids[i + 1]).startsWith("·"));
+  const is_word = (ids, i, least) => // all of a word, not a part of one
+    token(ids[i]).length >= least && /^[\p{L}-]+$/u.test(token(ids[i])) &&
+    !(i + 1 < ids.length && token(ids[i + 1]).startsWith("·"));
   const looks = weights.map((row, t) => {
     const s = largest_first(row)[0];
-    return row[s] >= 0.5 && has_written(t) && is_word(state.tgt_in, t + 1) && is_word(state.src, s) ? s : -1;
+    return row[s] >= 0.5 && has_written(t) && is_word(state.tgt_in, t + 1, 4) && is_word(state.src, s, 2) // not ‘de’
+      ? s : -1;
   });
   return looks.map((s, t) => ({ t, s })).filter(({ t, s }) => t && s >= 0 && looks[t - 1] === s + 1);
 }
@@ -245,9 +247,11 @@ function telling_step() {
     const wrong = goal.findIndex((id, t) => id !== state.tgt_in[t + 1]);
     return [wrong, `because its token is the first that differs: ${whose()} goes on with ${told(goal[wrong])}`];
   }
-  const weights = mean_of(trace(state.name, state.src, read_tokens(), state.hidden).heads.memory.at(-1));
-  const clear = weights.map((row, t) =>
-    (Math.max(...row) < 0.5 || !has_written(t) || state.tgt_in[t + 1] === EOS ? 0 : token(state.tgt_in[t + 1]).length));
+  const { heads, decoded } = trace(state.name, state.src, read_tokens(), state.hidden);
+  const weights = mean_of(heads.memory.at(-1));
+  const is_sure = (t) => shares_at(decoded.logits[t])[state.tgt_in[t + 1]] >= UNSURE;
+  const clear = weights.map((row, t) => (Math.max(...row) < 0.5 || !has_written(t) || state.tgt_in[t + 1] === EOS || !is_sure(t)
+    ? 0 : token(state.tgt_in[t + 1]).length));
   const swap = swaps(weights)[0];
   if (swap) return [swap.t, "because here two words change places"];
   const peak = Math.max(...clear);

@@ -27,21 +27,26 @@ function wanted() {
 const LITTLE = new Set("the are was were being has have who which that there".split(" ")); // French has them in other places
 let unneeded = {}; // what was found last, as each word takes a computation of its own
 
-/** At most two words of the source such that the same target is written if one of them is hidden. @returns {string[]} */
+/** At most two words of the source such that the same target is written if all of them are hidden. @returns {string[]} */
 function words_without_need() {
   const { name, src, tgt_in } = state;
   const key = JSON.stringify([name, src, tgt_in]);
   if (unneeded.key === key) return unneeded.words;
-  const words = []; // {name, places}: a word can be several tokens
+  const words = []; // [name, places]: a word can be several tokens
   src.forEach((id, s) => {
-    if (!token(id).startsWith("·")) words.push({ name: "", places: [] });
-    words.at(-1).name += token(id).replace("·", "");
-    words.at(-1).places.push(s);
+    if (!token(id).startsWith("·")) words.push(["", []]);
+    words.at(-1)[0] += token(id).replace("·", "");
+    words.at(-1)[1].push(s);
   });
+  const all = {}; // a word that is there twice is hidden twice
+  for (const [word, places] of words) all[word] = [...(all[word] ?? []), ...places];
   unneeded = { key, words: [] };
-  for (const word of words.filter((word) => /^\p{L}{3,}$/u.test(word.name) && !LITTLE.has(word.name))) {
-    const { logits } = trace(name, src, read_tokens(), word.places).decoded;
-    if (logits.every((row, t) => greedy(row) === tgt_in[t + 1])) unneeded.words.push(word.name);
+  const hidden = [];
+  for (const [word, places] of Object.entries(all).filter(([word]) => /^\p{L}{3,}$/u.test(word) && !LITTLE.has(word))) {
+    const { logits } = trace(name, src, read_tokens(), [...hidden, ...places]).decoded;
+    if (!logits.every((row, t) => greedy(row) === tgt_in[t + 1])) continue;
+    unneeded.words.push(word);
+    hidden.push(...places);
     if (unneeded.words.length === 2) break;
   }
   return unneeded.words;
@@ -112,8 +117,8 @@ function told_unneeded() {
   if (wanted() !== undefined || state.tgt_in.at(-1) !== EOS || state.hidden.length || !state.is_own) return [];
   const [first, second] = words_without_need();
   if (!first) return [];
-  return [`The same words are written if ‘${first}’ is hidden${second ? `, and also if ‘${second}’ is` : ""}: the model did not ` +
-    `need ${second ? "them" : "it"}.`];
+  const [are, them] = second ? [`and ‘${second}’ are`, "them"] : ["is", "it"];
+  return [`The same words are written if ‘${first}’ ${are} hidden: the translation does not depend on ${them}.`];
 }
 
 /** Whether what is hidden now matters for what is written. */

@@ -431,7 +431,7 @@ def test_a_word_without_which_the_same_is_written_is_told(browser):
         ("The man who is wearing a blue shirt is eating an apple.", None),
     ]:
         browser.execute_script("show_text(arguments[0])", text)
-        said = f"The same words are written if ‘{word}’ is hidden: the model did not need it."
+        said = f"The same words are written if ‘{word}’ is hidden: the translation does not depend on it."
         lesson = find(browser, "#lesson").text
         assert said in lesson if word else "is hidden" not in lesson
         if word:
@@ -1026,26 +1026,47 @@ def test_the_guide_says_what_npformer_computes(browser):
     yellow, toy, step = 7, 8, 8  # the step after ‘jouet’
     assert f"{100 * weights['memory'][-1][0, :, step, yellow].mean():.1f} % from ‘yellow’" in text
     own = weights["encoder"][0][0, :, yellow, toy]
-    assert f"{100 * own.max():.1f} % of its attention to ‘toy’ in head {own.argmax() + 1}" in text
+    assert f"in head {own.argmax() + 1} of 4, ‘yellow’ gives {100 * own.max():.1f} % of its attention to ‘toy’" in text
 
 
 def test_the_guide_points_from_any_state(browser):
-    shows = browser.find_elements(By.CSS_SELECTOR, "#guide button")
-    assert len(shows) == 8
-    for show in shows:
+    shows = browser.find_elements(By.CSS_SELECTOR, "#guide li button")
+    assert len(shows) == 9
+    for i, show in enumerate(shows):
         choose(browser, "reverse")
-        show.click()
-        assert find(browser, "#said").text == "Un chien court dehors avec un jouet jaune. <end>"
+        browser.execute_script("arguments[0].click()", show)
+        said = (
+            "Deux chiens courent sur la plage. <end>" if i == 7 else "Un chien court dehors avec un jouet jaune. <end>"
+        )
+        assert find(browser, "#said").text == said
         [pointed] = browser.find_elements(By.CSS_SELECTOR, ".pointed")
-        assert pointed.is_displayed() and browser.execute_script("return state.step") == 8
-        assert browser.execute_script("return arguments[0].contains(document.activeElement)", pointed)
-    shows[1].click()
-    assert find(browser, "#part-title").text == "Encoder, layer 1: self-attention"
-    assert browser.execute_script("return [state.row, state.head]") == [7, 0]
-    shows[5].click()
-    said = find(browser, "#part-effect").text
-    for chance in re.findall(r"0\.\d\d", shows[5].find_element(By.XPATH, "..").text):
-        assert chance in said  # as the box says it
+        assert pointed.is_displayed()
+        assert browser.execute_script("return told_written(state.step)") == ("‘courent’" if i == 7 else "‘jaune’")
+        assert shows[i].find_element(By.XPATH, "..").text.removesuffix(" show") in find(browser, "#guide-bar").text
+        find(browser, "#guide-bar button:last-child").click()
+        assert not find(browser, "#guide-bar").is_displayed()
+        assert not browser.find_elements(By.CSS_SELECTOR, ".pointed")
+        assert browser.execute_script("return document.activeElement === arguments[0]", show)
+
+
+def test_the_guide_can_be_walked_through(browser):
+    titles, effects = [], []
+    browser.execute_script("document.querySelector('#guide li button').click()")
+    while True:
+        titles.append(find(browser, "#guide-bar b").text)
+        effects.append(find(browser, "#part-effect").text)
+        if not browser.find_elements(By.XPATH, "//*[@id='guide-bar']//button[text()='Next']"):
+            break
+        active = browser.switch_to.active_element
+        assert active.text == "Next"
+        if len(titles) == 2:
+            assert find(browser, "#part-title").text == "Encoder, layer 1: self-attention"
+            assert browser.execute_script("return [state.row, state.head]") == [7, 0]
+        active.send_keys(Keys.ENTER)
+    assert [title.split(".")[0] for title in titles] == [str(i + 1) for i in range(9)]
+    for chance in re.findall(r"0\.\d\d", browser.find_elements(By.CSS_SELECTOR, "#guide li")[6].text):
+        assert chance in effects[6]  # as the box says it
+    assert "the most probable would be ‘" in effects[7]  # and not ‘courent’
 
 
 def test_the_frame_begins_where_there_is_something_to_see(browser):
