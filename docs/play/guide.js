@@ -46,6 +46,7 @@ function sentences({ heads, weights, step, at, cols, share, left }) {
   const last = { kind: "memory", side: "target", layer: heads.memory.length - 1 };
   const own = heads.encoder[0].map((head) => head.weights[at][cols.indexOf(GUIDE.near)]);
   const near = largest_first(own)[0];
+  const mean = own.reduce((sum, x) => sum + x, 0) / n_heads;
   return [
     { title: "Tokens.", box: { kind: "embedding", side: "source", layer: 0 }, row: at, text: "The sentence is cut into tokens: " +
       `words, parts of words and signs. Each becomes a vector of ${model.d_model} numbers, its row in a table. Attention knows ` +
@@ -54,25 +55,25 @@ function sentences({ heads, weights, step, at, cols, share, left }) {
     { title: "The encoder", box: { kind: "encoder", side: "source", layer: 0 }, row: at, head: near, text: "reads all tokens at " +
       "once. In a layer, each token first looks at the others (this is attention) and adds something of them to its own " +
       `vector. Here, in head ${near + 1} of ${n_heads}, ‘${GUIDE.read}’ gives ${percent(own[near])} of its attention to ` +
-      `‘${GUIDE.near}’. So the vector of a word can depend on its neighbours.` },
+      `‘${GUIDE.near}’ (${percent(mean)} in the mean of the heads). So the vector of a word can depend on its neighbours.` },
     { title: "The decoder", place: "target", text: "writes one token in each step. It reads what it has written so far, and what " +
       `the encoder made of the source. Look at the step after ‘${GUIDE.before}’ (${GUIDE.near}): what comes next?` },
     { title: "What is written", box: { kind: "decoder", side: "target", layer: 0 }, text: "is read first: each target token attends " +
       "to itself and to those before it. Those after it are masked (hatched), as they are what the model has to predict." },
-    { title: "Attention to the source", box: last, text: "finds the answer. The vector of the step becomes a query: what is looked " +
+    { title: "Attention to the source", box: last, text: "looks for the answer. The vector of the step becomes a query: what is looked " +
       "for. Each source token has a key, by which it is found, and a value, which it hands over. The better query and key fit, " +
       `the more of the value is taken: ${percent(weights[step][at])} from ‘${GUIDE.read}’, in the mean of the heads.` },
     { title: "Heads and layers.", box: { ...last, layer: 0 }, text: `${n_heads} heads do this at once, each with queries, keys and ` +
       "values of its own, so that a step can look at several places for several reasons; and there are " +
       `${heads.memory.length} layers, so that the second can ask about what the first found.` },
-    { title: "What is found is added", box: last, text: "to the vector of the step. Without what this box adds, " +
-      `‘${GUIDE.word}’ would have a probability of ${number(left, 2)} instead of ${number(share, 2)}.` },
+    { title: "What is found is added", box: last, text: "to the vector of the step. Without what this attention adds in the last " +
+      `layer, ‘${GUIDE.word}’ would have a probability of ${number(left, 2)} instead of ${number(share, 2)}.` },
     { title: "Feed-forward", box: { kind: "feed_forward", side: "target", layer: 0 }, source: "Two dogs run on the beach.",
       word: "courent", text: "networks stand between. Attention mixes the vectors of different tokens; two matrices with a ReLU " +
-      "between them compute something new from each vector alone. In another sentence one sees that it matters: without " +
-      "this box, the most probable word would not be ‘courent’ (run)." },
+      "between them compute something new from each vector alone. In this sentence they matter little; in “Two dogs run on the " +
+      "beach.” the decoder would write ‘chiens’ (dogs) twice without the first of them, in place of ‘courent’ (run)." },
     { title: "The output", box: { kind: "output", side: "target", layer: 0 }, text: "compares the vector with the row of every token " +
-      `in the table. The most similar, ‘${GUIDE.word}’, is written, and read in the next step, until ‘<end>’ is the most ` +
+      `in the table. The best match, ‘${GUIDE.word}’, is written, and read in the next step, until ‘<end>’ is the most ` +
       "probable. The table and all matrices were learned from pairs of sentences." },
   ];
 }
@@ -94,7 +95,7 @@ function point_to(list, i) {
     node.addEventListener("click", act);
     return node;
   };
-  const back = button("Back to the text", () => {
+  const back = button("Close, back to the text", () => {
     leave();
     $("guide").querySelectorAll("li button")[i].focus({ preventScroll: true });
     $("guide").scrollIntoView();
@@ -107,12 +108,6 @@ function point_to(list, i) {
   node.classList.add("pointed");
   (box ? $("part") : node.parentNode).scrollIntoView({ block: box ? "start" : "center" });
   (i + 1 < list.length ? next : back).focus({ preventScroll: true });
-}
-
-/** Take the sentence away that stands below the page. */
-function leave() {
-  for (const node of document.querySelectorAll(".pointed")) node.classList.remove("pointed");
-  $("guide-bar").hidden = true;
 }
 
 function show_guide() {

@@ -255,7 +255,7 @@ function telling_step() {
   const swap = swaps(weights)[0];
   if (swap) return [swap.t, "because here two words change places"];
   const peak = Math.max(...clear);
-  return peak ? [clear.indexOf(peak), "as a clear example"] : [0, "which is the first"];
+  return peak >= 3 ? [clear.indexOf(peak), "as a clear example"] : [0, "which is the first"];
 }
 
 /** The probabilities of all tokens. @param {number[]} logits (V) */

@@ -168,10 +168,17 @@ function show_model(name) {
     (label ? [element("optgroup", { label }, ...nodes)] : nodes)));
 }
 
+/** Take the sentence of the guide away that stands below the page. */
+function leave() {
+  for (const node of document.querySelectorAll(".pointed")) node.classList.remove("pointed");
+  $("guide-bar").hidden = true;
+}
+
 let last_read; // what the field of the text held when it was last read
 
 function show_text(text) {
   last_read = text;
+  leave(); // it speaks of another text
   if ($("text").value !== text) $("text").value = text;
   $("examples").value = text;
   if ($("examples").selectedIndex < 0) $("examples").value = ""; // it is one's own

@@ -117,8 +117,8 @@ function told_unneeded() {
   if (wanted() !== undefined || state.tgt_in.at(-1) !== EOS || state.hidden.length || !state.is_own) return [];
   const [first, second] = words_without_need();
   if (!first) return [];
-  const [are, them] = second ? [`and ‘${second}’ are`, "them"] : ["is", "it"];
-  return [`The same words are written if ‘${first}’ ${are} hidden: the translation does not depend on ${them}.`];
+  const [are, it] = second ? [`and ‘${second}’ are`, "them"] : ["is", "it"];
+  return [`The same words are written if ‘${first}’ ${are} hidden. Hide ${it} to see how their probabilities change.`];
 }
 
 /** Whether what is hidden now matters for what is written. */
@@ -216,7 +216,9 @@ function lesson(shares) {
   }
   parts.push(...told_unneeded());
   const origins = shares.map((_, t) => origin(t));
-  const again = state.tgt_in.find((id, t, ids) => state.name !== "reverse" && id === ids[t + 1] && id === ids[t + 2]);
+  const is_thrice = (id, t, ids) => id === ids[t + 1] && id === ids[t + 2];
+  const copied = state.src.find(is_thrice) !== undefined; // as of “!!!”
+  const again = state.name === "reverse" || copied ? undefined : state.tgt_in.find(is_thrice);
   if (again !== undefined && origins.every((who) => who === "model")) {
     parts.push(`It repeats ${told(again)}: this often happens where a model does not know how to go on.`);
   }

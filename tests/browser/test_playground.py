@@ -431,7 +431,7 @@ def test_a_word_without_which_the_same_is_written_is_told(browser):
         ("The man who is wearing a blue shirt is eating an apple.", None),
     ]:
         browser.execute_script("show_text(arguments[0])", text)
-        said = f"The same words are written if ‘{word}’ is hidden: the translation does not depend on it."
+        said = f"The same words are written if ‘{word}’ is hidden. Hide it to see how their probabilities change."
         lesson = find(browser, "#lesson").text
         assert said in lesson if word else "is hidden" not in lesson
         if word:
@@ -941,6 +941,9 @@ def test_the_lesson_names_why_a_sentence_of_ones_own_fails(browser):
     ]:
         browser.execute_script("show_text(arguments[0])", text)
         assert reason in find(browser, "#lesson").text
+    browser.execute_script("show_text('Wow !!!')")
+    assert "repeats" not in find(browser, "#lesson").text  # as the source does
+    browser.execute_script("show_text('A crowd is present at a bar.')")
     assert "does not say that it is right" not in find(browser, "#lesson").text  # not all have a high p
 
 
@@ -1066,7 +1069,9 @@ def test_the_guide_can_be_walked_through(browser):
     assert [title.split(".")[0] for title in titles] == [str(i + 1) for i in range(9)]
     for chance in re.findall(r"0\.\d\d", browser.find_elements(By.CSS_SELECTOR, "#guide li")[6].text):
         assert chance in effects[6]  # as the box says it
-    assert "the most probable would be ‘" in effects[7]  # and not ‘courent’
+    assert "the most probable would be ‘chiens’" in effects[7]  # as the guide says
+    paste(browser, "A dog runs.")
+    assert not find(browser, "#guide-bar").is_displayed()  # it speaks of another text
 
 
 def test_the_frame_begins_where_there_is_something_to_see(browser):
