@@ -12,11 +12,19 @@ function guided() {
   const { heads, encoded, decoded } = trace("en-fr", src, tgt.slice(0, -1));
   const [cols, written] = [src, tgt.slice(1)].map((ids) => ids.map((id) => vocabulary.shown(id)));
   const step = written.indexOf(GUIDE.word);
-  const last = { layer: heads.memory.length - 1, name: SUBLAYERS.memory };
   const { model } = chosen("en-fr");
-  const { x } = model.decode(encoded.memory, tgt.slice(0, step + 1), src.map(() => true), last);
-  const [share, left] = [decoded.logits[step], model.logits([x.at(-1)])[0]].map((row) => shares_at(row)[tgt[step + 1]]);
-  return { cols, written, heads, weights: mean_of(heads.memory.at(-1)), step, at: cols.indexOf(GUIDE.read), share, left };
+  const keep = src.map(() => true);
+  const last = heads.memory.length - 1;
+  /** The probability of the token that a step writes. */
+  const share_at = (t, x) => shares_at(model.logits([x])[0])[tgt[t + 1]];
+  const outside = written.indexOf("dehors");
+  const { memory } = model.encode(src, keep, { layer: last, name: "attention" });
+  const shares = { // as it is, and without what a box adds
+    word: [share_at(step, decoded.x[step]),
+      share_at(step, model.decode(encoded.memory, tgt.slice(0, step + 1), keep, { layer: last, name: "memory_attention" }).x.at(-1))],
+    outside: [share_at(outside, decoded.x[outside]), share_at(outside, model.decode(memory, tgt.slice(0, outside + 1)).x.at(-1))],
+  };
+  return { cols, written, heads, weights: mean_of(heads.memory.at(-1)), step, at: cols.indexOf(GUIDE.read), shares };
 }
 
 /** Source and target tokens in two columns; the wider a line, the more a step that wrote a token looks at a source token. */
@@ -40,7 +48,7 @@ function links({ cols, written, weights, step, at }) {
 }
 
 /** What is said, in order: {text, box or place on the page that it speaks of}, of another example if it has a source. */
-function sentences({ heads, weights, step, at, cols, share, left }) {
+function sentences({ heads, weights, step, at, cols, shares }) {
   const { model } = chosen("en-fr");
   const n_heads = heads.memory[0].length;
   const last = { kind: "memory", side: "target", layer: heads.memory.length - 1 };
@@ -55,7 +63,9 @@ function sentences({ heads, weights, step, at, cols, share, left }) {
     { title: "The encoder", box: { kind: "encoder", side: "source", layer: 0 }, row: at, head: near, text: "reads all tokens at " +
       "once. In a layer, each token first looks at the others (this is attention) and adds something of them to its own " +
       `vector. Here, in head ${near + 1} of ${n_heads}, ‘${GUIDE.read}’ gives ${percent(own[near])} of its attention to ` +
-      `‘${GUIDE.near}’ (${percent(mean)} in the mean of the heads). So the vector of a word can depend on its neighbours.` },
+      `‘${GUIDE.near}’ (${percent(mean)} in the mean of the heads). So the vector of a word can depend on its neighbours. For ‘${GUIDE.read}’ this matters ` +
+      `little; but without the attention of the second layer, ‘dehors’ (outside) would have a probability of ` +
+      `${number(shares.outside[1], 2)} instead of ${number(shares.outside[0], 2)}.` },
     { title: "The decoder", place: "target", text: "writes one token in each step. It reads what it has written so far, and what " +
       `the encoder made of the source. Look at the step after ‘${GUIDE.before}’ (${GUIDE.near}): what comes next?` },
     { title: "What is written", box: { kind: "decoder", side: "target", layer: 0 }, text: "is read first: each target token attends " +
@@ -67,7 +77,8 @@ function sentences({ heads, weights, step, at, cols, share, left }) {
       "values of its own, so that a step can look at several places for several reasons; and there are " +
       `${heads.memory.length} layers, so that the second can ask about what the first found.` },
     { title: "What is found is added", box: last, text: "to the vector of the step. Without what this attention adds in the last " +
-      `layer, ‘${GUIDE.word}’ would have a probability of ${number(left, 2)} instead of ${number(share, 2)}.` },
+      `layer, ‘${GUIDE.word}’ would have a probability of ${number(shares.word[1], 2)} instead of ` +
+      `${number(shares.word[0], 2)}.` },
     { title: "Feed-forward", box: { kind: "feed_forward", side: "target", layer: 0 }, source: "Two dogs run on the beach.",
       word: "courent", text: "networks stand between. Attention mixes the vectors of different tokens; two matrices with a ReLU " +
       "between them compute something new from each vector alone. In this sentence they matter little; in “Two dogs run on the " +

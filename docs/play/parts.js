@@ -82,14 +82,19 @@ function small_effect({ best, before, shares }) {
   return element("small", { class: "effect" }, element(how === "now" ? "mark" : "span", {}, `${how} ${name} ${share}`), bar);
 }
 
-const SUBLAYERS = { decoder: "attention", memory: "memory_attention", feed_forward: "feed_forward" }; // of the decoder
+const SUBLAYERS = { encoder: "attention", decoder: "attention", memory: "memory_attention", feed_forward: "feed_forward" };
 
-/** The probabilities at the selected step if a box of the decoder added nothing to its vector. @returns {number[]} (V) */
-function shares_without({ kind, layer }, { encoded }) {
+/**
+ * The probabilities at the selected step if a box added nothing: one of the decoder to the vector of this step, one of the
+ * encoder to the vectors of all source tokens.
+ * @returns {number[]} (V)
+ */
+function shares_without({ kind, side, layer }, { encoded }) {
   const { model } = chosen(state.name);
   const keep = state.src.map((_, s) => !state.hidden.includes(s));
   const left_out = { layer, name: SUBLAYERS[kind] };
-  const { x } = model.decode(encoded.memory, state.tgt_in.slice(0, state.step + 1), keep, left_out);
+  const memory = side === "source" ? model.encode(state.src, keep, left_out).memory : encoded.memory;
+  const { x } = model.decode(memory, state.tgt_in.slice(0, state.step + 1), keep, side === "source" ? {} : left_out);
   return shares_at(model.logits([x.at(-1)])[0]);
 }
 
@@ -114,12 +119,12 @@ function told_turn(traced) {
     ` or ${each.at(-1)}.`;
 }
 
-/** What a box of the decoder is needed for, in a sentence. */
+/** What a box is needed for, in a sentence. */
 function told_without_box(box, traced) {
   const id = state.best[state.step];
   const shares = shares_without(box, traced);
   const other = greedy(shares);
-  return `Without this box: ${told(id)} ${number(shares[id], 2)} instead of ` +
+  return `Without this box${box.side === "source" ? ", at the selected step" : ""}: ${told(id)} ${number(shares[id], 2)} instead of ` +
     `${number(shares_at(traced.decoded.logits[state.step])[id], 2)}` +
     `${other === id ? "" : `; the most probable would be ${told(other)} ${number(shares[other], 2)}`}. `;
 }
@@ -206,7 +211,7 @@ function show_part(traced) {
   const options = { rows: rows_of(side), signed: true, chosen: framed(traced, side), ...size };
   $("heads").replaceChildren();
   const effect = effect_of(state, traced);
-  $("part-effect").textContent = effect ? (SUBLAYERS[kind] ? told_without_box(state, traced) : "") + told_effect(effect) : "";
+  $("part-effect").textContent = (SUBLAYERS[kind] ? told_without_box(state, traced) : "") + (effect ? told_effect(effect) : "");
   if (ATTENTIONS[kind]) show_attention(traced);
   else if (kind === "tokens") {
     const what = side === "source" ? "The text is cut into tokens." : "The decoder reads the tokens that are written so far.";

@@ -188,12 +188,17 @@ function add_heads(params, x, { heads, merged }, is_left_out = false) {
   return { heads, merged, out, x: add_out(x, out, is_left_out) };
 }
 
-/** Self-attention, then feed-forward, each as x + sublayer(layer_norm(x)). @param {Matrix} x0 (S, D) */
-function encoder_layer(params, x0, keep_mask, n_heads) {
+/**
+ * Self-attention, then feed-forward, each as x + sublayer(layer_norm(x)).
+ * @param {Matrix} x0 (S, D)
+ * @param {string} [left_out] the sublayer that adds nothing
+ */
+function encoder_layer(params, x0, keep_mask, n_heads, left_out) {
   const heads = self_attention(params.attention, layer_norm(params.attention_norm, x0), keep_mask, n_heads);
   const attention = add_heads(params.attention, x0, heads);
+  if (left_out === "attention") attention.x = x0;
   const { hidden, out } = feed_forward(params.feed_forward, layer_norm(params.feed_forward_norm, attention.x));
-  return { x: add(attention.x, out), attention, hidden };
+  return { x: left_out === "feed_forward" ? attention.x : add(attention.x, out), attention, hidden };
 }
 
 /**
@@ -249,13 +254,15 @@ class Transformer {
   /**
    * @param {number[]} src (S)
    * @param {boolean[]} keep (S), false = hidden, as padding is
+   * @param {{layer: number, name: string}} [left_out] the sublayer that adds nothing
    * @returns {{embedded: object, layers: object[], memory: Matrix}} memory (S, D)
    */
-  encode(src, keep = src.map(() => true)) {
+  encode(src, keep = src.map(() => true), left_out = {}) {
     const embedded = embed_tokens(src, this.source_table);
     let x = embedded.x;
-    const layers = layers_of(this.params.encoder).map((params) => {
-      const layer = encoder_layer(params, x, key_mask(src.length, keep), this.n_heads);
+    const layers = layers_of(this.params.encoder).map((params, i) => {
+      const name = i === left_out.layer ? left_out.name : undefined;
+      const layer = encoder_layer(params, x, key_mask(src.length, keep), this.n_heads, name);
       x = layer.x;
       return layer;
     });

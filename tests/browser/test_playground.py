@@ -253,18 +253,22 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
     model, params, _ = make_playground.read(name)
     residual = transformer.residual
     kinds = [f"{kind}-target-{layer}" for layer in (0, 1) for kind in ("decoder", "memory", "feed_forward")]
+    of_encoder = [f"{kind}-source-{layer}" for layer in (0, 1) for kind in ("encoder", "feed_forward")]
     turns = set()
     for step in {"reverse": [0, 4], "en-fr": [0, 1, 7]}[name]:
         browser.execute_script("choose_step(arguments[0]), show()", step)
         src, tgt_in = browser.execute_script("return [state.src, state.tgt_in]")
         shares = []
-        for left_out in [None, *range(6)]:
+        for left_out in [None, *range(6), *range(-4, 0)]:
             calls = count(-2 * model.n_layers)  # the sublayers of the encoder come first
 
             def without(ops, params, norm_params, x, *args, calls=calls, left_out=left_out, **kwargs):
                 y, backward = residual(ops, params, norm_params, x, *args, **kwargs)
                 if next(calls) == left_out:
-                    y[:, -1] = x[:, -1]
+                    place = (
+                        np.s_[:] if left_out < 0 else np.s_[:, -1]
+                    )  # of all source tokens, or of the last target token
+                    y[place] = x[place]
                 return y, backward
 
             monkeypatch.setattr(transformer, "residual", without)
@@ -273,17 +277,18 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
             assert next(calls) == 3 * model.n_layers
         all_, *others = shares
         id_ = tgt_in[step + 1]
-        for kind, expected in zip(kinds, others, strict=True):
+        for kind, expected in zip(kinds + of_encoder, others, strict=True):
             script = "return shares_without(arguments[0], trace(state.name, state.src, read_tokens()))"
-            found = browser.execute_script(script, {"kind": kind.split("-")[0], "layer": int(kind[-1])})
+            box = dict(zip(("kind", "side", "layer"), kind.split("-"), strict=True))
+            found = browser.execute_script(script, box | {"layer": int(box["layer"])})
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
             browser.execute_script("$(`part-${arguments[0]}`).click()", kind)
             said = f" {expected[id_]:.2f} instead of {all_[id_]:.2f}"
             text = find(browser, "#part-effect").text
-            assert text.startswith("Without this box: ") and said in text
+            assert text.startswith("Without this box") and said in text
             assert ("the most probable would be" in text) == (expected.argmax() != id_)
 
-        falls = all_[id_] - np.array([x[id_] for x in others])
+        falls = all_[id_] - np.array([x[id_] for x in others[:6]])
         needed = [kinds[i] for i in np.argsort(-falls) if 2 * falls[i] > falls.max()]
         turn = find(browser, "#turn").text
         titles = {"decoder": "causal self-attention", "memory": "cross-attention", "feed_forward": "feed-forward"}
@@ -1067,6 +1072,17 @@ def test_the_guide_can_be_walked_through(browser):
             assert browser.execute_script("return [state.row, state.head]") == [7, 0]
         active.send_keys(Keys.ENTER)
     assert [title.split(".")[0] for title in titles] == [str(i + 1) for i in range(9)]
+    script = """
+      choose_step(step_of("dehors"));
+      const traced = trace(state.name, state.src, read_tokens());
+      const without = shares_without({ kind: "encoder", side: "source", layer: 1 }, traced);
+      return [without, shares_at(traced.decoded.logits[state.step])].map((shares) => number(shares[id_of("dehors")], 2));
+    """
+    browser.execute_script("show_text(FIRST)")
+    assert (
+        " instead of ".join(browser.execute_script(script))
+        in browser.find_elements(By.CSS_SELECTOR, "#guide li")[1].text
+    )
     for chance in re.findall(r"0\.\d\d", browser.find_elements(By.CSS_SELECTOR, "#guide li")[6].text):
         assert chance in effects[6]  # as the box says it
     assert "the most probable would be ‘chiens’" in effects[7]  # as the guide says
