@@ -15,6 +15,13 @@ function element(name, attributes = {}, ...children) {
   return node;
 }
 
+/** A button. @param {() => void} act what a click does @param {object} attributes @param {...(Node|string)} children */
+function pressable(act, attributes, ...children) {
+  const node = element("button", { type: "button", ...attributes }, ...children);
+  node.addEventListener("click", act);
+  return node;
+}
+
 /** A number for people, with a real minus sign; a large one with an exponent. */
 function number(value, digits = 4) {
   const text = Math.abs(value) < 1e4 ? value.toFixed(digits) : value.toExponential(digits);

@@ -5,24 +5,24 @@ const GUIDE = { source: FIRST, before: "jouet", word: "jaune", read: "yellow", n
 
 /** The example of the guide, whatever the page shows: its tokens as they are shown, and what was computed. */
 function guided() {
-  const { vocabulary } = chosen("en-fr");
+  const { model, vocabulary } = chosen("en-fr");
   const src = source_of("en-fr", GUIDE.source);
+  const { memory } = model.encode(src);
   const tgt = [BOS];
-  while (tgt.at(-1) !== EOS) tgt.push(greedy(trace("en-fr", src, tgt).decoded.logits.at(-1)));
-  const { heads, encoded, decoded } = trace("en-fr", src, tgt.slice(0, -1));
+  while (tgt.at(-1) !== EOS) tgt.push(greedy(model.logits(model.decode(memory, tgt).x.slice(-1))[0]));
+  const { heads, decoded } = trace("en-fr", src, tgt.slice(0, -1));
   const [cols, written] = [src, tgt.slice(1)].map((ids) => ids.map((id) => vocabulary.shown(id)));
   const step = written.indexOf(GUIDE.word);
-  const { model } = chosen("en-fr");
-  const keep = src.map(() => true);
   const last = heads.memory.length - 1;
-  /** The probability of the token that a step writes. */
-  const share_at = (t, x) => shares_at(model.logits([x])[0])[tgt[t + 1]];
   const outside = written.indexOf("dehors");
-  const { memory } = model.encode(src, keep, { layer: last, name: "attention" });
-  const shares = { // as it is, and without what a box adds
-    word: [share_at(step, decoded.x[step]),
-      share_at(step, model.decode(encoded.memory, tgt.slice(0, step + 1), keep, { layer: last, name: "memory_attention" }).x.at(-1))],
-    outside: [share_at(outside, decoded.x[outside]), share_at(outside, model.decode(memory, tgt.slice(0, outside + 1)).x.at(-1))],
+  /** The probability of the token that a step writes: as it is, and from another vector. */
+  const both = (t, x) => [decoded.x[t], x].map((each) => shares_at(model.logits([each])[0])[tgt[t + 1]]);
+  /** The vector of a step, without what a sublayer of the decoder adds to it. */
+  const vector = (t, memory, left_out) => model.decode(memory, tgt.slice(0, t + 1), undefined, left_out).x.at(-1);
+  const other = model.encode(src, undefined, { layer: last, name: SUBLAYERS.encoder }).memory;
+  const shares = {
+    word: both(step, vector(step, memory, { layer: last, name: SUBLAYERS.memory })),
+    outside: both(outside, vector(outside, other)),
   };
   return { cols, written, heads, weights: mean_of(heads.memory.at(-1)), step, at: cols.indexOf(GUIDE.read), shares };
 }
@@ -42,8 +42,7 @@ function links({ cols, written, weights, step, at }) {
     `aria-label="Where each token was read: ${escaped(label)}">${lines.join("")}` +
     `${text(cols, left - 6, "end", at).join("")}${text(written, right + 6, "start", step).join("")}</svg>` +
     "<figcaption>Left what is read, right what is written. The wider a line, the more the step that writes a token looks there " +
-    "(in the last layer, the mean of its heads). " +
-    "↑: the next word begins with a capital letter.</figcaption>";
+    "(in the last layer, the mean of its heads). ↑: the next word begins with a capital letter.</figcaption>";
   return figure;
 }
 
@@ -63,8 +62,9 @@ function sentences({ heads, weights, step, at, cols, shares }) {
     { title: "The encoder", box: { kind: "encoder", side: "source", layer: 0 }, row: at, head: near, text: "reads all tokens at " +
       "once. In a layer, each token first looks at the others (this is attention) and adds something of them to its own " +
       `vector. Here, in head ${near + 1} of ${n_heads}, ‘${GUIDE.read}’ gives ${percent(own[near])} of its attention to ` +
-      `‘${GUIDE.near}’ (${percent(mean)} in the mean of the heads). So the vector of a word can depend on its neighbours. For ‘${GUIDE.read}’ this matters ` +
-      `little; but without the attention of the second layer, ‘dehors’ (outside) would have a probability of ` +
+      `‘${GUIDE.near}’ (${percent(mean)} in the mean of the heads). So the vector of a word can depend on its neighbours. ` +
+      `For ‘${GUIDE.read}’ this matters little; but without the attention of the second layer, ‘dehors’ (outside) would have a ` +
+      "probability of " +
       `${number(shares.outside[1], 2)} instead of ${number(shares.outside[0], 2)}.` },
     { title: "The decoder", place: "target", text: "writes one token in each step. It reads what it has written so far, and what " +
       `the encoder made of the source. Look at the step after ‘${GUIDE.before}’ (${GUIDE.near}): what comes next?` },
@@ -101,17 +101,12 @@ function point_to(list, i) {
   if (box) Object.assign(state, box);
   show();
   leave();
-  const button = (name, act, attributes = {}) => {
-    const node = element("button", { type: "button", ...attributes }, name);
-    node.addEventListener("click", act);
-    return node;
-  };
-  const back = button("Close, back to the text", () => {
+  const back = pressable(() => {
     leave();
     $("guide").querySelectorAll("li button")[i].focus({ preventScroll: true });
     $("guide").scrollIntoView();
-  });
-  const next = button("Next", () => point_to(list, i + 1));
+  }, {}, "Close, back to the text");
+  const next = pressable(() => point_to(list, i + 1), {}, "Next");
   $("guide-bar").replaceChildren(element("p", {}, element("b", {}, `${i + 1}. ${title}`), ` ${text}`),
     element("div", {}, ...(i + 1 < list.length ? [next] : []), back));
   $("guide-bar").hidden = false;
@@ -124,10 +119,8 @@ function point_to(list, i) {
 function show_guide() {
   const found = guided();
   const list = sentences(found);
-  $("guide").append(links(found), element("ol", {}, ...list.map(({ title, text }, i) => {
-    const button = element("button", { type: "button", "aria-label": `Show: ${title}` }, "show");
-    button.addEventListener("click", () => point_to(list, i));
-    return element("li", {}, element("b", {}, title), ` ${text} `, button);
-  })));
+  $("guide").append(links(found), element("ol", {}, ...list.map(({ title, text }, i) =>
+    element("li", {}, element("b", {}, title), ` ${text} `,
+      pressable(() => point_to(list, i), { "aria-label": `Show: ${title}` }, "show")))));
 }
 show_guide();

@@ -40,14 +40,11 @@ function show() {
 function show_tokens(shares) {
   const button = (place, pressed, note, act, kind = "") => {
     const [list, i, id] = place;
-    const attributes = { type: "button", "aria-pressed": String(pressed), class: kind };
-    const node = element("button", attributes, token(id), element("small", {}, note));
-    node.addEventListener("click", () => {
+    return element("li", {}, pressable(() => {
       act();
       show();
       $(list).children[i].firstChild.focus({ preventScroll: true });
-    });
-    return element("li", {}, node);
+    }, { "aria-pressed": String(pressed), class: kind }, token(id), element("small", {}, note)));
   };
   $("source").replaceChildren(...state.src.map((id, s) => {
     const is_hidden = state.hidden.includes(s);
@@ -120,17 +117,16 @@ function show_next({ decoded }) {
   for (let sum = 0; sum < 0.9 && n < logits.length; n++) sum += probabilities[best[n]];
   const again = is_finished() ? "press Write again to draw all of them" : "Next token and To the end draw";
   $("temperature-shown").textContent = number(temperature, 1);
-  $("temperature-text").textContent = "Probability = softmax(logits / temperature). A higher temperature spreads it over more tokens: here " +
+  $("temperature-text").textContent = "Probability = softmax(logits / temperature). A higher temperature spreads it over more " +
+    "tokens: here " +
     `${n === 1 ? "one alone has" : `${n} together have`} at least 90 %. ` +
-    (draw ? `What is written stays. From now on tokens are drawn at random: ${again}. ` : "Next token writes the most probable one, the same at every " +
-    "temperature. ") + "Elsewhere on the page, probabilities are at temperature 1.";
+    (draw ? `What is written stays. From now on tokens are drawn at random: ${again}. `
+      : "Next token writes the most probable one, the same at every temperature. ") + "Elsewhere on the page, probabilities are at temperature 1.";
   const rows = best.slice(0, N_SHOWN).map((id) => {
-    const attributes = { type: "button", disabled: id === PAD, "aria-label": `take ${token(id)}` };
-    const button = element("button", attributes, token(id));
-    button.addEventListener("click", () => {
+    const button = pressable(() => {
       write([...tgt_in.slice(0, step + 1), id], true);
       $("distribution").querySelector("button:enabled").focus({ preventScroll: true });
-    });
+    }, { disabled: id === PAD, "aria-label": `take ${token(id)}` }, token(id));
     const bar = element("div", { class: "bar", style: `width: ${(100 * probabilities[id]).toFixed(2)}%` });
     const shown = [button, number(logits[id], 3), number(probabilities[id]), bar];
     return element("tr", {}, ...shown.map((content) => element("td", {}, content)));
@@ -151,11 +147,8 @@ function show_model(name) {
   const { about, model, tokens } = content;
   document.querySelector(`[name=model][value=${name}]`).checked = true;
   $("text-title").textContent = task().title;
-  $("hint").replaceChildren(`${task().hint} Try: `, ...task().known.flatMap((text, i) => {
-    const button = element("button", { type: "button" }, text);
-    button.addEventListener("click", () => show_text(text));
-    return i ? [" or ", button] : [button];
-  }));
+  $("hint").replaceChildren(`${task().hint} Try: `, ...task().known.flatMap((text, i) =>
+    [i ? " or " : "", pressable(() => show_text(text), {}, text)]));
   $("about").textContent = `${count(about.n_parameters)} parameters, width D = ${model.d_model}, encoder and decoder of ` +
     `${model.n_layers} layers with ${model.n_heads} heads each, vocabulary of ${tokens.length} tokens. ${task().skill(about)}`;
   const groups = { "": task().examples ?? [] };

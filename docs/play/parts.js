@@ -164,12 +164,10 @@ function show_parts(traced) {
   const nodes = boxes().map((box) => {
     const is_layer = box.kind === "feed_forward" || ATTENTIONS[box.kind];
     const attributes = {
-      type: "button", id: key_of(box), class: `box ${box.side} ${is_layer ? "adds" : ""}`, style: `grid-row: ${box.row}`,
+      id: key_of(box), class: `box ${box.side} ${is_layer ? "adds" : ""}`, style: `grid-row: ${box.row}`,
       "aria-pressed": String(key_of(box) === key_of(state)),
     };
-    const node = element("button", attributes, element("b", {}, box.title), ...content_of(box, traced));
-    node.addEventListener("click", () => choose_part(box, traced));
-    return node;
+    return pressable(() => choose_part(box, traced), attributes, element("b", {}, box.title), ...content_of(box, traced));
   });
   const row = (kind, side) => boxes().filter((box) => box.kind === kind && box.side === side).map((box) => box.row);
   const arrows = row("memory", "target");
@@ -301,14 +299,12 @@ function show_attention(traced) {
     "what it is used for.");
   $("heads").style.setProperty("--heads", heads.length);
   $("heads").replaceChildren(...heads.map(({ weights }, h) => {
-    const attributes = { type: "button", "aria-pressed": String(h === state.head) };
-    const button = element("button", attributes, small_map(weights, row), `head ${h + 1}`);
-    button.addEventListener("click", () => {
+    const button = pressable(() => {
       $("heads").querySelector('[aria-pressed="true"]').setAttribute("aria-pressed", "false");
       button.setAttribute("aria-pressed", "true");
       state.head = h;
       show_head(traced);
-    });
+    }, { "aria-pressed": String(h === state.head) }, small_map(weights, row), `head ${h + 1}`);
     return button;
   }));
   show_head(traced);

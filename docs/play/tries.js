@@ -148,12 +148,10 @@ function show_try() {
 }
 
 TRIES.forEach(({ title }, i) => {
-  const button = element("button", { type: "button", id: `try-${i}` }, `${i + 1}. ${title}`);
-  button.addEventListener("click", () => {
+  document.querySelector("#tries .try-list").append(pressable(() => {
     open_try(i);
     see_question();
-  });
-  document.querySelector("#tries .try-list").append(button);
+  }, { id: `try-${i}` }, `${i + 1}. ${title}`));
 });
 $("try-see").addEventListener("click", answer_try);
 $("try-next").addEventListener("click", () => {
