@@ -124,7 +124,7 @@ function told_without_box(box, traced) {
   const id = state.best[state.step];
   const shares = shares_without(box, traced);
   const other = greedy(shares);
-  return `Without this box${box.side === "source" ? ", at the selected step" : ""}: ${told(id)} ${number(shares[id], 2)} instead of ` +
+  return `Without this box${box.side === "source" ? ", for all source tokens" : ""}: ${told(id)} ${number(shares[id], 2)} instead of ` +
     `${number(shares_at(traced.decoded.logits[state.step])[id], 2)}` +
     `${other === id ? "" : `; the most probable would be ${told(other)} ${number(shares[other], 2)}`}. `;
 }
