@@ -141,6 +141,8 @@ def floats(x):
 
 def lookup(ids, table, pad_id):
     """The same look-up in a small table of floats: ids, table, and the id of padding in it, or -1."""
-    found, at = np.unique(ids, return_inverse=True)
-    at_pad = np.flatnonzero(found == pad_id)
-    return at.reshape(ids.shape), table.values[found] * table.scale[found], int(at_pad[0]) if len(at_pad) else -1
+    at, rows = np.arange(ids.size).reshape(ids.shape), ids.ravel()
+    pads = np.flatnonzero(rows == pad_id)
+    if len(pads):
+        at[ids == pad_id] = pads[0]
+    return at, table.values[rows] * table.scale[rows], int(pads[0]) if len(pads) else -1

@@ -20,6 +20,7 @@ from llvmlite import binding, ir
 from numba.extending import intrinsic
 
 from npformer.cpu.blas import multiply
+from npformer.cpu.dots import multiply_integers
 from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.scalar import like
 from npformer.cpu.tile import (
@@ -132,7 +133,7 @@ def multiply_few_rows(helper, blas, a, b, panels, out):
     (m, k), n = a.shape, out.shape[1]
     of_integers, small, of_panels = b.itemsize == 1, k * n < WORTH_IT, len(panels) > 0 and m > THIN
     by_rows = b.strides[1] == b.itemsize and not of_integers
-    thin = _is_thin(m, by_rows) and not of_panels
+    thin = _is_thin(m, by_rows) and not of_panels and not of_integers
     by_blas = m > FEW_ROWS or (not of_panels and (small or (not thin and n < 2 * COLUMNS)))
     if not JIT or (not of_integers and by_blas):
         multiply(blas, a, b, out, False)
@@ -250,14 +251,14 @@ def _address_of_piece(number, of_matrix):
             multiply_panels(a, panels, out, k, columns, first, last)
             return
         b = numba.carray(pointer(b), (k if by_rows else columns, b_step), of_matrix)
-        if not _is_thin(m, by_rows):
+        if of_integers or not _is_thin(m, by_rows):
             out = numba.carray(pointer(out), (m, out_step), number)
-            if tiled:
+            if of_integers:
+                multiply_integers(a[:, :k], b[:, :k], out, first, last)
+            elif tiled:
                 multiply_columns(a, b, out, first, last)
             elif by_rows:
                 multiply((address, wide), a[:, :k], b[:, first:last], out[:, first:last], False)
-            elif of_integers:
-                _multiply_integers((address, wide), a[:, :k], b[:, :k], out, first, last)
             else:
                 multiply((address, wide), a[:, :k], b[first:last, :k].T, out[:, first:last], False)
         elif by_rows:
@@ -297,24 +298,8 @@ def _multiply_rows(a, b, out, k, first, last):
         for r in range(len(a)):
             total = like(a[0, 0], 0)
             for i in range(k):
-                total += a[r, i] * like(total, b[j, i])
+                total += a[r, i] * b[j, i]
             out[r, j] = total
-
-
-@inlined
-def _multiply_integers(blas, a, b, out, first, last):
-    """The same dot products for more rows of a, by BLAS, of some rows of b at a time as floats.
-
-    They are so small that OpenBLAS does not copy its arguments.
-    """
-    block = np.empty((max(8, min(64, 60_000 // b.shape[1])), b.shape[1]), a.dtype)
-    for start in range(first, last, len(block)):
-        n = min(len(block), last - start)
-        for i in range(n):
-            for j in range(b.shape[1]):
-                block[i, j] = like(a[0, 0], b[start + i, j])
-        for i in range(0, len(a), 16):
-            multiply(blas, a[i : i + 16], block[:n].T, out[i : i + 16, start : start + n], False)
 
 
 @inlined

@@ -142,7 +142,7 @@ def _tile(n_rows):
                 line = builder.gep(b.data, [builder.mul(k, step)])
                 if AHEAD:
                     ahead = builder.gep(line, [index(lanes * WIDTH * AHEAD)])
-                    _fetch(builder, builder.bitcast(ahead, ir.IntType(8).as_pointer()))
+                    fetch(builder, builder.bitcast(ahead, ir.IntType(8).as_pointer()))
                 vectors = [builder.load(pointer, align=4) for pointer in vectors_from(line)]
                 numbers = builder.gep(a.data, [builder.mul(k, index(n_rows))])
                 for row, row_sums in enumerate(sums):
@@ -177,7 +177,7 @@ def _tile(n_rows):
     return tile
 
 
-def _fetch(builder, address):
+def fetch(builder, address):
     """Load a line to the cache, or nothing if the address is invalid."""
     number = ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])

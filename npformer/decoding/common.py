@@ -136,7 +136,10 @@ def generate(request, params, choose, backend, on_step=None, slide=False, decode
         said[t][rows] = tokens
         if on_step is not None:
             on_step(rows, tokens)
-        parents = np.flatnonzero(~np.isin(tokens, request.eos_ids) & (request.limits[rows] > t + 1))
+        goes_on = request.limits[rows] > t + 1
+        for end in request.eos_ids:
+            goes_on &= tokens != end
+        parents = np.flatnonzero(goes_on)
         rows, tokens = rows[parents], tokens[parents]
         if not len(rows):
             break

@@ -142,11 +142,19 @@ class IncrementalDecoder(StepwiseDecoder):
 
     def _read(self, src, part):
         """Compute the keys and values of some sources, for the cross-attention of each layer."""
-        memory = self.model.encode(self.params, src[part], backend=self.ops)
-        S = src.shape[1]
+        S, D = src.shape[1], self.model.d_model
+        memory = self.model.encode(self.params, src[part], backend=self.ops).reshape(-1, D)
         for layer, kv in zip(self.layers, self.memory_kv, strict=True):
-            projected, _ = project(self.ops, dequantized(layer["memory_attention"]), memory, ("k", "v"))
-            kv[part.start * S : part.stop * S] = projected.reshape(-1, kv.shape[1])
+            kv[part.start * S : part.stop * S] = self._keys_and_values(layer["memory_attention"], memory)
+
+    def _keys_and_values(self, params, memory):
+        """Side by side, for the cross-attention of a layer."""
+        prepare, packed = self.ops.hooks.get("few_rows_linear"), params.get("kv")
+        if prepare and packed and is_quantized(packed) and len(memory) <= FEW_ROWS:
+            apply = prepare(packed["weight"], packed.get("bias"), len(memory), 1)
+            if apply and (y := apply(memory)) is not NotImplemented:
+                return y
+        return project(self.ops, dequantized(params), memory, ("k", "v"))[0]
 
     def _newest(self, tokens, t, part):
         model, ops, table = self.model, self.ops, self.table

@@ -5,18 +5,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from npformer import layers
+import numpy as np
+
+from npformer import layers, tree
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.layers.normalisation import normalise
 from npformer.models.model import Model
 from npformer.models.watching import watched
+from npformer.operations.explain import listed
 from npformer.operations.options import settings_from
-from npformer.quantized import dequantized
+from npformer.quantized import dequantized, is_quantized
 from npformer.reference import sinusoidal_encoding
 from npformer.reference.math.activations import Activation
 from npformer.reference.settings import Rotary
 from npformer.runtime.forks import cached_property
+from npformer.runtime.threads import FEW_ROWS
 
 Positions = Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none"]
 
@@ -167,7 +171,33 @@ class TransformerSettings(Model):
         def layer(params, x, settings, key):
             return layers.encoder_layer(ops, params, x, settings, keep_mask, dropout_key=key)
 
+        y = self._encoded_in_a_step(ops, params.get(name, {}), x, keep_mask)
+        if y is not None:
+            return y, None
         return self._stack(ops, params, name, x, layer, dropout_keys, train)
+
+    def _encoded_in_a_step(self, ops, params, x, keep_mask):
+        """The same by the function for a step of decoding, which takes integers as they are; None if it is not suited.
+
+        Each position is a row, which sees itself last.
+        """
+        (B, S, D), settings, prepare = x.shape, self.layer_settings, ops.hooks.get("stack_step")
+        if not prepare or self.causal or not 0 < B * S <= FEW_ROWS or not is_quantized(params):
+            return None
+        stack = [params[str(i)] for i in range(len(params) - self.has_final_norm)]
+        if (step := prepare(stack, settings, False, B * S, 1)) is None:
+            return None
+        others = (np.arange(S)[:, None] + np.arange(1, S + 1)) % S
+        at = (S * np.arange(B)[:, None, None] + others).reshape(-1, S)
+        if keep_mask is not None:
+            keep_mask = keep_mask[:, 0, 0][:, others].reshape(-1, 1, 1, S)
+        kv = np.empty((len(stack), B * S, sum(settings.attention.widths(D)[1:])), x.dtype)
+        cache = layers.KeyValueCache(kv, at, keep_mask, settings.attention.rotary, np.tile(np.arange(S), B))
+        about = lambda x, cache: ({"x": x.shape, "at": at.shape}, sum(w.nbytes for _, w in tree.leaves(params)))
+        if (y := listed(ops, "stack_step", step, about, x.reshape(-1, D), cache)) is NotImplemented:
+            return None
+        y = y.reshape(x.shape)
+        return normalise(ops, params["norm"], y, settings)[0] if self.has_final_norm else y
 
     def _stack(self, ops, params, name, x, layer, dropout_keys, train):
         """The layers of a stack, one after another, and the normalisation after them, if there is one.
