@@ -3,7 +3,7 @@
 python scripts/bench/bench_train.py                               # all five steps, all contenders
 python scripts/bench/bench_train.py --quick                       # tiny and copy, without torch.compile
 python scripts/bench/bench_train.py --steps base --without compile,jax --rounds 9
-python scripts/bench/bench_train.py --scaling --plot scaling.png  # npformer alone: time against B, T and D
+python scripts/bench/bench_train.py --scaling --plot scaling.png  # npformer alone: time against B, T, D and V
 python scripts/bench/bench_train.py --first-step                  # from `import npformer` to the end of the first step
 
 The model is an encoder-decoder Transformer, pre-norm, dropout 0.1, label smoothing 0.1, Adam(0.9, 0.98), float32, on
@@ -106,14 +106,18 @@ def print_steps(figures):
 
 
 MIDDLE = Size(V=1000, N=2, D=256, H=4, F=1024, B=16, S=32, T=32)
-SCALED = {"B": [8, 16, 32, 64, 128], "T": [8, 16, 32, 64, 128, 256, 512], "D": [64, 128, 256, 512, 1024]}
+SCALED = {
+    "B": [8, 16, 32, 64, 128],
+    "T": [8, 16, 32, 64, 128, 256, 512],
+    "D": [64, 128, 256, 512, 1024],
+    "V": [500, 1000, 2000, 4000, 8000, 16000, 32000],
+}
 
 
 def scaled(axis, value):
-    """The middle size with another B, another T (and S), or another D (and F)."""
-    if axis == "T":
-        return MIDDLE._replace(S=value, T=value)
-    return MIDDLE._replace(D=value, F=4 * value) if axis == "D" else MIDDLE._replace(B=value)
+    """The middle size with another B or V, another T (and S), or another D (and F)."""
+    others = {"T": {"S": value}, "D": {"F": 4 * value}}
+    return MIDDLE._replace(**{axis: value}, **others.get(axis, {}))
 
 
 def report_scaling(options):
@@ -155,7 +159,7 @@ def draw_scaling(results, path, name):
     """Draw time against each axis, with the fitted line, and the FLOPs, scaled to go through the last point."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    figure = Figure(figsize=(14, 3.6), layout="constrained")
     for axes, (axis, result) in zip(figure.subplots(1, len(results)), results.items(), strict=True):
         x, seconds, flops = (np.array(result[key]) for key in ("values", "seconds", "flops"))
         axes.loglog(x, 1e3 * seconds, "o", label="measured")
@@ -212,7 +216,9 @@ def parse_arguments(argv):
     add_without(parser, list(PEERS))
     parser.add_argument("--plot", type=picture_file, metavar="FILE", help="with --scaling: draw it into FILE")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--scaling", action="store_true", help="instead: npformer's time against B, T, D, and exponents")
+    mode.add_argument(
+        "--scaling", action="store_true", help="instead: npformer's time against B, T, D, V, and exponents"
+    )
     first_step = "instead: the time until the first step ends, cold or warm cache"
     mode.add_argument("--first-step", action="store_true", help=first_step)
     options = parsed(parser, argv)
