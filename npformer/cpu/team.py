@@ -20,7 +20,7 @@ from llvmlite import binding, ir
 from numba.extending import intrinsic
 
 from npformer.cpu.blas import multiply
-from npformer.cpu.dots import multiply_integers
+from npformer.cpu.dots import multiply_transposed
 from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.scalar import like
 from npformer.cpu.tile import (
@@ -35,8 +35,7 @@ from npformer.cpu.tile import (
 from npformer.runtime.forks import in_forked_process
 from npformer.runtime.threads import FEW_ROWS, n_kernel_threads
 
-# Up to this many rows are multiplied by the loops in this file; more by tiles, many or with b transposed by BLAS.
-THIN, THIN_TRANSPOSED = 2, 8
+THIN = 2  # up to this many rows are multiplied by the loops in this file, more by tiles, many by BLAS
 WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
 WORTH_A_COPY = 12  # products of a matrix, after which a copy of it in panels has paid off
 PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slower to read
@@ -133,15 +132,16 @@ def multiply_few_rows(helper, blas, a, b, panels, out):
     (m, k), n = a.shape, out.shape[1]
     of_integers, small, of_panels = b.itemsize == 1, k * n < WORTH_IT, len(panels) > 0 and m > THIN
     by_rows = b.strides[1] == b.itemsize and not of_integers
-    thin = _is_thin(m, by_rows) and not of_panels and not of_integers
-    by_blas = m > FEW_ROWS or (not of_panels and (small or (not thin and n < 2 * COLUMNS)))
+    thin = by_rows and m <= THIN and not of_panels
+    narrow = by_rows and not thin and n < 2 * COLUMNS
+    by_blas = m > FEW_ROWS or (not of_panels and (small or narrow))
     if not JIT or (not of_integers and by_blas):
         multiply(blas, a, b, out, False)
         return
-    most, pieces = min(k * n * b.itemsize // PIECE_SIZE, k // 128 if thin and by_rows else n // 64), PIECES
+    most, pieces = min(k * n * b.itemsize // PIECE_SIZE, k // 128 if thin else n // 64), PIECES
     while pieces > max(2, most):  # 8, 4 or 2, which two threads share evenly
         pieces //= 2
-    sums = np.empty((pieces if by_rows else 1, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
+    sums = np.empty((pieces, m, n), a.dtype) if thin else np.empty((0, 0, 0), a.dtype)
     tiled = of_panels or (by_rows and not thin and m <= TILED)
     rows = rows_in_panels(a) if tiled else np.empty((0, 0), a.dtype)
     a_step = max(a.strides[0] // a.itemsize, k)  # a single row may have any stride
@@ -179,11 +179,6 @@ def share(board, address, job):
     waited = 0
     while load(board + 8 * UNDONE) > 0:
         waited = _wait(waited)
-
-
-@inlined
-def _is_thin(m, by_rows):
-    return m <= (THIN if by_rows else THIN_TRANSPOSED)
 
 
 @inlined
@@ -238,7 +233,6 @@ def _address_of_piece(number, of_matrix):
 
     The kernels that multiply call it by its address, so it is not compiled again into each of them.
     """
-    of_integers = of_matrix != number
 
     def piece(job, n):
         pieces, m, k, columns, a, n_left, a_step, b, b_step, out, out_step = job[:11]
@@ -251,34 +245,30 @@ def _address_of_piece(number, of_matrix):
             multiply_panels(a, panels, out, k, columns, first, last)
             return
         b = numba.carray(pointer(b), (k if by_rows else columns, b_step), of_matrix)
-        if of_integers or not _is_thin(m, by_rows):
-            out = numba.carray(pointer(out), (m, out_step), number)
-            if of_integers:
-                multiply_integers(a[:, :k], b[:, :k], out, first, last)
-            elif tiled:
-                multiply_columns(a, b, out, first, last)
-            elif by_rows:
-                multiply((address, wide), a[:, :k], b[:, first:last], out[:, first:last], False)
-            else:
-                multiply((address, wide), a[:, :k], b[first:last, :k].T, out[:, first:last], False)
-        elif by_rows:
+        if by_rows and m <= THIN:
             sums = numba.carray(pointer(out), (pieces, m, columns), number)
             _add_rows(a, b, sums[n], k * n // pieces, k * (n + 1) // pieces)
+            return
+        out = numba.carray(pointer(out), (m, out_step), number)
+        if tiled:
+            multiply_columns(a, b, out, first, last)
+        elif by_rows:
+            multiply((address, wide), a[:, :k], b[:, first:last], out[:, first:last], False)
         else:
-            sums = numba.carray(pointer(out), (m, columns), number)
-            _multiply_rows(a, b, sums, k, first, last)
+            multiply_transposed(a[:, :k], b[:, :k], out, first, last)
 
     return address_of(piece, numba.void(JOB_TYPE, numba.int64))
 
 
 @inlined
 def _add_rows(a, b, out, first, last):
-    """out = a[:, first:last] b[first:last], eight rows of b at a time."""
+    """out = a[:, first:last] b[first:last], eight rows of b at a time, far apart: as in ``dots``, that is faster."""
     out[:, :] = like(a[0, 0], 0)
-    for i in range(first, last - 7, 8):
+    step = (last - first) // 8
+    for i in range(first, first + step):
         for r in range(len(out)):
-            _add_eight(a[r, i : i + 8], b[i : i + 8], out[r])
-    for i in range(last - (last - first) % 8, last):
+            _add_eight(a[r, i:last:step], b[i:last:step], out[r])
+    for i in range(first + 8 * step, last):
         for r in range(len(out)):
             add_multiple(a[r, i], b[i], out[r])
 
@@ -289,17 +279,6 @@ def _add_eight(x, b, out):
     for j in range(len(out)):
         total = x0 * b[0, j] + x1 * b[1, j] + x2 * b[2, j] + x3 * b[3, j]
         out[j] += total + x4 * b[4, j] + x5 * b[5, j] + x6 * b[6, j] + x7 * b[7, j]
-
-
-@inlined
-def _multiply_rows(a, b, out, k, first, last):
-    """The dot products of the rows of a with the rows of b from first to last - 1."""
-    for j in range(first, last):
-        for r in range(len(a)):
-            total = like(a[0, 0], 0)
-            for i in range(k):
-                total += a[r, i] * b[j, i]
-            out[r, j] = total
 
 
 @inlined
