@@ -24,8 +24,8 @@ BITS = 512 if _FEATURES.get("avx512f") else 256 if _FEATURES.get("avx") else 128
 WIDTH = 4 if BITS == 512 else 2  # vectors per row of a tile: there are 32 registers of 512 bits, but perhaps 16 others
 COLUMNS = WIDTH * BITS // 32  # of a tile in float32; half as many in float64
 # Without registers of 512 bits, a tile is as wide as a cache line (64 bytes), and the processor does not foresee that
-# the next line is in the next row: the tile fetches the line of the same row that is this many tiles ahead. And BLAS is
-# faster if there are more rows than this.
+# the next line is in the next row: the tile fetches the line of the same row that is this many tiles ahead; in panels,
+# all row tiles together fetch the next panel. And BLAS is faster if there are more rows than this.
 AHEAD = 0 if BITS == 512 else 2
 TILED = 64 if BITS == 512 else 12
 COPIED = BITS < 512  # whether decoding copies weights to panels; not measured where tiles are four lines wide
@@ -40,11 +40,18 @@ def rows_in_panels(a):
     height = 4 if (m + 3) // 4 == (m + 5) // 6 else 6  # tiles of four rows read b equally often, and compute less
     panels = np.empty(((m + height - 1) // height, depth * height), a.dtype)
     for i in range(len(panels)):
-        for r in range(height):
-            row = a[min(i * height + r, m - 1)]
-            for k in range(depth):
-                panels[i, k * height + r] = row[k]
+        if height == 4:  # a constant, so that LLVM unrolls the loop
+            _copy_rows(a, i * 4, 4, panels[i])
+        else:
+            _copy_rows(a, i * 6, 6, panels[i])
     return panels
+
+
+@inlined
+def _copy_rows(a, first, height, panel):
+    for k in range(a.shape[1]):
+        for r in range(height):
+            panel[k * height + r] = a[min(first + r, len(a) - 1), k]
 
 
 @inlined
@@ -56,25 +63,32 @@ def multiply_columns(rows, b, out, first, last):
     columns = WIDTH * BITS // (8 * b.itemsize)
     for start in range(first, last, columns):
         j = min(start, last - columns)  # the last tile may compute some columns again
-        _multiply_tiles(rows, b.reshape(b.size)[j:], b.shape[1], out, len(b), j)
+        part, n = b.reshape(b.size)[j:], b.shape[1]
+        for i in range(len(rows)):
+            _multiply_tile(rows[i], part, n, (AHEAD * columns, n, 0), out, len(b), i, j)
 
 
 @inlined
 def multiply_panels(rows, panels, out, depth, n, first, last):
     """``multiply_columns`` for b (depth, n), from ``columns_in_panels``; first is a multiple of 64."""
     columns = WIDTH * BITS // (8 * panels.itemsize)
+    shift = 0
+    while 2 << shift <= len(rows):
+        shift += 1
     for start in range(first, last, columns):
-        _multiply_tiles(rows, panels[start * depth :], columns, out, depth, min(start, n - columns))
+        part, j = panels[start * depth :], min(start, n - columns)
+        for i in range(len(rows)):  # meanwhile, each fetches a part of the next panel
+            of_next = (depth + (i * depth >> shift)) * columns
+            _multiply_tile(rows[i], part, columns, (of_next, columns, shift), out, depth, i, j)
 
 
 @inlined
-def _multiply_tiles(rows, b, step, out, depth, j):
-    height = rows.shape[1] // depth
-    for i in range(len(rows)):
-        if height == 4:
-            _tile_4(rows[i], b, step, out, depth, i * height, j)
-        else:
-            _tile_6(rows[i], b, step, out, depth, i * height, j)
+def _multiply_tile(panel, b, step, fetched, out, depth, i, j):
+    height = len(panel) // depth
+    if height == 4:
+        _tile_4(panel, b, step, fetched, out, depth, i * height, j)
+    else:
+        _tile_6(panel, b, step, fetched, out, depth, i * height, j)
 
 
 def columns_in_panels(matrices):
@@ -116,20 +130,22 @@ def _copy_to_panels(w, row_step, column_step, depth, n, columns, panels):
 
 
 def _tile(n_rows):
-    """``tile(rows, b, step, out, depth, i, j)`` computes a tile of out from row i and column j on.
+    """``tile(rows, b, step, fetched, out, depth, i, j)`` computes a tile of out from row i and column j on.
 
     ``rows`` is a panel, ``b`` begins with the first of the columns, and has the next row ``step`` numbers later. Rows
-    beyond the last one are equal to it, and are written to it.
+    beyond the last one are equal to it, and are written to it. ``fetched`` is (first, fetch_step, shift): beside row k
+    of b, the number first + (k >> shift) · fetch_step is loaded to the cache.
     """
 
     @intrinsic
-    def tile(typing_context, rows, b, step, out, depth, i, j):
+    def tile(typing_context, rows, b, step, fetched, out, depth, i, j):
         def generate(context, builder, signature, arguments):
-            kinds = [signature.args[n] for n in (0, 1, 3)]
+            kinds = [signature.args[n] for n in (0, 1, 4)]
             a, b, out = (
-                make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 1, 3), strict=True)
+                make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 1, 4), strict=True)
             )
-            _, _, step, _, depth, i, j = arguments
+            _, _, step, fetched, _, depth, i, j = arguments
+            first_fetched, fetch_step, shift = cgutils.unpack_tuple(builder, fetched, 3)
             number, lanes = context.get_data_type(kinds[0].dtype), BITS // kinds[0].dtype.bitwidth
             vector, index = ir.VectorType(number, lanes), ir.IntType(64)
 
@@ -141,8 +157,8 @@ def _tile(n_rows):
             def add_products(k):
                 line = builder.gep(b.data, [builder.mul(k, step)])
                 if AHEAD:
-                    ahead = builder.gep(line, [index(lanes * WIDTH * AHEAD)])
-                    fetch(builder, builder.bitcast(ahead, ir.IntType(8).as_pointer()))
+                    at = builder.add(first_fetched, builder.mul(builder.lshr(k, shift), fetch_step))
+                    fetch(builder, builder.bitcast(builder.gep(b.data, [at]), ir.IntType(8).as_pointer()))
                 vectors = [builder.load(pointer, align=4) for pointer in vectors_from(line)]
                 numbers = builder.gep(a.data, [builder.mul(k, index(n_rows))])
                 for row, row_sums in enumerate(sums):
@@ -172,7 +188,7 @@ def _tile(n_rows):
                     builder.store(builder.load(total), place, align=4)
             return context.get_dummy_value()
 
-        return numba.void(rows, b, step, out, depth, i, j), generate
+        return numba.void(rows, b, step, fetched, out, depth, i, j), generate
 
     return tile
 
