@@ -174,7 +174,8 @@ class Beam:
         """
         length = len(self.begun[0]) + 1
         totals = log_p + np.array(self.sums, log_p.dtype)[:, None]
-        totals[np.isin(ids, self.request.forbidden(length))] = -np.inf
+        for token in self.request.forbidden(length):
+            totals[ids == token] = -np.inf
         order = np.argsort(-totals, axis=None, kind="stable")
         kept, begun, sums = [], [], []
         for rank, (row, column) in enumerate(zip(*np.unravel_index(order, totals.shape), strict=True)):
