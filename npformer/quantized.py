@@ -140,9 +140,8 @@ def floats(x):
 
 
 def lookup(ids, table, pad_id):
-    """The same look-up in a small table of floats: ids, table, and the id of padding in it, or -1."""
-    at, rows = np.arange(ids.size).reshape(ids.shape), ids.ravel()
-    pads = np.flatnonzero(rows == pad_id)
-    if len(pads):
-        at[ids == pad_id] = pads[0]
-    return at, table.values[rows] * table.scale[rows], int(pads[0]) if len(pads) else -1
+    """The same look-up in a table of floats with a row for each token: ids, table, and the id of padding, or -1."""
+    is_pad, rows = ids == pad_id, ids.ravel()
+    pad_row = int(is_pad.argmax()) if is_pad.any() else -1
+    at = np.where(is_pad, pad_row, np.arange(ids.size).reshape(ids.shape))
+    return at, table.values[rows] * table.scale[rows], pad_row

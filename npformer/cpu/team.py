@@ -35,7 +35,7 @@ from npformer.cpu.tile import (
 from npformer.runtime.forks import in_forked_process
 from npformer.runtime.threads import FEW_ROWS, n_kernel_threads
 
-THIN = 2  # up to this many rows are multiplied by the loops in this file, more by tiles, many by BLAS
+THIN = 2  # up to this many rows, times a matrix stored by rows, take the loops in this file; more take tiles, or BLAS
 WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
 WORTH_A_COPY = 12  # products of a matrix, after which a copy of it in panels has paid off
 PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slower to read
@@ -132,8 +132,7 @@ def multiply_few_rows(helper, blas, a, b, panels, out):
     (m, k), n = a.shape, out.shape[1]
     of_integers, small, of_panels = b.itemsize == 1, k * n < WORTH_IT, len(panels) > 0 and m > THIN
     by_rows = b.strides[1] == b.itemsize and not of_integers
-    thin = by_rows and m <= THIN and not of_panels
-    narrow = by_rows and not thin and n < 2 * COLUMNS
+    thin, narrow = by_rows and m <= THIN, by_rows and m > THIN and n < 2 * COLUMNS
     by_blas = m > FEW_ROWS or (not of_panels and (small or narrow))
     if not JIT or (not of_integers and by_blas):
         multiply(blas, a, b, out, False)

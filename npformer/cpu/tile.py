@@ -25,9 +25,9 @@ WIDTH = 4 if BITS == 512 else 2  # vectors per row of a tile: there are 32 regis
 COLUMNS = WIDTH * BITS // 32  # of a tile in float32; half as many in float64
 # Without registers of 512 bits, a tile is as wide as a cache line (64 bytes), and the processor does not foresee that
 # the next line is in the next row: the tile fetches the line of the same row that is this many tiles ahead; in panels,
-# all row tiles together fetch the next panel. And BLAS is faster if there are more rows than this.
+# all row tiles together fetch the next panel.
 AHEAD = 0 if BITS == 512 else 2
-TILED = 64 if BITS == 512 else 12
+TILED = 64 if BITS == 512 else 12  # rows: BLAS is faster for more, without panels
 COPIED = BITS < 512  # whether decoding copies weights to panels; not measured where tiles are four lines wide
 UNROLLED = 4  # steps of the loop
 LINE = 64  # bytes of a cache line
@@ -65,21 +65,19 @@ def multiply_columns(rows, b, out, first, last):
         j = min(start, last - columns)  # the last tile may compute some columns again
         part, n = b.reshape(b.size)[j:], b.shape[1]
         for i in range(len(rows)):
-            _multiply_tile(rows[i], part, n, (AHEAD * columns, n, 0), out, len(b), i, j)
+            _multiply_tile(rows[i], part, n, (AHEAD * columns, n), out, len(b), i, j)
 
 
 @inlined
 def multiply_panels(rows, panels, out, depth, n, first, last):
     """``multiply_columns`` for b (depth, n), from ``columns_in_panels``; first is a multiple of 64."""
     columns = WIDTH * BITS // (8 * panels.itemsize)
-    shift = 0
-    while 2 << shift <= len(rows):
-        shift += 1
+    fetch_step = columns // len(rows)
     for start in range(first, last, columns):
         part, j = panels[start * depth :], min(start, n - columns)
         for i in range(len(rows)):  # meanwhile, each fetches a part of the next panel
-            of_next = (depth + (i * depth >> shift)) * columns
-            _multiply_tile(rows[i], part, columns, (of_next, columns, shift), out, depth, i, j)
+            fetched = (columns + i * fetch_step) * depth, fetch_step
+            _multiply_tile(rows[i], part, columns, fetched, out, depth, i, j)
 
 
 @inlined
@@ -133,8 +131,8 @@ def _tile(n_rows):
     """``tile(rows, b, step, fetched, out, depth, i, j)`` computes a tile of out from row i and column j on.
 
     ``rows`` is a panel, ``b`` begins with the first of the columns, and has the next row ``step`` numbers later. Rows
-    beyond the last one are equal to it, and are written to it. ``fetched`` is (first, fetch_step, shift): beside row k
-    of b, the number first + (k >> shift) · fetch_step is loaded to the cache.
+    beyond the last one are equal to it, and are written to it. ``fetched`` is (first, fetch_step): beside row k of b,
+    the line of the number first + k · fetch_step is loaded to the cache.
     """
 
     @intrinsic
@@ -145,7 +143,7 @@ def _tile(n_rows):
                 make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 1, 4), strict=True)
             )
             _, _, step, fetched, _, depth, i, j = arguments
-            first_fetched, fetch_step, shift = cgutils.unpack_tuple(builder, fetched, 3)
+            first_fetched, fetch_step = cgutils.unpack_tuple(builder, fetched, 2)
             number, lanes = context.get_data_type(kinds[0].dtype), BITS // kinds[0].dtype.bitwidth
             vector, index = ir.VectorType(number, lanes), ir.IntType(64)
 
@@ -157,8 +155,8 @@ def _tile(n_rows):
             def add_products(k):
                 line = builder.gep(b.data, [builder.mul(k, step)])
                 if AHEAD:
-                    at = builder.add(first_fetched, builder.mul(builder.lshr(k, shift), fetch_step))
-                    fetch(builder, builder.bitcast(builder.gep(b.data, [at]), ir.IntType(8).as_pointer()))
+                    at = builder.add(first_fetched, builder.mul(k, fetch_step))
+                    _fetch(builder, builder.bitcast(builder.gep(b.data, [at]), ir.IntType(8).as_pointer()))
                 vectors = [builder.load(pointer, align=4) for pointer in vectors_from(line)]
                 numbers = builder.gep(a.data, [builder.mul(k, index(n_rows))])
                 for row, row_sums in enumerate(sums):
@@ -193,7 +191,7 @@ def _tile(n_rows):
     return tile
 
 
-def fetch(builder, address):
+def _fetch(builder, address):
     """Load a line to the cache, or nothing if the address is invalid."""
     number = ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])

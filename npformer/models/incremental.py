@@ -115,12 +115,16 @@ class StepwiseDecoder:
 
     def _logits(self, x):
         """The logits (R, V) of the token after each row, given the output of the layers."""
-        (W, bias), apply = self.output, self.to_logits
-        about = lambda x: ({"x": x.shape, "weight": W.shape}, x.nbytes + W.nbytes)
-        if apply and (y := listed(self.ops, "linear", apply, about, x)) is not NotImplemented:
+        if (y := self._mapped(self.to_logits, x, self.output[0])) is not None:
             return y
-        self.output = W, bias = dequantized(W), bias  # once: floats stay as they are
+        self.output = W, bias = dequantized(self.output[0]), self.output[1]  # once: floats stay as they are
         return self.ops.linear(x, W, bias)
+
+    def _mapped(self, apply, x, weight):
+        """The linear map of few rows by the function ``few_rows_linear`` of the backend; None without one for them."""
+        about = lambda x: ({"x": x.shape, "weight": weight.shape}, x.nbytes + weight.nbytes)
+        y = listed(self.ops, "linear", apply, about, x) if apply else NotImplemented
+        return None if y is NotImplemented else y
 
     def empty_cache(self, *shape):
         """An uninitialised array for the cache, on the device of the parameters."""
@@ -152,7 +156,7 @@ class IncrementalDecoder(StepwiseDecoder):
         prepare, packed = self.ops.hooks.get("few_rows_linear"), params.get("kv")
         if prepare and packed and is_quantized(packed) and len(memory) <= FEW_ROWS:
             apply = prepare(packed["weight"], packed.get("bias"), len(memory), 1)
-            if apply and (y := apply(memory)) is not NotImplemented:
+            if (y := self._mapped(apply, memory, packed["weight"])) is not None:
                 return y
         return project(self.ops, dequantized(params), memory, ("k", "v"))[0]
 

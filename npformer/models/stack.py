@@ -171,18 +171,20 @@ class TransformerSettings(Model):
         def layer(params, x, settings, key):
             return layers.encoder_layer(ops, params, x, settings, keep_mask, dropout_key=key)
 
-        y = self._encoded_in_a_step(ops, params.get(name, {}), x, keep_mask)
-        if y is not None:
-            return y, None
+        if not train and all(key is None for key in dropout_keys):
+            y = self._encoded_in_a_step(ops, params.get(name, {}), x, keep_mask)
+            if y is not None:
+                return y, None
         return self._stack(ops, params, name, x, layer, dropout_keys, train)
 
     def _encoded_in_a_step(self, ops, params, x, keep_mask):
-        """The same by the function for a step of decoding, which takes integers as they are; None if it is not suited.
+        """The same by the function for a step of decoding, which takes integers as they are; None if not suited.
 
-        Each position is a row, which sees itself last.
+        Each position is a row of the step. Its own entry comes last in ``at``, where the step writes its key and value.
         """
         (B, S, D), settings, prepare = x.shape, self.layer_settings, ops.hooks.get("stack_step")
-        if not prepare or self.causal or not 0 < B * S <= FEW_ROWS or not is_quantized(params):
+        window, widths = settings.attention.window, settings.attention.widths(D)
+        if self.causal or not prepare or not 0 < B * S <= FEW_ROWS or (window or S) < S or not is_quantized(params):
             return None
         stack = [params[str(i)] for i in range(len(params) - self.has_final_norm)]
         if (step := prepare(stack, settings, False, B * S, 1)) is None:
@@ -191,10 +193,12 @@ class TransformerSettings(Model):
         at = (S * np.arange(B)[:, None, None] + others).reshape(-1, S)
         if keep_mask is not None:
             keep_mask = keep_mask[:, 0, 0][:, others].reshape(-1, 1, 1, S)
-        kv = np.empty((len(stack), B * S, sum(settings.attention.widths(D)[1:])), x.dtype)
+        kv = np.empty((len(stack), B * S, sum(widths[1:])), x.dtype)
         cache = layers.KeyValueCache(kv, at, keep_mask, settings.attention.rotary, np.tile(np.arange(S), B))
-        about = lambda x, cache: ({"x": x.shape, "at": at.shape}, sum(w.nbytes for _, w in tree.leaves(params)))
-        if (y := listed(ops, "stack_step", step, about, x.reshape(-1, D), cache)) is NotImplemented:
+        about = lambda x, cache: ({"x": x.shape, "at": cache.at.shape}, sum(w.nbytes for _, w in tree.leaves(params)))
+        given = ops, "stack_step", step, about, x.reshape(-1, D), cache
+        [y] = ops.device.run_rows(lambda _: listed(*given), 1)  # threads share its products
+        if y is NotImplemented:
             return None
         y = y.reshape(x.shape)
         return normalise(ops, params["norm"], y, settings)[0] if self.has_final_norm else y

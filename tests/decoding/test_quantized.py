@@ -139,13 +139,25 @@ def test_the_integers_are_read_as_they_are(kind, monkeypatch):
     assert np.isfinite(decoder.step(np.array([6]), np.array([0]))).all()
 
 
+@pytest.mark.parametrize("shape", [(3, 6), (8, 8), (5, 13), (2, 40)])  # up to 64 tokens, and more
 @pytest.mark.parametrize("settings", ENCODERS, ids=str)
-def test_an_encoder_of_few_tokens_computes_with_what_the_integers_stand_for(settings, every_backend):
+def test_an_encoder_computes_with_what_the_integers_stand_for(settings, shape, every_backend):
     model = Transformer(40, 40, **SIZES | settings)
-    params, src = quantize(model.init(0)), RNG.integers(1, 40, (3, 6))
-    src[1, 4:] = 0
+    params, src = quantize(model.init(0)), RNG.integers(1, 40, shape)
+    src[0], src[1, 4:] = model.pad_id or 0, 0
     found, expected = (model.encode(p, src, backend=every_backend) for p in (params, as_floats(params)))
     np.testing.assert_allclose(found, expected, atol=1e-13)
+
+
+def test_dropout_and_masks_of_an_encoder_apply_with_integers_too():
+    model = Transformer(40, 40, **SIZES)
+    params, src = quantize(model.init(0)), RNG.integers(1, 40, (2, 6))
+    losses = [model.loss(p, src, src, dropout_key=1) for p in (params, as_floats(params), params)]
+    assert losses[0] == losses[1] == losses[2] != model.loss(params, src, src)
+    encoder = Encoder(40, task="classes", n_outputs=3, **SIZES)
+    params, mask = quantize(encoder.init(0)), RNG.random((2, 6)) < 0.6
+    found = [encoder.outputs(p, src, keep_mask=mask) for p in (params, as_floats(params))]
+    np.testing.assert_allclose(*found, atol=1e-13)
 
 
 def test_what_is_quantized_and_what_is_not():

@@ -13,6 +13,7 @@ from results import assert_same_with_helpers
 from npformer import Transformer, greedy_decode
 from npformer.cpu import linear, team
 from npformer.cpu.blas import BLAS
+from npformer.cpu.dots import multiply_transposed
 from npformer.cpu.tile import COLUMNS, columns_in_panels, multiply_columns, rows_in_panels
 from npformer.runtime.threads import blas_threads, in_parallel, kernel_threads, n_kernel_threads, n_threads
 
@@ -46,6 +47,21 @@ def test_the_product(m, k, n, dtype, transposed, in_panels):
     team.multiply_few_rows(team.helper_for(a.dtype), BLAS[a.dtype], a, b, panels, out)
     tolerance = 50 * np.finfo(dtype).eps * k**0.5
     np.testing.assert_allclose(out, a @ b, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("of_b", ["integers", "floats"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 23])
+def test_of_a_transposed_matrix_only_these_columns_are_read_and_written(m, dtype, of_b):
+    a, out = RNG.standard_normal((m, 29)).astype(dtype), np.full((m, 1000), np.nan, dtype)
+    b = RNG.integers(-127, 128, (1000, 29), "int8") if of_b == "integers" else RNG.standard_normal((1000, 29))
+    b = b.astype("int8" if of_b == "integers" else dtype)
+    first, last = 100, 773
+    multiply_transposed(a, b, out, first, last)
+    tolerance = 1e-2 if dtype == "float32" else 1e-11
+    np.testing.assert_allclose(out[:, first:last], a @ b[first:last].T.astype(dtype), atol=tolerance)
+    assert np.isnan(out[:, :first]).all()
+    assert np.isnan(out[:, last:]).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
