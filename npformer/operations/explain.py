@@ -105,10 +105,10 @@ class Calls(Listing, list[Call]):
 def explain() -> Iterator[Calls]:
     """Context manager that lists the operations that run inside, with shapes, times, and whether a kernel ran.
 
-    An operation of the reference that calls other operations is listed as one call, as is ``stack_step``, a decoder's
-    layers. If several threads compute, their times are added. The time of the first call of a kernel includes
-    compiling it or loading it from disk, so call it once before. Outside of the ``with`` block nothing is listed, and
-    there is no overhead.
+    An operation of the reference that calls other operations is listed as one call, as is ``stack_step``, the layers of
+    a decoder, or of an encoder of 8-bit integers. If several threads compute, their times are added. The time of the
+    first call of a kernel includes compiling it or loading it from disk, so call it once before. Outside of the
+    ``with`` block nothing is listed, and there is no overhead.
 
     Yields
     ------

@@ -53,10 +53,11 @@ class Step(NamedTuple):
 def stack_step(layers, settings, has_memory, max_rows, n_steps):
     """The layers of a stack for the newest token of each row, as a function; None if there is no kernel for them.
 
-    ``step(x, cache, memory)`` is ``layers.decoder_layer`` or, without a memory, ``layers.encoder_layer`` with causal
-    attention, of one layer after another, or ``NotImplemented``. The first axis of the arrays ``kv`` are the layers. It
-    is one kernel: calls from Python would take half the time of such a short step. The weights may be copied: they must
-    not change while it is used.
+    ``step(x, cache, memory)`` is ``layers.decoder_layer`` or, without a memory, ``layers.encoder_layer`` with a cache,
+    of one layer after another, or ``NotImplemented``. The first axis of the arrays ``kv`` are the layers. All rows
+    write their keys and values before any of them attends, so the rows may be the positions of one sentence. It is one
+    kernel: calls from Python would take half the time of such a short step. The weights may be copied: they must not
+    change while it is used.
     """
     found = [fused_arrays(params, settings) for params in layers]
     if not found or None in found or len({tuple((x.shape, x.dtype) for x in arrays) for arrays in found}) > 1:
@@ -97,7 +98,7 @@ if JIT:
 
 @cache  # the same in all layers
 def step_of(settings, d_model, dtype, has_memory):
-    """The settings for the kernel of a layer, which has no dropout and is causal anyway."""
+    """The settings for the kernel of a layer, which has no dropout and sees what its cache has."""
     attention = settings.attention
     check_in_dtype("eps", settings.norm_eps, dtype)
     scale = np.array([scale_of(d_model // attention.n_heads, attention.scale)], dtype)
