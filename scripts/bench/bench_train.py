@@ -169,7 +169,7 @@ def draw_scaling(results, path, name):
         model = 1e3 * seconds[-1] * flops / flops[-1]
         axes.loglog(x, model, "--", color="0.5", label=f"FLOPs, scaled: {axis}^{result['flops_exponent']:.2f}")
         axes.set(xlabel=axis, ylabel="ms a training step", title=f"{name}: time against {axis}")
-        axes.set_xticks(x, x)
+        axes.set_xticks(x, x, fontsize=8)
         axes.xaxis.minorticks_off()
         axes.legend(fontsize=8)
         axes.grid(alpha=0.3)
