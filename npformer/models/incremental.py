@@ -10,6 +10,7 @@ from npformer.layers import KeyValueCache, decoder_layer, encoder_layer, project
 from npformer.layers.cache import BlockCache
 from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
+from npformer.models.stack import listed_step
 from npformer.operations.explain import listed
 from npformer.operations.options import check_ids
 from npformer.quantized import dequantized, floats, is_quantized
@@ -94,14 +95,8 @@ class StepwiseDecoder:
 
     def _advanced(self, x, cache, memory=None):
         """The output of the layers for the newest token of each row, given the caches of all of them."""
-
-        def about(x, *caches):
-            n_read = sum(c.at.size * c.kv[:, 0].nbytes for c in caches if c is not None)
-            n_weights = sum(w.nbytes for layer in self.layers for _, w in tree.leaves(layer))
-            return {"x": x.shape, "at": cache.at.shape}, n_weights + n_read
-
-        step = self.stack_step
-        if step and (y := listed(self.ops, "stack_step", step, about, x, cache, memory)) is not NotImplemented:
+        step, given = self.stack_step, (self.layers, x, cache, memory)
+        if step and (y := listed_step(self.ops, step, *given)) is not NotImplemented:
             return y
         self.layers = list(map(dequantized, self.layers))  # once: floats stay as they are
         for i, params in enumerate(self.layers):
@@ -115,9 +110,10 @@ class StepwiseDecoder:
 
     def _logits(self, x):
         """The logits (R, V) of the token after each row, given the output of the layers."""
-        if (y := self._mapped(self.to_logits, x, self.output[0])) is not None:
+        W, bias = self.output
+        if (y := self._mapped(self.to_logits, x, W)) is not None:
             return y
-        self.output = W, bias = dequantized(self.output[0]), self.output[1]  # once: floats stay as they are
+        self.output = W, bias = dequantized(W), bias  # once: floats stay as they are
         return self.ops.linear(x, W, bias)
 
     def _mapped(self, apply, x, weight):

@@ -171,7 +171,7 @@ class TransformerSettings(Model):
         def layer(params, x, settings, key):
             return layers.encoder_layer(ops, params, x, settings, keep_mask, dropout_key=key)
 
-        if not train and all(key is None for key in dropout_keys):
+        if not train and None in dropout_keys:
             y = self._encoded_in_a_step(ops, params.get(name, {}), x, keep_mask)
             if y is not None:
                 return y, None
@@ -195,9 +195,8 @@ class TransformerSettings(Model):
             keep_mask = keep_mask[:, 0, 0][:, others].reshape(-1, 1, 1, S)
         kv = np.empty((len(stack), B * S, sum(widths[1:])), x.dtype)
         cache = layers.KeyValueCache(kv, at, keep_mask, settings.attention.rotary, np.tile(np.arange(S), B))
-        about = lambda x, cache: ({"x": x.shape, "at": cache.at.shape}, sum(w.nbytes for _, w in tree.leaves(params)))
-        given = ops, "stack_step", step, about, x.reshape(-1, D), cache
-        [y] = ops.device.run_rows(lambda _: listed(*given), 1)  # threads share its products
+        given = ops, step, stack, x.reshape(-1, D), cache
+        [y] = ops.device.run_rows(lambda _: listed_step(*given), 1)  # threads share its products
         if y is NotImplemented:
             return None
         y = y.reshape(x.shape)
@@ -230,6 +229,17 @@ class TransformerSettings(Model):
             return dx
 
         return x, backward
+
+
+def listed_step(ops, step, stack, x, cache, memory=None):
+    """What ``stack_step`` computes, listed with the bytes of the layers' weights and of what it reads of the caches."""
+
+    def about(x, *caches):
+        n_read = sum(c.at.size * c.kv[:, 0].nbytes for c in caches if c is not None)
+        n_weights = sum(w.nbytes for layer in stack for _, w in tree.leaves(layer))
+        return {"x": x.shape, "at": cache.at.shape}, n_weights + n_read
+
+    return listed(ops, "stack_step", step, about, x, cache, memory)
 
 
 @dataclass(frozen=True, repr=False)

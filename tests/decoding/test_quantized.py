@@ -59,7 +59,7 @@ def test_a_scale_near_zero_keeps_the_signs():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("m", [1, 2, 3, 8, 9, 17, 40, 130])
+@pytest.mark.parametrize("m", [1, 2, 3, 8, 9, 16, 17, 40, 130])
 def test_the_product_of_integers(m, dtype):
     for D, V in ((1, 3), (3, 1), (65, 70), (700, 130)):
         weight, x = RNG.standard_normal((D, V)).astype(dtype), RNG.standard_normal((m, D)).astype(dtype)
@@ -152,8 +152,8 @@ def test_an_encoder_computes_with_what_the_integers_stand_for(settings, shape, e
 def test_dropout_and_masks_of_an_encoder_apply_with_integers_too():
     model = Transformer(40, 40, **SIZES)
     params, src = quantize(model.init(0)), RNG.integers(1, 40, (2, 6))
-    losses = [model.loss(p, src, src, dropout_key=1) for p in (params, as_floats(params), params)]
-    assert losses[0] == losses[1] == losses[2] != model.loss(params, src, src)
+    losses = [model.loss(p, src, src, dropout_key=1) for p in (params, as_floats(params))]
+    assert losses[0] == losses[1] != model.loss(params, src, src)
     encoder = Encoder(40, task="classes", n_outputs=3, **SIZES)
     params, mask = quantize(encoder.init(0)), RNG.random((2, 6)) < 0.6
     found = [encoder.outputs(p, src, keep_mask=mask) for p in (params, as_floats(params))]
