@@ -15,6 +15,10 @@ from npformer.cpu.jit import PART, exact, inlined
 MIDDLES = [i + 0.5 for i in range(6)]  # t of the midpoint rule with steps of 1, and exp(-t²/2)/π with t²
 TERMS = tuple((math.exp(-0.5 * t * t) / math.pi, t * t) for t in MIDDLES)
 
+# of (exp(r) - 1 - r) / r²: with them, the relative error of exp(r) is at most 3e-9 where |r| <= ln(2)/2, which is the
+# smallest that a polynomial of this degree can have
+P = 0.4999999341, 0.1666652011, 0.0416683942, 0.0083687804, 0.0013814467
+
 
 def like(x, number):
     """A constant in the type of ``x``: float32 · float64 would be computed in float64, at half the speed."""
@@ -59,9 +63,10 @@ def exp_negative(x):
 @exact
 def _exp_negative32(x):
     """2ⁿ⁺²⁴ exp(r) · 2⁻²⁴, in which only the last product leaves the range of normal numbers."""
-    n, expm1_r = _split(np.float32(0) if x > np.float32(0) else x)
-    y = (np.float32(1) + expm1_r) * _power_of_two(n + np.int32(24)) * np.float32(2**-24)
-    return np.float32(0) if x < np.float32(-104) else y
+    x = np.float32(0) if x > np.float32(0) else np.float32(-104) if x < np.float32(-104) else x
+    n, expm1_r = _split(x)
+    power = _power_of_two(n + np.int32(24))
+    return (power * expm1_r + power) * np.float32(2**-24)
 
 
 @exact
@@ -101,13 +106,10 @@ def _split(x):
     n = shifted - np.float32(1.5 * 2**23)
     r = x - n * np.float32(355 / 512)
     r = r - n * np.float32(math.log(2) - 355 / 512)
-    p = np.float32(1 / 5040)  # the Taylor polynomial
-    p = p * r + np.float32(1 / 720)
-    p = p * r + np.float32(1 / 120)
-    p = p * r + np.float32(1 / 24)
-    p = p * r + np.float32(1 / 6)
-    p = p * r + np.float32(1 / 2)
-    return np.float32(shifted).view(np.int32), p * r * r + r
+    square = r * r  # the terms of the polynomial are added in pairs, so that less has to wait for what is computed before
+    low, high = np.float32(P[0]) + r * np.float32(P[1]), np.float32(P[2]) + r * np.float32(P[3])
+    p = low + square * (high + square * np.float32(P[4]))
+    return np.float32(shifted).view(np.int32), r + square * p
 
 
 @compiled_as(lambda x, row, n: _largest32(x, row, n), lambda x, row, n: _largest64(x, row, n))
