@@ -84,9 +84,9 @@ def multiply_panels(rows, panels, out, depth, n, first, last):
 def _multiply_tile(panel, b, step, fetched, out, depth, i, j):
     height = len(panel) // depth
     if height == 4:
-        _tile_4(panel, b, step, fetched, out, depth, i * height, j)
+        _tile_4(panel, (1, 4), b, step, out, depth, i * height, j, False, fetched)
     else:
-        _tile_6(panel, b, step, fetched, out, depth, i * height, j)
+        _tile_6(panel, (1, 6), b, step, out, depth, i * height, j, False, fetched)
 
 
 def columns_in_panels(matrices):
@@ -127,47 +127,56 @@ def _copy_to_panels(w, row_step, column_step, depth, n, columns, panels):
                     panel[k * columns + j] = column[k]
 
 
-def _tile(n_rows):
-    """``tile(rows, b, step, fetched, out, depth, i, j)`` computes a tile of out from row i and column j on.
+def tile_of(n_rows, width, fetches):
+    """``tile(a, a_steps, b, step, out, depth, i, j, add, fetched)``, for tiles of n_rows by ``width`` vectors.
 
-    ``rows`` is a panel, ``b`` begins with the first of the columns, and has the next row ``step`` numbers later. Rows
-    beyond the last one are equal to it, and are written to it. ``fetched`` is (first, fetch_step): beside row k of b,
-    the line of the number first + k · fetch_step is loaded to the cache.
+    It computes a tile of out from row i and column j on, or adds to it. ``a`` begins with row i of the left matrix;
+    ``a_steps`` are from one row to the next, and from one column to the next. ``b`` begins with column j of the right
+    one, whose next row is ``step`` numbers later. Rows beyond the last one of out are written to the last: they have to
+    be equal to it. If it ``fetches``, ``fetched`` is (first, fetch_step): beside row k of b, the line of the number
+    first + k · fetch_step is loaded to the cache.
     """
 
     @intrinsic
-    def tile(typing_context, rows, b, step, fetched, out, depth, i, j):
+    def tile(typing_context, a, a_steps, b, step, out, depth, i, j, add, fetched):
         def generate(context, builder, signature, arguments):
-            kinds = [signature.args[n] for n in (0, 1, 4)]
+            kinds = [signature.args[n] for n in (0, 2, 4)]
             a, b, out = (
-                make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 1, 4), strict=True)
+                make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 2, 4), strict=True)
             )
-            _, _, step, fetched, _, depth, i, j = arguments
+            _, a_steps, _, step, _, depth, i, j, add, fetched = arguments
+            row_step, column_step = cgutils.unpack_tuple(builder, a_steps, 2)
             first_fetched, fetch_step = cgutils.unpack_tuple(builder, fetched, 2)
             number, lanes = context.get_data_type(kinds[0].dtype), BITS // kinds[0].dtype.bitwidth
             vector, index = ir.VectorType(number, lanes), ir.IntType(64)
+            starts = [builder.gep(a.data, [builder.mul(index(row), row_step)]) for row in range(n_rows)]
 
             def vectors_from(pointer):
-                return [
-                    builder.bitcast(builder.gep(pointer, [index(lanes * n)]), vector.as_pointer()) for n in range(WIDTH)
-                ]
+                places = [builder.gep(pointer, [index(lanes * n)]) for n in range(width)]
+                return [builder.bitcast(place, vector.as_pointer()) for place in places]
 
             def add_products(k):
                 line = builder.gep(b.data, [builder.mul(k, step)])
-                if AHEAD:
+                if fetches:
                     at = builder.add(first_fetched, builder.mul(k, fetch_step))
                     _fetch(builder, builder.bitcast(builder.gep(b.data, [at]), ir.IntType(8).as_pointer()))
                 vectors = [builder.load(pointer, align=4) for pointer in vectors_from(line)]
-                numbers = builder.gep(a.data, [builder.mul(k, index(n_rows))])
-                for row, row_sums in enumerate(sums):
-                    x = builder.load(builder.gep(numbers, [index(row)]))
+                column = builder.mul(k, column_step)
+                for start, row_sums in zip(starts, sums, strict=True):
+                    x = builder.load(builder.gep(start, [column]))
                     repeated = builder.insert_element(vector(ir.Undefined), x, index(0))
                     repeated = builder.shuffle_vector(repeated, repeated, ir.VectorType(ir.IntType(32), lanes)(None))
                     for total, y in zip(row_sums, vectors, strict=True):
                         product = builder.fmul(repeated, y, flags=["contract"])
                         builder.store(builder.fadd(builder.load(total), product, flags=["contract"]), total)
 
-            sums = [[cgutils.alloca_once_value(builder, vector(None)) for _ in range(WIDTH)] for _ in range(n_rows)]
+            m, _ = cgutils.unpack_tuple(builder, out.shape, 2)
+            last, places = builder.sub(m, index(1)), []
+            for row in range(n_rows):
+                at = builder.add(i, index(row))
+                at = builder.select(builder.icmp_signed("<", at, last), at, last)
+                places.append(vectors_from(cgutils.get_item_pointer(context, builder, kinds[2], out, [at, j])))
+            sums = [[cgutils.alloca_once_value(builder, vector(None)) for _ in range(width)] for _ in range(n_rows)]
             groups = builder.sdiv(depth, index(UNROLLED))
             done = builder.mul(groups, index(UNROLLED))
             with cgutils.for_range(builder, groups) as loop:
@@ -176,17 +185,15 @@ def _tile(n_rows):
                     add_products(builder.add(first, index(n)))
             with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
                 add_products(builder.add(done, loop.index))
-            m, _ = cgutils.unpack_tuple(builder, out.shape, 2)
-            last = builder.sub(m, index(1))
-            for row, row_sums in enumerate(sums):
-                at = builder.add(i, index(row))
-                at = builder.select(builder.icmp_signed("<", at, last), at, last)
-                pointer = cgutils.get_item_pointer(context, builder, kinds[2], out, [at, j])
-                for total, place in zip(row_sums, vectors_from(pointer), strict=True):
-                    builder.store(builder.load(total), place, align=4)
+            pairs = [pair for row in zip(sums, places, strict=True) for pair in zip(*row, strict=True)]
+            with builder.if_then(add):  # now, not before: the sum of few products rounds to fewer digits
+                for total, place in pairs:
+                    builder.store(builder.fadd(builder.load(place, align=4), builder.load(total)), total)
+            for total, place in pairs:
+                builder.store(builder.load(total), place, align=4)
             return context.get_dummy_value()
 
-        return numba.void(rows, b, step, fetched, out, depth, i, j), generate
+        return numba.void(a, a_steps, b, step, out, depth, i, j, add, fetched), generate
 
     return tile
 
@@ -200,4 +207,4 @@ def _fetch(builder, address):
     builder.call(prefetch, [address, to_read, to_all_caches, data])
 
 
-_tile_4, _tile_6 = _tile(4), _tile(6)
+_tile_4, _tile_6 = (tile_of(n_rows, WIDTH, fetches=AHEAD > 0) for n_rows in (4, 6))

@@ -56,7 +56,7 @@ def _normalise(scores, options):
     peak, total = np.full((B, H, T), like(options.scale, -np.inf)), np.zeros((B, H, T), scores.dtype)
     for b in range(B):
         for h in range(H):
-            weigh(scores[b, h], (b, h, 0, 0), (H, T, S), False, scores, peak, total, options)
+            weigh(scores[b, h], T, S, (b, h, 0, 0), (H, T, S), False, scores[b, h], peak, total, options)
             for t in range(T):
                 share = like(options.scale, 1) / total[b, h, t] if total[b, h, t] != 0 else like(options.scale, 0)
                 for s in range(S):

@@ -1,6 +1,7 @@
 """Attention in tiles. A tile is a few queries and keys of one head, so few that their scores stay in the cache.
 
-A thread computes whole heads without returning to Python. The kernels work in place: scores become weights, and in the
+The rows of a head are short and far apart, so its matrices are copied before they are multiplied, once for all tiles. A
+thread computes whole heads without returning to Python. The kernels work in place: scores become weights, and in the
 backward pass gradients of the weights become gradients of the scores. Tiles of keys that are hidden from all queries of
 a tile, by the causal mask or by a mask with a row for each query, are skipped. H heads of queries may share G heads of
 keys and values, H / G each; in the backward pass a thread computes all that share one, as they add to the same
@@ -17,18 +18,19 @@ import numpy as np
 
 from npformer import reference
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.dropout import drawing
+from npformer.cpu.padded import ROWS, multiply_padded, with_room
+from npformer.cpu.rows import add_row, contiguous, copy_row
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
 from npformer.cpu.sums import sum_of_products
 from npformer.reference.math.attention import scale_of, summed_to
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import even_slices, in_parallel, n_threads
 
-# The most per tile: 512 KB of float32 scores, half of a core's second-level cache. Under a causal mask, a tile has half
-# as many queries: half of the scores in the last tile of keys of each tile of queries are computed for nothing.
-QUERIES, KEYS = 256, 512
+# The most per tile, multiples of 12. A column of it (a line per query) is read from the first-level cache, the whole of
+# it (96 KB of float32 scores) and what it is multiplied by from the second.
+QUERIES, KEYS = 96, 256
 WORTH_A_THREAD = 2**22  # the fewest multiplications of queries and keys per thread: a quarter of a millisecond
 NO_MASK = np.ones((1, 1, 1, 0), bool)
 
@@ -112,8 +114,7 @@ def attend(q, k, v, out, options):
     logsumexp, total = np.empty((B, H, T), q.dtype), np.empty((B, H, T), q.dtype)
 
     def work(heads):
-        scores = empty((_tile_size(q, v),), q.dtype)
-        return _attend(BLAS[q.dtype], q, k, v, out, logsumexp, total, scores, options, *heads)
+        return _attend(q, k, v, out, logsumexp, total, _scratch(q, v), options, *heads)
 
     if not _of_all_heads(work, B * H, q, v):
         return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
@@ -125,10 +126,9 @@ def attend_backward(dout, out, q, k, v, logsumexp, gradients, options):
     dout, out = (np.ascontiguousarray(x.swapaxes(1, 2)) for x in (dout, out))
     dbias = np.zeros((*q.shape[:2], *options.bias.shape[2:]), q.dtype)
 
-    def work(heads):
-        scores, dweights = (empty((_tile_size(q, v),), q.dtype) for _ in range(2))
-        arrays = (q, k, v, dout, out, logsumexp, *gradients, dbias, scores, dweights)
-        return _attend_backward(BLAS[q.dtype], *arrays, options, *heads)
+    def work(groups):
+        arrays = (q, k, v, dout, out, logsumexp, *gradients, dbias, _scratch(q, v, backward=True))
+        return _attend_backward(*arrays, options, *groups)
 
     B, G = v.shape[:2]
     return dbias if _of_all_heads(work, B * G, q, v) else NotImplemented  # as above
@@ -139,8 +139,16 @@ def of_bias(dbias, bias, q):
     return summed_to(dbias.reshape(*q.shape[:-2], *dbias.shape[2:]), bias.shape)
 
 
-def _tile_size(q, v):
-    return min(q.shape[2], QUERIES) * min(v.shape[2], KEYS)
+def _scratch(q, v, backward=False):
+    """Matrices for the tiles of a thread, with room as of ``padded``, and for all queries or keys of a head."""
+    (T, K), (S, Kv), share = q.shape[2:], v.shape[2:], q.shape[1] // v.shape[1]
+    n_queries, n_keys = min(T, QUERIES), min(S, KEYS)
+    if not backward:
+        shapes = [(-(-S // KEYS), K, n_keys), (S, Kv), (n_queries, K), (n_queries, Kv), (n_queries, n_keys)]
+    else:
+        shapes = [(share, T, K), (share, T, Kv), (K, n_keys), (Kv, n_keys), (n_keys, K), (n_keys, K), (n_keys, Kv)]
+        shapes += [(n_queries, n_keys), (n_queries, n_keys), (n_queries, K)]
+    return tuple(with_room(shape, q.dtype) for shape in shapes)
 
 
 def _of_all_heads(work, n_heads, q, v):
@@ -181,10 +189,10 @@ def _of_any_layout(names):
             kinds |= {name: kinds[name].copy(layout="A") for name in names.split()}
             return compiled.compile(tuple(kinds.values()))
 
-        def call(blas, q, *others):
+        def call(q, *others):
             if q.dtype not in entries:
-                entries[q.dtype] = compile_for((blas, q, *others))
-            return entries[q.dtype](blas, q, *others)
+                entries[q.dtype] = compile_for((q, *others))
+            return entries[q.dtype](q, *others)
 
         return call
 
@@ -192,73 +200,117 @@ def _of_any_layout(names):
 
 
 @_of_any_layout("q k v")
-def _attend(blas, q, k, v, out, peak, total, scratch, options, first, end):
+def _attend(q, k, v, out, peak, total, scratch, options, first, end):
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
-    share, tile = H // G, QUERIES // 2 if options.causal else QUERIES
+    K, Kv, share = q.shape[3], v.shape[3], H // G
+    k_columns, v_rows, q_tile, sums, scores = scratch
     finite = True
     for head in range(first, end):
         b, h, g = head // H, head % H, head % H // share
         peak[b, h], total[b, h] = like(options.scale, -np.inf), like(options.scale, 0)
-        if tile >= T and (h == 0 or head == first):
-            scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b])
-        for t in range(0, T, tile):
-            t_end = min(t + tile, T)
-            seen = n_visible(t_end - 1, T, S, options.causal)
+        if QUERIES >= T and (h == 0 or head == first):
+            scores[0, 0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b])
+        if h % share == 0 or head == first:
+            for s in range(0, S, KEYS):
+                _copy_columns(k[b, g, s : s + KEYS], k_columns[s // KEYS])
+            _copy_rows(v[b, g], like(options.scale, 1), v_rows)
+        for t in range(0, T, QUERIES):
+            n_queries = min(QUERIES, T - t)
+            _copy_rows(q[b, h, t : t + n_queries], options.scale, q_tile)
+            seen = n_visible(t + n_queries - 1, T, S, options.causal)
             n_tiles = 0
             for s in range(0, seen, KEYS):
-                s_end = min(s + KEYS, seen)
-                if _is_hidden(options.keep_mask, b, h, t, t_end, s, s_end):
+                n_keys = min(KEYS, seen - s)
+                if _is_hidden(options.keep_mask, b, h, t, t + n_queries, s, s + n_keys):
                     continue
-                scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
-                multiply(blas, q[b, h, t:t_end], k[b, g, s:s_end].T, scores, False, options.scale)
-                weigh(scores, (b, h, t, s), (H, T, S), n_tiles > 0, out, peak, total, options)
-                multiply(blas, scores, v[b, g, s:s_end], out[b, t:t_end, h], n_tiles > 0)
+                multiply_padded(q_tile, k_columns[s // KEYS], scores, n_queries, n_keys, K, False, False)
+                weigh(scores, n_queries, n_keys, (b, h, t, s), (H, T, S), n_tiles > 0, sums, peak, total, options)
+                multiply_padded(scores, v_rows[s:], sums, n_queries, Kv, n_keys, False, n_tiles > 0)
                 n_tiles += 1
-        finite &= _divide(out, peak, total, b, h, options.kept_scale)
+            finite &= _divide(sums, out[b, t : t + n_queries, h], peak[b, h, t:], total[b, h, t:], options.kept_scale)
     return finite
 
 
 @_of_any_layout("q k v dq dk dv")
-def _attend_backward(blas, q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, dscratch, options, first, end):
+def _attend_backward(q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, options, first, end):
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
-    share, tile = H // G, QUERIES // 2 if options.causal else QUERIES
+    K, Kv, share, one = q.shape[3], v.shape[3], H // G, like(options.scale, 1)
+    q_rows, dout_rows, k_columns, v_columns, k_tile, dk_tile, dv_tile, scores, dweights, dq_tile = scratch
     finite = True
-    row_sums = np.empty(tile, q.dtype)  # Σ dout · out, which the backward pass of the softmax subtracts
-    for head in range(first * share, end * share):
-        b, h, g = head // H, head % H, head % H // share
-        if tile >= T and (h == 0 or head == first * share):
-            scratch[0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b]) + _fetch(dq[b]) + _fetch(dk[b]) + _fetch(dv[b])
-        # Whether dk and dv are sums over several tiles of queries, or several heads, or of tiles that may be skipped.
-        again = tile < T or share > 1 or options.keep_mask.shape[2] > 1
-        if again and h % share == 0:
-            dk[b, g] = dv[b, g] = like(options.scale, 0)
-        for t in range(0, T, tile):
-            t_end = min(t + tile, T)
-            q_tile, dout_tile, dq_tile = q[b, h, t:t_end], dout[b, t:t_end, h], dq[b, h, t:t_end]
-            for i in range(t_end - t):
-                row_sums[i] = sum_of_products(dout[b, t + i, h], out[b, t + i, h])
-            seen = n_visible(t_end - 1, T, S, options.causal)
-            n_tiles = 0
-            for s in range(0, seen, KEYS):
-                s_end = min(s + KEYS, seen)
-                if _is_hidden(options.keep_mask, b, h, t, t_end, s, s_end):
-                    continue
-                scores = scratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
-                dweights = dscratch[: (t_end - t) * (s_end - s)].reshape(t_end - t, s_end - s)
-                k_tile, v_tile = k[b, g, s:s_end], v[b, g, s:s_end]
-                multiply(blas, q_tile, k_tile.T, scores, False, options.scale)
-                multiply(blas, dout_tile, v_tile.T, dweights, False)
-                _differentiate(scores, dweights, (b, h, t, s), (H, T, S), logsumexp, row_sums, dbias, options)
-                weights, dscores = scores, dweights  # the kernel worked in place
-                multiply(blas, weights.T, dout_tile, dv[b, g, s:s_end], again)
-                multiply(blas, dscores.T, q_tile, dk[b, g, s:s_end], again, options.scale)
-                multiply(blas, dscores, k_tile, dq_tile, n_tiles > 0, options.scale)
-                n_tiles += 1
-            if n_tiles == 0:
-                dq_tile[:] = like(options.scale, 0)
-            finite &= edges_are_finite(dq_tile)
+    row_sums = np.empty((share, T), q.dtype)  # Σ dout · out, which the backward pass of the softmax subtracts
+    for group in range(first, end):
+        b, g = group // G, group % G
+        if QUERIES >= T and (g == 0 or group == first):
+            scores[0, 0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b]) + _fetch(dq[b]) + _fetch(dk[b]) + _fetch(dv[b])
+        for i in range(share):
+            h = g * share + i
+            _copy_rows(q[b, h], options.scale, q_rows[i])
+            _copy_rows(dout[b, :, h], one, dout_rows[i])
+            for t in range(T):
+                row_sums[i, t] = sum_of_products(dout[b, t, h], out[b, t, h])
+                for c in range(K):
+                    dq[b, h, t, c] = like(one, 0)
+        for s in range(0, S, KEYS):
+            n_all = min(KEYS, S - s)
+            _copy_columns(k[b, g, s : s + n_all], k_columns)
+            _copy_columns(v[b, g, s : s + n_all], v_columns)
+            _copy_without_nan(k[b, g, s : s + n_all], options.scale, k_tile)
+            dk_tile[:], dv_tile[:] = like(one, 0), like(one, 0)
+            for i in range(share):
+                h = g * share + i
+                for t in range(0, T, QUERIES):
+                    n_queries = min(QUERIES, T - t)
+                    n_keys = n_visible(t + n_queries - 1, T, S, options.causal) - s
+                    n_keys = min(n_all, -(-n_keys // ROWS) * ROWS)  # dk_tile and dv_tile are written in whole tiles
+                    if n_keys <= 0 or _is_hidden(options.keep_mask, b, h, t, t + n_queries, s, s + n_keys):
+                        continue
+                    q_tile, dout_tile = q_rows[i, t:], dout_rows[i, t:]
+                    multiply_padded(q_tile, k_columns, scores, n_queries, n_keys, K, False, False)
+                    multiply_padded(dout_tile, v_columns, dweights, n_queries, n_keys, Kv, False, False)
+                    of_rows = logsumexp[b, h, t:], row_sums[i, t:]
+                    place = (b, h, t, s)
+                    _differentiate(scores, dweights, n_queries, n_keys, place, (H, T, S), *of_rows, dbias, options)
+                    weights, dscores = scores, dweights  # the kernel worked in place
+                    multiply_padded(weights, dout_tile, dv_tile, n_keys, Kv, n_queries, True, True)
+                    multiply_padded(dscores, q_tile, dk_tile, n_keys, K, n_queries, True, True)
+                    multiply_padded(dscores, k_tile, dq_tile, n_queries, K, n_keys, False, False)
+                    for row in range(n_queries):
+                        add_row(dq_tile[row, :K], contiguous(dq[b, h, t + row]))
+            for j in range(n_all):
+                copy_row(dk_tile[j, :K], contiguous(dk[b, g, s + j]))
+                copy_row(dv_tile[j, :Kv], contiguous(dv[b, g, s + j]))
+        for h in range(g * share, (g + 1) * share):
+            for t in range(0, T, QUERIES):
+                finite &= edges_are_finite(dq[b, h, t : t + QUERIES])
         finite &= edges_are_finite(dk[b, g]) & edges_are_finite(dv[b, g])
     return finite
+
+
+@inlined
+def _copy_rows(x, scale, tile):
+    """scale x, into the first rows of a tile."""
+    for i in range(len(x)):
+        row, to = contiguous(x[i]), tile[i]
+        for c in range(len(row)):
+            to[c] = row[c] * scale
+
+
+@inlined
+def _copy_without_nan(x, scale, tile):
+    """``_copy_rows``, with 0 for NaN: the gradients of its scores are NaN already, unless no query may see it."""
+    for i in range(len(x)):
+        row, to = contiguous(x[i]), tile[i]
+        for c in range(len(row)):
+            to[c] = row[c] * scale if row[c] == row[c] else like(scale, 0)
+
+
+@inlined
+def _copy_columns(x, tile):
+    """xᵀ, into the first columns of a tile."""
+    for i in range(len(x)):
+        row = contiguous(x[i])
+        for c in range(len(row)):
+            tile[c, i] = row[c]
 
 
 @inlined
@@ -314,14 +366,13 @@ def add_bias(x, row, n, first_key, b, h, t, bias):
 
 
 @inlined
-def weigh(x, place, lengths, goes_on, out, peak, total, options):
+def weigh(x, n_queries, n_keys, place, lengths, goes_on, sums, peak, total, options):
     """Turn scores into exp(score - peak) after dropout, 0 if masked, in place; peak and total as in the reference.
 
-    ``goes_on`` says that another tile of keys came before.
+    ``goes_on`` says that another tile of keys came before, with ``sums``.
     """
     (b, h, t0, s0), (H, T, S) = place, lengths
     masked, biased, scale, draw = options.keep_mask.size > 0, options.bias.size > 0, options.scale, options.draw
-    n_queries, n_keys = x.shape
     for i in range(n_queries):
         t = t0 + i
         n = min(n_keys, max(0, n_visible(t, T, S, options.causal) - s0))
@@ -352,39 +403,34 @@ def weigh(x, place, lengths, goes_on, out, peak, total, options):
         if goes_on:
             shrink = exp_negative(peak[b, h, t] - new_peak)
             total[b, h, t] *= shrink
-            for c in range(out.shape[3]):
-                out[b, t, h, c] *= shrink
+            for c in range(sums.shape[1]):
+                sums[i, c] *= shrink
         total[b, h, t] += row_total
         peak[b, h, t] = new_peak
 
 
 @inlined
-def _divide(out, peak, total, b, h, kept_scale):
-    """out /= total, and peak becomes log Σ exp(score), for one head. Returns whether the output is finite."""
-    _, T, _, K = out.shape
+def _divide(sums, out, peak, total, kept_scale):
+    """out = sums / total, and peak becomes log Σ exp(score), for a tile. Returns whether the output is finite."""
     n_wrong = 0
-    for t in range(T):
-        row = out[b, t, h]
-        if total[b, h, t] == 0:
-            row[:] = like(kept_scale, 0)
-            continue
-        share = kept_scale / total[b, h, t]
-        for c in range(K):
-            row[c] *= share
-            n_wrong += not np.isfinite(row[c])
-        peak[b, h, t] += like(kept_scale, math.log(total[b, h, t]))
+    for t in range(len(out)):
+        share = kept_scale / total[t] if total[t] != 0 else like(kept_scale, 0)
+        for c in range(out.shape[1]):
+            out[t, c] = sums[t, c] * share if total[t] != 0 else share
+            n_wrong += not np.isfinite(out[t, c])
+        if total[t] != 0:
+            peak[t] += like(kept_scale, math.log(total[t]))
     return n_wrong == 0
 
 
 @inlined
-def _differentiate(x, dx, place, lengths, logsumexp, row_sums, dbias, options):
+def _differentiate(x, dx, n_queries, n_keys, place, lengths, logsumexp, row_sums, dbias, options):
     """Turn scores x into weights after dropout, and gradients dx of the weights into those of x, in place."""
     (b, h, t0, s0), (H, T, S) = place, lengths
     masked, biased, scale, draw = options.keep_mask.size > 0, options.bias.size > 0, options.scale, options.draw
-    n_queries, n_keys = x.shape
     for i in range(n_queries):
         t = t0 + i
-        shift, row_sum, start = logsumexp[b, h, t], row_sums[i], ((b * H + h) * T + t) * S + s0
+        shift, row_sum, start = logsumexp[i], row_sums[i], ((b * H + h) * T + t) * S + s0
         n = min(n_keys, max(0, n_visible(t, T, S, options.causal) - s0)) if shift != -np.inf else 0
         for s in range(n, n_keys):
             x[i, s] = dx[i, s] = like(scale, 0)
