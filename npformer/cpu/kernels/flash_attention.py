@@ -276,13 +276,14 @@ def _attend_backward(q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, 
                     multiply_padded(dscores, k_tile, dq_tile, n_queries, K, n_keys, False, False)
                     for row in range(n_queries):
                         add_row(dq_tile[row, :K], contiguous(dq[b, h, t + row]))
+            # A pair of tiles that is not skipped adds to the first row of these two.
+            finite &= edges_are_finite(dk_tile[:n_all, :K]) & edges_are_finite(dv_tile[:n_all, :Kv])
             for j in range(n_all):
                 copy_row(dk_tile[j, :K], contiguous(dk[b, g, s + j]))
                 copy_row(dv_tile[j, :Kv], contiguous(dv[b, g, s + j]))
         for h in range(g * share, (g + 1) * share):
             for t in range(0, T, QUERIES):
                 finite &= edges_are_finite(dq[b, h, t : t + QUERIES])
-        finite &= edges_are_finite(dk[b, g]) & edges_are_finite(dv[b, g])
     return finite
 
 
