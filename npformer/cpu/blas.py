@@ -52,41 +52,38 @@ def by_hand(number):
 BLAS = {np.dtype(np.float32): _find("sgemm", numba.float32), np.dtype(np.float64): _find("dgemm", numba.float64)}
 
 
-def multiply(blas, a, b, out, add, scale=1):
-    """out = scale a b, or out += scale a b if ``add``, rounded before a kernel subtracts from it.
+def multiply(blas, a, b, out, add):
+    """out = a b, or out += a b if ``add``, rounded before a kernel subtracts from it.
 
     One axis of each matrix is contiguous; ``blas`` is ``BLAS[dtype]``.
     """
-    product = a @ (b * scale)
-    out[...] = out + product if add else product
+    out[...] = out + a @ b if add else a @ b
 
 
 @type_callable(multiply)
 def _type_of_multiply(context):
-    return lambda blas, a, b, out, add, scale=1: numba.void
+    return lambda blas, a, b, out, add: numba.void
 
 
 @lower_builtin(multiply, *[numba.types.Any] * 5)
-@lower_builtin(multiply, *[numba.types.Any] * 6)
 def _compile_multiply(context, builder, signature, arguments):
     """Compile ``_call_blas`` once for all layouts of the arrays: their values are alike, only their types differ."""
-    number = signature.args[1].dtype
-    scale = arguments[5:] or [context.get_constant(number, 1)]
-    kinds = [x.copy(layout="A") if isinstance(x, numba.types.Array) else x for x in signature.args[:5]]
-    return context.compile_internal(builder, _call_blas, numba.void(*kinds, number), [*arguments[:5], *scale])
+    kinds = [x.copy(layout="A") if isinstance(x, numba.types.Array) else x for x in signature.args]
+    return context.compile_internal(builder, _call_blas, numba.void(*kinds), arguments)
 
 
-def _call_blas(blas, a, b, out, add, scale):
+def _call_blas(blas, a, b, out, add):
     (m, k), n = a.shape, b.shape[1]
     address, wide = blas
-    beta = like(scale, 1) if add else like(scale, 0)
+    alpha = like(a[0, 0], 1)
+    beta = alpha if add else like(alpha, 0)
     a_form, a_step = _layout(m, k, a.strides, a.itemsize)
     b_form, b_step = _layout(k, n, b.strides, b.itemsize)
     step = max(out.strides[0] // out.itemsize, n)
     if wide:
-        gemm_wide(address, a_form, b_form, m, n, k, scale, a, a_step, b, b_step, beta, out, step)
+        gemm_wide(address, a_form, b_form, m, n, k, alpha, a, a_step, b, b_step, beta, out, step)
     else:
-        gemm_narrow(address, a_form, b_form, m, n, k, scale, a, a_step, b, b_step, beta, out, step)
+        gemm_narrow(address, a_form, b_form, m, n, k, alpha, a, a_step, b, b_step, beta, out, step)
 
 
 @inlined

@@ -5,7 +5,11 @@ by columns. On a Zen 3, 96 x 64 times 64 x 256 is computed at 95 GFLOP/s (BLAS: 
 (50), 10 x 16 times 16 x 10 at 26 (15). A sum has few products before it is added to others, so it rounds little.
 """
 
+import math
+from itertools import accumulate
+
 import numba
+import numpy as np
 from numba.extending import lower_builtin, type_callable
 
 from npformer.cpu.tile import BITS, LINE, tile_of
@@ -15,48 +19,55 @@ WIDTH = 8 * LINE // BITS  # vectors of a tile, which has one line of columns
 ROWS = 12 // WIDTH  # 12 sums stay in registers
 
 
-def with_room(shape, dtype):
-    """An array (…, m, n) with room for whole tiles; what lies there has no meaning.
+def with_room(shapes, dtype):
+    """Arrays (…, m, n) with room for whole tiles, parts of one array; what lies there has no meaning.
 
     Rows have an odd number of lines, so that those of a column are in different sets of the cache.
     """
-    *leading, m, n = shape
-    m, n = (-(-x // ROWS) * ROWS for x in (m, n))  # a tile may also have columns of this matrix as its rows
     columns = LINE // dtype.itemsize
-    lines = -(-n // columns)
-    return empty((*leading, m, (lines + (lines % 2 == 0)) * columns), dtype)
+    filled = []
+    for *leading, m, n in shapes:
+        m, n = (-(-x // ROWS) * ROWS for x in (m, n))  # a tile may also have columns of this matrix as its rows
+        filled.append((*leading, m, (-(-n // columns) | 1) * columns))
+    ends = list(accumulate(map(math.prod, filled)))
+    whole = empty((ends[-1] + columns,), dtype)
+    aligned = whole[-whole.ctypes.data % LINE // dtype.itemsize :][: ends[-1]]
+    return tuple(part.reshape(shape) for part, shape in zip(np.split(aligned, ends[:-1]), filled, strict=True))
 
 
-def multiply_padded(a, b, out, m, n, depth, transposed, add):
-    """out = a b, or out += a b if ``add``, for arrays ``with_room``: m rows and n columns, sums of ``depth`` products.
+def multiply_padded(a, b, out, m, n, depth, scale, add=False, transposed=False):
+    """out = scale a b, or out += scale a b, for arrays ``with_room``: m rows and n columns, sums of ``depth`` products.
 
     If ``transposed``, the left matrix is that of the columns of a.
     """
     left = a.T if transposed else a
-    product = left[:m, :depth] @ b[:depth, :n]
+    product = left[:m, :depth] @ b[:depth, :n] * scale
     out[:m, :n] = out[:m, :n] + product if add else product
 
 
 @type_callable(multiply_padded)
 def _type_of_multiply(context):
-    return lambda a, b, out, m, n, depth, transposed, add: numba.void
+    return lambda a, b, out, m, n, depth, scale, add=False, transposed=False: numba.void
 
 
+@lower_builtin(multiply_padded, *[numba.types.Any] * 7)
 @lower_builtin(multiply_padded, *[numba.types.Any] * 8)
+@lower_builtin(multiply_padded, *[numba.types.Any] * 9)
 def _compile_multiply(context, builder, signature, arguments):
-    """Compile ``_multiply`` once for all calls of a kernel."""
-    kinds = [*signature.args[:3], *[numba.int64] * 3, *[numba.types.boolean] * 2]
-    cast = [context.cast(builder, *x) for x in zip(arguments, signature.args, kinds, strict=True)]
-    return context.compile_internal(builder, _multiply, numba.void(*kinds), cast)
+    """Compile ``_multiply`` once for all calls of a kernel. It need not be inlined, as it cannot round differently."""
+    kinds = [*signature.args[:3], *[numba.int64] * 3, signature.args[1].dtype, *[numba.types.boolean] * 2]
+    given = [context.cast(builder, *x) for x in zip(arguments, signature.args, kinds[: len(arguments)], strict=True)]
+    given += [context.get_constant(kind, False) for kind in kinds[len(given) :]]
+    return context.compile_internal(builder, _multiply, numba.void(*kinds), given)
 
 
-def _multiply(a, b, out, m, n, depth, transposed, add):
+def _multiply(a, b, out, m, n, depth, scale, add, transposed):
     step, columns = b.shape[1], LINE // b.itemsize
     a_steps = (1, a.shape[1]) if transposed else (a.shape[1], 1)
     of_a, of_b = a.reshape(a.size), b.reshape(b.size)
     for j in range(0, n, columns):
         for i in range(0, m, ROWS):
-            _tile(of_a[i * a_steps[0] :], a_steps, of_b[j:], step, out, depth, i, j, add, (0, 0))
+            _tile(of_a[i * a_steps[0] :], a_steps, of_b[j:], step, scale, out, depth, i, j, add, (0, 0))
 
 
 _tile = tile_of(ROWS, WIDTH, fetches=False)

@@ -1,4 +1,4 @@
-"""Loops over a row. For ``out[:] = x``, numba would compile the text of an error of shapes, for seconds."""
+"""Rows of arrays, and loops over them. For ``out[:] = x``, numba would compile the text of an error, for seconds."""
 
 import numba
 from numba.core.imputils import impl_ret_borrowed

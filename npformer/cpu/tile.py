@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.scalar import like
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import in_parallel
 
@@ -84,9 +85,9 @@ def multiply_panels(rows, panels, out, depth, n, first, last):
 def _multiply_tile(panel, b, step, fetched, out, depth, i, j):
     height = len(panel) // depth
     if height == 4:
-        _tile_4(panel, (1, 4), b, step, out, depth, i * height, j, False, fetched)
+        _tile_4(panel, (1, 4), b, step, like(panel[0], 1), out, depth, i * height, j, False, fetched)
     else:
-        _tile_6(panel, (1, 6), b, step, out, depth, i * height, j, False, fetched)
+        _tile_6(panel, (1, 6), b, step, like(panel[0], 1), out, depth, i * height, j, False, fetched)
 
 
 def columns_in_panels(matrices):
@@ -128,9 +129,9 @@ def _copy_to_panels(w, row_step, column_step, depth, n, columns, panels):
 
 
 def tile_of(n_rows, width, fetches):
-    """``tile(a, a_steps, b, step, out, depth, i, j, add, fetched)``, for tiles of n_rows by ``width`` vectors.
+    """``tile(a, a_steps, b, step, scale, out, depth, i, j, add, fetched)``, for n_rows by ``width`` vectors.
 
-    It computes a tile of out from row i and column j on, or adds to it. ``a`` begins with row i of the left matrix;
+    It computes a tile of out = scale a b from row i and column j on, or adds to it. ``a`` begins with row i of the left matrix;
     ``a_steps`` are from one row to the next, and from one column to the next. ``b`` begins with column j of the right
     one, whose next row is ``step`` numbers later. Rows beyond the last one of out are written to the last: they have to
     be equal to it. If it ``fetches``, ``fetched`` is (first, fetch_step): beside row k of b, the line of the number
@@ -138,13 +139,13 @@ def tile_of(n_rows, width, fetches):
     """
 
     @intrinsic
-    def tile(typing_context, a, a_steps, b, step, out, depth, i, j, add, fetched):
+    def tile(typing_context, a, a_steps, b, step, scale, out, depth, i, j, add, fetched):
         def generate(context, builder, signature, arguments):
-            kinds = [signature.args[n] for n in (0, 2, 4)]
+            kinds = [signature.args[n] for n in (0, 2, 5)]
             a, b, out = (
-                make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 2, 4), strict=True)
+                make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 2, 5), strict=True)
             )
-            _, a_steps, _, step, _, depth, i, j, add, fetched = arguments
+            _, a_steps, _, step, scale, _, depth, i, j, add, fetched = arguments
             row_step, column_step = cgutils.unpack_tuple(builder, a_steps, 2)
             first_fetched, fetch_step = cgutils.unpack_tuple(builder, fetched, 2)
             number, lanes = context.get_data_type(kinds[0].dtype), BITS // kinds[0].dtype.bitwidth
@@ -155,6 +156,10 @@ def tile_of(n_rows, width, fetches):
                 places = [builder.gep(pointer, [index(lanes * n)]) for n in range(width)]
                 return [builder.bitcast(place, vector.as_pointer()) for place in places]
 
+            def repeat(x):
+                first = builder.insert_element(vector(ir.Undefined), x, index(0))
+                return builder.shuffle_vector(first, first, ir.VectorType(ir.IntType(32), lanes)(None))
+
             def add_products(k):
                 line = builder.gep(b.data, [builder.mul(k, step)])
                 if fetches:
@@ -164,8 +169,7 @@ def tile_of(n_rows, width, fetches):
                 column = builder.mul(k, column_step)
                 for start, row_sums in zip(starts, sums, strict=True):
                     x = builder.load(builder.gep(start, [column]))
-                    repeated = builder.insert_element(vector(ir.Undefined), x, index(0))
-                    repeated = builder.shuffle_vector(repeated, repeated, ir.VectorType(ir.IntType(32), lanes)(None))
+                    repeated = repeat(x)
                     for total, y in zip(row_sums, vectors, strict=True):
                         product = builder.fmul(repeated, y, flags=["contract"])
                         builder.store(builder.fadd(builder.load(total), product, flags=["contract"]), total)
@@ -186,14 +190,16 @@ def tile_of(n_rows, width, fetches):
             with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
                 add_products(builder.add(done, loop.index))
             pairs = [pair for row in zip(sums, places, strict=True) for pair in zip(*row, strict=True)]
-            with builder.if_then(add):  # now, not before: the sum of few products rounds to fewer digits
+            for total, _ in pairs:
+                builder.store(builder.fmul(builder.load(total), repeat(scale)), total)
+            with builder.if_then(add):  # at the end: a sum of few products is small, so it rounds little
                 for total, place in pairs:
                     builder.store(builder.fadd(builder.load(place, align=4), builder.load(total)), total)
             for total, place in pairs:
                 builder.store(builder.load(total), place, align=4)
             return context.get_dummy_value()
 
-        return numba.void(a, a_steps, b, step, out, depth, i, j, add, fetched), generate
+        return numba.void(a, a_steps, b, step, a.dtype, out, depth, i, j, add, fetched), generate
 
     return tile
 

@@ -21,16 +21,17 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.padded import ROWS, multiply_padded, with_room
-from npformer.cpu.rows import add_row, contiguous, copy_row
+from npformer.cpu.rows import contiguous, copy_row
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
 from npformer.cpu.sums import sum_of_products
 from npformer.reference.math.attention import scale_of, summed_to
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import even_slices, in_parallel, n_threads
 
-# The most per tile, multiples of 12. A column of it (a line per query) is read from the first-level cache, the whole of
-# it (96 KB of float32 scores) and what it is multiplied by from the second.
+# The most per tile. A column of it (a line per query) is read from the first-level cache, the whole of it (96 KB of
+# float32 scores) and what it is multiplied by from the second.
 QUERIES, KEYS = 96, 256
+assert QUERIES % ROWS == 0  # so that a tile of queries begins with a whole tile of rows
 WORTH_A_THREAD = 2**22  # the fewest multiplications of queries and keys per thread: a quarter of a millisecond
 NO_MASK = np.ones((1, 1, 1, 0), bool)
 
@@ -72,7 +73,7 @@ def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, cau
 
 
 def as_heads(x):
-    """(..., T, K) as (B, H, T, K), in which each head is a matrix that BLAS can read."""
+    """(..., T, K) as (B, H, T, K), in which the rows of each head are contiguous."""
     row_step = x.strides[-2]
     if x.strides[-1] != x.itemsize or row_step < x.shape[-1] * x.itemsize:
         x = np.ascontiguousarray(x)
@@ -140,15 +141,15 @@ def of_bias(dbias, bias, q):
 
 
 def _scratch(q, v, backward=False):
-    """Matrices for the tiles of a thread, with room as of ``padded``, and for all queries or keys of a head."""
+    """Matrices ``with_room`` for the tiles of a thread, and for all queries or keys of a head."""
     (T, K), (S, Kv), share = q.shape[2:], v.shape[2:], q.shape[1] // v.shape[1]
     n_queries, n_keys = min(T, QUERIES), min(S, KEYS)
     if not backward:
         shapes = [(-(-S // KEYS), K, n_keys), (S, Kv), (n_queries, K), (n_queries, Kv), (n_queries, n_keys)]
     else:
         shapes = [(share, T, K), (share, T, Kv), (K, n_keys), (Kv, n_keys), (n_keys, K), (n_keys, K), (n_keys, Kv)]
-        shapes += [(n_queries, n_keys), (n_queries, n_keys), (n_queries, K)]
-    return tuple(with_room(shape, q.dtype) for shape in shapes)
+        shapes += [(n_queries, n_keys), (n_queries, n_keys), (share, T, K)]
+    return with_room(shapes, q.dtype)
 
 
 def _of_all_heads(work, n_heads, q, v):
@@ -202,7 +203,7 @@ def _of_any_layout(names):
 @_of_any_layout("q k v")
 def _attend(q, k, v, out, peak, total, scratch, options, first, end):
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
-    K, Kv, share = q.shape[3], v.shape[3], H // G
+    K, Kv, share, one = q.shape[3], v.shape[3], H // G, like(options.scale, 1)
     k_columns, v_rows, q_tile, sums, scores = scratch
     finite = True
     for head in range(first, end):
@@ -213,19 +214,19 @@ def _attend(q, k, v, out, peak, total, scratch, options, first, end):
         if h % share == 0 or head == first:
             for s in range(0, S, KEYS):
                 _copy_columns(k[b, g, s : s + KEYS], k_columns[s // KEYS])
-            _copy_rows(v[b, g], like(options.scale, 1), v_rows)
+            _copy_rows(v[b, g], v_rows)
         for t in range(0, T, QUERIES):
             n_queries = min(QUERIES, T - t)
-            _copy_rows(q[b, h, t : t + n_queries], options.scale, q_tile)
+            _copy_rows(q[b, h, t : t + n_queries], q_tile)
             seen = n_visible(t + n_queries - 1, T, S, options.causal)
             n_tiles = 0
             for s in range(0, seen, KEYS):
                 n_keys = min(KEYS, seen - s)
                 if _is_hidden(options.keep_mask, b, h, t, t + n_queries, s, s + n_keys):
                     continue
-                multiply_padded(q_tile, k_columns[s // KEYS], scores, n_queries, n_keys, K, False, False)
+                multiply_padded(q_tile, k_columns[s // KEYS], scores, n_queries, n_keys, K, options.scale)
                 weigh(scores, n_queries, n_keys, (b, h, t, s), (H, T, S), n_tiles > 0, sums, peak, total, options)
-                multiply_padded(scores, v_rows[s:], sums, n_queries, Kv, n_keys, False, n_tiles > 0)
+                multiply_padded(scores, v_rows[s:], sums, n_queries, Kv, n_keys, one, n_tiles > 0)
                 n_tiles += 1
             finite &= _divide(sums, out[b, t : t + n_queries, h], peak[b, h, t:], total[b, h, t:], options.kept_scale)
     return finite
@@ -235,26 +236,25 @@ def _attend(q, k, v, out, peak, total, scratch, options, first, end):
 def _attend_backward(q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, options, first, end):
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
     K, Kv, share, one = q.shape[3], v.shape[3], H // G, like(options.scale, 1)
-    q_rows, dout_rows, k_columns, v_columns, k_tile, dk_tile, dv_tile, scores, dweights, dq_tile = scratch
+    q_rows, dout_rows, k_columns, v_columns, k_tile, dk_tile, dv_tile, scores, dweights, dq_rows = scratch
     finite = True
     row_sums = np.empty((share, T), q.dtype)  # Σ dout · out, which the backward pass of the softmax subtracts
     for group in range(first, end):
         b, g = group // G, group % G
         if QUERIES >= T and (g == 0 or group == first):
             scores[0, 0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b]) + _fetch(dq[b]) + _fetch(dk[b]) + _fetch(dv[b])
+        dq_rows[:] = like(one, 0)
         for i in range(share):
             h = g * share + i
-            _copy_rows(q[b, h], options.scale, q_rows[i])
-            _copy_rows(dout[b, :, h], one, dout_rows[i])
+            _copy_rows(q[b, h], q_rows[i])
+            _copy_rows(dout[b, :, h], dout_rows[i])
             for t in range(T):
                 row_sums[i, t] = sum_of_products(dout[b, t, h], out[b, t, h])
-                for c in range(K):
-                    dq[b, h, t, c] = like(one, 0)
         for s in range(0, S, KEYS):
             n_all = min(KEYS, S - s)
             _copy_columns(k[b, g, s : s + n_all], k_columns)
             _copy_columns(v[b, g, s : s + n_all], v_columns)
-            _copy_without_nan(k[b, g, s : s + n_all], options.scale, k_tile)
+            _copy_without_nan(k[b, g, s : s + n_all], k_tile)
             dk_tile[:], dv_tile[:] = like(one, 0), like(one, 0)
             for i in range(share):
                 h = g * share + i
@@ -265,49 +265,48 @@ def _attend_backward(q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, 
                     if n_keys <= 0 or _is_hidden(options.keep_mask, b, h, t, t + n_queries, s, s + n_keys):
                         continue
                     q_tile, dout_tile = q_rows[i, t:], dout_rows[i, t:]
-                    multiply_padded(q_tile, k_columns, scores, n_queries, n_keys, K, False, False)
-                    multiply_padded(dout_tile, v_columns, dweights, n_queries, n_keys, Kv, False, False)
+                    multiply_padded(q_tile, k_columns, scores, n_queries, n_keys, K, options.scale)
+                    multiply_padded(dout_tile, v_columns, dweights, n_queries, n_keys, Kv, one)
                     of_rows = logsumexp[b, h, t:], row_sums[i, t:]
                     place = (b, h, t, s)
                     _differentiate(scores, dweights, n_queries, n_keys, place, (H, T, S), *of_rows, dbias, options)
                     weights, dscores = scores, dweights  # the kernel worked in place
-                    multiply_padded(weights, dout_tile, dv_tile, n_keys, Kv, n_queries, True, True)
-                    multiply_padded(dscores, q_tile, dk_tile, n_keys, K, n_queries, True, True)
-                    multiply_padded(dscores, k_tile, dq_tile, n_queries, K, n_keys, False, False)
-                    for row in range(n_queries):
-                        add_row(dq_tile[row, :K], contiguous(dq[b, h, t + row]))
+                    multiply_padded(weights, dout_tile, dv_tile, n_keys, Kv, n_queries, one, True, True)
+                    multiply_padded(dscores, q_tile, dk_tile, n_keys, K, n_queries, options.scale, True, True)
+                    dq_tile = dq_rows[i, t:]
+                    multiply_padded(dscores, k_tile, dq_tile, n_queries, K, n_keys, options.scale, True)
             # A pair of tiles that is not skipped adds to the first row of these two.
             finite &= edges_are_finite(dk_tile[:n_all, :K]) & edges_are_finite(dv_tile[:n_all, :Kv])
             for j in range(n_all):
                 copy_row(dk_tile[j, :K], contiguous(dk[b, g, s + j]))
                 copy_row(dv_tile[j, :Kv], contiguous(dv[b, g, s + j]))
-        for h in range(g * share, (g + 1) * share):
+        for i in range(share):
+            for t in range(T):
+                copy_row(dq_rows[i, t, :K], contiguous(dq[b, g * share + i, t]))
             for t in range(0, T, QUERIES):
-                finite &= edges_are_finite(dq[b, h, t : t + QUERIES])
+                finite &= edges_are_finite(dq[b, g * share + i, t : t + QUERIES])
     return finite
 
 
 @inlined
-def _copy_rows(x, scale, tile):
-    """scale x, into the first rows of a tile."""
+def _copy_rows(x, tile):
     for i in range(len(x)):
-        row, to = contiguous(x[i]), tile[i]
-        for c in range(len(row)):
-            to[c] = row[c] * scale
+        copy_row(contiguous(x[i]), tile[i])
 
 
 @inlined
-def _copy_without_nan(x, scale, tile):
-    """``_copy_rows``, with 0 for NaN: the gradients of its scores are NaN already, unless no query may see it."""
+def _copy_without_nan(x, tile):
+    """``_copy_rows``, with 0 for NaN: in place of NaN that no query sees, which the reference would have to handle. The
+    gradients of the scores of a key that some query sees are NaN, too.
+    """
     for i in range(len(x)):
         row, to = contiguous(x[i]), tile[i]
         for c in range(len(row)):
-            to[c] = row[c] * scale if row[c] == row[c] else like(scale, 0)
+            to[c] = row[c] if row[c] == row[c] else like(row[c], 0)
 
 
 @inlined
 def _copy_columns(x, tile):
-    """xᵀ, into the first columns of a tile."""
     for i in range(len(x)):
         row = contiguous(x[i])
         for c in range(len(row)):
@@ -415,12 +414,15 @@ def _divide(sums, out, peak, total, kept_scale):
     """out = sums / total, and peak becomes log Σ exp(score), for a tile. Returns whether the output is finite."""
     n_wrong = 0
     for t in range(len(out)):
-        share = kept_scale / total[t] if total[t] != 0 else like(kept_scale, 0)
+        if total[t] == 0:
+            for c in range(out.shape[1]):
+                out[t, c] = like(kept_scale, 0)
+            continue
+        share = kept_scale / total[t]
         for c in range(out.shape[1]):
-            out[t, c] = sums[t, c] * share if total[t] != 0 else share
+            out[t, c] = sums[t, c] * share
             n_wrong += not np.isfinite(out[t, c])
-        if total[t] != 0:
-            peak[t] += like(kept_scale, math.log(total[t]))
+        peak[t] += like(kept_scale, math.log(total[t]))
     return n_wrong == 0
 
 

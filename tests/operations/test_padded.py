@@ -1,0 +1,49 @@
+"""Products of arrays with room for whole tiles, inside kernels."""
+
+import numba
+import numpy as np
+import pytest
+
+from npformer.cpu.jit import kernel
+from npformer.cpu.padded import LINE, ROWS, multiply_padded, with_room
+
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="NumPy multiplies")
+RNG = np.random.default_rng(0)
+
+
+@kernel
+def multiplied(a, b, out, m, n, depth, scale, add, transposed):
+    multiply_padded(a, b, out, m, n, depth, scale, add, transposed)
+
+
+def filled(x, dtype):
+    """These numbers, with NaN in the room beside them."""
+    [whole] = with_room([x.shape], np.dtype(dtype))
+    whole[:] = np.nan
+    whole[: x.shape[0], : x.shape[1]] = x
+    return whole
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("depth", [1, 3, 4, 17])
+def test_the_product_of_arrays_with_room(depth, dtype, transposed):
+    for m in (1, ROWS - 1, ROWS, ROWS + 1, 16, 24):
+        for n in (1, 7, 8, 16, 17, 33):
+            a, b, before = RNG.standard_normal((m, depth)), RNG.standard_normal((depth, n)), RNG.standard_normal((m, n))
+            left, right, out = filled(a.T if transposed else a, dtype), filled(b, dtype), filled(before, dtype)
+            scale = np.dtype(dtype).type(0.5)
+            for add, expected in ((True, before + 0.5 * a @ b), (False, 0.5 * a @ b)):
+                multiplied(left, right, out, m, n, depth, scale, add, transposed)
+                tolerance = 1e-5 if dtype == "float32" else 1e-13
+                np.testing.assert_allclose(out[:m, :n], expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_arrays_with_room_begin_with_a_line_and_do_not_overlap(dtype):
+    shapes = [(1, 1), (2, 5, 16), (ROWS + 1, 33), (3, 0)]
+    arrays = with_room(shapes, np.dtype(dtype))
+    for shape, x in zip(shapes, arrays, strict=True):
+        assert x.ctypes.data % LINE == 0 and x.shape[-1] * x.itemsize // LINE % 2 == 1
+        assert x.shape[-2] % ROWS == 0 and all(size >= wanted for size, wanted in zip(x.shape, shape, strict=True))
+    assert not any(np.shares_memory(x, y) for i, x in enumerate(arrays) for y in arrays[:i])
