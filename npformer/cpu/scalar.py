@@ -187,14 +187,14 @@ def _normal32(x):
     return tail if x < np.float32(0) else np.float32(1) - tail
 
 
+ROUNDS, LAST_SHIFT = ((16, 0x7FEB352D), (15, 0x846CA68B)), 16
+
+
 def mix32(h):
     """``_mix32`` of ``reference.math.random``, a bijection of the 32-bit integers."""
     for shift, factor in ROUNDS:
         h = np.uint32((h ^ (h >> shift)) * factor)
     return np.uint32(h ^ (h >> LAST_SHIFT))
-
-
-ROUNDS, LAST_SHIFT = ((np.uint32(16), np.uint32(0x7FEB352D)), (np.uint32(15), np.uint32(0x846CA68B))), np.uint32(16)
 
 
 @type_callable(mix32)
@@ -204,11 +204,11 @@ def _type_of_mix32(context):
 
 @lower_builtin(mix32, numba.types.Integer)
 def _compile_mix32(context, builder, signature, arguments):
-    """In integers of 32 bits: numba computes in 64 bits, with a third more time."""
+    """In integers of 32 bits: numba's have 64, which takes 1.4 times as long."""
     h = context.cast(builder, arguments[0], signature.args[0], numba.uint32)
     for shift, factor in ROUNDS:
-        h = builder.mul(builder.xor(h, builder.lshr(h, h.type(int(shift)))), h.type(int(factor)))
-    return builder.xor(h, builder.lshr(h, h.type(int(LAST_SHIFT))))
+        h = builder.mul(builder.xor(h, builder.lshr(h, h.type(shift))), h.type(factor))
+    return builder.xor(h, builder.lshr(h, h.type(LAST_SHIFT)))
 
 
 @inlined

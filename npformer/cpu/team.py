@@ -22,8 +22,7 @@ from numba.extending import intrinsic
 from npformer.cpu.blas import multiply
 from npformer.cpu.dots import multiply_transposed
 from npformer.cpu.jit import address_of, inlined, kernel
-from npformer.cpu.scalar import like
-from npformer.cpu.tile import (
+from npformer.cpu.panels import (
     COLUMNS,
     COPIED,
     TILED,
@@ -32,6 +31,7 @@ from npformer.cpu.tile import (
     multiply_panels,
     rows_in_panels,
 )
+from npformer.cpu.scalar import like
 from npformer.runtime.forks import in_forked_process
 from npformer.runtime.threads import FEW_ROWS, n_kernel_threads
 

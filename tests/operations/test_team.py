@@ -14,7 +14,7 @@ from npformer import Transformer, greedy_decode
 from npformer.cpu import linear, team
 from npformer.cpu.blas import BLAS
 from npformer.cpu.dots import multiply_transposed
-from npformer.cpu.tile import COLUMNS, columns_in_panels, multiply_columns, rows_in_panels
+from npformer.cpu.panels import COLUMNS, columns_in_panels, multiply_columns, rows_in_panels
 from npformer.runtime.threads import blas_threads, in_parallel, kernel_threads, n_kernel_threads, n_threads
 
 pytestmark = pytest.mark.skipif(not team.JIT, reason="the helper and the tiles are nothing but compiled code")
