@@ -291,7 +291,8 @@ def _attend_backward(q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, 
 @inlined
 def _copy_rows(x, tile):
     for i in range(len(x)):
-        copy_row(contiguous(x[i]), tile[i])
+        row = contiguous(x[i])
+        copy_row(row, tile[i, : len(row)])
 
 
 @inlined
