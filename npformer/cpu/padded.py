@@ -6,14 +6,12 @@ by columns. On a Zen 3, 96 x 64 times 64 x 256 is computed at 95 GFLOP/s (BLAS: 
 """
 
 import math
-from itertools import accumulate
 
 import numba
-import numpy as np
 from numba.extending import lower_builtin, type_callable
 
-from npformer.cpu.tile import BITS, LINE, tile_of
-from npformer.runtime.memory import empty
+from npformer.cpu.tile import BITS, tile_of
+from npformer.runtime.memory import LINE, empty_parts
 
 WIDTH = 8 * LINE // BITS  # vectors of a tile, which has one line of columns
 ROWS = 12 // WIDTH  # 12 sums stay in registers
@@ -29,10 +27,8 @@ def with_room(shapes, dtype):
     for *leading, m, n in shapes:
         m, n = (-(-x // ROWS) * ROWS for x in (m, n))  # a tile may also have columns of this matrix as its rows
         filled.append((*leading, m, (-(-n // columns) | 1) * columns))
-    ends = list(accumulate(map(math.prod, filled)))
-    whole = empty((ends[-1] + columns,), dtype)
-    aligned = whole[-whole.ctypes.data % LINE // dtype.itemsize :][: ends[-1]]
-    return tuple(part.reshape(shape) for part, shape in zip(np.split(aligned, ends[:-1]), filled, strict=True))
+    parts = empty_parts(map(math.prod, filled), dtype)
+    return tuple(part.reshape(shape) for part, shape in zip(parts, filled, strict=True))
 
 
 def multiply_padded(a, b, out, m, n, depth, scale, add=False, transposed=False):

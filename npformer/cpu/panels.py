@@ -10,8 +10,8 @@ import numpy as np
 
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.scalar import like
-from npformer.cpu.tile import BITS, LINE, tile_of
-from npformer.runtime.memory import empty
+from npformer.cpu.tile import BITS, tile_of
+from npformer.runtime.memory import empty_parts
 from npformer.runtime.threads import in_parallel
 
 WIDTH = 4 if BITS == 512 else 2  # vectors per row of a tile: there are 32 registers of 512 bits, but perhaps 16 others
@@ -89,8 +89,7 @@ def columns_in_panels(matrices):
     itemsize = matrices[0].itemsize
     columns = WIDTH * BITS // (8 * itemsize)
     sizes = [-(-w.shape[1] // columns) * columns * len(w) if w.shape[1] >= columns else 0 for w in matrices]
-    whole = empty((sum(sizes) + LINE // itemsize,), matrices[0].dtype)
-    parts = np.split(whole[-whole.ctypes.data % LINE // itemsize :], np.cumsum(sizes))[:-1]
+    parts = empty_parts(sizes, matrices[0].dtype)
 
     def copy(pair):
         w, part = pair

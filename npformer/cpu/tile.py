@@ -13,7 +13,6 @@ from numba.np.arrayobj import make_array
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 BITS = 512 if _FEATURES.get("avx512f") else 256 if _FEATURES.get("avx") else 128  # of a vector register
 UNROLLED = 4  # steps of the loop
-LINE = 64  # bytes of a cache line
 
 
 def tile_of(n_rows, width, fetches):

@@ -15,10 +15,11 @@ from functools import partial
 
 import numpy as np
 
+LINE = 64  # bytes of a cache line
 SMALLEST = 2**18  # bytes; smaller arrays are left to malloc, which reuses memory itself (see below)
 TRIED = 4  # sizes in which free memory is looked for, up to twice the size needed
 PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-COLOURS = itertools.cycle(range(0, PAGE := 4096, 5 * 64))  # offsets in a page: equal ones would share a cache set
+COLOURS = itertools.cycle(range(0, PAGE := 4096, 5 * LINE))  # offsets in a page: equal ones would share a cache set
 
 # The malloc of glibc returns the free end of its heap to the system, unless it is smaller than twice the largest block
 # that the program ever freed. Freeing this array raises the limit to 32 MB. (Without it, a step of 10 ms spent more
@@ -45,6 +46,14 @@ def empty(shape, dtype):
     reference = weakref.ref(array, partial(_recycle, _pool.free[size], _pool.alive, memory))
     _pool.alive[id(reference)] = reference
     return array
+
+
+def empty_parts(sizes, dtype):
+    """Vectors of these lengths with arbitrary contents, one after another in one array, which begins with a line."""
+    *ends, end = itertools.accumulate(sizes)
+    whole = empty((end + LINE // dtype.itemsize,), dtype)
+    start = -whole.ctypes.data % LINE // dtype.itemsize
+    return np.split(whole[start : start + end], ends)
 
 
 def zeros(shape, dtype):

@@ -1,13 +1,12 @@
 """Products of arrays with room for whole tiles, inside kernels."""
 
-import numba
 import numpy as np
 import pytest
 
 from npformer.cpu.jit import kernel
-from npformer.cpu.padded import LINE, ROWS, multiply_padded, with_room
+from npformer.cpu.padded import ROWS, multiply_padded, with_room
+from npformer.runtime.memory import LINE
 
-pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="NumPy multiplies")
 RNG = np.random.default_rng(0)
 
 
