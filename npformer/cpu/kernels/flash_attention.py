@@ -124,7 +124,6 @@ def attend(q, k, v, out, options):
 
 def attend_backward(dout, out, q, k, v, logsumexp, gradients, options):
     """Write the gradients (dq, dk, dv), and return that of the bias (B, H, 1 or T, S), or return ``NotImplemented``."""
-    dout, out = (np.ascontiguousarray(x.swapaxes(1, 2)) for x in (dout, out))
     dbias = np.zeros((*q.shape[:2], *options.bias.shape[2:]), q.dtype)
 
     def work(groups):
@@ -210,7 +209,7 @@ def _attend(q, k, v, out, peak, total, scratch, options, first, end):
         b, h, g = head // H, head % H, head % H // share
         peak[b, h], total[b, h] = like(options.scale, -np.inf), like(options.scale, 0)
         if QUERIES >= T and (h == 0 or head == first):
-            scores[0, 0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b])
+            scores[0, 0] = _fetch((q, k, v), b)
         if h % share == 0 or head == first:
             for s in range(0, S, KEYS):
                 _copy_columns(k[b, g, s : s + KEYS], k_columns[s // KEYS])
@@ -232,7 +231,7 @@ def _attend(q, k, v, out, peak, total, scratch, options, first, end):
     return finite
 
 
-@_of_any_layout("q k v dq dk dv")
+@_of_any_layout("q k v dout out dq dk dv")
 def _attend_backward(q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, options, first, end):
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
     K, Kv, share, one = q.shape[3], v.shape[3], H // G, like(options.scale, 1)
@@ -242,14 +241,14 @@ def _attend_backward(q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, 
     for group in range(first, end):
         b, g = group // G, group % G
         if QUERIES >= T and (g == 0 or group == first):
-            scores[0, 0] = _fetch(q[b]) + _fetch(k[b]) + _fetch(v[b]) + _fetch(dq[b]) + _fetch(dk[b]) + _fetch(dv[b])
+            scores[0, 0] = _fetch((q, k, v, dout, out, dq, dk, dv), b)
         dq_rows[:] = like(one, 0)
         for i in range(share):
             h = g * share + i
             _copy_rows(q[b, h], q_rows[i])
-            _copy_rows(dout[b, :, h], dout_rows[i])
+            _copy_rows(dout[b, h], dout_rows[i])
             for t in range(T):
-                row_sums[i, t] = sum_of_products(dout[b, t, h], out[b, t, h])
+                row_sums[i, t] = sum_of_products(contiguous(dout[b, h, t]), contiguous(out[b, h, t]))
         for s in range(0, S, KEYS):
             n_all = min(KEYS, S - s)
             _copy_columns(k[b, g, s : s + n_all], k_columns)
@@ -315,17 +314,18 @@ def _copy_columns(x, tile):
 
 
 @inlined
-def _fetch(x):
-    """Read one number of each cache line of one sequence (H, T, K), in the order of memory.
+def _fetch(arrays, b):
+    """Read one number of each cache line of one sequence of arrays (B, H, T, K), in the order of memory.
 
     The rows of a head are short and far apart in memory. The processor prefetches well in this order, but not if one
     head is read after another.
     """
-    total = x[0, 0, 0]
-    for t in range(x.shape[1]):
-        for h in range(x.shape[0]):
-            for c in range(0, x.shape[2], 16):
-                total += x[h, t, c]
+    total = arrays[0][b, 0, 0, 0]
+    for x in arrays:
+        for t in range(x.shape[2]):
+            for h in range(x.shape[1]):
+                for c in range(0, x.shape[3], 16):
+                    total += x[b, h, t, c]
     return total
 
 
