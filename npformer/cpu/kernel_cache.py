@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numba
 from numba.core.caching import FunctionCache
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from npformer.checks import warn
@@ -65,6 +66,15 @@ class _Cache(FunctionCache):
     def __init__(self, function):
         super().__init__(function)
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, sources_of(function.__code__.co_filename))
+
+    def load_overload(self, sig, target_context):
+        """Load what was compiled for a signature; None if there is nothing.
+
+        numba would first import all that it needs to compile: a third of the time in which a first training step ends.
+        """
+        rtsys.initialize(target_context)  # the allocator of arrays
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
 
     def save_overload(self, sig, data):
         """Save what was compiled for a signature, if that is possible."""

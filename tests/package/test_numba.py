@@ -9,6 +9,8 @@ from numba import njit
 from numba.core import cgutils, event
 from numba.core.caching import FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.np.arrayobj import make_array
 
@@ -33,6 +35,10 @@ def test_files_of_ours_can_take_the_place_of_numba_s_cache(tmp_path, monkeypatch
     assert isinstance(cache._impl.filename_base, str)
     assert {"load", "save", "flush"} <= set(dir(cache._cache_file))
     assert list(inspect.signature(cache.save_overload).parameters) == ["sig", "data"]
+    assert list(inspect.signature(cache.load_overload).parameters) == ["sig", "target_context"]
+    rtsys.initialize(cpu_target.target_context)  # as often as one likes
+    with cache._guard_against_spurious_io_errors():
+        assert cache._load_overload(njit("i8(i8)")(double).signatures[0], cpu_target.target_context) is None
     assert isinstance(dumps([1]), bytes)
     assert hasattr(njit(double), "_cache")
 
