@@ -70,7 +70,7 @@ class _Cache(FunctionCache):
     def load_overload(self, sig, target_context):
         """Load what was compiled for a signature; None if there is nothing.
 
-        numba would first import all that it needs to compile: a third of the time in which a first training step ends.
+        numba would first import what it compiles with: a quarter of the time until the end of a first training step.
         """
         rtsys.initialize(target_context)  # the allocator of arrays
         with self._guard_against_spurious_io_errors():
