@@ -36,7 +36,7 @@ def test_files_of_ours_can_take_the_place_of_numba_s_cache(tmp_path, monkeypatch
     assert {"load", "save", "flush"} <= set(dir(cache._cache_file))
     assert list(inspect.signature(cache.save_overload).parameters) == ["sig", "data"]
     assert list(inspect.signature(cache.load_overload).parameters) == ["sig", "target_context"]
-    rtsys.initialize(cpu_target.target_context)  # as often as one likes
+    rtsys.initialize(cpu_target.target_context)
     with cache._guard_against_spurious_io_errors():
         assert cache._load_overload(njit("i8(i8)")(double).signatures[0], cpu_target.target_context) is None
     assert isinstance(dumps([1]), bytes)

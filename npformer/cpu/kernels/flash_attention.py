@@ -315,10 +315,10 @@ def _copy_columns(x, tile):
 
 @inlined
 def _fetch(arrays, b):
-    """Read one number of each cache line of one sequence of arrays (B, H, T, K), in the order of memory.
+    """Read sequence b of each of these arrays (B, H, T, K), all heads of one position before those of the next.
 
-    The rows of a head are short and far apart in memory. The processor prefetches well in this order, but not if one
-    head is read after another.
+    In a model the heads of a position lie side by side. The processor prefetches well in this order, but not if the
+    short rows of one head, which are far apart, are read before those of another.
     """
     total = arrays[0][b, 0, 0, 0]
     for x in arrays:
