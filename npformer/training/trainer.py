@@ -366,7 +366,7 @@ class Trainer:
             if name.startswith(OF_TRAINER):
                 expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
                 raise ValueError(f"arrays has {name!r}, expected {expected}")
-        with self._alone():
+        with self._alone(), deferred_interrupts():  # a file that is written is known to be of this training
             moments = {name: self.sums.whole(x) for name, x in self.state.moments.items()}
             own = tree.to_arrays(self.params, "params") | tree.to_arrays(moments, "optimizer")
             facts = {"model": describe(self.model), "trainer": settings_of(self), **self.state.facts}

@@ -110,6 +110,24 @@ def test_a_step_that_is_interrupted_is_made_and_counted(two_threads, monkeypatch
     np.testing.assert_array_equal(trainer.flat_params, other.flat_params)
 
 
+@pytest.mark.parametrize("n_interrupts", [1, 2])
+def test_a_trainer_knows_the_file_whose_writing_was_interrupted(n_interrupts, tmp_path, monkeypatch):
+    task, trainer = small()
+    replace = os.replace
+
+    def interrupted(new, path):
+        replace(new, path)
+        for _ in range(n_interrupts if Path(path).name == "last.safetensors" else 0):
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.fit([task.batch(i, 8) for i in range(3)], save=tmp_path, progress=False)
+    trainer.fit([task.batch(i, 8) for i in range(3, 5)], save=tmp_path, progress=False)
+    assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 5
+
+
 @pytest.mark.skipif(threads.openblas_function("get_num_threads") is None, reason="NumPy is not linked to OpenBLAS")
 def test_an_interrupt_of_a_block_that_begins_leaves_the_number_of_threads(monkeypatch, two_threads):
     real = threads.openblas_function
