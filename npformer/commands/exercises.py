@@ -19,6 +19,7 @@ from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
 from npformer.commands.exercises_reports import Refusal, add_seconds, named, print_answer, print_hint, report
 
+from npformer.exercises.files import read_bounded
 from npformer.exercises.process import check_in_process
 from npformer.exercises.progress import FILE, FOLDER, Progress
 from npformer.exercises.start import heading, starting_text, task_text
@@ -153,8 +154,8 @@ def functions_of(what, progress):
             raise Refusal(f"{file} is missing: {program()} start {exercise.name} writes it")
         return [(exercise.name, file)]
     file = Path(what)
-    if not file.is_file():
-        raise Refusal(f"{file} {'is a folder' if file.is_dir() else 'is missing'}: expected a Python file")
+    if not file.exists():
+        raise Refusal(f"{file} is missing: expected a Python file")
     if file.resolve() == exercises_build.FILE.resolve():
         raise Refusal(f"{file} is that of your own Transformer: {exercises_build.program()} check")
     if file.stem in EXERCISES:
@@ -170,12 +171,15 @@ def functions_of(what, progress):
 
 def names_in(file):
     """The names that the top level of a file defines."""
+    source = read_bounded(file)
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = ast.parse(source)
     except SyntaxError as error:
         raise Refusal(f"{file}: Python cannot read it: {error.msg} in line {error.lineno}") from None
     except ValueError as error:
         raise Refusal(f"{file}: Python cannot read it: {error}") from None
+    except (RecursionError, MemoryError):
+        raise Refusal(f"{file}: Python cannot read it: an expression is nested too deeply") from None
     targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     return functions | {target.id for target in targets if isinstance(target, ast.Name)}

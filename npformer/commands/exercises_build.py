@@ -17,6 +17,7 @@ from npformer.commands.exercises_reports import Refusal, add_seconds, named, pri
 from npformer.exercises.child import run, syntax_error_text
 from npformer.exercises.compare import error_text
 from npformer.exercises.exercise import Complaint
+from npformer.exercises.files import read_bounded
 from npformer.exercises.process import SECONDS, check_in_process
 from npformer.exercises.progress import FOLDER
 from npformer.exercises.transformer import BUILD, page, reverse
@@ -70,12 +71,13 @@ def chosen(options, progress):
 
 def there(progress):
     """Leave the marks of what is as it was when it was checked. Returns the digests of what the file has now."""
-    if not FILE.is_file():
+    if not FILE.exists():
         elsewhere = "if you have begun elsewhere, go to that folder (cd)"
         raise Refusal(f"there is no {FILE} in {Path.cwd()}: {elsewhere}; {program()} begins a new one here")
+    source = read_bounded(FILE)
     try:
-        now = digests(FILE.read_bytes())
-    except (SyntaxError, ValueError):  # what checks or trains says so
+        now = digests(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # what checks or trains says so
         return {}
     progress.solved = progress.solved - now.keys() | {key for key in now if progress.sources.get(key) == now[key]}
     return now
@@ -111,7 +113,7 @@ def print_next(progress):
 
 def line_of(part):
     """Where the function stands in the file, or its backward pass."""
-    lines = FILE.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_bounded(FILE).decode("utf-8", "replace").splitlines()
     found = [n for n, line in enumerate(lines, 1) if line.startswith(f"def {part.function_name}(")]
     if part.is_backward:
         found = [n for n, line in enumerate(lines, 1) if found and n > found[0] and "def backward(" in line]

@@ -6,7 +6,6 @@ The process may end in any way, or not at all; ``process`` starts it and waits.
 """
 
 import contextlib
-import json
 import linecache
 import os
 import re
@@ -19,21 +18,30 @@ from pathlib import Path
 from types import ModuleType
 
 import npformer
-from npformer.exercises.compare import UNDER_WAY, Verdict, check_function, error_line, error_text, too_long
+from npformer.exercises.compare import UNDER_WAY, Verdict, check_function, error_line, error_text, one_line, too_long
+from npformer.exercises.files import Unreadable, read_bounded
 from npformer.exercises.tasks import EXERCISES
 from npformer.exercises.transformer import BUILD
 
 MEMORY = 8 * 2**30  # bytes of addresses, of which the libraries take some
+FILE_SIZE = 2**30  # bytes of a file that it writes
+BEGIN = b"\0"  # what it prints when its time begins
 ENDING = threading.Lock()
 ALL = {exercise.key: exercise for exercise in (*EXERCISES.values(), *BUILD.values())}
 
 
 def main(key, file, answer_file, seconds):
     """Check the function of an exercise in a file."""
-    limit_memory()
-    exercise = ALL[key]
+    with open(answer_file, "r+b", buffering=0) as answer:  # before the person's code can put something in its place
+        judge(ALL[key], file, answer, float(seconds))
+
+
+def judge(exercise, file, answer, seconds):
+    """Check the function of an exercise, write the verdict, and end the process."""
+    set_limits()
     forbid(exercise.function_name)
-    watch(file, answer_file, float(seconds))
+    os.write(sys.stdout.fileno(), BEGIN)
+    watch(file, answer, seconds)
     try:
         verdict = check_file(exercise, file)
     except Exception as error:
@@ -41,15 +49,17 @@ def main(key, file, answer_file, seconds):
             f"the checker stopped with {error_line(error)}: does your code change Python or NumPy, as np.sum = … does?"
         )
         verdict = Verdict("wrong", [*UNDER_WAY, line])
-    end(answer_file, verdict)
+    end(answer, verdict)
 
 
-def limit_memory():
-    """Let NumPy raise an error if a function asks for too much memory, on systems that have such a limit."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
+def set_limits():
+    """Let a function that asks for too much memory, or writes too large a file, get an error, where a system can."""
+    with contextlib.suppress(ImportError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        for what, limit in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, FILE_SIZE)):
+            with contextlib.suppress(OSError, ValueError):  # ValueError: its limit is lower already
+                resource.setrlimit(what, (limit, limit))
 
 
 def forbid(name):
@@ -66,6 +76,8 @@ def check_file(exercise, file):
     """Run a file, and check the function in it."""
     try:
         names = run(file)
+    except Unreadable as error:
+        return Verdict("wrong", [str(error)])
     except SyntaxError as error:
         return Verdict("wrong", [syntax_error_text(error)])
     except (Exception, SystemExit) as error:
@@ -84,7 +96,7 @@ def run(file):
     module = ModuleType("exercise")
     module.__file__ = file
     sys.modules["exercise"] = module
-    exec(compile(Path(file).read_bytes(), file, "exec"), vars(module))
+    exec(compile(read_bounded(file), file, "exec"), vars(module))
     return vars(module)
 
 
@@ -96,7 +108,7 @@ def syntax_error_text(error):
     return f"Python cannot read the file: {error.msg}{where}{text}{save}"
 
 
-def watch(file, answer_file, seconds):
+def watch(file, answer, seconds):
     """Start a thread that says, when the time is over, which line was being executed, and ends the process."""
     main_thread = threading.get_ident()
 
@@ -105,15 +117,18 @@ def watch(file, answer_file, seconds):
         stack = traceback.extract_stack(sys._current_frames()[main_thread])
         lines = [frame.lineno for frame in stack if frame.filename == file]
         where = f" (line {lines[-1]}: {linecache.getline(file, lines[-1]).strip()})" if lines else ""
-        end(answer_file, Verdict("wrong", [*UNDER_WAY, f"{too_long(seconds)}{where}"]))
+        end(answer, Verdict("wrong", [*UNDER_WAY, f"{too_long(seconds)}{where}"]))
 
     threading.Thread(target=wait, daemon=True).start()
 
 
-def end(answer_file, verdict):
+def end(answer, verdict):
     """Write the verdict for the process that waits, and end this one without its threads and what ``atexit`` holds."""
     with ENDING:  # never released: the first verdict is the one
-        Path(answer_file).write_text(json.dumps({"state": verdict.state, "lines": verdict.lines}), encoding="utf-8")
+        text = "\n".join([verdict.state, *map(one_line, verdict.lines)])
+        answer.seek(0)
+        answer.truncate(0)  # of what the person's code has written there
+        answer.write(text.encode("utf-8", "replace"))
         os._exit(0)
 
 

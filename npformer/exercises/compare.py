@@ -15,6 +15,8 @@ from npformer.exercises.exercise import Complaint
 TOLERANCE = 1e-9  # relative to the largest entry that is expected
 SEED = 0
 PERHAPS = "perhaps: "  # begins the line that says what may be the reason
+STATES = "solved", "wrong", "not written"
+LONGEST_LINE = 1000  # characters
 UNDER_WAY: list[str] = []  # the line about the case on which a function is being run
 
 
@@ -22,7 +24,7 @@ UNDER_WAY: list[str] = []  # the line about the case on which a function is bein
 class Verdict:
     """Whether a function is right, and the lines that say what is not."""
 
-    state: str  # "solved", "wrong" or "not written"
+    state: str  # one of STATES
     lines: list = field(default_factory=list)
 
     @property
@@ -238,7 +240,13 @@ def error_text(error, file):
     texts = {SystemExit: "it must return, not exit", EOFError: "your code cannot read input while it is checked"}
     text = f"{type(error).__name__}: {texts[type(error)]}" if type(error) in texts else error_line(error)
     line = line_of(error, file)
-    return f"{text} (line {line}: {linecache.getline(file, line).strip()})" if line else text
+    return one_line(f"{text} (line {line}: {linecache.getline(file, line).strip()})" if line else text)
+
+
+def one_line(text):
+    """A text, of which a person's code may have made a part, in one line that is not too long."""
+    text = text.replace("\n", " ")
+    return text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + "…"
 
 
 def line_of(error, file):

@@ -1,46 +1,60 @@
 """Check a function in a process of its own, which is ended when its time is over."""
 
 import contextlib
-import json
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import npformer
-from npformer.exercises.compare import Verdict, too_long
+from npformer.exercises.child import BEGIN
+from npformer.exercises.compare import STATES, Verdict, too_long
 
 SECONDS = 10.0  # for one function
-GRACE = 5.0  # for starting Python, and for writing the verdict
+START = 60.0  # for starting Python, which takes long on a busy machine
+GRACE = 5.0  # for writing the verdict, and for ending what is left
 KEPT = 4000  # bytes of what a function prints
-MARK = "NPFORMER_EXERCISE"  # a variable that what a function starts inherits
+LONGEST = 2**16  # bytes of a verdict, which is a few lines
+PR_SET_CHILD_SUBREAPER = 36  # of prctl, which only Linux has
 
 
 def check_in_process(key, file, seconds=SECONDS):
     """Check the function of an exercise in a file. Returns the `Verdict` and what the function has printed."""
-    with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "verdict.json"
-        arguments = [key, str(Path(file).resolve()), str(answer), str(seconds)]
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "npformer.exercises.child", *arguments],
-            env=environment() | {MARK: folder},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        printed = Printed(child.stdout)
-        try:
-            child.wait(seconds + GRACE)
-            verdict = read(answer, child.returncode)
-        except subprocess.TimeoutExpired:
-            verdict = Verdict("wrong", [too_long(seconds)])
-        finally:
-            end(child, folder)
-        return verdict, printed.text()
+    number, name = tempfile.mkstemp()
+    try:
+        with open(number, "rb") as answer, adoption():
+            return run_child([key, str(Path(file).resolve()), name, str(seconds)], answer, seconds)
+    finally:
+        with contextlib.suppress(OSError):  # the function may have removed it
+            os.unlink(name)
+
+
+def run_child(arguments, answer, seconds):
+    """Start the process, and wait for the verdict that it writes to the open file ``answer``."""
+    others = children()
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-m", "npformer.exercises.child", *arguments],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    printed = Printed(child.stdout)
+    try:
+        printed.has_begun.wait(START)
+        child.wait(seconds + GRACE)
+        verdict = read(answer, child.returncode)
+    except subprocess.TimeoutExpired:
+        verdict = Verdict("wrong", [too_long(seconds)])
+    finally:
+        end(child, others)
+    return verdict, printed.text()
 
 
 def environment():
@@ -52,42 +66,66 @@ def environment():
 
 
 def read(answer, code):
-    """The verdict that the process has written; what ended the process if there is none."""
-    try:
-        verdict = Verdict(**json.loads(answer.read_text(encoding="utf-8")))
-        if verdict.state not in ("solved", "wrong", "not written") or not all(type(x) is str for x in verdict.lines):
-            raise ValueError(verdict)
-        return verdict
-    except (OSError, ValueError, TypeError):  # or the function has written there
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return Verdict("wrong", [f"the process ended in the middle of the function ({how})"])
+    """The verdict that the process has written; what ended the process if there is none.
+
+    This is the file that was opened before the process began, also if the function has put a pipe or a device in its
+    place, and no more of it is read than a verdict has.
+    """
+    answer.seek(0)
+    state, *lines = answer.read(LONGEST).decode("utf-8", "replace").split("\n")
+    if state in STATES:
+        return Verdict(state, lines)
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return Verdict("wrong", [f"the process ended in the middle of the function ({how})"])
 
 
-def end(child, mark):
-    """End the process and what it has started: on Linux all that has its variables, elsewhere all of its session."""
+def end(child, others):
+    """End the process and what it has started: on Linux all of it, elsewhere all of its session.
+
+    ``others`` are the children that this process had before.
+    """
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(child.pid, signal.SIGKILL)
         else:
             child.kill()
     child.wait()
-    for _ in range(100):  # they may start others meanwhile
-        if not (found := marked(mark)):
-            break
-        for number in found:
-            with contextlib.suppress(OSError):
+    deadline = time.monotonic() + GRACE
+    while (left := children() - others) and time.monotonic() < deadline:
+        for number in left:
+            try:
                 os.kill(number, signal.SIGKILL)
+                os.waitpid(number, 0)  # then its own children are among ours, for the next round
+            except OSError:  # it runs as another user, as what sudo starts
+                others.add(number)
 
 
-def marked(mark):
-    """The numbers of the processes that have our variable with this value."""
-    wanted = os.fsencode(f"{MARK}={mark}")
-    found = []
-    for file in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # another user's, or it has ended
-            if wanted in file.read_bytes().split(b"\0"):
-                found.append(int(file.parent.name))
-    return found
+@contextlib.contextmanager
+def adoption():
+    """Become the parent of every process that a child, or a child's child, leaves behind; on Linux only."""
+    set_adopting(True)
+    try:
+        yield
+    finally:
+        set_adopting(False)
+
+
+def set_adopting(is_adopting):
+    """Say whether orphans among the descendants of this process become its children, not those of process 1."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_adopting), 0, 0, 0)
+
+
+def children():
+    """The numbers of the children of this process; nothing on a system that has no /proc."""
+    numbers = set()
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            _, _, fields = file.read_text(errors="replace").rpartition(")")  # the name before it may have spaces
+            parent = int(fields.split()[1])
+            if parent == os.getpid():
+                numbers.add(int(file.parent.name))
+    return numbers
 
 
 class Printed:
@@ -95,13 +133,16 @@ class Printed:
 
     def __init__(self, stream):
         self.kept, self.stream = b"", stream
+        self.has_begun = threading.Event()  # to run the person's file; or it has ended
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
 
     def _read(self):
         with contextlib.suppress(OSError, ValueError):
             while piece := self.stream.read1(65536):
-                self.kept += piece[: max(KEPT - len(self.kept), 0)]
+                self.has_begun.set()
+                self.kept += piece.replace(BEGIN, b"")[: max(KEPT - len(self.kept), 0)]
+        self.has_begun.set()
 
     def text(self):
         """What is kept, once the process has ended."""

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from npformer.exercises.files import read_bounded
 from npformer.runtime.files import name_for_damaged, replace_file
 
 FOLDER = Path("exercises")  # in the current folder
@@ -21,10 +22,10 @@ class Progress:
             raise ValueError(f"{FOLDER} is a file, but the folder of your exercises has this name: move it away")
         self.solved, self.files, self.hints, self.sources = set(), {}, {}, {}
         try:
-            self.solved, self.files, self.hints, self.sources = parsed(FILE.read_bytes())
+            self.solved, self.files, self.hints, self.sources = parsed(read_bounded(FILE))
         except FileNotFoundError:  # nothing is done yet
             pass
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             aside = name_for_damaged(FILE)
             FILE.rename(aside)
             print(
