@@ -1,7 +1,9 @@
 """Compare a function with what is expected of it, and say precisely what is wrong."""
 
+import contextlib
 import inspect
 import linecache
+import os
 import re
 import traceback
 import warnings
@@ -10,14 +12,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from npformer import tree
-from npformer.exercises.exercise import Complaint
+from npformer.exercises.exercise import Case, Complaint
 
 TOLERANCE = 1e-9  # relative to the largest entry that is expected
 SEED = 0
 PERHAPS = "perhaps: "  # begins the line that says what may be the reason
 STATES = "solved", "wrong", "not written"
 LONGEST_LINE = 1000  # characters
-UNDER_WAY: list[str] = []  # the line about the case on which a function is being run
+UNDER_WAY: list[str] = []  # the case on which a function is being run, and what is wrong with it once that is known
 
 
 @dataclass
@@ -74,10 +76,10 @@ def check_function(exercise, function, seed=SEED, file=None):
             expected = exercise.expected(*copied(case.args))
             complaint = complaint_about(exercise, outcome, expected, file)
             if complaint:
+                UNDER_WAY.append(complaint)
                 perhaps = getattr(outcome.error, "__notes__", [""])[0]  # of results_of, or of some library
-                perhaps = perhaps or explanation(exercise, function, cases, case, outcome)
-                perhaps = perhaps or resemblance(exercise, function, cases, case)
-                return Verdict("wrong", [*UNDER_WAY, complaint, *([f"{PERHAPS}{perhaps}"] if perhaps else [])])
+                perhaps = perhaps or reason(exercise, function, cases, case)
+                return Verdict("wrong", [*UNDER_WAY, *([f"{PERHAPS}{perhaps}"] if perhaps else [])])
     return Verdict("solved", [f"right in {'both' if len(cases) == 2 else f'all {len(cases)}'} cases"])
 
 
@@ -297,26 +299,55 @@ def argument_text(name, x):
 # -- why ----------------------------------------------------------------------------------------------------------
 
 
-def explanation(exercise, function, cases, failed, outcome):
-    """The explanation of the typical mistake that does the same; one that does the same in every case comes first."""
-    alike = [
-        (mistake, wrong)
-        for mistake, wrong in exercise.wrong_functions
-        if does_the_same(call(exercise, wrong, failed), outcome)
-    ]
-    if len(alike) < 2:
-        return alike[0][0].explanation if alike else None
-    outcomes = [call(exercise, function, case) for case in cases]
-    for mistake, wrong in alike:
-        if all(does_the_same(call(exercise, wrong, case), o) for case, o in zip(cases, outcomes, strict=True)):
-            return mistake.explanation
-    return None if is_all_nan(outcome) else alike[0][0].explanation
+@dataclass
+class Trial:
+    """What a function did in a case, and what it should have done."""
+
+    case: Case
+    outcome: Outcome
+    expected: object
 
 
-def is_all_nan(outcome):
-    """Whether the results hold no number at all, so that they look like those of many mistakes."""
+def reason(exercise, function, cases, failed):
+    """Why a function may be wrong, in words, or None. A reason has to hold in all cases, not only in the failed one."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # what it prints was shown before
+        trials = [
+            Trial(case, call(exercise, function, case), exercise.expected(*copied(case.args)))
+            for case in sorted(cases, key=lambda case: case is not failed)  # the failed one first
+        ]
+        return explanation(exercise, trials) or exchange(exercise, trials) or resemblance(exercise, trials)
+
+
+def explanation(exercise, trials):
+    """What explains a wrong answer that does what the function did; that it does so in all cases is preferred."""
+    for every_trial in [True, False] if has_number(trials[0].outcome) else [True]:
+        for wrong, words in exercise.wrong_answers:
+            if explains(exercise, wrong, trials, every_trial):
+                return words
+    return None
+
+
+def explains(exercise, wrong, trials, every_trial):
+    """Whether a wrong answer does what the function did: in every trial, or in all that say something.
+
+    A trial says nothing if the function raised an error or returned no number. The answer must be wrong there, too.
+    """
+    for trial in trials:
+        outcome = call(exercise, wrong, trial.case)
+        if does_the_same(outcome, trial.outcome):
+            continue
+        says_something = every_trial or has_number(trial.outcome)
+        if says_something or complaint_about(exercise, outcome, trial.expected, None) is None:
+            return False
+    return True
+
+
+def has_number(outcome):
+    """Whether there is a number in the results. Errors and results of NaN look like those of many mistakes."""
+    if outcome.error is not None:
+        return False
     values = outcome.value if is_many(outcome.value) else [outcome.value]
-    return outcome.error is None and not any(np.isfinite(x).any() for x in map(as_array, values) if x.dtype.kind == "f")
+    return any(x.dtype.kind != "f" or np.isfinite(x).any() for x in map(as_array, values))
 
 
 def does_the_same(a, b):
@@ -340,25 +371,60 @@ def values_agree(a, b):
     return bool(np.all(a == b))
 
 
-def resemblance(exercise, function, cases, failed):
-    """A simple relation between the first wrong result and the expected one, the same in every case, or None."""
-    pairs = {case: first_wrong(exercise, function, case) for case in cases}
-    relations = {case: relation(*pair) for case, pair in pairs.items() if pair and pair[1].size > 1}
-    if not relations.get(failed) or len({found and found[:2] for found in relations.values()}) > 1:
+def exchange(exercise, trials):
+    """Which results are in each other's place, the same in every case that is wrong; or None."""
+    orders = [order_of(*results_of(exercise, trial)) for trial in trials if first_wrong(exercise, trial)]
+    if not orders or not orders[0] or any(order != orders[0] for order in orders):
         return None
-    return "{0} {2}".format(*relations[failed])
+    names = list(exercise.results)
+    moved = [i for i, place in enumerate(orders[0]) if place != i]
+    yours = ", ".join(names[i] for i in moved)
+    right = ", ".join(names[orders[0][i]] for i in moved)
+    return f"the results come in another order: {yours} are what {right} should be"
 
 
-def first_wrong(exercise, function, case):
+def order_of(values, wanted):
+    """For each value the position where it is expected; None if it is expected nowhere."""
+    order: list[int] = []
+    for value in values:
+        places = [i for i, want in enumerate(wanted) if i not in order and agrees(value, want)]
+        if not places:
+            return None
+        order.append(places[0])
+    return order if len(values) == len(wanted) else None
+
+
+def resemblance(exercise, trials):
+    """A simple relation between the first wrong result and the expected one, the same in every case, or None."""
+    wrong = [first_wrong(exercise, trial) for trial in trials]
+    relations = [relation(*each) if each[1].size > 1 else None for each in wrong if each]
+    if not relations or not relations[0]:
+        return None
+    name, kind, words = relations[0]
+    is_same_everywhere = all(other and other[:2] == (name, kind) for other in relations)
+    return f"{name} {words}" if is_same_everywhere else None
+
+
+def first_wrong(exercise, trial):
     """The name, the array and the expected array of the first result that is not right, or None if all are right."""
-    outcome, expected = call(exercise, function, case), exercise.expected(*copied(case.args))
-    if len(exercise.results) == 1:
-        outcome.value, expected = [outcome.value], [expected]
-    values = outcome.value if is_many(outcome.value) else [None]
-    for name, value, want in zip(exercise.results, map(as_array, values), map(as_array, expected), strict=False):
-        if value.shape != want.shape or value.dtype != want.dtype or not close(value, want).all():
+    for name, value, want in zip(exercise.results, *results_of(exercise, trial), strict=False):
+        if not agrees(value, want):
             return name, value, want
     return None
+
+
+def results_of(exercise, trial):
+    """The arrays of the results, and those that are expected."""
+    value, wanted = trial.outcome.value, trial.expected
+    if len(exercise.results) == 1:
+        value, wanted = [value], [wanted]
+    values = value if is_many(value) else [None]
+    return [as_array(x) for x in values], [as_array(x) for x in wanted]
+
+
+def agrees(value, want):
+    """Whether an array is what is expected."""
+    return value.shape == want.shape and value.dtype == want.dtype and close(value, want).all()
 
 
 def as_array(x):

@@ -1,12 +1,15 @@
 """What an exercise is made of."""
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
+from npformer.exercises.slips import slips
 from npformer.gradients import complex_step
 
 
@@ -120,19 +123,30 @@ class Exercise:
         exec(compile(source, f"<a change of {self.name}>", "exec"), names)
         return names[self.function_name]
 
-    def with_mistake(self, mistake):
-        """The answer with a mistake in it."""
+    def with_mistakes(self, *mistakes):
+        """The answer with mistakes in it."""
         source = self.answer_source
-        for old, new in mistake.change.items():
-            if old not in source:
-                raise ValueError(f"{self.name}: a mistake replaces {old!r}, which the answer does not contain")
-            source = source.replace(old, new)
+        for mistake in mistakes:
+            for old, new in mistake.change.items():
+                if old not in source:
+                    raise ValueError(f"{self.name}: a mistake replaces {old!r}, which the answer does not contain")
+                source = source.replace(old, new)
         return self.function_from(source)
 
     @cached_property
-    def wrong_functions(self):
-        """Each mistake with its function."""
-        return [(mistake, self.with_mistake(mistake)) for mistake in self.mistakes]
+    def wrong_answers(self):
+        """Pairs (function, explanation) of what a person may have written, the simplest first.
+
+        Two mistakes may be made at once; where the bugs are given, three may be left.
+        """
+        answers = [(self.with_mistakes(mistake), mistake.explanation) for mistake in self.mistakes]
+        answers += [(self.function_from(source), explanation) for source, explanation in slips(self.answer_source)]
+        for n_mistakes in (2, 3) if self.given else (2,):
+            for several in combinations(self.mistakes, n_mistakes):
+                explanations = dict.fromkeys(mistake.explanation for mistake in several)
+                with contextlib.suppress(ValueError, SyntaxError):  # they change the same text
+                    answers.append((self.with_mistakes(*several), "; and ".join(explanations)))
+        return answers
 
 
 def gradients_of(forward, which=None):

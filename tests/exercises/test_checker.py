@@ -74,6 +74,44 @@ def test_a_relation_that_holds_in_one_case_alone_is_not_named():
     assert len(lines_of("layer_norm", lambda x, gain, bias, eps: x - x.min())) == 2
 
 
+def test_a_mistake_is_named_only_if_it_explains_all_cases():
+    softmax = EXERCISES["softmax"].answer
+
+    def function(x):
+        return np.exp(x - x.max(axis=-1, keepdims=True)) if x.ndim == 1 else softmax(x) ** 2
+
+    assert len(lines_of("softmax", function)) == 2  # in the first case alone the sum is missing
+
+
+def test_a_case_in_which_a_function_raises_an_error_does_not_count_against_a_mistake():
+    def function(x):
+        if x.ndim == 3:
+            raise ValueError
+        return np.exp(x - x.max(axis=-1, keepdims=True))
+
+    assert lines_of("softmax", function)[2] == "perhaps: the division by the sum is missing"
+
+
+def test_a_mistake_is_not_named_if_it_is_none_where_the_function_raises_an_error():
+    gain_and_bias = lambda x, gain, bias, eps: EXERCISES["layer_norm"].answer(x, gain, bias, eps)
+    function = lambda x, gain, bias, eps: gain_and_bias(x, gain, 0 * bias, eps) if (bias != 0).any() else 1 / 0
+    assert lines_of("layer_norm", function)[1:] == ["it raises ZeroDivisionError: division by zero"]
+
+
+def test_two_mistakes_are_both_named():
+    first, second = (
+        "the maximum of the row is not subtracted: exp(1000) is inf, and inf / inf is NaN",
+        "the division by",
+    )
+    assert lines_of("softmax", np.exp)[2].startswith(f"perhaps: {first}; and {second}")
+
+
+def test_results_in_another_order_are_recognised():
+    right = EXERCISES["attention_backward"].answer
+    lines = lines_of("attention_backward", lambda *args: right(*args)[::-1])
+    assert lines[2] == "perhaps: the results come in another order: dq, dv are what dv, dq should be"
+
+
 def test_a_shape_is_named_before_a_number():
     lines = lines_of("layer_norm_backward", lambda *args: (RIGHT(*args)[0] + 1, RIGHT(*args)[1][None], RIGHT(*args)[2]))
     assert lines[1] == "dgain has shape (1, 3), expected (3,)"

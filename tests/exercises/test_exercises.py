@@ -60,8 +60,8 @@ def test_the_answer_needs_only_what_the_file_imports(exercise):
 
 @every_exercise
 def test_every_typical_mistake_fails_with_its_explanation(exercise):
-    for mistake, function in exercise.wrong_functions:
-        verdict = check_function(exercise, function)
+    for mistake in exercise.mistakes:
+        verdict = check_function(exercise, exercise.with_mistakes(mistake))
         assert verdict.state == "wrong", mistake.change
         assert f"perhaps: {mistake.explanation}" in verdict.lines or mistake_is_named_already(verdict), mistake.change
 

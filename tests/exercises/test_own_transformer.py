@@ -62,8 +62,8 @@ def test_the_answer_is_right_and_every_typical_mistake_gets_its_explanation(part
         assert check_function(part, part.function_from(part.answer_source), seed).solved
     assert part.hints and len(part.mistakes) >= 3 and len(part.title) <= 58
     assert (ROOT / "docs" / f"{part.page}.md").is_file()
-    for mistake, function in part.wrong_functions:
-        verdict = check_function(part, function)
+    for mistake in part.mistakes:
+        verdict = check_function(part, part.with_mistakes(mistake))
         assert f"perhaps: {mistake.explanation}" in verdict.lines, mistake.change
 
 
@@ -175,6 +175,51 @@ def lines_about(label, old, new):
     part = BUILD[label]
     assert old in part.answer_source
     return check_function(part, part.function_from(part.answer_source.replace(old, new))).lines
+
+
+ROWS = "keepdims=True is missing: without it the result of a sum, mean or maximum loses its axis"
+OWN_SCORE = "this is the derivative of a weight with respect to its own score"
+ORDER = "the results come in another order"
+
+
+@pytest.mark.parametrize(
+    ("label", "old", "new", "words"),
+    [
+        ("softmax", ", keepdims=True", "", ROWS),
+        ("softmax", "e.sum(axis=-1, keepdims=True)", "e.sum(axis=-1)", ROWS),
+        ("softmax", "axis=-1", "axis=1", "the axis of a sum, mean or maximum is axis 1"),
+        ("linear", "x_rows.T @ dy_rows", "x.T @ dy", "with a batch, x.T reverses all axes"),
+        (
+            "layer_norm",
+            "(deviation**2).mean(axis=-1, keepdims=True)",
+            "(deviation**2).mean()",
+            "axis=-1 of a sum, mean",
+        ),
+        ("layer_norm", "(deviation**2).mean(axis=-1, keepdims=True)", "np.var(x)", "this is the variance of the whole"),
+        (
+            "attention_backward",
+            "(dweights - (dweights * weights).sum(axis=-1, keepdims=True))",
+            "dweights * (1 - weights)",
+            OWN_SCORE,
+        ),
+        ("attention_backward", "return dq, dk, dv", "return dv, dk, dq", f"{ORDER}: dq, dv are what dv, dq should be"),
+        (
+            "attention_backward",
+            "return dq, dk, dv",
+            "return dv, dq, dk",
+            f"{ORDER}: dq, dk, dv are what dv, dq, dk should be",
+        ),
+        (
+            "self_attention",
+            "q, k, v = (split_heads(part, n_heads) for part in np.split(qkv, 3, axis=-1))",
+            "q, k, v = np.split(split_heads(qkv, n_heads), 3, axis=-1)",
+            "first split qkv into q, k and v",
+        ),
+        ("encoder_layer", "dsum + d", "d", "x0 and x1 are used twice"),
+    ],
+)
+def test_slips_of_students_are_recognised(label, old, new, words):
+    assert lines_about(label, old, new)[2].startswith(f"perhaps: {words}")
 
 
 def test_backward_is_returned_and_not_called():

@@ -77,14 +77,14 @@ exercise = Exercise(
             "the backward pass of softmax is more than y · dy: it subtracts Σ_s dweights · weights in each row",
         ),
         Mistake(
+            {"softmax_backward(dweights, weights)": "dweights * weights * (1 - weights)"},
+            "this is the derivative of a weight with respect to its own score: it depends on all scores of its row",
+        ),
+        Mistake(
             {"@ k\n": "@ q\n", "@ q\n    return": "@ k\n    return"},
             "q and k are exchanged: scores = q kᵀ, so dq = dscores k and dk = dscoresᵀ q",
         ),
         Mistake({"dscores.swapaxes(-1, -2)": "dscores"}, "dk = dscoresᵀ q: dscores is not transposed"),
-        Mistake(
-            {"return dq, dk, dv": "return dv, dq, dk"},
-            "the gradients come back in the order of the arguments: dq, dk, dv",
-        ),
     ),
     hints=(
         "For c = a b with matrices, da = dc bᵀ and db = aᵀ dc. Use it for out = weights v.",

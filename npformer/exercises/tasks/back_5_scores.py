@@ -40,6 +40,10 @@ exercise = Exercise(
             {"(da - a @ da)": "da"},
             "each weight depends on all scores: Σ a · da is missing in the backward pass of softmax",
         ),
+        Mistake(
+            {"(da - a @ da)": "da * (1 - a)"},
+            "this is the derivative of a weight with respect to its own score: it depends on all scores",
+        ),
         Mistake({"a * (da - a @ da)": "(da - a @ da)"}, "the factor a is missing in the backward pass of softmax"),
         Mistake({"(da - a @ da) / np.sqrt(len(q))": "(da - a @ da)"}, "the factor 1/√K is missing in dq and dk"),
         Mistake({"a @ da": "da.mean()"}, "the mean that is subtracted is weighted by a: Σ a · da"),

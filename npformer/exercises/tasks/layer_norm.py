@@ -69,6 +69,10 @@ exercise = Exercise(
             "the squares are divided by D - 1; here they are divided by D",
         ),
         Mistake(
+            {"((x - mean) ** 2).mean(axis=-1, keepdims=True)": "x.var()"},
+            "this is the variance of the whole array: each row has its own, axis=-1",
+        ),
+        Mistake(
             {"((x - mean) ** 2).mean(axis=-1, keepdims=True)": "(x * x).mean(axis=-1, keepdims=True) - mean * mean"},
             "E[x²] - E[x]² loses its digits where the mean is large: take the mean of (x - mean)²",
         ),

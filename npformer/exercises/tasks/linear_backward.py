@@ -58,10 +58,6 @@ exercise = Exercise(
             {"dbias = dy.reshape(-1, dy.shape[-1]).sum(axis=0)": "dbias = dy.sum(axis=0)"},
             "the sum for the bias is over all leading axes, also that of the batch",
         ),
-        Mistake(
-            {"return dx, dweight, dbias": "return dweight, dx, dbias"},
-            "the gradients come back in the order of the arguments: dx, dweight, dbias",
-        ),
     ),
     hints=(
         "∂y_tf/∂x_td = W_df, so dx_td = Σ_f dy_tf W_df. Which matrix product is that?",

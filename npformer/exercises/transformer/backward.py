@@ -30,6 +30,10 @@ add(
     [
         ({' + params["bias"]': ""}, "the bias is missing"),
         ({'dy @ params["weight"].T': 'dy @ params["weight"]'}, "dx = dy Wᵀ: the weight is not transposed"),
+        (
+            {"x_rows.T @ dy_rows": "x.T @ dy"},
+            "with a batch, x.T reverses all axes: first reshape x and dy to (rows, …)",
+        ),
         ({"x_rows.T @ dy_rows": "(x_rows.T @ dy_rows).T"}, "dW has the shape of W: xᵀ dy, not dyᵀ x"),
         (
             {"dy_rows.sum(axis=0)": "dy_rows.mean(axis=0)"},
@@ -112,6 +116,10 @@ add(
             {"dq, dk = scale * dscores @ k, scale * dscores": "dq, dk = dscores @ k, dscores"},
             "the factor 1/√K is missing in dq and dk",
         ),
+        (
+            {"(dweights - (dweights * weights).sum(axis=-1, keepdims=True))": "dweights * (1 - weights)"},
+            "this is the derivative of a weight with respect to its own score: it depends on all scores of its row",
+        ),
         ({"weights * (dweights -": "(dweights -"}, "the factor weights of softmax's backward pass is missing"),
         (
             {"dv = weights.swapaxes(-1, -2) @ dout": "dv = dweights.swapaxes(-1, -2) @ dout"},
@@ -120,10 +128,6 @@ add(
         (
             {"(dweights * weights).sum(axis=-1, keepdims=True)": "(dweights * weights).sum(axis=-2, keepdims=True)"},
             "the sum of softmax's backward pass is over the keys, the last axis",
-        ),
-        (
-            {"return dq, dk, dv": "return dk, dq, dv"},
-            "the gradients come back in the order of the arguments: dq, dk, dv",
         ),
         (
             {"scale * dscores @ k, scale * dscores.swapaxes(-1, -2) @ q": "scale * dscores @ k, scale * dscores @ q"},

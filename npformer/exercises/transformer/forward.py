@@ -224,6 +224,10 @@ add(
             {"(deviation**2).mean(axis=-1, keepdims=True)": "x.var(axis=-1, keepdims=True, ddof=1)"},
             "the variance divides by D, not by D - 1",
         ),
+        (
+            {"(deviation**2).mean(axis=-1, keepdims=True)": "x.var()"},
+            "this is the variance of the whole array: each row has its own, axis=-1",
+        ),
         ({'x_hat * params["gain"] + params["bias"]': "x_hat"}, "gain and bias are missing"),
     ],
     has_later_backward=True,

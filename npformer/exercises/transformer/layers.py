@@ -80,6 +80,12 @@ add(
             {'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"},
             "the map out is missing after the heads are merged",
         ),
+        (
+            {
+                "(split_heads(part, n_heads) for part in np.split(qkv, 3, axis=-1))": "np.split(split_heads(qkv, n_heads), 3, axis=-1)"
+            },
+            "first split qkv into q, k and v, each of width D, then each of them into heads",
+        ),
         ({"q, k, v = (": "k, q, v = ("}, "the three parts of qkv are query, key, value, in this order"),
         (
             {"split_heads(dheads, n_heads)": "dheads"},
@@ -157,6 +163,10 @@ add(
         (
             {"norm1_backward(dsum + dfed)": "norm1_backward(dsum)"},
             "x1 is used twice: what comes through the feed-forward layer is missing",
+        ),
+        (
+            {"return dsum + dattended": "return dattended", "norm1_backward(dsum + dfed)": "norm1_backward(dfed)"},
+            "x0 and x1 are used twice: what goes past the two sublayers is missing in both gradients",
         ),
         (
             {"return dsum + dattended": "return dx2 + dattended"},
