@@ -182,7 +182,7 @@ function show_text(text) {
 
 function read_address() {
   const parts = new URLSearchParams(location.hash.slice(1));
-  const name = MODELS[parts.get("model")] ? parts.get("model") : "en-fr";
+  const name = Object.hasOwn(MODELS, parts.get("model")) ? parts.get("model") : "en-fr";
   show_model(name);
   show_text(source_of(name, parts.get("text") ?? "").length ? parts.get("text") : $("examples").options[1].value);
 }

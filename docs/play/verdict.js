@@ -1,12 +1,12 @@
 "use strict";
 // What the page says of an output: whether it is right, where it first goes wrong, and what one may learn from it.
 
-const CORRECT = { // translations of sentences of this page that are in no data
+const CORRECT = new Map(Object.entries({ // translations of sentences of this page that are in no data
   "A cat and a dog.": "Un chat et un chien.",
   "A small black dog is running.": "Un petit chien noir court.",
   "A man plays the guitar.": "Un homme joue de la guitare.",
   "Two dogs run on the beach.": "Deux chiens courent sur la plage.",
-};
+}));
 
 /** A person's translation in the data of the example that is read. @returns {string | undefined} */
 const persons = () => chosen(state.name).content.examples?.find(({ text }) => text === state.text)?.reference;
@@ -21,7 +21,7 @@ const whose = () => {
 function wanted() {
   const { content, vocabulary } = chosen(state.name);
   if (!content.examples) return vocabulary.decode([...state.src].reverse());
-  return persons() ?? CORRECT[state.text];
+  return persons() ?? CORRECT.get(state.text);
 }
 
 const LITTLE = new Set("the are was were being has have who which that there".split(" ")); // French has them in other places
@@ -38,11 +38,11 @@ function words_without_need() {
     words.at(-1)[0] += token(id).replace("·", "");
     words.at(-1)[1].push(s);
   });
-  const all = {}; // a word that is there twice is hidden twice
-  for (const [word, places] of words) all[word] = [...(all[word] ?? []), ...places];
+  const all = new Map(); // a word that is there twice is hidden twice
+  for (const [word, places] of words) all.set(word, [...(all.get(word) ?? []), ...places]);
   unneeded = { key, words: [] };
   const hidden = [];
-  for (const [word, places] of Object.entries(all).filter(([word]) => /^\p{L}{3,}$/u.test(word) && !LITTLE.has(word))) {
+  for (const [word, places] of [...all].filter(([word]) => /^\p{L}{3,}$/u.test(word) && !LITTLE.has(word))) {
     const { logits } = trace(name, src, read_tokens(), [...hidden, ...places]).decoded;
     if (!logits.every((row, t) => greedy(row) === tgt_in[t + 1])) continue;
     unneeded.words.push(word);

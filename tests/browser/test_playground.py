@@ -1143,6 +1143,15 @@ def test_what_is_typed_is_read_without_enter_and_the_address_keeps_it(browser, l
     assert address == "model=en-fr&text=Two+dogs."
     look(path, address="model=reverse&text=hello")
     assert find(browser, "#said").text == "olleh <end>"
-    for address in ["model=none", "model=reverse&text=123", "text=%20"]:  # nothing that can be read: the first example
-        look(path, address=address)
+    for address in ["model=none", "model=constructor", "model=reverse&text=123", "text=%20"]:
+        look(path, address=address)  # nothing that can be read: the first example
         assert find(browser, "#said").text.endswith("<end>")
+
+
+def test_a_text_may_be_a_name_that_every_object_of_the_language_has(browser, errors):
+    for model in ("reverse", "en-fr"):
+        choose(browser, model)
+        for text in ("constructor", "toString"):
+            paste(browser, text)
+            assert find(browser, "#said").text
+            assert errors() == []
