@@ -74,6 +74,14 @@ def message_of(error, main=None):
     return None
 
 
+def message_or_raise(error):
+    """What to tell the user about an error that has cost only a part of the work; a bug is raised again."""
+    message = message_of(error)
+    if message is None:
+        raise error
+    return message
+
+
 def print_error(message):
     """Print one line to standard error, as ``print_note`` does."""
     print_note("error: " + message.replace("\n", " "))
@@ -139,11 +147,16 @@ def _discard_output():
 
 
 def _is_raised_by_us(error, main):
-    """Whether a ``raise`` of npformer or of a script made the error, whose message is then meant for the user."""
+    """Whether a ``raise`` of npformer or of a script made the error, whose message is then meant for the user.
+
+    ``main`` is that of the script. A function in C, such as ``int``, raises in the line that calls it, which is no
+    ``raise``: such an error is a bug.
+    """
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    scripts = getattr(sys.modules.get("scripts"), "__path__", [])
-    folders = PACKAGE, os.path.dirname(main.__code__.co_filename), *scripts
-    return frame.filename.startswith(folders) and (frame.line or "").startswith("raise ")
+    folders = [PACKAGE, *getattr(sys.modules.get("scripts"), "__path__", [])]
+    if main is not None:
+        folders.append(os.path.dirname(main.__code__.co_filename))
+    return frame.filename.startswith(tuple(folders)) and (frame.line or "").startswith("raise ")
 
 
 def _before_main(kind, error, trace):

@@ -48,6 +48,7 @@ def evaluate(options):
     outputs = {"--out": options.out, "--plot": options.plot, "--json": options.json}
     refuse_overwriting(outputs, [text.source, text.target, options.model, options.model / RESULT])
     sources, references = zip(*text, strict=True)
+    translator.check_file(text.source)  # now, not when the lines before have been translated
     start = time.perf_counter()
     search = search_of(options)
     ranks = world()

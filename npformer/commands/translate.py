@@ -7,6 +7,9 @@ npformer translate --model runs/en-fr --attention attention.png "A man is riding
 
 With --n-best each line has the number of the sentence, the score (log-probability divided by the length penalty) and
 the translation, separated by tabs.
+
+A line that is not UTF-8, or too long for the model, is named on standard error, and its translation is empty; the exit
+code is then 1.
 """
 
 import sys
@@ -18,9 +21,9 @@ import numpy as np
 
 from npformer.commands.arguments import add_backend, add_search, new_parser, positive, quantized, search_of, utf_8
 from npformer.commands.command import command
+from npformer.commands.lines import STANDARD_INPUT, Refusals, lines_of
 from npformer.commands.output import picture_file
 
-from npformer.data.parallel_text import decoded, read_lines
 from npformer.decoding.beam import Hypothesis
 from npformer.runtime.ranks import OneProcess, world
 from npformer.translation import Translator
@@ -34,17 +37,26 @@ def main(argv=None):
     if ranks.size < world().size and not world().is_first:
         return  # rank 0 is enough for some sentences
     translator = quantized(Translator.load(options.model, options.backend), options)
-    write_translations(translator, lines_of(options), options, ranks)
+    refuse = Refusals()
+    write_translations(translator, sentences(translator, options, refuse), options, ranks)
+    return refuse.exit_code
 
 
-def lines_of(options):
+def sentences(translator, options, refuse):
+    """Yield the lines to translate; one that is refused becomes an empty line, whose translation is empty."""
     if options.sentences:
-        return options.sentences
-    if options.file:
-        return read_lines(options.file)
-    if sys.stdin.isatty():
-        print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
-    return decoded(sys.stdin.buffer, "standard input")
+        lines, where = options.sentences, ""
+    else:
+        if options.is_typed:
+            print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
+        lines, where = lines_of(options.file, refuse), f"{options.file or STANDARD_INPUT}, "
+    for number, line in enumerate(lines, start=1):
+        try:
+            translator.encode([line], first=number)
+        except ValueError as error:  # it has too many pieces
+            refuse(f"{where}{error}")
+            line = ""
+        yield line
 
 
 def write_translations(translator, lines, options, ranks):
@@ -53,7 +65,7 @@ def write_translations(translator, lines, options, ranks):
         lines = list(lines)
     if ranks.size > 1:
         found = found_on_ranks(translator, lines, search, ranks)
-    elif not (options.sentences or options.file) and sys.stdin.isatty():  # answer each line at once
+    elif options.is_typed:  # answer each line at once
         found = (next(translator.hypotheses([line], **search)) for line in lines)
     else:
         found = translator.hypotheses(lines, **search)
@@ -105,7 +117,7 @@ def parse_arguments(argv):
     lines = "each in quotes (default: the lines of --file or of standard input)"
     add("sentences", nargs="*", type=utf_8, metavar="SENTENCE", help=lines)
     add("--model", type=Path, required=True, metavar="DIR", help="output of a training, or a model file")
-    add("--file", type=Path, help="text file with one sentence per line, plain or .gz")
+    add("--file", type=Path, help="text file with one sentence per line, plain or .gz; - is standard input")
     add_search(parser)
     add("--n-best", type=positive, metavar="N", help="write the N best of each sentence, with scores")
     add("--attention", type=picture_file, metavar="PNG", help="draw the cross-attention weights of the first sentence")
@@ -113,8 +125,14 @@ def parse_arguments(argv):
     options = parser.parse_args(argv)
     if options.sentences and options.file:
         parser.error("sentences and --file: expected one of them")
-    if sys.stdin is None and not (options.sentences or options.file):
+    if options.sentences == ["-"]:
+        options.sentences = []
+    if options.file == Path("-"):
+        options.file = None
+    reads_input = not (options.sentences or options.file)
+    if reads_input and sys.stdin is None:
         parser.error("there is no standard input: expected sentences, or --file")
+    options.is_typed = reads_input and sys.stdin.isatty()
     if options.n_best and options.n_best > options.beam:
         parser.error(f"argument --n-best: {options.n_best}, expected at most --beam {options.beam}")
     return options

@@ -27,8 +27,11 @@ def find_text(folder, split, language):
     raise FileNotFoundError(f"{folder}: expected {names[0]} or {names[1]}, found {there}")
 
 
-def read_lines(path):
-    """Yield the lines of a UTF-8 text file, which is compressed by gzip if its name ends with .gz."""
+def read_lines(path, refuse=None):
+    """Yield the lines of a UTF-8 text file, which is compressed by gzip if its name ends with .gz.
+
+    ``refuse`` is as of ``decoded``.
+    """
     path = Path(path)
     if path.is_dir() or not path.exists():
         wanted = f"take {path}.gz" if Path(f"{path}.gz").exists() else "expected a text, or a .gz"
@@ -36,19 +39,28 @@ def read_lines(path):
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
-            for number, line in enumerate(decoded(file, path), start=1):  # noqa: B007, for the message
+            for number, line in enumerate(decoded(file, path, refuse), start=1):  # noqa: B007, for the message
                 yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}, after line {number}: {error}; expected a whole gzip file") from error
 
 
-def decoded(file, name):
-    """Yield the lines of UTF-8 text, with or without a byte order mark; ``name`` is for error messages."""
+def decoded(file, name, refuse=None):
+    """Yield the lines of UTF-8 text, with or without a byte order mark; ``name`` is for error messages.
+
+    If a line is not UTF-8, ``refuse`` is called with a message that says so, and the line is yielded as an empty one.
+    Without ``refuse``, the message is raised.
+    """
     for number, line in enumerate(file, start=1):  # lines end at \n only, unlike those of str.splitlines
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{name}, line {number}: {error}; expected UTF-8") from error
+            message = f"{name}, line {number}: {error}; expected UTF-8"
+            if refuse is None:
+                raise ValueError(message) from error
+            refuse(message)
+            text = ""
+        yield text.rstrip("\r\n")
 
 
 @dataclass(frozen=True)

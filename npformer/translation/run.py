@@ -8,7 +8,6 @@ from npformer.backends import get_backend
 from npformer.checks import check_int, check_number
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 from npformer.data.ahead import ahead
-from npformer.data.parallel_text import read_lines
 from npformer.models import from_description
 from npformer.models.description import check_params
 from npformer.operations.options import LARGEST
@@ -202,11 +201,7 @@ class TranslationRun(Loop):
 
     def _check_validation(self, text):
         self._check_pairs(text)
-        lines = list(read_lines(text.source))  # with the skipped lines, so that errors have the right line number
-        try:
-            self.translator.encode(lines)
-        except ValueError as error:
-            raise ValueError(f"{text.source}, {error}") from error
+        self.translator.check_file(text.source)
 
     def _evaluate(self, translator):
         pairs = list(_text(self.settings, "val"))

@@ -9,7 +9,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend, picklable
-from npformer.data.parallel_text import pack
+from npformer.data.parallel_text import pack, read_lines
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
 from npformer.models import EncoderDecoder, describe, from_description
@@ -178,6 +178,13 @@ class Translator:
                 raise ValueError(f"line {number} has {len(ids)} pieces, {limit}")
         return sources
 
+    def check_file(self, path):
+        """Raise an error that names the first line of a text file that is too long, if there is one."""
+        try:
+            self.encode(list(read_lines(path)))
+        except ValueError as error:
+            raise ValueError(f"{path}, {error}") from error
+
     def text(self, hypothesis):
         """Return the text of a hypothesis."""
         return self.target.decode([hypothesis.tokens])[0]
@@ -208,10 +215,11 @@ class Translator:
         sources = self.encode(lines, first)
         results = [[] for _ in sources]
         order = sorted((i for i, ids in enumerate(sources) if len(ids)), key=lambda i: -len(sources[i]))
-        while order:
-            longest = beam_size * (len(sources[order[0]]) + 1 + EXTRA_LEN)
-            size = max(1, BATCH_TOKENS // longest)
-            batch, order = order[:size], order[size:]
+        n_done = 0
+        while n_done < len(order):
+            longest = beam_size * (len(sources[order[n_done]]) + 1 + EXTRA_LEN)
+            batch = order[n_done : n_done + max(1, BATCH_TOKENS // longest)]
+            n_done += len(batch)
             src = pack([sources[i] for i in batch], self.source.pad_id, end=self.source.eos_id)
             for i, result in zip(batch, decode(src), strict=True):
                 results[i] = result

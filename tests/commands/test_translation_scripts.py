@@ -1,7 +1,9 @@
 """``train_translation.py``, ``translate.py`` and ``evaluate.py`` as a user runs them, also when the power goes out."""
 
 import contextlib
+import gzip
 import importlib.util
+import io
 import json
 import os
 import random
@@ -451,10 +453,61 @@ def test_a_model_with_nan_is_named(script, model, data, capsys, tmp_path):
     assert (output.err.count("\n"), output.out) == (1, "")
 
 
-def test_input_that_is_not_utf_8_exits_with_1(model):
-    done = subprocess.run(command("translate", ["--model", model]), input=b"for\xeat\n", capture_output=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"error: standard input, line 1: 'utf-8' codec can't decode byte 0xea")
+TOO_LONG = "the horse " * 5000
+
+
+@pytest.mark.parametrize("source", ["pipe", "file", "gzip file"])
+def test_a_line_that_cannot_be_translated_costs_no_other(model, translations, tmp_path, source, monkeypatch, capsys):
+    lines = [LINES[0].encode(), b"for\xeat", TOO_LONG.encode(), LINES[1].encode(), b""]
+    text = b"\n".join(lines)
+    path = tmp_path / {"pipe": "none", "file": "x.en", "gzip file": "x.en.gz"}[source]
+    if source == "pipe":
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        arguments, name = [], "standard input"
+    else:
+        path.write_bytes(gzip.compress(text) if source == "gzip file" else text)
+        arguments, name = ["--file", path], path
+    assert run_here("translate", "--model", model, *arguments) == 1
+    shown, errors = capsys.readouterr()
+    assert shown == f"{translations[0]}\n\n\n{translations[1]}\n"
+    not_utf_8, too_long = errors.splitlines()
+    assert not_utf_8.startswith(f"error: {name}, line 2: 'utf-8' codec can't decode byte 0xea")
+    assert re.match(f"error: {name}, line 3 has \\d+ pieces, expected fewer than 5000: divide it", too_long)
+
+
+def test_a_sentence_that_is_too_long_costs_no_other(model, translations, capsys):
+    assert run_here("translate", "--model", model, "--n-best", 1, LINES[0], TOO_LONG, LINES[1]) == 1
+    shown, errors = capsys.readouterr()
+    assert [line.split("\t")[::2] for line in shown.splitlines()] == [["1", translations[0]], ["3", translations[1]]]
+    assert errors.startswith("error: line 2 has ")
+
+
+def test_what_comes_before_the_damage_of_a_file_is_translated(model, tmp_path, capsys):
+    text = "".join(f"{random.Random(n).random()}\n" for n in range(600))
+    (tmp_path / "x.gz").write_bytes(gzip.compress(text.encode())[:-100])
+    assert run_here("translate", "--model", model, "--beam", 1, "--file", tmp_path / "x.gz") == 1
+    shown, errors = capsys.readouterr()
+    assert len(shown.splitlines()) > 300
+    [line] = errors.splitlines()
+    assert re.match(rf"error: {tmp_path}/x.gz, after line \d+: .*; expected a whole gzip file$", line)
+
+
+def test_a_dash_stands_for_standard_input(model, translations, monkeypatch, capsys):
+    for arguments in (["-"], ["--file", "-"]):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(LINES).encode())))
+        assert run_here("translate", "--model", model, *arguments) == 0
+        assert capsys.readouterr().out.splitlines() == translations
+
+
+def test_a_test_text_with_a_line_that_is_too_long_is_refused_before_it_is_translated(
+    model, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "x.en").write_text(f"{LINES[0]}\n\n{TOO_LONG}\n")
+    (tmp_path / "x.fr").write_text("a\nb\nc\n")
+    monkeypatch.setattr(Translator, "translate", lambda *_, **__: pytest.fail("it is translated"))
+    arguments = ["--data", tmp_path, "--split", "x", *PAIR, "--skip-empty"]
+    assert run_here("evaluate", "--model", model, *arguments) == 1
+    assert re.match(rf"error: {tmp_path}/x.en, line 3 has \d+ pieces, expected fewer", capsys.readouterr().err)
 
 
 def test_a_standard_input_that_is_closed_is_named(model, monkeypatch, translations, capsys):
