@@ -3,12 +3,17 @@
 npformer search README.md docs --query "how fast is it?"
 npformer search notes.txt --query "when does the train leave?" -n 3 --json found.json
 
-A folder stands for all text files in it and in its folders, but for hidden ones. A file that is no text is skipped.
-A sentence ends with . ! or ?, at a line that is empty or short, or before a mark such as that of a list.
-The vectors are kept in a file, by their sentences: only those of new sentences are computed.
+A folder stands for all text files in it and in its folders, but for hidden ones. A file that is no text is skipped, and
+so is a line that is not UTF-8. Standard error says what is skipped; the exit code is then 1, unless it is a file that was
+not named but found in a folder.
+
+A sentence ends with . ! or ?, at a line that is empty or short, before a mark such as that of a list, or, if nothing else
+ends it, after 2,000 characters. The vectors are kept in a file, by their sentences: only those of new sentences are
+computed.
 """
 
 import re
+import sys
 import time
 import zipfile
 from hashlib import blake2b
@@ -17,11 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from npformer.commands.arguments import add_backend, new_parser, positive, words
-from npformer.commands.command import command, message_of, print_note
+from npformer.commands.command import command, message_or_raise, print_note
+from npformer.commands.lines import STANDARD_INPUT
 from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
 
 from npformer import tree
-from npformer.language.text import read_text
+from npformer.data.parallel_text import decoded, read_lines
+from npformer.language.text import text_of
 from npformer.pretrained import load
 from npformer.pretrained.packages import MINILM, installed
 from npformer.pretrained.vectors import sentence_vectors
@@ -31,22 +38,23 @@ MODEL = Path("models/minilm")
 MARK = re.compile(r"\s*(([-*+>|]|#+|\d+[.)])\s+|```|$)")  # begins an item, a title, a row of a table
 ABBREVIATION = re.compile(r"\b([A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|[Ee]\.g|[Ii]\.e|cf|al|pp?|Figs?|Eqs?)\.$")
 SHORT = 60  # characters: a shorter line ends a sentence
-CHUNK = 2000  # new sentences until their vectors are kept
+LONGEST = 2000  # characters of a sentence; a model reads fewer
+CHUNK = 2000  # new sentences whose vectors are computed before they may be kept
+BAD_LINES = 100  # of a file; one with more lines that are not UTF-8 is no text
 
 
 @command
 def main(argv=None):
     options = parse_arguments(argv)
     path = options.index or options.model.parent / f"{options.model.absolute().name}.vectors.safetensors"
-    texts, skipped = texts_of(options.files)
+    texts, skipped, exit_code = texts_of(options.files)
     refuse_overwriting({"--json": options.json, "--index": path}, [*options.files, *texts])
     places = {}  # of each sentence, the first
     for file, text in texts.items():
         for line, sentence in sentences(text):
             places.setdefault(sentence, (str(file), line))
     if not places:
-        reason, *others = skipped or ["the files have no words, expected sentences"]
-        raise ValueError(reason + (f"; {len(others):,} more, too" if others else ""))
+        raise ValueError(in_short(skipped) or "the files have no words, expected sentences")
     for reason in skipped:
         print_note(f"skipped: {reason}")
     if options.model == MODEL and not MODEL.exists():
@@ -58,11 +66,18 @@ def main(argv=None):
     new = [sentence for sentence, key in keys.items() if key not in kept]
     if len(new) > CHUNK:
         print_note(f"computing the vectors of {len(new):,} sentences")
-    for first in range(0, len(new), CHUNK):
-        some = new[first : first + CHUNK]
-        vectors = sentence_vectors(model, params, tokenizer, some, options.backend)
-        kept |= zip(map(keys.get, some), vectors, strict=True)
-        write_index(path, kept, of_model)
+    n_written = len(kept)
+    try:
+        for first in range(0, len(new), CHUNK):
+            some = new[first : first + CHUNK]
+            vectors = sentence_vectors(model, params, tokenizer, some, options.backend)
+            kept |= zip(map(keys.get, some), vectors, strict=True)
+            if 4 * n_written <= 3 * len(kept):  # as all are written each time, only when there are a third more
+                write_index(path, kept, of_model)
+                n_written = len(kept)
+    finally:  # Ctrl-C, too
+        if n_written < len(kept):
+            write_index(path, kept, of_model)
     seconds = time.perf_counter() - start
     [wanted] = sentence_vectors(model, params, tokenizer, [options.query], options.backend)
     cosines = np.array([kept[key] for key in keys.values()]) @ wanted
@@ -74,22 +89,61 @@ def main(argv=None):
     write_json(options.json, {"query": options.query, "found": found, **counts})
     for each in found:
         print("{cosine:.3f}  {file}:{line}: {sentence}".format(**each))
+    return exit_code
 
 
 def texts_of(paths):
-    """The texts of files, and of those in folders, by their paths, and lines that say what is skipped and why."""
-    texts, skipped = {}, []
+    """The texts of files, and of those in folders, by their paths; lines that say what is skipped; the exit code.
+
+    The exit code is 1 if a file that is named, or a line of a text, is skipped.
+    """
+    texts, skipped, exit_code = {}, [], 0
     for path in paths:
-        is_folder, reasons = path.is_dir(), []
+        is_folder = path.is_dir()
         files = files_in(path) if is_folder else [path]
+        n_no_text = 0
         for file in files:
-            try:
-                texts[file] = read_text(file)
-            except (OSError, ValueError) as error:
-                reasons.append(message_of(error, main))
-        n = len(reasons)
-        skipped += [f"{path}: {n:,} of {len(files):,} files hold no text in UTF-8"] if is_folder and n else reasons
-    return texts, skipped
+            text, reason = text_in(file)
+            if text is not None:
+                texts[file] = text
+            elif is_folder:
+                n_no_text += 1
+                reason = ""
+            if reason:
+                skipped.append(reason)
+                exit_code = 1
+        if n_no_text:
+            skipped.append(f"{path}: {n_no_text:,} of {len(files):,} files hold no text in UTF-8")
+    return texts, skipped, exit_code
+
+
+def text_in(file):
+    """The text of a file, or of standard input for "-", without the lines that are not UTF-8; and what is skipped.
+
+    The text is None if the file holds none.
+    """
+    bad_lines = []
+
+    def refuse(message):
+        bad_lines.append(message)
+        if len(bad_lines) > BAD_LINES:
+            raise ValueError(message)
+
+    try:
+        if file == Path("-"):
+            text = text_of(decoded(sys.stdin.buffer, STANDARD_INPUT, refuse), STANDARD_INPUT)
+        else:
+            text = text_of(read_lines(file, refuse), file)
+    except (OSError, ValueError) as error:
+        return None, bad_lines[0] if bad_lines else message_or_raise(error)
+    return text, in_short(bad_lines)
+
+
+def in_short(messages):
+    """The first of some messages, and how many others there are; "" if there is none."""
+    if len(messages) < 2:
+        return "".join(messages)
+    return f"{messages[0]}; {len(messages) - 1:,} more, too"
 
 
 def files_in(folder):
@@ -104,18 +158,34 @@ def sentences(text):
     >>> sentences("# A title\nA sentence. This is another one, which is so long that it goes on\nin the next line.")
     [(1, 'A title'), (2, 'A sentence.'), (2, 'This is another one, which is so long that it goes on in the next line.')]
     """
-    found, ended = [], True
+    found = []  # (number, parts) of each sentence: its parts are joined once, at the end
+    ended, length = True, 0
     for number, line in enumerate(text.split("\n"), start=1):
         mark = MARK.match(line)
         ended |= mark is not None
-        for part in re.split(r"(?<=[.!?])\s+(?![a-z])", line[mark.end() if mark else 0 :].strip()):
-            if ended:
-                found.append((number, part))
-            else:
-                found[-1] = (found[-1][0], f"{found[-1][1]} {part}")
+        for part in parts_of(line[mark.end() if mark else 0 :].strip()):
+            if ended or length + len(part) > LONGEST:
+                found.append((number, []))
+                length = 0
+            found[-1][1].append(part)
+            length += len(part)
             ended = part.endswith((".", "!", "?")) and not ABBREVIATION.search(part)
         ended |= len(line) < SHORT
-    return [(number, sentence) for number, sentence in found if re.search(r"\w", sentence)]
+    joined = [(number, " ".join(parts)) for number, parts in found]
+    return [(number, sentence) for number, sentence in joined if re.search(r"\w", sentence)]
+
+
+def parts_of(line):
+    """Yield the parts of a line, each of which may end a sentence; a long one is divided, at a space if it has one."""
+    for part in re.split(r"(?<=[.!?])\s+(?![a-z])", line):
+        begin = 0
+        while len(part) - begin > LONGEST:
+            end = part.rfind(" ", begin + 1, begin + LONGEST)
+            if end < 0:
+                end = begin + LONGEST
+            yield part[begin:end].strip()
+            begin = end
+        yield part[begin:].strip()
 
 
 def read_index(path, of_model):
@@ -145,11 +215,15 @@ def unpack(archive, folder):
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("files", nargs="+", type=Path, metavar="FILE", help="text in UTF-8, plain or .gz, or a folder")
+    files = "text in UTF-8, plain or .gz, or a folder; - is standard input"
+    add("files", nargs="+", type=Path, metavar="FILE", help=files)
     add("--query", type=words, required=True, metavar="TEXT", help="a question, or a sentence of the same meaning")
     add("--model", type=Path, default=MODEL, metavar="DIR", help="BERT of transformers (default: models/minilm)")
     add("--index", type=output_file, metavar="FILE", help="the vectors (default: beside the model)")
     add("-n", type=positive, default=5, metavar="N", help="number of sentences (default: 5)")
     add_json(parser)
     add_backend(parser)
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if Path("-") in options.files and sys.stdin is None:
+        parser.error("argument FILE: there is no standard input: expected the names of files instead of -")
+    return options

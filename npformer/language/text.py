@@ -59,12 +59,16 @@ class Text:
 
 def read_text(path):
     """The text of a file, plain or .gz."""
-    lines = list(read_lines(path))
+    return text_of(read_lines(path), path)
+
+
+def text_of(lines, name):
+    """The text of lines; raises if there is none, or if it is no text. ``name`` is for error messages."""
     text = "\n".join(lines)
     if not text.strip():
-        raise ValueError(f"{path} {'has only blank lines' if text else 'is empty'}, expected a text")
+        raise ValueError(f"{name} {'has only blank lines' if text else 'is empty'}, expected a text")
     if "\0" in text:
-        raise ValueError(f"{path} has bytes of 0: expected a text, not another kind of file")
+        raise ValueError(f"{name} has bytes of 0: expected a text, not another kind of file")
     return text + "\n"
 
 

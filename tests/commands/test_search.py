@@ -1,7 +1,9 @@
 """The command ``npformer search``."""
 
 import gzip
+import io
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -79,13 +81,65 @@ def test_what_is_no_text_is_skipped_with_a_line(run, tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(data)
     (tmp_path / "latin").write_bytes(b"for\xeat")
-    code, shown, errors, figures = run(files=["none", "z", "latin"], query="in b")
+    code, shown, errors, figures = run(files=["z"], query="in b")
     assert (code, [found["file"] for found in figures["found"]]) == (0, ["z/b", "z/a/c"])
+    code, shown, errors, _ = run(files=["none", "z", "latin"], query="in b")
+    assert code == 1 and shown.splitlines()[0].endswith("z/b:1: in b")  # as files that are named are skipped, too
     assert [line[:40] for line in errors.splitlines() if line.startswith("skipped: ")] == [
         "skipped: none is missing: expected a tex",
         "skipped: z: 1 of 3 files hold no text in",
         "skipped: latin, line 1: 'utf-8' codec ca",
     ]
+
+
+def test_lines_that_are_not_utf_8_cost_no_other_line(run, tmp_path):
+    lines = [b"in line %d" % n for n in range(1, 301)]
+    for n in (2, 250):
+        lines[n - 1] = b"for\xeat"
+    (tmp_path / "c").write_bytes(b"\n".join(lines))
+    code, shown, errors, _ = run("-n", "1", files=["c"], query="in line 300")
+    assert (code, shown) == (1, "1.000  c:300: in line 300\n")
+    [line] = [line for line in errors.splitlines() if line.startswith("skipped: ")]
+    assert line.startswith("skipped: c, line 2: 'utf-8' codec can't decode") and line.endswith("; 1 more, too")
+
+
+def test_a_file_with_many_such_lines_is_no_text(run, tmp_path):
+    (tmp_path / "c").write_bytes(b"for\xeat\n" * 101 + b"in line 102\n")
+    code, shown, errors, _ = run(files=["a.txt", "c"], query="in line 102")
+    assert code == 1 and "in line 102" not in shown
+    assert "skipped: c, line 1: 'utf-8' codec can't decode" in errors
+
+
+def test_a_dash_stands_for_standard_input(run, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"in a pipe\n")))
+    assert run("-n", "1", files=["a.txt", "-"], query="in a pipe")[1] == "1.000  -:1: in a pipe\n"
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SystemExit, match="2"):
+        run(files=["-"])
+    assert "there is no standard input: expected the names of files instead of -" in capsys.readouterr().err
+
+
+def test_the_index_is_not_written_anew_for_each_chunk(run, tmp_path, monkeypatch):
+    """All vectors are written each time: if they were after each chunk, the time would grow with the square."""
+    monkeypatch.setattr(search, "CHUNK", 1)
+    written = []
+    monkeypatch.setattr(search, "write_index", lambda path, kept, of_model: written.append(len(kept)))
+    (tmp_path / "c").write_text("".join(f"line {n}\n" for n in range(100)))
+    run(files=["c"])
+    assert written[-1] == 100
+    assert sum(written) < 5 * 100
+
+
+def test_vectors_that_were_computed_before_ctrl_c_are_kept(run, monkeypatch):
+    def interrupted(model, params, tokenizer, sentences, backend):
+        if sentences == ["A short line"]:
+            raise KeyboardInterrupt
+        return sentence_vectors(model, params, tokenizer, sentences, backend)
+
+    monkeypatch.setattr(search, "CHUNK", 1)
+    monkeypatch.setattr(search, "sentence_vectors", interrupted)
+    assert run()[0] == 130
+    assert len(load_checkpoint("model.vectors.safetensors")[0]["keys"]) == 2
 
 
 def test_a_query_without_words_is_refused(run, capsys):
@@ -153,6 +207,18 @@ def test_what_ends_a_sentence():
         *[(1, f"{long} short."), (2, "Then?"), (2, "More, e.g. this!"), (3, long)],
         *[(5, "a quote"), (6, "one"), (7, long), (8, "two"), (10, "-3 **x**"), (11, "y |")],
     ]
+
+
+def test_a_text_in_which_nothing_ends_a_sentence_is_divided():
+    """Also because a sentence that grows with the text would take a time that grows with its square."""
+    line = "x" * 75
+    found = search.sentences("\n".join([line] * 100))
+    assert [number for number, _ in found] == [1, 27, 53, 79]
+    assert " ".join(sentence for _, sentence in found) == " ".join([line] * 100)
+    word = "y" * 1500
+    assert search.sentences(f"{word} {word} {word}") == [(1, word)] * 3
+    assert search.sentences("z" * 4500) == [(1, "z" * 2000), (1, "z" * 2000), (1, "z" * 500)]
+    assert search.sentences("A. " * 1000)[0] == (1, " ".join(["A."] * 1000))
 
 
 @pytest.mark.parametrize(
