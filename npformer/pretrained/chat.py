@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from npformer.decoding.streaming import streaming
 from npformer.models.language_model import LanguageModel
 from npformer.pretrained import sandbox
 from npformer.pretrained.tokenizer import check_tokenizer
+from npformer.runtime.compilation import working_time
 from npformer.runtime.extras import imported
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"  # of a turn, in ChatML
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
     n_read: int  # tokens that the model has read for it
     n_prompt: int  # tokens of all turns so far, of which it had read the others before
     n_said: int  # tokens of the answer
-    read_seconds: float  # until its first token
+    read_seconds: float  # until its first token; this time and the next are without those of compiling kernels
     seconds: float  # from there to its last
     n_forgotten: int  # oldest turns that had to be left out, from now on, as the context was full
 
@@ -101,10 +101,10 @@ class Chat:
             raise ValueError(f"this turn has {len(ids)} tokens, expected at most the {longest} that the model reads")
         n_read = len(ids) - self.decoder.n_known(ids[:-1])
         reading(n_read)
-        said, times, told = [], [time.perf_counter()], streaming(self.tokenizer.decode, show)
+        said, times, told = [], [working_time()], streaming(self.tokenizer.decode, show)
 
         def on_step(rows, tokens):
-            times.append(time.perf_counter())
+            times.append(working_time())
             said.append(int(tokens[0]))
             told(rows, tokens)
 

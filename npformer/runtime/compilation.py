@@ -1,13 +1,19 @@
-"""Who is told that a kernel is being compiled: a progress bar, or else standard error, once it has taken a second."""
+"""Who is told that a kernel is being compiled: a progress bar, or else standard error, once it has taken a second.
+
+The time is counted, so that measurements can leave it out.
+"""
 
 import contextlib
 import sys
 import threading
+import time
 
 PATIENCE = 1.0  # seconds
 
 _listeners: list = []  # (begin, end) of the blocks of ``told`` that have not ended
 _timer: threading.Timer | None = None
+_began = 0.0
+_seconds = 0.0  # of all compilations that have ended
 
 
 @contextlib.contextmanager
@@ -25,7 +31,8 @@ def told(begin, end):
 
 def compilation_begins(name):
     """Tell that a kernel is being compiled; only one is at a time."""
-    global _timer
+    global _timer, _began
+    _began = time.perf_counter()
     for begin, _ in _listeners:
         begin(name)
     if not _listeners:
@@ -37,12 +44,18 @@ def compilation_begins(name):
 
 def compilation_ends():
     """Tell that the kernel is compiled."""
-    global _timer
+    global _timer, _seconds
+    _seconds += time.perf_counter() - _began
     for _, end in _listeners:
         end()
     if _timer is not None:
         _timer.cancel()
         _timer = None
+
+
+def working_time():
+    """Seconds on a clock that stands still while a kernel is compiled."""
+    return time.perf_counter() - _seconds
 
 
 def _say(name):

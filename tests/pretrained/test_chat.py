@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import sys
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ from tiny import tiny_encoder, tiny_language_model, tiny_tokenizer
 
 from npformer.pretrained import chat as chat_module, sandbox
 from npformer.pretrained.chat import Chat, chat_text
+from npformer.runtime import compilation
 
 TURNS = [{"role": "user", "content": "{{ 1 }} é"}, {"role": "assistant", "content": "a"}]
 IN_CHATML = "<|im_start|>user\n{{ 1 }} é<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\n"
@@ -110,6 +113,23 @@ def test_an_answer_ends_with_the_tokens_that_end_a_turn(monkeypatch):
     chat = Chat(*tiny_language_model(special=special))
     chat.answer("x")
     assert set(given["eos_id"]) == {chat.tokenizer.id_of(token) for token in ("<|eot_id|>", "<|im_end|>", "</s>")}
+
+
+def test_the_times_of_an_answer_are_without_those_of_compiling_kernels(monkeypatch):
+    seconds = count()  # a clock that is one second later each time it is read
+    monkeypatch.setattr(compilation, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+
+    def said(*arguments, on_step, **options):
+        for token in range(3):
+            compilation.compilation_begins("kernel")
+            for _ in range(50):
+                next(seconds)
+            compilation.compilation_ends()
+            on_step([0], [token])
+
+    monkeypatch.setattr(chat_module, "sample", said)
+    answer = Chat(*tiny_language_model()).answer("x")
+    assert answer.read_seconds < 10 and answer.seconds < 10
 
 
 def test_a_full_context_forgets_the_oldest_turns_but_not_what_it_is_told_first():
