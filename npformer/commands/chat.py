@@ -6,9 +6,9 @@ npformer chat --model DIR --system "You are a poet." --temperature 1
 
 Ctrl-C ends an answer, Ctrl-D ends the chat. --model may be a GGUF file or a folder of the library transformers.
 
-Standard input that is not typed, but a file or a pipe, has a question on each line. One that cannot be answered is named
-on standard error, and the next is answered; the exit code is then 1. Whatever ends the chat, also Ctrl-C, --json has all
-questions until then, each with its answer, as far as it was said, or with its error.
+Standard input that is not typed, but a file or a pipe, has a question on each line. One that cannot be answered is
+named on standard error, and the next is answered; the exit code is then 1. Whatever ends the chat, also Ctrl-C, --json
+has all questions until then, each with its answer, as far as it was said, or with its error.
 """
 
 import contextlib

@@ -10,12 +10,13 @@ STANDARD_INPUT = "standard input"
 
 
 class Refusals:
-    """Call it with a message for each line that cannot be answered: standard error names it, the exit code becomes 1."""
+    """A function that names a line that cannot be answered on standard error, and the exit code that follows."""
 
     def __init__(self):
         self.exit_code = 0
 
     def __call__(self, message):
+        """Print the message; the exit code is 1 from now on."""
         self.exit_code = 1
         print_error(message)
 

@@ -35,7 +35,7 @@ def main(argv=None):
     options = parse_arguments(argv)
     ranks = world() if options.file and not options.attention else OneProcess()
     if ranks.size < world().size and not world().is_first:
-        return  # rank 0 is enough for some sentences
+        return 0  # rank 0 is enough for some sentences
     translator = quantized(Translator.load(options.model, options.backend), options)
     refuse = Refusals()
     write_translations(translator, sentences(translator, options, refuse), options, ranks)
