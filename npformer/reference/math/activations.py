@@ -34,27 +34,37 @@ def relu_backward(dy: Array, x: Array) -> Array:
 
 @operation("x: ... -> y: ...")
 def gelu(x: Array) -> Array:
-    """x Φ(x) in its tanh approximation (Hendrycks and Gimpel 2016): ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+    """x Φ(x) in its tanh approximation (Hendrycks and Gimpel 2016): ½ x (1 + tanh(u)), u = √(2/π) (x + 0.044715 x³).
 
     This is the function of GPT-2; that of BERT is ``gelu_erf``. The two differ by at most 0.0005.
+
+    ½ (1 + tanh(u)) is computed as σ(2u), which is the same: the sum 1 + tanh(u) would lose its digits where u is
+    negative.
 
     >>> gelu(np.array([-1.0, 0.0, 1.0])).round(4)
     array([-0.1588,  0.    ,  0.8412])
     """
-    return 0.5 * x * (1 + np.tanh(GELU_SLOPE * (x + 0.044715 * x * x * x)))
+    return x * sigmoid(2 * _u_of_gelu(x))
 
 
 @backward_of(gelu)
 def gelu_backward(dy: Array, x: Array) -> Array:
     """dy (½ (1 + t) + ½ x (1 - t²) u'), with t = tanh(u), u' = √(2/π) (1 + 3 · 0.044715 x²).
 
+    With s = σ(2u) = ½ (1 + t), this is dy s (1 + 2 x (1 - s) u').
+
     >>> gelu_backward(np.ones(3), x=np.array([-1.0, 0.0, 1.0])).round(3)  # the slopes at -x and x add to 1
     array([-0.083,  0.5  ,  1.083])
     """
     x = limited(x, 30)  # beyond it the slope is 0 or 1, and x² may overflow
-    t = np.tanh(GELU_SLOPE * (x + 0.044715 * x * x * x))
+    s = sigmoid(2 * _u_of_gelu(x))
     slope_u = GELU_SLOPE * (1 + 3 * 0.044715 * x * x)
-    return dy * 0.5 * (1 + t + x * (1 - t * t) * slope_u)
+    return dy * s * (1 + 2 * x * (1 - s) * slope_u)
+
+
+def _u_of_gelu(x):
+    with np.errstate(over="ignore"):  # x³ may be infinite, as σ(2u) is 0 or 1 there
+        return GELU_SLOPE * (x + 0.044715 * x * x * x)
 
 
 @operation("x: ... -> y: ...")
