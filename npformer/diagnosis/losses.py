@@ -94,7 +94,7 @@ def differences(case):
     for (_, x), (_, d) in zip(tree.leaves(params), parts, strict=True):
         x += d * max(0.2 * size(x), 0.02)  # at 0 a ReLU has no derivative
     grads = case.gradient(params=params, **options)[1]
-    norms, sizes = np.array([*map(np.linalg.norm, grads.values())]), [g.size for g in grads.values()]
+    norms, sizes = np.array([*map(reference.global_norm, grads.values())]), [g.size for g in grads.values()]
     scales = norms + 1e-2 * np.median(norms[norms > 0] if norms.any() else 1.0)
     for (_, d), scale in zip(parts, scales, strict=True):
         d /= scale
@@ -140,9 +140,9 @@ def by_parameter(case):
 
 def size(x):
     """The root of the mean square, not below a tiny number."""
-    return max(float(np.linalg.norm(x)) / x.size**0.5, 1e-12)
+    return max(reference.global_norm(x) / x.size**0.5, 1e-12)
 
 
 def norm(grads):
     """The norm of a gradient, given by path."""
-    return math.hypot(*map(np.linalg.norm, grads.values()))
+    return math.hypot(*map(reference.global_norm, grads.values()))

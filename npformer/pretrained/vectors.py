@@ -8,6 +8,7 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.models.encoder import Encoder
 from npformer.pretrained.tokenizer import check_tokenizer
+from npformer.reference.math.scores import direction
 
 ROWS = 32  # sentences in a batch
 
@@ -34,4 +35,4 @@ def sentence_vectors(model: Any, params: dict, tokenizer: Any, sentences: list[s
         ids = np.zeros(is_word.shape, np.int64)
         ids[is_word] = np.concatenate([rows[i] for i in part])
         vectors[part] = model.vectors(params, ids, is_word, backend=backend)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return direction(vectors)[0]

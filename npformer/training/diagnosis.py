@@ -36,7 +36,7 @@ def diagnosis(loss, state, sums, ranks, lr, clip_norm, of_data=""):
     advice = f"Try a lower learning rate (now {lr:g}), clip_norm=1.0 (now {clip_norm}), or a longer warm-up."
     where = "no parameter or gradient is NaN or inf"
     if math.isfinite(loss):
-        where += ", but the gradient's norm is too large for its dtype"
+        where += ", but the square of the gradient's norm is too large for its dtype"
     if bad_params:
         where = f"parameter {bad_params[0]} holds NaN or inf (one of {len(bad_params)})"
         advice = "It did so before this step: go on from a checkpoint. " + advice

@@ -17,11 +17,21 @@ class Numbers(NamedTuple):
     step: Any  # 1 is the first
 
 
+def can_update(loss, norm, clip_norm, dtype):
+    """Whether the loss is finite, and so are the squares of the gradient after clipping, of which Adam keeps the mean.
+
+    ``dtype`` is that of the parameters. Those of half precision are updated in float32.
+    """
+    clipped = norm if clip_norm is None else np.minimum(norm, clip_norm)
+    largest = np.sqrt(np.finfo(np.promote_types(dtype, np.float32)).max)
+    return np.isfinite(loss + norm) & (clipped < largest)
+
+
 def training_step(state, batches, key, numbers, *, model, optimizer, sharding, sums, settings):
     """Compute loss and gradient, norm and clipping, and update the parameters.
 
-    No Python branch depends on the value of an array, so a GPU can record the step. If the loss or the norm is not
-    finite, ``grad_scale`` is NaN, and the update changes nothing.
+    No Python branch depends on the value of an array, so a GPU can record the step. Unless ``can_update`` holds of the
+    loss and the norm, ``grad_scale`` is NaN, and the update changes nothing.
 
     ``state`` is a ``TrainState``. The gradient is that of all batches together, tuples of what the model takes, whose
     dropout keys are derived from ``key``. The results are the mean loss per target, and the norm of its gradient before
@@ -54,7 +64,8 @@ def training_step(state, batches, key, numbers, *, model, optimizer, sharding, s
     loss, norm = sums.totals(losses)
     norm = norm / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
-    grad_scale = np.where(np.isfinite(loss + norm), clipping / loss_scale, np.nan)
+    is_usable = can_update(loss, norm, clip_norm, state.flat_params.dtype)
+    grad_scale = np.where(is_usable, clipping / loss_scale, np.nan)
     for piece in sums.pieces:
         if not piece.frozen:
             moments = {name: x[piece.state] for name, x in state.moments.items()}

@@ -36,7 +36,7 @@ from npformer.training.saved_training import check_training, settings_of
 from npformer.training.settings import TrainingSettings
 from npformer.training.sharding import Sharding
 from npformer.training.state import TrainState
-from npformer.training.step import Numbers, training_step
+from npformer.training.step import Numbers, can_update, training_step
 from npformer.training.watch import Watch
 
 OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
@@ -230,7 +230,7 @@ class Trainer:
             while True:
                 numbers = self._numbers(n_targets)
                 loss, norm = map(float, self._take(batches, state.key, numbers))
-                if math.isfinite(loss) and math.isfinite(norm):
+                if can_update(loss, norm, self.settings.clip_norm, self.flat_params.dtype):
                     break
                 if not (math.isfinite(loss) and precision.after_overflow()):
                     precision.loss_scale = before

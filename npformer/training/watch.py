@@ -83,7 +83,8 @@ class Watch:
         for (path, x), (_, g), (_, d) in zip(*(tree.leaves(tree.view_as(y, params)) for y in flats), strict=True):
             if x.ndim > 1:  # a bias begins as 0
                 name = re.match(r".*?\.\d+|[^.]*", path)[0]  # a layer, or a table
-                self.parts[name] = np.hypot(self.parts.get(name, 0), [float(np.linalg.norm(y)) for y in (x, g, d)])
+                norms = [float(self.trainer.ops.global_norm(y)) for y in (x, g, d)]
+                self.parts[name] = np.hypot(self.parts.get(name, 0), norms)
         if info.lr >= self.highest:
             self.highest, self.ratios = info.lr, {name: d / max(x, 1e-30) for name, (x, _, d) in self.parts.items()}
         for name, (size, _, update) in self.parts.items():

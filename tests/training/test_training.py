@@ -268,6 +268,32 @@ def test_an_update_that_overflows_is_noticed_in_the_next_step():
         np.testing.assert_array_equal(x, unchanged)
 
 
+class Steep:
+    """The loss is 10²⁰ times the sum of the parameters."""
+
+    def init(self, seed):
+        return {"weight": np.ones(3, np.float32)}
+
+    def count(self, x):
+        return 1
+
+    def loss_and_grad(self, params, x, *, dropout_key, n_tokens, backend):
+        slope = np.float32(1e20)
+        return float(slope * params["weight"].sum()), {"weight": np.full(3, slope)}, 1
+
+
+def test_a_gradient_whose_square_overflows_is_no_step_without_clipping_and_a_step_with_it():
+    """Adam would keep a mean of squares that is infinite, and never change the parameter again."""
+    trainer = Trainer(Steep(), Adam(0.1))
+    with pytest.raises(NonFiniteError, match="the square of the gradient's norm is too large .*clip_norm"):
+        trainer.step(np.ones(1))
+    assert trainer.n_steps == 0
+    assert (trainer.flat_params == 1).all()
+    trainer = Trainer(Steep(), Adam(0.1), clip_norm=1.0)
+    trainer.step(np.ones(1))
+    np.testing.assert_allclose(trainer.flat_params, 0.9, rtol=1e-6)
+
+
 def test_fit_reports_each_step_and_callbacks_can_stop_it(capsys):
     trainer, task, seen = make(), CopyTask(), []
 

@@ -6,7 +6,7 @@ from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu import sums
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.jit import exact, inlined, kernel
 from npformer.cpu.scalar import like, reciprocal_root
 from npformer.runtime.memory import empty
 
@@ -44,9 +44,30 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
         error = total / like(eps, D)  # the rounding error of the mean
         m += error
         r = reciprocal_root(abs(squares / like(eps, D) - error * error) + eps)
+        if not r > like(eps, 0):  # 0 or NaN
+            m, r = _moments_of_huge_row(x[i], eps, True)
         for j in range(D):
             y[i, j] = (x[i, j] - m) * r * gain[j] + bias[j]
         mean[i], rstd[i] = m, r
+
+
+@exact  # reordered, the square of a product would become a product of squares, which overflow
+def _moments_of_huge_row(x, eps, is_centred):
+    """The mean (or 0) and rstd of a row whose sum or squares overflow: they are computed in a larger unit."""
+    per_unit = 2.0**-80 if x.itemsize == 4 else 2.0**-640
+    m = squares = 0.0
+    for _ in range(3):  # the mean, then its rounding error, then the squares around it
+        deviations = squares = 0.0
+        for j in range(x.size):
+            deviation = x[j] * per_unit - m
+            deviations += deviation
+            squares += deviation * deviation
+        if is_centred:
+            m += deviations / x.size
+    variance = squares / x.size + eps * per_unit * per_unit
+    if variance == 0:  # all numbers are the same, and eps vanishes beside them
+        return like(eps, m / per_unit), reciprocal_root(eps)
+    return like(eps, m / per_unit), like(eps, per_unit / np.sqrt(variance))
 
 
 @kernel
@@ -95,6 +116,8 @@ def scale_rows(x, gain, eps, y, rstd):
     n, D = x.shape
     for i in range(n):
         r = reciprocal_root(sums.sum_of_products(x[i], x[i]) / like(eps, D) + eps)
+        if not r > like(eps, 0):
+            _, r = _moments_of_huge_row(x[i], eps, False)
         for j in range(D):
             y[i, j] = x[i, j] * r * gain[j]
         rstd[i] = r

@@ -1,10 +1,9 @@
 """Layer normalisation (Ba, Kiros and Hinton 2016)."""
 
-import numpy as np
-
 from npformer.arrays import Array
 from npformer.operations.record import backward_of, operation
 from npformer.reference.math.linear import sum_of_rows
+from npformer.reference.math.moments import mean_of_rows, reciprocal_root_mean_square
 
 LAYER_NORM_EPS = 1e-5
 
@@ -25,11 +24,11 @@ def layer_norm(x: Array, gain: Array, bias: Array, eps: float = LAYER_NORM_EPS) 
     >>> layer_norm(np.array([1.0, 3.0]), np.ones(2), np.zeros(2))[0].round(4)
     array([-1.,  1.])
     """
-    mean = x.mean(axis=-1, keepdims=True)
-    mean = mean + (x - mean).mean(axis=-1, keepdims=True)
-    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
-    rstd = 1 / np.sqrt(variance + eps)
-    return (x - mean) * rstd * gain + bias, mean, rstd
+    mean = mean_of_rows(x)
+    mean = mean + mean_of_rows(x - mean)
+    deviations = x - mean
+    rstd = reciprocal_root_mean_square(deviations, eps)
+    return deviations * rstd * gain + bias, mean, rstd
 
 
 @backward_of(layer_norm)

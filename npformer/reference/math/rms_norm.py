@@ -1,10 +1,9 @@
 """Root-mean-square normalisation (Zhang and Sennrich 2019)."""
 
-import numpy as np
-
 from npformer.arrays import Array
 from npformer.operations.record import backward_of, operation
 from npformer.reference.math.linear import sum_of_rows
+from npformer.reference.math.moments import reciprocal_root_mean_square
 
 RMS_NORM_EPS = 1e-6
 
@@ -24,7 +23,7 @@ def rms_norm(x: Array, gain: Array, eps: float = RMS_NORM_EPS) -> tuple[Array, A
     >>> rms_norm(np.array([3.0, 4.0, 0.0, 0.0]), np.ones(4))[0].round(4)
     array([1.2, 1.6, 0. , 0. ])
     """
-    rstd = 1 / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+    rstd = reciprocal_root_mean_square(x, eps)
     return x * rstd * gain, rstd
 
 

@@ -72,7 +72,7 @@ def cosine_score(q: Array, k: Array) -> Array:
     >>> cosine_score(np.array([[2.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 5.0], [-1.0, 0.0], [0.0, 0.0]]))
     array([[ 0.6,  0. , -1. ,  0. ]])
     """
-    return dot_score(_direction(q)[0], _direction(k)[0])
+    return dot_score(direction(q)[0], direction(k)[0])
 
 
 @backward_of(cosine_score, flops="4*N*T*S*K")
@@ -86,15 +86,15 @@ def cosine_score_backward(dscores: Array, q: Array, k: Array) -> tuple[Array, Ar
     >>> dk.round(6)  # ((1, 0) - 0.6 · (0.6, 0.8)) / 5: orthogonal to k
     array([[ 0.128, -0.096]])
     """
-    q_direction, q_length = _direction(q)
-    k_direction, k_length = _direction(k)
+    q_direction, q_length = direction(q)
+    k_direction, k_length = direction(k)
     dq_direction, dk_direction = dot_score_backward(dscores, q_direction, k_direction)
     dq = _direction_backward(dq_direction, q_direction, q_length)
     dk = _direction_backward(dk_direction, k_direction, k_length)
     return dq, dk
 
 
-def _direction(x):
+def direction(x):
     """(x / |x|, |x|) along the last axis; the direction of a zero vector is 0."""
     peak = np.maximum(x.real, -x.real).max(axis=-1, keepdims=True)
     peak = np.where(peak == 0, 1, peak)

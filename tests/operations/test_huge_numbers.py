@@ -1,0 +1,76 @@
+"""Norms of numbers whose sums or squares overflow: they are those of smaller numbers, in other units."""
+
+import math
+
+import numpy as np
+import pytest
+from on_gpu import MISSING, ON_GPU
+
+from npformer import LanguageModel, cpu, greedy_decode, reference
+from npformer.diagnosis.losses import norm, size
+
+WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+BACKENDS = [
+    pytest.param(reference, id="reference"),
+    pytest.param(cpu, id="cpu"),
+    pytest.param(ON_GPU, id="gpu", marks=WITH_GPU),
+]
+LARGEST = {dtype: float(np.finfo(dtype).max) / 4 for dtype in ("float32", "float64")}
+UNITS = [(dtype, unit) for dtype, largest in LARGEST.items() for unit in (math.sqrt(largest), largest)]
+NORMS = {"layer_norm": ("gain", "bias"), "rms_norm": ("gain",)}
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def rows_of(width, dtype):
+    """Rows of numbers from -1 to 1, of which the second has only positive ones, and the third mostly zeros."""
+    rows = np.random.default_rng(0).uniform(-1, 1, (3, width))
+    rows[1] = np.abs(rows[1])
+    rows[2, 1:] = 0
+    return rows.astype(dtype)
+
+
+def assert_near(actual, expected, dtype):
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=200 * np.finfo(dtype).eps * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("width", [3, 1100])
+@pytest.mark.parametrize(("dtype", "unit"), UNITS)
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("ops", BACKENDS)
+def test_a_norm_does_not_depend_on_the_unit_of_a_row(ops, name, dtype, unit, width):
+    rng = np.random.default_rng(1)
+    rows, gain, bias, dy = rows_of(width, dtype), 9 + rng.random(width), rng.random(width), rng.random((3, width))
+    gain, bias, dy = (x.astype(dtype) for x in (gain, bias, dy))
+    parameters = [{"gain": gain, "bias": bias}[each] for each in NORMS[name]]
+    of_rows, of_huge = ((rows, 1), (rows * rows.dtype.type(unit), unit))
+    results = []
+    for x, size in (of_rows, of_huge):
+        y, *mean, rstd = getattr(ops, name)(x, *parameters, eps=1e-37)
+        dx, *others = getattr(ops, f"{name}_backward")(dy, x, gain, *mean, rstd)
+        results.append([y, *(m / size for m in mean), rstd * size, *others, dx])
+    smaller, huge = results
+    for actual, expected in zip(huge[:-1], smaller[:-1], strict=True):
+        assert_near(actual, expected, dtype)
+    if unit < LARGEST[dtype]:  # whose gradients are below the normal numbers
+        assert_near(huge[-1] * unit, smaller[-1], dtype)
+
+
+@pytest.mark.parametrize("norm_type", NORMS)
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_decoding_does_not_depend_on_the_unit_of_the_embedding(backend, norm_type):
+    model = LanguageModel(
+        vocab=50, d_model=16, n_heads=2, n_layers=1, d_ff=16, norm_type=norm_type, tie_embeddings=False
+    )
+    params, prompts = model.init(seed=0), np.arange(3, 13)[:, None]
+    texts = []
+    for unit in (1e10, 1e25):  # beside either, what the layers add is below the rounding error
+        changed = params | {"embedding": params["embedding"] * np.float32(unit)}
+        texts.append([text.tolist() for text in greedy_decode(model, changed, prompts, max_len=6, backend=backend)])
+    assert texts[0] == texts[1]
+    assert len({token for text in texts[0] for token in text[1:]}) > 5
+
+
+def test_the_norm_of_a_gradient_in_a_report():
+    grads = {"weight": np.full((2, 2), 3e30, np.float32), "bias": np.full(1, 8e30, np.float32)}
+    assert norm(grads) == pytest.approx(1e31)
+    assert size(np.full(4, 2e30, np.float32)) == pytest.approx(2e30)
