@@ -42,8 +42,9 @@ class Quantized:
                [-1.   ,  0.   ]])
         """
         scale = np.abs(x).max(axis=axis, keepdims=True, initial=0) / LARGEST
-        values = np.rint(x / np.where(scale > 0, scale, 1))
-        values = values.clip(-LARGEST, LARGEST).astype(np.int8)  # a scale near 0 has few digits
+        # A number below the normal ones has few digits. It is rounded up, so that no quotient is above 127.
+        scale = np.where(scale < np.finfo(x.dtype).tiny, np.nextafter(scale, 1), scale)
+        values = np.rint(x / scale).astype(np.int8)
         values = np.asfortranarray(values) if axis == 0 else values  # what is added up together lies together
         return cls(values, scale.astype(x.dtype, copy=False))
 

@@ -48,14 +48,19 @@ def test_a_weight_changes_by_half_a_step_at_most():
     for axis in (0, 1):
         matrix = Quantized.of(x, axis)
         assert (matrix.values.dtype, matrix.scale.dtype, matrix.shape) == ("int8", "float32", (9, 7))
-        np.testing.assert_allclose(np.abs(x).max(axis), 127 * matrix.scale.ravel(), rtol=1e-6)
+        np.testing.assert_allclose(np.abs(x).max(axis), 127 * matrix.scale.ravel(), rtol=1e-6, atol=1e-40)
         assert (np.abs(np.asarray(matrix) - x) <= 0.5001 * matrix.scale).all()
         np.testing.assert_array_equal(matrix.T, np.asarray(matrix).T)
 
 
-def test_a_scale_near_zero_keeps_the_signs():
-    matrix = Quantized.of(np.array([[2e-43, -2e-43]], np.float32), axis=0)
-    np.testing.assert_array_equal(matrix.values, [[127, -127]])
+@pytest.mark.parametrize("size", [1e-45, 1e-44, 2e-43, 3e-43, 1e-40, 1e-36])
+def test_a_weight_changes_by_half_a_step_at_most_also_where_the_step_has_few_digits(size):
+    x = RNG.uniform(-size, size, (50, 7)).astype("float32")
+    x[0] = size
+    matrix = Quantized.of(x, axis=0)
+    assert (np.abs(np.asarray(matrix) - x) <= 0.5001 * matrix.scale.astype(float)).all()
+    assert (127 * matrix.scale.astype(float) < x[0] + 200 * 1.5e-45).all()
+    assert (matrix.values[0] > 0).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

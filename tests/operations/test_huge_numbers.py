@@ -42,12 +42,11 @@ def test_a_norm_does_not_depend_on_the_unit_of_a_row(ops, name, dtype, unit, wid
     rows, gain, bias, dy = rows_of(width, dtype), 9 + rng.random(width), rng.random(width), rng.random((3, width))
     gain, bias, dy = (x.astype(dtype) for x in (gain, bias, dy))
     parameters = [{"gain": gain, "bias": bias}[each] for each in NORMS[name]]
-    of_rows, of_huge = ((rows, 1), (rows * rows.dtype.type(unit), unit))
     results = []
-    for x, size in (of_rows, of_huge):
+    for x, factor in ((rows, 1), (rows * rows.dtype.type(unit), unit)):
         y, *mean, rstd = getattr(ops, name)(x, *parameters, eps=1e-37)
         dx, *others = getattr(ops, f"{name}_backward")(dy, x, gain, *mean, rstd)
-        results.append([y, *(m / size for m in mean), rstd * size, *others, dx])
+        results.append([y, *(m / factor for m in mean), rstd * factor, *others, dx])
     smaller, huge = results
     for actual, expected in zip(huge[:-1], smaller[:-1], strict=True):
         assert_near(actual, expected, dtype)
