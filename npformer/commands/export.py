@@ -20,6 +20,7 @@ from npformer.commands.command import command
 from npformer.commands.output import output_folder
 
 from npformer.pretrained import ctranslate2
+from npformer.runtime.folders import new_files
 from npformer.translation import Translator
 
 
@@ -30,9 +31,10 @@ def main(argv=None):
     sides = {"source": translator.source, "target": translator.target}
     names = [subwords.pieces(range(len(subwords))) for subwords in sides.values()]
     ends = {"bos_id": translator.target.bos_id, "eos_id": translator.target.eos_id}
-    ctranslate2.export(options.to, translator.model, translator.params, *names, **ends)
-    for side, subwords in sides.items():
-        (options.to / f"{side}.spm").write_bytes(subwords.model)
+    with new_files(options.to) as new:
+        ctranslate2.export(new, translator.model, translator.params, *names, **ends)
+        for side, subwords in sides.items():
+            (new / f"{side}.spm").write_bytes(subwords.model)
     print(f"{options.to} has the model; npformer export --help shows how a program translates with it")
 
 

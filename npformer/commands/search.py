@@ -32,6 +32,7 @@ from npformer.language.text import text_of
 from npformer.pretrained import load
 from npformer.pretrained.packages import MINILM, installed
 from npformer.pretrained.vectors import sentence_vectors
+from npformer.runtime.folders import new_files
 from npformer.training.checkpoint import CheckpointError, checksum, load_checkpoint, save_checkpoint
 
 MODEL = Path("models/minilm")
@@ -206,10 +207,8 @@ def write_index(path, kept, of_model):
 
 def unpack(archive, folder):
     """Unpack a model, whole or not at all."""
-    scratch = folder.with_name(f"{folder.name}.unpacking")
-    with zipfile.ZipFile(archive) as file:
-        file.extractall(scratch)
-    scratch.rename(folder)
+    with new_files(folder) as new, zipfile.ZipFile(archive) as file:
+        file.extractall(new)
 
 
 def parse_arguments(argv):

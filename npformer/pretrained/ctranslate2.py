@@ -10,7 +10,7 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown
 from npformer.models.transformer import Transformer
-from npformer.runtime.files import check_path
+from npformer.runtime.folders import folder_to_fill, new_files
 
 NAMES = {  # of what a layer has
     "attention_norm": "self_attention/layer_norm",
@@ -67,7 +67,7 @@ def export(
     ValueError
         If CTranslate2 has no such model.
     """
-    path = check_path(folder)
+    folder_to_fill(folder)
     try:
         from ctranslate2 import specs
     except ImportError as error:
@@ -99,8 +99,8 @@ def export(
     spec.decoder.projection.weight, spec.decoder.projection.bias = floats(weight.T), floats(bias)
     spec.validate()
     spec.optimize()  # a table that is tied is written once
-    path.mkdir(parents=True, exist_ok=True)
-    spec.save(str(path))
+    with new_files(folder) as new:
+        spec.save(str(new))
 
 
 def check(model: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """Read a model of another library, or write one for it."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from npformer.pretrained.gpt2 import GPT2
 from npformer.pretrained.llama import Llama, Mistral
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch
-from npformer.pretrained.tokenizer import tokenizer_of, tokenizer_of_gguf
-from npformer.runtime.files import check_path, replace_file
-from npformer.training.checkpoint import import_safetensors, refusing
+from npformer.pretrained.tokenizer import FILES, tokenizer_of, tokenizer_of_gguf
+from npformer.runtime.files import check_path, file_to_replace
+from npformer.runtime.folders import check_finished, new_file, new_files
+from npformer.training.checkpoint import CheckpointError, import_safetensors, refusing
 
 FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
 
@@ -57,11 +59,13 @@ def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any,
     CheckpointError
         If the file is damaged, or if it holds something that is not supported; the error says what is.
     """
-    if not isinstance(path, dict) and not check_path(path).exists():
+    if not isinstance(path, dict) and not os.path.exists(check_path(path)):
         raise FileNotFoundError(f"there is no {path}")
     with refusing("the dict" if isinstance(path, dict) else path, "see help(npformer.pretrained.load)"):
         try:
             return _load(path if isinstance(path, dict) else Path(path), names, settings)
+        except OSError as error:
+            raise ValueError(f"it cannot be read: {error}") from error
         except (KeyError, IndexError, AttributeError) as error:  # of settings of other types than are expected
             raise ValueError(f"something is missing, or has another form: {type(error).__name__} {error}") from error
 
@@ -98,14 +102,19 @@ def opened(path: Path | dict) -> tuple[dict | None, dict[str, Stored], Any]:
         return None, tensors_in(path), None
     if not (path / "config.json").is_file():
         raise ValueError("it is no GGUF or safetensors file, and no folder with config.json")
+    check_finished(path)
     config = read_json(path / "config.json")
-    if (path / "1_Pooling" / "config.json").is_file():
+    if "pooling" not in config and (path / "1_Pooling" / "config.json").is_file():
         config["pooling"] = read_json(path / "1_Pooling" / "config.json")
     return config, tensors_of(path), path
 
 
 def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: dict | None = None) -> None:
     """Write a model for the library transformers: what ``load`` reads.
+
+    Whatever interrupts this, the folder holds the complete old model or the complete new one; other files in it stay.
+    (Where two folders cannot be exchanged, which Linux can on most disks, an interruption in its last moments may leave
+    some files of each; then ``load`` refuses the folder.)
 
     Parameters
     ----------
@@ -115,7 +124,7 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
         Whose settings are those of GPT-2, Llama, BERT or Marian.
     params : nested dict
     tokenizer
-        That ``load`` has returned; its files are written, too.
+        That ``load`` has returned; its files are written, too. If it is not given, that of an older model stays.
     names : dict, optional
         For a state dict: see ``load``.
 
@@ -123,22 +132,34 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     ------
     ValueError
         If no family has such a model; the error says why.
+    CheckpointError
+        If it cannot be written, for example because the disk is full.
     """
-    path, safetensors = check_path(path), import_safetensors()
+    safetensors = import_safetensors()
     family, config = fitting(model) if names is None else (PyTorch(names), {})
     tree.check_like(params, model.shapes(), dtypes=False)
     tensors = family.leaving(family.write(model, params), model)
     tensors = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
-    if names is not None:
-        replace_file(path, safetensors.numpy.save(tensors))
-        return
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        if names is None:
+            _save_folder(path, config | {"dtype": model.dtype}, tensors, tokenizer)
+        else:
+            with new_file(file_to_replace(path)) as new:
+                safetensors.numpy.save_file(tensors, new)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"{path} could not be saved: {error}") from error
+
+
+def _save_folder(path, config, tensors, tokenizer):
+    files = getattr(tokenizer, "files", {})
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_id", None) for name in ("bos", "eos")}
-    (path / "config.json").write_text(json.dumps(config | {"dtype": model.dtype} | ids, indent=2) + "\n", "utf-8")
-    replace_file(path / TENSORS, safetensors.numpy.save(tensors, {"format": "pt"}))
-    (path / INDEX).unlink(missing_ok=True)  # of an older model in several files
-    for name, data in getattr(tokenizer, "files", {}).items():
-        (path / name).write_bytes(data)
+    # What an older model left: an index of its files of weights, or a tokenizer of another kind, would be read first.
+    obsolete = {INDEX, *FILES} - files.keys() if files else {INDEX}
+    with new_files(path, obsolete) as new:
+        (new / "config.json").write_text(json.dumps(config | ids, indent=2) + "\n", "utf-8")
+        import_safetensors().numpy.save_file(tensors, new / TENSORS, {"format": "pt"})
+        for name, data in files.items():
+            (new / name).write_bytes(data)
 
 
 def fitting(model: Any) -> tuple[Family, dict]:

@@ -21,8 +21,8 @@ error, is exchanged first, so that either all raise or none. The shards of a bat
 whoever computes them: any number of ranks makes the same bits. While gradients are computed, a thread calls MPI
 (``messenger.py``), and who else calls it holds its lock; the step that starts the thread ends it, whatever happens.
 
-**Files** (``files.py``). A file has its old content or its new one, never a part: it is written under another name and
-then renamed.
+**Files** (``files.py``, ``folders.py``). A file has its old content or its new one, never a part: it is written under
+another name and then renamed. Files of a folder that belong together are replaced together, by an exchange of folders.
 
 **Compilations** (``compilation.py``). One kernel is compiled at a time. A progress bar shows its name at once; if
 there is none, a line on standard error does after a second.

@@ -1,11 +1,14 @@
-"""How a file is replaced, and where a damaged one is kept."""
+"""How a small file is replaced, where a damaged one is kept, and what kind of file a path leads to."""
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 from uuid import uuid4
 
 from npformer.checks import shown
+
+KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
 def replace_file(path, content):
@@ -45,3 +48,17 @@ def name_for_damaged(path):
     """Return a name beside a file, such as log.jsonl.damaged, that is not taken by what an earlier damage left."""
     names = (path.with_name(f"{path.name}.damaged{n or ''}") for n in range(1_000_000))
     return next(name for name in names if not name.exists())
+
+
+def kind_of_file(path):
+    """What a path leads to: "a file", "a folder", "a pipe", "a socket" or "a device"."""
+    return KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "a device")
+
+
+def check_regular(path):
+    """Raise if a path leads to no regular file: opening a pipe waits for a writer, and reading a device may never end.
+
+    What reads something else than lines of text calls this first.
+    """
+    if (kind := kind_of_file(path)) != "a file":
+        raise ValueError(f"{path} is {kind}, expected a regular file")

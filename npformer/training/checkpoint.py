@@ -6,7 +6,6 @@ order of the names and a checksum of everything.
 
 import contextlib
 import json
-import os
 import zlib
 from typing import Any
 
@@ -14,9 +13,9 @@ import numpy as np
 
 from npformer.arrays import has_own_rules, on_host
 from npformer.runtime.extras import imported
-from npformer.runtime.files import check_path, file_to_replace
+from npformer.runtime.files import check_path, check_regular, file_to_replace
+from npformer.runtime.folders import new_file
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.runtime.locks import scratch_folder
 from npformer.training.strict_json import check_restorable, check_size, parse_json
 
 FORMAT, VERSION = "npformer checkpoint", "1"
@@ -76,18 +75,10 @@ def save_checkpoint(path: Any, arrays: dict[str, np.ndarray], info: dict) -> Non
     check_size(described["order"], "the list of the names of the arrays")
     metadata = described | {"crc32": checksum(arrays, described)}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with deferred_interrupts(), scratch_folder(path) as scratch:
-            new = scratch / "new"
+        with deferred_interrupts(), new_file(path) as new:
             safetensors.numpy.save_file(arrays, new, metadata)
             if checksum(arrays, described) != metadata["crc32"]:
                 raise CheckpointError(f"{path} was not saved: another thread has changed an array, save a copy of it")
-            with contextlib.suppress(OSError):  # not every disk has permissions
-                new.chmod(scratch.stat().st_mode & 0o666)  # the umask; safetensors makes it readable by its owner only
-            with open(new, "rb+") as file:
-                os.fsync(file.fileno())  # before the rename, or a power failure could leave an empty file
-            os.replace(new, path)
-        _sync_folder(path.parent)
     except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path} could not be saved: {error}; a previous file is unchanged") from error
 
@@ -120,9 +111,8 @@ def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
     path = check_path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no checkpoint {path}")
-    if not path.is_file():  # opening a pipe would wait for someone to write to it
-        raise _refusal(path, "it is not a regular file")
     try:
+        check_regular(path)
         with safetensors.safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}
             _check_metadata(metadata)
@@ -203,16 +193,6 @@ def checksum(arrays, metadata):
     for name, _, _ in layout:
         crc = zlib.crc32(arrays[name], crc)
     return f"{crc:08x}"
-
-
-def _sync_folder(folder):
-    """Write the renamed entry of the folder to the disk."""
-    with contextlib.suppress(OSError):  # impossible on Windows and some network folders; the old file may then reappear
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def import_safetensors():

@@ -1,0 +1,198 @@
+"""New files: one that takes its place when it is whole, or several of a folder that take theirs together."""
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import sys
+from pathlib import Path
+
+from npformer.runtime.files import check_path, kind_of_file
+from npformer.runtime.interrupts import deferred_interrupts
+from npformer.runtime.locks import scratch_folder
+
+UNFINISHED = "UNFINISHED_SAVE.txt"
+WHAT_IT_MEANS = (
+    "The files in this folder are being replaced, or the program that replaced them was interrupted: some may be old\n"
+    "and some new. Save them again, which deletes this file.\n"
+)
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
+# The errors that say that two folders cannot be exchanged, or that no folder can be made beside one. The system or the
+# disk has no such call, or no second name for a file; a disk is mounted there; the folder above may not be written to.
+WITHOUT_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EBUSY}
+WITHOUT_EXCHANGE |= {errno.EPERM, errno.EACCES, errno.EROFS, errno.EMLINK, errno.ENAMETOOLONG}
+
+
+@contextlib.contextmanager
+def new_file(path):
+    """Give a path to write a file to, which takes the place of ``path`` when the block ends.
+
+    Whatever interrupts this, ``path`` has the old file or the new one, whole and on the disk. Missing folders are made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with scratch_folder(path) as scratch:
+        new = scratch / "new"
+        yield new
+        _complete(new, path)
+        os.replace(new, path)
+    _sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def new_files(folder, obsolete=()):
+    """Give an empty folder to write files to, which take the places of those in ``folder`` when the block ends.
+
+    Whatever interrupts this, ``folder`` has all of the old files or all of the new ones. This needs a disk on which two
+    folders can be exchanged, as most are on Linux. Elsewhere the files are replaced one after another; if that is
+    interrupted, the file ``UNFINISHED`` stays among them, of which ``check_finished`` tells.
+
+    ``folder`` is made if it is missing. It stays the same folder with the same permissions, a link to it stays a link,
+    and its other files stay, but for those with the names ``obsolete``, which belong to the old ones.
+    """
+    folder = folder_to_fill(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _scratch_near(folder) as scratch:
+        new = scratch / "new"
+        new.mkdir()
+        yield new
+        for path in _files_in(new):
+            _complete(path, folder / path.relative_to(new))
+        with deferred_interrupts():
+            if not (_is_first(folder, new) or _replaced_at_once(folder, scratch, obsolete)):
+                _replace_one_by_one(folder, new, obsolete)
+    _sync_folder(folder.parent)
+
+
+def folder_to_fill(path):
+    """The folder that a path leads to, which need not exist."""
+    path = Path(os.path.realpath(check_path(path)))
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is {kind_of_file(path)}, expected a folder, or a new name")
+    return path
+
+
+def check_finished(folder):
+    """Raise if the files of a folder may be a mixture of old and new ones."""
+    if (folder / UNFINISHED).exists():
+        advice = f"save them again; or, if you have replaced them all, delete {UNFINISHED}"
+        raise ValueError(f"some of its files may be old and some new, as saving them was interrupted: {advice}")
+
+
+@contextlib.contextmanager
+def _scratch_near(folder):
+    """A scratch folder beside a folder, with whose content it can be exchanged; or in it, if none can be made there."""
+    with contextlib.ExitStack() as stack:
+        try:
+            scratch = stack.enter_context(scratch_folder(folder))
+        except OSError as error:
+            if error.errno not in WITHOUT_EXCHANGE or not folder.exists():
+                raise
+            scratch = stack.enter_context(scratch_folder(folder / "new"))
+        yield scratch
+
+
+def _complete(new, old):
+    """Wait until a new file is on the disk, and give it the permissions of the old one, or those of any file there."""
+    _sync(new)  # before it gets its name, or a power failure could leave an empty file
+    with contextlib.suppress(OSError):  # not every disk has permissions
+        folder = old.parent.stat() if old.parent.exists() else new.parent.stat()
+        if folder.st_mode & stat.S_ISGID:
+            os.chown(new, -1, folder.st_gid)
+        mode = old.stat().st_mode if old.is_file() else new.parent.stat().st_mode & 0o666
+        new.chmod(stat.S_IMODE(mode))
+
+
+def _is_first(folder, new):
+    """Whether there was no such folder: now the new one is it."""
+    if folder.exists():
+        return False
+    try:
+        os.rename(new, folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        return False  # another process has just made one
+    return True
+
+
+def _replaced_at_once(folder, scratch, obsolete):
+    """Whether the files could be replaced at once, by those in the folder "new" of the scratch folder."""
+    twin = scratch / "twin"
+    if sys.platform != "linux" or scratch.parent == folder:
+        return False
+    try:
+        _link_all(folder, twin)
+        _exchange(folder, twin)
+    except OSError as error:
+        if error.errno not in WITHOUT_EXCHANGE:
+            raise
+        return False
+    # What has the name of the folder now is the twin, with all of the old files. The folder itself is in its place.
+    _move_all(scratch / "new", twin, [*obsolete, UNFINISHED])
+    _exchange(folder, twin)
+    return True
+
+
+def _replace_one_by_one(folder, new, obsolete):
+    with scratch_folder(folder / "new") as near:
+        for path in new.iterdir():
+            shutil.move(path, near / path.name)  # which copies it if the folder is on another disk
+        mark = near / UNFINISHED
+        mark.write_text(WHAT_IT_MEANS, encoding="utf-8")
+        for path in _files_in(near):
+            _sync(path)
+        os.replace(mark, folder / UNFINISHED)
+        _sync_folder(folder)
+        _move_all(near, folder, obsolete)
+        (folder / UNFINISHED).unlink(missing_ok=True)
+
+
+def _move_all(new, folder, obsolete):
+    for path in sorted(new.iterdir()):
+        os.replace(path, folder / path.name)
+    for name in obsolete:
+        (folder / name).unlink(missing_ok=True)
+    _sync_folder(folder)
+
+
+def _files_in(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def _link_all(folder, twin):
+    """Make a folder in which each file of a folder, and of the folders in it, has a second name."""
+    twin.mkdir()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # another process has just deleted it
+                if entry.is_dir(follow_symlinks=False):
+                    _link_all(entry.path, twin / entry.name)
+                else:
+                    os.link(entry.path, twin / entry.name, follow_symlinks=False)
+    shutil.copystat(folder, twin)
+
+
+def _exchange(one, other):
+    """Exchange the names of two folders on one disk, in one step. Raises OSError where that is impossible."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if rename(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(one))
+
+
+def _sync(path):
+    """Wait until a file, or the list of the files in a folder, is on the disk."""
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(path):
+    with contextlib.suppress(OSError):  # impossible on Windows and some network folders; the old file may then reappear
+        _sync(path)
