@@ -10,6 +10,7 @@ import numpy as np
 from npformer.checks import shown
 from npformer.pretrained.family import Stored
 from npformer.runtime.extras import imported
+from npformer.runtime.files import check_regular
 
 NAMES = {  # theirs -> those of the library transformers
     "token_embd": "embed_tokens",
@@ -75,6 +76,7 @@ class Header:
     """Reads what a file says of itself, and never more than it has."""
 
     def __init__(self, path: Path):
+        check_regular(path)
         self.data, self.at = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8), 0
 
     def read(self) -> tuple[dict, dict[str, Stored]]:

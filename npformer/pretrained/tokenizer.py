@@ -8,7 +8,7 @@ from typing import Any
 
 from npformer.checks import shown
 from npformer.data.subwords import import_sentencepiece
-from npformer.pretrained.files import read_json, read_text
+from npformer.pretrained.files import read_bytes, read_json, read_text
 from npformer.runtime.extras import imported
 
 FILES = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
@@ -109,7 +109,7 @@ def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
         with _refusing("tokenizer.json holds no tokenizer"):
             found = Tokenizer(tokenizers.Tokenizer.from_str(text), special, template)
     elif "source.spm" in files:
-        source, target = ((folder / f"{side}.spm").read_bytes() for side in ("source", "target"))
+        source, target = (read_bytes(folder / f"{side}.spm") for side in ("source", "target"))
         found = MarianTokenizer(source, target, read_json(folder / "vocab.json"), begin_id)
     elif "merges.txt" in files:
         end, lines = "<|endoftext|>", read_text(files["merges.txt"]).splitlines()
@@ -118,7 +118,7 @@ def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
         pairs.add_special_tokens([end])
         found = Tokenizer(pairs, {"bos": end, "eos": end})
     if found is not None:
-        found.files = {name: path.read_bytes() for name, path in files.items()}
+        found.files = {name: read_bytes(path) for name, path in files.items()}
     return found
 
 
