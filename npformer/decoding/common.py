@@ -7,8 +7,8 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import library_of, on_host
-from npformer.checks import check_int
-from npformer.operations.options import check_ids, check_option
+from npformer.checks import check_flag, check_int
+from npformer.operations.options import LARGEST, check_ids, check_option
 
 
 class Request(NamedTuple):
@@ -20,6 +20,7 @@ class Request(NamedTuple):
     eos_ids: tuple[int, ...]
     limits: np.ndarray  # (B,): the largest numbers of tokens
     min_len: int
+    slide: bool = False
 
     @property
     def filler(self):
@@ -39,6 +40,8 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
         wanted = "a LanguageModel, or a model from a source to a target such as a Transformer"
         raise TypeError(f"model is a {type(model).__name__}, expected {wanted}, and then its params")
     is_language_model = hasattr(model, "start")
+    if slide is not None:
+        slide = check_flag("slide", slide)
     if slide and not is_language_model:
         raise ValueError(f"slide=True with a {type(model).__name__}, expected a LanguageModel")
     sources, first_tokens, room = model.start(src, bos_id, slide) if is_language_model else _start(model, src, bos_id)
@@ -48,7 +51,7 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
     eos_ids = tuple(_token(model, "eos_id", token) for token in several)
     min_len = check_option("min_len", min_len)
     if np.ndim(max_len) == 0:
-        max_len = check_int("max_len", max_len)
+        max_len = check_int("max_len", max_len, at_most=LARGEST)
     if isinstance(max_len, np.ndarray):
         library_of(max_len, "max_len")
     limits = np.asarray(max_len)
@@ -58,6 +61,8 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
     for limit in np.unique(limits if limits.size else np.asarray(max_len)):
         if limit < 1 or (limit > model.max_len and not (limits.size or slide)):
             raise ValueError(f"max_len={limit}, expected 1 <= max_len <= {model.max_len}, the model's")
+        if limit > LARGEST:
+            raise ValueError(f"max_len={limit}, expected at most {LARGEST}")
         if limit < min_len:
             raise ValueError(f"min_len={min_len}, expected at most max_len={limit}")
     if (limits > room).any() and not slide:
@@ -67,7 +72,7 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
         why = why if n > 1 else "the model's"
         goes_on = "; slide=True goes on" * (slide is False and is_language_model)
         raise ValueError(f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}, {why}{goes_on}")
-    return Request(model, sources, first_tokens, eos_ids, limits.astype(np.int64), min_len)
+    return Request(model, sources, first_tokens, eos_ids, limits.astype(np.int64), min_len, bool(slide))
 
 
 def _start(model, src, bos_id):
@@ -104,35 +109,31 @@ def culprit(params):
     return "no parameter holds NaN or inf"
 
 
-def generate(request, params, choose, backend, on_step=None, slide=False, decoder=None):
+def generate(request, params, choose, backend, on_step=None, decoder=None):
     """Generate each row token by token until its end token or its limit; return (B, T) tokens, and what fills rows up.
 
     ``choose(logits, rows, t)`` returns token t of these rows, which are not finished. The logits of tokens that may not
     be chosen are -inf: padding, and the end token before ``min_len``. ``on_step(rows, tokens)`` is told each step.
-    With ``slide``, when the context of a language model is full, the latest half of it is read again.
     """
     model, tokens = request.model, request.first_tokens
     if decoder is not None and not (hasattr(decoder, "begin") and decoder.model is model and decoder.params is params):
         raise ValueError("decoder is not of this model and these params: give model.decoder(params, [], max_rows=1)")
-    nothing = np.empty((len(tokens), 0), np.int64)
-    if not len(tokens):
-        return nothing
-    said, longest = [], int(request.limits.max())
-    options = {"max_rows": len(tokens), "max_len": longest, "backend": backend}
-    begin = partial(model.decoder, params, **options) if decoder is None else decoder.begin
-    rows = parents = np.arange(len(tokens))
-    sources, room = request.sources, longest
-    if slide:
-        sources, room = model.latest_half(sources, nothing)
-    decoder = begin(sources)
+    n_rows = len(tokens)
+    if n_rows == 0:
+        return np.empty((0, 0), np.int64)
+    longest = int(request.limits.max())
+    if decoder is None:
+        options = {"max_rows": n_rows, "max_len": longest, "backend": backend}
+        if request.slide:  # an option of language models alone
+            options["slide"] = True
+        decoder = model.decoder(params, request.sources, **options)
+    else:
+        decoder.begin(request.sources, request.slide)
+    said = []
+    rows = parents = np.arange(n_rows)
     for t in range(longest):
-        if t == room:  # never without slide
-            latest = np.stack(said[-model.max_len :], axis=1)[rows]
-            sources, more = model.latest_half(request.sources.of_rows(rows), latest)
-            room, parents = room + more, np.arange(len(rows))
-            decoder = begin(sources)
         tokens = decoder.step(tokens, parents, partial(_choose, choose, params, request, rows, t))
-        said.append(np.full(len(nothing), request.filler))
+        said.append(np.full(n_rows, request.filler))
         said[t][rows] = tokens
         if on_step is not None:
             on_step(rows, tokens)

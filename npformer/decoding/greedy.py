@@ -37,8 +37,10 @@ def greedy_decode(
     max_len, min_len : int
         Maximum and minimum number of tokens to generate, including the end token; ``max_len`` may be an array (B,).
     slide : bool
-        Of a language model: when its context is full, go on with the latest half of it. Of a longer prompt the last
-        tokens are read, as many as the context holds.
+        Of a language model: a text whose context is full goes on with the latest half of it, which is read again, for
+        this text alone. Of a longer prompt the last tokens are read, as many as the context holds. With a ``window``
+        and with "rotary" or no positions nothing is cut off or read again: a text is what it is with a larger
+        ``max_len`` of the model.
     on_step : callable, optional
         ``on_step(rows, tokens)`` is called for each step, to show the tokens as they are generated.
     decoder : LanguageDecoder, optional
@@ -52,7 +54,8 @@ def greedy_decode(
     -------
     (B, T) int
         The tokens after the begin token, or after the prompt, up to and including the end token; then ``model.pad_id``,
-        which is never generated, or, of a language model without one, end tokens. T <= max_len.
+        which is never generated, or, of a language model without one, end tokens. T <= max_len. A text does not depend
+        on those beside it, but for the rounding of sums.
 
     Raises
     ------
@@ -70,4 +73,4 @@ def greedy_decode(
     """
     request = checked(model, src, bos_id, eos_id, max_len, min_len, slide)
     most_probable = lambda logits, rows, t: logits.argmax(axis=-1)
-    return generate(request, params, most_probable, backend, on_step, slide, decoder)
+    return generate(request, params, most_probable, backend, on_step, decoder)

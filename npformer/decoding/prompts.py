@@ -72,9 +72,13 @@ class Prompts(NamedTuple):
                 raise ValueError(f"prompt {i} has {n} tokens, expected {limit}{', or slide=True' * (slide is False)}")
         return cls(ids, lengths)
 
-    def of_rows(self, rows: Array) -> "Prompts":
-        """The prompts of some rows."""
-        return Prompts(self.ids[rows], self.lengths[rows])
+    def latest(self, n: int) -> "Prompts":
+        """The last n tokens of each prompt, all of those that have no more."""
+        first = np.maximum(self.lengths - n, 0)
+        if not first.any():
+            return self
+        columns = np.minimum(first[:, None] + np.arange(n), self.ids.shape[1] - 1)
+        return Prompts(np.take_along_axis(self.ids, columns, axis=1), self.lengths - first)
 
     @property
     def last_tokens(self) -> Array:

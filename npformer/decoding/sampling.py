@@ -95,7 +95,7 @@ def sample(
         if on_step is not None:
             on_step(rows, tokens)
 
-    return generate(request, params, choose, backend, told, slide, decoder)
+    return generate(request, params, choose, backend, told, decoder)
 
 
 def occurring(request):

@@ -83,7 +83,8 @@ class Writer:
         Parameters
         ----------
         prompt : str
-            One that is longer than the context is read from where its last tokens fill the context.
+            One that is longer than the context is read from where its last tokens fill the context, as with ``slide``
+            of ``sample``.
         n_tokens : int
             Number of tokens; fewer, if the tokens have one that ends a text.
         seed : int

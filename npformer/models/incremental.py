@@ -65,14 +65,9 @@ class StepwiseDecoder:
             given = f"{len(tokens)} tokens, {len(parents)} parents"
             raise ValueError(f"{given}: expected equal numbers, from 1 to max_rows={self.max_rows}")
         check_ids(parents, len(self.at), "parents")
-        if self.n_steps == self.max_len:
-            raise ValueError(f"step {self.n_steps + 1}, expected at most max_len={self.max_len}")
         check_ids(tokens, self.model.tgt_vocab, "tokens")
         t = self.n_steps
-        new_at = self._first_entry(t) + np.arange(len(tokens))
-        self.at = np.concatenate([self.at[parents], new_at[:, None]], axis=1)
-        self.sources = self.sources[parents]
-        self.n_steps += 1
+        self._append(tokens, parents)
 
         def advance(part):
             logits = self._logits(self._newest(tokens[part], t, part))
@@ -83,8 +78,17 @@ class StepwiseDecoder:
             return tuple(map(_joined, zip(*results, strict=True)))
         return _joined(results)
 
+    def _append(self, tokens, parents):
+        """Give the newest token of each row an entry of the cache."""
+        new_at = self._first_entry(self.n_steps) + np.arange(len(tokens))
+        self.at = np.concatenate([self.at[parents], new_at[:, None]], axis=1)
+        self.sources = self.sources[parents]
+        self.n_steps += 1
+
     def _first_entry(self, t):
         """The first of the entries of the cache that are written in step t."""
+        if t == self.max_len:
+            raise ValueError(f"step {t + 1}, expected at most max_len={self.max_len}")
         return t * self.max_rows
 
     def _prepare(self, layers, has_memory):
@@ -173,38 +177,44 @@ class LanguageDecoder(StepwiseDecoder):
     """The step-by-step decoder of a ``LanguageModel``, which caches keys and values; ``decoder`` makes one.
 
     The cache begins with the entries of the prompts, all but the last token of each; ``max_rows`` entries of each step
-    follow. It grows as it is filled, and the entries of steps that no window reaches any more are used again.
+    follow. It grows as it is filled, and the entries of steps that no row reaches any more are used again. So there
+    may be more than ``max_len`` steps.
     """
 
     side = ""
 
-    def __init__(self, model, ops, params, prompts, max_rows, max_len):
+    def __init__(self, model, ops, params, prompts, max_rows, max_len, slide):
         super().__init__(model, ops, params, len(prompts.ids), max_rows, max_len)
         self._prepare([params["layers"][str(i)] for i in range(model.n_layers)], has_memory=False)
         self.kv = self.empty_cache(len(self.layers), 0, sum(self.settings.attention.widths(model.d_model)[1:]))
         self.ids: list[int] = []  # of one text, of which the cache has the entries one after another
-        self.begin(prompts)
+        self.begin(prompts, slide)
 
-    def begin(self, prompts):
+    def begin(self, prompts, slide=False):
         """Read prompts, all but the last token of each, and return the decoder, whose next step is the first.
 
         With max_rows=1, what a prompt has in common with the beginning of all that was read and said is not read again.
+        With ``slide``, a row whose context is full goes on with the latest half of it.
         """
-        self.lengths = prompts.lengths - 1  # of what is read at once
-        B, n = len(self.lengths), max(self.lengths, default=0)
+        if not self.model.is_endless:
+            prompts = prompts.latest(self.model.max_len)
+        lengths = prompts.lengths - 1  # of what is read at once
+        B, n = len(lengths), max(lengths, default=0)
         ids = prompts.ids[:, :n]
         n_known = self.n_known(ids[0]) if B == 1 else 0
         del self.ids[n_known:]  # before reading, which may be interrupted
         self._make_room(B * n + BLOCK * self.max_rows)
         if n > n_known:
-            self._read(ids, n_known)
+            self._read(ids, n_known, self.kv)
         self.is_one = B == self.max_rows == 1
         if self.is_one:
             self.ids = ids[0].tolist()
         # Prompts are aligned at their ends, so that the latest positions of all rows are side by side.
-        column = np.arange(n) - (n - self.lengths[:, None])
+        column = np.arange(n) - (n - lengths[:, None])
         self.at = np.arange(B)[:, None] * n + np.maximum(column, 0)
-        self.is_word = None if (column >= 0).all() else column >= 0
+        self.positions = lengths - 1  # of the latest token of each row, counted from the first that the row sees
+        # Of each row, as many as may be read again.
+        self.latest_tokens = ids.ravel()[self.at] if slide and not self.model.is_endless else None
         self.n_prompt_entries, self.sources, self.n_steps = self.at.size, np.arange(B), 0
         return self
 
@@ -215,20 +225,21 @@ class LanguageDecoder(StepwiseDecoder):
             known = known[: self.n_prompt_entries]
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, ids, strict=False)))
 
-    def _read(self, ids, first):
-        """Compute the keys and values of the prompts from the position ``first`` on."""
+    def _read(self, ids, first, kv):
+        """Compute the keys and values of texts (B, n) from the position ``first`` on, for the first entries of kv."""
         (B, n), window = ids.shape, self.settings.attention.window
         few = B * (n - first) <= FEW_ROWS and window is None
         if few and self.stack_step and is_quantized(self.layers[0]):
-            self.ops.device.run_rows(lambda _: self._read_in_a_step(ids, first), 1)
+            self.ops.device.run_rows(lambda _: self._read_in_a_step(ids, first, kv), 1)
             return
         device = self.ops.device
         if B > 1 or n - first <= FEW_ROWS:
-            device.run_rows(lambda texts: self._read_block(ids, slice(first, n), texts), B, n - first)
+            device.run_rows(lambda texts: self._read_block(ids, slice(first, n), kv, texts), B, n - first)
             return
         for start in range(first, n, READ_AT_ONCE):  # in between, Ctrl-C ends it
             blocks = self._blocks(start, min(start + READ_AT_ONCE, n))
-            in_order(device.run_shards, lambda block, written: self._read_block(ids, block, written=written), blocks)
+            read_block = lambda block, written: self._read_block(ids, block, kv, written=written)
+            in_order(device.run_shards, read_block, blocks)
 
     def _blocks(self, start, stop):
         """Slices of the positions of one text, one for each thread, with about as many multiplications each."""
@@ -237,28 +248,28 @@ class LanguageDecoder(StepwiseDecoder):
         edges = start + np.searchsorted(work, work[-1] * np.arange(n_blocks + 1) // n_blocks, side="right")
         return list(starmap(slice, pairwise(edges.tolist())))
 
-    def _read_block(self, ids, block, texts=slice(0, 1), written=None):
-        """Compute the keys and values of a block of positions of some prompts, of one layer after another."""
-        D, settings, n, width = self.model.d_model, self.settings, ids.shape[1], self.kv.shape[2]
+    def _read_block(self, ids, block, kv, texts=slice(0, 1), written=None):
+        """Compute the keys and values of a block of positions of some texts, of one layer after another."""
+        D, settings, n, width = self.model.d_model, self.settings, ids.shape[1], kv.shape[2]
         tokens = beside(ids[texts, block], self.table)
         x = self.model._embed(self.ops, self.params, self.side, tokens, at=block)[0].reshape(-1, D)
-        for i, (layer, kv) in enumerate(zip(map(dequantized, self.layers), self.kv, strict=True), start=1):
-            kv = kv[texts.start * n : texts.stop * n].reshape(-1, n, width)[:, : block.stop]
-            cache = BlockCache(kv, block.stop - block.start, settings.attention.rotary, written=written)
+        for i, (layer, of_layer) in enumerate(zip(map(dequantized, self.layers), kv, strict=True), start=1):
+            of_texts = of_layer[texts.start * n : texts.stop * n].reshape(-1, n, width)[:, : block.stop]
+            cache = BlockCache(of_texts, block.stop - block.start, settings.attention.rotary, written=written)
             if i < len(self.layers):
                 x = encoder_layer(self.ops, layer, x, settings, cache=cache)[0]
             else:  # nobody reads its output
                 h = normalise(self.ops, layer["attention_norm"], x, settings)[0] if settings.norm == "pre" else x
                 self_attention_heads(self.ops, layer["attention"], h, settings.attention, cache=cache)
 
-    def _read_in_a_step(self, ids, first):
+    def _read_in_a_step(self, ids, first, kv):
         """The same by the function for a step, which takes integers as they are: each position is a row of it."""
         B, n = ids.shape
         columns = np.arange(first, n)[:, None] - np.arange(n)[::-1]  # of all before each position, aligned right
         at = (np.arange(B)[:, None, None] * n + np.maximum(columns, 0)).reshape(-1, n)
         keep_mask, positions = np.tile(columns >= 0, (B, 1))[:, None, None], np.tile(columns[:, -1], B)
         x = self.model._embed(self.ops, self.params, self.side, ids[:, first:].reshape(1, -1), at=positions)[0][0]
-        self._advanced(x, KeyValueCache(self.kv, at, keep_mask, self.settings.attention.rotary, positions))
+        self._advanced(x, KeyValueCache(kv, at, keep_mask, self.settings.attention.rotary, positions))
 
     def _make_room(self, n):
         """Grow the cache if it has fewer than n entries."""
@@ -268,23 +279,59 @@ class LanguageDecoder(StepwiseDecoder):
             self.kv = kv
 
     def _first_entry(self, t):
-        window = self.settings.attention.window
-        first = self.n_prompt_entries + (t if window is None else t % window) * self.max_rows
+        reach = self.settings.attention.window or self.model.max_len
+        first = self.n_prompt_entries + t % reach * self.max_rows
         self._make_room(first + self.max_rows)
         return first
 
+    def _append(self, tokens, parents):
+        model, window = self.model, self.settings.attention.window
+        positions = self.positions[parents] + 1
+        longest = positions.max() + 1
+        is_too_long = longest > model.max_len and not model.is_endless
+        if is_too_long and self.latest_tokens is None:
+            raise ValueError(f"a text of {longest} tokens, expected at most max_len={model.max_len} of the model")
+        super()._append(tokens, parents)
+        self.positions = positions
+        if self.latest_tokens is not None:
+            more = np.concatenate([self.latest_tokens[parents], tokens[:, None]], axis=1)
+            self.latest_tokens = more[:, -self._half() :]
+        if is_too_long:
+            self._read_latest_half(np.flatnonzero(positions >= model.max_len))
+            longest = self.positions.max() + 1
+        self.at = self.at[:, -min(longest, window or longest) :]
+
+    def _half(self):
+        """The number of tokens, with the newest one, with which a row goes on whose context is full."""
+        return max(1, self.model.max_len // 2)
+
+    def _read_latest_half(self, rows):
+        """Compute the keys and values of the latest tokens of some rows again, as if nothing were before them.
+
+        They are written into the entries that the rows have for these tokens. Rows that share entries share the text up
+        to there, so they go on at the same time, and with the same keys and values.
+        """
+        self.ids, self.is_one = [], False  # the entries are no longer those of the first positions of a text
+        n, window = self._half(), self.settings.attention.window
+        self.positions[rows] = n - 1
+        if n == 1:
+            return
+        ids = self.latest_tokens[rows, :-1]  # the step itself computes the newest one
+        kv = self.empty_cache(len(self.layers), ids.size, self.kv.shape[2])
+        self._read(ids, 0, kv)
+        n_kept = min(n, window or n)
+        at = beside(self.at[rows, -n_kept:-1], kv)
+        self.kv[:, at] = kv.reshape(len(kv), *ids.shape, -1)[:, :, n - n_kept :]
+
     def _newest(self, tokens, t, part):
-        model, ops, table, sources = self.model, self.ops, self.table, self.sources[part]
-        if (n := self.lengths[sources].max() + t + 1) > model.max_len:
-            raise ValueError(f"a text of {n} tokens, expected at most max_len={model.max_len} of the model")
-        positions = beside(self.lengths[sources] + t, table)
+        model, ops, table = self.model, self.ops, self.table
+        positions = beside(self.positions[part], table)
         x = model._embed(ops, self.params, self.side, beside(tokens[None], table), at=positions)[0][0]
-        at, keep_mask, window = self.at[part], None, self.settings.attention.window or self.at.shape[1]
-        if self.is_word is not None:
-            keep_mask = np.ones(at.shape, bool)
-            keep_mask[:, : self.is_word.shape[1]] = self.is_word[sources]
-            keep_mask = beside(keep_mask[:, None, None, -window:], table)
-        at = beside(np.ascontiguousarray(at[:, -window:]), table)
+        at, keep_mask = self.at[part], None
+        first = at.shape[1] - 1 - self.positions[part]  # the column of the first token of each row
+        if first.max() > 0:
+            keep_mask = beside((np.arange(at.shape[1]) >= first[:, None])[:, None, None], table)
+        at = beside(np.ascontiguousarray(at), table)
         x = self._advanced(x, KeyValueCache(self.kv, at, keep_mask, self.settings.attention.rotary, positions))
         if model.has_final_norm:
             x, _ = normalise(ops, self.params["layers"]["norm"], x, self.settings)

@@ -7,6 +7,7 @@ from typing import Any
 
 from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
+from npformer.checks import check_flag
 from npformer.decoding.prompts import Prompts
 from npformer.models.incremental import LanguageDecoder
 from npformer.models.model import padded
@@ -125,18 +126,23 @@ class LanguageModel(OneStack):
         prompts = Prompts.of(prompts, self, slide)
         return prompts, prompts.last_tokens, self.max_len + 1 - prompts.lengths
 
-    def latest_half(self, prompts: Prompts, said: Array) -> tuple[Prompts, int]:
-        """What is read again when the context is full: the latest half of it, and how many tokens may follow.
+    @property
+    def is_endless(self):
+        """Whether a text may be longer than ``max_len``, and is what it is with a larger one.
 
-        Nothing is cut off if nothing was said yet and there is room.
+        It is if no token needs more than the window before it, and if positions have no vectors.
         """
-        texts = [[*ids[:n], *more] for ids, n, more in zip(*prompts, said, strict=True)]
-        longest = self.max_len if not said.shape[1] else max(1, self.max_len // 2)
-        latest = Prompts.of([text[-longest:] for text in texts], self)
-        return latest, self.max_len + 1 - int(latest.lengths.max())
+        return self.window is not None and self.n_positions == 0
 
     def decoder(
-        self, params: dict, prompts: Any, *, max_rows: int, max_len: int | None = None, backend: AnyBackend = "auto"
+        self,
+        params: dict,
+        prompts: Any,
+        *,
+        max_rows: int,
+        max_len: int | None = None,
+        slide: bool = False,
+        backend: AnyBackend = "auto",
     ) -> LanguageDecoder:
         """Return a decoder for step-by-step decoding that has read the prompts, all but the last token of each.
 
@@ -148,7 +154,9 @@ class LanguageModel(OneStack):
         max_rows : int
             Largest number of rows in a step: B times the number of hypotheses per prompt.
         max_len : int, optional
-            Largest number of steps; the model's if not given.
+            About how many steps there will be, for which the backend prepares itself; the model's if not given.
+        slide : bool
+            As for ``greedy_decode``. Without it, a step beyond the context of a row is an error.
 
         Examples
         --------
@@ -160,10 +168,11 @@ class LanguageModel(OneStack):
         True
         """
         ops = self._backend(backend, params)
-        prompts = Prompts.of(prompts, self)
+        slide = check_flag("slide", slide)
+        prompts = Prompts.of(prompts, self, slide)
         max_rows = check_option("max_rows", max_rows)
         max_len = check_option("max_len", self.max_len if max_len is None else max_len)
-        return LanguageDecoder(self, ops, params, prompts, max_rows, max_len)
+        return LanguageDecoder(self, ops, params, prompts, max_rows, max_len, slide)
 
     def _new_params(self, new):
         params = {"embedding": new.embedding(self.vocab, self.d_model)}

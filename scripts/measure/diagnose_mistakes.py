@@ -668,12 +668,8 @@ def parameters_of_before_the_training():
 # -- decoding
 
 
-def rotary_from_0(newest, self, tokens, t, part):
-    self.lengths, kept = self.lengths * 0, self.lengths
-    try:
-        return newest(self, tokens, t, part)
-    finally:
-        self.lengths = kept
+def rotary_from_0(advanced, self, x, cache):
+    return advanced(self, x, cache._replace(positions=np.full_like(cache.positions, self.n_steps - 1)))
 
 
 def each_its_own(parents):
@@ -692,7 +688,7 @@ plant(
         with_decoder(nf.LanguageModel, LanguageDecoder, _first_entry=given(t=lambda t: max(0, t - 1)))
     ),
     rotary_positions_begin_again=lambda: text(
-        with_decoder(nf.LanguageModel, LanguageDecoder, _newest=rotary_from_0), positions="rotary"
+        with_decoder(nf.LanguageModel, LanguageDecoder, _advanced=rotary_from_0), positions="rotary"
     ),
     state_of_the_last_step_is_lost=lambda: pairs(with_decoder(nf.Recurrent, RecurrentDecoder, _newest=given(t=0))),
 )

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,6 +28,7 @@ from npformer import (
     cpu,
     greedy_decode,
     layers,
+    quantize,
     reference,
     sample,
     tree,
@@ -210,15 +212,26 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
 # --- what is said ---
 
 
+def whole_logits(model, params, text, n_prompt):
+    """The logits of the token after a text, computed anew; beyond the context as with slide.
+
+    A model whose positions have no vectors, but a window, computes a whole text that is longer than its context.
+    """
+    if model.window is not None and model.positions in ("rotary", "none"):
+        model = replace(model, max_len=100)
+    first, half = max(0, n_prompt - model.max_len), max(1, model.max_len // 2)
+    for n in range(n_prompt, len(text) + 1):
+        if n - first > model.max_len:
+            first = n - half
+    return model.logits(params, np.array([text[first:]]), backend="reference")[0, -1]
+
+
 def continued(model, params, prompts, n, penalty=1.0, allowed=lambda t: slice(None)):
     """n tokens after each prompt, the most probable ones, computed anew for each; beyond the context as with slide."""
     said = [list(text) for text in prompts]
-    contexts = [list(text) for text in prompts]
     for t in range(n):
-        if max(map(len, contexts)) > model.max_len:
-            contexts = [text[-(model.max_len // 2) :] for text in contexts]
-        for text, context in zip(said, contexts, strict=True):
-            logits = model.logits(params, np.array([context]), backend="reference")[0, -1]
+        for text, prompt in zip(said, prompts, strict=True):
+            logits = whole_logits(model, params, text, len(prompt))
             seen = np.isin(np.arange(V), text)
             logits[seen] = np.where(logits > 0, logits / penalty, logits * penalty)[seen]
             if model.pad_id is not None:
@@ -226,7 +239,6 @@ def continued(model, params, prompts, n, penalty=1.0, allowed=lambda t: slice(No
             chosen = np.full(V, -np.inf)
             chosen[allowed(t)] = logits[allowed(t)]
             text.append(int(chosen.argmax()))
-            context.append(text[-1])
     return np.array([text[len(prompt) :] for text, prompt in zip(said, prompts, strict=True)])
 
 
@@ -242,6 +254,53 @@ def test_slide_goes_on_with_the_latest_half_of_the_context(settings, every_backe
     full = [[*range(1, 9)]]
     said = greedy_decode(model, params, full, max_len=5, slide=True, backend=every_backend)
     np.testing.assert_array_equal(said, continued(model, params, full, 5))
+
+
+CASES = {name: (settings, 7, False) for name, settings in SETTINGS.items()}
+CASES |= {"two tokens": (GPT2, 2, False), "integers": (LLAMA, 7, True), "integers, window": (WINDOW, 7, True)}
+
+
+@pytest.mark.parametrize(("settings", "max_len", "of_integers"), CASES.values(), ids=list(CASES))
+def test_each_row_has_the_context_that_it_has_alone(settings, max_len, of_integers, every_backend):
+    """Rows of random tokens, which are full at different steps, and end at different steps."""
+    model, params = made(**{**settings, "max_len": max_len})
+    params = quantize(params) if of_integers else params
+    rng, prompts = np.random.default_rng(0), [*PROMPTS, [5, 6, 7, 8, 9, 1, 2, 3, 4, 11]]
+    texts = [[*prompt] for prompt in prompts]
+
+    def choose(logits, rows, t):
+        tokens = rng.integers(1, V, len(rows))
+        for row, found, token in zip(rows, logits, tokens, strict=True):
+            expected = whole_logits(model, params, texts[row], len(prompts[row]))
+            np.testing.assert_allclose(found[1:], expected[1:], rtol=0, atol=1e-12)
+            texts[row].append(int(token))
+        return tokens
+
+    request = checked(model, prompts, None, None, [11, 15, 3, 10, 15], 0, slide=True)
+    generate(request, params, choose, every_backend)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "none"])
+def test_with_a_window_a_text_is_as_with_a_larger_context(positions, every_backend):
+    """If nothing but the window says what is seen: neither a longer prompt is cut nor a text."""
+    model, params = made(max_len=8, positions=positions, window=3, n_kv_heads=2)
+    prompts, options = [*PROMPTS, [*range(1, 13)]], {"max_len": 30, "backend": every_backend}
+    expected = greedy_decode(replace(model, max_len=200), params, prompts, **options)
+    np.testing.assert_array_equal(greedy_decode(model, params, prompts, slide=True, **options), expected)
+    decoder = model.decoder(params, [], max_rows=1, backend=every_backend)
+    for prompt, text in zip(prompts, expected, strict=True):
+        [said] = greedy_decode(model, params, [prompt], slide=True, decoder=decoder, **options)
+        np.testing.assert_array_equal(said, text)
+
+
+@each_setting
+def test_a_text_without_end_does_not_need_a_cache_without_end(settings, monkeypatch):
+    monkeypatch.setattr("npformer.models.incremental.BLOCK", 1)
+    model, params = made(**{**settings, "max_len": 8})
+    decoder = model.decoder(params, [], max_rows=2)
+    greedy_decode(model, params, [[1, 2], [3]], max_len=100, slide=True, decoder=decoder)
+    assert decoder.at.shape[1] <= 8
+    assert decoder.kv.shape[1] <= 2 * (2 + 8 * 2)  # of the prompts and of eight steps, as a cache is doubled
 
 
 def test_slide_in_the_shortest_context():
@@ -382,6 +441,9 @@ MODEL, PARAMS = made(pad_id=0, max_len=8)
 @pytest.mark.parametrize(
     ("prompts", "options", "error", "message"),
     [
+        ([[1]], {"slide": "no"}, TypeError, "slide='no' is a str, expected True or False"),
+        ([[1]], {"slide": True, "max_len": 2**63}, ValueError, "max_len=92.*, expected at most"),
+        ([[1]], {"slide": True, "max_len": np.array([2**63], "uint64")}, ValueError, "max_len=92.*, expected at most"),
         ([[1], []], {}, ValueError, "prompt 1 is empty, expected one or more tokens"),
         (np.array([[1, 2], [0, 0]]), {}, ValueError, "prompt 1 is empty"),
         ([[1], [1] * 9], {}, ValueError, "prompt 1 has 9 tokens, expected at most max_len=8 of the model"),
