@@ -74,6 +74,28 @@ def sections(path):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
+def test_links_to_files_have_the_paths_of_the_files(path):
+    links = re.findall(r"\[`([\w/.]+\.(?:py|pyi|cu|js|html|json|ipynb|md))`\]\(([^\s)#]+)", read(path))
+    assert [(words, link) for words, link in links if not f"/{link}".endswith(f"/{words}")] == []
+
+
+def tables(path):
+    """The tables of a page: rows of cells, of which the second is the line below the heading."""
+    blocks = re.findall(r"(?:^\|.*\|\n)+", read(path), re.MULTILINE)
+    return [[[cell.strip(" *") for cell in row.split("|")[1:-1]] for row in block.splitlines()] for block in blocks]
+
+
+def test_the_figures_of_the_readme_are_those_of_the_tables():
+    performance = tables(DOCS / "fast" / "performance.md")
+    training, _ = (rows[2:] for rows in performance if "PyTorch's best" in rows[0])
+    _, decoding_on_zen_5, decoding_on_zen_3 = (rows[2:] for rows in performance if "CTranslate2" in rows[0])
+    of_8_bits = [float(row[5]) / float(row[2]) for row in decoding_on_zen_5 + decoding_on_zen_3 if row[0] == "1"]
+    times = [[float(row[5]) for row in training], [float(row[4]) for row in decoding_on_zen_3], of_8_bits]
+    words = [f"{min(ratios):.1f} to {max(ratios):.1f} times as fast" for ratios in times]
+    assert re.findall(r"\S+ to \S+ times as fast", " ".join(read(ROOT / "README.md").split())) == words
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_links_lead_to_headings(path):
     links = re.findall(r"\]\(([^\s)#]*\.md|)#([^\s)]+)\)", read(path))
     pages = [(path.parent / page if page else path, anchor) for page, anchor in links]
@@ -115,6 +137,18 @@ def test_the_last_lines_of_a_page_lead_to_the_next_page_to_detours_and_to_its_ow
             itertools.takewhile(lambda page, folder=path.parent: page not in core and page.parent == folder, rest)
         )
         assert others in (detours, [*detours, gradients]) or not (detours or gradients.exists()), path
+
+
+def test_pages_that_are_named_by_their_place_have_it(parts):
+    pages = [page for part in parts[:-2] for page in part]
+    for before, path, after in zip([None, *pages], pages, [*pages[1:], None], strict=False):
+        text = " ".join(read(path).lower().split())
+        (part,) = (part for part in parts if path in part)
+        places = {"next page": after, "page before": before, "previous page": before, "first page": part[0]}
+        for words, link in re.findall(r"\[([^\]]*)\]\(([^\s)#]+)", text):
+            named = [page for name, page in places.items() if name in words]
+            assert named in ([], [(path.parent / link).resolve()]), (path, words)
+        assert "last page of the book" not in text or after is None, path
 
 
 def test_pages_beside_the_core_track_say_so_and_lead_back_to_it(parts, core):

@@ -300,7 +300,7 @@ def test_a_process_that_ends_gives_a_line():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="another system may not remove a file that is open")
 def test_what_a_function_puts_in_place_of_the_verdict_is_not_read():
-    """Read to its end, the file would be half a gigabyte of a correct verdict."""
+    """Read to its end, the file would take half a gigabyte."""
     text = """
 import json, os, sys
 def softmax(x):
