@@ -13,7 +13,10 @@ import numpy as np
 from npformer.data.subwords import Subwords
 from npformer.operations.options import check_fields
 from npformer.reference import derive_key
+from npformer.runtime.files import kind_of_file
 from npformer.runtime.ranks import OneProcess, checksum
+
+LONGEST_LINE = 2**30  # bytes: some devices, such as /dev/zero, never end one
 
 
 def find_text(folder, split, language):
@@ -33,9 +36,10 @@ def read_lines(path, refuse=None):
     ``refuse`` is as of ``decoded``.
     """
     path = Path(path)
-    if path.is_dir() or not path.exists():
+    kind = kind_of_file(path) if path.exists() else "missing"
+    if kind in ("missing", "a folder", "a socket"):  # a pipe, or a terminal, may be a text
         wanted = f"take {path}.gz" if Path(f"{path}.gz").exists() else "expected a text, or a .gz"
-        raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'missing'}: {wanted}")
+        raise FileNotFoundError(f"{path} is {kind}: {wanted}")
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
@@ -51,7 +55,7 @@ def decoded(file, name, refuse=None):
     If a line is not UTF-8, ``refuse`` is called with a message that says so, and the line is yielded as an empty one.
     Without ``refuse``, the message is raised.
     """
-    for number, line in enumerate(file, start=1):  # lines end at \n only, unlike those of str.splitlines
+    for number, line in enumerate(_lines(file, name), start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
@@ -61,6 +65,14 @@ def decoded(file, name, refuse=None):
             refuse(message)
             text = ""
         yield text.rstrip("\r\n")
+
+
+def _lines(file, name):
+    r"""Yield the lines, each with its end, which is \n alone, unlike those of str.splitlines."""
+    while line := file.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"{name} has a line of more than {LONGEST_LINE:,} bytes, expected a text")
+        yield line
 
 
 @dataclass(frozen=True)

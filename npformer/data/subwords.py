@@ -10,6 +10,7 @@ import numpy as np
 from npformer.checks import check_choice, check_int
 from npformer.data.marks import mark, unmark
 from npformer.runtime.extras import imported
+from npformer.runtime.files import check_regular
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
 MARKED = "<marked>"  # a piece that is in no text; a vocabulary that has it was learned from marked text
@@ -117,8 +118,9 @@ class Subwords:
     def read(cls, path):
         """Read a vocabulary from a sentencepiece model file."""
         path = Path(path)
-        if not path.is_file():
+        if not path.exists():
             raise FileNotFoundError(f"there is no sentencepiece model {path}, expected a model file of spm_train")
+        check_regular(path)
         try:
             return cls(path.read_bytes())
         except ValueError as error:

@@ -2,6 +2,7 @@
 
 import math
 import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ class Header:
 
     def __init__(self, path: Path):
         check_regular(path)
+        self.taken: list[tuple[int, int, str]] = []  # the places of the tensors: begin, end, name
         self.data, self.at = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8), 0
 
     def read(self) -> tuple[dict, dict[str, Stored]]:
@@ -91,13 +93,17 @@ class Header:
         places = {}
         for _ in range(n_tensors):
             name, n_axes = self.text(), self.number("I")
+            if name in places:
+                raise ValueError(f"it has two tensors with the name {name:.80}")
             shape = tuple(self.number("Q") for _ in range(min(n_axes, 9)))[::-1]
             places[name] = shape, self.number("I"), self.number("Q")
         alignment = about.get("general.alignment", ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1:
             raise ValueError(f"general.alignment={shown(alignment)}, expected at least 1")
         begin = -(-self.at // alignment) * alignment
-        return about, {name: self.stored(name, begin, *place) for name, place in places.items()}
+        tensors = {name: self.stored(name, begin, *place) for name, place in places.items()}
+        self.check_apart()
+        return about, tensors
 
     def take(self, n: int) -> bytes:
         """The next n bytes."""
@@ -130,6 +136,12 @@ class Header:
         code = NUMBERS[kind]
         return list(struct.unpack(f"<{n}{code}", self.take(n * struct.calcsize(f"<{code}"))))
 
+    def check_apart(self) -> None:
+        """Raise if two tensors share bytes: a small file could have any number of large ones."""
+        for (_, end, name), (begin, _, other) in pairwise(sorted(self.taken)):
+            if begin < end:
+                raise ValueError(f"{name:.80} and {other:.80} have the same bytes of the file, expected their own")
+
     def stored(self, name: str, begin: int, shape: tuple[int, ...], kind: int, offset: int) -> Stored:
         """A tensor, which is dequantised when it is read."""
         gguf = imported("gguf.quants", "pretrained", "GGUF files need")
@@ -142,6 +154,7 @@ class Header:
         begin, n_rows = begin + offset, math.prod(shape[:-1])
         if not shape or shape[-1] % block or begin + n_rows * width > len(self.data):
             raise ValueError(f"{name:.80} of shape {shape} does not lie in the file: it is cut off or damaged")
+        self.taken.append((begin, begin + n_rows * width, name))
         data = self.data[begin : begin + n_rows * width].reshape(*shape[:-1], width)
 
         def rows(part):

@@ -52,11 +52,14 @@ class Tokenizer:
         """The ids of a text; with ``special`` also those tokens that the model expects around a text."""
         if not isinstance(text, str):
             raise TypeError(f"text={shown(text)} is a {type(text).__name__}, expected a str")
-        return self.tokenizer.encode(text, add_special_tokens=special).ids
+        with _refusing("tokenizer.json cannot divide this text"):  # its regular expressions may take too long
+            return self.tokenizer.encode(text, add_special_tokens=special).ids
 
     def decode(self, ids: Any) -> str:
         """The text of ids, without tokens that no text has."""
-        return self.tokenizer.decode([int(id_) for id_ in ids])
+        ids = [int(id_) for id_ in ids]
+        with _refusing("tokenizer.json cannot make a text of these ids"):
+            return self.tokenizer.decode(ids)
 
 
 class MarianTokenizer:
@@ -164,12 +167,12 @@ def byte_pairs(vocabulary: dict, merges: list, digits: bool = False) -> Any:
 
 @contextmanager
 def _refusing(what):
-    """Turn an error of the library tokenizers into a ValueError; it panics, too, which is no Exception."""
+    """Turn an error of the library tokenizers into a ValueError; some are a PanicException, which is no Exception."""
     try:
         yield
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise  # such as Ctrl-C
         raise ValueError(f"{what}: {error}") from None
 
 

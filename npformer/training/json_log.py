@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Self
 
-from npformer.runtime.files import file_to_replace, name_for_damaged, replace_file
+from npformer.runtime.files import check_regular, file_to_replace, name_for_damaged, replace_file
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.training.strict_json import check_restorable, parse_json
 
@@ -91,6 +91,7 @@ class JsonLog:
 
 def _parsed(path):
     """Return a list with the record of each complete line, None where it is damaged, and the numbers of the latter."""
+    check_regular(path)
     records = []
     for line in Path(path).read_bytes().split(b"\n")[:-1]:
         try:

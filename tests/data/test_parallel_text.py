@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import socket
 import threading
 import tracemalloc
 from collections import Counter
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from corpus import sentence_pairs
 
+from npformer.data import parallel_text
 from npformer.data.ahead import ahead
 from npformer.data.parallel_text import ParallelText, Place, TokenBatches, find_text, pack, read_lines
 from npformer.data.subwords import Subwords
@@ -44,6 +46,22 @@ def test_a_folder_or_nothing_is_named(tmp_path):
     (tmp_path / "nothing.gz").touch()
     with pytest.raises(FileNotFoundError, match=r"nothing is missing: take .*nothing\.gz"):
         next(read_lines(tmp_path / "nothing"))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs the devices of Unix")
+def test_a_line_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr(parallel_text, "LONGEST_LINE", 1000)
+    with pytest.raises(ValueError, match="/dev/zero has a line of more than 1,000 bytes, expected a text"):
+        next(read_lines("/dev/zero"))
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs sockets that are files")
+def test_a_socket_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # as the name of a socket is short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        with pytest.raises(FileNotFoundError, match="socket is a socket: expected a text"):
+            next(read_lines("socket"))
 
 
 def test_plain_and_gzip_files_give_the_same_lines(tmp_path):

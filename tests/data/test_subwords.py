@@ -80,6 +80,9 @@ def test_decoding_ends_at_the_end_token_and_leaves_padding_out(subwords):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no sentencepiece model .*nothing\.model"):
         Subwords.read(tmp_path / "nothing.model")
+    (tmp_path / "folder.model").mkdir()
+    with pytest.raises(ValueError, match=r"folder\.model is a folder, expected a regular file"):
+        Subwords.read(tmp_path / "folder.model")
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x00" * 100])

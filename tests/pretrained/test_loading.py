@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 import struct
 from dataclasses import replace
@@ -246,6 +247,64 @@ def test_files_that_are_missing_or_damaged_are_named(copy, name, file, content, 
     assert reason in refused(path)
 
 
+FILES = ["config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json", "generation_config.json"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+@pytest.mark.parametrize("file", [*FILES, "llama.gguf", "state.safetensors"])
+def test_a_pipe_is_not_waited_for(copy, tmp_path, file):
+    path = copy("gpt2") if file in FILES else tmp_path
+    (path / file).unlink(missing_ok=True)
+    os.mkfifo(path / file)
+    expected = "no folder with config.json" if file == "config.json" else f"{file} is a pipe, expected a regular file"
+    assert expected in refused(path if file in FILES else path / file)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs the devices of Unix")
+def test_a_device_without_end_is_not_read(copy):
+    path = copy("gpt2")
+    (path / "tokenizer.json").unlink()
+    (path / "tokenizer.json").symlink_to("/dev/zero")
+    assert "tokenizer.json is a device, expected a regular file" in refused(path)
+
+
+def test_a_folder_in_place_of_a_file_is_named(copy):
+    path = copy("gpt2")
+    (path / "tokenizer.json").unlink()
+    (path / "tokenizer.json").mkdir()
+    assert "tokenizer.json is a folder, expected a regular file" in refused(path)
+
+
+def test_a_name_of_a_file_that_is_too_long_is_named(copy):
+    path = copy("shards")
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "x" * 5000}}))
+    assert f"{'x' * 80} is missing, which model.safetensors.index.json lists" in refused(path)
+    with pytest.raises(FileNotFoundError, match="there is no x"):
+        pretrained.load("x" * 5000)
+
+
+def test_a_file_that_cannot_be_read_is_named(copy, monkeypatch):
+    path = copy("gpt2")
+
+    def fail(self, *arguments, **options):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr("pathlib.Path.read_text", fail)
+    assert f"it cannot be read: [Errno 13] Permission denied: '{path / 'config.json'}'" in refused(path)
+
+
+def test_a_regular_expression_without_end_is_an_error_at_its_text(copy, capfd):
+    path = copy("gpt2")
+    about = json.loads((path / "tokenizer.json").read_text())
+    pattern = {"type": "Split", "pattern": {"Regex": "(a*)*$"}, "behavior": "Isolated", "invert": False}
+    (path / "tokenizer.json").write_text(json.dumps(about | {"pre_tokenizer": pattern}))
+    tokenizer = pretrained.load(path)[2]
+    with pytest.raises(ValueError, match=r"tokenizer\.json cannot divide this text: .*retry-limit"):
+        tokenizer.encode("a" * 60 + "b")
+    with pytest.raises(ValueError, match=r"tokenizer\.json cannot make a text of these ids"):
+        tokenizer.decode([-1])
+
+
 @pytest.mark.parametrize("name", ["folder.gguf", "folder.safetensors"])
 def test_a_folder_is_none_of_the_files_whose_name_it_has(originals, tmp_path, name):
     (tmp_path / name).mkdir()
@@ -293,6 +352,27 @@ def test_rows_without_numbers_take_no_memory(copy):
     shape = b"blk.0.attn_q.weight\2\0\0\0"
     path.write_bytes(path.read_bytes().replace(shape + struct.pack("<2Q", 8, 8), shape + struct.pack("<2Q", 0, 2**40)))
     assert "a tensor has the shape (1099511627776, 0), expected no axis of length 0" in refused(path)
+
+
+def test_tensors_that_share_their_bytes_are_refused(copy):
+    path = copy("llama.gguf")
+    whole = path.read_bytes()
+    # The offset of a matrix comes after its name, the number of its axes, two sizes and the kind of its numbers.
+    query, output = (
+        whole.index(name) + len(name) + 4 + 2 * 8 + 4 for name in (b"attn_q.weight", b"attn_output.weight")
+    )
+    path.write_bytes(whole[:output] + whole[query : query + 8] + whole[output + 8 :])
+    assert "blk.0.attn_output.weight and blk.0.attn_q.weight have the same bytes of the file" in refused(path)
+    path.write_bytes(whole.replace(b"attn_k", b"attn_q"))
+    assert "it has two tensors with the name blk.0.attn_q.weight" in refused(path)
+
+
+def test_safetensors_that_share_their_bytes_are_refused(copy):
+    path = copy("gpt2")
+    header, data = parts(path / "model.safetensors")
+    header["transformer.h.0.ln_1.bias"] = header["transformer.h.0.ln_1.weight"]
+    (path / "model.safetensors").write_bytes(joined(header, data))
+    assert "model.safetensors is no safetensors file, or a damaged one" in refused(path)
 
 
 def test_what_is_none_in_a_model_is_a_number_for_transformers(originals):

@@ -136,6 +136,8 @@ def test_a_pipe_is_not_replaced_and_a_link_stays_one(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="pipe is no regular file, expected one to replace"):
         JsonLog(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe is a pipe, expected a regular file"):
+        JsonLog.read(tmp_path / "pipe")
     (tmp_path / "log").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "log")
     with JsonLog(tmp_path / "link") as log:
