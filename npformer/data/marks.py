@@ -16,6 +16,9 @@ CAPITAL, JOINED = "↑", "‿"
 # A French word that ends with an apostrophe (l', jusqu'); a word, with hyphens, or after an apostrophe ('s); signs.
 _PART = re.compile(r"(?:[cdjlmnst]|\w*qu)['’](?=\w)|['’]?\w+(?:-\w+)*|[^\w\s]+", re.IGNORECASE)
 _OTHERWISE = str.maketrans({CAPITAL: "^", JOINED: "_"} | dict.fromkeys("\u200b\u200e\u200f\ufeff", " "))
+# unicodedata sorts the accents on one letter in a time that grows with the square of their number, so no more than 30
+# are normalised together. No text of any language has as many on a letter.
+_MANY_ACCENTS = re.compile(r"(.[^\w\s]{30})(?=[^\w\s])", re.DOTALL)
 _NO_MARKS = str.maketrans(dict.fromkeys([CAPITAL, JOINED]))
 
 
@@ -32,7 +35,7 @@ def mark(line):
     "L'homme parle à Paul."
     """
     words, end, begins = [], None, True
-    for match in _PART.finditer(unicodedata.normalize("NFKC", line).translate(_OTHERWISE)):
+    for match in _PART.finditer(_normalised(line).translate(_OTHERWISE)):
         part = match.group()
         if match.start() == end and part[0].isalnum():
             words[-1] += JOINED
@@ -58,6 +61,10 @@ def unmark(line):
         text.append(bare if joined or word.startswith(JOINED) else f" {bare}")
         begins, joined = False, word.endswith(JOINED)
     return "".join(text)
+
+
+def _normalised(line):
+    return "".join(unicodedata.normalize("NFKC", part) for part in _MANY_ACCENTS.split(line))
 
 
 def _capital(part):

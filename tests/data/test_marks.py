@@ -2,9 +2,11 @@
 
 import random
 import unicodedata
+from types import SimpleNamespace
 
 import pytest
 
+from npformer.data import marks
 from npformer.data.marks import CAPITAL, JOINED, mark, unmark
 
 ALPHABET = [*"aÉßİǅZ7_-'’.«(  日\t\u0301", "l'", "QU'"]
@@ -38,6 +40,20 @@ def test_accents_stay_on_their_letters_and_spaces_of_no_width_are_spaces():
     decomposed = unicodedata.normalize("NFD", "Le café à la crème")
     assert mark(decomposed) == "↑ le café à la crème"
     assert mark("un\u200bhomme\ufeff") == "un homme"
+
+
+def test_many_accents_on_one_letter_are_not_normalised_together(monkeypatch):
+    """To sort them takes a time that grows with the square of their number."""
+    lengths = []
+
+    def normalize(form, text, normalize=unicodedata.normalize):
+        lengths.append(len(text))
+        return normalize(form, text)
+
+    monkeypatch.setattr(marks, "unicodedata", SimpleNamespace(normalize=normalize))
+    line = "le cafe" + "\u0301\u0323" * 10_000
+    assert mark(line).startswith("le caf\u1eb9")
+    assert max(lengths) < 100 and sum(lengths) == len(line)
 
 
 def test_signs_that_are_marks_are_written_otherwise():
