@@ -97,16 +97,23 @@ class Loop:
         """The records of all validations, which a checkpoint holds."""
         return self.trainer.state.validations
 
-    def run(self, batches: Iterable[tuple], n_steps: int | None = None, *, callbacks=(), progress=True) -> History:
-        """Make one step for each batch, at most ``n_steps``; return the ``StepInfo`` of each."""
+    def run(
+        self, batches: Iterable[tuple], n_steps: int | None = None, *, callbacks=(), progress=True, n_batches=None
+    ) -> History:
+        """Make one step for each batch, at most ``n_steps``; return the ``StepInfo`` of each.
+
+        ``n_batches`` is the number of batches, if it is known: for the progress bar alone.
+        """
         trainer, history = self.trainer, History()
         if n_steps is not None:
             n_steps = check_option("n_steps", n_steps)
         callbacks = list(callbacks)  # an iterator would call them after the first step only
         last_step = None if n_steps is None else trainer.n_steps + n_steps
+        most = min((n for n in (n_steps, n_batches) if n is not None), default=None)
+        total = None if most is None else trainer.n_steps + most
         shown = progress and self.ranks.is_first
         self.ranks.agree(lambda: {"fit": asdict(self.loop_settings) | {"n_steps": n_steps}})
-        with self._opened(), progress_bar(last_step, shown, trainer.n_steps) as bar, self._saving_after_errors():
+        with self._opened(), progress_bar(total, shown, trainer.n_steps) as bar, self._saving_after_errors():
             self._validate_if_due(last_step, shown)  # the last run may have been interrupted before it, or in it
             upcoming, goes_on, batch = islice(batches, n_steps), True, None
             while goes_on and not self._is_out_of_patience() and (batch := self._next(upcoming)) is not END:

@@ -1,12 +1,15 @@
 """What a training writes on the way: a progress bar, if tqdm is installed, and lines above it.
 
-In a notebook with ipywidgets the bar is a widget, in one without it is text.
+In a notebook with ipywidgets the bar is a widget, in one without it is text. Where nothing can be redrawn, as in a
+file, there is a line each minute instead.
 
 If they cannot be written, because the terminal or the reader of a pipe is gone, the training goes on without them.
 """
 
 import contextlib
+import os
 import sys
+import time
 import warnings
 from collections import deque
 from contextlib import contextmanager
@@ -15,6 +18,7 @@ from npformer.runtime.compilation import told
 from npformer.runtime.extras import pip_install
 
 RECENT = 50  # steps, whose tokens per second are shown
+EVERY = 60.0  # seconds from one line to the next in a file
 GONE = OSError, ValueError, AttributeError  # a broken pipe, a closed file, or an object that is hardly a file
 
 
@@ -23,6 +27,12 @@ def progress_bar(last_step, wanted, n_done=0):
     """Yield an object whose ``advance(info)`` shows a ``StepInfo``; ``n_done`` steps were made before."""
     if not wanted or sys.stderr is None:
         yield _Silent()
+        return
+    if not _can_redraw():
+        if os.environ.get("TQDM_DISABLE", "0") in ("", "0"):
+            yield from _lines(last_step)
+        else:
+            yield _Silent()
         return
     try:
         with warnings.catch_warnings(action="ignore"):  # that ipywidgets are missing, or that they are used
@@ -38,6 +48,19 @@ def progress_bar(last_step, wanted, n_done=0):
         bar = _Bar(tqdm_bar)
         with told(bar.compiling, bar.compiled):
             yield bar
+
+
+def _can_redraw():
+    """Whether standard error is a terminal, or the output of a cell of a notebook."""
+    return _IfPossible(sys.stderr).isatty() or "ipykernel" in sys.modules
+
+
+def _lines(last_step):
+    """Yield what ``progress_bar`` yields for a file, and write its last line."""
+    lines = _Lines(_IfPossible(sys.stderr), last_step)
+    with told(lines.compiling, lines.compiled):
+        yield lines
+    lines.end()
 
 
 class _IfPossible:
@@ -74,32 +97,74 @@ class _Silent:
         pass
 
 
-class _Bar:
-    def __init__(self, bar):
-        self.bar = bar
-        self.is_redrawn = bar.gui or bar.fp.isatty()  # a widget, or a line of a terminal
-        self.n_compiled = 0
-        self.recent: deque = deque(maxlen=RECENT)  # (tokens, seconds) of the last steps
-        self.text = ""  # what it says unless a kernel is compiled
+class _Steps:
+    """What is said of the last steps."""
 
-    def advance(self, info):
+    def __init__(self):
+        self.recent: deque = deque(maxlen=RECENT)  # (tokens, seconds) of each
+        self.text = ""
+
+    def add(self, info):
         self.recent.append((info.n_tokens, info.seconds))
         n_tokens, seconds = map(sum, zip(*self.recent, strict=True))
         rate = n_tokens / max(seconds, 1e-9)
         self.text = f"loss {info.loss:.4f}, lr {info.lr:.2g}, {rate:,.0f} tokens/s"
-        self.bar.set_postfix_str(self.text, refresh=False)
+
+
+class _Bar:
+    """A line of a terminal or a widget of a notebook, which is redrawn."""
+
+    def __init__(self, bar):
+        self.bar = bar
+        self.n_compiled = 0
+        self.steps = _Steps()
+
+    def advance(self, info):
+        self.steps.add(info)
+        self.bar.set_postfix_str(self.steps.text, refresh=False)
         self.bar.update()
 
     def compiling(self, name):
         self.n_compiled += 1
-        if self.is_redrawn:
-            self.bar.set_postfix_str(f"compiling kernel {self.n_compiled}: {name}")
-        elif self.n_compiled == 1:  # a log file gets one line
-            self.bar.write("compiling kernels for this processor (once): steps are slow until it is done", self.bar.fp)
+        self.bar.set_postfix_str(f"compiling kernel {self.n_compiled}: {name}")
 
     def compiled(self):
-        if self.is_redrawn:
-            self.bar.set_postfix_str(self.text)
+        self.bar.set_postfix_str(self.steps.text)
+
+
+class _Lines:
+    """Lines of a file: one each minute, and one at the end."""
+
+    def __init__(self, file, last_step):
+        self.file = file
+        self.of_all = "" if last_step is None else f" of {last_step:,}"
+        self.written = time.monotonic()  # when the last line was written
+        self.step = None  # of which no line says anything yet
+        self.has_compiled = False
+        self.steps = _Steps()
+
+    def advance(self, info):
+        self.steps.add(info)
+        self.step = info.step
+        if time.monotonic() - self.written >= EVERY:
+            self.end()
+
+    def end(self):
+        if self.step is not None:
+            self.write(f"step {self.step:,}{self.of_all}: {self.steps.text}")
+            self.step = None
+
+    def write(self, line):
+        print(line, file=self.file, flush=True)
+        self.written = time.monotonic()
+
+    def compiling(self, name):
+        if not self.has_compiled:
+            self.write("compiling kernels for this processor (once): steps are slow until it is done")
+            self.has_compiled = True
+
+    def compiled(self):
+        pass
 
 
 def say(text):

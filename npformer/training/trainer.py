@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass
@@ -272,7 +273,7 @@ class Trainer:
             training. It is not called after a step that is interrupted.
         progress : bool
             Print the results of validations, and show a progress bar with loss, learning rate and the tokens per second
-            of the last steps (needs tqdm).
+            of the last steps (needs tqdm). Where standard error is no terminal, a line each minute says the same.
         watch : bool, or the result of ``diagnose``
             Examine the first batch, unless it was examined, and look at each step; warn of signs of a mistake, each
             once, also in the log.
@@ -296,11 +297,12 @@ class Trainer:
         """
         of_loop = settings_from(LoopSettings, settings, "fit, nor one of its other arguments")
         loop = Loop(self, of_loop, evaluation_of(self, validate, of_loop.monitor), save)
+        n_batches = operator.length_hint(batches) or None  # 0 if it is not known
         is_examined = isinstance(watch, Findings)  # which may be empty
         if watch or is_examined:
             self.watched = Watch(self, loop.write, watch if is_examined else None)
             batches, callbacks = self.watched.of(batches), [*callbacks, self.watched]
-        return loop.run(batches, n_steps, callbacks=callbacks, progress=progress)
+        return loop.run(batches, n_steps, callbacks=callbacks, progress=progress, n_batches=n_batches)
 
     def diagnose(self, *batch: Any, **options: Any) -> Findings:
         """Look for mistakes, with this batch: ``npformer.diagnose`` of this trainer, which has the options."""

@@ -1,5 +1,11 @@
 """The trainer: what a step does, and that nothing but the seed and the data decides it."""
 
+import io
+import re
+import sys
+from itertools import count
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -20,6 +26,7 @@ from npformer import (
     warmup_cosine,
 )
 from npformer.runtime.threads import blas_threads
+from npformer.training import progress
 
 SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 0, 0, 0], [5, 5, 6, 0], [9, 10, 3, 3]])
 TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 2, 0, 0, 0], [1, 5, 5, 6, 2, 0], [1, 9, 10, 3, 3, 2]])
@@ -320,19 +327,54 @@ def test_fit_stops_after_n_steps_and_draws_no_batch_more():
     assert drawn == [0, 1]
 
 
-def test_the_progress_bar_shows_loss_rate_and_tokens_per_second(capsys):
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown_by(monkeypatch, stream, fit):
+    """What a training writes to standard error."""
+    monkeypatch.setattr(sys, "stderr", stream)
+    fit()
+    return stream.getvalue()
+
+
+def test_the_progress_bar_shows_loss_rate_and_tokens_per_second(monkeypatch):
     pytest.importorskip("tqdm")
     trainer = make()
-    trainer.fit([(SRC, TGT)] * 3, 3)
-    shown = capsys.readouterr().err
+    shown = shown_by(monkeypatch, Terminal(), lambda: trainer.fit([(SRC, TGT)] * 3, 3))
     assert "loss " in shown
     assert "lr 0.01" in shown
     assert "tokens/s" in shown
     assert "3/3" in shown
-    trainer.fit([(SRC, TGT)] * 2, 2)  # it goes on where it was
-    shown = capsys.readouterr().err
+    shown = shown_by(monkeypatch, Terminal(), lambda: trainer.fit([(SRC, TGT)] * 2, 2))  # it goes on where it was
     assert "5/5" in shown
     assert "0/5" not in shown
+
+
+@pytest.mark.parametrize("watch", [False, True])
+def test_the_number_of_batches_of_a_list_is_known(monkeypatch, watch):
+    pytest.importorskip("tqdm")
+    trainer = make()
+    shown = shown_by(monkeypatch, Terminal(), lambda: trainer.fit([(SRC, TGT)] * 3, watch=watch))
+    assert "3/3" in shown
+    shown = shown_by(monkeypatch, Terminal(), lambda: trainer.fit([(SRC, TGT)] * 3, 2, watch=watch))
+    assert "5/5" in shown
+    shown = shown_by(monkeypatch, Terminal(), lambda: trainer.fit((batch for batch in [(SRC, TGT)] * 2), watch=watch))
+    assert "7step" in shown and "7/" not in shown
+
+
+def test_without_a_terminal_there_is_a_line_each_minute(monkeypatch):
+    trainer = make()
+    shown = shown_by(monkeypatch, io.StringIO(), lambda: trainer.fit([(SRC, TGT)] * 30))
+    assert re.fullmatch(r"step 30 of 30: loss \d\.\d{4}, lr 0\.01, [\d,]+ tokens/s\n", shown)
+    seconds = count(step=20.0)  # at each look at the clock
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    shown = shown_by(monkeypatch, io.StringIO(), lambda: trainer.fit((SRC, TGT) for _ in range(10)))
+    steps = [int(line.split(":")[0].removeprefix("step ")) for line in shown.splitlines()]
+    assert steps == [33, 36, 39, 40]
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    assert shown_by(monkeypatch, io.StringIO(), lambda: trainer.fit([(SRC, TGT)] * 2)) == ""
 
 
 def test_half_a_training_continued_is_the_whole():
