@@ -12,7 +12,10 @@ from npformer.runtime.extras import BOOK
 
 LARGEST = 2**31 - 1
 LARGEST_SEED = 2**64 - 1
-LARGEST_BEAM, LONGEST = 1000, 2**16  # memory and time grow with them: a slip of the hand would take all of both
+# Memory and time grow with these: a slip of the hand would take all of both.
+LARGEST_BEAM = 1000
+LONGEST = 2**16
+LARGEST_VOCABULARY = 10**6
 
 
 class Parser(argparse.ArgumentParser):

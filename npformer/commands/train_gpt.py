@@ -21,7 +21,7 @@ from dataclasses import asdict
 from functools import partial
 
 from npformer.commands import called
-from npformer.commands.arguments import natural, new_parser, option
+from npformer.commands.arguments import LARGEST_VOCABULARY, natural, new_parser, option
 from npformer.commands.command import command
 from npformer.commands.output import refuse_overwriting, write_json
 from npformer.commands.training import add_setting, add_training, draw_curves, guarded, settings_in, train_until_stopped
@@ -98,7 +98,8 @@ def parse_arguments(argv):
     add, setting = parser.add_argument, partial(add_setting, parser, LanguageSettings)
     add("--text", metavar="FILE", help="UTF-8 text, plain or .gz; needed unless --resume")
     add("--held-out", metavar="FILE", help="text to measure on (default: the last tenth of the text)")
-    add("--subwords", type=option("subwords"), metavar="V", help="V pieces of words as tokens (default: characters)")
+    subwords = "V pieces of words as tokens, fewer if the text has fewer (default: characters)"
+    add("--subwords", type=option("subwords", LARGEST_VOCABULARY), metavar="V", help=subwords)
     setting("steps", metavar="N", help="number of updates")
     setting("every", metavar="N", help="steps between validations")
     setting("batch_size", metavar="B", help="passages in a step")

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from npformer.commands import called
-from npformer.commands.arguments import LONGEST, above_zero, natural, new_parser, option
+from npformer.commands.arguments import LARGEST_VOCABULARY, LONGEST, above_zero, natural, new_parser, option
 from npformer.commands.command import command
 from npformer.commands.output import refuse_overwriting, write_json
 from npformer.commands.training import add_setting, add_training, draw_curves, guarded, settings_in, train_until_stopped
@@ -120,7 +120,8 @@ def parse_arguments(argv):
     recipe = parser.add_argument_group("recipe (defaults: the preset's, if none is given here)")
     add, setting = recipe.add_argument, partial(_add_setting, recipe)
     setting("vocab", help="one vocabulary and embedding for both languages, or two")
-    setting("vocab_size", metavar="V", help="number of subword pieces; 8,000 need a large enough text")
+    size = option("vocab_size", LARGEST_VOCABULARY)
+    setting("vocab_size", type=size, metavar="V", help="number of subword pieces; fewer, if the text has fewer")
     setting("max_tokens", metavar="N", help="most tokens of a batch on either side, padding included")
     longest = option("max_len", LONGEST)
     setting("max_len", type=longest, metavar="N", help="leave out pairs with more than N pieces on a side")

@@ -14,6 +14,7 @@ from npformer.runtime.files import check_regular
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
 MARKED = "<marked>"  # a piece that is in no text; a vocabulary that has it was learned from marked text
+LONGEST_LINE = 4192  # bytes; sentencepiece leaves longer ones out
 MOST_LINES = 2_000_000  # of which a vocabulary is learned; of more, this number is sampled, as each takes memory
 AT_ONCE = 5000  # lines converted at a time, as lists of ids take ten times as much memory as arrays
 
@@ -62,7 +63,7 @@ class Subwords:
         return self._processor.get_piece_size()
 
     @classmethod
-    def learn(cls, lines, size, *, kind="bpe", marks=True):
+    def learn(cls, lines, size, *, kind="bpe", marks=True, at_most=False):
         """Learn a vocabulary from text.
 
         Parameters
@@ -75,6 +76,8 @@ class Subwords:
             Byte-pair encoding (Sennrich et al. 2016) or the unigram model (Kudo 2018).
         marks : bool
             Whether to mark capitals and missing spaces; if False, the text is used as it is.
+        at_most : bool
+            Whether to learn fewer pieces if the text does not have as many, which is an error otherwise.
         """
         size = check_int("size", size, at_least=5)
         check_choice("kind", kind, ("bpe", "unigram"))
@@ -82,7 +85,8 @@ class Subwords:
 
         def watched():
             try:
-                yield from map(mark, lines) if marks else lines
+                for line in map(mark, lines) if marks else lines:
+                    yield from _in_parts(line)
             except BaseException as error:  # an interrupt, too
                 errors.append(error)  # sentencepiece reports only INTERNAL
                 raise
@@ -92,6 +96,7 @@ class Subwords:
                 sentence_iterator=watched(),
                 model_writer=model,
                 vocab_size=size,
+                hard_vocab_limit=not at_most,
                 model_type=kind,
                 character_coverage=1.0,
                 input_sentence_size=MOST_LINES,
@@ -148,6 +153,16 @@ class Subwords:
         row = [int(id_) for id_ in np.asarray(row)]
         end = row.index(self.eos_id) if self.eos_id in row else len(row)
         return [id_ for id_ in row[:end] if id_ not in (self.pad_id, self.bos_id)]
+
+
+def _in_parts(line):
+    """Yield a line, or parts of it that are short enough to learn from."""
+    if len(line.encode()) <= LONGEST_LINE:
+        yield line
+        return
+    size = LONGEST_LINE // 4  # characters, which have at most 4 bytes each
+    for first in range(0, len(line), size):
+        yield line[first : first + size]
 
 
 def import_sentencepiece() -> Any:

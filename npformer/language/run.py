@@ -61,8 +61,10 @@ class LanguageRun(Loop):
             tokens = Characters("".join(both))
         else:
             lines = both[0].splitlines()
-            learned = ranks.first(lambda: Subwords.learn(lines, settings.subwords).model.hex())
+            learned = ranks.first(lambda: Subwords.learn(lines, settings.subwords, at_most=True).model.hex())
             tokens = Pieces(Subwords(bytes.fromhex(learned)))
+            if len(tokens) < settings.subwords and ranks.is_first:
+                say(f"the vocabulary has {len(tokens):,} pieces, all of the text, instead of {settings.subwords:,}")
         return cls(out, settings, Text(*both, tokens, settings.length), backend, ranks)
 
     @classmethod

@@ -18,7 +18,8 @@ class LanguageSettings(RunSettings):
     held_out : str or path, optional
         A file to measure on; the last tenth of the text if not given.
     subwords : int, optional
-        Number of pieces of words, the tokens; they are characters if not given.
+        Number of pieces of words, the tokens; fewer, all that there are, if the text does not have as many. The tokens
+        are characters if not given.
     model : dict
         Fields of ``LanguageModel``, of which ``vocab`` and ``max_len`` follow from the other settings.
     batch_size, length : int

@@ -81,8 +81,11 @@ class Pieces:
 
     def unknown(self, text):
         """The first word with a character that no text of the training had, or ""."""
-        is_unknown = lambda word: self.subwords.unknown_id in self.encode(word)
-        return next(filter(is_unknown, text.split()), "")
+        words = text.split()
+        for word, ids in zip(words, self.subwords.encode(words), strict=True):
+            if self.subwords.unknown_id in ids:
+                return word
+        return ""
 
     def decode(self, ids):
         """The text of ids."""

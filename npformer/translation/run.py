@@ -1,6 +1,7 @@
 """The training of a translation model, from text files to the final model; it can be interrupted and resumed."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from npformer import tree
@@ -243,13 +244,17 @@ class TranslationRun(Loop):
 
 
 def _learned(text, settings, ranks):
-    """The vocabularies of source and target, which rank 0 learns."""
+    """The vocabularies of source and target, which rank 0 learns; smaller ones if the text does not have enough."""
     if settings.vocab == "joint":
         streams = [text.lines]
     else:
         streams = [lambda side=side: (pair[side] for pair in text) for side in (0, 1)]
-    models = ranks.first(lambda: [Subwords.learn(lines(), settings.vocab_size).model.hex() for lines in streams])
+    learn = partial(Subwords.learn, size=settings.vocab_size, at_most=True)
+    models = ranks.first(lambda: [learn(lines()).model.hex() for lines in streams])
     learned = [Subwords(bytes.fromhex(model)) for model in models]
+    for subwords in learned:
+        if len(subwords) < settings.vocab_size and ranks.is_first:
+            say(f"the vocabulary has {len(subwords):,} pieces, all of the text, instead of {settings.vocab_size:,}")
     return learned[0], learned[-1]
 
 

@@ -55,7 +55,7 @@ class TranslationSettings(RunSettings):
     vocab : "joint" or "separate"
         One vocabulary and embedding for both languages, or two.
     vocab_size : int
-        Number of subword pieces of a vocabulary, 1 or more; a small text does not have enough for 8,000.
+        Number of subword pieces of a vocabulary, 5 or more; if the text has fewer, all that it has.
     max_tokens, max_len : int
         As of ``TokenBatches``: tokens of a batch, and of the longest pair.
     skip_empty : bool

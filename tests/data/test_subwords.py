@@ -109,6 +109,24 @@ def test_a_size_that_the_text_does_not_allow_is_named(kind, size):
         Subwords.learn(LINES, size=size, kind=kind)
 
 
+def test_a_text_with_fewer_pieces_gives_those_if_that_is_wanted(kind):
+    with pytest.raises(ValueError, match="expected at most") as refused:
+        Subwords.learn(LINES, size=5000, kind=kind)
+    most = int(str(refused.value).split()[-1])
+    assert len(Subwords.learn(LINES, size=5000, kind=kind, at_most=True)) == most
+
+
+def test_a_text_with_enough_pieces_gives_the_same_ones(kind, subwords):
+    learned = Subwords.learn(LINES * 4, size=SIZE, kind=kind, at_most=True)
+    assert learned.pieces(range(SIZE)) == subwords.pieces(range(SIZE))
+
+
+def test_a_line_of_any_length_is_learned_from(kind):
+    long = "zebras " * 1000  # sentencepiece would leave it out, and not say so
+    subwords = Subwords.learn([*LINES, long], size=SIZE, kind=kind)
+    assert subwords.unknown_id not in subwords.encode(["zebras"])[0]
+
+
 def test_no_text_is_refused(kind):
     with pytest.raises(ValueError, match="no vocabulary of size=40 could be learned from this text"):
         Subwords.learn([], size=40, kind=kind)
