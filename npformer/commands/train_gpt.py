@@ -3,6 +3,7 @@
 npformer train-gpt --text train.en --out runs/gpt
 npformer train-gpt --text train.en --out runs/gpt --subwords 2000 --n-kv-heads 2 --positions learned
 npformer train-gpt --out runs/gpt --resume         # continue after an interruption
+npformer train-gpt --out runs/gpt --resume --steps 3000 --lr 1e-3  # train for longer, with another learning rate
 npformer generate --model runs/gpt "A man is"
 
 It writes samples after 0, 100 and 1,000 steps and at the end, and measures bits per character on the held-out text: the

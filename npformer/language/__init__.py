@@ -3,7 +3,7 @@
 from npformer.language.run import LanguageRun
 from npformer.language.settings import LanguageSettings
 from npformer.language.text import Text
-from npformer.language.tokens import Characters, Pieces
+from npformer.language.tokens import Characters, Pieces, load_tokens
 from npformer.language.writer import Writer
 
-__all__ = ["Characters", "LanguageRun", "LanguageSettings", "Pieces", "Text", "Writer"]
+__all__ = ["Characters", "LanguageRun", "LanguageSettings", "Pieces", "Text", "Writer", "load_tokens"]

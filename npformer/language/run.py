@@ -19,7 +19,7 @@ from npformer.training.progress import say
 from npformer.training.schedules import warmup_cosine
 from npformer.training.trainer import Trainer
 
-MAY_CHANGE = {"text", "held_out", "every", "save_every", "precision", "n_shards"}  # on resuming
+MAY_CHANGE = {"text", "held_out", "lr", "steps", "every", "save_every", "precision", "n_shards"}  # on resuming
 SAMPLED = (0, 100, 1000)  # steps after which the model writes something; also at the end
 
 
@@ -69,14 +69,25 @@ class LanguageRun(Loop):
 
     @classmethod
     def resume(cls, out, changes=None, backend="auto", ranks=None):
-        """Resume the training that was saved in a folder; ``changes`` are settings to change from here on."""
+        """Resume the training that was saved in a folder; ``changes`` are settings to change from here on.
+
+        With another ``lr`` or number of ``steps``, the learning rate goes on where a training with these settings would
+        be after as many steps.
+        """
         path = Path(out) / LAST
         arrays, info = load_checkpoint(path)
         _, tokens = model_in(arrays, info, path)
-        settings = LanguageSettings.of_checkpoint(info, path).changed(changes or {}, MAY_CHANGE, path)
+        before = LanguageSettings.of_checkpoint(info, path)
+        settings = before.changed(changes or {}, MAY_CHANGE, path)
         text = Text(*read_both(settings.text, settings.held_out), tokens, settings.length)
         run = cls(out, settings, text, backend, ranks)
         run.trainer.restore(arrays, info, path)
+        if settings.steps < run.trainer.n_steps:
+            raise ValueError(f"{path}: steps={settings.steps}, but {run.trainer.n_steps} are done")
+        if run.ranks.is_first:
+            for name in ("lr", "steps"):
+                if getattr(settings, name) != getattr(before, name):
+                    say(f"from here on {name} is {getattr(settings, name)}, not {getattr(before, name)}")
         return run
 
     def save_to(self, path):

@@ -4,6 +4,7 @@ import numpy as np
 
 from npformer.data.subwords import Subwords
 from npformer.operations.options import check_ids
+from npformer.training.checkpoint import load_checkpoint, refusing
 
 END_OF_LINE = "\n"
 
@@ -97,6 +98,35 @@ class Pieces:
     def arrays(self):
         """What ``tokens_in`` reads, for a checkpoint."""
         return {"subwords": np.frombuffer(self.subwords.model, np.uint8)}
+
+
+def load_tokens(path):
+    """The tokens in a checkpoint: of ``train-gpt``, or of ``trainer.save(path, arrays=tokens.arrays)``.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    Characters or Pieces
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    CheckpointError
+        If it is damaged, or holds no tokens.
+
+    Examples
+    --------
+    >>> load_tokens("runs/gpt/best.safetensors")
+    Traceback (most recent call last):
+    FileNotFoundError: there is no checkpoint runs/gpt/best.safetensors
+    """
+    arrays, _ = load_checkpoint(path)
+    with refusing(path):
+        return tokens_in(arrays)
 
 
 def tokens_in(arrays):

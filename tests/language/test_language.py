@@ -11,12 +11,12 @@ from corpus import sentence_pairs
 from npformer.commands import generate, train_gpt
 
 from npformer.data import Subwords
-from npformer.language import Characters, LanguageRun, LanguageSettings, Pieces, Text, Writer
+from npformer.language import Characters, LanguageRun, LanguageSettings, Pieces, Text, Writer, load_tokens
 from npformer.language.text import read_both, read_text
 from npformer.language.tokens import tokens_in
 from npformer.layers import Rotary
 from npformer.models import LanguageModel
-from npformer.training import CheckpointError, JsonLog, load_checkpoint
+from npformer.training import CheckpointError, JsonLog, load_checkpoint, save_checkpoint, warmup_cosine
 from npformer.translation import Translator
 
 pytest.importorskip("safetensors")
@@ -188,6 +188,32 @@ def test_settings_become_what_a_checkpoint_holds(tmp_path, path):
 def test_wrong_settings_are_named(bad, error, message):
     with pytest.raises(error, match=message):
         LanguageSettings(**{"text": "t", **bad})
+
+
+def test_a_resumed_training_may_have_another_rate_and_more_steps(tmp_path, path, capsys):
+    LanguageRun.start(tmp_path, LanguageSettings(text=str(path), **SHORT)).train(progress=False)
+    capsys.readouterr()
+    again = LanguageRun.resume(tmp_path, {"lr": 1e-3, "steps": 12})
+    assert capsys.readouterr().out.splitlines() == [
+        "from here on lr is 0.001, not 0.004",
+        "from here on steps is 12, not 6",
+    ]
+    again.train(progress=False)
+    rates = [record["lr"] for record in JsonLog.read(again.folder / "log.jsonl") if "lr" in record]
+    schedule = warmup_cosine(1e-3, 6, 12)
+    assert rates[6:] == [schedule(step) for step in range(7, 13)]
+    assert LanguageRun.resume(tmp_path).settings == again.settings  # they are those of the training now
+    assert capsys.readouterr().out.count("from here on") == 0
+    with pytest.raises(ValueError, match="steps=11, but 12 are done"):
+        LanguageRun.resume(tmp_path, {"steps": 11})
+
+
+def test_tokens_come_from_a_checkpoint(tmp_path, whole):
+    tokens = load_tokens(whole.folder / "last.safetensors")
+    assert tokens.all == whole.text.tokens.all
+    save_checkpoint(tmp_path / "x", {"weight": np.ones(2)}, {})
+    with pytest.raises(CheckpointError, match="it holds no characters and no subwords"):
+        load_tokens(tmp_path / "x")
 
 
 def test_what_it_began_with_does_not_change(tmp_path, whole):
