@@ -3,25 +3,31 @@
 npformer copy                            # a small model, a minute
 npformer copy --task reverse --seed 1
 npformer copy --preset annotated         # the Annotated Transformer's size, minutes
+npformer copy --d-model 32 --n-layers 1  # another size
+npformer copy --out runs/mine            # keep the model, too, in runs/mine/model.safetensors
 """
 
+import argparse
 import itertools
 import time
 from typing import get_args
 
 from npformer.commands.arguments import add_backend, natural, new_parser, positive
 from npformer.commands.command import command
-from npformer.commands.output import add_json, add_pictures, will_draw, write_json
+from npformer.commands.output import add_json, add_pictures, output_folder, will_draw, write_json
+from npformer.commands.training import SIZES, add_setting, settings_in
 
 from npformer import tree
 from npformer.data.copy_task import BOS, EOS, PAD, CopyTask, exact_match
-from npformer.models import Transformer
+from npformer.models import Transformer, describe
 from npformer.runtime.host import PrecisionName
 from npformer.runtime.ranks import world
 from npformer.runtime.threads import blas_threads
-from npformer.training import Adam, ParameterAverage, Trainer, noam, warmup_cosine
+from npformer.training import Adam, ParameterAverage, Trainer, noam, save_checkpoint, warmup_cosine
+from npformer.training.checkpoint import import_safetensors
 
 N_EVALUATED = 1000
+MODEL = "model.safetensors"
 
 # quick: lengths 1 ... 10, so that padding is used; no dropout, since every training sequence is new.
 # annotated: the setting of the Annotated Transformer, 20 epochs of 20 batches of 80 sequences of 10 symbols. The
@@ -53,7 +59,7 @@ PRESETS = {
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    preset, ranks = PRESETS[options.preset], world()
+    preset, ranks = preset_of(options), world()
     steps = options.steps or preset["steps"]
     task = CopyTask(reverse=options.task == "reverse", seed=options.seed, **preset["task"])
     model = Transformer(src_vocab=task.vocab, tgt_vocab=task.vocab, pad_id=PAD, **preset["model"])
@@ -96,6 +102,8 @@ def main(argv=None):
     result |= {"n_parameters": n_parameters, "averaged_steps": average.n, "n_ranks": ranks.size}
 
     write_json(options.json, result)
+    if options.keeps_model:
+        save_checkpoint(options.out / MODEL, tree.to_arrays(params, "params"), {"model": describe(model)})
     if options.draws:
         draw(options.out, task, model, params, ops, history, held_out)
     report(result, task, held_out, decoded)
@@ -107,6 +115,19 @@ def main(argv=None):
         )
     elif not options.no_plots:
         print(f"\n{attention_in_characters(*an_example(model, params, ops, held_out))}")
+    if options.keeps_model:
+        print(
+            f"\nthe model is {options.out / MODEL}; in Python:\n"
+            f"  arrays, info = npformer.training.load_checkpoint({str(options.out / MODEL)!r})\n"
+            '  model = npformer.models.from_description(info["model"], arrays)\n'
+            '  params = npformer.tree.from_arrays(arrays, "params")'
+        )
+
+
+def preset_of(options):
+    """The preset, with the sizes of the model that are given as options."""
+    preset = PRESETS[options.preset]
+    return preset | {"model": preset["model"] | settings_in(options, Transformer, SIZES)}
 
 
 def training_batches(task, size, seen):
@@ -187,10 +208,12 @@ def parse_arguments(argv):
     add("--task", choices=["copy", "reverse"], default="copy", help="(default: copy)")
     add("--seed", type=natural, default=0, help="seed of parameters, data and dropout (default: 0)")
     add("--steps", type=positive, help="training steps (default: the preset's)")
+    for name, meaning in SIZES.items():
+        add_setting(parser, Transformer, name, "", help=f"{meaning} (default: the preset's)")
     add_backend(parser)
     precisions = get_args(PrecisionName)
     add("--precision", choices=precisions, default="float32", help="of the steps, on a GPU (default: float32)")
-    add_pictures(parser, default="runs/copy or runs/reverse")
+    add_pictures(parser, default="runs/copy or runs/reverse", more=f"; if it is given, {MODEL} is written to it, too")
     add_json(parser)
     add("--quiet", action="store_true", help="no progress bar")
     add("--explain", action="store_true", help="first list the operations of one step and their times")
@@ -198,5 +221,20 @@ def parse_arguments(argv):
     options = parser.parse_args(argv)
     if options.precision not in options.backend.device.precisions:
         parser.error(f"argument --precision: {options.precision} is for --backend gpu")
+    options.keeps_model = options.out is not None and will_keep_model(parser, options.out)
     options.draws = will_draw(parser, options, f"runs/{options.task}")
     return options
+
+
+def will_keep_model(parser, folder):
+    """Whether the model will be written to a folder. If that cannot be written to, the script ends."""
+    try:
+        import_safetensors()
+    except ImportError as error:
+        print(f"the model will not be kept: {error}", flush=True)
+        return False
+    try:
+        output_folder(folder)
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument --out: {error}")
+    return True

@@ -68,9 +68,9 @@ def add_json(parser):
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
 
 
-def add_pictures(parser, default):
-    """The options --out and --no-plots, which ``will_draw`` reads."""
-    parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder of the pictures (default: {default})")
+def add_pictures(parser, default, more=""):
+    """The options --out and --no-plots, which ``will_draw`` reads; ``more`` ends the help of --out."""
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder of the pictures (default: {default}){more}")
     parser.add_argument("--no-plots", action="store_true", help="draw no pictures")
 
 

@@ -20,7 +20,7 @@ Other exit codes: 0 when training is done or --minutes are over, 1 after an erro
 """
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,9 +28,18 @@ from npformer.commands import called
 from npformer.commands.arguments import LARGEST_VOCABULARY, LONGEST, above_zero, natural, new_parser, option
 from npformer.commands.command import command
 from npformer.commands.output import refuse_overwriting, write_json
-from npformer.commands.training import add_setting, add_training, draw_curves, guarded, settings_in, train_until_stopped
+from npformer.commands.training import (
+    SIZES,
+    add_setting,
+    add_training,
+    draw_curves,
+    guarded,
+    settings_in,
+    train_until_stopped,
+)
 
 from npformer import tree
+from npformer.models import Transformer
 from npformer.runtime.ranks import world
 from npformer.training.loop import LAST, LOG
 from npformer.training.progress import say
@@ -51,10 +60,13 @@ def main(argv=None):
 
 def run_of(options):
     """The training, begun or resumed."""
-    given = settings_in(options, TranslationSettings)
+    given, sizes = settings_in(options, TranslationSettings), settings_in(options, Transformer, SIZES)
     if options.resume:
-        return TranslationRun.resume(options.out, given, options.backend, world())
-    return TranslationRun.start(options.out, TranslationSettings.from_preset(**given), options.backend, world())
+        changes = given | ({"model": sizes} if sizes else {})
+        return TranslationRun.resume(options.out, changes, options.backend, world())
+    settings = TranslationSettings.from_preset(**given)
+    settings = replace(settings, model=settings.model | sizes)
+    return TranslationRun.start(options.out, settings, options.backend, world())
 
 
 def train(run, options, start):
@@ -117,6 +129,9 @@ def parse_arguments(argv):
     setting("precision", help="precision of the steps on a GPU")
     add_training(parser)
 
+    model = parser.add_argument_group("model (defaults: the preset's)")
+    for name, meaning in SIZES.items():
+        add_setting(model, Transformer, name, "", help=meaning)
     recipe = parser.add_argument_group("recipe (defaults: the preset's, if none is given here)")
     add, setting = recipe.add_argument, partial(_add_setting, recipe)
     setting("vocab", help="one vocabulary and embedding for both languages, or two")

@@ -13,6 +13,13 @@ from npformer.training.loop import LOG
 from npformer.training.progress import say
 from npformer.training.watch import Watch
 
+SIZES = {  # fields of a Transformer, and what their options mean
+    "d_model": "width D",
+    "n_heads": "heads H",
+    "n_layers": "layers N of the encoder, and of the decoder",
+    "d_ff": "feed-forward width F",
+}
+
 
 def add_training(parser):
     """The options of each training, but for its settings."""
@@ -40,9 +47,10 @@ def add_setting(group, settings, name, default=None, **details):
     group.add_argument("--" + name.replace("_", "-"), **details)
 
 
-def settings_in(options, settings):
-    """The fields of a class of settings that are given as options."""
-    given = {each.name: getattr(options, each.name, None) for each in fields(settings)}
+def settings_in(options, settings, names=None):
+    """The fields of a class of settings, all or those with some names, that are given as options."""
+    names = [each.name for each in fields(settings)] if names is None else names
+    given = {name: getattr(options, name, None) for name in names}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -10,6 +10,10 @@ import pytest
 
 from npformer.commands import copy, output
 
+from npformer import tree
+from npformer.models import from_description
+from npformer.training import load_checkpoint
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_copy.py"
 FIGURES = {"exact_match", "exact_match_longer", "loss", "seconds", "steps", "tokens_per_second"}
 
@@ -37,7 +41,7 @@ def test_the_quick_preset_learns_to_copy(tmp_path):
     assert "held out: 100.0 %" in shown or "held out: 99.9 %" in shown
     assert shown.count(" right\n") == 5
     names = ["attention_decoder", "attention_encoder", "attention_memory", "loss", "positional_encoding"]
-    pictures = sorted((tmp_path / "pictures").iterdir())
+    pictures = sorted((tmp_path / "pictures").glob("*.png"))
     assert [picture.stem for picture in pictures] == names
     for picture in pictures:
         assert picture.read_bytes()[:4] == b"\x89PNG"
@@ -74,11 +78,32 @@ def test_a_training_is_diagnosed_before_it_begins(few_are_evaluated, capsys):
 
 
 def test_few_steps_do_not_learn_it_and_the_figures_say_so(tmp_path, few_are_evaluated):
-    run_here("--steps", 2, "--no-plots", "--quiet", "--json", tmp_path / "f.json", "--out", tmp_path / "pictures")
+    run_here("--steps", 2, "--no-plots", "--quiet", "--json", tmp_path / "f.json")
     figures = json.loads((tmp_path / "f.json").read_text())
     assert figures["exact_match"] < 0.1
     assert figures["steps"] == 2
-    assert not (tmp_path / "pictures").exists()
+
+
+def test_a_model_of_another_size_is_kept(tmp_path, few_are_evaluated):
+    pytest.importorskip("safetensors")
+    sizes = ["--d-model", 8, "--n-heads", 2, "--n-layers", 1, "--d-ff", 12]
+    run_here("--steps", 2, *sizes, "--no-plots", "--quiet", "--json", tmp_path / "f.json", "--out", tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [copy.MODEL]
+    arrays, info = load_checkpoint(tmp_path / "out" / copy.MODEL)
+    model, params = from_description(info["model"], arrays), tree.from_arrays(arrays, "params")
+    assert (model.d_model, model.n_heads, model.n_layers, model.d_ff) == (8, 2, 1, 12)
+    share, _ = copy.exact_match(model, params, *copy.CopyTask(**copy.PRESETS["quick"]["task"]).held_out(50))
+    assert share == json.loads((tmp_path / "f.json").read_text())["exact_match"]
+
+
+def test_a_model_that_cannot_be_kept_is_said_at_the_start(tmp_path, few_are_evaluated, monkeypatch, capsys):
+    def missing():
+        raise ImportError("checkpoints need safetensors")
+
+    monkeypatch.setattr(copy, "import_safetensors", missing)
+    run_here("--steps", 1, "--no-plots", "--quiet", "--out", tmp_path / "out")
+    assert capsys.readouterr().out.startswith("the model will not be kept: checkpoints need safetensors\n")
+    assert not (tmp_path / "out").exists()
 
 
 def test_same_seed_same_figures(tmp_path, few_are_evaluated):
@@ -103,6 +128,8 @@ def test_help():
         (["--seed=-1"], "-1, expected at least 0"),
         (["--json", "."], "expected a file"),
         (["--backend", "gpu"], "backend='gpu'"),
+        (["--d-model", "0"], "argument --d-model: 0, expected at least 1"),
+        (["--out", "setup.cfg/x"], "argument --out: "),
     ],
 )
 def test_wrong_arguments_exit_with_2(arguments, said, capsys):

@@ -58,6 +58,23 @@ def is_png(path):
 # ---- train_translation.py ----
 
 
+def test_the_sizes_of_the_model_are_options_and_the_text_says_how_many_pieces_there_are(tmp_path, capsys):
+    write_corpus(tmp_path)
+    recipe = ["--vocab-size", 4000, "--steps", 1, "--validate-every", 1, "--quiet"]
+    sizes = ["--d-model", 16, "--n-heads", 2, "--n-layers", 1]
+    out = ["--out", tmp_path / "run"]
+    assert run_here("train_translation", *out, "--data", tmp_path, *PAIR, *recipe, *sizes) == 0
+    model = Translator.load(tmp_path / "run").model
+    assert (model.d_model, model.n_heads, model.n_layers, model.d_ff) == (16, 2, 1, 256)
+    n_pieces = model.src_vocab
+    assert n_pieces < 4000
+    said = f"the vocabulary has {n_pieces:,} pieces, all of the text, instead of 4,000\n"
+    assert said in capsys.readouterr().out
+    assert run_here("train_translation", *out, "--resume", "--quiet", *sizes) == 0
+    assert run_here("train_translation", *out, "--resume", "--quiet", "--d-model", 32) == 1
+    assert "was begun with" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("corpus") / "data")
@@ -320,6 +337,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished, capsys, keep):
         (["--data", "x", "--minutes", "nan"], "argument --minutes: nan, expected a finite number above 0"),
         (["--data", "x", "--consistency", "-1"], "argument --consistency: -1, expected a finite number of 0 or more"),
         (["--data", "x", "--clip-norm", "inf"], "argument --clip-norm: inf, expected a finite number above 0"),
+        (["--data", "x", "--d-model", "wide"], "argument --d-model: wide, expected a whole number"),
         (["--data", "x", "--backend", "cup"], "argument --backend: backend='cup', expected one of"),
         (["--resume", "--preset", "tiny"], "argument --preset: a resumed training keeps the preset"),
     ],
@@ -341,7 +359,7 @@ def test_a_missing_data_argument_exits_with_2(tmp_path):
         (["--data", "nowhere"], "nowhere: expected train.en or train.en.gz, found no such folder"),
         (["--tgt", "de"], "expected train.de or train.de.gz, found ['test.en', "),
         (["--tgt", "en"], "source and target are both 'en', expected two languages"),
-        (["--vocab-size", 4000], "no vocabulary of size=4000 could be learned"),
+        (["--vocab-size", 5], "no vocabulary of size=5 could be learned"),
         (["--max-tokens", 30], "max_len=60, expected at most max_tokens=30"),
         (["--lr", 1e38, "--warmup", 1], "--resume would fail again: start a new training with another --out"),
     ],
