@@ -1,12 +1,12 @@
 """Compare a function with what is expected of it, and say precisely what is wrong."""
 
-import contextlib
 import inspect
 import linecache
 import os
 import re
 import traceback
 import warnings
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -310,7 +310,7 @@ class Trial:
 
 def reason(exercise, function, cases, failed):
     """Why a function may be wrong, in words, or None. A reason has to hold in all cases, not only in the failed one."""
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # what it prints was shown before
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # it was shown before
         trials = [
             Trial(case, call(exercise, function, case), exercise.expected(*copied(case.args)))
             for case in sorted(cases, key=lambda case: case is not failed)  # the failed one first
@@ -396,9 +396,10 @@ def order_of(values, wanted):
 
 def resemblance(exercise, trials):
     """A simple relation between the first wrong result and the expected one, the same in every case, or None."""
-    wrong = [first_wrong(exercise, trial) for trial in trials]
-    relations = [relation(*each) if each[1].size > 1 else None for each in wrong if each]
-    if not relations or not relations[0]:
+    found = [first_wrong(exercise, trial) for trial in trials]
+    wrong = [each for each in found if each and each[1].size > 1]  # one number is a multiple of any other
+    relations = [relation(*each) for each in wrong]
+    if not relations or not relations[0] or wrong[0] is not found[0]:
         return None
     name, kind, words = relations[0]
     is_same_everywhere = all(other and other[:2] == (name, kind) for other in relations)

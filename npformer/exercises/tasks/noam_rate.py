@@ -2,8 +2,8 @@
 
 import numpy as np
 
+import npformer as nf
 from npformer.exercises.exercise import Case, Exercise, Mistake
-from npformer.training import noam
 
 
 def noam_rate(step, d_model, warmup):
@@ -21,6 +21,10 @@ def cases(rng):
     ]
 
 
+def expected(step, d_model, warmup):
+    return np.float64(nf.noam(d_model, warmup)(step))  # imported with this call, as it takes half a second
+
+
 exercise = Exercise(
     answer=noam_rate,
     title="the learning rate with warm-up",
@@ -32,7 +36,7 @@ exercise = Exercise(
             rate = D^-½ · min(step^-½, step · warmup^-1.5)""",
     arguments={"step": "int, 1 for the first step", "d_model": "int", "warmup": "int"},
     results={"rate": "number"},
-    expected=lambda step, d_model, warmup: np.float64(noam(d_model, warmup)(step)),
+    expected=expected,
     cases=cases,
     mistakes=(
         Mistake({"min(": "max("}, "the larger of the two is taken: the rate then falls first and rises later"),
