@@ -82,7 +82,7 @@ def read(answer, code):
 def end(child, others):
     """End the process and what it has started: on Linux all of it, elsewhere all of its session.
 
-    ``others`` are the children that this process had before.
+    ``others`` are the children that this process had before; it starts no other meanwhile.
     """
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
