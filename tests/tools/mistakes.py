@@ -236,8 +236,8 @@ MISTAKES = [
         "train_translation.py",
         "a vocabulary that is too large",
         f"{RECIPE} --out new --vocab-size 2147483647",
-        1,
-        "no vocabulary of size=2147483647 could be learned from this text (command line: --subwords …",
+        2,
+        "argument --vocab-size: 2147483647, expected at most 1000000",
     ),
     Mistake(
         "train_translation.py",
