@@ -77,10 +77,16 @@ def check_function(exercise, function, seed=SEED, file=None):
             complaint = complaint_about(exercise, outcome, expected, file)
             if complaint:
                 UNDER_WAY.append(complaint)
-                perhaps = getattr(outcome.error, "__notes__", [""])[0]  # of results_of, or of some library
+                perhaps = first_note(outcome.error)  # of results_of, or of some library
                 perhaps = perhaps or reason(exercise, function, cases, case)
                 return Verdict("wrong", [*UNDER_WAY, *([f"{PERHAPS}{perhaps}"] if perhaps else [])])
     return Verdict("solved", [f"right in {'both' if len(cases) == 2 else f'all {len(cases)}'} cases"])
+
+
+def first_note(error):
+    """The first text that was added to an error by ``add_note``, or ""."""
+    notes = getattr(error, "__notes__", None)  # an attribute like any other: a program may set it to anything
+    return notes[0] if isinstance(notes, list) and notes and isinstance(notes[0], str) else ""
 
 
 def takes(function, n):
@@ -432,7 +438,7 @@ def as_array(x):
     """The array of a value; one of objects if the value is none of numbers."""
     try:
         return np.asarray(x)
-    except ValueError:  # sequences of different lengths
+    except Exception:  # sequences of different lengths, or what its own __array__ raises
         return np.asarray(None)
 
 

@@ -176,3 +176,22 @@ def test_any_value_gets_a_short_line(name, value):
     for result in (value, (value, value)):
         lines = lines_of(name, lambda *args, result=result: result)
         assert all(0 < len(line) < 300 and "\n" not in line for line in lines)
+
+
+@pytest.mark.parametrize("notes", [5, [], [5], "note"])
+def test_an_error_whose_notes_are_no_texts(notes):
+    def function(x):
+        error = ValueError("no")
+        error.__notes__ = notes
+        raise error
+
+    assert lines_of("softmax", function)[1] == "it raises ValueError: no"
+
+
+def test_a_result_that_raises_when_it_becomes_an_array():
+    class Stubborn:
+        def __array__(self, *args, **options):
+            raise RuntimeError("no")
+
+    assert lines_of("softmax", lambda x: Stubborn())[1] == "y is a Stubborn, expected an array of shape (3,)"
+    assert lines_of("layer_norm_backward", lambda *args: [Stubborn()] * 3)[1].startswith("dx is a Stubborn, expected")
