@@ -26,10 +26,10 @@ def replace_file(path, content):
         raise
 
 
-def check_path(path):
+def check_path(path, name="path"):
     """The path of a file as a ``Path``. Python would take 1 for standard output."""
     if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"path={shown(path)} is a {type(path).__name__}, expected a str or a Path")
+        raise TypeError(f"{name}={shown(path)} is a {type(path).__name__}, expected a str or a Path")
     return Path(path)
 
 

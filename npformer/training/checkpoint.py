@@ -6,6 +6,7 @@ order of the names and a checksum of everything.
 
 import contextlib
 import json
+import os
 import zlib
 from typing import Any
 
@@ -109,8 +110,8 @@ def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
     """
     safetensors = import_safetensors()
     path = check_path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no checkpoint {path}")
+    if not os.path.exists(path):  # path.exists() raises an error if the name is too long
+        raise FileNotFoundError(f"there is no checkpoint {path!s:.400}")
     try:
         check_regular(path)
         with safetensors.safe_open(path, "numpy") as file:

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from npformer.checks import warn
+from npformer.checks import shown, warn
 from npformer.models import describe
 from npformer.operations.explain import Listing
 from npformer.operations.options import check_fields, check_option
+from npformer.runtime.files import check_path
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.locks import locked
 from npformer.training.diagnosis import NonFiniteError
@@ -82,7 +82,8 @@ class Loop:
     def __init__(self, trainer, settings, validate=None, folder=None):
         self.trainer, self.ranks = trainer, trainer.ranks
         self.loop_settings, self.compute_validation = settings, validate
-        self.folder = None if folder is None else Path(folder).absolute()  # a callback may change the current folder
+        # absolute, as a callback may change the current folder
+        self.folder = None if folder is None else check_path(folder, "save").absolute()
         self.log: JsonLog | None = None  # open while the loop runs, on rank 0
         self.saved = None  # (steps, validations) of the last checkpoint, so that it is not written twice
         self.first = len(self.validations)  # from which on they count; from 0 if a training goes on in its folder
@@ -246,6 +247,7 @@ class Loop:
         with ExitStack() as stack:
 
             def opened():
+                _make_folder(self.folder)
                 stack.enter_context(locked(self.folder))
                 there = {path.resolve() for name in (LAST, BEST) if (path := self.folder / name).exists()}
                 is_its_own = bool(there & self.trainer.state.files)
@@ -263,3 +265,14 @@ class Loop:
                 yield
             finally:
                 self.log = None
+
+
+def _make_folder(path):
+    """Make the folder of a training, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # it is a file, or in a file; no file may have such a name
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"save={shown(str(path))} cannot be made ({reason}), expected a folder or a new name"
+        ) from None

@@ -189,6 +189,8 @@ def test_a_name_that_safetensors_cannot_write_is_refused(path, name, message):
 
 
 def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no checkpoint x+$"):
+        load_checkpoint("x" * 5000)
     with pytest.raises(FileNotFoundError, match=r"there is no checkpoint .*nothing\.safetensors"):
         load_checkpoint(tmp_path / "nothing.safetensors")
 

@@ -272,13 +272,17 @@ def test_a_validation_that_raises_loses_no_step(tmp_path):
         ({"validate": HELD_OUT, "mode": "best"}, "mode='best', expected 'min' or 'max'"),
         ({"save": "here", "keep": "all"}, "keep='all', expected 'best and last' or 'last'"),
         ({"minutes": 0}, "minutes=0, expected a finite number above 0"),
-        ({"save": __file__}, "test_loop.py"),
+        ({"save": __file__}, r"save='.*test_loop.py' cannot be made \(.+\), expected a folder or a new name"),
+        ({"save": f"{__file__}/sub"}, r"save='.*sub' cannot be made \(.+\), expected a folder"),
+        ({"save": "x" * 5000}, r"save='.* cannot be made \(.+\), expected a folder"),
+        ({"save": "a\0b"}, r"save='.* cannot be made \(.+\), expected a folder"),
+        ({"save": 5}, "save=5 is a int, expected a str or a Path"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_the_first_step(options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     trainer = make()
-    with pytest.raises((ValueError, OSError), match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         fit(trainer, 3, **options)
     assert trainer.n_steps == 0
 
