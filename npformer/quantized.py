@@ -30,6 +30,7 @@ class Quantized:
         self.nbytes = values.nbytes + scale.nbytes
 
     @classmethod
+    @np.errstate(under="ignore")
     def of(cls, x, axis):
         """The nearest numbers: s = max |x| / 127 along the axis, and Q = x / s, rounded.
 

@@ -5,6 +5,7 @@ import numpy as np
 from npformer.arrays import kept
 
 
+@np.errstate(under="ignore")
 def pooled(x, keep_mask, pooling):
     """The mean, the first or the maximum of the positions that are kept: (B, T, D) -> (B, D), and a backward pass.
 
@@ -29,6 +30,7 @@ def pooled(x, keep_mask, pooling):
     share = 1 / np.maximum(mask.sum(axis=1), 1).astype(x.real.dtype) if pooling == "mean" else 1
     y = kept(chosen, x).sum(axis=1) * share
 
+    @np.errstate(under="ignore")
     def backward(dy):
         return kept(chosen, np.broadcast_to((dy * share)[:, None], x.shape))
 

@@ -63,7 +63,8 @@ def make_dispatcher(record, kernel=None, reference=None):
         result = plan.kernel(*converted(values, plan.for_kernel)) if plan.kernel else NotImplemented
         if result is NotImplemented:
             given = dict(zip(names, converted(values, plan.for_function), strict=True))
-            with np.errstate(invalid="ignore"):  # NaN in is NaN out, and what is masked may be NaN
+            # NaN in is NaN out, and what is masked may be NaN. exp(-1000) is 0.
+            with np.errstate(invalid="ignore", under="ignore"):
                 result = record.function(**given)
         return rounded(result, plan.of_results) if plan.of_results else result
 

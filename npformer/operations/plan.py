@@ -157,16 +157,18 @@ def converted(values, conversions):
     if not conversions:
         return values
     values = list(values)
-    for place, convert in conversions:
-        values[place] = convert(values[place])
+    with np.errstate(under="ignore"):
+        for place, convert in conversions:
+            values[place] = convert(values[place])
     return values
 
 
 def rounded(result, dtypes):
     """The results, cast to these dtypes; additional results are cast to the first dtype."""
-    if not isinstance(result, tuple):
-        return _in_dtype(result, dtypes[0])
-    return tuple(map(_in_dtype, result, [*dtypes, *dtypes[:1] * (len(result) - len(dtypes))]))
+    with np.errstate(under="ignore"):
+        if not isinstance(result, tuple):
+            return _in_dtype(result, dtypes[0])
+        return tuple(map(_in_dtype, result, [*dtypes, *dtypes[:1] * (len(result) - len(dtypes))]))
 
 
 def _in_dtype(x, dtype):

@@ -53,6 +53,7 @@ class ParameterAverage:
         if self.params is not None:
             self._mean, self.params = tree.flatten(self.params)
 
+    @np.errstate(under="ignore")
     def __call__(self, trainer: Any, info: Any) -> None:
         """Add this step's parameters to the mean."""
         if info.step < self.first_step:
@@ -65,6 +66,7 @@ class ParameterAverage:
                 self._mean += (trainer.flat_params - self._mean) * (1 / self.n)
 
 
+@np.errstate(under="ignore")
 def average(trees: Iterable[dict]) -> dict:
     """Return the mean of several parameter trees, summed in float64; they are read one after the other.
 

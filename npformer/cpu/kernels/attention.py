@@ -14,6 +14,7 @@ from npformer.runtime.memory import empty
 
 
 @kernel_of(reference.attention, as_it_lies="q k v")
+@np.errstate(invalid="ignore", under="ignore")  # masked entries may be NaN
 def attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
     options = options_for(q, k, keep_mask, bias, causal, scale, 0.0, None)
     weights = _product(as_heads(q) * options.scale, transpose(as_heads(k)))
@@ -25,6 +26,7 @@ def attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key
 
 
 @kernel_of(reference.attention_backward, as_it_lies="dout q k v")
+@np.errstate(invalid="ignore", under="ignore")
 def attention_backward(dout, q, k, v, weights, bias, scale, dropout_rate, dropout_key):
     q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
     dscores = _product(dout4, transpose(v4))
@@ -39,7 +41,6 @@ def attention_backward(dout, q, k, v, weights, bias, scale, dropout_rate, dropou
     return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape), *dbias
 
 
-@np.errstate(invalid="ignore")  # masked entries may be NaN
 def _product(a, b):
     return np.matmul(a, b, out=empty((*a.shape[:-1], b.shape[-1]), a.dtype))
 

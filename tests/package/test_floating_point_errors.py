@@ -1,0 +1,133 @@
+"""A program may let NumPy raise FloatingPointError: npformer computes the same as without, where nothing is wrong."""
+
+import numpy as np
+import pytest
+from results import run
+
+from npformer import (
+    SGD,
+    AdamW,
+    ByteNet,
+    Encoder,
+    LanguageModel,
+    ParameterAverage,
+    Recurrent,
+    SequenceAutoencoder,
+    Trainer,
+    Transformer,
+    beam_search,
+    cpu,
+    diagnose,
+    greedy_decode,
+    log_probability,
+    quantize,
+    reference,
+    tree,
+)
+from npformer.gradients.cases import CASES, cast
+from npformer.models import LowRank
+from npformer.training import average
+
+SMALL = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32}
+LLAMA = {"positions": "rotary", "n_kv_heads": 1, "norm_type": "rms_norm", "activation": "swiglu", "bias": False}
+GPT_2 = {"positions": "learned", "activation": "gelu", "tie_embeddings": True, "max_len": 20}
+BERT = {"norm": "post", "activation": "gelu_erf", "task": "classes", "n_outputs": 3}
+RNG = np.random.default_rng(0)
+SRC = RNG.integers(3, 50, (4, 7))
+TGT = np.concatenate([np.ones((4, 1), int), SRC, np.full((4, 1), 2)], axis=1)
+MODELS = {
+    "Transformer": (Transformer(50, 50, **SMALL), (SRC, TGT)),
+    "Llama": (LanguageModel(50, **LLAMA, **SMALL), (SRC,)),
+    "GPT-2": (LanguageModel(50, **GPT_2, **SMALL), (SRC,)),
+    "BERT": (Encoder(50, **BERT, **SMALL), (SRC, np.array([0, 1, 2, 0]))),
+    "GRU": (Recurrent(50, 50, d_model=16), (SRC, TGT)),
+    "LSTM": (Recurrent(50, 50, d_model=16, cell="lstm", attention="additive"), (SRC, TGT)),
+    "ByteNet": (ByteNet(50, 50, d_model=16, n_sets=1, dilations=(1, 4)), (SRC, TGT)),
+    "autoencoder": (SequenceAutoencoder(50, d_model=16, code_size=4), (TGT, TGT)),
+}
+IDS = {"bos_id": 1, "eos_id": 2, "max_len": 6}
+SIZES = [30, 1e-22]  # of parameters: exponentials, or squares and products become subnormal numbers or 0
+FACTORS = {"float16": [1, 1e-6], "float32": [1, 1e-15, 1e-37]}  # of the arguments of an operation
+
+
+def with_errors_and_without(compute):
+    """What a function returns, twice."""
+    with np.errstate(all="raise"):
+        found = compute()
+    with np.errstate(all="ignore"):
+        return found, compute()
+
+
+def scaled(arguments, factor):
+    """The arguments of an operation, with arrays of floats multiplied by a number."""
+    if isinstance(arguments, dict):
+        return {name: scaled(x, factor) for name, x in arguments.items()}
+    if isinstance(arguments, tuple):
+        return tuple(scaled(x, factor) for x in arguments)
+    is_float = isinstance(arguments, np.ndarray) and arguments.dtype.kind == "f"
+    return arguments * factor if is_float else arguments
+
+
+@pytest.mark.parametrize("dtype", FACTORS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("ops", [reference.ops, cpu.ops], ids=["reference", "cpu"])
+def test_operations(ops, case, dtype):
+    for name in case.names:
+        factors = list(FACTORS[dtype])
+        if dtype == "float32" and name == case.operation:
+            factors.append(30)  # the results of a backward pass may not fit
+        for factor in factors:
+            arguments = scaled(case.arguments_of(name), factor)
+
+            def compute(name=name, arguments=arguments):
+                with np.errstate(under="ignore"):
+                    own = cast(arguments, dtype)  # an update writes to its arguments
+                return run(ops, name, own)
+
+            for x, expected in zip(*with_errors_and_without(compute), strict=True):
+                np.testing.assert_array_equal(x, expected)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_models(backend, name, size):
+    model, batch = MODELS[name]
+    with np.errstate(under="ignore"):
+        params = tree.map_leaves(lambda x: x * np.float32(size), model.init(0))
+
+    def trained():
+        trainer = Trainer(model, AdamW(0.01), params=params, backend=backend, clip_norm=1.0)
+        mean = ParameterAverage(first_step=1)
+        for _ in range(3):
+            trainer.step(*batch)
+            mean(trainer, trainer.last)
+        return tree.flatten(average([trainer.params, mean.params]))[0]
+
+    def decoded():
+        options = {"max_len": 12, "backend": backend} if len(batch) == 1 else {**IDS, "backend": backend}
+        small = quantize(params)
+        found = [greedy_decode(model, each, SRC, **options) for each in (params, small)]
+        if len(batch) == 2:
+            found += [beam_search(model, params, SRC, beam_size=3, **options)]
+            found += [log_probability(model, params, SRC, TGT, backend=backend)]
+        return found
+
+    np.testing.assert_array_equal(*with_errors_and_without(trained))
+    if name in ("Transformer", "Llama", "GPT-2", "GRU", "LSTM", "ByteNet"):
+        with_errors, without = with_errors_and_without(decoded)
+        assert repr(with_errors) == repr(without)
+
+
+def test_adapters_and_a_diagnosis():
+    model, batch = MODELS["Llama"]
+    params = model.init(0)
+    adapted = LowRank(model, params, rank=2)
+
+    def compute():
+        trainer = Trainer(adapted, SGD(0.1, momentum=0.9))
+        findings = diagnose(model, params, batch, quick=True)
+        return [trainer.step(*batch) for _ in range(3)], [finding.name for finding in findings]
+
+    with_errors, without = with_errors_and_without(compute)
+    assert with_errors == without
