@@ -1,18 +1,35 @@
 """npformer: the Transformer from scratch in NumPy, every backward pass written by hand.
 
+Where to begin, after ``import npformer as nf``; ``help`` of each name has an example:
+
+- ``nf.Transformer`` (from a source to a target), ``nf.LanguageModel`` and ``nf.Encoder`` are models. Their parameters
+  are what ``model.init(seed)`` returns; ``nf.Trainer(model, nf.Adam(1e-3)).fit(batches)`` trains them.
+- ``nf.sample``, ``nf.greedy_decode`` and ``nf.beam_search`` generate sequences with a model and its parameters.
+- ``nf.pretrained.load(path)`` returns a model that exists, its parameters and its tokenizer.
+- ``nf.attention``, ``nf.layer_norm``, ``nf.cross_entropy``, … are operations on arrays, each with its backward pass,
+  such as ``nf.attention_backward``.
+- ``nf.diagnose(model, params, batch)`` says why a model does not learn, ``nf.gradcheck`` whether a backward pass is
+  right, ``nf.explain()`` which operations ran, and for how long.
+
+>>> import npformer as nf
+>>> task = nf.CopyTask(vocab=11, max_len=5)
+>>> trainer = nf.Trainer(nf.Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32), nf.Adam(0.01))
+>>> history = trainer.fit((task.batch(i, 32) for i in range(200)), progress=False)
+>>> history[-1].loss < 0.5 * history[0].loss
+True
+
 One letter for each axis, everywhere: ``B`` batch, ``T`` query or target length, ``S`` key or source length, ``D`` model
 width, ``H`` heads, ``G`` heads of keys and values (H if not given), ``K`` head width (= D/H), ``F`` feed-forward width,
 ``V`` vocabulary, ``N`` layers.
 
-The names below are the operations that people call, the models, what trains them and what decodes from them. An
-operation is computed by the kernels for its arrays, ``npformer.cpu`` or ``npformer.gpu``; ``npformer.reference`` has
+An operation is computed by the kernels for its arrays, ``npformer.cpu`` or ``npformer.gpu``; ``npformer.reference`` has
 the math of all operations, ``npformer.layers`` the building blocks of models. The import needs NumPy alone: numba is
 imported by the first operation that is called.
-
-A name is imported when it is first used. If all were imported here, a program that imports ``npformer`` in one thread
-and one of its modules in another would fail: each thread would wait for what the other has begun to import. For the
-same reason a module imports another package of npformer before a module in it (Python 3.14 fails otherwise).
 """
+
+# A name is imported when it is first used. If all were imported here, a program that imports npformer in one thread and
+# one of its modules in another would fail: each thread would wait for what the other has begun to import. For the same
+# reason a module imports another package of npformer before a module in it (Python 3.14 fails otherwise).
 
 import ast
 import importlib
@@ -31,7 +48,7 @@ def _homes():
 
 
 _HOMES = _homes()
-__all__ = list(_HOMES)
+__all__ = [name for name in _HOMES if name not in ("cpu", "gpu")]  # these cannot be imported everywhere
 
 
 @cache
@@ -51,4 +68,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({"__version__", *__all__})
+    return sorted({"__version__", *_HOMES})

@@ -1,8 +1,20 @@
 """The names of ``npformer``: where each comes from. ``__init__.py`` reads this file, as type checkers do."""
 
 from npformer import (
+    cpu as cpu,
+    data as data,
+    decoding as decoding,
+    diagnosis as diagnosis,
+    gpu as gpu,
+    gradients as gradients,
+    language as language,
     layers as layers,
+    models as models,
+    plots as plots,
+    pretrained as pretrained,
     reference as reference,
+    training as training,
+    translation as translation,
     tree as tree,
 )
 from npformer.backends import get_backend as get_backend

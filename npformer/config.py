@@ -20,7 +20,7 @@ AVAILABLE = "available"
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 
-def show_config():
+def show_config() -> None:
     """Print the versions, processor, BLAS and backends npformer runs on, and what would make it faster.
 
     ``npformer info`` prints the same.

@@ -7,14 +7,22 @@ axes there are. Axes without any data say so.
 """
 
 import math
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
+from npformer.arrays import Array
 from npformer.reference import sinusoidal_encoding
 from npformer.runtime.extras import imported
 
+AnyPath = str | os.PathLike[str]
 
-def plot_loss(history, path=None, title="Training loss", *, axes=None):
+
+def plot_loss(
+    history: Iterable[Any], path: AnyPath | None = None, title: str = "Training loss", *, axes: Any = None
+) -> Any:
     """The loss per token against the step, on a logarithmic scale, and the learning rate below it (2 axes).
 
     Parameters
@@ -46,7 +54,14 @@ def plot_loss(history, path=None, title="Training loss", *, axes=None):
     return _completed(axes, path)
 
 
-def plot_training(records, path=None, title="Training", *, score=("val_bleu", "BLEU, validation, greedy"), axes=None):
+def plot_training(
+    records: Iterable[dict[str, Any]],
+    path: AnyPath | None = None,
+    title: str = "Training",
+    *,
+    score: tuple[str, str] = ("val_bleu", "BLEU, validation, greedy"),
+    axes: Any = None,
+) -> Any:
     """Loss, a score on the validation text and learning rate against the step, from a ``JsonLog`` (3 axes).
 
     Parameters
@@ -78,7 +93,7 @@ def _are_numbers(record, *names):
     return all(isinstance(record.get(name), (int, float)) for name in names)
 
 
-def plot_curves(panels, path=None, *, axes=None):
+def plot_curves(panels: Sequence[dict[str, Any]], path: AnyPath | None = None, *, axes: Any = None) -> Any:
     """Panels with curves of several systems, each the middle of its repetitions with their range; four are a square.
 
     Parameters
@@ -115,16 +130,16 @@ def _panel(at, systems, labels=None, middle=np.median, **settings):
 
 
 def plot_attention(
-    weights,
-    keys,
-    queries,
-    path=None,
-    title="Attention",
-    xlabel="source word (key)",
-    ylabel="target word just read (query)",
+    weights: Iterable[Array],
+    keys: Sequence[str],
+    queries: Sequence[str],
+    path: AnyPath | None = None,
+    title: str = "Attention",
+    xlabel: str = "source word (key)",
+    ylabel: str = "target word just read (query)",
     *,
-    axes=None,
-):
+    axes: Any = None,
+) -> Any:
     """One heat map a head, a row of them a layer (axes of that shape): keys across, queries down.
 
     Parameters
@@ -166,7 +181,9 @@ def plot_attention(
     return _saved(axes, path)
 
 
-def plot_positional_encoding(path=None, length=100, d_model=64, *, axes=None):
+def plot_positional_encoding(
+    path: AnyPath | None = None, length: int = 100, d_model: int = 64, *, axes: Any = None
+) -> Any:
     """The sinusoidal encoding (length, d_model) as an image, and four of its dimensions as curves (2 axes)."""
     encoding = sinusoidal_encoding(length, d_model)
     above, below = axes = _axes(axes, path, 2, (8, 7), height_ratios=[3, 2])

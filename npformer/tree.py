@@ -1,16 +1,18 @@
 """Functions of trees (nested dicts of arrays, such as parameters), also as one flat buffer."""
 
 import math
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
-from npformer.arrays import has_own_rules
+from npformer.arrays import Array, has_own_rules
 
 NOTHING = object()  # where a tree has no leaf of this name
 DEEPEST = 100  # levels of dicts (and lists, in JSON), far from Python's limit of recursion
 
 
-def leaves(tree, path=""):
+def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     """List the (path, array) pairs of a nested dict, in order; a path is like ``encoder.0.attention.qkv.weight``.
 
     >>> [path for path, _ in leaves({"a": {"weight": 1, "bias": 2}, "b": 3})]
@@ -21,7 +23,7 @@ def leaves(tree, path=""):
     return [leaf for name, child in tree.items() for leaf in leaves(child, f"{path}.{name}" if path else str(name))]
 
 
-def first_leaf(tree):
+def first_leaf(tree: Any) -> Any:
     """The first of the arrays that ``leaves`` lists, or None.
 
     >>> first_leaf({"a": {}, "b": {"weight": 1, "bias": 2}})
@@ -32,7 +34,7 @@ def first_leaf(tree):
     return next((x for child in tree.values() if (x := first_leaf(child)) is not None), None)
 
 
-def from_leaves(leaves):
+def from_leaves(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """The nested dict with these (path, array) pairs, the inverse of ``leaves``.
 
     >>> from_leaves([("a.weight", 1), ("a.bias", 2), ("b", 3)])
@@ -55,7 +57,7 @@ def from_leaves(leaves):
     return tree
 
 
-def to_arrays(tree, prefix):
+def to_arrays(tree: Any, prefix: str) -> dict[str, Any]:
     """A flat dict of the arrays of a tree, with ``prefix.path`` as keys, as in a checkpoint.
 
     >>> to_arrays({"a": {"weight": 1}}, "params")
@@ -64,7 +66,7 @@ def to_arrays(tree, prefix):
     return dict(leaves(tree, prefix))
 
 
-def from_arrays(arrays, prefix):
+def from_arrays(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     """The inverse of ``to_arrays``; the dict may hold other arrays too.
 
     >>> from_arrays({"params.a.weight": 1, "optimizer.m": 2}, "params")
@@ -73,7 +75,7 @@ def from_arrays(arrays, prefix):
     return from_leaves(leaves_under(arrays, prefix).items())
 
 
-def leaves_under(arrays, prefix):
+def leaves_under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     """The dict of path to array of the names that begin with the prefix.
 
     >>> leaves_under({"params.a.weight": 1, "optimizer.m": 2}, "params")
@@ -83,7 +85,7 @@ def leaves_under(arrays, prefix):
     return {path.removeprefix(start): x for path, x in arrays.items() if path.startswith(start)}
 
 
-def map_leaves(f, tree, *others):
+def map_leaves(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Apply ``f`` to the arrays with the same path in each tree, and return the tree of the results.
 
     >>> map_leaves(lambda x, y: x + y, {"a": {"b": 1}}, {"a": {"b": 10}})
@@ -122,7 +124,7 @@ def _difference(trees, place=()):
     return next(filter(None, found), None)
 
 
-def ordered_like(tree, like):
+def ordered_like(tree: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
     """The same tree, with the keys of each dict in the order of another tree that has the same paths.
 
     Dicts without arrays, which a file does not hold, are those of the other tree.
@@ -136,7 +138,7 @@ def ordered_like(tree, like):
     }
 
 
-def flatten(tree):
+def flatten(tree: Any) -> tuple[Array, Any]:
     """Copy all arrays into one contiguous buffer.
 
     Returns
@@ -156,7 +158,7 @@ def flatten(tree):
     return flat, view_as(flat, tree)
 
 
-def view_as(flat, tree):
+def view_as(flat: Array, tree: Any) -> Any:
     """View a flat buffer as a tree with the paths and shapes of ``tree``, without a copy; the inverse of ``flatten``.
 
     >>> view_as(np.arange(3.0), {"a": np.zeros((1, 2)), "b": np.zeros(1)})
@@ -175,7 +177,7 @@ def view_as(flat, tree):
     return map_leaves(take, tree)
 
 
-def count(tree):
+def count(tree: Any) -> int:
     """Number of array entries in a tree.
 
     >>> count({"a": np.zeros((2, 3)), "b": np.zeros(4)})
@@ -184,7 +186,7 @@ def count(tree):
     return sum(math.prod(x.shape) for _, x in leaves(tree))
 
 
-def not_finite(tree):
+def not_finite(tree: Any) -> list[str]:
     """The paths of the arrays that hold NaN or inf.
 
     >>> not_finite({"a": {"weight": np.array([1.0, np.nan]), "bias": np.zeros(2)}})
@@ -221,12 +223,12 @@ class Fixed(dict):
         return dict, (dict(self),)
 
 
-def fixed(tree):
+def fixed(tree: Any) -> Any:
     """The same tree of ``Fixed`` dicts."""
     return Fixed({name: fixed(child) for name, child in tree.items()}) if isinstance(tree, dict) else tree
 
 
-def merged(tree, new):
+def merged(tree: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], list[str], list[str]]:
     """A tree like ``new``, with the arrays of ``tree`` where path, shape and dtype are the same.
 
     With it, training can start from the parameters of a model with another vocabulary, another number of layers or
@@ -261,7 +263,7 @@ def merged(tree, new):
     return params, [path for path in fits if fits[path]], [path for path in fits if not fits[path]]
 
 
-def check_like(tree, expected, *, dtypes=True):
+def check_like(tree: Any, expected: dict[str, Any], *, dtypes: bool = True) -> None:
     """Check that two trees have the same paths, shapes and (unless told otherwise) dtypes.
 
     Raises

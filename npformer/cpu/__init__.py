@@ -13,7 +13,7 @@ except ValueError as error:  # of a setting
     raise ImportError(f"numba cannot be imported: {error} Unset or correct {', '.join(settings)}") from error
 
 from npformer.cpu import kernels
-from npformer.cpu.backend import ops
+from npformer.cpu.backend import ops as ops
 from npformer.reference.forwarding import forwarding, import_all
 
 import_all(kernels)

@@ -5,7 +5,7 @@ in ``ops``, the backend; ``npformer.gpu.softmax`` is ``npformer.gpu.ops.softmax`
 """
 
 from npformer.gpu import kernels
-from npformer.gpu.backend import ops
+from npformer.gpu.backend import ops as ops
 from npformer.reference.forwarding import forwarding, import_all
 
 import_all(kernels)

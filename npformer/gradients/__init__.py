@@ -10,8 +10,12 @@ Two numerical methods compute the derivative. They have nothing in common but th
 A backward pass returns a vector-Jacobian product, so both methods differentiate Σ dy · f(x) for one random dy.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
+from npformer.arrays import Array
 from npformer.checks import check_int
 
 COMPLEX_STEP = 1e-30
@@ -44,11 +48,11 @@ class GradientErrors(dict):
 
 
 def gradcheck(
-    f,
-    f_backward,
-    args,
+    f: Callable,
+    f_backward: Callable,
+    args: Sequence[Array],
     *,
-    names=None,
+    names: Sequence[str] | None = None,
     seed: int = 0,
     complex_tolerance: float | None = 1e-13,
     central_tolerance: float | None = 1e-8,
@@ -135,7 +139,7 @@ backward gives 1.8101675 and the complex step -1.8101675
     return errors
 
 
-def cotangent(shape, seed=0):
+def cotangent(shape: tuple[int, ...], seed: int = 0) -> Array:
     """A random dy that differs from the numbers of ``default_rng(seed)``, with which ``args`` are often drawn.
 
     If dy were equal to x, a backward pass that returns x instead of dy would pass the check.
@@ -143,7 +147,7 @@ def cotangent(shape, seed=0):
     return np.random.default_rng([seed, *b"gradcheck"]).standard_normal(shape)
 
 
-def complex_step(f, args, i, dy, entries=None):
+def complex_step(f: Callable, args: Sequence[Array], i: int, dy: Any, entries: Any = None) -> Array:
     """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by the complex step, one entry at a time.
 
     With ``entries``, indices into the flat array, it is an array of these derivatives alone.
@@ -157,7 +161,7 @@ def complex_step(f, args, i, dy, entries=None):
     return np.reshape(derivatives, args[i].shape if entries is None else -1)
 
 
-def central_differences(f, args, i, dy, entries=None):
+def central_differences(f: Callable, args: Sequence[Array], i: int, dy: Any, entries: Any = None) -> Array:
     """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by central differences, as ``complex_step``."""
     args = [x.copy() for x in args]
     x, derivatives = args[i].flat, []

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, fields, is_dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +20,14 @@ MODELS = {
 }
 
 
-def describe(model):
+def describe(model: Any) -> dict[str, Any]:
     """Return the class name and the settings of a model as one dict.
 
     >>> description = describe(Transformer(11, 11, n_layers=(2, 1)))
     >>> description["name"], description["n_layers"], from_description(description).depths
     ('Transformer', [2, 1], (2, 1))
     """
-    if not is_dataclass(model):
+    if not is_dataclass(model) or isinstance(model, type):
         raise TypeError(
             f"the model is a {type(model).__name__}, expected a dataclass: its fields are saved as settings"
         )
@@ -48,7 +49,7 @@ def _plain(value):
     return value.item()
 
 
-def from_description(description, arrays=None):
+def from_description(description: dict[str, Any], arrays: dict[str, Any] | None = None) -> Any:
     """Build the model from a dict that ``describe`` returned.
 
     Parameters

@@ -10,6 +10,7 @@ import pydoc
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +19,28 @@ import npformer
 from npformer import reference
 from npformer.operations.explain import Call, Calls
 
+MODULES = sorted(name for name in npformer.__all__ if inspect.ismodule(getattr(npformer, name)))
 
-@pytest.mark.parametrize("name", sorted({*npformer.__all__} - {"layers", "reference", "tree"}))
+
+def test_dir_has_the_names_that_type_checkers_know():
+    lines = Path(npformer.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    known = {*re.findall(r"\w+ as (\w+)", lines), *re.findall(r"^(\w+): ", lines, re.MULTILINE)}
+    assert dir(npformer) == sorted(known)
+    assert {*npformer.__all__} == known - {"__version__", "cpu", "gpu"}
+    packages = {file.name for file in pkgutil.iter_modules(npformer.__path__)}
+    own = {"arrays", "backends", "checks", "config", "operations", "quantized", "runtime"}  # of npformer itself
+    own |= {"__main__", "commands", "exercises"}  # of the command
+    assert {*MODULES, "cpu", "gpu"} == packages - own
+
+
+def test_help_begins_with_what_to_call():
+    begin = pydoc.render_doc(npformer, renderer=pydoc.plaintext).partition("PACKAGE CONTENTS")[0]
+    places = [begin.index(name) for name in ("nf.Trainer(", "nf.sample", "nf.pretrained.load(", "One letter for each")]
+    assert places == sorted(places)
+    assert "imported when" not in begin
+
+
+@pytest.mark.parametrize("name", sorted({*npformer.__all__} - {*MODULES}))
 def test_every_public_name_is_there_and_not_hidden_by_its_module(name):
     value = getattr(npformer, name)
     assert callable(value), f"npformer.{name} is {value!r}: a module has taken the place of the function"
@@ -50,7 +71,7 @@ def test_a_constructor_takes_its_arguments_in_the_order_of_its_docstring(cls):
 def test_an_operation_has_its_backward_pass_beside_it():
     missing = [f"{name}_backward" for name in npformer.__all__ if hasattr(reference, f"{name}_backward")]
     assert not {*missing} - {*npformer.__all__}
-    assert 40 <= len([name for name in npformer.__all__ if not name.endswith("_backward")]) <= 60
+    assert 40 <= len([name for name in {*npformer.__all__} - {*MODULES} if not name.endswith("_backward")]) <= 60
 
 
 def test_no_name_stands_for_a_module_and_something_else():

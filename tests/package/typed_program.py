@@ -54,6 +54,35 @@ def main() -> None:
     trainer.save(sys.argv[1], {"note": 1})
     arrays, info = trainer.load(sys.argv[1])
     print(sorted(arrays), info["note"])
+    use_modules(trainer, history)
+
+
+def use_modules(trainer: Trainer, history: list[StepInfo]) -> None:
+    """What is reached through ``nf``, without an import of its own."""
+    sizes: dict[str, int] = {path: x.size for path, x in nf.tree.leaves(trainer.params)}
+    params, taken, left = nf.tree.merged(trainer.params, nf.tree.map_leaves(np.zeros_like, trainer.params))
+    print(sizes, nf.tree.count(params), taken, left, nf.tree.flatten(params)[0].dtype, nf.tree.not_finite(params))
+    nf.tree.check_like(params, trainer.params)
+    model = nf.LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    print(nf.models.LowRank(model, model.init(0), rank=2), nf.models.describe(model)["name"])
+    print(nf.training.load_checkpoint, nf.decoding.Hypothesis)
+    print(
+        nf.data.BOS, nf.language.Writer, nf.translation.Translator, nf.diagnosis.Findings, nf.gradients.cotangent((2,))
+    )
+    print(nf.cpu.ops.name, nf.cpu.softmax(np.zeros(2)), nf.reference.ops.name, nf.layers.LayerSettings)
+    nf.show_config()
+
+
+def draw(history: list[StepInfo], folder: str) -> None:
+    nf.plots.plot_loss(history, f"{folder}/loss.png")
+    nf.plots.plot_attention([np.ones((1, 2, 2))], ["a", "b"], ["c", "d"], f"{folder}/attention.png")
+    nf.plots.plot_positional_encoding(f"{folder}/positions.svg", length=9)
+
+
+def continued(folder: str, text: str) -> str:
+    model, params, tokenizer = nf.pretrained.load(folder)
+    ids = nf.sample(model, params, [tokenizer.encode(text)], max_len=9, seed=0)[0]
+    return str(tokenizer.decode(ids))
 
 
 if __name__ == "__main__":
