@@ -122,6 +122,24 @@ def brief(settings):
     return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in given)})"
 
 
+def check_expressed(settings, names, owner=""):
+    """Check that only these fields of a dataclass have other values than their defaults.
+
+    What writes a model in a form that others read calls it with the fields that this form has. So a field that is added
+    to a model later is refused there, and not lost, until somebody writes it.
+
+    >>> from npformer.layers import Rotary
+    >>> check_expressed(Rotary(base=5000.0, pairs="interleaved"), ["base", "scaling"], "rotary.")
+    Traceback (most recent call last):
+    ValueError: rotary.pairs='interleaved', expected 'halves'
+    """
+    for field in fields(settings):
+        value, default = getattr(settings, field.name), _default(field)
+        if field.name not in names and value != default:
+            expected = "no such setting" if default is MISSING else shown(default)
+            raise ValueError(f"{owner}{field.name}={shown(value)}, expected {expected}")
+
+
 def _default(field):
     return field.default if field.default_factory is MISSING else field.default_factory()
 

@@ -10,6 +10,7 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown
 from npformer.models.transformer import Transformer
+from npformer.operations.options import check_expressed
 from npformer.runtime.folders import folder_to_fill, new_files
 
 NAMES = {  # of what a layer has
@@ -30,6 +31,10 @@ SUPPORTED: dict[str, tuple] = {
     "window": (None,),
     "positions": ("sinusoidal", "sinusoidal_concatenated", "learned"),
 }
+# The settings that are written, and those of a training, which a translation does not need.
+WRITTEN = {"src_vocab", "tgt_vocab", "d_model", "n_heads", "n_layers", "d_ff", "norm", "norm_type", "eps", "final_norm"}
+WRITTEN |= {"activation", "bias", "tie_embeddings", "scale_embeddings", "pad_id", "max_len", *SUPPORTED}
+OF_TRAINING = {"dropout", "inner_dropout", "dtype"}
 NEVER = -1e9  # the logit of padding
 
 
@@ -110,6 +115,7 @@ def check(model: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]
     for name, values in SUPPORTED.items():
         if (given := getattr(model, name)) not in values:
             raise ValueError(f"{name}={shown(given)} cannot be exported, expected {' or '.join(map(repr, values))}")
+    check_expressed(model, WRITTEN | OF_TRAINING)
     if not min(model.depths):
         raise ValueError(f"n_layers={model.n_layers} cannot be exported, expected at least one in each stack")
     for name, tokens, size in (("source", source_tokens, model.src_vocab), ("target", target_tokens, model.tgt_vocab)):

@@ -12,6 +12,7 @@ from npformer.arrays import Array, on_host
 from npformer.checks import shown
 from npformer.models.description import check_size_of
 from npformer.models.language_model import LanguageModel
+from npformer.operations.options import check_expressed
 
 BLOCK = 2**20  # numbers that are converted at a time
 MOST_NAMES = 6  # in an error
@@ -20,6 +21,7 @@ ACTIVATIONS |= {"silu": "silu", "swish": "silu"}  # theirs -> ours
 THEIRS = {ours: theirs for theirs, ours in ACTIVATIONS.items() if theirs != "gelu_pytorch_tanh"}
 SIZES = {"vocab": "vocab_size", "d_model": "hidden_size", "n_heads": "num_attention_heads"}  # ours -> theirs, of most
 SIZES |= {"n_layers": "num_hidden_layers", "d_ff": "intermediate_size", "max_len": "max_position_embeddings"}
+OF_ALL = "dtype", "final_norm"  # settings of ours that are checked and written for each family
 LIKE_2017 = {"norm_type": "layer_norm", "bias": True, "n_kv_heads": None, "window": None}
 
 
@@ -55,8 +57,11 @@ class Family:
     # The path of a layer of ours, and the module of theirs that it is, or the modules whose outputs lie side by side.
     # "{}" is the number of a layer. A path of a parameter gives the name of a tensor.
     names: dict[str, str]
-    settings: dict[str, str | tuple[str, Any]]  # ours, and the key in config.json, also with what it means if missing
+    settings: dict[
+        str, str | tuple[str, Any]
+    ] = {}  # ours, and the key in config.json, also with what it means if missing
     constants: dict[str, Any] = {}  # settings that all models of the family have
+    derived: tuple[str, ...] = ()  # settings of ours that its own ``settings_of`` and ``config_of`` read and write
     supported: dict[str, Any] = {}  # keys of config.json that may have one value only, here
     prefix = "model."  # begins the names of all tensors but those of ``heads``, in some files
     heads: tuple[str, ...] = ("lm_head",)
@@ -82,9 +87,7 @@ class Family:
 
     def config_of(self, model: Any) -> dict:
         """What config.json says of a model of ours, which has to be of this family."""
-        for name, value in self.constants.items():
-            if getattr(model, name) != value:
-                raise ValueError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
+        self.check(model)
         if model.has_final_norm != (model.norm == "pre"):
             raise ValueError(f"final_norm={model.final_norm}, expected None")
         given = {name: getattr(model, name) for name in self.settings}
@@ -96,6 +99,13 @@ class Family:
         given |= {name: value for name, value in meant.items() if name in given and given[name] is None}
         keys, about = self.keys(), {"model_type": self.name, "architectures": [self.architecture]} | self.supported
         return about | {keys[name][0]: value for name, value in given.items()}
+
+    def check(self, model: Any) -> None:
+        """Raise if a model of ours has a setting that no model of the family has, or that its files do not say."""
+        for name, value in self.constants.items():
+            if getattr(model, name) != value:
+                raise ValueError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
+        check_expressed(model, {*self.settings, *self.constants, *self.derived, *OF_ALL})
 
     def keys(self) -> dict[str, tuple]:
         """The key in config.json for each setting of ours, also with what it means if it is missing there."""

@@ -2,6 +2,7 @@
 
 from npformer.checks import shown
 from npformer.models.language_model import LanguageModel
+from npformer.operations.options import check_expressed
 from npformer.pretrained.family import SIZES, Family, check_values
 from npformer.reference.settings import Rotary
 
@@ -32,6 +33,7 @@ class Llama(Family):
     }
     constants = {"positions": "rotary", "norm": "pre", "norm_type": "rms_norm", "activation": "swiglu"}
     constants |= {"scale_embeddings": False, "window": None}
+    derived = ("rotary",)
     supported = {"hidden_act": "silu", "pretraining_tp": 1}
     unneeded = r".*\.rotary_emb\.inv_freq"
 
@@ -50,8 +52,7 @@ class Llama(Family):
     def config_of(self, model):
         """What config.json says of a model of ours."""
         rotary = model.rotary or Rotary()
-        if rotary.pairs != "halves":
-            raise ValueError("rotary has pairs='interleaved', expected 'halves'")
+        check_expressed(rotary, ["base", "scaling"], "rotary.")
         rope = {"rope_type": "default", "rope_theta": rotary.base}
         if rotary.scaling != 1:
             rope |= {"rope_type": "linear", "factor": rotary.scaling}

@@ -136,7 +136,11 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
         If it cannot be written, for example because the disk is full.
     """
     safetensors = import_safetensors()
-    family, config = fitting(model) if names is None else (PyTorch(names), {})
+    if names is None:
+        family, config = fitting(model)
+    else:
+        family = PyTorch(names)
+        config = family.config_of(model)
     tree.check_like(params, model.shapes(), dtypes=False)
     tensors = family.leaving(family.write(model, params), model)
     tensors = {name: np.ascontiguousarray(x) for name, x in tensors.items()}

@@ -15,6 +15,7 @@ pytest.importorskip("gguf")
 from tiny import tiny_translation_tokenizer  # noqa: E402
 
 from npformer import ByteNet, Transformer, pretrained, tree  # noqa: E402, which needs them
+from npformer.pretrained import ctranslate2  # noqa: E402
 from npformer.training import CheckpointError  # noqa: E402
 from tests.tools import forge_pretrained  # noqa: E402
 from tests.tools.forgery import joined, parts  # noqa: E402
@@ -415,6 +416,54 @@ def test_a_model_replaces_one_in_several_files(copy):
 def test_a_model_that_would_be_another_one_is_not_saved(name, settings, reason):
     model = replace(forge_pretrained.MODELS[name], **settings)
     with pytest.raises(ValueError, match=reason):
+        pretrained.save("nowhere", model, model.init(0))
+
+
+def with_a_new_field(model, **values):
+    """The model in a class that has one more setting."""
+    fields = [("softcap", float | None, dataclasses.field(default=None))]
+    kind = dataclasses.make_dataclass("New", fields, bases=(type(model),), frozen=True, repr=False)
+    return kind(**{field.name: getattr(model, field.name) for field in dataclasses.fields(model)}, **values)
+
+
+@pytest.mark.parametrize("name", list(forge_pretrained.MODELS))
+def test_a_setting_that_a_family_does_not_know_is_refused_unless_it_is_the_default(name, tmp_path):
+    params = forge_pretrained.params_of(name)
+    with pytest.raises(ValueError, match=r"softcap=5\.0, expected None"):
+        pretrained.save(tmp_path / "new", with_a_new_field(forge_pretrained.MODELS[name], softcap=5.0), params)
+    pretrained.save(tmp_path / "new", with_a_new_field(forge_pretrained.MODELS[name]), params)
+    tree.map_leaves(np.testing.assert_array_equal, pretrained.load(tmp_path / "new")[1], params)
+
+
+def test_a_setting_that_ctranslate2_does_not_know_is_refused_unless_it_is_the_default():
+    names = [str(i) for i in range(forge_pretrained.V)]
+    ctranslate2.check(with_a_new_field(forge_pretrained.MODELS["marian"]), names, names)
+    with pytest.raises(ValueError, match=r"softcap=5\.0, expected None"):
+        ctranslate2.check(with_a_new_field(forge_pretrained.MODELS["marian"], softcap=5.0), names, names)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"softcap": 5.0}, r"softcap=5\.0, expected None"),
+        ({"norm_type": "rms_norm"}, "norm_type='rms_norm', expected 'layer_norm'"),
+        ({"window": 3}, "window=3, expected None"),
+        ({"activation": "swiglu"}, "has neither 'swiglu' nor 'rotary'"),
+        ({"positions": "rotary"}, "has neither 'swiglu' nor 'rotary'"),
+    ],
+)
+def test_what_no_transformer_of_pytorch_has_is_not_saved(tmp_path, settings, reason):
+    model = with_a_new_field(Transformer(11, 13, 16, n_heads=4, n_layers=1, d_ff=8, positions="none"))
+    names = {"source_embedding": "src", "target_embedding": "tgt", "output": "out"}
+    pretrained.save(tmp_path / "state.safetensors", model, model.init(0), names=names)
+    other = replace(model, **settings)
+    with pytest.raises(ValueError, match=reason):
+        pretrained.save(tmp_path / "state.safetensors", other, other.init(0), names=names)
+
+
+def test_another_order_of_rotated_pairs_is_not_saved():
+    model = replace(forge_pretrained.MODELS["llama"], positions="rotary", rotary={"pairs": "interleaved"})
+    with pytest.raises(ValueError, match=r"it is no llama, as rotary\.pairs='interleaved', expected 'halves'"):
         pretrained.save("nowhere", model, model.init(0))
 
 
