@@ -173,6 +173,9 @@ class Beam:
         ``log_p`` and ``ids`` (R, K) are the K most probable next tokens of each prefix.
         """
         length = len(self.begun[0]) + 1
+        if length == self.max_len and self.request.forced_eos_id is not None:  # it has the probability 1
+            ids = np.full((len(self.sums), 1), self.request.forced_eos_id)
+            log_p = np.zeros(ids.shape, log_p.dtype)
         totals = log_p + np.array(self.sums, log_p.dtype)[:, None]
         for token in self.request.forbidden(length):
             totals[ids == token] = -np.inf

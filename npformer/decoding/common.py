@@ -28,6 +28,11 @@ class Request(NamedTuple):
         pad_id = self.model.pad_id
         return pad_id if pad_id is not None else next(iter(self.eos_ids), 0)
 
+    @property
+    def forced_eos_id(self):
+        """The token that a row has to end with where it reaches its limit; None if it is cut there."""
+        return getattr(self.model, "forced_eos_id", None)
+
     def forbidden(self, length):
         """The ids that may not be the last of so many tokens."""
         padding = () if self.model.pad_id is None else (self.model.pad_id,)
@@ -151,6 +156,10 @@ def _choose(choose, params, request, rows, t, logits, part):
     with np.errstate(invalid="ignore"):
         for token in request.forbidden(t + 1):
             logits[:, token] -= np.inf  # NaN and inf become NaN
+    if request.forced_eos_id is not None:
+        last = np.flatnonzero(request.limits[rows[part]] == t + 1).tolist()
+        logits[last] = -np.inf
+        logits[last, request.forced_eos_id] = 0
     best = on_host(logits.max(axis=-1))
     if not np.isfinite(best).all():
         raise no_token(FORBIDDEN if (best < np.inf).all() else NOT_FINITE, params, t)

@@ -32,6 +32,9 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
     src_vocab, tgt_vocab : int
         Vocabulary sizes V.
     {settings}
+    forced_eos_id : int, optional
+        The token with which decoding ends a target that reaches ``max_len``, whatever its probability, as that of a
+        Marian of the library transformers is ended. Its log-probability counts as 0. None: the target is cut.
 
     Examples
     --------
@@ -45,10 +48,15 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
     ((16, 48), 4)
     """
 
+    forced_eos_id: int | None = None
+
     decoder_type = IncrementalDecoder
 
     def __post_init__(self):
         self._check_settings()
+        end = self.forced_eos_id
+        if end is not None and (not 0 <= end < self.tgt_vocab or end == self.pad_id):
+            raise ValueError(f"forced_eos_id={end}, expected an id of the target's vocabulary, and not the padding's")
         object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
 
     @property

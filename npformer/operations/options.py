@@ -58,7 +58,7 @@ def _named(option, names):
 
 
 OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; flags need no range
-    **_named(INTEGER, "bos_id eos_id pad_id"),
+    **_named(INTEGER, "bos_id eos_id forced_eos_id pad_id"),
     **_named(SEED, "seed"),
     **_named(AT_LEAST_0, "min_len n_plain n_steps n_types"),
     **_named(AT_LEAST_1, "batch_size beam_size chunk_size code_size d_ff d_model dilation every k length max_len"),

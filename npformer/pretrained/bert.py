@@ -86,6 +86,8 @@ class Bert(Family):
         else:
             n_outputs = config.get("num_labels", len(config.get("id2label", "01")))
             kind = config.get("problem_type") or (REGRESSION if n_outputs == 1 else CLASSIFICATION)
+            if task["pooling"] == "none":  # tokens always have classes, whatever is said of the problem
+                kind = CLASSIFICATION
             if kind not in (REGRESSION, CLASSIFICATION):
                 raise ValueError(f"problem_type={shown(kind)}, supported are {REGRESSION}, {CLASSIFICATION}")
             task |= {"n_outputs": n_outputs, "task": "numbers" if kind == REGRESSION else "classes"}
@@ -96,7 +98,9 @@ class Bert(Family):
         if not model.n_types:
             raise ValueError("n_types=0, expected at least 1")
         same = ("task", "pooling", "pooler")[: 1 if model.task is None else 3]
-        wanted = {name: "classes" if (value := getattr(model, name)) == "numbers" else value for name in same}
+        wanted = {name: getattr(model, name) for name in same}
+        if model.task == "numbers" and model.pooling != "none":
+            wanted["task"] = "classes"  # the class of both
         names = [name for name, task in TASKS.items() if all(task[key] == wanted[key] for key in same)]
         if not names:
             raise ValueError(f"it has {wanted}, expected one of {list(TASKS.values())}")
@@ -106,5 +110,7 @@ class Bert(Family):
             ours |= {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
             ours |= {"problem_type": REGRESSION if model.task == "numbers" else CLASSIFICATION}
         elif model.task is None:  # which transformers does not read
+            if model.pooling not in POOLINGS.values():
+                raise ValueError(f"pooling={shown(model.pooling)}, expected {' or '.join(POOLINGS.values())}")
             ours["pooling"] = {f"pooling_mode_{key}": True for key, name in POOLINGS.items() if name == model.pooling}
         return super().config_of(model) | ours

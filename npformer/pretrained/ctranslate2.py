@@ -31,10 +31,10 @@ SUPPORTED: dict[str, tuple] = {
     "window": (None,),
     "positions": ("sinusoidal", "sinusoidal_concatenated", "learned"),
 }
-# The settings that are written, and those of a training, which a translation does not need.
+# The settings that are written; those of a training are not needed, and a translation that is too long is always cut.
 WRITTEN = {"src_vocab", "tgt_vocab", "d_model", "n_heads", "n_layers", "d_ff", "norm", "norm_type", "eps", "final_norm"}
 WRITTEN |= {"activation", "bias", "tie_embeddings", "scale_embeddings", "pad_id", "max_len", *SUPPORTED}
-OF_TRAINING = {"dropout", "inner_dropout", "dtype"}
+UNNEEDED = {"dropout", "inner_dropout", "dtype", "forced_eos_id"}
 NEVER = -1e9  # the logit of padding
 
 
@@ -51,7 +51,8 @@ def export(
 ) -> None:
     """Write a model to a folder from which ``ctranslate2.Translator(folder)`` translates as npformer does.
 
-    ``translate_batch(…, min_decoding_length=0)`` then finds what ``beam_search`` finds, with the same scores.
+    ``translate_batch(…, min_decoding_length=0)`` then finds what ``beam_search`` finds, with the same scores. But it
+    cuts translations at ``max_decoding_length``, also those of a model with a ``forced_eos_id``.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ def check(model: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]
     for name, values in SUPPORTED.items():
         if (given := getattr(model, name)) not in values:
             raise ValueError(f"{name}={shown(given)} cannot be exported, expected {' or '.join(map(repr, values))}")
-    check_expressed(model, WRITTEN | OF_TRAINING)
+    check_expressed(model, WRITTEN | UNNEEDED)
     if not min(model.depths):
         raise ValueError(f"n_layers={model.n_layers} cannot be exported, expected at least one in each stack")
     for name, tokens, size in (("source", source_tokens, model.src_vocab), ("target", target_tokens, model.tgt_vocab)):

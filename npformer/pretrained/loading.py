@@ -9,6 +9,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.checks import shown
+from npformer.models.language_model import LanguageModel
 from npformer.operations.options import settings_from
 from npformer.pretrained.bert import Bert
 from npformer.pretrained.family import Family, Stored
@@ -141,6 +142,9 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     else:
         family = PyTorch(names)
         config = family.config_of(model)
+    end = getattr(tokenizer, "eos_id", None)
+    if isinstance(model, LanguageModel) and end is not None and model.pad_id == end:
+        raise ValueError(f"pad_id={end} is the tokenizer's end token, which ``load`` reads in a text: expected None")
     tree.check_like(params, model.shapes(), dtypes=False)
     tensors = family.leaving(family.write(model, params), model)
     tensors = {name: np.ascontiguousarray(x) for name, x in tensors.items()}

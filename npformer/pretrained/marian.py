@@ -57,6 +57,7 @@ class Marian(Family):
         "inner_dropout": ("attention_dropout", 0.0),
         "scale_embeddings": ("scale_embedding", False),
         "pad_id": "pad_token_id",
+        "forced_eos_id": ("forced_eos_token_id", 0),
     }
     constants = LIKE_2017 | {"positions": "sinusoidal_concatenated", "norm": "post", "eps": None}
     derived = ("src_vocab", "tgt_vocab", "n_layers", "tie_embeddings")

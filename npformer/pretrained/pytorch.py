@@ -34,9 +34,12 @@ class PyTorch(Family):
 
     model = Transformer
     constants = {"norm_type": "layer_norm", "n_kv_heads": None, "window": None}
-    # Of these, a state dict says what its shapes show; the others are given to ``load``, as they are to nn.Transformer.
-    derived = ("src_vocab", "tgt_vocab", "d_model", "d_ff", "n_layers", "bias", "tie_embeddings", "n_heads", "norm")
-    derived += ("activation", "eps", "dropout", "inner_dropout", "pad_id", "max_len", "positions", "scale_embeddings")
+    # Of these a state dict says what its shapes show. The others are given to ``load``, as they are to nn.Transformer.
+    derived = (
+        *("src_vocab", "tgt_vocab", "d_model", "d_ff", "n_layers", "bias", "tie_embeddings", "n_heads", "norm"),
+        *("activation", "eps", "dropout", "inner_dropout", "pad_id", "max_len", "positions", "scale_embeddings"),
+        "forced_eos_id",
+    )
     names = {
         **stack("encoder", {"attention": "self_attn"}),
         **stack("decoder", {"attention": "self_attn", "memory_attention": "multihead_attn"}),

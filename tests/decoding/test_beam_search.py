@@ -1,5 +1,6 @@
 """Beam search against two searches written from its description, and on models with hand-made probabilities."""
 
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -208,6 +209,19 @@ def test_max_len_cuts_without_an_end_token():
     for hypotheses, limit in zip(found, limits, strict=True):
         assert [len(hypothesis.tokens) for hypothesis in hypotheses] == [limit] * 3
         assert EOS not in {token for hypothesis in hypotheses for token in hypothesis.tokens}
+
+
+@pytest.mark.parametrize("penalty_form", ["power", "gnmt"])
+def test_an_end_token_that_is_forced_at_max_len_counts_as_certain(penalty_form):
+    model, params = random_model(0)
+    params["output"]["bias"][EOS] = -1e9
+    options = {**IDS, "beam_size": 3, "n_best": 3, "penalty_form": penalty_form}
+    cut = beam_search(model, params, SRC, max_len=np.array([4, 2, 6]), **options)
+    found = beam_search(replace(model, forced_eos_id=EOS), params, SRC, max_len=np.array([5, 3, 7]), **options)
+    penalty = length_penalty_of(1.0, penalty_form)
+    for hypotheses, wanted in zip(found, cut, strict=True):
+        ended = {(*each.tokens, EOS): each.log_probability for each in wanted}
+        assert_same(hypotheses, rank(ended, penalty), 1e-12)
 
 
 def test_padding_is_never_said():

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -99,6 +100,23 @@ def test_each_source_has_its_own_max_len():
         for row, limit, all_of_it in zip(decoded, limits, whole, strict=True):
             np.testing.assert_array_equal(row[:limit], all_of_it[:limit])
             assert not row[limit:].any()
+
+
+@pytest.mark.parametrize("decode", [greedy_decode, partial(sample, seed=0, top_k=1)], ids=["greedy", "sample"])
+def test_an_end_token_may_be_forced_at_max_len(decode, every_backend):
+    params = params_for()
+    params["output"]["bias"][2] = -1e9
+    options = {**IDS, "backend": every_backend}
+    cut = decode(MODEL, params, SRC, max_len=np.array([3, 7, 5]), **options)
+    ended = decode(replace(MODEL, forced_eos_id=2), params, SRC, max_len=np.array([4, 8, 6]), **options)
+    for said, wanted, length in zip(ended, cut, (3, 7, 5), strict=True):
+        np.testing.assert_array_equal(said, [*wanted[:length], 2, *[0] * (7 - length)])
+
+
+@pytest.mark.parametrize("end", [-1, 11, 0])
+def test_an_end_token_that_is_forced_is_a_word(end):
+    with pytest.raises(ValueError, match=f"forced_eos_id={end}, expected an id of the target's vocabulary, and not"):
+        replace(MODEL, forced_eos_id=end)
 
 
 def test_padding_is_never_said():

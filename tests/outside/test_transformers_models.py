@@ -74,14 +74,14 @@ def bert(kind, H=3, K=4, F=17, N=2, V=19, eps=1e-12, tied=True, pad_id=0, activa
     return both(getattr(transformers, kind), config)
 
 
-def marian(H=3, K=4, F=17, N=(2, 1), V=19, shared=True, tied=True, activation="swish", scaled=True):
+def marian(H=3, K=4, F=17, N=(2, 1), V=19, shared=True, tied=True, activation="swish", scaled=True, forced=None):
     config = transformers.MarianConfig(
         **COMMON | {"pad_token_id": V - 1, "eos_token_id": 2, "decoder_start_token_id": V - 1},
         **{"vocab_size": V, "decoder_vocab_size": V, "d_model": H * K, "max_position_embeddings": 23},
         **{f"{name}_layers": n for name, n in zip(("encoder", "decoder"), N, strict=True)},
         **{f"{name}_attention_heads": H for name in ("encoder", "decoder")},
         **{f"{name}_ffn_dim": F for name in ("encoder", "decoder")},
-        **{"activation_function": activation, "scale_embedding": scaled, "dropout": 0.0, "forced_eos_token_id": None},
+        **{"activation_function": activation, "scale_embedding": scaled, "dropout": 0.0, "forced_eos_token_id": forced},
         **{"share_encoder_decoder_embeddings": shared, "tie_word_embeddings": tied},
     )
     return both(transformers.MarianMTModel, config)
@@ -360,12 +360,15 @@ def test_a_translation_model_has_the_same_logits_loss_and_gradients(options):
 
 
 @each_marian
+@pytest.mark.parametrize("forced", [None, 2], ids=["cut", "ended"])
 @pytest.mark.parametrize(
     ("beam_size", "early_stopping", "length_penalty"),
     [(1, False, 1.0), (3, True, 1.0), (3, False, 1.0), (3, "never", 1.0), (4, False, 0.0), (4, "never", 0.6)],
 )
-def test_a_translation_model_translates_the_same(options, every_backend, beam_size, early_stopping, length_penalty):
-    theirs, _, ours, params = marian(**options)
+def test_a_translation_model_translates_the_same(
+    options, every_backend, forced, beam_size, early_stopping, length_penalty
+):
+    theirs, _, ours, params = marian(**options, forced=forced)
     V = ours.tgt_vocab - 1
     wanted = theirs.generate(
         **{"input_ids": torch.tensor(padded(ours)), "attention_mask": torch.tensor(KEEP).long()},

@@ -172,6 +172,44 @@ def test_of_one_label_a_number_is_predicted(tmp_path):
     assert pretrained.load(tmp_path / "new")[0].task == "numbers"
 
 
+def test_one_class_of_tokens_is_no_number(tmp_path):
+    sizes = {"task": "classes", "n_outputs": 1, "pooling": "none"}
+    model = replace(forge_pretrained.MODELS["bert"], **sizes)
+    pretrained.save(tmp_path / "new", model, model.init(0))
+    for problem in (None, "regression"):  # of which the class of transformers takes no notice
+        changed(tmp_path / "new", problem_type=problem)
+        assert pretrained.load(tmp_path / "new")[0].task == "classes"
+    with pytest.raises(ValueError, match=r"it is no bert, as it has {'task': 'numbers', 'pooling': 'none'"):
+        pretrained.save(tmp_path / "new", replace(model, task="numbers"), model.init(0))
+
+
+def test_an_encoder_without_a_task_and_without_pooling_is_not_saved_as_one_that_pools():
+    model = replace(forge_pretrained.MODELS["bert"], pooling="none")
+    with pytest.raises(ValueError, match="it is no bert, as pooling='none', expected first or mean or max"):
+        pretrained.save("nowhere", model, model.init(0))
+
+
+def test_padding_that_would_be_read_as_the_end_of_a_text_is_not_saved(tmp_path):
+    model, tokenizer = forge_pretrained.MODELS["gpt2"], forge_pretrained.small_tokenizer()
+    ended = replace(model, pad_id=tokenizer.eos_id)
+    with pytest.raises(ValueError, match=f"pad_id={tokenizer.eos_id} is the tokenizer's end token"):
+        pretrained.save(tmp_path / "new", ended, ended.init(0), tokenizer)
+    pretrained.save(tmp_path / "new", replace(model, pad_id=None), model.init(0), tokenizer)
+
+
+def test_the_end_that_is_forced_is_that_of_the_file(copy):
+    path = copy("marian")
+    model, params, tokenizer = pretrained.load(path)
+    assert model.forced_eos_id == 2
+    cut = replace(model, forced_eos_id=None)
+    pretrained.save(path, cut, params, tokenizer)
+    assert pretrained.load(path)[0] == cut
+    changed(path, forced_eos_token_id=None, pad_token_id=3, decoder_start_token_id=3)  # then transformers takes 0
+    assert pretrained.load(path)[0].forced_eos_id == 0
+    changed(path, forced_eos_token_id=[1, 2])
+    assert "forced_eos_id=[1, 2] is a list, expected an int" in refused(path)
+
+
 def changed(path, **values):
     """Change config.json; a value of None removes a key."""
     config = json.loads((path / "config.json").read_text()) | values

@@ -41,7 +41,14 @@ MODELS = {
         V, **SIZES, positions="learned", norm="post", n_types=2, embedding_norm=True, activation="gelu_erf"
     ),
     "marian": Transformer(
-        V, V, **SIZES, positions="sinusoidal_concatenated", norm="post", activation="silu", tie_embeddings=True
+        V,
+        V,
+        **SIZES,
+        positions="sinusoidal_concatenated",
+        norm="post",
+        activation="silu",
+        tie_embeddings=True,
+        forced_eos_id=2,
     ),
 }
 
