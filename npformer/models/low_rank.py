@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+
 from npformer import tree
 from npformer.arrays import Array, beside, on_host
 from npformer.backends import AnyBackend, get_backend
@@ -21,6 +23,9 @@ class LowRank:
     It computes with W' = W + (alpha / r) A B, so dA = (alpha / r) dW' Bᵀ and dB = (alpha / r) Aᵀ dW'. B begins with
     zeros, and so the training with the given model. Projections in one matrix, such as those to queries, keys and
     values, share their A; each has its columns of B. Parameters, and what ``Trainer`` saves, are the adapters alone.
+
+    The given parameters are copied, so that nothing that happens to them later changes the adapted model; who needs the
+    memory, and no longer the parameters, deletes them. Arrays that cannot be written to are not copied.
 
     Parameters
     ----------
@@ -65,7 +70,7 @@ class LowRank:
         check_fields(self)
         tree.check_like(params, self.model.shapes(), dtypes=False)
         check_trainable(params)
-        arrays = dict(tree.leaves(params))
+        arrays = {path: unchanging(x) for path, x in tree.leaves(params)}
         layers = {name for path in arrays for name in path.split(".") if name.isdecimal()}
         whole = chosen("whole", self.whole, list(arrays))
         matrices = [path for path, x in arrays.items() if x.ndim == 2 and path not in whole]
@@ -86,8 +91,13 @@ class LowRank:
         return tree.from_leaves(params.items())
 
     def merged(self, params: dict, *, backend: AnyBackend = "auto") -> dict:
-        """Return the parameters of the model itself, with W' in place of W; the other arrays are not copied."""
-        ops, own = get_backend(backend, params), dict(tree.leaves(params))
+        """Return the parameters of the model itself, with W' in place of W, in new arrays."""
+        merged = self._merged(get_backend(backend, params), params)
+        return tree.from_leaves((path, x if path in self._adapted else x.copy()) for path, x in merged.items())
+
+    def _merged(self, ops, params):
+        """The same by path; arrays without adapters are not copied."""
+        own = dict(tree.leaves(params))
         like = next(iter(own.values()))
         kind = type(like), like.dtype  # on a GPU, in the precision of a step
         if kind not in self._copies:
@@ -95,7 +105,7 @@ class LowRank:
         arrays = self._copies[kind] | {path: own[path] for path in self._whole}
         for path in self._adapted:
             arrays[path] = arrays[path] + ops.linear(self._scaled(own[f"{path}.A"]), own[f"{path}.B"])
-        return tree.from_leaves(arrays.items())
+        return arrays
 
     def loss_and_grad(
         self,
@@ -118,7 +128,8 @@ class LowRank:
                     grads.give(path, {"A": self._scaled(dA), "B": dB})
 
         options |= {"backend": ops, "with_grad": with_grad, "ready": take}
-        loss, _, n_targets = self.model.loss_and_grad(self.merged(params, backend=ops), *batch, **options)
+        merged = tree.from_leaves(self._merged(ops, params).items())
+        loss, _, n_targets = self.model.loss_and_grad(merged, *batch, **options)
         return loss, grads.all() if with_grad else None, n_targets
 
     loss, __repr__ = Model.loss, Model.__repr__
@@ -133,6 +144,14 @@ class LowRank:
 
     def _scaled(self, x):
         return (self.alpha / self.rank) * x
+
+
+def unchanging(x):
+    """An array that nobody else can write to: a copy, unless nobody can write to this one."""
+    of = x
+    while isinstance(of, np.ndarray) and not of.flags.writeable:
+        of = of.base  # what it is a view of; None, or what has the memory, at last
+    return x.copy() if of is x or isinstance(of, np.ndarray) else x
 
 
 def chosen(name, parts, paths):
