@@ -177,8 +177,8 @@ class LanguageDecoder(StepwiseDecoder):
     """The step-by-step decoder of a ``LanguageModel``, which caches keys and values; ``decoder`` makes one.
 
     The cache begins with the entries of the prompts, all but the last token of each; ``max_rows`` entries of each step
-    follow. It grows as it is filled, and the entries of steps that no row reaches any more are used again. So there
-    may be more than ``max_len`` steps.
+    follow. It grows as it is filled, and the entries of steps that no row needs any more are used again. So there may
+    be more than ``max_len`` steps.
     """
 
     side = ""
@@ -187,7 +187,9 @@ class LanguageDecoder(StepwiseDecoder):
         super().__init__(model, ops, params, len(prompts.ids), max_rows, max_len)
         self._prepare([params["layers"][str(i)] for i in range(model.n_layers)], has_memory=False)
         self.kv = self.empty_cache(len(self.layers), 0, sum(self.settings.attention.widths(model.d_model)[1:]))
-        self.ids: list[int] = []  # of one text, of which the cache has the entries one after another
+        self.tokens = np.empty(0, np.int64)  # of the entries of the cache
+        self.n_in_order = 0  # how many entries, from the first on, are those of one text, one after another
+        self.reach = 0
         self.begin(prompts, slide)
 
     def begin(self, prompts, slide=False):
@@ -202,28 +204,32 @@ class LanguageDecoder(StepwiseDecoder):
         B, n = len(lengths), max(lengths, default=0)
         ids = prompts.ids[:, :n]
         n_known = self.n_known(ids[0]) if B == 1 else 0
-        del self.ids[n_known:]  # before reading, which may be interrupted
+        self.n_in_order = n_known  # before reading, which may be interrupted
         self._make_room(B * n + BLOCK * self.max_rows)
         if n > n_known:
             self._read(ids, n_known, self.kv)
+        self.tokens[: ids.size] = ids.ravel()
         self.is_one = B == self.max_rows == 1
         if self.is_one:
-            self.ids = ids[0].tolist()
+            self.n_in_order = n
         # Prompts are aligned at their ends, so that the latest positions of all rows are side by side.
         column = np.arange(n) - (n - lengths[:, None])
         self.at = np.arange(B)[:, None] * n + np.maximum(column, 0)
         self.positions = lengths - 1  # of the latest token of each row, counted from the first that the row sees
-        # Of each row, as many as may be read again.
-        self.latest_tokens = ids.ravel()[self.at] if slide and not self.model.is_endless else None
+        self.is_ragged = bool((lengths < n).any())
+        self.slide = slide and not self.model.is_endless
+        self.reach = self.settings.attention.window or self.model.max_len  # how many latest tokens a row needs
+        if self.slide:
+            self.reach = max(self.reach, self._half())
         self.n_prompt_entries, self.sources, self.n_steps = self.at.size, np.arange(B), 0
         return self
 
     def n_known(self, ids):
         """How many of the first tokens of a prompt need not be read again."""
-        known, window = self.ids, self.settings.attention.window
-        if window is not None and self.n_steps > window:  # entries of the first steps were used again
+        known = self.tokens[: self.n_in_order]
+        if self.n_steps > self.reach:  # entries of the first steps were used again
             known = known[: self.n_prompt_entries]
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, ids, strict=False)))
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known.tolist(), ids, strict=False)))
 
     def _read(self, ids, first, kv):
         """Compute the keys and values of texts (B, n) from the position ``first`` on, for the first entries of kv."""
@@ -277,29 +283,27 @@ class LanguageDecoder(StepwiseDecoder):
             kv = self.empty_cache(len(self.kv), max(n, 2 * n_before), self.kv.shape[2])
             kv[:, :n_before] = self.kv
             self.kv = kv
+            self.tokens = np.append(self.tokens, np.zeros(kv.shape[1] - n_before, np.int64))
 
     def _first_entry(self, t):
-        reach = self.settings.attention.window or self.model.max_len
-        first = self.n_prompt_entries + t % reach * self.max_rows
+        first = self.n_prompt_entries + t % self.reach * self.max_rows
         self._make_room(first + self.max_rows)
         return first
 
     def _append(self, tokens, parents):
-        model, window = self.model, self.settings.attention.window
         positions = self.positions[parents] + 1
-        longest = positions.max() + 1
-        is_too_long = longest > model.max_len and not model.is_endless
-        if is_too_long and self.latest_tokens is None:
-            raise ValueError(f"a text of {longest} tokens, expected at most max_len={model.max_len} of the model")
+        longest, most = int(positions.max()) + 1, self.model.max_len
+        is_too_long = longest > most and not self.model.is_endless
+        if is_too_long and not self.slide:
+            raise ValueError(f"a text of {longest} tokens, expected at most max_len={most} of the model")
         super()._append(tokens, parents)
+        first = self.at[0, -1]  # the newest entries lie one after another
+        self.tokens[first : first + len(tokens)] = tokens
         self.positions = positions
-        if self.latest_tokens is not None:
-            more = np.concatenate([self.latest_tokens[parents], tokens[:, None]], axis=1)
-            self.latest_tokens = more[:, -self._half() :]
         if is_too_long:
-            self._read_latest_half(np.flatnonzero(positions >= model.max_len))
-            longest = self.positions.max() + 1
-        self.at = self.at[:, -min(longest, window or longest) :]
+            self._read_latest_half(np.flatnonzero(positions >= most))
+            longest = int(self.positions.max()) + 1
+        self.at = self.at[:, -min(longest, self.reach) :]
 
     def _half(self):
         """The number of tokens, with the newest one, with which a row goes on whose context is full."""
@@ -311,32 +315,30 @@ class LanguageDecoder(StepwiseDecoder):
         They are written into the entries that the rows have for these tokens. Rows that share entries share the text up
         to there, so they go on at the same time, and with the same keys and values.
         """
-        self.ids, self.is_one = [], False  # the entries are no longer those of the first positions of a text
-        n, window = self._half(), self.settings.attention.window
+        self.n_in_order, self.is_one = 0, False  # the first entries are not of the first positions any more
+        n = self._half()
         self.positions[rows] = n - 1
-        if n == 1:
-            return
-        ids = self.latest_tokens[rows, :-1]  # the step itself computes the newest one
-        kv = self.empty_cache(len(self.layers), ids.size, self.kv.shape[2])
-        self._read(ids, 0, kv)
-        n_kept = min(n, window or n)
-        at = beside(self.at[rows, -n_kept:-1], kv)
-        self.kv[:, at] = kv.reshape(len(kv), *ids.shape, -1)[:, :, n - n_kept :]
+        self.is_ragged = bool(self.positions.min() < self.positions.max())
+        at = self.at[rows, -n:-1]  # the step itself computes the newest token
+        if at.size:
+            kv = self.empty_cache(len(self.layers), at.size, self.kv.shape[2])
+            self._read(self.tokens[at], 0, kv)
+            self.kv[:, beside(at, kv)] = kv.reshape(len(kv), *at.shape, -1)
 
     def _newest(self, tokens, t, part):
         model, ops, table = self.model, self.ops, self.table
         positions = beside(self.positions[part], table)
         x = model._embed(ops, self.params, self.side, beside(tokens[None], table), at=positions)[0][0]
-        at, keep_mask = self.at[part], None
-        first = at.shape[1] - 1 - self.positions[part]  # the column of the first token of each row
-        if first.max() > 0:
-            keep_mask = beside((np.arange(at.shape[1]) >= first[:, None])[:, None, None], table)
+        at, keep_mask = self.at[part, -(self.settings.attention.window or self.reach) :], None
+        if self.is_ragged:
+            distances = np.arange(at.shape[1])[::-1]  # of the columns from the newest token
+            keep_mask = beside((distances <= self.positions[part, None])[:, None, None], table)
         at = beside(np.ascontiguousarray(at), table)
         x = self._advanced(x, KeyValueCache(self.kv, at, keep_mask, self.settings.attention.rotary, positions))
         if model.has_final_norm:
             x, _ = normalise(ops, self.params["layers"]["norm"], x, self.settings)
         if self.is_one:
-            self.ids.append(int(tokens[0]))
+            self.n_in_order += 1
         return x
 
 
