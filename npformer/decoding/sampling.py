@@ -48,7 +48,8 @@ def sample(
     temperature : float
         The logits are divided by it; a value below 1 makes probable tokens more probable.
     top_k : int, optional
-        Draw from the k most probable tokens only (Fan et al. 2018).
+        Draw from the k most probable tokens only (Fan et al. 2018): from exactly k, of equally probable ones those with
+        the lowest ids. (The library transformers keeps all that are as probable as token k.)
     top_p : float
         Draw from the smallest set of most probable tokens that together have at least this probability (Holtzman et
         al. 2020); 1 means all tokens.
