@@ -175,8 +175,8 @@ class Beam:
         length = len(self.begun[0]) + 1
         if length == self.max_len and self.request.forced_eos_id is not None:  # it has the probability 1
             ids = np.full((len(self.sums), 1), self.request.forced_eos_id)
-            log_p = np.zeros(ids.shape, log_p.dtype)
-        totals = log_p + np.array(self.sums, log_p.dtype)[:, None]
+            log_p = np.zeros(ids.shape)
+        totals = log_p.astype(np.float64) + np.array(self.sums)[:, None]  # a sum may be out of the range of float32
         for token in self.request.forbidden(length):
             totals[ids == token] = -np.inf
         order = np.argsort(-totals, axis=None, kind="stable")

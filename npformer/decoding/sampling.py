@@ -86,7 +86,7 @@ def sample(
     def choose(logits, rows, t):
         logits = on_host(logits)
         if occurs is not None:
-            logits = np.where(occurs[rows], np.where(logits > 0, logits / penalty, logits * penalty), logits)
+            logits = penalised(logits, occurs[rows], penalty)
         uniform = (random_bits(rows, derive_key(seed, t)) + 0.5) / 2**32
         return draw(logits, uniform, temperature, top_k, top_p)
 
@@ -109,6 +109,21 @@ def occurring(request):
     return occurs
 
 
+def penalised(logits, occurs, penalty):
+    """Logits (B, V), float64, those of tokens that occur already changed by the repetition penalty.
+
+    >>> penalised(np.array([[2.0, 1.0, -1.0]]), np.array([[True, False, True]]), 2.0)
+    array([[ 1.,  1., -2.]])
+    """
+    logits = logits.astype(np.float64)  # float32 would round a small penalty to 0
+    before = logits[occurs]
+    with np.errstate(over="ignore", under="ignore"):
+        logits[occurs] = np.where(before > 0, before / penalty, before * penalty)
+    if not np.isfinite(logits.max(axis=-1)).all():
+        raise ValueError(f"repetition_penalty={penalty:g} makes logits infinite: expected one that is nearer to 1")
+    return logits
+
+
 def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
     """Draw a token for each row of logits (B, V), by inverting its cumulative distribution function.
 
@@ -117,7 +132,9 @@ def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
     >>> draw(np.log(np.array([[0.2, 0.5, 0.3]] * 3)), np.array([0.4, 0.6, 0.9]))
     array([1, 2, 0])
     """
-    return np.array([_drawn(row, u, temperature, top_k, top_p) for row, u in zip(logits, uniform, strict=True)])
+    # Differences that are divided by a low temperature may overflow to -inf, and improbable tokens underflow to 0.
+    with np.errstate(over="ignore", under="ignore"):
+        return np.array([_drawn(row, u, temperature, top_k, top_p) for row, u in zip(logits, uniform, strict=True)])
 
 
 def _drawn(row, u, temperature, top_k, top_p):
@@ -138,8 +155,7 @@ def _drawn(row, u, temperature, top_k, top_p):
 
 
 def _powers(logits, largest, temperature):
-    with np.errstate(over="ignore"):  # at a low temperature the division may overflow to -inf
-        return np.exp((logits.astype(np.float64) - largest) / temperature)
+    return np.exp((logits.astype(np.float64) - largest) / temperature)
 
 
 def _most_probable(row, n):

@@ -253,6 +253,18 @@ def test_tokens_are_ints_and_scores_floats():
     assert (type(best.log_probability), type(best.score)) == (float, float)
 
 
+def test_sums_beyond_the_range_of_float32():
+    """The most probable token is padding, which is never said, so each other adds less than -1e38."""
+    model, params = random_model(0, tgt_vocab=5, dtype="float32")
+    params["output"]["weight"][...] = 0
+    params["output"]["bias"][...] = [0, -2e38, -2.1e38, -2.2e38, -2.3e38]
+    [best, second] = beam_search(model, params, SRC[:1], **IDS, max_len=4, min_len=3, beam_size=3, n_best=2)[0]
+    assert (best.tokens, second.tokens) == ((1, 1, 1, 1), (1, 1, 1, EOS))
+    np.testing.assert_allclose([best.log_probability, second.log_probability], [-8e38, -8.1e38], rtol=1e-6)
+    target = np.array([[BOS, *best.tokens]])
+    assert log_probability(model, params, SRC[:1], target).tolist() == [-np.inf]
+
+
 # --- hand-made probabilities ---
 
 

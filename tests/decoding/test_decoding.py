@@ -254,3 +254,12 @@ def test_fewer_hypotheses_than_asked_for_if_there_are_no_more_sequences(beam_siz
     """With a vocabulary of 11 there are 10 sequences of one token."""
     options = {**IDS, "max_len": max_len, "beam_size": beam_size, "n_best": beam_size}
     assert [len(row) for row in beam_search(MODEL, params_for(), SRC, **options)] == [expected] * 3
+
+
+def test_what_underflows_is_no_error_where_numpy_raises_errors(method):
+    """Logits of which all but a few have probabilities that float32 does not hold."""
+    params = tree.map_leaves(lambda x: x.astype("float32"), params_for())
+    params["output"]["bias"][5:] = -np.geomspace(90, 1e38, 6)
+    model = replace(MODEL, dtype="float32")
+    with np.errstate(all="raise"):
+        assert len(method(model, params, SRC, max_len=5, min_len=3, backend="cpu")) == 3

@@ -214,6 +214,50 @@ def test_large_float32_logits_do_not_overflow():
     assert draw(np.array([[3e38, -3e38, 2e38]], "float32"), np.array([0.999])).tolist() == [0]
 
 
+# --- extreme options ---
+
+
+def model_that_says(logits):
+    """A model, float32, whose logits are always the same."""
+    model, params = random_model(tgt_vocab=len(logits), dtype="float32")
+    params["output"]["weight"][...] = 0
+    params["output"]["bias"][...] = logits
+    return model, params
+
+
+@pytest.mark.parametrize(
+    ("penalty", "text"),
+    [
+        (1e-300, [3, 3, 3]),  # 2 / 1e-300 is the largest logit; in float32 the penalty would be 0
+        (1e-45, [3, 3, 3]),
+        (1e45, [3, 4, 5]),  # what has occurred has a logit of about 0
+        (1e300, [3, 4, 5]),
+    ],
+)
+def test_an_extreme_penalty_is_computed(penalty, text):
+    model, params = model_that_says([-1, -1, -1, 2, 1.5, 1, 0.5])
+    with np.errstate(all="raise"):
+        drawn = sample(model, params, SRC[:1], **IDS, max_len=3, top_k=1, seed=0, repetition_penalty=penalty)
+    assert drawn.tolist() == [text]
+
+
+@pytest.mark.parametrize(("penalty", "logits"), [(5e-324, [-1, -1, -1, 2, 1]), (1e300, [-1, -1e10, -1e10, -1e9, -1e9])])
+def test_a_penalty_that_overflows_is_refused(penalty, logits):
+    model, params = model_that_says(logits)
+    with np.errstate(all="raise"), pytest.raises(ValueError, match="repetition_penalty=.* makes logits infinite"):
+        sample(model, params, SRC[:1], **IDS, max_len=5, min_len=5, seed=0, repetition_penalty=penalty)
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-3, 1.0, 1e308])
+@pytest.mark.parametrize("options", [{}, {"top_k": 3}, {"top_p": 5e-324}, {"top_p": 0.5}], ids=str)
+def test_no_temperature_overflows_or_underflows(temperature, options):
+    logits = np.array([[-3e38, 1.0, 3.0, -np.inf, 1e-45], [-1.0, -1e38, -2.0, -1e-40, -2e3]], "float32")
+    with np.errstate(all="raise"):
+        tokens = draw(logits, np.array([2**-33, 0.9]), temperature=temperature, **options)
+    assert tokens[0] == 2  # the most probable one is drawn first
+    assert temperature > 1e-3 or tokens[1] == 3
+
+
 # --- bad arguments ---
 
 
