@@ -2,7 +2,12 @@
 
 import numpy as np
 
+from npformer.arrays import on_host
 from npformer.diagnosis.finding import LIKELY
+
+N_PLACES = 8  # places in a row at which a token is changed
+N_TOKENS = 12  # of which there is a row each
+ROUNDING = 1e-5  # of the largest output: a smaller change may be one of the order in which sums are computed
 
 
 def repeatable(case):
@@ -28,49 +33,138 @@ def rows(case):
 def tokens(case):
     """Which outputs depend on a token."""
     for which in ids_of(case):
-        at, change = influence(case, which)
-        if which == case.causal:
-            distance = np.arange(change.shape[1]) - at[:, None]
-            before = np.where(distance < 0, change, 0)
-            k, t = np.unravel_index(before.argmax(), before.shape)
-            if before.any():
-                yield "later tokens leak", f"output {t} changes by {before.max():.2g} with the later token {at[k]}"
-            elif not change[distance == 0].all():
-                yield "input ignored", "outputs do not depend on the newest token"
-            elif not change[distance > 0].any():
-                seen = "outputs do not depend on any token before the newest one"
-                yield "input ignored", f"{seen}; if the model is meant to see one token, this is no mistake", LIKELY
-            else:
-                yield from holes(at, change)
-        elif (seen := change.reshape(len(at), -1).any(axis=1).mean()) < 0.5:
-            yield "input ignored", f"only {seen:.0%} of the tokens of batch[{which}] change an output"
-        share = change.reshape(len(at), -1).max(axis=1).mean() / case.outputs(case.longest_row(which)[0]).std()
-        if case.is_new and share < (0.3 if which == case.causal else 0.25 / at[-1]):  # 1.6, and 1.2 / n, are usual
-            seen = f"another token of batch[{which}] changes outputs by only {share:.1%} of their standard deviation"
+        places, change = influence(case, which)
+        if which == case.interface.causal:
+            yield from tokens_before(case, places, change)
+            continue
+        share = change.reshape(len(places), -1).any(axis=1).mean()
+        if share < 0.5:
+            yield "input ignored", f"only {share:.0%} of the tokens of batch[{which}] change an output"
+
+
+def tokens_before(case, places, change):
+    """Whether each output depends on the tokens up to it, and on no later one."""
+    distance = np.arange(change.shape[1]) - places[:, None]  # from the token that is changed to the output
+    before = np.where(distance < 0, change, 0)
+    if before.any():
+        changed, output = np.unravel_index(before.argmax(), before.shape)
+        seen = f"output {output} changes by {before.max():.2g} with the later token {places[changed]}"
+        yield "later tokens leak", seen
+    elif not change[distance == 0].all():
+        yield "input ignored", "outputs do not depend on the newest token"
+    elif not change[distance > 0].any():
+        seen = "outputs do not depend on any token before the newest one"
+        yield "input ignored", f"{seen}; if the model is meant to see one token, this is no mistake", LIKELY
+    elif case.is_new:  # heads that are trained may look at a few tokens alone
+        yield from holes(places, change)
+
+
+def holes(places, change):
+    """Whether some tokens are seen by fewer of the outputs after them than others are, from one output to the next."""
+    seen_until = np.array([np.flatnonzero(x[: places[-1] + 1])[-1] for x in change])
+    reach = seen_until - places
+    last_change = change[np.arange(len(places)), seen_until]
+    is_abrupt = last_change > 2e-4 * change.max(axis=1)  # else it has faded
+    is_short = reach < 0.75 * np.minimum(reach.max(), places[-1] - places)
+    for k in np.flatnonzero(is_abrupt & is_short)[:1]:
+        seen = f"token {places[k]} changes no output after {seen_until[k]}, though another changes {reach.max()} after it"
+        yield "input ignored", f"{seen}, as if positions and heads were mixed by a reshape without a transpose", LIKELY
+
+
+def both_sides(case):
+    """Whether what an encoder computes for a token depends on later tokens, as on those before it."""
+    encode = getattr(case.architecture, "encode", None)
+    if encode is None or 0 not in case.interface.ids:
+        return
+    inputs = case.inputs if case.interface.n_inputs == 1 else case.inputs[:1]
+    one, places = longest_row(case, 0)
+    one = one[: len(inputs)]
+
+    def states_with(place):
+        states = encode(case.full_params, *with_other_token(case, one, 0, place), backend=case.ops)
+        return on_host(states)[0]
+
+    states = encode(case.full_params, *one, backend=case.ops)
+    if getattr(states, "shape", ())[:2] != one[0].shape:  # a recurrent encoder has other states, too
+        return
+    states = on_host(states)
+    first, last = places[0], places[-1]
+    changes_later = (states_with(first) != states[0])[places[1:]].any()
+    changes_earlier = (states_with(last) != states[0])[places[:-1]].any()
+    if changes_later and not changes_earlier:
+        seen = "what the encoder computes for a token does not depend on later ones, as with a causal mask"
+        yield "input ignored", seen, LIKELY
+
+
+def positions_or_tokens(case):
+    """Whether a new model sees the tokens, beside positions that may be much larger."""
+    if not case.is_new:
+        return
+    for which in ids_of(case):
+        ratio = tokens_to_positions(case, which)
+        # It is 2 to 25 in new models of 1 to 12 layers; at 0.3, positions have ten times the variance of tokens.
+        if ratio < 0.3:
+            seen = f"outputs change {ratio:.2g} times as much with the token of batch[{which}] as with its position"
             yield "input ignored", f"{seen}, as if positions were much larger than embeddings", LIKELY
 
 
-def holes(at, change):
-    """Whether some tokens are seen by fewer of the outputs after them than others are, from one output to the next."""
-    last = np.array([np.flatnonzero(x[: at[-1] + 1])[-1] for x in change])
-    reach = last - at
-    is_abrupt = change[np.arange(len(at)), last] > 2e-4 * change.max(axis=1)  # else it has faded
-    for k in np.flatnonzero(is_abrupt & (reach < 0.75 * np.minimum(reach.max(), at[-1] - at)))[:1]:
-        seen = f"token {at[k]} changes no output after {last[k]}, though another changes {reach.max()} after it"
-        yield "input ignored", f"{seen}, as if positions and heads were mixed by a reshape without a transpose", LIKELY
+def tokens_to_positions(case, which):
+    """How much outputs vary with the token, divided by how much they vary with the position, in rows of one token."""
+    one, places = longest_row(case, which)
+    ids = known_words(case, which)[:N_TOKENS, None]
+    n = len(places)
+    inputs = [np.repeat(x, len(ids), axis=0) for x in one]
+
+    def outputs_of(length):
+        inputs[which] = np.repeat(ids, length, axis=1)
+        return case.outputs([x if x.ndim < 2 or x.shape[1] != one[which].shape[1] else x[:, :length] for x in inputs])
+
+    y = outputs_of(n)
+    of_tokens = np.sqrt(y.var(axis=0).mean())
+    if case.interface.by_position and which == case.interface.n_inputs - 1:
+        of_positions = np.sqrt(y.var(axis=1).mean())
+    else:  # a mean over equal tokens depends on their number by their positions alone
+        of_positions = np.sqrt(((y - outputs_of(1)) ** 2).mean() / 2)
+    return of_tokens / max(of_positions, 1e-30)
+
+
+def scores(case):
+    """Whether the scores of a new model's attention are as large as usual."""
+    has_weights = hasattr(case.architecture, "n_heads") and hasattr(case.architecture, "attention_weights")
+    if not (case.is_new and has_weights and case.interface.ids):
+        return
+    one, _ = longest_row(case, case.interface.ids[-1])
+    weights = case.architecture.attention_weights(case.full_params, *one, backend=case.ops)
+    spreads = [spread_of_scores(on_host(x)) for of_stack in weights.values() for x in of_stack]
+    spread = np.median(spreads or [0])
+    # It is 0.3 to 1 in new models of 1 to 6 layers; without a scale, that times the root of a head's width.
+    if spread > 1.5:
+        yield "scale of scores", f"in a softmax, the scores of a query have a standard deviation of {spread:.2g}"
+
+
+def spread_of_scores(weights):
+    """The standard deviation of the scores of a query, in the middle, from attention weights (…, T, S)."""
+    scores = np.log(np.where(weights > 0, weights, np.nan).astype(float))
+    spreads = np.nanstd(scores, axis=-1)
+    n_keys = (weights > 0).sum(axis=-1)
+    return np.median(spreads[n_keys > 3]) if (n_keys > 3).any() else 0.0
 
 
 def padding(case):
     """Whether more padding changes outputs."""
-    if case.compute and case.pad_id is None:
+    if case.interface.compute and case.pad_id is None:
         raise ValueError("the model has no pad_id")
     if len(case.inputs) > len(ids_of(case)):
         raise ValueError("a batch has more than ids, such as a mask that says what is padding")
+    y = case.outputs(case.inputs)
+    real = case.is_word(case.inputs[-1]) if case.interface.by_position else slice(None)
     for which, ids in enumerate(case.inputs):
-        longer = np.pad(ids, ((0, 0), (0, 3)), constant_values=case.pad_id)
-        y, z = case.outputs(case.inputs), case.outputs([*case.inputs[:which], longer, *case.inputs[which + 1 :]])
-        real = case.is_word(case.inputs[-1]) if case.by_position else slice(None)
-        change = np.abs((z[:, : y.shape[1]] if case.by_position else z) - y)[real].max()
+        inputs = list(case.inputs)
+        inputs[which] = np.pad(ids, ((0, 0), (0, 3)), constant_values=case.pad_id)
+        padded = case.outputs(inputs)
+        if case.interface.by_position:
+            padded = padded[:, : y.shape[1]]
+        change = np.abs(padded - y)[real].max()
         if not change <= 1e-3 * np.abs(y[real]).max():
             yield "padding leaks", f"outputs change by {change:.2g} with more padding in batch[{which}]"
 
@@ -78,30 +172,37 @@ def padding(case):
 def order(case):
     """Whether the order of tokens matters."""
     for which in ids_of(case):
-        one, places = case.longest_row(which)
-        other = one[which].copy()
-        other[0, places[:-1]] = other[0, places[:-1]][::-1]  # all but the last in the other order
-        change = difference(case, one, [*one[:which], other, *one[which + 1 :]], 1e-4)[0]
-        is_last = case.by_position and which == case.n_inputs - 1
-        if len(places) > 2 and (other != one[which]).any() and not np.any(change[places[-1]] if is_last else change):
+        one, places = longest_row(case, which)
+        inputs = list(one)
+        inputs[which] = one[which].copy()
+        inputs[which][0, places[:-1]] = inputs[which][0, places[:-1]][::-1]  # all but the last in the other order
+        change = difference(case, one, inputs, 1e-4)[0]
+        if case.interface.by_position and which == case.interface.n_inputs - 1:
+            change = change[places[-1]]  # others have other tokens before them
+        is_other = (inputs[which] != one[which]).any()
+        if len(places) > 2 and is_other and not np.any(change):
             yield "no positions", f"tokens of batch[{which}] in the other order give the same output"
 
 
 def cache(case):
-    """Decoding step by step, against the whole computation."""  # halfway rows change places, as in beam search
-    if case.causal is None or not hasattr(case.model, "decoder"):
+    """Decoding step by step, against the whole computation."""
+    if case.interface.causal is None or not hasattr(case.architecture, "decoder"):
         raise ValueError(f"the model, {type(case.model).__name__}, has no decoder")
     *sources, ids = case.inputs
     rows = np.argsort(case.is_word(ids).sum(axis=1))[-4:]
-    n, others = int(case.is_word(ids[rows]).all(axis=0).sum()), np.arange(len(rows))[::-1]
-    ids, sources = ids[rows, :n], [x[rows] for x in sources]
+    n_steps = int(case.is_word(ids[rows]).all(axis=0).sum())
+    ids = ids[rows, :n_steps]
+    sources = [x[rows] for x in sources]
     begin = sources[0] if sources else ids[:, :2]  # a prompt is read at once, but for its last token
-    decoder = case.model.decoder(case.params, begin, max_rows=len(rows) + 1, max_len=n, backend=case.ops)
+    options = {"max_rows": len(rows) + 1, "max_len": n_steps, "backend": case.ops}
+    decoder = case.architecture.decoder(case.full_params, begin, **options)
     y = case.outputs([*sources, ids])
-    for t in range(0 if sources else 1, n):
-        parents = others if t == max(2, n // 2) else np.sort(others)
-        if parents is others:
-            ids[:, :t], sources = ids[parents, :t], [x[parents] for x in sources]
+    for t in range(0 if sources else 1, n_steps):
+        parents = np.arange(len(rows))
+        if t == max(2, n_steps // 2):  # rows change places, as in beam search
+            parents = parents[::-1]
+            ids[:, :t] = ids[parents, :t]
+            sources = [x[parents] for x in sources]
             y = case.outputs([*sources, ids])
         off = np.abs(decoder.step(ids[:, t], parents) - y[:, t]).max()
         if not off <= 1e-2:
@@ -111,27 +212,48 @@ def cache(case):
 
 def ids_of(case):
     """The numbers of the inputs that are ids."""
-    if case.compute and not case.of_ids:
+    if case.interface.compute is None:
+        raise ValueError(case.interface.missing)
+    if not case.interface.ids:
         raise ValueError("no input is an array of ids (B, T)")
-    return case.of_ids or case.outputs(case.inputs)  # which says why not
+    return case.interface.ids
+
+
+def longest_row(case, which):
+    """The row with most words in an input, as a batch of inputs, and where its words are; at least two."""
+    one, places = case.longest_row(which)
+    if min(len(places), len(known_words(case, which))) < 2:
+        raise ValueError(f"batch[{which}] has fewer than two tokens in a row")
+    return one, places
+
+
+def known_words(case, which):
+    """The words that are in the batch."""
+    ids = np.unique(case.batch[which])
+    return ids[case.is_word(ids[:, None])[:, 0]]
+
+
+def with_other_token(case, one, which, place):
+    """The same row with another token in one place of an input."""
+    words = known_words(case, which)
+    inputs = list(one)
+    inputs[which] = one[which].copy()
+    others = words[words != inputs[which][0, place]]
+    inputs[which][0, place] = np.random.default_rng(place).choice(others)
+    return inputs
 
 
 def influence(case, which):
-    """Positions in the longest row, and what changes in each output if another token is there: (n,), and (n, …)."""
-    one, places = case.longest_row(which)
-    known = np.unique(case.batch[which])
-    known = known[case.is_word(known)]
-    if min(len(places), len(known)) < 2:
-        raise ValueError(f"batch[{which}] has fewer than two tokens in a row")
-    at = np.unique(places[np.linspace(0, len(places) - 1, 8).astype(int)])
-    given, rng = [np.repeat(x, len(at), axis=0) for x in one], np.random.default_rng(which)
-    changed = given[which].copy()
-    for k, j in enumerate(at):
-        changed[k, j] = rng.choice(known[known != changed[k, j]])
-    return at, difference(case, given, [*given[:which], changed, *given[which + 1 :]])
+    """Places in the longest row, and what changes in each output if another token is there: (n,), and (n, …)."""
+    one, places = longest_row(case, which)
+    places = np.unique(places[np.linspace(0, len(places) - 1, N_PLACES).astype(int)])
+    changed = [with_other_token(case, one, which, place) for place in places]
+    inputs = [np.repeat(x, len(places), axis=0) for x in one]
+    others = [np.concatenate(arrays) for arrays in zip(*changed, strict=True)]
+    return places, difference(case, inputs, others)
 
 
-def difference(case, inputs, others, rounding=1e-5):
+def difference(case, inputs, others, rounding=ROUNDING):
     """The largest change of each output, 0 where it is not above rounding."""
     y = case.outputs(inputs)
     change = np.abs(case.outputs(others) - y).max(axis=-1)

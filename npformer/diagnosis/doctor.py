@@ -6,17 +6,23 @@ from typing import Any
 import numpy as np
 
 from npformer.backends import AnyBackend, get_backend
-from npformer.diagnosis import dependence, given, losses, training
-from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings
+from npformer.diagnosis import data, dependence, gradient, losses, update, weights
+from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings, causes_of
 from npformer.diagnosis.subject import Subject
 
-# A check is a function of a ``Subject`` that yields (name, what was seen).
-OF_DATA = given.numbers, given.padding, given.special_tokens, given.partners, given.shift
-QUICK = (
-    *(given.weights, dependence.repeatable, dependence.rows, dependence.tokens, dependence.padding, dependence.order),
-    *(losses.of_outputs, losses.at_the_start, losses.divided),
+# A check is a function of a ``Subject`` that yields (name, what was seen), and perhaps how sure it is.
+OF_DATA = (
+    *(data.numbers, data.answers, data.copies, data.padding, data.special_tokens),
+    *(data.partners, data.shift),
 )
-COSTLY = losses.differences, losses.by_parameter, training.settings, training.one_batch, dependence.cache
+QUICK = (
+    *(weights.finite, weights.equal, weights.scale),
+    *(dependence.repeatable, dependence.rows, dependence.tokens, dependence.both_sides),
+    *(dependence.positions_or_tokens, dependence.padding, dependence.order),
+    *(losses.of_outputs, losses.at_the_start, dependence.scores, losses.after_training, losses.dropout, losses.divided),
+)
+COSTLY = gradient.differences, gradient.by_parameter, update.settings, update.one_batch, dependence.cache
+SPOILING = {"not finite", "not repeatable", "rows leak"}  # with which nothing else can be examined
 
 
 def diagnose(
@@ -61,48 +67,53 @@ def diagnose(
     >>> from npformer import CopyTask, LanguageModel
     >>> model, ids = LanguageModel(11, d_model=16, n_heads=2, n_layers=1, d_ff=32), CopyTask().batch(0, 32)[1]
     >>> diagnose(model, model.init(0), (ids, ids), quick=True).names
-    ['targets not shifted', 'padding counted', 'start far from ln V']
+    ['targets not shifted', 'padding counted']
     """
     if hasattr(batch, "shape"):
         raise TypeError(f"batch is an array of shape {batch.shape}, expected a tuple of arrays: batch=(x,)")
     ops = trainer.ops if trainer is not None and backend == "auto" else get_backend(backend, params)
-    case, state = Subject(model, params, batch, ops, trainer, (bos_id, eos_id, max_len), n_steps), np.random.get_state()
+    case = Subject(model, params, batch, ops, trainer, (bos_id, eos_id, max_len), n_steps)
+    state = np.random.get_state()
     try:
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            found, missing = examined(case, QUICK if quick else QUICK + COSTLY)
+            signs, missing = examined(case, QUICK if quick else QUICK + COSTLY)
     finally:
         np.random.set_state(state)  # of a model that draws from it
-    told = {name: Finding.named(name, *seen) for name, *seen in reversed(found)}  # each once
-    if "input ignored" in told:
-        told.pop("no positions", None)  # which follows from it
-    last = lambda name: TABLE[name][0] != SURE or name == "cache differs"  # as it may follow from padding, or a token
-    findings = Findings(sorted(told.values(), key=lambda each: (last(each.name), list(TABLE).index(each.name))))
-    findings.not_examined = [f"{'; '.join(whats)}: {why}" for why, whats in missing.items()]
+    once = {name: Finding.named(name, *seen) for name, *seen in reversed(signs)}
+    findings = Findings(sorted(causes_of(once.values()), key=urgency))
+    findings.not_examined = [f"{'; '.join(checks)}: {reason}" for reason, checks in missing.items()]
     return findings
 
 
+def urgency(finding):
+    """The order in which findings are listed: the surest first, causes before what may follow from them."""
+    is_sure = finding.sure == SURE and finding.name != "cache differs"  # which may follow from padding, or a token
+    return not is_sure, list(TABLE).index(finding.name)
+
+
 def examined(case, checks):
-    """What the checks yield, and why some could not be made."""
-    found, missing = [], dict[str, list[str]]()  # what was not examined, by reason
+    """The signs of mistakes, and the checks that could not be made, by reason."""
+    signs = []
+    missing = dict[str, list[str]]()
 
     def make(check):
         try:
-            found.extend(check(case))
+            signs.extend(check(case))
         except Exception as error:
             missing.setdefault(str(error), []).append(check.__doc__.rstrip("."))
 
     try:
         case.model.count(*case.batch)
-        make(Subject.ask_outputs)  # what it learns, the checks ask for
         for check in OF_DATA:
             make(check)
-        case.choose_rows()
+        case.gradient()
     except Exception as error:
         missing["the model fails on this batch"] = ["all else"]
-        return found or [("does not run", f"{type(error).__name__}: {error}")], missing
+        return signs or [("does not run", f"{type(error).__name__}: {error}")], missing
     for check in checks:
         make(check)
-        if spoiled := {"not finite", "not repeatable", "rows leak"} & {name for name, *_ in found}:
+        spoiled = SPOILING & {name for name, *_ in signs}
+        if spoiled:
             missing["mend it first, then diagnose again"] = [f"all that depends on '{min(spoiled)}'"]
             break
-    return found, missing
+    return signs, missing

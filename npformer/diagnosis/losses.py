@@ -1,148 +1,235 @@
-"""The loss, against the outputs and at the start, and its gradient, against differences of the loss."""
+"""The loss: against the outputs, at the start, after a training, and for another number of targets."""
 
 import contextlib
 import math
-import re
+from typing import NamedTuple
 
 import numpy as np
 
 from npformer import reference, tree
-from npformer.arrays import on_host
+from npformer.arrays import beside
+from npformer.diagnosis.finding import LIKELY, SURE
+from npformer.models.low_rank import LowRank
 
-STEP, TOLERANCE = 1e-7, 1e-3  # of the direction, relative to its largest part; of the slope
+N_TOKENS = 2048  # of a batch, about, whose loss is compared with chance
+FEW = 32  # targets, which a new model may predict by chance
+SEEDS = 11, 12, 13  # of new models with which a trained one is compared
 
 
 def of_outputs(case):
     """The loss against that computed from the outputs."""
-    y, counted = case.outputs(case.inputs), case.is_counted(case.inputs, case.targets)
-    if case.n_answers is None:
-        is_number = case.targets.dtype.kind == "f"
-        raise ValueError("it predicts numbers" if is_number else "outputs(…) are not known to be logits")
-    if case.causal is None and counted.sum() != case.n:
-        raise ValueError(f"not known which targets count: loss_and_grad counts {case.n} of {counted.size}")
-
-    def of(inputs, targets, counted=None, y=None):
-        counted = case.is_counted(inputs, targets) if counted is None else counted
-        y = case.outputs(inputs) if y is None else y
-        return reference.cross_entropy(y, np.where(counted, targets, -1), ignore_id=-1)[0]
-
-    agrees = lambda x, loss=case.loss, within=2e-3: abs(loss - x) < within * max(1, abs(x))
-    if agrees(expected := of(case.inputs, case.targets, counted, y)):
+    check_comparable(case)
+    expected = cross_entropy(case, case.inputs, case.targets)
+    if agree(case.loss, expected):
         return
     seen = f"loss_and_grad gives {case.loss:.4g}, the outputs of the same rows {expected:.4g}"
-    single = [[x[i : i + 1] if len(x) == len(y) else x for x in case.rows] for i in range(len(y))]
-    if all(agrees(of(*case.split(row)), case.gradient(*row)[0]) for row in single):
-        yield "loss differs", f"{seen}, but each row alone agrees: rows are mixed, or sorted without their targets"
+    if each_row_agrees(case):
+        seen = f"{seen}, but each row alone agrees: rows are mixed, or sorted without their targets"
+        yield "loss differs", seen
         return
-    known = [("not the mean", "their sum", expected * counted.sum())]
-    if case.causal is not None:
-        (*others, ids), targets, whole = case.inputs, case.targets, case.rows[case.causal]
-        own, padded = "with the input as targets", f"with the {(~counted).mean():.0%} of targets that are padding"
-        known += [
-            ("padding counted", padded, of(case.inputs, targets, np.ones_like(counted))),
-            ("targets not shifted", own, of(case.inputs, ids)),
-            ("targets not shifted", "with the targets as the input", of([*others, targets], targets)),
-        ]
-        with contextlib.suppress(ValueError):  # it may be too long
-            known.append(("targets not shifted", own, of([*others, whole], whole)))
-    name, what, x = min(known, key=lambda each: abs(each[-1] - case.loss))
-    yield (name, f"{seen}, and {what} {x:.4g}") if agrees(x, within=2e-4) else ("loss differs", seen)
+    name, what, loss = min(wrong_losses(case, expected), key=lambda each: abs(each[-1] - case.loss))
+    if agree(case.loss, loss, within=2e-4):
+        yield name, f"{seen}, and {what} {loss:.4g}", SURE
+    else:
+        yield "loss differs", seen
+
+
+def check_comparable(case):
+    """Check that the loss can be computed from the outputs."""
+    check_known(case)
+    if case.interface.n_answers is None:
+        raise ValueError("it predicts numbers")
+    counted = case.is_counted(case.inputs, case.targets)
+    if case.interface.causal is None and counted.sum() != case.n_targets:
+        raise ValueError(f"not known which targets count: loss_and_grad counts {case.n_targets} of {counted.size}")
+
+
+def check_known(case):
+    """Check that it is known what the outputs are."""
+    if case.interface.compute is None:
+        raise ValueError(case.interface.missing)
+    if case.interface.n_answers is None and case.targets.dtype.kind != "f":
+        raise ValueError("outputs(…) are not known to be logits")
+
+
+def cross_entropy(case, inputs, targets, counted=None):
+    """The mean cross-entropy of the targets that count, computed from the outputs."""
+    if counted is None:
+        counted = case.is_counted(inputs, targets)
+    return reference.cross_entropy(case.outputs(inputs), np.where(counted, targets, -1), ignore_id=-1)[0]
+
+
+def agree(loss, expected, within=2e-3):
+    """Whether two losses are equal but for rounding."""
+    return abs(loss - expected) < within * max(1, abs(expected))
+
+
+def each_row_agrees(case):
+    """Whether the loss of each row alone is that of its outputs."""
+    n = len(case.targets)
+    for i in range(n):
+        row = [x[i : i + 1] if len(x) == n else x for x in case.rows]
+        if not agree(case.gradient(*row)[0], cross_entropy(case, *case.split(row))):
+            return False
+    return True
+
+
+def wrong_losses(case, expected):
+    """Losses that are often computed by mistake: the name of the finding, what it is, and its value."""
+    counted = case.is_counted(case.inputs, case.targets)
+    yield "not the mean", "their sum", expected * counted.sum()
+    if case.interface.causal is None:
+        return
+    *others, ids = case.inputs
+    targets = case.targets
+    padding = f"with the {(~counted).mean():.0%} of targets that are padding"
+    yield "padding counted", padding, cross_entropy(case, case.inputs, targets, np.ones_like(counted))
+    yield "targets not shifted", "with the input as targets", cross_entropy(case, case.inputs, ids)
+    copied = cross_entropy(case, [*others, targets], targets)
+    yield "targets not shifted", "with the targets as the input", copied
+    whole = case.rows[case.interface.causal]
+    with contextlib.suppress(ValueError):  # it may be too long
+        yield "targets not shifted", "with the input as targets", cross_entropy(case, [*others, whole], whole)
 
 
 def divided(case):
     """The loss and the gradient for another number of targets, and this number."""
-    n, count, before = case.n, case.model.count(*case.rows), norm(case.grads)
-    ratios_of = lambda loss, grads, _: (loss / case.loss, norm(grads) / max(before, 1e-30))
-    ratios = ratios_of(*case.gradient(n_tokens=2 * n))
+    n = case.n_targets
+    before = norm(case.grads)
+
+    def ratios():
+        loss, grads, _ = case.gradient(n_tokens=2 * n)
+        return loss / case.loss, norm(grads) / max(before, 1e-30)
+
+    first = ratios()
     if norm(case.grads) != before:
         yield "gradients overwritten", "a gradient is another one after the next call"
-    elif not np.allclose(ratios, 0.5, atol=0.01):
-        again = ratios_of(*case.gradient(n_tokens=2 * n))
-        if np.allclose(ratios, again, rtol=1e-4):
+    elif not np.allclose(first, 0.5, atol=0.01):
+        again = ratios()
+        if np.allclose(first, again, rtol=1e-4):
             seen = "with twice the n_tokens, the loss is {:.2g} times as large, the gradient {:.2g} times, not 0.5"
-            yield "n_tokens ignored", seen.format(*ratios)
+            yield "n_tokens ignored", seen.format(*first)
         else:
             seen = "two equal calls give {:.4g} and {:.4g} times the first loss, {:.4g} and {:.4g} times its gradient"
-            yield "not repeatable", seen.format(*np.ravel([ratios, again], "F"))
-    if count != n or (case.causal is not None and n != case.is_word(case.targets).sum()):
+            yield "not repeatable", seen.format(first[0], again[0], first[1], again[1])
+    count = case.model.count(*case.rows)
+    if count != n or (case.interface.causal is not None and n != case.is_word(case.targets).sum()):
         yield "wrong count", f"count(*batch) is {count}, loss_and_grad counts {n} targets"
 
 
 def at_the_start(case):
-    """The loss at the start, and what dropout does to it."""
-    least, rate = np.log(case.n_answers or 1), getattr(case.model, "dropout", 0)
+    """Whether loss and gradient are finite, and the loss of a new model is near that of equal answers."""
     if not np.isfinite(case.loss):
         yield "not finite", f"the loss is {case.loss}"
     elif tree.not_finite(case.grads):
         yield "not finite", f"the gradient holds NaN or infinity, the loss is {case.loss:.4g}"
-    elif least and case.is_new and not 0.4 * least < case.loss < least + 3:  # outputs of variance 1 to 2 add half of it
-        yield "start far from ln V", f"the first loss is {case.loss:.3g}, ln {case.n_answers} = {least:.3g}"
-    if rate > 0.5:
-        yield "dropout", f"dropout={rate:g}"
+    elif case.is_new and (case.interface.n_answers or 0) > 1:
+        usual = np.log(case.interface.n_answers)
+        least, most = usual_losses(case)
+        if not least < case.loss < most:
+            yield "start far from ln V", f"the first loss is {case.loss:.3g}, ln {case.interface.n_answers} = {usual:.3g}"
+
+
+def usual_losses(case):
+    """The smallest and the largest loss that is usual for a new model."""
+    most = np.log(case.interface.n_answers) + 3  # outputs of variance 1 to 2 add half of it
+    if getattr(case.architecture, "tie_embeddings", False):  # the output of the token itself is up to √D
+        most += case.architecture.d_model**0.5
+    if case.n_targets < FEW:
+        return 0.0, most
+    counted = case.targets[case.is_counted(case.inputs, case.targets)]
+    chance = loss_by_chance(counted, case.interface.n_answers)
+    return 0.4 * min(chance, np.log(case.interface.n_answers)), most
+
+
+def dropout(case):
+    """The rate of dropout, and what a key does to the loss."""
+    rates = {name: getattr(case.architecture, name, None) or 0 for name in ("dropout", "inner_dropout")}
+    for name, rate in rates.items():
+        if rate > 0.5:
+            yield "dropout", f"{name}={rate:g}"
+    rate = rates["dropout"]
     if rate and len({case.loss, *(case.loss_of(dropout_key=key) for key in (1, 2))}) < 3:
         yield "dropout has no effect", f"dropout={rate:g}, but losses with other keys, or none, are equal"
 
 
-def differences(case):
-    """The gradient against differences of the loss, along a direction in which each parameter has an equal part."""
-    own = {name: f for name, f in vars(case.ops).items() if name in case.ops.names() and name not in case.ops.kernels}
-    rng, key = np.random.default_rng(7), 1 if getattr(case.model, "dropout", 0) else None
-    options = {"backend": reference.ops.replaced(**own), "dropout_key": key}  # in float64, which kernels may not take
-    flat = np.concatenate([on_host(x).ravel() for _, x in tree.leaves(case.params)], dtype=np.float64)
-    along = np.resize(rng.standard_normal(65_537, np.float32), flat.shape)  # a prime: no two arrays have the same
-    params, parts = tree.view_as(flat, case.params), tree.leaves(tree.view_as(along, case.params))
-    for (_, x), (_, d) in zip(tree.leaves(params), parts, strict=True):
-        x += d * max(0.2 * size(x), 0.02)  # at 0 a ReLU has no derivative
-    grads = case.gradient(params=params, **options)[1]
-    norms, sizes = np.array([*map(reference.global_norm, grads.values())]), [g.size for g in grads.values()]
-    scales = norms + 1e-2 * np.median(norms[norms > 0] if norms.any() else 1.0)
-    for (_, d), scale in zip(parts, scales, strict=True):
-        d /= scale
-    h, ends = STEP * float(scales.min()), np.cumsum(sizes)
-    if 4e-15 * abs(case.loss) > 0.1 * h:
-        raise ValueError(f"the loss, {case.loss:.3g}, changes by less than it is rounded")
-    begins = ends - sizes
+class Surprise(NamedTuple):
+    """A loss, and that which the outputs themselves say is to be expected; ``answers`` are their mean."""
 
-    def compared(a, b, h=h):  # the error for the entries a to b, the slope of the loss, and what the gradient says
-        def loss_after(step):
-            flat[a:b] += step * along[a:b]
-            return case.loss_of(params, **options)
+    loss: float
+    expected: float
+    answers: np.ndarray
 
-        slope = (loss_after(h) - loss_after(-2 * h)) / (2 * h)  # it stays there, as h is tiny
-        within = [(i, g.ravel()[max(0, a - i) : max(0, b - i)]) for i, g in zip(begins, grads.values(), strict=True)]
-        told = sum(float(g @ along[max(a, i) :][: g.size]) for i, g in within)
-        return abs(slope - told), slope, told
+    @property
+    def excess(self):
+        """How much larger the loss is than expected: about 0 after a training, 0.5 to 2.5 before it."""
+        return self.loss - self.expected
 
-    a, b = 0, flat.size
-    if compared(a, b)[0] <= TOLERANCE * len(ends) ** 0.5:
+
+def after_training(case):
+    """Whether a trained model predicts its targets better than who knows their frequencies alone."""
+    check_known(case)
+    if not is_trained(case):
         return
-    while b - a > 1:  # halve the place
-        a, b = max(((a, (a + b) // 2), ((a + b) // 2, b)), key=lambda half: compared(*half)[0])
-    which = int(np.searchsorted(ends, a, side="right"))
-    path, begin = list(grads)[which], begins[which]
-    error, slope, told = compared(begin, ends[which])
-    if error > TOLERANCE:
-        along[a], entry = 1, [int(i) for i in np.unravel_index(a - begin, grads[path].shape)]
-        seen = f"along {path} the loss changes by {slope:.4g}, the gradient says {told:.4g}"
-        seen += "; at its entry {}, by {:.2g} and {:.2g}".format(entry, *compared(a, b, 1e-6)[1:])
-        yield "wrong gradient" if norms[which] else "no gradient", seen
+    first = case.batch[0]
+    length = first.shape[1] if first.ndim > 1 else 1
+    n_rows = max(8, N_TOKENS // length)
+    inputs, targets = case.split([x[:n_rows] if len(x) == len(first) else x for x in case.batch])
+    counted = case.is_counted(inputs, targets)
+    chance = loss_by_chance(targets[counted], case.interface.n_answers)
+    own = surprise(case, inputs, targets, counted, case.full_params)
+    # What a new model says is as wrong as it is at random. A trained one that is surer, and no better than chance,
+    # has learned something else.
+    if own.loss < 1.1 * chance or own.excess < excess_of_new(case, inputs, targets, counted):
+        return
+    seen = f"the loss of the batch is {own.loss:.3g}; the frequencies of the targets alone give {chance:.3g}"
+    if case.interface.n_answers:
+        seen += f", and the model expects {own.expected:.2g}"
+    if case.trainer is None or case.trainer.n_steps > 0:
+        yield "worse than chance", seen
+    elif case.interface.n_answers:  # it goes on with another task, which may have the same words
+        wrong = -np.log(own.answers[targets[counted]] + 1e-12).mean()
+        if wrong > 1.1 * chance:
+            yield "worse than chance", f"{seen}; if the task is new to the model, this is no mistake", LIKELY
 
 
-def by_parameter(case):
-    """The gradient of each parameter."""
-    if case.compute and (T := min(x.shape[1] for x in case.inputs if x.ndim > 1)) < 3:
-        raise ValueError(f"the inputs have length {T}, and scores of so few tokens may have no gradient")
-    for path, g in case.grads.items():
-        none = (~g.any(axis=0)).mean() if g.ndim == 2 and path.endswith("weight") else float(not g.any())
-        if none > 0.5 or (none > 0.2 and not re.search("output|hidden", path)):  # some units of a ReLU may be 0
-            yield "no gradient", f"{none:.0%} of the units of {path} get a gradient of exactly 0"
+def is_trained(case):
+    """Whether biases and gains are 2% from where they begin, as after tens of steps, and nothing is as it was drawn."""
+    if isinstance(case.model, LowRank) and not all(x.any() for x in case.params_by_path.values()):
+        return False
+    return len(case.movement) > 0 and case.movement.min() > 0 and np.median(case.movement) > 0.02
 
 
-def size(x):
-    """The root of the mean square, not below a tiny number."""
-    return max(reference.global_norm(x) / x.size**0.5, 1e-12)
+def loss_by_chance(targets, n_answers):
+    """The mean loss of who knows the other targets of a batch, but no input: a cross-entropy, or a squared error."""
+    if n_answers is None:
+        n = len(targets)
+        return float(targets.var(axis=0).mean()) * (n / max(n - 1, 1)) ** 2
+    counts = np.bincount(targets, minlength=n_answers)
+    return float(np.log((targets.size - 1 + n_answers) / counts[targets]).mean())  # each answer is counted once more
+
+
+def excess_of_new(case, inputs, targets, counted):
+    """The largest excess of the loss of new models."""
+    most = -np.inf
+    for seed in SEEDS:
+        params = tree.map_leaves(beside, case.architecture.init(seed), case.full_params)
+        most = max(most, surprise(case, inputs, targets, counted, params).excess)
+    return most
+
+
+def surprise(case, inputs, targets, counted, params):
+    """The ``Surprise`` of the outputs that parameters lead to."""
+    y = case.outputs(inputs, params)[counted]
+    targets = targets[counted]
+    if case.interface.n_answers is None:
+        return Surprise(float(((y - targets) ** 2).mean()), 0.0, y.mean(axis=0))
+    log_p = reference.log_softmax(y)
+    p = np.exp(log_p)
+    loss = -log_p[np.arange(len(targets)), targets].mean()
+    return Surprise(float(loss), float(-(p * log_p).sum(axis=-1).mean()), p.mean(axis=0))
 
 
 def norm(grads):
     """The norm of a gradient, given by path."""
-    return math.hypot(*map(reference.global_norm, grads.values()))
+    return math.hypot(*map(np.linalg.norm, grads.values()))

@@ -295,12 +295,15 @@ class Trainer:
         >>> [record["step"] for record in trainer.state.validations]
         [20, 40, 60]
         """
+        if validate is not None and not callable(validate):
+            validate = list(validate)
         of_loop = settings_from(LoopSettings, settings, "fit, nor one of its other arguments")
         loop = Loop(self, of_loop, evaluation_of(self, validate, of_loop.monitor), save)
         n_batches = operator.length_hint(batches) or None  # 0 if it is not known
         is_examined = isinstance(watch, Findings)  # which may be empty
         if watch or is_examined:
-            self.watched = Watch(self, loop.write, watch if is_examined else None)
+            held_out = validate if isinstance(validate, list) else ()
+            self.watched = Watch(self, loop.write, watch if is_examined else None, held_out)
             batches, callbacks = self.watched.of(batches), [*callbacks, self.watched]
         return loop.run(batches, n_steps, callbacks=callbacks, progress=progress, n_batches=n_batches)
 

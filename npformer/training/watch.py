@@ -8,8 +8,8 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import warn
 from npformer.diagnosis import Findings
-from npformer.diagnosis.finding import Finding
-from npformer.diagnosis.given import fits_by_shift
+from npformer.diagnosis.data import Frequencies, fits_by_shift, long_rows
+from npformer.diagnosis.finding import Finding, causes_of
 from npformer.plots import plot_loss
 from npformer.runtime.ranks import checksum
 from npformer.training.batches import check_batches
@@ -17,29 +17,37 @@ from npformer.training.evaluation import mean_loss
 
 EVERY, RECENT = 50, 40  # steps between two looks at the arrays, which read all of them; steps that are compared
 SAME, UNLIKE, MATCHED = 10, 1000, 2000  # equal batches that are a sign; steps after which the inputs have to help
+DIVERGENT = 0.5  # nats: the ids are 1.6 times as surprising; 0.1 is usual in another text of the same language
 
 
 class Watch:
     """A callback of ``fit`` that warns of signs of a mistake, each once, and writes them to the log."""
 
-    def __init__(self, trainer, write, known=None):
+    def __init__(self, trainer, write, known=None, held_out=()):
         self.trainer, self.write, self.steps, self.findings = trainer, write, [], Findings(known or ())
         self.examines_first = known is None
         self.is_due, self.before = False, np.empty_like(trainer.flat_params)  # once, as memory is slow when it is new
         self.parts = dict[str, np.ndarray]()  # (weights, gradient, update) in the last look
         self.highest, self.ratios = -1.0, dict[str, float]()  # the rate, and update ÷ weights in the look with it
+        self.pad_id = getattr(trainer.model, "pad_id", None)
+        self.held_out = held_out  # batches of the validation
+        self.first_rows = set[bytes]()  # of the first batches
+        self.is_repeated = False  # whether one of them came again
+        self.earlier, self.recent = Frequencies(), Frequencies(self.pad_id)  # of targets; of the last ``RECENT`` steps
 
     def of(self, batches):
         """The same batches, which are looked at before their steps are made."""
-        sums, fits = set(), []
+        first, fits = [], []
         for n, batch in enumerate(batches, start=1):
             if n <= SAME:
                 check_batches([batch])  # as its step does, but before it is read here
                 if n == 1 and self.examines_first:
                     self.tell(self.trainer.diagnose(*batch, quick=True))
-                sums.add(checksum(map(on_host, batch)))
-            if n == SAME and len(sums) == 1:
-                self.tell([Finding.named("one batch again and again", f"the first {n} batches are the same")])
+                first.append(tuple(map(on_host, batch)))
+            if n == SAME:
+                self.tell(self._compare_first(first))
+                first.clear()
+            self._look_at_rows(batch, n)
             if n <= UNLIKE and n % SAME == 0 and len(batch) > 1:
                 x, y = (np.asarray(on_host(each)) for each in batch[:2])
                 if {x.dtype.kind, y.dtype.kind} <= {*"iu"} and x.ndim == y.ndim == 2 and len(x) == len(y) > 7:
@@ -48,6 +56,32 @@ class Watch:
             if (n % MATCHED == 0 or is_unlike) and len(batch) > 1 and len(batch[0]) > 3:
                 self.tell(self._compare_pairs(batch))
             yield batch
+
+    def _compare_first(self, batches):
+        """Whether the first batches differ, and have the ids of the validation as often."""
+        if len({checksum(batch) for batch in batches}) == 1:
+            yield Finding.named("one batch again and again", f"the first {len(batches)} batches are the same")
+        for which in range(min(map(len, [*batches, *self.held_out]))):
+            if batches[0][which].dtype.kind not in "iu" or batches[0][which].ndim != 2:
+                continue
+            training, validation = Frequencies(self.pad_id), Frequencies(self.pad_id)
+            for batch in batches:
+                training.add(batch[which])
+            for batch in self.held_out:
+                validation.add(on_host(batch[which]))
+            divergence = validation.divergence(training)
+            if divergence > DIVERGENT:
+                seen = f"by their frequencies, ids of batch[{which}] are {np.exp(divergence):.2g} times as surprising"
+                yield Finding.named("validation differs", f"{seen} in the validation as in the first {SAME} batches")
+
+    def _look_at_rows(self, batch, n):
+        """Count the targets, and look whether rows of the first batches come again."""
+        self.recent.add(on_host(batch[min(1, len(batch) - 1)]))
+        if n <= SAME or (n % SAME == 0 and not self.is_repeated):
+            rows = long_rows(batch, self.pad_id)
+            self.is_repeated = self.is_repeated or not self.first_rows.isdisjoint(rows)
+            if n <= SAME:
+                self.first_rows |= rows
 
     def _compare_pairs(self, batch):
         """Whether targets are predicted better from their own inputs than from those of other rows."""
@@ -67,9 +101,10 @@ class Watch:
         self.tell(Finding.named(*sign) for sign in signs)
 
     def tell(self, findings):
-        """Warn of what is new."""
+        """Warn of what is new, and does not follow from what is known."""
         for finding in findings:
-            if finding.name not in self.findings.names:
+            is_new = finding.name not in self.findings.names
+            if is_new and finding in causes_of([*self.findings, finding]):
                 self.findings.append(finding)
                 self.write({"step": self.trainer.n_steps, "finding": finding.name, "seen": finding.seen})
                 if self.trainer.ranks.is_first:
@@ -103,12 +138,22 @@ class Watch:
             losses = [np.mean([x.loss for x in self.steps if x.step <= n][-RECENT:]) for n in (best[1], info.step)]
             if min(results[-3:]) > best and losses[1] < losses[0]:
                 seen = f"val_loss is {results[-1][0]:.4g} now, and was {best[0]:.4g} after step {best[1]}"
-                yield "overfitting", f"{seen}; the loss in training fell from {losses[0]:.4g} to {losses[1]:.4g}"
+                seen += f"; the loss in training fell from {losses[0]:.4g} to {losses[1]:.4g}"
+                if self.is_repeated:
+                    yield "overfitting", seen
+                else:
+                    yield "validation differs", f"{seen}, and no row came twice that could be learned by heart"
         if len(self.steps) % RECENT == 0:
             means = np.mean(np.reshape([each.loss for each in self.steps], (-1, RECENT)), axis=1)
             seen = f"means of {RECENT} losses are {means[0]:.4g} at first, {min(means):.4g}, and {means[-1]:.4g} now"
+            divergence = self.recent.divergence(self.earlier)
+            self.earlier.add_all(self.recent)
+            self.recent = Frequencies(self.pad_id, self.recent.edges)
             if means[-1] > max(1.3 * min(means), 0.7 * means[0]):
-                yield "rate too large", seen
+                if divergence > DIVERGENT:
+                    yield "rows in order", f"{seen}; targets are others than those before them"
+                else:
+                    yield "rate too large", seen
             elif len(means) > 4 and self.steps[0].step == 1 and means[-1] > 0.97 * self.steps[0].loss:
                 yield "stuck", seen
 
