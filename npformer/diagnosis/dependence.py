@@ -67,7 +67,7 @@ def holes(places, change):
     is_abrupt = last_change > 2e-4 * change.max(axis=1)  # else it has faded
     is_short = reach < 0.75 * np.minimum(reach.max(), places[-1] - places)
     for k in np.flatnonzero(is_abrupt & is_short)[:1]:
-        seen = f"token {places[k]} changes no output after {seen_until[k]}, though another changes {reach.max()} after it"
+        seen = f"token {places[k]} changes no output after {seen_until[k]}, but another changes {reach.max()} after it"
         yield "input ignored", f"{seen}, as if positions and heads were mixed by a reshape without a transpose", LIKELY
 
 

@@ -63,14 +63,17 @@ CONSEQUENCES = {
     "scale of the data": UNLEARNED | RATES | {"worse than chance", "no gradient", "scale of weights"},
     "padding inside": {"padding leaks", "cache differs"},
     "padding counted": {"padding inside", "padding leaks", "end token", "nothing to learn"},
-    "nothing to learn": UNLEARNED | RATES | {"copied rows", "rows in order", "worse than chance", "start far from ln V"},
+    "nothing to learn": UNLEARNED
+    | RATES
+    | {"copied rows", "rows in order", "worse than chance", "start far from ln V"},
     "copied rows": UNLEARNED | {"one batch again and again"},
     "rows do not match": UNLEARNED | RATES | {"worse than chance", "rows in order"},
     "rows in order": UNLEARNED | RATES,
     "targets not shifted": UNLEARNED | {"begin token", "start far from ln V", "worse than chance", "later tokens leak"},
     "later tokens leak": UNLEARNED | {"start far from ln V", "worse than chance", "wrong gradient", "cache differs"},
     "padding leaks": {"wrong gradient", "cache differs"},
-    "input ignored": UNLEARNED | {"no positions", "wrong gradient", "no gradient", "cache differs", "worse than chance"},
+    "input ignored": UNLEARNED
+    | {"no positions", "wrong gradient", "no gradient", "cache differs", "worse than chance"},
     "loss differs": {"wrong gradient", "no gradient", "worse than chance"},
     "not the mean": UNLEARNED | {"n_tokens ignored", "start far from ln V", "wrong gradient"},
     "worse than chance": UNLEARNED,

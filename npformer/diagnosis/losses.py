@@ -127,7 +127,8 @@ def at_the_start(case):
         usual = np.log(case.interface.n_answers)
         least, most = usual_losses(case)
         if not least < case.loss < most:
-            yield "start far from ln V", f"the first loss is {case.loss:.3g}, ln {case.interface.n_answers} = {usual:.3g}"
+            seen = f"the first loss is {case.loss:.3g}, ln {case.interface.n_answers} = {usual:.3g}"
+            yield "start far from ln V", seen
 
 
 def usual_losses(case):
@@ -232,4 +233,4 @@ def surprise(case, inputs, targets, counted, params):
 
 def norm(grads):
     """The norm of a gradient, given by path."""
-    return math.hypot(*map(np.linalg.norm, grads.values()))
+    return math.hypot(*map(reference.global_norm, grads.values()))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer import tree
+from npformer import reference, tree
 from npformer.arrays import on_host
 from npformer.models.low_rank import LowRank
 from npformer.runtime.forks import cached_property
@@ -37,7 +37,7 @@ class Interface(NamedTuple):
 
 
 def interface_of(model, function, params, batch, ops):
-    """The ``Interface`` of a model with a method ``function(params, …)``, which is tried on the first row of a batch."""
+    """The ``Interface`` of a model with a method ``function(params, …)``, tried on the first row of a batch."""
     arguments = inspect.signature(function).parameters.values()
     takes_backend = any(x.name == "backend" or x.kind == x.VAR_KEYWORD for x in arguments)
     n_needed = sum(x.default is x.empty and x.kind == x.POSITIONAL_OR_KEYWORD for x in arguments)

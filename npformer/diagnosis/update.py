@@ -25,7 +25,8 @@ def one_batch(case):
         last = loss_after_steps(case, rate * usual, n_steps, enough)
         if last < enough:
             return
-    yield "one batch is not learned", f"in {n_steps} steps on a few rows, the loss goes from {case.loss:.3g} to {last:.3g}"
+    seen = f"in {n_steps} steps on a few rows, the loss goes from {case.loss:.3g} to {last:.3g}"
+    yield "one batch is not learned", seen
 
 
 def loss_of_the_learned(case):
@@ -97,7 +98,8 @@ def rates_of(case):
 def stale(case):
     """Whether the parameters are those of the trainer."""
     own = dict(tree.leaves(case.trainer.params))
-    differ = [path for path, x in tree.leaves(case.original_params) if not np.array_equal(on_host(x), on_host(own[path]))]
+    leaves = tree.leaves(case.original_params)
+    differ = [path for path, x in leaves if not np.array_equal(on_host(x), on_host(own[path]))]
     if differ:
         yield "stale parameters", f"{len(differ)} arrays differ from the trainer's, such as {differ[0]}"
 

@@ -5,7 +5,6 @@ import re
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import on_host
 
 LARGEST = 1 << 18  # of a larger array every so manyth column is examined
 

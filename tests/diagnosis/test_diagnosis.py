@@ -13,8 +13,8 @@ from scripts.measure.diagnose_mistakes import MISTAKES, classes, examined, numbe
 
 import npformer as nf
 from npformer import tree
-from npformer.diagnosis.finding import TABLE
 from npformer.diagnosis.data import fits_by_shift
+from npformer.diagnosis.finding import TABLE
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
 USUAL = """

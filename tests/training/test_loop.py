@@ -328,13 +328,11 @@ def test_a_time_limit_leaves_time_for_a_last_validation(monkeypatch):
     assert now == 61  # a step is finished before the last one begins
 
 
-def test_the_bar_goes_on_where_it_was(capsys):
-    pytest.importorskip("tqdm")
+def test_the_number_of_steps_goes_on_where_it_was(capsys):
     trainer = make()
     fit(trainer, 3)
     trainer.fit(batches(3), 4)
-    shown = capsys.readouterr().err
-    assert "7/7" in shown and "3/7" in shown and "tokens/s" in shown
+    assert capsys.readouterr().err.startswith("step 7 of 7: loss ")
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
