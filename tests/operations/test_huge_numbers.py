@@ -7,7 +7,8 @@ import pytest
 from on_gpu import MISSING, ON_GPU
 
 from npformer import LanguageModel, cpu, greedy_decode, reference
-from npformer.diagnosis.losses import norm, size
+from npformer.diagnosis.losses import norm
+from npformer.diagnosis.subject import size
 
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 BACKENDS = [
