@@ -43,9 +43,10 @@ def log_probability(model: Any, params: dict, src: Array, tgt: Array, *, backend
     check_ids(tgt, model.tgt_vocab, "tgt")
     if tgt.ndim != 2 or tgt.shape[1] < 2:
         raise ValueError(f"tgt has shape {tgt.shape}, expected (B, T+1): a begin token, then one or more")
-    log_p = log_softmax(on_host(model.logits(params, src, tgt[:, :-1], backend=backend)))
-    of_tokens = np.take_along_axis(log_p, tgt[:, 1:, None], axis=-1)[..., 0]
-    with np.errstate(over="ignore"):  # to -inf, if the sum is out of the range of the dtype
+    logits = on_host(model.logits(params, src, tgt[:, :-1], backend=backend))
+    with np.errstate(over="ignore", under="ignore"):  # a sum that is out of the range of the dtype is -inf
+        log_p = log_softmax(logits)
+        of_tokens = np.take_along_axis(log_p, tgt[:, 1:, None], axis=-1)[..., 0]
         total = np.where(tgt[:, 1:] == model.pad_id, 0, of_tokens).sum(axis=-1)
     if np.isnan(total).any():
         raise ValueError(f"the log-probability of row {np.isnan(total).argmax()} is NaN; {culprit(params)}")

@@ -263,3 +263,4 @@ def test_what_underflows_is_no_error_where_numpy_raises_errors(method):
     model = replace(MODEL, dtype="float32")
     with np.errstate(all="raise"):
         assert len(method(model, params, SRC, max_len=5, min_len=3, backend="cpu")) == 3
+        assert (log_probability(model, params, SRC[:2], SRC[:2], backend="cpu") < -90).all()
