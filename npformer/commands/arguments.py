@@ -19,11 +19,22 @@ LARGEST_VOCABULARY = 10**6
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says first which option it does not know, and of a slip of the hand what was meant."""
+    """A parser that says first which option it does not know, and of a slip of the hand what was meant.
+
+    Attributes
+    ----------
+    latest : Parser or None
+        Of all parsers, the last that has begun to parse, whose options are those of the command that runs.
+    words : list of str
+        What it parses.
+    """
+
+    latest = None
 
     def parse_known_args(self, args=None, namespace=None):
         """Parse what `sys.argv` or ``args`` has, as ``argparse`` does."""
         given, known = sys.argv[1:] if args is None else list(args), self._option_string_actions
+        Parser.latest, self.words = self, given
         words = given[: given.index("--")] if "--" in given else given
         if self._subparsers:  # what follows the subcommand is for another parser
             words = itertools.takewhile(lambda word: word.startswith("-"), words)
@@ -34,9 +45,34 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown option {name:.40}{nearest(name, known)}")
         return super().parse_known_args(given, namespace)
 
+    def error(self, message):
+        """Say what is wrong with the command line, and exit with 2."""
+        super().error(as_typed(message))
+
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
             raise argparse.ArgumentError(action, f"{value!r:.40}{meant(value, action.choices, 'one')}")
+
+
+def as_typed(message):
+    """A message of the library with the options of the command line: "max_len=60" becomes "--max-len 60".
+
+    What the command line has itself, such as the folder "lr=0.1", stays as it is.
+    """
+    parser = Parser.latest
+    if parser is None:
+        return message
+    options = {action.dest: action for action in parser._actions if action.option_strings}
+    typed = " ".join(parser.words)
+
+    def option_of(found):
+        action = options.get(found["name"])
+        if action is None or found[0] in typed:
+            return found[0]
+        option = action.option_strings[-1]
+        return option if action.nargs == 0 else f"{option} {found['value']}"  # a flag has no value
+
+    return re.sub(r"(?<![\w./-])(?P<name>[a-z]\w*)=(?P<value>[^\s,;:)]+)", option_of, message)
 
 
 def new_parser(description, **settings):
@@ -107,7 +143,7 @@ def backend(name):
     try:
         return get_backend(name)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        raise argparse.ArgumentTypeError(str(error).removeprefix("backend=")) from error
 
 
 def add_backend(parser, int8=False):

@@ -15,6 +15,7 @@ import traceback
 import warnings
 from pathlib import Path
 
+from npformer.commands.arguments import as_typed
 from npformer.commands.on_ranks import Quiet
 
 from npformer.runtime.extras import pip_install
@@ -35,7 +36,7 @@ def command(main):
     @functools.wraps(main)
     def run(argv=None):
         before = warnings.formatwarning
-        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {as_typed(str(message))}\n"
         if hasattr(sys.stdout, "reconfigure"):  # names of files need not be UTF-8: print them as they were given
             sys.stdout.reconfigure(errors="surrogateescape")
         with Quiet() as ranks:
@@ -84,7 +85,7 @@ def message_or_raise(error):
 
 def print_error(message):
     """Print one line to standard error, as ``print_note`` does."""
-    print_note("error: " + message.replace("\n", " "))
+    print_note("error: " + as_typed(message).replace("\n", " "))
 
 
 def print_note(message):

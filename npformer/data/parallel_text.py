@@ -123,10 +123,7 @@ class ParallelText:
             elif not self.skip_empty:
                 path, rest = (self.target, targets) if source.strip() else (self.source, sources)
                 collections.deque(rest, maxlen=0)  # a .gz that is damaged is noticed at its end
-                raise ValueError(
-                    f"{path}, line {number} is empty: expected a sentence, or skip_empty=True "
-                    "(command line: --skip-empty)"
-                )
+                raise ValueError(f"{path}, line {number} is empty: expected a sentence, or skip_empty=True")
         if n_kept == 0:
             raise ValueError(f"{self.source} and {self.target} have no pair of sentences, expected one per line")
 

@@ -122,6 +122,33 @@ def test_the_line_at_which_an_import_fails_says_what_to_install(folder):
             assert first.endswith("  # needs pip install -e ."), path
 
 
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("max_len=60, expected at most max_tokens=30", "--max-len 60, expected at most --max-tokens 30"),
+        (
+            "expected a sentence, or skip_empty=True",
+            "expected a sentence, or --skip-empty",
+        ),
+        ("runs/max_len=60/x is missing; max_len='60', d=3", "runs/max_len=60/x is missing; --max-len '60', d=3"),
+        ("seed=1 holds a training", "seed=1 holds a training"),  # the name of the folder that was typed
+    ],
+)
+def test_messages_name_options_as_they_are_typed(message, shown, capsys):
+    parser = arguments.new_parser("")
+    for name in ("--max-len", "--max-tokens", "--seed", "--out"):
+        parser.add_argument(name)
+    parser.add_argument("--skip-empty", action="store_true")
+
+    @command
+    def main(argv):
+        parser.parse_args(argv)
+        raise ValueError(message)
+
+    assert main(["--out", "seed=1"]) == 1
+    assert capsys.readouterr().err == f"error: {shown}\n"
+
+
 # -- output.py ----------------------------------------------------------------------------------------------------
 
 

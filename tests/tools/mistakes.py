@@ -75,7 +75,7 @@ def trainings(script, short, long="--quiet"):
     """The mistakes with scripts that train and then write figures and pictures."""
     return [
         Mistake(script, "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
-        Mistake(script, "`--out` is a file", "--out file", 2, f"{NO_FOLDER}, or --no-plots"),
+        Mistake(script, "`--out` is a file", "--out file", 2, NO_FOLDER),
         Mistake(
             script,
             "the disk is full when the figures are written",
@@ -300,14 +300,14 @@ MISTAKES = [
         "`--resume` with another seed",
         "--resume --out run --seed 2",
         1,
-        "seed=2, but run/last.safetensors was begun with 1: leave it out, or start anew in another folder",
+        "--seed 2, but run/last.safetensors was begun with 1: leave it out, or start anew in another folder",
     ),
     Mistake(
         "train_translation.py",
         "`--resume` with fewer steps than are done",
         "--resume --out run --steps 3",
         1,
-        "run/last.safetensors: steps=3, but 4 are done",
+        "run/last.safetensors: --steps 3, but 4 are done",
     ),
     Mistake(
         "train_translation.py",
@@ -466,7 +466,7 @@ MISTAKES = [
         "a temperature of 0",
         "--model empty --temperature 0 a",
         2,
-        "argument --temperature: 0, expected a finite number above 0; top_k=1 takes the most probable token",
+        "argument --temperature: 0, expected a finite number above 0; --top-k 1 takes the most probable token",
     ),
     Mistake(
         "generate.py",
@@ -541,7 +541,7 @@ MISTAKES = [
     ),
     *trainings("studies/study_scaling.py", "--quick --steps 1 --seeds 1", long=""),
     Mistake("studies/study_length.py", "`--json` cannot be written", "--quick --json file/x.json", 2, NO_FILE),
-    Mistake("studies/study_length.py", "`--out` is a file", "--quick --out file", 2, f"{NO_FOLDER}, or --no-plots"),
+    Mistake("studies/study_length.py", "`--out` is a file", "--quick --out file", 2, NO_FOLDER),
     Mistake(
         "studies/study_length.py",
         "`--data` does not exist",
