@@ -215,7 +215,7 @@ def parse_arguments(argv):
     add("--precision", choices=precisions, default="float32", help="of the steps, on a GPU (default: float32)")
     add_pictures(parser, default="runs/copy or runs/reverse", more=f"; if it is given, {MODEL} is written to it, too")
     add_json(parser)
-    add("--quiet", action="store_true", help="no progress bar")
+    add("--quiet", action="store_true", help="no progress bar, nor a line each minute where it cannot be redrawn")
     add("--explain", action="store_true", help="first list the operations of one step and their times")
     add("--diagnose", action="store_true", help="first look for mistakes, and for signs of them while it trains")
     options = parser.parse_args(argv)

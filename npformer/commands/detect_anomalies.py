@@ -39,7 +39,7 @@ def main(argv=None):
     add_backend(parser)
     add_pictures(parser, default="runs/anomalies")
     add_json(parser)
-    add("--quiet", action="store_true", help="no progress bar")
+    add("--quiet", action="store_true", help="no progress bar, nor a line each minute where it cannot be redrawn")
     options = parser.parse_args(argv)
     options.draws = will_draw(parser, options, "runs/anomalies")
     start, size = time.perf_counter(), QUICK if options.quick else FULL

@@ -30,7 +30,7 @@ def add_training(parser):
     add("--n-shards", type=option("n_shards"), metavar="N", help=f"{shards} (default: none)")
     add_backend(parser)
     add_json(parser)
-    add("--quiet", action="store_true", help="no progress bar")
+    add("--quiet", action="store_true", help="no progress bar, nor a line each minute where it cannot be redrawn")
     add("--explain", action="store_true", help="first list the operations of one step and their times")
     add("--diagnose", action="store_true", help="first look for mistakes, and for signs of them while it trains")
 

@@ -109,11 +109,14 @@ class RunSettings(TrainingSettings):
 
     def changed(self, changes, may_change, path):
         """The settings of the checkpoint ``path`` with changes, which are none but in ``may_change``."""
-        changes = changes | ({"model": self.model | changes["model"]} if "model" in changes else {})
-        for name in sorted(changes.keys() - may_change):
-            if changes[name] != (begun := getattr(self, name, None)):
+        changes = dict(changes)
+        of_model = as_json(changes.pop("model", {}))
+        fixed = {name: (value, getattr(self, name, None)) for name, value in changes.items() if name not in may_change}
+        fixed |= {name: (value, self.model.get(name)) for name, value in of_model.items()}
+        for name, (value, begun) in sorted(fixed.items()):
+            if value != begun:
                 advice = "leave it out, or start anew in another folder"
-                raise ValueError(f"{name}={changes[name]!r}, but {path} was begun with {begun!r}: {advice}")
+                raise ValueError(f"{name}={value!r}, but {path} was begun with {begun!r}: {advice}")
         return replace(self, **changes)
 
 

@@ -64,7 +64,7 @@ def test_long_readings_are_announced_and_only_new_tokens_are_read(folder, capsys
 
 def test_a_context_that_the_model_does_not_have_is_an_error_in_one_line(folder, capsys):
     assert chat.main(["--model", folder, "--prompt", "x", "--context", "999"]) == 1
-    assert capsys.readouterr().err == "error: context=999, expected at most 200, the tokens that the model reads\n"
+    assert capsys.readouterr().err == "error: --context 999, expected at most 200, the tokens that the model reads\n"
 
 
 def test_the_operations_of_an_answer_are_listed(folder, capsys):

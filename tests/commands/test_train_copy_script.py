@@ -127,7 +127,7 @@ def test_help():
         (["--steps", "0"], "expected at least 1"),
         (["--seed=-1"], "-1, expected at least 0"),
         (["--json", "."], "expected a file"),
-        (["--backend", "gpu"], "backend='gpu'"),
+        (["--backend", "gpu"], "argument --backend: 'gpu'"),
         (["--d-model", "0"], "argument --d-model: 0, expected at least 1"),
         (["--out", "setup.cfg/x"], "argument --out: "),
     ],

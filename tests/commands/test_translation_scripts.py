@@ -253,9 +253,10 @@ def test_a_folder_that_holds_a_training_is_not_written_over(data, finished, caps
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--seed", 2], "seed=2, but .*last.safetensors was begun with 1"),
-        (["--lr", 0.1], "lr=0.1, but .*last.safetensors was begun with 0.005"),
-        (["--vocab-size", 41], "vocab_size=41, but .*last.safetensors was begun with 40"),
+        (["--seed", 2], "--seed 2, but .*last.safetensors was begun with 1"),
+        (["--lr", 0.1], "--lr 0.1, but .*last.safetensors was begun with 0.005"),
+        (["--vocab-size", 41], "--vocab-size 41, but .*last.safetensors was begun with 40"),
+        (["--d-model", 64], "--d-model 64, but .*last.safetensors was begun with 128"),
     ],
 )
 def test_resuming_with_another_recipe_is_refused(finished, capsys, arguments, message):
@@ -338,7 +339,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished, capsys, keep):
         (["--data", "x", "--consistency", "-1"], "argument --consistency: -1, expected a finite number of 0 or more"),
         (["--data", "x", "--clip-norm", "inf"], "argument --clip-norm: inf, expected a finite number above 0"),
         (["--data", "x", "--d-model", "wide"], "argument --d-model: wide, expected a whole number"),
-        (["--data", "x", "--backend", "cup"], "argument --backend: backend='cup', expected one of"),
+        (["--data", "x", "--backend", "cup"], "argument --backend: 'cup', expected one of"),
         (["--resume", "--preset", "tiny"], "argument --preset: a resumed training keeps the preset"),
     ],
 )
@@ -360,7 +361,7 @@ def test_a_missing_data_argument_exits_with_2(tmp_path):
         (["--tgt", "de"], "expected train.de or train.de.gz, found ['test.en', "),
         (["--tgt", "en"], "source and target are both 'en', expected two languages"),
         (["--vocab-size", 5], "no vocabulary of size=5 could be learned"),
-        (["--max-tokens", 30], "max_len=60, expected at most max_tokens=30"),
+        (["--max-tokens", 30], "--max-len 60, expected at most --max-tokens 30"),
         (["--lr", 1e38, "--warmup", 1], "--resume would fail again: start a new training with another --out"),
     ],
 )

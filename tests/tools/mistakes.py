@@ -75,7 +75,7 @@ def trainings(script, short, long="--quiet"):
     """The mistakes with scripts that train and then write figures and pictures."""
     return [
         Mistake(script, "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
-        Mistake(script, "`--out` is a file", "--out file", 2, NO_FOLDER),
+        Mistake(script, "`--out` is a file", "--out file", 2, f"{NO_FOLDER}, or --no-plots"),
         Mistake(
             script,
             "the disk is full when the figures are written",
@@ -541,7 +541,7 @@ MISTAKES = [
     ),
     *trainings("studies/study_scaling.py", "--quick --steps 1 --seeds 1", long=""),
     Mistake("studies/study_length.py", "`--json` cannot be written", "--quick --json file/x.json", 2, NO_FILE),
-    Mistake("studies/study_length.py", "`--out` is a file", "--quick --out file", 2, NO_FOLDER),
+    Mistake("studies/study_length.py", "`--out` is a file", "--quick --out file", 2, f"{NO_FOLDER}, or --no-plots"),
     Mistake(
         "studies/study_length.py",
         "`--data` does not exist",
