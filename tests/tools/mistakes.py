@@ -71,11 +71,11 @@ def without(package):
     return f"WITHOUT={package} PYTHONPATH=without:$PYTHONPATH"
 
 
-def trainings(script, short, long="--quiet"):
+def trainings(script, short, long="--quiet", no_folder=f"{NO_FOLDER}, or --no-plots"):
     """The mistakes with scripts that train and then write figures and pictures."""
     return [
         Mistake(script, "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
-        Mistake(script, "`--out` is a file", "--out file", 2, f"{NO_FOLDER}, or --no-plots"),
+        Mistake(script, "`--out` is a file", "--out file", 2, no_folder),
         Mistake(
             script,
             "the disk is full when the figures are written",
@@ -143,14 +143,28 @@ MISTAKES = [
         1,
         "an export to CTranslate2 needs its package: pip install ctranslate2",
     ),
-    *trainings("train_copy.py", SHORT),
+    *trainings("train_copy.py", SHORT, no_folder=NO_FOLDER),  # the model needs it, too
     Mistake("train_copy.py", "an unknown option", "--sede 1", 2, NO_OPTION),
     Mistake(
         "train_copy.py",
-        "the disk is full when the pictures are drawn",
-        f"{FULL_DISK} SCRIPT {SHORT} --out pictures",
+        "the disk is full when the model is saved",
+        f"{FULL_DISK} SCRIPT {SHORT} --out new",
         1,
-        "pictures/loss.png: File too large",
+        "new/model.safetensors could not be saved: …",
+    ),
+    Mistake(
+        "train_copy.py",
+        "the disk is full when the pictures are drawn",
+        f"{FULL_DISK} {without('safetensors')} SCRIPT {SHORT} --out pictures",
+        1,
+        "pictures/…",
+    ),
+    Mistake(
+        "train_copy.py",
+        "a width that the heads do not divide",
+        "--d-model 10 --no-plots",
+        1,
+        "--d-model 10 is not divisible by --n-heads 4",
     ),
     Mistake(
         "train_copy.py",
