@@ -5,6 +5,7 @@ import pickle
 import re
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from scripts.measure.diagnose_mistakes import MISTAKES, classes, examined, numbe
 
 import npformer as nf
 from npformer import tree
+from npformer.diagnosis import dependence
 from npformer.diagnosis.data import fits_by_shift
 from npformer.diagnosis.finding import TABLE
 
@@ -368,6 +370,18 @@ def test_a_table_of_variance_1_is_usual(times, names):
 def test_a_gradient_is_not_compared_with_a_loss_that_does_not_change():
     found = nf.diagnose(**with_batch(numbers(), lambda x, y: (x, 1e9 * y)))
     assert "wrong gradient" not in found.names and any("less than it is rounded" in why for why in found.not_examined)
+
+
+@pytest.mark.parametrize("leak", [0.0, 1e-3])
+def test_rounding_in_a_row_of_small_outputs_is_no_leak(leak):
+    x = np.array([[1e-4], [1.0], [-1.0]])
+
+    def outputs(inputs):
+        place = np.arange(len(inputs[0]))[:, None]
+        return inputs[0] + (1e-7 + leak) * place  # 1e-7 is the rounding of numbers near 1 in float32
+
+    case = SimpleNamespace(inputs=[x], outputs=outputs)
+    assert [name for name, _ in dependence.rows(case)] == (["rows leak"] if leak else [])
 
 
 def test_a_setting_that_is_unusual_is_named_alone():
