@@ -106,7 +106,7 @@ def examined(case, checks):
         case.model.count(*case.batch)
         for check in OF_DATA:
             make(check)
-        case.gradient()
+        case.compute()
     except Exception as error:
         missing["the model fails on this batch"] = ["all else"]
         return signs or [("does not run", f"{type(error).__name__}: {error}")], missing

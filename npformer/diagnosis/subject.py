@@ -229,25 +229,9 @@ class Subject:
             raise ValueError(self.interface.missing)
         return on_host(self.interface.compute(params or self.full_params, *inputs)).astype(float)
 
-    @cached_property
-    def _first_results(self):
-        """The loss of the rows, its gradient by path, and the number of targets."""
-        return self.gradient()
-
-    @property
-    def loss(self):
-        """The loss of the rows."""
-        return self._first_results[0]
-
-    @property
-    def grads(self):
-        """The gradient of the rows, by path."""
-        return self._first_results[1]
-
-    @property
-    def n_targets(self):
-        """The number of targets of the rows, as ``loss_and_grad`` counts them."""
-        return self._first_results[2]
+    def compute(self):
+        """Compute the loss of the rows, its gradient by path, and the number of targets, which the checks read."""
+        self.loss, self.grads, self.n_targets = self.gradient()
 
     def gradient(self, *batch, params=None, **options):
         """The loss, the gradient by path as NumPy arrays, where 0 is what is left out, and the number of targets."""
