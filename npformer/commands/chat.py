@@ -17,7 +17,7 @@ from pathlib import Path
 
 from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, positive, utf_8, words
 from npformer.commands.command import command, message_or_raise, print_error, print_note
-from npformer.commands.lines import STANDARD_INPUT, Refusals, lines_of, text_of
+from npformer.commands.lines import STANDARD_INPUT, Refusals, lines_of, text_of_argument
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
 from npformer import tree
@@ -136,5 +136,5 @@ def parse_arguments(argv):
     if sys.stdin is None and not options.prompt:
         parser.error("there is no standard input: expected --prompt")
     if options.prompt:
-        options.prompt = text_of(options.prompt)
+        options.prompt = text_of_argument(options.prompt)
     return options

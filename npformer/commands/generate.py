@@ -11,7 +11,7 @@ from pathlib import Path
 
 from npformer.commands.arguments import add_backend, natural, new_parser, option, positive, quantized, utf_8
 from npformer.commands.command import command
-from npformer.commands.lines import text_of
+from npformer.commands.lines import text_of_argument
 
 from npformer.language import Writer
 
@@ -47,5 +47,5 @@ def parse_arguments(argv):
     options, more = parser.parse_known_args(argv)
     if more:
         parser.error(f"put the text in quotes, not only its first word, {options.prompt!r:.40}")
-    options.prompt = text_of(options.prompt)
+    options.prompt = text_of_argument(options.prompt)
     return options

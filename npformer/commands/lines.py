@@ -32,7 +32,7 @@ def lines_of(path, refuse):
         refuse(message_or_raise(error))
 
 
-def text_of(argument):
+def text_of_argument(argument):
     """The text of an argument; "-" stands for all of standard input."""
     if argument != "-":
         return argument

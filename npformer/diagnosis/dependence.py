@@ -77,9 +77,9 @@ def both_sides(case):
     encode = getattr(case.architecture, "encode", None)
     if encode is None or 0 not in case.interface.ids:
         return
-    inputs = case.inputs if case.interface.n_inputs == 1 else case.inputs[:1]
     one, places = longest_row(case, 0)
-    one = one[: len(inputs)]
+    if case.interface.n_inputs > 1:
+        one = one[:1]  # the source alone
 
     def states_with(place):
         states = encode(case.full_params, *with_other_token(case, one, 0, place), backend=case.ops)

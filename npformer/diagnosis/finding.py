@@ -57,24 +57,23 @@ TABLE = {  # how sure it is, why it matters, what to do; causes come before cons
 # What a mistake causes is not named beside it. What is left when it is mended, another diagnosis finds.
 UNLEARNED = {"one batch is not learned", "stuck", "overfitting"}
 RATES = {"rate too large", "rate too small"}
+GRADIENT = {"wrong gradient", "no gradient"}
+OF_THE_LOSS = {"start far from ln V", "worse than chance"}
 CONSEQUENCES = {
-    "not finite": UNLEARNED | RATES | {"loss differs", "wrong gradient", "no gradient", "cache differs"},
+    "not finite": UNLEARNED | RATES | GRADIENT | {"loss differs", "cache differs"},
     "equal weights": UNLEARNED | RATES | {"scale of weights", "input ignored", "no positions", "no gradient"},
     "scale of the data": UNLEARNED | RATES | {"worse than chance", "no gradient", "scale of weights"},
     "padding inside": {"padding leaks", "cache differs"},
     "padding counted": {"padding inside", "padding leaks", "end token", "nothing to learn"},
-    "nothing to learn": UNLEARNED
-    | RATES
-    | {"copied rows", "rows in order", "worse than chance", "start far from ln V"},
+    "nothing to learn": UNLEARNED | RATES | OF_THE_LOSS | {"copied rows", "rows in order"},
     "copied rows": UNLEARNED | {"one batch again and again"},
     "rows do not match": UNLEARNED | RATES | {"worse than chance", "rows in order"},
     "rows in order": UNLEARNED | RATES,
-    "targets not shifted": UNLEARNED | {"begin token", "start far from ln V", "worse than chance", "later tokens leak"},
-    "later tokens leak": UNLEARNED | {"start far from ln V", "worse than chance", "wrong gradient", "cache differs"},
+    "targets not shifted": UNLEARNED | OF_THE_LOSS | {"begin token", "later tokens leak"},
+    "later tokens leak": UNLEARNED | OF_THE_LOSS | {"wrong gradient", "cache differs"},
     "padding leaks": {"wrong gradient", "cache differs"},
-    "input ignored": UNLEARNED
-    | {"no positions", "wrong gradient", "no gradient", "cache differs", "worse than chance"},
-    "loss differs": {"wrong gradient", "no gradient", "worse than chance"},
+    "input ignored": UNLEARNED | GRADIENT | {"no positions", "cache differs", "worse than chance"},
+    "loss differs": GRADIENT | {"worse than chance"},
     "not the mean": UNLEARNED | {"n_tokens ignored", "start far from ln V", "wrong gradient"},
     "worse than chance": UNLEARNED,
     "scale of weights": UNLEARNED | RATES | {"start far from ln V", "no positions", "input ignored", "scale of scores"},

@@ -54,7 +54,7 @@ class Direction:
         self.ends = np.cumsum([x.size for x in arrays])
         parts = tree.leaves(tree.view_as(self.along, case.params))
         for (_, x), (_, along) in zip(tree.leaves(self.params), parts, strict=True):
-            x += along * max(MOVE * size(x), LEAST_MOVE)
+            x += along * length_of_move(x)
         self.grads = case.gradient(params=self.params, **self.options)[1]
         norms = np.array([reference.global_norm(g) for g in self.grads.values()])
         usual = np.median(norms[norms > 0]) if norms.any() else 1.0
@@ -142,7 +142,12 @@ def moved(params):
     rng = np.random.default_rng(7)
 
     def other(x):
-        move = max(MOVE * size(on_host(x)), LEAST_MOVE)
-        return x + beside((move * rng.standard_normal(x.shape)).astype(x.dtype), x)
+        move = length_of_move(on_host(x)) * rng.standard_normal(x.shape)
+        return x + beside(move.astype(x.dtype), x)
 
     return tree.map_leaves(other, params)
+
+
+def length_of_move(x):
+    """How far a parameter is moved, so that it is no longer where the loss may have no derivative."""
+    return max(MOVE * size(x), LEAST_MOVE)

@@ -57,9 +57,8 @@ class Family:
     # The path of a layer of ours, and the module of theirs that it is, or the modules whose outputs lie side by side.
     # "{}" is the number of a layer. A path of a parameter gives the name of a tensor.
     names: dict[str, str]
-    settings: dict[
-        str, str | tuple[str, Any]
-    ] = {}  # ours, and the key in config.json, also with what it means if missing
+    # Settings of ours, and the key in config.json, also with what it means if it is missing.
+    settings: dict[str, str | tuple[str, Any]] = {}
     constants: dict[str, Any] = {}  # settings that all models of the family have
     derived: tuple[str, ...] = ()  # settings of ours that its own ``settings_of`` and ``config_of`` read and write
     supported: dict[str, Any] = {}  # keys of config.json that may have one value only, here

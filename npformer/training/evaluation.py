@@ -7,16 +7,15 @@ from npformer.training.batches import check_batches, count_of
 
 
 def evaluation_of(trainer, validate, monitor):
-    """The function that a ``Loop`` calls, for what ``Trainer.fit`` is given: batches, a function, or None."""
+    """The function that a ``Loop`` calls, for what ``Trainer.fit`` is given: a list of batches, a function, or None."""
     if validate is None:
         return None
     if not callable(validate):
-        batches = list(validate)
-        check_batches(batches, "validate")
+        check_batches(validate, "validate")
         if monitor != "val_loss":
             advice = "give validate a function for others"
             raise ValueError(f"monitor={monitor!r} of batches, expected 'val_loss': {advice}")
-        return lambda: {"val_loss": mean_loss(trainer, trainer.params, batches)}
+        return lambda: {"val_loss": mean_loss(trainer, trainer.params, validate)}
 
     def evaluate():
         found = validate(trainer)

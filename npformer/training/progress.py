@@ -60,7 +60,7 @@ def _lines(last_step):
     lines = _Lines(_IfPossible(sys.stderr), last_step)
     with told(lines.compiling, lines.compiled):
         yield lines
-    lines.end()
+    lines.write_step()
 
 
 class _IfPossible:
@@ -147,9 +147,9 @@ class _Lines:
         self.steps.add(info)
         self.step = info.step
         if time.monotonic() - self.written >= EVERY:
-            self.end()
+            self.write_step()
 
-    def end(self):
+    def write_step(self):
         if self.step is not None:
             self.write(f"step {self.step:,}{self.of_all}: {self.steps.text}")
             self.step = None

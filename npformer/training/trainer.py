@@ -302,7 +302,7 @@ class Trainer:
         n_batches = operator.length_hint(batches) or None  # 0 if it is not known
         is_examined = isinstance(watch, Findings)  # which may be empty
         if watch or is_examined:
-            held_out = validate if isinstance(validate, list) else ()
+            held_out = () if validate is None or callable(validate) else validate
             self.watched = Watch(self, loop.write, watch if is_examined else None, held_out)
             batches, callbacks = self.watched.of(batches), [*callbacks, self.watched]
         return loop.run(batches, n_steps, callbacks=callbacks, progress=progress, n_batches=n_batches)
