@@ -113,9 +113,53 @@ def masks(ops, T, S, mask, n_past, n_keys, is_causal, left, right):
 
 
 def flex_attention(ops, q, k, v, *, scale=None, score_mod=None, prob_mod=None):
-    if score_mod or prob_mod:
-        raise NotExpressed("a function of the scores or the weights that the node brings along")
-    yield from attention(ops, q, k, v, scale=scale)
+    """The functions of the scores and of the weights are graphs that the node brings along."""
+    if score_mod is None and prob_mod is None:
+        yield from attention(ops, q, k, v, scale=scale)
+        return
+    H, K, G = q.shape[1], q.shape[3], k.shape[1]
+    scale = K**-0.5 if scale is None else scale
+    keys, values = np.repeat(k, H // G, axis=1), np.repeat(v, H // G, axis=1)
+    scores = ops.dot_score(q, keys) * q.dtype.type(scale)
+    weights = ops.softmax(result_of(ops, score_mod, scores))
+    yield (ops.product(result_of(ops, prob_mod, weights), values),)
+
+    bias = result_of(ops, score_mod, np.zeros_like(scores))
+    is_bias = (result_of(ops, score_mod, np.ones_like(scores)) == bias + 1).all()
+    if is_bias and prob_mod is None:  # then attention itself computes it; where a key is hidden, the bias is -inf
+        keep_mask = ops.from_additive(np.where(np.isneginf(bias), bias, 0))
+        bias = np.where(keep_mask, bias, 0)
+        for operation in (ops.attention, ops.flash_attention):
+            yield (operation(q, keys, values, keep_mask, bias=bias, scale=scale)[0],)
+
+
+def result_of(ops, graph, x):
+    """What a graph of ONNX makes of an array, node by node; the array itself if there is none."""
+    if graph is None:
+        return x
+    from onnx import numpy_helper
+
+    functions = {
+        "Add": np.add,
+        "Cast": lambda y: y.astype(x.dtype),
+        "Div": np.divide,
+        "Gather": lambda y, i: y[i],
+        "GreaterOrEqual": np.greater_equal,
+        "Mul": np.multiply,
+        "Range": np.arange,
+        "Reshape": lambda y, shape: y.reshape(tuple(shape)),
+        "Shape": lambda y: np.array(y.shape),
+        "Sub": np.subtract,
+        "Tanh": ops.tanh,
+        "Where": np.where,
+    }
+    arrays = {constant.name: numpy_helper.to_array(constant) for constant in graph.initializer}
+    arrays[graph.input[0].name] = x
+    for node in graph.node:
+        if node.op_type not in functions:
+            raise NotExpressed(f"a graph with {node.op_type}")
+        arrays[node.output[0]] = functions[node.op_type](*(arrays[name] for name in node.input))
+    return arrays[graph.output[0].name]
 
 
 def rotary_embedding(
@@ -225,11 +269,13 @@ def dropout(ops, x, rate=0.5, training=False, *, ratio=None, seed=None):
 
 
 def gemm(ops, a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
-    weight = alpha * (b.T if transB else b)
-    if c is not None and c.ndim == 2 and len(c) > 1:
-        raise NotExpressed("a bias for each row")
+    x, weight = a.T if transA else a, alpha * (b.T if transB else b)
+    if c is not None and c.ndim == 2 and len(c) > 1:  # a bias for each row is a residual
+        residual = beta * np.broadcast_to(c, (len(x), weight.shape[1]))
+        yield (ops.linear_dropout_residual(x, weight, None, residual),)
+        return
     bias = None if c is None else beta * np.broadcast_to(c.reshape(-1), weight.shape[1:])
-    yield (ops.linear(a.T if transA else a, weight, bias),)
+    yield (ops.linear(x, weight, bias),)
 
 
 def matmul(ops, a, b):
@@ -240,9 +286,8 @@ def matmul(ops, a, b):
 
 
 def gather(ops, data, ids, *, axis=0):
-    if (ids < 0).any():
-        raise NotExpressed("negative ids")
     table = np.moveaxis(data, axis, 0)
+    ids = ids % len(table)  # ONNX counts negative ids from the end
     y = ops.embedding(ids, table.reshape(len(table), -1)).reshape(ids.shape + table.shape[1:])
     yield (np.moveaxis(y, range(ids.ndim), range(axis, axis + ids.ndim)),)
 
