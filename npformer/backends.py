@@ -9,6 +9,7 @@ from npformer import reference, tree
 from npformer.arrays import is_cupy
 from npformer.checks import warn
 from npformer.reference import Ops
+from npformer.runtime.extras import pip_install
 
 NAMES = ("auto", "reference", "cpu", "gpu")
 Function = TypeVar("Function", bound=Callable)
@@ -84,9 +85,7 @@ def why_no_gpu() -> str | None:
     try:
         import cupy
     except ImportError:
-        return (
-            "CuPy is not installed: it comes with the extra cuda13x of npformer, or cuda12x if nvidia-smi says CUDA 12"
-        )
+        return f"CuPy is not installed: {pip_install('cuda13x')}, or cuda12x if nvidia-smi says CUDA 12"
     except Exception as error:  # an incompatible library may raise any exception
         return f"CuPy is installed, but cannot be imported: {error}"
     try:

@@ -32,13 +32,42 @@ def check_shape(**arrays):
     """Check that arrays have the expected shapes: ``check_shape(dy=(dy, x.shape), bias=(bias, (512,)))``."""
     for name, (array, shape) in arrays.items():
         if array.shape != tuple(shape):
-            raise ValueError(f"{name} has shape {array.shape}, expected {tuple(shape)}")
+            advice = advice_on_ids(name, array.shape, tuple(shape)) if array.dtype.kind in "iu" else ""
+            advice = advice or swapped(name, array.shape, lambda other, shape=tuple(shape): other == shape)
+            raise ValueError(f"{name} has shape {array.shape}, expected {tuple(shape)}{advice}")
+
+
+def advice_on_ids(name, shape, expected):
+    """What to try, at the end of an error, if ids have one axis more than expected; else "".
+
+    >>> advice_on_ids("targets", (8, 5), (8,))
+    ': try targets.argmax(axis=-1) if its rows are one-hot'
+    """
+    if shape[:-1] != expected:
+        return ""
+    return f": try {name}[..., 0]" if shape[-1] == 1 else f": try {name}.argmax(axis=-1) if its rows are one-hot"
+
+
+def swapped(name, shape, fits):
+    """What to try, at the end of an error, if a shape would fit with two neighbouring axes swapped; else "".
+
+    ``fits(shape)`` says whether a shape does. The last axes are tried first.
+
+    >>> swapped("weight", (512, 64), lambda shape: shape[0] == 64)
+    ': try weight.T'
+    """
+    for i in reversed(range(len(shape) - 1)):
+        if shape[i] != shape[i + 1] and fits((*shape[:i], shape[i + 1], shape[i], *shape[i + 2 :])):
+            return f": try {name}.T" if len(shape) == 2 else f": try {name}.swapaxes({i}, {i + 1})"
+    return ""
 
 
 def shown(value):
     """The text of a value in an error: not that of a whole model, or of a million digits."""
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an int of {value.bit_length()} bits"
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"an array of shape {value.shape}"
     return f"{value!r:.80}"
 
 

@@ -1,4 +1,6 @@
-"""Pictures, drawn with matplotlib (``pip install npformer[plot]``), which is imported only when one is drawn.
+"""Pictures, drawn with matplotlib, which is imported only when one is drawn.
+
+``pip install 'npformer[plot]'`` installs it, in a clone ``pip install -e '.[plot]'``.
 
 Every function draws on the ``axes`` that it is given, or else on those of a new figure, returns them, and writes the
 figure to a file if it is given a ``path``, whose ending selects the format. Without a path, the new figure is one of

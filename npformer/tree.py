@@ -275,10 +275,14 @@ def check_like(tree: Any, expected: dict[str, Any], *, dtypes: bool = True) -> N
     """
     if not isinstance(tree, dict):
         raise TypeError(f"params is a {type(tree).__name__}, expected a nested dict such as model.init(seed)")
-    given, wanted = ({place: _described(x, dtypes) for place, x in _places(t)} for t in (tree, expected))
+    given, wanted = dict(_places(tree)), dict(_places(expected))
     for place in [*wanted, *given]:
-        if given.get(place) != wanted.get(place):
-            differ = f"given {given.get(place, 'nothing')}, expected {wanted.get(place, 'nothing')}"
+        x, like = given.get(place, NOTHING), wanted.get(place, NOTHING)
+        if _described(x, dtypes) != _described(like, dtypes):
+            differ = f"given {_described(x, dtypes)}, expected {_described(like, dtypes)}"
+            shape, expected_shape = getattr(x, "shape", ()), getattr(like, "shape", ())
+            if len(shape) == 2 and shape == expected_shape[::-1] != expected_shape:
+                differ += ": try its .T"
             raise ValueError(f"parameter {_path(place)}: {differ}")
 
 

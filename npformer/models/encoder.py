@@ -9,7 +9,7 @@ import numpy as np
 from npformer import layers
 from npformer.arrays import Array, kept, number_of
 from npformer.backends import AnyBackend
-from npformer.checks import check_shape
+from npformer.checks import check_shape, swapped
 from npformer.layers.normalisation import normalise
 from npformer.layers.position_wise import hidden_layer
 from npformer.models.pooling import pooled
@@ -302,7 +302,8 @@ class Encoder(OneStack):
         if self.vocab is None:
             check_array(inputs, "inputs", "float")
             if inputs.ndim != 3 or inputs.shape[2] != self.n_inputs:
-                raise ValueError(f"inputs has shape {inputs.shape}, expected (B, T, {self.n_inputs})")
+                advice = swapped("inputs", inputs.shape, lambda shape: shape[2:] == (self.n_inputs,))
+                raise ValueError(f"inputs has shape {inputs.shape}, expected (B, T, {self.n_inputs}){advice}")
             self._check_length("inputs", inputs)
         else:
             self._check_tokens("inputs", inputs, self.vocab)

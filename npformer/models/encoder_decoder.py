@@ -261,7 +261,10 @@ class EncoderDecoder(Model):
 
     def _check_rows(self, src, tgt_in):
         if len(tgt_in) != len(src):
-            raise ValueError(f"src has {len(src)} rows, the target {len(tgt_in)}: expected the same number")
+            raise ValueError(
+                f"src has {len(src)} rows, the target {len(tgt_in)}: expected the same number, a row for each "
+                "sentence; an array with a column for each becomes one with .T"
+            )
 
     def _check_settings(self):
         super()._check_settings(self.src_vocab, self.tgt_vocab)

@@ -39,6 +39,8 @@ def make_dispatcher(record, kernel=None, reference=None):
             if reference is None:
                 raise
             return reference(*args, **keywords)  # arrays of another library, whose layout this backend cannot read
+        except TypeError as error:
+            raise TypeError(f"{error}, expected {', '.join(names)}") from None
         for place, check in checks:
             if values[place] is not known[place]:
                 values[place] = known[place] = check(values[place])
@@ -54,7 +56,8 @@ def make_dispatcher(record, kernel=None, reference=None):
         if record.check:
             record.check(**dict(zip(names, values, strict=True)))
         for place, name, size in plan.ids:
-            check_ids(values[place], size, name, None if ignored is None else values[ignored])
+            ignore_id = None if ignored is None else values[ignored]
+            check_ids(values[place], size, name, ignore_id, may_ignore=ignored is not None)
         return run(plan, values) if listener is None else listener(record, kernel, plan, values, run)
 
     def run(plan, values):

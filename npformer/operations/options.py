@@ -238,6 +238,7 @@ def check_rate_and_key(rate, key):
 def check_arrays(contract, given, parameters):
     """Check that the given arrays have the kind that the contract states, and that all belong to the same library."""
     libraries = {}
+    _check_order(contract, given)
     for name, argument in contract.arrays.items():
         x = given.get(name)
         if x is None and may_be_none(parameters[name]):
@@ -248,8 +249,20 @@ def check_arrays(contract, given, parameters):
         raise TypeError(f"arrays of different libraries: {told}; move them to one first")
 
 
+def _check_order(contract, given):
+    """Check that no integers are given in the place of floats, and floats in that of ids."""
+    kinds = {name: getattr(getattr(given.get(name), "dtype", None), "kind", "") for name in contract.arrays}
+    floats = [name for name, x in contract.arrays.items() if x.kind == "float" and kinds[name] in [*"iu"]]
+    ids = [name for name, x in contract.arrays.items() if x.kind == "ids" and kinds[name] == "f"]
+    if floats and ids:
+        told = f"{floats[0]} has dtype {given[floats[0]].dtype} and {ids[0]} {given[ids[0]].dtype}"
+        raise TypeError(f"{told}, expected floats and integers: are they in the wrong order?")
+
+
 def check_array(x, name, kind):
     """The library of an array; raises if it is none, or has a dtype that does not fit its kind, as "mask" or "ids"."""
+    if kind == "ids" and isinstance(x, list) and any(isinstance(item, str) for item in x):
+        raise TypeError(f"{name} is a list of texts, expected an array of integers{_advice_on_texts(name)}")
     library = library_of(x, name)
     if kind == "mask":
         if x.dtype.kind != "b":
@@ -259,7 +272,7 @@ def check_array(x, name, kind):
             )
     elif kind == "ids":
         if x.dtype.kind not in "iu":
-            raise TypeError(f"{name} has dtype {x.dtype}, expected integers: try {name}.astype('int64')")
+            raise TypeError(f"{name} has dtype {x.dtype}, expected integers{_advice_on_ids(x, name)}")
     elif not is_float_dtype(x.dtype):
         advice = f": try {name}.astype('float32')" if x.dtype.kind in "biuf" else ""
         raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype{advice}")
@@ -268,8 +281,29 @@ def check_array(x, name, kind):
     return library
 
 
-def check_ids(ids, size, name, ignore_id=None):
-    """Check that token ids are integers with 0 <= id < ``size``, except entries equal to ``ignore_id``."""
+def _advice_on_ids(x, name):
+    """What to try, at the end of an error, if an array is not one of integers; "" if its numbers have fractions."""
+    if x.dtype.kind in "SUT" or (x.dtype.kind == "O" and any(isinstance(item, str) for item in x.flat)):
+        return _advice_on_texts(name)
+    if x.dtype.kind not in "bf":
+        return ""
+    if x.ndim > 1 and x.shape[-1] > 1 and ((x == 0) | (x == 1)).all() and (x.sum(axis=-1) == 1).all():
+        return f": its rows are one-hot, try {name}.argmax(axis=-1)"
+    is_whole = x.dtype.kind == "b" or (x == x.round()).all()
+    return f": try {name}.astype('int64')" if is_whole else ""
+
+
+def _advice_on_texts(name):
+    if name == "targets":
+        return ": try classes, targets = numpy.unique(targets, return_inverse=True)"
+    return ": encode the texts first"
+
+
+def check_ids(ids, size, name, ignore_id=None, *, may_ignore=False):
+    """Check that token ids are integers with 0 <= id < ``size``, except entries equal to ``ignore_id``.
+
+    ``may_ignore`` says whether the caller has an ``ignore_id``, which may be None.
+    """
     if (
         type(ids) is np.ndarray
         and ids.dtype is INT64
@@ -287,4 +321,6 @@ def check_ids(ids, size, name, ignore_id=None):
         wrong &= ids != ignore_id
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise ValueError(f"{name}{list(where)} is {int(ids[where])}, expected 0 <= id < {size}")
+        wrong_id = int(ids[where])
+        advice = f", or ignore_id={wrong_id} to leave it out" if may_ignore and wrong_id < 0 else ""
+        raise ValueError(f"{name}{list(where)} is {wrong_id}, expected 0 <= id < {size}{advice}")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from npformer.checks import check_choice, shown
+from npformer.checks import advice_on_ids, check_choice, shown, swapped
 from npformer.operations.contract import Contract, factors_of, in_order, letters_of
 
 
@@ -13,6 +13,13 @@ class Sizes(dict):
     def __init__(self):
         super().__init__()
         self.source = {}
+
+    def copy(self):
+        """The same sizes, which do not learn what these learn from now on."""
+        sizes = Sizes()
+        sizes.update(self)
+        sizes.source.update(self.source)
+        return sizes
 
     def learn(self, letter, size, source):
         """Store a size, and the argument that it comes from."""
@@ -64,12 +71,53 @@ def match(contract: Contract, given: Mapping[str, Any]) -> Sizes:
         value = given[size.argument]
         _learn_argument(size, name, getattr(value, size.field) if size.field else value, sizes)
     _check_conditions(contract, given, sizes)
-    for argument in in_order(contract):
-        x = given[argument.name]
-        if x is not None:
-            _match(argument, x.shape, sizes, contract.not_empty)
+    of_options = sizes.copy()
+    shapes = {x.name: given[x.name].shape for x in in_order(contract) if given[x.name] is not None}
+    for name, shape in shapes.items():
+        argument = contract.arrays[name]
+        problem = _problem(argument, shape, sizes, contract.not_empty)
+        if problem:
+            raise ValueError(problem + _advice(contract, argument, shapes, sizes, of_options))
     _check_conditions(contract, given, sizes)
     return sizes
+
+
+def _advice(contract, argument, shapes, sizes, of_options):
+    """What to try, at the end of an error, for an array that does not fit: another index, or axes in another order.
+
+    ``shapes`` are those of all arrays, ``sizes`` what was learned up to this one, ``of_options`` before the first.
+    """
+
+    def all_fit(changed):
+        """Whether all arrays fit, if some of them have other shapes."""
+        learned, new = of_options.copy(), {**shapes, **changed}
+        return not any(_problem(contract.arrays[x], new[x], learned, contract.not_empty) for x in new)
+
+    name = argument.name
+    shape = shapes[name]
+    expected = shape_of(argument.axes, sizes)
+    if argument.broadcasts:
+        index = index_that_fits(shape, expected)
+        if index:
+            return f": try {name}[{index}]"
+    if argument.kind == "ids" and expected is not None:
+        advice = advice_on_ids(name, shape, expected)
+        if advice:
+            return advice
+    if shape[:1] == (1,) and all_fit({name: shape[1:]}):
+        return f": try {name}[0]"
+
+    candidates = [name]
+    if argument.kind == "ids":  # the logits may have their classes on another axis
+        candidates += [x for x in shapes if contract.arrays[x].kind == "float"]
+    for candidate in candidates:
+        advice = swapped(candidate, shapes[candidate], lambda new, candidate=candidate: all_fit({candidate: new}))
+        if advice:
+            return advice
+    heads_last = {x: s for x, s in shapes.items() if contract.arrays[x].kind == "float" and len(s) == 4}
+    if len(heads_last) > 1 and all_fit({x: (B, H, T, K) for x, (B, T, H, K) in heads_last.items()}):
+        return f": try {', '.join(f'{x}.swapaxes(1, 2)' for x in heads_last)}, as heads come before positions"
+    return ""
 
 
 def _learn_argument(size, name, value, sizes):
@@ -95,7 +143,8 @@ def _check_conditions(contract, given, sizes):
         raise ValueError(f"{told}: expected {dividend} divisible by {divisor}{because}")
 
 
-def _match(argument, shape, sizes, not_empty):
+def _problem(argument, shape, sizes, not_empty):
+    """What is wrong with the shape of an array, or None; stores the sizes of the letters that are learned from it."""
     before = set(sizes)
     letters = [x for axis in argument.axes for x in ([axis] if axis == "..." else letters_of(axis))]
     if argument.broadcasts:
@@ -106,16 +155,14 @@ def _match(argument, shape, sizes, not_empty):
             _learn(axis, size, sizes, f"{argument.name} {shape}") for axis, size in zip(*axes, strict=True)
         )
     if fits and not any(sizes[x] == 0 for x in not_empty if x in sizes and x not in before):
-        return
+        return None
     told = sizes.told(x for x in letters if x in before)
     products = [x for x in argument.axes if "*" in x and size_of(x, sizes)[1]]
     told += [f"{x} divisible by {shown(size_of(x, sizes)[0])}" for x in products]
     told += [f"{x} at least 1" for x in letters if x in not_empty and x not in before]
     expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
     reasons = f" with {', '.join(told)}" if told else ""
-    index = index_that_fits(shape, shape_of(argument.axes, sizes)) if argument.broadcasts else None
-    advice = f": try {argument.name}[{index}]" if index else ""
-    raise ValueError(f"{argument.name} has shape {shape}, expected {expected}{reasons}{advice}")
+    return f"{argument.name} has shape {shape}, expected {expected}{reasons}"
 
 
 def _without_dots(argument, shape, sizes):

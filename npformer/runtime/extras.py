@@ -1,18 +1,21 @@
 """Where the book is, and how to install what npformer can use and does not need."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
-IS_CLONE = (Path(__file__).parents[2] / "setup.cfg").is_file()
+ROOT = Path(__file__).parents[2]  # the clone, or what a wheel was installed into
+IS_CLONE = (ROOT / "setup.cfg").is_file()
 ADDRESS = "https://github.com/npformer/npformer"
 BOOK = "docs" if IS_CLONE else f"{ADDRESS}/blob/main/docs"  # where its pages are
-PAGES = str(Path(__file__).parents[2] / BOOK) if IS_CLONE else BOOK  # the same, from any folder
+PAGES = str(ROOT / BOOK) if IS_CLONE else BOOK  # the same, from any folder
 
 
 def pip_install(extra=""):
-    """The command that installs npformer with an extra: in a clone the clone, or else the wheel."""
-    name = "." if IS_CLONE else "npformer"
-    return f"pip install {'-e ' if IS_CLONE else ''}" + (f"'{name}[{extra}]'" if extra else name)
+    """The command that installs npformer with an extra, from any folder: in a clone the clone, or else the wheel."""
+    name = str(ROOT) if IS_CLONE else "npformer"
+    what = f"'{name}[{extra}]'" if extra else shlex.quote(name)
+    return f"pip install -e {what}" if IS_CLONE else f"pip install {what}"
 
 
 def imported(module: str, extra: str, what: str) -> Any:

@@ -32,7 +32,7 @@ def save_checkpoint(path: Any, arrays: dict[str, np.ndarray], info: dict) -> Non
 
     Whatever interrupts this, ``path`` holds the complete old file or the complete new one. Missing folders are created.
     Several processes may save to one path, which then holds what the last of them saved.
-    Needs safetensors: ``pip install 'npformer[checkpoint]'``.
+    Needs safetensors: ``pip install 'npformer[checkpoint]'``, in a clone ``pip install -e '.[checkpoint]'``.
 
     Parameters
     ----------

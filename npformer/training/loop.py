@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -106,6 +106,9 @@ class Loop:
         ``n_batches`` is the number of batches, if it is known: for the progress bar alone.
         """
         trainer, history = self.trainer, History()
+        if isinstance(batches, np.ndarray):
+            told = f"batches is an array of shape {batches.shape}"
+            raise TypeError(f"{told}, expected a tuple of arrays for each step, such as [(src, tgt)], or [(ids,)]")
         if n_steps is not None:
             n_steps = check_option("n_steps", n_steps)
         callbacks = list(callbacks)  # an iterator would call them after the first step only
@@ -136,7 +139,10 @@ class Loop:
                 self.save()
         if batch is END and len(history) < (1 if n_steps is None else n_steps):
             of = f" of {n_steps}" if n_steps else ""
-            warn(f"batches ended after {len(history)}{of} steps: a generator can be read only once")
+            why = "a generator can be read only once"
+            if isinstance(batches, Sized):  # such as a list
+                why = "itertools.cycle(batches) repeats them" if len(batches) else "there are none"
+            warn(f"batches ended after {len(history)}{of} steps: {why}")
         return history
 
     def record_of(self, info) -> dict:

@@ -1,6 +1,7 @@
 """Translation: train a model on aligned text, translate sentences with it, and compute BLEU.
 
-Needs sentencepiece, safetensors, sacrebleu and sacremoses: ``pip install npformer[translation]``.
+Needs sentencepiece, safetensors, sacrebleu and sacremoses:
+``pip install 'npformer[translation]'``, in a clone ``pip install -e '.[translation]'``.
 """
 
 from npformer.translation.run import TranslationRun

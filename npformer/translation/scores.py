@@ -1,4 +1,4 @@
-"""Scores of translations, by sacrebleu (``pip install npformer[translation]``)."""
+"""Scores of translations, by sacrebleu."""
 
 from importlib.util import find_spec
 

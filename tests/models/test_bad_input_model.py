@@ -262,6 +262,10 @@ def test_parameters_of_another_model():
                 model.encode(params, SRC % 11, backend=backend)
             with pytest.raises(ValueError, match="parameter .*: given .*, expected .*"):
                 model.decoder(params, SRC % 11, max_rows=4, max_len=3, backend=backend)
+    transposed = model.init(0)
+    transposed["output"]["weight"] = transposed["output"]["weight"].T
+    with pytest.raises(ValueError, match=r"parameter output\.weight: given shape .*: try its \.T"):
+        model.encode(transposed, SRC % 11)
     with pytest.raises(ValueError, match=r"parameter embedding: given nothing, expected shape \(11, "):
         other(tie_embeddings=True).encode(model.init(0), SRC % 11)
     grown = model.init(0)

@@ -465,3 +465,49 @@ def test_nan_stays_in_its_row(name):
     y = getattr(npf, name)(x)
     assert np.isnan(y[2, 3])
     np.testing.assert_array_equal(np.delete(y, 2, axis=0), np.delete(clean, 2, axis=0))
+
+
+# What people write who are used to other libraries, and the one thing to try.
+
+ONE_HOT = np.eye(V, dtype="float32")[IDS]
+Q, OTHER = normal(B, T, H, K), normal(B, S, H, K)
+UNIQUE = ": try classes, targets = numpy.unique(targets, return_inverse=True)"
+ADVICE = [
+    ("cross_entropy", (LOGITS, ONE_HOT), "its rows are one-hot, try targets.argmax(axis=-1)"),
+    ("cross_entropy", (LOGITS, ONE_HOT.astype(bool)), "its rows are one-hot, try targets.argmax(axis=-1)"),
+    ("cross_entropy", (LOGITS, ONE_HOT.astype(int)), ": try targets.argmax(axis=-1) if its rows are one-hot"),
+    ("cross_entropy", (LOGITS, IDS[..., None]), ": try targets[..., 0]"),
+    ("cross_entropy", (LOGITS, IDS.T), ": try targets.T"),
+    ("cross_entropy", (LOGITS, IDS.astype(float)), ": try targets.astype('int64')"),
+    ("cross_entropy", (LOGITS, IDS + 0.5), "targets has dtype float64, expected integers"),
+    ("cross_entropy", (LOGITS, IDS.astype(str)), UNIQUE),
+    ("cross_entropy", (LOGITS, IDS.astype(str).astype(object)), UNIQUE),
+    ("cross_entropy", (LOGITS[0, 0], ["cat"]), UNIQUE),
+    ("cross_entropy", (LOGITS.swapaxes(1, 2), IDS), ": try logits.swapaxes(1, 2)"),
+    ("cross_entropy", (IDS, LOGITS), "are they in the wrong order?"),
+    ("cross_entropy", (LOGITS, np.where(IDS == 0, -100, IDS)), "or ignore_id=-100 to leave it out"),
+    ("embedding", (TABLE, IDS), "are they in the wrong order?"),
+    ("embedding", (np.array(["a", "b"]), TABLE), ": encode the texts first"),
+    ("linear", (X, normal(H, D)), ": try weight.T"),
+    ("linear", (X, normal(D, H), normal(1, H)), ": try bias[0]"),
+    ("linear", (X, normal(T, H)), "expected (D, F) with D = 17 from x (2, 5, 17)"),
+    ("attention", (Q, OTHER, OTHER), "k.swapaxes(1, 2), v.swapaxes(1, 2), as heads come before positions"),
+    ("attention", (X, X.swapaxes(1, 2), X), ": try k.swapaxes(1, 2)"),
+    ("softmax", (X,), "expected x, axis", {"dim": -1}),
+    ("attention", (X, X, X), "expected q, k, v, keep_mask, bias, causal,", {"is_causal": True}),
+    ("layer_norm", (X,), "'gain' and 'bias', expected x, gain, bias, eps"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "advice", "options"), [(*each, {})[:4] for each in ADVICE])
+def test_an_error_says_what_to_try(name, arguments, advice, options):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        getattr(npf, name)(*arguments, **options)
+    assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("cross_entropy", (LOGITS, IDS + 0.5)), ("linear", (X, normal(T, H)))])
+def test_an_error_says_nothing_to_try_where_nothing_would_help(name, arguments):
+    with pytest.raises((TypeError, ValueError), match="expected") as caught:
+        getattr(npf, name)(*arguments)
+    assert "try" not in str(caught.value)

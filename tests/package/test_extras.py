@@ -1,7 +1,8 @@
 """Where npformer says how to install what is missing."""
 
 import configparser
-from pathlib import Path
+import re
+from pathlib import Path, PurePosixPath
 
 from npformer.commands import arguments, exercises
 
@@ -10,11 +11,20 @@ from npformer.runtime import extras
 
 def test_an_extra_is_installed_in_a_clone_or_from_a_wheel(monkeypatch):
     monkeypatch.setattr(extras, "IS_CLONE", True)
-    assert extras.pip_install("plot") == "pip install -e '.[plot]'"
-    assert extras.pip_install() == "pip install -e ."
+    monkeypatch.setattr(extras, "ROOT", PurePosixPath("/home/me/npformer"))
+    assert extras.pip_install("plot") == "pip install -e '/home/me/npformer[plot]'"
+    assert extras.pip_install() == "pip install -e /home/me/npformer"
     monkeypatch.setattr(extras, "IS_CLONE", False)
     assert extras.pip_install("plot") == "pip install 'npformer[plot]'"
     assert extras.pip_install() == "pip install npformer"
+
+
+def test_no_text_tells_of_an_extra_what_is_wrong_in_a_clone_or_in_a_shell():
+    """``pip install npformer[plot]`` installs another copy beside a clone, and zsh takes the brackets for a pattern."""
+    sources = [path.read_text(encoding="utf-8") for path in Path(extras.__file__).parents[1].rglob("*.py")]
+    commands = [line for source in sources for line in re.findall(r"pip install .*", source) if "npformer[" in line]
+    assert commands
+    assert all(line.startswith("pip install 'npformer[") and "in a clone" in line for line in commands), commands
 
 
 def test_without_a_clone_pages_of_the_book_are_addresses(monkeypatch, capsys, tmp_path):

@@ -753,7 +753,8 @@ def judged(mistake, code, errors, folder="."):
     *above, last = errors.splitlines() or [""]
     above = [line for line in above if not line.startswith("warning: ")]  # such as that no kernel can be kept, either
     line = re.sub(r"^([\w. -]+: )?error: ", "", last).replace(f"{folder}/", "")  # a loop names whole paths
-    line = line.replace("pip install 'npformer[", "pip install -e '.[")  # a wheel is installed otherwise than a clone
+    for name in ("pip install 'npformer", f"pip install -e '{ROOT}"):  # a wheel is installed otherwise than a clone
+        line = line.replace(f"{name}[", "pip install -e '.[")
     if code != mistake.code or not is_as_expected(line, mistake.line):
         return code, line, f"expected {mistake.code}, {mistake.line}\n" + "\n".join([*above, last])
     if above and not (mistake.code == 2 and above[0].startswith("usage: ")):
