@@ -4,6 +4,7 @@ import argparse
 import itertools
 import re
 import sys
+from contextvars import ContextVar
 from dataclasses import replace
 
 from npformer.commands import COMMANDS, called, nearest
@@ -18,23 +19,29 @@ LONGEST = 2**16
 LARGEST_VOCABULARY = 10**6
 
 
+# The parsers that the command that runs has made; ``command`` begins a list for each.
+PARSERS: ContextVar[list] = ContextVar("PARSERS")
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that says first which option it does not know, and of a slip of the hand what was meant.
 
     Attributes
     ----------
-    latest : Parser or None
-        Of all parsers, the last that has begun to parse, whose options are those of the command that runs.
     words : list of str
         What it parses.
+    typed : list of (argparse.Action, value)
+        The options that are among the words, with their values.
     """
 
-    latest = None
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.words, self.typed = [], []
 
     def parse_known_args(self, args=None, namespace=None):
         """Parse what `sys.argv` or ``args`` has, as ``argparse`` does."""
         given, known = sys.argv[1:] if args is None else list(args), self._option_string_actions
-        Parser.latest, self.words = self, given
+        self.words, self.typed = given, []
         words = given[: given.index("--")] if "--" in given else given
         if self._subparsers:  # what follows the subcommand is for another parser
             words = itertools.takewhile(lambda word: word.startswith("-"), words)
@@ -47,32 +54,44 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         """Say what is wrong with the command line, and exit with 2."""
-        super().error(as_typed(message))
+        super().error(as_typed(message, self.names_typed()))
+
+    def names_typed(self):
+        """What messages of the library call each option that was typed, with its value, and how it is typed.
+
+        As a message may recommend a flag, all flags are among them. What is itself a word of the command line, such as
+        the folder "lr=0.1", is not.
+        """
+        names = {f"{each.dest}=True": each.option_strings[-1] for each in self._actions if each.nargs == 0}
+        for action, value in self.typed:
+            for text in (str(value), repr(value)):
+                names[f"{action.dest}={text}"] = f"{action.option_strings[-1]} {text}"
+        return {name: option for name, option in names.items() if name not in self.words}
+
+    def _get_values(self, action, arg_strings):
+        value = super()._get_values(action, arg_strings)
+        if action.option_strings and action.nargs != 0:
+            self.typed.append((action, value))
+        return value
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
             raise argparse.ArgumentError(action, f"{value!r:.40}{meant(value, action.choices, 'one')}")
 
 
-def as_typed(message):
+def as_typed(message, options):
     """A message of the library with the options of the command line: "max_len=60" becomes "--max-len 60".
 
-    What the command line has itself, such as the folder "lr=0.1", stays as it is.
+    ``options`` are those of ``Parser.names_typed``. The arguments of a call, as in "nf.Adam(lr=0.01)", are no options.
     """
-    parser = Parser.latest
-    if parser is None:
-        return message
-    options = {action.dest: action for action in parser._actions if action.option_strings}
-    typed = " ".join(parser.words)
+    name_and_value = r"(?<![\w./(-])[a-z]\w*=[^\s,;:)]*[^\s,;:.)]"
+    return re.sub(name_and_value, lambda found: options.get(found[0], found[0]), message)
 
-    def option_of(found):
-        action = options.get(found["name"])
-        if action is None or found[0] in typed:
-            return found[0]
-        option = action.option_strings[-1]
-        return option if action.nargs == 0 else f"{option} {found['value']}"  # a flag has no value
 
-    return re.sub(r"(?<![\w./-])(?P<name>[a-z]\w*)=(?P<value>[^\s,;:)]+)", option_of, message)
+def names_typed():
+    """``Parser.names_typed`` of the command that runs; empty if it has no parser yet."""
+    parsers = PARSERS.get([])
+    return parsers[-1].names_typed() if parsers else {}
 
 
 def new_parser(description, **settings):
@@ -80,7 +99,9 @@ def new_parser(description, **settings):
     names = "|".join(COMMANDS)
     text = re.sub(rf"\bnpformer ({names})(?![\w-])", lambda found: called(found[1]), description or "")  # not with -OO
     text = re.sub(r"\bdocs/(?=\S+\.md)", f"{BOOK}/", text)
-    return Parser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+    parser = Parser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+    PARSERS.get([]).append(parser)
+    return parser
 
 
 def option(name, at_most=None):

@@ -15,7 +15,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-from npformer.commands.arguments import as_typed
+from npformer.commands.arguments import PARSERS, as_typed, names_typed
 from npformer.commands.on_ranks import Quiet
 
 from npformer.runtime.extras import pip_install
@@ -36,7 +36,8 @@ def command(main):
     @functools.wraps(main)
     def run(argv=None):
         before = warnings.formatwarning
-        warnings.formatwarning = lambda message, *_, **__: f"warning: {as_typed(str(message))}\n"
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {as_typed(str(message), names_typed())}\n"
+        no_command = PARSERS.set([])
         if hasattr(sys.stdout, "reconfigure"):  # names of files need not be UTF-8: print them as they were given
             sys.stdout.reconfigure(errors="surrogateescape")
         with Quiet() as ranks:
@@ -45,6 +46,7 @@ def command(main):
                 code = _exit_code(main, argv, ranks)
             finally:  # also if argparse exits: after this, Python itself would write the output, and complain
                 warnings.formatwarning = before
+                PARSERS.reset(no_command)
                 error = _flush()
                 if error and code == 0:
                     print_error(message_of(error))
@@ -85,7 +87,7 @@ def message_or_raise(error):
 
 def print_error(message):
     """Print one line to standard error, as ``print_note`` does."""
-    print_note("error: " + as_typed(message).replace("\n", " "))
+    print_note("error: " + as_typed(message, names_typed()).replace("\n", " "))
 
 
 def print_note(message):

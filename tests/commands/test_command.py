@@ -126,27 +126,46 @@ def test_the_line_at_which_an_import_fails_says_what_to_install(folder):
     ("message", "shown"),
     [
         ("max_len=60, expected at most max_tokens=30", "--max-len 60, expected at most --max-tokens 30"),
+        ("max_len=60.", "--max-len 60."),
+        ("lr=0.001: try nf.Adam(lr=0.001)", "--lr 0.001: try nf.Adam(lr=0.001)"),
         (
-            "expected a sentence, or skip_empty=True",
-            "expected a sentence, or --skip-empty",
+            "max_len=60, expected at most max_len=256 of the model",
+            "--max-len 60, expected at most max_len=256 of the model",
         ),
-        ("runs/max_len=60/x is missing; max_len='60', d=3", "runs/max_len=60/x is missing; --max-len '60', d=3"),
+        ("d_model=10 is not divisible", "d_model=10 is not divisible"),  # a default, which nobody typed
+        ("expected a sentence, or skip_empty=True", "expected a sentence, or --skip-empty"),
+        ("steps=0, expected at least 1", "--steps 0, expected at least 1"),  # typed as --steps=0
+        ("runs/max_len=60/x is missing; form='gnmt', d=3", "runs/max_len=60/x is missing; --form 'gnmt', d=3"),
         ("seed=1 holds a training", "seed=1 holds a training"),  # the name of the folder that was typed
     ],
 )
 def test_messages_name_options_as_they_are_typed(message, shown, capsys):
-    parser = arguments.new_parser("")
-    for name in ("--max-len", "--max-tokens", "--seed", "--out"):
-        parser.add_argument(name)
-    parser.add_argument("--skip-empty", action="store_true")
-
     @command
     def main(argv):
+        parser = arguments.new_parser("")
+        for name in ("--max-len", "--max-tokens", "--seed", "--out", "--steps", "--form"):
+            parser.add_argument(name)
+        parser.add_argument("--lr", type=float)
+        parser.add_argument("--d-model", type=int, default=10)
+        parser.add_argument("--skip-empty", action="store_true")
         parser.parse_args(argv)
         raise ValueError(message)
 
-    assert main(["--out", "seed=1"]) == 1
+    typed = "--out seed=1 --seed 1 --max-len 60 --max-tokens 30 --lr 1e-3 --steps=0 --form gnmt"
+    assert main(typed.split()) == 1
     assert capsys.readouterr().err == f"error: {shown}\n"
+
+
+def test_the_options_of_one_command_are_not_those_of_the_next(capsys):
+    @command
+    def main(argv):
+        parser = arguments.new_parser("")
+        parser.add_argument("--seed")
+        parser.parse_args(argv)
+
+    assert main(["--seed", "1"]) == 0
+    assert that_raises(ValueError("seed=1, expected 2"))() == 1
+    assert capsys.readouterr().err == "error: seed=1, expected 2\n"
 
 
 # -- output.py ----------------------------------------------------------------------------------------------------

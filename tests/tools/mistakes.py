@@ -164,7 +164,7 @@ MISTAKES = [
         "a width that the heads do not divide",
         "--d-model 10 --no-plots",
         1,
-        "--d-model 10 is not divisible by --n-heads 4",
+        "--d-model 10 is not divisible by n_heads=4",
     ),
     Mistake(
         "train_copy.py",
