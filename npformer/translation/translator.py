@@ -180,8 +180,9 @@ class Translator:
 
     def check_file(self, path):
         """Raise an error that names the first line of a text file that is too long, if there is one."""
+        lines = list(read_lines(path))  # whose errors name the file already
         try:
-            self.encode(list(read_lines(path)))
+            self.encode(lines)
         except ValueError as error:
             raise ValueError(f"{path}, {error}") from error
 

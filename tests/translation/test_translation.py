@@ -499,6 +499,14 @@ def test_a_validation_line_that_is_too_long_is_noticed_at_the_start(tmp_path, da
         start(tmp_path / "out", tmp_path, skip_empty=True)
 
 
+def test_a_line_of_a_file_that_is_no_text_names_the_file_once(translator, tmp_path):
+    file = tmp_path / "x.en"
+    file.write_bytes(b"the man\n\xff\n")
+    with pytest.raises(ValueError, match="x.en, line 2") as caught:
+        translator.check_file(file)
+    assert str(caught.value).count("x.en") == 1
+
+
 def test_a_line_that_is_too_long_is_named(translator):
     lines = ["the man", "the horse " * 5000]
     with pytest.raises(ValueError, match=r"line 2 has \d+ pieces, expected fewer than"):
