@@ -58,9 +58,11 @@ def _can_redraw():
 def _lines(last_step):
     """Yield what ``progress_bar`` yields for a file, and write its last line."""
     lines = _Lines(_IfPossible(sys.stderr), last_step)
-    with told(lines.compiling, lines.compiled):
-        yield lines
-    lines.write_step()
+    try:
+        with told(lines.compiling, lines.compiled):
+            yield lines
+    finally:  # also after Ctrl-C or an error
+        lines.write_step()
 
 
 class _IfPossible:

@@ -67,6 +67,16 @@ def test_a_log_file_gets_one_line(monkeypatch, first_run):
     assert "compiling kernel 1" not in text
 
 
+@pytest.mark.parametrize("why", [KeyboardInterrupt, ValueError])
+def test_the_last_line_of_a_log_file_is_written_whatever_ends_the_training(monkeypatch, why):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with pytest.raises(why), progress_bar(9, True) as bar:
+        bar.advance(INFO)
+        raise why
+    assert stream.getvalue().startswith("step 1 of 9: loss 0.5")
+
+
 class Gone(io.StringIO):
     def write(self, text):
         raise BrokenPipeError
