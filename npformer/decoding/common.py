@@ -7,7 +7,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import library_of, on_host
-from npformer.checks import check_flag, check_int
+from npformer.checks import check_int
 from npformer.operations.options import LARGEST, check_ids, check_option
 
 
@@ -20,7 +20,6 @@ class Request(NamedTuple):
     eos_ids: tuple[int, ...]
     limits: np.ndarray  # (B,): the largest numbers of tokens
     min_len: int
-    slide: bool = False
 
     @property
     def filler(self):
@@ -45,10 +44,8 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
         wanted = "a LanguageModel, or a model from a source to a target such as a Transformer"
         raise TypeError(f"model is a {type(model).__name__}, expected {wanted}, and then its params")
     is_language_model = hasattr(model, "start")
-    if slide is not None:
-        slide = check_flag("slide", slide)
     if slide and not is_language_model:
-        raise ValueError(f"slide=True with a {type(model).__name__}, expected a LanguageModel")
+        raise ValueError(f"slide={slide!r} with a {type(model).__name__}, expected a LanguageModel")
     sources, first_tokens, room = model.start(src, bos_id, slide) if is_language_model else _start(model, src, bos_id)
     if eos_id is None and not is_language_model:
         raise ValueError("eos_id=None, expected the end token of every target in training")
@@ -77,7 +74,7 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
         why = why if n > 1 else "the model's"
         goes_on = "; slide=True goes on" * (slide is False and is_language_model)
         raise ValueError(f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}, {why}{goes_on}")
-    return Request(model, sources, first_tokens, eos_ids, limits.astype(np.int64), min_len, bool(slide))
+    return Request(model, sources, first_tokens, eos_ids, limits.astype(np.int64), min_len)
 
 
 def _start(model, src, bos_id):
@@ -128,12 +125,9 @@ def generate(request, params, choose, backend, on_step=None, decoder=None):
         return np.empty((0, 0), np.int64)
     longest = int(request.limits.max())
     if decoder is None:
-        options = {"max_rows": n_rows, "max_len": longest, "backend": backend}
-        if request.slide:  # an option of language models alone
-            options["slide"] = True
-        decoder = model.decoder(params, request.sources, **options)
+        decoder = model.decoder(params, request.sources, max_rows=n_rows, max_len=longest, backend=backend)
     else:
-        decoder.begin(request.sources, request.slide)
+        decoder.begin(request.sources)
     said = []
     rows = parents = np.arange(n_rows)
     for t in range(longest):

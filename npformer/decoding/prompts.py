@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.arrays import Array, on_host
+from npformer.checks import check_flag
 from npformer.operations.options import check_ids
 
 
@@ -16,6 +17,8 @@ class Prompts(NamedTuple):
     ids : (B, T) int
         Anything after the end of a prompt.
     lengths : (B,) int
+    slide : bool
+        Whether a text goes on when its context is full, as ``greedy_decode`` says.
 
     Examples
     --------
@@ -23,7 +26,7 @@ class Prompts(NamedTuple):
     >>> model = LanguageModel(vocab=11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     >>> Prompts.of([[5, 6, 7], [3, 4]], model)
     Prompts(ids=array([[5, 6, 7],
-           [3, 4, 0]]), lengths=array([3, 2]))
+           [3, 4, 0]]), lengths=array([3, 2]), slide=False)
     >>> Prompts.of([[5, 6], []], model)
     Traceback (most recent call last):
     ValueError: prompt 1 is empty, expected one or more tokens: begin it with a token that begins texts
@@ -31,15 +34,18 @@ class Prompts(NamedTuple):
 
     ids: Array
     lengths: Array
+    slide: bool = False
 
     @classmethod
     def of(cls, given: Any, model: Any, slide: bool | None = None) -> "Prompts":
         """The prompts of an array (B, T), whose rows may end with padding, or of a list of sequences of ids.
 
-        With ``slide`` they may be longer than the context.
+        With ``slide`` they may be longer than the context. It is None where there is no such option.
         """
         if isinstance(given, cls):
             return given
+        if slide is not None:
+            slide = check_flag("slide", slide)
         for text in given if isinstance(given, (list, tuple)) else [given]:
             if isinstance(text, str):
                 raise TypeError(f"prompts has the text {text!r:.40}, expected token ids: encode it first")
@@ -69,8 +75,10 @@ class Prompts(NamedTuple):
                 raise ValueError(f"prompt {i} is empty, expected one or more tokens: {advice}")
             if n > model.max_len and not slide:
                 limit = f"at most max_len={model.max_len} of the model: give its last {model.max_len}"
-                raise ValueError(f"prompt {i} has {n} tokens, expected {limit}{', or slide=True' * (slide is False)}")
-        return cls(ids, lengths)
+                if slide is not None:
+                    limit += ", or slide=True"
+                raise ValueError(f"prompt {i} has {n} tokens, expected {limit}")
+        return cls(ids, lengths, bool(slide))
 
     def latest(self, n: int) -> "Prompts":
         """The last n tokens of each prompt, all of those that have no more."""
@@ -78,7 +86,7 @@ class Prompts(NamedTuple):
         if not first.any():
             return self
         columns = np.minimum(first[:, None] + np.arange(n), self.ids.shape[1] - 1)
-        return Prompts(np.take_along_axis(self.ids, columns, axis=1), self.lengths - first)
+        return self._replace(ids=np.take_along_axis(self.ids, columns, axis=1), lengths=self.lengths - first)
 
     @property
     def last_tokens(self) -> Array:

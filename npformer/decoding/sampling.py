@@ -104,7 +104,8 @@ def occurring(request):
     occurs = np.zeros((len(request.first_tokens), request.model.tgt_vocab), bool)
     occurs[np.arange(len(occurs)), request.first_tokens] = True
     if isinstance(request.sources, Prompts):
-        for row, ids, n in zip(occurs, *request.sources, strict=True):
+        prompts = request.sources
+        for row, ids, n in zip(occurs, prompts.ids, prompts.lengths, strict=True):
             row[ids[:n]] = True
     return occurs
 

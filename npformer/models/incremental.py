@@ -183,20 +183,20 @@ class LanguageDecoder(StepwiseDecoder):
 
     side = ""
 
-    def __init__(self, model, ops, params, prompts, max_rows, max_len, slide):
+    def __init__(self, model, ops, params, prompts, max_rows, max_len):
         super().__init__(model, ops, params, len(prompts.ids), max_rows, max_len)
         self._prepare([params["layers"][str(i)] for i in range(model.n_layers)], has_memory=False)
         self.kv = self.empty_cache(len(self.layers), 0, sum(self.settings.attention.widths(model.d_model)[1:]))
         self.tokens = np.empty(0, np.int64)  # of the entries of the cache
         self.n_in_order = 0  # how many entries, from the first on, are those of one text, one after another
         self.reach = 0
-        self.begin(prompts, slide)
+        self.begin(prompts)
 
-    def begin(self, prompts, slide=False):
+    def begin(self, prompts):
         """Read prompts, all but the last token of each, and return the decoder, whose next step is the first.
 
         With max_rows=1, what a prompt has in common with the beginning of all that was read and said is not read again.
-        With ``slide``, a row whose context is full goes on with the latest half of it.
+        With ``prompts.slide``, a row whose context is full goes on with the latest half of it.
         """
         if not self.model.is_endless:
             prompts = prompts.latest(self.model.max_len)
@@ -217,7 +217,7 @@ class LanguageDecoder(StepwiseDecoder):
         self.at = np.arange(B)[:, None] * n + np.maximum(column, 0)
         self.positions = lengths - 1  # of the latest token of each row, counted from the first that the row sees
         self.is_ragged = bool((lengths < n).any())
-        self.slide = slide and not self.model.is_endless
+        self.slide = prompts.slide and not self.model.is_endless
         self.reach = self.settings.attention.window or self.model.max_len  # how many latest tokens a row needs
         if self.slide:
             self.reach = max(self.reach, self._half())

@@ -7,7 +7,6 @@ from typing import Any
 
 from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
-from npformer.checks import check_flag
 from npformer.decoding.prompts import Prompts
 from npformer.models.incremental import LanguageDecoder
 from npformer.models.model import padded
@@ -156,7 +155,8 @@ class LanguageModel(OneStack):
         max_len : int, optional
             About how many steps there will be, for which the backend prepares itself; the model's if not given.
         slide : bool
-            As for ``greedy_decode``. Without it, a step beyond the context of a row is an error.
+            As for ``greedy_decode``. Without it, a step beyond the context of a row is an error, unless no text of the
+            model can be too long: one with a window, and with positions that are rotary or none.
 
         Examples
         --------
@@ -168,11 +168,10 @@ class LanguageModel(OneStack):
         True
         """
         ops = self._backend(backend, params)
-        slide = check_flag("slide", slide)
         prompts = Prompts.of(prompts, self, slide)
         max_rows = check_option("max_rows", max_rows)
         max_len = check_option("max_len", self.max_len if max_len is None else max_len)
-        return LanguageDecoder(self, ops, params, prompts, max_rows, max_len, slide)
+        return LanguageDecoder(self, ops, params, prompts, max_rows, max_len)
 
     def _new_params(self, new):
         params = {"embedding": new.embedding(self.vocab, self.d_model)}
