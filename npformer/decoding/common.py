@@ -53,12 +53,14 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
     eos_ids = tuple(_token(model, "eos_id", token) for token in several)
     min_len = check_option("min_len", min_len)
     if np.ndim(max_len) == 0:
-        max_len = check_int("max_len", max_len, at_most=LARGEST)
-    if isinstance(max_len, np.ndarray):
-        library_of(max_len, "max_len")
-    limits = np.asarray(max_len)
-    if limits.shape not in ((), room.shape) or limits.dtype.kind not in "iu":
-        raise ValueError(f"max_len has shape {limits.shape}, dtype {limits.dtype}: expected an int, or one per source")
+        limits = np.array(check_int("max_len", max_len), object)  # an int of any size
+    else:
+        if isinstance(max_len, np.ndarray):
+            library_of(max_len, "max_len")
+        limits = np.asarray(max_len)
+        if limits.shape != room.shape or limits.dtype.kind not in "iu":
+            found = f"shape {limits.shape}, dtype {limits.dtype}"
+            raise ValueError(f"max_len has {found}: expected an int, or one per source")
     limits = np.broadcast_to(limits, room.shape)
     for limit in np.unique(limits if limits.size else np.asarray(max_len)):
         if limit < 1 or (limit > model.max_len and not (limits.size or slide)):
@@ -70,10 +72,12 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
     if (limits > room).any() and not slide:
         i = int((limits > room).argmax())
         n = model.max_len + 1 - room[i]
-        why = f"as the model's max_len={model.max_len} has to hold the prompt of {n} tokens, too"
-        why = why if n > 1 else "the model's"
-        goes_on = "; slide=True goes on" * (slide is False and is_language_model)
-        raise ValueError(f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}, {why}{goes_on}")
+        why = "the model's"
+        if n > 1:
+            why = f"as the model's max_len={model.max_len} has to hold the prompt of {n} tokens, too"
+        if slide is not None and is_language_model:
+            why += "; slide=True goes on"
+        raise ValueError(f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}, {why}")
     return Request(model, sources, first_tokens, eos_ids, limits.astype(np.int64), min_len)
 
 

@@ -80,15 +80,19 @@ class StepwiseDecoder:
 
     def _append(self, tokens, parents):
         """Give the newest token of each row an entry of the cache."""
+        self._check_room(parents)
         new_at = self._first_entry(self.n_steps) + np.arange(len(tokens))
         self.at = np.concatenate([self.at[parents], new_at[:, None]], axis=1)
         self.sources = self.sources[parents]
         self.n_steps += 1
 
+    def _check_room(self, parents):
+        """Raise an error if one of these rows cannot be extended by one more token."""
+        if self.n_steps == self.max_len:
+            raise ValueError(f"step {self.n_steps + 1}, expected at most max_len={self.max_len}")
+
     def _first_entry(self, t):
         """The first of the entries of the cache that are written in step t."""
-        if t == self.max_len:
-            raise ValueError(f"step {t + 1}, expected at most max_len={self.max_len}")
         return t * self.max_rows
 
     def _prepare(self, layers, has_memory):
@@ -189,7 +193,7 @@ class LanguageDecoder(StepwiseDecoder):
         self.kv = self.empty_cache(len(self.layers), 0, sum(self.settings.attention.widths(model.d_model)[1:]))
         self.tokens = np.empty(0, np.int64)  # of the entries of the cache
         self.n_in_order = 0  # how many entries, from the first on, are those of one text, one after another
-        self.reach = 0
+        self.n_needed = 0  # how many of the latest tokens of a row may be read again
         self.begin(prompts)
 
     def begin(self, prompts):
@@ -209,8 +213,8 @@ class LanguageDecoder(StepwiseDecoder):
         if n > n_known:
             self._read(ids, n_known, self.kv)
         self.tokens[: ids.size] = ids.ravel()
-        self.is_one = B == self.max_rows == 1
-        if self.is_one:
+        self.is_single_row = B == self.max_rows == 1
+        if self.is_single_row:
             self.n_in_order = n
         # Prompts are aligned at their ends, so that the latest positions of all rows are side by side.
         column = np.arange(n) - (n - lengths[:, None])
@@ -218,16 +222,16 @@ class LanguageDecoder(StepwiseDecoder):
         self.positions = lengths - 1  # of the latest token of each row, counted from the first that the row sees
         self.is_ragged = bool((lengths < n).any())
         self.slide = prompts.slide and not self.model.is_endless
-        self.reach = self.settings.attention.window or self.model.max_len  # how many latest tokens a row needs
+        self.n_needed = self.settings.attention.window or self.model.max_len
         if self.slide:
-            self.reach = max(self.reach, self._half())
+            self.n_needed = max(self.n_needed, self._n_kept_tokens())
         self.n_prompt_entries, self.sources, self.n_steps = self.at.size, np.arange(B), 0
         return self
 
     def n_known(self, ids):
         """How many of the first tokens of a prompt need not be read again."""
         known = self.tokens[: self.n_in_order]
-        if self.n_steps > self.reach:  # entries of the first steps were used again
+        if self.n_steps > self.n_needed:  # entries of the first steps were used again
             known = known[: self.n_prompt_entries]
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known.tolist(), ids, strict=False)))
 
@@ -286,37 +290,40 @@ class LanguageDecoder(StepwiseDecoder):
             self.tokens = np.append(self.tokens, np.zeros(kv.shape[1] - n_before, np.int64))
 
     def _first_entry(self, t):
-        first = self.n_prompt_entries + t % self.reach * self.max_rows
+        first = self.n_prompt_entries + t % self.n_needed * self.max_rows
         self._make_room(first + self.max_rows)
         return first
 
-    def _append(self, tokens, parents):
-        positions = self.positions[parents] + 1
-        longest, most = int(positions.max()) + 1, self.model.max_len
-        is_too_long = longest > most and not self.model.is_endless
+    def _check_room(self, parents):
+        longest = int(self.positions[parents].max()) + 2
+        is_too_long = longest > self.model.max_len and not self.model.is_endless
         if is_too_long and not self.slide:
-            raise ValueError(f"a text of {longest} tokens, expected at most max_len={most} of the model")
+            raise ValueError(f"a text of {longest} tokens, expected at most max_len={self.model.max_len} of the model")
+
+    def _append(self, tokens, parents):
         super()._append(tokens, parents)
         first = self.at[0, -1]  # the newest entries lie one after another
         self.tokens[first : first + len(tokens)] = tokens
-        self.positions = positions
-        if is_too_long:
-            self._read_latest_half(np.flatnonzero(positions >= most))
-            longest = int(self.positions.max()) + 1
-        self.at = self.at[:, -min(longest, self.reach) :]
+        self.positions = self.positions[parents] + 1
+        if self.slide:
+            full = np.flatnonzero(self.positions >= self.model.max_len)
+            if len(full):
+                self._read_kept_tokens(full)
+        longest = int(self.positions.max()) + 1
+        self.at = self.at[:, -min(longest, self.n_needed) :]
 
-    def _half(self):
-        """The number of tokens, with the newest one, with which a row goes on whose context is full."""
+    def _n_kept_tokens(self):
+        """How many of the latest tokens a row keeps when its context is full."""
         return max(1, self.model.max_len // 2)
 
-    def _read_latest_half(self, rows):
+    def _read_kept_tokens(self, rows):
         """Compute the keys and values of the latest tokens of some rows again, as if nothing were before them.
 
         They are written into the entries that the rows have for these tokens. Rows that share entries share the text up
         to there, so they go on at the same time, and with the same keys and values.
         """
-        self.n_in_order, self.is_one = 0, False  # the first entries are not of the first positions any more
-        n = self._half()
+        self.n_in_order, self.is_single_row = 0, False  # the first entries are not of the first positions any more
+        n = self._n_kept_tokens()
         self.positions[rows] = n - 1
         self.is_ragged = bool(self.positions.min() < self.positions.max())
         at = self.at[rows, -n:-1]  # the step itself computes the newest token
@@ -329,7 +336,7 @@ class LanguageDecoder(StepwiseDecoder):
         model, ops, table = self.model, self.ops, self.table
         positions = beside(self.positions[part], table)
         x = model._embed(ops, self.params, self.side, beside(tokens[None], table), at=positions)[0][0]
-        at, keep_mask = self.at[part, -(self.settings.attention.window or self.reach) :], None
+        at, keep_mask = self.at[part, -(self.settings.attention.window or self.n_needed) :], None
         if self.is_ragged:
             distances = np.arange(at.shape[1])[::-1]  # of the columns from the newest token
             keep_mask = beside((distances <= self.positions[part, None])[:, None, None], table)
@@ -337,7 +344,7 @@ class LanguageDecoder(StepwiseDecoder):
         x = self._advanced(x, KeyValueCache(self.kv, at, keep_mask, self.settings.attention.rotary, positions))
         if model.has_final_norm:
             x, _ = normalise(ops, self.params["layers"]["norm"], x, self.settings)
-        if self.is_one:
+        if self.is_single_row:
             self.n_in_order += 1
         return x
 

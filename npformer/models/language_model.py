@@ -153,7 +153,7 @@ class LanguageModel(OneStack):
         max_rows : int
             Largest number of rows in a step: B times the number of hypotheses per prompt.
         max_len : int, optional
-            About how many steps there will be, for which the backend prepares itself; the model's if not given.
+            Expected number of steps. There may be more; kernels are prepared for this many. The model's if not given.
         slide : bool
             As for ``greedy_decode``. Without it, a step beyond the context of a row is an error, unless no text of the
             model can be too long: one with a window, and with positions that are rotary or none.
