@@ -14,7 +14,9 @@ from npformer.runtime.files import check_regular
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
 MARKED = "<marked>"  # a piece that is in no text; a vocabulary that has it was learned from marked text
-LONGEST_LINE = 4192  # bytes; sentencepiece leaves longer ones out
+# Bytes; sentencepiece leaves longer ones out. A larger limit of sentencepiece is no way to learn from them: the time of
+# "unigram" grows with the square of a line that repeats itself, from 0.2 s to more than 60 s for 280,000 letters.
+LONGEST_LINE = 4192
 MOST_LINES = 2_000_000  # of which a vocabulary is learned; of more, this number is sampled, as each takes memory
 AT_ONCE = 5000  # lines converted at a time, as lists of ids take ten times as much memory as arrays
 
