@@ -8,7 +8,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.backends import AnyBackend, get_backend
-from npformer.decoding.common import FORBIDDEN, NOT_FINITE, checked, no_token
+from npformer.decoding.common import FORBIDDEN, NOT_FINITE, checked, forced, no_token
 from npformer.operations.options import check_option
 
 SHOWN = 8  # tokens of a hypothesis, in its text
@@ -112,8 +112,7 @@ def beam_search(
         raise ValueError(f"early_stopping={early_stopping!r}, expected True, False or 'never'")
     penalty = length_penalty_of(length_penalty, penalty_form)
 
-    firsts = zip(request.first_tokens.tolist(), request.limits.tolist(), strict=True)
-    beams = [Beam(beam_size, limit, first, request, penalty, early_stopping) for first, limit in firsts]
+    beams = [Beam(beam_size, source, request, penalty, early_stopping) for source in range(len(request.limits))]
     if beams:
         ops, max_rows = get_backend(backend, params), len(beams) * beam_size
         options = {"max_rows": max_rows, "max_len": int(request.limits.max()), "backend": ops}
@@ -157,13 +156,14 @@ def search(ops, decoder, params, beams, beam_size, n_ends):
 
 
 class Beam:
-    """The beam of one source: its unfinished prefixes and its finished hypotheses."""
+    """The beam of one source, which is a row of the request: its unfinished prefixes and its finished hypotheses."""
 
-    def __init__(self, size, max_len, first_token, request, penalty, early_stopping):
-        self.size, self.max_len, self.request = size, max_len, request
+    def __init__(self, size, source, request, penalty, early_stopping):
+        self.size, self.source, self.request = size, source, request
+        self.max_len = int(request.limits[source])
         self.penalty, self.early_stopping = penalty, early_stopping
         self.begun = [()]  # tokens of each prefix
-        self.last_tokens = [first_token]  # the last one of each, the input of the next step
+        self.last_tokens = [int(request.first_tokens[source])]  # the last one of each, the input of the next step
         self.sums = [0.0]  # log-probability of each prefix
         self.finished = []
 
@@ -173,8 +173,8 @@ class Beam:
         ``log_p`` and ``ids`` (R, K) are the K most probable next tokens of each prefix.
         """
         length = len(self.begun[0]) + 1
-        if length == self.max_len and self.request.forced_eos_id is not None:  # it has the probability 1
-            ids = np.full((len(self.sums), 1), self.request.forced_eos_id)
+        if forced(self.request, length)[self.source]:
+            ids = np.full((len(self.sums), 1), self.request.model.forced_eos_id)
             log_p = np.zeros(ids.shape)
         totals = log_p.astype(np.float64) + np.array(self.sums)[:, None]  # a sum may be out of the range of float32
         for token in self.request.forbidden(length):

@@ -27,15 +27,17 @@ class Request(NamedTuple):
         pad_id = self.model.pad_id
         return pad_id if pad_id is not None else next(iter(self.eos_ids), 0)
 
-    @property
-    def forced_eos_id(self):
-        """The token that a row has to end with where it reaches its limit; None if it is cut there."""
-        return getattr(self.model, "forced_eos_id", None)
-
     def forbidden(self, length):
         """The ids that may not be the last of so many tokens."""
         padding = () if self.model.pad_id is None else (self.model.pad_id,)
         return padding + (self.eos_ids if length < self.min_len else ())
+
+
+def forced(request, length):
+    """Of each row, whether the last of so many tokens has to be ``forced_eos_id``, whose probability is then 1: (B,)."""
+    if request.model.forced_eos_id is None:
+        return np.zeros(len(request.limits), bool)
+    return request.limits == length
 
 
 def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
@@ -154,10 +156,9 @@ def _choose(choose, params, request, rows, t, logits, part):
     with np.errstate(invalid="ignore"):
         for token in request.forbidden(t + 1):
             logits[:, token] -= np.inf  # NaN and inf become NaN
-    if request.forced_eos_id is not None:
-        last = np.flatnonzero(request.limits[rows[part]] == t + 1).tolist()
+    if last := np.flatnonzero(forced(request, t + 1)[rows[part]]).tolist():
         logits[last] = -np.inf
-        logits[last, request.forced_eos_id] = 0
+        logits[last, request.model.forced_eos_id] = 0
     best = on_host(logits.max(axis=-1))
     if not np.isfinite(best).all():
         raise no_token(FORBIDDEN if (best < np.inf).all() else NOT_FINITE, params, t)

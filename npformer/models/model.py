@@ -35,6 +35,7 @@ class Model:
     _new_params: Callable
     loss_and_grad: Callable
     tie_embeddings = False
+    forced_eos_id: int | None = None  # the token with which decoding ends a target that reaches its limit, if any
     scale_embeddings = True  # whether the vectors of the tokens are multiplied by √D
     has_learned_positions = False  # whether the vectors that are added to the embeddings are parameters
     position_table: Any = None  # these vectors (max_len, D) if they are not learned; a model may need none

@@ -272,6 +272,7 @@ class Scripted:
     """A model that looks up (p(EOS), p(A), p(B)) by source and what was said, and fails if it was not to be asked."""
 
     pad_id, src_vocab, tgt_vocab, max_len = PAD, 2, 5, 16
+    forced_eos_id = None
 
     def __init__(self, *sources):
         self.sources = sources
