@@ -4,8 +4,8 @@ A model is anything with ``src_vocab``, ``tgt_vocab``, ``pad_id``, ``forced_eos_
 ``decoder(params, src, max_rows=…, max_len=…, backend=…)``, which returns an object like that of
 ``Transformer.decoder``: its ``step(tokens, parents, then)`` returns ``then(logits of the next tokens, slice of the
 rows)``. A language model has ``vocab`` and ``start(prompts, bos_id, slide)`` instead of ``src_vocab``: it makes the
-``Prompts`` that its ``decoder`` takes. ``log_probability`` needs ``logits(params, src, tgt_in, backend=…)`` instead of a
-decoder.
+``Prompts`` that its ``decoder`` takes. ``log_probability`` needs no decoder, but ``logits(params, src, tgt_in,
+backend=…)``.
 """
 
 from npformer.decoding.beam import Hypothesis, beam_search

@@ -34,7 +34,7 @@ class Request(NamedTuple):
 
 
 def forced(request, length):
-    """Of each row, whether the last of so many tokens has to be ``forced_eos_id``, whose probability is then 1: (B,)."""
+    """(B,) bool: the rows of which token number ``length`` has to be ``forced_eos_id``, whose probability is then 1."""
     if request.model.forced_eos_id is None:
         return np.zeros(len(request.limits), bool)
     return request.limits == length
