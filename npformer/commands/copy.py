@@ -15,7 +15,7 @@ from typing import get_args
 from npformer.commands.arguments import add_backend, natural, new_parser, positive
 from npformer.commands.command import command
 from npformer.commands.output import add_json, add_pictures, output_folder, will_draw, write_json
-from npformer.commands.training import SIZES, add_setting, settings_in
+from npformer.commands.training import SIZES, add_setting, add_watching, settings_in
 
 from npformer import tree
 from npformer.data.copy_task import BOS, EOS, PAD, CopyTask, exact_match
@@ -215,9 +215,7 @@ def parse_arguments(argv):
     add("--precision", choices=precisions, default="float32", help="of the steps, on a GPU (default: float32)")
     add_pictures(parser, default="runs/copy or runs/reverse", more=f"; if it is given, {MODEL} is written to it, too")
     add_json(parser)
-    add("--quiet", action="store_true", help="no progress bar, nor a line each minute where it cannot be redrawn")
-    add("--explain", action="store_true", help="first list the operations of one step and their times")
-    add("--diagnose", action="store_true", help="first look for mistakes, and for signs of them while it trains")
+    add_watching(parser)
     options = parser.parse_args(argv)
     if options.precision not in options.backend.device.precisions:
         parser.error(f"argument --precision: {options.precision} is for --backend gpu")

@@ -14,6 +14,7 @@ import numpy as np
 from npformer.commands.arguments import add_backend, natural, new_parser, positive
 from npformer.commands.command import command
 from npformer.commands.output import add_json, add_pictures, will_draw, write_json
+from npformer.commands.training import add_quiet
 
 from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
 from npformer.data.parallel_text import pack
@@ -39,7 +40,7 @@ def main(argv=None):
     add_backend(parser)
     add_pictures(parser, default="runs/anomalies")
     add_json(parser)
-    add("--quiet", action="store_true", help="no progress bar, nor a line each minute where it cannot be redrawn")
+    add_quiet(parser)
     options = parser.parse_args(argv)
     options.draws = will_draw(parser, options, "runs/anomalies")
     start, size = time.perf_counter(), QUICK if options.quick else FULL

@@ -30,7 +30,19 @@ def add_training(parser):
     add("--n-shards", type=option("n_shards"), metavar="N", help=f"{shards} (default: none)")
     add_backend(parser)
     add_json(parser)
-    add("--quiet", action="store_true", help="no progress bar, nor a line each minute where it cannot be redrawn")
+    add_watching(parser)
+
+
+def add_quiet(parser):
+    """The option of each command that trains."""
+    what = "no progress bar, nor a line each minute where it cannot be redrawn"
+    parser.add_argument("--quiet", action="store_true", help=what)
+
+
+def add_watching(parser):
+    """The options that say what is shown of a training."""
+    add_quiet(parser)
+    add = parser.add_argument
     add("--explain", action="store_true", help="first list the operations of one step and their times")
     add("--diagnose", action="store_true", help="first look for mistakes, and for signs of them while it trains")
 
