@@ -17,7 +17,7 @@ from pathlib import Path
 
 from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, positive, utf_8, words
 from npformer.commands.command import command, message_or_raise, print_error, print_note
-from npformer.commands.lines import STANDARD_INPUT, Refusals, lines_of, text_of_argument
+from npformer.commands.lines import STANDARD_INPUT, Refusals, lines_of, standard_input, text_of_argument
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
 from npformer import tree
@@ -38,7 +38,7 @@ def main(argv=None):
     model, params, tokenizer = load(path)
     params = quantize(params) if options.int8 else params
     chat = Chat(model, params, tokenizer, options.system, options.backend, options.context)
-    answers, refuse = [], Refusals()
+    answers, refusals = [], Refusals()
     try:
         if options.prompt:
             answer(chat, options.prompt, answers, options)
@@ -46,10 +46,10 @@ def main(argv=None):
             print_note(f"{path.name}: Ctrl-C ends an answer, Ctrl-D the chat")
             talk(chat, answers, options)
         else:
-            answer_lines(chat, answers, options, refuse)
+            answer_lines(chat, answers, options, refusals)
     finally:
         write_json(options.json, {"model": str(path), "answers": answers})
-    return refuse.exit_code
+    return refusals.exit_code
 
 
 def talk(chat, answers, options):
@@ -59,7 +59,9 @@ def talk(chat, answers, options):
     while True:
         try:
             if question := input("> ").strip():
-                try_to_answer(chat, question, answers, options, refuse=print_error)
+                answer(chat, question, answers, options)
+        except ValueError as error:  # the question is too long, or the template does not accept it
+            print_error(message_or_raise(error))
         except KeyboardInterrupt:
             print()
         except EOFError:
@@ -67,25 +69,19 @@ def talk(chat, answers, options):
             return
 
 
-def answer_lines(chat, answers, options, refuse):
+def answer_lines(chat, answers, options, refusals):
     """Answer each line of standard input."""
 
     def refuse_line(message):
         answers.append({"question": None, "error": message})
-        refuse(message)
+        refusals.tell(message)
 
-    for number, line in enumerate(lines_of(None, refuse_line), start=1):
+    for number, line in enumerate(lines_of("-", refuse_line), start=1):
         if question := line.strip():
-            where = f"{STANDARD_INPUT}, line {number}: "
-            try_to_answer(chat, question, answers, options, lambda message, where=where: refuse(where + message))
-
-
-def try_to_answer(chat, question, answers, options, refuse):
-    """Show the answer to a question, or refuse one that is too long, or that the template does not accept."""
-    try:
-        answer(chat, question, answers, options)
-    except ValueError as error:
-        refuse(message_or_raise(error))
+            try:
+                answer(chat, question, answers, options)
+            except ValueError as error:
+                refusals.tell(f"{STANDARD_INPUT}, line {number}: {message_or_raise(error)}")
 
 
 def answer(chat, question, answers, options):
@@ -133,8 +129,8 @@ def parse_arguments(argv):
     add_json(parser)
     add_backend(parser, int8=True)
     options = parser.parse_args(argv)
-    if sys.stdin is None and not options.prompt:
-        parser.error("there is no standard input: expected --prompt")
     if options.prompt:
         options.prompt = text_of_argument(options.prompt)
+    else:
+        standard_input()  # raises, before a model is read, if there is none
     return options

@@ -5,40 +5,60 @@ import sys
 from npformer.commands.command import message_or_raise, print_error
 
 from npformer.data.parallel_text import decoded, read_lines
+from npformer.language.text import text_of
 
 STANDARD_INPUT = "standard input"
 
 
 class Refusals:
-    """A function that names a line that cannot be answered on standard error, and the exit code that follows."""
+    """What cannot be answered, which is named on standard error, and the exit code that follows."""
 
     def __init__(self):
         self.exit_code = 0
 
-    def __call__(self, message):
+    def tell(self, message):
         """Print the message; the exit code is 1 from now on."""
         self.exit_code = 1
         print_error(message)
 
 
+def standard_input():
+    """The stream from which a command reads what "-" stands for; raises if the program was started without one."""
+    if sys.stdin is None:
+        raise ValueError("there is no standard input: expected a text, or the name of a file, as an argument")
+    return sys.stdin
+
+
+def is_standard_input(argument):
+    """Whether an argument, a text or a path, is "-"."""
+    return str(argument) == "-"
+
+
+def name_of(path):
+    """What messages call a file, or standard input."""
+    return STANDARD_INPUT if is_standard_input(path) else path
+
+
+def read(path, refuse=None):
+    """The lines of a file, or of standard input; ``refuse`` is as of ``decoded``."""
+    if is_standard_input(path):
+        return decoded(standard_input().buffer, STANDARD_INPUT, refuse)
+    return read_lines(path, refuse)
+
+
 def lines_of(path, refuse):
-    """Yield the lines of a file, or of standard input if ``path`` is None; one that is refused is yielded as "".
+    """Yield the lines of a file, or of standard input; one that is refused is yielded as "".
 
     If the file is damaged, this says so and ends, so that the lines before the damage are answered.
     """
     try:
-        yield from read_lines(path, refuse) if path else decoded(sys.stdin.buffer, STANDARD_INPUT, refuse)
+        yield from read(path, refuse)
     except (OSError, ValueError) as error:
         refuse(message_or_raise(error))
 
 
 def text_of_argument(argument):
     """The text of an argument; "-" stands for all of standard input."""
-    if argument != "-":
-        return argument
-    if sys.stdin is None:
-        raise ValueError("there is no standard input: expected a text instead of -")
-    text = "\n".join(decoded(sys.stdin.buffer, STANDARD_INPUT))
-    if not text.strip():
-        raise ValueError("standard input is empty, expected a text")
-    return text
+    if is_standard_input(argument):
+        return text_of(read(argument), STANDARD_INPUT).removesuffix("\n")  # which text_of adds
+    return argument

@@ -13,7 +13,6 @@ are computed.
 """
 
 import re
-import sys
 import time
 import zipfile
 from hashlib import blake2b
@@ -23,11 +22,10 @@ import numpy as np
 
 from npformer.commands.arguments import add_backend, new_parser, positive, words
 from npformer.commands.command import command, message_or_raise, print_note
-from npformer.commands.lines import STANDARD_INPUT
+from npformer.commands.lines import is_standard_input, name_of, read, standard_input
 from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
 
 from npformer import tree
-from npformer.data.parallel_text import decoded, read_lines
 from npformer.language.text import text_of
 from npformer.pretrained import load
 from npformer.pretrained.packages import MINILM, installed
@@ -40,7 +38,7 @@ MARK = re.compile(r"\s*(([-*+>|]|#+|\d+[.)])\s+|```|$)")  # begins an item, a ti
 ABBREVIATION = re.compile(r"\b([A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|[Ee]\.g|[Ii]\.e|cf|al|pp?|Figs?|Eqs?)\.$")
 SHORT = 60  # characters: a shorter line ends a sentence
 LONGEST = 2000  # characters of a sentence; a model reads fewer
-CHUNK = 2000  # new sentences whose vectors are computed before they may be kept
+CHUNK = 2000  # new sentences whose vectors are computed at a time; after Ctrl-C those of whole chunks are kept
 BAD_LINES = 100  # of a file; one with more lines that are not UTF-8 is no text
 
 
@@ -104,14 +102,15 @@ def texts_of(paths):
         files = files_in(path) if is_folder else [path]
         n_no_text = 0
         for file in files:
-            text, reason = text_in(file)
-            if text is not None:
-                texts[file] = text
-            elif is_folder:
-                n_no_text += 1
-                reason = ""
-            if reason:
-                skipped.append(reason)
+            try:
+                texts[file], bad_lines = text_in(file)
+            except (OSError, ValueError) as error:
+                bad_lines = [message_or_raise(error)]
+                if is_folder:
+                    n_no_text += 1
+                    continue
+            if bad_lines:
+                skipped.append(in_short(bad_lines))
                 exit_code = 1
         if n_no_text:
             skipped.append(f"{path}: {n_no_text:,} of {len(files):,} files hold no text in UTF-8")
@@ -119,25 +118,21 @@ def texts_of(paths):
 
 
 def text_in(file):
-    """The text of a file, or of standard input for "-", without the lines that are not UTF-8; and what is skipped.
+    """The text of a file, or of standard input, without the lines that are not UTF-8, and a message about each of them.
 
-    The text is None if the file holds none.
+    Raises if the file cannot be read to its end, or if it holds no text.
     """
     bad_lines = []
 
     def refuse(message):
         bad_lines.append(message)
         if len(bad_lines) > BAD_LINES:
-            raise ValueError(message)
+            raise ValueError(bad_lines[0])
 
-    try:
-        if file == Path("-"):
-            text = text_of(decoded(sys.stdin.buffer, STANDARD_INPUT, refuse), STANDARD_INPUT)
-        else:
-            text = text_of(read_lines(file, refuse), file)
-    except (OSError, ValueError) as error:
-        return None, bad_lines[0] if bad_lines else message_or_raise(error)
-    return text, in_short(bad_lines)
+    lines = list(read(file, refuse))
+    if bad_lines and not any(map(str.strip, lines)):
+        raise ValueError(bad_lines[0])  # why nothing is left
+    return text_of(lines, name_of(file)), bad_lines
 
 
 def in_short(messages):
@@ -223,6 +218,6 @@ def parse_arguments(argv):
     add_json(parser)
     add_backend(parser)
     options = parser.parse_args(argv)
-    if Path("-") in options.files and sys.stdin is None:
-        parser.error("argument FILE: there is no standard input: expected the names of files instead of -")
+    if any(map(is_standard_input, options.files)):
+        standard_input()  # raises, before a model is read, if there is none
     return options

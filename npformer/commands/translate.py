@@ -21,7 +21,7 @@ import numpy as np
 
 from npformer.commands.arguments import add_backend, add_search, new_parser, positive, quantized, search_of, utf_8
 from npformer.commands.command import command
-from npformer.commands.lines import STANDARD_INPUT, Refusals, lines_of
+from npformer.commands.lines import Refusals, is_standard_input, lines_of, name_of, standard_input
 from npformer.commands.output import picture_file
 
 from npformer.decoding.beam import Hypothesis
@@ -33,28 +33,29 @@ from npformer.translation.translator import READ_AHEAD
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    ranks = world() if options.file and not options.attention else OneProcess()
+    is_large = options.file and not is_standard_input(options.file) and not options.attention
+    ranks = world() if is_large else OneProcess()
     if ranks.size < world().size and not world().is_first:
         return 0  # rank 0 is enough for some sentences
     translator = quantized(Translator.load(options.model, options.backend), options)
-    refuse = Refusals()
-    write_translations(translator, sentences(translator, options, refuse), options, ranks)
-    return refuse.exit_code
+    refusals = Refusals()
+    write_translations(translator, sentences(translator, options, refusals), options, ranks)
+    return refusals.exit_code
 
 
-def sentences(translator, options, refuse):
+def sentences(translator, options, refusals):
     """Yield the lines to translate; one that is refused becomes an empty line, whose translation is empty."""
     if options.sentences:
         lines, where = options.sentences, ""
     else:
         if options.is_typed:
             print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
-        lines, where = lines_of(options.file, refuse), f"{options.file or STANDARD_INPUT}, "
+        lines, where = lines_of(options.file, refusals.tell), f"{name_of(options.file)}, "
     for number, line in enumerate(lines, start=1):
         try:
             translator.encode([line], first=number)
         except ValueError as error:  # it has too many pieces
-            refuse(f"{where}{error}")
+            refusals.tell(f"{where}{error}")
             line = ""
         yield line
 
@@ -125,14 +126,9 @@ def parse_arguments(argv):
     options = parser.parse_args(argv)
     if options.sentences and options.file:
         parser.error("sentences and --file: expected one of them")
-    if options.sentences == ["-"]:
-        options.sentences = []
-    if options.file == Path("-"):
-        options.file = None
-    reads_input = not (options.sentences or options.file)
-    if reads_input and sys.stdin is None:
-        parser.error("there is no standard input: expected sentences, or --file")
-    options.is_typed = reads_input and sys.stdin.isatty()
+    if options.sentences in ([], ["-"]):
+        options.sentences, options.file = [], options.file or Path("-")
+    options.is_typed = is_standard_input(options.file) and standard_input().isatty()
     if options.n_best and options.n_best > options.beam:
         parser.error(f"argument --n-best: {options.n_best}, expected at most --beam {options.beam}")
     return options

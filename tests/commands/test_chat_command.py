@@ -180,7 +180,13 @@ def test_a_dash_stands_for_all_of_standard_input(folder, tmp_path, capsys, pipe,
             assert capsys.readouterr().err.startswith(f"error: {line}")
         monkeypatch.setattr(sys, "stdin", None)
         assert main(["--model", folder, *command]) == 1
-        assert capsys.readouterr().err == "error: there is no standard input: expected a text instead of -\n"
+        assert capsys.readouterr().err.startswith("error: there is no standard input: expected a text, or")
+    assert chat.main(["--model", folder]) == 1
+    assert capsys.readouterr().err.startswith("error: there is no standard input: expected a text, or")
+    monkeypatch.undo()
+    pipe(b"a\0b")
+    assert generate.main(["--model", folder, "-"]) == 1
+    assert capsys.readouterr().err.startswith("error: standard input has ")
 
 
 def test_a_model_of_another_kind_is_an_error_in_one_line(tmp_path, capsys):

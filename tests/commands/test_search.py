@@ -110,17 +110,22 @@ def test_a_file_with_many_such_lines_is_no_text(run, tmp_path):
     assert "skipped: c, line 1: 'utf-8' codec can't decode" in errors
 
 
-def test_a_dash_stands_for_standard_input(run, monkeypatch, capsys):
+def test_a_file_that_is_cut_off_is_named_so_although_a_line_before_is_not_utf_8(run, tmp_path):
+    whole = gzip.compress(b"for\xeat\n" + b"".join(b"%d is the number of a line\n" % n for n in range(5000)))
+    (tmp_path / "c.gz").write_bytes(whole[: len(whole) // 2])
+    code, _, errors, _ = run(files=["a.txt", "c.gz"], query="a line")
+    assert code == 1 and "expected a whole gzip file" in errors and "UTF-8" not in errors
+
+
+def test_a_dash_stands_for_standard_input(run, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"in a pipe\n")))
     assert run("-n", "1", files=["a.txt", "-"], query="in a pipe")[1] == "1.000  -:1: in a pipe\n"
     monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(SystemExit, match="2"):
-        run(files=["-"])
-    assert "there is no standard input: expected the names of files instead of -" in capsys.readouterr().err
+    code, _, errors, _ = run(files=["-"])
+    assert code == 1 and "error: there is no standard input: expected a text, or the name of a file" in errors
 
 
-def test_the_index_is_not_written_anew_for_each_chunk(run, tmp_path, monkeypatch):
-    """All vectors are written each time: if they were after each chunk, the time would grow with the square."""
+def test_the_index_is_written_once(run, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "CHUNK", 1)
     written = []
     monkeypatch.setattr(search, "write_index", lambda path, kept, of_model: written.append(len(kept)))

@@ -349,8 +349,8 @@ MISTAKES = [
         "translate.py",
         "standard input is closed",
         "SCRIPT --model run <&-",
-        2,
-        "there is no standard input: expected sentences, or --file",
+        1,
+        "there is no standard input: expected a text, or the name of a file, as an argument",
     ),
     Mistake(
         "translate.py",
