@@ -65,17 +65,14 @@ def main(argv=None):
     new = [sentence for sentence, key in keys.items() if key not in kept]
     if len(new) > CHUNK:
         print_note(f"computing the vectors of {len(new):,} sentences")
-    n_written = len(kept)
+    n_kept = len(kept)
     try:
         for first in range(0, len(new), CHUNK):
             some = new[first : first + CHUNK]
             vectors = sentence_vectors(model, params, tokenizer, some, options.backend)
             kept |= zip(map(keys.get, some), vectors, strict=True)
-            if 4 * n_written <= 3 * len(kept):  # as all are written each time, only when there are a third more
-                write_index(path, kept, of_model)
-                n_written = len(kept)
     finally:  # Ctrl-C, too
-        if n_written < len(kept):
+        if len(kept) > n_kept:
             write_index(path, kept, of_model)
     seconds = time.perf_counter() - start
     [wanted] = sentence_vectors(model, params, tokenizer, [options.query], options.backend)

@@ -131,8 +131,7 @@ def test_the_index_is_written_once(run, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "write_index", lambda path, kept, of_model: written.append(len(kept)))
     (tmp_path / "c").write_text("".join(f"line {n}\n" for n in range(100)))
     run(files=["c"])
-    assert written[-1] == 100
-    assert sum(written) < 5 * 100
+    assert written == [100]
 
 
 def test_vectors_that_were_computed_before_ctrl_c_are_kept(run, monkeypatch):
