@@ -47,6 +47,16 @@ def is_recording(library):
     return library is not np and library.cuda.get_current_stream().is_capturing()
 
 
+def underflow_is_zero(**others):
+    """A context, or a decorator, in which a number that is too small for its dtype becomes 0 without an error.
+
+    NumPy ignores an underflow unless a program has called ``np.seterr(all="raise")`` to find its own mistakes. What is
+    computed here is none: the smallest weights, probabilities and gradients are so near to 0. ``others`` are further
+    settings of ``np.errstate``.
+    """
+    return np.errstate(under="ignore", **others)
+
+
 def beside(x, neighbour):
     """``x`` as an array on the GPU if ``neighbour`` is on the GPU, else ``x`` unchanged."""
     return library_of(neighbour, "neighbour").asarray(x) if is_cupy(neighbour) else x

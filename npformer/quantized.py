@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from npformer import tree
+from npformer.arrays import underflow_is_zero
 from npformer.runtime.threads import in_parallel
 
 LARGEST = 127  # the integers are from -127 to 127
@@ -30,7 +31,7 @@ class Quantized:
         self.nbytes = values.nbytes + scale.nbytes
 
     @classmethod
-    @np.errstate(under="ignore")
+    @underflow_is_zero()
     def of(cls, x, axis):
         """The nearest numbers: s = max |x| / 127 along the axis, and Q = x / s, rounded.
 

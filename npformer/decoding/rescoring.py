@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer.arrays import Array, on_host
+from npformer.arrays import Array, on_host, underflow_is_zero
 from npformer.backends import AnyBackend
 from npformer.decoding.common import culprit
 from npformer.operations.options import check_ids
@@ -44,7 +44,7 @@ def log_probability(model: Any, params: dict, src: Array, tgt: Array, *, backend
     if tgt.ndim != 2 or tgt.shape[1] < 2:
         raise ValueError(f"tgt has shape {tgt.shape}, expected (B, T+1): a begin token, then one or more")
     logits = on_host(model.logits(params, src, tgt[:, :-1], backend=backend))
-    with np.errstate(over="ignore", under="ignore"):  # a sum that is out of the range of the dtype is -inf
+    with underflow_is_zero(over="ignore"):  # a sum that is out of the range of the dtype is -inf
         log_p = log_softmax(logits)
         of_tokens = np.take_along_axis(log_p, tgt[:, 1:, None], axis=-1)[..., 0]
         total = np.where(tgt[:, 1:] == model.pad_id, 0, of_tokens).sum(axis=-1)

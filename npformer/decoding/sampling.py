@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer.arrays import Array, on_host
+from npformer.arrays import Array, on_host, underflow_is_zero
 from npformer.backends import AnyBackend
 from npformer.checks import check_key
 from npformer.decoding.common import checked, generate
@@ -118,7 +118,7 @@ def penalised(logits, occurs, penalty):
     """
     logits = logits.astype(np.float64)  # float32 would round a small penalty to 0
     before = logits[occurs]
-    with np.errstate(over="ignore", under="ignore"):
+    with underflow_is_zero(over="ignore"):
         logits[occurs] = np.where(before > 0, before / penalty, before * penalty)
     if not np.isfinite(logits.max(axis=-1)).all():
         raise ValueError(f"repetition_penalty={penalty:g} makes logits infinite: expected one that is nearer to 1")
@@ -134,7 +134,7 @@ def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
     array([1, 2, 0])
     """
     # Differences that are divided by a low temperature may overflow to -inf, and improbable tokens underflow to 0.
-    with np.errstate(over="ignore", under="ignore"):
+    with underflow_is_zero(over="ignore"):
         return np.array([_drawn(row, u, temperature, top_k, top_p) for row, u in zip(logits, uniform, strict=True)])
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from npformer.arrays import kept
+from npformer.arrays import kept, underflow_is_zero
 
 
-@np.errstate(under="ignore")
+@underflow_is_zero()
 def pooled(x, keep_mask, pooling):
     """The mean, the first or the maximum of the positions that are kept: (B, T, D) -> (B, D), and a backward pass.
 
@@ -30,7 +30,7 @@ def pooled(x, keep_mask, pooling):
     share = 1 / np.maximum(mask.sum(axis=1), 1).astype(x.real.dtype) if pooling == "mean" else 1
     y = kept(chosen, x).sum(axis=1) * share
 
-    @np.errstate(under="ignore")
+    @underflow_is_zero()
     def backward(dy):
         return kept(chosen, np.broadcast_to((dy * share)[:, None], x.shape))
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npformer.arrays import underflow_is_zero
 from npformer.checks import warn
 from npformer.operations.options import check_arrays
 from npformer.operations.shapes import match, shape_of
@@ -157,7 +158,7 @@ def converted(values, conversions):
     if not conversions:
         return values
     values = list(values)
-    with np.errstate(under="ignore"):
+    with underflow_is_zero():
         for place, convert in conversions:
             values[place] = convert(values[place])
     return values
@@ -165,7 +166,7 @@ def converted(values, conversions):
 
 def rounded(result, dtypes):
     """The results, cast to these dtypes; additional results are cast to the first dtype."""
-    with np.errstate(under="ignore"):
+    with underflow_is_zero():
         if not isinstance(result, tuple):
             return _in_dtype(result, dtypes[0])
         return tuple(map(_in_dtype, result, [*dtypes, *dtypes[:1] * (len(result) - len(dtypes))]))

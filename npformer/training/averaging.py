@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from npformer import tree
+from npformer.arrays import underflow_is_zero
 from npformer.checks import check_int
 from npformer.runtime.interrupts import deferred_interrupts
 
@@ -53,7 +54,7 @@ class ParameterAverage:
         if self.params is not None:
             self._mean, self.params = tree.flatten(self.params)
 
-    @np.errstate(under="ignore")
+    @underflow_is_zero()
     def __call__(self, trainer: Any, info: Any) -> None:
         """Add this step's parameters to the mean."""
         if info.step < self.first_step:
@@ -66,7 +67,7 @@ class ParameterAverage:
                 self._mean += (trainer.flat_params - self._mean) * (1 / self.n)
 
 
-@np.errstate(under="ignore")
+@underflow_is_zero()
 def average(trees: Iterable[dict]) -> dict:
     """Return the mean of several parameter trees, summed in float64; they are read one after the other.
 

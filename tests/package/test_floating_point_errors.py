@@ -24,6 +24,7 @@ from npformer import (
     reference,
     tree,
 )
+from npformer.arrays import underflow_is_zero
 from npformer.gradients.cases import CASES, cast
 from npformer.models import LowRank
 from npformer.training import average
@@ -131,3 +132,12 @@ def test_adapters_and_a_diagnosis():
 
     with_errors, without = with_errors_and_without(compute)
     assert with_errors == without
+
+
+def test_an_underflow_is_zero_whatever_a_program_has_set():
+    with np.errstate(all="raise"):
+        for context in (underflow_is_zero(), underflow_is_zero(over="ignore")):
+            with context:
+                assert np.float32(1e-30) * np.float32(1e-30) == 0
+        with pytest.raises(FloatingPointError), underflow_is_zero():
+            np.float32(1e30) * np.float32(1e30)
