@@ -87,8 +87,7 @@ def diagnose(
 
 def urgency(finding):
     """The order in which findings are listed: the surest first, causes before what may follow from them."""
-    is_sure = finding.sure == SURE and finding.name != "cache differs"  # which may follow from padding, or a token
-    return not is_sure, list(TABLE).index(finding.name)
+    return finding.sure != SURE, list(TABLE).index(finding.name)
 
 
 def examined(case, checks):

@@ -696,8 +696,11 @@ plant("begin token", decoding_begins_with_another_token=lambda: pairs() | {"bos_
 plant(
     "end token",
     decoding_ends_with_another_token=lambda: pairs() | {"bos_id": 1, "eos_id": 3},
-    end_token_is_padding=lambda: pairs() | {"bos_id": 1, "eos_id": 0},
     decoding_is_cut_off=lambda: pairs() | {"bos_id": 1, "eos_id": 2, "max_len": 5},
+)
+plant(
+    *("end token", "padding inside"),
+    end_token_is_padding=lambda: pairs() | {"bos_id": 1, "eos_id": 0},
 )
 
 

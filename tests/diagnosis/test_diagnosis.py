@@ -479,9 +479,21 @@ class WrongCache(nf.LanguageModel):
         return np.full((len(ids), self.vocab), 9.0)
 
 
+@pytest.mark.parametrize("pad_id, cause", [(None, "padding counted"), (0, "cache differs")])
+def test_a_cache_that_differs_may_follow_from_padding(pad_id, cause):
+    found = nf.diagnose(**text(WrongCache, pad_id=pad_id))
+    assert found.names == [cause] and found[0].sure == "likely"
+
+
+def test_tokens_at_the_ends_may_follow_from_padding():
+    inherited = with_batch(pairs(), lambda src, tgt: (src, np.where(tgt < 2, 1 - tgt, tgt)))  # begins with padding, 0
+    assert nf.diagnose(**inherited, bos_id=0, eos_id=2).names == ["padding counted"]
+    assert nf.diagnose(**pairs(), bos_id=1, eos_id=0).names == ["padding inside"]
+
+
 def test_what_may_explain_a_finding_comes_before_it_and_the_report_says_so():
-    found = nf.diagnose(**text(WrongCache, pad_id=None))
-    assert found.names.index("padding counted") < found.names.index("cache differs")
+    found = nf.diagnose(**pairs() | {"bos_id": 2, "eos_id": 2, "max_len": 5})
+    assert found.names == ["begin token", "end token"]
     assert repr(found).startswith("Mend the first one first") and "Mend" not in repr(found[:1])
 
 
