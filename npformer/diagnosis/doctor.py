@@ -54,7 +54,7 @@ def diagnose(
         What you decode with.
     n_steps : int, optional
         The steps that the trainer will have made at the end, for which its schedule has to last, and no longer. If
-        not given, a schedule of fewer than about 90 steps is taken for one of epochs.
+        not given, they are those of the schedule; one of fewer than 30 is taken for one of epochs.
     backend : "auto", "reference", "cpu", "gpu" or an Ops
         What the trainer computes with.
     quick : bool

@@ -12,6 +12,8 @@ from npformer.diagnosis.weights import LARGEST, usual_size
 
 WORK = 3e10  # additions and multiplications, about, for learning one batch by heart
 RATES = 0.02, 0.2, 0.002  # of steps, relative to the size of the weights: one layer of small numbers has far to go
+N_STEPS = 150  # of a training that may end later
+FEWEST = 30  # steps of a training: a schedule with a smaller ``total`` is taken for one of epochs
 SAMPLED = [1, 2, 5, *(m * 10**e for e in range(1, 6) for m in (1, 2, 5))]  # steps at which a schedule is asked
 
 
@@ -148,7 +150,7 @@ def relative_change(move):
 
 def schedule(optimizer, n_steps, n_made):
     """Whether a schedule lasts as long as the training, of ``n_steps`` if known, and no longer."""
-    n = n_steps or max(150, n_made)  # a short training may end later
+    n = n_steps or expected_steps(optimizer, n_made)
     steps = np.unique(np.linspace(1, n, 300).astype(int))
     rates = np.array([optimizer.learning_rate(int(step)) for step in steps])
     spent = np.cumsum(rates)
@@ -160,6 +162,12 @@ def schedule(optimizer, n_steps, n_made):
     elif n_steps and n > 99 and rates.max() < highest / 4:  # fewer are a trial
         seen = f"up to step {n}, the last, no rate is above {rates.max():.2g}, and it rises to {highest:.2g} later"
         yield "rate too small", f"{seen}, as if `warmup` were longer than the training"
+
+
+def expected_steps(optimizer, n_made):
+    """The steps of a training, if they are not known: those that its schedule is made for, until they are over."""
+    total = getattr(optimizer.lr, "total", 0)
+    return total if max(FEWEST, n_made) <= total else max(N_STEPS, n_made)
 
 
 def frozen(case):
