@@ -172,6 +172,8 @@ def padding(case):
 
 def order(case):
     """Whether the order of tokens matters."""
+    if getattr(case.architecture, "positions", None) == "none":
+        raise ValueError('positions="none" is a choice, with which an encoder sees no order')
     for which in ids_of(case):
         one, places = longest_row(case, which)
         inputs = list(one)

@@ -527,3 +527,10 @@ def test_a_batch_of_numbers_that_is_learned_already_is_no_finding():
 def test_few_symbols_are_no_padding():
     ids = np.random.default_rng(0).integers(3, 5, (32, 12))
     assert "padding counted" not in nf.diagnose(**with_batch(text(), lambda _: (ids,)), quick=True).names
+
+
+def test_no_positions_are_a_choice_if_they_are_set_so():
+    chosen = nf.diagnose(**classes(positions="none"))
+    assert chosen.names == [] and any("positions=" in why for why in chosen.not_examined)
+    (zeros,) = named("positions are zeros")
+    assert examined(zeros.make(), verbose=False).names == ["no positions"]
