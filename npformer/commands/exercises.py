@@ -19,9 +19,8 @@ from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
 from npformer.commands.exercises_reports import Refusal, add_seconds, named, print_answer, print_hint, report
 
-from npformer.exercises.files import read_bounded
 from npformer.exercises.process import check_in_process
-from npformer.exercises.progress import FILE, FOLDER, Progress
+from npformer.exercises.progress import FILE, FOLDER, Progress, read_source
 from npformer.exercises.start import heading, starting_text, task_text
 from npformer.exercises.tasks import EXERCISES
 from npformer.runtime.extras import BOOK
@@ -171,7 +170,7 @@ def functions_of(what, progress):
 
 def names_in(file):
     """The names that the top level of a file defines."""
-    source = read_bounded(file)
+    source = read_source(file)
     try:
         tree = ast.parse(source)
     except SyntaxError as error:

@@ -17,9 +17,8 @@ from npformer.commands.exercises_reports import Refusal, add_seconds, named, pri
 from npformer.exercises.child import run, syntax_error_text
 from npformer.exercises.compare import error_text
 from npformer.exercises.exercise import Complaint
-from npformer.exercises.files import read_bounded
 from npformer.exercises.process import SECONDS, check_in_process
-from npformer.exercises.progress import FOLDER
+from npformer.exercises.progress import FOLDER, read_source
 from npformer.exercises.transformer import BUILD, page, reverse
 from npformer.exercises.transformer.file import complete, digests, starting_text, text_of
 from npformer.runtime.threads import blas_threads
@@ -74,7 +73,7 @@ def there(progress):
     if not FILE.exists():
         elsewhere = "if you have begun elsewhere, go to that folder (cd)"
         raise Refusal(f"there is no {FILE} in {Path.cwd()}: {elsewhere}; {program()} begins a new one here")
-    source = read_bounded(FILE)
+    source = read_source(FILE)
     try:
         now = digests(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # what checks or trains says so
@@ -113,7 +112,7 @@ def print_next(progress):
 
 def line_of(part):
     """Where the function stands in the file, or its backward pass."""
-    lines = read_bounded(FILE).decode("utf-8", "replace").splitlines()
+    lines = read_source(FILE).decode("utf-8", "replace").splitlines()
     found = [n for n, line in enumerate(lines, 1) if line.startswith(f"def {part.function_name}(")]
     if part.is_backward:
         found = [n for n, line in enumerate(lines, 1) if found and n > found[0] and "def backward(" in line]
@@ -184,7 +183,7 @@ def train(options, progress):
     print(f"{len(own)} of {len(NAMES)} exercises are yours{': ' * bool(own)}{', '.join(own)}")
     file = str(FILE.resolve())
     try:
-        names = run(file)
+        names = run(read_source(file), file)
         complete(names, progress.solved)
         with blas_threads(1):  # the matrices are small
             params = reverse.train(names, words, options.steps)

@@ -30,7 +30,7 @@ from npformer.language.text import text_of
 from npformer.pretrained import load
 from npformer.pretrained.packages import MINILM, installed
 from npformer.pretrained.vectors import sentence_vectors
-from npformer.runtime.folders import new_files
+from npformer.runtime.folders import new_folder
 from npformer.training.checkpoint import CheckpointError, checksum, load_checkpoint, save_checkpoint
 
 MODEL = Path("models/minilm")
@@ -198,8 +198,8 @@ def write_index(path, kept, of_model):
 
 
 def unpack(archive, folder):
-    """Unpack a model, whole or not at all."""
-    with new_files(folder) as new, zipfile.ZipFile(archive) as file:
+    """Unpack a model to a new folder, whole or not at all."""
+    with new_folder(folder) as new, zipfile.ZipFile(archive) as file:
         file.extractall(new)
 
 

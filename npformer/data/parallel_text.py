@@ -13,7 +13,7 @@ import numpy as np
 from npformer.data.subwords import Subwords
 from npformer.operations.options import check_fields
 from npformer.reference import derive_key
-from npformer.runtime.files import kind_of_file
+from npformer.runtime.files import MISSING, kind_of_file
 from npformer.runtime.ranks import OneProcess, checksum
 
 LONGEST_LINE = 2**30  # bytes: some devices, such as /dev/zero, never end one
@@ -36,8 +36,8 @@ def read_lines(path, refuse=None):
     ``refuse`` is as of ``decoded``.
     """
     path = Path(path)
-    kind = kind_of_file(path) if path.exists() else "missing"
-    if kind in ("missing", "a folder", "a socket"):  # a pipe, or a terminal, may be a text
+    kind = kind_of_file(path)
+    if kind in (MISSING, "a folder", "a socket"):  # a pipe, or a terminal, may be a text
         wanted = f"take {path}.gz" if Path(f"{path}.gz").exists() else "expected a text, or a .gz"
         raise FileNotFoundError(f"{path} is {kind}: {wanted}")
     number = 0

@@ -20,7 +20,7 @@ from types import ModuleType
 import npformer
 from npformer import reference
 from npformer.exercises.compare import UNDER_WAY, Verdict, check_function, error_line, error_text, one_line, too_long
-from npformer.exercises.files import Unreadable, read_bounded
+from npformer.exercises.progress import read_source
 from npformer.exercises.tasks import EXERCISES
 from npformer.exercises.transformer import BUILD
 
@@ -85,9 +85,11 @@ def forbid(name):
 def check_file(exercise, file):
     """Run a file, and check the function in it."""
     try:
-        names = run(file)
-    except Unreadable as error:
+        source = read_source(file)
+    except (OSError, ValueError) as error:
         return Verdict("wrong", [str(error)])
+    try:
+        names = run(source, file)
     except SyntaxError as error:
         return Verdict("wrong", [syntax_error_text(error)])
     except (Exception, SystemExit) as error:
@@ -100,13 +102,13 @@ def check_file(exercise, file):
     return check_function(exercise, exercise.completed(names), file=file)
 
 
-def run(file):
-    """The names that a file defines. It may import other files of its folder."""
+def run(source, file):
+    """The names that the source of a file defines. It may import other files of its folder."""
     sys.path.append(str(Path(file).parent))
     module = ModuleType("exercise")
     module.__file__ = file
     sys.modules["exercise"] = module
-    exec(compile(read_bounded(file), file, "exec"), vars(module))
+    exec(compile(source, file, "exec"), vars(module))
     return vars(module)
 
 

@@ -7,11 +7,16 @@ import json
 import sys
 from pathlib import Path
 
-from npformer.exercises.files import read_bounded
-from npformer.runtime.files import name_for_damaged, replace_file
+from npformer.runtime.files import name_for_damaged, read_bounded, replace_file
 
 FOLDER = Path("exercises")  # in the current folder
 FILE = FOLDER / "progress.json"
+LARGEST = 2**20  # bytes; the files of the exercises have some thousands
+
+
+def read_source(path):
+    """The bytes of a file of a person, in whose place a program of theirs may have put anything."""
+    return read_bounded(path, LARGEST)
 
 
 class Progress:
@@ -22,7 +27,7 @@ class Progress:
             raise ValueError(f"{FOLDER} is a file, but the folder of your exercises has this name: move it away")
         self.solved, self.files, self.hints, self.sources = set(), {}, {}, {}
         try:
-            self.solved, self.files, self.hints, self.sources = parsed(read_bounded(FILE))
+            self.solved, self.files, self.hints, self.sources = parsed(read_source(FILE))
         except FileNotFoundError:  # nothing is done yet
             pass
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):

@@ -1,14 +1,13 @@
 """The files of a model: settings as JSON, and tensors in safetensors files, which are read when they are used."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from npformer.pretrained.family import Stored
-from npformer.runtime.files import check_regular
+from npformer.runtime.files import MISSING, check_regular, kind_of_file, read_bounded
 from npformer.training.checkpoint import import_safetensors
 from npformer.training.strict_json import parse_json
 
@@ -19,23 +18,15 @@ LONGEST = 64 * 2**20  # bytes of a file of settings or of a tokenizer
 
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file of unknown origin."""
-    _check_small(path)
-    return path.read_bytes()
+    return read_bounded(path, LONGEST)
 
 
 def read_text(path: Path) -> str:
     """The text of a file of unknown origin."""
-    _check_small(path)
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path.name} is no text in UTF-8: {error}") from None
-
-
-def _check_small(path):
-    check_regular(path)
-    if (size := path.stat().st_size) > LONGEST:
-        raise ValueError(f"{path.name} has {size:,} bytes, expected at most {LONGEST:,}")
 
 
 def read_json(path: Path) -> dict:
@@ -58,7 +49,7 @@ def tensors_of(folder: Path) -> dict[str, Stored]:
         raise ValueError(f"{INDEX} has no weight_map from names of tensors to names of files in the folder")
     found: dict[str, Stored] = {}
     for name in sorted(set(places.values())):
-        if not os.path.exists(folder / name):  # of a name that is too long, Path.exists raises an error
+        if kind_of_file(folder / name) == MISSING:
             raise ValueError(f"{name:.80} is missing, which {INDEX} lists")
         found |= tensors_in(folder / name)
     if lost := places.keys() - found.keys():

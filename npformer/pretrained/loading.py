@@ -1,7 +1,6 @@
 """Read a model of another library, or write one for it."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from npformer.pretrained.llama import Llama, Mistral
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch
 from npformer.pretrained.tokenizer import FILES, tokenizer_of, tokenizer_of_gguf
-from npformer.runtime.files import check_path, file_to_replace
-from npformer.runtime.folders import check_finished, new_file, new_files
+from npformer.runtime.files import MISSING, check_path, file_to_replace, kind_of_file
+from npformer.runtime.folders import check_finished, folder_to_fill, new_file, new_files
 from npformer.training.checkpoint import CheckpointError, import_safetensors, refusing
 
 FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
@@ -60,7 +59,7 @@ def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any,
     CheckpointError
         If the file is damaged, or if it holds something that is not supported; the error says what is.
     """
-    if not isinstance(path, dict) and not os.path.exists(check_path(path)):
+    if not isinstance(path, dict) and kind_of_file(check_path(path)) == MISSING:
         raise FileNotFoundError(f"there is no {path}")
     with refusing("the dict" if isinstance(path, dict) else path, "see help(npformer.pretrained.load)"):
         try:
@@ -114,8 +113,9 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     """Write a model for the library transformers: what ``load`` reads.
 
     Whatever interrupts this, the folder holds the complete old model or the complete new one; other files in it stay.
-    (Where two folders cannot be exchanged, which Linux can on most disks, an interruption in its last moments may leave
-    some files of each; then ``load`` refuses the folder.)
+    (If it has folders in it, or where two folders cannot be exchanged, which Linux can on most disks, an interruption in
+    its last moments may leave some files of each; then ``load`` refuses the folder.) No other program may make a file in
+    it meanwhile.
 
     Parameters
     ----------
@@ -138,8 +138,10 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     """
     safetensors = import_safetensors()
     if names is None:
+        path = folder_to_fill(path)
         family, config = fitting(model)
     else:
+        path = file_to_replace(path)
         family = PyTorch(names)
         config = family.config_of(model)
     end = getattr(tokenizer, "eos_id", None)
@@ -152,7 +154,7 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
         if names is None:
             _save_folder(path, config | {"dtype": model.dtype}, tensors, tokenizer)
         else:
-            with new_file(file_to_replace(path)) as new:
+            with new_file(path) as new:
                 safetensors.numpy.save_file(tensors, new)
     except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path} could not be saved: {error}") from error

@@ -102,7 +102,7 @@ class PyTorch(Family):
         }
 
     def config_of(self, model):
-        """Nothing, as a state dict has no settings; but a model that no nn.Transformer is is refused."""
+        """Nothing, as a state dict has no settings; but a model that is not an nn.Transformer is refused."""
         if not isinstance(model, Transformer):
             raise ValueError(f"a {type(model).__name__} is no nn.Transformer, expected a Transformer")
         self.check(model)

@@ -9,6 +9,7 @@ from uuid import uuid4
 from npformer.checks import shown
 
 KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+MISSING = "missing"
 
 
 def replace_file(path, content):
@@ -33,14 +34,25 @@ def check_path(path, name="path"):
     return Path(path)
 
 
-def file_to_replace(path):
-    """The file that a path leads to, if it may be replaced: a link stays one, and a device or a pipe what it is."""
+def check_name(path):
+    """The same, of a name that a file can have."""
     path = check_path(path)
     if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in str(path)):  # not in UTF-8, either
         raise ValueError(f"path={str(path)!a:.80} has a character that no name of a file can have")
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no regular file, expected one to replace, or a new name")
+    return path
+
+
+def file_to_replace(path):
+    """The file that a path leads to, if it may be replaced: a link stays one, and a device or a pipe what it is."""
+    path = check_name(path)
+    return replaceable(Path(os.path.realpath(path)) if path.is_symlink() else path, "a file")
+
+
+def replaceable(path, expected):
+    """The path, if it leads to what is expected, "a file" or "a folder", or to nothing."""
+    kind = kind_of_file(path)
+    if kind not in (expected, MISSING):
+        raise ValueError(f"{path} is {kind}, expected {expected}, or a new name")
     return path
 
 
@@ -51,14 +63,33 @@ def name_for_damaged(path):
 
 
 def kind_of_file(path):
-    """What a path leads to: "a file", "a folder", "a pipe", "a socket" or "a device"."""
-    return KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "a device")
+    """What a path leads to: "a file", "a folder", "a pipe", "a socket", "a device" or "missing".
+
+    ``Path.exists`` raises an error if the name is too long.
+    """
+    try:
+        return KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "a device")
+    except PermissionError:
+        raise
+    except (OSError, ValueError):  # of a name that no file can have
+        return MISSING
 
 
 def check_regular(path):
-    """Raise if a path leads to no regular file: opening a pipe waits for a writer, and reading a device may never end.
+    """Raise if a path leads to a folder, a pipe or a device: a pipe waits for a writer, a device may never end.
 
-    What reads something else than lines of text calls this first.
+    What reads something else than lines of text calls this first. Who opens a file that is missing says so.
     """
-    if (kind := kind_of_file(path)) != "a file":
+    kind = kind_of_file(path)
+    if kind not in ("a file", MISSING):
         raise ValueError(f"{path} is {kind}, expected a regular file")
+
+
+def read_bounded(path, at_most):
+    """The bytes of a file of unknown origin, if they are no more than ``at_most``, whatever size it says it has."""
+    check_regular(path)
+    with open(path, "rb") as file:
+        content = file.read(at_most + 1)
+    if len(content) > at_most:
+        raise ValueError(f"{path} has more than {at_most:,} bytes, expected a smaller file")
+    return content

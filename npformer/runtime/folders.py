@@ -9,7 +9,7 @@ import stat
 import sys
 from pathlib import Path
 
-from npformer.runtime.files import check_path, kind_of_file
+from npformer.runtime.files import check_name, replaceable
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.locks import scratch_folder
 
@@ -19,10 +19,6 @@ WHAT_IT_MEANS = (
     "and some new. Save them again, which deletes this file.\n"
 )
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
-# The errors that say that two folders cannot be exchanged, or that no folder can be made beside one. The system or the
-# disk has no such call, or no second name for a file; a disk is mounted there; the folder above may not be written to.
-WITHOUT_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EBUSY}
-WITHOUT_EXCHANGE |= {errno.EPERM, errno.EACCES, errno.EROFS, errno.EMLINK, errno.ENAMETOOLONG}
 
 
 @contextlib.contextmanager
@@ -44,12 +40,13 @@ def new_file(path):
 def new_files(folder, obsolete=()):
     """Give an empty folder to write files to, which take the places of those in ``folder`` when the block ends.
 
-    Whatever interrupts this, ``folder`` has all of the old files or all of the new ones. This needs a disk on which two
-    folders can be exchanged, as most are on Linux. Elsewhere the files are replaced one after another; if that is
-    interrupted, the file ``UNFINISHED`` stays among them, of which ``check_finished`` tells.
+    Whatever interrupts this, ``folder`` has all of the old files or all of the new ones. This needs a folder without
+    folders in it, on a disk on which two can be exchanged, as most are on Linux. Else the files are replaced one after
+    another; if that is interrupted, the file ``UNFINISHED`` stays among them, of which ``check_finished`` tells.
 
     ``folder`` is made if it is missing. It stays the same folder with the same permissions, a link to it stays a link,
-    and its other files stay, but for those with the names ``obsolete``, which belong to the old ones.
+    and its other files stay, but for those with the names ``obsolete``, which belong to the old ones. No other process
+    may make a file in it meanwhile: one that is made during the exchange is lost.
     """
     folder = folder_to_fill(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -57,20 +54,34 @@ def new_files(folder, obsolete=()):
         new = scratch / "new"
         new.mkdir()
         yield new
-        for path in _files_in(new):
-            _complete(path, folder / path.relative_to(new))
+        for path in new.iterdir():
+            _complete(path, folder / path.name)
         with deferred_interrupts():
             if not (_is_first(folder, new) or _replaced_at_once(folder, scratch, obsolete)):
                 _replace_one_by_one(folder, new, obsolete)
     _sync_folder(folder.parent)
 
 
+@contextlib.contextmanager
+def new_folder(folder):
+    """Give an empty folder to write files and folders to, which is ``folder`` when the block ends, whole or not at all.
+
+    If there is one with files in it by then, which another process has made, that one stays.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with scratch_folder(folder) as scratch:
+        new = scratch / "new"
+        new.mkdir()
+        yield new
+        for path in new.rglob("*"):
+            _sync(path) if path.is_file() else _sync_folder(path)
+        _is_first(folder, new)
+    _sync_folder(folder.parent)
+
+
 def folder_to_fill(path):
     """The folder that a path leads to, which need not exist."""
-    path = Path(os.path.realpath(check_path(path)))
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is {kind_of_file(path)}, expected a folder, or a new name")
-    return path
+    return replaceable(Path(os.path.realpath(check_name(path))), "a folder")
 
 
 def check_finished(folder):
@@ -86,8 +97,8 @@ def _scratch_near(folder):
     with contextlib.ExitStack() as stack:
         try:
             scratch = stack.enter_context(scratch_folder(folder))
-        except OSError as error:
-            if error.errno not in WITHOUT_EXCHANGE or not folder.exists():
+        except OSError:
+            if not folder.exists():
                 raise
             scratch = stack.enter_context(scratch_folder(folder / "new"))
         yield scratch
@@ -100,7 +111,8 @@ def _complete(new, old):
         folder = old.parent.stat() if old.parent.exists() else new.parent.stat()
         if folder.st_mode & stat.S_ISGID:
             os.chown(new, -1, folder.st_gid)
-        mode = old.stat().st_mode if old.is_file() else new.parent.stat().st_mode & 0o666
+        usual = new.parent.stat().st_mode & 0o666  # by the umask; safetensors makes files for their owner alone
+        mode = old.stat().st_mode if old.is_file() else usual
         new.chmod(stat.S_IMODE(mode))
 
 
@@ -120,16 +132,15 @@ def _is_first(folder, new):
 def _replaced_at_once(folder, scratch, obsolete):
     """Whether the files could be replaced at once, by those in the folder "new" of the scratch folder."""
     twin = scratch / "twin"
-    if sys.platform != "linux" or scratch.parent == folder:
+    if sys.platform != "linux":
         return False
     try:
         _link_all(folder, twin)
         _exchange(folder, twin)
-    except OSError as error:
-        if error.errno not in WITHOUT_EXCHANGE:
-            raise
+    except OSError:  # whatever the reason, nothing has changed
         return False
     # What has the name of the folder now is the twin, with all of the old files. The folder itself is in its place.
+    # If what follows fails, the twin stays, and the old files with it.
     _move_all(scratch / "new", twin, [*obsolete, UNFINISHED])
     _exchange(folder, twin)
     return True
@@ -141,7 +152,7 @@ def _replace_one_by_one(folder, new, obsolete):
             shutil.move(path, near / path.name)  # which copies it if the folder is on another disk
         mark = near / UNFINISHED
         mark.write_text(WHAT_IT_MEANS, encoding="utf-8")
-        for path in _files_in(near):
+        for path in near.iterdir():
             _sync(path)
         os.replace(mark, folder / UNFINISHED)
         _sync_folder(folder)
@@ -157,20 +168,18 @@ def _move_all(new, folder, obsolete):
     _sync_folder(folder)
 
 
-def _files_in(folder):
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
 def _link_all(folder, twin):
-    """Make a folder in which each file of a folder, and of the folders in it, has a second name."""
+    """Make a folder in which each file of a folder has a second name. Raises OSError if that has folders in it.
+
+    They may be large, such as .git, and whatever they hold would have to be linked as well.
+    """
     twin.mkdir()
     with os.scandir(folder) as entries:
         for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                raise OSError(errno.EXDEV, "a folder in a folder is not exchanged", entry.path)
             with contextlib.suppress(FileNotFoundError):  # another process has just deleted it
-                if entry.is_dir(follow_symlinks=False):
-                    _link_all(entry.path, twin / entry.name)
-                else:
-                    os.link(entry.path, twin / entry.name, follow_symlinks=False)
+                os.link(entry.path, twin / entry.name, follow_symlinks=False)
     shutil.copystat(folder, twin)
 
 

@@ -6,7 +6,6 @@ order of the names and a checksum of everything.
 
 import contextlib
 import json
-import os
 import zlib
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from npformer.arrays import has_own_rules, on_host
 from npformer.runtime.extras import imported
-from npformer.runtime.files import check_path, check_regular, file_to_replace
+from npformer.runtime.files import MISSING, check_path, check_regular, file_to_replace, kind_of_file
 from npformer.runtime.folders import new_file
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.training.strict_json import check_restorable, check_size, parse_json
@@ -110,7 +109,7 @@ def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
     """
     safetensors = import_safetensors()
     path = check_path(path)
-    if not os.path.exists(path):  # path.exists() raises an error if the name is too long
+    if kind_of_file(path) == MISSING:
         raise FileNotFoundError(f"there is no checkpoint {path!s:.400}")
     try:
         check_regular(path)

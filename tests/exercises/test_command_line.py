@@ -112,8 +112,8 @@ def test_a_file_of_ones_own_with_several_functions(capsys):
         ("check zeros.py", "error: zeros.py: Python cannot read it: "),
         ("check deep.py", "error: deep.py: Python cannot read it: an expression is nested too deeply\n"),
         ("check long.py", "error: long.py: Python cannot read it: an expression is nested too deeply\n"),
-        ("check large.py", "error: large.py has more than 1,048,576 bytes, which no exercise needs\n"),
-        ("check folder.py", "error: folder.py is no regular file, expected a file with text\n"),
+        ("check large.py", "error: large.py has more than 1,048,576 bytes, expected a smaller file\n"),
+        ("check folder.py", "error: folder.py is a folder, expected a regular file\n"),
         (
             "start softmax --file other.py",
             "error: other.py is there already: check it, delete it, or choose another name with --file\n",
@@ -167,10 +167,10 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(capsys):
     os.mkfifo("exercises/progress.json")
     assert "exercises/progress.json is damaged: it is now exercises/progress.json.damaged" in run(capsys, "list")[1]
     os.mkfifo("exercises/transformer.py")
-    line = "error: exercises/transformer.py is no regular file, expected a file with text\n"
+    line = "error: exercises/transformer.py is a pipe, expected a regular file\n"
     assert run(capsys, "build check") == (1, line)
     os.mkfifo("mine.py")
-    line = "mine.py is no regular file, expected a file with text"
+    line = "mine.py is a pipe, expected a regular file"
     assert run(capsys, "check mine.py") == (1, f"error: {line}\n")
     assert check_file(EXERCISES["softmax"], "mine.py").lines == [line]
 

@@ -119,7 +119,7 @@ def test_from_the_first_exercise_to_the_model_that_writes_backwards(run):
 def test_what_is_not_solved_comes_from_the_page():
     FILE.parent.mkdir()
     FILE.write_text(starting_text(), encoding="utf-8")
-    names = names_in(str(FILE))
+    names = names_in(FILE.read_bytes(), str(FILE))
     names["softmax"] = lambda x: page.PAGE.softmax(x)
     mine, batch = names["softmax"], page.PAGE.copy_batch(np.random.default_rng(0), 4)
     complete(names, {"build/softmax"})
@@ -416,3 +416,8 @@ def test_a_file_with_the_name_of_the_folder(run):
     Path("exercises").write_text("")
     line = "error: exercises is a file, but the folder of your exercises has this name: move it away\n"
     assert run("") == (1, line) and main(["list"]) == 1
+
+
+def test_the_axis_of_another_function_is_not_called_that_of_a_sum():
+    lines = lines_about("self_attention", "np.split(qkv, 3, axis=-1)", "np.split(qkv, 3, axis=1)")
+    assert not any("of a sum, mean or maximum" in line for line in lines)

@@ -325,10 +325,10 @@ def test_a_name_of_a_file_that_is_too_long_is_named(copy):
 def test_a_file_that_cannot_be_read_is_named(copy, monkeypatch):
     path = copy("gpt2")
 
-    def fail(self, *arguments, **options):
-        raise PermissionError(13, "Permission denied", str(self))
+    def fail(path, at_most):
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("pathlib.Path.read_text", fail)
+    monkeypatch.setattr("npformer.pretrained.files.read_bounded", fail)
     assert f"it cannot be read: [Errno 13] Permission denied: '{path / 'config.json'}'" in refused(path)
 
 

@@ -17,6 +17,7 @@ from npformer.commands.search import unpack
 
 from npformer import pretrained, tree
 from npformer.runtime import folders
+from npformer.runtime.folders import new_files
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import MODELS, small_tokenizer
 
@@ -26,12 +27,10 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs folders that c
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a model, a file of a person, and one in a folder of theirs."""
+    """A folder with a model and a file of a person."""
     folder = tmp_path / "models" / "mine"
     pretrained.save(folder, OLDER, OLDER.init(0))
     (folder / "README.md").write_text("Mine.")
-    (folder / "notes").mkdir()
-    (folder / "notes" / "more.md").write_text("Mine, too.")
     return folder
 
 
@@ -40,7 +39,6 @@ def assert_holds(folder, model):
     assert loaded.d_ff == model.d_ff
     tree.map_leaves(np.testing.assert_array_equal, params, model.init(0))
     assert (folder / "README.md").read_text() == "Mine."
-    assert (folder / "notes" / "more.md").read_text() == "Mine, too."
 
 
 def without_exchange(monkeypatch, number=errno.EINVAL):
@@ -65,7 +63,7 @@ def failing_at(monkeypatch, function, number):
 
 @LINUX
 @pytest.mark.parametrize(
-    ("function", "number"), [("replace", 0), ("replace", 1), ("fsync", 0), ("fsync", 1), ("link", 3)]
+    ("function", "number"), [("replace", 0), ("replace", 1), ("fsync", 0), ("fsync", 1)]
 )
 def test_a_save_that_fails_on_its_way_leaves_the_older_model(folder, monkeypatch, function, number):
     with monkeypatch.context() as patch, pytest.raises(CheckpointError, match=r"could not be saved: .*No space left"):
@@ -88,13 +86,13 @@ def test_a_mixture_is_refused_and_replaced(folder, monkeypatch):
     assert not (folder / folders.UNFINISHED).exists()
 
 
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBUSY, errno.EPERM])
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBUSY, errno.EPERM, errno.EIO])
 def test_without_an_exchange_a_save_is_complete_too(folder, monkeypatch, number):
     without_exchange(monkeypatch, number)
     pretrained.save(folder, NEWER, NEWER.init(0), small_tokenizer())
     assert_holds(folder, NEWER)
     assert {path.name for path in folder.iterdir()} == {
-        *("README.md", "notes", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+        *("README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
     }
 
 
@@ -106,6 +104,24 @@ def test_where_nothing_can_be_written_beside_the_folder_a_save_is_complete_too(f
 
     scratch_folder = folders.scratch_folder
     monkeypatch.setattr(folders, "scratch_folder", fail)
+    pretrained.save(folder, NEWER, NEWER.init(0))
+    assert_holds(folder, NEWER)
+
+
+def test_a_folder_with_folders_in_it_is_not_linked_but_filled(folder, monkeypatch):
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    before = (folder / "1_Pooling" / "config.json").stat()
+    monkeypatch.setattr(folders, "_exchange", None)  # an error if it is called
+    pretrained.save(folder, NEWER, NEWER.init(0))
+    assert_holds(folder, NEWER)
+    after = (folder / "1_Pooling" / "config.json").stat()
+    assert (after.st_ino, after.st_nlink) == (before.st_ino, 1)
+
+
+@LINUX
+def test_where_no_file_can_have_a_second_name_a_save_is_complete_too(folder, monkeypatch):
+    failing_at(monkeypatch, "link", 1)
     pretrained.save(folder, NEWER, NEWER.init(0))
     assert_holds(folder, NEWER)
 
@@ -164,6 +180,7 @@ def test_the_pooling_of_a_model_is_not_that_of_an_older_one(tmp_path):
 
 def test_a_model_that_cannot_be_unpacked_leaves_nothing(tmp_path):
     with zipfile.ZipFile(tmp_path / "model.zip", "w") as file:
+        file.writestr("1_Pooling/config.json", "[]")
         file.writestr("config.json", "{}" * 99)
     whole = (tmp_path / "model.zip").read_bytes()
     (tmp_path / "model.zip").write_bytes(whole.replace(b"{}", b"[]", 1))
@@ -172,7 +189,11 @@ def test_a_model_that_cannot_be_unpacked_leaves_nothing(tmp_path):
     assert list((tmp_path / "models").iterdir()) == []
     (tmp_path / "model.zip").write_bytes(whole)
     unpack(tmp_path / "model.zip", tmp_path / "models" / "mine")
-    assert [path.name for path in (tmp_path / "models" / "mine").iterdir()] == ["config.json"]
+    unpacked = tmp_path / "models" / "mine"
+    assert {path.name for path in unpacked.iterdir()} == {"1_Pooling", "config.json"}
+    assert (unpacked / "1_Pooling" / "config.json").read_text() == "[]"
+    unpack(tmp_path / "model.zip", unpacked)  # as if another process had just done so
+    assert [path.name for path in unpacked.parent.iterdir()] == ["mine"]
 
 
 @LINUX
@@ -182,3 +203,15 @@ def test_kills_at_random_moments_and_full_disks_leave_one_model():
     command = [sys.executable, tool, "--kills", "12", "--full", "4"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_files_in_a_folder_of_the_new_ones_join_those_of_the_old(tmp_path):
+    for name, text in {"deep/old": "old", "deep/both": "old"}.items():
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folder" / name).write_text(text)
+    with new_files(tmp_path / "folder") as new:
+        (new / "deep").mkdir()
+        for name in ("both", "new"):
+            (new / "deep" / name).write_text("new")
+    found = {path.name: path.read_text() for path in (tmp_path / "folder" / "deep").iterdir()}
+    assert found == {"old": "old", "both": "new", "new": "new"}

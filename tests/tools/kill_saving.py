@@ -39,7 +39,7 @@ from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import small_tokenizer
 
 SIZES = {"d_model": 64, "n_heads": 2, "n_layers": 2, "max_len": 16, "scale_embeddings": False, "positions": "learned"}
-OF_A_PERSON = {"README.md": "Mine.", "notes/more.md": "Mine, too."}
+OF_A_PERSON = {"README.md": "Mine.", "notes.md": "Mine, too."}
 ROOM = 64 * 2**20  # bytes of the tmpfs
 WHOLE = "older model", "newer model"
 CALLS = {"open", "os.link", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "ctypes.dlsym"}
@@ -199,8 +199,8 @@ def fill(disk, models, n, draw):
 
 def prepare(folder, older):
     """A folder with a model and files of a person; an index, which another program left, goes with the first save."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in OF_A_PERSON.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / INDEX).write_text("{}")
     older.save(folder)
@@ -210,7 +210,7 @@ def leftovers(folder, saved):
     """What one more save leaves but the files of the model and of the person, or does not leave."""
     saved.save(folder)
     wanted = {"config.json", "model.safetensors", *saved.tokenizer.files}
-    wanted |= {Path(name).parts[0] for name in OF_A_PERSON}
+    wanted |= OF_A_PERSON.keys()
     there = {path.name for path in folder.iterdir()}
     beside = {path.name for path in folder.parent.iterdir()} - {folder.name}
     return sorted((there ^ wanted) | beside)

@@ -134,7 +134,7 @@ def test_damaged_lines_are_told_of_when_a_log_is_read(path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
 def test_a_pipe_is_not_replaced_and_a_link_stays_one(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="pipe is no regular file, expected one to replace"):
+    with pytest.raises(ValueError, match="pipe is a pipe, expected a file, or a new name"):
         JsonLog(tmp_path / "pipe")
     with pytest.raises(ValueError, match="pipe is a pipe, expected a regular file"):
         JsonLog.read(tmp_path / "pipe")
