@@ -139,7 +139,7 @@ class Subject:
     @cached_property
     def full_params(self):
         """The parameters of the architecture: those that are examined, or those that the adapters change."""
-        if self.architecture is self.model:
+        if not self.has_adapters:
             return self.params
         return self.model.merged(self.params, backend=self.ops)
 
@@ -161,8 +161,20 @@ class Subject:
 
     @property
     def is_new(self):
-        """Whether biases and gains are as they begin, but for a tenth of them."""
+        """Whether biases and gains are as they begin, but for a tenth of them, and no adapter is trained."""
+        if self.has_adapters and not self.has_new_adapters:
+            return False
         return len(self.movement) > 0 and (self.movement == 0).mean() > 0.9
+
+    @property
+    def has_adapters(self):
+        """Whether the parameters are adapters of a model."""
+        return self.architecture is not self.model
+
+    @property
+    def has_new_adapters(self):
+        """Whether an adapter still has the zeros with which it begins."""
+        return self.has_adapters and not all(x.any() for x in self.params_by_path.values())
 
     # -- a batch
 

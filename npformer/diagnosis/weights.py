@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from npformer import tree
+from npformer.diagnosis.gradient import moved
 
 LARGEST = 1 << 18  # of a larger array every so manyth column is examined
 
@@ -79,13 +80,15 @@ def usual_size(path, shape):
 
 
 def is_meant_so(case, path):
-    """Whether a new model begins with one number there, and the first step makes its columns differ.
+    """Whether a new model begins with one number there, and its columns get gradients that differ.
 
     The second matrix of an adapter begins with zeros, and so may the last one of a sublayer.
     """
     x = case.new_params.get(path)
     if x is None or (x != x.flat[0]).any() or (case.params_by_path[path] != x).any():
         return False
+    if not case.grads[path].any():
+        return not case.gradient(params=moved(case.params))[1][path].any()  # then it is no fault of the numbers
     gradient = vectors_of(path, case.grads[path])
     gradient = gradient[gradient.any(axis=1)]
-    return len(gradient) > 0 and len({vector.tobytes() for vector in gradient}) >= 0.9 * len(gradient)
+    return len({vector.tobytes() for vector in gradient}) >= 0.9 * len(gradient)
