@@ -9,7 +9,8 @@ from npformer.diagnosis.subject import shares_by_shift
 
 N_PAIRS = 64  # rows of which the pairs are compared
 FEW = 16  # answers, which may be equal by chance if there are fewer
-N_INTERVALS = 8  # in which numbers are counted
+INTERVALS = np.outer([-1, 1], 2.0 ** np.arange(-6, 16)).ravel()  # between these, numbers are counted
+INTERVALS.sort()
 N_FREQUENT = 20  # ids that are compared one by one
 ENOUGH = 200  # entries, ten for each of them
 LARGEST_ID = 1 << 20
@@ -209,19 +210,16 @@ def shift(case):
 
 
 class Frequencies:
-    """How often ids, but for padding, or numbers in a few intervals, were in arrays."""
+    """How often ids, but for padding, or numbers in some intervals, were in arrays."""
 
-    def __init__(self, pad_id=None, edges=None):
+    def __init__(self, pad_id=None):
         self.counts = np.zeros(0, np.int64)
         self.pad_id = pad_id
-        self.edges = edges  # of the intervals, which the first array of numbers divides into parts of equal size
 
     def add(self, x):
         """Count the entries of an array; negative ids are none."""
         if x.dtype.kind == "f":
-            if self.edges is None:
-                self.edges = np.nanquantile(x, np.linspace(0, 1, N_INTERVALS + 1)[1:-1])
-            x = np.digitize(x, self.edges)
+            x = np.digitize(x[np.isfinite(x)], INTERVALS)
         elif self.pad_id is not None and x.ndim == 2:
             x = x[x != self.pad_id]
         ids = x[(x >= 0) & (x < LARGEST_ID)].astype(np.int64)
@@ -229,7 +227,6 @@ class Frequencies:
 
     def add_all(self, other):
         """Count what another has counted."""
-        self.edges = other.edges
         self._add_counts(other.counts)
 
     def divergence(self, expected):

@@ -17,7 +17,9 @@ from npformer.training.evaluation import mean_loss
 
 EVERY, RECENT = 50, 40  # steps between two looks at the arrays, which read all of them; steps that are compared
 SAME, UNLIKE, MATCHED = 10, 1000, 2000  # equal batches that are a sign; steps after which the inputs have to help
-DIVERGENT = 0.5  # nats: the ids are 1.6 times as surprising; 0.1 is usual in another text of the same language
+# Nats by which entries are more surprising: ids 1.6 times, where 0.1 is usual in another text of the same language, and
+# numbers 7 times, where 0.5 is a shift by their standard deviation.
+DIVERGENT = {"i": 0.5, "u": 0.5, "f": 2.0}
 
 
 class Watch:
@@ -34,6 +36,7 @@ class Watch:
         self.first_rows = set[bytes]()  # of the first batches
         self.is_repeated = False  # whether one of them came again
         self.earlier, self.recent = Frequencies(), Frequencies(self.pad_id)  # of targets; of the last ``RECENT`` steps
+        self.usual = np.inf  # divergence between the two
 
     def of(self, batches):
         """The same batches, which are looked at before their steps are made."""
@@ -62,7 +65,8 @@ class Watch:
         if len({checksum(batch) for batch in batches}) == 1:
             yield Finding.named("one batch again and again", f"the first {len(batches)} batches are the same")
         for which in range(min(map(len, [*batches, *self.held_out]))):
-            if batches[0][which].dtype.kind not in "iu" or batches[0][which].ndim != 2:
+            kind = batches[0][which].dtype.kind
+            if kind not in DIVERGENT or batches[0][which].ndim < 2:
                 continue
             training, validation = Frequencies(self.pad_id), Frequencies(self.pad_id)
             for batch in batches:
@@ -70,13 +74,16 @@ class Watch:
             for batch in self.held_out:
                 validation.add(on_host(batch[which]))
             divergence = validation.divergence(training)
-            if divergence > DIVERGENT:
-                seen = f"by their frequencies, ids of batch[{which}] are {np.exp(divergence):.2g} times as surprising"
+            if divergence > DIVERGENT[kind]:
+                times = f"{np.exp(divergence):.2g} times as surprising"
+                seen = f"by their frequencies, entries of batch[{which}] are {times}"
                 yield Finding.named("validation differs", f"{seen} in the validation as in the first {SAME} batches")
 
     def _look_at_rows(self, batch, n):
         """Count the targets, and look whether rows of the first batches come again."""
-        self.recent.add(on_host(batch[min(1, len(batch) - 1)]))
+        targets = on_host(batch[min(1, len(batch) - 1)])
+        self.recent.add(targets)
+        self.usual = DIVERGENT.get(targets.dtype.kind, np.inf)
         if n <= SAME or (n % SAME == 0 and not self.is_repeated):
             rows = long_rows(batch, self.pad_id)
             self.is_repeated = self.is_repeated or not self.first_rows.isdisjoint(rows)
@@ -148,12 +155,12 @@ class Watch:
             seen = f"means of {RECENT} losses are {means[0]:.4g} at first, {min(means):.4g}, and {means[-1]:.4g} now"
             divergence = self.recent.divergence(self.earlier)
             self.earlier.add_all(self.recent)
-            self.recent = Frequencies(self.pad_id, self.recent.edges)
-            if means[-1] > max(1.3 * min(means), 0.7 * means[0]):
-                if divergence > DIVERGENT:
-                    yield "rows in order", f"{seen}; targets are others than those before them"
-                else:
-                    yield "rate too large", seen
+            self.recent = Frequencies(self.pad_id)
+            if divergence > self.usual:
+                times = f"{np.exp(divergence):.2g} times as surprising as those before them"
+                yield "rows in order", f"targets of the last {RECENT} steps are {times}, by their frequencies"
+            elif means[-1] > max(1.3 * min(means), 0.7 * means[0]):
+                yield "rate too large", seen
             elif len(means) > 4 and self.steps[0].step == 1 and means[-1] > 0.97 * self.steps[0].loss:
                 yield "stuck", seen
 
