@@ -5,7 +5,7 @@ python scripts/measure/diagnose_mistakes.py --only causal
 
 A mistake is found if there is any finding, and named rightly if one of the first two has a name that a user would call
 right; no finding has a name for those without one. Some are seen only while a model trains, with ``watch``. Beside them
-are 50 healthy trainings, in which every finding is a false alarm.
+are healthy trainings and new models, in which every finding is a false alarm.
 """
 
 import copy
@@ -29,6 +29,7 @@ import npformer as nf
 from npformer import tree
 from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.incremental import IncrementalDecoder, LanguageDecoder
+from npformer.models.low_rank import LowRank
 from npformer.models.recurrent import RecurrentDecoder
 from npformer.reference import ops as reference
 from npformer.training.watch import MATCHED, SAME, UNLIKE
@@ -193,6 +194,9 @@ plant("begin token", begin_token_twice=lambda: with_batch(pairs(), lambda src, t
 plant(
     "end token",
     no_end_token=lambda: with_batch(pairs(), lambda src, tgt: (src, np.where(tgt == 2, 0, tgt))),
+)
+plant(
+    *("end token", "padding inside"),
     words_after_the_end=lambda: with_batch(pairs(), lambda src, tgt: (src, np.c_[tgt, np.full(32, 2)])),
 )
 plant(
@@ -223,7 +227,10 @@ plant(
     most_words_are_unknown=lambda: with_batch(pairs(), lambda *both: (np.where(x > 4, 3, x) for x in both)),
 )
 plant(
+    "copied rows",
     one_row_again_and_again=lambda: with_batch(pairs(), lambda *both: (np.repeat(x[:1], 32, axis=0) for x in both)),
+)
+plant(
     one_long_row=lambda: with_batch(pairs(), lambda src, tgt: (np.pad(src, ((0, 0), (0, 60))), tgt)),
 )
 plant(
@@ -239,7 +246,7 @@ def nan_in_the_measurements():
     return case
 
 
-@mistake("start far from ln V")
+@mistake("answers in the input", "start far from ln V")
 def masked_words_are_shown():
     ids = words()
     return classes(task="words", n_outputs=None, batch=(ids, np.where(RNG.random(ids.shape) < 0.2, ids, -1)))
@@ -383,7 +390,7 @@ def heads_are_split_without_a_transpose():
     return with_ops(case, self_attention=heads_split_without_a_transpose) | {"quick": True}  # its gradient is not made
 
 
-plant(encoder_with_a_causal_mask=lambda: classes(variant(nf.Encoder, causal=True)))
+plant("input ignored", encoder_with_a_causal_mask=lambda: classes(variant(nf.Encoder, causal=True)))
 
 
 def drawn(_):
@@ -432,7 +439,7 @@ plant(
 )
 
 
-@mistake()
+@mistake("scale of scores")
 def no_scale_in_the_settings():
     class Unscaled(nf.LanguageModel):
         @property
@@ -645,7 +652,7 @@ plant(
 plant("unusual setting", "rate too small", eps_1=lambda: trained(pairs(), nf.Adam(1e-3, eps=1.0)))
 
 
-@mistake()
+@mistake("wrong update")
 def optimizer_forgets_half():
     @dataclass(frozen=True)
     class Half(nf.Adam):
@@ -704,60 +711,355 @@ plant(
 )
 
 
-# -- healthy trainings
+# -- deep models
+
+
+DEEP = {"n_layers": 6, "d_model": 16, "d_ff": 32, "norm": "post"}
+plant(
+    "later tokens leak",
+    no_causal_mask_in_a_deep_text=lambda: text(variant(nf.LanguageModel, causal=False), **DEEP),
+)
+plant(
+    "padding leaks",
+    mask_of_padding_is_lost_in_deep_layers=lambda: with_ops(pairs(**DEEP), self_attention=masking(np.ones_like)),
+)
+plant(
+    "input ignored",
+    memory_is_zero_in_deep_layers=lambda: pairs(
+        variant(nf.Transformer, _decode=given(memory=lambda memory: 0 * memory)), **DEEP
+    ),
+    deep_text_of_one_token=lambda: text(window=1, **DEEP),
+)
+plant(
+    "no positions",
+    positions_are_zeros_in_deep_layers=lambda: classes(variant(nf.Encoder, position_table=all_positions(0)), **DEEP),
+)
+
+
+# -- adapters
+
+
+def adapted(case, kind=LowRank, **options):
+    """New adapters of a model."""
+    return new(kind(case["model"], case["params"], **{"rank": 2} | options), case["batch"])
+
+
+def equal_columns(x):
+    return np.tile(x[:, :1], x.shape[1])
+
+
+plant(
+    *("equal weights", "no gradient"),
+    both_matrices_of_adapters_are_zero=lambda: with_params(adapted(text()), ".A", np.zeros_like),
+    columns_of_adapters_are_equal=lambda: with_params(adapted(text()), ".A", equal_columns),
+)
+plant(
+    "scale of weights",
+    adapters_are_far_too_large=lambda: with_params(adapted(text()), ".A", lambda x: 100 * x),
+)
+plant(
+    "later tokens leak",
+    adapters_of_a_text_without_a_mask=lambda: adapted(text(variant(nf.LanguageModel, causal=False))),
+)
+plant(
+    "targets not shifted",
+    adapters_learn_the_inputs=lambda: with_batch(adapted(text()), lambda ids: (ids, ids)),
+)
+plant(
+    "rate too large",
+    rate_of_adapters_is_too_large=lambda: trained(adapted(text()), nf.Adam(3.0)),
+)
+plant(
+    "rate too small",
+    rate_of_adapters_is_too_small=lambda: trained(adapted(text()), nf.Adam(1e-8)),
+)
+plant(
+    *("no gradient", "wrong gradient"),
+    adapters_get_no_gradient=lambda: adapted(text(), with_gradient(LowRank, "qkv.weight.B", np.zeros_like)),
+    adapters_get_half_of_their_gradient=lambda: adapted(text(), with_gradient(LowRank, ".B", lambda g: g / 2)),
+)
+
+
+# -- a trained model, and another vocabulary, order or preparation
+
+
+def rules(n=32):
+    """Rows (n, 10) in which each word is at most three after that before it, and a class for each row."""
+    first = RNG.choice(10, (n, 1), p=np.arange(10, 0, -1) / 55)
+    return 3 + (first + np.cumsum(RNG.integers(0, 4, (n, 10)), axis=1)) % 10, first[:, 0] % 3
+
+
+def rules_of_text():
+    return text(batch=rules()[:1])
+
+
+def after(case, n_steps=150, optimizer=None, **settings):
+    """The same with a trainer, which has made steps with new rows of the task, or with the same batch."""
+    case = trained(case, optimizer or nf.Adam(5e-3), **settings)
+    for i in range(n_steps):
+        case["trainer"].step(*(TASK.batch(i, 32) if isinstance(case["model"], EncoderDecoder) else case["batch"]))
+    return case
+
+
+def loaded(case, n_steps=150):
+    """The same after a training, without its trainer."""
+    return {name: after(case, n_steps)[name] for name in ("model", "params", "batch")}
+
+
+def in_another_order(ids):
+    """The same words by the ids of another vocabulary; special tokens keep theirs."""
+    return np.r_[0:3, 3 + np.random.default_rng(0).permutation(10)][ids]
+
+
+def all_in_another_order(*batch):
+    return map(in_another_order, batch)
+
+
+plant(
+    "worse than chance",
+    sources_in_another_order=lambda: with_batch(loaded(pairs(), 400), lambda src, tgt: (in_another_order(src), tgt)),
+    text_in_another_order=lambda: with_batch(loaded(rules_of_text()), all_in_another_order),
+    deep_text_in_another_order=lambda: with_batch(
+        loaded(text(batch=rules()[:1], n_layers=4, norm="post")), all_in_another_order
+    ),
+    training_goes_on_in_another_order=lambda: with_batch(after(rules_of_text()), all_in_another_order),
+    new_adapters_for_another_vocabulary=lambda: with_batch(adapted(loaded(rules_of_text())), all_in_another_order),
+    trained_adapters_for_another_vocabulary=lambda: with_batch(
+        after(adapted(loaded(rules_of_text()), whole=("norm",)), 60), all_in_another_order
+    ),
+    classes_in_another_order=lambda: with_batch(loaded(classes(batch=rules())), lambda x, y: (x, (y + 1) % 3)),
+    words_of_a_classifier_in_another_order=lambda: with_batch(
+        loaded(classes(batch=rules(64))), lambda x, y: (in_another_order(x), y)
+    ),
+    targets_of_a_trained_model_are_negated=lambda: with_batch(loaded(numbers()), lambda x, y: (x, -y)),
+    targets_of_a_trained_model_are_not_standardised=lambda: with_batch(loaded(numbers()), lambda x, y: (x, 3 * y + 5)),
+)
+
+
+def in_order(case, arrays, key, size=16):
+    """A watched training with the rows of some arrays in the order of their keys."""
+    order = np.argsort(key, kind="stable")
+    parts = np.split(order, len(order) // size)
+    return watched(trained(case, nf.Adam(5e-3)), (tuple(x[part] for x in arrays) for part in parts))
+
+
+def rows_in_the_order_of_their_classes():
+    ids, labels = rules(1920)
+    return in_order(classes(), (ids, labels), labels)
+
+
+def texts_in_the_order_of_their_subjects():
+    subjects = np.arange(1920) // 640
+    ids = RNG.integers(1, 5, (1920, 12)) + 4 * subjects[:, None]
+    return in_order(text(), (ids,), subjects)
+
+
+def numbers_in_the_order_of_their_targets():
+    x = RNG.standard_normal((1920, 8, 5)).astype(np.float32)
+    y = x[:, :, :1].mean(axis=1) * 3
+    return in_order(numbers(), (x, y), y[:, 0])
+
+
+plant(
+    *("rows in order", "nothing to learn"),
+    rows_in_the_order_of_their_classes=rows_in_the_order_of_their_classes,
+)
+plant(
+    "rows in order",
+    texts_in_the_order_of_their_subjects=texts_in_the_order_of_their_subjects,
+    numbers_in_the_order_of_their_targets=numbers_in_the_order_of_their_targets,
+)
+
+
+def of_task(size=32):
+    return (TASK.batch(i, size) for i in itertools.count())
+
+
+def of_text(size=32):
+    return (rules(size)[:1] for _ in itertools.count())
+
+
+def of_classes(size=32):
+    return (rules(size) for _ in itertools.count())
+
+
+def of_numbers(size=32):
+    while True:
+        x = RNG.standard_normal((size, 8, 5)).astype(np.float32)
+        yield x, 3 * x[:, :, :1].mean(axis=1)
+
+
+def validated(case, batches, change=None, n_steps=200, optimizer=None):
+    """A watched training whose validation may be prepared in another way."""
+    held_out = list(itertools.islice(batches, 8))
+    if change:
+        held_out = [tuple(map(np.ascontiguousarray, change(*batch))) for batch in held_out]
+    trainer = trained(case, optimizer or nf.Adam(5e-3))
+    return watched(trainer, itertools.islice(batches, n_steps), validate=held_out, every=20)
+
+
+plant(
+    "validation differs",
+    sources_of_the_validation_have_another_vocabulary=lambda: validated(
+        pairs(), of_task(), lambda src, tgt: (in_another_order(src), tgt)
+    ),
+    text_of_the_validation_has_another_vocabulary=lambda: validated(text(), of_text(), all_in_another_order),
+    validation_is_padded_with_another_id=lambda: validated(
+        pairs(), of_task(), lambda src, tgt: (np.where(src == 0, 12, src), tgt)
+    ),
+    validation_has_other_units=lambda: validated(numbers(), of_numbers(), lambda x, y: (1000 + 30 * x, y)),
+    targets_of_the_validation_have_other_units=lambda: validated(
+        numbers(), of_numbers(), lambda x, y: (x, 1000 + 30 * y)
+    ),
+)
+
+
+# -- what is healthy
+
+
+OPTIONS = [
+    {},
+    {"norm": "post"},
+    {"norm_type": "rms_norm", "activation": "swiglu"},
+    {"positions": "learned", "max_len": 40},
+    {"positions": "rotary", "n_kv_heads": 2},
+    {"bias": False, "activation": "gelu"},
+    {"d_model": 64, "d_ff": 128},
+    {"window": 4},
+    {"n_layers": 4, "d_model": 16},
+    {"dropout": 0.2},
+    {"tie_embeddings": True},
+    {"dtype": "float64"},
+]
+OF_ENCODERS = [each for each in OPTIONS[:8] if "window" not in each]
+POOLED = [{"pooling": "first"}, {"pooling": "max", "pooler": True}, {"n_outputs": 7}, {"positions": "none"}]
+CELLS = [{}, {"cell": "lstm"}, {"attention": "additive"}, {"attention": None}]
+CELLS += [{"bidirectional": False}, {"n_layers": 2}]
+BLOCKS = [{}, {"dilations": (1, 2, 4)}, {"kernel_sizes": (3, 2)}, {"tie_embeddings": True}, {"dropout": 0.1}]
+GPT2 = {"positions": "learned", "max_len": 40, "activation": "gelu", "tie_embeddings": True, "scale_embeddings": False}
+LLAMA = {"positions": "rotary", "n_kv_heads": 2, "norm_type": "rms_norm", "activation": "swiglu", "bias": False}
+BERT = {"norm": "post", "positions": "learned", "max_len": 40, "activation": "gelu", "pooling": "first"}
+
+
+def without_padding(**settings):
+    return text(pad_id=None, batch=(RNG.integers(0, 13, (16, 14)),), **settings)
+
+
+def masked(**settings):
+    ids = words()
+    hidden = (RNG.random(ids.shape) < 0.2) & (ids != 0)
+    batch = np.where(hidden, 12, ids), np.where(hidden, ids, -1)
+    return classes(task="words", n_outputs=None, batch=batch, **settings)
+
+
+FAMILIES = {
+    "Transformer": (pairs, OPTIONS),
+    "LanguageModel": (text, OPTIONS[:10]),
+    "LanguageModel without padding": (without_padding, [{}]),
+    "SequenceAutoencoder": (autoencoder, [{}, {"code_size": 8}]),
+    "Encoder": (classes, OF_ENCODERS + POOLED),
+    "Encoder of numbers": (numbers, [{}, {"norm": "post"}, {"pooling": "max"}]),
+    "Encoder of words": (masked, [{}]),
+    "Recurrent": (partial(pairs, nf.Recurrent), CELLS),
+    "ByteNet": (partial(pairs, nf.ByteNet), BLOCKS),
+}
+OPTIMIZERS = [
+    nf.Adam(1e-3),
+    nf.Adam(nf.warmup_cosine(5e-3, 10, 200)),
+    nf.AdamW(2e-3),
+    nf.SGD(0.1, momentum=0.9),
+    nf.Adam(nf.noam(32, 400), betas=(0.9, 0.98), eps=1e-9),
+    nf.Adam(3e-4),
+]
+TRAININGS = list(zip(OPTIMIZERS, [0, 5, 30, 0, 60, 15], [{}, {"clip_norm": 1.0}, {"n_shards": 2}] * 2, strict=True))
+SHAPES = [{}, {"d_model": 16, "d_ff": 32}, {"d_model": 64, "d_ff": 256}, {"tie_embeddings": True}]
+OF_DEPTHS = {"Transformer": pairs, "LanguageModel": text, "Encoder": classes, "Encoder of words": masked}
+ADAPTED = {
+    "Transformer": (pairs, {}),
+    "Transformer of the paper": (partial(pairs, norm="post"), {}),
+    "GPT-2": (partial(text, **GPT2), {"targets": ("qkv",)}),
+    "Llama": (partial(text, **LLAMA), {"rank": 4, "alpha": 8.0}),
+    "BERT": (partial(classes, **BERT), {"whole": ("output",)}),
+    "Encoder of numbers": (numbers, {"targets": ("feed_forward",)}),
+}
+LEARNED = {
+    "Transformer": pairs,
+    "Transformer of the paper": partial(pairs, norm="post"),
+    "GPT-2": partial(text, **GPT2),
+    "Llama": partial(text, **LLAMA),
+    "BERT": partial(classes, **BERT),
+    "BERT of words": partial(masked, norm="post"),
+    "Encoder of numbers": numbers,
+    "rules": rules_of_text,
+}
+WATCHED = {
+    "Transformer": (pairs, of_task),
+    "Transformer of the paper": (partial(pairs, norm="post"), of_task),
+    "Recurrent": (partial(pairs, nf.Recurrent), of_task),
+    "GPT-2": (partial(text, **GPT2), of_text),
+    "Llama": (partial(text, **LLAMA), of_text),
+    "Encoder": (classes, of_classes),
+    "BERT": (partial(classes, **BERT), of_classes),
+    "Encoder of numbers": (numbers, of_numbers),
+}
 
 
 def healthy():
-    """(title, arguments of ``diagnose``) of 50 trainings without a mistake, of different lengths."""
-    options = [
-        {},
-        {"norm": "post"},
-        {"norm_type": "rms_norm", "activation": "swiglu"},
-        {"positions": "learned", "max_len": 40},
-        {"positions": "rotary", "n_kv_heads": 2},
-        {"bias": False, "activation": "gelu"},
-        {"d_model": 64, "d_ff": 128},
-        {"window": 4},
-        {"n_layers": 4, "d_model": 16},
-        {"dropout": 0.2},
-        {"tie_embeddings": True},
-        {"dtype": "float64"},
-    ]
-    of_texts = [*options[:10], {"pad_id": None, "batch": (RNG.integers(0, 13, (16, 14)),)}]
-    of_classes = [o for o in options[:8] if "window" not in o]
-    of_classes += [{"pooling": "first"}, {"pooling": "max", "pooler": True}, {"n_outputs": 7}]
-    ids = words()
-    hidden = (RNG.random(ids.shape) < 0.2) & (ids != 0)
-    masked = {"task": "words", "n_outputs": None, "batch": (np.where(hidden, 12, ids), np.where(hidden, ids, -1))}
-    cells = [{}, {"cell": "lstm"}, {"attention": "additive"}, {"attention": None}]
-    cells += [{"bidirectional": False}, {"n_layers": 2}]
-    blocks = [{}, {"dilations": (1, 2, 4)}, {"kernel_sizes": (3, 2)}, {"tie_embeddings": True}, {"dropout": 0.1}]
-    families = {
-        "Transformer": (pairs, options),
-        "LanguageModel": (text, of_texts),
-        "SequenceAutoencoder": (autoencoder, [{}, {"code_size": 8}]),
-        "Encoder": (classes, of_classes),
-        "Encoder of numbers": (numbers, [{}, {"norm": "post"}, {"pooling": "max"}]),
-        "Encoder of words": (classes, [masked]),
-        "Recurrent": (partial(pairs, nf.Recurrent), cells),
-        "ByteNet": (partial(pairs, nf.ByteNet), blocks),
-    }
-    cases = ((name, make, settings) for name, (make, each) in families.items() for settings in each)
-    optimizers = [nf.Adam(1e-3), nf.Adam(nf.warmup_cosine(5e-3, 10, 200)), nf.AdamW(2e-3), nf.SGD(0.1, momentum=0.9)]
-    optimizers += [nf.Adam(nf.noam(32, 400), betas=(0.9, 0.98), eps=1e-9), nf.Adam(3e-4)]
-    trainings = zip(optimizers, [0, 5, 30, 0, 60, 15], [{}, {"clip_norm": 1.0}, {"n_shards": 2}] * 2, strict=True)
-    for (name, make, settings), (optimizer, n_steps, of_trainer) in zip(cases, itertools.cycle(trainings)):
-        case = trained(make(**settings), optimizer, **of_trainer)
-        for i in range(n_steps):
-            case["trainer"].step(*(TASK.batch(i, 32) if isinstance(case["model"], EncoderDecoder) else case["batch"]))
-        told = {k: v for k, v in settings.items() if k != "batch"}
-        yield f"{name} {told}, {n_steps} steps of {optimizer}", case
+    """(title, function that returns arguments of ``diagnose``) of trainings without a mistake, and of new models."""
+    yield from trainings()
+    yield from new_models()
+    for (name, (make, options)), n_before, n_steps in itertools.product(ADAPTED.items(), (0, 100), (0, 30)):
+        title = f"LowRank of {name} after {n_before} steps, {n_steps} steps"
+        yield title, partial(trained_adapters, make, options, n_before, n_steps)
+    for name, make in LEARNED.items():
+        yield f"{name}, learned", partial(learned, make)
+    for (name, (make, batches)), rate in itertools.product(WATCHED.items(), (5e-3, 1e-3)):
+        yield f"{name}, watched at {rate}", partial(watched_training, make, batches, rate)
+
+
+def trainings():
+    """Trainings of different lengths."""
+    cases = ((name, make, settings) for name, (make, each) in FAMILIES.items() for settings in each)
+    for (name, make, settings), (optimizer, n_steps, options) in zip(cases, itertools.cycle(TRAININGS)):
+        title = f"{name} {settings}, {n_steps} steps of {optimizer}"
+        yield title, partial(training, make, settings, n_steps, optimizer, options)
+
+
+def training(make, settings, n_steps, optimizer, options):
+    return after(make(**settings), n_steps, optimizer, **options)
+
+
+def new_models():
+    """Models of 1 to 12 layers before their training, each with another seed."""
+    kinds = itertools.product((1, 2, 3, 4, 6, 8, 10, 12), ("pre", "post"), OF_DEPTHS.items())
+    for seed, (n_layers, norm, (name, make)) in enumerate(kinds):
+        settings = {"n_layers": n_layers, "norm": norm} | SHAPES[(seed + n_layers) % len(SHAPES)]
+        if make is classes:
+            settings.pop("tie_embeddings", None)
+        yield f"new {name} {settings}", partial(with_seed, make, settings, seed)
+
+
+def with_seed(make, settings, seed):
+    case = make(**settings)
+    return case | {"params": case["model"].init(seed)}
+
+
+def trained_adapters(make, options, n_before, n_steps):
+    return after(adapted(after(make(), n_before), **options), n_steps)
+
+
+def learned(make):
+    return loaded(make(), 300)
+
+
+def watched_training(make, batches, rate):
+    return validated(make(), batches(), optimizer=nf.Adam(rate))
 
 
 @command
 def main(argv=None):
     parser = new_parser(__doc__)
-    parser.add_argument("--only", metavar="WORD", help="mistakes whose title has this word, and no healthy training")
+    parser.add_argument("--only", metavar="WORD", help="mistakes and healthy models whose title has this word")
     parser.add_argument("--verbose", action="store_true", help="print each report")
     add_json(parser)
     options = parser.parse_args(argv)
@@ -771,13 +1073,14 @@ def main(argv=None):
         figures["mistakes"][title] = {"findings": found.names, "named": named}
         rows.append((title, "named" if named else "found" if found else "MISSED", ", ".join(found.names[:4])))
     print_table(["mistake", "", "findings"], rows)
-    if not options.only:
-        for title, case in healthy():
-            figures["healthy"][title] = found = examined(case, options.verbose).names
-            if found:
-                print(f"false alarm: {title}: {', '.join(found)}")
-        alarms = [title for title, found in figures["healthy"].items() if found]
-        print(f"\n{len(alarms)} false alarms in {len(figures['healthy'])} healthy trainings")
+    for title, make in healthy():
+        if options.only and options.only not in title:
+            continue
+        figures["healthy"][title] = found = examined(make(), options.verbose).names
+        if found:
+            print(f"false alarm: {title}: {', '.join(found)}")
+    alarms = [title for title, found in figures["healthy"].items() if found]
+    print(f"\n{len(alarms)} false alarms in {len(figures['healthy'])} healthy trainings and new models")
     n, of = len(rows), lambda *kinds: sum(kind in kinds for _, kind, _ in rows)
     print(f"{n} mistakes: {of('named', 'found')} found, {of('named')} named rightly, {of('MISSED')} missed")
     write_json(options.json, figures)

@@ -10,7 +10,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from scripts.measure.diagnose_mistakes import MISTAKES, classes, examined, numbers, pairs, text, trained, with_batch
+from scripts.measure.diagnose_mistakes import (
+    MISTAKES,
+    adapted,
+    after,
+    classes,
+    examined,
+    numbers,
+    pairs,
+    text,
+    trained,
+    with_batch,
+)
 
 import npformer as nf
 from npformer import tree
@@ -30,7 +41,9 @@ OTHERS = """
     the same batch in each step, few rows learned by heart, rate 10 times too large, mask is inverted
     positions 30 times too large, loss of the inputs, position is one off, rotary positions begin again
     one buffer for all gradients, positions along the rows
-    heads are split without a transpose, gradients are added up
+    heads are split without a transpose, gradients are added up, adapters get no gradient
+    texts in the order of their subjects, numbers in the order of their targets, validation has other units
+    text in another order, trained adapters for another vocabulary
 """
 
 
@@ -534,3 +547,13 @@ def test_no_positions_are_a_choice_if_they_are_set_so():
     assert chosen.names == [] and any("positions=" in why for why in chosen.not_examined)
     (zeros,) = named("positions are zeros")
     assert examined(zeros.make(), verbose=False).names == ["no positions"]
+
+
+@pytest.mark.parametrize("n_steps", [0, 30])
+def test_adapters_of_a_new_model_are_healthy(n_steps):
+    assert nf.diagnose(**after(adapted(pairs(norm="post")), n_steps)).names == []
+
+
+def test_adapters_of_zeros_are_named_alone():
+    (mistake,) = named("both matrices of adapters are zero")
+    assert examined(mistake.make(), verbose=False).names == ["equal weights"]
