@@ -148,7 +148,7 @@ class Watch:
                 seen += f"; the loss in training fell from {losses[0]:.4g} to {losses[1]:.4g}"
                 if self.is_repeated:
                     yield "overfitting", seen
-                else:
+                elif results[-1][0] > 1.1 * losses[1]:  # else both may be near what can be reached
                     yield "validation differs", f"{seen}, and no row came twice that could be learned by heart"
         if len(self.steps) % RECENT == 0:
             means = np.mean(np.reshape([each.loss for each in self.steps], (-1, RECENT)), axis=1)

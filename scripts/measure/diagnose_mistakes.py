@@ -832,7 +832,10 @@ plant(
         loaded(classes(batch=rules(64))), lambda x, y: (in_another_order(x), y)
     ),
     targets_of_a_trained_model_are_negated=lambda: with_batch(loaded(numbers()), lambda x, y: (x, -y)),
-    targets_of_a_trained_model_are_not_standardised=lambda: with_batch(loaded(numbers()), lambda x, y: (x, 3 * y + 5)),
+)
+plant(
+    *("worse than chance", "scale of the data"),
+    targets_of_a_trained_model_have_other_units=lambda: with_batch(loaded(numbers()), lambda x, y: (x, 1000 + 30 * y)),
 )
 
 
