@@ -11,6 +11,7 @@ from npformer.arrays import on_host
 from npformer.checks import shown
 from npformer.models.transformer import Transformer
 from npformer.operations.options import check_expressed
+from npformer.pretrained.family import OF_ALL
 from npformer.runtime.folders import folder_to_fill, new_files
 
 NAMES = {  # of what a layer has
@@ -34,7 +35,7 @@ SUPPORTED: dict[str, tuple] = {
 # The settings that are written; those of a training are not needed, and a translation that is too long is always cut.
 WRITTEN = {"src_vocab", "tgt_vocab", "d_model", "n_heads", "n_layers", "d_ff", "norm", "norm_type", "eps", "final_norm"}
 WRITTEN |= {"activation", "bias", "tie_embeddings", "scale_embeddings", "pad_id", "max_len", *SUPPORTED}
-UNNEEDED = {"dropout", "inner_dropout", "dtype", "forced_eos_id"}
+UNNEEDED = {*OF_ALL, "forced_eos_id"}
 NEVER = -1e9  # the logit of padding
 
 

@@ -21,7 +21,8 @@ ACTIVATIONS |= {"silu": "silu", "swish": "silu"}  # theirs -> ours
 THEIRS = {ours: theirs for theirs, ours in ACTIVATIONS.items() if theirs != "gelu_pytorch_tanh"}
 SIZES = {"vocab": "vocab_size", "d_model": "hidden_size", "n_heads": "num_attention_heads"}  # ours -> theirs, of most
 SIZES |= {"n_layers": "num_hidden_layers", "d_ff": "intermediate_size", "max_len": "max_position_embeddings"}
-OF_ALL = "dtype", "final_norm"  # settings of ours that are checked and written for each family
+# Settings of ours that are checked or written for each family, or that say nothing of a trained model.
+OF_ALL = "dtype", "final_norm", "dropout", "inner_dropout"
 LIKE_2017 = {"norm_type": "layer_norm", "bias": True, "n_kv_heads": None, "window": None}
 
 

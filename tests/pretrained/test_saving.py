@@ -16,6 +16,7 @@ pytest.importorskip("tokenizers")
 from npformer.commands.search import unpack
 
 from npformer import pretrained, tree
+from npformer.pretrained.loading import fitting
 from npformer.runtime import folders
 from npformer.runtime.folders import new_files
 from npformer.training import CheckpointError
@@ -168,6 +169,12 @@ def test_a_tokenizer_replaces_one_of_another_kind(folder):
     assert not (folder / "merges.txt").exists()
     pretrained.save(folder, OLDER, OLDER.init(0))
     assert pretrained.load(folder)[2].files == small_tokenizer().files
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_that_was_trained_with_dropout_has_a_family(kind):
+    family, _ = fitting(replace(MODELS[kind], dropout=0.1, inner_dropout=0.2))
+    assert family.name == kind
 
 
 def test_the_pooling_of_a_model_is_not_that_of_an_older_one(tmp_path):
