@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-
 from npformer import tree
 from npformer.arrays import Array, beside, on_host
 from npformer.backends import AnyBackend, get_backend
@@ -25,7 +23,7 @@ class LowRank:
     values, share their A; each has its columns of B. Parameters, and what ``Trainer`` saves, are the adapters alone.
 
     The given parameters are copied, so that nothing that happens to them later changes the adapted model; who needs the
-    memory, and no longer the parameters, deletes them. Arrays that cannot be written to are not copied.
+    memory, and no longer the parameters, deletes them.
 
     Parameters
     ----------
@@ -70,7 +68,7 @@ class LowRank:
         check_fields(self)
         tree.check_like(params, self.model.shapes(), dtypes=False)
         check_trainable(params)
-        arrays = {path: unchanging(x) for path, x in tree.leaves(params)}
+        arrays = {path: x.copy() for path, x in tree.leaves(params)}
         layers = {name for path in arrays for name in path.split(".") if name.isdecimal()}
         whole = chosen("whole", self.whole, list(arrays))
         matrices = [path for path, x in arrays.items() if x.ndim == 2 and path not in whole]
@@ -144,14 +142,6 @@ class LowRank:
 
     def _scaled(self, x):
         return (self.alpha / self.rank) * x
-
-
-def unchanging(x):
-    """An array that nobody else can write to: a copy, unless nobody can write to this one."""
-    of = x
-    while isinstance(of, np.ndarray) and not of.flags.writeable:
-        of = of.base  # what it is a view of; None, or what has the memory, at last
-    return x.copy() if of is x or isinstance(of, np.ndarray) else x
 
 
 def chosen(name, parts, paths):

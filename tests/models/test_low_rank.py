@@ -18,7 +18,6 @@ from whole_models import (
 
 from npformer import Adam, Encoder, LanguageModel, Recurrent, Trainer, Transformer, tree
 from npformer.models import LowRank
-from npformer.models.low_rank import unchanging
 from npformer.training import CheckpointError
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5, "max_len": 16, "dtype": "float64", "dropout": 0.2}
@@ -100,17 +99,6 @@ def test_what_is_trained_from_merged_weights_changes_nothing():
     loss = ours.loss(params, *batch)
     tree.map_leaves(lambda x: x.fill(7.0), ours.merged(params))
     assert ours.loss(params, *batch) == loss
-
-
-def test_arrays_that_nobody_can_write_to_are_not_copied():
-    whole, own = np.arange(6.0).reshape(2, 3), np.arange(3.0)
-    view = whole[0]
-    view.flags.writeable = False
-    assert not np.shares_memory(unchanging(view), whole)  # which can be written to
-    own.flags.writeable = False
-    assert unchanging(own) is own
-    constant = np.frombuffer(b"12345678").reshape(1, 1)
-    assert unchanging(constant) is constant
 
 
 def test_what_has_adapters_and_what_is_trained_whole():
