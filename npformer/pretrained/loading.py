@@ -113,9 +113,9 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     """Write a model for the library transformers: what ``load`` reads.
 
     Whatever interrupts this, the folder holds the complete old model or the complete new one; other files in it stay.
-    (If it has folders in it, or where two folders cannot be exchanged, which Linux can on most disks, an interruption in
-    its last moments may leave some files of each; then ``load`` refuses the folder.) No other program may make a file in
-    it meanwhile.
+    (If it has folders in it, or where two folders cannot be exchanged, which Linux can on most disks, an interruption
+    in its last moments may leave some files of each; then ``load`` refuses the folder.) No other program may make a
+    file in it meanwhile.
 
     Parameters
     ----------

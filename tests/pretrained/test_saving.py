@@ -18,7 +18,6 @@ from npformer.commands.search import unpack
 from npformer import pretrained, tree
 from npformer.pretrained.loading import fitting
 from npformer.runtime import folders
-from npformer.runtime.folders import new_files
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import MODELS, small_tokenizer
 
@@ -63,9 +62,7 @@ def failing_at(monkeypatch, function, number):
 
 
 @LINUX
-@pytest.mark.parametrize(
-    ("function", "number"), [("replace", 0), ("replace", 1), ("fsync", 0), ("fsync", 1)]
-)
+@pytest.mark.parametrize(("function", "number"), [("replace", 0), ("replace", 1), ("fsync", 0), ("fsync", 1)])
 def test_a_save_that_fails_on_its_way_leaves_the_older_model(folder, monkeypatch, function, number):
     with monkeypatch.context() as patch, pytest.raises(CheckpointError, match=r"could not be saved: .*No space left"):
         failing_at(patch, function, number)
@@ -210,15 +207,3 @@ def test_kills_at_random_moments_and_full_disks_leave_one_model():
     command = [sys.executable, tool, "--kills", "12", "--full", "4"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_files_in_a_folder_of_the_new_ones_join_those_of_the_old(tmp_path):
-    for name, text in {"deep/old": "old", "deep/both": "old"}.items():
-        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "folder" / name).write_text(text)
-    with new_files(tmp_path / "folder") as new:
-        (new / "deep").mkdir()
-        for name in ("both", "new"):
-            (new / "deep" / name).write_text("new")
-    found = {path.name: path.read_text() for path in (tmp_path / "folder" / "deep").iterdir()}
-    assert found == {"old": "old", "both": "new", "new": "new"}
