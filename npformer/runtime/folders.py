@@ -38,7 +38,7 @@ def new_file(path):
 
 @contextlib.contextmanager
 def new_files(folder, obsolete=()):
-    """Give an empty folder to write files to, which take the places of those in ``folder`` when the block ends.
+    """Give an empty folder to write files to, no folders, which take the places of those in ``folder`` at the end.
 
     Whatever interrupts this, ``folder`` has all of the old files or all of the new ones. This needs a folder without
     folders in it, on a disk on which two can be exchanged, as most are on Linux. Else the files are replaced one after
