@@ -12,7 +12,8 @@ from npformer.checks import shown
 from npformer.models.transformer import Transformer
 from npformer.operations.options import check_expressed
 from npformer.pretrained.family import OF_ALL
-from npformer.runtime.folders import folder_to_fill, new_files
+from npformer.runtime.files import path_to_replace
+from npformer.runtime.folders import new_files
 
 NAMES = {  # of what a layer has
     "attention_norm": "self_attention/layer_norm",
@@ -74,7 +75,7 @@ def export(
     ValueError
         If CTranslate2 has no such model.
     """
-    folder_to_fill(folder)
+    path_to_replace(folder, "a folder")
     try:
         from ctranslate2 import specs
     except ImportError as error:

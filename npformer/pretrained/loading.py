@@ -19,8 +19,8 @@ from npformer.pretrained.llama import Llama, Mistral
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch
 from npformer.pretrained.tokenizer import FILES, tokenizer_of, tokenizer_of_gguf
-from npformer.runtime.files import MISSING, check_path, file_to_replace, kind_of_file
-from npformer.runtime.folders import check_finished, folder_to_fill, new_file, new_files
+from npformer.runtime.files import MISSING, check_path, kind_of_file, path_to_replace
+from npformer.runtime.folders import check_finished, new_file, new_files
 from npformer.training.checkpoint import CheckpointError, import_safetensors, refusing
 
 FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
@@ -138,10 +138,10 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     """
     safetensors = import_safetensors()
     if names is None:
-        path = folder_to_fill(path)
+        path = path_to_replace(path, "a folder")
         family, config = fitting(model)
     else:
-        path = file_to_replace(path)
+        path = path_to_replace(path, "a file")
         family = PyTorch(names)
         config = family.config_of(model)
     end = getattr(tokenizer, "eos_id", None)

@@ -34,26 +34,15 @@ def check_path(path, name="path"):
     return Path(path)
 
 
-def check_name(path):
-    """The same, of a name that a file can have."""
+def path_to_replace(path, expected):
+    """The path if it leads to what is expected, "a file" or "a folder", or to nothing; of a link, where that leads."""
     path = check_path(path)
     if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in str(path)):  # not in UTF-8, either
         raise ValueError(f"path={str(path)!a:.80} has a character that no name of a file can have")
-    return path
-
-
-def file_to_replace(path):
-    """The file that a path leads to, if it may be replaced: a link stays one, and a device or a pipe what it is."""
-    path = check_name(path)
-    return replaceable(Path(os.path.realpath(path)) if path.is_symlink() else path, "a file")
-
-
-def replaceable(path, expected):
-    """The path, if it leads to what is expected, "a file" or "a folder", or to nothing."""
     kind = kind_of_file(path)
     if kind not in (expected, MISSING):
         raise ValueError(f"{path} is {kind}, expected {expected}, or a new name")
-    return path
+    return Path(os.path.realpath(path)) if path.is_symlink() else path  # so that the link stays one
 
 
 def name_for_damaged(path):
@@ -82,7 +71,7 @@ def check_regular(path):
     """
     kind = kind_of_file(path)
     if kind not in ("a file", MISSING):
-        raise ValueError(f"{path} is {kind}, expected a regular file")
+        raise ValueError(f"{path} is {kind}, expected a file")
 
 
 def read_bounded(path, at_most):

@@ -9,7 +9,7 @@ import stat
 import sys
 from pathlib import Path
 
-from npformer.runtime.files import check_name, replaceable
+from npformer.runtime.files import path_to_replace
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.locks import scratch_folder
 
@@ -48,7 +48,7 @@ def new_files(folder, obsolete=()):
     and its other files stay, but for those with the names ``obsolete``, which belong to the old ones. No other process
     may make a file in it meanwhile: one that is made during the exchange is lost.
     """
-    folder = folder_to_fill(folder)
+    folder = Path(os.path.realpath(path_to_replace(folder, "a folder")))  # in which "." has a name, too
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _scratch_near(folder) as scratch:
         new = scratch / "new"
@@ -77,11 +77,6 @@ def new_folder(folder):
             _sync(path) if path.is_file() else _sync_folder(path)
         _is_first(folder, new)
     _sync_folder(folder.parent)
-
-
-def folder_to_fill(path):
-    """The folder that a path leads to, which need not exist."""
-    return replaceable(Path(os.path.realpath(check_name(path))), "a folder")
 
 
 def check_finished(folder):

@@ -13,7 +13,7 @@ import numpy as np
 
 from npformer.arrays import has_own_rules, on_host
 from npformer.runtime.extras import imported
-from npformer.runtime.files import MISSING, check_path, check_regular, file_to_replace, kind_of_file
+from npformer.runtime.files import MISSING, check_path, check_regular, kind_of_file, path_to_replace
 from npformer.runtime.folders import new_file
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.training.strict_json import check_restorable, check_size, parse_json
@@ -65,7 +65,7 @@ def save_checkpoint(path: Any, arrays: dict[str, np.ndarray], info: dict) -> Non
     """
     safetensors = import_safetensors()
     try:
-        path = file_to_replace(path)
+        path = path_to_replace(path, "a file")
     except (OSError, ValueError) as error:
         raise CheckpointError(str(error)) from None
     arrays = _storable(arrays)

@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Self
 
-from npformer.runtime.files import check_regular, file_to_replace, name_for_damaged, replace_file
+from npformer.runtime.files import check_regular, name_for_damaged, path_to_replace, replace_file
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.training.strict_json import check_restorable, parse_json
 
@@ -42,7 +42,7 @@ class JsonLog:
     """
 
     def __init__(self, path: str | Path, keep: int = 0) -> None:
-        self.path = file_to_replace(path)
+        self.path = path_to_replace(path, "a file")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = self._kept(keep) if keep and self.path.exists() else []
         replace_file(self.path, "".join(json.dumps(record) + "\n" for record in kept).encode())

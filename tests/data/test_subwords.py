@@ -81,7 +81,7 @@ def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no sentencepiece model .*nothing\.model"):
         Subwords.read(tmp_path / "nothing.model")
     (tmp_path / "folder.model").mkdir()
-    with pytest.raises(ValueError, match=r"folder\.model is a folder, expected a regular file"):
+    with pytest.raises(ValueError, match=r"folder\.model is a folder, expected a file"):
         Subwords.read(tmp_path / "folder.model")
 
 

@@ -113,7 +113,7 @@ def test_a_file_of_ones_own_with_several_functions(capsys):
         ("check deep.py", "error: deep.py: Python cannot read it: an expression is nested too deeply\n"),
         ("check long.py", "error: long.py: Python cannot read it: an expression is nested too deeply\n"),
         ("check large.py", "error: large.py has more than 1,048,576 bytes, expected a smaller file\n"),
-        ("check folder.py", "error: folder.py is a folder, expected a regular file\n"),
+        ("check folder.py", "error: folder.py is a folder, expected a file\n"),
         (
             "start softmax --file other.py",
             "error: other.py is there already: check it, delete it, or choose another name with --file\n",
@@ -167,10 +167,10 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(capsys):
     os.mkfifo("exercises/progress.json")
     assert "exercises/progress.json is damaged: it is now exercises/progress.json.damaged" in run(capsys, "list")[1]
     os.mkfifo("exercises/transformer.py")
-    line = "error: exercises/transformer.py is a pipe, expected a regular file\n"
+    line = "error: exercises/transformer.py is a pipe, expected a file\n"
     assert run(capsys, "build check") == (1, line)
     os.mkfifo("mine.py")
-    line = "mine.py is a pipe, expected a regular file"
+    line = "mine.py is a pipe, expected a file"
     assert run(capsys, "check mine.py") == (1, f"error: {line}\n")
     assert check_file(EXERCISES["softmax"], "mine.py").lines == [line]
 

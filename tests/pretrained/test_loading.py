@@ -295,7 +295,7 @@ def test_a_pipe_is_not_waited_for(copy, tmp_path, file):
     path = copy("gpt2") if file in FILES else tmp_path
     (path / file).unlink(missing_ok=True)
     os.mkfifo(path / file)
-    expected = "no folder with config.json" if file == "config.json" else f"{file} is a pipe, expected a regular file"
+    expected = "no folder with config.json" if file == "config.json" else f"{file} is a pipe, expected a file"
     assert expected in refused(path if file in FILES else path / file)
 
 
@@ -304,14 +304,24 @@ def test_a_device_without_end_is_not_read(copy):
     path = copy("gpt2")
     (path / "tokenizer.json").unlink()
     (path / "tokenizer.json").symlink_to("/dev/zero")
-    assert "tokenizer.json is a device, expected a regular file" in refused(path)
+    assert "tokenizer.json is a device, expected a file" in refused(path)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs the files of Linux that say they are empty")
+def test_a_file_is_bounded_by_what_it_has_and_not_by_what_it_says(copy, monkeypatch):
+    path = copy("gpt2")
+    (path / "tokenizer.json").unlink()
+    (path / "tokenizer.json").symlink_to("/proc/self/maps")
+    assert (path / "tokenizer.json").stat().st_size == 0
+    monkeypatch.setattr("npformer.pretrained.files.LONGEST", (path / "config.json").stat().st_size)
+    assert "tokenizer.json has more than" in refused(path)
 
 
 def test_a_folder_in_place_of_a_file_is_named(copy):
     path = copy("gpt2")
     (path / "tokenizer.json").unlink()
     (path / "tokenizer.json").mkdir()
-    assert "tokenizer.json is a folder, expected a regular file" in refused(path)
+    assert "tokenizer.json is a folder, expected a file" in refused(path)
 
 
 def test_a_name_of_a_file_that_is_too_long_is_named(copy):

@@ -152,10 +152,13 @@ def test_new_files_have_the_permissions_of_any_new_file(tmp_path):
     assert len(modes) == 1
 
 
-def test_a_file_in_place_of_a_folder_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="file is a file, expected a folder, or a new name"):
-        pretrained.save(tmp_path / "file", OLDER, OLDER.init(0))
+@pytest.mark.parametrize("names", [None, {"source_embedding": "src"}])
+def test_a_path_that_cannot_be_written_to_is_refused_before_the_work(tmp_path, names):
+    (tmp_path / "other").touch() if names is None else (tmp_path / "other").mkdir()
+    given = "other is a file, expected a folder" if names is None else "other is a folder, expected a file"
+    for path, words in {tmp_path / "other": given, "a\0b": "has a character that no name of a file can have"}.items():
+        with pytest.raises(ValueError, match=words):
+            pretrained.save(path, None, None, names=names)
 
 
 def test_a_tokenizer_replaces_one_of_another_kind(folder):
