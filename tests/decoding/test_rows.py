@@ -19,8 +19,8 @@ def test_a_text_beside_others_is_the_text_alone(tmp_path):
 
 def test_the_comparison_sees_rows_that_go_on_together(monkeypatch):
     """As soon as one row is full, all are cut."""
-    read = LanguageDecoder._read_latest_half
+    read = LanguageDecoder._read_kept_tokens
     monkeypatch.setattr(
-        LanguageDecoder, "_read_latest_half", lambda decoder, rows: read(decoder, np.arange(len(decoder.positions)))
+        LanguageDecoder, "_read_kept_tokens", lambda decoder, rows: read(decoder, np.arange(len(decoder.positions)))
     )
     assert compared(12, seed=1)["different"] > 2
