@@ -4,7 +4,7 @@ import re
 from itertools import combinations
 
 REDUCTION = "of a sum, mean or maximum"
-CALL = r"(\.(?:sum|mean|max)\((?:[^()]|\([^()]*\))*?)"  # the beginning of its call, as \1
+CALL = r"(\.(?:sum|mean|max)\([^()]*)"  # the beginning of its call, as \1
 SLIPS = (  # a pattern, what takes its place, and the explanation
     (
         f"{CALL}, keepdims=True",
