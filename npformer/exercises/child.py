@@ -50,7 +50,7 @@ def judge(exercise, file, answer, seconds):
         line = (
             f"the checker stopped with {error_line(error)}: does your code change Python or NumPy, as np.sum = … does?"
         )
-        verdict = Verdict("wrong", [*UNDER_WAY, line])
+        verdict = Verdict("wrong", [*UNDER_WAY.lines, line])
     end(answer, verdict)
 
 
@@ -129,8 +129,8 @@ def watch(file, answer, seconds):
         stack = traceback.extract_stack(sys._current_frames()[main_thread])
         lines = [frame.lineno for frame in stack if frame.filename == file]
         where = f" (line {lines[-1]}: {linecache.getline(file, lines[-1]).strip()})" if lines else ""
-        is_known = len(UNDER_WAY) > 1  # what is wrong; it is the search for a reason that takes long
-        end(answer, Verdict("wrong", UNDER_WAY if is_known else [*UNDER_WAY, f"{too_long(seconds)}{where}"]))
+        late = [] if UNDER_WAY.complaint else [f"{too_long(seconds)}{where}"]  # else the search for a reason is late
+        end(answer, Verdict("wrong", [*UNDER_WAY.lines, *late]))
 
     threading.Thread(target=wait, daemon=True).start()
 

@@ -19,7 +19,22 @@ SEED = 0
 PERHAPS = "perhaps: "  # begins the line that says what may be the reason
 STATES = "solved", "wrong", "not written"
 LONGEST_LINE = 1000  # characters
-UNDER_WAY: list[str] = []  # the case on which a function is being run, and what is wrong with it once that is known
+
+
+@dataclass
+class UnderWay:
+    """What is being checked, for who ends the process before there is a verdict."""
+
+    case: str = ""  # on which the function is being run, in words
+    complaint: str = ""  # what is wrong with it; known while a reason is searched
+
+    @property
+    def lines(self):
+        """What there is to say."""
+        return [line for line in (self.case, self.complaint) if line]
+
+
+UNDER_WAY = UnderWay()  # of this process, which checks one function
 
 
 @dataclass
@@ -66,7 +81,8 @@ def check_function(exercise, function, seed=SEED, file=None):
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for case in cases:
-            UNDER_WAY[:] = [f"with {described(exercise, case)}"]
+            UNDER_WAY.complaint = ""
+            UNDER_WAY.case = f"with {described(exercise, case)}"
             outcome = call(exercise, function, case)
             if isinstance(outcome.error, NotImplementedError):
                 if not forward:
@@ -76,10 +92,10 @@ def check_function(exercise, function, seed=SEED, file=None):
             expected = exercise.expected(*copied(case.args))
             complaint = complaint_about(exercise, outcome, expected, file)
             if complaint:
-                UNDER_WAY.append(complaint)
+                UNDER_WAY.complaint = complaint
                 perhaps = first_note(outcome.error)  # of results_of, or of some library
                 perhaps = perhaps or reason(exercise, function, cases, case)
-                return Verdict("wrong", [*UNDER_WAY, *([f"{PERHAPS}{perhaps}"] if perhaps else [])])
+                return Verdict("wrong", [*UNDER_WAY.lines, *([f"{PERHAPS}{perhaps}"] if perhaps else [])])
     return Verdict("solved", [f"right in {'both' if len(cases) == 2 else f'all {len(cases)}'} cases"])
 
 
