@@ -341,25 +341,45 @@ def reason(exercise, function, cases, failed):
 
 
 def explanation(exercise, trials):
-    """What explains a wrong answer that does what the function did; that it does so in all cases is preferred."""
-    for every_trial in [True, False] if has_number(trials[0].outcome) else [True]:
-        for wrong, words in exercise.wrong_answers:
-            if explains(exercise, wrong, trials, every_trial):
-                return words
-    return None
+    """What explains a wrong answer that does what the function did; that it does so in all cases is preferred.
 
-
-def explains(exercise, wrong, trials, every_trial):
-    """Whether a wrong answer does what the function did: in every trial, or in all that say something.
-
-    A trial says nothing if the function raised an error or returned no number. The answer must be wrong there, too.
+    A slip that is possible in many functions has to be the only one, if it shows in an error alone.
     """
-    for trial in trials:
-        outcome = call(exercise, wrong, trial.case)
+    has_shown_a_number = has_number(trials[0].outcome)
+    candidates, slips = [], set()
+    for wrong in exercise.wrong_answers:
+        first = call(exercise, wrong.function, trials[0].case)
+        if not does_the_same(first, trials[0].outcome):
+            continue
+        outcomes = [first, *(call(exercise, wrong.function, trial.case) for trial in trials[1:])]
+        if not does_the_same_everywhere(outcomes, trials):
+            candidates.append((wrong.explanation, outcomes))
+        elif wrong.is_slip and not has_shown_a_number:
+            slips.add(wrong.explanation)
+        else:
+            return wrong.explanation
+    if has_shown_a_number:
+        for words, outcomes in candidates:
+            if does_the_same_where_there_are_numbers(exercise, outcomes, trials):
+                return words
+    return slips.pop() if len(slips) == 1 else None
+
+
+def does_the_same_everywhere(outcomes, trials):
+    """Whether a wrong answer, with these outcomes, does what the function did in every trial."""
+    return all(map(does_the_same, outcomes, [trial.outcome for trial in trials]))
+
+
+def does_the_same_where_there_are_numbers(exercise, outcomes, trials):
+    """Whether a wrong answer does what the function did in every trial but those in which it returned no number.
+
+    Of these nothing is known, but the answer must be wrong there, too.
+    """
+    for outcome, trial in zip(outcomes, trials, strict=True):
         if does_the_same(outcome, trial.outcome):
             continue
-        says_something = every_trial or has_number(trial.outcome)
-        if says_something or complaint_about(exercise, outcome, trial.expected, None) is None:
+        is_right = complaint_about(exercise, outcome, trial.expected, None) is None
+        if has_number(trial.outcome) or is_right:
             return False
     return True
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,14 @@ class Mistake:
 
     change: dict[str, str]
     explanation: str
+
+
+class WrongAnswer(NamedTuple):
+    """A function with mistakes, and what to tell a person whose function does the same."""
+
+    function: Callable
+    explanation: str
+    is_slip: bool = False  # one of any function with axes, not of this exercise
 
 
 class Complaint(Exception):
@@ -135,17 +144,18 @@ class Exercise:
 
     @cached_property
     def wrong_answers(self):
-        """Pairs (function, explanation) of what a person may have written, the simplest first.
+        """What a person may have written, the simplest first.
 
         Two mistakes may be made at once; where the bugs are given, three may be left.
         """
-        answers = [(self.with_mistakes(mistake), mistake.explanation) for mistake in self.mistakes]
-        answers += [(self.function_from(source), explanation) for source, explanation in slips(self.answer_source)]
+        answers = [WrongAnswer(self.with_mistakes(mistake), mistake.explanation) for mistake in self.mistakes]
+        for source, explanation in slips(self.answer_source):
+            answers.append(WrongAnswer(self.function_from(source), explanation, is_slip=True))
         for n_mistakes in (2, 3) if self.given else (2,):
             for several in combinations(self.mistakes, n_mistakes):
                 explanations = dict.fromkeys(mistake.explanation for mistake in several)
                 with contextlib.suppress(ValueError, SyntaxError):  # they change the same text
-                    answers.append((self.with_mistakes(*several), "; and ".join(explanations)))
+                    answers.append(WrongAnswer(self.with_mistakes(*several), "; and ".join(explanations)))
         return answers
 
 

@@ -5,6 +5,7 @@ import re
 import runpy
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from npformer.commands.exercises import main
 from npformer.exercises import check_function
 from npformer.exercises.child import check_file, run as names_in
 from npformer.exercises.compare import is_same
+from npformer.exercises.exercise import WrongAnswer
 from npformer.exercises.transformer import BUILD, page, reverse
 from npformer.exercises.transformer.file import complete, starting_text
 from tests.tools import mutate_exercises
@@ -421,3 +423,16 @@ def test_a_file_with_the_name_of_the_folder(run):
 def test_the_axis_of_another_function_is_not_called_that_of_a_sum():
     lines = lines_about("self_attention", "np.split(qkv, 3, axis=-1)", "np.split(qkv, 3, axis=1)")
     assert not any("of a sum, mean or maximum" in line for line in lines)
+
+
+def test_of_several_slips_that_raise_the_same_error_none_is_named():
+    def function(x):
+        raise ValueError("could not be done")
+
+    part = replace(BUILD["softmax"], mistakes=())
+    answers = [WrongAnswer(function, "one", is_slip=True), WrongAnswer(function, "other", is_slip=True)]
+    for several in (answers[:1], answers):
+        vars(part)["wrong_answers"] = several
+        assert check_function(part, function).lines[2:] == ["perhaps: one"] * (len(several) == 1)
+    vars(part)["wrong_answers"] = [*answers, WrongAnswer(function, "a mistake of this exercise")]
+    assert check_function(part, function).lines[2:] == ["perhaps: a mistake of this exercise"]
