@@ -125,8 +125,8 @@ def brief(settings):
 def check_expressed(settings, names, owner=""):
     """Check that only these fields of a dataclass have other values than their defaults.
 
-    What writes a model in a form that others read calls it with the fields that this form has. So a field that is added
-    to a model later is refused there, and not lost, until somebody writes it.
+    What writes settings in a form that others read calls it with the fields that this form has. So a field that is
+    added to them later is refused there, and not lost, until somebody writes it.
 
     >>> from npformer.layers import Rotary
     >>> check_expressed(Rotary(base=5000.0, pairs="interleaved"), ["base", "scaling"], "rotary.")

@@ -45,7 +45,7 @@ class Bert(Family):
         "pad_id": ("pad_token_id", 0),
     }
     constants = LIKE_2017 | {"positions": "learned", "norm": "post", "scale_embeddings": False, "embedding_norm": True}
-    derived = ("task", "n_outputs", "pooling", "pooler", "tie_embeddings")
+    constants |= {"n_inputs": None}
     supported = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
     prefix = "bert."
     heads = ("cls", "classifier")

@@ -33,7 +33,6 @@ class Llama(Family):
     }
     constants = {"positions": "rotary", "norm": "pre", "norm_type": "rms_norm", "activation": "swiglu"}
     constants |= {"scale_embeddings": False, "window": None}
-    derived = ("rotary",)
     supported = {"hidden_act": "silu", "pretraining_tp": 1}
     unneeded = r".*\.rotary_emb\.inv_freq"
 

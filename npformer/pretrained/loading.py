@@ -143,7 +143,7 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     else:
         path = path_to_replace(path, "a file")
         family = PyTorch(names)
-        config = family.config_of(model)
+        family.check(model)
     end = getattr(tokenizer, "eos_id", None)
     if isinstance(model, LanguageModel) and end is not None and model.pad_id == end:
         raise ValueError(f"pad_id={end} is the tokenizer's end token, which ``load`` reads in a text: expected None")

@@ -33,13 +33,7 @@ class PyTorch(Family):
     """
 
     model = Transformer
-    constants = {"norm_type": "layer_norm", "n_kv_heads": None, "window": None}
-    # Of these a state dict says what its shapes show. The others are given to ``load``, as they are to nn.Transformer.
-    derived = (
-        *("src_vocab", "tgt_vocab", "d_model", "d_ff", "n_layers", "bias", "tie_embeddings", "n_heads", "norm"),
-        *("activation", "eps", "dropout", "inner_dropout", "pad_id", "max_len", "positions", "scale_embeddings"),
-        "forced_eos_id",
-    )
+    constants = {"norm_type": "layer_norm", "n_kv_heads": None, "window": None, "rotary": None}
     names = {
         **stack("encoder", {"attention": "self_attn"}),
         **stack("decoder", {"attention": "self_attn", "memory_attention": "multihead_attn"}),
@@ -101,15 +95,14 @@ class PyTorch(Family):
             "scale_embeddings": False,
         }
 
-    def config_of(self, model):
-        """Nothing, as a state dict has no settings; but a model that is not an nn.Transformer is refused."""
+    def check(self, model):
+        """Raise if a model of ours is not an nn.Transformer."""
         if not isinstance(model, Transformer):
             raise ValueError(f"a {type(model).__name__} is no nn.Transformer, expected a Transformer")
-        self.check(model)
+        super().check(model)
         if model.activation == "swiglu" or model.positions == "rotary":
             given = f"activation={model.activation!r}, positions={model.positions!r}"
             raise ValueError(f"{given}: an nn.Transformer has neither 'swiglu' nor 'rotary'")
-        return {}
 
     def leaving(self, tensors, model):
         """The tensors by the names of a state dict."""

@@ -16,6 +16,9 @@ from tiny import tiny_translation_tokenizer  # noqa: E402
 
 from npformer import ByteNet, Transformer, pretrained, tree  # noqa: E402, which needs them
 from npformer.pretrained import ctranslate2  # noqa: E402
+from npformer.pretrained.family import OF_ALL  # noqa: E402
+from npformer.pretrained.loading import FAMILIES  # noqa: E402
+from npformer.pretrained.pytorch import PyTorch  # noqa: E402
 from npformer.training import CheckpointError  # noqa: E402
 from tests.tools import forge_pretrained  # noqa: E402
 from tests.tools.forgery import joined, parts  # noqa: E402
@@ -467,33 +470,37 @@ def test_a_model_that_would_be_another_one_is_not_saved(name, settings, reason):
         pretrained.save("nowhere", model, model.init(0))
 
 
-def with_a_new_field(model, **values):
-    """The model in a class that has one more setting."""
-    fields = [("softcap", float | None, dataclasses.field(default=None))]
-    kind = dataclasses.make_dataclass("New", fields, bases=(type(model),), frozen=True, repr=False)
-    return kind(**{field.name: getattr(model, field.name) for field in dataclasses.fields(model)}, **values)
+READ_BY_ITSELF = {  # the settings that the ``settings_of`` of a family reads, as its ``config_of`` writes them
+    "gpt2": set(),
+    "llama": {"rotary"},
+    "mistral": {"rotary"},
+    "bert": {"task", "n_outputs", "pooling", "pooler", "tie_embeddings"},
+    "marian": {"src_vocab", "tgt_vocab", "n_layers", "tie_embeddings"},
+}
+# Of these a state dict says what its shapes show. The others are given to ``load``, as they are to nn.Transformer.
+OF_PYTORCH = {"src_vocab", "tgt_vocab", "d_model", "d_ff", "n_layers", "bias", "tie_embeddings", "n_heads", "norm"}
+OF_PYTORCH |= {"activation", "eps", "pad_id", "max_len", "positions", "scale_embeddings", "forced_eos_id"}
+OF_CTRANSLATE2 = OF_PYTORCH | {"norm_type"}  # is written, but for forced_eos_id: it always ends a translation
 
 
-@pytest.mark.parametrize("name", list(forge_pretrained.MODELS))
-def test_a_setting_that_a_family_does_not_know_is_refused_unless_it_is_the_default(name, tmp_path):
-    params = forge_pretrained.params_of(name)
-    with pytest.raises(ValueError, match=r"softcap=5\.0, expected None"):
-        pretrained.save(tmp_path / "new", with_a_new_field(forge_pretrained.MODELS[name], softcap=5.0), params)
-    pretrained.save(tmp_path / "new", with_a_new_field(forge_pretrained.MODELS[name]), params)
-    tree.map_leaves(np.testing.assert_array_equal, pretrained.load(tmp_path / "new")[1], params)
+def settings_of(model):
+    return {field.name for field in dataclasses.fields(model)}
 
 
-def test_a_setting_that_ctranslate2_does_not_know_is_refused_unless_it_is_the_default():
-    names = [str(i) for i in range(forge_pretrained.V)]
-    ctranslate2.check(with_a_new_field(forge_pretrained.MODELS["marian"]), names, names)
-    with pytest.raises(ValueError, match=r"softcap=5\.0, expected None"):
-        ctranslate2.check(with_a_new_field(forge_pretrained.MODELS["marian"], softcap=5.0), names, names)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_setting_of_a_model_is_in_its_files_or_a_constant_of_its_family(name):
+    family = FAMILIES[name]
+    assert settings_of(family.model) == {*family.settings, *family.constants, *OF_ALL, *READ_BY_ITSELF[name]}
+
+
+def test_every_setting_of_a_transformer_is_known_to_pytorch_and_ctranslate2():
+    assert settings_of(Transformer) == {*PyTorch.constants, *OF_ALL, *OF_PYTORCH}
+    assert settings_of(Transformer) == {*ctranslate2.SUPPORTED, *OF_ALL, *OF_CTRANSLATE2}
 
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"softcap": 5.0}, r"softcap=5\.0, expected None"),
         ({"norm_type": "rms_norm"}, "norm_type='rms_norm', expected 'layer_norm'"),
         ({"window": 3}, "window=3, expected None"),
         ({"activation": "swiglu"}, "has neither 'swiglu' nor 'rotary'"),
@@ -501,7 +508,7 @@ def test_a_setting_that_ctranslate2_does_not_know_is_refused_unless_it_is_the_de
     ],
 )
 def test_what_no_transformer_of_pytorch_has_is_not_saved(tmp_path, settings, reason):
-    model = with_a_new_field(Transformer(11, 13, 16, n_heads=4, n_layers=1, d_ff=8, positions="none"))
+    model = Transformer(11, 13, 16, n_heads=4, n_layers=1, d_ff=8, positions="none")
     names = {"source_embedding": "src", "target_embedding": "tgt", "output": "out"}
     pretrained.save(tmp_path / "state.safetensors", model, model.init(0), names=names)
     other = replace(model, **settings)
