@@ -31,8 +31,9 @@ def main(argv=None):
     sides = {"source": translator.source, "target": translator.target}
     names = [subwords.pieces(range(len(subwords))) for subwords in sides.values()]
     ends = {"bos_id": translator.target.bos_id, "eos_id": translator.target.eos_id}
+    spec = ctranslate2.specification(translator.model, translator.params, *names, **ends)
     with new_files(options.to) as new:
-        ctranslate2.export(new, translator.model, translator.params, *names, **ends)
+        spec.save(str(new))
         for side, subwords in sides.items():
             (new / f"{side}.spm").write_bytes(subwords.model)
     print(f"{options.to} has the model; npformer export --help shows how a program translates with it")

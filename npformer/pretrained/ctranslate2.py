@@ -71,6 +71,26 @@ def export(
         If CTranslate2 has no such model.
     """
     path_to_replace(folder, "a folder")
+    tokens = source_tokens, target_tokens
+    spec = specification(model, params, *tokens, bos_id=bos_id, eos_id=eos_id, add_source_eos=add_source_eos)
+    with new_files(folder) as new:
+        spec.save(str(new))
+
+
+def specification(
+    model: Transformer,
+    params: dict,
+    source_tokens: Sequence[str],
+    target_tokens: Sequence[str],
+    *,
+    bos_id: int,
+    eos_id: int,
+    add_source_eos: bool = True,
+) -> Any:
+    """What ``export`` writes, of the same arguments: CTranslate2's description of the model, which has been checked.
+
+    Its ``save(folder)`` writes it to a folder that is there.
+    """
     try:
         from ctranslate2 import specs
     except ImportError as error:
@@ -102,8 +122,7 @@ def export(
     spec.decoder.projection.weight, spec.decoder.projection.bias = floats(weight.T), floats(bias)
     spec.validate()
     spec.optimize()  # a table that is tied is written once
-    with new_files(folder) as new:
-        spec.save(str(new))
+    return spec
 
 
 def check(model: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]) -> None:
