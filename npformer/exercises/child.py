@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from difflib import get_close_matches
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 
@@ -108,7 +109,10 @@ def run(source, file):
     module = ModuleType("exercise")
     module.__file__ = file
     sys.modules["exercise"] = module
-    exec(compile(source, file, "exec"), vars(module))
+    code = compile(source, file, "exec")
+    # Errors quote the lines that run, whatever the code puts in place of its file; of None, no file is read again.
+    linecache.cache[file] = len(source), None, decode_source(source).splitlines(keepends=True), file
+    exec(code, vars(module))
     return vars(module)
 
 

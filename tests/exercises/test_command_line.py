@@ -175,6 +175,14 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(capsys):
     assert check_file(EXERCISES["softmax"], "mine.py").lines == [line]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.parametrize(("line", "said"), [("1 / 0", "division by zero"), ("while True: pass", "it has not ended")])
+def test_a_pipe_that_a_program_puts_in_place_of_its_file_is_not_waited_for(line, said):
+    Path("mine.py").write_text(f"import os\nos.remove(__file__)\nos.mkfifo(__file__)\n{line}\n")
+    verdict, _ = check_in_process("softmax", "mine.py", 2)
+    assert said in verdict.lines[0] and f"(line 4: {line})" in verdict.lines[0]
+
+
 def test_an_endless_loop_is_named_with_its_line():
     lines, printed = check("def softmax(x):\n    print('begin')\n    while True:\n        pass\n", seconds=1)
     assert re.fullmatch(
