@@ -38,7 +38,7 @@ def read_lines(path, refuse=None):
     path = Path(path)
     kind = kind_of_file(path)
     if kind in (MISSING, "a folder", "a socket"):  # a pipe, or a terminal, may be a text
-        wanted = f"take {path}.gz" if Path(f"{path}.gz").exists() else "expected a text, or a .gz"
+        wanted = f"take {path}.gz" if kind_of_file(f"{path}.gz") == "a file" else "expected a text, or a .gz"
         raise FileNotFoundError(f"{path} is {kind}: {wanted}")
     number = 0
     try:

@@ -41,6 +41,9 @@ def test_a_pipe_is_a_text(tmp_path):
 def test_a_folder_or_nothing_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="is a folder: expected a text"):
         next(read_lines(tmp_path))
+    for name in ("x" * 5000, "a\0b"):
+        with pytest.raises(FileNotFoundError, match="is missing: expected a text"):
+            next(read_lines(name))
     with pytest.raises(FileNotFoundError, match="nothing is missing: expected a text"):
         next(read_lines(tmp_path / "nothing"))
     (tmp_path / "nothing.gz").touch()
