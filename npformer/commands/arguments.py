@@ -19,6 +19,7 @@ LONGEST = 2**16
 LARGEST_VOCABULARY = 10**6
 
 
+NAME_AND_VALUE = re.compile(r"(?<![\w./(-])[a-z]\w*=[^\s,;:)]*[^\s,;:.)]")  # such as "max_len=60", in a message
 # The parsers that the command that runs has made; ``command`` begins a list for each.
 PARSERS: ContextVar[list] = ContextVar("PARSERS")
 
@@ -54,7 +55,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         """Say what is wrong with the command line, and exit with 2."""
-        super().error(as_typed(message, self.names_typed()))
+        super().error(as_typed(message, self.names_typed() | self.names_advised(message)))
 
     def names_typed(self):
         """What messages of the library call each option that was typed, with its value, and how it is typed.
@@ -67,6 +68,14 @@ class Parser(argparse.ArgumentParser):
             for text in (str(value), repr(value)):
                 names[f"{action.dest}={text}"] = f"{action.option_strings[-1]} {text}"
         return {name: option for name, option in names.items() if name not in self.words}
+
+    def names_advised(self, message):
+        """The same of the options that a message about the command line itself names: it may advise --top-k 1."""
+        options = {
+            each.dest: each.option_strings[-1] for each in self._actions if each.option_strings and each.nargs != 0
+        }
+        found = (text.partition("=") for text in NAME_AND_VALUE.findall(message) if text not in self.words)
+        return {f"{name}={value}": f"{options[name]} {value}" for name, _, value in found if name in options}
 
     def _get_values(self, action, arg_strings):
         value = super()._get_values(action, arg_strings)
@@ -84,8 +93,7 @@ def as_typed(message, options):
 
     ``options`` are those of ``Parser.names_typed``. The arguments of a call, as in "nf.Adam(lr=0.01)", are no options.
     """
-    name_and_value = r"(?<![\w./(-])[a-z]\w*=[^\s,;:)]*[^\s,;:.)]"
-    return re.sub(name_and_value, lambda found: options.get(found[0], found[0]), message)
+    return NAME_AND_VALUE.sub(lambda found: options.get(found[0], found[0]), message)
 
 
 def names_typed():
