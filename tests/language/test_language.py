@@ -260,7 +260,7 @@ def test_what_takes_a_model_of_another_kind_says_which_command_does(whole, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--temperature", "0", "a"], "--temperature: 0, expected a finite number above 0; top_k=1 takes the most"),
+        (["--temperature", "0", "a"], "--temperature: 0, expected a finite number above 0; --top-k 1 takes the most"),
         (["A", "man", "is"], "put the text in quotes, not only its first word, 'A'"),
     ],
 )

@@ -480,7 +480,7 @@ MISTAKES = [
         "a temperature of 0",
         "--model empty --temperature 0 a",
         2,
-        "argument --temperature: 0, expected a finite number above 0; top_k=1 takes the most probable token",
+        "argument --temperature: 0, expected a finite number above 0; --top-k 1 takes the most probable token",
     ),
     Mistake(
         "generate.py",
