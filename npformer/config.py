@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from npformer.backends import why_no_gpu
-from npformer.runtime.threads import cores, openblas_function
+from npformer.runtime.blas_threads import openblas_function, user_threads
+from npformer.runtime.cores import allowed, cores, quota
+from npformer.runtime.threads import n_threads
 
 AVAILABLE = "available"
 
@@ -37,8 +39,8 @@ def show_config() -> None:
 def read_config():
     """The configuration that `show_config` prints, as a dict that can be written as JSON; None = unknown.
 
-    Its keys are "versions", "processor", "blas", "backends", "kernel_cache" and "advice". The last is a list of
-    {"do": a shell command to run before Python starts, or None, "why": the reason}.
+    Its keys are "versions", "processor", "threads", "blas", "backends", "kernel_cache" and "advice". The last is a list
+    of {"do": a shell command to run before Python starts, or None, "why": the reason}.
 
     Examples
     --------
@@ -48,6 +50,7 @@ def read_config():
     config = {
         "versions": _versions(),
         "processor": _processor(),
+        "threads": _threads(),
         "blas": _blas(),
         "backends": _backends(),
         "kernel_cache": _kernel_cache(),
@@ -57,14 +60,18 @@ def read_config():
 
 def as_text(config):
     """The text that `show_config` prints, from the dict that `read_config` returned."""
-    processor, blas, backends = config["processor"], config["blas"], config["backends"]
+    processor, threads, blas, backends = (config[name] for name in ("processor", "threads", "blas", "backends"))
     rows = {
         "versions": _listed(*(f"{name} {version}" for name, version in config["versions"].items())),
         "processor": _listed(processor["name"], _count(processor["cores"], "core"), processor["system"]),
+        "threads": _listed(
+            f"npformer divides large work among {threads['most']}",
+            *(f"limited by {name}" for name in threads["limited_by"]),
+        ),
         "BLAS": _listed(
             f"{blas['library']} {blas['version'] or ''}".rstrip(),
             f"core {blas['core']}" if blas["core"] else "which kernels it uses is not known",
-            blas["threads"] and _count(blas["threads"], "thread"),
+            blas["threads"] and f"{_count(blas['threads'], 'thread')} (in npformer 1)",
         ),
         **backends,
         "auto": f"chooses {backends['auto']}",
@@ -84,6 +91,22 @@ def _versions():
 
 def _processor():
     return {"name": _processor_name(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
+
+
+def _threads():
+    """How many threads npformer divides large work among, and what limits them, if not the cores of the machine."""
+    of_blas = user_threads()
+    limits = {
+        "the affinity of the process, or PYTHON_CPU_COUNT": allowed(),
+        "the quota of the container": quota(),
+        _listed(
+            "the threads of OpenBLAS", *(f"{x}={os.environ[x]}" for x in THREAD_VARIABLES if x in os.environ)
+        ): of_blas,
+    }
+    if of_blas is None:
+        limits["another BLAS than OpenBLAS, whose own threads it cannot limit"] = 1
+    most, on_machine = n_threads(), os.cpu_count() or 1
+    return {"most": most, "limited_by": [name for name, limit in limits.items() if limit == most < on_machine]}
 
 
 def _processor_name():
@@ -110,7 +133,7 @@ def _blas():
         "library": "OpenBLAS",
         "version": version and version[0],
         "core": _ask_openblas("get_corename", ctypes.c_char_p).decode(),
-        "threads": _ask_openblas("get_num_threads", ctypes.c_int),
+        "threads": user_threads(),
     }
 
 
@@ -160,21 +183,10 @@ def _kernel_cache():
 
 
 def _advise_blas(config, environ):
-    threads, cores = config["blas"]["threads"], config["processor"]["cores"]
-    if threads is None:
+    if config["blas"]["threads"] is None or not environ.get("OPENBLAS_CORETYPE"):
         return []
-    advice = []
-    if environ.get("OPENBLAS_CORETYPE"):
-        why = "OpenBLAS chooses the fastest kernels itself: those of another core can be half as fast"
-        advice.append({"do": "unset OPENBLAS_CORETYPE", "why": why})
-    if threads < cores:
-        numbers = {name: re.match(r"\s*(\d+)", environ.get(name, "")) for name in THREAD_VARIABLES}
-        limits = [name for name, number in numbers.items() if number and 0 < int(number[1]) < cores]
-        why = f"matrix products use {threads} of {_count(cores, 'core')}"
-        if not limits:
-            why += ": this program limits them, or OpenBLAS was built for no more"
-        advice.append({"do": f"unset {' '.join(limits)}" if limits else None, "why": why})
-    return advice
+    why = "OpenBLAS chooses the fastest kernels itself: those of another core can be half as fast"
+    return [{"do": "unset OPENBLAS_CORETYPE", "why": why}]
 
 
 def _advise_numba(config, environ):

@@ -29,7 +29,6 @@ from npformer import CopyTask, Transformer, tree
 from npformer.data import ParallelText
 from npformer.data.copy_task import FIRST_SYMBOL, exact_match
 from npformer.models import describe, from_description
-from npformer.runtime.threads import blas_threads
 from npformer.training.progress import say
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "play"
@@ -122,8 +121,7 @@ def content_of(model, params, tokens, about, **others):
 def train_reverse(steps, options):
     task = CopyTask(vocab=FIRST_SYMBOL + len(LETTERS), min_len=1, max_len=10, reverse=True)
     model = Transformer(task.vocab, task.vocab, d_model=32, n_heads=2, n_layers=2, d_ff=64, dropout=0.0, max_len=64)
-    with blas_threads(1):  # the matrices are small
-        params = rounded(trained(model, task, {"steps": steps, "batch": 64}, lr=5e-3, progress=True))
+    params = rounded(trained(model, task, {"steps": steps, "batch": 64}, lr=5e-3, progress=True))
     share, _ = exact_match(model, params, *task.held_out(1000))
     longer, _ = exact_match(model, params, *task.longer(1000))
     about = {"steps": steps, "max_len": task.max_len, "n_parameters": tree.count(params)}

@@ -22,7 +22,6 @@ from npformer.data.copy_task import BOS, EOS, PAD, CopyTask, exact_match
 from npformer.models import Transformer, describe
 from npformer.runtime.host import PrecisionName
 from npformer.runtime.ranks import world
-from npformer.runtime.threads import blas_threads
 from npformer.training import Adam, ParameterAverage, Trainer, noam, save_checkpoint, warmup_cosine
 from npformer.training.checkpoint import import_safetensors
 
@@ -41,7 +40,6 @@ PRESETS = {
         "batch_size": 32,
         "steps": 1200,
         "average_last": 1,
-        "blas_threads": 1,  # the matrices are small
     },
     "annotated": {
         "task": {"vocab": 11, "min_len": 10, "max_len": 10},
@@ -51,7 +49,6 @@ PRESETS = {
         "batch_size": 80,
         "steps": 400,
         "average_last": 100,
-        "blas_threads": None,
     },
 }
 
@@ -72,8 +69,7 @@ def main(argv=None):
     )
 
     if options.explain:
-        with blas_threads(preset["blas_threads"]):  # as in the training
-            calls = trainer.explain(*task.batch(0, preset["batch_size"]))
+        calls = trainer.explain(*task.batch(0, preset["batch_size"]))
         print(f"\nthe operations of one step:\n{calls}\n")
 
     if watch := options.diagnose:
@@ -83,8 +79,7 @@ def main(argv=None):
     seen = set()
     average = ParameterAverage(first_step=max(1, steps - preset["average_last"] + 1))
     batches = training_batches(task, preset["batch_size"], seen)
-    with blas_threads(preset["blas_threads"]):
-        history = trainer.fit(batches, steps, callbacks=[average], progress=not options.quiet, watch=watch)
+    history = trainer.fit(batches, steps, callbacks=[average], progress=not options.quiet, watch=watch)
     train_seconds = time.perf_counter() - start
     if not ranks.is_first:
         return

@@ -19,7 +19,6 @@ from npformer.commands.training import add_quiet
 from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
 from npformer.data.parallel_text import pack
 from npformer.models import SequenceAutoencoder
-from npformer.runtime.threads import blas_threads
 from npformer.training import Adam, Trainer, warmup_cosine
 
 N_SYMBOLS = 12
@@ -48,9 +47,8 @@ def main(argv=None):
     model = SequenceAutoencoder(FIRST_SYMBOL + N_SYMBOLS, d_model=size["d_model"], code_size=16, pad_id=PAD)
     optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps))
     trainer = Trainer(model, optimizer, seed=options.seed, clip_norm=1.0, backend=options.backend)
-    with blas_threads(1):  # the matrices are small
-        trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
-        result = evaluate(model, trainer.params, options.seed)
+    trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
+    result = evaluate(model, trainer.params, options.seed)
     result |= {"steps": steps, "quick": options.quick, "seed": options.seed, "seconds": time.perf_counter() - start}
     write_json(options.json, result)
     if options.draws:

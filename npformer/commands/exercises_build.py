@@ -21,7 +21,7 @@ from npformer.exercises.process import SECONDS, check_in_process
 from npformer.exercises.progress import FOLDER, read_source
 from npformer.exercises.transformer import BUILD, page, reverse
 from npformer.exercises.transformer.file import complete, digests, starting_text, text_of
-from npformer.runtime.threads import blas_threads
+from npformer.runtime.blas_threads import one_blas_thread
 
 FILE = FOLDER / "transformer.py"
 N_TESTED = 100  # words that the trained model writes backwards
@@ -185,7 +185,7 @@ def train(options, progress):
     try:
         names = run(read_source(file), file)
         complete(names, progress.solved)
-        with blas_threads(1):  # the matrices are small
+        with one_blas_thread():  # their products, with NumPy, are small
             params = reverse.train(names, words, options.steps)
             tests = reverse.Words(words).random(reverse.np.random.default_rng(1), N_TESTED)
             found = reverse.written(names, params, words + tests, words)

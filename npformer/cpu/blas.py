@@ -15,7 +15,7 @@ from numba.np.arrayobj import make_array
 
 from npformer.cpu.jit import inlined
 from npformer.cpu.scalar import like
-from npformer.runtime.threads import linked_function
+from npformer.runtime.blas_threads import linked_function
 
 ROW_MAJOR, AS_IT_IS, TRANSPOSED = 101, 111, 112  # constants of CBLAS
 SPELLINGS = (("64_", True), ("$NEWLAPACK$ILP64", True), ("", False))  # suffix, and whether its integers have 64 bits

@@ -10,9 +10,16 @@ that lost their core in the middle of a piece. The helpers go to sleep soon afte
 
 import atexit
 import ctypes
+import math
 import sys
 import threading
+import time
 from functools import cache
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 import numba
 import numpy as np
@@ -33,7 +40,7 @@ from npformer.cpu.panels import (
 )
 from npformer.cpu.scalar import like
 from npformer.runtime.forks import in_forked_process
-from npformer.runtime.threads import FEW_ROWS, n_kernel_threads
+from npformer.runtime.threads import FEW_ROWS, call_helpers, n_kernel_threads
 
 THIN = 2  # up to this many rows, times a matrix stored by rows, take the loops in this file; more take tiles, or BLAS
 WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
@@ -43,6 +50,7 @@ PIECE_SIZE = 2**18  # the fewest bytes of the right matrix in each of more than 
 JIT = not numba.config.DISABLE_JIT  # without it, BLAS multiplies
 SPINS = 2**22  # how often a helper without work checks for it before it goes to sleep: about two milliseconds
 PATIENCE = 2**12  # how often a thread checks what it waits for before it gives way to others
+ALONE = 0.1  # seconds for which a thread works without helpers after another program has had its core
 
 # The board is an array through which threads share work. These are the positions of its words. Words that different
 # threads write are a cache line (8 words) apart.
@@ -71,44 +79,52 @@ def helper_for(dtype, of_matrix=None):
         return 0, 0
     n = min(n_kernel_threads(), PIECES) - 1
     if n > 0:
+        n = 0 if _cores_are_taken() else n
         board[HELPERS] = n
-        if board[AWAKE] < n:
-            _helpers.extend(_Helper(i + 1) for i in range(len(_helpers), n))
-            for helper in _helpers[:n]:
-                helper.call.set()
+        call_helpers(n, _help, n_at_work=int(board[AWAKE]))
     return ADDRESS if n > 0 else 0, _address_of_piece(dtype, of_matrix or dtype)
 
 
-class _Helper:
-    def __init__(self, number):
-        self.number, self.call = number, threading.Event()
-        self.thread = threading.Thread(target=self._help, daemon=True, name="npformer-helper")
-        self.thread.start()
-
-    def _help(self):
-        while not board[DISMISSED]:
-            self.call.wait()
-            _serve(ADDRESS, self.number)
-            self.call.clear()
+def _help():
+    if not board[DISMISSED]:
+        _serve(ADDRESS)
 
 
-_helpers: list[_Helper] = []
+def _cores_are_taken():
+    """Whether another program has just had this thread's core: a helper would lose its own in the middle of a piece."""
+    now, n = time.monotonic(), n_preemptions()
+    if n != _latest.n_preemptions:
+        _latest.n_preemptions, _latest.time = n, now
+    return now < _latest.time + ALONE
+
+
+def n_preemptions():
+    """How often this thread had to give its core to another program; 0 where the system does not say."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw if hasattr(resource, "RUSAGE_THREAD") else 0
+
+
+class _Latest(threading.local):
+    """When this thread has seen for the last time that it had lost its core, and how often that had been."""
+
+    def __init__(self):
+        self.n_preemptions, self.time = n_preemptions(), -math.inf
+
+
+_latest = _Latest()
 
 
 @in_forked_process
 def _reset_in_fork():
-    """Start without helper threads in a forked process, which does not inherit them."""
-    _helpers.clear()
+    """Start without helpers in a forked process, which does not have them."""
     board[:] = 0
 
 
 @atexit.register
 def _dismiss():
-    """End the threads, before the interpreter frees the memory that they read."""
+    """Wait until all helpers have left, before the interpreter frees the memory that they read."""
     board[DISMISSED] = 1
-    for helper in _helpers:
-        helper.call.set()
-        helper.thread.join()
+    while board[AWAKE] > 0:
+        time.sleep(0)
 
 
 def panels_of(matrices, max_rows, n_steps):
@@ -190,11 +206,11 @@ def _add_up(sums, out):
 
 
 @kernel
-def _serve(board, number):
+def _serve(board):
     """Compute pieces of the jobs on the board, until there has been none for a while or fewer helpers may work."""
     add_to(board + 8 * AWAKE, 1)
     idle = 0
-    while idle < SPINS and load(board + 8 * HELPERS) >= number and load(board + 8 * DISMISSED) == 0:
+    while idle < SPINS and load(board + 8 * HELPERS) >= load(board + 8 * AWAKE) and load(board + 8 * DISMISSED) == 0:
         idle = 0 if _take_a_piece(board) else _wait(idle)
     add_to(board + 8 * AWAKE, -1)
 

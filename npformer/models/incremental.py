@@ -14,6 +14,7 @@ from npformer.models.stack import listed_step
 from npformer.operations.explain import listed
 from npformer.operations.options import check_ids
 from npformer.quantized import dequantized, floats, is_quantized
+from npformer.runtime.host import n_slices
 from npformer.runtime.threads import FEW_ROWS, in_order
 
 BLOCK = 64  # steps by which a cache grows at least
@@ -252,8 +253,9 @@ class LanguageDecoder(StepwiseDecoder):
             in_order(device.run_shards, read_block, blocks)
 
     def _blocks(self, start, stop):
-        """Slices of the positions of one text, one for each thread, with about as many multiplications each."""
-        n_blocks = max(1, min(self.ops.device.n_parts(), (stop - start) // FEW_ROWS))
+        """Slices of the positions of one text, with about as many multiplications each."""
+        n = stop - start
+        n_blocks = 1 if self.ops.device.asynchronous else max(1, min(n_slices(n), n // FEW_ROWS))
         work = np.cumsum(tree.count(self.layers[0]) + 4 * self.model.d_model * np.arange(start, stop))
         edges = start + np.searchsorted(work, work[-1] * np.arange(n_blocks + 1) // n_blocks, side="right")
         return list(starmap(slice, pairwise(edges.tolist())))

@@ -9,6 +9,7 @@ from npformer.checks import check_in_dtype
 from npformer.operations.binder import make_binder
 from npformer.operations.options import check_arrays, check_ids, check_of, check_rate_and_key
 from npformer.operations.plan import converted, make_plan, rounded
+from npformer.runtime.blas_threads import one_blas_thread
 
 MOST_PLANS = 4096  # that a dispatcher remembers
 
@@ -58,7 +59,8 @@ def make_dispatcher(record, kernel=None, reference=None):
         for place, name, size in plan.ids:
             ignore_id = None if ignored is None else values[ignored]
             check_ids(values[place], size, name, ignore_id, may_ignore=ignored is not None)
-        return run(plan, values) if listener is None else listener(record, kernel, plan, values, run)
+        with one_blas_thread():
+            return run(plan, values) if listener is None else listener(record, kernel, plan, values, run)
 
     def run(plan, values):
         if plan.nothing is not None:

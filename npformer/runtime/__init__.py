@@ -2,11 +2,10 @@
 
 What holds at any time, and which file sees to it:
 
-**Threads** (``threads.py``). Either one Python thread computes and its matrix products use all threads of BLAS, or
-several Python threads compute and each of their products uses one. ``in_parallel``, ``one_blas_thread`` and
-``kernel_threads`` are the only ways from the first state to the second. One call at a time has several cores; what
-others ask for meanwhile runs on their own thread. The parts of a work do not depend on the number of threads, so the
-results have the same bits.
+**Threads** (``threads.py``, ``blas_threads.py``, ``cores.py``). While npformer computes, a matrix product of NumPy has
+one thread of BLAS. What is worth dividing is divided into parts by its sizes alone. The caller begins one part after
+another, helpers do the same when they have a core, and nobody waits for a thread that has not begun a part. A part does
+not divide its own work again. The parts do not depend on the number of threads, so the results have the same bits.
 
 **Interrupts** (``interrupts.py``). What belongs together is changed inside ``deferred_interrupts``: parameters and the
 count of steps, a file and its name, a lock and the knowledge of who has it. The exception of a signal comes when the

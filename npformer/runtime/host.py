@@ -8,9 +8,21 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.runtime.threads import FEW_ROWS, even_slices, in_parallel, kernel_threads, n_threads, one_blas_thread
+from npformer.runtime.threads import FEW_ROWS, even_slices, in_parallel, kernel_threads, n_threads
 
 PrecisionName = Literal["float32", "tf32", "bfloat16", "float16"]  # of training steps, on any device
+
+
+ROWS_OF_A_SLICE = 512  # of ``run_rows``, which divides fewer rows by 2
+
+
+def n_slices(n_rows: int) -> int:
+    """Into how many slices ``run_rows`` divides more than a few rows.
+
+    >>> n_slices(65), n_slices(4096)
+    (2, 8)
+    """
+    return max(2, n_rows // ROWS_OF_A_SLICE)
 
 
 class Host:
@@ -35,24 +47,23 @@ class Host:
         return contextlib.nullcontext()
 
     def n_parts(self) -> int:
-        """How many parts of a computation ``run_shards`` computes at once."""
+        """How many shards ``run_shards`` computes at once."""
         return n_threads()
 
     def run_shards(self, work: Callable, shards: Sequence) -> list:
-        """``[work(shard) for shard in shards]``, in parallel on the threads of the CPU; the products of each on one."""
-        with one_blas_thread():  # also of a single shard
-            return in_parallel(work, shards)
+        """``[work(shard) for shard in shards]``, in parallel on the threads of the CPU, each of them on one."""
+        return in_parallel(work, shards)
 
     def run_rows(self, work: Callable[[slice], Any], n: int, size: int = 1) -> list:
         """The results of ``work`` for slices of ``n`` items, each of which is ``size`` rows of a matrix product.
 
-        If there are few rows, they are one slice, and the threads share its matrix products. Otherwise there is one
-        slice per thread.
+        If there are few rows, they are one slice, and the threads share its matrix products. Otherwise a slice is a
+        part for a thread.
         """
         if n * size <= FEW_ROWS:
             with deferred_interrupts(), kernel_threads():
                 return [work(slice(0, n))]
-        return in_parallel(work, even_slices(n, min(n, self.n_parts())))
+        return in_parallel(work, even_slices(n, min(n, n_slices(n * size))))
 
     def record(self, work: Callable, fill_up: Callable) -> Callable:
         """Return ``work`` itself: on the CPU, a recording would save no time."""

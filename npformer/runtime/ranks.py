@@ -16,8 +16,9 @@ from functools import cache
 import numpy as np
 
 from npformer import tree
+from npformer.runtime.blas_threads import blas_threads
+from npformer.runtime.cores import cores
 from npformer.runtime.extras import pip_install
-from npformer.runtime.threads import blas_threads, cores
 
 # What the programs that start MPI processes (mpiexec, mpirun, srun) set in the environment of each.
 STARTED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")

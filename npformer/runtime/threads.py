@@ -1,75 +1,152 @@
-"""Share the cores of the processor among threads: two pools of threads that are active at once wait for each other."""
+"""Divide work among the cores: the calling thread takes one part after another, and so do helpers that have a core.
 
-import ctypes
+Nobody waits for a thread that has not begun a part. So beside programs that keep the cores busy a work takes as long as
+it would on one thread, or less, and on idle cores it is shared. The parts depend on the sizes of the work alone, and
+each of their matrix products has one thread of BLAS, so the results have the same bits on any number of threads.
+"""
+
 import math
-import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections import deque
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from functools import cache
-from pathlib import Path
+from queue import SimpleQueue
 
-import numpy as np
-
-from npformer.checks import check_int
+from npformer.runtime.blas_threads import one_blas_thread, user_threads
+from npformer.runtime.cores import cores
 from npformer.runtime.forks import in_forked_process
 from npformer.runtime.interrupts import deferred_interrupts
 
-FEW_ROWS = 64  # up to this many rows, a product is not split by rows; ``npformer.cpu.team`` is made for such products
-WORTH_A_PART = 2**23  # the fewest multiplications of a part of ``by_rows``: a tenth of a millisecond
+FEW_ROWS = 64  # up to this many rows, a product is not divided by rows; ``npformer.cpu.team`` is made for such products
+WORTH_A_PART = 2**24  # the fewest multiplications of a part: a third of a millisecond
+MOST_PARTS = 16  # of one matrix product
 
 
 class _Here(threading.local):
-    in_parallel = False  # whether this thread runs a part of ``in_parallel``
+    is_in_part = False  # whether this thread computes a part of ``in_parallel``
     n_kernel_threads = 0  # how many threads a kernel may use inside ``kernel_threads``, else 0
 
 
 _here = _Here()
-_cores_taken = threading.Lock()
-_blocks_lock = threading.RLock()  # which a signal handler may take again
-_blocks: list = []  # the unfinished blocks of ``blas_threads``, in any thread; the first holds the number before them
-
-
-def cores():
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_helpers: list = []
+_idle: deque = deque()  # the helpers that wait for work; the last has waited for the shortest time
+_kernels_have_helpers = threading.Lock()
 
 
 def n_threads():
-    """Number of threads that work may be split over: as many as matrix products use, unless the library limits them.
+    """Number of threads that compute at most: the cores, unless the user limits the threads of BLAS to fewer.
 
-    Inside ``in_parallel`` it is 1.
+    It is 1 inside a part of ``in_parallel``, and with another BLAS than OpenBLAS, whose own threads cannot be limited
+    and would compete with ours.
     """
-    if _here.in_parallel:
-        return 1
-    if _here.n_kernel_threads:
-        return _here.n_kernel_threads
-    get = openblas_function("get_num_threads")
-    if not get:
-        return 1  # another BLAS cannot be limited to 1 thread, and would compete with ours
-    with _blocks_lock:  # another Python thread may have limited BLAS for its own work
-        by_users = [block.n for block in _blocks if block.by_user]
-    return min(cores(), by_users[-1] if by_users else get())
+    return 1 if _here.is_in_part else min(cores(), user_threads() or 1)
 
 
 def in_parallel(work, parts):
-    """``[work(part) for part in parts]`` on ``n_threads()`` Python threads, with one BLAS thread each.
+    """``[work(part) for part in parts]``, on this thread and on helpers that have a core, with one BLAS thread each.
 
-    The parts are assigned to the threads in turn, independently of timing. Work that releases the GIL (NumPy on large
-    arrays, compiled kernels) becomes faster. Everything runs on the calling thread if that thread already runs a part
-    of another call, or while another thread uses the cores. Each of several parts is computed with one BLAS thread in
-    any case, so the results are the same, bit for bit. An interrupt waits until all parts are done.
+    Work that releases the GIL (NumPy on large arrays, compiled kernels) becomes faster. The parts are begun in their
+    order, each by whoever is free first; a part does not divide its own work again. An interrupt waits until all parts
+    are done. After an error no other part begins, and it is raised when those that had begun have ended.
 
     Examples
     --------
     >>> in_parallel(lambda part: part**2, [1, 2, 3])
     [1, 4, 9]
     """
-    if _here.in_parallel or len(parts) < 2:
+    if _here.is_in_part:
         return [work(part) for part in parts]
-    with deferred_interrupts(), _free_cores(min(n_threads(), len(parts))) as free:
-        return _spread(work, parts, free)
+    with deferred_interrupts(), one_blas_thread():
+        job = _Job(work, parts)
+        call_helpers(min(n_threads(), len(parts)) - 1, job.help)
+        return job.finish()
+
+
+class _Job:
+    """The parts of a work, which the caller and helpers take."""
+
+    def __init__(self, work, parts):
+        self.work, self.results = work, [None] * len(parts)
+        self.untaken = iter(enumerate(parts))  # which all threads share
+        self.error, self.context = None, copy_context()  # with the caller's settings of floating-point errors
+        self.is_over, self.n_helping, self.changed = False, 0, threading.Condition()
+
+    def help(self):
+        """Take parts in another thread, unless the job is over when that thread begins."""
+        with self.changed:
+            if self.is_over:
+                return
+            self.n_helping += 1
+        try:
+            with one_blas_thread():
+                self.context.copy().run(self._take_parts)
+        finally:
+            with self.changed:
+                self.n_helping -= 1
+                self.changed.notify()
+
+    def finish(self):
+        """Take parts until none is left, wait for those that others have begun, and return the results."""
+        self._take_parts()
+        with self.changed:
+            self.is_over = True
+            self.changed.wait_for(lambda: self.n_helping == 0)
+        results, error = self.results, self.error
+        self.work = self.results = self.error = self.untaken = None  # a helper that has not begun still has the job
+        if error is not None:
+            raise error
+        return results
+
+    def _take_parts(self):
+        _here.is_in_part = True
+        try:
+            for i, part in self.untaken:
+                if self.error is None:
+                    self.results[i] = self.work(part)
+        except BaseException as error:
+            self.error = self.error or error
+        finally:
+            _here.is_in_part = False
+
+
+class _Helper(threading.Thread):
+    def __init__(self):
+        super().__init__(daemon=True, name="npformer-helper")
+        self.calls: SimpleQueue = SimpleQueue()
+
+    def run(self):
+        while True:
+            call = self.calls.get()
+            call()
+            del call  # which may hold arrays
+            _idle.append(self)
+
+
+def call_helpers(n, function, n_at_work=0):
+    """Let n helpers call a function, each when it has a core, less those that are at it already.
+
+    They are fewer if some are at other work.
+    """
+    for _ in range(n - n_at_work):
+        helper = _idle_helper(n)
+        if helper is None:
+            return
+        helper.calls.put(function)
+
+
+def _idle_helper(most):
+    """A helper that waits for work, or a new one if there are fewer than ``most``, or None."""
+    with suppress(IndexError):  # nobody is idle
+        return _idle.pop()
+    if len(_helpers) >= most:
+        return None
+    helper = _Helper()
+    try:
+        helper.start()
+    except RuntimeError:  # the interpreter is ending, or the system has no more threads
+        return None
+    _helpers.append(helper)
+    return helper
 
 
 def in_order(run, work, parts):
@@ -114,17 +191,26 @@ def in_order(run, work, parts):
     return run(run_part, range(len(parts)))
 
 
-def by_rows(work, n_rows, size):
-    """Call ``work(rows)`` with slices of ``n_rows`` rows, in parallel if there are many products of ``size`` numbers.
+def in_parts(work, n, fewest, size):
+    """Call ``work(part)`` with slices of n rows or columns, in parallel if they take long enough.
 
-    It is for large products outside of ``in_parallel``. BLAS could use all threads itself, but they then keep the cores
-    busy for a tenth of a second, wait for each other, and leave what is around the products to one thread.
+    A part has at least ``fewest`` of them, each of which takes ``size`` multiplications.
     """
-    n = 1 if _here.in_parallel or n_rows <= FEW_ROWS else min(n_threads(), n_rows * size // WORTH_A_PART)
-    if n < 2:
-        work(slice(0, n_rows))
+    parts = even_slices(n, n_parts(n, fewest, size))
+    if len(parts) == 1:
+        work(parts[0])
     else:
-        in_parallel(work, even_slices(n_rows, n))
+        in_parallel(work, parts)
+
+
+def n_parts(n, fewest, size):
+    """The number of parts of ``in_parts``: a power of 2, and 1 inside a part.
+
+    >>> n_parts(320, 256, 64 * 256), n_parts(800, 256, 512 * 2048)
+    (1, 2)
+    """
+    most = 1 if _here.is_in_part else min(n // fewest, n * size // WORTH_A_PART, MOST_PARTS)
+    return 2 ** (max(1, most).bit_length() - 1)
 
 
 def even_slices(n, n_parts):
@@ -137,178 +223,43 @@ def even_slices(n, n_parts):
 
 
 @contextmanager
-def _free_cores(n):
-    """Take ``n`` cores until the end of the block, or only 1 while another thread has taken several."""
-    lock = _cores_taken  # a fork replaces it
-    taken = n > 1 and lock.acquire(blocking=False)
-    try:
-        yield n if taken else 1
-    finally:
-        if taken:
-            lock.release()
-
-
-def _spread(work, parts, n):
-    results = [None] * len(parts)
-
-    def run(thread):
-        _here.in_parallel = True
-        try:
-            for i in range(thread, len(parts), n):
-                results[i] = work(parts[i])
-        finally:
-            _here.in_parallel = False
-
-    with one_blas_thread():
-        others = []
-        try:
-            for thread in range(1, n):
-                try:
-                    others.append(_pool(thread).submit(copy_context().run, run, thread))
-                except RuntimeError:  # the main thread has ended, and with it all pools
-                    run(thread)
-            run(0)
-        finally:
-            errors = [other.exception() for other in others]  # waits for all
-    for error in filter(None, errors):
-        raise error
-    return results
-
-
-@cache
-def _pool(thread):
-    """A pool of one thread, always the same for the same number, so that the memory it recycles fits its next part."""
-    return ThreadPoolExecutor(1, thread_name_prefix=f"npformer-{thread}")
-
-
-@in_forked_process
-def _reset_in_fork():
-    """Reset the state in a forked process, which inherits only the thread that forked."""
-    global _cores_taken, _blocks_lock
-    _blocks_lock = threading.RLock()
-    if _blocks:  # the blocks of other threads will not end in this process
-        _blocks[1:] = [block for block in _blocks[1:] if block.thread == threading.get_ident()]
-        openblas_function("set_num_threads", None)(_n_of_blas())
-    _cores_taken, _here.in_parallel, _here.n_kernel_threads = threading.Lock(), False, 0
-    _pool.cache_clear()
-
-
-def _n_of_blas():
-    """The number of threads that BLAS has to use: 1 while the library itself needs that in any thread."""
-    return _blocks[-1].n if all(block.by_user for block in _blocks) else 1
-
-
-class blas_threads:
-    """Context manager in which NumPy's matrix products use ``n`` threads; afterwards they use as many as before.
-
-    Small products are not faster with a second thread, and much slower if another program uses the cores, because the
-    threads wait for each other at every product. (Measured on two cores: the quick copy preset takes 15 s with one
-    thread or two on idle cores; while two other processes use the cores, 52 s with one thread, more than 8 minutes with
-    two.)
-
-    This works with the OpenBLAS that NumPy is linked to, and has no effect with another library.
-
-    Parameters
-    ----------
-    n : int or None
-        None changes nothing.
-
-    Examples
-    --------
-    >>> with blas_threads(1):
-    ...     product = np.ones((3, 3)) @ np.ones((3, 3))
-    """
-
-    by_user = True
-
-    def __init__(self, n):
-        self.n = n if n is None else check_int("n", n, at_least=1, at_most=2**31 - 1)
-
-    def __enter__(self):
-        get, set_to = openblas_function("get_num_threads"), openblas_function("set_num_threads", None)
-        if self.n is None or get is None:
-            return
-        self.thread = threading.get_ident()
-        try:
-            with deferred_interrupts(), _blocks_lock:
-                if not _blocks:
-                    _blocks.append(blas_threads(get()))  # the number before the first block
-                _blocks.append(self)
-                set_to(_n_of_blas())
-        except BaseException:  # an interrupt, after which nobody would end this block
-            self.__exit__()
-            raise
-
-    def __exit__(self, *exception):
-        with deferred_interrupts(), _blocks_lock:
-            if self in _blocks:
-                _blocks.remove(self)
-                openblas_function("set_num_threads", None)(_n_of_blas())
-                if len(_blocks) == 1:
-                    _blocks.clear()
-
-
-class one_blas_thread(blas_threads):
-    """``blas_threads(1)`` for the library's own work, which does not change ``n_threads``, here or in other threads."""
-
-    by_user = False
-
-    def __init__(self):
-        super().__init__(1)
-
-
-@contextmanager
 def kernel_threads():
-    """Context manager for kernels with threads of their own: they may use all threads, and matrix products use one.
+    """Context manager for kernels that share their work by ``npformer.cpu.team``, in which they may have helpers.
 
-    The kernels may use as many threads as matrix products used before, or one while another Python thread uses the
-    cores; the results are the same, bit for bit.
-
-    A thread of OpenBLAS keeps a core busy for a tenth of a second after a product and slows down other threads.
-    Decoding a sentence takes about as long, so it would be half as fast after a single product on two threads.
+    There are none while another Python thread is in such a block; the results are the same, bit for bit.
 
     Examples
     --------
-    >>> n = n_threads()
     >>> with kernel_threads():
-    ...     n_threads() == n
+    ...     n_kernel_threads() == n_threads()
     True
     """
-    if _here.in_parallel or _here.n_kernel_threads:
+    if _here.is_in_part or _here.n_kernel_threads:
         yield
         return
-    with _free_cores(n_threads()) as free, one_blas_thread():
-        _here.n_kernel_threads = free
-        try:
+    n = n_threads()
+    lock = _kernels_have_helpers  # a fork replaces it
+    is_first = lock.acquire(blocking=False)
+    try:
+        with one_blas_thread():
+            _here.n_kernel_threads = n if is_first else 1
             yield
-        finally:
-            _here.n_kernel_threads = 0
+    finally:
+        _here.n_kernel_threads = 0
+        if is_first:
+            lock.release()
 
 
 def n_kernel_threads():
     """Number of threads that a kernel may use; 0 outside of ``kernel_threads``."""
-    return 0 if _here.in_parallel else _here.n_kernel_threads
+    return 0 if _here.is_in_part else _here.n_kernel_threads
 
 
-def openblas_function(name, restype=ctypes.c_int):
-    """The function ``openblas_<name>`` of the library that NumPy is linked to, or None if it is not OpenBLAS."""
-    for suffix in ("64_", "_64", ""):
-        function = linked_function(f"openblas_{name}{suffix}")
-        if function is not None:
-            function.restype = restype
-            return function
-    return None
-
-
-@cache
-def linked_function(name):
-    """A C function of the libraries that NumPy is linked to, with or without the prefix of NumPy's wheels, or None."""
-    extension = np._core._multiarray_umath.__file__  # the lookup includes the libraries that it is linked to
-    on_windows = (Path(np.__file__).parents[1] / "numpy.libs").glob("*openblas*.dll")  # except on Windows
-    for path in (extension, *on_windows):
-        library = ctypes.CDLL(str(path))
-        for prefix in ("scipy_", ""):
-            function = getattr(library, f"{prefix}{name}", None)
-            if function is not None:
-                return function
-    return None
+@in_forked_process
+def _reset_in_fork():
+    """Start without helpers in a forked process, which does not have them."""
+    global _kernels_have_helpers
+    _kernels_have_helpers = threading.Lock()
+    _helpers.clear()
+    _idle.clear()
+    _here.is_in_part, _here.n_kernel_threads = False, 0

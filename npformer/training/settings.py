@@ -33,9 +33,9 @@ class TrainingSettings:
         (On a GPU batches are padded to multiples of 8, so dropout draws other bits than on a CPU.)
     n_shards : int, optional
         Number of parts of a batch that are computed in parallel by the threads of all ranks. The default is one for
-        each thread that matrix products may use on each rank, or fewer if the step is too small. The same number, if
-        it is 2 or more, gives bitwise identical results on any number of threads and ranks
-        (``docs/guides/same-bits.md``); another draws other dropout bits and rounds differently.
+        each thread of each rank, or fewer if the step is too small. The same number gives bitwise identical results on
+        any number of threads, and if it is 2 or more, of ranks (``docs/guides/same-bits.md``); another draws other
+        dropout bits and rounds differently.
 
     Examples
     --------

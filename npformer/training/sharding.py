@@ -57,7 +57,6 @@ class Sharding:
 
     def run(self, work, shards) -> list:
         """The results of ``work`` for the shards that this rank computes."""
-        mine = self.ranks.my_share(shards)
-        if self.n_shards in (None, 1) and len(mine) == 1:  # BLAS divides the products among its threads
-            return [work(mine[0])]
-        return self.device.run_shards(work, mine)
+        if len(shards) == 1:  # its matrix products are divided among the threads, if they are large
+            return [work(shard) for shard in self.ranks.my_share(shards)]
+        return self.device.run_shards(work, self.ranks.my_share(shards))

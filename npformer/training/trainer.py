@@ -21,6 +21,7 @@ from npformer.models import describe
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import settings_from
 from npformer.quantized import check_trainable
+from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checksum, world
 from npformer.training.alone import Alone
@@ -217,7 +218,7 @@ class Trainer:
         if n_targets == 0:
             warn("no target is counted: the loss is 0, and the step has no gradient")
         state, precision = self.state, self.state.precision
-        with self._alone(changing=True), deferred_interrupts():
+        with self._alone(changing=True), deferred_interrupts(), one_blas_thread():
             self.ranks.agree(
                 lambda: {
                     "step": state.n_steps + 1,

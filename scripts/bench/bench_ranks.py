@@ -32,8 +32,9 @@ from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of,
 from scripts.bench.workers import found_by_worker, mpiexec
 
 from npformer import Adam, Trainer
+from npformer.runtime.blas_threads import blas_threads
+from npformer.runtime.cores import cores
 from npformer.runtime.ranks import world
-from npformer.runtime.threads import blas_threads, cores
 from npformer.training.exchange import Exchange
 
 

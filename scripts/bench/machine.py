@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from npformer.config import read_config
-from npformer.runtime.threads import cores
+from npformer.runtime.cores import cores
 
 LIBRARIES = ("npformer", "numpy", "numba", "torch", "jax", "jaxlib")
 SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

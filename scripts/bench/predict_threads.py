@@ -32,6 +32,8 @@ from scripts.bench.steps import LABEL_SMOOTHING, SIZES, batch_of, model_of, trai
 
 from npformer import tree
 from npformer.runtime import threads
+from npformer.runtime.blas_threads import blas_threads
+from npformer.runtime.cores import cores
 from npformer.runtime.host import HOST
 from npformer.runtime.ranks import OneProcess
 from npformer.training.sharding import Sharding
@@ -82,7 +84,7 @@ def best(parts, cores):
 def chosen(size, cores):
     """The number of shards that a trainer chooses."""
     sharding = Sharding(HOST, OneProcess(), None, model_of(size).shapes())
-    with mock.patch.object(threads, "cores", lambda: cores), threads.blas_threads(cores):
+    with mock.patch.object(threads, "cores", lambda: cores), blas_threads(cores):
         return sharding.count(batch_of(size))
 
 
@@ -95,7 +97,7 @@ def build_step(size, n_shards, n_threads):
     step = trainer_step(model_of(size), batch_of(size), label_smoothing=LABEL_SMOOTHING, n_shards=n_shards)
 
     def on_threads():
-        with threads.blas_threads(n_threads):
+        with blas_threads(n_threads):
             return step()
 
     return on_threads
@@ -133,15 +135,15 @@ def measured_parts(size, bandwidth):
 
 def report(name, size, options):
     """Print the parts of a step, the predictions beside what was measured, and those for many cores."""
-    with threads.blas_threads(1):
+    with blas_threads(1):
         parts = measured_parts(size, options.bandwidth * 1e9)
     print(f"{name}: " + ", ".join(f"{key} {short(value)}" for key, value in parts._asdict().items()), flush=True)
     rows = []
-    for cores in range(1, 1 + min(2, threads.cores())):
+    for n_cores in range(1, 1 + min(2, cores())):
         for shards in filter(lambda n: n <= size.B, SHARDS):
-            seconds, peak = measure(build_step, size, shards, cores)
-            predicted = short(1e3 * predict(parts, shards, cores))
-            rows.append([cores, shards, predicted, short(1e3 * seconds), short(peak / 1e6)])
+            seconds, peak = measure(build_step, size, shards, n_cores)
+            predicted = short(1e3 * predict(parts, shards, n_cores))
+            rows.append([n_cores, shards, predicted, short(1e3 * seconds), short(peak / 1e6)])
     print_table(["cores", "shards", "predicted ms", "measured ms", "MB"], rows)
     lines = {
         "one shard": lambda cores: 1,

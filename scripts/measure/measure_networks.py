@@ -37,9 +37,9 @@ from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of,
 from scripts.bench.workers import MPIEXEC, found_by_worker, mpiexec
 
 from npformer import Adam, Trainer
+from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.extras import pip_install
 from npformer.runtime.ranks import world
-from npformer.runtime.threads import blas_threads
 from npformer.training.exchange import Exchange, Sending
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "mount": "util-linux"}

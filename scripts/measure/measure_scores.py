@@ -14,7 +14,7 @@ from scripts.bench.report import print_table
 
 from npformer import reference as ops
 from npformer.config import read_config
-from npformer.runtime.threads import blas_threads
+from npformer.runtime.blas_threads import blas_threads
 
 
 @command

@@ -28,7 +28,6 @@ from npformer import CopyTask, Transformer, tree
 from npformer.data import ParallelText
 from npformer.data.copy_task import exact_match
 from npformer.data.parallel_text import pack
-from npformer.runtime.threads import blas_threads
 
 KINDS = {"encoder": "attention", "decoder": "attention", "memory": "memory_attention"}  # and their parameters
 NAMES = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
@@ -45,13 +44,12 @@ CLEAR = 0.5  # a head is named after the place that has most weight above an eve
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    with blas_threads(1):  # the matrices are small
-        if not options.data:
-            figures = study_reverse(sizes_of(options, FULL, QUICK), options.seed)
-        elif options.alignment:
-            figures = align(translator("recurrent + general", options))
-        else:
-            figures = study_translation_model(translator("Transformer", options), options.data, options.sentences)
+    if not options.data:
+        figures = study_reverse(sizes_of(options, FULL, QUICK), options.seed)
+    elif options.alignment:
+        figures = align(translator("recurrent + general", options))
+    else:
+        figures = study_translation_model(translator("Transformer", options), options.data, options.sentences)
     if not options.alignment:
         report(figures)
     if options.json:

@@ -36,7 +36,6 @@ from scripts.studies.translations import check, study_joined, study_translation
 
 from npformer import Adam, CopyTask, Trainer
 from npformer.data.copy_task import exact_match
-from npformer.runtime.threads import blas_threads
 
 LEARNING_RATES = {**dict.fromkeys(SYSTEMS, 0.002), "recurrent": 0.01, "ByteNet": 0.01}  # found with --only rates
 FULL = {
@@ -67,25 +66,24 @@ def main(argv=None):
     sizes = with_lengths(sizes_of(options, FULL, QUICK), options)
     systems = options.systems or list(SYSTEMS)
     start, figures = time.perf_counter(), {"sizes": sizes}
-    with blas_threads(1):  # the matrices are small
-        for task in TASKS:
-            if task in options.only:
-                figures[task] = {}
-                for system in systems:
-                    figures[task][system] = study_task(system, task, sizes, options)
-                    write_json(options.json, figures)  # so far, since the next part may take hours
-                show(f"{task}: exact match, %, by length", figures[task], sizes["lengths"])
-                show(f"{task}: symbols right, %, by length", figures[task], sizes["lengths"], "symbols")
-        if "rates" in options.only:
-            figures["rates"] = {}
+    for task in TASKS:
+        if task in options.only:
+            figures[task] = {}
             for system in systems:
-                figures["rates"][system] = search_rates(system, sizes)
-                write_json(options.json, figures)
-        if "wishes" in options.only:
-            figures["times"] = study_times(sizes)
-            show("milliseconds per update, batch of 8, by length", figures["times"], sizes["timed"])
-            figures["paths"] = {"lengths": sizes["timed"], **path_lengths(sizes["timed"])}
+                figures[task][system] = study_task(system, task, sizes, options)
+                write_json(options.json, figures)  # so far, since the next part may take hours
+            show(f"{task}: exact match, %, by length", figures[task], sizes["lengths"])
+            show(f"{task}: symbols right, %, by length", figures[task], sizes["lengths"], "symbols")
+    if "rates" in options.only:
+        figures["rates"] = {}
+        for system in systems:
+            figures["rates"][system] = search_rates(system, sizes)
             write_json(options.json, figures)
+    if "wishes" in options.only:
+        figures["times"] = study_times(sizes)
+        show("milliseconds per update, batch of 8, by length", figures["times"], sizes["timed"])
+        figures["paths"] = {"lengths": sizes["timed"], **path_lengths(sizes["timed"])}
+        write_json(options.json, figures)
     for part, study in ON_TEXT.items():
         if part in options.only:
             for found in study(options, sizes):

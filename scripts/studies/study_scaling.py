@@ -19,7 +19,6 @@ from npformer.commands.output import add_json, add_pictures, will_draw, write_js
 from scripts.bench.options import add_sizes, sizes_of
 
 from npformer import Adam, reference as ops, tree
-from npformer.runtime.threads import blas_threads
 
 LABELS = {"dot": "dot product", "scaled_dot": "dot product / √K", "additive": "additive"}
 N_QUERIES, N_KEYS = 64, 64
@@ -42,14 +41,13 @@ def main(argv=None):
     sizes = sizes_of(options, FULL, QUICK)
     seeds = range(options.seed, options.seed + sizes["seeds"])
     start = time.perf_counter()
-    with blas_threads(1):  # the matrices are small
-        figures = {
-            "sizes": sizes,
-            "seeds": list(seeds),
-            "random": study_random(sizes, seeds),
-            "same_entropy": study_same_entropy(sizes, seeds),
-            "learned": study_learning(sizes, seeds),
-        }
+    figures = {
+        "sizes": sizes,
+        "seeds": list(seeds),
+        "random": study_random(sizes, seeds),
+        "same_entropy": study_same_entropy(sizes, seeds),
+        "learned": study_learning(sizes, seeds),
+    }
     figures["seconds"] = time.perf_counter() - start
     write_json(options.json, figures)
     if options.draws:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -62,14 +61,6 @@ def test_fewer_steps_learn_to_reverse_and_without_matplotlib_characters_show_it(
 @pytest.fixture
 def few_are_evaluated(monkeypatch):
     monkeypatch.setattr(copy, "N_EVALUATED", 50)
-
-
-def test_explain_times_the_threads_of_the_training(few_are_evaluated, monkeypatch):
-    entered, at = [], []
-    monkeypatch.setattr(copy, "blas_threads", lambda n: entered.append(n) or nullcontext())
-    monkeypatch.setattr(copy.Trainer, "explain", lambda *_: at.append(list(entered)))
-    run_here("--steps", 1, "--quiet", "--no-plots", "--explain")
-    assert at == [[1]] and entered == [1, 1]
 
 
 def test_a_training_is_diagnosed_before_it_begins(few_are_evaluated, capsys):

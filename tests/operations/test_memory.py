@@ -9,7 +9,7 @@ import pytest
 import npformer as nf
 from npformer import cpu
 from npformer.runtime import memory
-from npformer.runtime.threads import blas_threads
+from npformer.runtime.blas_threads import blas_threads
 
 SHAPE = (300, 1000)
 

@@ -1,5 +1,6 @@
 """Products of a few rows, which threads share piece by piece."""
 
+import math
 import os
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from npformer.cpu import linear, team
 from npformer.cpu.blas import BLAS
 from npformer.cpu.dots import multiply_transposed
 from npformer.cpu.panels import COLUMNS, columns_in_panels, multiply_columns, rows_in_panels
-from npformer.runtime.threads import blas_threads, in_parallel, kernel_threads, n_kernel_threads, n_threads
+from npformer.runtime.blas_threads import blas_threads
+from npformer.runtime.threads import in_parallel, kernel_threads, n_kernel_threads, n_threads
 
 pytestmark = pytest.mark.skipif(not team.JIT, reason="the helper and the tiles are nothing but compiled code")
 SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (17, 64, 512), (64, 65, 1030)]
@@ -187,3 +189,18 @@ def test_decoding_one_sentence_gives_what_the_reference_gives_each_time():
     expected = greedy_decode(model, params, src, **options, backend="reference")
     for _ in range(20):
         np.testing.assert_array_equal(greedy_decode(model, params, src, **options, backend="cpu"), expected)
+
+
+def test_a_thread_that_lost_its_core_works_alone_for_a_while(monkeypatch):
+    product = np.dtype("float32")
+    n_preemptions = team.n_preemptions()
+    monkeypatch.setattr(team, "n_kernel_threads", lambda: 2)
+    monkeypatch.setattr(team, "n_preemptions", lambda: n_preemptions)
+    monkeypatch.setattr(team._latest, "n_preemptions", n_preemptions)
+    monkeypatch.setattr(team._latest, "time", -math.inf)
+    assert team.helper_for(product)[0] == team.ADDRESS
+    n_preemptions += 1
+    assert team.helper_for(product)[0] == 0
+    assert team.board[team.HELPERS] == 0  # those that look for work leave
+    team._latest.time -= team.ALONE
+    assert team.helper_for(product)[0] == team.ADDRESS

@@ -15,7 +15,8 @@ import pytest
 
 import npformer
 from npformer import config
-from npformer.runtime.threads import blas_threads
+from npformer.runtime import threads as threads_of_npformer
+from npformer.runtime.blas_threads import blas_threads
 
 VARIABLES = ("OPENBLAS_CORETYPE", "NUMBA_DISABLE_JIT", "NUMBA_CACHE_DIR", *config.THREAD_VARIABLES)
 
@@ -35,6 +36,9 @@ def machine(monkeypatch):
         answers = {"get_config": settings, "get_corename": core.encode(), "get_num_threads": threads}
         monkeypatch.setattr(config, "_ask_openblas", lambda name, restype: answers[name])
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+        monkeypatch.setattr(os, "cpu_count", lambda: cores)
+        for module in (config, threads_of_npformer):
+            monkeypatch.setattr(module, "user_threads", lambda: threads)
 
     return set_
 
@@ -73,7 +77,8 @@ def test_where_all_is_well_it_says_so(machine, capsys):
     machine("SkylakeX", threads=1, cores=1)
     npformer.show_config()
     shown = capsys.readouterr().out
-    assert "\nBLAS          OpenBLAS 0.3.99, core SkylakeX, 1 thread\n" in shown
+    assert "\nBLAS          OpenBLAS 0.3.99, core SkylakeX, 1 thread (in npformer 1)\n" in shown
+    assert "\nthreads       npformer divides large work among 1\n" in shown
     assert ", 1 core, " in shown
     assert shown.endswith("\n\nNothing to change, as far as can be known.\n")
 
@@ -96,28 +101,24 @@ def test_of_another_library_only_the_name_is_told(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("environment", "threads", "expected"),
     [
-        ({"OMP_NUM_THREADS": "1"}, 1, ["unset OMP_NUM_THREADS"]),
-        ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "3"}, 2, ["unset OPENBLAS_NUM_THREADS OMP_NUM_THREADS"]),
-        ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "8"}, 2, ["unset OPENBLAS_NUM_THREADS"]),
-        ({"OMP_NUM_THREADS": "2,2"}, 2, ["unset OMP_NUM_THREADS"]),
-        ({"OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "1"}, 4, []),
-        ({"OMP_NUM_THREADS": "8"}, 4, []),
-        ({"OMP_NUM_THREADS": "4"}, 2, [None]),
-        ({"OMP_NUM_THREADS": "", "GOTO_NUM_THREADS": "0"}, 2, [None]),
-        ({}, 2, [None]),
+        ({}, 4, []),
+        ({}, 2, ["the threads of OpenBLAS"]),
+        ({"OPENBLAS_NUM_THREADS": "2"}, 2, ["the threads of OpenBLAS, OPENBLAS_NUM_THREADS=2"]),
     ],
 )
-def test_threads_below_the_cores_are_told_and_what_limits_them(machine, monkeypatch, environment, threads, expected):
+def test_what_limits_the_threads_is_told(machine, monkeypatch, environment, threads, expected):
     machine("SkylakeX", threads=threads, cores=4)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert things_to_do() == expected
+    assert config.read_config()["threads"] == {"most": threads, "limited_by": expected}
 
 
-def test_a_limit_set_by_the_program_is_printed(machine, capsys):
-    machine("SkylakeX", threads=1, cores=4)
+def test_another_library_than_openblas_is_a_limit(machine, capsys):
+    machine("SkylakeX", threads=None)
     npformer.show_config()
-    assert "\n    # matrix products use 1 of 4 cores: this program limits them, or " in capsys.readouterr().out
+    assert (
+        "among 1, limited by another BLAS than OpenBLAS, whose own threads it cannot limit" in capsys.readouterr().out
+    )
 
 
 # --- the real library ---
@@ -293,7 +294,7 @@ def test_the_command_prints_and_writes_the_same_facts(tmp_path):
 def test_every_line_is_aligned(capsys):
     npformer.show_config()
     table = capsys.readouterr().out.split("\n\n")[0].splitlines()
-    names = ["versions", "processor", "BLAS", "reference", "cpu", "gpu", "auto", "kernel"]
+    names = ["versions", "processor", "threads", "BLAS", "reference", "cpu", "gpu", "auto", "kernel"]
     assert [line.split()[0] for line in table] == names
     assert all(line[13] == " " and line[14] != " " for line in table)
 

@@ -6,40 +6,42 @@ import time
 import numpy as np
 import pytest
 
-from npformer.runtime import threads
+import npformer as npf
+from npformer import reference
+from npformer.runtime import blas_threads as blas, threads
 
-GET = threads.openblas_function("get_num_threads")
+GET = blas.openblas_function("get_num_threads")
 WITH_OPENBLAS = pytest.mark.skipif(GET is None, reason="NumPy is not linked to OpenBLAS")
 JAX_WARNS_OF_FORKS = ["ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]  # once imported
 
 
 def test_the_number_of_threads_is_set_and_restored():
-    get, set_ = threads.openblas_function("get_num_threads"), threads.openblas_function("set_num_threads", None)
+    get, set_ = blas.openblas_function("get_num_threads"), blas.openblas_function("set_num_threads", None)
     if get is None:
         pytest.skip("NumPy is not linked to OpenBLAS")
     before = get()
     set_(2)
     try:
-        with threads.blas_threads(1):
+        with blas.blas_threads(1):
             assert get() == 1
         assert get() == 2
-        with pytest.raises(KeyError), threads.blas_threads(1):
+        with pytest.raises(KeyError), blas.blas_threads(1):
             raise KeyError
         assert get() == 2
-        with threads.blas_threads(None):
+        with blas.blas_threads(None):
             assert get() == 2
     finally:
         set_(before)
 
 
 def test_without_openblas_nothing_happens(monkeypatch):
-    monkeypatch.setattr(threads, "openblas_function", lambda name, restype=None: None)
-    with threads.blas_threads(1):
+    monkeypatch.setattr(blas, "_functions", lambda: (None, None))
+    with blas.blas_threads(1):
         assert (np.ones((2, 2)) @ np.ones((2, 2)) == 2).all()
 
 
 def test_fewer_than_one_thread_is_refused():
-    with pytest.raises(ValueError, match="n=0, expected at least 1"), threads.blas_threads(0):
+    with pytest.raises(ValueError, match="n=0, expected at least 1"), blas.blas_threads(0):
         pass
 
 
@@ -53,8 +55,39 @@ def test_parts_run_side_by_side_on_one_blas_thread_each_and_results_keep_their_o
     results = threads.in_parallel(work, [10, 11, 12, 13])
     assert [part for part, _, _ in results] == [10, 11, 12, 13]
     assert {n for _, n, _ in results} == {1}
-    assert results[0][2] == results[2][2] != results[1][2] == results[3][2]
+    assert len({thread for _, _, thread in results}) == 2
     assert threads.n_threads() == 2
+
+
+def test_nobody_waits_for_a_helper_that_does_not_run(two_threads, monkeypatch):
+    late, done = [], []
+    monkeypatch.setattr(threads, "call_helpers", lambda n, function: late.append(function))
+    assert threads.in_parallel(lambda part: done.append(part) or part, [1, 2, 3]) == [1, 2, 3]
+    late[0]()  # now it runs, and finds nothing to do
+    assert done == [1, 2, 3]
+
+
+def test_a_helper_computes_what_the_caller_has_not_begun(two_threads):
+    caller, others = threading.get_ident(), []
+    waiting = threading.Event()
+
+    def work(part):
+        if threading.get_ident() == caller:
+            waiting.wait(timeout=10)  # the first part takes long
+            return
+        others.append(part)
+        if len(others) == 9:
+            waiting.set()
+
+    threads.in_parallel(work, range(10))
+    assert len(others) == 9
+
+
+@pytest.mark.parametrize(("n", "expected"), [(100, 1), (511, 1), (512, 2), (1023, 2), (1024, 4), (10**6, 16)])
+def test_products_are_divided_by_their_sizes(two_threads, n, expected):
+    assert threads.n_parts(n, 256, 2**20) == expected
+    with blas.blas_threads(1):
+        assert threads.n_parts(n, 256, 2**20) == expected
 
 
 def test_nobody_waits_for_a_part_that_has_failed(two_threads):
@@ -76,7 +109,7 @@ def test_inside_parallel_work_everything_runs_on_one_thread(two_threads):
     assert all(len(set(idents)) == 1 for idents in threads.in_parallel(work, range(2)))
 
 
-def test_an_error_in_one_part_is_raised_after_all_have_ended(two_threads):
+def test_an_error_in_one_part_is_raised_after_those_have_ended_that_had_begun(two_threads):
     ended = []
 
     def work(part):
@@ -87,14 +120,14 @@ def test_an_error_in_one_part_is_raised_after_all_have_ended(two_threads):
 
     with pytest.raises(KeyError):
         threads.in_parallel(work, range(3))
-    assert ended == [0, 2]
+    assert ended == [0]
     assert threads.in_parallel(lambda part: part, range(3)) == [0, 1, 2]  # and it goes on working
 
 
 @pytest.fixture
 def two_threads(monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: 2)
-    with threads.blas_threads(2):
+    with blas.blas_threads(2):
         yield
 
 
@@ -138,17 +171,75 @@ def test_a_forked_process_has_threads_of_its_own(two_threads):
     assert os.waitpid(pid, 0)[1] == 0
 
 
+@pytest.fixture
+def numbers(monkeypatch):
+    """The numbers of threads that are given to BLAS, one after another; the user gave it 2."""
+    given = [2]
+    monkeypatch.setattr(blas, "_functions", lambda: (lambda: given[-1], given.append))
+    return given
+
+
+def test_an_operation_has_one_blas_thread_and_leaves_the_number_of_the_user(numbers):
+    npf.linear(np.ones((3, 4)), np.ones((4, 5)))
+    assert numbers == [2, 1, 2]
+    reference.linear(np.ones((3, 4)), np.ones((4, 5)))
+    assert numbers == [2, 1, 2, 1, 2]
+
+
+def test_a_step_sets_the_number_once(numbers):
+    task = npf.CopyTask()
+    model = npf.Transformer(task.vocab, task.vocab, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+    trainer = npf.Trainer(model, npf.Adam(0.01))
+    trainer.step(*task.batch(0, 4))
+    assert numbers == [2, 1, 2]
+
+
+def test_a_user_who_gives_blas_one_thread_is_asked_but_nothing_is_set(numbers):
+    numbers[:] = [1]
+    npf.linear(np.ones((3, 4)), np.ones((4, 5)))
+    assert numbers == [1]
+    assert threads.n_threads() == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings(*JAX_WARNS_OF_FORKS)
+def test_a_forked_process_calls_nothing_of_blas_before_it_computes(two_threads, monkeypatch):
+    """A thread of the parent may be in BLAS during the fork: its lock is taken in the child for ever."""
+    computing, forked = threading.Event(), threading.Event()
+
+    def compute():
+        with blas.blas_threads(3), blas.one_blas_thread():
+            computing.set()
+            forked.wait(10)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    computing.wait(10)
+    calls = []
+    with monkeypatch.context() as patch:
+        patch.setattr(blas, "_functions", lambda: (lambda: calls.append("get") or 1, calls.append))
+        pid = os.fork()
+        if pid == 0:
+            in_hooks = list(calls)
+            with blas.one_blas_thread():
+                pass
+            os._exit(0 if not in_hooks and calls == ["get", 2] else 1)  # 2 threads, as around the fork
+    forked.set()
+    thread.join()
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 @WITH_OPENBLAS
 def test_blocks_that_overlap_leave_everything_as_it_was():
     """They once left one thread for good: the second block to begin saw, and restored, what the first had set."""
     before, began, ended = GET(), threading.Event(), threading.Event()
 
     def other():
-        with threads.blas_threads(1):
+        with blas.blas_threads(1):
             began.set()
             ended.wait(10)
 
-    with threads.blas_threads(2):
+    with blas.blas_threads(2):
         thread = threading.Thread(target=other)
         thread.start()
         began.wait(10)
@@ -162,8 +253,8 @@ def test_blocks_that_overlap_leave_everything_as_it_was():
 @WITH_OPENBLAS
 def test_blocks_in_one_another():
     before = GET()
-    with threads.blas_threads(1):
-        with threads.blas_threads(2):
+    with blas.blas_threads(1):
+        with blas.blas_threads(2):
             assert GET() == 2
         assert GET() == 1
     assert GET() == before

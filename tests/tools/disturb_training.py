@@ -26,7 +26,7 @@ from npformer.commands.command import command
 
 from npformer import Adam, Trainer, Transformer
 from npformer.data import CopyTask
-from npformer.runtime.threads import blas_threads
+from npformer.runtime.blas_threads import blas_threads
 from npformer.training import CheckpointError
 
 TASK = CopyTask(vocab=20, min_len=30, max_len=40)

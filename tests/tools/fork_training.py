@@ -21,7 +21,7 @@ from npformer.commands.command import command
 
 from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
-from npformer.runtime.threads import blas_threads
+from npformer.runtime.blas_threads import blas_threads
 
 HANGS = 20  # seconds after which a child counts as hanging
 

@@ -25,7 +25,8 @@ from npformer.commands.command import command
 import npformer.runtime.threads
 from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
-from npformer.runtime.threads import blas_threads, n_threads
+from npformer.runtime.blas_threads import blas_threads
+from npformer.runtime.threads import n_threads
 
 MODEL = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32, "dropout": 0.1}
 HANGS = 120  # seconds without an interrupt after which the process counts as hanging
@@ -93,11 +94,11 @@ def main(argv=None):
         while undisturbed.trainer.n_steps < n_steps:
             undisturbed.trainer.step(*undisturbed.batch(undisturbed.trainer.n_steps))
         same = np.array_equal(undisturbed.trainer.flat_params, training.trainer.flat_params)
-        threads, taken = n_threads(), npformer.runtime.threads._cores_taken.locked()
+        threads, taken = n_threads(), npformer.runtime.threads._kernels_have_helpers.locked()
     print(f"{options.interrupts} interrupts in {seconds:.0f} s, {n_steps} steps, {n_decoded} decodings")
     print(f"parameters: {'the same, bit for bit' if same else 'DIFFERENT'}; wrong decodings: {n_wrong}")
     print(f"threads that matrix products may use: {threads} of 2")
-    print(f"the lock of the cores: {'LEFT BEHIND' if taken else 'released'}")
+    print(f"the lock of the helpers: {'LEFT BEHIND' if taken else 'released'}")
     return int(not same or n_wrong > 0 or threads != 2 or taken)
 
 

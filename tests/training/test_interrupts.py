@@ -13,7 +13,7 @@ import pytest
 
 from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
-from npformer.runtime import threads
+from npformer.runtime import blas_threads as blas
 from npformer.runtime.forks import cached_property
 from npformer.runtime.interrupts import MOST, deferred_interrupts
 from npformer.training import StopSignals, load_checkpoint
@@ -25,7 +25,7 @@ FORKS_OF_THREADS_WARN = pytest.mark.filterwarnings("ignore::DeprecationWarning",
 
 @pytest.fixture
 def two_threads():
-    with threads.blas_threads(2):
+    with blas.blas_threads(2):
         yield
 
 
@@ -128,9 +128,9 @@ def test_a_trainer_knows_the_file_whose_writing_was_interrupted(n_interrupts, tm
     assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 5
 
 
-@pytest.mark.skipif(threads.openblas_function("get_num_threads") is None, reason="NumPy is not linked to OpenBLAS")
+@pytest.mark.skipif(blas.openblas_function("get_num_threads") is None, reason="NumPy is not linked to OpenBLAS")
 def test_an_interrupt_of_a_block_that_begins_leaves_the_number_of_threads(monkeypatch, two_threads):
-    real = threads.openblas_function
+    real = blas.openblas_function
 
     def interrupting(name, restype=None):
         function = real(name, restype)
@@ -144,10 +144,11 @@ def test_an_interrupt_of_a_block_that_begins_leaves_the_number_of_threads(monkey
         return set_to
 
     with monkeypatch.context() as patch:
-        patch.setattr(threads, "openblas_function", interrupting)
-        with pytest.raises(KeyboardInterrupt), threads.blas_threads(1):
-            pass
-    assert real("get_num_threads")() == 2
+        patch.setattr(blas, "_functions", lambda: (real("get_num_threads"), interrupting("set_num_threads", None)))
+        for block in (blas.blas_threads(1), blas.one_blas_thread()):
+            with pytest.raises(KeyboardInterrupt), block:
+                pass
+            assert real("get_num_threads")() == 2
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,8 @@ def test_a_process_forked_beside_stop_signals_ends_on_sigterm():
 def test_a_thread_goes_on_training_when_the_main_thread_has_ended():
     code = """
 import threading, time
-from npformer.runtime.threads import blas_threads, in_parallel
+from npformer.runtime.blas_threads import blas_threads
+from npformer.runtime.threads import in_parallel
 def work():
     threading.main_thread().join()
     print(in_parallel(lambda part: 2 * part, [1, 2, 3]))

@@ -11,11 +11,11 @@ import pytest
 from npformer import Adam, CopyTask, Trainer, Transformer
 from npformer.reference import global_norm, norms_of_blocks
 from npformer.reference.math.update import BLOCK, norm_of
-from npformer.runtime import threads
+from npformer.runtime import blas_threads as blas, threads
 
 TASK = CopyTask(vocab=20, min_len=40, max_len=60)
 pytestmark = pytest.mark.skipif(
-    threads.openblas_function("get_num_threads") is None, reason="NumPy is not linked to OpenBLAS"
+    blas.openblas_function("get_num_threads") is None, reason="NumPy is not linked to OpenBLAS"
 )
 
 
@@ -37,9 +37,9 @@ def beside_a_thread_that_sets_the_number_of_threads():
 
     def toggle():
         while not stop.is_set():
-            with threads.blas_threads(1):
+            with blas.blas_threads(1):
                 pass
-            with threads.blas_threads(2):
+            with blas.blas_threads(2):
                 pass
 
     thread = threading.Thread(target=toggle)
@@ -52,8 +52,8 @@ def beside_a_thread_that_sets_the_number_of_threads():
 
 
 CIRCUMSTANCES = {
-    "one thread": lambda: threads.blas_threads(1),
-    "three threads": lambda: threads.blas_threads(3),
+    "one thread": lambda: blas.blas_threads(1),
+    "three threads": lambda: blas.blas_threads(3),
     "one core": on_one_core,
     "another thread sets it": beside_a_thread_that_sets_the_number_of_threads,
 }
@@ -61,11 +61,13 @@ CIRCUMSTANCES = {
 
 @pytest.fixture(scope="module", autouse=True)
 def three_cores_and_two_threads():
-    with patch.object(threads, "cores", return_value=3), threads.blas_threads(2):
+    with patch.object(threads, "cores", return_value=3), blas.blas_threads(2):
         yield
 
 
-@pytest.fixture(scope="module", params=[(2, 3, "float32"), (3, 3, "float64"), (2, 1, "float32")], ids=str)
+@pytest.fixture(
+    scope="module", params=[(2, 3, "float32"), (3, 3, "float64"), (2, 1, "float32"), (1, 12, "float32")], ids=str
+)
 def on_two_threads(request):
     """Shards, rows and dtype of a training, and what it gives."""
     return request.param, train(*request.param)
@@ -84,16 +86,16 @@ def test_shards_are_the_same_on_any_number_of_threads(on_two_threads, circumstan
 def test_more_threads_than_cores_compute_the_same_bits(n):
     settings = 32, 32, "float32"
     numbers, params = train(*settings)
-    with patch.object(threads, "cores", return_value=n), threads.blas_threads(n):
+    with patch.object(threads, "cores", return_value=n), blas.blas_threads(n):
         found, after = train(*settings)
     assert found == numbers
     np.testing.assert_array_equal(after, params)
 
 
-def test_one_shard_is_the_same_on_the_same_number_of_threads():
-    (numbers, params), (found, after) = train(1, 2), train(1, 2)
-    assert found == numbers
-    np.testing.assert_array_equal(after, params)
+def test_the_products_of_one_shard_are_divided():
+    with patch.object(threads, "in_parallel", side_effect=threads.in_parallel) as divided:
+        train(1, 12)
+    assert divided.call_count > 0
 
 
 def test_without_a_number_of_shards_the_number_of_threads_decides(monkeypatch):
@@ -105,10 +107,10 @@ def test_without_a_number_of_shards_the_number_of_threads_decides(monkeypatch):
 
 
 def test_the_library_s_own_limit_holds_while_another_thread_sets_one():
-    get = threads.openblas_function("get_num_threads")
-    with threads.one_blas_thread():
+    get = blas.openblas_function("get_num_threads")
+    with blas.one_blas_thread():
         assert get() == 1
-        with threads.blas_threads(3):
+        with blas.blas_threads(3):
             assert get() == 1
             assert threads.n_threads() == 3
         assert get() == 1

@@ -25,7 +25,7 @@ from npformer import (
     tree,
     warmup_cosine,
 )
-from npformer.runtime.threads import blas_threads
+from npformer.runtime.blas_threads import blas_threads
 from npformer.training import progress
 
 SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 0, 0, 0], [5, 5, 6, 0], [9, 10, 3, 3]])

@@ -26,13 +26,13 @@ from npformer.cpu.scalar import exp_negative, is_kept, largest, like
 from npformer.cpu.sums import sum_of_products
 from npformer.reference.math.attention import scale_of, summed_to
 from npformer.runtime.memory import empty
-from npformer.runtime.threads import even_slices, in_parallel, n_threads
+from npformer.runtime.threads import MOST_PARTS, WORTH_A_PART, even_slices, in_parallel
 
 # The most per tile. A column of it (a line per query) is read from the first-level cache, the whole of it (96 KB of
 # float32 scores) and what it is multiplied by from the second.
 QUERIES, KEYS = 96, 256
 assert QUERIES % ROWS == 0  # so that a tile of queries begins with a whole tile of rows
-WORTH_A_THREAD = 2**22  # the fewest multiplications of queries and keys per thread: a quarter of a millisecond
+OF_A_HEAD = 2**17  # multiplications that take as long as the copies of the matrices of a short head
 NO_MASK = np.ones((1, 1, 1, 0), bool)
 
 
@@ -154,10 +154,10 @@ def _scratch(q, v, backward=False):
 def _of_all_heads(work, n_heads, q, v):
     """Whether ``work`` returns True for all heads, 0 … n_heads - 1, which are divided evenly between threads."""
     B, H, T, K = q.shape
-    n = min(n_heads, B * H * T * v.shape[2] * K // WORTH_A_THREAD)
+    n_products = B * H * (T * v.shape[2] * K + OF_A_HEAD)
+    n = min(n_heads, n_products // WORTH_A_PART, MOST_PARTS)
     if n < 2:
         return work((0, n_heads))
-    n = min(n, n_threads())
     return all(in_parallel(work, [(part.start, part.stop) for part in even_slices(n_heads, n)]))
 
 

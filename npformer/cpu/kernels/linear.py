@@ -11,8 +11,10 @@ from npformer.cpu.sums import add_rows
 from npformer.cpu.team import JIT, WORTH_IT, helper_for, multiply_few_rows, panels_of
 from npformer.quantized import Quantized
 from npformer.runtime.memory import empty
-from npformer.runtime.threads import FEW_ROWS, by_rows, even_slices, n_kernel_threads
+from npformer.runtime.threads import FEW_ROWS, even_slices, in_parts, n_kernel_threads
 
+# A product is divided into parts of at least so many rows or columns, as BLAS copies the other matrix for each part.
+ROWS_OF_A_PART, COLUMNS_OF_A_PART = 256, 128
 NOTHING = {dtype: np.empty(0, dtype) for dtype in BLAS}  # in place of a bias, or of scales
 
 
@@ -24,15 +26,26 @@ def linear(x, weight, bias):
     if n_kernel_threads() and weight.size >= WORTH_IT:
         map_few_rows(helper_for(x.dtype), blas, x, matrix, *[NOTHING[x.dtype]] * 2, bias, rows)
     else:
-        by_rows(lambda part: _map(blas, x[part], matrix, bias, rows[part]), len(x), weight.size)
+        in_parts(lambda part: _map(blas, x[part], matrix, bias, rows[part]), len(x), ROWS_OF_A_PART, weight.size)
     return y
 
 
 @kernel_of(reference.linear_backward, as_it_lies="weight")
 def linear_backward(dy, x, weight, bias):
-    dx, dweight, dbias = empty(x.shape, x.dtype), empty(weight.shape, x.dtype), np.empty(weight.shape[1], x.dtype)
-    _map_backward(BLAS[x.dtype], as_rows(dy), as_rows(x), as_matrix(weight), as_rows(dx), dweight, dbias)
+    dx = empty(x.shape, x.dtype)
+    blas, dy, matrix, of_x = BLAS[x.dtype], as_rows(dy), as_matrix(weight), as_rows(dx)
+    in_parts(lambda part: _gradient_of_input(blas, dy[part], matrix, of_x[part]), len(dy), ROWS_OF_A_PART, weight.size)
+    dweight, dbias = gradients_of_parameters(as_rows(x), dy, weight)
     return dx, dweight, None if bias is None else dbias
+
+
+def gradients_of_parameters(x, dy, weight):
+    """(dweight, dbias) of x W + b, given matrices x and dy. A part is some columns of both."""
+    dweight, dbias = empty(weight.shape, x.dtype), np.empty(weight.shape[1], x.dtype)
+    blas = BLAS[x.dtype]
+    work = lambda part: _gradients_of_parameters(blas, x, dy[:, part], dweight[:, part], dbias[part])
+    in_parts(work, dbias.size, COLUMNS_OF_A_PART, x.size)
+    return dweight, dbias
 
 
 def few_rows_linear(weight, bias, max_rows, n_steps):
@@ -97,13 +110,11 @@ def _add_bias(y, bias):
 
 
 @kernel
-def _map_backward(blas, dy, x, weight, dx, dweight, dbias):
-    add_rows(dy, dbias)
-    multiply_backward(blas, dy, x, weight, dx, dweight)
-
-
-@inlined
-def multiply_backward(blas, dy, x, weight, dx, dweight):
-    """The two products in the backward pass of x W."""
+def _gradient_of_input(blas, dy, weight, dx):
     multiply(blas, dy, weight.T, dx, False)
+
+
+@kernel
+def _gradients_of_parameters(blas, x, dy, dweight, dbias):
     multiply(blas, x.T, dy, dweight, False)
+    add_rows(dy, dbias)

@@ -10,7 +10,7 @@ from npformer.cpu.jit import kernel
 from npformer.reference.math.update import BLOCK, norm_of
 from npformer.runtime.threads import in_parallel
 
-CHUNK = 2**8 * BLOCK  # numbers per part that a thread takes
+CHUNK = 2**8 * BLOCK  # numbers per part that a thread takes: half a millisecond of Adam
 
 
 @kernel_of(reference.norms_of_blocks, dtypes="float32")  # squares of float64 may overflow
