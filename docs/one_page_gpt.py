@@ -5,12 +5,16 @@ The form ``y, backward = f(params, x)`` is that of one_page_transformer.py. Axes
 they are keys), D model width, H heads, K = D/H head width, F feed-forward width, V different characters.
 """
 
+import os
 import re
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
+if __name__ == "__main__":  # the products are small, and several threads of BLAS would wait for each other
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np  # noqa: E402
 
 
 def linear(params, x):

@@ -7,9 +7,13 @@ Axes: B sentences of a batch, T target tokens (in ``attention``: queries), S sou
 heads, K = D/H head width, F feed-forward width, V vocabulary. Masks are boolean, True = may attend.
 """
 
+import os
 import time
 
-import numpy as np
+if __name__ == "__main__":  # the products are small, and several threads of BLAS would wait for each other
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np  # noqa: E402
 
 PAD, BEGIN, END = 0, 1, 2  # the ids of padding, begin token and end token
 
