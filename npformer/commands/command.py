@@ -10,7 +10,9 @@ import functools
 import gc
 import os
 import select
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from pathlib import Path
@@ -30,7 +32,7 @@ def command(main):
     0: done, or the reader of standard output (for example ``head``) has closed the pipe.
     1: something that the user can mend is wrong; one line on standard error says what.
     2: wrong arguments; argparse exits with it.
-    130: Ctrl-C.
+    130: Ctrl-C; 129 or 143: the terminal was closed, or the program was asked to end, by SIGHUP or SIGTERM.
     """
 
     @functools.wraps(main)
@@ -40,7 +42,7 @@ def command(main):
         no_command = PARSERS.set([])
         if hasattr(sys.stdout, "reconfigure"):  # names of files need not be UTF-8: print them as they were given
             sys.stdout.reconfigure(errors="surrogateescape")
-        with Quiet() as ranks:
+        with Quiet() as ranks, ended_by_signals():
             code = 0
             try:
                 code = _exit_code(main, argv, ranks)
@@ -55,6 +57,26 @@ def command(main):
         return code
 
     return run
+
+
+@contextlib.contextmanager
+def ended_by_signals():
+    """Inside, SIGTERM and SIGHUP raise ``SystemExit``: a command then writes what it writes at its end."""
+
+    def end(number, frame):
+        sys.exit(128 + number)
+
+    replaced = []
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        replaced = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in replaced:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in replaced:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def message_of(error, main=None):

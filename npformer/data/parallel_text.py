@@ -16,7 +16,7 @@ from npformer.reference import derive_key
 from npformer.runtime.files import MISSING, kind_of_file
 from npformer.runtime.ranks import OneProcess, checksum
 
-LONGEST_LINE = 2**30  # bytes: some devices, such as /dev/zero, never end one
+LONGEST_LINE = 2**26  # bytes: some devices, such as /dev/zero, never end one
 
 
 def find_text(folder, split, language):

@@ -63,7 +63,10 @@ class Host:
         if n * size <= FEW_ROWS:
             with deferred_interrupts(), kernel_threads():
                 return [work(slice(0, n))]
-        return in_parallel(work, even_slices(n, min(n, n_slices(n * size))))
+        slices = even_slices(n, min(n, n_slices(n * size)))
+        if len(slices) == 1:  # a single long text, whose products are divided instead
+            return [work(slices[0])]
+        return in_parallel(work, slices)
 
     def record(self, work: Callable, fill_up: Callable) -> Callable:
         """Return ``work`` itself: on the CPU, a recording would save no time."""

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -156,6 +157,20 @@ def test_answers_are_written_if_nobody_reads_them(folder, tmp_path):
     done = subprocess.run(command, input=b"how?\nwhy?\n", stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
     assert done.returncode == 0, done.stderr
+    [answer] = json.loads((tmp_path / "x.json").read_text())["answers"]
+    assert answer["question"] == "how?" and answer["text"]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+def test_answers_are_written_if_the_program_is_asked_to_end(folder, tmp_path, name):
+    command = [sys.executable, "-m", "npformer", "chat", "--model", folder, "--json", str(tmp_path / "x.json"), *SHORT]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(b"how?\n")
+        process.stdin.flush()
+        assert process.stdout.readline()  # the answer
+        process.send_signal(getattr(signal, name))
+        assert process.wait(60) == 128 + getattr(signal, name)
     [answer] = json.loads((tmp_path / "x.json").read_text())["answers"]
     assert answer["question"] == "how?" and answer["text"]
 
