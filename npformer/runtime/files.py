@@ -42,7 +42,12 @@ def path_to_replace(path, expected):
     kind = kind_of_file(path)
     if kind not in (expected, MISSING):
         raise ValueError(f"{path} is {kind}, expected {expected}, or a new name")
-    return Path(os.path.realpath(path)) if path.is_symlink() else path  # so that the link stays one
+    if not path.is_symlink():
+        return path
+    place = Path(os.path.realpath(path))  # so that the link stays one
+    if place.is_symlink():
+        raise ValueError(f"{path} is a link that leads to itself, expected {expected}, or a new name")
+    return place
 
 
 def name_for_damaged(path):

@@ -153,3 +153,11 @@ def test_a_record_that_could_not_be_read_again_is_refused(path, record):
             log.write(record)
         log.write({"step": 1})
     assert JsonLog.read(path) == [{"step": 1}]
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="it has no links")
+def test_a_link_that_leads_to_itself_is_named(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "link")
+    with pytest.raises(ValueError, match="link is a link that leads to itself, expected a file, or a new name"):
+        JsonLog(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
