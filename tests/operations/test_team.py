@@ -117,6 +117,7 @@ def test_helpers_beyond_a_lower_limit_end_while_others_go_on(monkeypatch):
         RNG.standard_normal((512, 1000), "float32"),
         np.empty((1, 1000), "float32"),
     )
+    monkeypatch.setattr(team, "_cores_are_taken", lambda: False)
     deadline = time.monotonic() + 60
     for threads in (4, 2):
         monkeypatch.setattr(team, "n_kernel_threads", lambda n=threads: n)
