@@ -144,12 +144,16 @@ def _default(field):
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def settings_from(dataclass, given, owner):
-    """A dataclass made of the settings that are given by name, or an error that lists the names that there are."""
+def settings_from(dataclass, given, owner, others=()):
+    """A dataclass made of the settings that are given by name, or an error that lists the names that there are.
+
+    ``others`` are arguments of the same function that are no settings.
+    """
     names = [field.name for field in fields(dataclass)]
     for name, value in given.items():
         if name not in names:
-            raise TypeError(f"{name}={value!r:.60} is no setting of {owner}, expected {', '.join(names)}")
+            expected = ", ".join([*others, *names])
+            raise TypeError(f"{name}={value!r:.60} is no setting of {owner}, expected {expected}")
     return dataclass(**given)
 
 

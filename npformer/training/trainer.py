@@ -43,6 +43,7 @@ from npformer.training.watch import Watch
 
 OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
 FIXED = "params", "flat_params", "ops", "ranks"  # attributes that are set once
+ARGUMENTS_OF_FIT = "n_steps", "validate", "save", "callbacks", "progress", "watch"  # beside ``LoopSettings``
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
 
 
@@ -298,7 +299,7 @@ class Trainer:
         """
         if validate is not None and not callable(validate):
             validate = list(validate)
-        of_loop = settings_from(LoopSettings, settings, "fit, nor one of its other arguments")
+        of_loop = settings_from(LoopSettings, settings, "fit", ARGUMENTS_OF_FIT)
         loop = Loop(self, of_loop, evaluation_of(self, validate, of_loop.monitor), save)
         n_batches = operator.length_hint(batches) or None  # 0 if it is not known
         is_examined = isinstance(watch, Findings)  # which may be empty

@@ -365,3 +365,7 @@ def test_the_text_of_a_trainer_and_of_its_parts_is_short():
 def test_an_unknown_setting_is_named_with_the_known_ones():
     with pytest.raises(TypeError, match="clip=1.0 is no setting of a training, expected seed, label_smoothing, "):
         make(clip=1.0)
+    with pytest.raises(
+        TypeError, match="valid=5 is no setting of fit, expected n_steps, validate, save, callbacks, .*every"
+    ):
+        make().fit([], valid=5)
