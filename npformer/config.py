@@ -96,12 +96,11 @@ def _processor():
 def _threads():
     """How many threads npformer divides large work among, and what limits them, if not the cores of the machine."""
     of_blas = user_threads()
+    variables = [f"{name}={os.environ[name]}" for name in THREAD_VARIABLES if name in os.environ]
     limits = {
         "the affinity of the process, or PYTHON_CPU_COUNT": allowed(),
         "the quota of the container": quota(),
-        _listed(
-            "the threads of OpenBLAS", *(f"{x}={os.environ[x]}" for x in THREAD_VARIABLES if x in os.environ)
-        ): of_blas,
+        _listed("the threads of OpenBLAS", *variables): of_blas,
     }
     if of_blas is None:
         limits["another BLAS than OpenBLAS, whose own threads it cannot limit"] = 1
