@@ -9,11 +9,11 @@ from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import CODES, activate, multiply_by_slope
 from npformer.cpu.kernels.dropout import drawing
-from npformer.cpu.kernels.linear import ROWS_OF_A_PART, gradients_of_parameters, linear
+from npformer.cpu.kernels.linear import by_rows, gradients_of_parameters, linear
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.math.activations import INPUTS
 from npformer.runtime.memory import empty
-from npformer.runtime.threads import in_parts, n_kernel_threads
+from npformer.runtime.threads import n_kernel_threads
 
 
 @kernel_of(reference.linear_activation_dropout, as_it_lies="weight")
@@ -27,25 +27,17 @@ def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout
         _activate(as_rows(h), bias, as_rows(y), 0, *rest)
         return y, h
     h = empty((*x.shape[:-1], width), x.dtype)
-    blas, matrix, of_x, of_h, of_y = BLAS[x.dtype], as_matrix(weight), as_rows(x), as_rows(h), as_rows(y)
-
-    def work(part):
-        _map_and_activate(blas, of_x[part], matrix, of_h[part], bias, of_y[part], part.start, *rest)
-
-    in_parts(work, len(of_x), ROWS_OF_A_PART, weight.size)
+    rows = as_rows(x), as_rows(h), as_rows(y)
+    by_rows(_map_and_activate, rows, weight.size, BLAS[x.dtype], as_matrix(weight), bias, *rest)
     return y, h
 
 
 @kernel_of(reference.linear_activation_dropout_backward, as_it_lies="weight")
 def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, dropout_rate, dropout_key):
     dx, dh = empty(x.shape, x.dtype), empty((x.size // x.shape[-1], weight.shape[1]), x.dtype)
-    blas, matrix, of_y, of_h, of_x = BLAS[x.dtype], as_matrix(weight), as_rows(dy), as_rows(h), as_rows(dx)
     rest = CODES[activation], *drawing(dropout_rate, dropout_key, x.dtype)
-
-    def work(part):
-        _activate_backward(blas, of_y[part], matrix, of_h[part], dh[part], of_x[part], part.start, *rest)
-
-    in_parts(work, len(dh), ROWS_OF_A_PART, weight.size)
+    rows = as_rows(dy), as_rows(h), dh, as_rows(dx)
+    by_rows(_activate_backward, rows, weight.size, BLAS[x.dtype], as_matrix(weight), *rest)
     dweight, dbias = gradients_of_parameters(as_rows(x), dh, weight)
     return dx, dweight, None if bias is None else dbias
 
@@ -53,41 +45,32 @@ def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, dropo
 @kernel_of(reference.linear_dropout_residual, as_it_lies="weight")
 def linear_dropout_residual(x, weight, bias, residual, dropout_rate, dropout_key):
     bias = np.zeros(weight.shape[1], x.dtype) if bias is None else bias
-    residual, draw = as_rows(residual), drawing(dropout_rate, dropout_key, x.dtype)
+    draw = drawing(dropout_rate, dropout_key, x.dtype)
     if n_kernel_threads():
         y = linear(x, weight)
-        _drop_and_add(as_rows(y), bias, residual, 0, *draw)
+        _drop_and_add(as_rows(y), bias, as_rows(residual), 0, *draw)
         return y
     y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    blas, matrix, of_x, of_y = BLAS[x.dtype], as_matrix(weight), as_rows(x), as_rows(y)
-
-    def work(part):
-        _map_drop_and_add(blas, of_x[part], matrix, of_y[part], bias, residual[part], part.start, *draw)
-
-    in_parts(work, len(of_x), ROWS_OF_A_PART, weight.size)
+    rows = as_rows(x), as_rows(y), as_rows(residual)
+    by_rows(_map_drop_and_add, rows, weight.size, BLAS[x.dtype], as_matrix(weight), bias, *draw)
     return y
 
 
 @kernel_of(reference.linear_dropout_residual_backward, as_it_lies="weight")
 def linear_dropout_residual_backward(dy, x, weight, bias, dropout_rate, dropout_key):
     dx, dh = empty(x.shape, x.dtype), empty((x.size // x.shape[-1], weight.shape[1]), x.dtype)
-    blas, matrix, of_y, of_x = BLAS[x.dtype], as_matrix(weight), as_rows(dy), as_rows(dx)
     draw = drawing(dropout_rate, dropout_key, x.dtype)
-
-    def work(part):
-        _drop_backward(blas, of_y[part], matrix, dh[part], of_x[part], part.start, *draw)
-
-    in_parts(work, len(dh), ROWS_OF_A_PART, weight.size)
+    by_rows(_drop_backward, (as_rows(dy), dh, as_rows(dx)), weight.size, BLAS[x.dtype], as_matrix(weight), *draw)
     dweight, dbias = gradients_of_parameters(as_rows(x), dh, weight)
     return dx, dweight, None if bias is None else dbias, original(dy)
 
 
-# The arrays of the kernels are some rows of whole arrays, of which ``first`` is the number of the first: dropout draws
-# by the position in the whole.
+# The first matrices of the kernels are some rows of whole ones, of which ``first`` is the number of the first: dropout
+# draws by the position in the whole.
 
 
 @kernel
-def _map_and_activate(blas, x, weight, h, bias, y, first, code, draw, factor):
+def _map_and_activate(x, h, y, first, blas, weight, bias, code, draw, factor):
     multiply(blas, x, weight, h, False)
     _activate(h, bias, y, first, code, draw, factor)
 
@@ -105,7 +88,7 @@ def _activate(h, bias, y, first, code, draw, factor):
 
 
 @kernel
-def _activate_backward(blas, dy, weight, h, dh, dx, first, code, draw, factor):
+def _activate_backward(dy, h, dh, dx, first, blas, weight, code, draw, factor):
     n, F = dy.shape
     for i in range(n):
         for j in range(F):
@@ -115,7 +98,7 @@ def _activate_backward(blas, dy, weight, h, dh, dx, first, code, draw, factor):
 
 
 @kernel
-def _map_drop_and_add(blas, x, weight, y, bias, residual, first, draw, factor):
+def _map_drop_and_add(x, y, residual, first, blas, weight, bias, draw, factor):
     multiply(blas, x, weight, y, False)
     _drop_and_add(y, bias, residual, first, draw, factor)
 
@@ -134,7 +117,7 @@ def _drop_and_add(y, bias, residual, first, draw, factor):
 
 
 @kernel
-def _drop_backward(blas, dy, weight, dh, dx, first, draw, factor):
+def _drop_backward(dy, dh, dx, first, blas, weight, draw, factor):
     n, D = dy.shape
     for i in range(n):
         for j in range(D):

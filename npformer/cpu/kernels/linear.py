@@ -13,8 +13,7 @@ from npformer.quantized import Quantized
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import FEW_ROWS, even_slices, in_parts, n_kernel_threads
 
-# A product is divided into parts of at least so many rows or columns, as BLAS copies the other matrix for each part.
-ROWS_OF_A_PART, COLUMNS_OF_A_PART = 256, 128
+ROWS_OF_A_PART = 256  # of a product, at least: BLAS copies the other matrix for each part
 NOTHING = {dtype: np.empty(0, dtype) for dtype in BLAS}  # in place of a bias, or of scales
 
 
@@ -40,12 +39,31 @@ def linear_backward(dy, x, weight, bias):
 
 
 def gradients_of_parameters(x, dy, weight):
-    """(dweight, dbias) of x W + b, given matrices x and dy. A part is some columns of both."""
+    """(dweight, dbias) of x W + b, given matrices x and dy. A part is some rows of dweight (columns if it is wide)."""
     dweight, dbias = empty(weight.shape, x.dtype), np.empty(weight.shape[1], x.dtype)
-    blas = BLAS[x.dtype]
-    work = lambda part: _gradients_of_parameters(blas, x, dy[:, part], dweight[:, part], dbias[part])
-    in_parts(work, dbias.size, COLUMNS_OF_A_PART, x.size)
+    blas, (n_rows, n_columns) = BLAS[x.dtype], weight.shape
+
+    def compute_rows(part):
+        of_bias = dbias if part.start == 0 else dbias[:0]
+        _gradients_of_parameters(blas, x[:, part], dy, dweight[part], of_bias)
+
+    def compute_columns(part):
+        _gradients_of_parameters(blas, x, dy[:, part], dweight[:, part], dbias[part])
+
+    if n_columns > 2 * n_rows:
+        in_parts(compute_columns, n_columns, ROWS_OF_A_PART, x.size)
+    else:
+        in_parts(compute_rows, n_rows, ROWS_OF_A_PART, dy.size)
     return dweight, dbias
+
+
+def by_rows(kernel, matrices, size, *rest):
+    """Call a kernel with some rows of each matrix, the number of the first row, and the rest, for all rows in parts."""
+
+    def work(part):
+        kernel(*[matrix[part] for matrix in matrices], part.start, *rest)
+
+    in_parts(work, len(matrices[0]), ROWS_OF_A_PART, size)
 
 
 def few_rows_linear(weight, bias, max_rows, n_steps):
