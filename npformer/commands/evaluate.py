@@ -3,6 +3,9 @@
 npformer evaluate --model runs/en-fr --data data/multi30k --src en --tgt fr
 npformer evaluate --model runs/en-fr --data data/multi30k --src en --tgt fr --split val --beam 1
 
+All lines are checked before the first is translated: the scores are those of the whole text. A line that is not UTF-8,
+empty or too long for the model is named, and must be mended first; --skip-empty leaves pairs with an empty line out.
+
 BLEU is given twice, each with its signature: with the defaults of sacreBLEU (cased, detokenised), and on lower-cased
 text tokenised with the Moses tokeniser, as in the literature on Multi30k.
 """
@@ -15,12 +18,14 @@ from npformer.commands.command import command
 from npformer.commands.output import add_json, output_file, picture_file, refuse_overwriting, write_json, write_whole
 
 from npformer.data import ParallelText
+from npformer.data.parallel_text import bad_lines
 from npformer.runtime.ranks import checksum, world
 from npformer.translation import Translator, score
 from npformer.translation.run import RESULT
 from npformer.translation.scores import check_packages
 
 UNLIMITED = 10**9
+SHOWN = 5  # lines that cannot be evaluated are named, the others counted
 NAMES = {"bleu_lower": "BLEU, lower-cased, tokenised", "bleu": "BLEU, cased, detokenised", "chrf": "chrF"}
 LENGTHS = [(1, 8), (9, 10), (11, 12), (13, 15), (16, 20), (21, UNLIMITED)]  # words of the source
 
@@ -47,8 +52,8 @@ def evaluate(options):
         raise FileNotFoundError(f"{error}; --split is the beginning of the names") from error
     outputs = {"--out": options.out, "--plot": options.plot, "--json": options.json}
     refuse_overwriting(outputs, [text.source, text.target, options.model, options.model / RESULT])
+    check_lines(translator, text)  # now, not when the lines before have been translated
     sources, references = zip(*text, strict=True)
-    translator.check_file(text.source)  # now, not when the lines before have been translated
     start = time.perf_counter()
     search = search_of(options)
     ranks = world()
@@ -68,6 +73,19 @@ def evaluate(options):
         "scores": score(translations, references, target),
         "by_length": by_length(sources, translations, references, target),
     }
+
+
+def check_lines(translator, text):
+    """Raise an error that names the lines that cannot be translated or scored: scores are those of all lines."""
+    messages = bad_lines(text.source, text.skip_empty, lambda line, number: translator.encode([line], first=number))
+    messages += bad_lines(text.target, text.skip_empty)
+    if not messages:
+        return
+    first = "; ".join(messages[:SHOWN])
+    if len(messages) == 1:
+        raise ValueError(f"{first}; nothing was translated")
+    rest = f"; {len(messages) - SHOWN:,} more, too" if len(messages) > SHOWN else ""
+    raise ValueError(f"{len(messages):,} lines cannot be evaluated, and nothing was translated: {first}{rest}")
 
 
 def languages(translator, options):

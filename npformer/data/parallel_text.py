@@ -75,6 +75,31 @@ def _lines(file, name):
         yield line
 
 
+def bad_lines(path, skip_empty=False, check=None):
+    """Return a message about each line of a text that is not UTF-8, that is empty, or that is refused.
+
+    Empty lines are no bad ones with ``skip_empty``. ``check(line, number)`` raises ``ValueError`` to refuse a line.
+    """
+    messages = []
+    n_before = 0
+    for number, line in enumerate(read_lines(path, messages.append), start=1):
+        is_decoded = len(messages) == n_before
+        if is_decoded and line.strip():
+            try:
+                if check:
+                    check(line, number)
+            except ValueError as error:
+                messages.append(f"{path}, {error}")
+        elif is_decoded and not skip_empty:
+            messages.append(_is_empty(path, number))
+        n_before = len(messages)
+    return messages
+
+
+def _is_empty(path, number):
+    return f"{path}, line {number} is empty: expected a sentence, or skip_empty=True"
+
+
 @dataclass(frozen=True)
 class ParallelText:
     r"""Two text files; line n of one is the translation of line n of the other.
@@ -123,7 +148,7 @@ class ParallelText:
             elif not self.skip_empty:
                 path, rest = (self.target, targets) if source.strip() else (self.source, sources)
                 collections.deque(rest, maxlen=0)  # a .gz that is damaged is noticed at its end
-                raise ValueError(f"{path}, line {number} is empty: expected a sentence, or skip_empty=True")
+                raise ValueError(_is_empty(path, number))
         if n_kept == 0:
             raise ValueError(f"{self.source} and {self.target} have no pair of sentences, expected one per line")
 

@@ -529,6 +529,23 @@ def test_a_test_text_with_a_line_that_is_too_long_is_refused_before_it_is_transl
     assert re.match(rf"error: {tmp_path}/x.en, line 3 has \d+ pieces, expected fewer", capsys.readouterr().err)
 
 
+def test_all_lines_that_cannot_be_evaluated_are_named_at_once(model, tmp_path, monkeypatch, capsys):
+    source = [LINES[0].encode(), b"for\xeat", TOO_LONG.encode(), b"", LINES[1].encode(), *4 * [b" "]]
+    (tmp_path / "x.en").write_bytes(b"\n".join(source) + b"\n")
+    (tmp_path / "x.fr").write_bytes(b"a\n" * 4 + b"\xff\n" + b"a\n" * 4)
+    monkeypatch.setattr(Translator, "translate", lambda *_, **__: pytest.fail("it is translated"))
+    arguments = ["--model", model, "--data", tmp_path, "--split", "x", *PAIR]
+    assert run_here("evaluate", *arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: 8 lines cannot be evaluated, and nothing was translated: ")
+    for number, reason in [(2, ": 'utf-8' codec"), (3, " has"), (4, " is empty"), (6, " is empty"), (7, " is empty")]:
+        assert f"{tmp_path / 'x.en'}, line {number}{reason}" in error
+    assert error.endswith("--skip-empty; 3 more, too\n")
+    assert run_here("evaluate", *arguments, "--skip-empty") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: 3 lines cannot be evaluated") and f"{tmp_path / 'x.fr'}, line 5: 'utf-8'" in error
+
+
 def test_a_standard_input_that_is_closed_is_named(model, monkeypatch, translations, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     assert run_here("translate", "--model", model) == 1
