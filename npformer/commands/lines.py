@@ -8,6 +8,7 @@ from npformer.data.parallel_text import decoded, read_lines
 from npformer.language.text import text_of
 
 STANDARD_INPUT = "standard input"
+BAD_LINES = 100  # that are not UTF-8: a file with more of them is no text
 
 
 class Refusals:
@@ -49,10 +50,24 @@ def read(path, refuse=None):
 def lines_of(path, refuse):
     """Yield the lines of a file, or of standard input; one that is refused is yielded as "".
 
-    If the file is damaged, this says so and ends, so that the lines before the damage are answered.
+    If the file is damaged, this says so and ends, so that the lines before the damage are answered. It also ends after
+    more than ``BAD_LINES`` lines one after another, apart from blank ones, that are not UTF-8: some files have no end.
     """
+    n_bad = 0
+
+    def refuse_some(message):
+        nonlocal n_bad
+        n_bad += 1
+        if n_bad > BAD_LINES:
+            many = f"more than {BAD_LINES} lines one after another are not UTF-8"
+            raise ValueError(f"{name_of(path)} is no text, and is read no further: {many}")
+        refuse(message)
+
     try:
-        yield from read(path, refuse)
+        for line in read(path, refuse_some):
+            if line.strip():
+                n_bad = 0
+            yield line
     except (OSError, ValueError) as error:
         refuse(message_or_raise(error))
 

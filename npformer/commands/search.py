@@ -22,7 +22,7 @@ import numpy as np
 
 from npformer.commands.arguments import add_backend, new_parser, positive, words
 from npformer.commands.command import command, message_or_raise, print_note
-from npformer.commands.lines import is_standard_input, name_of, read, standard_input
+from npformer.commands.lines import BAD_LINES, is_standard_input, name_of, read, standard_input
 from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
 
 from npformer import tree
@@ -39,7 +39,6 @@ ABBREVIATION = re.compile(r"\b([A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|[Ee]\.g|[Ii
 SHORT = 60  # characters: a shorter line ends a sentence
 LONGEST = 2000  # characters of a sentence; a model reads fewer
 CHUNK = 2000  # new sentences whose vectors are computed at a time; after Ctrl-C those of whole chunks are kept
-BAD_LINES = 100  # of a file; one with more lines that are not UTF-8 is no text
 
 
 @command

@@ -511,6 +511,19 @@ def test_what_comes_before_the_damage_of_a_file_is_translated(model, tmp_path, c
     assert re.match(rf"error: {tmp_path}/x.gz, after line \d+: .*; expected a whole gzip file$", line)
 
 
+def test_a_file_that_is_no_text_is_read_to_no_end(model, translations, tmp_path, capsys):
+    scattered = [LINES[0].encode(), *50 * [b"for\xeat", b""], LINES[1].encode()]
+    binary = 101 * [b"for\xeat", b""]
+    (tmp_path / "x").write_bytes(b"\n".join([*scattered, *scattered, *binary, LINES[2].encode()]))
+    assert run_here("translate", "--model", model, "--file", tmp_path / "x") == 1
+    shown, errors = capsys.readouterr()
+    assert [line for line in shown.splitlines() if line] == 2 * translations[:2]
+    *bad, last = errors.splitlines()
+    assert len(bad) == 200
+    reason = "more than 100 lines one after another are not UTF-8"
+    assert last == f"error: {tmp_path / 'x'} is no text, and is read no further: {reason}"
+
+
 def test_a_dash_stands_for_standard_input(model, translations, monkeypatch, capsys):
     for arguments in (["-"], ["--file", "-"]):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(LINES).encode())))
