@@ -8,6 +8,7 @@ import inspect
 import math
 import numbers
 import warnings
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -111,6 +112,18 @@ def check_float_dtype(name, value):
     if dtype is None or not is_float_dtype(dtype):
         raise TypeError(f"{name}={shown(value)}, expected a dtype of floats, such as 'float32'")
     return dtype
+
+
+def each_line(name, lines):
+    """Yield the strings of a list or another iterable; one string in its place would be taken as its characters."""
+    if isinstance(lines, str):
+        raise TypeError(f"{name} is one string, {lines[:40]!r}, expected a list of them: try [{name}]")
+    if not isinstance(lines, Iterable):
+        raise TypeError(f"{name}={shown(lines)} is a {type(lines).__name__}, expected a list of strings")
+    for i, line in enumerate(lines):
+        if not isinstance(line, str):
+            raise TypeError(f"{name}[{i}]={shown(line)} is a {type(line).__name__}, expected a str")
+        yield line
 
 
 def check_number(name, value):

@@ -1,13 +1,14 @@
 """Conversion of sentences to ids of subword pieces, and back, by sentencepiece (in ``npformer[translation]``)."""
 
 import io
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from npformer.checks import check_choice, check_int
+from npformer.checks import check_choice, check_int, each_line, shown
 from npformer.data.marks import mark, unmark
 from npformer.runtime.extras import imported
 from npformer.runtime.files import check_regular
@@ -45,6 +46,10 @@ class Subwords:
     """
 
     def __init__(self, model):
+        if not isinstance(model, (bytes, bytearray, memoryview)):
+            advice = ": Subwords.read(path) reads a file" if isinstance(model, (str, os.PathLike)) else ""
+            wanted = f"expected the bytes of a sentencepiece model{advice}"
+            raise TypeError(f"model={shown(model)} is a {type(model).__name__}, {wanted}")
         self.model = bytes(model)
         try:
             self._processor = import_sentencepiece().SentencePieceProcessor(model_proto=self.model)
@@ -83,6 +88,7 @@ class Subwords:
         """
         size = check_int("size", size, at_least=5)
         check_choice("kind", kind, ("bpe", "unigram"))
+        lines = each_line("lines", lines)
         model, errors = io.BytesIO(), []
 
         def watched():
@@ -135,7 +141,7 @@ class Subwords:
 
     def encode(self, lines):
         """Return the ids of each line, a list of arrays of int32, without begin and end tokens."""
-        lines, ids = list(lines), []
+        lines, ids = list(each_line("lines", lines)), []
         for first in range(0, len(lines), AT_ONCE):
             block = lines[first : first + AT_ONCE]
             block = list(map(mark, block)) if self.marked else block

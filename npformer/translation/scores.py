@@ -2,7 +2,10 @@
 
 from importlib.util import find_spec
 
+from npformer.checks import each_line, shown, warn
 from npformer.runtime.extras import pip_install
+
+WITHOUT_PREFIXES = ("ja", "ko", "cjk")  # languages that Moses' tokeniser knows, but that have no abbreviations
 
 
 def score(hypotheses, references, language):
@@ -13,7 +16,8 @@ def score(hypotheses, references, language):
     hypotheses, references : lists of str
         Ordinary text, cased and not tokenised.
     language : str
-        Language of both, such as "fr", for Moses' tokeniser.
+        Language of both, such as "fr", for Moses' tokeniser. It has rules for some languages; a warning says if it
+        takes those of English.
 
     Returns
     -------
@@ -30,9 +34,14 @@ def score(hypotheses, references, language):
     >>> scores["signatures"]["bleu"]  # doctest: +ELLIPSIS
     'nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...'
     """
+    hypotheses = list(each_line("hypotheses", hypotheses))
+    references = list(each_line("references", references))
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, {len(references)} references: expected equally many")
+    if not hypotheses:
+        raise ValueError("hypotheses and references are empty, expected one or more sentences")
     check_packages()
+    _check_language(language)
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
@@ -50,6 +59,19 @@ def score(hypotheses, references, language):
     signatures = {name: str(metric.get_signature()) for name, (metric, _, _) in metrics.items()}
     signatures["bleu_lower"] += "|lower-cased, then Moses' punctuation normaliser and tokeniser (sacremoses)"
     return scores | {"signatures": signatures}
+
+
+def _check_language(language):
+    """Warn of a language for which Moses' tokeniser has no rules: it says nothing itself, and takes those of English."""
+    if not isinstance(language, str):
+        raise TypeError(f"language={shown(language)} is a {type(language).__name__}, expected a code such as 'fr'")
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    codes = NonbreakingPrefixes().available_langs  # also by the names of the languages
+    if language not in {*codes.values(), *WITHOUT_PREFIXES}:
+        expected = repr(codes[language]) if language in codes else "a code such as 'fr', where there is one"
+        falls_back = "Moses' tokeniser has no rules for it and takes those of English"
+        warn(f"language={language!r}: {falls_back}; expected {expected}")
 
 
 def check_packages():

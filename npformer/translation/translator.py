@@ -9,6 +9,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend, picklable
+from npformer.checks import each_line
 from npformer.data.parallel_text import pack, read_lines
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
@@ -155,7 +156,7 @@ class Translator:
             return beam_search(self.model, self.params, src, **self._limits(src), **{"beam_size": BEAM_SIZE, **options})
 
         beam_size = check_option("beam_size", options.get("beam_size", BEAM_SIZE))
-        lines, first = _each(lines), 1
+        lines, first = each_line("lines", lines), 1
         while chunk := list(islice(lines, READ_AHEAD)):
             yield from self._decode(chunk, decode, beam_size, first)
             first += len(chunk)
@@ -163,7 +164,7 @@ class Translator:
     def greedy(self, lines):
         """Return a list of the greedy translations of all lines: faster than beam search, and a little worse."""
         decode = lambda src: greedy_decode(self.model, self.params, src, **self._limits(src))
-        return self.target.decode(self._decode(list(_each(lines)), decode))
+        return self.target.decode(self._decode(list(each_line("lines", lines)), decode))
 
     def checksum(self):
         """Return a checksum of the parameters, to compare them on several ranks."""
@@ -242,12 +243,3 @@ def check_subwords(model, source, target):
             raise ValueError(f"{side} has {len(subwords)} pieces, expected as many as the model's vocabulary, {size}")
         if subwords.pad_id != model.pad_id:
             raise ValueError(f"{side} has pad_id={subwords.pad_id}, expected that of the model, {model.pad_id}")
-
-
-def _each(lines):
-    if isinstance(lines, str):
-        raise TypeError(f"lines is one string, {lines[:40]!r}, expected a list of them, or [line]")
-    for number, line in enumerate(lines, start=1):
-        if not isinstance(line, str):
-            raise TypeError(f"line {number} is a {type(line).__name__}, {line!r:.40}, expected a str")
-        yield line

@@ -77,6 +77,22 @@ def test_decoding_ends_at_the_end_token_and_leaves_padding_out(subwords):
     assert subwords.decode(rows) == [LINES[0]] * 3 + ["", ""]
 
 
+def test_one_string_in_place_of_lines_is_refused(subwords):
+    for take in (subwords.encode, lambda lines: Subwords.learn(lines, size=SIZE)):
+        with pytest.raises(TypeError, match=r"lines is one string, 'a cat', expected a list of them: try \[lines\]"):
+            take("a cat")
+        with pytest.raises(TypeError, match=r"lines\[1\]=3 is a int, expected a str"):
+            take(["a cat", 3])
+
+
+def test_a_path_in_place_of_a_model_is_told_how_to_read_it(tmp_path):
+    for path in ("x.model", tmp_path / "x.model"):
+        with pytest.raises(TypeError, match=r"expected the bytes of a .* model: Subwords\.read\(path\) reads a file"):
+            Subwords(path)
+    with pytest.raises(TypeError, match="model=None is a NoneType, expected the bytes of a sentencepiece model$"):
+        Subwords(None)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no sentencepiece model .*nothing\.model"):
         Subwords.read(tmp_path / "nothing.model")

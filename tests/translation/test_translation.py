@@ -273,7 +273,7 @@ def test_a_model_with_nan_is_named_instead_of_translating_to_nothing(translator)
 
 
 def test_lines_that_are_no_strings_are_named(translator):
-    with pytest.raises(TypeError, match="line 2 is a int, 3, expected a str"):
+    with pytest.raises(TypeError, match=r"lines\[1\]=3 is a int, expected a str"):
         list(translator.translate(["the man", 3]))
 
 
@@ -325,6 +325,27 @@ def test_signatures_say_what_was_computed():
 def test_texts_of_different_length_are_refused():
     with pytest.raises(ValueError, match="2 hypotheses, 3 references: expected equally many"):
         score(HYPOTHESES[:2], REFERENCES, "fr")
+    with pytest.raises(ValueError, match="hypotheses and references are empty, expected one or more sentences"):
+        score([], [], "fr")
+
+
+def test_one_string_in_place_of_a_list_has_no_score():
+    with pytest.raises(TypeError, match=r"hypotheses is one string, 'a cat', expected a list .* try \[hypotheses\]"):
+        score("a cat", "a cat", "en")
+    with pytest.raises(TypeError, match=r"references is one string"):
+        score(["a cat"], "a", "en")
+    with pytest.raises(TypeError, match=r"references\[1\]=None is a NoneType, expected a str"):
+        score(["a cat", "a"], ["a cat", None], "en")
+    with pytest.raises(TypeError, match="hypotheses=None is a NoneType, expected a list of strings"):
+        score(None, ["a cat"], "en")
+
+
+def test_a_language_without_rules_of_its_own_is_told():
+    for language, expected in (("klingon", "a code such as 'fr'"), ("french", "'fr'")):
+        with pytest.warns(UserWarning, match=f"language='{language}': .* takes those of English; expected {expected}"):
+            score(REFERENCES, REFERENCES, language)
+    with pytest.raises(TypeError, match="language=None is a NoneType, expected a code such as 'fr'"):
+        score(REFERENCES, REFERENCES, None)
 
 
 # ---- trainings ----
