@@ -92,10 +92,13 @@ def quantize(params: dict) -> dict:
     >>> sample(model, small, [[3, 4]], max_len=3, seed=0)[0].shape
     (3,)
     """
+    if not isinstance(params, dict):
+        raise TypeError(f"params is {tree.described(params)}, expected a nested dict such as model.init(seed)")
     return tree.from_leaves([(path, _quantized(path, x)) for path, x in tree.leaves(params)])
 
 
 def _quantized(path, x):
+    tree.check_leaf(path, x)
     if x.dtype == np.float16:
         x = x.astype(np.float32)
     is_table = re.fullmatch(TABLE, path)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array, has_own_rules
+from npformer.checks import shown
 
 NOTHING = object()  # where a tree has no leaf of this name
 DEEPEST = 100  # levels of dicts (and lists, in JSON), far from Python's limit of recursion
@@ -44,7 +45,7 @@ def from_leaves(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     ValueError: the path 'a.b' leads through a leaf or ends at one that is there, expected other names
     """
     tree: dict = {}
-    for path, x in leaves:
+    for path, x in _pairs(leaves):
         *parents, name = path.split(".", DEEPEST)
         place = tree
         for parent in parents:
@@ -55,6 +56,18 @@ def from_leaves(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
             )
         place[name] = x
     return tree
+
+
+def _pairs(leaves):
+    """Yield the pairs that ``from_leaves`` takes, or raise if these are none."""
+    pair = "expected pairs such as ('output.bias', array)"
+    if not isinstance(leaves, Iterable) or isinstance(leaves, dict):
+        advice = ": try leaves.items()" if isinstance(leaves, dict) else ""
+        raise TypeError(f"leaves is {described(leaves)}, {pair}{advice}")
+    for leaf in leaves:
+        if not isinstance(leaf, (tuple, list)) or len(leaf) != 2 or not isinstance(leaf[0], str):
+            raise TypeError(f"leaves has {shown(leaf)}, {pair}")
+        yield leaf
 
 
 def to_arrays(tree: Any, prefix: str) -> dict[str, Any]:
@@ -81,6 +94,7 @@ def leaves_under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     >>> leaves_under({"params.a.weight": 1, "optimizer.m": 2}, "params")
     {'a.weight': 1}
     """
+    _check_dict("arrays", arrays)
     start = f"{prefix}."
     return {path.removeprefix(start): x for path, x in arrays.items() if path.startswith(start)}
 
@@ -94,6 +108,8 @@ def map_leaves(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
     Traceback (most recent call last):
     ValueError: trees differ at a.b: float64 of shape (3,) against nothing
     """
+    if not callable(f):
+        raise TypeError(f"f is {described(f)}, expected a function of arrays")
     try:
         return _mapped(f, tree, *others)
     except _TreesDiffer:
@@ -118,7 +134,7 @@ def _difference(trees, place=()):
     if not all(isinstance(tree, dict) for tree in trees):
         if not any(isinstance(tree, dict) or tree is NOTHING for tree in trees):
             return None
-        return f"at {_path(place) or 'their roots'}: {' against '.join(map(_described, trees))}"
+        return f"at {_path(place) or 'their roots'}: {' against '.join(map(described, trees))}"
     names = dict.fromkeys(name for tree in trees for name in tree)
     found = (_difference([tree.get(name, NOTHING) for tree in trees], (*place, name)) for name in names)
     return next(filter(None, found), None)
@@ -132,6 +148,8 @@ def ordered_like(tree: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
     >>> ordered_like({"b": 1, "a": 2}, {"a": 0, "b": 0})
     {'a': 2, 'b': 1}
     """
+    _check_dict("tree", tree)
+    _check_dict("like", like)
     return {
         name: ordered_like(tree.get(name, {}), child) if isinstance(child, dict) else tree[name]
         for name, child in like.items()
@@ -154,7 +172,10 @@ def flatten(tree: Any) -> tuple[Array, Any]:
     >>> views["a"]
     array([[7., 0.]])
     """
-    flat = np.concatenate([x.ravel() for _, x in leaves(tree)])
+    arrays = _arrays(tree)
+    if not arrays:
+        raise ValueError("the tree has no arrays, expected one or more")
+    flat = np.concatenate([x.ravel() for _, x in arrays])
     return flat, view_as(flat, tree)
 
 
@@ -164,6 +185,8 @@ def view_as(flat: Array, tree: Any) -> Any:
     >>> view_as(np.arange(3.0), {"a": np.zeros((1, 2)), "b": np.zeros(1)})
     {'a': array([[0., 1.]]), 'b': array([2.])}
     """
+    if not hasattr(flat, "shape"):
+        raise TypeError(f"flat is {described(flat)}, expected an array")
     if flat.size != count(tree):
         raise ValueError(f"the buffer has {flat.size} numbers, the tree {count(tree)}")
     start = 0
@@ -183,7 +206,7 @@ def count(tree: Any) -> int:
     >>> count({"a": np.zeros((2, 3)), "b": np.zeros(4)})
     10
     """
-    return sum(math.prod(x.shape) for _, x in leaves(tree))
+    return sum(math.prod(x.shape) for _, x in _arrays(tree))
 
 
 def not_finite(tree: Any) -> list[str]:
@@ -192,7 +215,26 @@ def not_finite(tree: Any) -> list[str]:
     >>> not_finite({"a": {"weight": np.array([1.0, np.nan]), "bias": np.zeros(2)}})
     ['a.weight']
     """
-    return [path for path, x in leaves(tree) if not np.isfinite(x).all()]
+    return [path for path, x in _arrays(tree) if not np.isfinite(x).all()]
+
+
+def _arrays(tree):
+    """The ``leaves`` of a tree, each of which has to be an array."""
+    found = leaves(tree)
+    for path, x in found:
+        check_leaf(path, x)
+    return found
+
+
+def check_leaf(path: str, x: Any) -> None:
+    """Raise an error if what a tree has at a path is no array."""
+    if not hasattr(x, "shape"):
+        raise TypeError(f"the tree has {described(x)} at {path or 'its root'}, expected an array")
+
+
+def _check_dict(name, value):
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} is {described(value)}, expected a nested dict of arrays")
 
 
 class Fixed(dict):
@@ -253,9 +295,8 @@ def merged(tree: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], l
     >>> taken, left
     (['body.weight'], ['output.bias'])
     """
-    for name, given in (("tree", tree), ("new", new)):
-        if not isinstance(given, dict):
-            raise TypeError(f"{name} is a {type(given).__name__}, expected a nested dict of arrays")
+    _check_dict("tree", tree)
+    _check_dict("new", new)
     known = dict(leaves(tree))
     pairs = [(path, known.get(path), x) for path, x in leaves(new)]
     fits = {path: y is not None and (y.shape, y.dtype) == (x.shape, x.dtype) for path, y, x in pairs}
@@ -278,8 +319,8 @@ def check_like(tree: Any, expected: dict[str, Any], *, dtypes: bool = True) -> N
     given, wanted = dict(_places(tree)), dict(_places(expected))
     for place in [*wanted, *given]:
         x, like = given.get(place, NOTHING), wanted.get(place, NOTHING)
-        if _described(x, dtypes) != _described(like, dtypes):
-            differ = f"given {_described(x, dtypes)}, expected {_described(like, dtypes)}"
+        if described(x, dtypes) != described(like, dtypes):
+            differ = f"given {described(x, dtypes)}, expected {described(like, dtypes)}"
             shape, expected_shape = getattr(x, "shape", ()), getattr(like, "shape", ())
             if len(shape) == 2 and shape == expected_shape[::-1] != expected_shape:
                 differ += ": try its .T"
@@ -299,7 +340,8 @@ def _path(place):
     return path if path.isprintable() else ascii(path)
 
 
-def _described(x, dtypes=True):
+def described(x: Any, dtypes: bool = True) -> str:
+    """What something in the place of an array is, for an error."""
     if x is NOTHING:
         return "nothing"
     if not hasattr(x, "shape") or has_own_rules(type(x)):

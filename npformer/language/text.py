@@ -7,6 +7,7 @@ import numpy as np
 
 from npformer.checks import check_int
 from npformer.data.parallel_text import read_lines
+from npformer.operations.options import check_option
 from npformer.reference import derive_key, random_bits
 
 HELD_OUT = 0.1  # of a text, at its end
@@ -42,11 +43,15 @@ class Text:
 
     def batch(self, seed, step, size):
         """A batch of passages from random places, (ids (B, T+1),): a function of (seed, step)."""
+        size = check_int("size", size, at_least=1)
+        step = check_int("step", step, at_least=0)
+        seed = check_option("seed", seed)
         places = random_bits(np.arange(size), derive_key(seed, step)) % np.uint32(len(self.ids) - self.length)
         return (self.ids[places.astype(np.int64)[:, None] + np.arange(self.length + 1)].astype(np.int64),)
 
     def held_out_batches(self, size):
         """All of the held-out text in batches of passages one after another, but what fills no passage at its end."""
+        size = check_int("size", size, at_least=1)
         n = (len(self.held_out) - 1) // self.length
         rows = np.arange(n)[:, None] * self.length + np.arange(self.length + 1)
         ids = self.held_out[rows].astype(np.int64)

@@ -76,8 +76,12 @@ def average(trees: Iterable[dict]) -> dict:
     >>> average([{"w": np.array([1.0])}, {"w": np.array([3.0])}])
     {'w': array([2.])}
     """
+    if isinstance(trees, dict) or not isinstance(trees, Iterable):
+        advice = ": try [params]" if isinstance(trees, dict) else ""
+        raise TypeError(f"trees is {tree.described(trees)}, expected a list of trees such as model.init(seed){advice}")
     total, n = None, 0
     for params in trees:
+        tree.count(params)  # raises if it holds anything but arrays
         wide = tree.map_leaves(lambda x: x.astype(np.float64), params)
         total, n = wide if total is None else tree.map_leaves(np.add, total, wide), n + 1
     if total is None:

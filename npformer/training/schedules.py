@@ -39,6 +39,7 @@ class noam(Schedule):
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of a step."""
+        step = check_option("step", step)
         return self.factor * self.d_model**-0.5 * min(step**-0.5, step * self.warmup**-1.5)
 
 
@@ -65,6 +66,7 @@ class inverse_sqrt(Schedule):
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of a step."""
+        step = check_option("step", step)
         return self.peak * min(step / self.warmup, (self.warmup / step) ** 0.5)
 
 
@@ -100,6 +102,7 @@ class warmup_cosine(Schedule):
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of a step."""
+        step = check_option("step", step)
         if step < self.warmup:
             return self.peak * step / self.warmup
         progress = min((step - self.warmup) / (self.total - self.warmup), 1.0)

@@ -186,6 +186,19 @@ def test_there_are_no_gradients():
         LowRank(model, params, rank=2)
 
 
+def test_what_is_no_tree_of_parameters_is_refused():
+    model = LanguageModel(40, **SIZES)
+    for given, described in [
+        (model, "a LanguageModel"),
+        (Trainer(model, SGD(0.1)).flat_params, r"float64 of shape \(\d+,\)"),
+        (None, "a NoneType"),
+    ]:
+        with pytest.raises(TypeError, match=f"params is {described}, expected a nested dict such as model.init"):
+            quantize(given)
+    with pytest.raises(TypeError, match="the tree has a list at layers, expected an array"):
+        quantize({"layers": [model.init(0)]})
+
+
 def test_weights_that_are_no_numbers_are_refused():
     params = LanguageModel(40, **SIZES).init(0)
     params["layers"]["1"]["feed_forward"]["out"]["weight"][3, 4] = np.nan

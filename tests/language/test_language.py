@@ -67,6 +67,18 @@ def test_passages_are_a_function_of_the_seed_and_the_step():
     assert ((np.diff(first) % 10) == 1).all()  # each is a piece of the text
 
 
+def test_a_batch_of_no_passage_is_refused():
+    text = Text("abc" * 9, "cab" * 9, Characters("abc"), length=4)
+    for size in (0, -1):
+        for take in (lambda size: text.batch(1, 1, size), text.held_out_batches):
+            with pytest.raises(ValueError, match=f"size={size}, expected at least 1"):
+                take(size)
+    with pytest.raises(ValueError, match="step=-1, expected at least 0"):
+        text.batch(1, -1, 4)
+    with pytest.raises(TypeError, match="seed='x' is a str, expected an int"):
+        text.batch("x", 1, 4)
+
+
 def test_all_of_the_held_out_text_is_measured_but_its_last_passage():
     text = Text("abc" * 9, "cab" * 9, Characters("abc"), length=4)
     batches = text.held_out_batches(size=4)

@@ -197,6 +197,15 @@ def test_the_average_of_no_tree_is_refused():
         average([])
 
 
+def test_one_tree_in_place_of_several_is_refused():
+    with pytest.raises(TypeError, match=r"trees is a dict, expected a list of trees .*: try \[params\]"):
+        average({"a": np.ones(3)})
+    with pytest.raises(TypeError, match="trees is a NoneType, expected a list of trees"):
+        average(None)
+    with pytest.raises(TypeError, match="the tree has a str at its root, expected an array"):
+        average(["model.safetensors"])
+
+
 def test_inverse_sqrt_is_noam_given_by_its_peak():
     peak, warmup, d_model = 0.005, 20, 64
     by_peak, by_factor = inverse_sqrt(peak, warmup), noam(d_model, warmup, factor=peak * (d_model * warmup) ** 0.5)

@@ -26,7 +26,7 @@ from npformer import (
     warmup_cosine,
 )
 from npformer.runtime.blas_threads import blas_threads
-from npformer.training import progress
+from npformer.training import inverse_sqrt, progress
 
 SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 0, 0, 0], [5, 5, 6, 0], [9, 10, 3, 3]])
 TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 2, 0, 0, 0], [1, 5, 5, 6, 2, 0], [1, 9, 10, 3, 3, 2]])
@@ -210,6 +210,16 @@ def test_schedules():
     rate = warmup_cosine(peak=2.0, warmup=4, total=20, floor=0.5)
     assert [rate(step) for step in (1, 2, 4, 12, 20, 99)] == pytest.approx([0.5, 1.0, 2.0, 1.25, 0.5, 0.5])
     assert warmup_cosine(peak=2.0, warmup=0, total=2)(1) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("rate", [noam(512), inverse_sqrt(0.01, 10), warmup_cosine(0.01, 10, 20)], ids=str)
+def test_the_first_step_of_a_schedule_is_1(rate):
+    assert rate(np.int8(1)) == rate(1) > 0
+    for step in (0, -1):
+        with pytest.raises(ValueError, match=f"step={step}, expected at least 1"):
+            rate(step)
+    with pytest.raises(TypeError, match="step='x' is a str, expected an int"):
+        rate("x")
 
 
 def test_a_loss_that_is_not_finite_stops_the_training_and_says_why():
