@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array, has_own_rules
-from npformer.checks import shown
 
 NOTHING = object()  # where a tree has no leaf of this name
 DEEPEST = 100  # levels of dicts (and lists, in JSON), far from Python's limit of recursion
@@ -66,7 +65,7 @@ def _pairs(leaves):
         raise TypeError(f"leaves is {described(leaves)}, {pair}{advice}")
     for leaf in leaves:
         if not isinstance(leaf, (tuple, list)) or len(leaf) != 2 or not isinstance(leaf[0], str):
-            raise TypeError(f"leaves has {shown(leaf)}, {pair}")
+            raise TypeError(f"leaves has {leaf!r:.60}, {pair}")
         yield leaf
 
 

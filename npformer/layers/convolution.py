@@ -6,7 +6,7 @@ from npformer.arrays import Array, kept
 from npformer.checks import check_shape
 from npformer.layers.normalisation import layer_norm
 from npformer.layers.projection import linear, linear_grads
-from npformer.layers.types import Backward, Params
+from npformer.layers.types import Backward, Params, part, weight_and_bias
 from npformer.operations.options import check_array
 from npformer.reference import Ops
 
@@ -40,13 +40,13 @@ def residual_conv_block(
     y : (B, T, D)
     backward : dy -> (dx, grads)
     """
-    w_out, b_out = params["expand"]["weight"], params["expand"].get("bias")
+    w_out, b_out = weight_and_bias(part(params, "expand"))
 
-    h1, activate1_backward = normalised_relu(ops, params["reduce_norm"], x)
-    h2, reduce_backward = linear(ops, params["reduce"], h1)
-    h3, activate2_backward = normalised_relu(ops, params["conv_norm"], h2)
+    h1, activate1_backward = normalised_relu(ops, part(params, "reduce_norm"), x)
+    h2, reduce_backward = linear(ops, part(params, "reduce"), h1)
+    h3, activate2_backward = normalised_relu(ops, part(params, "conv_norm"), h2)
     h4, convolve_backward = convolve(h3)
-    h5, activate3_backward = normalised_relu(ops, params["expand_norm"], h4)
+    h5, activate3_backward = normalised_relu(ops, part(params, "expand_norm"), h4)
     y = ops.linear_dropout_residual(h5, w_out, b_out, x, dropout_rate, dropout_key)
 
     def backward(dy):
@@ -95,7 +95,7 @@ def masked_conv1d(
     y : (B, T, D_out)
     backward : dy -> (dx, grads)
     """
-    weight, bias = params["weight"], params.get("bias")
+    weight, bias = weight_and_bias(params)
     check_array(keep_mask, "keep_mask", "mask")
     check_shape(keep_mask=(keep_mask, x.shape[:2]))
     zeroed = kept(keep_mask[..., None], x)

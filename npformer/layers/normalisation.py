@@ -1,7 +1,7 @@
 """Normalisation with learned parameters."""
 
 from npformer.arrays import Array
-from npformer.layers.types import Backward, Params
+from npformer.layers.types import Backward, Params, check_is_dict
 from npformer.reference import Ops
 from npformer.reference.math.layer_norm import LAYER_NORM_EPS
 from npformer.reference.math.rms_norm import RMS_NORM_EPS
@@ -83,5 +83,6 @@ def normalise(ops: Ops, params: Params, x: Array, settings: LayerSettings) -> tu
 
 
 def _check_names(params, *expected):
+    check_is_dict(params)
     if params.keys() != {*expected}:
         raise ValueError(f"params of a normalisation has {list(params)}, expected {list(expected)}")

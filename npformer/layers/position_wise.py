@@ -2,7 +2,7 @@
 
 from npformer.arrays import Array
 from npformer.layers.projection import linear_grads, with_output
-from npformer.layers.types import Backward, Params
+from npformer.layers.types import Backward, Params, part, weight_and_bias
 from npformer.reference import Ops
 from npformer.reference.math.activations import Activation
 
@@ -59,7 +59,7 @@ def hidden_layer(
     ops: Ops, params: Params, x: Array, activation: Activation, dropout_rate: float, dropout_key: int | None
 ) -> tuple[Array, Backward]:
     """dropout(activation(x W_1 + b_1)): ``feed_forward`` without its second linear map."""
-    weight, bias = params["hidden"]["weight"], params["hidden"].get("bias")
+    weight, bias = weight_and_bias(part(params, "hidden"))
     options: tuple[Activation, float, int | None] = activation, dropout_rate, dropout_key
     hidden, before = ops.linear_activation_dropout(x, weight, bias, *options)
 

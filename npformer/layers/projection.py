@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.layers.types import Backward, Params
+from npformer.layers.types import Backward, Params, check_is_dict, part, weight_and_bias
 from npformer.reference import Ops
 
 
@@ -33,7 +33,7 @@ def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
     >>> y, dx, grads["weight"].ravel()
     (array([[11.5]]), array([[1., 2.]]), array([3., 4.]))
     """
-    weight, bias = params["weight"], params.get("bias")
+    weight, bias = weight_and_bias(params)
     y = ops.linear(x, weight, bias)
 
     def backward(dy):
@@ -75,12 +75,13 @@ def project(
     >>> layers.project(reference.ops, params, np.array([[3.0]]), ("k", "v"))[0]
     array([[3., 3., 6., 6.]])
     """
+    check_is_dict(params)
     packed = "".join(names)
     is_packed = packed in params
     if not is_packed and any(name not in params for name in names):
         raise ValueError(f"params has {list(params)}, expected {packed!r}, or each of {list(names)}")
     together = params[packed] if is_packed else _side_by_side(params, names, parts or [1] * len(names))
-    weight, bias = together["weight"], together.get("bias")
+    weight, bias = weight_and_bias(together)
     y = ops.linear(x, weight, bias)
 
     def backward(dy):
@@ -100,7 +101,7 @@ def with_output(ops: Ops, params: Params, z: Array, inner_backward: Backward | N
 
     ``inner_backward`` is their backward pass, dz -> (dx, …, grads of all but "out").
     """
-    y, out_backward = linear(ops, params["out"], z)
+    y, out_backward = linear(ops, part(params, "out"), z)
 
     def backward(dy):
         dz, out_grads = out_backward(dy)
@@ -118,7 +119,7 @@ def linear_grads(dweight: Array, dbias: Array | None) -> Params:
 def _side_by_side(params, names, parts):
     """The matrices and biases of several maps, concatenated."""
     maps = [params[name] for name in names]
-    *inputs, width = maps[0]["weight"].shape
+    *inputs, width = part(maps[0], "weight").shape
     for name, linear, n in zip(names, maps, parts, strict=True):
         told, axes = {key: x.shape for key, x in linear.items()}, (*inputs, width * n // parts[0])
         expected = {key: axes if key == "weight" else axes[-1:] for key in maps[0]}

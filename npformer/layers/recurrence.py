@@ -8,7 +8,7 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.checks import check_choice
 from npformer.layers.projection import linear
-from npformer.layers.types import Params
+from npformer.layers.types import Params, part
 from npformer.reference import Ops
 
 
@@ -46,11 +46,11 @@ def read_steps(
     backward : (dstates, dend or None) -> (dx, dfirst, grads)
     """
     check_choice("cell", cell, ("gru", "lstm"))
-    hidden, last = params["hidden"], slice(0, 1) if reverse else slice(-1, None)
-    D = len(hidden["weight"])
+    hidden, last = part(params, "hidden"), slice(0, 1) if reverse else slice(-1, None)
+    D = len(part(hidden, "weight"))
     if first is None:
         first = tuple(np.zeros_like(x, shape=(len(x), D)) for _ in range(1 if cell == "gru" else 2))
-    x_gates, input_backward = linear(ops, params["input"], x)
+    x_gates, input_backward = linear(ops, part(params, "input"), x)
     if cell == "gru":
         states, gates = ops.gru(x_gates, first[0], hidden["weight"], hidden["bias"], keep_mask, reverse=reverse)
         along: tuple = (states,)
@@ -90,8 +90,8 @@ def read_both_ways(
     ``read_steps``, except that ``params`` is {"forward", "backward"} and there is no ``first``; ``dend`` must not be
     None, and ``dfirst`` is None.
     """
-    forth, forth_end, forth_backward = read_steps(ops, params["forward"], x, cell, keep_mask=keep_mask)
-    back, back_end, back_backward = read_steps(ops, params["backward"], x, cell, keep_mask=keep_mask, reverse=True)
+    forth, forth_end, forth_backward = read_steps(ops, part(params, "forward"), x, cell, keep_mask=keep_mask)
+    back, back_end, back_backward = read_steps(ops, part(params, "backward"), x, cell, keep_mask=keep_mask, reverse=True)
     half = forth.shape[-1]
 
     def backward(dstates, dend):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from npformer.arrays import Array
 from npformer.layers.normalisation import normalise
 from npformer.layers.projection import linear_grads
-from npformer.layers.types import Backward, Params
+from npformer.layers.types import Backward, Params, part, weight_and_bias
 from npformer.operations.options import check_instance
 from npformer.reference import Ops
 from npformer.reference.math.random import split_key
@@ -50,7 +50,7 @@ def residual(
     """
     check_instance("settings", settings, LayerSettings)
     inner_key, out_key = split_key(dropout_key, 2)
-    weight, bias = params["out"]["weight"], params["out"].get("bias")
+    weight, bias = weight_and_bias(part(params, "out"))
 
     h, norm_backward = normalise(ops, norm_params, x, settings) if settings.norm == "pre" else (x, None)
     z, inner_backward = inner(h, inner_key)

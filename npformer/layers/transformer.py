@@ -5,7 +5,7 @@ from npformer.layers.cache import KeyValueCache
 from npformer.layers.multi_head import cross_attention_heads, self_attention_heads
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.sublayer import residual
-from npformer.layers.types import Backward, Params
+from npformer.layers.types import Backward, Params, part
 from npformer.reference import Ops
 from npformer.reference.math.random import split_key
 from npformer.reference.settings import LayerSettings
@@ -159,7 +159,7 @@ def _feed_forward(ops, params, x, settings, dropout_key):
 def _sublayer(ops, params, name, x, inner, settings, dropout_key):
     """``residual`` with the parameters of this name; ``backward`` returns (dx, …, their gradients by name)."""
     norm = f"{name}_norm"
-    y, residual_backward = residual(ops, params[name], params[norm], x, inner, settings, dropout_key=dropout_key)
+    y, residual_backward = residual(ops, part(params, name), part(params, norm), x, inner, settings, dropout_key=dropout_key)
 
     def backward(dy):
         *dinputs, grads, norm_grads = residual_backward(dy)

@@ -1,7 +1,34 @@
-"""Type hints for the arguments of layers."""
+"""Type hints for the arguments of layers, and what takes the parameters of a layer from a dict."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from npformer.arrays import Array
+from npformer.checks import shown
+
 Params = Mapping[str, Any]  # parameters of a layer, by name: arrays, or nested dicts of arrays
 Backward = Callable[..., Any]
+
+
+def part(params: Params, name: str) -> Any:
+    """What ``params`` has under a name; raises an error that lists what it has if there is nothing.
+
+    >>> part({"out": {}}, "hidden")
+    Traceback (most recent call last):
+    ValueError: params has ['out'], expected 'hidden', too
+    """
+    check_is_dict(params)
+    if name not in params:
+        raise ValueError(f"params has {list(params)}, expected {name!r}, too")
+    return params[name]
+
+
+def check_is_dict(params: Params) -> None:
+    """Raise an error if the parameters of a layer are no dict."""
+    if not isinstance(params, Mapping):
+        raise TypeError(f"params={shown(params)} is a {type(params).__name__}, expected a dict of parameters")
+
+
+def weight_and_bias(params: Params) -> tuple[Array, Array | None]:
+    """The parameters of a linear map, whose bias may be missing."""
+    return part(params, "weight"), params.get("bias")

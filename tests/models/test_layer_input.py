@@ -169,6 +169,32 @@ def test_numbers_of_more_digits_than_python_prints(ops):
 
 
 @BACKENDS
+def test_parameters_that_are_missing_are_named(ops):
+    without = lambda params, name: {key: x for key, x in params.items() if key != name}
+    maps_of_three = maps(q=4, k=4, v=4)
+    for call, missing in [
+        (lambda: layers.linear(ops, {}, X), "weight"),
+        (lambda: layers.linear(ops, {"bias": np.ones(4)}, X), "weight"),
+        (lambda: layers.self_attention(ops, maps_of_three, X, HEADS), "out"),
+        (lambda: layers.self_attention(ops, maps_of_three | {"q": {}} | maps(out=4), X, HEADS), "weight"),
+        (lambda: layers.self_attention(ops, {"qkv": {}} | maps(out=4), X, HEADS), "weight"),
+        (lambda: layers.feed_forward(ops, maps(out=4), X), "hidden"),
+        (lambda: layers.feed_forward(ops, maps(hidden=4), X), "out"),
+        *[
+            (lambda name=name: layers.decoder_layer(ops, without(PARAMS, name), X, X, SETTINGS), name)
+            for name in PARAMS
+        ],
+    ]:
+        with pytest.raises(ValueError, match=rf"^params has \[.*\], expected '{missing}', too$"):
+            call()
+    for layer in (layers.linear, layers.layer_norm, layers.rms_norm, layers.feed_forward):
+        with pytest.raises(TypeError, match="params=None is a NoneType, expected a dict of parameters"):
+            layer(ops, None, X)
+    with pytest.raises(TypeError, match="params='x' is a str, expected a dict of parameters"):
+        layers.self_attention(ops, "x", X, HEADS)
+
+
+@BACKENDS
 @pytest.mark.parametrize("mask", [np.ones((2, 3)), np.ones((3,), bool), np.ones((5, 3), bool), None, "x"], ids=str)
 def test_the_mask_of_a_convolution_is_checked(ops, mask):
     params = Initializer(0, "float64").conv1d(3, 4, 4)
