@@ -91,7 +91,9 @@ def read_both_ways(
     None, and ``dfirst`` is None.
     """
     forth, forth_end, forth_backward = read_steps(ops, part(params, "forward"), x, cell, keep_mask=keep_mask)
-    back, back_end, back_backward = read_steps(ops, part(params, "backward"), x, cell, keep_mask=keep_mask, reverse=True)
+    back, back_end, back_backward = read_steps(
+        ops, part(params, "backward"), x, cell, keep_mask=keep_mask, reverse=True
+    )
     half = forth.shape[-1]
 
     def backward(dstates, dend):

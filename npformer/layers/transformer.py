@@ -159,7 +159,9 @@ def _feed_forward(ops, params, x, settings, dropout_key):
 def _sublayer(ops, params, name, x, inner, settings, dropout_key):
     """``residual`` with the parameters of this name; ``backward`` returns (dx, …, their gradients by name)."""
     norm = f"{name}_norm"
-    y, residual_backward = residual(ops, part(params, name), part(params, norm), x, inner, settings, dropout_key=dropout_key)
+    y, residual_backward = residual(
+        ops, part(params, name), part(params, norm), x, inner, settings, dropout_key=dropout_key
+    )
 
     def backward(dy):
         *dinputs, grads, norm_grads = residual_backward(dy)

@@ -62,7 +62,7 @@ def score(hypotheses, references, language):
 
 
 def _check_language(language):
-    """Warn of a language for which Moses' tokeniser has no rules: it says nothing itself, and takes those of English."""
+    """Warn of a language for which Moses' tokeniser has no rules: it takes those of English and says nothing."""
     if not isinstance(language, str):
         raise TypeError(f"language={shown(language)} is a {type(language).__name__}, expected a code such as 'fr'")
     from sacremoses.corpus import NonbreakingPrefixes

@@ -46,7 +46,10 @@ def test_wrong_arguments_of_trees_are_named():
         (lambda: tree.leaves_under("x", "params"), "arrays is a str, expected a nested dict of arrays"),
         (lambda: tree.ordered_like(None, {}), "tree is a NoneType, expected a nested dict of arrays"),
         (lambda: tree.ordered_like({}, None), "like is a NoneType, expected a nested dict of arrays"),
-        (lambda: tree.merged(example(), np.ones(3)), r"new is float64 of shape \(3,\), expected a nested dict of arrays"),
+        (
+            lambda: tree.merged(example(), np.ones(3)),
+            r"new is float64 of shape \(3,\), expected a nested dict of arrays",
+        ),
         (lambda: tree.view_as(None, example()), "flat is a NoneType, expected an array"),
         (lambda: tree.map_leaves(example(), np.add), "f is a dict, expected a function of arrays"),
         (lambda: tree.from_leaves(None), r"leaves is a NoneType, expected pairs such as \('output.bias', array\)"),
