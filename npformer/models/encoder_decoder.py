@@ -7,7 +7,7 @@ import numpy as np
 
 from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
-from npformer.checks import check_int, warn
+from npformer.checks import advice_on_ids, check_int, warn
 from npformer.models.model import Model, padded
 from npformer.operations.options import check_ids, check_option
 from npformer.reference import split_key
@@ -185,7 +185,8 @@ class EncoderDecoder(Model):
         if tgt_out is None:
             library_of(tgt_in, "tgt_in")  # raises if it is not an array
             if tgt_in.ndim != 2:
-                raise ValueError(f"tgt_in has shape {tgt_in.shape}, expected (B, T+1) if tgt_out is not given")
+                advice = advice_on_ids("tgt_in", tgt_in.shape, tgt_in.shape[:2])
+                raise ValueError(f"tgt_in has shape {tgt_in.shape}, expected (B, T+1) if tgt_out is not given{advice}")
             tgt_in, tgt_out = tgt_in[:, :-1], tgt_in[:, 1:]
         encoder_key, decoder_key = split_key(dropout_key, 2)
         sources, inputs = src, tgt_in
@@ -238,7 +239,9 @@ class EncoderDecoder(Model):
         """
         library_of(tgt, "tgt")
         if tgt.ndim != 2 or tgt.shape[1] < 2:
-            raise ValueError(f"tgt has shape {tgt.shape}, expected ids (B, T+1): a begin token, then one or more")
+            advice = advice_on_ids("tgt", tgt.shape, tgt.shape[:2])
+            wanted = "expected ids (B, T+1), a begin token, then one or more"
+            raise ValueError(f"tgt has shape {tgt.shape}, {wanted}{advice}")
         self._check_tokens("src", src, self.src_vocab)
         check_ids(tgt, self.tgt_vocab, "tgt")
         self._check_rows(src, tgt)

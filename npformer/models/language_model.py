@@ -7,6 +7,7 @@ from typing import Any
 
 from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
+from npformer.checks import advice_on_ids
 from npformer.decoding.prompts import Prompts
 from npformer.models.incremental import LanguageDecoder
 from npformer.models.model import padded
@@ -193,7 +194,8 @@ class LanguageModel(OneStack):
         library_of(ids, "ids")  # raises if it is not an array
         if targets is None:
             if ids.ndim != 2 or ids.shape[1] < 2:
-                raise ValueError(f"ids has shape {ids.shape}, expected (B, T+1) with two or more tokens")
+                advice = advice_on_ids("ids", ids.shape, ids.shape[:2])
+                raise ValueError(f"ids has shape {ids.shape}, expected (B, T+1) with two or more tokens{advice}")
             return ids[:, :-1], ids[:, 1:]
         library_of(targets, "targets")
         if ids.shape != targets.shape:

@@ -10,6 +10,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import Array, beside, kept, library_of, number_of
 from npformer.backends import get_backend
+from npformer.checks import advice_on_ids
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.operations.options import brief, check_fields, check_ids, check_option
 from npformer.quantized import Quantized, check_trainable, dequantized, floats, lookup
@@ -195,7 +196,8 @@ class Model:
     def _check_tokens(self, name, ids, vocab):
         check_ids(ids, vocab, name)
         if ids.ndim != 2:
-            raise ValueError(f"{name} has shape {ids.shape}, expected (B, length)")
+            advice = advice_on_ids(name, ids.shape, ids.shape[:2])
+            raise ValueError(f"{name} has shape {ids.shape}, expected (B, length){advice}")
         self._check_length(name, ids)
 
     def _check_length(self, name, ids):

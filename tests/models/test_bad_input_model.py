@@ -11,6 +11,7 @@ from npformer import (
     AdamW,
     ByteNet,
     CopyTask,
+    LanguageModel,
     Recurrent,
     SequenceAutoencoder,
     Trainer,
@@ -124,6 +125,23 @@ def test_a_target_that_is_a_list_is_named(name):
         MODEL.loss_and_grad(PARAMS, SRC, **targets)
 
 
+def test_ids_with_one_axis_more_are_told_what_to_try():
+    one_hot = np.eye(11, dtype=int)
+    trainer = Trainer(MODEL, Adam())
+    texts = LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    for call, name in [
+        (lambda: trainer.step(SRC, one_hot[TGT]), "tgt"),
+        (lambda: trainer.step(SRC, one_hot[TGT].astype("float32")), "tgt"),
+        (lambda: MODEL.loss_and_grad(PARAMS, SRC, one_hot[TGT]), "tgt_in"),
+        (lambda: trainer.step(np.eye(13, dtype=int)[SRC], TGT), "src"),
+        (lambda: Trainer(texts, Adam()).step(one_hot[TGT]), "ids"),
+    ]:
+        with pytest.raises(ValueError, match=rf"^{name} has shape .*: try {name}\.argmax\(axis=-1\) if its"):
+            call()
+    with pytest.raises(ValueError, match=r": try tgt\[\.\.\., 0\]"):
+        trainer.step(SRC, TGT[..., None])
+
+
 def test_a_target_out_of_range_is_named():
     tgt_out = TGT[:, 1:].copy()
     tgt_out[1, 1] = 11
@@ -192,6 +210,7 @@ def test_an_odd_width_works():
         (lambda: Trainer(MODEL, Adam(), label_smoothing=1.5), "label_smoothing=1.5, expected 0 <= label_smoothing"),
         (lambda: Trainer(MODEL, Adam(), consistency=-1.0), "consistency=-1.0, expected a finite number of 0 or more"),
         (lambda: Trainer(MODEL, Adam(), backend="fast"), "backend='fast', expected one of"),
+        (lambda: split_key(7, 10**400), "n=an int of 1329 bits, expected at most 1000000"),
     ],
 )
 def test_training_settings(make, message):
@@ -242,6 +261,7 @@ def test_a_scheduled_rate_that_is_too_large_changes_nothing():
         (lambda: CopyTask(reverse="no"), "reverse='no' is a str, expected True or False"),
         (lambda: derive_key("7", 1), "key='7' is a str, expected an int"),
         (lambda: split_key(7.9, 2), "key=7.9 is a float, expected an int"),
+        (lambda: split_key(7, "2"), "n='2' is a str, expected an int"),
     ],
 )
 def test_settings_of_the_wrong_type(make, message):

@@ -12,6 +12,7 @@ from npformer.operations.options import check_array
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
 _32_BITS = 0xFFFFFFFF
+MOST_KEYS = 1_000_000  # of one call, which takes a second; derive_key has others
 
 
 def derive_key(key: int | None, *path: int) -> int | None:
@@ -36,7 +37,7 @@ def split_key(key: int | None, n: int) -> list:
     >>> len(set(split_key(7, 3) + split_key(8, 3)))
     6
     """
-    return [derive_key(key, i) for i in range(check_int("n", n, at_least=0))]
+    return [derive_key(key, i) for i in range(check_int("n", n, at_least=0, at_most=MOST_KEYS))]
 
 
 @np.errstate(over="ignore")  # hashing multiplies modulo 2^32
