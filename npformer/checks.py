@@ -126,6 +126,21 @@ def each_line(name, lines):
         yield line
 
 
+def check_callable(name, value, expected="a function"):
+    """Something that can be called."""
+    if not callable(value):
+        raise TypeError(f"{name}={shown(value)} is a {type(value).__name__}, expected {expected}")
+    return value
+
+
+def check_paths(name, paths):
+    """Paths of parameters, or parts of them, as a list; one string in its place would be taken as its characters."""
+    if isinstance(paths, str) or not isinstance(paths, Iterable):
+        advice = f": try [{paths!r}]" if isinstance(paths, str) else " such as ['encoder']"
+        raise TypeError(f"{name}={shown(paths)} is a {type(paths).__name__}, expected a sequence of paths{advice}")
+    return list(paths)
+
+
 def check_number(name, value):
     """A real number, also as an array without axes, as a ``float``."""
     if isinstance(value, np.ndarray) and value.ndim == 0 and not has_own_rules(type(value)):

@@ -9,6 +9,7 @@ from npformer.backends import AnyBackend, get_backend
 from npformer.diagnosis import data, dependence, gradient, losses, update, weights
 from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings, causes_of
 from npformer.diagnosis.subject import Subject
+from npformer.models.batch import count_of
 
 # A check is a function of a ``Subject`` that yields (name, what was seen), and perhaps how sure it is.
 OF_DATA = (
@@ -29,7 +30,7 @@ def diagnose(
     model: Any,
     params: dict,
     batch: tuple,
-    *,
+    *more: Any,
     trainer: Any = None,
     bos_id: int | None = None,
     eos_id: int | None = None,
@@ -69,8 +70,13 @@ def diagnose(
     >>> diagnose(model, model.init(0), (ids, ids), quick=True).names
     ['targets not shifted', 'padding counted']
     """
+    if more:
+        given = f"params is followed by {1 + len(more)} arguments"
+        raise TypeError(f"{given}, expected one batch, a tuple of arrays such as (src, tgt), then options by name")
     if hasattr(batch, "shape"):
         raise TypeError(f"batch is an array of shape {batch.shape}, expected a tuple of arrays: batch=(x,)")
+    if not isinstance(batch, (tuple, list)):
+        raise TypeError(f"batch is a {type(batch).__name__}, expected a tuple of arrays such as (src, tgt)")
     ops = trainer.ops if trainer is not None and backend == "auto" else get_backend(backend, params)
     case = Subject(model, params, batch, ops, trainer, (bos_id, eos_id, max_len), n_steps)
     state = np.random.get_state()
@@ -102,7 +108,7 @@ def examined(case, checks):
             missing.setdefault(str(error), []).append(check.__doc__.rstrip("."))
 
     try:
-        case.model.count(*case.batch)
+        count_of(case.model, case.batch)
         for check in OF_DATA:
             make(check)
         case.compute()

@@ -10,7 +10,7 @@ from npformer.language.text import Text, read_both
 from npformer.language.tokens import Characters, Pieces
 from npformer.language.writer import Writer, model_in
 from npformer.models import from_description
-from npformer.runtime.ranks import OneProcess
+from npformer.runtime.ranks import checked_ranks
 from npformer.training.checkpoint import load_checkpoint
 from npformer.training.evaluation import mean_loss
 from npformer.training.loop import LAST, Loop, LoopSettings
@@ -54,7 +54,7 @@ class LanguageRun(Loop):
         """Start a new training; this reads the text and, of subwords, learns the pieces."""
         if (Path(out) / LAST).exists():
             raise ValueError(f"{out} holds a training: continue it with --resume, or start another with a new --out")
-        ranks = ranks or OneProcess()
+        ranks = checked_ranks(ranks)
         ranks.agree(lambda: {"settings": asdict(settings), "out": str(Path(out).resolve())})
         both = read_both(settings.text, settings.held_out)
         if settings.subwords is None:

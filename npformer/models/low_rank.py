@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from npformer import tree
 from npformer.arrays import Array, beside, on_host
 from npformer.backends import AnyBackend, get_backend
+from npformer.checks import check_paths
 from npformer.models.initialization import Initializer
 from npformer.models.model import Gradients, Model
 from npformer.operations.options import check_fields, check_option
@@ -66,6 +67,11 @@ class LowRank:
 
     def __post_init__(self, params: dict) -> None:
         check_fields(self)
+        for method in ("shapes", "loss_and_grad", "count"):
+            if not callable(getattr(self.model, method, None)):
+                raise TypeError(
+                    f"model is a {type(self.model).__name__} without {method}(), expected one of npformer's"
+                )
         tree.check_like(params, self.model.shapes(), dtypes=False)
         check_trainable(params)
         arrays = {path: x.copy() for path, x in tree.leaves(params)}
@@ -151,6 +157,7 @@ def chosen(name, parts, paths):
     ['layers.0.attention.qkv.weight']
     """
     has = lambda path, part: f".{part}." in f".{path}."
+    parts = check_paths(name, parts)
     for part in parts:
         if not any(has(path, part) for path in paths):
             raise ValueError(f"{name} has {part!r}, expected parts of paths such as {', '.join(paths[-2:])}")

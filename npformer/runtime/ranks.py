@@ -93,6 +93,15 @@ class OneProcess:
         return share_of(items, self.rank, self.size)
 
 
+def checked_ranks(ranks):
+    """The given ranks, or this process alone if they are None."""
+    if ranks is None:
+        return OneProcess()
+    if not isinstance(ranks, OneProcess):
+        raise TypeError(f"ranks is a {type(ranks).__name__}, expected npformer.runtime.ranks.world(), or None")
+    return ranks
+
+
 class Ranks(OneProcess):
     """The ranks of an MPI communicator, an ``mpi4py.MPI.Comm``.
 

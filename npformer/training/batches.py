@@ -1,9 +1,5 @@
 """The checks of what a trainer is given to learn from: batches, tuples of what the model takes."""
 
-import inspect
-
-from npformer.checks import check_int
-
 
 def check_batches(batches, name="batches"):
     """Check that there are batches, and that what they hold can be read more than once: to count targets, and again."""
@@ -15,19 +11,3 @@ def check_batches(batches, name="batches"):
         for i, x in enumerate(batch):
             if hasattr(x, "__next__"):
                 raise TypeError(f"batch[{i}] is a {type(x).__name__}, which can be read only once: expected an array")
-
-
-def count_of(model, batch):
-    """The number of targets of a batch."""
-    try:
-        n = model.count(*batch)
-    except TypeError as error:
-        arguments = inspect.signature(model.count)
-        try:
-            arguments.bind(*batch)
-        except TypeError:
-            wanted = ", ".join(arguments.parameters)
-            message = f"a batch has {len(batch)} items, expected those that {type(model).__name__} takes: ({wanted})"
-            raise TypeError(f"{message}; write step(src, tgt), or step(*batch)") from error
-        raise
-    return check_int(f"{type(model).__name__}.count(…)", n, at_least=0)

@@ -3,7 +3,8 @@
 import inspect
 
 from npformer.checks import check_number
-from npformer.training.batches import check_batches, count_of
+from npformer.models.batch import count_of
+from npformer.training.batches import check_batches
 
 
 def evaluation_of(trainer, validate, monitor):

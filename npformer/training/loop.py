@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from npformer.checks import shown, warn
+from npformer.checks import check_callable, shown, warn
 from npformer.models import describe
 from npformer.operations.explain import Listing
 from npformer.operations.options import check_fields, check_option
@@ -70,6 +70,14 @@ class History(Listing, list):
         return f"<History of {len(self):,} steps{losses}>"
 
 
+def checked_callbacks(callbacks):
+    """The callbacks as a list; raises if one of them cannot be called, or if it is given in place of a list."""
+    if callable(callbacks) or not isinstance(callbacks, Iterable):
+        advice = ": try [callbacks]" if callable(callbacks) else ""
+        raise TypeError(f"callbacks is a {type(callbacks).__name__}, expected a list of functions{advice}")
+    return [check_callable(f"callbacks[{i}]", callback) for i, callback in enumerate(callbacks)]
+
+
 class Loop:
     """Makes the steps of a training, validates, saves and stops: see ``Trainer.fit``.
 
@@ -111,7 +119,7 @@ class Loop:
             raise TypeError(f"{told}, expected a tuple of arrays for each step, such as [(src, tgt)], or [(ids,)]")
         if n_steps is not None:
             n_steps = check_option("n_steps", n_steps)
-        callbacks = list(callbacks)  # an iterator would call them after the first step only
+        callbacks = checked_callbacks(callbacks)  # an iterator would call them after the first step only
         last_step = None if n_steps is None else trainer.n_steps + n_steps
         most = min((n for n in (n_steps, n_batches) if n is not None), default=None)
         total = None if most is None else trainer.n_steps + most

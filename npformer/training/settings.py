@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 
+from npformer.checks import check_paths
 from npformer.models.description import as_json
 from npformer.operations.options import FRACTION, OPTIONS, brief, check_fields
 from npformer.runtime.host import PrecisionName
@@ -122,7 +123,4 @@ class RunSettings(TrainingSettings):
 
 def listed(frozen):
     """The paths of frozen parameters as a list, in one order: a set has another one in each process."""
-    if isinstance(frozen, str) or not isinstance(frozen, Iterable):
-        advice = f": try [{frozen!r}]" if isinstance(frozen, str) else " such as ['encoder']"
-        raise TypeError(f"frozen={frozen!r} is a {type(frozen).__name__}, expected a sequence of paths{advice}")
-    return sorted(frozen, key=str)
+    return sorted(check_paths("frozen", frozen), key=str)

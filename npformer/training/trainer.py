@@ -18,20 +18,21 @@ from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, warn
 from npformer.diagnosis import Findings, diagnose
 from npformer.models import describe
+from npformer.models.batch import count_of
 from npformer.operations.explain import Calls, explain
-from npformer.operations.options import settings_from
+from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
 from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.runtime.ranks import OneProcess, checksum, world
+from npformer.runtime.ranks import OneProcess, checked_ranks, checksum, world
 from npformer.training.alone import Alone
-from npformer.training.batches import check_batches, count_of
+from npformer.training.batches import check_batches
 from npformer.training.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.training.diagnosis import NonFiniteError, diagnosis, not_finite_in
 from npformer.training.evaluation import evaluation_of
 from npformer.training.exchange import Exchange
 from npformer.training.gradient_sum import GradientSum
-from npformer.training.loop import Loop, LoopSettings
+from npformer.training.loop import Loop, LoopSettings, checked_callbacks
 from npformer.training.optimizers import Optimizer
 from npformer.training.parts import pieces_of
 from npformer.training.saved_training import check_training, settings_of
@@ -139,7 +140,7 @@ class Trainer:
             if not callable(getattr(model, method, None)):
                 given = f"model is a {type(model).__name__} without {method}()"
                 raise TypeError(f"{given}, expected the methods in help(Trainer)")
-        self.model, self.optimizer, self.ranks = model, optimizer, ranks or OneProcess()
+        self.model, self.optimizer, self.ranks = model, optimizer, checked_ranks(ranks)
         self.ops = ops = get_backend(backend, params)
         start = model.init(self.settings.seed)
         if params is not None:
@@ -306,7 +307,7 @@ class Trainer:
         if watch or is_examined:
             held_out = () if validate is None or callable(validate) else validate
             self.watched = Watch(self, loop.write, watch if is_examined else None, held_out)
-            batches, callbacks = self.watched.of(batches), [*callbacks, self.watched]
+            batches, callbacks = self.watched.of(batches), [*checked_callbacks(callbacks), self.watched]
         return loop.run(batches, n_steps, callbacks=callbacks, progress=progress, n_batches=n_batches)
 
     def diagnose(self, *batch: Any, **options: Any) -> Findings:
@@ -369,8 +370,11 @@ class Trainer:
         ValueError
             If ``info`` or ``arrays`` has a name that the trainer itself uses.
         """
+        for given, name in ((info, "info"), (arrays, "arrays")):
+            if given is not None:
+                check_instance(name, given, dict, "a dict")
         for name in arrays or ():
-            if name.startswith(OF_TRAINER):
+            if isinstance(name, str) and name.startswith(OF_TRAINER):
                 expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
                 raise ValueError(f"arrays has {name!r}, expected {expected}")
         with self._alone(), deferred_interrupts():  # a file that is written is known to be of this training

@@ -13,7 +13,7 @@ from npformer.models import from_description
 from npformer.models.description import check_params
 from npformer.operations.options import LARGEST
 from npformer.runtime.files import name_for_damaged
-from npformer.runtime.ranks import OneProcess
+from npformer.runtime.ranks import checked_ranks
 from npformer.training import average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
 from npformer.training.evaluation import mean_loss
@@ -76,7 +76,7 @@ class TranslationRun(Loop):
         text, validation = _text(settings, "train"), _text(settings, "val")
         check_packages()
         check_precision(settings.precision, get_backend(backend))
-        ranks = ranks or OneProcess()
+        ranks = checked_ranks(ranks)
         ranks.agree(lambda: {"settings": asdict(settings), "out": str(Path(out).resolve())})
         source, target = _learned(text, settings, ranks)
         run = cls(out, settings, source, target, backend, ranks)

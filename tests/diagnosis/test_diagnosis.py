@@ -329,6 +329,19 @@ def test_a_batch_that_is_refused_is_a_finding():
     assert found.names == ["does not run"] and "rows" in found[0].seen and found.not_examined
 
 
+def test_the_batch_is_one_tuple_of_what_the_model_takes():
+    case = pairs()
+    src, tgt = case["batch"]
+    with pytest.raises(TypeError, match="params is followed by 2 arguments, expected one batch, a tuple of arrays"):
+        nf.diagnose(case["model"], case["params"], src, tgt)
+    with pytest.raises(TypeError, match="batch is a NoneType, expected a tuple of arrays"):
+        nf.diagnose(case["model"], case["params"], None)
+    for batch in ((src, tgt, tgt), (src,)):
+        found = nf.diagnose(case["model"], case["params"], batch)
+        wanted = f"a batch has {len(batch)} items, expected those that Transformer takes: (src, tgt)"
+        assert found.names == ["does not run"] and wanted in found[0].seen
+
+
 def test_a_watched_training_warns_once_by_name_and_writes_it_to_the_log(tmp_path):
     trainer = nf.Trainer(text(NotCausal)["model"], nf.Adam(0.3))
     with pytest.warns(UserWarning) as warned:

@@ -174,6 +174,20 @@ def test_what_is_refused(settings, message):
         LowRank(model, model.init(0), **settings)
 
 
+def test_one_path_in_place_of_several_and_what_is_no_model_are_refused():
+    model = CASES["Encoder"][0]
+    for name in ("targets", "whole"):
+        message = rf"{name}='qkv' is a str, expected a sequence of paths: try \['qkv'\]"
+        with pytest.raises(TypeError, match=message):
+            LowRank(model, model.init(0), **{name: "qkv"})
+    with pytest.raises(TypeError, match="targets=3 is a int, expected a sequence of paths"):
+        LowRank(model, model.init(0), targets=3)
+    with pytest.raises(TypeError, match=r"model is a NoneType without shapes\(\), expected one of npformer's"):
+        LowRank(None, model.init(0))
+    with pytest.raises(TypeError, match="params is a NoneType, expected a nested dict"):
+        LowRank(model, None)
+
+
 def test_the_parameters_of_another_model_are_refused():
     with pytest.raises(ValueError, match=r"parameter embedding: given shape \(9, 8\), expected shape \(5, 8\)"):
         LowRank(LanguageModel(5, **SIZES), LanguageModel(9, **SIZES).init(0))

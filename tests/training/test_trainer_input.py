@@ -83,6 +83,23 @@ def test_callbacks_may_be_a_generator():
     assert seen == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 
+@pytest.mark.parametrize("watch", [False, True])
+@pytest.mark.parametrize(
+    "callbacks, message",
+    [
+        (print, r"callbacks is a builtin_function_or_method, expected a list of functions: try \[callbacks\]"),
+        (3, "callbacks is a int, expected a list of functions$"),
+        ([print, 3], r"callbacks\[1\]=3 is a int, expected a function"),
+    ],
+    ids=str,
+)
+def test_callbacks_that_cannot_be_called_are_refused_before_the_first_step(callbacks, message, watch):
+    trainer = Trainer(MODEL, SGD(0.1))
+    with pytest.raises(TypeError, match=message):
+        trainer.fit([(SRC, TGT)] * 2, callbacks=callbacks, watch=watch, progress=False)
+    assert trainer.n_steps == 0
+
+
 @pytest.mark.parametrize(
     "change, name",
     [
@@ -185,6 +202,21 @@ def test_names_of_the_trainer_are_refused_before_they_are_saved(tmp_path):
     ):
         Trainer(MODEL, SGD(0.1)).save(tmp_path / "x.safetensors", arrays={"params.average": np.ones(2)})
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_saved_beside_a_training_is_a_dict(tmp_path):
+    for given in ({"info": "note"}, {"info": ["note"]}, {"arrays": "note"}, {"arrays": [np.ones(2)]}):
+        [(name, value)] = given.items()
+        with pytest.raises(TypeError, match=f"{name} is a {type(value).__name__}, expected a dict"):
+            Trainer(MODEL, SGD(0.1)).save(tmp_path / "x.safetensors", **given)
+    with pytest.raises(TypeError, match="arrays has the key 1, expected strings"):
+        Trainer(MODEL, SGD(0.1)).save(tmp_path / "x.safetensors", arrays={1: np.ones(2)})
+    assert not list(tmp_path.iterdir())
+
+
+def test_ranks_are_those_of_this_program():
+    with pytest.raises(TypeError, match=r"ranks is a str, expected npformer\.runtime\.ranks\.world\(\), or None"):
+        Trainer(MODEL, SGD(0.1), ranks="x")
 
 
 def test_a_checkpoint_that_lacks_an_array_changes_nothing(tmp_path):

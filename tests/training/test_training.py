@@ -481,6 +481,8 @@ def test_a_batch_is_what_the_model_takes():
             make().step(*batch)
         with pytest.raises(TypeError, match=message):
             make().fit([batch], progress=False)
+    with pytest.raises(TypeError, match=r"a batch has 1 items, .*: unpack the tuple, as in step\(\*batch\)"):
+        make().step((SRC, TGT))
 
 
 @pytest.mark.parametrize("n_shards", [None, 1, 2])
