@@ -5,6 +5,7 @@ from typing import Any
 
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
+from npformer.checks import check_callable
 from npformer.decoding.common import checked, generate
 
 
@@ -71,6 +72,8 @@ def greedy_decode(
     >>> greedy_decode(model, model.init(0), src, bos_id=1, eos_id=2, max_len=4).shape[0]
     1
     """
+    if on_step is not None:
+        check_callable("on_step", on_step)
     request = checked(model, src, bos_id, eos_id, max_len, min_len, slide)
     most_probable = lambda logits, rows, t: logits.argmax(axis=-1)
     return generate(request, params, most_probable, backend, on_step, decoder)

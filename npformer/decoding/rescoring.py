@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer.arrays import Array, on_host, underflow_is_zero
 from npformer.backends import AnyBackend
+from npformer.checks import advice_on_ids
 from npformer.decoding.common import culprit
 from npformer.operations.options import check_ids
 from npformer.reference import log_softmax
@@ -40,9 +41,13 @@ def log_probability(model: Any, params: dict, src: Array, tgt: Array, *, backend
     >>> bool(log_probability(model, model.init(0), src, tgt)[0] < 0)
     True
     """
+    if not hasattr(model, "src_vocab"):
+        wanted = "a model from a source to a target such as a Transformer"
+        raise TypeError(f"model is a {type(model).__name__}, expected {wanted}")
     check_ids(tgt, model.tgt_vocab, "tgt")
     if tgt.ndim != 2 or tgt.shape[1] < 2:
-        raise ValueError(f"tgt has shape {tgt.shape}, expected (B, T+1): a begin token, then one or more")
+        advice = advice_on_ids("tgt", tgt.shape, tgt.shape[:2])
+        raise ValueError(f"tgt has shape {tgt.shape}, expected (B, T+1), a begin token, then one or more{advice}")
     logits = on_host(model.logits(params, src, tgt[:, :-1], backend=backend))
     with underflow_is_zero(over="ignore"):  # a sum that is out of the range of the dtype is -inf
         log_p = log_softmax(logits)

@@ -7,7 +7,7 @@ import numpy as np
 
 from npformer.arrays import Array, on_host, underflow_is_zero
 from npformer.backends import AnyBackend
-from npformer.checks import check_key
+from npformer.checks import check_callable, check_key
 from npformer.decoding.common import checked, generate
 from npformer.decoding.prompts import Prompts
 from npformer.operations.options import check_option
@@ -76,6 +76,8 @@ def sample(
     >>> np.array_equal(a, b), np.array_equal(a, c)
     (True, False)
     """
+    if on_step is not None:
+        check_callable("on_step", on_step)
     request = checked(model, src, bos_id, eos_id, max_len, min_len, slide)
     seed, temperature = check_key("seed", seed), check_option("temperature", temperature)
     top_p, penalty = check_option("top_p", top_p), check_option("repetition_penalty", repetition_penalty)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.checks import check_int
+from npformer.checks import check_callable, check_int
 
 COMPLEX_STEP = 1e-30
 CENTRAL_STEP = 1e-5
@@ -110,8 +110,13 @@ backward gives 1.8101675 and the complex step -1.8101675
     """
     if isinstance(args, np.ndarray):
         raise TypeError("args is an array, expected a list of arrays: try [x]")
+    check_callable("f", f)
+    check_callable("f_backward", f_backward)
+    seed = check_int("seed", seed, at_least=0)
     args = [_checked(x, i) for i, x in enumerate(args)]
     names = [f"x{i}" for i in range(len(args))] if names is None else list(names)
+    if len(names) != len(args):
+        raise ValueError(f"{len(names)} names for {len(args)} args, expected equally many")
     y = f(*args)
     if isinstance(y, (tuple, list)):
         raise TypeError(f"f returns a {type(y).__name__} of {len(y)}, expected one array: try lambda *x: f(*x)[0]")

@@ -4,7 +4,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from npformer import Transformer, beam_search, greedy_decode, log_probability, sample, tree
+from npformer import LanguageModel, Transformer, beam_search, greedy_decode, log_probability, sample, tree
 
 MODEL = Transformer(11, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64")
 SRC = np.array([[3, 4, 5, 6, 7], [3, 9, 8, 0, 0], [10, 0, 0, 0, 0]])
@@ -161,6 +161,20 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
 def test_bad_arguments_are_named(bad, error, message):
     with pytest.raises(error, match=message):
         greedy_decode(MODEL, params_for(), **{"src": SRC, **IDS, "max_len": 3, **bad})
+
+
+def test_what_cannot_be_called_in_each_step_is_refused():
+    for decode in (greedy_decode, partial(sample, seed=1)):
+        with pytest.raises(TypeError, match="on_step='x' is a str, expected a function"):
+            decode(MODEL, params_for(), SRC, **IDS, max_len=3, on_step="x")
+
+
+def test_the_probability_of_a_target_is_one_of_a_model_with_a_source():
+    model = LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    with pytest.raises(TypeError, match="model is a LanguageModel, expected a model from a source to a target such as"):
+        log_probability(model, model.init(0), SRC, SRC)
+    with pytest.raises(ValueError, match=r"expected \(B, T\+1\), .*: try tgt\.argmax\(axis=-1\) if its rows are one"):
+        log_probability(MODEL, params_for(), SRC, np.eye(11, dtype=int)[SRC])
 
 
 def test_max_len_is_checked_without_sources_too():

@@ -267,6 +267,19 @@ def test_an_array_in_place_of_the_list_is_refused():
         gradcheck(np.sin, lambda dy, x: dy * np.cos(x), np.ones(3))
 
 
+def test_arguments_of_the_wrong_type_are_named():
+    backward = lambda dy, x: dy * np.cos(x)
+    for given, error, message in [
+        ({"seed": "x"}, TypeError, "seed='x' is a str, expected an int"),
+        ({"seed": -1}, ValueError, "seed=-1, expected at least 0"),
+        ({"names": ["x", "y"]}, ValueError, "2 names for 1 args, expected equally many"),
+        ({"f": None}, TypeError, "f=None is a NoneType, expected a function"),
+        ({"f_backward": "x"}, TypeError, "f_backward='x' is a str, expected a function"),
+    ]:
+        with pytest.raises(error, match=message):
+            gradcheck(**{"f": np.sin, "f_backward": backward, "args": [np.ones(3)], **given})
+
+
 def test_a_backward_that_returns_nothing():
     with pytest.raises(GradientError, match="gradient of x0 is None"):
         gradcheck(np.sin, lambda dy, x: None, [np.ones(3)])
