@@ -52,6 +52,9 @@ def judge(exercise, file, answer, seconds):
             f"the checker stopped with {error_line(error)}: does your code change Python or NumPy, as np.sum = … does?"
         )
         verdict = Verdict("wrong", [*UNDER_WAY.lines, line])
+    except BaseException as error:  # such as KeyboardInterrupt, which only the person's code can raise here
+        raised = [] if UNDER_WAY.complaint else [f"it raises {error_text(error, file)}"]
+        verdict = Verdict("wrong", [*UNDER_WAY.lines, *raised])
     end(answer, verdict)
 
 

@@ -35,6 +35,7 @@ class UnderWay:
 
 
 UNDER_WAY = UnderWay()  # of this process, which checks one function
+NUMPY = dict(vars(np))  # before a person's file runs, which may put something else in the place of a name
 
 
 @dataclass
@@ -57,11 +58,12 @@ def too_long(seconds):
 
 @dataclass
 class Outcome:
-    """What a call did: its value, or the error it raised, and the arguments it changed."""
+    """What a call did: its value, or the error it raised, the arguments it changed, and the names of NumPy."""
 
     value: object = None
     error: BaseException | None = None
     changed: list = field(default_factory=list)
+    replaced: list = field(default_factory=list)
 
 
 def check_function(exercise, function, seed=SEED, file=None):
@@ -69,6 +71,9 @@ def check_function(exercise, function, seed=SEED, file=None):
     name = exercise.function_name
     if not callable(function):
         return Verdict("wrong", [f"{name} is {kind(function)}, expected a function"])
+    replaced = put_back()
+    if replaced:
+        return Verdict("wrong", [complaint_about_numpy(replaced)])
     parameters = inspect.signature(exercise.answer).parameters
     if not takes(function, len(parameters)):
         expected = f"{name}({', '.join(parameters)})"
@@ -91,6 +96,8 @@ def check_function(exercise, function, seed=SEED, file=None):
                 return Verdict("not written", [f"forward: {forward.lines[0]}", f"backward: not written yet{where}"])
             expected = exercise.expected(*copied(case.args))
             complaint = complaint_about(exercise, outcome, expected, file)
+            if outcome.replaced:  # what it does without is another function
+                return Verdict("wrong", [UNDER_WAY.case, complaint])
             if complaint:
                 UNDER_WAY.complaint = complaint
                 perhaps = first_note(outcome.error)  # of results_of, or of some library
@@ -123,10 +130,23 @@ def call(exercise, function, case):
     try:
         value = exercise.results_of(function, args)
     except (Exception, SystemExit) as error:
-        return Outcome(error=error)
+        return Outcome(error=error, replaced=put_back())
+    replaced = put_back()  # before anything is compared
     names = exercise.arguments
     changed = [name for name, x, before in zip(names, args, kept, strict=True) if not is_same(x, before)]
-    return Outcome(value, changed=changed)
+    return Outcome(value, changed=changed, replaced=replaced)
+
+
+def put_back():
+    """Give the names of NumPy what they had before a person's file replaced it; the names for which this was needed."""
+    replaced = [name for name, value in NUMPY.items() if vars(np).get(name) is not value]
+    vars(np).update(NUMPY)
+    return replaced
+
+
+def complaint_about_numpy(replaced):
+    """The line that says what a person's code did to NumPy."""
+    return f"it replaces np.{replaced[0]}: leave NumPy as it is, and give what is yours another name"
 
 
 def copied(args):
@@ -157,6 +177,8 @@ def is_same(x, before):
 
 def complaint_about(exercise, outcome, expected, file):
     """The line that says what is wrong with an outcome, or None."""
+    if outcome.replaced:
+        return complaint_about_numpy(outcome.replaced)
     if isinstance(outcome.error, Complaint):
         return str(outcome.error)
     if outcome.error is not None:
@@ -211,9 +233,17 @@ def complaint_about_form(name, value, expected):
     value, expected = np.asarray(value), np.asarray(expected)
     if value.shape != expected.shape:
         return f"{name} has shape {value.shape}, expected {expected.shape}"
-    if value.dtype != expected.dtype and not (value.dtype.kind in "iu" and expected.dtype.kind in "iu"):
+    if not has_dtype_of(value, expected):
         return f"{name} has dtype {value.dtype}, expected {expected.dtype}"
     return None
+
+
+def has_dtype_of(value, expected):
+    """Whether an array has the dtype that is expected; integers may have another width, and floats more digits."""
+    kinds = {value.dtype.kind, expected.dtype.kind}
+    if kinds == {"f"}:
+        return value.dtype.itemsize >= expected.dtype.itemsize
+    return value.dtype == expected.dtype or kinds <= {"i", "u"}
 
 
 def complaint_about_list(name, value, expected):
@@ -467,7 +497,7 @@ def results_of(exercise, trial):
 
 def agrees(value, want):
     """Whether an array is what is expected."""
-    return value.shape == want.shape and value.dtype == want.dtype and close(value, want).all()
+    return value.shape == want.shape and has_dtype_of(value, want) and close(value, want).all()
 
 
 def as_array(x):
@@ -480,7 +510,7 @@ def as_array(x):
 
 def relation(name, value, want):
     """How an array of numbers is related to the one that is wanted: its name, the kind and the words; or None."""
-    if value.dtype.kind != "f" or want.dtype.kind != "f":
+    if value.dtype.kind != "f" or want.dtype.kind != "f" or not has_dtype_of(value, want):
         return None
     if value.ndim == 2 and value.T.shape == want.shape and close(value.T, want).all():
         return name, "transpose", "is the transpose of what is expected"

@@ -40,6 +40,15 @@ def test_which_result_is_wrong_and_how(change, line):
     assert lines_of("layer_norm_backward", change_result(1, change))[1] == line
 
 
+def test_the_dtype_is_told_and_nothing_else():
+    softmax = EXERCISES["softmax"].answer
+    lines = lines_of("softmax", lambda x: softmax(x.astype("float32")))
+    assert lines[1:] == ["y has dtype float32, expected float64"]
+    halves = lambda *args: [x.round(1).astype("float32") for x in RIGHT(*args)]
+    assert lines_of("layer_norm_backward", halves)[1:] == ["dx has dtype float32, expected float64"]
+    assert check_function(EXERCISES["softmax"], lambda x: softmax(x.astype(np.longdouble))).solved
+
+
 def test_the_first_wrong_entry_is_named():
     def function(x):
         y = EXERCISES["softmax"].answer(x)

@@ -248,8 +248,25 @@ def test_npformers_own_function_is_no_answer():
 
 
 def test_code_that_breaks_the_checker_gets_a_line():
-    lines, _ = check("import numpy as np\ndef softmax(x):\n    np.abs = None\n    return 2 * x\n")
+    breaks = "    from npformer.exercises import compare\n    compare.close = None\n"
+    lines, _ = check(f"import numpy as np\ndef softmax(x):\n{breaks}    return 2 * x\n")
     assert lines[1].startswith("the checker stopped with TypeError: 'NoneType' object is not callable: does your code")
+
+
+@pytest.mark.parametrize("name, value", [("where", "lambda *x: np.True_"), ("abs", "None"), ("allclose", "np.equal")])
+def test_code_that_replaces_a_function_of_numpy_is_told_so(name, value):
+    line = f"it replaces np.{name}: leave NumPy as it is, and give what is yours another name"
+    replace = f"np.{name} = {value}\n"
+    assert check(f"import numpy as np\n{replace}def softmax(x):\n    return x\n")[0] == [line]
+    case, *lines = check(f"import numpy as np\ndef softmax(x):\n    {replace}    return x\n")[0]
+    assert case.startswith("with one row: x = ") and lines == [line]
+
+
+def test_an_answer_that_raises_an_interrupt_gets_a_line():
+    lines, printed = check("def softmax(x):\n    raise KeyboardInterrupt\n")
+    assert lines[1] == "it raises KeyboardInterrupt (line 2: raise KeyboardInterrupt)" and not printed
+    lines, _ = check("class Mine(BaseException):\n    pass\nraise Mine('no')\ndef softmax(x):\n    return x\n")
+    assert lines == ["it raises Mine: no (line 3: raise Mine('no'))"]
 
 
 def test_a_bug_to_find_is_explained_after_the_last_hint(capsys):
