@@ -15,7 +15,7 @@ from typing import get_args
 from npformer.commands.arguments import add_backend, natural, new_parser, positive
 from npformer.commands.command import command
 from npformer.commands.output import add_json, add_pictures, output_folder, will_draw, write_json
-from npformer.commands.training import SIZES, add_setting, add_watching, settings_in
+from npformer.commands.training import SIZES, add_setting, add_watching, saying_where_it_stopped, settings_in
 
 from npformer import tree
 from npformer.data.copy_task import BOS, EOS, PAD, CopyTask, exact_match
@@ -79,7 +79,8 @@ def main(argv=None):
     seen = set()
     average = ParameterAverage(first_step=max(1, steps - preset["average_last"] + 1))
     batches = training_batches(task, preset["batch_size"], seen)
-    history = trainer.fit(batches, steps, callbacks=[average], progress=not options.quiet, watch=watch)
+    with saying_where_it_stopped(trainer, steps):
+        history = trainer.fit(batches, steps, callbacks=[average], progress=not options.quiet, watch=watch)
     train_seconds = time.perf_counter() - start
     if not ranks.is_first:
         return

@@ -14,7 +14,7 @@ import numpy as np
 from npformer.commands.arguments import add_backend, natural, new_parser, positive
 from npformer.commands.command import command
 from npformer.commands.output import add_json, add_pictures, will_draw, write_json
-from npformer.commands.training import add_quiet
+from npformer.commands.training import add_quiet, saying_where_it_stopped
 
 from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
 from npformer.data.parallel_text import pack
@@ -47,7 +47,8 @@ def main(argv=None):
     model = SequenceAutoencoder(FIRST_SYMBOL + N_SYMBOLS, d_model=size["d_model"], code_size=16, pad_id=PAD)
     optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps))
     trainer = Trainer(model, optimizer, seed=options.seed, clip_norm=1.0, backend=options.backend)
-    trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
+    with saying_where_it_stopped(trainer, steps):
+        trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
     result = evaluate(model, trainer.params, options.seed)
     result |= {"steps": steps, "quick": options.quick, "seed": options.seed, "seconds": time.perf_counter() - start}
     write_json(options.json, result)

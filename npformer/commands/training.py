@@ -1,7 +1,8 @@
 """What the commands that train a model on text share: their options, and how they go on, stop and end."""
 
+from contextlib import contextmanager
 from dataclasses import fields
-from signal import Signals
+from signal import SIGINT, Signals
 
 from npformer.commands.arguments import add_backend, option
 from npformer.commands.command import print_error, print_note
@@ -92,6 +93,19 @@ def guarded(work):
     except NonFiniteError as error:
         print_error(f"{error} --resume would fail again: start a new training with another --out")
         return 1
+
+
+@contextmanager
+def saying_where_it_stopped(trainer, steps):
+    """Inside, a training that saves nothing says how far it came if Ctrl-C or another signal ends it."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if trainer.ranks.is_first:
+            number = SIGINT if isinstance(stop, KeyboardInterrupt) else stop.code - 128
+            reached = f"{Signals(number).name}: stopped after step {trainer.n_steps:,} of {steps:,}"
+            say(f"{reached}; nothing was saved to go on from, but fewer --steps end sooner")
+        raise
 
 
 def draw_curves(run, path, title, score):

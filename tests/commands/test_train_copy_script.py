@@ -97,6 +97,23 @@ def test_a_model_that_cannot_be_kept_is_said_at_the_start(tmp_path, few_are_eval
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("stop, name, code", [(KeyboardInterrupt, "SIGINT", 130), (SystemExit(143), "SIGTERM", 143)])
+def test_a_training_that_is_stopped_says_how_far_it_came(stop, name, code, monkeypatch, capsys):
+    def ends_it(average, trainer, info):
+        if info.step == 3:
+            raise stop
+
+    monkeypatch.setattr(copy.ParameterAverage, "__call__", ends_it)
+    if code == 130:
+        assert run_here("--steps", 2000, "--no-plots", "--quiet") == code
+    else:
+        with pytest.raises(SystemExit, match=str(code)):
+            run_here("--steps", 2000, "--no-plots", "--quiet")
+    shown = capsys.readouterr()
+    line = f"{name}: stopped after step 3 of 2,000; nothing was saved to go on from, but fewer --steps end sooner\n"
+    assert shown.out.endswith(line) and not shown.err
+
+
 def test_same_seed_same_figures(tmp_path, few_are_evaluated):
     losses = []
     for i, seed in enumerate((3, 3, 4)):
