@@ -315,6 +315,7 @@ def check_like(tree: Any, expected: dict[str, Any], *, dtypes: bool = True) -> N
     """
     if not isinstance(tree, dict):
         raise TypeError(f"params is a {type(tree).__name__}, expected a nested dict such as model.init(seed)")
+    _check_dict("expected", expected)
     given, wanted = dict(_places(tree)), dict(_places(expected))
     for place in [*wanted, *given]:
         x, like = given.get(place, NOTHING), wanted.get(place, NOTHING)

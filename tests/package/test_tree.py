@@ -52,6 +52,7 @@ def test_wrong_arguments_of_trees_are_named():
         ),
         (lambda: tree.view_as(None, example()), "flat is a NoneType, expected an array"),
         (lambda: tree.map_leaves(example(), np.add), "f is a dict, expected a function of arrays"),
+        (lambda: tree.check_like(example(), None), "expected is a NoneType, expected a nested dict of arrays"),
         (lambda: tree.from_leaves(None), r"leaves is a NoneType, expected pairs such as \('output.bias', array\)"),
         (lambda: tree.from_leaves({"a": 1}), r"leaves is a dict, expected pairs .*: try leaves\.items\(\)"),
         (lambda: tree.from_leaves(["a", "b"]), "leaves has 'a', expected pairs"),
