@@ -1,76 +1,159 @@
 """Activations and their derivatives: of rows for the other kernels, and of whole arrays as operations."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from numba.extending import overload
 
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.jit import inlined
+from npformer.cpu.jit import PART, inlined, kernel
 from npformer.cpu.scalar import exp, like, normal_distribution, sigmoid
 from npformer.reference.math.activations import ACTIVATIONS, GELU_SLOPE, INPUTS
 from npformer.runtime.memory import empty
 
-RELU, GELU, GELU_ERF, SILU, SWIGLU = range(5)
-CODES = {name: code for code, name in enumerate(ACTIVATIONS)}
+
+class Relu(NamedTuple):
+    """An activation is a type, so that kernels are compiled for those that are used."""
 
 
-def _register(forward, backward, code):
+class Gelu(NamedTuple):
+    """The same for gelu with tanh."""
+
+
+class GeluErf(NamedTuple):
+    """The same for gelu with the normal distribution."""
+
+
+class Silu(NamedTuple):
+    """The same for silu."""
+
+
+class SwiGlu(NamedTuple):
+    """The same for silu of one half of a row, times the other half."""
+
+
+KINDS = dict(zip(ACTIVATIONS, (Relu(), Gelu(), GeluErf(), Silu(), SwiGlu()), strict=True))
+
+
+def _register(forward, backward, kind):
     """Make kernels of an activation that has one input for each output, and of its backward pass."""
 
     @kernel_of(forward)
     def activated(x):
         y = empty(x.shape, x.dtype)
-        activate(x.reshape(-1), y.reshape(-1), code)
+        _activate(kind, x.reshape(-1), y.reshape(-1))
         return y
 
     @kernel_of(backward)
     def passed_on(dy, x):
         dx = empty(x.shape, x.dtype)
         np.copyto(dx, dy)
-        multiply_by_slope(dx.reshape(-1), x.reshape(-1), code)
+        _multiply_by_slope(kind, dx.reshape(-1), x.reshape(-1))
         return dx
 
 
-@inlined
-def activate(x, y, code):
+@kernel
+def _activate(kind, x, y):
+    activate(kind, x, y)
+
+
+@kernel
+def _multiply_by_slope(kind, dx, x):
+    multiply_by_slope(kind, dx, x)
+
+
+def activate(kind, x, y):
     """y = activation(x) of one row. Each has a loop of its own: LLVM does not vectorise a loop with a branch in it."""
-    if code == RELU:
-        for i in range(x.size):
-            y[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else x[i]
-    elif code == GELU:
-        for i in range(x.size):
-            y[i] = x[i] * _gelu_gate(x[i])
-    elif code == GELU_ERF:
-        for i in range(x.size):
-            y[i] = x[i] * normal_distribution(x[i])
-    elif code == SILU:
-        for i in range(x.size):
-            y[i] = x[i] * sigmoid(x[i])
-    else:
-        for i in range(y.size):
-            y[i] = x[i] * sigmoid(x[i]) * x[y.size + i]
+    ROWS[type(kind)][0](x, y)
+
+
+def multiply_by_slope(kind, dx, x):
+    """dx *= activation'(x) of one row. For SwiGlu the first half of dx is dy, from which both halves are computed."""
+    ROWS[type(kind)][1](dx, x)
 
 
 @inlined
-def multiply_by_slope(dx, x, code):
-    """dx *= activation'(x) of one row. For SWIGLU the first half of dx is dy, from which both halves are computed."""
-    if code == RELU:
-        for i in range(x.size):
-            dx[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else dx[i]
-    elif code == GELU:
-        for i in range(x.size):
-            dx[i] *= _gelu_slope(x[i])
-    elif code == GELU_ERF:
-        for i in range(x.size):
-            dx[i] *= _gelu_erf_slope(x[i])
-    elif code == SILU:
-        for i in range(x.size):
-            dx[i] *= _silu_slope(x[i])
-    else:
-        F = x.size // 2
-        for i in range(F):
-            dx[F + i] = dx[i] * x[i] * sigmoid(x[i])
-            dx[i] *= x[F + i] * _silu_slope(x[i])
+def _relu(x, y):
+    for i in range(x.size):
+        y[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else x[i]
+
+
+@inlined
+def _relu_backward(dx, x):
+    for i in range(x.size):
+        dx[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else dx[i]
+
+
+@inlined
+def _gelu(x, y):
+    for i in range(x.size):
+        y[i] = x[i] * _gelu_gate(x[i])
+
+
+@inlined
+def _gelu_backward(dx, x):
+    for i in range(x.size):
+        dx[i] *= _gelu_slope(x[i])
+
+
+@inlined
+def _gelu_erf(x, y):
+    for i in range(x.size):
+        y[i] = x[i] * normal_distribution(x[i])
+
+
+@inlined
+def _gelu_erf_backward(dx, x):
+    for i in range(x.size):
+        dx[i] *= _gelu_erf_slope(x[i])
+
+
+@inlined
+def _silu(x, y):
+    for i in range(x.size):
+        y[i] = x[i] * sigmoid(x[i])
+
+
+@inlined
+def _silu_backward(dx, x):
+    for i in range(x.size):
+        dx[i] *= _silu_slope(x[i])
+
+
+@inlined
+def _swiglu(x, y):
+    for i in range(y.size):
+        y[i] = x[i] * sigmoid(x[i]) * x[y.size + i]
+
+
+@inlined
+def _swiglu_backward(dx, x):
+    F = x.size // 2
+    for i in range(F):
+        dx[F + i] = dx[i] * x[i] * sigmoid(x[i])
+        dx[i] *= x[F + i] * _silu_slope(x[i])
+
+
+ROWS = {
+    Relu: (_relu, _relu_backward),
+    Gelu: (_gelu, _gelu_backward),
+    GeluErf: (_gelu_erf, _gelu_erf_backward),
+    Silu: (_silu, _silu_backward),
+    SwiGlu: (_swiglu, _swiglu_backward),
+}
+
+
+@overload(activate, jit_options=PART, strict=False)
+def _compiled_activate(kind, x, y):
+    activated, _ = ROWS[kind.instance_class]
+    return lambda kind, x, y: activated(x, y)
+
+
+@overload(multiply_by_slope, jit_options=PART, strict=False)
+def _compiled_multiply_by_slope(kind, dx, x):
+    _, multiplied = ROWS[kind.instance_class]
+    return lambda kind, dx, x: multiplied(dx, x)
 
 
 @inlined
@@ -109,4 +192,4 @@ def _silu_slope(x):
 
 for _name, _operations in ACTIVATIONS.items():
     if INPUTS[_name] == 1:
-        _register(*_operations, CODES[_name])
+        _register(*_operations, KINDS[_name])

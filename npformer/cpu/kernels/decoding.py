@@ -11,7 +11,7 @@ from npformer.checks import check_in_dtype
 from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of, ops
 from npformer.cpu.blas import BLAS
 from npformer.cpu.jit import address_of, inlined, kernel
-from npformer.cpu.kernels.activations import CODES, activate
+from npformer.cpu.kernels.activations import KINDS, activate
 from npformer.cpu.kernels.flash_attention import no_bias, with_four_axes
 from npformer.cpu.kernels.linear import NOTHING, map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
@@ -45,7 +45,7 @@ class Step(NamedTuple):
     pre: bool
     is_rms: bool
     eps: float
-    activation: int
+    activation: NamedTuple
     has_memory: bool
     is_halves: bool
 
@@ -104,7 +104,7 @@ def step_of(settings, d_model, dtype, has_memory):
     scale = np.array([scale_of(d_model // attention.n_heads, attention.scale)], dtype)
     norm = settings.norm == "pre", settings.norm_type == "rms_norm", dtype.type(settings.norm_eps)
     is_halves = attention.rotary is not None and attention.rotary.pairs == "halves"
-    return Step(attention.n_heads, scale, *norm, CODES[settings.activation], has_memory, is_halves)
+    return Step(attention.n_heads, scale, *norm, KINDS[settings.activation], has_memory, is_halves)
 
 
 def turns_of(cache, rotary, n_rows, K, dtype):
@@ -196,7 +196,7 @@ def _step(of, x, caches, turns, step):
                     kv[at[b, -1], j] = inner[b, D + j]
         if sublayer == FEED:
             for b in range(B):
-                activate(inner[b], between[b], step.activation)
+                activate(step.activation, inner[b], between[b])
         else:
             read = (memory_kv, memory_at, memory_mask) if sublayer == MEMORY else (kv, at, mask)
             _attend_together(of[0], inner, *read, step, between)

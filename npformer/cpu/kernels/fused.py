@@ -7,7 +7,7 @@ from npformer.arrays import as_rows
 from npformer.cpu.backend import as_matrix, kernel_of, original
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
-from npformer.cpu.kernels.activations import CODES, activate, multiply_by_slope
+from npformer.cpu.kernels.activations import KINDS, activate, multiply_by_slope
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.kernels.linear import by_rows, gradients_of_parameters, linear
 from npformer.cpu.scalar import is_kept, like
@@ -21,7 +21,7 @@ def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout
     width = weight.shape[1]
     bias = np.zeros(width, x.dtype) if bias is None else bias
     y = empty((*x.shape[:-1], width // INPUTS[activation]), x.dtype)
-    rest = CODES[activation], *drawing(dropout_rate, dropout_key, x.dtype)
+    rest = KINDS[activation], *drawing(dropout_rate, dropout_key, x.dtype)
     if n_kernel_threads():  # then the threads share the product
         h = linear(x, weight)
         _activate(as_rows(h), bias, as_rows(y), 0, *rest)
@@ -35,7 +35,7 @@ def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout
 @kernel_of(reference.linear_activation_dropout_backward, as_it_lies="weight")
 def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, dropout_rate, dropout_key):
     dx, dh = empty(x.shape, x.dtype), empty((x.size // x.shape[-1], weight.shape[1]), x.dtype)
-    rest = CODES[activation], *drawing(dropout_rate, dropout_key, x.dtype)
+    rest = KINDS[activation], *drawing(dropout_rate, dropout_key, x.dtype)
     rows = as_rows(dy), as_rows(h), dh, as_rows(dx)
     by_rows(_activate_backward, rows, weight.size, BLAS[x.dtype], as_matrix(weight), *rest)
     dweight, dbias = gradients_of_parameters(as_rows(x), dh, weight)
@@ -70,30 +70,30 @@ def linear_dropout_residual_backward(dy, x, weight, bias, dropout_rate, dropout_
 
 
 @kernel
-def _map_and_activate(x, h, y, first, blas, weight, bias, code, draw, factor):
+def _map_and_activate(x, h, y, first, blas, weight, bias, kind, draw, factor):
     multiply(blas, x, weight, h, False)
-    _activate(h, bias, y, first, code, draw, factor)
+    _activate(h, bias, y, first, kind, draw, factor)
 
 
 @inlined
-def _activate(h, bias, y, first, code, draw, factor):
+def _activate(h, bias, y, first, kind, draw, factor):
     n, F = y.shape
     for i in range(n):
         for j in range(h.shape[1]):
             h[i, j] += bias[j]
-        activate(h[i], y[i], code)
+        activate(kind, h[i], y[i])
         if factor != like(factor, 1):
             for j in range(F):
                 y[i, j] = y[i, j] * factor if is_kept((first + i) * F + j, draw) else like(factor, 0)
 
 
 @kernel
-def _activate_backward(dy, h, dh, dx, first, blas, weight, code, draw, factor):
+def _activate_backward(dy, h, dh, dx, first, blas, weight, kind, draw, factor):
     n, F = dy.shape
     for i in range(n):
         for j in range(F):
             dh[i, j] = dy[i, j] * factor if is_kept((first + i) * F + j, draw) else like(factor, 0)
-        multiply_by_slope(dh[i], h[i], code)
+        multiply_by_slope(kind, dh[i], h[i])
     multiply(blas, dh, weight.T, dx, False)
 
 
