@@ -89,6 +89,7 @@ from npformer.training import (
     NonFiniteError as NonFiniteError,
     ParameterAverage as ParameterAverage,
     Trainer as Trainer,
+    compile_kernels as compile_kernels,
     inverse_sqrt as inverse_sqrt,
     noam as noam,
     warmup_cosine as warmup_cosine,

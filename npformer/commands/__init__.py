@@ -30,7 +30,10 @@ GROUPS = {
         "chat": ("chat with a language model", '--prompt "What is a noun?"'),
         "search": ("search in your own files by meaning", 'notes.txt --query "when does it leave?"'),
     },
-    "look": {"info": ("what npformer runs on, and what would make it faster", "--json info.json")},
+    "look": {
+        "compile": ("compile the kernels of all trainings ahead, on all cores", ""),
+        "info": ("what npformer runs on, and what would make it faster", "--json info.json"),
+    },
 }
 COMMANDS = [name for group in GROUPS.values() for name in group]
 SCRIPTS = {"copy": "train_copy"}  # whose names are not those of their commands

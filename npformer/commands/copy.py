@@ -24,6 +24,7 @@ from npformer.runtime.host import PrecisionName
 from npformer.runtime.ranks import world
 from npformer.training import Adam, ParameterAverage, Trainer, noam, save_checkpoint, warmup_cosine
 from npformer.training.checkpoint import import_safetensors
+from npformer.training.compiling import compile_once
 
 N_EVALUATED = 1000
 MODEL = "model.safetensors"
@@ -68,6 +69,7 @@ def main(argv=None):
         f"{preset['batch_size']} sequences, seed {options.seed}, backend {trainer.ops.name}"
     )
 
+    compile_once(trainer, progress=not options.quiet)
     if options.explain:
         calls = trainer.explain(*task.batch(0, preset["batch_size"]))
         print(f"\nthe operations of one step:\n{calls}\n")

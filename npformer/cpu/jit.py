@@ -1,6 +1,8 @@
 """How kernels are compiled. All flags for numba are set in this file."""
 
 import gc
+from contextvars import ContextVar
+from functools import partial
 
 import numba
 from llvmlite.binding.ffi import lib
@@ -9,9 +11,10 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 
-from npformer.cpu.kernel_cache import keep_on_disk
+from npformer.cpu.kernel_cache import keep_on_disk, place_of
 from npformer.runtime.compilation import compilation_begins, compilation_ends
 from npformer.runtime.forks import at_fork
+from npformer.runtime.locks import claimed
 
 # These flags let LLVM reorder sums and fuse a·b + c. The flags nnan and ninf must not be added: with them isnan is
 # always False, and the masks rely on inf.
@@ -24,7 +27,8 @@ from npformer.runtime.forks import at_fork
 # loop prevents both.
 FASTMATH = {"contract", "reassoc", "arcp", "nsz", "afn"}
 
-KERNELS: set = set()  # the functions that were made kernels
+KERNELS: dict = {}  # the compiled kernel of each function that was made one
+missing: ContextVar = ContextVar("missing", default=None)  # in a rehearsal, a list of (kernel, types)
 CALLED_BY_ADDRESS: list[object] = []  # these kernels must not be deleted
 
 
@@ -39,8 +43,25 @@ def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
         part = numba.njit(**options | PART, no_cpython_wrapper=True)(function)
         compiled.get_call_template, compiled.get_overload = part.get_call_template, part.get_overload
     keep_on_disk(compiled)
-    KERNELS.add(function)
+    KERNELS[function] = compiled
+    compiled.compile = partial(_compile_or_load, compiled, compiled.compile)
     return compiled
+
+
+def _compile_or_load(kernel, compile, types):
+    """Compile a kernel for arguments of these types, or load it from disk; one that is being compiled is waited for.
+
+    In a rehearsal, a kernel that is not compiled becomes a function that does nothing.
+    """
+    place = place_of(kernel, types)
+    if place is None or place.is_filled():
+        return compile(types)
+    rehearsed = missing.get()
+    if rehearsed is not None:
+        rehearsed.append((kernel, types))
+        return lambda *arguments: None
+    with claimed(place.path):
+        return compile(types)
 
 
 class _Part(JITCodeLibrary):

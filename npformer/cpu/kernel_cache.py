@@ -11,6 +11,7 @@ import zlib
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 import numba
 from numba.core.caching import FunctionCache
@@ -60,12 +61,36 @@ def keep_on_disk(kernel):
         _warn(f"compiled kernels are not kept: npformer does not know this numba. {AGAIN}; try an older one")
 
 
+class Place(NamedTuple):
+    """Where a kernel is kept."""
+
+    path: Path
+    origin: bytes  # a digest of all that it follows from, with which the file begins after its checksum
+
+    def is_filled(self):
+        """Whether the kernel is there, in the version of now."""
+        try:
+            with self.path.open("rb") as file:
+                return file.read(36)[4:] == self.origin
+        except OSError:
+            return False
+
+
+def place_of(kernel, types):
+    """The place of a kernel that is compiled for arguments of these types; None if kernels are not kept on disk."""
+    return kernel._cache.place(types, kernel.targetctx) if isinstance(kernel._cache, _Cache) else None
+
+
 class _Cache(FunctionCache):
     """numba's cache of one function, with other files."""
 
     def __init__(self, function):
         super().__init__(function)
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, sources_of(function.__code__.co_filename))
+
+    def place(self, sig, target_context):
+        """The place of what is compiled for a signature."""
+        return self._cache_file.place(self._index_key(sig, target_context.codegen()))
 
     def load_overload(self, sig, target_context):
         """Load what was compiled for a signature; None if there is nothing.
@@ -93,7 +118,7 @@ class _Files:
 
     def load(self, key):
         """Return what was saved with this key, None if there is nothing that can be used."""
-        path, origin = self._place(key)
+        path, origin = self.place(key)
         try:
             whole = path.read_bytes()
         except OSError:
@@ -105,7 +130,7 @@ class _Files:
 
     def save(self, key, data):
         """Write the file of this key."""
-        path, origin = self._place(key)
+        path, origin = self.place(key)
         content = origin + dumps(data)
         replace_file(path, _checksum(content) + content)
 
@@ -114,10 +139,10 @@ class _Files:
         for path in self.folder.glob(f"{glob.escape(self.name)}.*.nbc"):
             path.unlink(missing_ok=True)
 
-    def _place(self, key):
-        """Return the file of a key, and a digest of all that its content follows from."""
+    def place(self, key):
+        """The place of a key."""
         path = self.folder / f"{self.name}.{_digest(key).hex()[:16]}.nbc"
-        return path, _digest([key, self.sources, numba.__version__])
+        return Place(path, _digest([key, self.sources, numba.__version__]))
 
 
 def _digest(value):

@@ -1,4 +1,4 @@
-"""Locks on folders: on that of a training, and on a hidden one in which the new content of a file is written."""
+"""Locks on a training's folder, on a hidden one in which new content is written, and on a kernel that is compiled."""
 
 import contextlib
 import errno
@@ -51,6 +51,29 @@ def lock_folder(folder):
         os.close(descriptor)
         raise
     return descriptor
+
+
+@contextlib.contextmanager
+def claimed(path, waits=True):
+    """Hold a claim on a path against other processes, which may wait for it to be given up.
+
+    If another process holds it, wait for it, or raise ``BlockingIOError``. A process that ends, however it ends, gives
+    its claims up, and a forked one does not have those of its parent. Where the system, or a folder that cannot be
+    written, has no locks, nothing is held.
+    """
+    lock = path.with_name(f"{path.name}.lock")
+    with contextlib.ExitStack() as stack:
+        if fcntl is not None:
+            try:
+                descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+                stack.callback(os.close, descriptor)
+                fcntl.lockf(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.callback(lock.unlink, missing_ok=True)
+            except BlockingIOError:
+                raise
+            except OSError:
+                pass
+        yield
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from npformer.training.averaging import ParameterAverage, average
 from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from npformer.training.compiling import compile_kernels
 from npformer.training.diagnosis import NonFiniteError
 from npformer.training.interruption import StopSignals
 from npformer.training.json_log import JsonLog
@@ -25,6 +26,7 @@ __all__ = [
     "Trainer",
     "TrainingSettings",
     "average",
+    "compile_kernels",
     "inverse_sqrt",
     "load_checkpoint",
     "noam",

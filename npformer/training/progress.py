@@ -34,10 +34,8 @@ def progress_bar(last_step, wanted, n_done=0):
         else:
             yield _Silent()
         return
-    try:
-        with warnings.catch_warnings(action="ignore"):  # that ipywidgets are missing, or that they are used
-            from tqdm.autonotebook import tqdm
-    except ImportError:
+    tqdm = _tqdm()
+    if tqdm is None:
         print(f"no progress bar, as it needs tqdm: {pip_install('progress')}", file=_IfPossible(sys.stderr))
         yield _Silent()
         return
@@ -48,6 +46,37 @@ def progress_bar(last_step, wanted, n_done=0):
         bar = _Bar(tqdm_bar)
         with told(bar.compiling, bar.compiled):
             yield bar
+
+
+def _tqdm():
+    """The class of progress bars, None if tqdm is not installed."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # that ipywidgets are missing, or that they are used
+            from tqdm.autonotebook import tqdm
+    except ImportError:
+        return None
+    return tqdm
+
+
+@contextmanager
+def compiling_bar(n_kernels, wanted):
+    """Yield a function that is told how many of so many kernels are left to compile."""
+    file = _IfPossible(sys.stderr)
+    title = "compiling kernels for this processor, once"
+    with told(lambda name: None, lambda: None):
+        if not wanted or sys.stderr is None:
+            yield lambda n_left: None
+        elif not _can_redraw() or (tqdm := _tqdm()) is None:
+            print(f"{title}: {n_kernels}", file=file, flush=True)
+            yield lambda n_left: None
+        else:
+            with tqdm(total=n_kernels, desc=title, unit="kernel", file=file) as bar:
+
+                def say(n_left):
+                    bar.n = n_kernels - n_left
+                    bar.refresh()
+
+                yield say
 
 
 def _can_redraw():

@@ -205,4 +205,4 @@ def test_every_function_that_a_kernel_calls_is_inlined():
         called = [*found.globals.values(), *found.nonlocals.values()]
         called += [vars(module).get(name) for module in modules for name in function.__code__.co_names]
         linked |= {x.py_func for x in called if isinstance(x, Dispatcher) and not x.targetoptions["forceinline"]}
-    assert not linked & jit.KERNELS
+    assert not linked & set(jit.KERNELS)

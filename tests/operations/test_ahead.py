@@ -1,0 +1,205 @@
+"""Kernels are compiled ahead, by several processes, and each of them once."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import npformer as nf
+from npformer.cpu import ahead
+from npformer.runtime.locks import claimed
+
+# A model whose kernels are compiled within seconds, and the number of those that a process has compiled itself.
+PROGRAM = """
+import sys
+import numpy as np
+import npformer as nf
+from npformer.cpu import ahead, jit
+
+class Line:
+    def init(self, seed=0):
+        return {"weight": np.ones((3, 2), np.float32), "bias": np.zeros(2, np.float32)}
+
+    def loss_and_grad(self, params, x, y, *, dropout_key=None, n_tokens=None, backend=None, ready=None):
+        difference = backend.linear(x, params["weight"], params["bias"]) - y
+        return (difference**2).sum(), {"weight": 2 * x.T @ difference, "bias": 2 * difference.sum(0)}, len(x)
+
+    def count(self, x, y):
+        return len(x)
+
+def n_compiled():
+    return sum(sum(kernel.stats.cache_misses.values()) for kernel in jit.KERNELS.values())
+
+model, x, y = Line(), np.ones((4, 3), np.float32), np.zeros((4, 2), np.float32)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A function that starts a program with an empty folder for kernels."""
+
+    def start(code, n_cores=2, **options):
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels"), "PYTHON_CPU_COUNT": str(n_cores)}
+        environment |= {"PYTHONPATH": os.pathsep.join(sys.path)}
+        environment.pop("NUMBA_DISABLE_JIT", None)
+        command = [sys.executable, "-c", PROGRAM + code]
+        return subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+        )
+
+    return start
+
+
+def lines(process):
+    out, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return out.splitlines()
+
+
+STEP = """
+n = nf.compile_kernels(model, x, y, progress=False)
+before = n_compiled()
+loss = nf.Trainer(model, nf.Adam(0.1)).step(x, y)
+print(n > 2, n_compiled() - before, nf.compile_kernels(model, x, y, progress=False), loss)
+"""
+
+
+def test_a_step_compiles_nothing_any_more(run):
+    [ahead_line] = lines(run(STEP))
+    assert ahead_line.startswith("True 0 0 ")
+    [plain_loss] = lines(run("print(nf.Trainer(model, nf.Adam(0.1)).step(x, y))"))
+    assert ahead_line.endswith(plain_loss)
+
+
+REHEARSED = """
+found = []
+nf.Trainer(model, nf.Adam(0.1), backend=ahead.rehearsal(found)).step(x, y)
+kernels = ahead.wanted(found)
+"""
+
+
+def test_a_worker_compiles_all_that_is_left(run):
+    code = "ahead._start_worker(kernels).wait()\nprint([each.is_compiled() for each in kernels], n_compiled())"
+    assert lines(run(REHEARSED + code)) == ["[True, True, True] 0"]
+
+
+COUNTED = """
+from pathlib import Path
+from numba import config
+nf.compile_kernels(model, x, y, progress=False)
+print(n_compiled(), len(list(Path(config.CACHE_DIR).rglob("*.nbc"))))
+"""
+
+
+def test_a_kernel_that_another_process_compiles_is_waited_for(run):
+    """One compiles ahead, the other calls: together they compile each kernel once."""
+    ahead_of_it = run(COUNTED, 1)
+    at_work = run("nf.Trainer(model, nf.Adam(0.1)).step(x, y)\nprint(n_compiled())", 1)
+    [first], [second] = lines(ahead_of_it), lines(at_work)
+    n_first, n_in_all = map(int, first.split())
+    assert n_first + int(second) == n_in_all
+
+
+def test_a_worker_that_dies_is_no_problem(run):
+    code = "ahead.WORKER = 'raise SystemExit # {{}} {{}}'\nn = nf.compile_kernels(model, x, y)\nprint(n - n_compiled())"
+    assert lines(run(code.replace("{{}}", "{}"))) == ["0"]
+
+
+def test_an_interrupt_ends_all_processes(run):
+    code = """
+workers, start = [], ahead._start_worker
+def keep(kernels):
+    workers.append(start(kernels))
+    return workers[-1]
+
+def interrupt(n_left):
+    raise KeyboardInterrupt
+
+ahead._start_worker = keep
+try:
+    ahead.compile_together(kernels, interrupt)
+except KeyboardInterrupt:
+    print(len(workers), workers[0].poll())
+"""
+    assert lines(run(REHEARSED + code)) == ["1 -9"]
+
+
+def test_a_worker_without_its_parent_compiles_nothing(monkeypatch):
+    monkeypatch.setattr("pickle.load", lambda file: [pytest.fail])
+    ahead.work_for(parent=-1)
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from npformer.runtime.locks import claimed
+with claimed(Path(sys.argv[1])):
+    print("claimed", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no locks of files")
+def test_a_claim_ends_with_its_process(tmp_path):
+    path = tmp_path / "kernel"
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        with pytest.raises(BlockingIOError), claimed(path, waits=False):
+            pytest.fail("two processes hold it")
+        holder.kill()
+    with claimed(path, waits=False):
+        assert list(tmp_path.iterdir()) == [tmp_path / "kernel.lock"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_full_disk_each_process_compiles_its_own(run):
+    code = """
+import resource, warnings
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+with warnings.catch_warnings(record=True) as said:
+    n = nf.compile_kernels(model, x, y)
+print(n - n_compiled(), len(said))
+n = n_compiled()
+nf.Trainer(model, nf.Adam(0.1)).step(x, y)
+print(n_compiled() - n)
+"""
+    pytest.importorskip("resource")
+    assert lines(run(code)) == ["0 1", "0"]
+
+
+COMPARED = """
+from npformer.cpu import kernel_cache
+from npformer.training.compiling import rehearse_step
+
+sizes = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "dropout": 0.1}
+model = MODEL
+found, is_filled = [], kernel_cache.Place.is_filled
+kernel_cache.Place.is_filled = lambda place: False
+rehearse_step(ahead.rehearsal(found), model)
+kernel_cache.Place.is_filled = is_filled
+rehearse_step(ahead.ops, model)
+called = {ahead.Wanted.of(kernel, types) for kernel in jit.KERNELS.values() for types in kernel.overloads}
+print(len(called) > 5, set(ahead.wanted(found)) ^ called)
+"""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "nf.Transformer(11, 11, **sizes)",
+        "nf.LanguageModel(11, positions='rotary', norm_type='rms_norm', activation='swiglu', n_kv_heads=1, **sizes)",
+        "nf.SequenceAutoencoder(11, d_model=8, code_size=4)",
+    ],
+)
+def test_a_rehearsal_finds_what_a_step_calls(model):
+    code = PROGRAM + COMPARED.replace("MODEL", model)
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True set()\n"
+
+
+def test_a_model_of_vectors_needs_a_batch():
+    model = nf.Encoder(vocab=None, n_inputs=2, d_model=8, n_heads=2, n_layers=1, d_ff=8, task="numbers", n_outputs=1)
+    with pytest.raises(ValueError, match="no batch for a Encoder, expected one, such as compile_kernels"):
+        nf.compile_kernels(model)
+    assert nf.compile_kernels(model, backend="reference") == 0
