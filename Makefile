@@ -156,6 +156,7 @@ clean:
 
 # One environment for all of these targets: each adds the extras that it needs.
 $(VENV)/with-%: setup.cfg pyproject.toml
+	@echo "once: packages are installed into $(VENV), up to a minute"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) --editable '.[$*]'
 	touch $@

@@ -14,6 +14,7 @@ _listeners: list = []  # (begin, end) of the blocks of ``told`` that have not en
 _timer: threading.Timer | None = None
 _began = 0.0
 _seconds = 0.0  # of all compilations that have ended
+_has_advised = False
 
 
 @contextlib.contextmanager
@@ -59,5 +60,8 @@ def working_time():
 
 
 def _say(name):
+    global _has_advised
+    advice = "" if _has_advised else " (npformer.compile_kernels(model) compiles those of a training before, on all cores)"
+    _has_advised = True
     with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error may be closed
-        print(f"npformer: compiling the kernel {name} for this processor", file=sys.stderr, flush=True)
+        print(f"npformer: compiling the kernel {name} for this processor{advice}", file=sys.stderr, flush=True)

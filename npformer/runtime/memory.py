@@ -50,10 +50,10 @@ def empty(shape, dtype):
 
 def empty_parts(sizes, dtype):
     """Vectors of these lengths with arbitrary contents, one after another in one array, which begins with a line."""
-    *ends, end = itertools.accumulate(sizes)
-    whole = empty((end + LINE // dtype.itemsize,), dtype)
-    start = -whole.ctypes.data % LINE // dtype.itemsize
-    return np.split(whole[start : start + end], ends)
+    edges = [0, *itertools.accumulate(sizes)]
+    whole = empty((edges[-1] + LINE // dtype.itemsize,), dtype)
+    whole = whole[-whole.ctypes.data % LINE // dtype.itemsize :]
+    return [whole[start:end] for start, end in itertools.pairwise(edges)]
 
 
 def zeros(shape, dtype):

@@ -196,11 +196,11 @@ def in_parts(work, n, fewest, size):
 
     A part has at least ``fewest`` of them, each of which takes ``size`` multiplications.
     """
-    parts = even_slices(n, n_parts(n, fewest, size))
-    if len(parts) == 1:
-        work(parts[0])
+    parts = n_parts(n, fewest, size)
+    if parts == 1:
+        work(slice(0, n))
     else:
-        in_parallel(work, parts)
+        in_parallel(work, even_slices(n, parts))
 
 
 def n_parts(n, fewest, size):
