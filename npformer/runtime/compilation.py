@@ -12,7 +12,7 @@ PATIENCE = 1.0  # seconds
 
 _listeners: list = []  # (begin, end) of the blocks of ``told`` that have not ended
 _timer: threading.Timer | None = None
-_began = 0.0
+_began: float | None = None  # while a kernel is compiled
 _seconds = 0.0  # of all compilations that have ended
 _has_advised = False
 
@@ -45,8 +45,10 @@ def compilation_begins(name):
 
 def compilation_ends():
     """Tell that the kernel is compiled."""
-    global _timer, _seconds
-    _seconds += time.perf_counter() - _began
+    global _timer, _seconds, _began
+    if _began is not None:
+        _seconds += time.perf_counter() - _began
+        _began = None
     for _, end in _listeners:
         end()
     if _timer is not None:
@@ -56,12 +58,13 @@ def compilation_ends():
 
 def working_time():
     """Seconds on a clock that stands still while a kernel is compiled."""
-    return time.perf_counter() - _seconds
+    began = _began
+    return (time.perf_counter() if began is None else began) - _seconds
 
 
 def _say(name):
     global _has_advised
-    advice = "" if _has_advised else " (npformer.compile_kernels(model) compiles those of a training before, on all cores)"
+    advice = "" if _has_advised else " (npformer.compile_kernels(model) does it for all of a training, on all cores)"
     _has_advised = True
     with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error may be closed
         print(f"npformer: compiling the kernel {name} for this processor{advice}", file=sys.stderr, flush=True)
