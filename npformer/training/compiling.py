@@ -8,6 +8,7 @@ import numpy as np
 
 from npformer.backends import get_backend
 from npformer.models import EncoderDecoder, LanguageModel, describe
+from npformer.runtime.host import HOST
 from npformer.training.optimizers import Adam
 from npformer.training.progress import compiling_bar
 from npformer.training.trainer import Trainer
@@ -53,7 +54,7 @@ def compile_kernels(
     >>> nf.compile_kernels(model, progress=False)
     0
     """
-    if get_backend(backend).name != "cpu":
+    if not _is_compiled_ahead(get_backend(backend)):
         return 0
     return compile_for([lambda ops: rehearse_step(ops, model, *batch, optimizer=optimizer, **settings)], progress)
 
@@ -80,7 +81,7 @@ def rehearse_step(ops, model, *batch, optimizer=None, **settings):
 
 def compile_once(trainer: Trainer, progress: bool = True) -> None:
     """``compile_kernels`` for a trainer of a model of token ids, unless it was done for such a training before."""
-    if trainer.ops.name != "cpu":
+    if not _is_compiled_ahead(trainer.ops):
         return
     from npformer.cpu import ahead  # needs numba
 
@@ -91,6 +92,11 @@ def compile_once(trainer: Trainer, progress: bool = True) -> None:
     compile_kernels(model, optimizer=trainer.optimizer, progress=progress, **settings)
     with contextlib.suppress(OSError):
         note.touch()
+
+
+def _is_compiled_ahead(ops):
+    """Whether a backend has kernels of the CPU: the reference has none, and a GPU's are compiled by its driver."""
+    return bool(ops.kernels) and ops.device is HOST
 
 
 def _some_ids(model):
