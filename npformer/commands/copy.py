@@ -14,6 +14,7 @@ from typing import get_args
 
 from npformer.commands.arguments import add_backend, natural, new_parser, positive
 from npformer.commands.command import command
+from npformer.commands.compile import compile_ahead
 from npformer.commands.output import add_json, add_pictures, output_folder, will_draw, write_json
 from npformer.commands.training import SIZES, add_setting, add_watching, saying_where_it_stopped, settings_in
 
@@ -24,7 +25,6 @@ from npformer.runtime.host import PrecisionName
 from npformer.runtime.ranks import world
 from npformer.training import Adam, ParameterAverage, Trainer, noam, save_checkpoint, warmup_cosine
 from npformer.training.checkpoint import import_safetensors
-from npformer.training.compiling import compile_once
 
 N_EVALUATED = 1000
 MODEL = "model.safetensors"
@@ -69,7 +69,7 @@ def main(argv=None):
         f"{preset['batch_size']} sequences, seed {options.seed}, backend {trainer.ops.name}"
     )
 
-    compile_once(trainer, progress=not options.quiet)
+    compile_ahead(trainer, progress=not options.quiet)
     if options.explain:
         calls = trainer.explain(*task.batch(0, preset["batch_size"]))
         print(f"\nthe operations of one step:\n{calls}\n")

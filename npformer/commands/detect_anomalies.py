@@ -13,6 +13,7 @@ import numpy as np
 
 from npformer.commands.arguments import add_backend, natural, new_parser, positive
 from npformer.commands.command import command
+from npformer.commands.compile import compile_ahead
 from npformer.commands.output import add_json, add_pictures, will_draw, write_json
 from npformer.commands.training import add_quiet, saying_where_it_stopped
 
@@ -20,7 +21,6 @@ from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is
 from npformer.data.parallel_text import pack
 from npformer.models import SequenceAutoencoder
 from npformer.training import Adam, Trainer, warmup_cosine
-from npformer.training.compiling import compile_once
 
 N_SYMBOLS = 12
 MOTIF_LENGTHS, LENGTHS = (2, 4), (12, 20)
@@ -48,7 +48,7 @@ def main(argv=None):
     model = SequenceAutoencoder(FIRST_SYMBOL + N_SYMBOLS, d_model=size["d_model"], code_size=16, pad_id=PAD)
     optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps))
     trainer = Trainer(model, optimizer, seed=options.seed, clip_norm=1.0, backend=options.backend)
-    compile_once(trainer, progress=not options.quiet)
+    compile_ahead(trainer, progress=not options.quiet)
     with saying_where_it_stopped(trainer, steps):
         trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
     result = evaluate(model, trainer.params, options.seed)

@@ -6,11 +6,11 @@ from signal import SIGINT, Signals
 
 from npformer.commands.arguments import add_backend, option
 from npformer.commands.command import print_error, print_note
+from npformer.commands.compile import compile_ahead
 from npformer.commands.output import add_json, output_folder, why_no_pictures
 
 from npformer.operations.options import OPTIONS, choices_of
 from npformer.training import JsonLog, NonFiniteError, StopSignals
-from npformer.training.compiling import compile_once
 from npformer.training.loop import LOG
 from npformer.training.progress import say
 from npformer.training.watch import Watch
@@ -72,7 +72,7 @@ def train_until_stopped(run, options, train):
     """Call ``train(callbacks)``; return the exit code after a signal, else 0."""
     if run.ranks.size > 1:
         say(f"{run.ranks}")
-    compile_once(run.trainer, progress=not options.quiet)
+    compile_ahead(run.trainer, progress=not options.quiet)
     if options.explain:
         say(f"\nthe operations of one step:\n{run.trainer.explain(*run.next_batch())}\n")
     if options.diagnose:

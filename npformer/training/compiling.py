@@ -79,19 +79,20 @@ def rehearse_step(ops, model, *batch, optimizer=None, **settings):
     Trainer(model, optimizer or Adam(1e-3), backend=ops, **settings).step(*rows)
 
 
-def compile_once(trainer: Trainer, progress: bool = True) -> None:
-    """``compile_kernels`` for a trainer of a model of token ids, unless it was done for such a training before."""
+def compile_once(trainer: Trainer, progress: bool = True) -> bool:
+    """``compile_kernels`` for a trainer of a model of token ids; False if it was done for such a training before."""
     if not _is_compiled_ahead(trainer.ops):
-        return
+        return False
     from npformer.cpu import ahead  # needs numba
 
     model, settings = trainer.model, trainer.settings.of_trainer
     note = ahead.note_of((describe(model), type(trainer.optimizer).__name__, settings))
     if note is None or note.exists():
-        return
+        return False
     compile_kernels(model, optimizer=trainer.optimizer, progress=progress, **settings)
     with contextlib.suppress(OSError):
         note.touch()
+    return True
 
 
 def _is_compiled_ahead(ops):
