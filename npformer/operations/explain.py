@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npformer.operations import dispatcher
 from npformer.operations.shapes import match
@@ -33,6 +33,10 @@ class Call(NamedTuple):
         Number of additions and multiplications, 0 for operations that are limited by memory bandwidth.
     bytes : int
         Size of all array arguments and results.
+    options : dict
+        The arguments that are not arrays, by name.
+    by_columns : tuple of str
+        The names of the arrays whose columns are contiguous in memory, as those of a transposed matrix.
     """
 
     operation: str
@@ -44,6 +48,8 @@ class Call(NamedTuple):
     seconds: float
     flops: int
     bytes: int
+    options: dict[str, Any] = {}
+    by_columns: tuple[str, ...] = ()
 
 
 class Listing:
@@ -207,7 +213,13 @@ def _call(record, name, why, values, result, seconds):
         seconds,
         int(eval(record.flops, {}, sizes)) if record.flops else 0,
         sum(x.nbytes for x in (*arrays.values(), *results)),
+        {name: value for name, value in given.items() if name not in record.contract.arrays},
+        tuple(name for name, x in arrays.items() if _is_by_columns(x)),
     )
+
+
+def _is_by_columns(x):
+    return x.ndim > 1 and x.strides[-1] > x.strides[-2]
 
 
 def _shapes(calls, slowest):

@@ -5,7 +5,8 @@ python scripts/bench/bench_gpt.py --quick            # a small model
 python scripts/bench/bench_gpt.py --lengths 64 --rounds 9
 
 Both start with the same parameters, are in float32 and use every core; a step ends with AdamW and clipping. Of one
-prompt of 32 tokens, generation continues with 64, greedy. A contender whose loss or tokens differ is left out.
+prompt of 32 tokens, generation continues with 64, greedy. A contender whose loss or tokens differ is left out. A
+step's own limit is explained in own_limit.py.
 """
 
 import functools
@@ -17,7 +18,7 @@ import numpy as np
 from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
 from scripts.bench.contenders import agreeing, build_all, of_backends, started
-from scripts.bench.limits import alternate_with, limits_contender, print_limits
+from scripts.bench.limits import alternate_with, limits_contender, measure_own_limit, print_limits
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_without, parsed, parser_of, positives
 from scripts.bench.report import percent, print_table, rated, time_cells, timing
@@ -29,6 +30,7 @@ B, PROMPT, NEW = 4, 32, 64
 GPT2 = {"vocab": 50257, "d_model": 768, "n_heads": 12, "n_layers": 12, "d_ff": 3072, "max_len": 1024}
 SMALL = {"vocab": 500, "d_model": 96, "n_heads": 4, "n_layers": 2, "d_ff": 384, "max_len": 1024}
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 1e-4, 0.1, 1.0
+SHARES = {"of sgemm": "share_of_sgemm", "of own limit": "share_of_own_limit"}
 THEIRS = {"activation_function": "gelu_pytorch_tanh", "embd_pdrop": 0.0}  # the same function in one pass; no dropout
 
 
@@ -48,17 +50,18 @@ def main(argv=None):
         results = [measured(shape, *case, contenders, limits, options) for case in cases]
     write_json(options.json, {"machine": facts, "shape": shape, "results": results})
     rows = [
-        [result["what"], name, *time_cells(found), percent(found["share_of_sgemm"])]
+        [result["what"], name, *time_cells(found), *(percent(found[share]) for share in SHARES.values())]
         for result in results
         for name, found in result["contenders"].items()
     ]
-    print_table(["", "", "ms", "spread", "x npformer", "of sgemm"], rows)
+    print_table(["", "", "ms", "spread", "x npformer", *SHARES], rows)
     print_limits(results)
 
 
 def measured(shape, kind, n, contenders, limits, options):
     """The times of a training step of B texts of n tokens, or of the generation of n tokens."""
     able = agreeing(build_all(contenders, shape, kind, n), lambda a, b: not np.allclose(a, b, rtol=1e-3))
+    measure_own_limit(limits, options.sgemm_sizes, functools.partial(build_npformer, shape, kind, n, "cpu"))
     turns, facts = alternate_with(limits, able, options)
     n_weights = sum(x.size for _, x in nf.tree.leaves(model_of(shape).shapes())) - shape["max_len"] * shape["d_model"]
     flops = 6 * n_weights * B * n if kind == "step" else 2 * n_weights * (PROMPT + n)

@@ -6,7 +6,7 @@ python scripts/bench/bench_pretrained.py --language-model FOLDER --without llama
 All are in float32, or in 8-bit integers if the name says so, and use every core. Of a prompt of 32 tokens, generation
 continues with 64, greedy; a prompt of 512 tokens is read for one token. 32 sentences become vectors at once. Without
 integers, a contender whose result differs is left out. llama.cpp (the package llama-cpp-python) takes part where it is
-installed and the model is a GGUF file.
+installed and the model is a GGUF file. The own limit of the work, in float32, is explained in own_limit.py.
 """
 
 import sys
@@ -19,7 +19,7 @@ import numpy as np
 from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
 from scripts.bench.contenders import agreeing, build_all, of_backends, started
-from scripts.bench.limits import alternate_with, limits_contender, print_limits
+from scripts.bench.limits import alternate_with, limits_contender, measure_own_limit, print_limits
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_without, parsed, parser_of
 from scripts.bench.report import percent, print_table, rated, time_cells, timing
@@ -34,6 +34,7 @@ WORK = {
     "prompt": f"a prompt of {LONG}",
     "vectors": f"{SENTENCES} vectors",
 }
+SHARES = {"of sgemm": "share_of_sgemm", "of own limit": "share_of_own_limit", "of reading": "share_of_reading"}
 LIBRARIES = {"npformer int8": (), "transformers": ("torch", "transformers")}
 LLAMA_CPP = {"llama.cpp": "F32", "llama.cpp Q8_0": "Q8_0"}  # in what its matrices are stored
 LIBRARIES |= dict.fromkeys(LLAMA_CPP, ("llama_cpp",))
@@ -65,12 +66,12 @@ def main(argv=None):
                     results.append(measured(work, kind, contenders, limits, options, results))
     write_json(options.json, {"machine": facts, "results": results})
     rows = [
-        [result["what"], name, *time_cells(found), *map(percent, (found["share_of_sgemm"], found["share_of_reading"]))]
+        [result["what"], name, *time_cells(found), *(percent(found[share]) for share in SHARES.values())]
         + [f"{found['memory'] / 1e6:,.0f}"]
         for result in results
         for name, found in result["contenders"].items()
     ]
-    print_table(["", "", "ms", "spread", "x npformer", "of sgemm", "of reading", "MB"], rows)
+    print_table(["", "", "ms", "spread", "x npformer", *SHARES, "MB"], rows)
     print_limits(results)
 
 
@@ -95,6 +96,7 @@ def measured(work, kind, contenders, limits, options, before):
     is in the results before.
     """
     able = agreeing(build_all(contenders, work, kind), lambda a, b: not np.allclose(a, b, atol=1e-3), INT8)
+    measure_own_limit(limits, options.sgemm_sizes, partial(build_npformer, work, kind, "cpu"))
     turns, facts = alternate_with(limits, able, options)
     weights, inner = work["weights"], work["weights"] - work["table"]
     n_numbers = {
@@ -110,6 +112,8 @@ def measured(work, kind, contenders, limits, options, before):
         found, memory = rated(timing(turns, contender.name), 2 * n_numbers[kind], facts), contender.memory()
         bytes_read, first = (1 if contender.name in INT8 else 4) * n_read, firsts.get(contender.name)
         reading = found["seconds"]["median"] - (first["seconds"]["median"] if first else 0)
+        if contender.name in INT8:
+            found["share_of_own_limit"] = None  # which is that of the float32 work
         found["share_of_reading"] = 1e-9 * bytes_read / facts["limits"]["read"] / reading
         figures[contender.name] = found | {"memory": memory.running_peak - memory.libraries}
     return {"what": WORK[kind], **facts, "contenders": figures}

@@ -9,7 +9,7 @@ python scripts/bench/bench_train.py --first-step                  # from `import
 The model is an encoder-decoder Transformer, pre-norm, dropout 0.1, label smoothing 0.1, Adam(0.9, 0.98), float32, on
 random tokens without padding. All contenders start with the same parameters (the models are in peers/) and use all
 cores; contenders that do not start with the same loss are left out. FLOP/s count the arithmetic that the step needs,
-not what a library actually computes.
+not what a library actually computes. A step's own limit is explained in own_limit.py.
 """
 
 import json
@@ -83,7 +83,8 @@ def report_step(name, size, options, limits):
     )
     wanted = of_backends(options.backends, build_npformer)
     wanted += [peer for key, peer in PEERS.items() if key not in options.without]
-    figures, facts = compare(wanted, (size,), options, limits=limits)
+    build = partial(build_npformer, size, options.backends[0])
+    figures, facts = compare(wanted, (size,), options, limits=limits, build=build)
     if not figures:
         sys.exit(f"{name}: no contender is left")
     figures = {one: rated(found, flops, facts) for one, found in figures.items()}
@@ -95,11 +96,12 @@ def report_step(name, size, options, limits):
 
 def print_steps(figures):
     times = f"× {next(iter(figures))}"
-    header = ["", "ms", "min", "spread", times, "GFLOP/s", "of sgemm", "first loss", "libraries MB", "training MB"]
+    shares = ["GFLOP/s", "of sgemm", "of own limit"]
+    header = ["", "ms", "min", "spread", times, *shares, "first loss", "libraries MB", "training MB"]
     rows = []
     for name, f in figures.items():
         median, *more = time_cells(f)
-        rates = short(f["gflops"]), percent(f["share_of_sgemm"])
+        rates = short(f["gflops"]), percent(f["share_of_sgemm"]), percent(f["share_of_own_limit"])
         memory = (f"{f[kind] / 1e6:,.0f}" for kind in ("libraries_bytes", "training_bytes"))
         rows.append([name, median, short(1e3 * f["seconds"]["min"]), *more, *rates, f"{f['first_loss']:.2f}", *memory])
     print_table(header, rows)

@@ -19,13 +19,24 @@ def limits_contender(sizes):
     return limits
 
 
-def build_limits(sizes, copied=2**26):
+def measure_own_limit(limits, sizes, build):
+    """Let ``limits`` also measure the own limit of the step that ``build()`` returns, until this is called again."""
+    limits.build(sizes, build, warm_up=1)
+
+
+def build_limits(sizes, build=None, copied=2**26):
     """``step`` that measures the limits, with matrix products of these sizes and copies of so many numbers.
 
     It returns the GFLOP/s of NumPy's float32 matrix product on all threads, at the best size ("sgemm"), the GB/s that
     one thread reads and writes ("copy"), or one thread per core ("copy_threads"), and those that the product of a
-    matrix and a vector reads ("read").
+    matrix and a vector reads ("read"). With ``build``, it also returns the limit of the step that ``build()`` returns
+    ("own_limit").
     """
+    own_limit = None
+    if build:
+        from scripts.bench.own_limit import build_own_limit  # imports numba, which no other contender needs
+
+        own_limit = build_own_limit(build)
     rng = np.random.default_rng(0)
     factors = [rng.standard_normal((2, n, n), dtype=np.float32) for n in sizes]
     products = [np.empty((n, n), np.float32) for n in sizes]
@@ -44,7 +55,8 @@ def build_limits(sizes, copied=2**26):
         copy = moved / timeit(lambda: np.copyto(target, source), number=1)
         copy_threads = moved / timeit(lambda: list(pool.map(lambda part: np.copyto(*part), parts)), number=1)
         read = source.nbytes / 1e9 / timeit(lambda: matrix @ vector, number=1)
-        return {"sgemm": max(rates), "copy": copy, "copy_threads": copy_threads, "read": read}
+        found = {"sgemm": max(rates), "copy": copy, "copy_threads": copy_threads, "read": read}
+        return found | ({"own_limit": own_limit(1e9 * max(copy, copy_threads))} if own_limit else {})
 
     return step
 
@@ -52,7 +64,8 @@ def build_limits(sizes, copied=2**26):
 def alternate_with(limits, contenders, options):
     """Let contenders and ``limits`` take turns: the turns, and the best limits with the cores of other programs.
 
-    Of the speed of reading it is the median.
+    Of the speed of reading it is the median. ``own_limit`` has the seconds of the limit of a step, if ``limits``
+    measures it, and those of each operation.
 
     ``limits`` may be None, if no limits are to be measured.
     """
@@ -60,6 +73,10 @@ def alternate_with(limits, contenders, options):
     found = {}
     if limits:
         measured = [value for _, value in turns.pop(limits.name)]
+        own = [of.pop("own_limit", None) for of in measured][-1]  # each is at most the one before
+        if own:
+            seconds = sum(of["products"] + of["bytes"] for of in own["operations"].values())
+            found["own_limit"] = {"seconds": seconds, **own}
         # On a shared machine memory is faster at one time than at another, and a contender's time is a median, too.
         found["limits"] = best_of(measured) | {"read": statistics.median([of["read"] for of in measured])}
     return turns, found | {"other_programs_cores": others}

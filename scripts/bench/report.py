@@ -30,9 +30,11 @@ def timing(turns, name, first=None):
 
 
 def rated(found, flops, facts):
-    """A ``timing`` with its GFLOP/s and their share of the limit."""
-    rate = flops / found["seconds"]["median"] / 1e9
-    return found | {"gflops": rate, "share_of_sgemm": rate / facts["limits"]["sgemm"]}
+    """A ``timing`` with its GFLOP/s and their share of the best sgemm, and with the share of its own limit or None."""
+    seconds = found["seconds"]["median"]
+    rate = flops / seconds / 1e9
+    share = facts["own_limit"]["seconds"] / seconds if "own_limit" in facts else None
+    return found | {"gflops": rate, "share_of_sgemm": rate / facts["limits"]["sgemm"], "share_of_own_limit": share}
 
 
 def fit_power(x, y):
@@ -58,8 +60,8 @@ def short(number):
 
 
 def percent(share):
-    """A share as whole per cent."""
-    return f"{100 * share:.0f} %"
+    """A share as whole per cent; "–" for None."""
+    return "–" if share is None else f"{100 * share:.0f} %"
 
 
 def milliseconds(figures):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scripts.bench.contenders import agreeing, build_all, started
-from scripts.bench.limits import alternate_with
+from scripts.bench.limits import alternate_with, measure_own_limit
 from scripts.bench.machine import physical_cores
 from scripts.bench.report import timing
 
@@ -88,12 +88,17 @@ def build_pytorch(size, n_threads=None, **variant):
     return training_step(model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, n_threads, **variant)
 
 
-def compare(wanted, case, options, warm_up=2, limits=None):
-    """Measure contenders, in turns: {name: ``timing``, first loss and memory}, and what ``alternate_with`` says."""
+def compare(wanted, case, options, warm_up=2, limits=None, build=None):
+    """Measure contenders, in turns: {name: ``timing``, first loss and memory}, and what ``alternate_with`` says.
+
+    With ``limits``, ``build()`` returns the step whose own limit is measured.
+    """
     with started(wanted) as contenders:
         contenders = build_all(contenders, *case, warm_up=warm_up)
         if contenders and contenders[0].built.first_value is not None:
             contenders = agreeing(contenders, lambda theirs, ours: abs(theirs - ours) > SAME_LOSS * ours)
+        if limits:
+            measure_own_limit(limits, options.sgemm_sizes, build)
         turns, facts = alternate_with(limits, contenders, options)
         return {one.name: figures_of(one, turns) for one in contenders if one.name in turns}, facts
 

@@ -98,6 +98,18 @@ def test_operations_are_computed_by_the_backend_of_their_arrays():
     assert npformer.softmax.__doc__ == reference.softmax.__doc__
 
 
+def test_a_call_lists_what_is_no_array_and_how_arrays_lie():
+    x, weight = np.ones((2, 3), "float32"), np.ones((4, 3), "float32")
+    with npformer.explain() as calls:
+        reference.linear_dropout_residual(
+            x, weight.T, None, np.ones((2, 4), "float32"), dropout_rate=0.5, dropout_key=1
+        )
+        npformer.linear(x, weight.T.copy())
+    assert calls[0].options == {"dropout_rate": 0.5, "dropout_key": 1}
+    assert calls[0].by_columns == ("weight",)
+    assert (calls[1].options, calls[1].by_columns) == ({}, ())
+
+
 def test_calls_are_shown_as_a_table_and_in_a_notebook_as_one_of_html():
     call = Call("f", "cpu", "kernel", "", {"x": (2, 3)}, "float32", 0.001, 3_000_000, 24)
     calls = Calls([call, call, call._replace(by="reference", why="a < b", seconds=0.003, flops=0)])

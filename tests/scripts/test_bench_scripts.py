@@ -15,6 +15,8 @@ from npformer.commands import output  # noqa: E402
 from scripts.bench import (  # noqa: E402
     bench_attention,
     bench_decode,
+    bench_gpt,
+    bench_limits,
     bench_ops,
     bench_ranks,
     bench_recurrent,
@@ -22,6 +24,7 @@ from scripts.bench import (  # noqa: E402
     contenders,
     limits,
     machine,
+    own_limit,
     predict_ranks,
     predict_threads,
     report,
@@ -46,8 +49,8 @@ def exit_code(script, *arguments):
 build_limits = limits.build_limits
 
 
-def build_small_limits(sizes):
-    return build_limits((128,), copied=2**16)
+def build_small_limits(sizes, build=None):
+    return build_limits((128,), build, copied=2**16)
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +122,9 @@ def test_a_training_step_is_measured(run_npformer_alone):
     assert found["times_as_long"] == 1
     assert found["gflops"] == pytest.approx(step["flops"] / found["seconds"]["median"] / 1e9)
     assert found["share_of_sgemm"] == pytest.approx(found["gflops"] / step["limits"]["sgemm"])
+    parts = step["own_limit"]["operations"].values()
+    assert step["own_limit"]["seconds"] == pytest.approx(sum(of["products"] + of["bytes"] for of in parts))
+    assert found["share_of_own_limit"] == pytest.approx(step["own_limit"]["seconds"] / found["seconds"]["median"])
     assert abs(found["first_loss"] - math.log(11)) < 1.5
     assert found["libraries_bytes"] > 1e6 and found["training_bytes"] > 1e6
 
@@ -256,6 +262,125 @@ def test_training_flops_of_the_source_do_not_grow_with_the_target():
 def test_attention_flops():
     assert bench_attention.forward_flops(2, causal=False) == 4 * 2 * 2 * 64 * 8
     assert bench_attention.forward_flops(2, causal=True) == 2 * 2 * 2 * 64 * 8
+
+
+# -- own limits ---------------------------------------------------------------------------------------------------
+
+
+def works_of(size):
+    """The work of each operation in a step of ``bench_train.py``, which the reference computes."""
+    step = steps.build_npformer(size, "reference")
+    with nf.explain() as calls:
+        step()
+    return own_limit.sum_of_works(calls)
+
+
+def test_the_products_of_a_step_are_those_that_its_mathematics_needs():
+    size = bench_train.Size(V=13, N=2, D=8, H=2, F=24, B=3, S=5, T=4)
+    works = works_of(size).values()
+    counted = 2 * sum(n * product.multiplications for work in works for product, n in work.products.items())
+    diagonal = 12 * size.N * size.B * size.T / 2 * size.D  # a query also sees its own position
+    pairs = size.S * size.S + size.T * size.S + size.T * (size.T + 1) / 2
+    scores_again = 2 * size.N * size.B * size.D * pairs  # in the backward pass, as they are not stored
+    assert counted == pytest.approx(bench_train.training_flops(size) + diagonal + scores_again)
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_bytes_of_a_product_are_not_counted_beside_it(by_columns):
+    x, residual = np.ones((6, 4), "float32"), np.ones((6, 5), "float32")
+    weight, bias = np.ones((4, 5), "float32", order="F" if by_columns else "C"), np.ones(5, "float32")
+    math_of = nf.reference
+    with nf.explain() as calls:
+        math_of.linear(x, weight, bias)
+        math_of.linear_dropout_residual(x, weight, bias, residual)
+        y, h = math_of.linear_activation_dropout(x, weight, bias, activation="relu")
+        math_of.linear_backward(y, x, weight, bias)
+        math_of.linear_dropout_residual_backward(y, x, weight, bias)
+        math_of.linear_dropout_residual_backward(y, x, weight, bias, dropout_rate=0.5, dropout_key=1)
+        math_of.linear_activation_dropout_backward(y, x, weight, bias, h, activation="relu")
+        math_of.layer_norm(x, bias[:4], bias[:4])
+        math_of.adam_update(bias, bias.copy(), bias.copy(), bias.copy(), lr=0.1, step=1)
+    moved = [own_limit.work_of(call).moved // 4 for call in calls]
+    a_bias, y_size = 5, 30
+    of_linear = [a_bias, a_bias + y_size, a_bias + y_size]
+    of_backward = [2 * a_bias, 2 * a_bias, 2 * a_bias + y_size, 2 * a_bias + 2 * y_size]
+    assert moved == [*of_linear, *of_backward, 2 * 24 + 2 * 4 + 2 * 6, 7 * 5]
+    product = own_limit.Product
+    assert own_limit.work_of(calls[0]).products == {product(6, 4, 5, right_by_columns=by_columns): 1}
+    of_weight = product(4, 6, 5, left_by_columns=True)
+    assert own_limit.work_of(calls[3]).products == {product(6, 5, 4, right_by_columns=not by_columns): 1, of_weight: 1}
+
+
+def test_an_operation_of_unknown_products_is_named():
+    with nf.explain() as calls:
+        nf.reference.product(np.ones((2, 3)), np.ones((3, 2)))
+    with pytest.raises(ValueError, match="product: nobody has said which products it has"):
+        own_limit.work_of(calls[0])
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        own_limit.Product(6, 40, 8, right_by_columns=True),
+        own_limit.Product(300, 6, 8, left_by_columns=True),
+        own_limit.Product(100, 16, 300, right_by_columns=True, in_tiles=True),
+        own_limit.Product(10, 30, 16, in_tiles=True),
+        own_limit.Product(300, 100, 16, left_by_columns=True, in_tiles=True),
+    ],
+)
+def test_a_product_has_the_time_of_its_fastest_way(product, monkeypatch):
+    monkeypatch.setattr(own_limit, "AT_LEAST", 2**16)
+    monkeypatch.setattr(own_limit, "SECONDS", 1e-4)
+    timed = own_limit.Timed(product, number=3)
+    timed.measure()
+    first = timed.best
+    timed.measure()
+    assert 0 < timed.best <= first < 1
+
+
+def test_the_rest_of_a_step_is_divided():
+    """Two shards side by side, an update on one thread; half of what is outside of operations waits."""
+    best = {"multiplications": 1, "moved": 1}
+    times = {"products_undivided": 0.58, "products_in_shards": 0.56}
+    own = {
+        "linear": {"products": 0.5, "bytes": 0.0, "calls": 3, **times, **best},
+        "adam_update": {"products": 0.0, "bytes": 0.1, "calls": 1, **dict.fromkeys(times, 0.0), **best},
+    }
+    watched = {"wall": 1.0, "processor": 1.8, "operations": {"linear": 1.2, "adam_update": 0.2}}
+    watched["calls"] = {"linear": 6, "adam_update": 1}
+    found = bench_limits.divided([watched], {"operations": own}, n_cores=2)
+    rests = {name: rest for name, rest in found["rests"].items() if rest}
+    assert rests == pytest.approx(
+        {"products": 0.06, "beside products": 0.04, "update": 0.1, "Python": 0.1, "waiting": 0.1}
+    )
+    watched["calls"]["linear"] = 3  # now one shard, on one thread
+    watched["operations"]["linear"] = 0.6
+    rests = bench_limits.divided([watched], {"operations": own}, n_cores=2)["rests"]
+    assert rests["products"] == pytest.approx(0.08)
+    assert rests["waiting"] == 0
+    assert rests["Python"] == pytest.approx(0.2)
+
+
+def test_limits_are_measured(tmp_path, capsys):
+    short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--lines", "tiny,gpt64", "--json", tmp_path / "x.json")
+    bench_limits.main([*map(str, short)])
+    lines = json.loads((tmp_path / "x.json").read_text())["lines"]
+    assert list(lines) == ["tiny", "gpt64"]
+    for found in lines.values():
+        above = sum(found["rests"].values())
+        assert found["seconds"] == pytest.approx(found["own_limit"]["seconds"] + above)
+    shown = capsys.readouterr().out
+    assert "of its limit" in shown and "tiny: above the limit" in shown
+
+
+def test_a_gpt_is_measured(tmp_path):
+    short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--lengths", 8, "--without", "transformers")
+    bench_gpt.main([*map(str, short), "--json", str(tmp_path / "x.json")])
+    step, generation = json.loads((tmp_path / "x.json").read_text())["results"]
+    for result in (step, generation):
+        (found,) = result["contenders"].values()
+        assert found["share_of_own_limit"] == result["own_limit"]["seconds"] / found["seconds"]["median"]
+    assert generation["own_limit"]["operations"]["stack_step"]["bytes"] > 0
 
 
 # -- contenders ---------------------------------------------------------------------------------------------------

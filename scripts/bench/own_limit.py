@@ -1,0 +1,399 @@
+"""The limit of one step: its matrix products, each at the best time of this run, and the bytes of what is no product.
+
+What a step computes is read from ``npformer.explain()`` of one step in one piece, on one thread:
+
+- Its products are those of the linear maps and of attention, with their shapes and layouts. Each is timed on all cores,
+  by BLAS and by npformer, as one product and as parts side by side; the fastest counts. Products of a causal attention
+  count as the part of the scores that is seen, and at the speed of a tile that stays in the cache.
+- Its bytes are those of the arrays that an operation reads or writes and that are not in one of its products, as the
+  time of a product has those. Of attention, whose tiles are copies, all arrays count. An array that is updated in place
+  is read and written. Bytes are moved at the speed at which one core or all of them copy memory.
+- A step of decoding reads its weights, at the speed at which a large matrix is multiplied by a vector.
+
+What is neither counts nothing: exponentials and other arithmetic, sums of gradients between operations, and Python. As
+the speed of memory is that of large arrays, bytes that stay in a cache count too much.
+"""
+
+import math
+from collections import Counter, defaultdict
+from functools import partial
+from timeit import timeit
+from typing import NamedTuple
+
+import numpy as np
+
+from scripts.bench.machine import physical_cores
+
+import npformer as nf
+from npformer.cpu.jit import kernel
+from npformer.cpu.kernels.flash_attention import KEYS, QUERIES
+from npformer.cpu.padded import multiply_padded, with_room
+from npformer.runtime.blas_threads import blas_threads
+from npformer.runtime.threads import even_slices, in_parallel, kernel_threads
+
+NUMBER = 4  # bytes: all is float32
+MOST_WEIGHTS = 2**27  # bytes of the matrices among which a product alternates, more than a cache
+FEW_ROWS = 128  # up to so many, npformer has products of its own for decoding
+SECONDS = 0.01  # a product is repeated until its time can be read from the clock
+HOPELESS = 1.2  # a way that takes so many times as long as the best is not tried again
+# Ways of a step: undivided, the first that a product has, and in shards.
+UNDIVIDED = "npformer, few rows", "npformer", "BLAS, one thread"
+IN_SHARDS = "parts of sums side by side", "rows side by side"
+AT_LEAST = 2**25  # multiplications in a row: threads begin at slightly different times
+CACHED = 2**16  # numbers of the matrices of attention that a core multiplies again and again
+WRITTEN = {"adam_update": ("param", "m", "v"), "sgd_update": ("param", "velocity")}  # in place
+
+
+class Product(NamedTuple):
+    """A product of two matrices, (m, depth) times (depth, n), which lie in memory by rows or by columns."""
+
+    m: int
+    depth: int
+    n: int
+    left_by_columns: bool = False
+    right_by_columns: bool = False
+    in_tiles: bool = False  # of one head of attention
+
+    @property
+    def multiplications(self):
+        """The number of multiplications, and of additions."""
+        return self.m * self.depth * self.n
+
+
+READING = Product(1, 2**13, 2**13, right_by_columns=True)  # its time is that of reading the matrix
+
+
+class Work(NamedTuple):
+    """What an operation has to do."""
+
+    products: dict  # Product -> how many; of causal attention not a whole number
+    moved: int = 0  # bytes that are read or written
+    read: int = 0  # bytes of weights that a step of decoding only reads
+
+
+# -- what a call has to do -----------------------------------------------------------------------------------------
+
+
+def work_of(call):
+    """The ``Work`` of a ``Call``."""
+    if call.operation in WORK:
+        return WORK[call.operation](call)
+    if call.flops:
+        raise ValueError(f"{call.operation}: nobody has said which products it has, expected one of {', '.join(WORK)}")
+    written = sum(math.prod(call.shapes[name]) for name in WRITTEN.get(call.operation, ()))
+    return Work({}, moved=call.bytes + NUMBER * written)
+
+
+def of_linear(call):
+    """x W, whose result may be kept beside that of the activation."""
+    n, D, F = sizes_of_linear(call)
+    product = Product(n, D, F, right_by_columns="weight" in call.by_columns)
+    return Work({product: 1}, call.bytes - NUMBER * (n * D + D * F + n * F))
+
+
+def of_linear_backward(call):
+    """dy Wᵀ and xᵀ dy, of dy as the activation and dropout leave it."""
+    n, D, F = sizes_of_linear(call)
+    of_input = Product(n, F, D, right_by_columns="weight" not in call.by_columns)
+    of_weight = Product(D, n, F, left_by_columns=True)
+    in_products = 2 * n * D + 2 * D * F
+    if call.operation == "linear_backward":
+        in_products += n * F
+    elif call.operation == "linear_dropout_residual_backward":
+        # dy is listed twice, also as the gradient of the residual. Without dropout the products read dy itself.
+        in_products += n * F if call.options["dropout_rate"] else 2 * n * F
+    return Work(dict(Counter([of_input, of_weight])), call.bytes - NUMBER * in_products)
+
+
+def sizes_of_linear(call):
+    """The number of rows of x, and the shape of the weight."""
+    return math.prod(call.shapes["x"][:-1]), *call.shapes["weight"]
+
+
+def of_attention(call):
+    """Scores and weighted sums of all heads."""
+    heads, T, S, K, seen = sizes_of_attention(call)
+    return Work({scores(T, K, S): heads * seen, sums(T, S, K): heads * seen}, call.bytes)
+
+
+def of_attention_backward(call):
+    """The scores again, and the gradients of weights, values, queries and keys."""
+    heads, T, S, K, seen = sizes_of_attention(call)
+    products = {scores(T, K, S): 2, sums(T, S, K): 1, transposed(S, T, K): 2}
+    return Work({product: heads * seen * n for product, n in products.items()}, call.bytes)
+
+
+def scores(T, K, S):
+    return Product(T, K, S, right_by_columns=True, in_tiles=True)
+
+
+def sums(T, S, K):
+    return Product(T, S, K, in_tiles=True)
+
+
+def transposed(S, T, K):
+    return Product(S, T, K, left_by_columns=True, in_tiles=True)
+
+
+def sizes_of_attention(call):
+    """The number of heads of the batch, T, S, the width of a head, and the part of the scores that is seen."""
+    settings = call.options["settings"]
+    if "qkv" in call.shapes:
+        B, T, width = call.shapes["qkv"]
+        S, K = T, width // (settings.n_heads + 2 * (settings.n_kv_heads or settings.n_heads))
+    else:
+        (B, T, width), S = call.shapes["q"], call.shapes["kv"][1]
+        K = width // settings.n_heads
+    hidden = T * (T - 1) / 2 if settings.causal else 0  # the last query sees all keys
+    return B * settings.n_heads, T, S, K, 1 - hidden / (T * S)
+
+
+def of_embedding(call):
+    """The rows of the table that are read, not all of it."""
+    table = math.prod(call.shapes["table"])
+    rows = math.prod(call.shapes["ids"]) * call.shapes["table"][1]
+    return Work({}, call.bytes - NUMBER * (table - rows))
+
+
+WORK = {
+    "linear": of_linear,
+    "linear_backward": of_linear_backward,
+    "linear_activation_dropout": of_linear,
+    "linear_activation_dropout_backward": of_linear_backward,
+    "linear_dropout_residual": of_linear,
+    "linear_dropout_residual_backward": of_linear_backward,
+    "linear_cross_entropy": of_linear,
+    "self_attention": of_attention,
+    "self_attention_backward": of_attention_backward,
+    "cross_attention": of_attention,
+    "cross_attention_backward": of_attention_backward,
+    "embed_tokens": of_embedding,
+    "stack_step": lambda call: Work({}, read=call.bytes),
+}
+
+
+def sum_of_works(calls):
+    """{operation: its ``Work`` in all calls}."""
+    works = defaultdict(list)
+    for call in calls:
+        works[call.operation].append(work_of(call))
+    return {name: _sum(each) for name, each in works.items()}
+
+
+def _sum(works):
+    products = Counter()
+    for work in works:
+        products.update(work.products)
+    return Work(dict(products), sum(work.moved for work in works), sum(work.read for work in works))
+
+
+# -- how long it takes at best -------------------------------------------------------------------------------------
+
+
+def build_own_limit(build):
+    """``limit(copied)``, which measures the limit of the step that ``build()`` returns, better from call to call.
+
+    ``copied`` is the number of bytes that are read and written per second. The result has the seconds of the products
+    and of the bytes of each operation, those of its products undivided and in shards, the number of its calls, and
+    the seconds of each way to compute the products.
+    """
+    with blas_threads(1):  # in one piece
+        step = build()
+        step()
+        with nf.explain() as calls:
+            step()
+    del step
+    n_calls, works = Counter(call.operation for call in calls), sum_of_works(calls)
+    numbers = _sum(works.values()).products
+    timed = {product: Timed(product, math.ceil(n)) for product, n in numbers.items()}
+    if any(work.read for work in works.values()):
+        timed[READING] = Timed(READING, 1)
+    fastest_copy = 0.0
+
+    def limit(copied):
+        nonlocal fastest_copy
+        fastest_copy = max(fastest_copy, copied)
+        for each in timed.values():
+            each.measure()
+        found = {
+            name: {
+                "products": sum(n * timed[product].best for product, n in work.products.items()),
+                "bytes": work.moved / fastest_copy + seconds_to_read(work.read),
+                "products_undivided": sum(n * timed[product].undivided for product, n in work.products.items()),
+                "products_in_shards": sum(n * timed[product].in_shards for product, n in work.products.items()),
+                "multiplications": sum(n * product.multiplications for product, n in work.products.items()),
+                "moved": work.moved + work.read,
+                "calls": n_calls[name],
+            }
+            for name, work in works.items()
+        }
+        ways = Counter()
+        for product, n in numbers.items():
+            ways[timed[product].way] += n * timed[product].best
+        return {"operations": found, "ways": dict(ways)}
+
+    def seconds_to_read(n_bytes):
+        return n_bytes * timed[READING].best / (NUMBER * READING.depth * READING.n) if n_bytes else 0.0
+
+    return limit
+
+
+class Timed:
+    """The best time of a product on all cores, of which a step has some number."""
+
+    def __init__(self, product, number):
+        ways = ways_in_tiles(product) if product.in_tiles else ways_of(product, number)
+        self._seconds = dict.fromkeys(ways, math.inf)
+        self._ways = ways
+
+    @property
+    def best(self):
+        """The seconds of the fastest way."""
+        return self._seconds[self.way]
+
+    @property
+    def way(self):
+        """The name of the way that is the fastest."""
+        whole = [way for way in self._seconds if way != IN_SHARDS[0]]  # nobody has added the parts of its sums
+        return min(whole, key=self._seconds.__getitem__)
+
+    @property
+    def undivided(self):
+        """The seconds as in a step that is not divided into shards."""
+        return self._first_of(UNDIVIDED)
+
+    @property
+    def in_shards(self):
+        """The seconds as in a step whose threads compute some rows of the batch each."""
+        return self._first_of(IN_SHARDS)
+
+    def _first_of(self, ways):
+        return next((self._seconds[way] for way in ways if way in self._seconds), self.best)
+
+    def measure(self):
+        """Time the ways of a step, and all others that may be the best."""
+        for way, (run, products) in self._ways.items():
+            of_step = way in UNDIVIDED + IN_SHARDS
+            if not of_step and HOPELESS * self.best < self._seconds[way] < math.inf:
+                continue
+            once = timeit(run, number=1)
+            repeats = math.ceil(SECONDS / max(once, 1e-7))
+            seconds = timeit(run, number=repeats) / repeats if repeats > 1 else once
+            self._seconds[way] = min(self._seconds[way], seconds / products)
+
+
+def ways_of(product, number):
+    """{name: (a function that multiplies, how many products that is)} for a product of two large matrices.
+
+    Its right matrix is another one from call to call, as the weights of layers are.
+    """
+    m, depth, n, left_by_columns, right_by_columns, _ = product
+    most = max(1, MOST_WEIGHTS // (NUMBER * depth * n))
+    left, out = matrix(m, depth, left_by_columns), np.empty((m, n), np.float32)
+    rights = [matrix(depth, n, right_by_columns) for _ in range(min(number, most))]
+    rights *= math.ceil(AT_LEAST / (len(rights) * product.multiplications))
+    n_cores, ops = physical_cores(), nf.get_backend("cpu")
+
+    def with_blas(n_threads):
+        with blas_threads(n_threads):
+            for right in rights:
+                np.matmul(left, right, out=out)
+
+    def rows(part):
+        for right in rights:
+            np.matmul(left[part], right, out=out[part])
+
+    def columns(part):
+        for right in rights:
+            np.matmul(left, right[:, part], out=out[:, part])
+
+    def depths(part):
+        product = out if part.start == 0 else out_of_others
+        for right in rights:
+            np.matmul(left[:, part], right[part], out=product)
+
+    def npformer():
+        for right in rights:
+            ops.linear(left, right)
+
+    def few_rows():
+        with kernel_threads():
+            npformer()
+
+    runs = {
+        UNDIVIDED[-1]: partial(with_blas, 1),
+        "BLAS, all threads": partial(with_blas, n_cores),
+        IN_SHARDS[-1]: lambda: in_parallel(rows, even_slices(m, n_cores)),
+        "columns side by side": lambda: in_parallel(columns, even_slices(n, n_cores)),
+    }
+    if left_by_columns:
+        out_of_others = np.empty_like(out)  # more than two threads share it, for the same numbers
+        runs[IN_SHARDS[0]] = lambda: in_parallel(depths, even_slices(depth, n_cores))
+    else:
+        runs[UNDIVIDED[1]] = npformer
+        if m <= FEW_ROWS:
+            runs[UNDIVIDED[0]] = few_rows
+    return {name: (run, len(rights)) for name, run in runs.items()}
+
+
+def matrix(n_rows, n_columns, by_columns=False):
+    """A matrix of random numbers, which repeat."""
+    values = np.random.default_rng(0).standard_normal(10_007, np.float32)
+    if by_columns:
+        return matrix(n_columns, n_rows).T
+    return np.resize(values, (n_rows, n_columns))
+
+
+def ways_in_tiles(product):
+    """The same for a product of one head of attention, of matrices that stay in the cache of a core."""
+    m, depth, n, left_by_columns, right_by_columns, _ = product
+    n_cores, heads = physical_cores(), max(1, CACHED // (m * depth + depth * n + m * n))
+    repeats = math.ceil(AT_LEAST / (heads * product.multiplications))
+    lefts = [np.stack([matrix(m, depth)] * heads) for _ in range(n_cores)]
+    rights = [np.stack([matrix(depth, n)] * heads) for _ in range(n_cores)]
+    if left_by_columns:
+        lefts = [np.ascontiguousarray(left.swapaxes(1, 2)).swapaxes(1, 2) for left in lefts]
+    if right_by_columns:
+        rights = [np.ascontiguousarray(right.swapaxes(1, 2)).swapaxes(1, 2) for right in rights]
+    outs = [np.empty((heads, m, n), np.float32) for _ in range(n_cores)]
+
+    def with_blas(core):
+        for _ in range(repeats):
+            np.matmul(lefts[core], rights[core], out=outs[core])
+
+    tile = tile_of_product(product)
+    tiles = [with_room(shapes_in_memory(tile), np.dtype(np.float32)) for _ in range(n_cores)]
+    for a, b, _ in tiles:
+        a[:], b[:] = 1, 1
+    of_tile = math.ceil(AT_LEAST / tile.multiplications)
+
+    def in_registers(core):
+        multiply_tile(*tiles[core], tile.m, tile.n, tile.depth, np.float32(1), left_by_columns, of_tile)
+
+    share = tile.multiplications / product.multiplications
+    return {
+        "heads by BLAS": (lambda: in_parallel(with_blas, range(n_cores)), n_cores * repeats * heads),
+        "tiles by npformer": (lambda: in_parallel(in_registers, range(n_cores)), n_cores * of_tile * share),
+    }
+
+
+def tile_of_product(product):
+    """The part of a product of a head that npformer computes at once."""
+    m, depth, n, left_by_columns, right_by_columns, _ = product
+    if left_by_columns:
+        return product._replace(m=min(m, KEYS), depth=min(depth, QUERIES))
+    if right_by_columns:
+        return product._replace(m=min(m, QUERIES), n=min(n, KEYS))
+    return product._replace(m=min(m, QUERIES), depth=min(depth, KEYS))
+
+
+def shapes_in_memory(tile):
+    """The shapes of left, right and product; the left one lies as its transpose if it is given by columns."""
+    left = (tile.depth, tile.m) if tile.left_by_columns else (tile.m, tile.depth)
+    return [left, (tile.depth, tile.n), (tile.m, tile.n)]
+
+
+@kernel
+def multiply_tile(a, b, out, m, n, depth, scale, transposed, repeats):
+    for _ in range(repeats):
+        multiply_padded(a, b, out, m, n, depth, scale, False, transposed)
