@@ -47,13 +47,13 @@ def build_limits(sizes, build=None, copied=2**26):
     pool = ThreadPoolExecutor(n_threads)
 
     def step():
+        moved = 2 * source.nbytes / 1e9  # copied first, as the threads of BLAS keep the cores busy for a while
+        copy = moved / timeit(lambda: np.copyto(target, source), number=1)
+        copy_threads = moved / timeit(lambda: list(pool.map(lambda part: np.copyto(*part), parts)), number=1)
         rates = [
             2 * n**3 / timeit(partial(np.matmul, a, b, out=out), number=1) / 1e9
             for n, (a, b), out in zip(sizes, factors, products, strict=True)
         ]
-        moved = 2 * source.nbytes / 1e9
-        copy = moved / timeit(lambda: np.copyto(target, source), number=1)
-        copy_threads = moved / timeit(lambda: list(pool.map(lambda part: np.copyto(*part), parts)), number=1)
         read = source.nbytes / 1e9 / timeit(lambda: matrix @ vector, number=1)
         found = {"sgemm": max(rates), "copy": copy, "copy_threads": copy_threads, "read": read}
         return found | ({"own_limit": own_limit(1e9 * max(copy, copy_threads))} if own_limit else {})

@@ -15,6 +15,7 @@ the speed of memory is that of large arrays, bytes that stay in a cache count to
 """
 
 import math
+import time
 from collections import Counter, defaultdict
 from functools import partial
 from timeit import timeit
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.bench.machine import physical_cores
+from scripts.bench.machine import PAUSE, physical_cores
 
 import npformer as nf
 from npformer.cpu.jit import kernel
@@ -39,6 +40,7 @@ HOPELESS = 1.2  # a way that takes so many times as long as the best is not trie
 # Ways of a step: undivided, the first that a product has, and in shards.
 UNDIVIDED = "npformer, few rows", "npformer", "BLAS, one thread"
 IN_SHARDS = "parts of sums side by side", "rows side by side"
+WITH_SPINNING = "BLAS, all threads"  # which afterwards keep the cores busy for a while
 AT_LEAST = 2**25  # multiplications in a row: threads begin at slightly different times
 CACHED = 2**16  # numbers of the matrices of attention that a core multiplies again and again
 WRITTEN = {"adam_update": ("param", "m", "v"), "sgd_update": ("param", "velocity")}  # in place
@@ -213,8 +215,11 @@ def build_own_limit(build):
     def limit(copied):
         nonlocal fastest_copy
         fastest_copy = max(fastest_copy, copied)
+        time.sleep(PAUSE)
         for each in timed.values():
-            each.measure()
+            each.measure(lambda way: way != WITH_SPINNING)
+        for each in timed.values():
+            each.measure(lambda way: way == WITH_SPINNING)
         found = {
             name: {
                 "products": sum(n * timed[product].best for product, n in work.products.items()),
@@ -270,9 +275,9 @@ class Timed:
     def _first_of(self, ways):
         return next((self._seconds[way] for way in ways if way in self._seconds), self.best)
 
-    def measure(self):
-        """Time the ways of a step, and all others that may be the best."""
-        for way, (run, products) in self._ways.items():
+    def measure(self, has_turn=lambda way: True):
+        """Time the ways of a step, and all others that may be the best, of those that have their turn."""
+        for way, (run, products) in filter(lambda item: has_turn(item[0]), self._ways.items()):
             of_step = way in UNDIVIDED + IN_SHARDS
             if not of_step and HOPELESS * self.best < self._seconds[way] < math.inf:
                 continue
@@ -322,7 +327,7 @@ def ways_of(product, number):
 
     runs = {
         UNDIVIDED[-1]: partial(with_blas, 1),
-        "BLAS, all threads": partial(with_blas, n_cores),
+        WITH_SPINNING: partial(with_blas, n_cores),
         IN_SHARDS[-1]: lambda: in_parallel(rows, even_slices(m, n_cores)),
         "columns side by side": lambda: in_parallel(columns, even_slices(n, n_cores)),
     }
