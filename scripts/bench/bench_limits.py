@@ -10,7 +10,8 @@ The rest is divided by the times of ``npformer.explain()`` and by the processor 
 - Products: how much longer they take as the step divides them, in shards or by themselves, than in the fastest way.
 - Beside products: what else the same operations do, bias, activation, dropout and sums, above the limit of its bytes.
 - Of another operation, what it takes above its own limit. Two threads that compute a shard each count half.
-- Python: the processor time outside of operations, on the threads that compute.
+- Python: the processor time outside of operations, on the threads that compute. NumPy between the operations is in it,
+  such as the sum of the gradients of shards.
 - Waiting: while shards are computed side by side, the time in which a core has nothing to do.
 
 A step that is not divided into shards has one thread outside of its products: there, all that is outside of operations
@@ -95,26 +96,27 @@ def build_of(name, quick):
 def build_watched(build, seconds):
     """``step`` that makes steps for about so many seconds, and says where the time of one of them goes."""
     step = build()
-    step()
 
     def watched():
-        begin = time.perf_counter()
-        step()  # the first one after a pause is slow
-        n = max(1, round(seconds / 2 / (time.perf_counter() - begin)))
-        wall, processor, calls = 0.0, 0.0, []
-        for _ in range(n):
+        steps, end = [], time.perf_counter() + seconds
+        while not steps or time.perf_counter() < end:
             begin, begin_of_processor = time.perf_counter(), time.process_time()
             step()
-            wall += (time.perf_counter() - begin) / n
-            processor += (time.process_time() - begin_of_processor) / n
-            with nf.explain() as explained:  # which takes a little time itself
+            wall, processor = time.perf_counter() - begin, time.process_time() - begin_of_processor
+            with nf.explain() as calls:  # which takes a little time itself
                 step()
-            calls += explained
+            steps.append((wall, processor, calls))
+        steps = steps[1:] or steps  # the first one after a pause is slow
         operations = defaultdict(float)
-        for call in calls:
-            operations[call.operation] += call.seconds / n
-        n_calls = {name: number / n for name, number in Counter(call.operation for call in calls).items()}
-        return {"wall": wall, "processor": processor, "operations": dict(operations), "calls": n_calls}
+        for _, _, calls in steps:
+            for call in calls:
+                operations[call.operation] += call.seconds / len(steps)
+        return {
+            "wall": statistics.mean(wall for wall, *_ in steps),
+            "processor": statistics.mean(processor for _, processor, _ in steps),
+            "operations": dict(operations),
+            "calls": dict(Counter(call.operation for call in calls)),
+        }
 
     return watched
 

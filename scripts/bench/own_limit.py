@@ -201,7 +201,6 @@ def build_own_limit(build):
     """
     with blas_threads(1):  # in one piece
         step = build()
-        step()
         with nf.explain() as calls:
             step()
     del step
