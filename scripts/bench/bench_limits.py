@@ -72,7 +72,7 @@ def main(argv=None):
         builds = {name: build_of(name, options.quick) for name in lines}
         if options.language_model:
             work = bench_pretrained.prepared(options.language_model, Path(folder) / "model", {})
-            for kind in ("first", "generate", "prompt"):
+            for kind in ("first", "generate"):  # a long prompt has blocks side by side, which cannot be told from one
                 name = f"{options.language_model.stem}: {bench_pretrained.WORK[kind]}"
                 builds[name] = partial(bench_pretrained.build_npformer, work, kind, "cpu")
         for name, build in builds.items():
