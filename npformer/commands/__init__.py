@@ -31,7 +31,7 @@ GROUPS = {
         "search": ("search in your own files by meaning", 'notes.txt --query "when does it leave?"'),
     },
     "look": {
-        "compile": ("compile the kernels of all trainings ahead, on all cores", ""),
+        "compile": ("compile the kernels of the usual models ahead, on all cores", ""),
         "info": ("what npformer runs on, and what would make it faster", "--json info.json"),
     },
 }

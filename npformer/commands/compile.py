@@ -1,26 +1,28 @@
-"""Compile the kernels of all commands for this processor, in as many processes as there are cores.
+"""Compile the kernels of the usual models for this processor, in as many processes as there are cores.
 
 npformer compile     # such as in the recipe of a container
 
-A command that trains does this itself for the kernels that it needs. In a program of your own,
-npformer.compile_kernels(model) compiles those of a model's training.
+Those of training are compiled by several processes, those of decoding by one. Other settings, such as another
+activation, have further kernels. A command that trains compiles what it needs itself, and in a program of your own,
+npformer.compile_kernels(model) does so for the training of a model.
 """
 
 import atexit
 import json
-import subprocess
-import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
 
+from npformer.backends import get_backend
 from npformer.decoding import beam_search, greedy_decode, sample
 from npformer.models import LanguageModel, SequenceAutoencoder, Transformer, describe, from_description
+from npformer.runtime.compilation import told
 from npformer.runtime.cores import cores
-from npformer.training.compiling import compile_for, compile_once, rehearse_step
+from npformer.training.compiling import compile_for, compile_once, note_of, rehearse_step
 
 MODELS = (
     Transformer(11, 11, d_model=64, n_heads=2, n_layers=1, d_ff=64),
@@ -28,19 +30,22 @@ MODELS = (
     SequenceAutoencoder(11, d_model=64, code_size=16),
 )
 NUMBERS_OF_ROWS = 1, 2, 80  # each has kernels of its own
-DECODE = "import sys; sys.path[:] = {}; from npformer.commands.compile import decode_like; decode_like({!r})"
 
 
 @command
 def main(argv=None):
-    new_parser(__doc__).parse_args(argv)
-    n = compile_for([partial(rehearse_step, model=model) for model in MODELS])
-    print(f"training: {n} kernels compiled, the others were on disk")
-    for model in MODELS:
-        decode(model)
-    for n_rows in NUMBERS_OF_ROWS:
-        src = np.full((n_rows, 3), 3)
-        beam_search(MODELS[0], MODELS[0].init(), src, bos_id=1, eos_id=2, max_len=4)
+    parser = new_parser(__doc__)
+    parser.parse_args(argv)
+    ops = get_backend()
+    if note_of(ops, "") is None:
+        parser.error("no compiled kernel can be kept: npformer info says why")
+    n = len(compile_for([partial(rehearse_step, model=model) for model in MODELS], ops))
+    print(f"training: {n} kernels compiled, the others were on disk", flush=True)
+    with told(lambda name: None, lambda: None):
+        for model in MODELS:
+            decode(model)
+        for n_rows in NUMBERS_OF_ROWS:
+            beam_search(MODELS[0], MODELS[0].init(), np.full((n_rows, 3), 3), bos_id=1, eos_id=2, max_len=4)
     print("decoding: all kernels are on disk")
 
 
@@ -55,15 +60,23 @@ def decode(model):
             greedy_decode(model, params, ids, bos_id=1, eos_id=2, max_len=4)
 
 
-def decode_like(description):
-    """``decode`` with a model that is described in JSON."""
+def decode_and_note(description, note):
+    """``decode`` with a model that is described in JSON, and make the file which says that it was done."""
     decode(from_description(json.loads(description)))
+    Path(note).touch()
 
 
 def compile_ahead(trainer, progress):
-    """Compile the kernels of a training, unless that was done before, and those of decoding while it trains."""
-    is_new = compile_once(trainer, progress)
-    if is_new and cores() > 1 and trainer.ranks.is_first:
-        code = DECODE.format(sys.path, json.dumps(describe(trainer.model)))
-        meanwhile = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    """Compile the kernels of a training, and those of decoding while it trains, unless that was done before."""
+    compile_once(trainer, progress)
+    description = json.dumps(describe(trainer.model))
+    note = note_of(trainer.ops, ("decoding", description))
+    if note is None or note.exists() or cores() == 1 or not trainer.ranks.is_first:
+        return
+    from npformer.cpu.ahead import start_python  # needs numba
+
+    meanwhile = start_python(
+        f"from npformer.commands.compile import decode_and_note; decode_and_note({description!r}, {str(note)!r})"
+    )
+    if meanwhile is not None:
         atexit.register(meanwhile.kill)

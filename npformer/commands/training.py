@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import fields
-from signal import SIGINT, Signals
+from signal import Signals
 
 from npformer.commands.arguments import add_backend, option
 from npformer.commands.command import print_error, print_note
@@ -102,10 +102,9 @@ def saying_where_it_stopped(trainer, steps):
     """Inside, a training that saves nothing says how far it came if Ctrl-C or another signal ends it."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit) as stop:
+    except (KeyboardInterrupt, SystemExit):
         if trainer.ranks.is_first:
-            number = SIGINT if isinstance(stop, KeyboardInterrupt) else stop.code - 128
-            reached = f"{Signals(number).name}: stopped after step {trainer.n_steps:,} of {steps:,}"
+            reached = f"stopped after step {trainer.n_steps:,} of {steps:,}"
             say(f"{reached}; nothing was saved to go on from, but fewer --steps end sooner")
         raise
 

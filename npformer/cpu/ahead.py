@@ -11,68 +11,45 @@ import os
 import pickle
 import subprocess
 import sys
-import time
 from typing import NamedTuple
 
 from npformer import reference
 from npformer.cpu.backend import ops
-from npformer.cpu.jit import KERNELS, missing
-from npformer.cpu.kernel_cache import FOLDER, place_of, sources_of
+from npformer.cpu.jit import KERNELS, rehearsed
+from npformer.cpu.kernel_cache import note_of, place_of
 from npformer.runtime.cores import cores
-from npformer.runtime.locks import claimed
-
-PAUSE = 0.05  # seconds between two looks at what other processes have compiled
-WORKER = "import sys; sys.path[:] = {}; from npformer.cpu.ahead import work_for; work_for({})"
+from npformer.runtime.locks import claimed, fcntl
 
 
-def rehearsal(found):
+def are_kept():
+    """Whether compiled kernels are kept on disk: not if no folder can be written, or nothing is compiled."""
+    return note("") is not None
+
+
+def note(work):
+    """The file which says that all kernels of a work were compiled, or None.
+
+    With it a program need not rehearse the same work again. A kernel that is gone is compiled when it is called.
+    """
+    return note_of(next(iter(KERNELS.values())), work) if KERNELS else None
+
+
+def rehearsing(found):
     """A backend that computes with the reference, and adds to ``found`` the kernels that are not on disk."""
 
-    def rehearsed(name):
+    def rehearsing_operation(name):
         def call(*arguments, **options):
-            token = missing.set(found)
+            token = rehearsed.set(found)
             try:
                 with contextlib.suppress(Exception):  # a kernel after one that did nothing may find nonsense
                     getattr(ops, name)(*arguments, **options)
             finally:
-                missing.reset(token)
+                rehearsed.reset(token)
             return getattr(reference.ops, name)(*arguments, **options)
 
         return call
 
-    return ops.replaced(**{name: rehearsed(name) for name in ops.kernels})
-
-
-def wanted(found):
-    """The kernels of a rehearsal, each once, the largest first."""
-    return sorted({Wanted.of(*each) for each in found}, key=Wanted.size, reverse=True)
-
-
-def note_of(work):
-    """The file beside the kernels that says that those of a work were compiled, or None if nothing is kept on disk.
-
-    With it a program need not rehearse the same work again. A kernel that is gone is compiled when it is called.
-    """
-    sources = [sources_of(file) for file in sorted((FOLDER / "kernels").glob("*.py"))]
-    place = place_of(next(iter(KERNELS.values())), (work, sources))
-    return place and place.path.with_suffix(".done")
-
-
-def compile_together(kernels, say=lambda n_left: None):
-    """Compile ``wanted`` kernels, in this process and others; ``say(n_left)`` is called as they become ready.
-
-    If this process is interrupted, or ends, so do the others.
-    """
-    left = kernels
-    with contextlib.ExitStack() as stack:
-        for _ in range(min(cores(), len(left)) - 1):
-            stack.callback(_end, _start_worker(left))
-        while left:
-            say(len(left))
-            if not any(each.compile_unless_claimed() for each in left):
-                time.sleep(PAUSE)
-            left = [each for each in left if not each.is_compiled()]
-        say(0)
+    return ops.replaced(**{name: rehearsing_operation(name) for name in ops.kernels})
 
 
 class Wanted(NamedTuple):
@@ -94,39 +71,57 @@ class Wanted(NamedTuple):
         return next(x for x in KERNELS.values() if (x.__module__, x.__qualname__) == self[:2])
 
     def size(self):
-        """A measure of how long it is compiled."""
-        return _size(self.kernel)
+        """Bytes of its code: with more it is compiled for longer."""
+        return len(self.kernel.py_func.__code__.co_code)
 
-    def is_compiled(self):
-        """Whether this process, or another one, has compiled it."""
-        return self.types in self.kernel.overloads or place_of(self.kernel, self.types).is_filled()
+    def is_on_disk(self):
+        """Whether some process has compiled it."""
+        return place_of(self.kernel, self.types).is_filled()
 
-    def compile_unless_claimed(self):
-        """Whether this process has compiled it: not if it is compiled, or another process is doing that."""
-        if self.is_compiled():
-            return False
-        try:
-            with claimed(place_of(self.kernel, self.types).path, waits=False):
-                self.kernel.compile(self.types)
-        except BlockingIOError:
-            return False
-        return True
+    def compile_if_free(self):
+        """Compile it, unless it is on disk, or another process compiles it."""
+        if not self.is_on_disk():
+            with claimed(place_of(self.kernel, self.types).path) as is_free:
+                if is_free:
+                    self.kernel.compile(self.types)
 
 
-def _size(kernel):
-    """Bytes of the code of a kernel, with what is inlined into it: with more it is compiled for longer."""
-    function = kernel.py_func
-    names = map(function.__globals__.get, function.__code__.co_names)
-    return len(function.__code__.co_code) + sum(_size(each) for each in names if each in KERNELS.values())
+def wanted(found):
+    """The kernels of a rehearsal, each once, the largest first."""
+    return sorted({Wanted.of(*each) for each in found}, key=Wanted.size, reverse=True)
 
 
-def _start_worker(kernels):
-    code = WORKER.format(sys.path, os.getpid())
-    worker = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    with contextlib.suppress(BrokenPipeError):  # it has died: this process compiles its share
-        pickle.dump(kernels, worker.stdin)
-        worker.stdin.close()
-    return worker
+def compile_together(kernels, say, n_processes=None):
+    """Compile ``wanted`` kernels in this process and others; ``say(n_left)`` is called as they become ready.
+
+    There are as many processes as cores if not given. If this process is interrupted, or ends, so do the others. One
+    that other processes do not finish is compiled here.
+    """
+    n_processes = cores() if n_processes is None else n_processes
+    n_workers = 0 if fcntl is None else min(n_processes, len(kernels)) - 1  # without locks, all would do the same
+    with contextlib.ExitStack() as stack:
+        for _ in range(n_workers):
+            worker = start_python(f"from npformer.cpu.ahead import work_for; work_for({os.getpid()})", subprocess.PIPE)
+            if worker is not None:
+                stack.callback(_end, worker)
+                with contextlib.suppress(BrokenPipeError):  # it has died
+                    pickle.dump(kernels, worker.stdin)
+                    worker.stdin.close()
+        for step in Wanted.compile_if_free, lambda each: each.kernel.compile(each.types):
+            for each in kernels:
+                step(each)
+                say(sum(not other.is_on_disk() for other in kernels))
+
+
+def start_python(statement, stdin=subprocess.DEVNULL):
+    """Start a silent process that runs a statement with the modules of this one; None if that is impossible."""
+    if not sys.executable or getattr(sys, "frozen", False):
+        return None
+    command = [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path}; {statement}"]
+    try:
+        return subprocess.Popen(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except OSError:
+        return None
 
 
 def _end(worker):
@@ -138,4 +133,4 @@ def work_for(parent):
     """What a worker does: compile kernels that no other process compiles, as long as its parent lives."""
     for each in pickle.load(sys.stdin.buffer):
         if os.getppid() == parent:
-            each.compile_unless_claimed()
+            each.compile_if_free()

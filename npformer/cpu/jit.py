@@ -1,6 +1,7 @@
 """How kernels are compiled. All flags for numba are set in this file."""
 
 import gc
+import time
 from contextvars import ContextVar
 from functools import partial
 
@@ -28,7 +29,8 @@ from npformer.runtime.locks import claimed
 FASTMATH = {"contract", "reassoc", "arcp", "nsz", "afn"}
 
 KERNELS: dict = {}  # the compiled kernel of each function that was made one
-missing: ContextVar = ContextVar("missing", default=None)  # in a rehearsal, a list of (kernel, types)
+rehearsed: ContextVar = ContextVar("rehearsed", default=None)  # in a rehearsal, a list of (kernel, types)
+LONGEST, PAUSE = 60.0, 0.05  # seconds: to wait for another process at most, and between two looks at it
 CALLED_BY_ADDRESS: list[object] = []  # these kernels must not be deleted
 
 
@@ -51,17 +53,43 @@ def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
 def _compile_or_load(kernel, compile, types):
     """Compile a kernel for arguments of these types, or load it from disk; one that is being compiled is waited for.
 
-    In a rehearsal, a kernel that is not compiled becomes a function that does nothing.
+    In a rehearsal, a kernel that is not on disk is noted, and ``does_nothing``.
     """
     place = place_of(kernel, types)
     if place is None or place.is_filled():
         return compile(types)
-    rehearsed = missing.get()
-    if rehearsed is not None:
-        rehearsed.append((kernel, types))
-        return lambda *arguments: None
+    noted = rehearsed.get()
+    if noted is not None:
+        noted.append((kernel, types))
+        return does_nothing
+    _wait_for_others(kernel, place)
     with claimed(place.path):
         return compile(types)
+
+
+def does_nothing(*arguments):
+    """What a rehearsal calls in place of a kernel that is not compiled."""
+
+
+def _wait_for_others(kernel, place):
+    """Wait while another process compiles a kernel, but not for ever: it may be stopped."""
+    if _is_claimed(place):
+        compilation_begins(_shown(kernel.py_func))
+        try:
+            until = time.monotonic() + LONGEST
+            while _is_claimed(place) and time.monotonic() < until:
+                time.sleep(PAUSE)
+        finally:
+            compilation_ends()
+
+
+def _is_claimed(place):
+    with claimed(place.path) as is_free:
+        return not is_free
+
+
+def _shown(function):
+    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
 class _Part(JITCodeLibrary):
@@ -127,7 +155,7 @@ class _Compilations(event.Listener):
         if self.depth == 1:
             self.collects = gc.isenabled()
             gc.disable()  # it would look at millions of numba's objects again and again
-            compilation_begins(f"{function.__module__.rpartition('.')[2]}.{function.__name__}")
+            compilation_begins(_shown(function))
 
     def on_end(self, compilation):
         if self.depth == 1:

@@ -81,6 +81,18 @@ def place_of(kernel, types):
     return kernel._cache.place(types, kernel.targetctx) if isinstance(kernel._cache, _Cache) else None
 
 
+def note_of(kernel, work):
+    """The file which says that all kernels of a work were compiled, beside those of one kernel; None if none is kept.
+
+    A change of numba, of the processor or of any file of kernels has another note.
+    """
+    if not isinstance(kernel._cache, _Cache):
+        return None
+    sources = [sources_of(file) for file in sorted((FOLDER / "kernels").glob("*.py"))]
+    facts = work, sources, numba.__version__, kernel.targetctx.codegen().magic_tuple()
+    return Path(kernel._cache.cache_path) / f"{_digest(facts).hex()[:16]}.done"
+
+
 class _Cache(FunctionCache):
     """numba's cache of one function, with other files."""
 

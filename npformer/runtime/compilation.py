@@ -64,7 +64,7 @@ def working_time():
 
 def _say(name):
     global _has_advised
-    advice = "" if _has_advised else " (the command npformer compile does it before, for all kernels)"
+    advice = "" if _has_advised else " (npformer compile does it before, for usual settings)"
     _has_advised = True
     with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error may be closed
         print(f"npformer: compiling the kernel {name} for this processor{advice}", file=sys.stderr, flush=True)

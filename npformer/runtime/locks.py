@@ -54,26 +54,25 @@ def lock_folder(folder):
 
 
 @contextlib.contextmanager
-def claimed(path, waits=True):
-    """Hold a claim on a path against other processes, which may wait for it to be given up.
+def claimed(path):
+    """Claim a path against other processes, until the end of the block; yields False if another one has claimed it.
 
-    If another process holds it, wait for it, or raise ``BlockingIOError``. A process that ends, however it ends, gives
-    its claims up, and a forked one does not have those of its parent. Where the system, or a folder that cannot be
-    written, has no locks, nothing is held.
+    A process that ends, however it ends, gives its claims up, and a forked one does not have those of its parent. Where
+    the system, the disk or the folder has no locks, nobody is kept out.
     """
     lock = path.with_name(f"{path.name}.lock")
     with contextlib.ExitStack() as stack:
-        if fcntl is not None:
-            try:
+        is_free = True
+        with contextlib.suppress(OSError):
+            if fcntl is not None:
                 descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
                 stack.callback(os.close, descriptor)
-                fcntl.lockf(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
-                stack.callback(lock.unlink, missing_ok=True)
-            except BlockingIOError:
-                raise
-            except OSError:
-                pass
-        yield
+                try:
+                    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    stack.callback(lock.unlink, missing_ok=True)
+                except (BlockingIOError, PermissionError):  # each system has its own
+                    is_free = False
+        yield is_free
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ def compile_kernels(
     """Compile the kernels of a training step, in as many processes as there are cores.
 
     Otherwise they are compiled one after the other in the first step. They are kept on disk, where all programs find
-    them. Those of decoding are not compiled.
+    them. To find out which they are, a second training of the model makes a step with the reference, which takes the
+    memory of its parameters. The kernels of decoding are not compiled.
 
     Parameters
     ----------
@@ -39,7 +41,7 @@ def compile_kernels(
     Returns
     -------
     int
-        The number of kernels that were not compiled before.
+        The number of kernels that were compiled; 0 if all were on disk, or nothing can be kept on disk.
 
     Raises
     ------
@@ -54,45 +56,58 @@ def compile_kernels(
     >>> nf.compile_kernels(model, progress=False)
     0
     """
-    if not _is_compiled_ahead(get_backend(backend)):
-        return 0
-    return compile_for([lambda ops: rehearse_step(ops, model, *batch, optimizer=optimizer, **settings)], progress)
+    work = partial(rehearse_step, model=model, batch=batch, optimizer=optimizer, **settings)
+    return len(compile_for([work], get_backend(backend), progress))
 
 
-def compile_for(works: Iterable[Callable], progress: bool = True) -> int:
-    """The same for the kernels of several works, each a function of the backend that it computes with."""
+def compile_for(works: Iterable[Callable], ops: Any, progress: bool = True, n_processes: int | None = None) -> list:
+    """Compile the kernels of several works for a backend, and return them.
+
+    A work is a function of the backend that it computes with.
+    """
+    if not _is_compiled_ahead(ops):
+        return []
     from npformer.cpu import ahead  # needs numba
 
+    if not ahead.are_kept():
+        return []
     found: list = []
     for work in works:
-        work(ahead.rehearsal(found))
+        work(ahead.rehearsing(found))
     kernels = ahead.wanted(found)
     if kernels:
         with compiling_bar(len(kernels), progress) as say:
-            ahead.compile_together(kernels, say)
-    return len(kernels)
+            ahead.compile_together(kernels, say, n_processes)
+    return kernels
 
 
-def rehearse_step(ops, model, *batch, optimizer=None, **settings):
+def rehearse_step(ops, model, batch=(), optimizer=None, **settings):
     """Make one step of a new training of a model with a backend."""
     rows = [x[:2] for x in batch] or _some_ids(model)
-    Trainer(model, optimizer or Adam(1e-3), backend=ops, **settings).step(*rows)
+    Trainer(model, Adam(1e-3) if optimizer is None else optimizer, backend=ops, **settings).step(*rows)
 
 
-def compile_once(trainer: Trainer, progress: bool = True) -> bool:
-    """``compile_kernels`` for a trainer of a model of token ids; False if it was done for such a training before."""
-    if not _is_compiled_ahead(trainer.ops):
-        return False
+def compile_once(trainer: Trainer, progress: bool = True) -> None:
+    """``compile_kernels`` for a trainer of a model of token ids, unless it was done for such a training before."""
+    settings = trainer.settings.of_trainer
+    note = note_of(trainer.ops, (describe(trainer.model), type(trainer.optimizer).__name__, settings))
+    if note is None or note.exists():
+        return
+    n_processes = None if trainer.ranks.is_first else 1
+    work = partial(rehearse_step, model=trainer.model, optimizer=trainer.optimizer, **settings)
+    kernels = compile_for([work], trainer.ops, progress, n_processes)
+    if all(each.is_on_disk() for each in kernels):
+        with contextlib.suppress(OSError):
+            note.touch()
+
+
+def note_of(ops, work):
+    """The file which says that the kernels of a work are on disk; None if no backend compiles them, or keeps them."""
+    if not _is_compiled_ahead(ops):
+        return None
     from npformer.cpu import ahead  # needs numba
 
-    model, settings = trainer.model, trainer.settings.of_trainer
-    note = ahead.note_of((describe(model), type(trainer.optimizer).__name__, settings))
-    if note is None or note.exists():
-        return False
-    compile_kernels(model, optimizer=trainer.optimizer, progress=progress, **settings)
-    with contextlib.suppress(OSError):
-        note.touch()
-    return True
+    return ahead.note(work)
 
 
 def _is_compiled_ahead(ops):

@@ -64,7 +64,7 @@ def compiling_bar(n_kernels, wanted):
     file = _IfPossible(sys.stderr)
     title = "compiling kernels for this processor, once"
     with told(lambda name: None, lambda: None):
-        if not wanted or sys.stderr is None:
+        if not wanted or sys.stderr is None or os.environ.get("TQDM_DISABLE", "0") not in ("", "0"):
             yield lambda n_left: None
         elif not _can_redraw() or (tqdm := _tqdm()) is None:
             print(f"{title}: {n_kernels}", file=file, flush=True)

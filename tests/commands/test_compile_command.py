@@ -7,6 +7,7 @@ import pytest
 from npformer.commands import compile as command
 
 import npformer as nf
+from npformer.cpu import ahead
 from npformer.models import describe
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8}
@@ -17,24 +18,28 @@ def test_the_command_compiles_what_is_not_on_disk(capsys):
     assert capsys.readouterr().out.splitlines()[1] == "decoding: all kernels are on disk"
 
 
-@pytest.mark.parametrize("is_new", [True, False])
-def test_decoding_is_compiled_meanwhile_by_a_process_if_anything_was_new(is_new, monkeypatch):
-    started = []
-    monkeypatch.setattr(command, "compile_once", lambda trainer, progress: is_new)
+def test_decoding_is_compiled_meanwhile_by_a_process_once(tmp_path, monkeypatch):
+    started, note = [], tmp_path / "note"
+    monkeypatch.setattr(command, "compile_once", lambda trainer, progress: None)
+    monkeypatch.setattr(command, "note_of", lambda ops, work: note)
     monkeypatch.setattr(command, "cores", lambda: 2)
-    monkeypatch.setattr(command.subprocess, "Popen", lambda given, **options: started.append(given[-1]) or Process)
-    command.compile_ahead(nf.Trainer(nf.LanguageModel(11, **SIZES), nf.Adam(0.1)), progress=False)
-    assert len(started) == is_new
-    for code in started:
-        exec(code, {})  # what the process does
-
-
-class Process:
-    @staticmethod
-    def kill():
-        pass
+    monkeypatch.setattr(ahead, "start_python", started.append)
+    trainer = nf.Trainer(nf.LanguageModel(11, **SIZES), nf.Adam(0.1))
+    command.compile_ahead(trainer, progress=False)
+    exec(started[0], {})  # what the process does
+    assert note.exists()
+    command.compile_ahead(trainer, progress=False)
+    assert len(started) == 1
 
 
 @pytest.mark.parametrize("model", [nf.Transformer(11, 11, **SIZES), nf.LanguageModel(11, **SIZES)])
-def test_a_model_is_decoded_by_its_description(model):
-    command.decode_like(json.dumps(describe(model)))
+def test_a_model_is_decoded_by_its_description(model, tmp_path):
+    command.decode_and_note(json.dumps(describe(model)), tmp_path / "note")
+    assert list(tmp_path.iterdir()) == [tmp_path / "note"]
+
+
+def test_the_command_says_that_nothing_can_be_kept(monkeypatch, capsys):
+    monkeypatch.setattr(ahead, "KERNELS", {})
+    with pytest.raises(SystemExit):
+        command.main([])
+    assert "no compiled kernel can be kept: npformer info says why" in capsys.readouterr().err

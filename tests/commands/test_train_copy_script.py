@@ -110,7 +110,7 @@ def test_a_training_that_is_stopped_says_how_far_it_came(stop, name, code, monke
         with pytest.raises(SystemExit, match=str(code)):
             run_here("--steps", 2000, "--no-plots", "--quiet")
     shown = capsys.readouterr()
-    line = f"{name}: stopped after step 3 of 2,000; nothing was saved to go on from, but fewer --steps end sooner\n"
+    line = "stopped after step 3 of 2,000; nothing was saved to go on from, but fewer --steps end sooner\n"
     assert shown.out.endswith(line) and not shown.err
 
 

@@ -9,6 +9,7 @@ import pytest
 import npformer as nf
 from npformer.cpu import ahead
 from npformer.runtime.locks import claimed
+from npformer.training.compiling import compile_once
 
 # A model whose kernels are compiled within seconds, and the number of those that a process has compiled itself.
 PROGRAM = """
@@ -74,14 +75,19 @@ def test_a_step_compiles_nothing_any_more(run):
 
 REHEARSED = """
 found = []
-nf.Trainer(model, nf.Adam(0.1), backend=ahead.rehearsal(found)).step(x, y)
+nf.Trainer(model, nf.Adam(0.1), backend=ahead.rehearsing(found)).step(x, y)
 kernels = ahead.wanted(found)
 """
 
 
 def test_a_worker_compiles_all_that_is_left(run):
-    code = "ahead._start_worker(kernels).wait()\nprint([each.is_compiled() for each in kernels], n_compiled())"
-    assert lines(run(REHEARSED + code)) == ["[True, True, True] 0"]
+    code = """
+import io, os, pickle
+sys.stdin = io.TextIOWrapper(io.BytesIO(pickle.dumps(kernels)))
+ahead.work_for(os.getppid())
+print([each.is_on_disk() for each in kernels])
+"""
+    assert lines(run(REHEARSED + code)) == ["[True, True, True]"]
 
 
 COUNTED = """
@@ -101,22 +107,30 @@ def test_a_kernel_that_another_process_compiles_is_waited_for(run):
     assert n_first + int(second) == n_in_all
 
 
-def test_a_worker_that_dies_is_no_problem(run):
-    code = "ahead.WORKER = 'raise SystemExit # {{}} {{}}'\nn = nf.compile_kernels(model, x, y)\nprint(n - n_compiled())"
-    assert lines(run(code.replace("{{}}", "{}"))) == ["0"]
+NO_HELP = {
+    "it dies": "start = ahead.start_python; ahead.start_python = lambda code, stdin: start('raise SystemExit', stdin)",
+    "no process can be started": "sys.executable = ''",
+    "no locks": "ahead.fcntl = None",
+}
+
+
+@pytest.mark.parametrize("reason", NO_HELP)
+def test_without_workers_this_process_compiles_all(reason, run):
+    code = f"{NO_HELP[reason]}\nn = nf.compile_kernels(model, x, y)\nprint(n - n_compiled())"
+    assert lines(run(code)) == ["0"]
 
 
 def test_an_interrupt_ends_all_processes(run):
     code = """
-workers, start = [], ahead._start_worker
-def keep(kernels):
-    workers.append(start(kernels))
+workers, start = [], ahead.start_python
+def keep(statement, stdin):
+    workers.append(start(statement, stdin))
     return workers[-1]
 
 def interrupt(n_left):
     raise KeyboardInterrupt
 
-ahead._start_worker = keep
+ahead.start_python = keep
 try:
     ahead.compile_together(kernels, interrupt)
 except KeyboardInterrupt:
@@ -146,10 +160,11 @@ def test_a_claim_ends_with_its_process(tmp_path):
     command = [sys.executable, "-c", HOLDER, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
-        with pytest.raises(BlockingIOError), claimed(path, waits=False):
-            pytest.fail("two processes hold it")
+        with claimed(path) as is_free:
+            assert not is_free
         holder.kill()
-    with claimed(path, waits=False):
+    with claimed(path) as is_free:
+        assert is_free
         assert list(tmp_path.iterdir()) == [tmp_path / "kernel.lock"]
     assert list(tmp_path.iterdir()) == []
 
@@ -169,6 +184,56 @@ print(n_compiled() - n)
     assert lines(run(code)) == ["0 1", "0"]
 
 
+STOPPED = """
+import subprocess, time
+[wanted] = [each for each in kernels if each.name == "_map"]
+path = ahead.place_of(wanted.kernel, wanted.types).path
+code = f"import time, pathlib as p; from npformer.runtime.locks import claimed; claim = claimed(p.Path({str(path)!r}));"
+code += "claim.__enter__(); print(1, flush=True); time.sleep(60)"
+with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
+    holder.stdout.readline()
+    jit.LONGEST = 0.5
+    start = time.monotonic()
+    wanted.kernel.compile(wanted.types)
+    print(time.monotonic() - start > 0.5, wanted.is_on_disk())
+    holder.kill()
+"""
+
+
+def test_a_process_that_stands_still_is_not_waited_for_for_ever(run):
+    assert lines(run(REHEARSED + STOPPED)) == ["True True"]
+
+
+NOTED = """
+import numba
+from npformer.training import compiling
+rehearsals, together = [], ahead.compile_together
+compiling.rehearse_step = lambda ops, **given: rehearsals.append(ops)
+ahead.wanted = lambda found: kernels
+ahead.compile_together = lambda *given: None
+trainer = nf.Trainer(nf.LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8), nf.Adam(0.1))
+compiling.compile_once(trainer, progress=False)
+ahead.compile_together = together
+for _ in range(2):
+    compiling.compile_once(trainer, progress=False)
+print(len(rehearsals))
+numba.__version__ = "another"
+compiling.compile_once(trainer, progress=False)
+print(len(rehearsals))
+"""
+
+
+def test_a_work_is_rehearsed_until_its_kernels_are_on_disk_and_again_for_another_numba(run):
+    assert lines(run(REHEARSED + NOTED)) == ["2", "3"]
+
+
+def test_where_nothing_is_kept_or_compiled_nothing_is_rehearsed(monkeypatch):
+    model = nf.LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    monkeypatch.setattr(ahead, "KERNELS", {})
+    assert nf.compile_kernels(model) == 0
+    compile_once(nf.Trainer(model, nf.Adam(0.1)))
+
+
 COMPARED = """
 from npformer.cpu import kernel_cache
 from npformer.training.compiling import rehearse_step
@@ -177,7 +242,7 @@ sizes = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "dropout": 0.1}
 model = MODEL
 found, is_filled = [], kernel_cache.Place.is_filled
 kernel_cache.Place.is_filled = lambda place: False
-rehearse_step(ahead.rehearsal(found), model)
+rehearse_step(ahead.rehearsing(found), model)
 kernel_cache.Place.is_filled = is_filled
 rehearse_step(ahead.ops, model)
 called = {ahead.Wanted.of(kernel, types) for kernel in jit.KERNELS.values() for types in kernel.overloads}
