@@ -407,6 +407,8 @@ def test_no_targets(B, T):
 
 HOLD_BACK_NAN = {("is_same", "q"), ("is_same", "k")}  # it is the same as nothing
 HOLD_BACK_NAN |= {("relu_backward", "x"), ("linear_activation_dropout_backward", "h")}  # only the sign matters
+# a kernel that meets NaN leaves the operation to the reference, which makes the weights again and needs no output
+HOLD_BACK_NAN |= {("self_attention_backward", "out"), ("cross_attention_backward", "out")}
 FLOATS = {(name, x.name) for name, x in ARRAYS if x.kind not in ("mask", "ids")}
 
 

@@ -10,6 +10,26 @@ from npformer.reference.math.product import product
 from npformer.reference.math.softmax import softmax, softmax_backward
 
 
+def scores_of(
+    q: Array,
+    k: Array,
+    keep_mask: Array | None = None,
+    *,
+    bias: Array | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Array:
+    """How well each query matches each key: q kᵀ / √K + bias, and -inf where the query may not attend to the key.
+
+    >>> scores_of(np.array([[2.0], [3.0]]), np.array([[5.0], [7.0]]), causal=True)
+    array([[ 10., -inf],
+           [ 15.,  21.]])
+    """
+    scores = (q * scale_of(q.shape[-1], scale)) @ transpose(k)
+    scores = scores if bias is None else scores + bias
+    return masked(scores, keep_mask, causal)
+
+
 @operation(
     "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask, bias: ~ ... T S "
     "-> out: ... T Kv, weights: ... T S",
@@ -51,9 +71,7 @@ def attention(
     >>> attention(q, k, v)[0]
     array([[1.]])
     """
-    scores = (q * scale_of(q.shape[-1], scale)) @ transpose(k)
-    scores = scores if bias is None else scores + bias
-    weights = softmax(masked(scores, keep_mask, causal))
+    weights = softmax(scores_of(q, k, keep_mask, bias=bias, causal=causal, scale=scale))
     out = product(dropout(weights, dropout_rate, dropout_key), v)  # 0 · NaN = 0: a masked value may be NaN
     return out, weights
 

@@ -9,7 +9,7 @@ from npformer.arrays import Array
 from npformer.checks import shown
 from npformer.operations.options import check_rate_and_key
 from npformer.operations.record import backward_of, operation
-from npformer.reference.math.flash_attention import flash_attention, flash_attention_backward
+from npformer.reference.math.attention import attention, attention_backward, scores_of
 from npformer.reference.math.heads import merge_heads
 from npformer.reference.settings import AttentionSettings
 
@@ -55,15 +55,16 @@ def self_attention(
     out
         The outputs of all heads, side by side.
     logsumexp
-        For the backward pass, as in ``flash_attention``.
+        For the backward pass, which makes the weights again: log Σ_s exp(score) of each query, -inf if it sees no key.
 
     >>> from npformer.reference.settings import AttentionSettings
     >>> out, logsumexp = self_attention(np.ones((1, 10, 3 * 512)), AttentionSettings(n_heads=8))
     >>> out.shape, logsumexp.shape
     ((1, 10, 512), (1, 8, 10))
     """
-    q, k, v = split_parts(qkv, *settings.parts)
-    return _attend(q, k, v, settings, keep_mask, bias, dropout_key)
+    q, k, v = for_all_heads(*split_parts(qkv, *settings.parts))
+    heads, _ = attention(q, k, v, keep_mask, bias=bias, causal=settings.causal, **options_of(settings, dropout_key))
+    return merge_heads(heads), log_sum_exp(scores_for(q, k, settings, keep_mask, bias))
 
 
 @backward_of(self_attention, check=check_settings, flops="10*B*H*T*T*K")
@@ -88,9 +89,12 @@ def self_attention_backward(
     array([[[0., 0., 1.],
             [0., 0., 0.]]])
     """
-    q, k, v = split_parts(qkv, *settings.parts)
-    dq, dk, dv, *dbias = _attend_backward(dout, q, k, v, out, logsumexp, settings, keep_mask, bias, dropout_key)
-    dqkv = join_parts(dq, dk, dv)
+    q, k, v = for_all_heads(*split_parts(qkv, *settings.parts))
+    weights = weights_again(scores_for(q, k, settings, keep_mask, bias), logsumexp)
+    (dheads,) = split_parts(dout, settings.n_heads)
+    options = options_of(settings, dropout_key)
+    dq, dk, dv, *dbias = attention_backward(dheads, q, k, v, weights, bias=bias, **options)
+    dqkv = join_parts(dq, *of_shared_heads(settings, dk, dv))
     return (dqkv, *dbias) if dbias else dqkv
 
 
@@ -115,8 +119,9 @@ def cross_attention(
     >>> cross_attention(np.ones((1, 10, 512)), np.ones((1, 7, 2 * 512)), AttentionSettings(8))[0].shape
     (1, 10, 512)
     """
-    q, k, v = split_q_kv(q, kv, settings)
-    return _attend(q, k, v, settings, keep_mask, bias, dropout_key)
+    q, k, v = for_all_heads(*split_q_kv(q, kv, settings))
+    heads, _ = attention(q, k, v, keep_mask, bias=bias, causal=settings.causal, **options_of(settings, dropout_key))
+    return merge_heads(heads), log_sum_exp(scores_for(q, k, settings, keep_mask, bias))
 
 
 @backward_of(cross_attention, check=check_settings, flops="10*B*H*T*S*K")
@@ -144,9 +149,12 @@ def cross_attention_backward(
     array([[[-2.5,  0. ,  0.5,  0.5],
             [ 2.5,  0. ,  0.5,  0.5]]])
     """
-    q, k, v = split_q_kv(q, kv, settings)
-    dq, dk, dv, *dbias = _attend_backward(dout, q, k, v, out, logsumexp, settings, keep_mask, bias, dropout_key)
-    return join_parts(dq), join_parts(dk, dv), *dbias
+    q, k, v = for_all_heads(*split_q_kv(q, kv, settings))
+    weights = weights_again(scores_for(q, k, settings, keep_mask, bias), logsumexp)
+    (dheads,) = split_parts(dout, settings.n_heads)
+    options = options_of(settings, dropout_key)
+    dq, dk, dv, *dbias = attention_backward(dheads, q, k, v, weights, bias=bias, **options)
+    return join_parts(dq), join_parts(*of_shared_heads(settings, dk, dv)), *dbias
 
 
 def split_parts(x: Array, *n_heads: int) -> list[Array]:
@@ -182,24 +190,49 @@ def added_up(dheads: Array, n_kv_heads: int) -> Array:
     return dheads.reshape(B, n_kv_heads, H // n_kv_heads, S, K).sum(axis=2)
 
 
-def _attend(q, k, v, settings, keep_mask, bias, dropout_key):
-    """The outputs of all heads, side by side, and logsumexp."""
-    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
-    heads, logsumexp = flash_attention(q, k, v, keep_mask, bias=bias, **_options(settings, dropout_key))
-    return merge_heads(heads), logsumexp
+def for_all_heads(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
+    """The heads of queries, keys and values, as many of each."""
+    H = q.shape[1]
+    return q, repeated(k, H), repeated(v, H)
 
 
-def _attend_backward(dout, q, k, v, out, logsumexp, settings, keep_mask, bias, dropout_key):
-    """The gradients of the heads (dq, dk, dv), and dbias if there is a bias."""
-    (dheads,), (heads,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
-    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
-    saved, options = (heads, logsumexp, keep_mask), _options(settings, dropout_key)
-    dq, dk, dv, *dbias = flash_attention_backward(dheads, q, k, v, *saved, bias=bias, **options)
-    G = settings.parts[1]
-    return dq, added_up(dk, G), added_up(dv, G), *dbias
+def of_shared_heads(settings: AttentionSettings, *gradients: Array) -> list[Array]:
+    """The backward pass of ``for_all_heads`` for keys and values."""
+    _, G, _ = settings.parts
+    return [added_up(dheads, G) for dheads in gradients]
 
 
-def _options(settings, dropout_key):
-    """The settings as options of ``flash_attention``."""
-    rate = settings.dropout_rate
-    return {"causal": settings.causal, "scale": settings.scale, "dropout_rate": rate, "dropout_key": dropout_key}
+def options_of(settings: AttentionSettings, dropout_key: int | None) -> dict[str, Any]:
+    """The settings that both ``attention`` and ``attention_backward`` take."""
+    return {"scale": settings.scale, "dropout_rate": settings.dropout_rate, "dropout_key": dropout_key}
+
+
+def scores_for(q: Array, k: Array, settings: AttentionSettings, keep_mask: Array | None, bias: Array | None) -> Array:
+    """The scores of all heads, -inf where a query may not attend to a key."""
+    return scores_of(q, k, keep_mask, bias=bias, causal=settings.causal, scale=settings.scale)
+
+
+def log_sum_exp(scores: Array) -> Array:
+    """log Σ_s exp(score) of each query, -inf if it may attend to no key: (…, T, S) -> (…, T).
+
+    >>> log_sum_exp(np.log([[1.0, 3.0]])) / np.log(4.0)
+    array([1.])
+    """
+    if scores.shape[-1] == 0:  # there is no largest of no scores
+        return np.full_like(scores, -np.inf, shape=scores.shape[:-1])
+    peak = scores.real.max(axis=-1)
+    shift = np.where(np.isneginf(peak), 0, peak)
+    total = np.exp(scores - shift[..., None]).sum(axis=-1)
+    seen = total != 0
+    return np.where(seen, shift + np.log(np.where(seen, total, 1)), -np.inf)
+
+
+def weights_again(scores: Array, logsumexp: Array) -> Array:
+    """The weights of scores of which ``log_sum_exp`` is known: softmax(scores) = exp(scores - logsumexp).
+
+    >>> scores = np.log([[1.0, 3.0]])
+    >>> weights_again(scores, log_sum_exp(scores)).round(6)
+    array([[0.25, 0.75]])
+    """
+    shift = np.where(np.isneginf(logsumexp.real), 0, logsumexp)
+    return np.exp(scores - shift[..., None])
