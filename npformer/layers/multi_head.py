@@ -218,10 +218,10 @@ def self_attention_heads(
     if settings.window is not None:
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
     options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
-    heads, logsumexp = ops.self_attention(qkv, settings.of_operation, keep_mask, **options)
+    heads, peak, total = ops.self_attention(qkv, settings.of_operation, keep_mask, **options)
 
     def backward(dheads):
-        saved = qkv, heads, logsumexp, settings.of_operation, keep_mask
+        saved = qkv, heads, peak, total, settings.of_operation, keep_mask
         gradients = ops.self_attention_backward(dheads, *saved, **options)
         dqkv, *dbias = (gradients,) if bias is None else gradients
         dx, grads = project_backward(dqkv)
@@ -259,10 +259,10 @@ def cross_attention_heads(
         return memory.attend(ops, q, settings, bias), None
     kv, kv_backward = project(ops, params, memory, ("k", "v"))
     options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
-    heads, logsumexp = ops.cross_attention(q, kv, settings, keep_mask, **options)
+    heads, peak, total = ops.cross_attention(q, kv, settings, keep_mask, **options)
 
     def backward(dheads):
-        saved = q, kv, heads, logsumexp, settings, keep_mask
+        saved = q, kv, heads, peak, total, settings, keep_mask
         dq, dkv, *dbias = ops.cross_attention_backward(dheads, *saved, **options)
         dx, q_grads = q_backward(dq)
         dmemory, kv_grads = kv_backward(dkv)

@@ -1,7 +1,9 @@
 """The weights of attention, which the operations of a model do not return."""
 
+from dataclasses import replace
+
 from npformer.arrays import on_host
-from npformer.reference.math.packed_attention import repeated, split_parts, split_q_kv
+from npformer.reference.math.packed_attention import for_all_heads, options_of, split_parts, split_q_kv
 
 
 def watched(ops, found):
@@ -14,11 +16,10 @@ def watched(ops, found):
         return attend(split_q_kv(q, kv, settings), settings, keep_mask, bias)
 
     def attend(parts, settings, keep_mask, bias):
-        q, *kv = parts
-        parts = q, *(repeated(heads, settings.n_heads) for heads in kv)
-        options = {"bias": bias, "causal": settings.causal, "scale": settings.scale}
-        out, weights = ops.attention(*parts, keep_mask, **options)
+        without_dropout = replace(settings, dropout_rate=0.0)
+        options = options_of(without_dropout, dropout_key=None)
+        out, weights = ops.attention(*for_all_heads(*parts), keep_mask, bias=bias, causal=settings.causal, **options)
         found.append(on_host(weights))
-        return ops.merge_heads(out), None  # nothing is kept for a backward pass
+        return ops.merge_heads(out), None, None  # nothing is kept for a backward pass
 
     return ops.replaced(self_attention=self_attend, cross_attention=cross_attend)

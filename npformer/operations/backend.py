@@ -3,12 +3,13 @@
 import copy
 import inspect
 from collections.abc import Callable
-from typing import NamedTuple, Self, TypeVar
+from functools import wraps
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from npformer.operations.dispatcher import make_dispatcher
-from npformer.operations.options import check_instance
+from npformer.operations.options import changed_fields, check_instance
 from npformer.runtime.host import HOST
 
 Function = TypeVar("Function", bound=Callable)
@@ -104,7 +105,7 @@ class Backend:
         return changed
 
     def kernel_of(
-        self, operation: Function, *, as_it_lies: str = "", dtypes: str = "", without: str = ""
+        self, operation: Function, *, as_it_lies: str = "", dtypes: str = "", without: str = "", knows: str = ""
     ) -> Callable[[Callable], Function]:
         """Make a function the kernel of an operation in this backend.
 
@@ -122,20 +123,41 @@ class Backend:
             Names of dtypes, if it takes fewer than other kernels.
         without : str
             Names of arrays that must be None for it.
+        knows : str
+            Names of the fields of the argument ``settings`` that it reads, if the operation has this argument. If any
+            other field is not at its default, the reference computes the operation.
         """
+        record: Any = getattr(operation, "record")  # noqa: B009, which mypy does not see in a function
+        takes_settings = "settings" in record.parameters
+        if takes_settings != bool(knows):
+            expected = "the fields that the kernel reads" if takes_settings else "none, as it takes no settings"
+            raise TypeError(f"{record.name}: knows={knows!r}, expected {expected}")
 
         def decorate(function):
-            name = operation.record.name
+            name = record.name
             _check_parameters(function, operation, f"the kernel of {name} in the backend {self.name}")
             names = as_it_lies, dtypes or self.dtypes, without
+            if knows:
+                function = _declines_unknown(function, list(record.parameters).index("settings"), knows)
             kernel = Kernel(self, function, *(frozenset(x.split()) for x in names))
-            made = make_dispatcher(operation.record, kernel, operation)
+            made = make_dispatcher(record, kernel, operation)
             made.__module__ = function.__module__
             self.kernels[name] = made
             setattr(self, name, made)
             return made
 
         return decorate
+
+
+def _declines_unknown(kernel, place, knows):
+    """A kernel that leaves calls to the reference whose settings, the argument at this place, have other fields set."""
+    known = frozenset(knows.split())
+
+    @wraps(kernel)
+    def call(*arguments):
+        return kernel(*arguments) if changed_fields(arguments[place]) <= known else NotImplemented
+
+    return call
 
 
 def _check_parameters(function, operation, told):

@@ -21,6 +21,7 @@ A contract reads ``arguments -> results``::
 ``wide``                floats, which are float32 if the other arrays have half precision
 ``written``             floats that the operation modifies in place
 ``loss: wide``          a result without axes is a single number
+``-> peak?: ... T``     a result that is returned only if an option asks for it, after the others
 ``-> dq: ... T K, *``   more arrays of floats are returned after these
 ======================= ============================================================================================
 
@@ -55,6 +56,7 @@ class Argument(NamedTuple):
     kind: str = "float"
     below: str = ""  # the letter whose size is the upper bound of ids
     broadcasts: bool = False
+    on_request: bool = False  # a result that an option asks for
 
     def __str__(self) -> str:
         return "(" + ", ".join(self.axes) + ("," if len(self.axes) == 1 else "") + ")"
@@ -117,6 +119,8 @@ def parse(text: str, tables: Mapping[str, Mapping[str, int]] | None = None) -> C
 
 def _argument(text, item):
     name, colon, description = item.partition(":")
+    on_request = name.rstrip().endswith("?")
+    name = name.rstrip().removesuffix("?")
     if not (colon and re.fullmatch(r"\w+ *", name)):
         raise ValueError(
             f"contract {text!r}: {item!r}, expected 'array: axes', 'argument = letters' or 'letter divides letter'"
@@ -128,8 +132,8 @@ def _argument(text, item):
     broadcasts = axes[:1] == ["~"]
     kind, _, below = axes[-1].partition("<") if axes else ("", "", "")
     if kind in KINDS:
-        return Argument(name.strip(), tuple(axes[broadcasts:-1]), kind, below, broadcasts)
-    return Argument(name.strip(), tuple(axes[broadcasts:]), broadcasts=broadcasts)
+        return Argument(name.strip(), tuple(axes[broadcasts:-1]), kind, below, broadcasts, on_request)
+    return Argument(name.strip(), tuple(axes[broadcasts:]), broadcasts=broadcasts, on_request=on_request)
 
 
 def factors_of(axis: str) -> list[str]:

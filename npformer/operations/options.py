@@ -88,6 +88,19 @@ def check_option(name, value):
     return OPTIONS[name].check(name, value)
 
 
+@cache
+def changed_fields(settings: Any) -> frozenset[str]:
+    """The names of the fields of a record that do not have their default, or that have none.
+
+    A kernel, or a hook, that does not know one of them must not compute with the record: it would ignore the field.
+
+    >>> from npformer.reference.settings import AttentionSettings
+    >>> sorted(changed_fields(AttentionSettings(8, causal=True)))
+    ['causal', 'n_heads']
+    """
+    return frozenset(x.name for x in fields(settings) if getattr(settings, x.name) != x.default)
+
+
 def check_fields(settings):
     """Check the fields of a dataclass that are options, choices or other settings; numbers become Python's.
 

@@ -137,7 +137,8 @@ def _nothing(contract, sizes, dtypes, arrays):
     """A function that returns the results if all of them are empty, else None."""
     shapes = [None if result.broadcasts else shape_of(result.axes, sizes) for result in contract.results]
     missing = any(x.kind == "float" and x.name not in arrays for x in contract.arrays.values())  # its gradient is None
-    known = shapes and not contract.more and not missing and not any(x is None for x in (*shapes, *dtypes))
+    varies = contract.more or any(result.on_request for result in contract.results)
+    known = shapes and not varies and not missing and not any(x is None for x in (*shapes, *dtypes))
     if not known or any(0 not in shape for shape in shapes):
         return None
     like = next(iter(arrays.values()))

@@ -72,9 +72,9 @@ def build_npformer(T, causal, rate, forward_only, backend):
     options = {"causal": causal, "dropout_rate": rate, "dropout_key": 1 if rate else None}
 
     def run(q, k, v, dout):
-        out, logsumexp = ops.flash_attention(q, k, v, **options)
+        out, logsumexp, peak = ops.flash_attention(q, k, v, **options, return_peak=True)
         if not forward_only:
-            ops.flash_attention_backward(dout, q, k, v, out, logsumexp, **options)
+            ops.flash_attention_backward(dout, q, k, v, out, logsumexp, **options, peak=peak)
 
     run(*inputs(64))
     arrays = inputs(T)

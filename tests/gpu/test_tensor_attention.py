@@ -46,21 +46,32 @@ def example(dtype, shape, mask=None, hidden=None):
 
 
 def both(dout, q, k, v, keep_mask, **options):
-    """Results of both passes, by the kernels and by the reference, with the same input for both backward passes."""
+    """Results of both passes, by the kernels and by the reference."""
     with cupy_installed():
         dout_, q_, k_, v_, mask_ = put((dout, q, k, v, keep_mask))
-        assert tiles_of(q_, k_, v_, dout_).file == "tensor_attention"
-        saved = gpu.flash_attention(q_, k_, v_, mask_, **options)
-        actual = take((*saved, *gpu.flash_attention_backward(dout_, q_, k_, v_, *saved, mask_, **options)))
-    dout, q, k, v, *saved = (x.astype("float32") for x in (dout, q, k, v, *actual[:2]))
-    expected = reference.flash_attention(q, k, v, keep_mask, **options)
-    return actual, (*expected, *reference.flash_attention_backward(dout, q, k, v, *saved, keep_mask, **options))
+        tiles = tiles_of(q_, k_, v_, dout_)
+        assert tiles.file == "tensor_attention"
+        *saved, peak = gpu.flash_attention(q_, k_, v_, mask_, **options, return_peak=True)
+        gradients = gpu.flash_attention_backward(dout_, q_, k_, v_, *saved, mask_, **options, peak=peak)
+        actual = take((*saved, peak, *gradients))
+    dout, q, k, v, out = (x.astype("float32") for x in (dout, q, k, v, actual[0]))
+    expected = reference.flash_attention(q, k, v, keep_mask, **options, return_peak=True)
+    _, weights = reference.attention(q, k, v, keep_mask, **options)
+    dq, dk, dv = reference.flash_attention_backward(
+        dout, q, k, v, *expected[:2], keep_mask, **options, peak=expected[2]
+    )
+    if k.shape[2] > tiles.constants["TILE"]:  # the row sums are those of the output, which was rounded
+        dscores = weights * (dout * (expected[0] - out)).sum(axis=-1, keepdims=True)
+        scale = options.get("scale", q.shape[-1] ** -0.5)
+        dq = dq + scale * reference.product(dscores, k)
+        dk = dk + scale * reference.product(dscores.swapaxes(-1, -2), q)
+    return actual, (*expected, dq, dk, dv)
 
 
 def assert_near(actual, expected, error):
-    for what, x, wanted in zip(("out", "logsumexp", "dq", "dk", "dv"), actual, expected, strict=True):
+    for what, x, wanted in zip(("out", "logsumexp", "peak", "dq", "dk", "dv"), actual, expected, strict=True):
         x = x.astype("float32")
-        if what == "logsumexp":
+        if what in ("logsumexp", "peak"):
             np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-5)
             continue
         assert np.isfinite(wanted).all()
@@ -107,9 +118,9 @@ def test_heads_are_read_where_a_projection_leaves_them():
     qkv = np.random.default_rng(0).normal(size=(2, 70, 3 * 32)).astype("float16")
     dout = qkv[..., :32]
     with cupy_installed():
-        out, logsumexp = gpu.self_attention(put(qkv), settings)
-        dqkv = take(gpu.self_attention_backward(put(dout), put(qkv), out, logsumexp, settings))
-        saved = [take(x).astype("float32") for x in (out, logsumexp)]
+        on_gpu = gpu.self_attention(put(qkv), settings)
+        dqkv = take(gpu.self_attention_backward(put(dout), put(qkv), *on_gpu, settings))
+        saved = [take(x).astype("float32") for x in on_gpu]
     wide, wide_dout = qkv.astype("float32"), dout.astype("float32")
     wanted = reference.self_attention(wide, settings)
     np.testing.assert_allclose(saved[0], wanted[0], rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted[0]).max())

@@ -19,7 +19,7 @@ normal = np.random.default_rng(0).standard_normal
 def test_each_head_attends_with_the_keys_and_values_of_its_group(every_backend):
     qkv = normal((B, T, (H + 2 * G) * K))
     heads = qkv.reshape(B, T, H + 2 * G, K)
-    out, _ = npf.self_attention(qkv, SETTINGS)
+    out, *_ = npf.self_attention(qkv, SETTINGS)
     for b, h, t in np.ndindex(B, H, T):
         key, value = H + h // 2, H + G + h // 2
         scores = [heads[b, t, h] @ heads[b, s, key] / np.sqrt(K) for s in range(t + 1)]
@@ -41,8 +41,8 @@ def test_as_pytorch(every_backend, n_kv_heads, biased):
     y = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask, enable_gqa=True)
     y.backward(torch.tensor(dout.reshape(B, T, H, K).swapaxes(1, 2)))
     settings = AttentionSettings(H, n_kv_heads)
-    out, logsumexp = npf.cross_attention(q, kv, settings, bias=bias)
-    dq, dkv, *dbias = npf.cross_attention_backward(dout, q, kv, out, logsumexp, settings, bias=bias)
+    out, *saved = npf.cross_attention(q, kv, settings, bias=bias)
+    dq, dkv, *dbias = npf.cross_attention_backward(dout, q, kv, out, *saved, settings, bias=bias)
     merged = [x.detach().numpy().swapaxes(1, 2).reshape(B, x.shape[2], -1) for x in (y, *(x.grad for x in heads))]
     np.testing.assert_allclose(out, merged[0], rtol=0, atol=1e-13)
     np.testing.assert_allclose(dq, merged[1], rtol=0, atol=1e-13)

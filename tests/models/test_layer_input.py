@@ -115,12 +115,12 @@ def test_a_rotation_of_keys_beside_a_cache_that_was_filled_without_one_is_refuse
 def test_attention_refuses_settings_that_it_does_not_apply(ops, options):
     settings, at = layers.AttentionSettings(2, **options), np.arange(3)[None]
     qkv, kv = RNG.normal(size=(1, 3, 12)), RNG.normal(size=(1, 3, 8))
-    out, logsumexp = ops.self_attention(qkv, HEADS)
+    out, *saved = ops.self_attention(qkv, HEADS)
     for call in (
         lambda: ops.self_attention(qkv, settings),
-        lambda: ops.self_attention_backward(out, qkv, out, logsumexp, settings),
+        lambda: ops.self_attention_backward(out, qkv, out, *saved, settings),
         lambda: ops.cross_attention(out, kv, settings),
-        lambda: ops.cross_attention_backward(out, out, kv, out, logsumexp, settings),
+        lambda: ops.cross_attention_backward(out, out, kv, out, *saved, settings),
         lambda: ops.cached_attention(out[:, 0], kv[0], at, settings),
         lambda: layers.cross_attention(ops, PARAMS["memory_attention"], X, X, settings),
     ):

@@ -44,7 +44,7 @@ ALL_IDS = pytest.mark.parametrize(("name", "argument"), IDS_BELOW, ids=lambda x:
 def arguments_with(name, argument):
     """Valid arguments, among which this one is not None."""
     every = (case.arguments_of(name) for case in CASES if name in case.names)
-    return next(arguments for arguments in every if arguments[argument] is not None)
+    return next(arguments for arguments in every if arguments.get(argument) is not None)
 
 
 def assert_raises(error, name, arguments, *texts):
@@ -91,7 +91,7 @@ def test_shapes_that_do_not_fit(name, argument):
 def wrong_shapes(contract, argument, arguments):
     """Too many or too few axes, and each axis too long whose size is told by something else."""
     shape = arguments[argument.name].shape
-    others = [x for x in contract.arrays.values() if arguments[x.name] is not None and not x.broadcasts]
+    others = [x for x in contract.arrays.values() if arguments.get(x.name) is not None and not x.broadcasts]
     letters = Counter(letter for x in others for axis in x.axes for letter in {*letters_of(axis), axis})
     letters.update(letter for size in contract.sizes.values() for letter in size.letters)
     axes = [axis for axis in argument.axes if axis != "..."]
@@ -407,8 +407,6 @@ def test_no_targets(B, T):
 
 HOLD_BACK_NAN = {("is_same", "q"), ("is_same", "k")}  # it is the same as nothing
 HOLD_BACK_NAN |= {("relu_backward", "x"), ("linear_activation_dropout_backward", "h")}  # only the sign matters
-# a kernel that meets NaN leaves the operation to the reference, which makes the weights again and needs no output
-HOLD_BACK_NAN |= {("self_attention_backward", "out"), ("cross_attention_backward", "out")}
 FLOATS = {(name, x.name) for name, x in ARRAYS if x.kind not in ("mask", "ids")}
 
 
@@ -418,6 +416,8 @@ def test_nan_comes_out_again(name, argument):
 
     def results(change):
         arguments = arguments_of(name)
+        if argument not in arguments:  # what a forward pass returns on request
+            arguments = arguments_with(name, argument)
         if arguments[argument] is not None:
             arguments[argument] = change(arguments[argument])
         return run(npf, name, arguments)

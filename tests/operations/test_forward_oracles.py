@@ -248,7 +248,7 @@ def test_dropout():
 
 def test_self_attention():
     qkv, keep_mask = normal(B, T, 3 * H * K), normal(B, 1, 1, T) > -0.5
-    out, _ = npf.self_attention(qkv, AttentionSettings(H, causal=True, dropout_rate=RATE), keep_mask, dropout_key=KEY)
+    out, *_ = npf.self_attention(qkv, AttentionSettings(H, causal=True, dropout_rate=RATE), keep_mask, dropout_key=KEY)
     q, k, v = (oracles.split_heads(part, H) for part in np.split(qkv, 3, axis=-1))
     dropout_keep = oracles.dropout_keep((B, H, T, T), RATE, KEY)
     expected, _, _ = oracles.attention(q, k, v, keep_mask, True, None, dropout_keep, RATE)
@@ -257,7 +257,7 @@ def test_self_attention():
 
 def test_cross_attention():
     q, kv, keep_mask = normal(B, T, H * K), normal(B, S, 2 * H * K, seed=1), normal(B, 1, 1, S) > -0.5
-    out, _ = npf.cross_attention(q, kv, AttentionSettings(H), keep_mask)
+    out, *_ = npf.cross_attention(q, kv, AttentionSettings(H), keep_mask)
     k, v = (oracles.split_heads(part, H) for part in np.split(kv, 2, axis=-1))
     expected, _, _ = oracles.attention(oracles.split_heads(q, H), k, v, keep_mask)
     assert_close(oracles.split_heads(out, H), expected)

@@ -1,10 +1,19 @@
-"""Attention on packed projections: a training on the reference computes it by the function that people read."""
+"""Attention on packed projections: the reference runs the function that people read, kernels know settings."""
 
 import sys
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
+from on_gpu import MISSING, ON_GPU
 
 import npformer as nf
+from npformer import cpu, reference as npf
+from npformer.models.initialization import Initializer
+from npformer.reference.settings import AttentionSettings, LayerSettings
+
+WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+BACKENDS = [pytest.param(cpu.ops, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
 
 
 def functions_of_a_step(backend):
@@ -33,3 +42,44 @@ def test_a_step_on_the_reference_runs_the_attention_that_people_read():
     called = functions_of_a_step("reference")
     assert {("attention.py", "attention"), ("attention.py", "attention_backward")} <= called
     assert not [name for file, name in called if file == "flash_attention.py"]
+
+
+# A setting that a kernel does not know.
+
+
+@dataclass(frozen=True)
+class WithAnotherField(AttentionSettings):
+    """As if an option had been added in the reference, and nowhere else."""
+
+    is_odd: bool = False
+
+
+@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("is_odd", [False, True])
+def test_a_kernel_leaves_settings_that_it_does_not_know_to_the_reference(ops, is_odd):
+    x, settings = np.random.default_rng(0).standard_normal((2, 3, 12)).astype("float32"), WithAnotherField(2)
+    settings = replace(settings, is_odd=is_odd)
+    with nf.explain() as calls:
+        saved = ops.self_attention(x, settings)
+        ops.self_attention_backward(saved[0], x, *saved, settings)
+        saved = ops.cross_attention(x[..., :4], x[..., 4:], settings)
+        ops.cross_attention_backward(saved[0], x[..., :4], x[..., 4:], *saved, settings)
+        ops.cached_attention(x[:, 0, :4], x[0, :, 4:], np.array([[0, 1], [1, 2]]), settings)
+    assert {call.by for call in calls} == {"reference" if is_odd else "kernel"}
+    assert len(calls) == 5
+
+
+@pytest.mark.skipif("stack_step" not in cpu.ops.hooks, reason="no JIT, no step")
+@pytest.mark.parametrize("is_odd", [False, True])
+def test_the_step_of_decoding_is_not_used_with_a_setting_that_it_does_not_know(is_odd):
+    layer = Initializer(seed=0, dtype="float32").encoder_layer(d_model=8, d_ff=16)
+    settings = LayerSettings(WithAnotherField(2, is_odd=is_odd))
+    step = cpu.ops.hooks["stack_step"]([layer], settings, False, 1, 8)
+    assert (step is None) == is_odd
+
+
+def test_a_kernel_says_which_settings_it_knows():
+    with pytest.raises(TypeError, match="self_attention: knows='', expected the fields that the kernel reads"):
+        cpu.ops.kernel_of(npf.self_attention)
+    with pytest.raises(TypeError, match="relu: knows='n_heads', expected none, as it takes no settings"):
+        cpu.ops.kernel_of(npf.relu, knows="n_heads")

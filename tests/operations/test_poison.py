@@ -90,7 +90,7 @@ def forward_and_backward(ops, case, given):
         )
 
     record = case.forward.record
-    results = dict(zip([x.name for x in record.contract.results], call(record, given), strict=True))
+    results = dict(zip([x.name for x in record.contract.results], call(record, given), strict=False))
     gradients = call(case.backward.record, given | results) if case.backward else []
     return [x for name, x in results.items() if name != "gates"] + [x for x in gradients if x is not None]
 

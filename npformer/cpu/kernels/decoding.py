@@ -18,6 +18,7 @@ from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.team import JIT, JOB_TYPE, PIECES, add_multiple, helper_for, panels_of, place, pointer, share
+from npformer.operations.options import changed_fields
 from npformer.quantized import Quantized
 from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
@@ -33,6 +34,9 @@ SUBLAYERS = {  # the projections of a sublayer that begin and end it
     "feed_forward": ("hidden", "out"),
 }
 SHARED = 2**13  # the fewest products of numbers of queries and keys that threads share
+# The fields of the settings that the kernel of a step reads. It is not used with others that are not at their defaults.
+OF_LAYER = {"attention", "norm", "norm_type", "eps", "activation", "dropout_rate", "hidden_dropout_rate"}
+OF_ATTENTION = {"n_heads", "n_kv_heads", "causal", "window", "scale", "dropout_rate", "rotary"}
 ATTENTION, MEMORY, FEED = 0, 8, 16  # the first of the arrays of each: two weights, their scales, their biases, a norm
 NORM = 6  # from there to the gain of its normalisation
 
@@ -59,6 +63,8 @@ def stack_step(layers, settings, has_memory, max_rows, n_steps):
     kernel: calls from Python would take half the time of such a short step. The weights may be copied: they must not
     change while it is used.
     """
+    if not changed_fields(settings) <= OF_LAYER or not changed_fields(settings.attention) <= OF_ATTENTION:
+        return None
     found = [fused_arrays(params, settings) for params in layers]
     if not found or None in found or len({tuple((x.shape, x.dtype) for x in arrays) for arrays in found}) > 1:
         return None
@@ -149,7 +155,7 @@ def fused_arrays(params, settings):
     return arrays if first.dtype in BLAS else None
 
 
-@kernel_of(reference.cached_attention)
+@kernel_of(reference.cached_attention, knows="n_heads n_kv_heads causal scale dropout_rate")
 def cached_attention(q, kv, at, settings, keep_mask, bias):
     out, scale = empty(q.shape, q.dtype), q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
     keep_mask = NO_MASK if keep_mask is None else keep_mask

@@ -9,7 +9,6 @@ gradients.
 """
 
 import inspect
-import math
 from functools import cache
 from typing import NamedTuple
 
@@ -23,8 +22,8 @@ from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.padded import ROWS, multiply_padded, with_room
 from npformer.cpu.rows import contiguous, copy_row
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like
-from npformer.cpu.sums import sum_of_products
 from npformer.reference.math.attention import scale_of, summed_to
+from npformer.reference.math.flash_attention import results_of
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import MOST_PARTS, WORTH_A_PART, even_slices, in_parallel
 
@@ -48,28 +47,41 @@ class Options(NamedTuple):
 
 
 @kernel_of(reference.flash_attention, as_it_lies="q k v")
-def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
+def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key, return_peak):
     options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
-    B, H, T, _ = q4.shape
-    out = empty((B, T, H, v.shape[-1]), q.dtype).swapaxes(1, 2)
-    logsumexp = attend(q4, k4, v4, out, options)
-    if logsumexp is NotImplemented:
+    out = _empty_heads(q4, v4)
+    saved = attend(q4, k4, v4, out, options)
+    if saved is NotImplemented:
         return NotImplemented
-    return out.reshape(*q.shape[:-1], v.shape[-1]), logsumexp.reshape(q.shape[:-1])
+    peak, total = (x.reshape(q.shape[:-1]) for x in saved)
+    return results_of(out.reshape(*q.shape[:-1], v.shape[-1]), peak, total, return_peak)
 
 
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
-def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
+def flash_attention_backward(
+    dout, q, k, v, out, logsumexp, keep_mask, bias, causal, scale, dropout_rate, dropout_key, peak
+):
     options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
+    if peak is None:  # a forward pass finds it, of one column of the values, as the output is not needed
+        saved = attend(q4, k4, v4[..., :1], _empty_heads(q4, v4[..., :1]), options)
+        if saved is NotImplemented:
+            return NotImplemented
+    else:
+        saved = (x.reshape(q4.shape[:-1]) for x in (peak, np.exp(logsumexp)))
     gradients = tuple(empty(x.shape, x.dtype) for x in (q4, k4, v4))
-    saved = q4, k4, v4, logsumexp.reshape(q4.shape[:-1])
-    dbias = attend_backward(as_heads(dout), as_heads(out), *saved, gradients, options)
+    dbias = attend_backward(as_heads(dout), as_heads(out), q4, k4, v4, *saved, gradients, options)
     if dbias is NotImplemented:
         return NotImplemented
     gradients = tuple(gradient.reshape(x.shape) for gradient, x in zip(gradients, (q, k, v), strict=True))
     return gradients if bias is None else (*gradients, of_bias(dbias, bias, q))
+
+
+def _empty_heads(q, v):
+    """A new array (B, H, T, Kv), whose heads lie side by side."""
+    B, H, T, _ = q.shape
+    return empty((B, T, H, v.shape[-1]), q.dtype).swapaxes(1, 2)
 
 
 def as_heads(x):
@@ -109,25 +121,28 @@ def with_four_axes(x, q_shape, S):
 
 
 def attend(q, k, v, out, options):
-    """Write ``out`` (B, H, T, Kv), whose heads lie side by side, and return logsumexp, or ``NotImplemented``."""
+    """Write ``out`` (B, H, T, Kv), whose heads lie side by side, and return (peak, total), or ``NotImplemented``.
+
+    They are, for each query, its largest score, -inf if it sees no key, and Σ exp(score - peak).
+    """
     B, H, T, _ = q.shape
     out = out.swapaxes(1, 2)
-    logsumexp, total = np.empty((B, H, T), q.dtype), np.empty((B, H, T), q.dtype)
+    peak, total = np.empty((B, H, T), q.dtype), np.empty((B, H, T), q.dtype)
 
     def work(heads):
-        return _attend(q, k, v, out, logsumexp, total, _scratch(q, v), options, *heads)
+        return _attend(q, k, v, out, peak, total, _scratch(q, v), options, *heads)
 
     if not _of_all_heads(work, B * H, q, v):
         return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
-    return logsumexp
+    return peak, total
 
 
-def attend_backward(dout, out, q, k, v, logsumexp, gradients, options):
+def attend_backward(dout, out, q, k, v, peak, total, gradients, options):
     """Write the gradients (dq, dk, dv), and return that of the bias (B, H, 1 or T, S), or return ``NotImplemented``."""
     dbias = np.zeros((*q.shape[:2], *options.bias.shape[2:]), q.dtype)
 
     def work(groups):
-        arrays = (q, k, v, dout, out, logsumexp, *gradients, dbias, _scratch(q, v, backward=True))
+        arrays = (q, k, v, dout, out, peak, total, *gradients, dbias, _scratch(q, v, backward=True))
         return _attend_backward(*arrays, options, *groups)
 
     B, G = v.shape[:2]
@@ -148,6 +163,7 @@ def _scratch(q, v, backward=False):
     else:
         shapes = [(share, T, K), (share, T, Kv), (K, n_keys), (Kv, n_keys), (n_keys, K), (n_keys, K), (n_keys, Kv)]
         shapes += [(n_queries, n_keys), (n_queries, n_keys), (share, T, K)]
+        shapes += [(1, n_keys), (Kv, ROWS), (ROWS, ROWS)]
     return with_room(shapes, q.dtype)
 
 
@@ -228,28 +244,31 @@ def _attend(q, k, v, out, peak, total, scratch, options, first, end):
                 weigh(scores, n_queries, n_keys, (b, h, t, s), (H, T, S), n_tiles > 0, sums, peak, total, options)
                 multiply_padded(scores, v_rows[s:], sums, n_queries, Kv, n_keys, one, n_tiles > 0)
                 n_tiles += 1
-            finite &= _divide(sums, out[b, t : t + n_queries, h], peak[b, h, t:], total[b, h, t:], options.kept_scale)
+            finite &= _divide(sums, out[b, t : t + n_queries, h], total[b, h, t:], options.kept_scale)
     return finite
 
 
 @_of_any_layout("q k v dout out dq dk dv")
-def _attend_backward(q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, options, first, end):
+def _attend_backward(q, k, v, dout, out, peak, total, dq, dk, dv, dbias, scratch, options, first, end):
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
     K, Kv, share, one = q.shape[3], v.shape[3], H // G, like(options.scale, 1)
-    q_rows, dout_rows, k_columns, v_columns, k_tile, dk_tile, dv_tile, scores, dweights, dq_rows = scratch
-    finite = True
-    row_sums = np.empty((share, T), q.dtype)  # Σ dout · out, which the backward pass of the softmax subtracts
+    q_rows, dout_rows, k_columns, v_columns, k_tile, dk_tile, dv_tile, scores, dweights, dq_rows = scratch[:10]
+    kept_weights, out_columns, products = scratch[10:]
+    finite, is_one_tile = True, S <= KEYS
+    # Σ weight · dweight of each query, which the backward pass of the softmax subtracts. If there are several tiles of
+    # keys, it is Σ dout · out, which is known before the first.
+    row_sums = np.empty((share, T), q.dtype)
     for group in range(first, end):
         b, g = group // G, group % G
         if QUERIES >= T and (g == 0 or group == first):
-            scores[0, 0] = _fetch((q, k, v, dout, out, dq, dk, dv), b)
+            scores[0, 0] = _fetch((q, k, v, dout, dq, dk, dv), b)
         dq_rows[:] = like(one, 0)
         for i in range(share):
             h = g * share + i
             _copy_rows(q[b, h], q_rows[i])
             _copy_rows(dout[b, h], dout_rows[i])
-            for t in range(T):
-                row_sums[i, t] = sum_of_products(contiguous(dout[b, h, t]), contiguous(out[b, h, t]))
+            if not is_one_tile:
+                _sum_rows(dout_rows[i], out[b, h], out_columns, products, row_sums[i])
         for s in range(0, S, KEYS):
             n_all = min(KEYS, S - s)
             _copy_columns(k[b, g, s : s + n_all], k_columns)
@@ -267,9 +286,9 @@ def _attend_backward(q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, 
                     q_tile, dout_tile = q_rows[i, t:], dout_rows[i, t:]
                     multiply_padded(q_tile, k_columns, scores, n_queries, n_keys, K, options.scale)
                     multiply_padded(dout_tile, v_columns, dweights, n_queries, n_keys, Kv, one)
-                    of_rows = logsumexp[b, h, t:], row_sums[i, t:]
-                    place = (b, h, t, s)
-                    _differentiate(scores, dweights, n_queries, n_keys, place, (H, T, S), *of_rows, dbias, options)
+                    of_rows = peak[b, h, t:], total[b, h, t:], row_sums[i, t:], is_one_tile
+                    tiles, place = (scores, dweights, kept_weights[0]), (b, h, t, s)
+                    _differentiate(*tiles, n_queries, n_keys, place, (H, T, S), *of_rows, dbias, options)
                     weights, dscores = scores, dweights  # the kernel worked in place
                     multiply_padded(weights, dout_tile, dv_tile, n_keys, Kv, n_queries, one, True, True)
                     multiply_padded(dscores, q_tile, dk_tile, n_keys, K, n_queries, options.scale, True, True)
@@ -286,6 +305,23 @@ def _attend_backward(q, k, v, dout, out, logsumexp, dq, dk, dv, dbias, scratch, 
             for t in range(0, T, QUERIES):
                 finite &= edges_are_finite(dq[b, g * share + i, t : t + QUERIES])
     return finite
+
+
+@inlined
+def _sum_rows(dout, out, columns, products, row_sums):
+    """Σ dout · out of each row.
+
+    The product that gives the gradients of the weights computes it, with all pairs of ROWS rows. So it is rounded as
+    they are: a query that sees one key only, whose value is its output, subtracts the very number, and the gradient of
+    the score is 0.
+    """
+    (T, Kv), one = out.shape, like(dout[0, 0], 1)
+    for t in range(0, T, ROWS):
+        n = min(ROWS, T - t)
+        _copy_columns(out[t : t + n], columns)
+        multiply_padded(dout[t:], columns, products, n, n, Kv, one)
+        for i in range(n):
+            row_sums[t + i] = products[i, i]
 
 
 @inlined
@@ -412,8 +448,8 @@ def weigh(x, n_queries, n_keys, place, lengths, goes_on, sums, peak, total, opti
 
 
 @inlined
-def _divide(sums, out, peak, total, kept_scale):
-    """out = sums / total, and peak becomes log Σ exp(score), for a tile. Returns whether the output is finite."""
+def _divide(sums, out, total, kept_scale):
+    """out = sums / total, for a tile. Returns whether the output is finite."""
     n_wrong = 0
     for t in range(len(out)):
         if total[t] == 0:
@@ -424,31 +460,52 @@ def _divide(sums, out, peak, total, kept_scale):
         for c in range(out.shape[1]):
             out[t, c] = sums[t, c] * share
             n_wrong += not np.isfinite(out[t, c])
-        peak[t] += like(kept_scale, math.log(total[t]))
     return n_wrong == 0
 
 
 @inlined
-def _differentiate(x, dx, n_queries, n_keys, place, lengths, logsumexp, row_sums, dbias, options):
-    """Turn scores x into weights after dropout, and gradients dx of the weights into those of x, in place."""
+def _differentiate(x, dx, kept, n_queries, n_keys, place, lengths, peak, total, row_sums, is_one_tile, dbias, options):
+    """Turn scores x into weights after dropout, and gradients dx of the weights into those of x, in place.
+
+    If the tile has all keys, the row sums are those of its weights. They are divided by the sum of the weights, which
+    is 1 but for rounding, so that the gradients of the scores of a query add up to 0 also in the last digits.
+    """
     (b, h, t0, s0), (H, T, S) = place, lengths
     masked, biased, scale, draw = options.keep_mask.size > 0, options.bias.size > 0, options.scale, options.draw
+    zero = like(scale, 0)
     for i in range(n_queries):
         t = t0 + i
-        shift, row_sum, start = logsumexp[i], row_sums[i], ((b * H + h) * T + t) * S + s0
-        n = min(n_keys, max(0, n_visible(t, T, S, options.causal) - s0)) if shift != -np.inf else 0
+        shift, start = peak[i], ((b * H + h) * T + t) * S + s0
+        n = min(n_keys, max(0, n_visible(t, T, S, options.causal) - s0)) if total[i] != zero else 0
         for s in range(n, n_keys):
-            x[i, s] = dx[i, s] = like(scale, 0)
+            x[i, s] = dx[i, s] = zero
+        if n == 0:
+            continue
         if biased:
             add_bias(x, i, n, s0, b, h, t, options.bias)
         if masked:
             hide(x, i, n, s0, b, h, t, options.keep_mask)
+        share, sum_of_weights, row_sum = like(scale, 1) / total[i], zero, zero
+        if draw[0] > 0:
+            for s in range(n):
+                factor = options.kept_scale if is_kept(start + s, draw) else zero
+                weight = exp_negative(x[i, s] - shift) * share
+                dweight = dx[i, s] * factor if weight != zero else zero  # of a masked key it may be NaN
+                sum_of_weights += weight
+                row_sum += weight * dweight
+                x[i, s], dx[i, s], kept[s] = weight, dweight, weight * factor
+        else:
+            for s in range(n):
+                weight = exp_negative(x[i, s] - shift) * share
+                dweight = dx[i, s] if weight != zero else zero
+                sum_of_weights += weight
+                row_sum += weight * dweight
+                x[i, s], dx[i, s] = weight, dweight
+        row_sum = row_sum / sum_of_weights if is_one_tile else row_sums[i]
         for s in range(n):
-            factor = options.kept_scale if is_kept(start + s, draw) else like(scale, 0)
-            weight = exp_negative(x[i, s] - shift)
-            dscore = weight * (dx[i, s] * factor - row_sum)
-            x[i, s] = weight * factor
-            dx[i, s] = dscore if weight != like(scale, 0) else like(scale, 0)
+            dx[i, s] = x[i, s] * (dx[i, s] - row_sum)
+        if draw[0] > 0:
+            copy_row(kept[:n], x[i, :n])
         if biased:
             row = dbias[b, h, t if dbias.shape[2] > 1 else 0]
             for s in range(n):

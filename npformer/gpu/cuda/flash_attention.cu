@@ -61,9 +61,9 @@ __device__ __forceinline__ void store_rows(
     }
 }
 
-// Computes out and log Σ exp(scores) for TILE queries.
+// Computes out, the largest score and Σ exp(score - largest) for TILE queries.
 extern "C" __global__ void attention(
-    const HEADS(q), const HEADS(k), const HEADS(v), HEADS(out), REAL* logsumexp, HEAD_ARGUMENTS) {
+    const HEADS(q), const HEADS(k), const HEADS(v), HEADS(out), REAL* peaks, REAL* totals, HEAD_ARGUMENTS) {
   __shared__ REAL q_tile[TILE * STEP], kv_tile[TILE * STEP], weights[TILE * SCORE_STEP];
   THIS_HEAD;
   Index first_query = Index(blockIdx.x) * TILE;
@@ -112,28 +112,44 @@ extern "C" __global__ void attention(
     Index query = first_query + threadIdx.y + SIDE * i;
     bool seen = total[i] != 0;
     for (int c = 0; c < COLUMNS; c++) gathered[i][c] = seen ? gathered[i][c] / total[i] : REAL(0);
-    if (threadIdx.x == 0 && query < T) logsumexp[bh * T + query] = seen ? peak[i] + log(total[i]) : REAL(-INFINITY);
+    if (threadIdx.x == 0 && query < T) peaks[bh * T + query] = peak[i], totals[bh * T + query] = total[i];
   }
   store_rows(gathered, out + b * out_batch + h * out_head, first_query, T, out_row, Kv);
 }
 
-// Computes the weights of one tile after dropout, and the gradients of its scores: weight = exp(score - logsumexp),
-// dscore = weight (dweight - Σ dout out).
+// Computes the weights of one tile after dropout, and the gradients of its scores: weight = exp(score - shift) inverse,
+// dscore = weight (dweight - row_sum). If the tile has all keys, the row sum is Σ weight dweight, divided by the sum of
+// the weights, which is 1 but for rounding: so the gradients of the scores of a query add up to 0. Else it is Σ dout out,
+// which is known before the first tile.
 __device__ __forceinline__ void weigh_backward(
-    const Head& head, Index first_query, Index first_key, const REAL* shift, const REAL* sums, REAL scores[ROWS][ROWS],
-    REAL dweights[ROWS][ROWS], REAL* dropped, REAL* dscores) {
-  for (int i = 0; i < ROWS; i++)
+    const Head& head, Index first_query, Index first_key, const REAL* shift, const REAL* inverse, const REAL* sums,
+    REAL scores[ROWS][ROWS], REAL dweights[ROWS][ROWS], REAL* dropped, REAL* dscores) {
+  bool has_all_keys = head.keys <= TILE;
+  for (int i = 0; i < ROWS; i++) {
+    int row = threadIdx.y + SIDE * i;
+    Index query = first_query + row;
+    REAL row_sum = 0, sum_of_weights = 0;
     for (int j = 0; j < ROWS; j++) {
-      int row = threadIdx.y + SIDE * i, column = threadIdx.x + SIDE * j;
-      Index query = first_query + row, key = first_key + column;
-      REAL weight = 0, dscore = 0;
-      if (is_visible(head, query, key) && shift[query] != REAL(INFINITY)) {
-        weight = exp(scores[i][j] - shift[query]);
-        dscore = weight == 0 ? REAL(0) : weight * (drop(head, query, key, dweights[i][j]) - sums[query]);
-      }
-      if (dropped) dropped[row * SCORE_STEP + column] = weight == 0 ? REAL(0) : drop(head, query, key, weight);
-      dscores[row * SCORE_STEP + column] = dscore;
+      Index key = first_key + threadIdx.x + SIDE * j;
+      REAL weight = 0;
+      if (is_visible(head, query, key) && shift[query] != REAL(INFINITY))
+        weight = exp(scores[i][j] - shift[query]) * inverse[query];
+      scores[i][j] = weight;
+      dweights[i][j] = weight == 0 ? REAL(0) : drop(head, query, key, dweights[i][j]);
+      row_sum += weight * dweights[i][j];
+      sum_of_weights += weight;
     }
+    if (has_all_keys)
+      row_sum = warp_sum<SIDE>(row_sum) / warp_sum<SIDE>(sum_of_weights);
+    else
+      row_sum = query < head.queries ? sums[query] : REAL(0);
+    for (int j = 0; j < ROWS; j++) {
+      int column = threadIdx.x + SIDE * j, place = row * SCORE_STEP + column;
+      REAL weight = scores[i][j];
+      if (dropped) dropped[place] = weight == 0 ? REAL(0) : drop(head, query, first_key + column, weight);
+      dscores[place] = weight == 0 ? REAL(0) : weight * (dweights[i][j] - row_sum);
+    }
+  }
 }
 
 // Computes dq for TILE queries.
@@ -156,7 +172,7 @@ extern "C" __global__ void attention_backward_q(
     bool finite = load_tile(k, first_key, S, k_row, K, 1, kv_tile);
     finite = __syncthreads_and(finite);
     add_scores(scores, q_tile, kv_tile);
-    weigh_backward(head, first_query, first_key, shift, sums, scores, dweights, nullptr, dscores);
+    weigh_backward(head, first_query, first_key, shift, inverse, sums, scores, dweights, nullptr, dscores);
     __syncthreads();
     add_weighted(gathered, dscores, SCORE_STEP, 1, kv_tile, finite);
   }
@@ -184,7 +200,7 @@ extern "C" __global__ void attention_backward_kv(
     finite = __syncthreads_and(finite);
     add_scores(scores, q_tile, k_tile);
     add_scores(dweights, dout_tile, v_tile);
-    weigh_backward(head, first_query, first_key, shift, sums, scores, dweights, dropped, dscores);
+    weigh_backward(head, first_query, first_key, shift, inverse, sums, scores, dweights, dropped, dscores);
     __syncthreads();
     add_weighted(of_values, dropped, 1, SCORE_STEP, dout_tile, finite);
     add_weighted(of_keys, dscores, 1, SCORE_STEP, q_tile, finite);

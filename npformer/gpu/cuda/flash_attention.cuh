@@ -52,7 +52,7 @@ __device__ __forceinline__ Index first_query_of(const Head& head, Index first_ke
                causal, bh * T * S, key, threshold, factor}
 
 #define BACKWARD_ARGUMENTS                                                                                          \
-  const HEADS(dout), const HEADS(q), const HEADS(k), const HEADS(v), const REAL *shift, const REAL *sums
+  const HEADS(dout), const HEADS(q), const HEADS(k), const HEADS(v), const REAL *shift, const REAL *inverse, REAL *sums
 
 #define GO_TO_HEAD                                                                                                  \
   THIS_HEAD;                                                                                                        \
@@ -61,22 +61,25 @@ __device__ __forceinline__ Index first_query_of(const Head& head, Index first_ke
   k += b * k_batch + g * k_head;                                                                                    \
   v += b * v_batch + g * v_head;                                                                                    \
   shift += bh * T;                                                                                                  \
+  inverse += bh * T;                                                                                                \
   sums += bh * T
 
-// What the backward pass needs for each query: Σ dout out, and shift, the logsumexp, or +inf if the query sees no key,
-// so that its weights are 0. One warp for each query.
+// What the backward pass needs for each query: shift, its largest score, or +inf if it sees no key, so that its weights
+// are 0; inverse, 1 / Σ exp(score - shift), or 0; and sums, Σ dout out. One thread adds the products of a query one after
+// another, as add_scores does. So a query that sees one key only, whose value is its output, subtracts the very number
+// that the gradient of the weight is, and the gradient of the score is 0.
 extern "C" __global__ void prepare_backward(
-    const HEADS(dout), const HEADS(out), const REAL* logsumexp, REAL* shift, REAL* sums, Index T, Index Kv) {
-  Index h = blockIdx.y, b = blockIdx.z, query = Index(blockIdx.x) * blockDim.y + threadIdx.y;
+    const HEADS(dout), const HEADS(out), const REAL* peak, const REAL* total, REAL* shift, REAL* inverse, REAL* sums,
+    Index T, Index Kv) {
+  Index h = blockIdx.y, b = blockIdx.z, query = Index(blockIdx.x) * blockDim.x + threadIdx.x;
   if (query >= T) return;
   dout += b * dout_batch + h * dout_head + query * dout_row;
   out += b * out_batch + h * out_head + query * out_row;
   REAL sum = 0;
-  for (Index i = threadIdx.x; i < Kv; i += 32) sum += load(dout, i) * load(out, i);
-  sum = warp_sum(sum);
+  for (Index i = 0; i < Kv; i++) sum += load(dout, i) * load(out, i);
   Index row = (b * gridDim.y + h) * T + query;
-  if (threadIdx.x == 0) {
-    shift[row] = logsumexp[row] == REAL(-INFINITY) ? REAL(INFINITY) : logsumexp[row];
-    sums[row] = sum;
-  }
+  bool seen = total[row] != 0;
+  shift[row] = seen ? peak[row] : REAL(INFINITY);
+  inverse[row] = seen ? 1 / total[row] : REAL(0);
+  sums[row] = sum;
 }

@@ -26,7 +26,10 @@
 
 const int WARPS = 4, WARP_ROWS = ROWS / WARPS;
 const int STEP = WIDTH + 8;  // from row to row of a tile: padded by 16 bytes, so that 8 rows are in different banks
-const float LOG2_E = 1.44269504f, LN_2 = 0.69314718f;
+const float LOG2_E = 1.44269504f;
+
+// exp(x). Of large scores the difference is taken first: times log2(e), both would lose its digits.
+__device__ __forceinline__ float exponential(float x) { return power_of_two(x * LOG2_E); }
 
 // A thread's numbers of a matrix that has the rows of its warp: Scores for products with the rows of a tile, Result for
 // a result. Element [r][c] is in row row_of(r) of the warp and in column column_of(c).
@@ -192,8 +195,8 @@ __device__ __forceinline__ void drop(const Head& head, Index first_row, Index fi
 
 template <bool careful>
 __device__ bool attend(
-    const Head& head, const Passing& kv, const STORED* q_tile, STORED* out, Index out_row, float* logsumexp,
-    Index first_query, float scale) {
+    const Head& head, const Passing& kv, const STORED* q_tile, STORED* out, Index out_row, float* peaks,
+    float* totals, Index first_query, float scale) {
   Index first_row = first_query + first_row_of_warp(), end = end_of_keys(head, first_query + ROWS);
   float peak[N_ROWS], total[N_ROWS] = {};  // total: over the columns of this thread
   Result gathered = {};
@@ -206,7 +209,7 @@ __device__ bool attend(
     take_turn(kv, first_key + TILE, end, turn);
     Scores scores = {};
     add_scores(scores, q_tile + first_row_of_warp() * STEP, x_tile(kv, turn));
-    scale_and_hide<false>(head, first_row, first_key, scale * LOG2_E, scores);
+    scale_and_hide<false>(head, first_row, first_key, scale, scores);
 
 #pragma unroll
     for (int r = 0; r < N_ROWS; r++) {
@@ -214,10 +217,10 @@ __device__ bool attend(
 #pragma unroll
       for (int c = 0; c < N_SCORES; c++) largest = max(largest, scores[r][c]);
       largest = warp_max<4>(largest);
-      float shift = largest == -INFINITY ? 0.0f : largest, shrink = power_of_two(peak[r] - shift);
+      float shift = largest == -INFINITY ? 0.0f : largest, shrink = exponential(peak[r] - shift);
 #pragma unroll
       for (int c = 0; c < N_SCORES; c++) {
-        scores[r][c] = power_of_two(scores[r][c] - shift);
+        scores[r][c] = exponential(scores[r][c] - shift);
         sum += scores[r][c];
       }
       peak[r] = largest;
@@ -235,15 +238,15 @@ __device__ bool attend(
     float sum = warp_sum<4>(total[r]);
 #pragma unroll
     for (int c = 0; c < N_RESULTS; c++) gathered[r][c] = sum == 0 ? 0.0f : gathered[r][c] / sum;
-    if (pair_index() == 0 && query < head.queries)
-      logsumexp[query] = sum == 0 ? -INFINITY : peak[r] * LN_2 + log(sum);
+    if (pair_index() == 0 && query < head.queries) peaks[query] = peak[r], totals[query] = sum;
   }
   return store_result(gathered, 1, out, first_row, head.queries, out_row, head.value_width);
 }
 
-// Computes out and log Σ exp(scores) for ROWS queries. (With a causal mask, the queries that see most keys come first.)
+// Computes out, the largest score and Σ exp(score - largest) for ROWS queries. (With a causal mask, the queries that see
+// most keys come first.)
 extern "C" __launch_bounds__(32 * WARPS) __global__ void attention(
-    const HEADS(q), const HEADS(k), const HEADS(v), HEADS(out), REAL* logsumexp, HEAD_ARGUMENTS) {
+    const HEADS(q), const HEADS(k), const HEADS(v), HEADS(out), REAL* peaks, REAL* totals, HEAD_ARGUMENTS) {
   THIS_HEAD;
   Index first_query = Index(gridDim.x - 1 - blockIdx.x) * ROWS;
   STORED* q_tile = shared_memory();
@@ -252,30 +255,54 @@ extern "C" __launch_bounds__(32 * WARPS) __global__ void attention(
   Passing kv = {keys, values, q_tile + ROWS * STEP};
   begin_tile(queries, first_query, ROWS, q_tile);
   out += b * out_batch + h * out_head;
-  logsumexp += bh * T;
-  if (!__syncthreads_and(attend<false>(head, kv, q_tile, out, out_row, logsumexp, first_query, scale)))
-    attend<true>(head, kv, q_tile, out, out_row, logsumexp, first_query, scale);
+  peaks += bh * T;
+  totals += bh * T;
+  if (!__syncthreads_and(attend<false>(head, kv, q_tile, out, out_row, peaks, totals, first_query, scale)))
+    attend<true>(head, kv, q_tile, out, out_row, peaks, totals, first_query, scale);
 }
 
-// Turns a score times log2(e) into the weight, and the gradient of the weight into that of the score:
-// weight = exp(score - logsumexp), dscore = weight (dweight - Σ dout out). If shift is inf, the weight is 0.
-__device__ __forceinline__ void weigh_backward(float shift, float sum, float& weight, float& dscore) {
-  weight = shift == INFINITY ? 0.0f : power_of_two(weight - shift * LOG2_E);
-  dscore = weight == 0 ? 0.0f : weight * (dscore - sum);
+// What a query needs to compute its weights again, and their gradients; see prepare_backward.
+struct Query {
+  float shift, inverse, sum;
+};
+
+// Turns a score into the weight, exp(score - shift) inverse, and sets the gradient of a weight of 0 to 0. If shift is
+// inf, the weight is 0.
+__device__ __forceinline__ void weigh(const Query& of, float& weight, float& dweight) {
+  weight = of.shift == INFINITY ? 0.0f : exponential(weight - of.shift) * of.inverse;
+  if (weight == 0) dweight = 0;
+}
+
+// The gradient of a score, given the weight, its gradient, and Σ weight dweight of the query.
+__device__ __forceinline__ float dscore_of(float weight, float dweight, float sum) {
+  return weight == 0 ? 0.0f : weight * (dweight - sum);
+}
+
+// Σ weight dweight of a row of a tile that has all keys, divided by the sum of the weights, which is 1 but for rounding:
+// so the gradients of the scores of a query add up to 0.
+__device__ __forceinline__ float row_sum_of(const float weights[N_SCORES], const float dweights[N_SCORES]) {
+  float sum = 0, sum_of_weights = 0;
+#pragma unroll
+  for (int c = 0; c < N_SCORES; c++) {
+    sum += weights[c] * dweights[c];
+    sum_of_weights += weights[c];
+  }
+  sum = warp_sum<4>(sum);
+  sum_of_weights = warp_sum<4>(sum_of_weights);
+  return sum_of_weights == 0 ? 0.0f : sum / sum_of_weights;
 }
 
 template <bool careful>
 __device__ bool attend_backward_q(
     const Head& head, const Passing& kv, const STORED* q_tile, const STORED* dout_tile, const float* shift,
-    const float* sums, STORED* dq, Index dq_row, Index first_query, float scale) {
+    const float* inverse, float* sums, STORED* dq, Index dq_row, Index first_query, float scale) {
   Index first_row = first_query + first_row_of_warp(), end = end_of_keys(head, first_query + ROWS);
   const STORED *q_rows = q_tile + first_row_of_warp() * STEP, *dout_rows = dout_tile + first_row_of_warp() * STEP;
-  float shift_of[N_ROWS], sum_of[N_ROWS];
+  Query of[N_ROWS];
 #pragma unroll
   for (int r = 0; r < N_ROWS; r++) {
     Index query = first_row + row_of(r);
-    shift_of[r] = query < head.queries ? shift[query] : INFINITY;
-    sum_of[r] = query < head.queries ? sums[query] : 0;
+    of[r] = query < head.queries ? Query{shift[query], inverse[query], sums[query]} : Query{INFINITY, 0, 0};
   }
 
   Result gathered = {};
@@ -286,12 +313,20 @@ __device__ bool attend_backward_q(
     Scores scores = {}, dweights = {};
     add_scores(scores, q_rows, x_tile(kv, turn));
     add_scores(dweights, dout_rows, y_tile(kv, turn));
-    scale_and_hide<false>(head, first_row, first_key, scale * LOG2_E, scores);
+    scale_and_hide<false>(head, first_row, first_key, scale, scores);
     drop<false>(head, first_row, first_key, dweights);
 #pragma unroll
-    for (int r = 0; r < N_ROWS; r++)
+    for (int r = 0; r < N_ROWS; r++) {
 #pragma unroll
-      for (int c = 0; c < N_SCORES; c++) weigh_backward(shift_of[r], sum_of[r], scores[r][c], dweights[r][c]);
+      for (int c = 0; c < N_SCORES; c++) weigh(of[r], scores[r][c], dweights[r][c]);
+      if (head.keys <= TILE) {  // attention_backward_kv takes this sum, too, in place of Σ dout out
+        of[r].sum = row_sum_of(scores[r], dweights[r]);
+        Index query = first_row + row_of(r);
+        if (pair_index() == 0 && query < head.queries) sums[query] = of[r].sum;
+      }
+#pragma unroll
+      for (int c = 0; c < N_SCORES; c++) dweights[r][c] = dscore_of(scores[r][c], dweights[r][c], of[r].sum);
+    }
     add_weighted<careful>(gathered, dweights, x_tile(kv, turn));
   }
   return store_result(gathered, scale, dq, first_row, head.queries, dq_row, head.width);
@@ -308,15 +343,16 @@ extern "C" __launch_bounds__(32 * WARPS) __global__ void attention_backward_q(
   begin_tile({q, T, q_row, K}, first_query, ROWS, q_tile);
   begin_tile({dout, T, dout_row, Kv}, first_query, ROWS, dout_tile);
   if (!__syncthreads_and(
-          attend_backward_q<false>(head, kv, q_tile, dout_tile, shift, sums, dq, dq_row, first_query, scale)))
-    attend_backward_q<true>(head, kv, q_tile, dout_tile, shift, sums, dq, dq_row, first_query, scale);
+          attend_backward_q<false>(head, kv, q_tile, dout_tile, shift, inverse, sums, dq, dq_row, first_query, scale)))
+    attend_backward_q<true>(head, kv, q_tile, dout_tile, shift, inverse, sums, dq, dq_row, first_query, scale);
 }
 
 // In this function rows are keys, and columns are queries.
 template <bool careful>
 __device__ bool attend_backward_kv(
     const Head& head, const Passing& queries, const STORED* k_tile, const STORED* v_tile, const float* shift,
-    const float* sums, STORED* dk, Index dk_row, STORED* dv, Index dv_row, Index first_key, float scale) {
+    const float* inverse, const float* sums, STORED* dk, Index dk_row, STORED* dv, Index dv_row, Index first_key,
+    float scale) {
   Index first_row = first_key + first_row_of_warp(), begin = first_query_of(head, first_key) / TILE * TILE;
   const STORED *k_rows = k_tile + first_row_of_warp() * STEP, *v_rows = v_tile + first_row_of_warp() * STEP;
   Result of_keys = {}, of_values = {};
@@ -327,14 +363,17 @@ __device__ bool attend_backward_kv(
     Scores scores = {}, dweights = {};
     add_scores(scores, k_rows, x_tile(queries, turn));
     add_scores(dweights, v_rows, y_tile(queries, turn));
-    scale_and_hide<true>(head, first_row, first_query, scale * LOG2_E, scores);
+    scale_and_hide<true>(head, first_row, first_query, scale, scores);
     drop<true>(head, first_row, first_query, dweights);
 #pragma unroll
     for (int c = 0; c < N_SCORES; c++) {
       Index query = first_query + column_of(c);
-      float shift_of = query < head.queries ? shift[query] : INFINITY, sum_of = query < head.queries ? sums[query] : 0;
+      Query of = query < head.queries ? Query{shift[query], inverse[query], sums[query]} : Query{INFINITY, 0, 0};
 #pragma unroll
-      for (int r = 0; r < N_ROWS; r++) weigh_backward(shift_of, sum_of, scores[r][c], dweights[r][c]);
+      for (int r = 0; r < N_ROWS; r++) {
+        weigh(of, scores[r][c], dweights[r][c]);
+        dweights[r][c] = dscore_of(scores[r][c], dweights[r][c], of.sum);
+      }
     }
     drop<true>(head, first_row, first_query, scores);
     add_weighted<careful>(of_values, scores, y_tile(queries, turn));
@@ -356,6 +395,6 @@ extern "C" __launch_bounds__(32 * WARPS) __global__ void attention_backward_kv(
   begin_tile({k, S, k_row, K}, first_key, ROWS, k_tile);
   begin_tile({v, S, v_row, Kv}, first_key, ROWS, v_tile);
   if (!__syncthreads_and(attend_backward_kv<false>(
-          head, queries, k_tile, v_tile, shift, sums, dk, dk_row, dv, dv_row, first_key, scale)))
-    attend_backward_kv<true>(head, queries, k_tile, v_tile, shift, sums, dk, dk_row, dv, dv_row, first_key, scale);
+          head, queries, k_tile, v_tile, shift, inverse, sums, dk, dk_row, dv, dv_row, first_key, scale)))
+    attend_backward_kv<true>(head, queries, k_tile, v_tile, shift, inverse, sums, dk, dk_row, dv, dv_row, first_key, scale);
 }

@@ -10,6 +10,7 @@ from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.dropout import drawing
 from npformer.gpu.launch import launch, real
 from npformer.reference.math.attention import scale_of
+from npformer.reference.math.flash_attention import results_of
 
 SHARED_MEMORY = 48 * 1024  # bytes that a block may have by default
 MOST_HEADS = 65535  # and the most sequences, per launch
@@ -28,19 +29,29 @@ class Tiles(NamedTuple):
 
 
 @kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias")  # which no kernel of the GPU adds
-def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
+def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key, return_peak):
     out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
     options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
-    logsumexp = attend(*map(as_heads, (q, k, v, out)), options)
-    return logsumexp if logsumexp is NotImplemented else (out, logsumexp.reshape(q.shape[:-1]))
+    saved = attend(*map(as_heads, (q, k, v, out)), options)
+    if saved is NotImplemented:
+        return NotImplemented
+    return results_of(out, *(x.reshape(q.shape[:-1]) for x in saved), return_peak)
 
 
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out", without="bias")
-def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
+def flash_attention_backward(
+    dout, q, k, v, out, logsumexp, keep_mask, bias, causal, scale, dropout_rate, dropout_key, peak
+):
     gradients = tuple(cupy.empty(x.shape, x.dtype) for x in (q, k, v))
     options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
+    if peak is None:  # a forward pass finds it
+        saved = attend(*map(as_heads, (q, k, v, cupy.empty(out.shape, out.dtype))), options)
+        if saved is NotImplemented:
+            return NotImplemented
+    else:
+        saved = peak, cupy.exp(logsumexp)
     heads, dheads = map(as_heads, (dout, out, q, k, v)), tuple(map(as_heads, gradients))
-    done = attend_backward(*heads, logsumexp, dheads, options)
+    done = attend_backward(*heads, *saved, dheads, options)
     return done if done is NotImplemented else gradients
 
 
@@ -57,32 +68,32 @@ def attend(q, k, v, out, options):
 
     Returns
     -------
-    logsumexp : (B, H, T)
-        Or NotImplemented.
+    peak, total : (B, H, T)
+        The largest score of each query, -inf if it sees no key, and Σ exp(score - peak). Or NotImplemented.
     """
     tiles = tiles_of(q, k, v, out)
     if tiles is None:
         return NotImplemented  # the heads are too wide for shared memory
     B, H, T, _ = q.shape
-    logsumexp = cupy.empty((B, H, T), real(q.dtype))
+    saved = cupy.empty((B, H, T), real(q.dtype)), cupy.empty((B, H, T), real(q.dtype))
     arrays = [part for x in (q, k, v, out) for part in _with_steps(x)]
-    _launch("attention", 1, tiles, q.dtype, (T, H, B), *arrays, logsumexp, *_sizes(q, k, v), *options)
-    return logsumexp
+    _launch("attention", 1, tiles, q.dtype, (T, H, B), *arrays, *saved, *_sizes(q, k, v), *options)
+    return saved
 
 
-def attend_backward(dout, out, q, k, v, logsumexp, gradients, options):
+def attend_backward(dout, out, q, k, v, peak, total, gradients, options):
     """Write the gradients (dq, dk, dv) of heads in any layout. Returns None, or NotImplemented."""
     dq, dk, dv = gradients
     tiles = tiles_of(q, k, v, dout, dq, dk, dv)
     if tiles is None:
         return NotImplemented  # as above
     B, H, T, _ = q.shape
-    shift, sums = cupy.empty((B, H, T), real(q.dtype)), cupy.empty((B, H, T), real(q.dtype))
-    n_queries = 4  # per block, one for each warp
-    arrays = *_with_steps(dout), *_with_steps(out), logsumexp, shift, sums, T, v.shape[3]
-    grid, block = (-(-T // n_queries), H, B), (32, n_queries)
+    of_queries = tuple(cupy.empty((B, H, T), real(q.dtype)) for _ in range(3))  # shift, inverse, sums
+    n_queries = 128  # per block, one for each thread
+    arrays = *_with_steps(dout), *_with_steps(out), peak, total, *of_queries, T, v.shape[3]
+    grid, block = (-(-T // n_queries), H, B), (n_queries,)
     launch(tiles.file, "prepare_backward", q.dtype, grid, block, *arrays, **tiles.constants)
-    inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), shift, sums
+    inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), *of_queries
     options = *_sizes(q, k, v), *options
     _launch("attention_backward_q", 2, tiles, q.dtype, (T, H, B), *inputs, *_with_steps(dq), *options)
     parts = [cupy.empty((B, H, *x.shape[2:]), x.dtype) if x.shape[1] < H else x for x in (dk, dv)]

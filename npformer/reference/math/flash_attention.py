@@ -2,8 +2,9 @@
 
 Softmax needs the sum over all keys before it can divide, so the division is done last: the keys are
 processed block by block with a running maximum and a running sum, and the partial results are rescaled
-whenever the maximum grows. The backward pass recomputes each tile of the weights from the log-sum-exp of
-its rows, which is all that is kept besides q, k, v and out.
+whenever the maximum grows. The backward pass recomputes each tile of the weights from the largest score of
+its rows and the sum of their exponentials. These two are kept apart: where scores are large, their logarithm
+in one number, peak + log(sum), would have no digits left for the sum.
 """
 
 import math
@@ -21,7 +22,7 @@ BLOCK = 64  # number of queries, and of keys, in a tile
 
 @operation(
     "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask, bias: ~ ... T S "
-    "-> out: ... T Kv, logsumexp: ... T wide",
+    "-> out: ... T Kv, logsumexp: ... T wide, peak?: ... T wide",
     flops="2*N*T*S*(K+Kv)",
 )
 def flash_attention(
@@ -35,13 +36,22 @@ def flash_attention(
     scale: float | None = None,
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
-) -> tuple[Array, Array]:
+    return_peak: bool = False,
+) -> tuple[Array, ...]:
     """The same as ``attention``, with the same arguments, and memory that grows with T + S instead of T · S.
+
+    Parameters
+    ----------
+    return_peak
+        Return ``peak`` too, for the backward pass, and ``logsumexp`` without it.
 
     Returns
     -------
     logsumexp
-        log Σ_s exp(score), -inf for a query that may attend to no key; float32 if the inputs have half precision.
+        log Σ_s exp(score), -inf for a query that may attend to no key; float32 if the inputs have half precision. With
+        ``return_peak`` it is log Σ_s exp(score - peak): the sum of both is what it is without.
+    peak
+        The largest score of each query, -inf if it may attend to no key.
 
     >>> from npformer.reference import attention
     >>> q, k, v = np.random.default_rng(0).normal(size=(3, 2, 100, 8))
@@ -51,11 +61,12 @@ def flash_attention(
     scale = scale_of(q.shape[-1], scale)
     T, S, dtype = q.shape[-2], k.shape[-2], _dtype(q, k, v, bias)
     out = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]), dtype=dtype)
-    logsumexp = np.full_like(q, -np.inf, shape=q.shape[:-1], dtype=dtype)
+    peaks = np.full_like(q, -np.inf, shape=q.shape[:-1], dtype=dtype)
+    totals = np.zeros_like(peaks)
 
     for queries in blocks(T):
-        peak = logsumexp[..., queries, None].real  # -inf before the first key
-        total, gathered = np.zeros_like(peak), out[..., queries, :]
+        peak = peaks[..., queries, None].real  # -inf before the first key
+        total, gathered = totals[..., queries, None], out[..., queries, :]
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
             scores = scores_tile(q, k, scale, keep_mask, bias, causal, queries, keys)
             old_peak, peak = peak, np.maximum(peak, scores.real.max(axis=-1, keepdims=True))
@@ -65,11 +76,9 @@ def flash_attention(
             total = total * shrink + e.sum(axis=-1, keepdims=True)
             dropped = dropout_tile(e, T, S, queries, keys, dropout_rate, dropout_key)
             gathered = gathered * shrink + product(dropped, v[..., keys, :])
-        seen = total != 0
-        divisor = np.where(seen, total, 1)
-        out[..., queries, :] = gathered / divisor
-        logsumexp[..., queries] = np.where(seen, peak + np.log(divisor), -np.inf)[..., 0]
-    return out, logsumexp
+        out[..., queries, :] = gathered / np.where(total == 0, 1, total)
+        peaks[..., queries], totals[..., queries] = peak[..., 0], total[..., 0]
+    return results_of(out, peaks, totals, return_peak)
 
 
 @backward_of(flash_attention, flops="2*N*T*S*(3*K+2*Kv)")
@@ -87,11 +96,19 @@ def flash_attention_backward(
     scale: float | None = None,
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
+    peak: Array | None = None,
 ) -> tuple[Array, ...]:
     """The gradients (dq, dk, dv), and dbias if there is a bias, tile by tile, given the options of the forward pass.
 
-    The row sum Σ_s dweights · weights of the softmax backward would need all keys at once, but it
-    equals Σ dout · out, which is known before the first tile.
+    The row sum Σ_s dweights · weights of the softmax backward needs all keys, so there are two passes over the tiles of
+    some queries. It equals Σ dout · out, which is known before the first tile, and which kernels use if there are
+    several tiles of keys: their gradients of the scores of a query add up to 0 less exactly.
+
+    Parameters
+    ----------
+    logsumexp, peak
+        Results of ``flash_attention`` with ``return_peak=True``. Without ``peak``, another pass over the scores finds
+        both: a sum of the two in one number has lost digits where scores are large.
 
     >>> from npformer.reference import attention, attention_backward
     >>> q, k, v, dout = np.random.default_rng(0).normal(size=(4, 100, 8))  # tiles of 64 and 36
@@ -101,30 +118,57 @@ def flash_attention_backward(
     >>> [bool(np.allclose(a, b, rtol=0, atol=1e-12)) for a, b in zip(tiled, whole, strict=True)]
     [True, True, True]
     """
+    if peak is None:
+        options = {"bias": bias, "causal": causal, "scale": scale}
+        _, logsumexp, peak = flash_attention(q, k, v, keep_mask, **options, return_peak=True)
     scale = scale_of(q.shape[-1], scale)
     T, S, dtype = q.shape[-2], k.shape[-2], _dtype(dout, q, k, v, bias)
-    row_sum = (dout * out).sum(axis=-1, keepdims=True)
-    shift = np.where(np.isneginf(logsumexp.real), 0, logsumexp)[..., None]
     dq, dk, dv = (np.zeros_like(x, dtype=dtype) for x in (q, k, v))
     dbias = () if bias is None else (np.zeros_like(bias, dtype=dtype),)
+    shift, log_total = (np.where(np.isneginf(x.real), 0, x)[..., None] for x in (peak, logsumexp))
+
+    def tile(queries, keys):
+        """The weights of a tile and their gradients, 0 where a key is masked, even if it is NaN."""
+        scores = scores_tile(q, k, scale, keep_mask, bias, causal, queries, keys)
+        weights = np.exp(scores - shift[..., queries, :] - log_total[..., queries, :])
+        dweights = dout[..., queries, :] @ transpose(v[..., keys, :])
+        dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, dropout_key)
+        return weights, np.where(weights == 0, 0, dweights)
 
     for queries in blocks(T):
-        for keys in blocks(S, stop=queries.stop + S - T if causal else S):
-            scores = scores_tile(q, k, scale, keep_mask, bias, causal, queries, keys)
-            weights = np.exp(scores - shift[..., queries, :])
+        tiles = blocks(S, stop=queries.stop + S - T if causal else S)
+        row_sum = np.zeros_like(dq[..., queries, :1])
+        sum_of_weights = np.zeros_like(row_sum)
+        for keys in tiles:
+            weights, dweights = tile(queries, keys)
+            row_sum += (dweights * weights).sum(axis=-1, keepdims=True)
+            sum_of_weights += weights.sum(axis=-1, keepdims=True)
+        row_sum /= np.where(sum_of_weights == 0, 1, sum_of_weights)  # which is 1 but for rounding
+
+        for keys in tiles:
+            weights, dweights = tile(queries, keys)
             dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, dropout_key)
             dv[..., keys, :] += product(transpose(dropped), dout[..., queries, :])
-
-            dweights = dout[..., queries, :] @ transpose(v[..., keys, :])
-            dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, dropout_key)
-            dscores = weights * (dweights - row_sum[..., queries, :])
-            dscores = np.where(weights == 0, 0, dscores)  # masked keys pass no gradient, even if they are NaN
+            dscores = weights * (dweights - row_sum)
             dq[..., queries, :] += product(dscores, k[..., keys, :]) * scale
             dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * scale
             for total in dbias:
                 dtile = tile_of(total, queries, keys)
                 dtile += summed_to(dscores, dtile.shape)
     return dq, dk, dv, *dbias
+
+
+def results_of(out: Array, peak: Array, total: Array, return_peak: bool) -> tuple[Array, ...]:
+    """The results of ``flash_attention``, from the largest score of each query, and Σ_s exp(score - peak).
+
+    >>> results_of("the output", np.array([5.0, -np.inf]), np.array([1.0, 0.0]), return_peak=False)
+    ('the output', array([  5., -inf]))
+    """
+    seen = total != 0
+    log_total = np.where(seen, np.log(np.where(seen, total, 1)), -np.inf)
+    if return_peak:
+        return out, log_total, peak
+    return out, log_total + np.where(seen, peak, 0)
 
 
 def blocks(length, stop=None):

@@ -29,7 +29,7 @@ def check_operation_settings(settings, **others):
 
 @operation(
     "qkv: B T (H+2*G)*K>0, settings.n_heads = H, settings.n_kv_heads = G or H, "
-    "keep_mask: ~ B H T T mask, bias: ~ B H T T -> out: B T H*K, logsumexp: B H T wide",
+    "keep_mask: ~ B H T T mask, bias: ~ B H T T -> out: B T H*K, peak: B H T wide, total: B H T wide",
     check=check_settings,
     flops="4*B*H*T*T*K",
 )
@@ -40,7 +40,7 @@ def self_attention(
     *,
     bias: Array | None = None,
     dropout_key: int | None = None,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Multi-head self-attention, with queries, keys and values side by side in one array (section 3.2.2).
 
     The mask, the bias and the dropout are those of ``attention``.
@@ -54,17 +54,18 @@ def self_attention(
     -------
     out
         The outputs of all heads, side by side.
-    logsumexp
-        For the backward pass, which makes the weights again: log Σ_s exp(score) of each query, -inf if it sees no key.
+    peak, total
+        For the backward pass, which makes the weights again: the largest score of each query, -inf if it may attend to
+        no key, and Σ_s exp(score - peak).
 
     >>> from npformer.reference.settings import AttentionSettings
-    >>> out, logsumexp = self_attention(np.ones((1, 10, 3 * 512)), AttentionSettings(n_heads=8))
-    >>> out.shape, logsumexp.shape
-    ((1, 10, 512), (1, 8, 10))
+    >>> out, peak, total = self_attention(np.ones((1, 10, 3 * 512)), AttentionSettings(n_heads=8))
+    >>> out.shape, peak.shape, total.shape
+    ((1, 10, 512), (1, 8, 10), (1, 8, 10))
     """
     q, k, v = for_all_heads(*split_parts(qkv, *settings.parts))
     heads, _ = attention(q, k, v, keep_mask, bias=bias, causal=settings.causal, **options_of(settings, dropout_key))
-    return merge_heads(heads), log_sum_exp(scores_for(q, k, settings, keep_mask, bias))
+    return merge_heads(heads), *peak_and_total(scores_for(q, k, settings, keep_mask, bias))
 
 
 @backward_of(self_attention, check=check_settings, flops="10*B*H*T*T*K")
@@ -72,7 +73,8 @@ def self_attention_backward(
     dout: Array,
     qkv: Array,
     out: Array,
-    logsumexp: Array,
+    peak: Array,
+    total: Array,
     settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
@@ -83,14 +85,14 @@ def self_attention_backward(
 
     >>> from npformer.reference.settings import AttentionSettings
     >>> qkv, settings = np.array([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]), AttentionSettings(1, causal=True)
-    >>> out, logsumexp = self_attention(qkv, settings)
+    >>> saved = self_attention(qkv, settings)
     >>> dout = np.array([[[1.0], [0.0]]])  # only of position 0, which attends only to itself: out[0] = v[0]
-    >>> self_attention_backward(dout, qkv, out, logsumexp, settings)
+    >>> self_attention_backward(dout, qkv, *saved, settings)
     array([[[0., 0., 1.],
             [0., 0., 0.]]])
     """
     q, k, v = for_all_heads(*split_parts(qkv, *settings.parts))
-    weights = weights_again(scores_for(q, k, settings, keep_mask, bias), logsumexp)
+    weights = weights_again(scores_for(q, k, settings, keep_mask, bias), peak, total)
     (dheads,) = split_parts(dout, settings.n_heads)
     options = options_of(settings, dropout_key)
     dq, dk, dv, *dbias = attention_backward(dheads, q, k, v, weights, bias=bias, **options)
@@ -100,7 +102,7 @@ def self_attention_backward(
 
 @operation(
     "q: B T H*K>0, kv: B S 2*G*K, settings.n_heads = H, settings.n_kv_heads = G or H, "
-    "keep_mask: ~ B H T S mask, bias: ~ B H T S -> out: B T H*K, logsumexp: B H T wide",
+    "keep_mask: ~ B H T S mask, bias: ~ B H T S -> out: B T H*K, peak: B H T wide, total: B H T wide",
     check=check_settings,
     flops="4*B*H*T*S*K",
 )
@@ -112,7 +114,7 @@ def cross_attention(
     *,
     bias: Array | None = None,
     dropout_key: int | None = None,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Multi-head attention to another sequence, whose keys and values are side by side, as of a decoder to the source.
 
     >>> from npformer.reference.settings import AttentionSettings
@@ -121,7 +123,7 @@ def cross_attention(
     """
     q, k, v = for_all_heads(*split_q_kv(q, kv, settings))
     heads, _ = attention(q, k, v, keep_mask, bias=bias, causal=settings.causal, **options_of(settings, dropout_key))
-    return merge_heads(heads), log_sum_exp(scores_for(q, k, settings, keep_mask, bias))
+    return merge_heads(heads), *peak_and_total(scores_for(q, k, settings, keep_mask, bias))
 
 
 @backward_of(cross_attention, check=check_settings, flops="10*B*H*T*S*K")
@@ -130,7 +132,8 @@ def cross_attention_backward(
     q: Array,
     kv: Array,
     out: Array,
-    logsumexp: Array,
+    peak: Array,
+    total: Array,
     settings: AttentionSettings,
     keep_mask: Array | None = None,
     *,
@@ -141,8 +144,8 @@ def cross_attention_backward(
 
     >>> from npformer.reference.settings import AttentionSettings
     >>> q, kv = np.array([[[1.0, 0.0]]]), np.array([[[2.0, 1.0, 10.0, 10.0], [2.0, -1.0, 20.0, 20.0]]])
-    >>> out, logsumexp = cross_attention(q, kv, AttentionSettings(2))  # in both heads, equal scores: out = 15
-    >>> dq, dkv = cross_attention_backward(np.ones((1, 1, 2)), q, kv, out, logsumexp, AttentionSettings(2))
+    >>> saved = cross_attention(q, kv, AttentionSettings(2))  # in both heads, equal scores: out = 15
+    >>> dq, dkv = cross_attention_backward(np.ones((1, 1, 2)), q, kv, *saved, AttentionSettings(2))
     >>> dq.round(6)  # in both heads, dscores = (10 - 15, 20 - 15) / 2
     array([[[ 0., -5.]]])
     >>> dkv.round(6)
@@ -150,7 +153,7 @@ def cross_attention_backward(
             [ 2.5,  0. ,  0.5,  0.5]]])
     """
     q, k, v = for_all_heads(*split_q_kv(q, kv, settings))
-    weights = weights_again(scores_for(q, k, settings, keep_mask, bias), logsumexp)
+    weights = weights_again(scores_for(q, k, settings, keep_mask, bias), peak, total)
     (dheads,) = split_parts(dout, settings.n_heads)
     options = options_of(settings, dropout_key)
     dq, dk, dv, *dbias = attention_backward(dheads, q, k, v, weights, bias=bias, **options)
@@ -212,27 +215,31 @@ def scores_for(q: Array, k: Array, settings: AttentionSettings, keep_mask: Array
     return scores_of(q, k, keep_mask, bias=bias, causal=settings.causal, scale=settings.scale)
 
 
-def log_sum_exp(scores: Array) -> Array:
-    """log Σ_s exp(score) of each query, -inf if it may attend to no key: (…, T, S) -> (…, T).
+def peak_and_total(scores: Array) -> tuple[Array, Array]:
+    """The largest score of each query, and Σ_s exp(score - peak); -inf and 0 if it may attend to no key.
 
-    >>> log_sum_exp(np.log([[1.0, 3.0]])) / np.log(4.0)
-    array([1.])
+    One number, peak + log(total), would not do: where scores are large, it has no digits left for the logarithm.
+
+    >>> peak_and_total(np.log([[1.0, 3.0, 2.0]]) + 1e9)
+    (array([1.e+09]), array([2.00000003]))
     """
     if scores.shape[-1] == 0:  # there is no largest of no scores
-        return np.full_like(scores, -np.inf, shape=scores.shape[:-1])
+        peak = np.full_like(scores, -np.inf, shape=scores.shape[:-1])
+        return peak, np.zeros_like(peak)
     peak = scores.real.max(axis=-1)
-    shift = np.where(np.isneginf(peak), 0, peak)
-    total = np.exp(scores - shift[..., None]).sum(axis=-1)
-    seen = total != 0
-    return np.where(seen, shift + np.log(np.where(seen, total, 1)), -np.inf)
+    return peak.astype(scores.dtype), exponentials(scores, peak).sum(axis=-1)
 
 
-def weights_again(scores: Array, logsumexp: Array) -> Array:
-    """The weights of scores of which ``log_sum_exp`` is known: softmax(scores) = exp(scores - logsumexp).
+def weights_again(scores: Array, peak: Array, total: Array) -> Array:
+    """softmax(scores), of which ``peak_and_total`` are known.
 
     >>> scores = np.log([[1.0, 3.0]])
-    >>> weights_again(scores, log_sum_exp(scores)).round(6)
+    >>> weights_again(scores, *peak_and_total(scores))
     array([[0.25, 0.75]])
     """
-    shift = np.where(np.isneginf(logsumexp.real), 0, logsumexp)
-    return np.exp(scores - shift[..., None])
+    return exponentials(scores, peak.real) / np.where(total == 0, 1, total)[..., None]
+
+
+def exponentials(scores: Array, peak: Array) -> Array:
+    """exp(score - peak), 0 for all scores of a query that may attend to no key, of which the peak is -inf."""
+    return np.exp(scores - np.where(np.isneginf(peak), 0, peak)[..., None])

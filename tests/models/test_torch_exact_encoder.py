@@ -1,0 +1,104 @@
+"""The gradients of a whole encoder in float32 are about as exact as those of PyTorch, with attention step by step."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+import torch
+import torch.nn.functional as F
+
+from npformer import Encoder
+
+B, T, D, H, N, V = 2, 200, 96, 4, 4, 50
+MODEL = Encoder(
+    V,
+    d_model=D,
+    n_heads=H,
+    n_layers=N,
+    d_ff=4 * D,
+    max_len=T,
+    dropout=0.0,
+    norm="post",
+    activation="gelu_erf",
+    positions="learned",
+    embedding_norm=True,
+    scale_embeddings=False,
+    task="words",
+    dtype="float32",
+)
+
+
+def arrays_of(params, path=""):
+    """The arrays of a nested dict by their paths."""
+    arrays = {}
+    for name, x in params.items():
+        arrays |= arrays_of(x, f"{path}{name}.") if isinstance(x, dict) else {path + name: x}
+    return arrays
+
+
+def hard_params(params, rng):
+    """Parameters like BERT's, with large biases of queries, keys and values: what all keys share has to cancel."""
+    for x in params.values():
+        if isinstance(x, dict):
+            hard_params(x, rng)
+        elif x.ndim == 2:
+            x[...] = 0.02 * rng.standard_normal(x.shape)
+        elif x.shape == (3 * D,):
+            x[...] = 3 * rng.standard_normal(x.shape)
+
+
+def their_gradients(params, ids, targets, dtype):
+    """By autograd, in this dtype; of queries, keys and values apart."""
+    get = {name: torch.tensor(x, dtype=dtype, requires_grad=True) for name, x in arrays_of(params).items()}
+
+    def norm(name, x):
+        return F.layer_norm(x, (D,), get[f"{name}.gain"], get[f"{name}.bias"])
+
+    def linear(name, x):
+        return x @ get[f"{name}.weight"] + get[f"{name}.bias"]
+
+    def attend(name, x):
+        parts = linear(f"{name}.qkv", x).chunk(3, -1)
+        q, k, v = (part.reshape(B, T, H, D // H).transpose(1, 2) for part in parts)
+        weights = torch.softmax(q @ k.transpose(-1, -2) * (D // H) ** -0.5, -1)
+        return linear(f"{name}.out", (weights @ v).transpose(1, 2).reshape(B, T, D))
+
+    x = norm("embedding_norm", get["embedding"][ids] + get["positions"][:T])
+    for i in range(N):
+        of_layer = f"layers.{i}."
+        x = norm(of_layer + "attention_norm", x + attend(of_layer + "attention", x))
+        hidden = F.gelu(linear(of_layer + "feed_forward.hidden", x))
+        x = norm(of_layer + "feed_forward_norm", x + linear(of_layer + "feed_forward.out", hidden))
+    x = norm("words.norm", F.gelu(linear("words.hidden", x)))
+    F.cross_entropy(linear("output", x).reshape(-1, V), targets.reshape(-1)).backward()
+    return apart({name: x.grad.numpy() for name, x in get.items()})
+
+
+def apart(gradients):
+    """Those of queries, keys and values apart; without the bias of the keys, whose gradient is 0."""
+    found = {}
+    for name, x in gradients.items():
+        if ".qkv." in name:
+            found |= {f"{name}[{part}]": y for part, y in zip("qkv", np.split(x, 3, axis=-1), strict=True)}
+        else:
+            found[name] = x
+    return {name: x for name, x in found.items() if not name.endswith("qkv.bias[k]")}
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_gradient_has_four_times_the_error_of_pytorch(seed, backend):
+    params, rng = MODEL.init(seed), np.random.default_rng(seed)
+    hard_params(params, rng)
+    ids, targets = rng.integers(1, V, (2, B, T))
+    given = torch.tensor(ids), torch.tensor(targets)
+    exact, theirs = (their_gradients(params, *given, dtype) for dtype in (torch.float64, torch.float32))
+    _, grads, _ = MODEL.loss_and_grad(params, ids, targets, backend=backend)
+    ours = apart(arrays_of(grads))
+    assert ours.keys() == exact.keys()
+
+    ratios = {}
+    for name, x in exact.items():
+        ratios[name] = np.abs(ours[name] - x).max() / np.abs(theirs[name] - x).max()
+    worst = max(ratios, key=ratios.get)
+    assert ratios[worst] <= 4, (worst, ratios[worst])

@@ -1,0 +1,102 @@
+"""Attention in tiles is as exact as attention, which holds all weights: where scores are large, where nothing moves.
+
+The exact result is what the reference computes in NumPy's long double.
+"""
+
+import numpy as np
+import pytest
+from on_gpu import MISSING, ON_GPU, smaller
+
+from npformer import cpu, reference
+
+pytestmark = pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here")
+WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+BACKENDS = [
+    pytest.param(reference, id="reference"),
+    pytest.param(cpu, id="cpu"),
+    pytest.param(ON_GPU, id="gpu", marks=WITH_GPU),
+]
+T = 7
+HUGE = np.float32(-1e9)  # added to scores, it leaves them no digits
+
+
+def bias_on_one_row(S):
+    bias = np.zeros((T, S), "float32")
+    bias[2] = HUGE
+    return {"bias": bias}
+
+
+def bias_on_most(S):
+    return {"bias": np.where(np.arange(S) % 3 == 0, np.float32(0), HUGE)}
+
+
+def one_visible_key(S, rows=T):
+    keep_mask = np.ones((T, S), bool)
+    keep_mask[:rows] = np.arange(S) == np.random.default_rng(0).integers(0, S, (rows, 1))
+    return {"keep_mask": keep_mask}
+
+
+# Name: the options for S keys, and the factors of the queries and the keys.
+HARD = {
+    "standard normal": (lambda S: {}, 1, 1),
+    "a bias of -1e9 on one row": (bias_on_one_row, 1, 1),
+    "a bias of -1e9 on all": (lambda S: {"bias": np.full(S, HUGE)}, 1, 1),
+    "a bias of -1e9 on two thirds": (bias_on_most, 1, 1),
+    "scores of 1e4": (lambda S: {}, 1e4, 1),
+    "scores of 1e4 and keys of 100": (lambda S: {}, 1e2, 1e2),
+    "one visible key": (one_visible_key, 1, 1),
+    "one visible key or all": (lambda S: one_visible_key(S, rows=3), 1, 1),
+    "causal": (lambda S: {"causal": True}, 1, 1),
+}
+
+
+def errors(actual, exact):
+    """The largest error of the output, and of each gradient."""
+    return [float(np.abs(x - wanted).max()) for x, wanted in zip(actual, exact, strict=True)]
+
+
+def whole(ops, dout, q, k, v, keep_mask=None, bias=None, causal=False):
+    out, weights = ops.attention(q, k, v, keep_mask, bias=bias, causal=causal)
+    return out, *ops.attention_backward(dout, q, k, v, weights, bias=bias)
+
+
+def tiled(ops, dout, q, k, v, keep_mask=None, **options):
+    out, logsumexp = ops.flash_attention(q, k, v, keep_mask, **options)
+    return out, *ops.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, **options)
+
+
+def tiled_with_peak(ops, dout, q, k, v, keep_mask=None, **options):
+    out, logsumexp, peak = ops.flash_attention(q, k, v, keep_mask, **options, return_peak=True)
+    return out, *ops.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, **options, peak=peak)
+
+
+@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("S", [2, 60, 200, 300, 5000])
+@pytest.mark.parametrize("name", HARD)
+def test_tiles_are_four_times_as_far_off_as_attention_at_most(ops, name, S):
+    """Where a query sees one key, the gradients of queries and keys are exactly 0 in both."""
+    S = smaller(S) if ops is ON_GPU else S
+    make_options, of_queries, of_keys = HARD[name]
+    rng, options = np.random.default_rng(S), make_options(S)
+    dout, q, k, v = (
+        rng.standard_normal((1, 2, n, K)).astype("float32") for n, K in ((T, 12), (T, 16), (S, 16), (S, 12))
+    )
+    arrays = dout, np.float32(of_queries) * q, np.float32(of_keys) * k, v
+    exact = whole(reference, *(x.astype(np.longdouble) for x in arrays), **options)
+    bounds = [4 * error for error in errors(whole(ops, *arrays, **options), exact)]
+    for compute in (tiled, tiled_with_peak):
+        found = errors(compute(ops, *arrays, **options), exact)
+        assert all(error <= bound for error, bound in zip(found, bounds, strict=True)), (
+            compute.__name__,
+            found,
+            bounds,
+        )
+
+
+def test_logsumexp_is_the_sum_of_both_parts():
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 70, 5))
+    _, logsumexp = reference.flash_attention(q, k, v, causal=True)
+    _, log_total, peak = reference.flash_attention(q, k, v, causal=True, return_peak=True)
+    scores = reference.attention(q, k, v, causal=True)[1]
+    np.testing.assert_allclose(log_total + peak, logsumexp, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(scores.max(axis=-1), np.exp(-log_total), rtol=1e-13)  # the weight of the largest score
