@@ -11,8 +11,12 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+import npformer
 from npformer import reference
 from npformer.cpu.backend import ops
 from npformer.cpu.jit import KERNELS, rehearsed
@@ -41,7 +45,8 @@ def rehearsing(found):
         def call(*arguments, **options):
             token = rehearsed.set(found)
             try:
-                with contextlib.suppress(Exception):  # a kernel after one that did nothing may find nonsense
+                # A kernel after one that did nothing may find nonsense.
+                with contextlib.suppress(Exception), np.errstate(all="ignore"):
                     getattr(ops, name)(*arguments, **options)
             finally:
                 rehearsed.reset(token)
@@ -117,7 +122,8 @@ def start_python(statement, stdin=subprocess.DEVNULL):
     """Start a silent process that runs a statement with the modules of this one; None if that is impossible."""
     if not sys.executable or getattr(sys, "frozen", False):
         return None
-    command = [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path}; {statement}"]
+    path = [str(Path(npformer.__file__).parents[1]), *map(os.path.abspath, sys.path)]  # this npformer, and no other
+    command = [sys.executable, "-c", f"import sys; sys.path[:] = {path}; {statement}"]
     try:
         return subprocess.Popen(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     except OSError:

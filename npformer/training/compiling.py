@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,8 +22,8 @@ def compile_kernels(
     """Compile the kernels of a training step, in as many processes as there are cores.
 
     Otherwise they are compiled one after the other in the first step. They are kept on disk, where all programs find
-    them. To find out which they are, a second training of the model makes a step with the reference, which takes the
-    memory of its parameters. The kernels of decoding are not compiled.
+    them. To find out which they are, a second training of the model, of one layer, makes a step with the reference. The
+    kernels of decoding are not compiled.
 
     Parameters
     ----------
@@ -81,21 +82,29 @@ def compile_for(works: Iterable[Callable], ops: Any, progress: bool = True, n_pr
     return kernels
 
 
-def rehearse_step(ops, model, batch=(), optimizer=None, **settings):
-    """Make one step of a new training of a model with a backend."""
+def rehearse_step(ops, model, batch=(), optimizer=None, frozen=(), **settings):
+    """Make one step of a new training of a model with a backend.
+
+    Its kernels do not depend on the number of layers, nor on which parameters are frozen.
+    """
     rows = [x[:2] for x in batch] or _some_ids(model)
+    if is_dataclass(model) and hasattr(model, "n_layers"):
+        model = replace(model, n_layers=1)
     Trainer(model, Adam(1e-3) if optimizer is None else optimizer, backend=ops, **settings).step(*rows)
 
 
 def compile_once(trainer: Trainer, progress: bool = True) -> None:
     """``compile_kernels`` for a trainer of a model of token ids, unless it was done for such a training before."""
-    settings = trainer.settings.of_trainer
+    settings = {name: value for name, value in trainer.settings.of_trainer.items() if name != "seed"}
     note = note_of(trainer.ops, (describe(trainer.model), type(trainer.optimizer).__name__, settings))
     if note is None or note.exists():
         return
     n_processes = None if trainer.ranks.is_first else 1
     work = partial(rehearse_step, model=trainer.model, optimizer=trainer.optimizer, **settings)
-    kernels = compile_for([work], trainer.ops, progress, n_processes)
+    try:
+        kernels = compile_for([work], trainer.ops, progress, n_processes)
+    except ValueError:  # no batch is made up that suits the model: its kernels are compiled when they are called
+        return
     if all(each.is_on_disk() for each in kernels):
         with contextlib.suppress(OSError):
             note.touch()
@@ -118,15 +127,16 @@ def _is_compiled_ahead(ops):
 def _some_ids(model):
     """A batch of two rows for a model of token ids."""
     if isinstance(model, LanguageModel):
-        return [_ids(model.pad_id, 6)]
+        return [_ids(model, 6)]
     if isinstance(model, EncoderDecoder):
-        return [_ids(model.pad_id, 3), _ids(model.pad_id, 4)]
+        return [_ids(model, 3), _ids(model, 4)]
     name = type(model).__name__
     raise ValueError(f"no batch for a {name}, expected one, such as compile_kernels(model, inputs, targets)")
 
 
-def _ids(pad_id, length):
-    ids = np.full((2, length), 0 if pad_id != 0 else 1)
-    if pad_id is not None:
-        ids[1, -1] = pad_id
+def _ids(model, length):
+    """Two rows of ids, the second with padding at its end, if the model has padding."""
+    ids = np.full((2, min(length, model.max_len)), 0 if model.pad_id != 0 else 1)
+    if model.pad_id is not None:
+        ids[1, -1] = model.pad_id
     return ids

@@ -268,3 +268,28 @@ def test_a_model_of_vectors_needs_a_batch():
     with pytest.raises(ValueError, match="no batch for a Encoder, expected one, such as compile_kernels"):
         nf.compile_kernels(model)
     assert nf.compile_kernels(model, backend="reference") == 0
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nf.LanguageModel(11, max_len=2, positions="learned", d_model=8, n_heads=2, n_layers=1, d_ff=8),
+        nf.Transformer(11, 11, max_len=3, d_model=8, n_heads=2, n_layers=(2, 1), d_ff=8),
+        nf.LanguageModel(1, pad_id=0, d_model=8, n_heads=2, n_layers=1, d_ff=8),
+    ],
+    ids=["short", "two short sides", "one id"],
+)
+def test_no_model_is_refused_by_the_command_that_trains_it(model):
+    compile_once(nf.Trainer(model, nf.Adam(0.1)), progress=False)
+
+
+def test_a_frozen_layer_needs_no_other_kernels():
+    model = nf.LanguageModel(11, d_model=8, n_heads=2, n_layers=2, d_ff=8)
+    nf.compile_kernels(model, frozen=["decoder.1"], progress=False)
+
+
+def test_a_process_has_this_npformer_and_no_other(tmp_path, monkeypatch):
+    (tmp_path / "npformer.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    assert ahead.start_python("import npformer.cpu").wait() == 0
