@@ -165,11 +165,14 @@ def test_answers_are_written_if_nobody_reads_them(folder, tmp_path):
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 def test_answers_are_written_if_the_program_is_asked_to_end(folder, tmp_path, name):
     command = [sys.executable, "-m", "npformer", "chat", "--model", folder, "--json", str(tmp_path / "x.json"), *SHORT]
+    number = getattr(signal, name)
+    before = signal.signal(number, signal.SIG_DFL)  # nohup lets programs ignore SIGHUP, and those that they start
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        signal.signal(number, before)
         process.stdin.write(b"how?\n")
         process.stdin.flush()
         assert process.stdout.readline()  # the answer
-        process.send_signal(getattr(signal, name))
+        process.send_signal(number)
         assert process.wait(60) == 128 + getattr(signal, name)
     [answer] = json.loads((tmp_path / "x.json").read_text())["answers"]
     assert answer["question"] == "how?" and answer["text"]
