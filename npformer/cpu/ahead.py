@@ -25,13 +25,8 @@ from npformer.runtime.cores import cores
 from npformer.runtime.locks import claimed, fcntl
 
 
-def are_kept():
-    """Whether compiled kernels are kept on disk: not if no folder can be written, or nothing is compiled."""
-    return note("") is not None
-
-
 def note(work):
-    """The file which says that all kernels of a work were compiled, or None.
+    """The file which says that all kernels of a work were compiled; None if nothing is compiled, or kept on disk.
 
     With it a program need not rehearse the same work again. A kernel that is gone is compiled when it is called.
     """
@@ -112,10 +107,12 @@ def compile_together(kernels, say, n_processes=None):
                 with contextlib.suppress(BrokenPipeError):  # it has died
                     pickle.dump(kernels, worker.stdin)
                     worker.stdin.close()
+        left = kernels
         for step in Wanted.compile_if_free, lambda each: each.kernel.compile(each.types):
             for each in kernels:
                 step(each)
-                say(sum(not other.is_on_disk() for other in kernels))
+                left = [other for other in left if not other.is_on_disk()]
+                say(len(left))
 
 
 def start_python(statement, stdin=subprocess.DEVNULL):
