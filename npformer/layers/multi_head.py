@@ -8,7 +8,7 @@ from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache, check_no_mask
 from npformer.layers.projection import project, with_output
 from npformer.layers.types import Backward, Params
-from npformer.operations.options import check_instance
+from npformer.operations.options import AttentionOptions, check_instance, settings_from
 from npformer.reference import Ops
 from npformer.reference.math.masks import window_mask
 from npformer.reference.settings import AttentionSettings
@@ -22,10 +22,8 @@ def attention(
     keep_mask: Array | None = None,
     *,
     bias: Array | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-    dropout_rate: float = 0.0,
     dropout_key: int | None = None,
+    **options: Any,
 ) -> tuple[Array, Backward]:
     """softmax(scale · q kᵀ + bias) v; ``backward`` uses the scale and the dropout of the forward pass.
 
@@ -39,12 +37,10 @@ def attention(
         True = may attend.
     bias : broadcasts to (..., T, S), optional
         Is added to the scores.
-    causal : bool
-        Each query attends only to the keys up to its own position.
-    scale : float, optional
-        1/√K if not given.
-    dropout_rate, dropout_key
-        Dropout on the weights.
+    dropout_key : int, optional
+        Of the dropout on the weights.
+    options
+        Those of ``AttentionOptions``: causal, scale, dropout_rate.
 
     Returns
     -------
@@ -64,11 +60,12 @@ def attention(
     >>> bool(out.item() > 0.95)
     True
     """
-    options: dict[str, Any] = {"bias": bias, "scale": scale, "dropout_rate": dropout_rate, "dropout_key": dropout_key}
-    out, weights = ops.attention(q, k, v, keep_mask, causal=causal, **options)
+    settings = settings_from(AttentionOptions, options, "attention", others=["bias", "dropout_key"])
+    out, weights = ops.attention(q, k, v, keep_mask, bias=bias, **settings.keywords(), dropout_key=dropout_key)
 
     def backward(dout):
-        return ops.attention_backward(dout, q, k, v, weights, **options)
+        others = settings.keywords("causal")  # a masked key has weight 0
+        return ops.attention_backward(dout, q, k, v, weights, bias=bias, **others, dropout_key=dropout_key)
 
     return out, backward
 

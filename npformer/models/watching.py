@@ -1,9 +1,7 @@
 """The weights of attention, which the operations of a model do not return."""
 
-from dataclasses import replace
-
 from npformer.arrays import on_host
-from npformer.reference.math.packed_attention import for_all_heads, options_of, split_parts, split_q_kv
+from npformer.reference.math.packed_attention import for_all_heads, split_parts, split_q_kv
 
 
 def watched(ops, found):
@@ -16,9 +14,8 @@ def watched(ops, found):
         return attend(split_q_kv(q, kv, settings), settings, keep_mask, bias)
 
     def attend(parts, settings, keep_mask, bias):
-        without_dropout = replace(settings, dropout_rate=0.0)
-        options = options_of(without_dropout, dropout_key=None)
-        out, weights = ops.attention(*for_all_heads(*parts), keep_mask, bias=bias, causal=settings.causal, **options)
+        options = settings.keywords("dropout_rate")  # the weights are those that nothing is dropped from
+        out, weights = ops.attention(*for_all_heads(*parts), keep_mask, bias=bias, **options)
         found.append(on_host(weights))
         return ops.merge_heads(out), None, None  # nothing is kept for a backward pass
 

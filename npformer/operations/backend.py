@@ -3,6 +3,7 @@
 import copy
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 from functools import wraps
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -23,6 +24,7 @@ class Kernel(NamedTuple):
     as_it_lies: frozenset[str]
     dtypes: frozenset[str]
     without: frozenset[str]
+    why_not: Callable = lambda *values: ""  # the reason why it leaves a call with these arguments to the reference
 
 
 class Backend:
@@ -97,7 +99,8 @@ class Backend:
             raise ValueError(f"no operation is called {min(unknown)}, expected one of {expected}")
         for name, function in operations.items():
             check_instance(name, function, Callable, "a callable")
-            _check_parameters(function, getattr(type(self), name), f"what replaces {name} in the backend {self.name}")
+            expected = list(inspect.signature(getattr(type(self), name)).parameters)
+            _check_parameters(function, expected, f"what replaces {name} in the backend {self.name}")
         changed = copy.copy(self)
         vars(changed).update(operations)
         changed.kernels = {name: kernel for name, kernel in self.kernels.items() if name not in operations}
@@ -109,7 +112,8 @@ class Backend:
     ) -> Callable[[Callable], Function]:
         """Make a function the kernel of an operation in this backend.
 
-        It is called with every argument by position. Arrays of floats have one dtype, but for ``wide`` ones, which
+        It is called with every argument by position; if the operation has a record of options, that record stands in the
+        place of the arguments that are its fields, as the parameter ``options``. Arrays of floats have one dtype, but for ``wide`` ones, which
         have float32 if the others have half precision. Ids have 64 bits. No array is empty, and all are contiguous. If
         it returns ``NotImplemented``, the reference computes the operation.
 
@@ -124,22 +128,26 @@ class Backend:
         without : str
             Names of arrays that must be None for it.
         knows : str
-            Names of the fields of the argument ``settings`` that it reads, if the operation has this argument. If any
-            other field is not at its default, the reference computes the operation.
+            Names of the fields of the record of options that it reads, if the operation has such a record. If any other
+            field is not at its default, the reference computes the operation.
         """
         record: Any = getattr(operation, "record")  # noqa: B009, which mypy does not see in a function
-        takes_settings = "settings" in record.parameters
-        if takes_settings != bool(knows):
-            expected = "the fields that the kernel reads" if takes_settings else "none, as it takes no settings"
+        if wrong := set(f"{as_it_lies} {without}".split()) - record.contract.arrays.keys():
+            expected = ", ".join(record.contract.arrays)
+            raise TypeError(f"{record.name}: as_it_lies or without has {min(wrong)!r}, expected some of {expected}")
+        if bool(record.options) != bool(knows):
+            expected = "the options that the kernel reads" if record.options else "none, as the operation has no record"
             raise TypeError(f"{record.name}: knows={knows!r}, expected {expected}")
 
         def decorate(function):
             name = record.name
-            _check_parameters(function, operation, f"the kernel of {name} in the backend {self.name}")
+            expected = kernel_parameters(record)
+            _check_parameters(function, expected, f"the kernel of {name} in the backend {self.name}")
             names = as_it_lies, dtypes or self.dtypes, without
-            if knows:
-                function = _declines_unknown(function, list(record.parameters).index("settings"), knows)
             kernel = Kernel(self, function, *(frozenset(x.split()) for x in names))
+            if record.options:
+                function, why_not = with_options(function, record, knows)
+                kernel = kernel._replace(function=function, why_not=why_not)
             made = make_dispatcher(record, kernel, operation)
             made.__module__ = function.__module__
             self.kernels[name] = made
@@ -149,23 +157,57 @@ class Backend:
         return decorate
 
 
-def _declines_unknown(kernel, place, knows):
-    """A kernel that leaves calls to the reference whose settings, the argument at this place, have other fields set."""
-    known = frozenset(knows.split())
+def kernel_parameters(record) -> list[str]:
+    """The parameters of a kernel: those of the operation, with ``options`` in the place of the fields of its record."""
+    options = _names_of_options(record)
+    return list(dict.fromkeys("options" if name in options else name for name in record.parameters))
+
+
+def with_options(kernel, record, knows):
+    """What a dispatcher calls in place of a kernel that takes a record of options, and ``why_not`` of the kernel.
+
+    It makes the record, and leaves calls to the reference that have an option which the kernel does not know.
+    """
+    known = {*knows.split(), *(size.field for size in record.contract.sizes.values())}
+    names, options = list(record.parameters), _names_of_options(record)
+
+    if options:
+        first, end = names.index(options[0]), names.index(options[-1]) + 1
+
+        def packed(values):
+            made = record.options(**dict(zip(options, values[first:end], strict=True)))
+            return made, (*values[:first], made, *values[end:])
+    else:
+        place = names.index("settings")
+
+        def packed(values):
+            return values[place], values
 
     @wraps(kernel)
-    def call(*arguments):
-        return kernel(*arguments) if changed_fields(arguments[place]) <= known else NotImplemented
+    def call(*values):
+        record_of_options, arguments = packed(values)
+        return kernel(*arguments) if changed_fields(record_of_options) <= known else NotImplemented
 
-    return call
+    def why_not(*values):
+        record_of_options, _ = packed(values)
+        unknown = sorted(changed_fields(record_of_options) - known)
+        return f"no kernel with {unknown[0]}={getattr(record_of_options, unknown[0])}" if unknown else ""
+
+    return call, why_not
 
 
-def _check_parameters(function, operation, told):
-    """Raise if a function has other parameters than an operation; one with ``*args``, or one in C, does not tell."""
+def _names_of_options(record):
+    """The parameters of an operation that are fields of its record of options."""
+    of_record = [field.name for field in fields(record.options)] if record.options else []
+    return [name for name in record.parameters if name in of_record]
+
+
+def _check_parameters(function, expected, told):
+    """Raise if a function has other parameters than expected; one with ``*args``, or one in C, does not tell."""
     if isinstance(function, np.ufunc):
         return
     try:
-        parameters, expected = (inspect.signature(f).parameters for f in (function, operation))
+        parameters = inspect.signature(function).parameters
     except ValueError:
         return
     given, expected = ", ".join(parameters), ", ".join(expected)

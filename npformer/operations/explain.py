@@ -160,7 +160,9 @@ def _listen(record, its_kernel, plan, values, run):
     backend = its_kernel and its_kernel.backend
     wait = backend.device.wait if backend else lambda: None
     result, seconds = _timed(wait, lambda: run(plan._replace(kernel=plan.kernel and watched), values))
-    why = plan.why or ("the kernel left it to the reference" if any(refused) else "")
+    why = plan.why
+    if any(refused):
+        why = its_kernel.why_not(*values) or "the kernel left it to the reference"
     _append(_call(record, backend.name if backend else "reference", why, values, result, seconds))
     return result
 

@@ -7,7 +7,7 @@ Below the options are the checks of the arrays of operations.
 
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
@@ -88,15 +88,50 @@ def check_option(name, value):
     return OPTIONS[name].check(name, value)
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions:
+    """What attention itself computes, besides its arrays. Heads, window and rotation are settings of a layer.
+
+    Functions have the options as keywords. Kernels, and whatever stands for several operations, get this record. They
+    say which of its fields they know, and with another one that is not at its default the reference computes. So a new
+    option is a field here, and a few lines where the scores are computed.
+
+    Parameters
+    ----------
+    causal : bool
+        Each query attends only to the keys up to its own position.
+    scale : float, optional
+        The factor of the scores; 1/√K if not given.
+    dropout_rate : float
+        Dropout on the weights.
+
+    Examples
+    --------
+    >>> AttentionOptions(causal=True).keywords()
+    {'causal': True, 'scale': None, 'dropout_rate': 0.0}
+    """
+
+    causal: bool = False
+    scale: float | None = None
+    dropout_rate: float = 0.0
+
+    def __post_init__(self):
+        check_fields(self)
+
+    def keywords(self, *left_out: str) -> dict[str, Any]:
+        """The options by name, without some, for a function that has the others as keywords."""
+        names = [field.name for field in fields(AttentionOptions) if field.name not in left_out]
+        return {name: getattr(self, name) for name in names}
+
+
 @cache
 def changed_fields(settings: Any) -> frozenset[str]:
     """The names of the fields of a record that do not have their default, or that have none.
 
     A kernel, or a hook, that does not know one of them must not compute with the record: it would ignore the field.
 
-    >>> from npformer.reference.settings import AttentionSettings
-    >>> sorted(changed_fields(AttentionSettings(8, causal=True)))
-    ['causal', 'n_heads']
+    >>> sorted(changed_fields(AttentionOptions(causal=True)))
+    ['causal']
     """
     return frozenset(x.name for x in fields(settings) if getattr(settings, x.name) != x.default)
 

@@ -25,6 +25,7 @@ class Record(NamedTuple):
     contract: Contract
     check: Callable | None = None  # raises if options do not go together
     flops: str = ""  # a formula in the contract's letters
+    options: type | None = None  # a dataclass whose fields are options of the operation, which kernels get as one
     forward: Callable | None = None  # the operation whose backward pass this is
 
     @property
@@ -43,6 +44,7 @@ def operation(
     check: Callable | None = None,
     flops: str = "",
     tables: Mapping[str, Mapping[str, int]] | None = None,
+    options: type | None = None,
 ) -> Callable[[Function], Function]:
     """Make an operation of a function.
 
@@ -57,6 +59,8 @@ def operation(
         ``"2*N*D*F"``. With it ``explain`` tells GFLOP/s, without it GB/s.
     tables : mapping, optional
         The tables of sizes that the contract names, as in ``INPUTS[activation] = I``.
+    options : dataclass, optional
+        Kernels get the arguments that are its fields as one record, and say which of them they know.
 
     Examples
     --------
@@ -67,7 +71,7 @@ def operation(
     Traceback (most recent call last):
     ValueError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
     """
-    return lambda function: _made(Record(function.__name__, function, parse(contract, tables), check, flops))
+    return lambda function: _made(Record(function.__name__, function, parse(contract, tables), check, flops, options))
 
 
 def backward_of(forward: Callable, contract: str | None = None, **options) -> Callable[[Function], Function]:
@@ -98,7 +102,8 @@ def backward_of(forward: Callable, contract: str | None = None, **options) -> Ca
 
     def decorate(function):
         own = parse(contract) if contract else contract_of_backward(forward.record.contract, function)
-        return _made(Record(function.__name__, function, own, **options, forward=forward))
+        of_forward = {"options": forward.record.options, "forward": forward}
+        return _made(Record(function.__name__, function, own, **options, **of_forward))
 
     return decorate
 

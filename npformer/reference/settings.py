@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from npformer.checks import shown
-from npformer.operations.options import check_fields
+from npformer.operations.options import AttentionOptions, changed_fields, check_fields
 from npformer.reference.math.activations import Activation
 from npformer.reference.math.layer_norm import LAYER_NORM_EPS
 from npformer.reference.math.rms_norm import RMS_NORM_EPS
@@ -37,12 +37,11 @@ class Rotary:
         check_fields(self)
 
 
-DEFAULTS_OF_LAYER: dict[str, Any] = {"window": None, "rotary": None}  # which a layer applies, not the operation
-
-
 @dataclass(frozen=True)
-class AttentionSettings:
+class AttentionSettings(AttentionOptions):
     """How the heads of an attention attend to keys: all but its parameters, its inputs and its masks.
+
+    The options of attention itself are those of ``AttentionOptions``.
 
     Parameters
     ----------
@@ -51,17 +50,11 @@ class AttentionSettings:
     n_kv_heads : int, optional
         Number of heads G of the keys and values, which divides H: H / G heads of queries share one (Ainslie et al.
         2023). H if not given.
-    causal : bool
-        Each query attends only to the keys up to its own position.
     window : int, optional
         Each query of a self-attention attends only to keys at a distance below it: with ``causal``, to the last
         ``window`` ones. Before the operation, each layer makes a mask (T, T) of it, or (B, 1, T, T) with a mask of
         padding, B·T² bytes that it keeps for the backward pass. On the CPU, tiles that are hidden entirely are skipped,
         from T of about 1,000 on.
-    scale : float, optional
-        The factor of the scores; 1/√K if not given.
-    dropout_rate : float
-        Dropout on the weights.
     rotary : Rotary, optional
         ``layers.self_attention`` turns queries and keys by their positions, before the operation of attention.
 
@@ -76,10 +69,7 @@ class AttentionSettings:
 
     n_heads: int
     n_kv_heads: int | None = None
-    causal: bool = False
     window: int | None = None
-    scale: float | None = None
-    dropout_rate: float = 0.0
     rotary: Rotary | None = None
 
     @property
@@ -91,12 +81,13 @@ class AttentionSettings:
     @cached_property
     def of_layer(self) -> dict[str, Any]:
         """Those that a layer applies before the operation of attention, which would ignore them."""
-        return {name: value for name in DEFAULTS_OF_LAYER if (value := getattr(self, name)) != DEFAULTS_OF_LAYER[name]}
+        of_operation = {"n_heads", "n_kv_heads", *self.keywords()}
+        return {name: getattr(self, name) for name in changed_fields(self) - of_operation}
 
     @cached_property
     def of_operation(self) -> "AttentionSettings":
         """The settings of the operation of attention, without those of the layer."""
-        return replace(self, **DEFAULTS_OF_LAYER) if self.of_layer else self
+        return AttentionSettings(self.n_heads, self.n_kv_heads, **self.keywords()) if self.of_layer else self
 
     def widths(self, d_model: int) -> list[int]:
         """The widths of the queries, keys and values of all heads, of a model with this width, which H divides.

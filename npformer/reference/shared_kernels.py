@@ -105,52 +105,45 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_of_rows, as_it_lies
         return slice(positions.start * B, positions.stop * B)
 
 
-OF_PACKED_ATTENTION = "n_heads n_kv_heads causal scale dropout_rate"  # the fields of its settings
-
-
-def make_packed_kernels(kernel_of, empty, options_for, attend, attend_backward, without=""):
+def make_packed_kernels(kernel_of, empty, options_for, attend, attend_backward, knows, without=""):
     """Make the kernels of attention on packed projections, whose heads it reads and writes as views.
 
-    ``options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)`` returns the ``options`` of the
-    others. ``attend(q, k, v, out, options)`` writes ``out`` and returns (peak, total).
+    ``options_for(q, k, keep_mask, bias, settings, dropout_key)`` returns the ``options`` of the others. ``attend(q, k, v, out, options)`` writes ``out`` and returns (peak, total).
     ``attend_backward(dout, out, q, k, v, peak, total, gradients, options)`` writes the gradients (dq, dk, dv), and
     returns that of a bias for each head. Or they return ``NotImplemented``.
     """
 
-    @kernel_of(reference.self_attention, without=without, knows=OF_PACKED_ATTENTION)
+    @kernel_of(reference.self_attention, without=without, knows=knows)
     def self_attention(qkv, settings, keep_mask, bias, dropout_key):
         return forward(split_parts(qkv, *settings.parts), settings, keep_mask, bias, dropout_key)
 
-    @kernel_of(reference.self_attention_backward, without=without, knows=OF_PACKED_ATTENTION)
+    @kernel_of(reference.self_attention_backward, without=without, knows=knows)
     def self_attention_backward(dout, qkv, out, peak, total, settings, keep_mask, bias, dropout_key):
         dqkv = empty(qkv.shape, qkv.dtype)
         heads, gradients = (split_parts(x, *settings.parts) for x in (qkv, dqkv))
         done = backward(dout, out, heads, (peak, total), gradients, settings, keep_mask, bias, dropout_key)
         return done if done is NotImplemented else (dqkv, *done) if done else dqkv
 
-    @kernel_of(reference.cross_attention, without=without, knows=OF_PACKED_ATTENTION)
+    @kernel_of(reference.cross_attention, without=without, knows=knows)
     def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
         return forward(split_q_kv(q, kv, settings), settings, keep_mask, bias, dropout_key)
 
-    @kernel_of(reference.cross_attention_backward, without=without, knows=OF_PACKED_ATTENTION)
+    @kernel_of(reference.cross_attention_backward, without=without, knows=knows)
     def cross_attention_backward(dout, q, kv, out, peak, total, settings, keep_mask, bias, dropout_key):
         dq, dkv = empty(q.shape, q.dtype), empty(kv.shape, kv.dtype)
         heads, gradients = split_q_kv(q, kv, settings), split_q_kv(dq, dkv, settings)
         done = backward(dout, out, heads, (peak, total), gradients, settings, keep_mask, bias, dropout_key)
         return done if done is NotImplemented else (dq, dkv, *done)
 
-    def forward(heads, settings, *given):
+    def forward(heads, settings, keep_mask, bias, dropout_key):
         B, H, T, K = heads[0].shape
         out = empty((B, T, H * K), heads[0].dtype)
-        saved = attend(*heads, *split_parts(out, H), options_of(heads, settings, *given))
+        options = options_for(*heads[:2], keep_mask, bias, settings, dropout_key)
+        saved = attend(*heads, *split_parts(out, H), options)
         return saved if saved is NotImplemented else (out, *saved)
 
     def backward(dout, out, heads, saved, gradients, settings, keep_mask, bias, dropout_key):
         (dout,), (out,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
-        options = options_of(heads, settings, keep_mask, bias, dropout_key)
+        options = options_for(*heads[:2], keep_mask, bias, settings, dropout_key)
         dbias = attend_backward(dout, out, *heads, *saved, gradients, options)
         return dbias if dbias is NotImplemented else () if bias is None else (summed_to(dbias, bias.shape),)
-
-    def options_of(heads, settings, keep_mask, bias, dropout_key):
-        q, k, _ = heads
-        return options_for(q, k, keep_mask, bias, settings.causal, settings.scale, settings.dropout_rate, dropout_key)

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -44,14 +45,15 @@ def test_a_step_on_the_reference_runs_the_attention_that_people_read():
     assert not [name for file, name in called if file == "flash_attention.py"]
 
 
-# A setting that a kernel does not know.
+# An option that a kernel does not know.
 
 
 @dataclass(frozen=True)
 class WithAnotherField(AttentionSettings):
-    """As if an option had been added in the reference, and nowhere else."""
+    """As if an option of attention had been added in the reference, and nowhere else."""
 
     is_odd: bool = False
+    of_layer = MappingProxyType({})  # which the operation would refuse
 
 
 @pytest.mark.parametrize("ops", BACKENDS)
@@ -65,7 +67,7 @@ def test_a_kernel_leaves_settings_that_it_does_not_know_to_the_reference(ops, is
         saved = ops.cross_attention(x[..., :4], x[..., 4:], settings)
         ops.cross_attention_backward(saved[0], x[..., :4], x[..., 4:], *saved, settings)
         ops.cached_attention(x[:, 0, :4], x[0, :, 4:], np.array([[0, 1], [1, 2]]), settings)
-    assert {call.by for call in calls} == {"reference" if is_odd else "kernel"}
+    assert {call.why for call in calls} == {"no kernel with is_odd=True" if is_odd else ""}
     assert len(calls) == 5
 
 
@@ -78,8 +80,29 @@ def test_the_step_of_decoding_is_not_used_with_a_setting_that_it_does_not_know(i
     assert (step is None) == is_odd
 
 
-def test_a_kernel_says_which_settings_it_knows():
-    with pytest.raises(TypeError, match="self_attention: knows='', expected the fields that the kernel reads"):
+def test_a_kernel_of_single_heads_leaves_options_that_it_does_not_know_to_the_reference():
+    ops = npf.Ops("a test", dtypes="float32 float64")
+    arrays = {x: np.random.default_rng(0).standard_normal((3, 2)) for x in "qkv"}
+
+    @ops.kernel_of(npf.attention, knows="causal")
+    def attention(q, k, v, keep_mask, bias, options, dropout_key):
+        return options.causal, options.scale
+
+    with nf.explain() as calls:
+        assert ops.attention(**arrays, causal=True) == (True, None)
+        out, _ = ops.attention(**arrays, causal=True, scale=0.5)
+    assert [call.why for call in calls] == ["", "no kernel with scale=0.5"]
+    np.testing.assert_array_equal(out, npf.attention(**arrays, causal=True, scale=0.5)[0])
+
+
+def test_a_kernel_says_which_options_it_knows():
+    with pytest.raises(TypeError, match="self_attention: knows='', expected the options that the kernel reads"):
         cpu.ops.kernel_of(npf.self_attention)
-    with pytest.raises(TypeError, match="relu: knows='n_heads', expected none, as it takes no settings"):
-        cpu.ops.kernel_of(npf.relu, knows="n_heads")
+    with pytest.raises(TypeError, match="relu: knows='scale', expected none, as the operation has no record"):
+        cpu.ops.kernel_of(npf.relu, knows="scale")
+
+
+def test_a_kernel_names_arrays_that_the_operation_has():
+    expected = "linear: as_it_lies or without has 'biased', expected some of x, weight, bias"
+    with pytest.raises(TypeError, match=expected):
+        cpu.ops.kernel_of(npf.linear, without="biased")

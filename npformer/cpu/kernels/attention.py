@@ -7,34 +7,33 @@ from npformer.arrays import transpose
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing, dropped
-from npformer.cpu.kernels.flash_attention import as_heads, of_bias, options_for, weigh
+from npformer.cpu.kernels.flash_attention import KNOWN, as_heads, of_bias, options_for, weigh
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty
 
 
-@kernel_of(reference.attention, as_it_lies="q k v")
+@kernel_of(reference.attention, as_it_lies="q k v", knows=KNOWN)
 @np.errstate(invalid="ignore", under="ignore")  # masked entries may be NaN
-def attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
-    options = options_for(q, k, keep_mask, bias, causal, scale, 0.0, None)
-    weights = _product(as_heads(q) * options.scale, transpose(as_heads(k)))
-    _normalise(weights, options)
-    out = _product(dropped(weights, dropout_rate, dropout_key), as_heads(v))
+def attention(q, k, v, keep_mask, bias, options, dropout_key):
+    of_weights = options_for(q, k, keep_mask, bias, options, dropout_key=None)  # they are those before dropout
+    weights = _product(as_heads(q) * of_weights.scale, transpose(as_heads(k)))
+    _normalise(weights, of_weights)
+    out = _product(dropped(weights, options.dropout_rate, dropout_key), as_heads(v))
     if not _edges_are_finite(out):
         return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
     return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], k.shape[-2])
 
 
-@kernel_of(reference.attention_backward, as_it_lies="dout q k v")
+@kernel_of(reference.attention_backward, as_it_lies="dout q k v", knows="scale dropout_rate")
 @np.errstate(invalid="ignore", under="ignore")
-def attention_backward(dout, q, k, v, weights, bias, scale, dropout_rate, dropout_key):
+def attention_backward(dout, q, k, v, weights, bias, options, dropout_key):
     q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
     dscores = _product(dout4, transpose(v4))
-    scale = q.dtype.type(scale_of(q.shape[-1], scale))
-    _differentiate(weights4, dscores, *drawing(dropout_rate, dropout_key, q.dtype))
+    _differentiate(weights4, dscores, *drawing(options.dropout_rate, dropout_key, q.dtype))
     dbias = () if bias is None else (of_bias(dscores, bias, q),)
-    dscores *= scale
-    dv = _product(transpose(dropped(weights4, dropout_rate, dropout_key)), dout4)
+    dscores *= q.dtype.type(scale_of(q.shape[-1], options.scale))
+    dv = _product(transpose(dropped(weights4, options.dropout_rate, dropout_key)), dout4)
     dq, dk = _product(dscores, k4), _product(transpose(dscores), q4)
     if not all(map(_edges_are_finite, (dq, dk, dv))):
         return NotImplemented  # as above

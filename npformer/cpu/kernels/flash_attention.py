@@ -35,6 +35,9 @@ OF_A_HEAD = 2**17  # multiplications that take as long as the copies of the matr
 NO_MASK = np.ones((1, 1, 1, 0), bool)
 
 
+KNOWN = "causal scale dropout_rate"  # the fields of AttentionOptions that these kernels know
+
+
 class Options(NamedTuple):
     """The arguments of the kernels besides arrays; ``draw`` and ``kept_scale`` are for dropout."""
 
@@ -46,9 +49,9 @@ class Options(NamedTuple):
     kept_scale: float
 
 
-@kernel_of(reference.flash_attention, as_it_lies="q k v")
-def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key, return_peak):
-    options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
+@kernel_of(reference.flash_attention, as_it_lies="q k v", knows=KNOWN)
+def flash_attention(q, k, v, keep_mask, bias, options, dropout_key, return_peak):
+    options = options_for(q, k, keep_mask, bias, options, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
     out = _empty_heads(q4, v4)
     saved = attend(q4, k4, v4, out, options)
@@ -58,11 +61,9 @@ def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropo
     return results_of(out.reshape(*q.shape[:-1], v.shape[-1]), peak, total, return_peak)
 
 
-@kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
-def flash_attention_backward(
-    dout, q, k, v, out, logsumexp, keep_mask, bias, causal, scale, dropout_rate, dropout_key, peak
-):
-    options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
+@kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out", knows=KNOWN)
+def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, options, dropout_key, peak):
+    options = options_for(q, k, keep_mask, bias, options, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
     if peak is None:  # a forward pass finds it, of one column of the values, as the output is not needed
         saved = attend(q4, k4, v4[..., :1], _empty_heads(q4, v4[..., :1]), options)
@@ -94,14 +95,15 @@ def as_heads(x):
     return x[(None,) * (4 - x.ndim)] if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
 
 
-def options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
-    """The options in the form that the kernels take."""
+def options_for(q, k, keep_mask, bias, options, dropout_key):
+    """The options, ``AttentionOptions``, in the form that the kernels take. Without a key nothing is dropped."""
     number, S = q.dtype.type, k.shape[-2]
     hides = keep_mask is not None and np.count_nonzero(keep_mask) < keep_mask.size
     mask = with_four_axes(keep_mask, q.shape, S) if hides else NO_MASK
     bias = no_bias(q.dtype) if bias is None else with_four_axes(bias, q.shape, S)
-    scale = number(scale_of(q.shape[-1], scale))
-    return Options(mask, bias, causal, scale, *drawing(dropout_rate, dropout_key, q.dtype))
+    scale = number(scale_of(q.shape[-1], options.scale))
+    dropout_rate = 0.0 if dropout_key is None else options.dropout_rate
+    return Options(mask, bias, options.causal, scale, *drawing(dropout_rate, dropout_key, q.dtype))
 
 
 @cache

@@ -5,14 +5,13 @@ import numpy as np
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of, ops
+from npformer.gpu.kernels.flash_attention import KNOWN
 from npformer.gpu.launch import for_each_row, launch, real
 from npformer.reference.math.attention import scale_of
 
 
 # the rows of q may be parts of longer rows
-@kernel_of(
-    reference.cached_attention, as_it_lies="q", without="bias", knows="n_heads n_kv_heads causal scale dropout_rate"
-)
+@kernel_of(reference.cached_attention, as_it_lies="q", without="bias", knows=KNOWN)
 def cached_attention(q, kv, at, settings, keep_mask, bias):
     (B, D), S, n_heads = q.shape, at.shape[1], settings.n_heads
     if D > 1 and q.strides[1] != q.itemsize:

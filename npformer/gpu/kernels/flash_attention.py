@@ -28,22 +28,23 @@ class Tiles(NamedTuple):
     passing: int = 0  # bytes of shared memory for the tiles of the other arrays, through which it loops
 
 
-@kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias")  # which no kernel of the GPU adds
-def flash_attention(q, k, v, keep_mask, bias, causal, scale, dropout_rate, dropout_key, return_peak):
+KNOWN = "causal scale dropout_rate"  # the fields of AttentionOptions that these kernels know
+
+
+@kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias", knows=KNOWN)  # no kernel of the GPU adds it
+def flash_attention(q, k, v, keep_mask, bias, options, dropout_key, return_peak):
     out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
-    options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
+    options = options_for(q, k, keep_mask, bias, options, dropout_key)
     saved = attend(*map(as_heads, (q, k, v, out)), options)
     if saved is NotImplemented:
         return NotImplemented
     return results_of(out, *(x.reshape(q.shape[:-1]) for x in saved), return_peak)
 
 
-@kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out", without="bias")
-def flash_attention_backward(
-    dout, q, k, v, out, logsumexp, keep_mask, bias, causal, scale, dropout_rate, dropout_key, peak
-):
+@kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out", without="bias", knows=KNOWN)
+def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, options, dropout_key, peak):
     gradients = tuple(cupy.empty(x.shape, x.dtype) for x in (q, k, v))
-    options = options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key)
+    options = options_for(q, k, keep_mask, bias, options, dropout_key)
     if peak is None:  # a forward pass finds it
         saved = attend(*map(as_heads, (q, k, v, cupy.empty(out.shape, out.dtype))), options)
         if saved is NotImplemented:
@@ -55,12 +56,12 @@ def flash_attention_backward(
     return done if done is NotImplemented else gradients
 
 
-def options_for(q, k, keep_mask, bias, causal, scale, dropout_rate, dropout_key):
-    """The last arguments of the kernels; there is no bias."""
+def options_for(q, k, keep_mask, bias, options, dropout_key):
+    """The last arguments of the kernels, of ``AttentionOptions``; there is no bias."""
     mask, number = mask_of(keep_mask, q, k), real(q.dtype).type
     steps = (0,) * 4 if mask is None else mask.strides
-    drawn = drawing(dropout_rate, dropout_key, q.dtype)
-    return number(scale_of(q.shape[-1], scale)), mask, *steps, causal, *drawn
+    drawn = drawing(options.dropout_rate, dropout_key, q.dtype)
+    return number(scale_of(q.shape[-1], options.scale)), mask, *steps, options.causal, *drawn
 
 
 def attend(q, k, v, out, options):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer.arrays import Array, transpose
+from npformer.operations.options import AttentionOptions
 from npformer.operations.record import backward_of, operation
 from npformer.reference.math.dropout import dropout, dropout_backward
 from npformer.reference.math.masks import masked
@@ -34,6 +35,7 @@ def scores_of(
     "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask, bias: ~ ... T S "
     "-> out: ... T Kv, weights: ... T S",
     flops="2*N*T*S*(K+Kv)",
+    options=AttentionOptions,
 )
 def attention(
     q: Array,

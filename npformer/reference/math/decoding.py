@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.operations.options import AttentionOptions
 from npformer.operations.record import operation
 from npformer.reference.math.attention import attention
 from npformer.reference.math.packed_attention import check_operation_settings, repeated, split_q_kv
@@ -15,6 +16,7 @@ from npformer.reference.settings import AttentionSettings
     "keep_mask: B 1 1 S mask, bias: ~ B H 1 S -> out: B H*K",
     check=check_operation_settings,
     flops="4*B*H*S*K",
+    options=AttentionOptions,
 )
 def cached_attention(
     q: Array,
@@ -56,7 +58,8 @@ def cached_attention(
     """
     queries, k, v = split_q_kv(q[:, None], kv[at], settings)
     k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
-    heads, _ = attention(queries, k, v, keep_mask, bias=bias, scale=settings.scale)
+    options = settings.keywords("causal", "dropout_rate")
+    heads, _ = attention(queries, k, v, keep_mask, bias=bias, **options)
     return heads.reshape(q.shape)
 
 

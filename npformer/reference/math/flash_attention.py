@@ -12,8 +12,9 @@ import math
 import numpy as np
 
 from npformer.arrays import Array, transpose
+from npformer.operations.options import AttentionOptions
 from npformer.operations.record import backward_of, operation
-from npformer.reference.math.attention import scale_of, summed_to
+from npformer.reference.math.attention import scale_of, scores_of, summed_to
 from npformer.reference.math.dropout import dropout_keep, kept_scale
 from npformer.reference.math.product import product
 
@@ -24,6 +25,7 @@ BLOCK = 64  # number of queries, and of keys, in a tile
     "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask, bias: ~ ... T S "
     "-> out: ... T Kv, logsumexp: ... T wide, peak?: ... T wide",
     flops="2*N*T*S*(K+Kv)",
+    options=AttentionOptions,
 )
 def flash_attention(
     q: Array,
@@ -58,7 +60,6 @@ def flash_attention(
     >>> bool(np.allclose(flash_attention(q, k, v)[0], attention(q, k, v)[0], rtol=0, atol=1e-14))
     True
     """
-    scale = scale_of(q.shape[-1], scale)
     T, S, dtype = q.shape[-2], k.shape[-2], _dtype(q, k, v, bias)
     out = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]), dtype=dtype)
     peaks = np.full_like(q, -np.inf, shape=q.shape[:-1], dtype=dtype)
@@ -68,7 +69,7 @@ def flash_attention(
         peak = peaks[..., queries, None].real  # -inf before the first key
         total, gathered = totals[..., queries, None], out[..., queries, :]
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
-            scores = scores_tile(q, k, scale, keep_mask, bias, causal, queries, keys)
+            scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, scale=scale)
             old_peak, peak = peak, np.maximum(peak, scores.real.max(axis=-1, keepdims=True))
             shift = np.where(np.isneginf(peak), 0, peak)
             e = np.exp(scores - shift)
@@ -121,15 +122,15 @@ def flash_attention_backward(
     if peak is None:
         options = {"bias": bias, "causal": causal, "scale": scale}
         _, logsumexp, peak = flash_attention(q, k, v, keep_mask, **options, return_peak=True)
-    scale = scale_of(q.shape[-1], scale)
     T, S, dtype = q.shape[-2], k.shape[-2], _dtype(dout, q, k, v, bias)
     dq, dk, dv = (np.zeros_like(x, dtype=dtype) for x in (q, k, v))
     dbias = () if bias is None else (np.zeros_like(bias, dtype=dtype),)
+    factor = scale_of(q.shape[-1], scale)
     shift, log_total = (np.where(np.isneginf(x.real), 0, x)[..., None] for x in (peak, logsumexp))
 
     def tile(queries, keys):
         """The weights of a tile and their gradients, 0 where a key is masked, even if it is NaN."""
-        scores = scores_tile(q, k, scale, keep_mask, bias, causal, queries, keys)
+        scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, scale=scale)
         weights = np.exp(scores - shift[..., queries, :] - log_total[..., queries, :])
         dweights = dout[..., queries, :] @ transpose(v[..., keys, :])
         dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, dropout_key)
@@ -150,8 +151,8 @@ def flash_attention_backward(
             dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, dropout_key)
             dv[..., keys, :] += product(transpose(dropped), dout[..., queries, :])
             dscores = weights * (dweights - row_sum)
-            dq[..., queries, :] += product(dscores, k[..., keys, :]) * scale
-            dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * scale
+            dq[..., queries, :] += product(dscores, k[..., keys, :]) * factor
+            dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * factor
             for total in dbias:
                 dtile = tile_of(total, queries, keys)
                 dtile += summed_to(dscores, dtile.shape)
@@ -177,13 +178,10 @@ def blocks(length, stop=None):
     return [slice(start, min(start + BLOCK, length)) for start in range(0, stop, BLOCK)]
 
 
-def scores_tile(q, k, scale, keep_mask, bias, causal, queries, keys):
+def scores_tile(q, k, keep_mask, bias, causal, queries, keys, **options):
     """The scores of one tile: a slice of the queries with a slice of the keys, -inf where they are masked."""
-    scores = q[..., queries, :] @ transpose(k[..., keys, :]) * scale
-    if bias is not None:
-        scores = scores + tile_of(bias, queries, keys)
-    if keep_mask is not None:
-        scores = np.where(tile_of(keep_mask, queries, keys), scores, -np.inf)
+    mask_tile, bias_tile = (x if x is None else tile_of(x, queries, keys) for x in (keep_mask, bias))
+    scores = scores_of(q[..., queries, :], k[..., keys, :], mask_tile, bias=bias_tile, **options)
     if causal:
         query, key = places(queries, keys, like=k)
         scores = np.where(key <= query + k.shape[-2] - q.shape[-2], scores, -np.inf)

@@ -7,7 +7,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import shown
-from npformer.operations.options import check_rate_and_key
+from npformer.operations.options import AttentionOptions, check_rate_and_key
 from npformer.operations.record import backward_of, operation
 from npformer.reference.math.attention import attention, attention_backward, scores_of
 from npformer.reference.math.heads import merge_heads
@@ -32,6 +32,7 @@ def check_operation_settings(settings, **others):
     "keep_mask: ~ B H T T mask, bias: ~ B H T T -> out: B T H*K, peak: B H T wide, total: B H T wide",
     check=check_settings,
     flops="4*B*H*T*T*K",
+    options=AttentionOptions,
 )
 def self_attention(
     qkv: Array,
@@ -64,7 +65,7 @@ def self_attention(
     ((1, 10, 512), (1, 8, 10), (1, 8, 10))
     """
     q, k, v = for_all_heads(*split_parts(qkv, *settings.parts))
-    heads, _ = attention(q, k, v, keep_mask, bias=bias, causal=settings.causal, **options_of(settings, dropout_key))
+    heads, _ = attention(q, k, v, keep_mask, bias=bias, **settings.keywords(), dropout_key=dropout_key)
     return merge_heads(heads), *peak_and_total(scores_for(q, k, settings, keep_mask, bias))
 
 
@@ -94,8 +95,8 @@ def self_attention_backward(
     q, k, v = for_all_heads(*split_parts(qkv, *settings.parts))
     weights = weights_again(scores_for(q, k, settings, keep_mask, bias), peak, total)
     (dheads,) = split_parts(dout, settings.n_heads)
-    options = options_of(settings, dropout_key)
-    dq, dk, dv, *dbias = attention_backward(dheads, q, k, v, weights, bias=bias, **options)
+    options = settings.keywords("causal")  # a masked key has weight 0
+    dq, dk, dv, *dbias = attention_backward(dheads, q, k, v, weights, bias=bias, **options, dropout_key=dropout_key)
     dqkv = join_parts(dq, *of_shared_heads(settings, dk, dv))
     return (dqkv, *dbias) if dbias else dqkv
 
@@ -105,6 +106,7 @@ def self_attention_backward(
     "keep_mask: ~ B H T S mask, bias: ~ B H T S -> out: B T H*K, peak: B H T wide, total: B H T wide",
     check=check_settings,
     flops="4*B*H*T*S*K",
+    options=AttentionOptions,
 )
 def cross_attention(
     q: Array,
@@ -122,7 +124,7 @@ def cross_attention(
     (1, 10, 512)
     """
     q, k, v = for_all_heads(*split_q_kv(q, kv, settings))
-    heads, _ = attention(q, k, v, keep_mask, bias=bias, causal=settings.causal, **options_of(settings, dropout_key))
+    heads, _ = attention(q, k, v, keep_mask, bias=bias, **settings.keywords(), dropout_key=dropout_key)
     return merge_heads(heads), *peak_and_total(scores_for(q, k, settings, keep_mask, bias))
 
 
@@ -155,8 +157,8 @@ def cross_attention_backward(
     q, k, v = for_all_heads(*split_q_kv(q, kv, settings))
     weights = weights_again(scores_for(q, k, settings, keep_mask, bias), peak, total)
     (dheads,) = split_parts(dout, settings.n_heads)
-    options = options_of(settings, dropout_key)
-    dq, dk, dv, *dbias = attention_backward(dheads, q, k, v, weights, bias=bias, **options)
+    options = settings.keywords("causal")  # a masked key has weight 0
+    dq, dk, dv, *dbias = attention_backward(dheads, q, k, v, weights, bias=bias, **options, dropout_key=dropout_key)
     return join_parts(dq), join_parts(*of_shared_heads(settings, dk, dv)), *dbias
 
 
@@ -205,14 +207,9 @@ def of_shared_heads(settings: AttentionSettings, *gradients: Array) -> list[Arra
     return [added_up(dheads, G) for dheads in gradients]
 
 
-def options_of(settings: AttentionSettings, dropout_key: int | None) -> dict[str, Any]:
-    """The settings that both ``attention`` and ``attention_backward`` take."""
-    return {"scale": settings.scale, "dropout_rate": settings.dropout_rate, "dropout_key": dropout_key}
-
-
 def scores_for(q: Array, k: Array, settings: AttentionSettings, keep_mask: Array | None, bias: Array | None) -> Array:
     """The scores of all heads, -inf where a query may not attend to a key."""
-    return scores_of(q, k, keep_mask, bias=bias, causal=settings.causal, scale=settings.scale)
+    return scores_of(q, k, keep_mask, bias=bias, **settings.keywords("dropout_rate"))
 
 
 def peak_and_total(scores: Array) -> tuple[Array, Array]:
