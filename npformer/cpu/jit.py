@@ -11,6 +11,7 @@ from numba.core import event
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
+from numba.extending import overload
 
 from npformer.cpu.kernel_cache import keep_on_disk, place_of
 from npformer.runtime.compilation import compilation_begins, compilation_ends
@@ -130,6 +131,23 @@ def inlined(function):
     resumed training would not reproduce the first one bit for bit.
     """
     return kernel(function, forceinline=True)
+
+
+def if_given(function):
+    """``inlined``, for a function whose last argument may be None: it is compiled only where there is one."""
+    part = inlined(function)
+
+    def call(*arguments):
+        if arguments[-1] is not None:
+            part(*arguments)
+
+    @overload(call, jit_options=PART, strict=False)
+    def compiled(*arguments):
+        if isinstance(arguments[-1], numba.types.NoneType):
+            return lambda *arguments: None
+        return lambda *arguments: part(*arguments)
+
+    return call
 
 
 def exact(function):

@@ -12,7 +12,7 @@ from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of, op
 from npformer.cpu.blas import BLAS
 from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.kernels.activations import KINDS, activate
-from npformer.cpu.kernels.flash_attention import KNOWN, no_bias, with_four_axes
+from npformer.cpu.kernels.flash_attention import KNOWN, with_four_axes
 from npformer.cpu.kernels.linear import NOTHING, map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
@@ -159,7 +159,7 @@ def fused_arrays(params, settings):
 def cached_attention(q, kv, at, settings, keep_mask, bias):
     out, scale = empty(q.shape, q.dtype), q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
     keep_mask = NO_MASK if keep_mask is None else keep_mask
-    bias = no_bias(q.dtype) if bias is None else with_four_axes(bias, (len(q), settings.n_heads, 1, 1), at.shape[1])
+    bias = np.empty((1, 1, 1, 0), q.dtype) if bias is None else with_four_axes(bias, (len(q), settings.n_heads, 1, 1), at.shape[1])
     _attend_rows(q, kv, at, keep_mask, bias, settings.n_heads, scale, out)
     return out if np.isfinite(out).all() else NotImplemented  # the reference handles inf and NaN as in other attention
 

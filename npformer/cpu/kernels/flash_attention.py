@@ -9,7 +9,6 @@ gradients.
 """
 
 import inspect
-from functools import cache
 from typing import NamedTuple
 
 import numba
@@ -17,7 +16,7 @@ import numpy as np
 
 from npformer import reference
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.jit import does_nothing, inlined, kernel
+from npformer.cpu.jit import does_nothing, if_given, inlined, kernel
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.padded import ROWS, multiply_padded, with_room
 from npformer.cpu.rows import contiguous, copy_row
@@ -39,10 +38,13 @@ KNOWN = "causal scale dropout_rate"  # the fields of AttentionOptions that these
 
 
 class Options(NamedTuple):
-    """The arguments of the kernels besides arrays; ``draw`` and ``kept_scale`` are for dropout."""
+    """The arguments of the kernels besides arrays; ``draw`` and ``kept_scale`` are for dropout.
+
+    What is None is not compiled into a kernel.
+    """
 
     keep_mask: np.ndarray  # (1 or B, 1 or H, 1 or T, S), or NO_MASK
-    bias: np.ndarray  # the same, or of size 0
+    bias: np.ndarray | None  # the same
     causal: bool
     scale: float
     draw: tuple
@@ -100,16 +102,10 @@ def options_for(q, k, keep_mask, bias, options, dropout_key):
     number, S = q.dtype.type, k.shape[-2]
     hides = keep_mask is not None and np.count_nonzero(keep_mask) < keep_mask.size
     mask = with_four_axes(keep_mask, q.shape, S) if hides else NO_MASK
-    bias = no_bias(q.dtype) if bias is None else with_four_axes(bias, q.shape, S)
+    bias = None if bias is None else with_four_axes(bias, q.shape, S)
     scale = number(scale_of(q.shape[-1], options.scale))
     dropout_rate = 0.0 if dropout_key is None else options.dropout_rate
     return Options(mask, bias, options.causal, scale, *drawing(dropout_rate, dropout_key, q.dtype))
-
-
-@cache
-def no_bias(dtype):
-    """What a kernel takes for no bias."""
-    return np.empty((1, 1, 1, 0), dtype)
 
 
 def with_four_axes(x, q_shape, S):
@@ -140,8 +136,11 @@ def attend(q, k, v, out, options):
 
 
 def attend_backward(dout, out, q, k, v, peak, total, gradients, options):
-    """Write the gradients (dq, dk, dv), and return that of the bias (B, H, 1 or T, S), or return ``NotImplemented``."""
-    dbias = np.zeros((*q.shape[:2], *options.bias.shape[2:]), q.dtype)
+    """Write the gradients (dq, dk, dv), and return that of the bias (B, H, 1 or T, S), or None, if there is none.
+
+    Or return ``NotImplemented``.
+    """
+    dbias = None if options.bias is None else np.zeros((*q.shape[:2], *options.bias.shape[2:]), q.dtype)
 
     def work(groups):
         arrays = (q, k, v, dout, out, peak, total, *gradients, dbias, _scratch(q, v, backward=True))
@@ -201,6 +200,7 @@ def _of_any_layout(names):
         if numba.config.DISABLE_JIT:
             return function
         compiled, entries = kernel(function), {}
+        at_options = list(inspect.signature(function).parameters).index("options") - 1
 
         def compile_for(arguments):
             kinds = dict(zip(inspect.signature(function).parameters, map(numba.typeof, arguments), strict=True))
@@ -208,9 +208,10 @@ def _of_any_layout(names):
             return compiled.compile(tuple(kinds.values()))
 
         def call(q, *others):
-            entry = entries.get(q.dtype) or compile_for((q, *others))
+            key = q.dtype, *map(type, others[at_options])
+            entry = entries.get(key) or compile_for((q, *others))
             if entry is not does_nothing:
-                entries[q.dtype] = entry
+                entries[key] = entry
             return entry(q, *others)
 
         return call
@@ -396,13 +397,23 @@ def hide(x, row, n, first_key, b, h, t, mask):
         x[row, s] = x[row, s] if allowed[s] else like(x[row, s], -np.inf)
 
 
-@inlined
-def add_bias(x, row, n, first_key, b, h, t, bias):
+@if_given
+def add_bias(x, row, n, first_key, place, bias):
     """Add a bias (1 or B, 1 or H, 1 or T, S) to the first n entries of a row."""
+    b, h, t = place
     b, h, t = b if len(bias) > 1 else 0, h if bias.shape[1] > 1 else 0, t if bias.shape[2] > 1 else 0
     added = bias[b, h, t, first_key : first_key + n]
     for s in range(n):
         x[row, s] += added[s]
+
+
+@if_given
+def add_to_bias_gradient(dx, row, n, first_key, place, dbias):
+    """Add the first n entries of a row to the gradient of a bias (B, H, 1 or T, S)."""
+    b, h, t = place
+    total = dbias[b, h, t if dbias.shape[2] > 1 else 0]
+    for s in range(n):
+        total[first_key + s] += dx[row, s]
 
 
 @inlined
@@ -412,7 +423,7 @@ def weigh(x, n_queries, n_keys, place, lengths, goes_on, sums, peak, total, opti
     ``goes_on`` says that another tile of keys came before, with ``sums``.
     """
     (b, h, t0, s0), (H, T, S) = place, lengths
-    masked, biased, scale, draw = options.keep_mask.size > 0, options.bias.size > 0, options.scale, options.draw
+    masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
     for i in range(n_queries):
         t = t0 + i
         n = min(n_keys, max(0, n_visible(t, T, S, options.causal) - s0))
@@ -420,8 +431,7 @@ def weigh(x, n_queries, n_keys, place, lengths, goes_on, sums, peak, total, opti
             x[i, s] = like(scale, 0)
         if n == 0:
             continue
-        if biased:
-            add_bias(x, i, n, s0, b, h, t, options.bias)
+        add_bias(x, i, n, s0, (b, h, t), options.bias)
         if masked:
             hide(x, i, n, s0, b, h, t, options.keep_mask)
         new_peak = largest(x, i, n)
@@ -473,7 +483,7 @@ def _differentiate(x, dx, kept, n_queries, n_keys, place, lengths, peak, total, 
     is 1 but for rounding, so that the gradients of the scores of a query add up to 0 also in the last digits.
     """
     (b, h, t0, s0), (H, T, S) = place, lengths
-    masked, biased, scale, draw = options.keep_mask.size > 0, options.bias.size > 0, options.scale, options.draw
+    masked, scale, draw = options.keep_mask.size > 0, options.scale, options.draw
     zero = like(scale, 0)
     for i in range(n_queries):
         t = t0 + i
@@ -483,8 +493,7 @@ def _differentiate(x, dx, kept, n_queries, n_keys, place, lengths, peak, total, 
             x[i, s] = dx[i, s] = zero
         if n == 0:
             continue
-        if biased:
-            add_bias(x, i, n, s0, b, h, t, options.bias)
+        add_bias(x, i, n, s0, (b, h, t), options.bias)
         if masked:
             hide(x, i, n, s0, b, h, t, options.keep_mask)
         share, sum_of_weights, row_sum = like(scale, 1) / total[i], zero, zero
@@ -508,7 +517,4 @@ def _differentiate(x, dx, kept, n_queries, n_keys, place, lengths, peak, total, 
             dx[i, s] = x[i, s] * (dx[i, s] - row_sum)
         if draw[0] > 0:
             copy_row(kept[:n], x[i, :n])
-        if biased:
-            row = dbias[b, h, t if dbias.shape[2] > 1 else 0]
-            for s in range(n):
-                row[s0 + s] += dx[i, s]
+        add_to_bias_gradient(dx, i, n, s0, (b, h, t), dbias)
