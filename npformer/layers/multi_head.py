@@ -40,7 +40,7 @@ def attention(
     dropout_key : int, optional
         Of the dropout on the weights.
     options
-        Those of ``AttentionOptions``: causal, scale, dropout_rate.
+        Those of ``AttentionOptions``, such as ``causal=True``.
 
     Returns
     -------

@@ -12,7 +12,7 @@ from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE, kernel_of, op
 from npformer.cpu.blas import BLAS
 from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.kernels.activations import KINDS, activate
-from npformer.cpu.kernels.flash_attention import KNOWN, with_four_axes
+from npformer.cpu.kernels.flash_attention import with_four_axes
 from npformer.cpu.kernels.linear import NOTHING, map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
@@ -155,7 +155,7 @@ def fused_arrays(params, settings):
     return arrays if first.dtype in BLAS else None
 
 
-@kernel_of(reference.cached_attention, knows=KNOWN)
+@kernel_of(reference.cached_attention, knows="causal scale dropout_rate")
 def cached_attention(q, kv, at, settings, keep_mask, bias):
     out, scale = empty(q.shape, q.dtype), q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
     keep_mask = NO_MASK if keep_mask is None else keep_mask
