@@ -266,6 +266,7 @@ def _attention(names, scores, *more, bound=16, backward_bound=32, **sizes):
     masks = (*batch, T, S), (*batch, 1, S), (*batch, T, "1"), (S,)
     options = [none, *({"keep_mask": _mask(" ".join(map(str, axes)))} for axes in masks)]
     options += [{**none, **causal}, {**none, **DROPOUT}, {"keep_mask": _mask(scores), **causal, **DROPOUT}, *more]
+    options += [{**none, "softcap": 0.7}, {"keep_mask": _mask(scores), **causal, **DROPOUT, "softcap": 3.0}]
     options[1:] = [{"bias": None, **given} for given in options[1:]]
     bounds = {"bound": bound, "backward_bound": backward_bound}
     yield from _cases(names, *options, **bounds, **sizes)
@@ -329,10 +330,11 @@ CASES: list[Case] = [
     *_attention("self_attention", "B H T T", H=4, G=2),
     *_cases("cross_attention", {"bias": None}, *_biases("B H T S"), bound=16, backward_bound=32, H=4, G=1),
     *_cases("flash_attention", {"bias": None, "keep_mask": None}, *_biases("T S"), **TILES),
+    *_cases("flash_attention", {**_biases("T S")[0], "softcap": 0.7}, **TILES),
     *_cases("flash_attention", {"bias": None, **DROPOUT, "return_peak": True}, {"causal": True, "return_peak": True},
             **TILES),
     *_cases("cached_attention", {}, {"bias": None}, {"keep_mask": None, "bias": None}, bound=16),
-    *_cases("cached_attention", *_biases("H 1 S"), bound=16, H=4, G=2),
+    *_cases("cached_attention", *_biases("H 1 S"), {"bias": None, "softcap": 0.7}, bound=16, H=4, G=2),
     *_cases("log_softmax_top_k", {"k": 4}, {"k": 1}, {"k": 100}, bound=4),
     *_cases("gru lstm", {"keep_mask": None}, {"reverse": True, "keep_mask": None}, STEPS, bound=16, D=7),
     *_cases("lstm", {"dcells": None}, bound=16, D=7),

@@ -79,6 +79,8 @@ class TransformerSettings(Model):
         Whether the linear maps of the layers have a bias.
     scale_embeddings : bool
         Whether the embeddings are multiplied by √D (section 3.4).
+    softcap : float, optional
+        The scores of attention are bent, so that they stay between -softcap and softcap, which is 50 in Gemma 2.
     final_norm : bool, optional
         Whether each stack ends with a normalisation; if not given, one with ``norm="pre"`` does.
     """
@@ -104,6 +106,7 @@ class TransformerSettings(Model):
     bias: bool = True
     scale_embeddings: bool = True
     final_norm: bool | None = None
+    softcap: float | None = None
 
     causal = False  # whether the self-attention of a model of one stack is causal
 
@@ -126,7 +129,7 @@ class TransformerSettings(Model):
     def layer_settings(self):
         """The settings of each layer, without dropout."""
         rotary = Rotary() if self.positions == "rotary" and self.rotary is None else self.rotary
-        options = {"causal": self.causal, "window": self.window, "rotary": rotary}
+        options = {"causal": self.causal, "window": self.window, "rotary": rotary, "softcap": self.softcap}
         heads = layers.AttentionSettings(self.n_heads, self.n_kv_heads, **options)
         return layers.LayerSettings(heads, self.norm, self.norm_type, self.eps, self.activation)
 

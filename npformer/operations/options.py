@@ -72,6 +72,7 @@ OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; fl
     **_named(PROBABILITY, "top_p"),
     **_named(NOT_NEGATIVE, "consistency floor length_penalty lr weight_decay"),
     **_named(ABOVE_0, "alpha base clip_norm delta eps factor loss_scale minutes peak repetition_penalty scale scaling"),
+    **_named(ABOVE_0, "softcap"),
     "temperature": ABOVE_0._replace(expected=f"{ABOVE_0.expected}; top_k=1 takes the most probable token"),
 }
 
@@ -104,16 +105,19 @@ class AttentionOptions:
         The factor of the scores; 1/√K if not given.
     dropout_rate : float
         Dropout on the weights.
+    softcap : float, optional
+        Scores are bent, so that they stay between -softcap and softcap (Gemma 2).
 
     Examples
     --------
     >>> AttentionOptions(causal=True).keywords()
-    {'causal': True, 'scale': None, 'dropout_rate': 0.0}
+    {'causal': True, 'scale': None, 'dropout_rate': 0.0, 'softcap': None}
     """
 
     causal: bool = False
     scale: float | None = None
     dropout_rate: float = 0.0
+    softcap: float | None = None
 
     def __post_init__(self):
         check_fields(self)

@@ -12,6 +12,7 @@ OPTIONS = [
     {"positions": "rotary", "n_heads": 3},
     {"scale_embeddings": False, "bias": False, "final_norm": True},
     {"positions": "sinusoidal_concatenated", "final_norm": False},
+    {"softcap": 0.5},
 ]
 
 

@@ -46,7 +46,7 @@ def attention(
     (B, H, T, K), (G, S) = q.shape, k.shape[1:3]
     scale = K**-0.5 if scale is None else scale
     keep_mask, bias, causal = masks(ops, T, S, mask, n_past, n_keys, is_causal, left_window_size, right_window_size)
-    options = {"bias": bias, "causal": causal, "scale": scale}
+    options = {"causal": causal, "scale": scale, "softcap": softcap or None}
     as_given = ops.merge_heads if side_by_side else lambda heads: heads
     keys, values = np.repeat(k, H // G, axis=1), np.repeat(v, H // G, axis=1)
 
@@ -58,17 +58,15 @@ def attention(
     masked = np.where(kept if keep_mask is None else kept & keep_mask, biased, q.dtype.type(-np.inf))
     weights = ops.softmax(masked)
     yield as_given(ops.product(weights, values)), k, v, [scores, capped, masked, weights][qk_matmul_output_mode]
-    if softcap:
-        return
 
-    out, weights = ops.attention(q, keys, values, keep_mask, **options)
+    out, weights = ops.attention(q, keys, values, keep_mask, bias=bias, **options)
     yield as_given(out), None, None, weights if qk_matmul_output_mode == 3 else None
-    out, logsumexp = ops.flash_attention(q, keys, values, keep_mask, **options)
+    out, logsumexp = ops.flash_attention(q, keys, values, keep_mask, bias=bias, **options)
     yield as_given(out), None, None, None
 
     if v.shape[-1] != K:
         return
-    settings = AttentionSettings(H, n_kv_heads=G, causal=causal, scale=scale)
+    settings = AttentionSettings(H, n_kv_heads=G, **options)
     queries, kv = ops.merge_heads(q), np.concatenate([ops.merge_heads(k), ops.merge_heads(v)], axis=-1)
     packed = [ops.cross_attention(queries, kv, settings, keep_mask, bias=bias)[0]]
     if T == S:

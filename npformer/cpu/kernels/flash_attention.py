@@ -20,7 +20,7 @@ from npformer.cpu.jit import does_nothing, if_given, inlined, kernel
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.padded import ROWS, multiply_padded, with_room
 from npformer.cpu.rows import contiguous, copy_row
-from npformer.cpu.scalar import exp_negative, is_kept, largest, like
+from npformer.cpu.scalar import exp_negative, is_kept, largest, like, tanh
 from npformer.reference.math.attention import scale_of, summed_to
 from npformer.reference.math.flash_attention import results_of
 from npformer.runtime.memory import empty
@@ -34,7 +34,7 @@ OF_A_HEAD = 2**17  # multiplications that take as long as the copies of the matr
 NO_MASK = np.ones((1, 1, 1, 0), bool)
 
 
-KNOWN = "causal scale dropout_rate"  # the fields of AttentionOptions that these kernels know
+KNOWN = "causal scale dropout_rate softcap"  # the fields of AttentionOptions that these kernels know
 
 
 class Options(NamedTuple):
@@ -49,6 +49,7 @@ class Options(NamedTuple):
     scale: float
     draw: tuple
     kept_scale: float
+    softcap: float | None
 
 
 @kernel_of(reference.flash_attention, as_it_lies="q k v", knows=KNOWN)
@@ -105,7 +106,8 @@ def options_for(q, k, keep_mask, bias, options, dropout_key):
     bias = None if bias is None else with_four_axes(bias, q.shape, S)
     scale = number(scale_of(q.shape[-1], options.scale))
     dropout_rate = 0.0 if dropout_key is None else options.dropout_rate
-    return Options(mask, bias, options.causal, scale, *drawing(dropout_rate, dropout_key, q.dtype))
+    softcap = None if options.softcap is None else number(options.softcap)
+    return Options(mask, bias, options.causal, scale, *drawing(dropout_rate, dropout_key, q.dtype), softcap)
 
 
 def with_four_axes(x, q_shape, S):
@@ -164,7 +166,7 @@ def _scratch(q, v, backward=False):
     else:
         shapes = [(share, T, K), (share, T, Kv), (K, n_keys), (Kv, n_keys), (n_keys, K), (n_keys, K), (n_keys, Kv)]
         shapes += [(n_queries, n_keys), (n_queries, n_keys), (share, T, K)]
-        shapes += [(1, n_keys), (Kv, ROWS), (ROWS, ROWS)]
+        shapes += [(2, n_keys), (Kv, ROWS), (ROWS, ROWS)]
     return with_room(shapes, q.dtype)
 
 
@@ -256,7 +258,7 @@ def _attend_backward(q, k, v, dout, out, peak, total, dq, dk, dv, dbias, scratch
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
     K, Kv, share, one = q.shape[3], v.shape[3], H // G, like(options.scale, 1)
     q_rows, dout_rows, k_columns, v_columns, k_tile, dk_tile, dv_tile, scores, dweights, dq_rows = scratch[:10]
-    kept_weights, out_columns, products = scratch[10:]
+    rows, out_columns, products = scratch[10:]
     finite, is_one_tile = True, S <= KEYS
     # Σ weight · dweight of each query, which the backward pass of the softmax subtracts. If there are several tiles of
     # keys, it is Σ dout · out, which is known before the first.
@@ -290,7 +292,7 @@ def _attend_backward(q, k, v, dout, out, peak, total, dq, dk, dv, dbias, scratch
                     multiply_padded(q_tile, k_columns, scores, n_queries, n_keys, K, options.scale)
                     multiply_padded(dout_tile, v_columns, dweights, n_queries, n_keys, Kv, one)
                     of_rows = peak[b, h, t:], total[b, h, t:], row_sums[i, t:], is_one_tile
-                    tiles, place = (scores, dweights, kept_weights[0]), (b, h, t, s)
+                    tiles, place = (scores, dweights, rows[0], rows[1]), (b, h, t, s)
                     _differentiate(*tiles, n_queries, n_keys, place, (H, T, S), *of_rows, dbias, options)
                     weights, dscores = scores, dweights  # the kernel worked in place
                     multiply_padded(weights, dout_tile, dv_tile, n_keys, Kv, n_queries, one, True, True)
@@ -398,6 +400,28 @@ def hide(x, row, n, first_key, b, h, t, mask):
 
 
 @if_given
+def cap(x, row, n, softcap):
+    """Write softcap · tanh(score / softcap) in place of the first n scores of a row."""
+    for s in range(n):
+        x[row, s] = softcap * tanh(x[row, s] / softcap)
+
+
+@if_given
+def slopes_of_capped(x, row, n, slopes, softcap):
+    """The derivatives of the first n scores of a row, which are capped, by those before."""
+    for s in range(n):
+        share = x[row, s] / softcap
+        slopes[s] = like(softcap, 1) - share * share
+
+
+@if_given
+def multiply_by_slopes(dx, row, n, slopes, softcap):
+    """``cap``, backwards; the slope of a masked key may be NaN."""
+    for s in range(n):
+        dx[row, s] = dx[row, s] * slopes[s] if dx[row, s] != like(softcap, 0) else like(softcap, 0)
+
+
+@if_given
 def add_bias(x, row, n, first_key, place, bias):
     """Add a bias (1 or B, 1 or H, 1 or T, S) to the first n entries of a row."""
     b, h, t = place
@@ -431,6 +455,7 @@ def weigh(x, n_queries, n_keys, place, lengths, goes_on, sums, peak, total, opti
             x[i, s] = like(scale, 0)
         if n == 0:
             continue
+        cap(x, i, n, options.softcap)
         add_bias(x, i, n, s0, (b, h, t), options.bias)
         if masked:
             hide(x, i, n, s0, b, h, t, options.keep_mask)
@@ -476,10 +501,12 @@ def _divide(sums, out, total, kept_scale):
 
 
 @inlined
-def _differentiate(x, dx, kept, n_queries, n_keys, place, lengths, peak, total, row_sums, is_one_tile, dbias, options):
+def _differentiate(
+    x, dx, kept, slopes, n_queries, n_keys, place, lengths, peak, total, row_sums, is_one_tile, dbias, options
+):
     """Turn scores x into weights after dropout, and gradients dx of the weights into those of x, in place.
 
-    If the tile has all keys, the row sums are those of its weights. They are divided by the sum of the weights, which
+    ``kept`` and ``slopes`` are room for a row. If the tile has all keys, the row sums are those of its weights. They are divided by the sum of the weights, which
     is 1 but for rounding, so that the gradients of the scores of a query add up to 0 also in the last digits.
     """
     (b, h, t0, s0), (H, T, S) = place, lengths
@@ -493,6 +520,8 @@ def _differentiate(x, dx, kept, n_queries, n_keys, place, lengths, peak, total, 
             x[i, s] = dx[i, s] = zero
         if n == 0:
             continue
+        cap(x, i, n, options.softcap)
+        slopes_of_capped(x, i, n, slopes, options.softcap)
         add_bias(x, i, n, s0, (b, h, t), options.bias)
         if masked:
             hide(x, i, n, s0, b, h, t, options.keep_mask)
@@ -518,3 +547,4 @@ def _differentiate(x, dx, kept, n_queries, n_keys, place, lengths, peak, total, 
         if draw[0] > 0:
             copy_row(kept[:n], x[i, :n])
         add_to_bias_gradient(dx, i, n, s0, (b, h, t), dbias)
+        multiply_by_slopes(dx, i, n, slopes, options.softcap)

@@ -19,6 +19,7 @@ def scores_of(
     bias: Array | None = None,
     causal: bool = False,
     scale: float | None = None,
+    softcap: float | None = None,
 ) -> Array:
     """How well each query matches each key: q kᵀ / √K + bias, and -inf where the query may not attend to the key.
 
@@ -27,6 +28,7 @@ def scores_of(
            [ 15.,  21.]])
     """
     scores = (q * scale_of(q.shape[-1], scale)) @ transpose(k)
+    scores = scores if softcap is None else capped(scores, softcap)
     scores = scores if bias is None else scores + bias
     return masked(scores, keep_mask, causal)
 
@@ -47,6 +49,7 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
     dropout_rate: float = 0.0,
+    softcap: float | None = None,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
     """softmax(q kᵀ / √K + bias) v: each query gets the mean of the values, weighted by how well their keys match.
@@ -63,6 +66,8 @@ def attention(
         1/√K if not given: the dot product of K independent components of variance 1 has variance K.
     dropout_rate, dropout_key
         Dropout on the weights. The same key always drops the same entries: pass it to the backward pass too.
+    softcap
+        softcap · tanh(score / softcap) takes the place of each score, before the bias is added (Gemma 2).
 
     Returns
     -------
@@ -73,7 +78,7 @@ def attention(
     >>> attention(q, k, v)[0]
     array([[1.]])
     """
-    weights = softmax(scores_of(q, k, keep_mask, bias=bias, causal=causal, scale=scale))
+    weights = softmax(scores_of(q, k, keep_mask, bias=bias, causal=causal, scale=scale, softcap=softcap))
     out = product(dropout(weights, dropout_rate, dropout_key), v)  # 0 · NaN = 0: a masked value may be NaN
     return out, weights
 
@@ -89,6 +94,7 @@ def attention_backward(
     bias: Array | None = None,
     scale: float | None = None,
     dropout_rate: float = 0.0,
+    softcap: float | None = None,
     dropout_key: int | None = None,
 ) -> tuple[Array, ...]:
     """The gradients (dq, dk, dv), and dbias if there is a bias, given the options of the forward pass.
@@ -113,16 +119,38 @@ def attention_backward(
     # weights = softmax(scores); a masked key has weight 0 and passes no gradient, even if it is NaN
     dscores = softmax_backward(np.where(weights == 0, 0, dweights), weights)
 
-    # scores = scale q kᵀ
+    # scores = scale q kᵀ + bias
+    dbias = () if bias is None else (summed_to(dscores, bias.shape),)
+    if softcap is not None:
+        dscores = capped_backward(dscores, scores_of(q, k, scale=scale), softcap)
     scale = scale_of(q.shape[-1], scale)
     dq = product(dscores, k) * scale
     dk = product(transpose(dscores), q) * scale
-    return (dq, dk, dv) if bias is None else (dq, dk, dv, summed_to(dscores, bias.shape))
+    return dq, dk, dv, *dbias
 
 
 def scale_of(K: int, scale: float | None) -> float:
     """``scale``, or 1/√K if it is None."""
     return K**-0.5 if scale is None else float(scale)
+
+
+def capped(scores: Array, softcap: float) -> Array:
+    """softcap · tanh(score / softcap): small scores hardly change, and none leaves the range ±softcap.
+
+    >>> capped(np.array([0.1, 10.0, 1000.0]), softcap=50.0).round(2)
+    array([ 0.1 ,  9.87, 50.  ])
+    """
+    return softcap * np.tanh(scores / softcap)
+
+
+def capped_backward(dy: Array, scores: Array, softcap: float) -> Array:
+    """dscores = dy (1 - tanh²(score / softcap)); masked keys, which may be NaN, have dy = 0.
+
+    >>> capped_backward(np.ones(3), np.array([0.1, 10.0, 1000.0]), softcap=50.0).round(2)
+    array([1.  , 0.96, 0.  ])
+    """
+    slope = 1 - np.tanh(scores / softcap) ** 2
+    return np.where(dy == 0, 0, dy * slope)
 
 
 def summed_to(dx: Array, shape: tuple[int, ...]) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 from npformer.arrays import Array, transpose
 from npformer.operations.options import AttentionOptions
 from npformer.operations.record import backward_of, operation
-from npformer.reference.math.attention import scale_of, scores_of, summed_to
+from npformer.reference.math.attention import capped_backward, scale_of, scores_of, summed_to
 from npformer.reference.math.dropout import dropout_keep, kept_scale
 from npformer.reference.math.product import product
 
@@ -37,6 +37,7 @@ def flash_attention(
     causal: bool = False,
     scale: float | None = None,
     dropout_rate: float = 0.0,
+    softcap: float | None = None,
     dropout_key: int | None = None,
     return_peak: bool = False,
 ) -> tuple[Array, ...]:
@@ -60,6 +61,7 @@ def flash_attention(
     >>> bool(np.allclose(flash_attention(q, k, v)[0], attention(q, k, v)[0], rtol=0, atol=1e-14))
     True
     """
+    score_options = {"scale": scale, "softcap": softcap}
     T, S, dtype = q.shape[-2], k.shape[-2], _dtype(q, k, v, bias)
     out = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]), dtype=dtype)
     peaks = np.full_like(q, -np.inf, shape=q.shape[:-1], dtype=dtype)
@@ -69,7 +71,7 @@ def flash_attention(
         peak = peaks[..., queries, None].real  # -inf before the first key
         total, gathered = totals[..., queries, None], out[..., queries, :]
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
-            scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, scale=scale)
+            scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, **score_options)
             old_peak, peak = peak, np.maximum(peak, scores.real.max(axis=-1, keepdims=True))
             shift = np.where(np.isneginf(peak), 0, peak)
             e = np.exp(scores - shift)
@@ -96,6 +98,7 @@ def flash_attention_backward(
     causal: bool = False,
     scale: float | None = None,
     dropout_rate: float = 0.0,
+    softcap: float | None = None,
     dropout_key: int | None = None,
     peak: Array | None = None,
 ) -> tuple[Array, ...]:
@@ -119,8 +122,9 @@ def flash_attention_backward(
     >>> [bool(np.allclose(a, b, rtol=0, atol=1e-12)) for a, b in zip(tiled, whole, strict=True)]
     [True, True, True]
     """
+    score_options = {"scale": scale, "softcap": softcap}
     if peak is None:
-        options = {"bias": bias, "causal": causal, "scale": scale}
+        options = {"bias": bias, "causal": causal, **score_options}
         _, logsumexp, peak = flash_attention(q, k, v, keep_mask, **options, return_peak=True)
     T, S, dtype = q.shape[-2], k.shape[-2], _dtype(dout, q, k, v, bias)
     dq, dk, dv = (np.zeros_like(x, dtype=dtype) for x in (q, k, v))
@@ -130,7 +134,7 @@ def flash_attention_backward(
 
     def tile(queries, keys):
         """The weights of a tile and their gradients, 0 where a key is masked, even if it is NaN."""
-        scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, scale=scale)
+        scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, **score_options)
         weights = np.exp(scores - shift[..., queries, :] - log_total[..., queries, :])
         dweights = dout[..., queries, :] @ transpose(v[..., keys, :])
         dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, dropout_key)
@@ -151,11 +155,14 @@ def flash_attention_backward(
             dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, dropout_key)
             dv[..., keys, :] += product(transpose(dropped), dout[..., queries, :])
             dscores = weights * (dweights - row_sum)
-            dq[..., queries, :] += product(dscores, k[..., keys, :]) * factor
-            dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * factor
             for total in dbias:
                 dtile = tile_of(total, queries, keys)
                 dtile += summed_to(dscores, dtile.shape)
+            if softcap is not None:
+                before = scores_of(q[..., queries, :], k[..., keys, :], scale=scale)
+                dscores = capped_backward(dscores, before, softcap)
+            dq[..., queries, :] += product(dscores, k[..., keys, :]) * factor
+            dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * factor
     return dq, dk, dv, *dbias
 
 
