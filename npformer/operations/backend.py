@@ -99,8 +99,8 @@ class Backend:
             raise ValueError(f"no operation is called {min(unknown)}, expected one of {expected}")
         for name, function in operations.items():
             check_instance(name, function, Callable, "a callable")
-            expected = list(inspect.signature(getattr(type(self), name)).parameters)
-            _check_parameters(function, expected, f"what replaces {name} in the backend {self.name}")
+            parameters = list(inspect.signature(getattr(type(self), name)).parameters)
+            _check_parameters(function, parameters, f"what replaces {name} in the backend {self.name}")
         changed = copy.copy(self)
         vars(changed).update(operations)
         changed.kernels = {name: kernel for name, kernel in self.kernels.items() if name not in operations}
@@ -112,10 +112,10 @@ class Backend:
     ) -> Callable[[Callable], Function]:
         """Make a function the kernel of an operation in this backend.
 
-        It is called with every argument by position; if the operation has a record of options, that record stands in the
-        place of the arguments that are its fields, as the parameter ``options``. Arrays of floats have one dtype, but for ``wide`` ones, which
-        have float32 if the others have half precision. Ids have 64 bits. No array is empty, and all are contiguous. If
-        it returns ``NotImplemented``, the reference computes the operation.
+        It is called with every argument by position. If the operation has a record of options, the record takes the
+        place of the arguments that are its fields, as the parameter ``options``. Arrays of floats have one dtype, but
+        for ``wide`` ones, which have float32 if the others have half precision. Ids have 64 bits. No array is empty,
+        and all are contiguous. If it returns ``NotImplemented``, the reference computes the operation.
 
         Parameters
         ----------

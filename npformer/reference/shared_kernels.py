@@ -108,7 +108,8 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_of_rows, as_it_lies
 def make_packed_kernels(kernel_of, empty, options_for, attend, attend_backward, knows, without=""):
     """Make the kernels of attention on packed projections, whose heads it reads and writes as views.
 
-    ``options_for(q, k, keep_mask, bias, settings, dropout_key)`` returns the ``options`` of the others. ``attend(q, k, v, out, options)`` writes ``out`` and returns (peak, total).
+    ``options_for(q, k, keep_mask, bias, settings, dropout_key)`` returns the ``options`` of the others.
+    ``attend(q, k, v, out, options)`` writes ``out`` and returns (peak, total).
     ``attend_backward(dout, out, q, k, v, peak, total, gradients, options)`` writes the gradients (dq, dk, dv), and
     returns that of a bias for each head. Or they return ``NotImplemented``.
     """

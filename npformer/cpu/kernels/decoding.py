@@ -159,7 +159,10 @@ def fused_arrays(params, settings):
 def cached_attention(q, kv, at, settings, keep_mask, bias):
     out, scale = empty(q.shape, q.dtype), q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
     keep_mask = NO_MASK if keep_mask is None else keep_mask
-    bias = np.empty((1, 1, 1, 0), q.dtype) if bias is None else with_four_axes(bias, (len(q), settings.n_heads, 1, 1), at.shape[1])
+    if bias is None:
+        bias = np.empty((1, 1, 1, 0), q.dtype)
+    else:
+        bias = with_four_axes(bias, (len(q), settings.n_heads, 1, 1), at.shape[1])
     _attend_rows(q, kv, at, keep_mask, bias, settings.n_heads, scale, out)
     return out if np.isfinite(out).all() else NotImplemented  # the reference handles inf and NaN as in other attention
 

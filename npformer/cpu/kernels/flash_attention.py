@@ -506,7 +506,9 @@ def _differentiate(
 ):
     """Turn scores x into weights after dropout, and gradients dx of the weights into those of x, in place.
 
-    ``kept`` and ``slopes`` are room for a row. If the tile has all keys, the row sums are those of its weights. They are divided by the sum of the weights, which
+    ``kept`` and ``slopes`` are room for a row.
+
+    If the tile has all keys, the row sums are those of its weights. They are divided by the sum of the weights, which
     is 1 but for rounding, so that the gradients of the scores of a query add up to 0 also in the last digits.
     """
     (b, h, t0, s0), (H, T, S) = place, lengths
