@@ -6,7 +6,8 @@ figure of the paper from the input to the output, and the backward pass has the 
 layer has no state: the closure ``backward`` holds what the backward pass needs.
 
 The building blocks ``linear``, ``layer_norm``, ``rms_norm``, ``attention``, ``self_attention``, ``cross_attention`` and
-``feed_forward`` can be used alone. ``encoder_layer`` and ``decoder_layer`` combine them by ``residual``.
+``feed_forward`` can be used alone. ``encoder_layer`` and ``decoder_layer`` put ``norm_before`` before each of their
+sublayers, and ``add_and_norm`` after it.
 ``AttentionSettings`` and ``LayerSettings`` are what a layer is apart from its parameters and inputs: a new option is a
 field of one of them. ``Stack`` keeps the backward functions of several layers. ``KeyValueCache`` holds the keys and
 values of earlier positions for decoding.
@@ -20,7 +21,7 @@ from npformer.layers.position_wise import feed_forward
 from npformer.layers.projection import linear, project
 from npformer.layers.recurrence import read_both_ways, read_steps
 from npformer.layers.stack import Stack
-from npformer.layers.sublayer import residual
+from npformer.layers.sublayer import add_and_norm, norm_before
 from npformer.layers.transformer import decoder_layer, encoder_layer
 from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
 
@@ -30,6 +31,7 @@ __all__ = [
     "LayerSettings",
     "Rotary",
     "Stack",
+    "add_and_norm",
     "attention",
     "cross_attention",
     "decoder_layer",
@@ -38,10 +40,10 @@ __all__ = [
     "layer_norm",
     "linear",
     "masked_conv1d",
+    "norm_before",
     "project",
     "read_both_ways",
     "read_steps",
-    "residual",
     "residual_conv_block",
     "rms_norm",
     "self_attention",

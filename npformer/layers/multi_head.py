@@ -123,8 +123,10 @@ def self_attention(
     >>> losses[-1] < 0.1 * losses[0]
     True
     """
-    given = params, x, settings, keep_mask
-    return with_output(ops, params, *self_attention_heads(ops, *given, bias=bias, dropout_key=dropout_key))
+    check_instance("settings", settings, AttentionSettings)
+    options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
+    heads, heads_backward = self_attention_heads(ops, params, x, settings, keep_mask, **options)
+    return with_output(ops, params, heads, heads_backward)
 
 
 def cross_attention(
@@ -172,8 +174,10 @@ def cross_attention(
     >>> dx.shape, dmemory.shape, list(grads)
     ((1, 2, 4), (1, 5, 4), ['q', 'k', 'v', 'out'])
     """
-    given = params, x, memory, settings, keep_mask
-    return with_output(ops, params, *cross_attention_heads(ops, *given, bias=bias, dropout_key=dropout_key))
+    check_instance("settings", settings, AttentionSettings)
+    options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
+    heads, heads_backward = cross_attention_heads(ops, params, x, memory, settings, keep_mask, **options)
+    return with_output(ops, params, heads, heads_backward)
 
 
 def self_attention_heads(
@@ -194,7 +198,6 @@ def self_attention_heads(
     position (broadcasts to (R, H, 1, S), of which a window takes the last), there is no dropout, and ``backward`` is
     None.
     """
-    check_instance("settings", settings, AttentionSettings)
     if cache is not None and cache.rotary != settings.rotary:
         given = f"the settings have rotary={settings.rotary}, the keys of the cache rotary={cache.rotary}"
         raise ValueError(f"{given}: expected the same, as of KeyValueCache(kv, at, rotary=settings.rotary)")
@@ -249,7 +252,6 @@ def cross_attention_heads(
 
     ``memory`` may be a ``KeyValueCache`` of its keys and values; x is then (R, D), and ``backward`` is None.
     """
-    check_instance("settings", settings, AttentionSettings)
     q, q_backward = project(ops, params, x, ("q",))
     if isinstance(memory, KeyValueCache):
         check_no_mask(keep_mask)

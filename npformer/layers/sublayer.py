@@ -1,71 +1,103 @@
-"""The residual connection around a sublayer, with its normalisation and dropout."""
-
-from collections.abc import Callable
+"""What is around each sublayer of a layer: a residual connection, with normalisation and dropout."""
 
 from npformer.arrays import Array
 from npformer.layers.normalisation import normalise
 from npformer.layers.projection import linear_grads
 from npformer.layers.types import Backward, Params, part, weight_and_bias
-from npformer.operations.options import check_instance
 from npformer.reference import Ops
-from npformer.reference.math.random import split_key
 from npformer.reference.settings import LayerSettings
 
 
-def residual(
+def norm_before(ops: Ops, norm_params: Params, x: Array, settings: LayerSettings) -> tuple[Array, Backward]:
+    """LN(x), the input of a sublayer in a pre-norm model; in a post-norm model it is x itself.
+
+    Parameters
+    ----------
+    ops : Ops
+    norm_params : {"gain": (D,), "bias": (D,)} or, with "rms_norm", {"gain": (D,)}
+    x : (..., D)
+    settings : LayerSettings
+        Of these, the place and type of the normalisation.
+
+    Returns
+    -------
+    h : (..., D)
+    backward : dh -> (dx, norm_grads)
+        Without gradients of parameters, {}, if nothing is normalised here.
+
+    Examples
+    --------
+    >>> from npformer import layers, reference
+    >>> settings = layers.LayerSettings(layers.AttentionSettings(1), norm="post")
+    >>> h, backward = layers.norm_before(reference.ops, {}, np.array([[1.0, 3.0]]), settings)
+    >>> h, backward(np.array([[0.5, 0.0]]))
+    (array([[1., 3.]]), (array([[0.5, 0. ]]), {}))
+    """
+    if settings.norm == "pre":
+        return normalise(ops, norm_params, x, settings)
+    return x, lambda dh: (dh, {})
+
+
+def add_and_norm(
     ops: Ops,
     params: Params,
     norm_params: Params,
+    z: Array,
     x: Array,
-    inner: Callable,
     settings: LayerSettings,
     *,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
-    """x + dropout(inner(x) W + b), with a normalisation before the sublayer or after the sum.
+    """x + dropout(z W + b): the last map of a sublayer, and the residual connection around it.
 
-    Pre-norm: x + dropout(inner(LN(x)) W + b). The sum itself is not normalised, so gradients pass through it unchanged,
-    and training needs little warm-up (Xiong et al. 2020). Post-norm: LN(x + dropout(inner(x) W + b)), as in Vaswani et
+    In a pre-norm model the sum itself is not normalised, so gradients pass through it unchanged, and training needs
+    little warm-up (Xiong et al. 2020). In a post-norm model the result is LN(x + dropout(z W + b)), as in Vaswani et
     al. 2017.
 
     Parameters
     ----------
     ops : Ops
     params : {"out": {"weight": (E, D), "bias": (D,)}, …}
-        The parameters of the sublayer: "out" is its output projection W, b; all others are those of ``inner``.
-    norm_params : {"gain": (D,), "bias": (D,)} or, with "rms_norm", {"gain": (D,)}
+        The parameters of the sublayer, of which "out" is its last map W, b.
+    norm_params : as of ``norm_before``
+    z : (..., E)
+        What the sublayer has computed before its last map, as the heads of attention.
     x : (..., D)
-    inner : callable
-        ``inner(h, dropout_key)`` -> (z (..., E), backward), where backward(dz) -> (dh, …, grads).
+        The input of the sublayer, before any normalisation.
     settings : LayerSettings
-        Of these, the place and type of the normalisation, and the rate of the dropout on the output.
+        Of these, the place and type of the normalisation, and the rate of the dropout.
     dropout_key : int, optional
-        The keys of this dropout and of ``inner`` are derived from it.
 
     Returns
     -------
     y : (..., D)
-    backward : dy -> (dx, …, grads, norm_grads)
-        The values between dh and grads that the backward of ``inner`` returns are passed on after dx.
-    """
-    check_instance("settings", settings, LayerSettings)
-    inner_key, out_key = split_key(dropout_key, 2)
-    weight, bias = weight_and_bias(part(params, "out"))
+    backward : dy -> (dz, dx, grads, norm_grads)
+        dx is what passes by the sublayer. ``norm_grads`` is {} in a pre-norm model.
 
-    h, norm_backward = normalise(ops, norm_params, x, settings) if settings.norm == "pre" else (x, None)
-    z, inner_backward = inner(h, inner_key)
-    y = ops.linear_dropout_residual(z, weight, bias, x, settings.dropout_rate, out_key)
+    Examples
+    --------
+    >>> from npformer import layers, reference
+    >>> settings = layers.LayerSettings(layers.AttentionSettings(1))
+    >>> params = {"out": {"weight": np.array([[10.0, 20.0]])}}
+    >>> z, x = np.array([[1.0]]), np.array([[0.5, 0.5]])
+    >>> y, backward = layers.add_and_norm(reference.ops, params, {}, z, x, settings)
+    >>> y
+    array([[10.5, 20.5]])
+    >>> dz, dx, grads, norm_grads = backward(np.array([[1.0, 1.0]]))
+    >>> dz, dx
+    (array([[30.]]), array([[1., 1.]]))
+    """
+    weight, bias = weight_and_bias(part(params, "out"))
+    y = ops.linear_dropout_residual(z, weight, bias, x, settings.dropout_rate, dropout_key)
     if settings.norm == "post":
         y, norm_backward = normalise(ops, norm_params, y, settings)
 
     def backward(dy):
+        norm_grads = {}
         if settings.norm == "post":
             dy, norm_grads = norm_backward(dy)
-        saved = z, weight, bias, settings.dropout_rate, out_key
+        saved = z, weight, bias, settings.dropout_rate, dropout_key
         dz, dweight, dbias, dx = ops.linear_dropout_residual_backward(dy, *saved)
-        dh, *others, grads = inner_backward(dz)
-        if settings.norm == "pre":
-            dh, norm_grads = norm_backward(dh)
-        return dx + dh, *others, {**grads, "out": linear_grads(dweight, dbias)}, norm_grads
+        return dz, dx, {"out": linear_grads(dweight, dbias)}, norm_grads
 
     return y, backward

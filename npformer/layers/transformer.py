@@ -4,8 +4,9 @@ from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.multi_head import cross_attention_heads, self_attention_heads
 from npformer.layers.position_wise import hidden_layer
-from npformer.layers.sublayer import residual
+from npformer.layers.sublayer import add_and_norm, norm_before
 from npformer.layers.types import Backward, Params, part
+from npformer.operations.options import check_instance
 from npformer.reference import Ops
 from npformer.reference.math.random import split_key
 from npformer.reference.settings import LayerSettings
@@ -56,18 +57,15 @@ def encoder_layer(
     >>> list(grads), grads["feed_forward"]["hidden"]["weight"].shape
     (['attention', 'attention_norm', 'feed_forward', 'feed_forward_norm'], (4, 8))
     """
+    check_instance("settings", settings, LayerSettings)
     attention_key, feed_forward_key = split_key(dropout_key, 2)
 
-    def attend(h, key):
-        given = params["attention"], h, settings.attention, keep_mask
-        return self_attention_heads(ops, *given, dropout_key=key, cache=cache)
-
-    x1, attend_backward = _sublayer(ops, params, "attention", x0, attend, settings, attention_key)
-    x2, feed_backward = _feed_forward(ops, params, x1, settings, feed_forward_key)
+    x1, attention_backward = _attention(ops, params, x0, settings, settings.attention, keep_mask, attention_key, cache)
+    x2, feed_forward_backward = _feed_forward(ops, params, x1, settings, feed_forward_key)
 
     def backward(dx2):
-        dx1, feed_forward_grads = feed_backward(dx2)
-        dx0, attention_grads = attend_backward(dx1)
+        dx1, feed_forward_grads = feed_forward_backward(dx2)
+        dx0, attention_grads = attention_backward(dx1)
         return dx0, attention_grads | feed_forward_grads
 
     return x2, backward
@@ -124,47 +122,77 @@ def decoder_layer(
     >>> dx0.shape, dmemory.shape
     ((2, 3, 4), (2, 5, 4))
     """
+    check_instance("settings", settings, LayerSettings)
     attention_key, memory_key, feed_forward_key = split_key(dropout_key, 3)
+    causal = settings.causal_attention
 
-    def attend(h, key):
-        given = params["attention"], h, settings.causal_attention, keep_mask
-        return self_attention_heads(ops, *given, dropout_key=key, cache=cache)
-
-    def attend_memory(h, key):
-        given = params["memory_attention"], h, memory, settings.memory_attention, memory_keep_mask
-        return cross_attention_heads(ops, *given, dropout_key=key)
-
-    x1, attend_backward = _sublayer(ops, params, "attention", x0, attend, settings, attention_key)
-    x2, attend_memory_backward = _sublayer(ops, params, "memory_attention", x1, attend_memory, settings, memory_key)
-    x3, feed_backward = _feed_forward(ops, params, x2, settings, feed_forward_key)
+    x1, attention_backward = _attention(ops, params, x0, settings, causal, keep_mask, attention_key, cache)
+    x2, memory_backward = _memory_attention(ops, params, x1, memory, settings, memory_keep_mask, memory_key)
+    x3, feed_forward_backward = _feed_forward(ops, params, x2, settings, feed_forward_key)
 
     def backward(dx3):
-        dx2, feed_forward_grads = feed_backward(dx3)
-        dx1, dmemory, memory_attention_grads = attend_memory_backward(dx2)
-        dx0, attention_grads = attend_backward(dx1)
-        return dx0, dmemory, attention_grads | memory_attention_grads | feed_forward_grads
+        dx2, feed_forward_grads = feed_forward_backward(dx3)
+        dx1, dmemory, memory_grads = memory_backward(dx2)
+        dx0, attention_grads = attention_backward(dx1)
+        return dx0, dmemory, attention_grads | memory_grads | feed_forward_grads
 
     return x3, backward
 
 
-def _feed_forward(ops, params, x, settings, dropout_key):
-    """The last sublayer of both layers."""
-
-    def feed(h, key):
-        return hidden_layer(ops, params["feed_forward"], h, settings.activation, settings.hidden_dropout_rate, key)
-
-    return _sublayer(ops, params, "feed_forward", x, feed, settings, dropout_key)
+# The sublayers. Each is x + dropout(inner(LN(x)) W + b), or, with norm="post", LN(x + dropout(inner(x) W + b)).
 
 
-def _sublayer(ops, params, name, x, inner, settings, dropout_key):
-    """``residual`` with the parameters of this name; ``backward`` returns (dx, …, their gradients by name)."""
-    norm = f"{name}_norm"
-    y, residual_backward = residual(
-        ops, part(params, name), part(params, norm), x, inner, settings, dropout_key=dropout_key
-    )
+def _attention(ops, params, x, settings, attention, keep_mask, dropout_key, cache):
+    """Self-attention; ``backward`` returns (dx, the gradients by the names of the layer's parameters)."""
+    own, norm = part(params, "attention"), part(params, "attention_norm")
+    heads_key, out_key = split_key(dropout_key, 2)
+
+    h, norm_backward = norm_before(ops, norm, x, settings)
+    z, heads_backward = self_attention_heads(ops, own, h, attention, keep_mask, dropout_key=heads_key, cache=cache)
+    y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
 
     def backward(dy):
-        *dinputs, grads, norm_grads = residual_backward(dy)
-        return *dinputs, {name: grads, norm: norm_grads}
+        dz, dx_beside, out_grads, norm_after_grads = add_backward(dy)
+        dh, grads = heads_backward(dz)
+        dx, norm_grads = norm_backward(dh)
+        return dx_beside + dx, {"attention": grads | out_grads, "attention_norm": norm_grads | norm_after_grads}
+
+    return y, backward
+
+
+def _memory_attention(ops, params, x, memory, settings, keep_mask, dropout_key):
+    """Attention to the encoder's output; ``backward`` returns (dx, dmemory, gradients)."""
+    own, norm = part(params, "memory_attention"), part(params, "memory_attention_norm")
+    heads_key, out_key = split_key(dropout_key, 2)
+    attention = settings.memory_attention
+
+    h, norm_backward = norm_before(ops, norm, x, settings)
+    z, heads_backward = cross_attention_heads(ops, own, h, memory, attention, keep_mask, dropout_key=heads_key)
+    y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
+
+    def backward(dy):
+        dz, dx_beside, out_grads, norm_after_grads = add_backward(dy)
+        dh, dmemory, grads = heads_backward(dz)
+        dx, norm_grads = norm_backward(dh)
+        grads = {"memory_attention": grads | out_grads, "memory_attention_norm": norm_grads | norm_after_grads}
+        return dx_beside + dx, dmemory, grads
+
+    return y, backward
+
+
+def _feed_forward(ops, params, x, settings, dropout_key):
+    """The last sublayer of both layers; ``backward`` returns (dx, gradients)."""
+    own, norm = part(params, "feed_forward"), part(params, "feed_forward_norm")
+    hidden_key, out_key = split_key(dropout_key, 2)
+
+    h, norm_backward = norm_before(ops, norm, x, settings)
+    z, hidden_backward = hidden_layer(ops, own, h, settings.activation, settings.hidden_dropout_rate, hidden_key)
+    y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
+
+    def backward(dy):
+        dz, dx_beside, out_grads, norm_after_grads = add_backward(dy)
+        dh, grads = hidden_backward(dz)
+        dx, norm_grads = norm_backward(dh)
+        return dx_beside + dx, {"feed_forward": grads | out_grads, "feed_forward_norm": norm_grads | norm_after_grads}
 
     return y, backward

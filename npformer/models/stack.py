@@ -79,10 +79,10 @@ class TransformerSettings(Model):
         Whether the linear maps of the layers have a bias.
     scale_embeddings : bool
         Whether the embeddings are multiplied by √D (section 3.4).
-    softcap : float, optional
-        The scores of attention are bent, so that they stay between -softcap and softcap, which is 50 in Gemma 2.
     final_norm : bool, optional
         Whether each stack ends with a normalisation; if not given, one with ``norm="pre"`` does.
+    softcap : float, optional
+        The scores of attention are bent, so that they stay between -softcap and softcap, which is 50 in Gemma 2.
     """
 
     d_model: int = 512
@@ -169,16 +169,21 @@ class TransformerSettings(Model):
         return stack | ({"norm": new.norm(self.d_model, self.norm_type)} if self.has_final_norm else {})
 
     def _encoder_stack(self, ops, params, name, x, keep_mask, dropout_keys, train):
-        """A ``_stack`` of layers of self-attention, which the mask (B, 1, 1, T) applies to."""
+        """Layers of self-attention, which the mask (B, 1, 1, T) applies to, as ``_end_of_stack`` returns them.
 
-        def layer(params, x, settings, key):
-            return layers.encoder_layer(ops, params, x, settings, keep_mask, dropout_key=key)
-
+        There is a dropout key, or None, for each layer.
+        """
+        params = params.get(name, {})  # a post-norm stack of no layers has no parameters
         if not train and None in dropout_keys:
-            y = self._encoded_in_a_step(ops, params.get(name, {}), x, keep_mask)
+            y = self._encoded_in_a_step(ops, params, x, keep_mask)
             if y is not None:
                 return y, None
-        return self._stack(ops, params, name, x, layer, dropout_keys, train)
+        settings, stack = self._settings_for(dropout_keys), layers.Stack(train)
+        for i, key in enumerate(dropout_keys):
+            layer = dequantized(params[str(i)])
+            x, backward = layers.encoder_layer(ops, layer, x, settings, keep_mask, dropout_key=key)
+            stack.keep(backward)
+        return self._end_of_stack(ops, params, name, x, stack)
 
     def _encoded_in_a_step(self, ops, params, x, keep_mask):
         """The same by the function for a step of decoding, which takes integers as they are; None if not suited.
@@ -205,18 +210,17 @@ class TransformerSettings(Model):
         y = y.reshape(x.shape)
         return normalise(ops, params["norm"], y, settings)[0] if self.has_final_norm else y
 
-    def _stack(self, ops, params, name, x, layer, dropout_keys, train):
-        """The layers of a stack, one after another, and the normalisation after them, if there is one.
+    def _settings_for(self, dropout_keys):
+        """The settings of the layers of a stack that has these keys, or None in place of them."""
+        return self.layer_settings if None in dropout_keys else self._settings_with_dropout
 
-        There is a dropout key, or None, for each layer. ``layer(params, x, settings, dropout_key)`` -> (x, backward),
-        where backward(dx) -> (dx, …, grads). Returns (y, backward), where backward(dy, ready, …) gives the gradients of
-        the parameters to ``ready``, adds the others of each layer to the arrays that it is given, and returns dx.
+    def _end_of_stack(self, ops, params, name, x, stack):
+        """The normalisation after the layers of a stack, if there is one, and the backward pass of the whole stack.
+
+        Each layer's is backward(dx) -> (dx, …, grads). Returns (y, backward), where backward(dy, ready, …) gives the
+        gradients of the parameters to ``ready``, adds the others of each layer to the arrays that it is given, and
+        returns dx.
         """
-        settings = self.layer_settings if None in dropout_keys else self._settings_with_dropout
-        params, stack = params.get(name, {}), layers.Stack(train)  # a post-norm stack of no layers has no parameters
-        for i, key in enumerate(dropout_keys):
-            x, layer_backward = layer(dequantized(params[str(i)]), x, settings, key)
-            stack.keep(layer_backward)
         if self.has_final_norm:
             x, norm_backward = normalise(ops, params["norm"], x, self.layer_settings)
 

@@ -12,6 +12,7 @@ from npformer.models.encoder_decoder import EncoderDecoder, check_depths
 from npformer.models.incremental import IncrementalDecoder
 from npformer.models.stack import TransformerSettings
 from npformer.models.watching import watched
+from npformer.quantized import dequantized
 from npformer.reference import split_key
 
 
@@ -97,11 +98,14 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[1])
         masks = self._keep_mask(tgt_in), self._keep_mask(src)
 
-        def layer(params, x, settings, key):
-            return layers.decoder_layer(ops, params, x, memory, settings, *masks, dropout_key=key)
-
         x, embed_backward = self._embed(ops, params, "target", tgt_in, embedding_key)
-        y, stack_backward = self._stack(ops, params, "decoder", x, layer, layer_keys, train)
+        settings, stack = self._settings_for(layer_keys), layers.Stack(train)
+        params = params.get("decoder", {})
+        for i, key in enumerate(layer_keys):
+            layer = dequantized(params[str(i)])
+            x, layer_backward = layers.decoder_layer(ops, layer, x, memory, settings, *masks, dropout_key=key)
+            stack.keep(layer_backward)
+        y, stack_backward = self._end_of_stack(ops, params, "decoder", x, stack)
 
         def backward(dy, ready):
             dmemory = np.zeros_like(memory)  # each layer adds its part

@@ -13,7 +13,7 @@ from npformer.runtime.blas_threads import one_blas_thread
 
 MOST_PLANS = 4096  # that a dispatcher remembers
 
-listener: Callable | None = None  # what ``npformer.explain`` puts between a dispatcher and its work
+listener: Callable | None = None  # what ``npformer.explain`` calls before each operation
 
 
 def make_dispatcher(record, kernel=None, reference=None):
@@ -59,19 +59,25 @@ def make_dispatcher(record, kernel=None, reference=None):
         for place, name, size in plan.ids:
             ignore_id = None if ignored is None else values[ignored]
             check_ids(values[place], size, name, ignore_id, may_ignore=ignored is not None)
-        with one_blas_thread():
-            return run(plan, values) if listener is None else listener(record, kernel, plan, values, run)
-
-    def run(plan, values):
         if plan.nothing is not None:
             return plan.nothing()
-        result = plan.kernel(*converted(values, plan.for_kernel)) if plan.kernel else NotImplemented
-        if result is NotImplemented:
-            given = dict(zip(names, converted(values, plan.for_function), strict=True))
-            # NaN in is NaN out, and what is masked may be NaN. exp(-1000) is 0.
-            with np.errstate(invalid="ignore", under="ignore"):
-                result = record.function(**given)
-        return rounded(result, plan.of_results) if plan.of_results else result
+        heard = listener and listener(record, kernel, plan, values)
+        try:
+            with one_blas_thread():
+                result = plan.kernel(*converted(values, plan.for_kernel)) if plan.kernel else NotImplemented
+                by_kernel = result is not NotImplemented
+                if not by_kernel:
+                    given = dict(zip(names, converted(values, plan.for_function), strict=True))
+                    # NaN in is NaN out, and what is masked may be NaN. exp(-1000) is 0.
+                    with np.errstate(invalid="ignore", under="ignore"):
+                        result = record.function(**given)
+            result = rounded(result, plan.of_results) if plan.of_results else result
+            if heard:
+                heard.computed(result, by_kernel)
+            return result
+        finally:
+            if heard:
+                heard.end()
 
     dispatch.record, dispatch.kernel = record, kernel
     return dispatch

@@ -147,24 +147,36 @@ _active: list[Calls] = []  # of all ``with`` blocks that have not ended, in any 
 _busy = threading.local()
 
 
-def _listen(record, its_kernel, plan, values, run):
-    if getattr(_busy, "now", False):  # called by another operation, which is listed as a whole
-        return run(plan, values)
-    refused = []
+def _listen(record, kernel, plan, values):
+    """The ``_Heard`` of an operation; None if another one calls it, which is listed as a whole."""
+    return None if getattr(_busy, "now", False) else _Heard(record, kernel, plan, values)
 
-    def watched(*arguments):
-        result = plan.kernel(*arguments)
-        refused.append(result is NotImplemented)
-        return result
 
-    backend = its_kernel and its_kernel.backend
-    wait = backend.device.wait if backend else lambda: None
-    result, seconds = _timed(wait, lambda: run(plan._replace(kernel=plan.kernel and watched), values))
-    why = plan.why
-    if any(refused):
-        why = its_kernel.why_not(*values) or "the kernel left it to the reference"
-    _append(_call(record, backend.name if backend else "reference", why, values, result, seconds))
-    return result
+class _Heard:
+    """An operation that is being computed. The operations that it calls are not listed."""
+
+    def __init__(self, record, kernel, plan, values):
+        self.record, self.kernel, self.plan, self.values = record, kernel, plan, values
+        self._wait()
+        _busy.now = True
+        self.start = time.perf_counter()
+
+    def computed(self, result, by_kernel):
+        """List it."""
+        self._wait()
+        seconds, why = time.perf_counter() - self.start, self.plan.why
+        if not by_kernel and not why:
+            why = self.kernel.why_not(*self.values) or "the kernel left it to the reference"
+        name = self.kernel.backend.name if self.kernel else "reference"
+        _append(_call(self.record, name, why, self.values, result, seconds))
+
+    def end(self):
+        """The operation is over, or has raised an error."""
+        _busy.now = False
+
+    def _wait(self):
+        if self.kernel:
+            self.kernel.backend.device.wait()
 
 
 def listed(backend, name, hook, about, *given):

@@ -5,6 +5,7 @@ is given is converted to the type of the option, so that NumPy's scalars are acc
 Below the options are the checks of the arrays of operations.
 """
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -118,6 +119,13 @@ class AttentionOptions:
     scale: float | None = None
     dropout_rate: float = 0.0
     softcap: float | None = None
+
+    def __init_subclass__(cls):
+        """Write the parameters above into the docstring, in place of "{options}"."""
+        if cls.__doc__:  # not with python -OO
+            _, _, own = inspect.getdoc(AttentionOptions).partition("Parameters\n----------\n")
+            parameters, _, _ = own.partition("\n\n")
+            cls.__doc__ = inspect.getdoc(cls).replace("{options}", parameters)
 
     def __post_init__(self):
         check_fields(self)

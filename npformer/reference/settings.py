@@ -41,8 +41,6 @@ class Rotary:
 class AttentionSettings(AttentionOptions):
     """How the heads of an attention attend to keys: all but its parameters, its inputs and its masks.
 
-    The options of attention itself are those of ``AttentionOptions``.
-
     Parameters
     ----------
     n_heads : int
@@ -57,6 +55,7 @@ class AttentionSettings(AttentionOptions):
         from T of about 1,000 on.
     rotary : Rotary, optional
         ``layers.self_attention`` turns queries and keys by their positions, before the operation of attention.
+    {options}
 
     Examples
     --------

@@ -251,7 +251,7 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
         "show_text(arguments[0])", {"reverse": "attention", "en-fr": "There is a big white dog."}[name]
     )
     model, params, _ = make_playground.read(name)
-    residual = transformer.residual
+    add_and_norm = transformer.add_and_norm
     kinds = [f"{kind}-target-{layer}" for layer in (0, 1) for kind in ("decoder", "memory", "feed_forward")]
     of_encoder = [f"{kind}-source-{layer}" for layer in (0, 1) for kind in ("encoder", "feed_forward")]
     turns = set()
@@ -262,8 +262,8 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
         for left_out in [None, *range(6), *range(-4, 0)]:
             calls = count(-2 * model.n_layers)  # the sublayers of the encoder come first
 
-            def without(ops, params, norm_params, x, *args, calls=calls, left_out=left_out, **kwargs):
-                y, backward = residual(ops, params, norm_params, x, *args, **kwargs)
+            def without(ops, params, norm_params, z, x, *args, calls=calls, left_out=left_out, **kwargs):
+                y, backward = add_and_norm(ops, params, norm_params, z, x, *args, **kwargs)
                 if next(calls) == left_out:
                     place = (
                         np.s_[:] if left_out < 0 else np.s_[:, -1]
@@ -271,7 +271,7 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
                     y[place] = x[place]
                 return y, backward
 
-            monkeypatch.setattr(transformer, "residual", without)
+            monkeypatch.setattr(transformer, "add_and_norm", without)
             arrays = np.array([src]), np.array([tgt_in[: step + 1]])
             shares.append(nf.softmax(model.logits(params, *arrays, backend="reference")[0, -1]))
             assert next(calls) == 3 * model.n_layers

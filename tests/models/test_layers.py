@@ -242,17 +242,26 @@ def test_a_feed_forward_layer_without_output_bias_in_its_maps():
 def test_the_residual_passes_by_its_sublayer(norm):
     """A sublayer with a last map of 0 changes nothing; the gradient passes through the residual connection."""
     params, norm_params = {"out": {"weight": np.zeros((F, D)), "bias": np.zeros(D)}}, new().layer_norm(D)
-    x, dy = normal(B, T, D), normal(B, T, D, seed=6)
-
-    def inner(h, key):
-        return np.ones((B, T, F)), lambda dz: (np.zeros_like(h), {})
-
-    y, backward = layers.residual(reference, params, norm_params, x, inner, settings(norm=norm), dropout_key=KEY)
-    dx, grads, norm_grads = backward(dy)
+    x, z, dy = normal(B, T, D), np.ones((B, T, F)), normal(B, T, D, seed=6)
+    y, backward = layers.add_and_norm(reference, params, norm_params, z, x, settings(norm=norm), dropout_key=KEY)
+    dz, dx, grads, norm_grads = backward(dy)
+    assert not dz.any()
+    assert list(grads) == ["out"]
     if norm == "pre":
         np.testing.assert_array_equal(y, x)
         np.testing.assert_array_equal(dx, dy)
-    assert list(grads) == ["out"] and list(norm_grads) == ["gain", "bias"]
+        assert norm_grads == {}
+    else:
+        np.testing.assert_array_equal(y, layers.layer_norm(reference, norm_params, x)[0])
+        assert list(norm_grads) == ["gain", "bias"]
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_sublayer_is_normalised_once(norm):
+    x, dh = normal(B, T, D), normal(B, T, D, seed=6)
+    h, backward = layers.norm_before(reference, new().layer_norm(D), x, settings(norm=norm))
+    dx, norm_grads = backward(dh)
+    assert (h is x) == (dx is dh) == (not norm_grads) == (norm == "post")
 
 
 def test_one_key_drops_different_places_in_different_layers():

@@ -78,7 +78,8 @@ def attention(
     >>> attention(q, k, v)[0]
     array([[1.]])
     """
-    weights = softmax(scores_of(q, k, keep_mask, bias=bias, causal=causal, scale=scale, softcap=softcap))
+    scores = scores_of(q, k, keep_mask, bias=bias, causal=causal, scale=scale, softcap=softcap)
+    weights = softmax(scores)
     out = product(dropout(weights, dropout_rate, dropout_key), v)  # 0 · NaN = 0: a masked value may be NaN
     return out, weights
 

@@ -129,7 +129,7 @@ def flash_attention_backward(
     T, S, dtype = q.shape[-2], k.shape[-2], _dtype(dout, q, k, v, bias)
     dq, dk, dv = (np.zeros_like(x, dtype=dtype) for x in (q, k, v))
     dbias = () if bias is None else (np.zeros_like(bias, dtype=dtype),)
-    factor = scale_of(q.shape[-1], scale)
+    scale = scale_of(q.shape[-1], scale)
     shift, log_total = (np.where(np.isneginf(x.real), 0, x)[..., None] for x in (peak, logsumexp))
 
     def tile(queries, keys):
@@ -161,8 +161,8 @@ def flash_attention_backward(
             if softcap is not None:
                 before = scores_of(q[..., queries, :], k[..., keys, :], scale=scale)
                 dscores = capped_backward(dscores, before, softcap)
-            dq[..., queries, :] += product(dscores, k[..., keys, :]) * factor
-            dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * factor
+            dq[..., queries, :] += product(dscores, k[..., keys, :]) * scale
+            dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * scale
     return dq, dk, dv, *dbias
 
 
