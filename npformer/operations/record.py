@@ -67,7 +67,7 @@ def operation(
     >>> @operation("x: ... D, weight: D F -> y: ... F")
     ... def project(x, weight):
     ...     return x @ weight
-    >>> project(np.ones((2, 5)), np.ones((4, 3)))
+    >>> at_the_door(project)(np.ones((2, 5)), np.ones((4, 3)))
     Traceback (most recent call last):
     ValueError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
     """
@@ -95,7 +95,7 @@ def backward_of(forward: Callable, contract: str | None = None, **options) -> Ca
     ... def project_backward(dy, x, weight):
     ...     return dy @ weight.T, x.reshape(-1, x.shape[-1]).T @ dy.reshape(-1, dy.shape[-1])
     >>> dx, dweight = project_backward(np.ones((2, 3)), np.ones((2, 5)), np.ones((5, 3)))
-    >>> project_backward(np.ones((2, 4)), np.ones((2, 5)), np.ones((5, 3)))
+    >>> at_the_door(project_backward)(np.ones((2, 4)), np.ones((2, 5)), np.ones((5, 3)))
     Traceback (most recent call last):
     ValueError: dy has shape (2, 4), expected (..., F) with ... = (2,) from x (2, 5), F = 3 from weight (5, 3)
     """
@@ -109,6 +109,21 @@ def backward_of(forward: Callable, contract: str | None = None, **options) -> Ca
 
 
 def _made(record):
+    """The function itself, with its record: ``at_the_door`` checks the arguments, and other math calls it directly."""
     check_contract(record.contract, record.function, record.flops)
     record.function.__doc__ = docstring_of(record)
-    return make_dispatcher(record)
+    record.function.record = record
+    return record.function
+
+
+def at_the_door(function: Function) -> Function:
+    """An operation that everybody may call: it checks its arguments. What is no operation is returned as it is.
+
+    >>> @operation("x: ... D, weight: D F -> y: ... F")
+    ... def project(x, weight):
+    ...     return x @ weight
+    >>> at_the_door(project)(np.ones((2, 5)), np.ones((4, 3)))
+    Traceback (most recent call last):
+    ValueError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
+    """
+    return make_dispatcher(function.record) if hasattr(function, "record") else function

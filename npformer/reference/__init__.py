@@ -2,10 +2,12 @@
 
 The functions run on NumPy and CuPy arrays, on any float dtype and on complex numbers (which is how
 ``npformer.gradients`` differentiates them to machine precision). The folder ``math`` has one file for each idea, with
-each backward pass directly below its forward pass.
+each backward pass directly below its forward pass. Those of ``math`` are the math alone; those of this module check
+their arguments first.
 """
 
 from npformer.operations.backend import Backend
+from npformer.operations.record import at_the_door
 from npformer.reference.math.activations import (
     gelu,
     gelu_backward,
@@ -77,6 +79,9 @@ from npformer.reference.math.soft_dictionary import (
 )
 from npformer.reference.math.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from npformer.reference.math.update import adam_update, global_norm, norms_of_blocks, sgd_update
+
+# What is called from outside checks its arguments. The functions of ``math`` call each other without.
+globals().update({name: at_the_door(value) for name, value in globals().items() if hasattr(value, "record")})
 
 
 class Ops(Backend):

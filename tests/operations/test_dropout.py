@@ -169,5 +169,5 @@ def test_dtype_stays(dtype, rate):
 def test_the_threshold_is_rounded(k, excess, kept, monkeypatch):
     bits = np.array([k - 1, k, k + 1], np.uint32)
     module = sys.modules["npformer.reference.math.dropout"]
-    monkeypatch.setattr(module, "random_bits", lambda index, dropout_key: bits)
+    monkeypatch.setattr(module, "bits_of", lambda index, dropout_key: bits)
     assert module.dropout_keep(np.arange(3), (k + excess) / (2**32 - 1), dropout_key=1).tolist() == kept

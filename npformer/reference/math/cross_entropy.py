@@ -1,10 +1,9 @@
 """The cross-entropy loss."""
 
-import warnings
-
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.checks import warn
 from npformer.operations.record import operation
 from npformer.reference.math.linear import linear
 from npformer.reference.math.softmax import log_softmax
@@ -51,7 +50,7 @@ def cross_entropy(
     if n_tokens is None:
         n_tokens = int(counted.sum())
         if n_tokens == 0:
-            warnings.warn("cross_entropy: no target is counted, the loss is 0", stacklevel=4)
+            warn("cross_entropy: no target is counted, the loss is 0")
             n_tokens = 1  # avoids a division by 0
     share = 1 / n_tokens  # the weight of each counted token in the mean
 

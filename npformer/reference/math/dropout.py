@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.operations.record import backward_of, operation
-from npformer.reference.math.random import random_bits
+from npformer.reference.math.random import bits_of
 
 
 @operation("x: ... -> y: ...")
@@ -37,7 +37,7 @@ def dropout_backward(dy: Array, dropout_rate: float, dropout_key: int | None) ->
 
 def dropout_keep(index: Array, dropout_rate: float, dropout_key: int) -> Array:
     """Boolean mask, True = kept, of the elements with these indices."""
-    return random_bits(index, dropout_key) >= threshold(dropout_rate)
+    return bits_of(index, dropout_key) >= threshold(dropout_rate)
 
 
 def threshold(dropout_rate: float) -> int:

@@ -23,12 +23,7 @@ def derive_key(key: int | None, *path: int) -> int | None:
     """
     if key is None:
         return None
-    key = check_key("key", key)
-    if hasattr(key, "derive"):
-        return key.derive(*path)
-    for number in path:
-        key = _splitmix64(_splitmix64(key) + 1 + check_key("path", number))
-    return key
+    return _derived(check_key("key", key), *[check_key("path", number) for number in path])
 
 
 def split_key(key: int | None, n: int) -> list:
@@ -37,10 +32,22 @@ def split_key(key: int | None, n: int) -> list:
     >>> len(set(split_key(7, 3) + split_key(8, 3)))
     6
     """
-    return [derive_key(key, i) for i in range(check_int("n", n, at_least=0, at_most=MOST_KEYS))]
+    numbers = range(check_int("n", n, at_least=0, at_most=MOST_KEYS))
+    if key is None:
+        return [None for _ in numbers]
+    key = check_key("key", key)
+    return [_derived(key, i) for i in numbers]
 
 
-@np.errstate(over="ignore")  # hashing multiplies modulo 2^32
+def _derived(key, *path):
+    """``derive_key`` of a key and a path that were checked."""
+    if hasattr(key, "derive"):  # a key of a recorded step, whose number the GPU reads
+        return key.derive(*path)
+    for number in path:
+        key = _splitmix64(_splitmix64(key) + 1 + number)
+    return key
+
+
 def random_bits(index: Array, key: int) -> Array:
     """32 random bits, (...) uint32, for each element index, (...) non-negative int64, under a 64-bit key.
 
@@ -53,7 +60,13 @@ def random_bits(index: Array, key: int) -> Array:
     (True, 1000)
     """
     check_array(index, "index", "ids")
-    low_key, high_key = key_words(check_key("key", key))
+    return bits_of(index, check_key("key", key))
+
+
+@np.errstate(over="ignore")  # hashing multiplies modulo 2^32
+def bits_of(index: Array, key: int) -> Array:
+    """``random_bits``, of arguments that were checked."""
+    low_key, high_key = key_words(key)
     low, high = index.astype(np.uint32), (index >> 32).astype(np.uint32)
     first = _mix32(low ^ low_key)
     return _mix32(first + (high ^ high_key))

@@ -10,7 +10,9 @@ from typing import Literal
 import numpy as np
 
 from npformer.arrays import Array, transpose
+from npformer.operations.options import check_arrays
 from npformer.operations.record import backward_of, operation
+from npformer.operations.shapes import match
 from npformer.reference.math.linear import linear, rows
 from npformer.reference.math.masks import masked
 from npformer.reference.math.product import product
@@ -203,13 +205,17 @@ SCORES = {  # name: (score, its backward pass, the names of its parameters)
 Score = Literal["dot", "scaled_dot", "cosine", "bilinear", "additive"]
 
 
-def _check_params(*, score, params, **_):
-    """Check that there are as many arrays as the score has parameters."""
+def _check_params(*, score, params, q, k, **_):
+    """Check that there are as many arrays as the score has parameters, and that they fit."""
     names = SCORES[score][2]
     if not isinstance(params, (tuple, list)):
         raise TypeError(f"params is a {type(params).__name__}, expected a tuple of {len(names)} arrays {names}")
     if len(params) != len(names):
         raise ValueError(f"params has {len(params)} arrays, expected {len(names)} with score={score!r}: {names}")
+    record = SCORES[score][0].record
+    arrays = dict(zip(record.parameters, (q, k, *params), strict=True))
+    check_arrays(record.contract, arrays, record.parameters)
+    match(record.contract, arrays)
 
 
 @operation(

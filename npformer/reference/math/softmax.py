@@ -27,6 +27,8 @@ def softmax(x: Array, axis: int = -1) -> Array:
     >>> softmax(np.array([0.0, np.log(3.0), -np.inf]))
     array([0.25, 0.75, 0.  ])
     """
+    if x.size == 0:  # there is no largest of no entries
+        return x
     peak = x.real.max(axis=axis, keepdims=True)
     e = np.exp(x - np.where(np.isneginf(peak), 0, peak))
     total = e.sum(axis=axis, keepdims=True)
@@ -55,6 +57,8 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
     >>> log_softmax(np.array([0.0, 1000.0]))
     array([-1000.,     0.])
     """
+    if x.size == 0:  # there is no largest of no entries
+        return x
     peak = x.real.max(axis=axis, keepdims=True)
     shifted = x - np.where(np.isneginf(peak), 0, peak)
     total = np.exp(shifted).sum(axis=axis, keepdims=True)
