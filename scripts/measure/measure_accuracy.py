@@ -65,6 +65,7 @@ def down_to_tiny(x):
 
 
 NO_MASK = {"keep_mask": None}
+PLAIN = {**NO_MASK, "bias": None}
 FEED_FORWARD = {"activation": "gelu", "dropout_rate": 0.0, "dropout_key": None}
 PAIRED = {"consistency": 5.0, "ignore_id": None}
 STATES = {**NO_MASK, "dcells": None}
@@ -111,9 +112,9 @@ HARD: list[Hard] = [
           leading=(4,), V=5000),
     *hard("paired_cross_entropy", "offset 1e6", {"logits": lambda x: 1e6 + 3 * x}, given=PAIRED, bounds=(4, 12),
           leading=(4,), V=5000),
-    *hard("attention flash_attention", "1e5 keys", given=NO_MASK, bounds=(16, 16), leading=(), T=2, S=10**5),
-    *hard("attention flash_attention", "scores of 100", {"q": times(100)}, given=NO_MASK, bounds=(160, 160), **QUERIES),
-    *hard("attention flash_attention", "1e-20", {x: times(1e-20) for x in "qkv"}, given=NO_MASK, bounds=(4, 16),
+    *hard("attention flash_attention", "1e5 keys", given=PLAIN, bounds=(16, 16), leading=(), T=2, S=10**5),
+    *hard("attention flash_attention", "scores of 100", {"q": times(100)}, given=PLAIN, bounds=(160, 160), **QUERIES),
+    *hard("attention flash_attention", "1e-20", {x: times(1e-20) for x in "qkv"}, given=PLAIN, bounds=(4, 16),
           **QUERIES),
     *hard("additive_score", "1e-8", {x: times(1e-4) for x in ("q", "k", "w_q", "w_k")}, bounds=(4, 12), **QUERIES),
     *hard("cosine_score", "1e-18", {x: times(1e-18) for x in "qk"}, **QUERIES),

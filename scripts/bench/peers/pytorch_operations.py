@@ -60,8 +60,9 @@ def additive_score(q, k, w_q, w_k, w_score):
     return torch.tanh((q @ w_q)[..., :, None, :] + (k @ w_k)[..., None, :, :]) @ w_score
 
 
-def attention(q, k, v, causal=False, dropout_rate=0.0, **_):
-    return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_rate, is_causal=causal)
+def attention(q, k, v, keep_mask=None, bias=None, causal=False, dropout_rate=0.0, dropout_key=None):
+    mask = keep_mask if bias is None else bias
+    return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout_rate, is_causal=causal)
 
 
 def self_attention(qkv, settings, **_):
