@@ -32,12 +32,16 @@ from scripts.bench.options import add_some, add_without, between_commas, parsed,
 from scripts.bench.report import note, print_table, short, summary
 from scripts.bench.steps import SIZES, Size, build_npformer, build_pytorch
 
+from npformer import LanguageModel, greedy_decode
 from npformer.runtime.blas_threads import blas_threads
 
 PAGE_0 = Size(V=29, N=1, D=64, H=4, F=256, B=64, S=10, T=11)  # about that of docs/start.md
 DECODED = SIZES["base"]._replace(S=30, T=32)
 SENTENCES = {"sentence": 1, "sentences": 32}  # how many are decoded at once, greedily, by the model "base"
-WORK = {"page0": PAGE_0, **SIZES, **SENTENCES}
+CHAT = LanguageModel(
+    8192, d_model=576, n_heads=9, n_kv_heads=3, n_layers=10, d_ff=1536, activation="swiglu", bias=False
+)
+WORK = {"page0": PAGE_0, **SIZES, **SENTENCES, "chat": CHAT}  # chat: a third of SmolLM2's layers
 
 
 @command
@@ -89,8 +93,8 @@ def print_work(name, seconds, latencies, options):
 
 def contenders_of(name):
     """{key: (name, libraries, build)} of the contenders of a work."""
-    if name in SENTENCES:
-        build = partial(bench_decode.build_npformer, DECODED, beam=1, backend="cpu")
+    if name in SENTENCES or name == "chat":
+        build = build_chat if name == "chat" else build_sentences
         return {
             "npformer": ("npformer", ("npformer.cpu",), partial(timed, build)),
             "npformer,1": ("npformer, one thread", ("npformer.cpu",), partial(timed, build, n_threads=1)),
@@ -104,6 +108,18 @@ def contenders_of(name):
         "pytorch,1": ("PyTorch, one thread", torch, partial(timed, partial(build_pytorch, n_threads=1, fused=True))),
         "jax": ("JAX", ("jax",), partial(timed, build_jax)),
     }
+
+
+def build_sentences(n):
+    """``step``, which decodes n sentences."""
+    return bench_decode.build_npformer(DECODED, n, beam=1, backend="cpu")
+
+
+def build_chat(model):
+    """``step``, which answers a prompt of 32 tokens with 32 tokens."""
+    params = model.init(0)
+    prompt = np.random.default_rng(0).integers(0, model.vocab, (1, 32))
+    return partial(greedy_decode, model, params, prompt, eos_id=None, max_len=32)
 
 
 def timed(build, case, n_threads=None):
