@@ -79,7 +79,7 @@ def conv1d(x, weight, bias, dilation, causal):
     return out
 
 
-def attention(q, k, v, keep_mask=None, causal=False, scale=None, dropout_keep=None, rate=0.0, bias=None):
+def attention(q, k, v, keep_mask=None, causal=False, scale=None, dropout_keep=None, rate=0.0, bias=None, softcap=None):
     """``(out, weights, logsumexp)``; ``dropout_keep`` (..., T, S) says which weights survive."""
     *batch, T, K = q.shape
     S, Kv = v.shape[-2:]
@@ -92,7 +92,9 @@ def attention(q, k, v, keep_mask=None, causal=False, scale=None, dropout_keep=No
         scores = [-math.inf] * S
         for s in range(S):
             if keep_mask[(*index, s)] and not (causal and s > t + S - T):
-                scores[s] = scale * math.fsum(q[index][i] * k[(*head, s, i)] for i in range(K)) + bias[(*index, s)]
+                score = scale * math.fsum(q[index][i] * k[(*head, s, i)] for i in range(K))
+                score = score if softcap is None else softcap * math.tanh(score / softcap)
+                scores[s] = score + bias[(*index, s)]
         weights[index] = softmax_row(scores)
         logsumexp[index] = log_sum_exp(scores)
         used = list(weights[index])

@@ -40,7 +40,7 @@ def main(argv=None):
     if note_of(ops, "") is None:
         parser.error("no compiled kernel can be kept: npformer info says why")
     n = len(compile_for([partial(rehearse_step, model=model) for model in MODELS], ops))
-    print(f"training: {n} kernels compiled, the others were on disk", flush=True)
+    print(f"training: all kernels are on disk, {n} of them compiled now", flush=True)
     with told(lambda name: None, lambda: None):
         for model in MODELS:
             decode(model)

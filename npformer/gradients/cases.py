@@ -111,9 +111,11 @@ class Case(NamedTuple):
     def results(self, arguments: dict) -> dict[str, Any]:
         """What the reference returns, by name."""
         results = self.forward(**arguments)
-        names = [result.name for result in self.forward.record.contract.results]
-        # what is returned on request may be missing, as the last
-        return dict(zip(names, results if isinstance(results, tuple) else (results,), strict=False))
+        results = results if isinstance(results, tuple) else (results,)
+        described = self.forward.record.contract.results
+        if len(results) < len(described):  # what is returned on request was not asked for
+            described = tuple(result for result in described if not result.on_request)
+        return dict(zip([result.name for result in described], results, strict=True))
 
     def derivative(self, seed: int = 0, **sizes) -> tuple[Callable, Callable, dict]:
         """The arguments of ``gradcheck``: a function, its backward pass, and the arrays to differentiate it by.
@@ -266,7 +268,7 @@ def _attention(names, scores, *more, bound=16, backward_bound=32, **sizes):
     masks = (*batch, T, S), (*batch, 1, S), (*batch, T, "1"), (S,)
     options = [none, *({"keep_mask": _mask(" ".join(map(str, axes)))} for axes in masks)]
     options += [{**none, **causal}, {**none, **DROPOUT}, {"keep_mask": _mask(scores), **causal, **DROPOUT}, *more]
-    options += [{**none, "softcap": 0.7}, {"keep_mask": _mask(scores), **causal, **DROPOUT, "softcap": 3.0}]
+    options += [{**none, "softcap": 0.7}, {"keep_mask": _mask(scores), **_biases(scores)[0], "softcap": 3.0}]
     options[1:] = [{"bias": None, **given} for given in options[1:]]
     bounds = {"bound": bound, "backward_bound": backward_bound}
     yield from _cases(names, *options, **bounds, **sizes)

@@ -6,7 +6,6 @@ from npformer.layers.multi_head import cross_attention_heads, self_attention_hea
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.sublayer import add_and_norm, norm_before
 from npformer.layers.types import Backward, Params, part
-from npformer.operations.options import check_instance
 from npformer.reference import Ops
 from npformer.reference.math.random import split_key
 from npformer.reference.settings import LayerSettings
@@ -57,7 +56,6 @@ def encoder_layer(
     >>> list(grads), grads["feed_forward"]["hidden"]["weight"].shape
     (['attention', 'attention_norm', 'feed_forward', 'feed_forward_norm'], (4, 8))
     """
-    check_instance("settings", settings, LayerSettings)
     attention_key, feed_forward_key = split_key(dropout_key, 2)
 
     x1, attention_backward = _attention(ops, params, x0, settings, settings.attention, keep_mask, attention_key, cache)
@@ -122,7 +120,6 @@ def decoder_layer(
     >>> dx0.shape, dmemory.shape
     ((2, 3, 4), (2, 5, 4))
     """
-    check_instance("settings", settings, LayerSettings)
     attention_key, memory_key, feed_forward_key = split_key(dropout_key, 3)
     causal = settings.causal_attention
 
@@ -152,10 +149,10 @@ def _attention(ops, params, x, settings, attention, keep_mask, dropout_key, cach
     y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
 
     def backward(dy):
-        dz, dx_beside, out_grads, norm_after_grads = add_backward(dy)
+        dz, dx_residual, out_grads, norm_after_grads = add_backward(dy)
         dh, grads = heads_backward(dz)
         dx, norm_grads = norm_backward(dh)
-        return dx_beside + dx, {"attention": grads | out_grads, "attention_norm": norm_grads | norm_after_grads}
+        return dx_residual + dx, {"attention": grads | out_grads, "attention_norm": norm_grads | norm_after_grads}
 
     return y, backward
 
@@ -171,11 +168,11 @@ def _memory_attention(ops, params, x, memory, settings, keep_mask, dropout_key):
     y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
 
     def backward(dy):
-        dz, dx_beside, out_grads, norm_after_grads = add_backward(dy)
+        dz, dx_residual, out_grads, norm_after_grads = add_backward(dy)
         dh, dmemory, grads = heads_backward(dz)
         dx, norm_grads = norm_backward(dh)
         grads = {"memory_attention": grads | out_grads, "memory_attention_norm": norm_grads | norm_after_grads}
-        return dx_beside + dx, dmemory, grads
+        return dx_residual + dx, dmemory, grads
 
     return y, backward
 
@@ -190,9 +187,9 @@ def _feed_forward(ops, params, x, settings, dropout_key):
     y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
 
     def backward(dy):
-        dz, dx_beside, out_grads, norm_after_grads = add_backward(dy)
+        dz, dx_residual, out_grads, norm_after_grads = add_backward(dy)
         dh, grads = hidden_backward(dz)
         dx, norm_grads = norm_backward(dh)
-        return dx_beside + dx, {"feed_forward": grads | out_grads, "feed_forward_norm": norm_grads | norm_after_grads}
+        return dx_residual + dx, {"feed_forward": grads | out_grads, "feed_forward_norm": norm_grads | norm_after_grads}
 
     return y, backward

@@ -82,7 +82,7 @@ class TransformerSettings(Model):
     final_norm : bool, optional
         Whether each stack ends with a normalisation; if not given, one with ``norm="pre"`` does.
     softcap : float, optional
-        The scores of attention are bent, so that they stay between -softcap and softcap, which is 50 in Gemma 2.
+        softcap · tanh(score / softcap) replaces each score of attention, so none leaves ±softcap; 50 in Gemma 2.
     """
 
     d_model: int = 512

@@ -135,8 +135,9 @@ class Backend:
         if wrong := set(f"{as_it_lies} {without}".split()) - record.contract.arrays.keys():
             expected = ", ".join(record.contract.arrays)
             raise TypeError(f"{record.name}: as_it_lies or without has {min(wrong)!r}, expected some of {expected}")
-        if bool(record.options) != bool(knows):
-            expected = "the options that the kernel reads" if record.options else "none, as the operation has no record"
+        options = [field.name for field in fields(record.options)] if record.options else []
+        if bool(options) != bool(knows) or not set(knows.split()) <= set(options):
+            expected = f"some of {', '.join(options)}" if options else "none, as the operation has no record of options"
             raise TypeError(f"{record.name}: knows={knows!r}, expected {expected}")
 
         def decorate(function):
@@ -148,11 +149,11 @@ class Backend:
             if record.options:
                 function, why_not = with_options(function, record, knows)
                 kernel = kernel._replace(function=function, why_not=why_not)
-            made = make_dispatcher(record, kernel, operation)
-            made.__module__ = function.__module__
-            self.kernels[name] = made
-            setattr(self, name, made)
-            return made
+            dispatcher = make_dispatcher(record, kernel, getattr(type(self), name, operation))
+            dispatcher.__module__ = function.__module__
+            self.kernels[name] = dispatcher
+            setattr(self, name, dispatcher)
+            return dispatcher
 
         return decorate
 
@@ -166,38 +167,35 @@ def kernel_parameters(record) -> list[str]:
 def with_options(kernel, record, knows):
     """What a dispatcher calls in place of a kernel that takes a record of options, and ``why_not`` of the kernel.
 
-    It makes the record, and leaves calls to the reference that have an option which the kernel does not know.
+    It makes the record, and leaves calls to the reference that have an option which the kernel does not know. If the
+    operation takes a record itself, ``settings``, the kernel gets that.
     """
-    known = {*knows.split(), *(size.field for size in record.contract.sizes.values())}
+    read = {*knows.split(), *(size.field for size in record.contract.sizes.values())}
     names, options = list(record.parameters), _names_of_options(record)
+    first, end = names.index(options[0] if options else "settings"), names.index(options[-1] if options else "settings")
 
-    if options:
-        first, end = names.index(options[0]), names.index(options[-1]) + 1
-
-        def packed(values):
-            made = record.options(**dict(zip(options, values[first:end], strict=True)))
-            return made, (*values[:first], made, *values[end:])
-    else:
-        place = names.index("settings")
-
-        def packed(values):
-            return values[place], values
+    def record_of(values):
+        if not options:
+            return values[first]
+        return record.options(**dict(zip(options, values[first : end + 1], strict=True)))
 
     @wraps(kernel)
     def call(*values):
-        record_of_options, arguments = packed(values)
-        return kernel(*arguments) if changed_fields(record_of_options) <= known else NotImplemented
+        settings = record_of(values)
+        if changed_fields(settings) <= read:
+            return kernel(*values[:first], settings, *values[end + 1 :])
+        return NotImplemented
 
     def why_not(*values):
-        record_of_options, _ = packed(values)
-        unknown = sorted(changed_fields(record_of_options) - known)
-        return f"no kernel with {unknown[0]}={getattr(record_of_options, unknown[0])}" if unknown else ""
+        settings = record_of(values)
+        unread = sorted(changed_fields(settings) - read)
+        return f"no kernel with {unread[0]}={getattr(settings, unread[0])}" if unread else ""
 
     return call, why_not
 
 
 def _names_of_options(record):
-    """The parameters of an operation that are fields of its record of options."""
+    """The parameters of an operation that are fields of its record of options. They stand side by side."""
     of_record = [field.name for field in fields(record.options)] if record.options else []
     return [name for name in record.parameters if name in of_record]
 

@@ -59,11 +59,13 @@ def make_dispatcher(record, kernel=None, reference=None):
         for place, name, size in plan.ids:
             ignore_id = None if ignored is None else values[ignored]
             check_ids(values[place], size, name, ignore_id, may_ignore=ignored is not None)
-        if plan.nothing is not None:
-            return plan.nothing()
-        heard = listener and listener(record, kernel, plan, values)
+        listen, heard = listener, None  # another thread may change it
         try:
+            if listen is not None:
+                heard = listen(record, kernel, plan, values)
             with one_blas_thread():
+                if plan.nothing is not None:
+                    return plan.nothing()
                 result = plan.kernel(*converted(values, plan.for_kernel)) if plan.kernel else NotImplemented
                 by_kernel = result is not NotImplemented
                 if not by_kernel:

@@ -9,7 +9,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -73,7 +73,7 @@ OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; fl
     **_named(PROBABILITY, "top_p"),
     **_named(NOT_NEGATIVE, "consistency floor length_penalty lr weight_decay"),
     **_named(ABOVE_0, "alpha base clip_norm delta eps factor loss_scale minutes peak repetition_penalty scale scaling"),
-    **_named(ABOVE_0, "softcap"),
+    **_named(Option(float, lambda x: 1e-30 <= x <= 1e30, "from 1e-30 to 1e30"), "softcap"),  # as float32 has it
     "temperature": ABOVE_0._replace(expected=f"{ABOVE_0.expected}; top_k=1 takes the most probable token"),
 }
 
@@ -107,7 +107,7 @@ class AttentionOptions:
     dropout_rate : float
         Dropout on the weights.
     softcap : float, optional
-        Scores are bent, so that they stay between -softcap and softcap (Gemma 2).
+        softcap · tanh(score / softcap) replaces each score, so none leaves ±softcap (Gemma 2).
 
     Examples
     --------
@@ -136,7 +136,7 @@ class AttentionOptions:
         return {name: getattr(self, name) for name in names}
 
 
-@cache
+@lru_cache(4096)
 def changed_fields(settings: Any) -> frozenset[str]:
     """The names of the fields of a record that do not have their default, or that have none.
 
@@ -145,7 +145,7 @@ def changed_fields(settings: Any) -> frozenset[str]:
     >>> sorted(changed_fields(AttentionOptions(causal=True)))
     ['causal']
     """
-    return frozenset(x.name for x in fields(settings) if getattr(settings, x.name) != x.default)
+    return frozenset(field.name for field in fields(settings) if getattr(settings, field.name) != _default(field))
 
 
 def check_fields(settings):

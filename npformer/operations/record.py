@@ -116,8 +116,8 @@ def _made(record):
     return record.function
 
 
-def at_the_door(function: Function) -> Function:
-    """An operation that everybody may call: it checks its arguments. What is no operation is returned as it is.
+def at_the_door(function: Callable, module: str = __name__) -> Callable:
+    """An operation as everybody may call it: it checks its arguments. The module is where it has its name.
 
     >>> @operation("x: ... D, weight: D F -> y: ... F")
     ... def project(x, weight):
@@ -126,4 +126,6 @@ def at_the_door(function: Function) -> Function:
     Traceback (most recent call last):
     ValueError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
     """
-    return make_dispatcher(function.record) if hasattr(function, "record") else function
+    dispatcher = make_dispatcher(function.record)  # type: ignore[attr-defined]
+    dispatcher.__module__ = module
+    return dispatcher

@@ -46,6 +46,7 @@ class Bert(Family):
     }
     constants = LIKE_2017 | {"positions": "learned", "norm": "post", "scale_embeddings": False, "embedding_norm": True}
     constants |= {"n_inputs": None}
+    own_settings = "task", "n_outputs", "pooling", "pooler", "tie_embeddings"
     supported = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
     prefix = "bert."
     heads = ("cls", "classifier")

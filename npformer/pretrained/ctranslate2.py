@@ -10,6 +10,9 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown
 from npformer.models.transformer import Transformer
+from npformer.operations.options import check_expressed
+from npformer.pretrained.family import OF_ALL
+from npformer.pretrained.pytorch import PyTorch
 from npformer.runtime.files import path_to_replace
 from npformer.runtime.folders import new_files
 
@@ -32,6 +35,7 @@ SUPPORTED: dict[str, tuple] = {
     "positions": ("sinusoidal", "sinusoidal_concatenated", "learned"),
     "rotary": (None,),
 }
+WRITTEN = {*PyTorch.own_settings, "norm_type"}  # but ``forced_eos_id``, as a translation always ends there
 NEVER = -1e9  # the logit of padding
 
 
@@ -132,6 +136,7 @@ def check(model: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]
     for name, values in SUPPORTED.items():
         if (given := getattr(model, name)) not in values:
             raise ValueError(f"{name}={shown(given)} cannot be exported, expected {' or '.join(map(repr, values))}")
+    check_expressed(model, {*SUPPORTED, *WRITTEN, *OF_ALL})
     if not min(model.depths):
         raise ValueError(f"n_layers={model.n_layers} cannot be exported, expected at least one in each stack")
     for name, tokens, size in (("source", source_tokens, model.src_vocab), ("target", target_tokens, model.tgt_vocab)):

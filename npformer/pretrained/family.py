@@ -12,6 +12,7 @@ from npformer.arrays import Array, on_host
 from npformer.checks import shown
 from npformer.models.description import check_size_of
 from npformer.models.language_model import LanguageModel
+from npformer.operations.options import check_expressed
 
 BLOCK = 2**20  # numbers that are converted at a time
 MOST_NAMES = 6  # in an error
@@ -20,8 +21,7 @@ ACTIVATIONS |= {"silu": "silu", "swish": "silu"}  # theirs -> ours
 THEIRS = {ours: theirs for theirs, ours in ACTIVATIONS.items() if theirs != "gelu_pytorch_tanh"}
 SIZES = {"vocab": "vocab_size", "d_model": "hidden_size", "n_heads": "num_attention_heads"}  # ours -> theirs, of most
 SIZES |= {"n_layers": "num_hidden_layers", "d_ff": "intermediate_size", "max_len": "max_position_embeddings"}
-# Settings of ours that are checked or written for each family, or that say nothing of a trained model. These, those of
-# the tables of a family, and those that its own ``settings_of`` reads are all that its model has; a test compares them.
+# Settings of ours that are checked or written for each family, or that say nothing of a trained model.
 OF_ALL = "dtype", "final_norm", "dropout", "inner_dropout"
 LIKE_2017 = {"norm_type": "layer_norm", "bias": True, "n_kv_heads": None, "window": None, "rotary": None}
 
@@ -61,6 +61,7 @@ class Family:
     # Settings of ours, and the key in config.json, also with what it means if it is missing.
     settings: dict[str, str | tuple[str, Any]] = {}
     constants: dict[str, Any] = {}  # settings that all models of the family have
+    own_settings: tuple[str, ...] = ()  # which its own methods read and write; one that is nowhere has its default
     supported: dict[str, Any] = {}  # keys of config.json that may have one value only, here
     prefix = "model."  # begins the names of all tensors but those of ``heads``, in some files
     heads: tuple[str, ...] = ("lm_head",)
@@ -104,6 +105,7 @@ class Family:
         for name, value in self.constants.items():
             if getattr(model, name) != value:
                 raise ValueError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
+        check_expressed(model, {*self.settings, *self.constants, *self.own_settings, *OF_ALL})
 
     def keys(self) -> dict[str, tuple]:
         """The key in config.json for each setting of ours, also with what it means if it is missing there."""

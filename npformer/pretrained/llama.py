@@ -33,6 +33,7 @@ class Llama(Family):
     }
     constants = {"positions": "rotary", "norm": "pre", "norm_type": "rms_norm", "activation": "swiglu"}
     constants |= {"scale_embeddings": False, "window": None}
+    own_settings = ("rotary",)
     supported = {"hidden_act": "silu", "pretraining_tp": 1}
     unneeded = r".*\.rotary_emb\.inv_freq"
 

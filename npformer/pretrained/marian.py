@@ -60,6 +60,7 @@ class Marian(Family):
         "forced_eos_id": ("forced_eos_token_id", 0),
     }
     constants = LIKE_2017 | {"positions": "sinusoidal_concatenated", "norm": "post", "eps": None}
+    own_settings = "src_vocab", "tgt_vocab", "n_layers", "tie_embeddings"
     supported = {"normalize_before": False, "normalize_embedding": False, "add_final_layer_norm": False}
     supported |= {"add_bias_logits": False, "static_position_embeddings": True}
     heads = ("lm_head", "final_logits_bias")

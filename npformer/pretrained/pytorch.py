@@ -34,6 +34,11 @@ class PyTorch(Family):
 
     model = Transformer
     constants = {"norm_type": "layer_norm", "n_kv_heads": None, "window": None, "rotary": None}
+    # Of these a state dict says what its shapes show. The others are given to ``load``, as they are to nn.Transformer.
+    own_settings: tuple[str, ...] = (
+        *("src_vocab", "tgt_vocab", "d_model", "d_ff", "n_layers", "bias", "tie_embeddings", "n_heads", "norm"),
+        *("activation", "eps", "pad_id", "max_len", "positions", "scale_embeddings", "forced_eos_id"),
+    )
     names = {
         **stack("encoder", {"attention": "self_attn"}),
         **stack("decoder", {"attention": "self_attn", "memory_attention": "multihead_attn"}),

@@ -81,7 +81,9 @@ from npformer.reference.math.softmax import log_softmax, log_softmax_backward, s
 from npformer.reference.math.update import adam_update, global_norm, norms_of_blocks, sgd_update
 
 # What is called from outside checks its arguments. The functions of ``math`` call each other without.
-globals().update({name: at_the_door(value) for name, value in globals().items() if hasattr(value, "record")})
+for _name, _function in list(globals().items()):
+    if hasattr(_function, "record"):
+        globals()[_name] = at_the_door(_function, __name__)
 
 
 class Ops(Backend):

@@ -121,7 +121,7 @@ class LayerSettings:
     attention : AttentionSettings
         Of the self-attention. ``decoder_layer`` makes it causal, and attention to the memory not causal.
     norm : "pre" or "post"
-        Normalisation before each sublayer, or after each residual sum; see ``residual``.
+        Normalisation before each sublayer, or after each residual sum; see ``norm_before`` and ``add_and_norm``.
     norm_type : "layer_norm" or "rms_norm"
     eps : float, optional
         Of the normalisation; that of the operation if not given.

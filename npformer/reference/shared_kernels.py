@@ -105,12 +105,12 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_of_rows, as_it_lies
         return slice(positions.start * B, positions.stop * B)
 
 
-def make_packed_kernels(kernel_of, empty, options_for, attend, attend_backward, knows, without=""):
+def make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backward, knows, without=""):
     """Make the kernels of attention on packed projections, whose heads it reads and writes as views.
 
-    ``options_for(q, k, keep_mask, bias, settings, dropout_key)`` returns the ``options`` of the others.
-    ``attend(q, k, v, out, options)`` writes ``out`` and returns (peak, total).
-    ``attend_backward(dout, out, q, k, v, peak, total, gradients, options)`` writes the gradients (dq, dk, dv), and
+    ``kernel_options(q, k, keep_mask, bias, settings, dropout_key)`` returns the last argument of the others.
+    ``attend(q, k, v, out, for_kernel)`` writes ``out`` and returns (peak, total).
+    ``attend_backward(dout, out, q, k, v, peak, total, gradients, for_kernel)`` writes the gradients (dq, dk, dv), and
     returns that of a bias for each head. Or they return ``NotImplemented``.
     """
 
@@ -139,12 +139,12 @@ def make_packed_kernels(kernel_of, empty, options_for, attend, attend_backward, 
     def forward(heads, settings, keep_mask, bias, dropout_key):
         B, H, T, K = heads[0].shape
         out = empty((B, T, H * K), heads[0].dtype)
-        options = options_for(*heads[:2], keep_mask, bias, settings, dropout_key)
-        saved = attend(*heads, *split_parts(out, H), options)
+        for_kernel = kernel_options(*heads[:2], keep_mask, bias, settings, dropout_key)
+        saved = attend(*heads, *split_parts(out, H), for_kernel)
         return saved if saved is NotImplemented else (out, *saved)
 
     def backward(dout, out, heads, saved, gradients, settings, keep_mask, bias, dropout_key):
         (dout,), (out,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
-        options = options_for(*heads[:2], keep_mask, bias, settings, dropout_key)
-        dbias = attend_backward(dout, out, *heads, *saved, gradients, options)
+        for_kernel = kernel_options(*heads[:2], keep_mask, bias, settings, dropout_key)
+        dbias = attend_backward(dout, out, *heads, *saved, gradients, for_kernel)
         return dbias if dbias is NotImplemented else () if bias is None else (summed_to(dbias, bias.shape),)

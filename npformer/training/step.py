@@ -55,8 +55,7 @@ def training_step(state, batches, key, numbers, *, model, optimizer, sharding, s
         for i, batch in enumerate(batches):
             shards = sharding.shards(batch, derive_key(key, i))
             with sums.tree(len(shards), is_first=i == 0, is_last=i == len(batches) - 1) as total:
-                is_whole = len(shards) == 1 and sharding.ranks.size == 1
-                losses.append([loss_of(shards[0])] if is_whole else sharding.run(loss_of, shards))  # of this rank
+                losses.append(sharding.run(loss_of, shards))  # of the shards of this rank
         # At the end of the last batch's block, ranks have exchanged the sum over all batches.
 
     for piece in sums.pieces:  # parameters that this rank updates

@@ -109,14 +109,14 @@ MASKS = {
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scale", [None, 0.7])
 @pytest.mark.parametrize("rate", [0.0, RATE])
-@pytest.mark.parametrize("biased", [False, True])
-def test_attention(n_queries, mask, causal, scale, rate, biased):
+@pytest.mark.parametrize(("biased", "softcap"), [(False, None), (True, None), (False, 0.7), (True, 0.7)])
+def test_attention(n_queries, mask, causal, scale, rate, biased, softcap):
     q, k, v = normal(B, H, n_queries, K), normal(B, H, S, K, seed=1), normal(B, H, S, KV, seed=2)
     keep_mask = {"none": None, "full": normal(B, H, n_queries, S) > 0, "keys": MASKS["keys"]}[mask]
-    options = {"causal": causal, "scale": scale, "dropout_rate": rate, "dropout_key": KEY}
+    options = {"causal": causal, "scale": scale, "dropout_rate": rate, "dropout_key": KEY, "softcap": softcap}
     options["bias"] = bias = normal(H, n_queries, S, seed=9) if biased else None
     dropout_keep = oracles.dropout_keep((B, H, n_queries, S), rate, KEY)
-    given = keep_mask, causal, scale, dropout_keep, rate, bias
+    given = keep_mask, causal, scale, dropout_keep, rate, bias, softcap
     expected, weights, logsumexp = oracles.attention(q, k, v, *given)
 
     out, actual_weights = npf.attention(q, k, v, keep_mask, **options)

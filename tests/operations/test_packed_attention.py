@@ -96,10 +96,14 @@ def test_a_kernel_of_single_heads_leaves_options_that_it_does_not_know_to_the_re
 
 
 def test_a_kernel_says_which_options_it_knows():
-    with pytest.raises(TypeError, match="self_attention: knows='', expected the options that the kernel reads"):
+    with pytest.raises(TypeError, match="self_attention: knows='', expected some of causal, scale, dropout_rate"):
         cpu.ops.kernel_of(npf.self_attention)
     with pytest.raises(TypeError, match="relu: knows='scale', expected none, as the operation has no record"):
         cpu.ops.kernel_of(npf.relu, knows="scale")
+    with pytest.raises(
+        TypeError, match="attention: knows='sofcap', expected some of causal, scale, dropout_rate, softcap"
+    ):
+        cpu.ops.kernel_of(npf.attention, knows="sofcap")
 
 
 def test_a_kernel_names_arrays_that_the_operation_has():

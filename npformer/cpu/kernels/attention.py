@@ -7,7 +7,7 @@ from npformer.arrays import transpose
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing, dropped
-from npformer.cpu.kernels.flash_attention import KNOWN, as_heads, of_bias, options_for, weigh
+from npformer.cpu.kernels.flash_attention import KNOWN, as_heads, kernel_options, of_bias, weigh
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty
@@ -16,7 +16,7 @@ from npformer.runtime.memory import empty
 @kernel_of(reference.attention, as_it_lies="q k v", knows=KNOWN)
 @np.errstate(invalid="ignore", under="ignore")  # masked entries may be NaN
 def attention(q, k, v, keep_mask, bias, options, dropout_key):
-    of_weights = options_for(q, k, keep_mask, bias, options, dropout_key=None)  # they are those before dropout
+    of_weights = kernel_options(q, k, keep_mask, bias, options, dropout_key=None)  # they are those before dropout
     weights = _product(as_heads(q) * of_weights.scale, transpose(as_heads(k)))
     _normalise(weights, of_weights)
     out = _product(dropped(weights, options.dropout_rate, dropout_key), as_heads(v))

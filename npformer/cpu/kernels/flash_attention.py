@@ -37,10 +37,11 @@ NO_MASK = np.ones((1, 1, 1, 0), bool)
 KNOWN = "causal scale dropout_rate softcap"  # the fields of AttentionOptions that these kernels know
 
 
-class Options(NamedTuple):
+class KernelOptions(NamedTuple):
     """The arguments of the kernels besides arrays; ``draw`` and ``kept_scale`` are for dropout.
 
-    What is None is not compiled into a kernel.
+    What is None is not compiled into a kernel. There is always a mask, and always a draw, so that one kernel serves all
+    attentions of most trainings: it is compiled for seconds.
     """
 
     keep_mask: np.ndarray  # (1 or B, 1 or H, 1 or T, S), or NO_MASK
@@ -54,10 +55,10 @@ class Options(NamedTuple):
 
 @kernel_of(reference.flash_attention, as_it_lies="q k v", knows=KNOWN)
 def flash_attention(q, k, v, keep_mask, bias, options, dropout_key, return_peak):
-    options = options_for(q, k, keep_mask, bias, options, dropout_key)
+    for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
     out = _empty_heads(q4, v4)
-    saved = attend(q4, k4, v4, out, options)
+    saved = attend(q4, k4, v4, out, for_kernel)
     if saved is NotImplemented:
         return NotImplemented
     peak, total = (x.reshape(q.shape[:-1]) for x in saved)
@@ -66,16 +67,17 @@ def flash_attention(q, k, v, keep_mask, bias, options, dropout_key, return_peak)
 
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out", knows=KNOWN)
 def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, options, dropout_key, peak):
-    options = options_for(q, k, keep_mask, bias, options, dropout_key)
+    for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
     if peak is None:  # a forward pass finds it, of one column of the values, as the output is not needed
-        saved = attend(q4, k4, v4[..., :1], _empty_heads(q4, v4[..., :1]), options)
+        without_dropout = kernel_options(q, k, keep_mask, bias, options, dropout_key=None)
+        saved = attend(q4, k4, v4[..., :1], _empty_heads(q4, v4[..., :1]), without_dropout)
         if saved is NotImplemented:
             return NotImplemented
     else:
         saved = (x.reshape(q4.shape[:-1]) for x in (peak, np.exp(logsumexp)))
     gradients = tuple(empty(x.shape, x.dtype) for x in (q4, k4, v4))
-    dbias = attend_backward(as_heads(dout), as_heads(out), q4, k4, v4, *saved, gradients, options)
+    dbias = attend_backward(as_heads(dout), as_heads(out), q4, k4, v4, *saved, gradients, for_kernel)
     if dbias is NotImplemented:
         return NotImplemented
     gradients = tuple(gradient.reshape(x.shape) for gradient, x in zip(gradients, (q, k, v), strict=True))
@@ -98,7 +100,7 @@ def as_heads(x):
     return x[(None,) * (4 - x.ndim)] if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
 
 
-def options_for(q, k, keep_mask, bias, options, dropout_key):
+def kernel_options(q, k, keep_mask, bias, options, dropout_key):
     """The options, ``AttentionOptions``, in the form that the kernels take. Without a key nothing is dropped."""
     number, S = q.dtype.type, k.shape[-2]
     hides = keep_mask is not None and np.count_nonzero(keep_mask) < keep_mask.size
@@ -107,7 +109,7 @@ def options_for(q, k, keep_mask, bias, options, dropout_key):
     scale = number(scale_of(q.shape[-1], options.scale))
     dropout_rate = 0.0 if dropout_key is None else options.dropout_rate
     softcap = None if options.softcap is None else number(options.softcap)
-    return Options(mask, bias, options.causal, scale, *drawing(dropout_rate, dropout_key, q.dtype), softcap)
+    return KernelOptions(mask, bias, options.causal, scale, *drawing(dropout_rate, dropout_key, q.dtype), softcap)
 
 
 def with_four_axes(x, q_shape, S):
@@ -466,7 +468,7 @@ def weigh(x, n_queries, n_keys, place, lengths, goes_on, sums, peak, total, opti
                 x[i, s] = like(scale, 0)
             continue
         row_total, start = like(scale, 0), ((b * H + h) * T + t) * S + s0
-        if draw[0] > 0:
+        if draw[0] > 0:  # two loops, as LLVM does not vectorise one with a branch in it
             for s in range(n):
                 e = exp_negative(x[i, s] - new_peak)
                 row_total += e
@@ -528,7 +530,7 @@ def _differentiate(
         if masked:
             hide(x, i, n, s0, b, h, t, options.keep_mask)
         share, sum_of_weights, row_sum = like(scale, 1) / total[i], zero, zero
-        if draw[0] > 0:
+        if draw[0] > 0:  # two loops, as above
             for s in range(n):
                 factor = options.kept_scale if is_kept(start + s, draw) else zero
                 weight = exp_negative(x[i, s] - shift) * share

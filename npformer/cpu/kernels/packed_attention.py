@@ -1,8 +1,8 @@
 """Attention on packed projections: heads are views, and results and gradients are written in packed form."""
 
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.kernels.flash_attention import KNOWN, attend, attend_backward, options_for
+from npformer.cpu.kernels.flash_attention import KNOWN, attend, attend_backward, kernel_options
 from npformer.reference.shared_kernels import make_packed_kernels
 from npformer.runtime.memory import empty
 
-make_packed_kernels(kernel_of, empty, options_for, attend, attend_backward, KNOWN)
+make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backward, KNOWN)

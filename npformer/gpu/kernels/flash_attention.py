@@ -34,8 +34,8 @@ KNOWN = "causal scale dropout_rate"  # the fields of AttentionOptions that these
 @kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias", knows=KNOWN)  # no kernel of the GPU adds it
 def flash_attention(q, k, v, keep_mask, bias, options, dropout_key, return_peak):
     out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
-    options = options_for(q, k, keep_mask, bias, options, dropout_key)
-    saved = attend(*map(as_heads, (q, k, v, out)), options)
+    for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
+    saved = attend(*map(as_heads, (q, k, v, out)), for_kernel)
     if saved is NotImplemented:
         return NotImplemented
     return results_of(out, *(x.reshape(q.shape[:-1]) for x in saved), return_peak)
@@ -44,19 +44,19 @@ def flash_attention(q, k, v, keep_mask, bias, options, dropout_key, return_peak)
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out", without="bias", knows=KNOWN)
 def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, options, dropout_key, peak):
     gradients = tuple(cupy.empty(x.shape, x.dtype) for x in (q, k, v))
-    options = options_for(q, k, keep_mask, bias, options, dropout_key)
+    for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
     if peak is None:  # a forward pass finds it
-        saved = attend(*map(as_heads, (q, k, v, cupy.empty(out.shape, out.dtype))), options)
+        saved = attend(*map(as_heads, (q, k, v, cupy.empty(out.shape, out.dtype))), for_kernel)
         if saved is NotImplemented:
             return NotImplemented
     else:
         saved = peak, cupy.exp(logsumexp)
     heads, dheads = map(as_heads, (dout, out, q, k, v)), tuple(map(as_heads, gradients))
-    done = attend_backward(*heads, *saved, dheads, options)
+    done = attend_backward(*heads, *saved, dheads, for_kernel)
     return done if done is NotImplemented else gradients
 
 
-def options_for(q, k, keep_mask, bias, options, dropout_key):
+def kernel_options(q, k, keep_mask, bias, options, dropout_key):
     """The last arguments of the kernels, of ``AttentionOptions``; there is no bias."""
     mask, number = mask_of(keep_mask, q, k), real(q.dtype).type
     steps = (0,) * 4 if mask is None else mask.strides

@@ -28,8 +28,10 @@ def scores_of(
            [ 15.,  21.]])
     """
     scores = (q * scale_of(q.shape[-1], scale)) @ transpose(k)
-    scores = scores if softcap is None else capped(scores, softcap)
-    scores = scores if bias is None else scores + bias
+    if softcap is not None:
+        scores = capped(scores, softcap)
+    if bias is not None:
+        scores = scores + bias
     return masked(scores, keep_mask, causal)
 
 
@@ -101,8 +103,9 @@ def attention_backward(
     """The gradients (dq, dk, dv), and dbias if there is a bias, given the options of the forward pass.
 
     With P the weights: dv = drop(P)ᵀ dout, dP = drop(dout vᵀ), dscores = P (dP - Σ_s dP P),
-    dq = scale dscores k and dk = scale dscoresᵀ q; dbias is dscores, added up where the bias was broadcast. The masks
-    are not needed: a masked key has weight 0.
+    dq = scale dscores k and dk = scale dscoresᵀ q; dbias is dscores, added up where the bias was broadcast. With a
+    softcap, the dscores of dq and dk have the factor 1 - tanh²(score / softcap). The masks are not needed: a masked key
+    has weight 0.
 
     >>> q, k, v = np.array([[1.0, 1.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[10.0], [20.0]])
     >>> out, weights = attention(q, k, v, scale=1.0)  # equal scores: P = (1/2, 1/2), out = 15
@@ -120,7 +123,7 @@ def attention_backward(
     # weights = softmax(scores); a masked key has weight 0 and passes no gradient, even if it is NaN
     dscores = softmax_backward(np.where(weights == 0, 0, dweights), weights)
 
-    # scores = scale q kᵀ + bias
+    # scores = capped(scale q kᵀ) + bias
     dbias = () if bias is None else (summed_to(dscores, bias.shape),)
     if softcap is not None:
         dscores = capped_backward(dscores, scores_of(q, k, scale=scale), softcap)

@@ -111,8 +111,8 @@ def flash_attention_backward(
     Parameters
     ----------
     logsumexp, peak
-        Results of ``flash_attention`` with ``return_peak=True``. Without ``peak``, another pass over the scores finds
-        both: a sum of the two in one number has lost digits where scores are large.
+        Results of one call of ``flash_attention`` with ``return_peak=True``. Without ``peak``, another pass over the
+        scores finds both: a sum of the two in one number has lost digits where scores are large.
 
     >>> from npformer.reference import attention, attention_backward
     >>> q, k, v, dout = np.random.default_rng(0).normal(size=(4, 100, 8))  # tiles of 64 and 36
@@ -128,7 +128,7 @@ def flash_attention_backward(
         _, logsumexp, peak = flash_attention(q, k, v, keep_mask, **options, return_peak=True)
     T, S, dtype = q.shape[-2], k.shape[-2], _dtype(dout, q, k, v, bias)
     dq, dk, dv = (np.zeros_like(x, dtype=dtype) for x in (q, k, v))
-    dbias = () if bias is None else (np.zeros_like(bias, dtype=dtype),)
+    dbias = None if bias is None else np.zeros_like(bias, dtype=dtype)
     scale = scale_of(q.shape[-1], scale)
     shift, log_total = (np.where(np.isneginf(x.real), 0, x)[..., None] for x in (peak, logsumexp))
 
@@ -155,15 +155,15 @@ def flash_attention_backward(
             dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, dropout_key)
             dv[..., keys, :] += product(transpose(dropped), dout[..., queries, :])
             dscores = weights * (dweights - row_sum)
-            for total in dbias:
-                dtile = tile_of(total, queries, keys)
-                dtile += summed_to(dscores, dtile.shape)
+            if dbias is not None:
+                dbias_tile = tile_of(dbias, queries, keys)
+                dbias_tile += summed_to(dscores, dbias_tile.shape)
             if softcap is not None:
                 before = scores_of(q[..., queries, :], k[..., keys, :], scale=scale)
                 dscores = capped_backward(dscores, before, softcap)
             dq[..., queries, :] += product(dscores, k[..., keys, :]) * scale
             dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * scale
-    return dq, dk, dv, *dbias
+    return (dq, dk, dv) if dbias is None else (dq, dk, dv, dbias)
 
 
 def results_of(out: Array, peak: Array, total: Array, return_peak: bool) -> tuple[Array, ...]:

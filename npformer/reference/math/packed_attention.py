@@ -66,6 +66,7 @@ def self_attention(
     """
     q, k, v = for_all_heads(*split_parts(qkv, *settings.parts))
     heads, _ = attention(q, k, v, keep_mask, bias=bias, **settings.keywords(), dropout_key=dropout_key)
+    # the scores again, so that attention is the formula of the paper
     return merge_heads(heads), *peak_and_total(scores_for(q, k, settings, keep_mask, bias))
 
 
@@ -94,9 +95,7 @@ def self_attention_backward(
     """
     q, k, v = for_all_heads(*split_parts(qkv, *settings.parts))
     weights = weights_again(scores_for(q, k, settings, keep_mask, bias), peak, total)
-    (dheads,) = split_parts(dout, settings.n_heads)
-    options = settings.keywords("causal")  # a masked key has weight 0
-    dq, dk, dv, *dbias = attention_backward(dheads, q, k, v, weights, bias=bias, **options, dropout_key=dropout_key)
+    dq, dk, dv, *dbias = gradients_of_heads(dout, q, k, v, weights, settings, bias, dropout_key)
     dqkv = join_parts(dq, *of_shared_heads(settings, dk, dv))
     return (dqkv, *dbias) if dbias else dqkv
 
@@ -125,6 +124,7 @@ def cross_attention(
     """
     q, k, v = for_all_heads(*split_q_kv(q, kv, settings))
     heads, _ = attention(q, k, v, keep_mask, bias=bias, **settings.keywords(), dropout_key=dropout_key)
+    # the scores again, so that attention is the formula of the paper
     return merge_heads(heads), *peak_and_total(scores_for(q, k, settings, keep_mask, bias))
 
 
@@ -156,9 +156,7 @@ def cross_attention_backward(
     """
     q, k, v = for_all_heads(*split_q_kv(q, kv, settings))
     weights = weights_again(scores_for(q, k, settings, keep_mask, bias), peak, total)
-    (dheads,) = split_parts(dout, settings.n_heads)
-    options = settings.keywords("causal")  # a masked key has weight 0
-    dq, dk, dv, *dbias = attention_backward(dheads, q, k, v, weights, bias=bias, **options, dropout_key=dropout_key)
+    dq, dk, dv, *dbias = gradients_of_heads(dout, q, k, v, weights, settings, bias, dropout_key)
     return join_parts(dq), join_parts(*of_shared_heads(settings, dk, dv)), *dbias
 
 
@@ -205,6 +203,22 @@ def of_shared_heads(settings: AttentionSettings, *gradients: Array) -> list[Arra
     """The backward pass of ``for_all_heads`` for keys and values."""
     _, G, _ = settings.parts
     return [added_up(dheads, G) for dheads in gradients]
+
+
+def gradients_of_heads(
+    dout: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    weights: Array,
+    settings: AttentionSettings,
+    bias: Array | None,
+    dropout_key: int | None,
+) -> tuple[Array, ...]:
+    """The results of ``attention_backward`` for all heads, given the gradient of their outputs side by side."""
+    (dheads,) = split_parts(dout, settings.n_heads)
+    options = settings.keywords("causal")  # a masked key has weight 0
+    return attention_backward(dheads, q, k, v, weights, bias=bias, **options, dropout_key=dropout_key)
 
 
 def scores_for(q: Array, k: Array, settings: AttentionSettings, keep_mask: Array | None, bias: Array | None) -> Array:
