@@ -64,18 +64,20 @@ def make_dispatcher(record, kernel=None, reference=None):
             if listen is not None:
                 heard = listen(record, kernel, plan, values)
             with one_blas_thread():
+                result = NotImplemented
                 if plan.nothing is not None:
-                    return plan.nothing()
-                result = plan.kernel(*converted(values, plan.for_kernel)) if plan.kernel else NotImplemented
-                by_kernel = result is not NotImplemented
-                if not by_kernel:
+                    result = plan.nothing()
+                elif plan.kernel is not None:
+                    result = plan.kernel(*converted(values, plan.for_kernel))
+                was_left = result is NotImplemented
+                if was_left:
                     given = dict(zip(names, converted(values, plan.for_function), strict=True))
                     # NaN in is NaN out, and what is masked may be NaN. exp(-1000) is 0.
                     with np.errstate(invalid="ignore", under="ignore"):
                         result = record.function(**given)
             result = rounded(result, plan.of_results) if plan.of_results else result
             if heard:
-                heard.computed(result, by_kernel)
+                heard.computed(result, was_left)
             return result
         finally:
             if heard:

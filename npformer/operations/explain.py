@@ -161,11 +161,11 @@ class _Heard:
         _busy.now = True
         self.start = time.perf_counter()
 
-    def computed(self, result, by_kernel):
-        """List it."""
+    def computed(self, result, was_left):
+        """List it, and whether the kernel has left it to the reference."""
         self._wait()
         seconds, why = time.perf_counter() - self.start, self.plan.why
-        if not by_kernel and not why:
+        if was_left and not why:
             why = self.kernel.why_not(*self.values) or "the kernel left it to the reference"
         name = self.kernel.backend.name if self.kernel else "reference"
         _append(_call(self.record, name, why, self.values, result, seconds))

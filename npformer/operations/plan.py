@@ -42,7 +42,8 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
     dtype = _dtype_of_results(arrays, kinds)
     computed = dtype if dtype is None or (kernel and dtype.name in kernel.dtypes) else widened(dtype)
     why, for_kernel = _for_kernel(record.name, kernel, arrays, kinds, computed)
-    for_function = {name: conversion for name, x in arrays.items() if (conversion := _for_function(x, kinds[name]))}
+    conversions = {name: _for_function(x, kinds[name], widened(dtype)) for name, x in arrays.items()}
+    for_function = {name: conversion for name, conversion in conversions.items() if conversion}
     floats = [x for name, x in arrays.items() if kinds[name] in ("float", "wide")]
     rounds = dtype != widened(dtype) or any(x.dtype != dtype for x in floats)
     results = [_dtype_of(x.kind, dtype) for x in record.contract.results]
@@ -82,8 +83,10 @@ def widened(dtype):
     return FLOAT32 if dtype is not None and dtype.itemsize == 2 else dtype
 
 
-def _for_function(x, kind):
+def _for_function(x, kind, dtype):
     """The conversion that an array needs before the reference can compute with it, or None."""
+    if kind == "float" and x.dtype.kind == dtype.kind == "f" and x.dtype != dtype:
+        return _cast_to(dtype)  # so that no step in between is rounded to a shorter one
     if kind in ("float", "wide") and x.dtype.itemsize == 2:
         return _cast_to(FLOAT32)
     return np.asarray if isinstance(x, np.generic | np.ndarray) and type(x) is not np.ndarray else None

@@ -1,6 +1,6 @@
 """The settings of attention and of the layers of the Transformer, which everything passes on as one record."""
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 from npformer.checks import shown
@@ -68,6 +68,7 @@ class AttentionSettings(AttentionOptions):
 
     n_heads: int
     n_kv_heads: int | None = None
+    _: KW_ONLY
     window: int | None = None
     rotary: Rotary | None = None
 
