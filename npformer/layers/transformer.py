@@ -6,6 +6,7 @@ from npformer.layers.multi_head import cross_attention_heads, self_attention_hea
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.sublayer import add_and_norm, norm_before
 from npformer.layers.types import Backward, Params, part
+from npformer.operations.options import check_instance
 from npformer.reference import Ops
 from npformer.reference.math.random import split_key
 from npformer.reference.settings import LayerSettings
@@ -56,6 +57,7 @@ def encoder_layer(
     >>> list(grads), grads["feed_forward"]["hidden"]["weight"].shape
     (['attention', 'attention_norm', 'feed_forward', 'feed_forward_norm'], (4, 8))
     """
+    check_instance("settings", settings, LayerSettings)
     attention_key, feed_forward_key = split_key(dropout_key, 2)
 
     x1, attention_backward = _attention(ops, params, x0, settings, settings.attention, keep_mask, attention_key, cache)
@@ -120,6 +122,7 @@ def decoder_layer(
     >>> dx0.shape, dmemory.shape
     ((2, 3, 4), (2, 5, 4))
     """
+    check_instance("settings", settings, LayerSettings)
     attention_key, memory_key, feed_forward_key = split_key(dropout_key, 3)
     causal = settings.causal_attention
 

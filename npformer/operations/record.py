@@ -1,90 +1,36 @@
-"""An operation is one record: its math, its contract, and the dispatcher that is made from them.
+"""Operations as everybody calls them: they check their arguments, and choose between a kernel and the reference.
 
 Arrays of floats that are not ``wide`` decide the dtype of the results, by NumPy's rules. Half precision is computed in
 float32 and rounded at the end, where no kernel takes it.
 """
 
-import inspect
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any
 
-from npformer.operations.contract import Contract, check_contract, contract_of_backward, parse
+from npformer.operations import formula
 from npformer.operations.dispatcher import make_dispatcher
-from npformer.operations.docstring import docstring_of
+from npformer.operations.formula import Function, Record
 
-Function = TypeVar("Function", bound=Callable)
-_signature = cache(inspect.signature)
-
-
-class Record(NamedTuple):
-    """All that is known of an operation."""
-
-    name: str
-    function: Callable  # the math
-    contract: Contract
-    check: Callable | None = None  # raises if options do not go together
-    flops: str = ""  # a formula in the contract's letters
-    options: type | None = None  # a dataclass whose fields are options of the operation, which kernels get as one
-    forward: Callable | None = None  # the operation whose backward pass this is
-
-    @property
-    def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The arguments by name."""
-        return _signature(self.function).parameters
-
-    def bound(self, *args, **keywords) -> dict:
-        """The values of the arguments of a call, without defaults."""
-        return _signature(self.function).bind(*args, **keywords).arguments
+__all__ = ["Record", "at_the_door", "backward_of", "operation"]
 
 
-def operation(
-    contract: str,
-    *,
-    check: Callable | None = None,
-    flops: str = "",
-    tables: Mapping[str, Mapping[str, int]] | None = None,
-    options: type | None = None,
-) -> Callable[[Function], Function]:
-    """Make an operation of a function.
-
-    Parameters
-    ----------
-    contract : str
-        As in ``npformer.operations.contract``.
-    check : callable, optional
-        Is called with all arguments by name, and raises if they do not go together.
-    flops : str
-        How many additions and multiplications it takes, in the contract's letters, where N stands for the dots:
-        ``"2*N*D*F"``. With it ``explain`` tells GFLOP/s, without it GB/s.
-    tables : mapping, optional
-        The tables of sizes that the contract names, as in ``INPUTS[activation] = I``.
-    options : dataclass, optional
-        Kernels get the arguments that are its fields as one record, and say which of them they know.
+def operation(contract: str, **options: Any) -> Callable[[Function], Function]:
+    """Make an operation of a function. The parameters are those of ``formula.operation``.
 
     Examples
     --------
     >>> @operation("x: ... D, weight: D F -> y: ... F")
     ... def project(x, weight):
     ...     return x @ weight
-    >>> at_the_door(project)(np.ones((2, 5)), np.ones((4, 3)))
+    >>> project(np.ones((2, 5)), np.ones((4, 3)))
     Traceback (most recent call last):
     ValueError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
     """
-    return lambda function: _made(Record(function.__name__, function, parse(contract, tables), check, flops, options))
+    return lambda function: at_the_door(formula.operation(contract, **options)(function))
 
 
-def backward_of(forward: Callable, contract: str | None = None, **options) -> Callable[[Function], Function]:
-    """Make an operation of the backward pass of another.
-
-    Parameters
-    ----------
-    forward : operation
-    contract : str, optional
-        If it is not that of the forward pass: ``dy`` like the result ``y``, everything else like the argument or the
-        result of the same name; and a gradient for each array of floats that the forward pass takes.
-    check, flops
-        As for ``operation``.
+def backward_of(forward: Callable, contract: str | None = None, **options: Any) -> Callable[[Function], Function]:
+    """Make an operation of the backward pass of another. The parameters are those of ``formula.backward_of``.
 
     Examples
     --------
@@ -95,37 +41,15 @@ def backward_of(forward: Callable, contract: str | None = None, **options) -> Ca
     ... def project_backward(dy, x, weight):
     ...     return dy @ weight.T, x.reshape(-1, x.shape[-1]).T @ dy.reshape(-1, dy.shape[-1])
     >>> dx, dweight = project_backward(np.ones((2, 3)), np.ones((2, 5)), np.ones((5, 3)))
-    >>> at_the_door(project_backward)(np.ones((2, 4)), np.ones((2, 5)), np.ones((5, 3)))
+    >>> project_backward(np.ones((2, 4)), np.ones((2, 5)), np.ones((5, 3)))
     Traceback (most recent call last):
     ValueError: dy has shape (2, 4), expected (..., F) with ... = (2,) from x (2, 5), F = 3 from weight (5, 3)
     """
-
-    def decorate(function):
-        own = parse(contract) if contract else contract_of_backward(forward.record.contract, function)
-        of_forward = {"options": forward.record.options, "forward": forward}
-        return _made(Record(function.__name__, function, own, **options, **of_forward))
-
-    return decorate
+    return lambda function: at_the_door(formula.backward_of(forward, contract, **options)(function))
 
 
-def _made(record):
-    """The function itself, with its record: ``at_the_door`` checks the arguments, and other math calls it directly."""
-    check_contract(record.contract, record.function, record.flops)
-    record.function.__doc__ = docstring_of(record)
-    record.function.record = record
-    return record.function
-
-
-def at_the_door(function: Callable, module: str = __name__) -> Callable:
-    """An operation as everybody may call it: it checks its arguments. The module is where it has its name.
-
-    >>> @operation("x: ... D, weight: D F -> y: ... F")
-    ... def project(x, weight):
-    ...     return x @ weight
-    >>> at_the_door(project)(np.ones((2, 5)), np.ones((4, 3)))
-    Traceback (most recent call last):
-    ValueError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
-    """
+def at_the_door(function: Function, module: str | None = None) -> Function:
+    """The operation whose record a function has; ``module`` is where it has its name, if not that of the function."""
     dispatcher = make_dispatcher(function.record)  # type: ignore[attr-defined]
-    dispatcher.__module__ = module
+    dispatcher.__module__ = module or function.__module__
     return dispatcher

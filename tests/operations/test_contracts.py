@@ -9,16 +9,7 @@ import pytest
 
 from npformer import reference
 from npformer.layers import AttentionSettings
-from npformer.operations import record
-
-
-def operation(*contract, **options):
-    """An operation that checks its arguments."""
-    return lambda function: record.at_the_door(record.operation(*contract, **options)(function))
-
-
-def backward_of(*contract, **options):
-    return lambda function: record.at_the_door(record.backward_of(*contract, **options)(function))
+from npformer.operations.record import backward_of, operation
 
 
 def of_two(x, weight):

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operations.record import backward_of, operation
+from npformer.operations.formula import backward_of, operation
 from npformer.reference.math.normal import limited, normal_density, normal_distribution
 
 GELU_SLOPE = math.sqrt(2 / math.pi)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.arrays import Array, transpose
-from npformer.operations.record import backward_of, operation
+from npformer.operations.formula import backward_of, operation
 from npformer.reference.math.linear import rows, sum_of_rows
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import warn
-from npformer.operations.record import operation
+from npformer.operations.formula import operation
 from npformer.reference.math.linear import linear
 from npformer.reference.math.softmax import log_softmax
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.operations.formula import operation
 from npformer.operations.options import AttentionOptions
-from npformer.operations.record import operation
 from npformer.reference.math.attention import attention
 from npformer.reference.math.packed_attention import check_operation_settings, repeated, split_q_kv
 from npformer.reference.math.softmax import log_softmax

@@ -1,7 +1,7 @@
 """Operations that a kernel can compute in one pass over memory, written as compositions of smaller operations."""
 
 from npformer.arrays import Array
-from npformer.operations.record import backward_of, operation
+from npformer.operations.formula import backward_of, operation
 from npformer.reference.math.activations import ACTIVATIONS, INPUTS, Activation
 from npformer.reference.math.dropout import dropout, dropout_backward
 from npformer.reference.math.linear import linear, linear_backward

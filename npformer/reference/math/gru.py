@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.arrays import Array, transpose
-from npformer.operations.record import backward_of, operation
+from npformer.operations.formula import backward_of, operation
 from npformer.reference.math.activations import sigmoid, tanh
 from npformer.reference.math.linear import sum_of_rows
 from npformer.reference.math.recurrence import state_before, steps

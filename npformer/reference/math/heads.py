@@ -1,7 +1,7 @@
 """Split the model width into attention heads, and merge them again (Vaswani et al. 2017, section 3.2.2)."""
 
 from npformer.arrays import Array
-from npformer.operations.record import operation
+from npformer.operations.formula import operation
 
 
 @operation("x: ... T H*K, n_heads = H -> y: ... H T K")

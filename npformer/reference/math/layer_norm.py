@@ -1,7 +1,7 @@
 """Layer normalisation (Ba, Kiros and Hinton 2016)."""
 
 from npformer.arrays import Array
-from npformer.operations.record import backward_of, operation
+from npformer.operations.formula import backward_of, operation
 from npformer.reference.math.linear import sum_of_rows
 from npformer.reference.math.moments import mean_of_rows, reciprocal_root_mean_square
 

@@ -3,7 +3,7 @@
 import math
 
 from npformer.arrays import Array, transpose
-from npformer.operations.record import backward_of, operation
+from npformer.operations.formula import backward_of, operation
 
 
 @operation("x: ... D, weight: D F, bias: F -> y: ... F", flops="2*N*D*F")

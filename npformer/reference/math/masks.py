@@ -4,8 +4,8 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import check_int
+from npformer.operations.formula import operation
 from npformer.operations.options import check_array
-from npformer.operations.record import operation
 from npformer.operations.shapes import broadcasts_to
 
 

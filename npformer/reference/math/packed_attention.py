@@ -7,8 +7,8 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import shown
+from npformer.operations.formula import backward_of, operation
 from npformer.operations.options import AttentionOptions, check_rate_and_key
-from npformer.operations.record import backward_of, operation
 from npformer.reference.math.attention import attention, attention_backward, scores_of
 from npformer.reference.math.heads import merge_heads
 from npformer.reference.settings import AttentionSettings

@@ -6,7 +6,7 @@ Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks".
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operations.record import operation
+from npformer.operations.formula import operation
 from npformer.reference.math.cross_entropy import cross_entropy, is_counted
 from npformer.reference.math.linear import linear
 from npformer.reference.math.softmax import log_softmax

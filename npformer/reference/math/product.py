@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operations.record import operation
+from npformer.operations.formula import operation
 
 
 @operation("a: ... n m, b: ... m p -> out: ... n p", flops="2*N*n*m*p")

@@ -1,7 +1,7 @@
 """Root-mean-square normalisation (Zhang and Sennrich 2019)."""
 
 from npformer.arrays import Array
-from npformer.operations.record import backward_of, operation
+from npformer.operations.formula import backward_of, operation
 from npformer.reference.math.linear import sum_of_rows
 from npformer.reference.math.moments import reciprocal_root_mean_square
 

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operations.record import backward_of, operation
+from npformer.operations.formula import backward_of, operation
 
 
 @operation("x: ... T (H+G)*2*M, positions: ~ ... T ids, n_heads = H, n_plain = G -> y: ... T (H+G)*2*M")

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from npformer.arrays import Array, transpose
+from npformer.operations.formula import backward_of, operation
 from npformer.operations.options import check_arrays
-from npformer.operations.record import backward_of, operation
 from npformer.operations.shapes import match
 from npformer.reference.math.linear import linear, rows
 from npformer.reference.math.masks import masked

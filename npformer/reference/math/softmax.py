@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operations.record import backward_of, operation
+from npformer.operations.formula import backward_of, operation
 
 
 def _check_axis(*, axis, y=None, x=None, **_):

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operations.record import operation
+from npformer.operations.formula import operation
 
 BLOCK = 2**12  # numbers whose squares are added first
 
@@ -30,7 +30,7 @@ def global_norm(grad: Array) -> float:
 def norms_of_blocks(grad: Array) -> Array:
     """√Σ g² of the first ``BLOCK`` numbers, of the next ones, and so on, in float64.
 
-    >>> norms_of_blocks(np.full(BLOCK + 1, 3.0))
+    >>> norms_of_blocks(np.full(2**12 + 1, 3.0))  # a block has 2**12 numbers
     array([192.,   3.])
     """
     blocks = [grad[start : start + BLOCK] for start in range(0, grad.size, BLOCK)]
