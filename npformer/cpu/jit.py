@@ -38,7 +38,7 @@ CALLED_BY_ADDRESS: list[object] = []  # these kernels must not be deleted
 def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
     """Compile a function for this processor. It runs without the GIL, and is cached on disk if that is possible."""
     options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy", "forceinline": forceinline}
-    options |= {"no_cfunc_wrapper": not has_address, "pipeline_class": _KernelCompiler}
+    options["no_cfunc_wrapper"] = not has_address
     if numba.config.DISABLE_JIT:
         return function
     compiled = numba.njit(**options)(function)
@@ -91,27 +91,6 @@ def _is_claimed(place):
 
 def _shown(function):
     return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-
-
-class _Kernel(JITCodeLibrary):
-    """The code of a kernel, which LLVM optimizes once.
-
-    Numba runs all passes twice: "cheap" stands for the first time, which also turns loops so that they are vectorised.
-    The second time took a quarter of the time of compiling, and made no kernel faster.
-    """
-
-    def _optimize_final_module(self):
-        manager, passes = self._codegen._module_pass_manager(loop_vectorize=True, slp_vectorize=False, cost="cheap")
-        manager.run(self._final_module, passes)
-
-
-class _KernelCompiler(Compiler):
-    """Numba's compiler with ``_Kernel`` for its code."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.state.library = _Kernel(self.state.targetctx.codegen(), "a kernel")
-        self.state.library.enable_object_caching()
 
 
 class _Part(JITCodeLibrary):
