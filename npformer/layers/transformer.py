@@ -151,13 +151,7 @@ def _attention(ops, params, x, settings, attention, keep_mask, dropout_key, cach
     z, heads_backward = self_attention_heads(ops, own, h, attention, keep_mask, dropout_key=heads_key, cache=cache)
     y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
 
-    def backward(dy):
-        dz, dx_residual, out_grads, norm_after_grads = add_backward(dy)
-        dh, grads = heads_backward(dz)
-        dx, norm_grads = norm_backward(dh)
-        return dx_residual + dx, {"attention": grads | out_grads, "attention_norm": norm_grads | norm_after_grads}
-
-    return y, backward
+    return y, _sublayer_backward("attention", add_backward, heads_backward, norm_backward)
 
 
 def _memory_attention(ops, params, x, memory, settings, keep_mask, dropout_key):
@@ -170,14 +164,7 @@ def _memory_attention(ops, params, x, memory, settings, keep_mask, dropout_key):
     z, heads_backward = cross_attention_heads(ops, own, h, memory, attention, keep_mask, dropout_key=heads_key)
     y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
 
-    def backward(dy):
-        dz, dx_residual, out_grads, norm_after_grads = add_backward(dy)
-        dh, dmemory, grads = heads_backward(dz)
-        dx, norm_grads = norm_backward(dh)
-        grads = {"memory_attention": grads | out_grads, "memory_attention_norm": norm_grads | norm_after_grads}
-        return dx_residual + dx, dmemory, grads
-
-    return y, backward
+    return y, _sublayer_backward("memory_attention", add_backward, heads_backward, norm_backward)
 
 
 def _feed_forward(ops, params, x, settings, dropout_key):
@@ -189,10 +176,16 @@ def _feed_forward(ops, params, x, settings, dropout_key):
     z, hidden_backward = hidden_layer(ops, own, h, settings.activation, settings.hidden_dropout_rate, hidden_key)
     y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
 
+    return y, _sublayer_backward("feed_forward", add_backward, hidden_backward, norm_backward)
+
+
+def _sublayer_backward(name, add_backward, inner_backward, norm_backward):
+    """The backward pass of a sublayer, of those of its three lines: dy -> (dx, …, the gradients by their names)."""
+
     def backward(dy):
         dz, dx_residual, out_grads, norm_after_grads = add_backward(dy)
-        dh, grads = hidden_backward(dz)
+        dh, *dinputs, grads = inner_backward(dz)  # attention to the memory has its gradient, too
         dx, norm_grads = norm_backward(dh)
-        return dx_residual + dx, {"feed_forward": grads | out_grads, "feed_forward_norm": norm_grads | norm_after_grads}
+        return dx_residual + dx, *dinputs, {name: grads | out_grads, f"{name}_norm": norm_grads | norm_after_grads}
 
-    return y, backward
+    return backward
