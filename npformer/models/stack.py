@@ -1,6 +1,5 @@
 """What the models of Transformer layers have in common: their settings, and a stack of layers."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -13,6 +12,7 @@ from npformer.backends import AnyBackend
 from npformer.layers.normalisation import normalise
 from npformer.models.model import Model
 from npformer.models.watching import watched
+from npformer.operations.docstring import insert_parameters
 from npformer.operations.explain import listed
 from npformer.operations.options import settings_from
 from npformer.quantized import dequantized, is_quantized
@@ -113,9 +113,7 @@ class TransformerSettings(Model):
     def __init_subclass__(cls):
         """Write the parameters above into the docstring, in place of "{settings}"."""
         super().__init_subclass__()
-        if cls.__doc__:  # not with python -OO
-            shared = inspect.getdoc(TransformerSettings).split("----------\n")[1]
-            cls.__doc__ = inspect.getdoc(cls).replace("{settings}", shared)
+        insert_parameters(TransformerSettings, cls, "{settings}")
 
     def _check_settings(self, *vocabularies):
         if isinstance(self.rotary, dict):  # as it was read from a file

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import is_dataclass
-from inspect import Parameter, cleandoc
+from inspect import Parameter, cleandoc, getdoc
 from typing import Literal, get_args, get_origin
 
 from npformer.operations.contract import Argument, may_be_none
@@ -12,6 +12,14 @@ KINDS = {"mask": "bool", "ids": "int"}  # the others have floats
 OPTIONAL = ", optional"
 EXAMPLES = re.compile(r"\n(?:Examples\n-+\n|(?=>>> ))")
 ENTRY = re.compile(r"^(\w.*)\n((?: +.*\n?)+)", re.MULTILINE)  # names, and the indented text below them
+
+
+def insert_parameters(base: type, cls: type, mark: str) -> None:
+    """Write the parameters that the docstring of a class tells into that of a subclass, in place of a mark."""
+    if cls.__doc__:  # not with python -OO
+        _, _, rest = (getdoc(base) or "").partition("Parameters\n----------\n")
+        parameters, _, _ = rest.partition("\n\n")
+        cls.__doc__ = (getdoc(cls) or "").replace(mark, parameters)
 
 
 def docstring_of(record) -> str:

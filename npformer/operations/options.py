@@ -5,7 +5,6 @@ is given is converted to the type of the option, so that NumPy's scalars are acc
 Below the options are the checks of the arrays of operations.
 """
 
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -18,6 +17,7 @@ import numpy as np
 from npformer.arrays import is_cupy, is_recording, library_of
 from npformer.checks import check_choice, check_flag, check_int, check_key, check_number, is_float_dtype, shown
 from npformer.operations.contract import may_be_none
+from npformer.operations.docstring import insert_parameters
 
 INT64 = np.dtype(np.int64)
 CONVERSIONS = {bool: check_flag, int: check_int, float: check_number}
@@ -122,10 +122,7 @@ class AttentionOptions:
 
     def __init_subclass__(cls):
         """Write the parameters above into the docstring, in place of "{options}"."""
-        if cls.__doc__:  # not with python -OO
-            _, _, own = inspect.getdoc(AttentionOptions).partition("Parameters\n----------\n")
-            parameters, _, _ = own.partition("\n\n")
-            cls.__doc__ = inspect.getdoc(cls).replace("{options}", parameters)
+        insert_parameters(AttentionOptions, cls, "{options}")
 
     def __post_init__(self):
         check_fields(self)
