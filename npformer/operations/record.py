@@ -50,6 +50,7 @@ def backward_of(forward: Callable, contract: str | None = None, **options: Any) 
 
 def at_the_door(function: Function, module: str | None = None) -> Function:
     """The operation whose record a function has; ``module`` is where it has its name, if not that of the function."""
-    dispatcher = make_dispatcher(function.record)  # type: ignore[attr-defined]
+    record: Any = getattr(function, "record")  # noqa: B009, which mypy does not see in a function
+    dispatcher = make_dispatcher(record)
     dispatcher.__module__ = module or function.__module__
     return dispatcher

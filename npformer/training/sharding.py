@@ -57,8 +57,6 @@ class Sharding:
 
     def run(self, work, shards) -> list:
         """The results of ``work`` for the shards that this rank computes."""
-        own = self.ranks.my_share(shards)
-        if shards[1:]:
-            return self.device.run_shards(work, own)
-        # One shard is no part of a parallel computation: its matrix products are divided, if they are large.
-        return [work(shard) for shard in own]
+        if len(shards) == 1:  # its matrix products are divided among the threads, if they are large
+            return [work(shard) for shard in self.ranks.my_share(shards)]
+        return self.device.run_shards(work, self.ranks.my_share(shards))

@@ -62,6 +62,8 @@ def additive_score(q, k, w_q, w_k, w_score):
 
 def attention(q, k, v, keep_mask=None, bias=None, causal=False, dropout_rate=0.0, dropout_key=None):
     mask = keep_mask if bias is None else bias
+    if bias is not None and keep_mask is not None:
+        mask = torch.where(keep_mask, bias, -torch.inf)
     return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout_rate, is_causal=causal)
 
 
