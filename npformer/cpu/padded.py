@@ -58,12 +58,12 @@ def _compile_multiply(context, builder, signature, arguments):
 
 
 def _multiply(a, b, out, m, n, depth, scale, add, transposed):
-    step, columns = b.shape[1], LINE // b.itemsize
-    a_steps = (1, a.shape[1]) if transposed else (a.shape[1], 1)
-    of_a, of_b = a.reshape(a.size), b.reshape(b.size)
+    columns = LINE // b.itemsize
+    row_step, column_step = (1, a.shape[1]) if transposed else (a.shape[1], 1)
     for j in range(0, n, columns):
         for i in range(0, m, ROWS):
-            _tile(of_a[i * a_steps[0] :], a_steps, of_b[j:], step, scale, out, depth, i, j, add, (0, 0))
+            of_a = i * row_step, row_step, column_step
+            _tile(a, of_a, b, (j, b.shape[1]), scale, out, depth, i, j, add, (0, 0))
 
 
 _tile = tile_of(ROWS, WIDTH, fetches=False)

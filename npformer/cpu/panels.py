@@ -54,9 +54,9 @@ def multiply_columns(rows, b, out, first, last):
     columns = WIDTH * BITS // (8 * b.itemsize)
     for start in range(first, last, columns):
         j = min(start, last - columns)  # the last tile may compute some columns again
-        part, n = b.reshape(b.size)[j:], b.shape[1]
+        n = b.shape[1]
         for i in range(len(rows)):
-            _multiply_tile(rows[i], part, n, (AHEAD * columns, n), out, len(b), i, j)
+            _multiply_tile(rows[i], b, (j, n), (AHEAD * columns, n), out, len(b), i, j)
 
 
 @inlined
@@ -65,19 +65,19 @@ def multiply_panels(rows, panels, out, depth, n, first, last):
     columns = WIDTH * BITS // (8 * panels.itemsize)
     fetch_step = columns // len(rows)
     for start in range(first, last, columns):
-        part, j = panels[start * depth :], min(start, n - columns)
+        of_panels, j = (start * depth, columns), min(start, n - columns)
         for i in range(len(rows)):  # meanwhile, each fetches a part of the next panel
             fetched = (columns + i * fetch_step) * depth, fetch_step
-            _multiply_tile(rows[i], part, columns, fetched, out, depth, i, j)
+            _multiply_tile(rows[i], panels, of_panels, fetched, out, depth, i, j)
 
 
 @inlined
-def _multiply_tile(panel, b, step, fetched, out, depth, i, j):
+def _multiply_tile(panel, b, of_b, fetched, out, depth, i, j):
     height = len(panel) // depth
     if height == 4:
-        _tile_4(panel, (1, 4), b, step, like(panel[0], 1), out, depth, i * height, j, False, fetched)
+        _tile_4(panel, (0, 1, 4), b, of_b, like(panel[0], 1), out, depth, i * height, j, False, fetched)
     else:
-        _tile_6(panel, (1, 6), b, step, like(panel[0], 1), out, depth, i * height, j, False, fetched)
+        _tile_6(panel, (0, 1, 6), b, of_b, like(panel[0], 1), out, depth, i * height, j, False, fetched)
 
 
 def columns_in_panels(matrices):

@@ -35,6 +35,32 @@ def _compile_like(context, builder, signature, arguments):
     return context.cast(builder, arguments[1], signature.args[1], signature.return_type)
 
 
+def bits_of(x):
+    """The bits of a number of 32 bits, as an integer."""
+    return np.float32(x).view(np.int32)
+
+
+def of_bits(n):
+    """The float32 with these bits."""
+    return np.int32(n).view(np.float32)
+
+
+def _compile_as_cast(function, given, result):
+    """Compile ``function`` as a cast of the bits: numba's ``view`` would be a function of its own, compiled alone."""
+
+    @type_callable(function)
+    def type_of(context):
+        return lambda x: result
+
+    @lower_builtin(function, given)
+    def compiled(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(result))
+
+
+_compile_as_cast(bits_of, numba.float32, numba.int32)
+_compile_as_cast(of_bits, numba.int32, numba.float32)
+
+
 def compiled_as(of_float32, of_float64):
     """Decorate a function whose first argument is a number or an array: kernels call these functions in its place."""
 
@@ -90,7 +116,7 @@ def _expm1_32(x):
 @exact
 def _power_of_two(n):
     """2ⁿ, of which n + 127 is the exponent's bits."""
-    return np.int32((n + np.int32(127)) << np.int32(23)).view(np.float32)
+    return of_bits(np.int32((n + np.int32(127)) << np.int32(23)))
 
 
 @exact
@@ -109,7 +135,7 @@ def _split(x):
     square = r * r  # the terms are added in pairs, so that few have to wait for those before
     low, high = np.float32(P[0]) + r * np.float32(P[1]), np.float32(P[2]) + r * np.float32(P[3])
     p = low + square * (high + square * np.float32(P[4]))
-    return np.float32(shifted).view(np.int32), r + square * p
+    return bits_of(shifted), r + square * p
 
 
 @compiled_as(lambda x, row, n: _largest32(x, row, n), lambda x, row, n: _largest64(x, row, n))
@@ -126,11 +152,11 @@ def _largest32(x, row, n):
     """
     peak = np.int32(-(2**31))
     for i in range(n):
-        bits = np.float32(x[row, i]).view(np.int32)
+        bits = bits_of(x[row, i])
         ordered = bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
         is_nan = (bits & np.int32(0x7FFFFFFF)) > np.int32(0x7F800000)
         peak = max(peak, np.int32(0x7FFFFFFF) if is_nan else ordered)
-    return np.int32(peak ^ ((peak >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
+    return of_bits(np.int32(peak ^ ((peak >> np.int32(31)) & np.int32(0x7FFFFFFF))))
 
 
 @inlined

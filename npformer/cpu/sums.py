@@ -22,15 +22,21 @@ BLOCK = 1024  # entries of a row: 16 for each of the 64 sums that a loop with ve
 @inlined
 def start(total):
     """The sums (levels, D) of no rows yet. A row is added to the first of them."""
-    return np.zeros((LEVELS, total.size), total.dtype)
+    sums = np.empty((LEVELS, total.size), total.dtype)
+    for level in range(LEVELS):
+        for j in range(total.size):
+            sums[level, j] = like(total[0], 0)
+    return sums
 
 
 @inlined
 def carry(sums, n_rows):
     """To be called after each row, when ``n_rows`` have been added."""
+    n_carried = ROWS
     for level in range(LEVELS - 1):
-        if n_rows % ROWS ** (level + 1) != 0:
+        if n_rows % n_carried != 0:
             break
+        n_carried *= ROWS
         for j in range(sums.shape[1]):
             sums[level + 1, j] += sums[level, j]
             sums[level, j] = like(sums[0, 0], 0)

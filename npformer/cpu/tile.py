@@ -16,28 +16,31 @@ UNROLLED = 4  # steps of the loop
 
 
 def tile_of(n_rows, width, fetches):
-    """``tile(a, a_steps, b, step, scale, out, depth, i, j, add, fetched)``, for n_rows by ``width`` vectors.
+    """``tile(a, of_a, b, of_b, scale, out, depth, i, j, add, fetched)``, for n_rows by ``width`` vectors.
 
-    It computes a tile of out = scale a b from row i and column j on, or adds to it. ``a`` begins with row i of the left
-    matrix; ``a_steps`` are from one row to the next, and from one column to the next. ``b`` begins with column j of the
-    right one, whose next row is ``step`` numbers later. Rows beyond the last one of out are written to the last: they
-    have to be equal to it. If the function ``fetches``, ``fetched`` is (first, fetch_step): beside row k of b, the line
-    of the number first + k · fetch_step is loaded to the cache.
+    It computes a tile of out = scale a b from row i and column j on, or adds to it. The numbers of a and of b are read
+    as they lie in memory. Row i of the left matrix begins at the first number of ``of_a``; the others are the steps
+    from one row to the next, and from one column to the next. Column j of the right one begins at the first of
+    ``of_b``, and the other is the step from one row to the next. Rows beyond the last one of out are written to the
+    last: they have to be equal to it. If the function ``fetches``, ``fetched`` is (first, fetch_step): beside row k of
+    b, the line of the number first + k · fetch_step, counted from column j, is loaded to the cache.
     """
 
     @intrinsic
-    def tile(typing_context, a, a_steps, b, step, scale, out, depth, i, j, add, fetched):
+    def tile(typing_context, a, of_a, b, of_b, scale, out, depth, i, j, add, fetched):
         def generate(context, builder, signature, arguments):
             kinds = [signature.args[n] for n in (0, 2, 5)]
             a, b, out = (
                 make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 2, 5), strict=True)
             )
-            _, a_steps, _, step, scale, _, depth, i, j, add, fetched = arguments
-            row_step, column_step = cgutils.unpack_tuple(builder, a_steps, 2)
+            _, of_a, _, of_b, scale, _, depth, i, j, add, fetched = arguments
+            first_row, row_step, column_step = cgutils.unpack_tuple(builder, of_a, 3)
+            first_column, step = cgutils.unpack_tuple(builder, of_b, 2)
             first_fetched, fetch_step = cgutils.unpack_tuple(builder, fetched, 2)
             number, lanes = context.get_data_type(kinds[0].dtype), BITS // kinds[0].dtype.bitwidth
             vector, index = ir.VectorType(number, lanes), ir.IntType(64)
-            starts = [builder.gep(a.data, [builder.mul(index(row), row_step)]) for row in range(n_rows)]
+            row_i, column_j = builder.gep(a.data, [first_row]), builder.gep(b.data, [first_column])
+            starts = [builder.gep(row_i, [builder.mul(index(row), row_step)]) for row in range(n_rows)]
 
             def vectors_from(pointer):
                 places = [builder.gep(pointer, [index(lanes * n)]) for n in range(width)]
@@ -48,10 +51,10 @@ def tile_of(n_rows, width, fetches):
                 return builder.shuffle_vector(first, first, ir.VectorType(ir.IntType(32), lanes)(None))
 
             def add_products(k):
-                line = builder.gep(b.data, [builder.mul(k, step)])
+                line = builder.gep(column_j, [builder.mul(k, step)])
                 if fetches:
                     at = builder.add(first_fetched, builder.mul(k, fetch_step))
-                    _fetch(builder, builder.bitcast(builder.gep(b.data, [at]), ir.IntType(8).as_pointer()))
+                    _fetch(builder, builder.bitcast(builder.gep(column_j, [at]), ir.IntType(8).as_pointer()))
                 vectors = [builder.load(pointer, align=4) for pointer in vectors_from(line)]
                 column = builder.mul(k, column_step)
                 for start, row_sums in zip(starts, sums, strict=True):
@@ -86,7 +89,7 @@ def tile_of(n_rows, width, fetches):
                 builder.store(builder.load(total), place, align=4)
             return context.get_dummy_value()
 
-        return numba.void(a, a_steps, b, step, a.dtype, out, depth, i, j, add, fetched), generate
+        return numba.void(a, of_a, b, of_b, a.dtype, out, depth, i, j, add, fetched), generate
 
     return tile
 
