@@ -549,15 +549,21 @@ def test_the_same_tokens_are_said_with_both_backends():
 @each_setting
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_threads, monkeypatch):
-    """In blocks, each of which waits for the keys of those before it; the first ones are held up here."""
+    """In blocks, each of which waits for the keys of those before it; the first ones are held up here.
+
+    The first thread waits until a second one has begun, which takes a block when the processor has time for it.
+    """
     for module, name, value in (("incremental", "READ_AT_ONCE", 11), ("incremental", "FEW_ROWS", 2)):
         monkeypatch.setattr(f"npformer.models.{module}.{name}", value)
     for module in ("host", "threads"):
         monkeypatch.setattr(f"npformer.runtime.{module}.n_threads", lambda: n_threads)
-    writers, append = [], BlockCache.append
+    writers, append, second_began = [], BlockCache.append, threading.Event()
 
     def slowly(cache, kv):
         writers.append(threading.get_ident())
+        if n_threads == 1 or writers[0] != threading.get_ident():
+            second_began.set()
+        second_began.wait(timeout=30)
         time.sleep(0.002 if cache.kv.shape[1] < 8 else 0)
         append(cache, kv)
 
