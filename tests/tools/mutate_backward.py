@@ -83,7 +83,7 @@ def main(argv=None):
     survivors = []
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         workplaces = Workplaces(Path(folder))
-        if not workplaces.survives(FILES[0], FILES[0].read_text()):
+        if not workplaces.survives(files[0], files[0].read_text()):
             sys.exit("the tests fail without any mutation, so no mutant can be tested")
         runs = {
             pool.submit(workplaces.survives, path, source): (path, name, line, change)
@@ -152,7 +152,7 @@ def place_of(path):
 
 def module_of(case):
     """The name of the reference's file that contains the operation of a case."""
-    return case.forward.__module__.rpartition(".")[2]
+    return case.forward.record.function.__module__.rpartition(".")[2]
 
 
 def mutants_of(path):
