@@ -11,10 +11,14 @@ sublayers, and ``add_and_norm`` after it.
 ``AttentionSettings`` and ``LayerSettings`` are what a layer is apart from its parameters and inputs: a new option is a
 field of one of them. ``Stack`` keeps the backward functions of several layers. ``KeyValueCache`` holds the keys and
 values of earlier positions for decoding.
+
+The layers of this module check their settings, parameters and keys; those of its files are called by models and by each
+other, and do not.
 """
 
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.convolution import masked_conv1d, residual_conv_block
+from npformer.layers.door import at_the_door
 from npformer.layers.multi_head import attention, cross_attention, self_attention
 from npformer.layers.normalisation import layer_norm, rms_norm
 from npformer.layers.position_wise import feed_forward
@@ -48,3 +52,7 @@ __all__ = [
     "rms_norm",
     "self_attention",
 ]
+
+for _name in __all__:
+    if _name[0].islower():
+        globals()[_name] = at_the_door(globals()[_name])

@@ -8,7 +8,7 @@ from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache, check_no_mask
 from npformer.layers.projection import project, with_output
 from npformer.layers.types import Backward, Params
-from npformer.operations.options import AttentionOptions, check_instance, settings_from
+from npformer.operations.options import AttentionOptions, settings_from
 from npformer.reference import Ops
 from npformer.reference.math.masks import window_mask
 from npformer.reference.settings import AttentionSettings
@@ -123,7 +123,6 @@ def self_attention(
     >>> losses[-1] < 0.1 * losses[0]
     True
     """
-    check_instance("settings", settings, AttentionSettings)
     options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
     heads, heads_backward = self_attention_heads(ops, params, x, settings, keep_mask, **options)
     return with_output(ops, params, heads, heads_backward)
@@ -174,7 +173,6 @@ def cross_attention(
     >>> dx.shape, dmemory.shape, list(grads)
     ((1, 2, 4), (1, 5, 4), ['q', 'k', 'v', 'out'])
     """
-    check_instance("settings", settings, AttentionSettings)
     options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
     heads, heads_backward = cross_attention_heads(ops, params, x, memory, settings, keep_mask, **options)
     return with_output(ops, params, heads, heads_backward)

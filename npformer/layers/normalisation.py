@@ -1,5 +1,7 @@
 """Normalisation with learned parameters."""
 
+from collections.abc import Mapping
+
 from npformer.arrays import Array
 from npformer.layers.types import Backward, Params, check_is_dict
 from npformer.reference import Ops
@@ -33,11 +35,11 @@ def layer_norm(ops: Ops, params: Params, x: Array, eps: float = LAYER_NORM_EPS) 
     >>> y.round(3), grads["bias"]
     (array([[-1.,  1.]]), array([1., 0.]))
     """
-    _check_names(params, "gain", "bias")
-    y, mean, rstd = ops.layer_norm(x, params["gain"], params["bias"], eps)
+    gain, bias = _parts(params, "gain", "bias")
+    y, mean, rstd = ops.layer_norm(x, gain, bias, eps)
 
     def backward(dy):
-        dx, dgain, dbias = ops.layer_norm_backward(dy, x, params["gain"], mean, rstd)
+        dx, dgain, dbias = ops.layer_norm_backward(dy, x, gain, mean, rstd)
         return dx, {"gain": dgain, "bias": dbias}
 
     return y, backward
@@ -66,11 +68,11 @@ def rms_norm(ops: Ops, params: Params, x: Array, eps: float = RMS_NORM_EPS) -> t
     >>> y.round(3), backward(np.ones_like(y))[1]["gain"].round(3)
     (array([[1.2, 1.6, 0. , 0. ]]), array([1.2, 1.6, 0. , 0. ]))
     """
-    _check_names(params, "gain")
-    y, rstd = ops.rms_norm(x, params["gain"], eps)
+    [gain] = _parts(params, "gain")
+    y, rstd = ops.rms_norm(x, gain, eps)
 
     def backward(dy):
-        dx, dgain = ops.rms_norm_backward(dy, x, params["gain"], rstd)
+        dx, dgain = ops.rms_norm_backward(dy, x, gain, rstd)
         return dx, {"gain": dgain}
 
     return y, backward
@@ -82,7 +84,9 @@ def normalise(ops: Ops, params: Params, x: Array, settings: LayerSettings) -> tu
     return norm(ops, params, x, settings.norm_eps)
 
 
-def _check_names(params, *expected):
-    check_is_dict(params)
-    if params.keys() != {*expected}:
-        raise ValueError(f"params of a normalisation has {list(params)}, expected {list(expected)}")
+def _parts(params, *names):
+    """The parameters with these names; a bias that the normalisation does not have would be ignored."""
+    if not isinstance(params, Mapping) or params.keys() != {*names}:
+        check_is_dict(params)
+        raise ValueError(f"params of a normalisation has {list(params)}, expected {list(names)}")
+    return [params[name] for name in names]

@@ -4,7 +4,6 @@ from npformer.arrays import Array
 from npformer.layers.normalisation import normalise
 from npformer.layers.projection import linear_grads
 from npformer.layers.types import Backward, Params, part, weight_and_bias
-from npformer.operations.options import check_instance
 from npformer.reference import Ops
 from npformer.reference.settings import LayerSettings
 
@@ -34,7 +33,6 @@ def norm_before(ops: Ops, norm_params: Params, x: Array, settings: LayerSettings
     >>> h, backward(np.array([[0.5, 0.0]]))
     (array([[1., 3.]]), (array([[0.5, 0. ]]), {}))
     """
-    check_instance("settings", settings, LayerSettings)
     if settings.norm == "pre":
         return normalise(ops, norm_params, x, settings)
     return x, lambda dh: (dh, {})
@@ -89,7 +87,6 @@ def add_and_norm(
     >>> dz, dx
     (array([[30.]]), array([[1., 1.]]))
     """
-    check_instance("settings", settings, LayerSettings)
     weight, bias = weight_and_bias(part(params, "out"))
     y = ops.linear_dropout_residual(z, weight, bias, x, settings.dropout_rate, dropout_key)
     if settings.norm == "post":

@@ -6,9 +6,8 @@ from npformer.layers.multi_head import cross_attention_heads, self_attention_hea
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.sublayer import add_and_norm, norm_before
 from npformer.layers.types import Backward, Params, part
-from npformer.operations.options import check_instance
 from npformer.reference import Ops
-from npformer.reference.math.random import split_key
+from npformer.reference.math.random import keys_from
 from npformer.reference.settings import LayerSettings
 
 
@@ -57,8 +56,7 @@ def encoder_layer(
     >>> list(grads), grads["feed_forward"]["hidden"]["weight"].shape
     (['attention', 'attention_norm', 'feed_forward', 'feed_forward_norm'], (4, 8))
     """
-    check_instance("settings", settings, LayerSettings)
-    attention_key, feed_forward_key = split_key(dropout_key, 2)
+    attention_key, feed_forward_key = keys_from(dropout_key, 2)
 
     x1, attention_backward = _attention(ops, params, x0, settings, settings.attention, keep_mask, attention_key, cache)
     x2, feed_forward_backward = _feed_forward(ops, params, x1, settings, feed_forward_key)
@@ -122,8 +120,7 @@ def decoder_layer(
     >>> dx0.shape, dmemory.shape
     ((2, 3, 4), (2, 5, 4))
     """
-    check_instance("settings", settings, LayerSettings)
-    attention_key, memory_key, feed_forward_key = split_key(dropout_key, 3)
+    attention_key, memory_key, feed_forward_key = keys_from(dropout_key, 3)
     causal = settings.causal_attention
 
     x1, attention_backward = _attention(ops, params, x0, settings, causal, keep_mask, attention_key, cache)
@@ -145,7 +142,7 @@ def decoder_layer(
 def _attention(ops, params, x, settings, attention, keep_mask, dropout_key, cache):
     """Self-attention; ``backward`` returns (dx, the gradients by the names of the layer's parameters)."""
     own, norm = part(params, "attention"), part(params, "attention_norm")
-    heads_key, out_key = split_key(dropout_key, 2)
+    heads_key, out_key = keys_from(dropout_key, 2)
 
     h, norm_backward = norm_before(ops, norm, x, settings)
     z, heads_backward = self_attention_heads(ops, own, h, attention, keep_mask, dropout_key=heads_key, cache=cache)
@@ -157,7 +154,7 @@ def _attention(ops, params, x, settings, attention, keep_mask, dropout_key, cach
 def _memory_attention(ops, params, x, memory, settings, keep_mask, dropout_key):
     """Attention to the encoder's output; ``backward`` returns (dx, dmemory, gradients)."""
     own, norm = part(params, "memory_attention"), part(params, "memory_attention_norm")
-    heads_key, out_key = split_key(dropout_key, 2)
+    heads_key, out_key = keys_from(dropout_key, 2)
     attention = settings.memory_attention
 
     h, norm_backward = norm_before(ops, norm, x, settings)
@@ -170,7 +167,7 @@ def _memory_attention(ops, params, x, memory, settings, keep_mask, dropout_key):
 def _feed_forward(ops, params, x, settings, dropout_key):
     """The last sublayer of both layers; ``backward`` returns (dx, gradients)."""
     own, norm = part(params, "feed_forward"), part(params, "feed_forward_norm")
-    hidden_key, out_key = split_key(dropout_key, 2)
+    hidden_key, out_key = keys_from(dropout_key, 2)
 
     h, norm_backward = norm_before(ops, norm, x, settings)
     z, hidden_backward = hidden_layer(ops, own, h, settings.activation, settings.hidden_dropout_rate, hidden_key)

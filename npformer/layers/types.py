@@ -17,10 +17,11 @@ def part(params: Params, name: str) -> Any:
     Traceback (most recent call last):
     ValueError: params has ['out'], expected 'hidden', too
     """
-    check_is_dict(params)
-    if name not in params:
-        raise ValueError(f"params has {list(params)}, expected {name!r}, too")
-    return params[name]
+    try:
+        return params[name]
+    except (KeyError, TypeError, IndexError):
+        check_is_dict(params)
+        raise ValueError(f"params has {list(params)}, expected {name!r}, too") from None
 
 
 def check_is_dict(params: Params) -> None:

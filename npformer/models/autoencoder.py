@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npformer import layers
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_shape
 from npformer.decoding import log_probability
+from npformer.layers.projection import linear
+from npformer.layers.recurrence import read_steps
 from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.incremental import StateDecoder
 
@@ -108,8 +109,8 @@ class SequenceAutoencoder(EncoderDecoder):
         src = self._tokens("src", src, self.src_vocab, params)
         x, embed_backward = self._embed(ops, params, "source", src, dropout_key)
         given = ops, params["encoder"]["0"], x, "gru"
-        states, (end,), read_backward = layers.read_steps(*given, keep_mask=src != self.pad_id)
-        code, code_backward = layers.linear(ops, params["encoder"]["code"], end)
+        states, (end,), read_backward = read_steps(*given, keep_mask=src != self.pad_id)
+        code, code_backward = linear(ops, params["encoder"]["code"], end)
 
         def backward(dcode, ready):
             dend, code_grads = code_backward(dcode)
@@ -126,7 +127,7 @@ class SequenceAutoencoder(EncoderDecoder):
         check_shape(memory=(code, (len(src), self.code_size)))
         x, embed_backward = self._embed(ops, params, "target", tgt_in, dropout_key)
         first, start_backward = self._start(ops, params, code)
-        states, _, read_backward = layers.read_steps(ops, params["decoder"]["0"], x, "gru", first=(first,))
+        states, _, read_backward = read_steps(ops, params["decoder"]["0"], x, "gru", first=(first,))
 
         def backward(dstates, ready):
             dx, (dfirst,), read_grads = read_backward(dstates, None)
@@ -138,6 +139,6 @@ class SequenceAutoencoder(EncoderDecoder):
 
     def _start(self, ops, params, code):
         """The decoder's first state, tanh of a linear map of the code."""
-        inside, linear_backward = layers.linear(ops, params["decoder"]["start"], code)
+        inside, linear_backward = linear(ops, params["decoder"]["start"], code)
         first = ops.tanh(inside)
         return first, lambda dfirst: linear_backward(ops.tanh_backward(dfirst, first))

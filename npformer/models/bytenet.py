@@ -5,9 +5,12 @@ from functools import partial
 
 import numpy as np
 
-from npformer import layers
 from npformer.arrays import beside, kept, on_host
 from npformer.checks import check_int, check_number, check_shape, shown
+from npformer.layers.convolution import masked_conv1d, residual_conv_block
+from npformer.layers.normalisation import layer_norm
+from npformer.layers.projection import linear
+from npformer.layers.stack import Stack
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths
 from npformer.models.incremental import StepwiseDecoder
 from npformer.reference import split_key
@@ -36,8 +39,8 @@ class IncrementalByteNet(StepwiseDecoder):
         x, keep_mask = words[:, 0] + self.columns[sources, t], tokens != model.pad_id
         for i, (block, seen) in enumerate(zip(self.blocks, self.seen, strict=True)):
             convolve = partial(self._convolve, block["conv"], seen, at, keep_mask, model.dilation(i))
-            x, _ = layers.residual_conv_block(ops, block, x, convolve)
-        return layers.layer_norm(ops, self.params["decoder"]["norm"], x)[0]
+            x, _ = residual_conv_block(ops, block, x, convolve)
+        return layer_norm(ops, self.params["decoder"]["norm"], x)[0]
 
     def _convolve(self, params, seen, at, keep_mask, dilation, h):
         """The newest output of a causal ``masked_conv1d``, from the newest input and the cached ones."""
@@ -232,7 +235,7 @@ class ByteNet(EncoderDecoder):
         keep_mask = beside(self.unfolded(src)[..., None], memory)
         check_shape(memory=(memory, (*keep_mask.shape[:2], self.d_model)))
         zeroed = kept(keep_mask, memory)  # padding has no influence, even if it is NaN
-        projected, project_backward = layers.linear(ops, params["decoder"]["memory"], zeroed)
+        projected, project_backward = linear(ops, params["decoder"]["memory"], zeroed)
 
         def backward(dcolumns):
             return project_backward(kept(keep_mask, fitted(dcolumns, keep_mask.shape[1])))
@@ -240,14 +243,14 @@ class ByteNet(EncoderDecoder):
         return fitted(kept(keep_mask, projected), T), backward
 
     def _stack(self, ops, params, x, keep_mask, keys, train, causal):
-        stack = layers.Stack(train)
+        stack = Stack(train)
         for i, dropout_key in enumerate(keys):
             block, options = params[str(i)], {"dilation": self.dilation(i), "causal": causal}
-            convolve = partial(layers.masked_conv1d, ops, block["conv"], keep_mask=keep_mask, **options)
+            convolve = partial(masked_conv1d, ops, block["conv"], keep_mask=keep_mask, **options)
             rates = {"dropout_rate": self._rate(dropout_key), "dropout_key": dropout_key}
-            x, block_backward = layers.residual_conv_block(ops, block, x, convolve, **rates)
+            x, block_backward = residual_conv_block(ops, block, x, convolve, **rates)
             stack.keep(block_backward)
-        y, norm_backward = layers.layer_norm(ops, params["norm"], x)
+        y, norm_backward = layer_norm(ops, params["norm"], x)
 
         def backward(dy):
             dx, norm_grads = norm_backward(dy)

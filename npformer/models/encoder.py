@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npformer import layers
 from npformer.arrays import Array, kept, number_of
 from npformer.backends import AnyBackend
 from npformer.checks import check_shape, swapped
 from npformer.layers.normalisation import normalise
 from npformer.layers.position_wise import hidden_layer
+from npformer.layers.projection import linear
 from npformer.models.pooling import pooled
 from npformer.models.stack import OneStack
 from npformer.operations.options import check_array, check_ids
@@ -249,7 +249,7 @@ class Encoder(OneStack):
         """A linear map of real vectors, and the positions; what is not kept may be NaN."""
         inputs = inputs.astype(self.dtype, copy=False)
         inputs = inputs if keep_mask is None else kept(keep_mask[..., None], inputs)
-        x, map_backward = layers.linear(ops, params["input"], inputs)
+        x, map_backward = linear(ops, params["input"], inputs)
         positions = self.positions_of(params, "", slice(inputs.shape[1]))
 
         def backward(dx):
@@ -274,7 +274,7 @@ class Encoder(OneStack):
         vectors, pool_backward = pooled(y, keep_mask, self.pooling)
         if not self.pooler:
             return vectors, lambda dz, give: pool_backward(dz)
-        inside, pooler_backward = layers.linear(ops, params["pooler"], vectors)
+        inside, pooler_backward = linear(ops, params["pooler"], vectors)
         z = ops.tanh(inside)
 
         def backward(dz, give):

@@ -6,10 +6,12 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import beside, on_host
-from npformer.layers import KeyValueCache, decoder_layer, encoder_layer, project, read_steps
-from npformer.layers.cache import BlockCache
+from npformer.layers.cache import BlockCache, KeyValueCache
 from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
+from npformer.layers.projection import project
+from npformer.layers.recurrence import read_steps
+from npformer.layers.transformer import decoder_layer, encoder_layer
 from npformer.models.stack import listed_step
 from npformer.operations.explain import listed
 from npformer.operations.options import check_ids
@@ -35,7 +37,7 @@ class StepwiseDecoder:
     side = "target"  # whose table has the embeddings
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
-        self.model, self.ops, self.params = model, ops, params
+        self.model, self.ops, self.params = model, ops.inside, params
         self.table = floats(model.table_of(params, self.side))
         self.output, prepare = model._stored_output(params), ops.hooks.get("few_rows_linear")
         self.to_logits = prepare and prepare(*self.output, max_rows, max_len)

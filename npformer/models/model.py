@@ -82,8 +82,9 @@ class Model:
     def _embed(self, ops, params, side, ids, dropout_key=None, at=None):
         """The vectors of the tokens of a side, and a function that returns the gradients of its tables by name.
 
-        ``at`` are the positions of the columns of ids, if they are not the first ones.
+        ``at`` are the positions of the columns of ids, if they are not the first ones. The ids were checked.
         """
+        ops = ops.inside
         table, pad_id = self.table_of(params, side), -1 if self.pad_id is None else self.pad_id
         positions = self.positions_of(params, side, slice(ids.shape[1]) if at is None else at)
         dropout, scaled = (self._rate(dropout_key), dropout_key), self.scale_embeddings
@@ -159,7 +160,7 @@ class Model:
             return loss, None
         check_trainable(self._stored_output(params)[0])
         grads = Gradients(ready, params)
-        dy, dweight, dbias = ops.linear_backward(dlogits, y, *output)
+        dy, dweight, dbias = ops.inside.linear_backward(dlogits, y, *output)
         of_output = {"weight": dweight} | ({} if dbias is None else {"bias": dbias})
         dtable = of_output.pop("weight").T if self.tie_embeddings else None
         if of_output:

@@ -10,10 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from npformer import layers
 from npformer.arrays import Array, beside, on_host
 from npformer.backends import AnyBackend
 from npformer.checks import check_choice, check_shape, shown
+from npformer.layers.projection import linear
+from npformer.layers.recurrence import read_both_ways, read_steps
+from npformer.layers.stack import Stack
 from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.incremental import StateDecoder
 from npformer.reference import split_key
@@ -134,7 +136,7 @@ class Recurrent(EncoderDecoder):
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         """Return the memory: the states of the last layer (B, S, D), and the final states of each layer."""
         src = self._tokens("src", src, self.src_vocab, params)
-        read_layer = layers.read_both_ways if self.bidirectional else layers.read_steps
+        read_layer = read_both_ways if self.bidirectional else read_steps
         read = partial(read_layer, keep_mask=src != self.pad_id)
         states, ends, read_backward = self._read(ops, params, "source", src, [read] * self.n_layers, dropout_key, train)
 
@@ -168,7 +170,7 @@ class Recurrent(EncoderDecoder):
     def _decoder_states(self, ops, params, ends, tgt_in, dropout_key=None, train=False):
         """The states h_t (B, T, D) of the last layer; each layer starts from the encoder's final state."""
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
-        reads = [partial(layers.read_steps, first=first) for first in ends]
+        reads = [partial(read_steps, first=first) for first in ends]
         states, _, backward = self._read(ops, params, "target", tgt_in, reads, dropout_key, train)
         return states, lambda dstates: backward(dstates, [None] * self.n_layers)
 
@@ -177,7 +179,7 @@ class Recurrent(EncoderDecoder):
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
         stack_params = params["encoder" if side == "source" else "decoder"]
         x, embed_backward = self._embed(ops, params, side, ids, embedding_key)
-        ends, stack = [], layers.Stack(train)
+        ends, stack = [], Stack(train)
         for i, (read, layer_key) in enumerate(zip(reads, layer_keys, strict=True)):
             states, end, read_backward = read(ops, stack_params[str(i)], x, self.cell)
             x, drop_backward = self._drop(ops, states, layer_key)
@@ -200,7 +202,7 @@ class Recurrent(EncoderDecoder):
         else:
             context, weights = self._context(ops, params, states, encoder_states, keep_mask)
             joined = np.concatenate([states, context], axis=-1)
-        combined, linear_backward = layers.linear(ops, params["combine"], joined)
+        combined, linear_backward = linear(ops, params["combine"], joined)
         y = ops.tanh(combined)
 
         def backward(dy):

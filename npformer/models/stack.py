@@ -6,10 +6,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from npformer import layers, tree
+from npformer import tree
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
+from npformer.layers.cache import KeyValueCache
 from npformer.layers.normalisation import normalise
+from npformer.layers.stack import Stack
+from npformer.layers.transformer import encoder_layer
 from npformer.models.model import Model
 from npformer.models.watching import watched
 from npformer.operations.docstring import insert_parameters
@@ -18,7 +21,7 @@ from npformer.operations.options import settings_from
 from npformer.quantized import dequantized, is_quantized
 from npformer.reference import sinusoidal_encoding
 from npformer.reference.math.activations import Activation
-from npformer.reference.settings import Rotary
+from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
 from npformer.runtime.forks import cached_property
 from npformer.runtime.threads import FEW_ROWS
 
@@ -128,8 +131,8 @@ class TransformerSettings(Model):
         """The settings of each layer, without dropout."""
         rotary = Rotary() if self.positions == "rotary" and self.rotary is None else self.rotary
         options = {"causal": self.causal, "window": self.window, "rotary": rotary, "softcap": self.softcap}
-        heads = layers.AttentionSettings(self.n_heads, self.n_kv_heads, **options)
-        return layers.LayerSettings(heads, self.norm, self.norm_type, self.eps, self.activation)
+        heads = AttentionSettings(self.n_heads, self.n_kv_heads, **options)
+        return LayerSettings(heads, self.norm, self.norm_type, self.eps, self.activation)
 
     @cached_property
     def _settings_with_dropout(self):
@@ -176,10 +179,10 @@ class TransformerSettings(Model):
             y = self._encoded_in_a_step(ops, params, x, keep_mask)
             if y is not None:
                 return y, None
-        settings, stack = self._settings_for(dropout_keys), layers.Stack(train)
+        settings, stack = self._settings_for(dropout_keys), Stack(train)
         for i, key in enumerate(dropout_keys):
             layer = dequantized(params[str(i)])
-            x, backward = layers.encoder_layer(ops, layer, x, settings, keep_mask, dropout_key=key)
+            x, backward = encoder_layer(ops.inside, layer, x, settings, keep_mask, dropout_key=key)
             stack.keep(backward)
         return self._end_of_stack(ops, params, name, x, stack)
 
@@ -200,7 +203,7 @@ class TransformerSettings(Model):
         if keep_mask is not None:
             keep_mask = keep_mask[:, 0, 0][:, others].reshape(-1, 1, 1, S)
         kv = np.empty((len(stack), B * S, sum(widths[1:])), x.dtype)
-        cache = layers.KeyValueCache(kv, at, keep_mask, settings.attention.rotary, np.tile(np.arange(S), B))
+        cache = KeyValueCache(kv, at, keep_mask, settings.attention.rotary, np.tile(np.arange(S), B))
         given = ops, step, stack, x.reshape(-1, D), cache
         [y] = ops.device.run_rows(lambda _: listed_step(*given), 1)  # threads share its products
         if y is NotImplemented:
@@ -220,7 +223,7 @@ class TransformerSettings(Model):
         returns dx.
         """
         if self.has_final_norm:
-            x, norm_backward = normalise(ops, params["norm"], x, self.layer_settings)
+            x, norm_backward = normalise(ops.inside, params["norm"], x, self.layer_settings)
 
         def backward(dx, ready, *sums):
             if self.has_final_norm:

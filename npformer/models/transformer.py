@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npformer import layers
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_shape
+from npformer.layers.stack import Stack
+from npformer.layers.transformer import decoder_layer
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths
 from npformer.models.incremental import IncrementalDecoder
 from npformer.models.stack import TransformerSettings
@@ -99,11 +100,11 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         masks = self._keep_mask(tgt_in), self._keep_mask(src)
 
         x, embed_backward = self._embed(ops, params, "target", tgt_in, embedding_key)
-        settings, stack = self._settings_for(layer_keys), layers.Stack(train)
+        settings, stack = self._settings_for(layer_keys), Stack(train)
         params = params.get("decoder", {})
         for i, key in enumerate(layer_keys):
             layer = dequantized(params[str(i)])
-            x, layer_backward = layers.decoder_layer(ops, layer, x, memory, settings, *masks, dropout_key=key)
+            x, layer_backward = decoder_layer(ops.inside, layer, x, memory, settings, *masks, dropout_key=key)
             stack.keep(layer_backward)
         y, stack_backward = self._end_of_stack(ops, params, "decoder", x, stack)
 

@@ -65,6 +65,7 @@ class Backend:
         self.dtypes, self.layout, self.suited = dtypes, layout, suited
         self.kernels: dict[str, Callable] = {}
         self.hooks: dict[str, Callable] = {}
+        self._inside: Self | None = None  # made when it is needed first
 
     def __repr__(self):
         return f"<the backend {self.name}>"
@@ -104,8 +105,23 @@ class Backend:
         changed = copy.copy(self)
         vars(changed).update(operations)
         changed.kernels = {name: kernel for name, kernel in self.kernels.items() if name not in operations}
-        changed.hooks = {}
+        changed.hooks, changed._inside = {}, None
         return changed
+
+    @property
+    def inside(self) -> Self:
+        """The same backend for the layers of a model, whose operations do not check options and ids again.
+
+        A model has checked its settings, its parameters, the key and the ids before it calls its layers.
+        """
+        if self._inside is None:
+            inside = copy.copy(self)
+            for name in self.names():
+                operation = getattr(self, name)
+                setattr(inside, name, getattr(operation, "inside", operation))  # what replaces one may have none
+            inside._inside = inside
+            self._inside = inside
+        return self._inside
 
     def kernel_of(
         self, operation: Function, *, as_it_lies: str = "", dtypes: str = "", without: str = "", knows: str = ""
@@ -153,6 +169,7 @@ class Backend:
             dispatcher.__module__ = function.__module__
             self.kernels[name] = dispatcher
             setattr(self, name, dispatcher)
+            self._inside = None
             return dispatcher
 
         return decorate

@@ -1,4 +1,8 @@
-"""The dispatcher of an operation, which everybody calls: it checks arguments, and calls a kernel or the reference."""
+"""The dispatcher of an operation, which everybody calls: it checks arguments, and calls a kernel or the reference.
+
+Each dispatcher has another one, ``inside``, for the layers of a model, which has checked what it was given: that one
+does not check options and ids again.
+"""
 
 from collections.abc import Callable
 from functools import wraps
@@ -18,15 +22,50 @@ listener: Callable | None = None  # what ``npformer.explain`` calls before each 
 
 def make_dispatcher(record, kernel=None, reference=None):
     """The function that everybody calls; ``reference`` is the dispatcher without the kernel, if there is one."""
-    parameters = record.parameters
-    bind = make_binder(record, kernel.backend.layout if kernel else "0", parameters)
-    names, places = list(parameters), {name: place for place, name in enumerate(parameters)}
-    options = [parameter for name, parameter in parameters.items() if name not in record.contract.arrays]
-    checks = [(places[option.name], check) for option in options if (check := check_of(option.name, option.annotation))]
-    rate, key, ignored = map(places.get, ("dropout_rate", "dropout_key", "ignore_id"))
-    never_0 = [(name, places[name]) for name in ("eps", "delta") if name in places]
+    bind = make_binder(record, kernel.backend.layout if kernel else "0", record.parameters)
+    dispatch = _dispatcher(record, kernel, reference, bind, Checks(record))
+    dispatch.inside = _dispatcher(record, kernel, reference and reference.inside, bind, checks=None)
+    return dispatch
+
+
+class Checks:
+    """The checks of the arguments of an operation, besides those of its arrays, which a plan makes."""
+
+    def __init__(self, record):
+        self.names = list(record.parameters)
+        places = {name: place for place, name in enumerate(self.names)}
+        options = [parameter for name, parameter in record.parameters.items() if name not in record.contract.arrays]
+        checks = [(places[option.name], check_of(option.name, option.annotation)) for option in options]
+        self.of_options = [(place, check) for place, check in checks if check]
+        self.of_operation = record.check
+        self.rate, self.key, self.ignored = map(places.get, ("dropout_rate", "dropout_key", "ignore_id"))
+        self.never_0 = [(name, places[name]) for name in ("eps", "delta") if name in places]
+        self.known = [object()] * len(places)  # the last option that passed its check: most calls have the same ones
+
+    def check_options(self, values):
+        """Check the options, and write Python's own numbers in their places."""
+        known = self.known
+        for place, check in self.of_options:
+            if values[place] is not known[place]:
+                values[place] = known[place] = check(values[place])
+        if self.rate is not None:
+            check_rate_and_key(values[self.rate], values[self.key])
+
+    def check_with(self, plan, values):
+        """Check what needs the dtype or the sizes of a plan."""
+        for name, place in self.never_0:
+            check_in_dtype(name, values[place], plan.dtype)
+        if self.of_operation:
+            self.of_operation(**dict(zip(self.names, values, strict=True)))
+        may_ignore = self.ignored is not None
+        for place, name, size in plan.ids:
+            check_ids(values[place], size, name, values[self.ignored] if may_ignore else None, may_ignore=may_ignore)
+
+
+def _dispatcher(record, kernel, reference, bind, checks):
+    """A dispatcher with these ``Checks``, or without, if they are None."""
+    parameters, names = record.parameters, list(record.parameters)
     plans: dict = {}
-    known = [object()] * len(names)  # the last option that passed its check: most calls have the same ones
 
     @wraps(record.function)
     def dispatch(*args, **keywords):
@@ -42,23 +81,15 @@ def make_dispatcher(record, kernel=None, reference=None):
             return reference(*args, **keywords)  # arrays of another library, whose layout this backend cannot read
         except TypeError as error:
             raise TypeError(f"{error}, expected {', '.join(names)}") from None
-        for place, check in checks:
-            if values[place] is not known[place]:
-                values[place] = known[place] = check(values[place])
-        if rate is not None:
-            check_rate_and_key(values[rate], values[key])
+        if checks is not None:
+            checks.check_options(values)
         plan = plans.get(signature)
         if plan is None:
             if len(plans) >= MOST_PLANS:
                 plans.clear()
             plan = plans[signature] = make_plan(record, kernel, dict(zip(names, values, strict=True)))
-        for name, place in never_0:
-            check_in_dtype(name, values[place], plan.dtype)
-        if record.check:
-            record.check(**dict(zip(names, values, strict=True)))
-        for place, name, size in plan.ids:
-            ignore_id = None if ignored is None else values[ignored]
-            check_ids(values[place], size, name, ignore_id, may_ignore=ignored is not None)
+        if checks is not None:
+            checks.check_with(plan, values)
         listen, heard = listener, None  # another thread may change it
         try:
             if listen is not None:

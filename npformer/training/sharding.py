@@ -57,6 +57,7 @@ class Sharding:
 
     def run(self, work, shards) -> list:
         """The results of ``work`` for the shards that this rank computes."""
-        if len(shards) == 1:  # its matrix products are divided among the threads, if they are large
-            return [work(shard) for shard in self.ranks.my_share(shards)]
-        return self.device.run_shards(work, self.ranks.my_share(shards))
+        mine = self.ranks.my_share(shards)
+        if len(shards) == len(mine) == 1:  # its matrix products are divided among the threads, if they are large
+            return [work(mine[0])]
+        return self.device.run_shards(work, mine)

@@ -36,8 +36,12 @@ def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> A
     """
     T = check_int("T", T, at_least=0)
     S = T if S is None else check_int("S", S, at_least=0)
-    at = np.zeros(0) if like is None else like
-    return np.arange(S, like=at) <= np.arange(T, like=at)[:, None] + S - T
+    return _up_to_own_position(T, S, np.zeros(0) if like is None else like)
+
+
+def _up_to_own_position(T, S, like):
+    """``causal_mask`` of sizes that were checked."""
+    return np.arange(S, like=like) <= np.arange(T, like=like)[:, None] + S - T
 
 
 def window_mask(length: int, window: int, keep_mask: Array | None = None, *, like: Array | None = None) -> Array:
@@ -72,7 +76,8 @@ def masked(scores: Array, keep_mask: Array | None, causal: bool) -> Array:
     if keep_mask is not None:
         scores = np.where(keep_mask, scores, -np.inf)
     if causal:
-        scores = np.where(causal_mask(*scores.shape[-2:], like=scores), scores, -np.inf)
+        T, S = scores.shape[-2:]
+        scores = np.where(_up_to_own_position(T, S, scores), scores, -np.inf)
     return scores
 
 

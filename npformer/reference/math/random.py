@@ -32,11 +32,13 @@ def split_key(key: int | None, n: int) -> list:
     >>> len(set(split_key(7, 3) + split_key(8, 3)))
     6
     """
-    numbers = range(check_int("n", n, at_least=0, at_most=MOST_KEYS))
-    if key is None:
-        return [None for _ in numbers]
-    key = check_key("key", key)
-    return [_derived(key, i) for i in numbers]
+    n = check_int("n", n, at_least=0, at_most=MOST_KEYS)
+    return keys_from(key if key is None else check_key("key", key), n)
+
+
+def keys_from(key: int | None, n: int) -> list:
+    """``split_key`` of a key that was checked."""
+    return [None if key is None else _derived(key, i) for i in range(n)]
 
 
 def _derived(key, *path):
