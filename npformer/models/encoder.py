@@ -201,7 +201,7 @@ class Encoder(OneStack):
             params["types"] = new.positions(self.n_types, D)
         if self.embedding_norm:
             params["embedding_norm"] = new.norm(D, self.norm_type)
-        params["layers"] = self._new_stack(new.encoder_layer, self.n_layers, new)
+        params["layers"] = self._new_stack(new.encoder_layer, "layers", new)
         if self.task == "words":  # as in BERT: a layer of its own, and its normalisation, before the projection
             width = INPUTS[self.activation] * D
             params["words"] = {"hidden": new.linear(D, width), "norm": new.norm(D, self.norm_type)}

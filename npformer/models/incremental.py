@@ -143,7 +143,7 @@ class IncrementalDecoder(StepwiseDecoder):
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
-        self._prepare([params["decoder"][str(i)] for i in range(model.depths[1])], has_memory=True)
+        self._prepare(model.layers_of(params, "decoder"), has_memory=True)
         widths = self.settings.attention.widths(model.d_model)
         self.memory_kv = self.empty_cache(len(self.layers), src.size, sum(widths[1:]))  # the same in all steps
         ops.device.run_rows(lambda part: self._read(src, part), *src.shape)
@@ -192,7 +192,7 @@ class LanguageDecoder(StepwiseDecoder):
 
     def __init__(self, model, ops, params, prompts, max_rows, max_len):
         super().__init__(model, ops, params, len(prompts.ids), max_rows, max_len)
-        self._prepare([params["layers"][str(i)] for i in range(model.n_layers)], has_memory=False)
+        self._prepare(model.layers_of(params, "layers"), has_memory=False)
         self.kv = self.empty_cache(len(self.layers), 0, sum(self.settings.attention.widths(model.d_model)[1:]))
         self.tokens = np.empty(0, np.int64)  # of the entries of the cache
         self.n_in_order = 0  # how many entries, from the first on, are those of one text, one after another

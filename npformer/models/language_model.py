@@ -178,7 +178,7 @@ class LanguageModel(OneStack):
         params = {"embedding": new.embedding(self.vocab, self.d_model)}
         if self.has_learned_positions:
             params["positions"] = new.positions(self.max_len, self.d_model)
-        params["layers"] = self._new_stack(new.encoder_layer, self.n_layers, new)
+        params["layers"] = self._new_stack(new.encoder_layer, "layers", new)
         return params | self._new_output(new, self.vocab, has_bias=False)
 
     def _read(self, ops, params, ids, dropout_key=None, train=False):

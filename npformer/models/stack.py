@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -112,6 +112,8 @@ class TransformerSettings(Model):
     softcap: float | None = None
 
     causal = False  # whether the self-attention of a model of one stack is causal
+    stacks: ClassVar[tuple[str, ...]]  # the names of the parameters of each stack
+    depths: ClassVar[Any]  # the number of layers of each stack
 
     def __init_subclass__(cls):
         """Write the parameters above into the docstring, in place of "{settings}"."""
@@ -163,39 +165,47 @@ class TransformerSettings(Model):
         """Whether each stack ends with a normalisation."""
         return self.norm == "pre" if self.final_norm is None else self.final_norm
 
-    def _new_stack(self, new_layer, n_layers, new):
+    def names_of_layers(self, stack: str) -> list[str]:
+        """The names of the parameters that each layer of a stack uses, from the first layer on."""
+        return [str(i) for i in range(self.depths[self.stacks.index(stack)])]
+
+    def layers_of(self, params: dict, stack: str) -> list[dict]:
+        """The parameters of each layer of a stack, from the first layer on: "encoder", "decoder" or "layers"."""
+        return [params[stack][name] for name in self.names_of_layers(stack)]
+
+    def _new_stack(self, new_layer, stack, new):
         """The parameters of a stack, whose layers ``new_layer`` draws: that of the ``Initializer`` ``new``."""
         given = self.d_model, self.d_ff, self.layer_settings, self.bias
-        stack = {str(i): new_layer(*given) for i in range(n_layers)}
-        return stack | ({"norm": new.norm(self.d_model, self.norm_type)} if self.has_final_norm else {})
+        layers = {name: new_layer(*given) for name in self.names_of_layers(stack)}
+        return layers | ({"norm": new.norm(self.d_model, self.norm_type)} if self.has_final_norm else {})
 
     def _encoder_stack(self, ops, params, name, x, keep_mask, dropout_keys, train):
         """Layers of self-attention, which the mask (B, 1, 1, T) applies to, as ``_end_of_stack`` returns them.
 
         There is a dropout key, or None, for each layer.
         """
-        params = params.get(name, {})  # a post-norm stack of no layers has no parameters
         if not train and None in dropout_keys:
-            y = self._encoded_in_a_step(ops, params, x, keep_mask)
+            y = self._encoded_in_a_step(ops, params, name, x, keep_mask)
             if y is not None:
                 return y, None
         settings, stack = self._settings_for(dropout_keys), Stack(train)
-        for i, key in enumerate(dropout_keys):
-            layer = dequantized(params[str(i)])
-            x, backward = encoder_layer(ops.inside, layer, x, settings, keep_mask, dropout_key=key)
+        for own, key in zip(self.layers_of(params, name), dropout_keys, strict=True):
+            x, backward = encoder_layer(ops.inside, dequantized(own), x, settings, keep_mask, dropout_key=key)
             stack.keep(backward)
         return self._end_of_stack(ops, params, name, x, stack)
 
-    def _encoded_in_a_step(self, ops, params, x, keep_mask):
+    def _encoded_in_a_step(self, ops, params, name, x, keep_mask):
         """The same by the function for a step of decoding, which takes integers as they are; None if not suited.
 
         Each position is a row of the step. Its own entry comes last in ``at``, where the step writes its key and value.
         """
         (B, S, D), settings, prepare = x.shape, self.layer_settings, ops.hooks.get("stack_step")
         window, widths = settings.attention.window, settings.attention.widths(D)
-        if self.causal or not prepare or not 0 < B * S <= FEW_ROWS or (window or S) < S or not is_quantized(params):
+        if self.causal or not prepare or not 0 < B * S <= FEW_ROWS or (window or S) < S:
             return None
-        stack = [params[str(i)] for i in range(len(params) - self.has_final_norm)]
+        stack = self.layers_of(params, name)
+        if not any(map(is_quantized, stack)):
+            return None
         if (step := prepare(stack, settings, False, B * S, 1)) is None:
             return None
         others = (np.arange(S)[:, None] + np.arange(1, S + 1)) % S
@@ -209,7 +219,7 @@ class TransformerSettings(Model):
         if y is NotImplemented:
             return None
         y = y.reshape(x.shape)
-        return normalise(ops, params["norm"], y, settings)[0] if self.has_final_norm else y
+        return normalise(ops, params[name]["norm"], y, settings)[0] if self.has_final_norm else y
 
     def _settings_for(self, dropout_keys):
         """The settings of the layers of a stack that has these keys, or None in place of them."""
@@ -223,15 +233,16 @@ class TransformerSettings(Model):
         returns dx.
         """
         if self.has_final_norm:
-            x, norm_backward = normalise(ops.inside, params["norm"], x, self.layer_settings)
+            x, norm_backward = normalise(ops.inside, params[name]["norm"], x, self.layer_settings)
 
         def backward(dx, ready, *sums):
             if self.has_final_norm:
                 dx, grads = norm_backward(dx)
                 ready(name, {"norm": grads})
+            names = self.names_of_layers(name)
             for i, layer_backward in stack.backwards():
                 dx, *others, grads = layer_backward(dx)
-                ready(f"{name}.{i}", grads)
+                ready(f"{name}.{names[i]}", grads)
                 for total, other in zip(sums, others, strict=True):
                     total += other
             return dx
@@ -266,6 +277,7 @@ class OneStack(TransformerSettings, OneVocabulary):
     max_len: int = 1024
 
     _read: ClassVar[Callable]
+    stacks = ("layers",)
 
     @property
     def depths(self):

@@ -53,6 +53,7 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
     forced_eos_id: int | None = None
 
     decoder_type = IncrementalDecoder
+    stacks = ("encoder", "decoder")
 
     def __post_init__(self):
         self._check_settings()
@@ -81,8 +82,8 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         return {"encoder": found[:n], "decoder": found[n::2], "memory": found[n + 1 :: 2]}
 
     def _init_stacks(self, new):
-        makers = zip((new.encoder_layer, new.decoder_layer), self.depths, strict=True)
-        return [self._new_stack(new_layer, n_layers, new) for new_layer, n_layers in makers]
+        makers = zip((new.encoder_layer, new.decoder_layer), self.stacks, strict=True)
+        return [self._new_stack(new_layer, stack, new) for new_layer, stack in makers]
 
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
@@ -101,10 +102,9 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
 
         x, embed_backward = self._embed(ops, params, "target", tgt_in, embedding_key)
         settings, stack = self._settings_for(layer_keys), Stack(train)
-        params = params.get("decoder", {})
-        for i, key in enumerate(layer_keys):
-            layer = dequantized(params[str(i)])
-            x, layer_backward = decoder_layer(ops.inside, layer, x, memory, settings, *masks, dropout_key=key)
+        for own, key in zip(self.layers_of(params, "decoder"), layer_keys, strict=True):
+            given = dequantized(own), x, memory, settings
+            x, layer_backward = decoder_layer(ops.inside, *given, *masks, dropout_key=key)
             stack.keep(layer_backward)
         y, stack_backward = self._end_of_stack(ops, params, "decoder", x, stack)
 
