@@ -160,7 +160,7 @@ class Model:
             return loss, None
         check_trainable(self._stored_output(params)[0])
         grads = Gradients(ready, params)
-        dy, dweight, dbias = ops.inside.linear_backward(dlogits, y, *output)
+        dy, dweight, dbias = ops.linear_backward(dlogits, y, *output)
         of_output = {"weight": dweight} | ({} if dbias is None else {"bias": dbias})
         dtable = of_output.pop("weight").T if self.tie_embeddings else None
         if of_output:
