@@ -104,7 +104,8 @@ def check_params(model, arrays):
 
 def check_size_of(model, n_arrays, n_numbers):
     """Check that a model has no more layers than arrays, and no more positions than fit beside its parameters."""
-    n_layers = sum(model.depths)
+    is_shared = getattr(model, "share_layers", None) is not None  # then there may be few arrays; layers are limited
+    n_layers = 0 if is_shared else sum(model.depths)
     if n_layers > n_arrays:
         raise ValueError(
             f"the model has {n_layers} layers, expected at most as many as the {n_arrays} arrays of parameters"

@@ -9,6 +9,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
+from npformer.checks import shown
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
@@ -25,6 +26,7 @@ from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
 from npformer.runtime.forks import cached_property
 from npformer.runtime.threads import FEW_ROWS
 
+MOST_SHARED = 1000  # layers of a stack whose parameters are shared: a file with few numbers may say that there are many
 Positions = Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none"]
 
 
@@ -86,6 +88,9 @@ class TransformerSettings(Model):
         Whether each stack ends with a normalisation; if not given, one with ``norm="pre"`` does.
     softcap : float, optional
         softcap · tanh(score / softcap) replaces each score of attention, so none leaves ±softcap; 50 in Gemma 2.
+    share_layers : int, optional
+        Each stack has so many sets of parameters, each for N / share_layers layers in a row (ALBERT: 1 set for all);
+        one for each layer if not given.
     """
 
     d_model: int = 512
@@ -110,6 +115,7 @@ class TransformerSettings(Model):
     scale_embeddings: bool = True
     final_norm: bool | None = None
     softcap: float | None = None
+    share_layers: int | None = None
 
     causal = False  # whether the self-attention of a model of one stack is causal
     stacks: ClassVar[tuple[str, ...]]  # the names of the parameters of each stack
@@ -127,6 +133,10 @@ class TransformerSettings(Model):
         if self.rotary is not None and self.positions != "rotary":
             raise ValueError(f"rotary={self.rotary} with positions={self.positions!r}, expected positions='rotary'")
         self.layer_settings.attention.widths(self.d_model)  # raises if a setting or the width is wrong
+        for depth in self.depths if self.share_layers else ():
+            if depth % self.share_layers or depth > MOST_SHARED:
+                expected = f"expected a divisor of the number of layers {shown(depth)}, which is at most {MOST_SHARED}"
+                raise ValueError(f"share_layers={shown(self.share_layers)}, {expected}")
 
     @cached_property
     def layer_settings(self):
@@ -166,8 +176,15 @@ class TransformerSettings(Model):
         return self.norm == "pre" if self.final_norm is None else self.final_norm
 
     def names_of_layers(self, stack: str) -> list[str]:
-        """The names of the parameters that each layer of a stack uses, from the first layer on."""
-        return [str(i) for i in range(self.depths[self.stacks.index(stack)])]
+        """The names of the parameters that each layer of a stack uses, from the first layer on.
+
+        >>> from npformer import LanguageModel
+        >>> LanguageModel(11, d_model=8, n_heads=2, n_layers=6, share_layers=2).names_of_layers("layers")
+        ['0', '0', '0', '1', '1', '1']
+        """
+        n_layers = self.depths[self.stacks.index(stack)]
+        n_sets = n_layers if self.share_layers is None else self.share_layers
+        return [str(i * n_sets // n_layers) for i in range(n_layers)]
 
     def layers_of(self, params: dict, stack: str) -> list[dict]:
         """The parameters of each layer of a stack, from the first layer on: "encoder", "decoder" or "layers"."""
@@ -176,7 +193,7 @@ class TransformerSettings(Model):
     def _new_stack(self, new_layer, stack, new):
         """The parameters of a stack, whose layers ``new_layer`` draws: that of the ``Initializer`` ``new``."""
         given = self.d_model, self.d_ff, self.layer_settings, self.bias
-        layers = {name: new_layer(*given) for name in self.names_of_layers(stack)}
+        layers = {name: new_layer(*given) for name in dict.fromkeys(self.names_of_layers(stack))}
         return layers | ({"norm": new.norm(self.d_model, self.norm_type)} if self.has_final_norm else {})
 
     def _encoder_stack(self, ops, params, name, x, keep_mask, dropout_keys, train):
@@ -239,10 +256,15 @@ class TransformerSettings(Model):
             if self.has_final_norm:
                 dx, grads = norm_backward(dx)
                 ready(name, {"norm": grads})
-            names = self.names_of_layers(name)
+            names, of_next_layer = self.names_of_layers(name), None
             for i, layer_backward in stack.backwards():
                 dx, *others, grads = layer_backward(dx)
-                ready(f"{name}.{names[i]}", grads)
+                if of_next_layer is not None:  # it has the same parameters
+                    grads = tree.map_leaves(np.add, grads, of_next_layer)
+                is_complete = i == 0 or names[i - 1] != names[i]
+                if is_complete:
+                    ready(f"{name}.{names[i]}", grads)
+                of_next_layer = None if is_complete else grads
                 for total, other in zip(sums, others, strict=True):
                     total += other
             return dx

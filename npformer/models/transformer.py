@@ -56,11 +56,11 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
     stacks = ("encoder", "decoder")
 
     def __post_init__(self):
+        object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
         self._check_settings()
         end = self.forced_eos_id
         if end is not None and (not 0 <= end < self.tgt_vocab or end == self.pad_id):
             raise ValueError(f"forced_eos_id={end}, expected an id of the target's vocabulary, and not the padding's")
-        object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
 
     @property
     def depths(self):

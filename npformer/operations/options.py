@@ -64,8 +64,8 @@ OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; fl
     **_named(AT_LEAST_0, "min_len n_plain n_steps n_types"),
     **_named(AT_LEAST_1, "batch_size beam_size chunk_size code_size d_ff d_model dilation every k length max_len"),
     **_named(AT_LEAST_1, "max_rows max_tokens n_average n_best n_heads n_inputs n_kv_heads n_layers n_outputs"),
-    **_named(AT_LEAST_1, "n_shards n_tokens patience rank save_every src_vocab step steps tgt_vocab top_k total"),
-    **_named(AT_LEAST_1, "validate_every vocab warmup window"),
+    **_named(AT_LEAST_1, "n_shards n_tokens patience rank save_every share_layers src_vocab step steps tgt_vocab"),
+    **_named(AT_LEAST_1, "top_k total validate_every vocab warmup window"),
     **_named(Option(int, lambda x: x >= 5, "at least 5"), "subwords vocab_size"),  # four are special
     **_named(NUMBER, "grad_scale"),
     **_named(FRACTION, "beta1 beta2 dropout dropout_rate hidden_dropout_rate inner_dropout momentum"),

@@ -1,10 +1,13 @@
 """A Transformer with options of later models: its gradients, and decoding a token at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from whole_models import SRC, V_SRC, V_TGT, assert_gradient_along_directions, loss_of_leaves, shaken
 
-from npformer import Transformer
+from npformer import Adam, CopyTask, LanguageModel, Trainer, Transformer, compile_kernels, tree
+from npformer.models import describe, from_description
 
 OPTIONS = [
     {"norm_type": "rms_norm"},
@@ -13,6 +16,7 @@ OPTIONS = [
     {"scale_embeddings": False, "bias": False, "final_norm": True},
     {"positions": "sinusoidal_concatenated", "final_norm": False},
     {"softcap": 0.5},
+    {"n_layers": (4, 2), "share_layers": 2},
 ]
 
 
@@ -20,9 +24,8 @@ OPTIONS = [
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_gradients_and_steps(options, norm, backend):
-    model = Transformer(
-        V_SRC, V_TGT, 6, **{"n_heads": 2, **options}, n_layers=1, d_ff=13, dropout=0.3, norm=norm, dtype="float64"
-    )
+    sizes = {"n_heads": 2, "n_layers": 1, **options}
+    model = Transformer(V_SRC, V_TGT, 6, **sizes, d_ff=13, dropout=0.3, norm=norm, dtype="float64")
     params = shaken(model.init(0))
     f, f_backward = loss_of_leaves(model, params, 5)[0], loss_of_leaves(model, params, 5, backend)[1]
     assert_gradient_along_directions(f, f_backward, params)
@@ -30,3 +33,30 @@ def test_gradients_and_steps(options, norm, backend):
     decoder = model.decoder(params, SRC, max_rows=len(SRC), max_len=4, backend=backend)
     steps = [decoder.step(tokens, np.arange(len(SRC))) for tokens in tgt.T]
     np.testing.assert_allclose(np.stack(steps, axis=1), model.logits(params, SRC, tgt), rtol=0, atol=1e-12)
+
+
+def test_layers_that_share_parameters_are_layers_with_equal_ones():
+    sizes = {"vocab": 7, "d_model": 8, "n_heads": 2, "n_layers": 6, "d_ff": 12, "dtype": "float64"}
+    shared, apart = LanguageModel(**sizes, share_layers=2), LanguageModel(**sizes)
+    params = shared.init(0)
+    copies = params | {"layers": {str(i): params["layers"][str(i // 3)] for i in range(6)}}
+    copies["layers"]["norm"] = params["layers"]["norm"]
+    ids = np.random.default_rng(0).integers(1, 7, (3, 9))
+    loss, grads, _ = shared.loss_and_grad(params, ids, dropout_key=1)
+    expected, of_copies, _ = apart.loss_and_grad(copies, ids, dropout_key=1)
+    assert loss == expected and list(params["layers"]) == ["0", "1", "norm"]
+    for name, first in (("0", 0), ("1", 3)):
+        parts = [of_copies["layers"][str(i)] for i in range(first, first + 3)]
+        sums = tree.map_leaves(lambda *gradients: sum(gradients), *parts)
+        tree.map_leaves(np.testing.assert_allclose, grads["layers"][name], sums)
+
+
+def test_a_model_of_shared_layers_can_be_deep_and_trains_without_a_mistake():
+    model = LanguageModel(11, d_model=16, n_heads=2, n_layers=60, d_ff=32, share_layers=1, pad_id=0)
+    arrays = tree.to_arrays(model.init(0), "params")
+    assert from_description(describe(model), arrays) == model  # it has fewer arrays than layers
+    model, ids = replace(model, n_layers=4, share_layers=2), CopyTask().batch(0, 32)[1]
+    compile_kernels(model, progress=False)
+    assert compile_kernels(model, progress=False) == 0
+    trainer = Trainer(model, Adam(3e-3), clip_norm=1.0)
+    assert trainer.diagnose(ids).names == []
