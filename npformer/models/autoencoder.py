@@ -12,10 +12,10 @@ from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_shape
 from npformer.decoding import log_probability
+from npformer.decoding.states import StateDecoder
 from npformer.layers.projection import linear
 from npformer.layers.recurrence import read_steps
 from npformer.models.encoder_decoder import EncoderDecoder
-from npformer.models.incremental import StateDecoder
 
 
 class AutoencoderDecoder(StateDecoder):

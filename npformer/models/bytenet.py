@@ -7,12 +7,12 @@ import numpy as np
 
 from npformer.arrays import beside, kept, on_host
 from npformer.checks import check_int, check_number, check_shape, shown
+from npformer.decoding.stepwise import StepwiseDecoder
 from npformer.layers.convolution import masked_conv1d, residual_conv_block
 from npformer.layers.normalisation import layer_norm
 from npformer.layers.projection import linear
 from npformer.layers.stack import Stack
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths
-from npformer.models.incremental import StepwiseDecoder
 from npformer.reference import split_key
 
 

@@ -9,7 +9,7 @@ from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
 from npformer.checks import advice_on_ids
 from npformer.decoding.prompts import Prompts
-from npformer.models.incremental import LanguageDecoder
+from npformer.decoding.text import LanguageDecoder
 from npformer.models.model import padded
 from npformer.models.stack import OneStack, Positions
 from npformer.operations.options import check_option

@@ -13,11 +13,11 @@ import numpy as np
 from npformer.arrays import Array, beside, on_host
 from npformer.backends import AnyBackend
 from npformer.checks import check_choice, check_shape, shown
+from npformer.decoding.states import StateDecoder
 from npformer.layers.projection import linear
 from npformer.layers.recurrence import read_both_ways, read_steps
 from npformer.layers.stack import Stack
 from npformer.models.encoder_decoder import EncoderDecoder
-from npformer.models.incremental import StateDecoder
 from npformer.reference import split_key
 from npformer.reference.math.scores import SCORES
 

@@ -10,6 +10,7 @@ from npformer import tree
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import shown
+from npformer.decoding.stepwise import listed_step
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
@@ -17,7 +18,6 @@ from npformer.layers.transformer import encoder_layer
 from npformer.models.model import Model
 from npformer.models.watching import watched
 from npformer.operations.docstring import insert_parameters
-from npformer.operations.explain import listed
 from npformer.operations.options import settings_from
 from npformer.quantized import dequantized, is_quantized
 from npformer.reference import sinusoidal_encoding
@@ -270,17 +270,6 @@ class TransformerSettings(Model):
             return dx
 
         return x, backward
-
-
-def listed_step(ops, step, stack, x, cache, memory=None):
-    """What ``stack_step`` computes, listed with the bytes of the layers' weights and of what it reads of the caches."""
-
-    def about(x, *caches):
-        n_read = sum(c.at.size * c.kv[:, 0].nbytes for c in caches if c is not None)
-        n_weights = sum(w.nbytes for layer in stack for _, w in tree.leaves(layer))
-        return {"x": x.shape, "at": cache.at.shape}, n_weights + n_read
-
-    return listed(ops, "stack_step", step, about, x, cache, memory)
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,10 +7,10 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_shape
+from npformer.decoding.translation import IncrementalDecoder
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import decoder_layer
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths
-from npformer.models.incremental import IncrementalDecoder
 from npformer.models.stack import TransformerSettings
 from npformer.models.watching import watched
 from npformer.quantized import dequantized

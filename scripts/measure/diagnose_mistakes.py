@@ -27,8 +27,9 @@ from scripts.bench.report import print_table
 
 import npformer as nf
 from npformer import tree
+from npformer.decoding.text import LanguageDecoder
+from npformer.decoding.translation import IncrementalDecoder
 from npformer.models.encoder_decoder import EncoderDecoder
-from npformer.models.incremental import IncrementalDecoder, LanguageDecoder
 from npformer.models.low_rank import LowRank
 from npformer.models.recurrent import RecurrentDecoder
 from npformer.reference import ops as reference

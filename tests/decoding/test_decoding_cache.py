@@ -5,7 +5,7 @@ import pytest
 from promises import assert_steps_equal_recomputation, params_of
 
 from npformer import ByteNet, Recurrent, Transformer, greedy_decode
-from npformer.models.incremental import IncrementalDecoder
+from npformer.decoding.translation import IncrementalDecoder
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 9, "max_len": 16, "dtype": "float64"}
 SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])

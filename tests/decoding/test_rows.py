@@ -6,7 +6,7 @@ import numpy as np
 
 from scripts.measure.compare_rows import compared, main
 
-from npformer.models.incremental import LanguageDecoder
+from npformer.decoding.text import LanguageDecoder
 
 
 def test_a_text_beside_others_is_the_text_alone(tmp_path):

@@ -35,7 +35,7 @@ from npformer import (
 )
 from npformer.decoding.common import checked, generate
 from npformer.layers.cache import BlockCache
-from npformer.models import describe, from_description, incremental
+from npformer.models import describe, from_description
 from npformer.runtime import threads
 
 V = 13
@@ -185,7 +185,7 @@ def assert_steps_equal_the_whole(model, params, ops, prompts=PROMPTS, n_steps=9,
 @each_setting
 def test_steps_are_the_whole_computation(settings, every_backend, monkeypatch):
     """Each cache grows several times."""
-    monkeypatch.setattr("npformer.models.incremental.BLOCK", 1)
+    monkeypatch.setattr("npformer.decoding.text.BLOCK", 1)
     model, params = made(**settings)
     assert_steps_equal_the_whole(model, params, every_backend)
 
@@ -297,7 +297,7 @@ def test_with_a_window_a_text_is_as_with_a_larger_context(positions, every_backe
 
 @each_setting
 def test_a_text_without_end_does_not_need_a_cache_without_end(settings, monkeypatch):
-    monkeypatch.setattr("npformer.models.incremental.BLOCK", 1)
+    monkeypatch.setattr("npformer.decoding.text.BLOCK", 1)
     model, params = made(**{**settings, "max_len": 8})
     decoder = model.decoder(params, [], max_rows=2)
     greedy_decode(model, params, [[1, 2], [3]], max_len=100, slide=True, decoder=decoder)
@@ -554,8 +554,8 @@ def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_thre
 
     The first thread waits until a second one has begun, which takes a block when the processor has time for it.
     """
-    for module, name, value in (("incremental", "READ_AT_ONCE", 11), ("incremental", "FEW_ROWS", 2)):
-        monkeypatch.setattr(f"npformer.models.{module}.{name}", value)
+    monkeypatch.setattr("npformer.decoding.text.READ_AT_ONCE", 11)
+    monkeypatch.setattr("npformer.decoding.text.FEW_ROWS", 2)
     for module in ("host", "threads"):
         monkeypatch.setattr(f"npformer.runtime.{module}.n_threads", lambda: n_threads)
     writers, append, second_began = [], BlockCache.append, threading.Event()
@@ -589,7 +589,7 @@ def common(a, b):
 @each_setting
 def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_backend, monkeypatch):
     """Also if the text before was longer or ends otherwise, and if Ctrl-C ended its reading or what was said."""
-    monkeypatch.setattr(incremental, "BLOCK", 1)
+    monkeypatch.setattr("npformer.decoding.text.BLOCK", 1)
     model, params = made(**{**settings, "max_len": 40})
     rng, decoder = np.random.default_rng(1), model.decoder(params, [], max_rows=1, backend=every_backend)
     n_new: list[int] = []

@@ -25,8 +25,8 @@ FLOORS = """
     reference
     cpu gpu gradients plots
     backends
-    config decoding
-    layers data
+    config layers
+    decoding data
     models
     diagnosis
     training

@@ -1,183 +1,22 @@
-"""Step-by-step decoding, one token at a time, with a cache of what was computed for the earlier tokens."""
+"""The step-by-step decoder of a decoder-only Transformer, which goes on with a text that it has read."""
 
 from itertools import pairwise, starmap, takewhile
 
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import beside, on_host
+from npformer.arrays import beside
+from npformer.decoding.stepwise import StepwiseDecoder
 from npformer.layers.cache import BlockCache, KeyValueCache
 from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
-from npformer.layers.projection import project
-from npformer.layers.recurrence import read_steps
-from npformer.layers.transformer import decoder_layer, encoder_layer
-from npformer.models.stack import listed_step
-from npformer.operations.explain import listed
-from npformer.operations.options import check_ids
-from npformer.quantized import dequantized, floats, is_quantized
+from npformer.layers.transformer import encoder_layer
+from npformer.quantized import dequantized, is_quantized
 from npformer.runtime.host import n_slices
 from npformer.runtime.threads import FEW_ROWS, in_order
 
 BLOCK = 64  # steps by which a cache grows at least
 READ_AT_ONCE = 1024  # positions of a text
-
-
-class StepwiseDecoder:
-    """The base class of the step-by-step decoders of all models.
-
-    Each step appends one token to each row. A row extends any row of the previous step, its parent: a parent may be
-    extended by several rows, as in beam search, and finished rows are not extended. What is computed for a token is
-    written once to a cache of max_len · max_rows entries and stays in its place; for each row the decoder keeps the
-    indices of the entries of its own past.
-
-    A subclass adds ``_newest(tokens, t, part)``: the decoder's output (R, D) for the newest tokens of some rows.
-    """
-
-    side = "target"  # whose table has the embeddings
-
-    def __init__(self, model, ops, params, n_sources, max_rows, max_len):
-        self.model, self.ops, self.params = model, ops.inside, params
-        self.table = floats(model.table_of(params, self.side))
-        self.output, prepare = model._stored_output(params), ops.hooks.get("few_rows_linear")
-        self.to_logits = prepare and prepare(*self.output, max_rows, max_len)
-        self.max_rows, self.max_len = max_rows, max_len
-        self.sources = np.arange(n_sources)  # the source of each row
-        self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row
-        self.n_steps = 0
-
-    def step(self, tokens, parents, then=None):
-        """Append a token to each row, and return the logits of the token after it.
-
-        Parameters
-        ----------
-        tokens : (R,) int
-            The begin token in the first step.
-        parents : (R,) int
-            For each row the index of the row of the previous step that it extends; in the first step the index of
-            its source.
-        then : callable, optional
-            ``then(logits, part)`` -> array or tuple of arrays: a function of the logits of a part of the rows, where
-            ``part`` is a slice. The threads that compute the parts call it.
-
-        Returns
-        -------
-        (R, V), or the results of ``then`` for all rows
-        """
-        if not 0 < len(tokens) == len(parents) <= self.max_rows:
-            given = f"{len(tokens)} tokens, {len(parents)} parents"
-            raise ValueError(f"{given}: expected equal numbers, from 1 to max_rows={self.max_rows}")
-        check_ids(parents, len(self.at), "parents")
-        check_ids(tokens, self.model.tgt_vocab, "tokens")
-        t = self.n_steps
-        self._append(tokens, parents)
-
-        def advance(part):
-            logits = self._logits(self._newest(tokens[part], t, part))
-            return logits if then is None else then(logits, part)
-
-        results = self.ops.device.run_rows(advance, len(tokens))
-        if isinstance(results[0], tuple):
-            return tuple(map(_joined, zip(*results, strict=True)))
-        return _joined(results)
-
-    def _append(self, tokens, parents):
-        """Give the newest token of each row an entry of the cache."""
-        self._check_room(parents)
-        new_at = self._first_entry(self.n_steps) + np.arange(len(tokens))
-        self.at = np.concatenate([self.at[parents], new_at[:, None]], axis=1)
-        self.sources = self.sources[parents]
-        self.n_steps += 1
-
-    def _check_room(self, parents):
-        """Raise an error if one of these rows cannot be extended by one more token."""
-        if self.n_steps == self.max_len:
-            raise ValueError(f"step {self.n_steps + 1}, expected at most max_len={self.max_len}")
-
-    def _first_entry(self, t):
-        """The first of the entries of the cache that are written in step t."""
-        return t * self.max_rows
-
-    def _prepare(self, layers, has_memory):
-        """Keep the layers, and the function of the backend for a step of all of them, if it has one."""
-        prepare, self.settings = self.ops.hooks.get("stack_step"), self.model.layer_settings
-        sizes = self.max_rows, self.max_len
-        self.layers, self.stack_step = layers, prepare and prepare(layers, self.settings, has_memory, *sizes)
-
-    def _advanced(self, x, cache, memory=None):
-        """The output of the layers for the newest token of each row, given the caches of all of them."""
-        step, given = self.stack_step, (self.layers, x, cache, memory)
-        if step and (y := listed_step(self.ops, step, *given)) is not NotImplemented:
-            return y
-        self.layers = list(map(dequantized, self.layers))  # once: floats stay as they are
-        for i, params in enumerate(self.layers):
-            own = cache._replace(kv=cache.kv[i])
-            if memory is None:
-                x, _ = encoder_layer(self.ops, params, x, self.settings, cache=own)
-            else:
-                of_memory = memory._replace(kv=memory.kv[i])
-                x, _ = decoder_layer(self.ops, params, x, of_memory, self.settings, cache=own)
-        return x
-
-    def _logits(self, x):
-        """The logits (R, V) of the token after each row, given the output of the layers."""
-        W, bias = self.output
-        if (y := self._mapped(self.to_logits, x, W)) is not None:
-            return y
-        self.output = W, bias = dequantized(W), bias  # once: floats stay as they are
-        return self.ops.linear(x, W, bias)
-
-    def _mapped(self, apply, x, weight):
-        """The linear map of few rows by the function ``few_rows_linear`` of the backend; None without one for them."""
-        about = lambda x: ({"x": x.shape, "weight": weight.shape}, x.nbytes + weight.nbytes)
-        y = listed(self.ops, "linear", apply, about, x) if apply else NotImplemented
-        return None if y is NotImplemented else y
-
-    def empty_cache(self, *shape):
-        """An uninitialised array for the cache, on the device of the parameters."""
-        return np.empty_like(self.table, shape=shape, dtype=self.table.dtype.newbyteorder("="))
-
-
-class IncrementalDecoder(StepwiseDecoder):
-    """The step-by-step decoder of a ``Transformer``, which caches keys and values; ``decoder`` makes one."""
-
-    def __init__(self, model, ops, params, src, max_rows, max_len):
-        super().__init__(model, ops, params, len(src), max_rows, max_len)
-        self._prepare(model.layers_of(params, "decoder"), has_memory=True)
-        widths = self.settings.attention.widths(model.d_model)
-        self.memory_kv = self.empty_cache(len(self.layers), src.size, sum(widths[1:]))  # the same in all steps
-        ops.device.run_rows(lambda part: self._read(src, part), *src.shape)
-        self.memory_at = np.arange(src.size).reshape(src.shape)  # indices in memory_kv of the words of each source
-        self.memory_mask = model._keep_mask(src)
-        self.kv = self.empty_cache(len(self.layers), max_len * max_rows, sum(widths[1:]))
-
-    def _read(self, src, part):
-        """Compute the keys and values of some sources, for the cross-attention of each layer."""
-        S, D = src.shape[1], self.model.d_model
-        memory = self.model.encode(self.params, src[part], backend=self.ops).reshape(-1, D)
-        for layer, kv in zip(self.layers, self.memory_kv, strict=True):
-            kv[part.start * S : part.stop * S] = self._keys_and_values(layer["memory_attention"], memory)
-
-    def _keys_and_values(self, params, memory):
-        """Side by side, for the cross-attention of a layer."""
-        prepare, packed = self.ops.hooks.get("few_rows_linear"), params.get("kv")
-        if prepare and packed and is_quantized(packed) and len(memory) <= FEW_ROWS:
-            apply = prepare(packed["weight"], packed.get("bias"), len(memory), 1)
-            if (y := self._mapped(apply, memory, packed["weight"])) is not None:
-                return y
-        return project(self.ops, dequantized(params), memory, ("k", "v"))[0]
-
-    def _newest(self, tokens, t, part):
-        model, ops, table = self.model, self.ops, self.table
-        x = model._embed(ops, self.params, "target", beside(tokens[:, None], table), at=slice(t, t + 1))[0][:, 0]
-        at, sources = beside(np.ascontiguousarray(self.at[part]), table), self.sources[part]
-        memory_at = beside(self.memory_at[sources], table)
-        memory_mask = None if self.memory_mask is None else beside(self.memory_mask[sources], table)
-        cache = KeyValueCache(self.kv, at, rotary=self.settings.attention.rotary)
-        x = self._advanced(x, cache, KeyValueCache(self.memory_kv, memory_at, memory_mask))
-        if model.has_final_norm:
-            x, _ = normalise(ops, self.params["decoder"]["norm"], x, self.settings)
-        return x
 
 
 class LanguageDecoder(StepwiseDecoder):
@@ -351,33 +190,3 @@ class LanguageDecoder(StepwiseDecoder):
         if self.is_single_row:
             self.n_in_order += 1
         return x
-
-
-class StateDecoder(StepwiseDecoder):
-    """A decoder that caches only states: for each layer, the state after each token so far.
-
-    ``ends`` has the initial state of each layer: (h,) or (h, c) of each source, (B, D).
-    """
-
-    def __init__(self, model, ops, params, ends, max_rows, max_len):
-        self.n_sources = len(ends[0][0])
-        super().__init__(model, ops, params, self.n_sources, max_rows, max_len)
-        empty_cache = self.empty_cache(max_len * max_rows, model.d_model)
-        self.states = [tuple(np.concatenate([first, empty_cache]) for first in layer) for layer in ends]
-
-    def _advance(self, tokens, t, part, cell):
-        """Return the states (R, 1, D) of the last layer after one more token of some rows."""
-        x, _ = self.model._embed(self.ops, self.params, "target", beside(tokens[:, None], self.table))
-        at = self.n_sources + beside(self.at[part], x)
-        came_from = at[:, -2] if t else beside(self.sources[part], x)
-        for i, tables in enumerate(self.states):
-            first = tuple(table[came_from] for table in tables)
-            x, end, _ = read_steps(self.ops, self.params["decoder"][str(i)], x, cell, first=first)
-            for table, state in zip(tables, end, strict=True):
-                table[at[:, -1]] = state
-        return x
-
-
-def _joined(parts):
-    """The results of all rows, as NumPy arrays."""
-    return np.concatenate(list(map(on_host, parts)))
