@@ -26,7 +26,8 @@ FLOORS = """
     cpu gpu gradients plots
     backends
     config layers
-    decoding data
+    decoding
+    data
     models
     diagnosis
     training
