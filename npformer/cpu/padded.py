@@ -62,8 +62,8 @@ def _multiply(a, b, out, m, n, depth, scale, add, transposed):
     row_step, column_step = (1, a.shape[1]) if transposed else (a.shape[1], 1)
     for j in range(0, n, columns):
         for i in range(0, m, ROWS):
-            of_a = i * row_step, row_step, column_step
-            _tile(a, of_a, b, (j, b.shape[1]), scale, out, depth, i, j, add, (0, 0))
+            a_layout = i * row_step, row_step, column_step
+            _tile(a, a_layout, b, (j, b.shape[1]), scale, out, depth, i, j, add, (0, 0))
 
 
 _tile = tile_of(ROWS, WIDTH, fetches=False)

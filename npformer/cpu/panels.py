@@ -65,19 +65,20 @@ def multiply_panels(rows, panels, out, depth, n, first, last):
     columns = WIDTH * BITS // (8 * panels.itemsize)
     fetch_step = columns // len(rows)
     for start in range(first, last, columns):
-        of_panels, j = (start * depth, columns), min(start, n - columns)
+        layout = start * depth, columns
+        j = min(start, n - columns)
         for i in range(len(rows)):  # meanwhile, each fetches a part of the next panel
             fetched = (columns + i * fetch_step) * depth, fetch_step
-            _multiply_tile(rows[i], panels, of_panels, fetched, out, depth, i, j)
+            _multiply_tile(rows[i], panels, layout, fetched, out, depth, i, j)
 
 
 @inlined
-def _multiply_tile(panel, b, of_b, fetched, out, depth, i, j):
+def _multiply_tile(panel, b, b_layout, fetched, out, depth, i, j):
     height = len(panel) // depth
     if height == 4:
-        _tile_4(panel, (0, 1, 4), b, of_b, like(panel[0], 1), out, depth, i * height, j, False, fetched)
+        _tile_4(panel, (0, 1, 4), b, b_layout, like(panel[0], 1), out, depth, i * height, j, False, fetched)
     else:
-        _tile_6(panel, (0, 1, 6), b, of_b, like(panel[0], 1), out, depth, i * height, j, False, fetched)
+        _tile_6(panel, (0, 1, 6), b, b_layout, like(panel[0], 1), out, depth, i * height, j, False, fetched)
 
 
 def columns_in_panels(matrices):

@@ -22,7 +22,7 @@ BLOCK = 1024  # entries of a row: 16 for each of the 64 sums that a loop with ve
 @inlined
 def start(total):
     """The sums (levels, D) of no rows yet. A row is added to the first of them."""
-    sums = np.empty((LEVELS, total.size), total.dtype)
+    sums = np.empty((LEVELS, total.size), total.dtype)  # np.zeros would be compiled as a function of its own
     for level in range(LEVELS):
         for j in range(total.size):
             sums[level, j] = like(total[0], 0)
@@ -32,7 +32,7 @@ def start(total):
 @inlined
 def carry(sums, n_rows):
     """To be called after each row, when ``n_rows`` have been added."""
-    n_carried = ROWS
+    n_carried = ROWS  # ROWS ** (level + 1), without a power, which would be compiled, too
     for level in range(LEVELS - 1):
         if n_rows % n_carried != 0:
             break

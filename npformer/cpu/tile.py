@@ -16,26 +16,26 @@ UNROLLED = 4  # steps of the loop
 
 
 def tile_of(n_rows, width, fetches):
-    """``tile(a, of_a, b, of_b, scale, out, depth, i, j, add, fetched)``, for n_rows by ``width`` vectors.
+    """``tile(a, a_layout, b, b_layout, scale, out, depth, i, j, add, fetched)``, for n_rows by ``width`` vectors.
 
     It computes a tile of out = scale a b from row i and column j on, or adds to it. The numbers of a and of b are read
-    as they lie in memory. Row i of the left matrix begins at the first number of ``of_a``; the others are the steps
-    from one row to the next, and from one column to the next. Column j of the right one begins at the first of
-    ``of_b``, and the other is the step from one row to the next. Rows beyond the last one of out are written to the
-    last: they have to be equal to it. If the function ``fetches``, ``fetched`` is (first, fetch_step): beside row k of
-    b, the line of the number first + k · fetch_step, counted from column j, is loaded to the cache.
+    as they lie in memory: with ``a_layout`` = (first, row_step, column_step), number (r, k) of the tile's rows of a is
+    a.flat[first + r · row_step + k · column_step], and ``b_layout`` = (first, row_step) likewise, with a column step of
+    1. Rows beyond the last one of out are written to the last: they have to be equal to it. If the function
+    ``fetches``, ``fetched`` is (first, fetch_step): beside row k of b, the line of the number first + k · fetch_step,
+    counted from column j, is loaded to the cache.
     """
 
     @intrinsic
-    def tile(typing_context, a, of_a, b, of_b, scale, out, depth, i, j, add, fetched):
+    def tile(typing_context, a, a_layout, b, b_layout, scale, out, depth, i, j, add, fetched):
         def generate(context, builder, signature, arguments):
             kinds = [signature.args[n] for n in (0, 2, 5)]
             a, b, out = (
                 make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 2, 5), strict=True)
             )
-            _, of_a, _, of_b, scale, _, depth, i, j, add, fetched = arguments
-            first_row, row_step, column_step = cgutils.unpack_tuple(builder, of_a, 3)
-            first_column, step = cgutils.unpack_tuple(builder, of_b, 2)
+            _, a_layout, _, b_layout, scale, _, depth, i, j, add, fetched = arguments
+            first_row, row_step, column_step = cgutils.unpack_tuple(builder, a_layout, 3)
+            first_column, step = cgutils.unpack_tuple(builder, b_layout, 2)
             first_fetched, fetch_step = cgutils.unpack_tuple(builder, fetched, 2)
             number, lanes = context.get_data_type(kinds[0].dtype), BITS // kinds[0].dtype.bitwidth
             vector, index = ir.VectorType(number, lanes), ir.IntType(64)
@@ -89,7 +89,7 @@ def tile_of(n_rows, width, fetches):
                 builder.store(builder.load(total), place, align=4)
             return context.get_dummy_value()
 
-        return numba.void(a, of_a, b, of_b, a.dtype, out, depth, i, j, add, fetched), generate
+        return numba.void(a, a_layout, b, b_layout, a.dtype, out, depth, i, j, add, fetched), generate
 
     return tile
 

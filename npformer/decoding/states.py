@@ -1,4 +1,4 @@
-"""The step-by-step decoder of a recurrent model."""
+"""What the step-by-step decoders of recurrent models have in common: a subclass adds ``_newest``."""
 
 import numpy as np
 

@@ -24,7 +24,7 @@ class StepwiseDecoder:
     side = "target"  # whose table has the embeddings
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
-        self.model, self.ops, self.params = model, ops.inside, params
+        self.model, self.ops, self.params = model, ops.unchecked, params
         self.table = floats(model.table_of(params, self.side))
         self.output, prepare = model._stored_output(params), ops.hooks.get("few_rows_linear")
         self.to_logits = prepare and prepare(*self.output, max_rows, max_len)

@@ -12,21 +12,23 @@ sublayers, and ``add_and_norm`` after it.
 field of one of them. ``Stack`` keeps the backward functions of several layers. ``KeyValueCache`` holds the keys and
 values of earlier positions for decoding.
 
-The layers of this module check their settings, parameters and keys; those of its files are called by models and by each
-other, and do not.
+A layer of this module checks the types of its settings, parameters and key first. Models, and layers that call each
+other, import the functions of its files, which leave this out.
 """
 
+from npformer.layers import (
+    convolution,
+    multi_head,
+    normalisation,
+    position_wise,
+    projection,
+    recurrence,
+    sublayer,
+    transformer,
+)
 from npformer.layers.cache import KeyValueCache
-from npformer.layers.convolution import masked_conv1d, residual_conv_block
-from npformer.layers.door import at_the_door
-from npformer.layers.multi_head import attention, cross_attention, self_attention
-from npformer.layers.normalisation import layer_norm, rms_norm
-from npformer.layers.position_wise import feed_forward
-from npformer.layers.projection import linear, project
-from npformer.layers.recurrence import read_both_ways, read_steps
+from npformer.layers.checked import checked
 from npformer.layers.stack import Stack
-from npformer.layers.sublayer import add_and_norm, norm_before
-from npformer.layers.transformer import decoder_layer, encoder_layer
 from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
 
 __all__ = [
@@ -53,6 +55,19 @@ __all__ = [
     "self_attention",
 ]
 
-for _name in __all__:
-    if _name[0].islower():
-        globals()[_name] = at_the_door(globals()[_name])
+add_and_norm = checked(sublayer.add_and_norm)
+attention = checked(multi_head.attention)
+cross_attention = checked(multi_head.cross_attention)
+decoder_layer = checked(transformer.decoder_layer)
+encoder_layer = checked(transformer.encoder_layer)
+feed_forward = checked(position_wise.feed_forward)
+layer_norm = checked(normalisation.layer_norm)
+linear = checked(projection.linear)
+masked_conv1d = checked(convolution.masked_conv1d)
+norm_before = checked(sublayer.norm_before)
+project = checked(projection.project)
+read_both_ways = checked(recurrence.read_both_ways)
+read_steps = checked(recurrence.read_steps)
+residual_conv_block = checked(convolution.residual_conv_block)
+rms_norm = checked(normalisation.rms_norm)
+self_attention = checked(multi_head.self_attention)

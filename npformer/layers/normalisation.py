@@ -35,7 +35,7 @@ def layer_norm(ops: Ops, params: Params, x: Array, eps: float = LAYER_NORM_EPS) 
     >>> y.round(3), grads["bias"]
     (array([[-1.,  1.]]), array([1., 0.]))
     """
-    gain, bias = _parts(params, "gain", "bias")
+    gain, bias = _exactly(params, "gain", "bias")
     y, mean, rstd = ops.layer_norm(x, gain, bias, eps)
 
     def backward(dy):
@@ -68,7 +68,7 @@ def rms_norm(ops: Ops, params: Params, x: Array, eps: float = RMS_NORM_EPS) -> t
     >>> y.round(3), backward(np.ones_like(y))[1]["gain"].round(3)
     (array([[1.2, 1.6, 0. , 0. ]]), array([1.2, 1.6, 0. , 0. ]))
     """
-    [gain] = _parts(params, "gain")
+    [gain] = _exactly(params, "gain")
     y, rstd = ops.rms_norm(x, gain, eps)
 
     def backward(dy):
@@ -84,8 +84,8 @@ def normalise(ops: Ops, params: Params, x: Array, settings: LayerSettings) -> tu
     return norm(ops, params, x, settings.norm_eps)
 
 
-def _parts(params, *names):
-    """The parameters with these names; a bias that the normalisation does not have would be ignored."""
+def _exactly(params, *names):
+    """The parameters with these names, and no others: one that is not used would be ignored silently."""
     if not isinstance(params, Mapping) or params.keys() != {*names}:
         check_is_dict(params)
         raise ValueError(f"params of a normalisation has {list(params)}, expected {list(names)}")

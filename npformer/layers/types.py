@@ -19,15 +19,16 @@ def part(params: Params, name: str) -> Any:
     """
     try:
         return params[name]
-    except (KeyError, TypeError, IndexError):
+    except (KeyError, TypeError, IndexError):  # asked only then, as to ask in each call takes longer than the look-up
         check_is_dict(params)
         raise ValueError(f"params has {list(params)}, expected {name!r}, too") from None
 
 
-def check_is_dict(params: Params) -> None:
-    """Raise an error if the parameters of a layer are no dict."""
+def check_is_dict(params: Params) -> Params:
+    """The parameters of a layer; raises an error if they are no dict."""
     if not isinstance(params, Mapping):
         raise TypeError(f"params={shown(params)} is a {type(params).__name__}, expected a dict of parameters")
+    return params
 
 
 def weight_and_bias(params: Params) -> tuple[Array, Array | None]:

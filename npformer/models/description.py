@@ -103,10 +103,12 @@ def check_params(model, arrays):
 
 
 def check_size_of(model, n_arrays, n_numbers):
-    """Check that a model has no more layers than arrays, and no more positions than fit beside its parameters."""
-    is_shared = getattr(model, "share_layers", None) is not None  # then there may be few arrays; layers are limited
-    n_layers = 0 if is_shared else sum(model.depths)
-    if n_layers > n_arrays:
+    """Check that a model has no more layers than arrays, and no more positions than fit beside its parameters.
+
+    A model whose layers share parameters may have more of them: its ``_check_settings`` limits their number.
+    """
+    n_layers = sum(model.depths)
+    if model.share_layers is None and n_layers > n_arrays:
         raise ValueError(
             f"the model has {n_layers} layers, expected at most as many as the {n_arrays} arrays of parameters"
         )

@@ -37,6 +37,7 @@ class Model:
     loss_and_grad: Callable
     tie_embeddings = False
     forced_eos_id: int | None = None  # the token with which decoding ends a target that reaches its limit, if any
+    share_layers: int | None = None  # how many sets of parameters the layers of a stack have, if several use one
     scale_embeddings = True  # whether the vectors of the tokens are multiplied by √D
     has_learned_positions = False  # whether the vectors that are added to the embeddings are parameters
     position_table: Any = None  # these vectors (max_len, D) if they are not learned; a model may need none
@@ -84,7 +85,7 @@ class Model:
 
         ``at`` are the positions of the columns of ids, if they are not the first ones. The ids were checked.
         """
-        ops = ops.inside
+        ops = ops.unchecked
         table, pad_id = self.table_of(params, side), -1 if self.pad_id is None else self.pad_id
         positions = self.positions_of(params, side, slice(ids.shape[1]) if at is None else at)
         dropout, scaled = (self._rate(dropout_key), dropout_key), self.scale_embeddings

@@ -134,9 +134,11 @@ class TransformerSettings(Model):
             raise ValueError(f"rotary={self.rotary} with positions={self.positions!r}, expected positions='rotary'")
         self.layer_settings.attention.widths(self.d_model)  # raises if a setting or the width is wrong
         for depth in self.depths if self.share_layers else ():
-            if depth % self.share_layers or depth > MOST_SHARED:
-                expected = f"expected a divisor of the number of layers {shown(depth)}, which is at most {MOST_SHARED}"
-                raise ValueError(f"share_layers={shown(self.share_layers)}, {expected}")
+            given = f"share_layers={shown(self.share_layers)} with {shown(depth)} layers"
+            if depth > MOST_SHARED:
+                raise ValueError(f"{given}, expected at most {MOST_SHARED} layers")
+            if depth % self.share_layers:
+                raise ValueError(f"{given}, expected a divisor of their number")
 
     @cached_property
     def layer_settings(self):
@@ -175,25 +177,25 @@ class TransformerSettings(Model):
         """Whether each stack ends with a normalisation."""
         return self.norm == "pre" if self.final_norm is None else self.final_norm
 
-    def names_of_layers(self, stack: str) -> list[str]:
+    def names_of_layers(self, name: str) -> list[str]:
         """The names of the parameters that each layer of a stack uses, from the first layer on.
 
         >>> from npformer import LanguageModel
         >>> LanguageModel(11, d_model=8, n_heads=2, n_layers=6, share_layers=2).names_of_layers("layers")
         ['0', '0', '0', '1', '1', '1']
         """
-        n_layers = self.depths[self.stacks.index(stack)]
+        n_layers = self.depths[self.stacks.index(name)]
         n_sets = n_layers if self.share_layers is None else self.share_layers
         return [str(i * n_sets // n_layers) for i in range(n_layers)]
 
-    def layers_of(self, params: dict, stack: str) -> list[dict]:
+    def layers_of(self, params: dict, name: str) -> list[dict]:
         """The parameters of each layer of a stack, from the first layer on: "encoder", "decoder" or "layers"."""
-        return [params[stack][name] for name in self.names_of_layers(stack)]
+        return [params[name][layer] for layer in self.names_of_layers(name)]
 
-    def _new_stack(self, new_layer, stack, new):
+    def _new_stack(self, new_layer, name, new):
         """The parameters of a stack, whose layers ``new_layer`` draws: that of the ``Initializer`` ``new``."""
         given = self.d_model, self.d_ff, self.layer_settings, self.bias
-        layers = {name: new_layer(*given) for name in dict.fromkeys(self.names_of_layers(stack))}
+        layers = {layer: new_layer(*given) for layer in dict.fromkeys(self.names_of_layers(name))}
         return layers | ({"norm": new.norm(self.d_model, self.norm_type)} if self.has_final_norm else {})
 
     def _encoder_stack(self, ops, params, name, x, keep_mask, dropout_keys, train):
@@ -201,13 +203,15 @@ class TransformerSettings(Model):
 
         There is a dropout key, or None, for each layer.
         """
+        ops = ops.unchecked
         if not train and None in dropout_keys:
             y = self._encoded_in_a_step(ops, params, name, x, keep_mask)
             if y is not None:
                 return y, None
         settings, stack = self._settings_for(dropout_keys), Stack(train)
-        for own, key in zip(self.layers_of(params, name), dropout_keys, strict=True):
-            x, backward = encoder_layer(ops.inside, dequantized(own), x, settings, keep_mask, dropout_key=key)
+        for layer_params, key in zip(self.layers_of(params, name), dropout_keys, strict=True):
+            layer_params = dequantized(layer_params)
+            x, backward = encoder_layer(ops, layer_params, x, settings, keep_mask, dropout_key=key)
             stack.keep(backward)
         return self._end_of_stack(ops, params, name, x, stack)
 
@@ -220,18 +224,18 @@ class TransformerSettings(Model):
         window, widths = settings.attention.window, settings.attention.widths(D)
         if self.causal or not prepare or not 0 < B * S <= FEW_ROWS or (window or S) < S:
             return None
-        stack = self.layers_of(params, name)
-        if not any(map(is_quantized, stack)):
+        layers = self.layers_of(params, name)
+        if not any(map(is_quantized, layers)):
             return None
-        if (step := prepare(stack, settings, False, B * S, 1)) is None:
+        if (step := prepare(layers, settings, False, B * S, 1)) is None:
             return None
         others = (np.arange(S)[:, None] + np.arange(1, S + 1)) % S
         at = (S * np.arange(B)[:, None, None] + others).reshape(-1, S)
         if keep_mask is not None:
             keep_mask = keep_mask[:, 0, 0][:, others].reshape(-1, 1, 1, S)
-        kv = np.empty((len(stack), B * S, sum(widths[1:])), x.dtype)
+        kv = np.empty((len(layers), B * S, sum(widths[1:])), x.dtype)
         cache = KeyValueCache(kv, at, keep_mask, settings.attention.rotary, np.tile(np.arange(S), B))
-        given = ops, step, stack, x.reshape(-1, D), cache
+        given = ops, step, layers, x.reshape(-1, D), cache
         [y] = ops.device.run_rows(lambda _: listed_step(*given), 1)  # threads share its products
         if y is NotImplemented:
             return None
@@ -250,21 +254,19 @@ class TransformerSettings(Model):
         returns dx.
         """
         if self.has_final_norm:
-            x, norm_backward = normalise(ops.inside, params[name]["norm"], x, self.layer_settings)
+            x, norm_backward = normalise(ops, params[name]["norm"], x, self.layer_settings)
 
         def backward(dx, ready, *sums):
             if self.has_final_norm:
                 dx, grads = norm_backward(dx)
                 ready(name, {"norm": grads})
-            names, of_next_layer = self.names_of_layers(name), None
+            names, of_set = self.names_of_layers(name), None  # gradients of a set of parameters, from its last layer on
             for i, layer_backward in stack.backwards():
                 dx, *others, grads = layer_backward(dx)
-                if of_next_layer is not None:  # it has the same parameters
-                    grads = tree.map_leaves(np.add, grads, of_next_layer)
-                is_complete = i == 0 or names[i - 1] != names[i]
-                if is_complete:
-                    ready(f"{name}.{names[i]}", grads)
-                of_next_layer = None if is_complete else grads
+                of_set = grads if of_set is None else tree.map_leaves(np.add, of_set, grads)
+                if i == 0 or names[i - 1] != names[i]:  # the first layer that uses the set
+                    ready(f"{name}.{names[i]}", of_set)
+                    of_set = None
                 for total, other in zip(sums, others, strict=True):
                     total += other
             return dx

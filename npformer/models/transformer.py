@@ -102,9 +102,10 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
 
         x, embed_backward = self._embed(ops, params, "target", tgt_in, embedding_key)
         settings, stack = self._settings_for(layer_keys), Stack(train)
-        for own, key in zip(self.layers_of(params, "decoder"), layer_keys, strict=True):
-            given = dequantized(own), x, memory, settings
-            x, layer_backward = decoder_layer(ops.inside, *given, *masks, dropout_key=key)
+        ops = ops.unchecked
+        for layer_params, key in zip(self.layers_of(params, "decoder"), layer_keys, strict=True):
+            layer_params = dequantized(layer_params)
+            x, layer_backward = decoder_layer(ops, layer_params, x, memory, settings, *masks, dropout_key=key)
             stack.keep(layer_backward)
         y, stack_backward = self._end_of_stack(ops, params, "decoder", x, stack)
 

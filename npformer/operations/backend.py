@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from npformer.operations.dispatcher import make_dispatcher
+from npformer.operations.dispatcher import make_dispatcher, unchecked
 from npformer.operations.options import changed_fields, check_instance
 from npformer.runtime.host import HOST
 
@@ -65,7 +65,7 @@ class Backend:
         self.dtypes, self.layout, self.suited = dtypes, layout, suited
         self.kernels: dict[str, Callable] = {}
         self.hooks: dict[str, Callable] = {}
-        self._inside: Self | None = None  # made when it is needed first
+        self._unchecked: Self | None = None  # made when it is needed first
 
     def __repr__(self):
         return f"<the backend {self.name}>"
@@ -105,23 +105,22 @@ class Backend:
         changed = copy.copy(self)
         vars(changed).update(operations)
         changed.kernels = {name: kernel for name, kernel in self.kernels.items() if name not in operations}
-        changed.hooks, changed._inside = {}, None
+        changed.hooks, changed._unchecked = {}, None
         return changed
 
     @property
-    def inside(self) -> Self:
-        """The same backend for the layers of a model, whose operations do not check options and ids again.
+    def unchecked(self) -> Self:
+        """The same backend, whose operations trust their options, keys and ids; arrays are checked as before.
 
-        A model has checked its settings, its parameters, the key and the ids before it calls its layers.
+        It is for the layers of a model, which has checked its settings, its parameters, the key and the ids.
         """
-        if self._inside is None:
-            inside = copy.copy(self)
+        if self._unchecked is None:
+            trusting = copy.copy(self)
             for name in self.names():
-                operation = getattr(self, name)
-                setattr(inside, name, getattr(operation, "inside", operation))  # what replaces one may have none
-            inside._inside = inside
-            self._inside = inside
-        return self._inside
+                setattr(trusting, name, unchecked(getattr(self, name)))
+            trusting._unchecked = trusting
+            self._unchecked = trusting
+        return self._unchecked
 
     def kernel_of(
         self, operation: Function, *, as_it_lies: str = "", dtypes: str = "", without: str = "", knows: str = ""
@@ -169,7 +168,7 @@ class Backend:
             dispatcher.__module__ = function.__module__
             self.kernels[name] = dispatcher
             setattr(self, name, dispatcher)
-            self._inside = None
+            self._unchecked = None
             return dispatcher
 
         return decorate

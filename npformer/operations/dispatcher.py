@@ -1,7 +1,7 @@
 """The dispatcher of an operation, which everybody calls: it checks arguments, and calls a kernel or the reference.
 
-Each dispatcher has another one, ``inside``, for the layers of a model, which has checked what it was given: that one
-does not check options and ids again.
+Each dispatcher has another one, ``unchecked``, for the layers of a model, which has checked what it was given: that one
+trusts its options, keys and ids. Both check arrays against the contract.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,18 @@ def make_dispatcher(record, kernel=None, reference=None):
     """The function that everybody calls; ``reference`` is the dispatcher without the kernel, if there is one."""
     bind = make_binder(record, kernel.backend.layout if kernel else "0", record.parameters)
     dispatch = _dispatcher(record, kernel, reference, bind, Checks(record))
-    dispatch.inside = _dispatcher(record, kernel, reference and reference.inside, bind, checks=None)
+    dispatch.unchecked = _dispatcher(record, kernel, reference and unchecked(reference), bind, checks=None)
     return dispatch
+
+
+def unchecked(operation):
+    """The dispatcher that trusts its options, of a dispatcher; another function itself.
+
+    What ``functools.wraps`` made of a dispatcher has its attributes, but is another function.
+    """
+    record = getattr(operation, "record", None)
+    is_dispatcher = record is not None and getattr(operation, "__wrapped__", None) is record.function
+    return operation.unchecked if is_dispatcher else operation
 
 
 class Checks:
@@ -39,21 +49,21 @@ class Checks:
         self.of_options = [(place, check) for place, check in checks if check]
         self.of_operation = record.check
         self.rate, self.key, self.ignored = map(places.get, ("dropout_rate", "dropout_key", "ignore_id"))
-        self.never_0 = [(name, places[name]) for name in ("eps", "delta") if name in places]
-        self.known = [object()] * len(places)  # the last option that passed its check: most calls have the same ones
+        self.not_0_in_dtype = [(name, places[name]) for name in ("eps", "delta") if name in places]
+        self.passed = [object()] * len(places)  # the last option that passed its check: most calls have the same ones
 
     def check_options(self, values):
         """Check the options, and write Python's own numbers in their places."""
-        known = self.known
+        passed = self.passed
         for place, check in self.of_options:
-            if values[place] is not known[place]:
-                values[place] = known[place] = check(values[place])
+            if values[place] is not passed[place]:
+                values[place] = passed[place] = check(values[place])
         if self.rate is not None:
             check_rate_and_key(values[self.rate], values[self.key])
 
-    def check_with(self, plan, values):
+    def check_by_plan(self, plan, values):
         """Check what needs the dtype or the sizes of a plan."""
-        for name, place in self.never_0:
+        for name, place in self.not_0_in_dtype:
             check_in_dtype(name, values[place], plan.dtype)
         if self.of_operation:
             self.of_operation(**dict(zip(self.names, values, strict=True)))
@@ -89,7 +99,7 @@ def _dispatcher(record, kernel, reference, bind, checks):
                 plans.clear()
             plan = plans[signature] = make_plan(record, kernel, dict(zip(names, values, strict=True)))
         if checks is not None:
-            checks.check_with(plan, values)
+            checks.check_by_plan(plan, values)
         listen, heard = listener, None  # another thread may change it
         try:
             if listen is not None:

@@ -87,7 +87,7 @@ def rehearse_step(ops, model, batch=(), optimizer=None, frozen=(), **settings):
     """
     rows = [x[:2] for x in batch] or _some_ids(model)
     if is_dataclass(model) and hasattr(model, "n_layers"):
-        not_shared = {"share_layers": None} if hasattr(model, "share_layers") else {}
+        not_shared = {"share_layers": None} if getattr(model, "share_layers", None) else {}
         model = replace(model, n_layers=1, **not_shared)
     Trainer(model, Adam(1e-3) if optimizer is None else optimizer, backend=ops, **settings).step(*rows)
 

@@ -1,5 +1,7 @@
 """Layers with parameters, masks and caches that do not fit, or in another order."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -206,3 +208,14 @@ def test_the_kind_of_a_recurrent_layer_is_checked():
     params = Initializer(0, "float64").recurrence(4, 4, "lstm")
     with pytest.raises(ValueError, match="cell='rnn', expected 'gru' or 'lstm'"):
         layers.read_steps(reference, params, X, "rnn")
+
+
+def test_layers_take_the_integers_of_numpy_as_keys_and_can_be_pickled():
+    settings = layers.LayerSettings(layers.AttentionSettings(2), dropout_rate=0.5)
+    params = Initializer(0, "float64").encoder_layer(4, 8)
+    x = np.random.default_rng(0).normal(size=(1, 3, 4))
+    y, expected = (
+        layers.encoder_layer(reference.ops, params, x, settings, dropout_key=key)[0] for key in (np.uint8(7), 7)
+    )
+    np.testing.assert_array_equal(y, expected)
+    assert pickle.loads(pickle.dumps(layers.encoder_layer)) is layers.encoder_layer

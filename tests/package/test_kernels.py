@@ -1,5 +1,6 @@
 """What a backend accepts as a kernel."""
 
+import functools
 import re
 from pathlib import Path
 from typing import get_args
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import npformer
-from npformer import cpu, reference
+from npformer import LanguageModel, cpu, reference
 from npformer.cpu.kernels import activations
 from npformer.operations.backend import Backend
 from npformer.reference.math.activations import ACTIVATIONS, INPUTS, Activation
@@ -59,6 +60,19 @@ def test_a_subclass_has_the_operations_of_its_bases_and_its_own():
     mine = Mine("mine").replaced(twice=reference.silu)
     assert mine.relu(-3.0) == 3.0
     assert mine.twice is reference.silu
+
+
+def test_a_model_calls_what_replaces_an_operation_also_if_it_wraps_it():
+    called = []
+
+    @functools.wraps(reference.linear)
+    def noting(*args, **options):
+        called.append(args)
+        return reference.linear(*args, **options)
+
+    model = LanguageModel(7, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    model.logits(model.init(), np.array([[1, 2]]), backend=reference.ops.replaced(linear=noting))
+    assert len(called) == 2  # the projection of the layer, and that to the words
 
 
 def test_what_is_replaced_has_no_kernel_any_more():

@@ -260,10 +260,10 @@ def _attend_backward(q, k, v, dout, out, peak, total, dq, dk, dv, dbias, scratch
     (H, T), (G, S) = q.shape[1:3], k.shape[1:3]
     K, Kv, share, one = q.shape[3], v.shape[3], H // G, like(options.scale, 1)
     q_rows, dout_rows, k_columns, v_columns, k_tile, dk_tile, dv_tile, scores, dweights, dq_rows = scratch[:10]
+    # row_sums: Σ weight · dweight of each query, which the backward pass of the softmax subtracts. If there are several
+    # tiles of keys, it is Σ dout · out, which is known before the first.
     rows, out_columns, products, row_sums = scratch[10:]
     finite, is_one_tile = True, S <= KEYS
-    # Σ weight · dweight of each query, which the backward pass of the softmax subtracts. If there are several tiles of
-    # keys, it is Σ dout · out, which is known before the first.
     for group in range(first, end):
         b, g = group // G, group % G
         if QUERIES >= T and (g == 0 or group == first):

@@ -1,4 +1,4 @@
-"""Layers as everybody calls them: they check what layers that call each other take unchecked."""
+"""The layers of ``npformer.layers`` check the types of their settings, parameters and key first."""
 
 import inspect
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from npformer.reference.settings import AttentionSettings, LayerSettings
 Layer = TypeVar("Layer", bound=Callable)
 
 
-def at_the_door(layer: Layer) -> Layer:
-    """A layer that checks its settings, its dict of parameters and its key, as the type hints tell.
+def checked(layer: Layer) -> Layer:
+    """A layer that checks its settings, its dict of parameters and its key, as their type hints and names tell.
 
     Its arrays are checked by the operations that it calls.
     """
@@ -24,23 +24,24 @@ def at_the_door(layer: Layer) -> Layer:
     @wraps(layer)
     def call(*args, **keywords):
         try:
-            given = signature.bind(*args, **keywords).arguments
+            given = signature.bind(*args, **keywords)
         except TypeError:
             return layer(*args, **keywords)  # which raises Python's own error
-        for name, value in given.items():
+        for name, value in given.arguments.items():
             if checks[name] is not None:
-                checks[name](value)
-        return layer(*args, **keywords)
+                given.arguments[name] = checks[name](value)
+        return layer(*given.args, **given.kwargs)
 
+    call.__module__ = "npformer.layers"  # where pickle finds it
     return cast(Layer, call)
 
 
 def _check_of(name, hint):
-    """The check of an argument, or None."""
+    """A function that returns an argument as the layer takes it, or raises; None if there is no check."""
     if hint in (AttentionSettings, LayerSettings):
         return lambda value: check_instance(name, value, hint)
     if hint == Params:
         return check_is_dict
     if name == "dropout_key":
-        return lambda value: value is None or check_key(name, value)
+        return lambda value: None if value is None else check_key(name, value)
     return None
