@@ -1,6 +1,6 @@
 """A linear map, and several linear maps of the same input."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -75,11 +75,12 @@ def project(
     >>> layers.project(reference.ops, params, np.array([[3.0]]), ("k", "v"))[0]
     array([[3., 3., 6., 6.]])
     """
-    check_is_dict(params)
     packed = "".join(names)
-    is_packed = packed in params
-    if not is_packed and any(name not in params for name in names):
-        raise ValueError(f"params has {list(params)}, expected {packed!r}, or each of {list(names)}")
+    is_packed = isinstance(params, Mapping) and packed in params
+    if not is_packed:
+        check_is_dict(params)
+        if any(name not in params for name in names):
+            raise ValueError(f"params has {list(params)}, expected {packed!r}, or each of {list(names)}")
     together = params[packed] if is_packed else _side_by_side(params, names, parts or [1] * len(names))
     weight, bias = weight_and_bias(together)
     y = ops.linear(x, weight, bias)
