@@ -21,7 +21,7 @@ class StateDecoder(StepwiseDecoder):
 
     def _advance(self, tokens, t, part, cell):
         """Return the states (R, 1, D) of the last layer after one more token of some rows."""
-        x, _ = self.model._embed(self.ops, self.params, "target", beside(tokens[:, None], self.table))
+        x, _ = self.model._embed(self.ops, self.tables, "target", beside(tokens[:, None], self.table))
         at = self.n_sources + beside(self.at[part], x)
         came_from = at[:, -2] if t else beside(self.sources[part], x)
         for i, tables in enumerate(self.states):

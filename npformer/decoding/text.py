@@ -11,6 +11,7 @@ from npformer.layers.cache import BlockCache, KeyValueCache
 from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
 from npformer.layers.transformer import encoder_layer
+from npformer.operations.options import check_ids
 from npformer.quantized import dequantized, is_quantized
 from npformer.runtime.host import n_slices
 from npformer.runtime.threads import FEW_ROWS, in_order
@@ -44,6 +45,7 @@ class LanguageDecoder(StepwiseDecoder):
         With max_rows=1, what a prompt has in common with the beginning of all that was read and said is not read again.
         With ``prompts.slide``, a row whose context is full goes on with the latest half of it.
         """
+        check_ids(prompts.ids, self.model.vocab, "prompts")
         if not self.model.is_endless:
             prompts = prompts.latest(self.model.max_len)
         lengths = prompts.lengths - 1  # of what is read at once
@@ -105,7 +107,7 @@ class LanguageDecoder(StepwiseDecoder):
         """Compute the keys and values of a block of positions of some texts, of one layer after another."""
         D, settings, n, width = self.model.d_model, self.settings, ids.shape[1], kv.shape[2]
         tokens = beside(ids[texts, block], self.table)
-        x = self.model._embed(self.ops, self.params, self.side, tokens, at=block)[0].reshape(-1, D)
+        x = self.model._embed(self.ops, self.tables, self.side, tokens, at=block)[0].reshape(-1, D)
         for i, (layer, of_layer) in enumerate(zip(map(dequantized, self.layers), kv, strict=True), start=1):
             of_texts = of_layer[texts.start * n : texts.stop * n].reshape(-1, n, width)[:, : block.stop]
             cache = BlockCache(of_texts, block.stop - block.start, settings.attention.rotary, written=written)
@@ -121,7 +123,7 @@ class LanguageDecoder(StepwiseDecoder):
         columns = np.arange(first, n)[:, None] - np.arange(n)[::-1]  # of all before each position, aligned right
         at = (np.arange(B)[:, None, None] * n + np.maximum(columns, 0)).reshape(-1, n)
         keep_mask, positions = np.tile(columns >= 0, (B, 1))[:, None, None], np.tile(columns[:, -1], B)
-        x = self.model._embed(self.ops, self.params, self.side, ids[:, first:].reshape(1, -1), at=positions)[0][0]
+        x = self.model._embed(self.ops, self.tables, self.side, ids[:, first:].reshape(1, -1), at=positions)[0][0]
         self._advanced(x, KeyValueCache(kv, at, keep_mask, self.settings.attention.rotary, positions))
 
     def _make_room(self, n):
@@ -178,7 +180,7 @@ class LanguageDecoder(StepwiseDecoder):
     def _newest(self, tokens, t, part):
         model, ops, table = self.model, self.ops, self.table
         positions = beside(self.positions[part], table)
-        x = model._embed(ops, self.params, self.side, beside(tokens[None], table), at=positions)[0][0]
+        x = model._embed(ops, self.tables, self.side, beside(tokens[None], table), at=positions)[0][0]
         at, keep_mask = self.at[part, -(self.settings.attention.window or self.n_needed) :], None
         if self.is_ragged:
             distances = np.arange(at.shape[1])[::-1]  # of the columns from the newest token

@@ -42,7 +42,7 @@ class IncrementalDecoder(StepwiseDecoder):
 
     def _newest(self, tokens, t, part):
         model, ops, table = self.model, self.ops, self.table
-        x = model._embed(ops, self.params, "target", beside(tokens[:, None], table), at=slice(t, t + 1))[0][:, 0]
+        x = model._embed(ops, self.tables, "target", beside(tokens[:, None], table), at=slice(t, t + 1))[0][:, 0]
         at, sources = beside(np.ascontiguousarray(self.at[part]), table), self.sources[part]
         memory_at = beside(self.memory_at[sources], table)
         memory_mask = None if self.memory_mask is None else beside(self.memory_mask[sources], table)

@@ -17,11 +17,11 @@ def part(params: Params, name: str) -> Any:
     Traceback (most recent call last):
     ValueError: params has ['out'], expected 'hidden', too
     """
-    try:
-        return params[name]
-    except (KeyError, TypeError, IndexError):  # asked only then, as to ask in each call takes longer than the look-up
+    if not isinstance(params, dict):  # nearly all are; to ask whether it is a Mapping takes longer
         check_is_dict(params)
-        raise ValueError(f"params has {list(params)}, expected {name!r}, too") from None
+    if name not in params:
+        raise ValueError(f"params has {list(params)}, expected {name!r}, too")
+    return params[name]
 
 
 def check_is_dict(params: Params) -> Params:

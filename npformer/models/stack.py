@@ -184,6 +184,8 @@ class TransformerSettings(Model):
         >>> LanguageModel(11, d_model=8, n_heads=2, n_layers=6, share_layers=2).names_of_layers("layers")
         ['0', '0', '0', '1', '1', '1']
         """
+        if name not in self.stacks:
+            raise ValueError(f"name={shown(name)}, expected {' or '.join(map(repr, self.stacks))}")
         n_layers = self.depths[self.stacks.index(name)]
         n_sets = n_layers if self.share_layers is None else self.share_layers
         return [str(i * n_sets // n_layers) for i in range(n_layers)]

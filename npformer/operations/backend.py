@@ -70,6 +70,15 @@ class Backend:
     def __repr__(self):
         return f"<the backend {self.name}>"
 
+    def __setattr__(self, name, value):
+        """Set an attribute. If it is an operation, ``unchecked`` has to be made of it again."""
+        vars(self)["_unchecked"] = None
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name):
+        vars(self)["_unchecked"] = None
+        super().__delattr__(name)
+
     @classmethod
     def names(cls) -> list[str]:
         """The names of all operations.
@@ -168,7 +177,6 @@ class Backend:
             dispatcher.__module__ = function.__module__
             self.kernels[name] = dispatcher
             setattr(self, name, dispatcher)
-            self._unchecked = None
             return dispatcher
 
         return decorate

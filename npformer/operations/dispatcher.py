@@ -49,7 +49,6 @@ class Checks:
         self.of_options = [(place, check) for place, check in checks if check]
         self.of_operation = record.check
         self.rate, self.key, self.ignored = map(places.get, ("dropout_rate", "dropout_key", "ignore_id"))
-        self.not_0_in_dtype = [(name, places[name]) for name in ("eps", "delta") if name in places]
         self.passed = [object()] * len(places)  # the last option that passed its check: most calls have the same ones
 
     def check_options(self, values):
@@ -62,9 +61,7 @@ class Checks:
             check_rate_and_key(values[self.rate], values[self.key])
 
     def check_by_plan(self, plan, values):
-        """Check what needs the dtype or the sizes of a plan."""
-        for name, place in self.not_0_in_dtype:
-            check_in_dtype(name, values[place], plan.dtype)
+        """Check what needs the sizes of a plan."""
         if self.of_operation:
             self.of_operation(**dict(zip(self.names, values, strict=True)))
         may_ignore = self.ignored is not None
@@ -75,6 +72,7 @@ class Checks:
 def _dispatcher(record, kernel, reference, bind, checks):
     """A dispatcher with these ``Checks``, or without, if they are None."""
     parameters, names = record.parameters, list(record.parameters)
+    not_0_in_dtype = [(name, names.index(name)) for name in ("eps", "delta") if name in names]
     plans: dict = {}
 
     @wraps(record.function)
@@ -98,6 +96,8 @@ def _dispatcher(record, kernel, reference, bind, checks):
             if len(plans) >= MOST_PLANS:
                 plans.clear()
             plan = plans[signature] = make_plan(record, kernel, dict(zip(names, values, strict=True)))
+        for name, place in not_0_in_dtype:
+            check_in_dtype(name, values[place], plan.dtype)
         if checks is not None:
             checks.check_by_plan(plan, values)
         listen, heard = listener, None  # another thread may change it

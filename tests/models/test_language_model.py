@@ -1,6 +1,7 @@
 """The decoder-only Transformer: gradients, what a token sees, texts that go on after prompts, what is refused."""
 
 import contextlib
+import re
 import threading
 import time
 from dataclasses import replace
@@ -34,6 +35,7 @@ from npformer import (
     tree,
 )
 from npformer.decoding.common import checked, generate
+from npformer.decoding.prompts import Prompts
 from npformer.layers.cache import BlockCache
 from npformer.models import describe, from_description
 from npformer.runtime import threads
@@ -658,3 +660,28 @@ def test_a_decoder_that_has_read_several_prompts_knows_none_of_them():
     decoder = model.decoder(params, [[3, 4], [5, 6, 7]], max_rows=1)
     decoder.step(np.array([7]), np.array([1]))
     assert decoder.n_known([7]) == decoder.n_known([3]) == 0
+
+
+@pytest.mark.parametrize("token", [V, -1, 2**40])
+def test_prompts_that_somebody_made_without_checks_are_checked_by_a_decoder(token, every_backend):
+    """A kernel would read memory that is not of the table."""
+    model, params = made()
+    prompts = Prompts(np.array([[token, 5, 3]]), np.array([3]))
+    with pytest.raises(ValueError, match=rf"prompts\[0, 0\] is {token}, expected 0 <= id < {V}"):
+        model.decoder(params, prompts, max_rows=1, backend=every_backend)
+
+
+def test_a_table_that_is_replaced_in_the_dict_is_not_that_of_a_decoder(every_backend):
+    model, params = made()
+    other, given = model.decoder(params, [[1, 2]], max_rows=1, backend=every_backend), dict(params)
+    decoder = model.decoder(given, [[1, 2]], max_rows=1, backend=every_backend)
+    given["embedding"] = given["embedding"][:3]
+    token, parent = np.array([V - 1]), np.array([0])
+    np.testing.assert_array_equal(decoder.step(token, parent), other.step(token, parent))
+
+
+@pytest.mark.parametrize(("eps", "given"), [(1e-50, "0.0"), (1e39, "inf")])
+def test_an_eps_that_the_dtype_cannot_hold_is_refused(eps, given, every_backend):
+    model = LanguageModel(V, d_model=8, n_heads=2, n_layers=1, d_ff=8, eps=eps)
+    with pytest.raises(ValueError, match=re.escape(f"eps={eps} is {given} in float32")):
+        model.logits(model.init(0), np.array([[1, 2]]), backend=every_backend)

@@ -1,5 +1,6 @@
 """Layers with parameters, masks and caches that do not fit, or in another order."""
 
+import collections
 import pickle
 
 import numpy as np
@@ -208,6 +209,13 @@ def test_the_kind_of_a_recurrent_layer_is_checked():
     params = Initializer(0, "float64").recurrence(4, 4, "lstm")
     with pytest.raises(ValueError, match="cell='rnn', expected 'gru' or 'lstm'"):
         layers.read_steps(reference, params, X, "rnn")
+
+
+def test_a_dict_that_makes_what_it_lacks_is_not_filled():
+    params = collections.defaultdict(dict)
+    with pytest.raises(ValueError, match=r"params has \[\], expected 'attention', too"):
+        layers.encoder_layer(reference.ops, params, X, layers.LayerSettings(layers.AttentionSettings(2)))
+    assert params == {}
 
 
 def test_layers_take_the_integers_of_numpy_as_keys_and_can_be_pickled():

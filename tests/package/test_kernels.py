@@ -1,5 +1,6 @@
 """What a backend accepts as a kernel."""
 
+import copy
 import functools
 import re
 from pathlib import Path
@@ -73,6 +74,19 @@ def test_a_model_calls_what_replaces_an_operation_also_if_it_wraps_it():
     model = LanguageModel(7, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     model.logits(model.init(), np.array([[1, 2]]), backend=reference.ops.replaced(linear=noting))
     assert len(called) == 2  # the projection of the layer, and that to the words
+
+
+def test_a_model_calls_an_operation_that_was_set_in_a_copy_of_a_backend_in_use(monkeypatch):
+    model, called = LanguageModel(7, d_model=8, n_heads=2, n_layers=1, d_ff=8), []
+    params, ids = model.init(), np.array([[1, 2]])
+    model.logits(params, ids, backend=reference.ops)
+    changed = copy.copy(reference.ops)
+    for ops, set_attribute in ((changed, setattr), (reference.ops, monkeypatch.setattr)):
+        set_attribute(ops, "linear", lambda *args: called.append(args) or reference.linear(*args))
+        model.logits(params, ids, backend=ops)
+    monkeypatch.undo()
+    model.logits(params, ids, backend=reference.ops)
+    assert len(called) == 4
 
 
 def test_what_is_replaced_has_no_kernel_any_more():
