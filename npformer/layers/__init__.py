@@ -27,8 +27,8 @@ from npformer.layers import (
     transformer,
 )
 from npformer.layers.cache import KeyValueCache
-from npformer.layers.checked import checked
 from npformer.layers.stack import Stack
+from npformer.layers.with_checks import checked
 from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
 
 __all__ = [
