@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer import reference
 from npformer.gradients.cases import CASES
+from npformer.runtime import threads
 
 OPERATIONS = {name: getattr(reference.ops, name) for name in reference.Ops.names()}
 FIRST = {name: case for case in reversed(CASES) for name in case.names}  # the first case of each operation
@@ -54,3 +55,10 @@ def assert_same_with_helpers(work, expected, threads, monkeypatch):
         np.testing.assert_array_equal(work(), expected)
         n_awake += int(team.board[team.AWAKE] == min(threads, team.PIECES) - 1)
     assert n_awake == 50
+
+
+def wait_for_helpers():
+    """Wait until the helpers of an earlier work have said that they are idle; a work that begins before has fewer."""
+    until = time.monotonic() + 10
+    while len(threads._idle) < len(threads._helpers) and time.monotonic() < until:
+        time.sleep(0.001)

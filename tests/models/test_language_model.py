@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 from promises import params_of
+from results import wait_for_helpers
 from whole_models import (
     assert_gradient_along_directions,
     assert_gradient_at_every_parameter,
@@ -38,7 +39,6 @@ from npformer.decoding.common import checked, generate
 from npformer.decoding.prompts import Prompts
 from npformer.layers.cache import BlockCache
 from npformer.models import describe, from_description
-from npformer.runtime import threads
 
 V = 13
 SIZES = {"d_model": 8, "n_heads": 4, "n_layers": 2, "d_ff": 9, "max_len": 24, "dtype": "float64"}
@@ -571,8 +571,7 @@ def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_thre
         append(cache, kv)
 
     monkeypatch.setattr(BlockCache, "append", slowly)
-    while len(threads._idle) < len(threads._helpers):  # of an earlier test
-        time.sleep(0.001)
+    wait_for_helpers()
     model, params = made(**settings)
     text = np.random.default_rng(2).integers(1, V, (1, 24))
     logits = model.decoder(params, text, max_rows=1, backend="cpu").step(text[:, -1], np.zeros(1, int))

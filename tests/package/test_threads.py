@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from results import wait_for_helpers
 
 import npformer as npf
 from npformer import reference
@@ -126,8 +127,7 @@ def test_an_error_in_one_part_is_raised_after_those_have_ended_that_had_begun(tw
 
 @pytest.fixture
 def two_threads(monkeypatch):
-    while len(threads._idle) < len(threads._helpers):  # one of an earlier test may not have said yet that it is idle
-        time.sleep(0.001)
+    wait_for_helpers()
     monkeypatch.setattr(threads, "cores", lambda: 2)
     with blas.blas_threads(2):
         yield
