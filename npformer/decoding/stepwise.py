@@ -25,9 +25,7 @@ class StepwiseDecoder:
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
         self.model, self.ops, self.params = model, ops.unchecked, params
-        self.tables = dict(
-            params
-        )  # for embeddings: in the dict that was given somebody may replace one by a shorter one
+        self.tables = dict(params)  # in the dict that was given, somebody may replace one by a shorter one
         self.table = floats(model.table_of(params, self.side))
         self.output, prepare = model._stored_output(params), ops.hooks.get("few_rows_linear")
         self.to_logits = prepare and prepare(*self.output, max_rows, max_len)

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
@@ -114,7 +114,7 @@ class Backend:
         changed = copy.copy(self)
         vars(changed).update(operations)
         changed.kernels = {name: kernel for name, kernel in self.kernels.items() if name not in operations}
-        changed.hooks, changed._unchecked = {}, None
+        changed.hooks = {}
         return changed
 
     @property
@@ -155,7 +155,7 @@ class Backend:
             Names of the fields of the record of options that it reads, if the operation has such a record. If any other
             field is not at its default, the reference computes the operation.
         """
-        record: Any = getattr(operation, "record")  # noqa: B009, which mypy does not see in a function
+        record = cast(Any, operation).record
         if wrong := set(f"{as_it_lies} {without}".split()) - record.contract.arrays.keys():
             expected = ", ".join(record.contract.arrays)
             raise TypeError(f"{record.name}: as_it_lies or without has {min(wrong)!r}, expected some of {expected}")

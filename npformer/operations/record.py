@@ -5,7 +5,7 @@ float32 and rounded at the end, where no kernel takes it.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from npformer.operations import formula
 from npformer.operations.dispatcher import make_dispatcher
@@ -50,7 +50,6 @@ def backward_of(forward: Callable, contract: str | None = None, **options: Any) 
 
 def at_the_door(function: Function, module: str | None = None) -> Function:
     """The operation whose record a function has; ``module`` is where it has its name, if not that of the function."""
-    record: Any = getattr(function, "record")  # noqa: B009, which mypy does not see in a function
-    dispatcher = make_dispatcher(record)
+    dispatcher = make_dispatcher(cast(Any, function).record)
     dispatcher.__module__ = module or function.__module__
     return dispatcher
