@@ -149,8 +149,12 @@ def ordered_like(tree: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
     """
     _check_dict("tree", tree)
     _check_dict("like", like)
+    return _ordered(tree, like)
+
+
+def _ordered(tree, like):
     return {
-        name: ordered_like(tree.get(name, {}), child) if isinstance(child, dict) else tree[name]
+        name: _ordered(tree.get(name, {}), child) if isinstance(child, dict) else tree[name]
         for name, child in like.items()
     }
 

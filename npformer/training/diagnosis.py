@@ -30,9 +30,9 @@ def not_finite_in(model, batches):
     return ""
 
 
-def diagnosis(loss, state, sums, ranks, lr, clip_norm, of_data=""):
+def diagnosis(loss, state, ranks, lr, clip_norm, of_data=""):
     """The text of a ``NonFiniteError``: what is not finite on any rank, and what to try; in the data, ``of_data``."""
-    bad_params, bad_grads = map(ranks.union, (tree.not_finite(state.params), sums.not_finite()))
+    bad_params, bad_grads = (ranks.union(tree.not_finite(x)) for x in (state.params, state.grads))
     advice = f"Try a lower learning rate (now {lr:g}), clip_norm=1.0 (now {clip_norm}), or a longer warm-up."
     where = "no parameter or gradient is NaN or inf"
     if math.isfinite(loss):

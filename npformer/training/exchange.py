@@ -11,47 +11,78 @@ any number of them. If several batches make one step, each rank adds up its part
 """
 
 import os
+from functools import partial
 
 import numpy as np
 
 from npformer.arrays import on_host
+from npformer.reference import derive_key
 from npformer.reference.math.update import norm_of
 from npformer.runtime.messenger import Messenger
 from npformer.runtime.ranks import share_of
 from npformer.training.chunks import chunks_of
-from npformer.training.gradient_sum import GradientSum
+from npformer.training.flat_optimizer import FlatOptimizer
 from npformer.training.gradient_tree import GradientTree
+from npformer.training.shards import for_shards
 from npformer.training.tree_sum import subtrees, tree_sum
 
 GPU_AWARE = "NPFORMER_GPU_AWARE_MPI"  # set in the environment if MPI takes arrays of the GPU
 
 
-class Exchange(GradientSum):
-    """Adds up the gradients of a step on all ranks.
+class OverRanks:
+    """A ``loss_and_grad`` whose batches are divided among the threads of all ranks, which add up their gradients.
 
-    If the model's ``loss_and_grad`` takes ``ready``, gradients are sent while others are computed.
+    Each rank has the sum of the numbers that it updates, in ``state.flat_grads``. If the model's ``loss_and_grad``
+    takes ``ready``, gradients are sent while others are computed.
     """
 
-    def __init__(self, ops, flat_params, params, pieces, takes_ready, ranks):
-        self.chunks = chunks_of(flat_params.size, ranks.rank, ranks.size)
-        super().__init__(ops, flat_params, params, self._own_part(pieces), takes_ready)
-        self.ranks = ranks
+    def __init__(self, loss_and_grad, sharding, state, ops, ranks):
+        self.sharding, self.state, self.flat = sharding, state, state.flat_grads
+        self.ops, self.ranks = ops, ranks
+        self.gradients_of = for_shards(loss_and_grad)
+        self.chunks = chunks_of(self.flat.size, ranks.rank, ranks.size)
         self.more_sums: list = []  # flat arrays for the subtrees of this rank, but the first
-        self.params_for_mpi, self.grads_for_mpi = (ForMPI(ops.device, x) for x in (flat_params, self.flat))
+        self.for_mpi = ForMPI(ops.device, self.flat)
 
-    def _own_part(self, pieces):
-        own = []
-        for chunk in self.chunks:
-            before = chunk.own.start - chunk.state.start
-            for piece in pieces:
-                start, stop = max(chunk.own.start, piece.place.start), min(chunk.own.stop, piece.place.stop)
-                if start < stop:
-                    place, state = slice(start, stop), slice(start - before, stop - before)
-                    own.append(piece._replace(place=place, state=state))
-        return own
+    def __call__(self, params, *batch, dropout_key=None, **options):
+        """The loss of a batch, and the gradients, of all ranks together."""
+        loss, n_targets = self._added_up(params, batch, dropout_key, options, is_first=True, is_last=True)
+        return loss, self.state.grads, n_targets
+
+    def of_batches(self, params, *batches, dropout_key=None, **options):
+        """The same of several batches, as ``over_batches`` would add them up; each rank first adds up its part."""
+        loss, n_targets, last = np.float64(0), 0, len(batches) - 1
+        for i, batch in enumerate(batches):
+            key = derive_key(dropout_key, i)
+            of_batch, n = self._added_up(params, batch, key, options, is_first=i == 0, is_last=i == last)
+            loss, n_targets = loss + of_batch, n_targets + n
+        return loss, self.state.grads, n_targets
+
+    def _added_up(self, params, batch, dropout_key, options, *, is_first, is_last):
+        """Add up the gradients of a batch; return the loss of all ranks, and the number of targets of this one."""
+        shards = self.sharding.shards(batch, dropout_key)
+        mine = self.ranks.my_share(shards)
+        sums = self.tree(len(shards), is_first=is_first, is_last=is_last)
+        work = partial(self.gradients_of, params, sums, options)
+        try:
+            if len(shards) == len(mine) == 1:  # its matrix products are divided among the threads, if they are large
+                results = [work(mine[0])]
+            else:
+                results = self.ops.device.run_shards(work, mine)
+            sums.check_complete()
+            if sums.sending is not None:
+                sums.sending.finish()
+        finally:
+            if sums.sending is not None:
+                sums.sending.messenger.end()  # leave no thread behind
+        losses = self.ranks.gather_lists([float(loss) for loss, _ in results])
+        return sum(losses, np.float64(0)), sum(n for _, n in results)
 
     def tree(self, n_shards, *, is_first, is_last):
-        """The sum for a batch of this number of shards, on all ranks together."""
+        """The sum for a batch of this number of shards, on all ranks together.
+
+        The first batch of a step overwrites what there is; at the last one, the ranks exchange their sums.
+        """
         size, rank = self.ranks.size, self.ranks.rank
         owned = [share_of(range(n_shards), i, size) for i in range(size)]
         mine = owned[rank]
@@ -67,25 +98,37 @@ class Exchange(GradientSum):
             self.flat[...] = 0
         flat_sums = [self.flat, *self.more_sums]
         sending = Sending(self, of_ranks, flat_sums[: len(of_ranks[rank])], n_shards) if is_last else None
-        return GradientTree(self.places, dict(zip(sums, flat_sums, strict=False)), is_first, sending)
+        return GradientTree(self.state.places, dict(zip(sums, flat_sums, strict=False)), is_first, sending)
 
-    def totals(self, losses):
-        """The loss of all ranks, given those of this rank's shards, and the norm of the sum of their gradients."""
-        norms = [on_host(self.ops.norms_of_blocks(self.flat[chunk.own])) for chunk in self.chunks]
-        losses = self.ranks.gather([[float(loss) for loss in of_batch] for of_batch in losses])
-        in_order = [loss for of_batch in zip(*losses, strict=True) for of_rank in of_batch for loss in of_rank]
-        return sum(in_order, np.float64(0)), norm_of(np.concatenate(self.ranks.gather_arrays(np.concatenate(norms))))
 
-    def not_finite(self):
-        """The paths of parameters of this rank whose gradient holds NaN or inf."""
-        bad = [chunk.own.start + np.flatnonzero(~np.isfinite(on_host(self.flat[chunk.own]))) for chunk in self.chunks]
-        ends = [place.stop for place, _ in self.places.values()]
-        numbers = np.unique(np.searchsorted(ends, np.concatenate(bad), side="right"))
-        return [list(self.places)[i] for i in numbers]
+class DividedOptimizer(FlatOptimizer):
+    """A ``FlatOptimizer`` of several ranks: each has the moments of some parameters, and updates these.
+
+    It is the first stage of ZeRO.
+    """
+
+    def __init__(self, optimizer, ops, state, frozen, ranks):
+        super().__init__(optimizer, ops, state, frozen)
+        self.ranks = ranks
+        self.chunks = chunks_of(state.flat_params.size, ranks.rank, ranks.size)
+        self.pieces = [own for chunk in self.chunks for own in _own_pieces(chunk, self.pieces)]
+        self.for_mpi = ForMPI(ops.device, state.flat_params)
+
+    def norm(self, flat_grads):
+        """The norm of the gradient of all ranks."""
+        for place in self.frozen:
+            flat_grads[place] = 0
+        norms = [on_host(self.ops.norms_of_blocks(flat_grads[chunk.own])) for chunk in self.chunks]
+        return norm_of(np.concatenate(self.ranks.gather_arrays(np.concatenate(norms))))
+
+    def update(self, state, **numbers):
+        """Update the parameters of this rank, send them, and receive the others."""
+        super().update(state, **numbers)
+        self.share_parameters()
 
     def share_parameters(self):
         """Send the parameters that this rank has updated, and receive the others."""
-        params = self.params_for_mpi
+        params = self.for_mpi
         for chunk in self.chunks:
             params.sent(chunk.own)
         buffers = [[params.buffer[chunk.place], chunk.counts] for chunk in self.chunks]
@@ -93,16 +136,30 @@ class Exchange(GradientSum):
         params.received()
 
     def own(self, flat):
-        """Copy this rank's pieces of a flat array into one array, as in the optimizer's state."""
+        """Copy this rank's pieces of a flat array into one array, as the moments have them."""
         return np.concatenate([flat[chunk.own] for chunk in self.chunks])
 
     def whole(self, own):
         """All ranks have to call this. On ranks other than 0 the result is empty."""
-        flat, own = np.empty(self.flat.size if self.ranks.is_first else 0, own.dtype), on_host(own)
+        size = self.chunks[0].place.stop
+        flat, own = np.empty(size if self.ranks.is_first else 0, own.dtype), on_host(own)
         for chunk in self.chunks:
             place = [flat[chunk.place], chunk.counts] if self.ranks.is_first else None
             self.ranks.wait(self.ranks.comm.Igatherv(own[chunk.state], place))
         return flat
+
+
+def _own_pieces(chunk, pieces):
+    """The parts of pieces that lie in this rank's piece of a chunk."""
+    before = chunk.own.start - chunk.state.start
+    own = []
+    for piece in pieces:
+        start = max(chunk.own.start, piece.place.start)
+        stop = min(chunk.own.stop, piece.place.stop)
+        if start < stop:
+            state = slice(start - before, stop - before)
+            own.append(piece._replace(place=slice(start, stop), state=state))
+    return own
 
 
 class ForMPI:
@@ -157,7 +214,7 @@ class Sending:
         flat, device = self.exchange.flat, self.exchange.ops.device
         for chunk, (requests, sums) in zip(self.exchange.chunks, self.under_way, strict=False):
             self.exchange.ranks.wait(*requests)
-            if self.exchange.grads_for_mpi.is_direct:
+            if self.exchange.for_mpi.is_direct:
                 tree_sum(sums, 0, self.n_leaves, out=flat[chunk.own])
             else:
                 flat[chunk.own] = device.asarray(tree_sum(sums, 0, self.n_leaves))
@@ -174,7 +231,7 @@ class Sending:
 
     def _exchanged(self, chunk):
         """Begin to exchange a chunk; return MPI's requests, and {subtree: this rank's piece} for ``tree_sum``."""
-        ranks, for_mpi = self.exchange.ranks, self.exchange.grads_for_mpi
+        ranks, for_mpi = self.exchange.ranks, self.exchange.for_mpi
         comm, me = ranks.comm, ranks.rank
         others = [rank for rank in range(ranks.size) if rank != me]
         ours = [for_mpi.sent(chunk.place, total) for total in self.flat_sums]

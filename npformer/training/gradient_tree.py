@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.runtime.memory import empty
+from npformer.training.state import missing, place_of
 from npformer.training.tree_sum import relatives
 
 
@@ -14,34 +15,20 @@ class GradientTree:
 
     Each shard gives its gradients, in any thread: to ``ready``, as soon as those below a path are complete, or all of
     them to ``add``. Two arrays are added as soon as both are there, so that no shard keeps a whole gradient while the
-    others compute theirs. All shards give theirs in a ``with`` block, at whose end the sums are complete.
+    others compute theirs.
 
     ``places`` has the slice of the flat arrays and the shape of each parameter, by its path. ``sums`` has for each
     subtree, the shards from start to stop, (start, stop) -> the flat array (n,) of their sum; if ``is_first``, the sum
     overwrites it, instead of being added to it. ``sending`` sends sums to other ranks as soon as they are complete.
     """
 
-    def __init__(self, places, sums, is_first, sending=None):
+    def __init__(self, places, sums, is_first=True, sending=None):
         self.places, self.is_first, self.sending = places, is_first, sending
         self.sum_of = {shard: (root, flat) for root, flat in sums.items() for shard in range(*root)}
         self.n_missing = dict.fromkeys(places, len(sums))
         self.given: set = set()  # (path, shard) of each array
         self.waiting: dict = {}  # sums of subtrees whose siblings are not complete, by path and subtree
         self.lock = threading.Lock()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        """Check that all gradients were given, and wait for the sums over all ranks; leave no thread behind."""
-        try:
-            if kind is None:
-                self.check_complete()
-                if self.sending is not None:
-                    self.sending.finish()
-        finally:
-            if self.sending is not None:
-                self.sending.messenger.end()
 
     def ready(self, shard, path, grads):
         """Take the gradients of a shard below a path; nobody else changes them from here on."""
@@ -58,13 +45,10 @@ class GradientTree:
         """Raise if a shard has not given all gradients."""
         if len(self.given) < len(self.places) * len(self.sum_of):
             path = next(path for path in self.places for shard in self.sum_of if (path, shard) not in self.given)
-            raise ValueError(f"the gradient of {path}: given nothing, expected shape {self.places[path][1]}")
+            raise missing(path, self.places)
 
     def _take(self, shard, path, grad):
-        place, shape = self.places.get(path, (None, "nothing"))
-        if getattr(grad, "shape", None) != shape:  # otherwise it would be broadcast
-            given = f"shape {grad.shape}" if hasattr(grad, "shape") else f"a {type(grad).__name__}"
-            raise ValueError(f"the gradient of {path}: given {given}, expected {shape}")
+        place, shape = place_of(path, grad, self.places)
         if (path, shard) in self.given:
             raise ValueError(f"the gradient of {path}: given twice, expected once")
         self.given.add((path, shard))

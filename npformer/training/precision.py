@@ -1,6 +1,7 @@
 """Mixed precision on a GPU: steps are computed in a shorter number format; parameters and moments stay float32."""
 
 import contextlib
+from functools import wraps
 from typing import NamedTuple
 
 import numpy as np
@@ -31,17 +32,19 @@ class Precision:
         self.has_loss_scale = name == "float16"
         self.loss_scale = LossScale(2.0**15, 0) if self.has_loss_scale else LossScale(1.0, 0)
 
-    @contextlib.contextmanager
-    def computing(self):
-        """Yield the up-to-date parameters in the number format of the step; inside, tf32 is switched on if chosen."""
-        if self.half is not None:
-            self.half[...] = self.full
-        with self.ops.device.tf32() if self.name == "tf32" else contextlib.nullcontext():
-            yield self.params
+    def over(self, loss_and_grad):
+        """A ``loss_and_grad`` that computes in this number format."""
+        if self.name == "float32":
+            return loss_and_grad
 
-    def options(self, loss_scale):
-        """Further options of ``loss_and_grad``."""
-        return {"loss_scale": loss_scale} if self.has_loss_scale else {}
+        @wraps(loss_and_grad)
+        def in_short(params, *batch, **options):
+            if self.half is not None:
+                self.half[...] = self.full
+            with self.ops.device.tf32() if self.name == "tf32" else contextlib.nullcontext():
+                return loss_and_grad(self.params, *batch, **options)
+
+        return in_short
 
     def after_step(self):
         """Count a step without an overflow."""

@@ -1,5 +1,9 @@
 """What training steps change: a step takes it, and a checkpoint holds it."""
 
+from itertools import accumulate
+
+import numpy as np
+
 from npformer import tree
 from npformer.reference import derive_key
 from npformer.training.precision import LossScale, Precision
@@ -11,6 +15,9 @@ class TrainState:
     def __init__(self, params, ops, settings):
         self.flat_params = ops.device.asarray(tree.flatten(params)[0])  # (n,), which is updated in place
         self.params = tree.fixed(tree.view_as(self.flat_params, params))  # views into it
+        self.flat_grads = np.zeros_like(self.flat_params)  # (n,), the gradient of the last step
+        self.grads = tree.view_as(self.flat_grads, params)  # views into it
+        self.places = places_in(params)  # of each parameter in the flat arrays
         self.precision = Precision(settings.precision, ops, self.flat_params, self.params)  # with the loss scale
         self.moments: dict = {}  # arrays of the optimizer, or the part of them that this rank has
         self.n_steps, self.seed, self.asarray = 0, settings.seed, ops.device.asarray  # steps that are done
@@ -22,6 +29,19 @@ class TrainState:
     def key(self):
         """The key of the next step's dropout."""
         return derive_key(self.seed, self.n_steps)
+
+    def take(self, grads):
+        """Copy the gradients that a model returns into ``flat_grads``, unless they are there already."""
+        if grads is self.grads:
+            return
+        paths = set()
+        for path, grad in tree.leaves(grads or {}):
+            place, shape = place_of(path, grad, self.places)
+            self.flat_grads[place].reshape(shape)[...] = grad
+            paths.add(path)
+        for path in self.places:
+            if path not in paths:
+                raise missing(path, self.places)
 
     @property
     def arrays(self):
@@ -43,3 +63,28 @@ class TrainState:
         self.validations = list(facts.get("validations", []))
         if self.precision.has_loss_scale:
             self.precision.loss_scale = LossScale(*facts.get("loss_scale", self.precision.loss_scale))
+
+
+def places_in(params):
+    """For the path of each parameter, its slice of the flat arrays, and its shape.
+
+    >>> places_in({"weight": np.zeros((2, 3)), "bias": np.zeros(3)})
+    {'weight': (slice(0, 6, None), (2, 3)), 'bias': (slice(6, 9, None), (3,))}
+    """
+    leaves = tree.leaves(params)
+    ends = accumulate(x.size for _, x in leaves)
+    return {path: (slice(end - x.size, end), x.shape) for (path, x), end in zip(leaves, ends, strict=True)}
+
+
+def place_of(path, grad, places):
+    """The slice and the shape of the parameter whose gradient this is; an error if it has another shape."""
+    place, shape = places.get(path, (None, "nothing"))
+    if getattr(grad, "shape", None) != shape:  # otherwise it would be broadcast
+        given = f"shape {grad.shape}" if hasattr(grad, "shape") else f"a {type(grad).__name__}"
+        raise ValueError(f"the gradient of {path}: given {given}, expected {shape}")
+    return place, shape
+
+
+def missing(path, places):
+    """The error of a gradient that a model has not given."""
+    return ValueError(f"the gradient of {path}: given nothing, expected shape {places[path][1]}")

@@ -1,20 +1,64 @@
-"""One training step: the gradient, its norm, clipping, and the update."""
+"""One training step: the loss and its gradient, the norm of the gradient, clipping, and the update.
 
-from functools import partial
+What divides the work of a step has the signature of a model's ``loss_and_grad``, and wraps it: ``over_shards``,
+``over_batches`` and ``over_ranks``; a shorter number format does so, too (``precision.py``). What divides the moments
+of the optimizer among ranks wraps the optimizer. A step knows nothing of them.
+"""
+
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from npformer.reference import derive_key
 
 
 class Numbers(NamedTuple):
     """The numbers that differ from step to step. A recorded step reads them from memory of the device."""
 
     n_targets: Any  # targets that are not padding, in all batches of the step
-    loss_scale: Any  # the loss is multiplied by this before the backward pass
+    loss_scale: Any  # the loss is multiplied by this before the backward pass; 1 unless float16 needs more
     lr: Any
     step: Any  # 1 is the first
+
+
+def training_step(state, batch, key, numbers, *, ops, loss_and_grad, optimizer, options, clip_norm):
+    """Compute loss and gradient, norm and clipping, and update the parameters.
+
+    No Python branch depends on the value of an array, so a GPU can record the step. Unless ``can_update`` holds of the
+    loss and the norm, ``grad_scale`` is NaN, and the update changes nothing.
+
+    Parameters
+    ----------
+    state : TrainState
+    batch : tuple
+        What ``loss_and_grad`` takes.
+    key
+        The dropout key.
+    numbers : Numbers, or an array of the device with them
+    ops : Ops
+    loss_and_grad : callable
+        That of a model, or what wraps it.
+    optimizer : FlatOptimizer
+    options : dict
+        Further options of ``loss_and_grad``.
+    clip_norm : float or None
+
+    Returns
+    -------
+    loss, norm
+        The mean loss per target, and the norm of its gradient before clipping.
+    """
+    n_targets, loss_scale, lr, step = numbers
+    how = {"dropout_key": key, "n_tokens": n_targets, "backend": ops}
+    if state.precision.has_loss_scale:
+        how["loss_scale"] = loss_scale
+    loss, grads, _ = loss_and_grad(state.params, *batch, **how, **options)
+    state.take(grads)
+
+    norm = optimizer.norm(state.flat_grads) / loss_scale
+    clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
+    is_usable = can_update(loss, norm, clip_norm, state.flat_params.dtype)
+    grad_scale = np.where(is_usable, clipping / loss_scale, np.nan)
+    optimizer.update(state, step=step, grad_scale=grad_scale, lr=lr)
+    return loss, norm
 
 
 def can_update(loss, norm, clip_norm, dtype):
@@ -24,52 +68,4 @@ def can_update(loss, norm, clip_norm, dtype):
     """
     clipped = norm if clip_norm is None else np.minimum(norm, clip_norm)
     largest = np.sqrt(np.finfo(np.promote_types(dtype, np.float32)).max)
-    return np.isfinite(loss + norm) & (clipped < largest)
-
-
-def training_step(state, batches, key, numbers, *, model, optimizer, sharding, sums, settings):
-    """Compute loss and gradient, norm and clipping, and update the parameters.
-
-    No Python branch depends on the value of an array, so a GPU can record the step. Unless ``can_update`` holds of the
-    loss and the norm, ``grad_scale`` is NaN, and the update changes nothing.
-
-    ``state`` is a ``TrainState``. The gradient is that of all batches together, tuples of what the model takes, whose
-    dropout keys are derived from ``key``. The results are the mean loss per target, and the norm of its gradient before
-    clipping. ``numbers`` are ``Numbers``, or an array of the device with them: the trainer counts the step, and after
-    an overflow of float16 it calls this again, with a smaller loss scale. The ``Sharding`` says who computes which
-    rows, and the ``GradientSum`` adds up the gradients of all shards and batches in ``sums.flat``.
-    """
-    n_targets, loss_scale, lr, step = numbers
-    ops, clip_norm, losses = sums.ops, settings.clip_norm, []
-    with state.precision.computing() as params:
-
-        def loss_of(shard):  # of the batch whose gradients ``total`` adds up
-            given = {"dropout_key": shard.dropout_key, "n_tokens": n_targets, "backend": ops, **settings.of_loss}
-            given |= state.precision.options(loss_scale)
-            if sums.takes_ready:
-                given["ready"] = partial(total.ready, shard.number)
-            loss, grads, _ = model.loss_and_grad(params, *shard.batch, **given)
-            total.add(shard.number, grads)  # what the model did not give to ``ready``
-            return loss
-
-        for i, batch in enumerate(batches):
-            shards = sharding.shards(batch, derive_key(key, i))
-            with sums.tree(len(shards), is_first=i == 0, is_last=i == len(batches) - 1) as total:
-                losses.append(sharding.run(loss_of, shards))  # of the shards of this rank
-        # At the end of the last batch's block, ranks have exchanged the sum over all batches.
-
-    for piece in sums.pieces:  # parameters that this rank updates
-        if piece.frozen:
-            sums.flat[piece.place] = 0  # it is no part of the norm
-    loss, norm = sums.totals(losses)
-    norm = norm / loss_scale
-    clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
-    is_usable = can_update(loss, norm, clip_norm, state.flat_params.dtype)
-    grad_scale = np.where(is_usable, clipping / loss_scale, np.nan)
-    for piece in sums.pieces:
-        if not piece.frozen:
-            moments = {name: x[piece.state] for name, x in state.moments.items()}
-            arrays = state.flat_params[piece.place], sums.flat[piece.place], moments
-            optimizer.update(ops, *arrays, step, grad_scale, lr, piece.decay)
-    sums.share_parameters()
-    return loss, norm
+    return np.isfinite(loss) & np.isfinite(norm) & (clipped < largest)

@@ -6,7 +6,6 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,22 +21,23 @@ from npformer.models.batch import count_of
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
+from npformer.reference import derive_key
 from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checked_ranks, checksum, world
+from npformer.training.accumulation import over_batches
 from npformer.training.alone import Alone
 from npformer.training.batches import check_batches
 from npformer.training.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.training.diagnosis import NonFiniteError, diagnosis, not_finite_in
 from npformer.training.evaluation import evaluation_of
-from npformer.training.exchange import Exchange
-from npformer.training.gradient_sum import GradientSum
+from npformer.training.exchange import DividedOptimizer, OverRanks
+from npformer.training.flat_optimizer import FlatOptimizer
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks
 from npformer.training.optimizers import Optimizer
-from npformer.training.parts import pieces_of
 from npformer.training.saved_training import check_training, settings_of
 from npformer.training.settings import TrainingSettings
-from npformer.training.sharding import Sharding
+from npformer.training.shards import Sharding, over_shards
 from npformer.training.state import TrainState
 from npformer.training.step import Numbers, can_update, training_step
 from npformer.training.watch import Watch
@@ -151,17 +151,12 @@ class Trainer:
         self.params, self.flat_params = self.state.params, self.state.flat_params
         optimizer.check_dtype(self.flat_params.dtype)
         check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, self.flat_params.dtype)
-        self.sharding = Sharding(ops.device, self.ranks, self.settings.n_shards, self.params)
-        pieces = pieces_of(self.params, self.settings.frozen, optimizer.decays)
         takes = inspect.signature(model.loss_and_grad).parameters
         for name, value in self.settings.of_loss.items():
             if name not in takes and all(each.kind != each.VAR_KEYWORD for each in takes.values()):
                 raise ValueError(f"{name}={value}, but the loss of a {type(model).__name__} has none: leave it out")
-        parts = ops, self.flat_params, self.params, pieces, "ready" in takes
-        self.sums = GradientSum(*parts) if self.ranks.alone else Exchange(*parts, self.ranks)
-        self.state.moments = optimizer.init(self.sums.own(self.flat_params))
-        step = partial(training_step, self.state, model=model, optimizer=optimizer, settings=self.settings)
-        self._step = partial(step, sharding=self.sharding, sums=self.sums)
+        self._divide_work()
+        self.state.moments = self.flat_optimizer.init(self.flat_params)
         fill_up = getattr(model, "fill_up", lambda batch, _: batch)
         # A message to another rank cannot be recorded.
         self._take = ops.device.record(self._step, fill_up) if self.ranks.alone else self._step
@@ -176,6 +171,32 @@ class Trainer:
             }
         )
         self._alone = Alone()
+
+    def _divide_work(self):
+        """Wrap the model's ``loss_and_grad``, and the optimizer, in what divides their work."""
+        state, ops, ranks, settings = self.state, self.ops, self.ranks, self.settings
+        of_optimizer = self.optimizer, ops, state, settings.frozen
+        loss_and_grad = state.precision.over(self.model.loss_and_grad)
+        self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, self.params)
+        if not ranks.alone:
+            self.loss_and_grad = OverRanks(loss_and_grad, self.sharding, state, ops, ranks)
+            self._of_batches = self.loss_and_grad.of_batches
+            self.flat_optimizer = DividedOptimizer(*of_optimizer, ranks)
+            return
+        if settings.n_shards != 1 and not ops.device.asynchronous:
+            loss_and_grad = over_shards(loss_and_grad, self.sharding, state)
+        self.loss_and_grad = loss_and_grad
+        self._of_batches = over_batches(loss_and_grad, state)
+        self.flat_optimizer = FlatOptimizer(*of_optimizer)
+
+    def _step(self, batches, key, numbers):
+        """``training_step`` with one batch, or with several."""
+        loss_and_grad, batch = self._of_batches, batches
+        if len(batches) == 1:
+            loss_and_grad, batch, key = self.loss_and_grad, batches[0], derive_key(key, 0)
+        parts = {"loss_and_grad": loss_and_grad, "optimizer": self.flat_optimizer, "ops": self.ops}
+        settings = {"options": self.settings.of_loss, "clip_norm": self.settings.clip_norm}
+        return training_step(self.state, batch, key, numbers, **parts, **settings)
 
     @property
     def n_steps(self) -> int:
@@ -238,7 +259,7 @@ class Trainer:
                     break
                 if not (math.isfinite(loss) and precision.after_overflow()):
                     precision.loss_scale = before
-                    where = state, self.sums, self.ranks, numbers.lr, self.settings.clip_norm
+                    where = state, self.ranks, numbers.lr, self.settings.clip_norm
                     raise NonFiniteError(diagnosis(loss, *where, not_finite_in(self.model, batches)))
             precision.after_step()
             state.n_steps = numbers.step
@@ -378,7 +399,7 @@ class Trainer:
                 expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
                 raise ValueError(f"arrays has {name!r}, expected {expected}")
         with self._alone(), deferred_interrupts():  # a file that is written is known to be of this training
-            moments = {name: self.sums.whole(x) for name, x in self.state.moments.items()}
+            moments = {name: self.flat_optimizer.whole(x) for name, x in self.state.moments.items()}
             own = tree.to_arrays(self.params, "params") | tree.to_arrays(moments, "optimizer")
             facts = {"model": describe(self.model), "trainer": settings_of(self), **self.state.facts}
             arrays, info = joined("arrays", own, arrays), joined("info", facts, info)
@@ -412,7 +433,7 @@ class Trainer:
         params, moments = tree.from_arrays(arrays, "params"), tree.from_arrays(arrays, "optimizer")
         self.ranks.agree(lambda: {"checkpoint": {"n_steps": info["n_steps"], "arrays": checksum(arrays.values())}})
         with self._alone(changing=True), deferred_interrupts():
-            own = {name: self.sums.own(x) for name, x in moments.items()}
+            own = {name: self.flat_optimizer.own(x) for name, x in moments.items()}
             self.state.set(params, own, info)
             self.state.files, self.last = {Path(path).resolve()}, None
 

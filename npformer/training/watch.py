@@ -121,7 +121,7 @@ class Watch:
         """Signs in the size of each part's parameters, gradient and last update."""
         params, self.parts = self.trainer.params, {}
         moved = np.subtract(self.trainer.flat_params, self.before, out=self.before)
-        flats = self.trainer.flat_params, self.trainer.sums.flat, moved
+        flats = self.trainer.flat_params, self.trainer.state.flat_grads, moved
         for (path, x), (_, g), (_, d) in zip(*(tree.leaves(tree.view_as(y, params)) for y in flats), strict=True):
             if x.ndim > 1:  # a bias begins as 0
                 name = re.match(r".*?\.\d+|[^.]*", path)[0]  # a layer, or a table

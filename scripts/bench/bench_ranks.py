@@ -35,7 +35,7 @@ from npformer import Adam, Trainer
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.cores import cores
 from npformer.runtime.ranks import world
-from npformer.training.exchange import Exchange
+from npformer.training.exchange import OverRanks
 
 
 @command
@@ -54,12 +54,11 @@ def work(size, seconds, shards=1, rows=1, at_end=False):
     batch = batch_of(size._replace(B=size.B * rows))
     settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": max(shards, ranks.size), "ranks": ranks}
     with blas_threads(1 if ranks.size > 1 else shards):
-        trainer = Trainer(model_of(size), Adam(LEARNING_RATE), **settings)
-        if at_end:
-            trainer.sums.takes_ready = False
+        model = model_of(size)
+        trainer = Trainer(AtEnd(model) if at_end else model, Adam(LEARNING_RATE), **settings)
         for _ in range(3):
             trainer.step(*batch)
-        arrived = note_arrived(trainer.sums) if ranks.size > 1 else [0.0]
+        arrived = note_arrived(trainer.loss_and_grad) if ranks.size > 1 else [0.0]
         taken, waited, end = [], ranks.seconds_waited, time.perf_counter() + seconds
         while max(ranks.gather(time.perf_counter() < end)):
             start = time.perf_counter()
@@ -71,20 +70,32 @@ def work(size, seconds, shards=1, rows=1, at_end=False):
         return found | (messages(trainer, ranks) if ranks.size > 1 else {})
 
 
-def note_arrived(sums):
+class AtEnd:
+    """A model that gives all its gradients at the end of the backward pass."""
+
+    def __init__(self, model):
+        self.model, self.init, self.count = model, model.init, model.count
+
+    def loss_and_grad(self, *batch, dropout_key, n_tokens, backend, label_smoothing=0.0):
+        """That of the model, without ``ready``."""
+        options = {"n_tokens": n_tokens, "backend": backend, "label_smoothing": label_smoothing}
+        return self.model.loss_and_grad(*batch, dropout_key=dropout_key, **options)
+
+
+def note_arrived(over_ranks):
     """A list that gets, at each step, which share of the chunks has been exchanged when the backward pass ends."""
 
     def share(sending):
         with sending.messenger.lock:
-            arrived = [sums.ranks.mpi.Request.Testall(requests) for requests, _ in sending.under_way]
-        return sum(arrived) / len(sums.chunks)
+            arrived = [over_ranks.ranks.mpi.Request.Testall(requests) for requests, _ in sending.under_way]
+        return sum(arrived) / len(over_ranks.chunks)
 
-    return after_backward(sums, share)
+    return after_backward(over_ranks, share)
 
 
-def after_backward(sums, look):
+def after_backward(over_ranks, look):
     """A list that gets, at each step, ``look(sending)`` when the last backward pass of this rank has ended."""
-    found, new_tree = [], sums.tree
+    found, new_tree = [], over_ranks.tree
 
     def noting_tree(*args, **options):
         total = new_tree(*args, **options)
@@ -98,7 +109,7 @@ def after_backward(sums, look):
         found.append(0)
         return total
 
-    sums.tree = noting_tree
+    over_ranks.tree = noting_tree
     return found
 
 
@@ -108,18 +119,19 @@ def messages(trainer, ranks, turns=9):
     for _ in range(turns):
         ranks.stack(np.zeros(1))  # all begin together
         moments = [time.perf_counter()]
-        Exchange.tree(trainer.sums, trainer.settings.n_shards, is_first=True, is_last=True).sending.finish()
+        tree = OverRanks.tree(trainer.loss_and_grad, trainer.settings.n_shards, is_first=True, is_last=True)
+        tree.sending.finish()
         moments.append(time.perf_counter())
-        trainer.sums.share_parameters()
+        trainer.flat_optimizer.share_parameters()
         moments.append(time.perf_counter())
         for _ in range(20):
             ranks.stack(np.zeros(1))
         taken.append(np.diff([*moments, time.perf_counter()]))
     exchange, gathering, numbers = np.median(taken, axis=0).tolist()
-    own = sum(x.stop - x.start for x in (chunk.own for chunk in trainer.sums.chunks))
+    own = sum(x.stop - x.start for x in (chunk.own for chunk in trainer.flat_optimizer.chunks))
     n_bytes = trainer.flat_params.itemsize * (own * (ranks.size - 1) + trainer.flat_params.size - own)
     found = {"exchange": exchange, "gathering": gathering, "one number": numbers / 20}
-    return found | {"bytes": n_bytes, "chunks": len(trainer.sums.chunks)}
+    return found | {"bytes": n_bytes, "chunks": len(trainer.flat_optimizer.chunks)}
 
 
 def report(name, options):

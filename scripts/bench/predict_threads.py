@@ -35,8 +35,7 @@ from npformer.runtime import threads
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.cores import cores
 from npformer.runtime.host import HOST
-from npformer.runtime.ranks import OneProcess
-from npformer.training.sharding import Sharding
+from npformer.training.shards import Sharding
 
 CORES = [1, 2, 4, 8, 16, 32, 64]
 SHARDS = [1, 2, 4, 8]
@@ -83,7 +82,7 @@ def best(parts, cores):
 
 def chosen(size, cores):
     """The number of shards that a trainer chooses."""
-    sharding = Sharding(HOST, OneProcess(), None, model_of(size).shapes())
+    sharding = Sharding(HOST, 1, None, model_of(size).shapes())
     with mock.patch.object(threads, "cores", lambda: cores), blas_threads(cores):
         return sharding.count(batch_of(size))
 

@@ -40,12 +40,12 @@ from npformer import Adam, Trainer
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.extras import pip_install
 from npformer.runtime.ranks import world
-from npformer.training.exchange import Exchange, Sending
+from npformer.training.exchange import DividedOptimizer, Sending
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "mount": "util-linux"}
 RECEIVED = Path("/sys/class/net/eth0/statistics/rx_bytes")  # of a rank's own namespace
 TURNS = 3  # of messages
-WAITING = {"finish": Sending, "share_parameters": Exchange}  # methods that wait for messages, and their classes
+WAITING = {"finish": Sending, "share_parameters": DividedOptimizer}  # methods that wait for messages, and their classes
 TCP_ALONE = {"MPICH_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}  # MPICH: libfabric, and there TCP
 # ``ip netns`` keeps the names of namespaces in /run, here one that no other process sees. mpiexec calls LAUNCHER as it
 # would call ssh.
@@ -156,7 +156,7 @@ def work(size, rounds):
     with blas_threads(1):
         settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": ranks.size, "ranks": ranks}
         trainer = Trainer(model_of(SIZES[size]), Adam(LEARNING_RATE), **settings)
-        trainer.sums.flat.fill(0)  # memory that nobody has written to is sent faster
+        trainer.state.flat_grads.fill(0)  # memory that nobody has written to is sent faster
         before = received()
         found = messages(trainer, ranks, TURNS)
         found |= {"received": (received() - before) / TURNS, "parameters": trainer.flat_params.size}
@@ -192,20 +192,21 @@ def steps(trainer, ranks, batch, rounds):
     ``early`` has how long before the end of the slowest rank's backward pass each chunk is complete on all ranks. Of
     the waiting, that of the rank is taken which waits least: others also wait for this rank.
     """
-    sums, backward_ended = trainer.sums, after_backward(trainer.sums, lambda _: time.perf_counter())
-    waiting = {name: note_waiting(sums, owner, name) for name, owner in WAITING.items()}
+    over_ranks, optimizer = trainer.loss_and_grad, trainer.flat_optimizer
+    backward_ended = after_backward(over_ranks, lambda _: time.perf_counter())
+    waiting = {name: note_waiting(optimizer, owner, name) for name, owner in WAITING.items()}
     seconds = {"apart": [], "together": []}
     early = []
     for _ in range(1 + rounds):  # the first turn is to warm up
         for how, taken in seconds.items():
-            sums.ranks = copy.copy(ranks)
+            over_ranks.ranks = optimizer.ranks = copy.copy(ranks)
             if how == "apart":
-                sums.ranks.comm = Mute(ranks)
+                optimizer.ranks.comm = Mute(ranks)
             start = time.perf_counter()
             trainer.step(*batch)
             taken.append(time.perf_counter() - start)
             if how == "apart":
-                sent = sums.ranks.comm.sent[:: ranks.size - 1]  # when the first message of each chunk is
+                sent = optimizer.ranks.comm.sent[:: ranks.size - 1]  # when the first message of each chunk is
                 latest = ranks.stack(np.array([*sent, backward_ended[-1]])).max(0)
                 early.append(np.maximum(latest[-1] - latest[:-1], 0))
     found = {how: statistics.median(taken[1:]) for how, taken in seconds.items()}
@@ -214,14 +215,14 @@ def steps(trainer, ranks, batch, rounds):
     return found | {"early": np.median(early[1:], axis=0).tolist()}
 
 
-def note_waiting(sums, owner, name):
+def note_waiting(optimizer, owner, name):
     """A list that gets, at each call of this method of a class, the seconds in which it waits for messages."""
     found, method = [], getattr(owner, name)
 
     def noting(self):
-        before = sums.ranks.seconds_waited
+        before = optimizer.ranks.seconds_waited
         method(self)
-        found.append(sums.ranks.seconds_waited - before)
+        found.append(optimizer.ranks.seconds_waited - before)
 
     setattr(owner, name, noting)
     return found

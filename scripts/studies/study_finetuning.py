@@ -95,7 +95,7 @@ def measured(trainer, batches, tests):
     model = trainer.model.model if merged else trainer.model
     params = trainer.model.merged(trainer.params) if merged else trainer.params
     right = [model.outputs(params, ids, *others).argmax(-1) == classes for ids, classes, *others in tests]
-    n_trained = sum(each.place.stop - each.place.start for each in trainer.sums.pieces if not each.frozen)
+    n_trained = sum(each.place.stop - each.place.start for each in trainer.flat_optimizer.pieces if not each.frozen)
     return {
         "right": round(100 * float(np.mean(right)), 2),
         "seconds": sum(info.seconds for info in history),

@@ -148,5 +148,5 @@ def test_shards_in_threads_do_not_share_memory():
         with blas_threads(2):
             for _ in range(2):
                 trainer.step(ids, ids)
-        gradients.append(trainer.sums.flat)
+        gradients.append(trainer.state.flat_grads)
     np.testing.assert_allclose(*gradients, rtol=0, atol=1e-5 * np.abs(gradients[0]).max())

@@ -15,7 +15,7 @@ from on_gpu import MISSING, cupy_installed, gpu, small_blocks
 
 from scripts.bench import bench_ranks
 
-import npformer.training.sharding
+import npformer.runtime.host
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
 from npformer.arrays import on_host
 from npformer.data import Subwords, TokenBatches
@@ -82,9 +82,9 @@ def compare_trainings():
     found = {}
     for name, (_, _, _, rows) in TRAININGS.items():
         together = trainer_of(name, RANKS)
-        early = sent_early(together.sums)
+        early = sent_early(together.loss_and_grad)
         numbers = train(together, rows)
-        state = {key: together.sums.whole(x) for key, x in together.state.moments.items()}
+        state = {key: together.flat_optimizer.whole(x) for key, x in together.state.moments.items()}
         found[name] = RANKS.first(partial(compare_alone, name, together, numbers, state)) | {"sent early": early}
     return found
 
@@ -222,7 +222,7 @@ def read_other_text():
 def time_messages():
     """What the benchmark of ranks measures on this training."""
     trainer = trainer_of("adam", RANKS)
-    arrived = bench_ranks.note_arrived(trainer.sums)
+    arrived = bench_ranks.note_arrived(trainer.loss_and_grad)
     train(trainer, 8)
     return bench_ranks.messages(trainer, RANKS) | {"arrived": arrived, "numbers": trainer.flat_params.size}
 

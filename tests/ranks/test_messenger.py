@@ -8,7 +8,7 @@ import pytest
 
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.messenger import Messenger
-from npformer.training.exchange import Sending
+from npformer.training.exchange import OverRanks, Sending
 from npformer.training.gradient_tree import GradientTree
 
 
@@ -74,10 +74,14 @@ def test_a_step_that_fails_leaves_no_thread_behind(monkeypatch):
     model, task = Transformer(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8), CopyTask(vocab=9, max_len=4)
     trainer = Trainer(model, SGD(0.1), backend="reference")
     mpi = SimpleNamespace(Request=SimpleNamespace(Testall=lambda requests: False))
-    sending = Sending(SimpleNamespace(ranks=SimpleNamespace(mpi=mpi), flat=trainer.sums.flat), [], [], 1)
+    state, ops = trainer.state, trainer.ops
+    ranks = SimpleNamespace(mpi=mpi, rank=0, size=1, my_share=list)
+    over_ranks = OverRanks(model.loss_and_grad, trainer.sharding, state, ops, ranks)
+    sending = Sending(over_ranks, [], [], 1)
     deliver(sending.messenger, "a")
-    monkeypatch.setattr(trainer.sums, "tree", lambda *_, **__: GradientTree(trainer.sums.places, {}, True, sending))
-    monkeypatch.setattr(Transformer, "loss_and_grad", fail)
+    monkeypatch.setattr(over_ranks, "tree", lambda *_, **__: GradientTree(state.places, {}, True, sending))
+    monkeypatch.setattr(over_ranks, "gradients_of", fail)
+    trainer.loss_and_grad = over_ranks
     with pytest.raises(OSError, match="while computing"):
         trainer.step(*task.batch(0, 2))
     assert not threads()

@@ -93,7 +93,6 @@ def small(seed=0, **options):
 
 
 def test_a_step_that_is_interrupted_is_made_and_counted(two_threads, monkeypatch):
-    (task, trainer), (_, other) = small(n_shards=2), small(n_shards=2)
     loss_and_grad = Transformer.loss_and_grad
 
     def interrupted(*args, **options):
@@ -101,8 +100,10 @@ def test_a_step_that_is_interrupted_is_made_and_counted(two_threads, monkeypatch
             signal.raise_signal(signal.SIGINT)
         return loss_and_grad(*args, **options)
 
+    _, other = small(n_shards=2)
     with monkeypatch.context() as patch:
         patch.setattr(Transformer, "loss_and_grad", interrupted)
+        task, trainer = small(n_shards=2)
         with pytest.raises(KeyboardInterrupt):
             trainer.step(*task.batch(0, 8))
     other.step(*task.batch(0, 8))
@@ -327,8 +328,8 @@ def test_the_tests_of_signals_pass_in_the_background_and_under_nohup():
 @pytest.mark.parametrize("name", ["step", "explain"])
 def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(name, monkeypatch, tmp_path):
     """It would save parameters of which some are updated, or make a step inside a step."""
-    (task, trainer), (_, other) = small(n_shards=2), small(n_shards=2)
-    loss_and_grad, errors = Transformer.loss_and_grad, []
+    _, other = small(n_shards=2)
+    loss_and_grad, errors, interrupts = Transformer.loss_and_grad, [], True
 
     def handler(number, frame):
         for call in (lambda: trainer.save(tmp_path / "x"), lambda: trainer.step(*task.batch(1, 8))):
@@ -337,7 +338,7 @@ def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(name, monkeypat
             errors.append(raised.value)
 
     def interrupted(*args, **options):
-        if threading.current_thread() is threading.main_thread():
+        if interrupts and threading.current_thread() is threading.main_thread():
             signal.raise_signal(signal.SIGUSR1)
         return loss_and_grad(*args, **options)
 
@@ -345,9 +346,11 @@ def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(name, monkeypat
     try:
         with monkeypatch.context() as patch:
             patch.setattr(Transformer, "loss_and_grad", interrupted)
+            task, trainer = small(n_shards=2)
             getattr(trainer, name)(*task.batch(0, 8))
     finally:
         signal.signal(signal.SIGUSR1, before)
+    interrupts = False
     getattr(other, name)(*task.batch(0, 8))
     assert errors
     np.testing.assert_array_equal(trainer.flat_params, other.flat_params)

@@ -134,10 +134,11 @@ def test_ctrl_c_loses_no_step(tmp_path):
             signal.raise_signal(signal.SIGINT)  # in the middle of the fourth step
         return whole(self, *arguments, **options)
 
-    whole, trainer = Transformer.loss_and_grad, make()
+    whole = Transformer.loss_and_grad
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores it
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Transformer, "loss_and_grad", functools.wraps(whole)(interrupt))
+        trainer = make()
         fit(trainer, 9, save=tmp_path)
     signal.signal(signal.SIGINT, before)
     assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 4

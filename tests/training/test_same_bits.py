@@ -99,8 +99,8 @@ def test_the_products_of_one_shard_are_divided():
 
 
 def test_without_a_number_of_shards_the_number_of_threads_decides(monkeypatch):
-    monkeypatch.setattr("npformer.training.sharding.WORTH_IT", 1)  # this batch is small
-    monkeypatch.setattr("npformer.training.sharding.FOR_AN_ARRAY", 0)
+    monkeypatch.setattr("npformer.training.shards.WORTH_IT", 1)  # this batch is small
+    monkeypatch.setattr("npformer.training.shards.FOR_AN_ARRAY", 0)
     (numbers, params), (found, after) = train(None, 4), train(2, 4)
     assert found == numbers
     np.testing.assert_array_equal(after, params)
@@ -131,7 +131,7 @@ def test_a_handler_of_any_signal_may_raise(name):
     if number is None:
         pytest.skip(f"there is no {name} here")
     model = Transformer(20, 20, d_model=16, n_heads=2, n_layers=1, d_ff=32)
-    trainer, undisturbed = (Trainer(model, Adam(0.01), n_shards=2, backend="cpu") for _ in range(2))
+    undisturbed = Trainer(model, Adam(0.01), n_shards=2, backend="cpu")
     loss_and_grad, main = Transformer.loss_and_grad, threading.main_thread()
 
     def interrupted(*args, **options):
@@ -146,6 +146,7 @@ def test_a_handler_of_any_signal_may_raise(name):
     before = signal.signal(number, handler)
     try:
         with patch.object(Transformer, "loss_and_grad", interrupted), pytest.raises(TimeoutError):
+            trainer = Trainer(model, Adam(0.01), n_shards=2, backend="cpu")
             trainer.step(*TASK.batch(0, 2))
         assert signal.getsignal(number) is handler
     finally:

@@ -1,9 +1,48 @@
-"""The pieces of the flat parameters that differ in whether they are frozen and whether they decay."""
+"""An optimizer of all parameters as one flat array, some of which may be frozen."""
 
 from itertools import groupby
 from typing import NamedTuple
 
 from npformer import tree
+
+
+class FlatOptimizer:
+    """Applies an optimizer to the flat parameters of a ``TrainState``, in as few calls as possible.
+
+    ``frozen`` are paths of parameters that are never updated.
+    """
+
+    def __init__(self, optimizer, ops, state, frozen):
+        self.optimizer, self.ops = optimizer, ops
+        self.pieces = pieces_of(state.params, frozen, optimizer.decays)
+        self.frozen = [piece.place for piece in self.pieces if piece.frozen]
+
+    def init(self, flat_params):
+        """The moments before the first step, a dict of flat arrays."""
+        return self.optimizer.init(self.own(flat_params))
+
+    def norm(self, flat_grads):
+        """The norm of the gradient of the parameters that are updated; that of the others becomes 0."""
+        for place in self.frozen:
+            flat_grads[place] = 0
+        return self.ops.global_norm(flat_grads)
+
+    def update(self, state, **numbers):
+        """Update the parameters and the moments of a ``TrainState``; the numbers are those of ``Optimizer.update``."""
+        for piece in self.pieces:
+            if not piece.frozen:
+                moments = {name: x[piece.state] for name, x in state.moments.items()}
+                param = state.flat_params[piece.place]
+                grad = state.flat_grads[piece.place]
+                self.optimizer.update(self.ops, param, grad, moments, decay=piece.decay, **numbers)
+
+    def own(self, flat):
+        """The part of a flat array whose parameters this process updates."""
+        return flat
+
+    def whole(self, own):
+        """The inverse of ``own``, in the process that saves checkpoints."""
+        return own
 
 
 class Piece(NamedTuple):

@@ -35,7 +35,7 @@ def test_what_is_frozen_does_not_count_in_the_norm():
         trainer.step(SRC, TGT)
     grads = {
         path: x
-        for path, x in tree.leaves(tree.view_as(whole.sums.flat, whole.params))
+        for path, x in tree.leaves(tree.view_as(whole.state.flat_grads, whole.params))
         if not path.startswith(("encoder.", "source_embedding"))
     }
     np.testing.assert_allclose(part.last.grad_norm, np.sqrt(sum((x**2).sum() for x in grads.values())), rtol=1e-12)
@@ -43,8 +43,8 @@ def test_what_is_frozen_does_not_count_in_the_norm():
 
 
 def test_nothing_frozen_is_one_update():
-    assert len(Trainer(MODEL, Adam(0.01)).sums.pieces) == 1
-    assert len(Trainer(MODEL, AdamW(0.01, decay_all=True)).sums.pieces) == 1
+    assert len(Trainer(MODEL, Adam(0.01)).flat_optimizer.pieces) == 1
+    assert len(Trainer(MODEL, AdamW(0.01, decay_all=True)).flat_optimizer.pieces) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,30 @@
+"""Several batches in one step, whose gradients are added up."""
+
+import numpy as np
+
+from npformer.reference import derive_key
+
+
+def over_batches(loss_and_grad, state):
+    """A ``loss_and_grad`` of several batches, one after another, each with a dropout key derived from that of the step.
+
+    The result is that of one batch with all their rows, whose activations need not be in memory at once. It costs
+    memory for one more gradient.
+    """
+
+    def added_up(params, *batches, dropout_key=None, **options):
+        total, loss_of_all, n_of_all = None, np.float64(0), 0
+        for i, batch in enumerate(batches):
+            key = derive_key(dropout_key, i)
+            loss, grads, n_targets = loss_and_grad(params, *batch, dropout_key=key, **options)
+            loss_of_all = loss_of_all + loss
+            n_of_all = n_of_all + n_targets
+            state.take(grads)
+            if total is None:
+                total = state.flat_grads.copy()
+            else:
+                total += state.flat_grads
+        state.flat_grads[...] = total
+        return loss_of_all, state.grads, n_of_all
+
+    return added_up
