@@ -89,6 +89,7 @@ from npformer.training import (
     NonFiniteError as NonFiniteError,
     ParameterAverage as ParameterAverage,
     Trainer as Trainer,
+    clip_by_global_norm as clip_by_global_norm,
     compile_kernels as compile_kernels,
     inverse_sqrt as inverse_sqrt,
     noam as noam,

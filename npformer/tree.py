@@ -307,8 +307,10 @@ def merged(tree: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], l
     return params, [path for path in fits if fits[path]], [path for path in fits if not fits[path]]
 
 
-def check_like(tree: Any, expected: dict[str, Any], *, dtypes: bool = True) -> None:
+def check_like(tree: Any, expected: dict[str, Any], *, dtypes: bool = True, what: str = "parameter") -> None:
     """Check that two trees have the same paths, shapes and (unless told otherwise) dtypes.
+
+    The error calls an array ``what``.
 
     Raises
     ------
@@ -328,7 +330,7 @@ def check_like(tree: Any, expected: dict[str, Any], *, dtypes: bool = True) -> N
             shape, expected_shape = getattr(x, "shape", ()), getattr(like, "shape", ())
             if len(shape) == 2 and shape == expected_shape[::-1] != expected_shape:
                 differ += ": try its .T"
-            raise ValueError(f"parameter {_path(place)}: {differ}")
+            raise ValueError(f"{what} {_path(place)}: {differ}")
 
 
 def _places(tree, place=()):

@@ -7,12 +7,13 @@ from npformer.training.diagnosis import NonFiniteError
 from npformer.training.interruption import StopSignals
 from npformer.training.json_log import JsonLog
 from npformer.training.loop import LoopSettings
-from npformer.training.optimizers import SGD, Adam, AdamW
+from npformer.training.optimizers import OPTIMIZERS, SGD, Adam, AdamW, clip_by_global_norm
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.settings import TrainingSettings
 from npformer.training.trainer import StepInfo, Trainer
 
 __all__ = [
+    "OPTIMIZERS",
     "SGD",
     "Adam",
     "AdamW",
@@ -26,6 +27,7 @@ __all__ = [
     "Trainer",
     "TrainingSettings",
     "average",
+    "clip_by_global_norm",
     "compile_kernels",
     "inverse_sqrt",
     "load_checkpoint",

@@ -3,6 +3,8 @@
 from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
+
 from npformer import tree
 
 
@@ -19,7 +21,8 @@ class FlatOptimizer:
 
     def init(self, flat_params):
         """The moments before the first step, a dict of flat arrays."""
-        return self.optimizer.init(self.own(flat_params))
+        own = self.own(flat_params)
+        return {name: np.zeros_like(own) for name in self.optimizer.moments}
 
     def norm(self, flat_grads):
         """The norm of the gradient of the parameters that are updated; that of the others becomes 0."""

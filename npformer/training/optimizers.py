@@ -1,7 +1,7 @@
 """Optimizers: the state that each needs, and its update.
 
-All parameters are one flat array, so an update is one call. The state is a dict of flat arrays, which the trainer owns;
-an optimizer object holds only settings.
+An optimizer object holds only settings; ``init`` returns its state, and ``step`` updates parameters and state. The
+trainer has all parameters in one flat array, which one call of ``update`` changes.
 """
 
 from collections.abc import Callable
@@ -10,26 +10,117 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from npformer import tree
 from npformer.arrays import Array
-from npformer.checks import check_in_dtype
+from npformer.backends import AnyBackend, get_backend
+from npformer.checks import check_in_dtype, check_int
 from npformer.operations.options import OPTIONS, check_fields, check_option
+from npformer.quantized import check_trainable
 from npformer.reference import Ops
+from npformer.reference.math.update import norm_of
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The base class of all optimizers; ``lr`` is a number, or a schedule ``lr(step)`` whose first step is 1."""
+    """The base class of all optimizers; ``lr`` is a number, or a schedule ``lr(step)`` whose first step is 1.
+
+    Examples
+    --------
+    >>> params = {"weight": np.array([[3.0]]), "bias": np.array([1.0])}
+    >>> optimizer = Adam(lr=0.5)
+    >>> state = optimizer.init(params)
+    >>> for _ in range(20):
+    ...     grads = {name: 2 * x for name, x in params.items()}  # of Σ x²
+    ...     optimizer.step(params, grads, state)
+    >>> state["n_steps"], bool(abs(params["weight"]) < 0.5)
+    (20, True)
+    """
 
     lr: float | Callable[[int], float]
 
-    init: ClassVar[Callable[..., dict]]
     _update: ClassVar[Callable[..., None]]  # (ops, param, grad, state, decay, *, step, lr, grad_scale)
     weight_decay = 0.0  # no field, which would come before those of the subclasses
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """The names of what the optimizer keeps for each parameter, in arrays of its shape."""
+        return ()
 
     def __post_init__(self):
         check_fields(self)
         if not callable(self.lr):
             object.__setattr__(self, "lr", check_option("lr", self.lr))
+
+    def init(self, params: Any) -> dict:
+        """Return the state before the first step.
+
+        Parameters
+        ----------
+        params : nested dict, or an array
+
+        Returns
+        -------
+        state : dict
+            "n_steps", the number of steps made, 0; and for each name in ``moments`` zeros like the parameters.
+        """
+        check_trainable(params)
+        for path, x in tree.leaves(params):
+            tree.check_leaf(path, x)
+            self.check_dtype(x.dtype)
+        zeros = {name: tree.map_leaves(lambda x: np.zeros_like(x, order="C"), params) for name in self.moments}
+        return {"n_steps": 0, **zeros}
+
+    def step(self, params: dict, grads: dict, state: dict, *, backend: AnyBackend = "auto") -> None:
+        """Make one step: update the parameters and the state in place.
+
+        The gradient is used as it is: ``clip_by_global_norm`` limits its norm, and a gradient with NaN makes the
+        parameters NaN. An update that is interrupted is half made: ``Trainer`` guards against both.
+
+        Parameters
+        ----------
+        params : nested dict of contiguous arrays
+        grads : nested dict
+            With the paths and shapes of ``params``, in any order.
+        state : dict
+            What ``init(params)`` has returned.
+        backend : str or backend
+            As of ``Trainer``.
+
+        Raises
+        ------
+        ValueError
+            If a gradient is missing or has another shape, or the state is that of another optimizer or of other
+            parameters.
+        """
+        ops = get_backend(backend, params)
+        self._check_step(params, grads, state)
+        step = state["n_steps"] + 1
+        lr = self.learning_rate(step)
+        grad_of = dict(tree.leaves(grads))
+        moments_of = {name: dict(tree.leaves(state[name])) for name in self.moments}
+        for path, param in tree.leaves(params):
+            moments = {name: _flat(f"{name} of", path, x[path]) for name, x in moments_of.items()}
+            flat = _flat("parameter", path, param)
+            self.update(ops, flat, grad_of[path].reshape(-1), moments, step, lr=lr, decay=self.decays(param))
+        state["n_steps"] = step
+
+    def _check_step(self, params, grads, state):
+        """Check that gradients and state are those of the parameters and of this optimizer."""
+        expected = ["n_steps", *self.moments]
+        if not isinstance(state, dict) or state.keys() != set(expected):
+            there = list(state) if isinstance(state, dict) else f"a {type(state).__name__}"
+            init = f"{type(self).__name__}.init(params)"
+            raise ValueError(f"state has {there}, expected what {init} returns, with {expected}")
+        check_int("state['n_steps']", state["n_steps"], at_least=0)
+        for name, argument in (("params", params), ("grads", grads)):
+            if not isinstance(argument, dict):
+                raise TypeError(f"{name} is {tree.described(argument)}, expected a nested dict of arrays")
+        shapes = _shapes(params)
+        for name in self.moments:
+            if _shapes(state[name]) != shapes:
+                tree.check_like(state[name], params, dtypes=False, what=f"{name} of")
+        if _shapes(grads) != shapes:
+            tree.check_like(grads, params, dtypes=False, what="the gradient of")
 
     def check_dtype(self, dtype: np.dtype) -> None:
         """Check that no setting is rounded to 0 or infinity in the dtype of the parameters."""
@@ -88,9 +179,10 @@ class SGD(Optimizer):
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov=True with momentum=0, expected momentum > 0")
 
-    def init(self, param: Array) -> dict:
-        """Return the state before the first step."""
-        return {"velocity": np.zeros_like(param)} if self.momentum else {}
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """The velocity, if there is momentum."""
+        return ("velocity",) if self.momentum else ()
 
     def _update(self, ops, param, grad, state, decay, *, step, **numbers):
         ops.sgd_update(param, grad, state.get("velocity"), momentum=self.momentum, nesterov=self.nesterov, **numbers)
@@ -124,9 +216,10 @@ class Adam(Optimizer):
         betas = tuple(OPTIONS[f"beta{i + 1}"].check(f"betas[{i}]", beta) for i, beta in enumerate(self.betas))
         object.__setattr__(self, "betas", betas)
 
-    def init(self, param: Array) -> dict:
-        """Return the state before the first step."""
-        return {"m": np.zeros_like(param), "v": np.zeros_like(param)}
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """The running means of g and g²."""
+        return ("m", "v")
 
     def _update(self, ops, param, grad, state, decay, **numbers):
         beta1, beta2 = self.betas
@@ -164,3 +257,47 @@ class AdamW(Adam):
     def decays(self, x: Array) -> bool:
         """Return whether weight decay applies to an array of the parameters."""
         return self.weight_decay > 0 and (self.decay_all or x.ndim > 1)
+
+
+OPTIMIZERS = {optimizer.__name__: optimizer for optimizer in (SGD, Adam, AdamW)}  # by their names in checkpoints
+
+
+def clip_by_global_norm(grads: dict, max_norm: float, *, backend: AnyBackend = "auto") -> tuple[dict, float]:
+    """Multiply gradients by max_norm / norm if their global norm is larger (Pascanu et al. 2013).
+
+    Parameters
+    ----------
+    grads : nested dict
+    max_norm : float
+    backend : str or backend
+
+    Returns
+    -------
+    grads : nested dict
+        The same arrays if the norm is not larger, else new ones.
+    norm : float
+        √Σ g² over all gradients, before clipping.
+
+    Examples
+    --------
+    >>> clip_by_global_norm({"weight": np.array([3.0]), "bias": np.array([4.0])}, max_norm=1.0)
+    ({'weight': array([0.6]), 'bias': array([0.8])}, 5.0)
+    """
+    max_norm = check_option("clip_norm", max_norm)
+    ops = get_backend(backend, grads)
+    norms = [float(ops.global_norm(x)) for _, x in tree.leaves(grads)]
+    norm = norm_of(np.array(norms))
+    if not norm > max_norm:
+        return grads, norm
+    return tree.map_leaves(lambda x: x * (max_norm / norm), grads), norm
+
+
+def _shapes(params):
+    return tree.map_leaves(lambda x: getattr(x, "shape", None), params)
+
+
+def _flat(what, path, x):
+    """An array as a vector that shares its memory."""
+    if not x.flags.c_contiguous:
+        raise ValueError(f"{what} {path} is not contiguous, expected np.ascontiguousarray(…): it is updated in place")
+    return x.reshape(-1)
