@@ -19,7 +19,10 @@ from npformer import (
 )
 from npformer.backends import get_backend as get_backend
 from npformer.config import show_config as show_config
-from npformer.data import CopyTask as CopyTask
+from npformer.data import (
+    CopyTask as CopyTask,
+    batches as batches,
+)
 from npformer.decoding import (
     beam_search as beam_search,
     greedy_decode as greedy_decode,

@@ -1,0 +1,170 @@
+"""Batches of the rows of arrays, in a new order in each epoch."""
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from npformer.checks import check_flag, check_int
+from npformer.operations.options import check_option
+
+
+class Batches:
+    """What ``npformer.batches`` returns: an iterable of batches, which can be read again and again."""
+
+    def __init__(self, columns, size, epochs, seed, shuffle, drop_last, pad_id, first=0):
+        self.columns, self.pad_id = columns, pad_id
+        self.size, self.epochs, self.drop_last = size, epochs, drop_last
+        self.seed, self.shuffle = seed, shuffle
+        self.first = first
+        self.n_rows = len(columns[0])
+        n_whole, rest = divmod(self.n_rows, size)
+        self.per_epoch = n_whole if drop_last or not rest else n_whole + 1
+
+    def __len__(self) -> int:
+        """The number of batches that come."""
+        if self.epochs is None:
+            raise TypeError("batches(…, epochs=None) never end: they have no length")
+        return max(0, self.epochs * self.per_epoch - self.first)
+
+    def __iter__(self) -> Iterator[tuple]:
+        epoch, n = divmod(self.first, self.per_epoch)
+        while self.epochs is None or epoch < self.epochs:
+            order = self._order(epoch)
+            for i in range(n, self.per_epoch):
+                rows = order[i * self.size : (i + 1) * self.size]
+                yield tuple(self._taken(column, rows) for column in self.columns)
+            epoch, n = epoch + 1, 0
+
+    def from_step(self, step: int) -> Self:
+        """The same batches without the first ``step``: those after a checkpoint with this ``n_steps``."""
+        step = check_int("step", step, at_least=0)
+        given = self.columns, self.size, self.epochs, self.seed, self.shuffle, self.drop_last, self.pad_id
+        return type(self)(*given, first=step)
+
+    def _order(self, epoch):
+        if not self.shuffle:
+            return np.arange(self.n_rows)
+        return np.random.default_rng([self.seed, epoch]).permutation(self.n_rows)
+
+    def _taken(self, column, rows):
+        if isinstance(column, list):
+            return filled_up([column[row] for row in rows], self.pad_id)
+        return column[rows]
+
+    def __repr__(self):
+        n = f"{self.per_epoch} an epoch, without end" if self.epochs is None else len(self)
+        return f"<batches of {self.size} of {self.n_rows} rows: {n}>"
+
+
+def batches(
+    *arrays: Any,
+    size: int,
+    epochs: int | None = 1,
+    seed: int = 0,
+    shuffle: bool = True,
+    drop_last: bool = False,
+    pad_id: int | None = None,
+) -> Batches:
+    """Divide the rows of arrays into batches, in a new order in each epoch.
+
+    Parameters
+    ----------
+    *arrays : arrays, or lists of rows
+        Their first axes are of equal length. A batch is a tuple with some rows of each.
+    size : int
+        Rows of a batch; the last one of an epoch has what is left.
+    epochs : int, optional
+        How often all rows come; 1 if not given. With None the batches never end.
+    seed : int
+        Seed of the orders; the same seed gives the same batches.
+    shuffle : bool
+        If False, each epoch has the rows in the order in which they are given.
+    drop_last : bool
+        Leave out the last batch of an epoch if it has fewer rows than ``size``.
+    pad_id : int, optional
+        What rows of different lengths, in a list, are padded with at their ends, up to the longest row of a batch.
+
+    Returns
+    -------
+    Batches
+        An iterable, which begins anew each time. It has a length, and ``from_step(n)`` is the same without the first n
+        batches, to go on with a training.
+
+    Raises
+    ------
+    ValueError
+        If the arrays have different lengths, or there would be no batch.
+    TypeError
+        If something can be read only once, as a generator.
+
+    Examples
+    --------
+    >>> x, y = np.arange(10).reshape(5, 2), np.arange(5)
+    >>> for rows, labels in batches(x, y, size=2, shuffle=False):
+    ...     print(rows.tolist(), labels.tolist())
+    [[0, 1], [2, 3]] [0, 1]
+    [[4, 5], [6, 7]] [2, 3]
+    [[8, 9]] [4]
+    >>> three = batches(x, size=2, epochs=3)
+    >>> len(three), len(three.from_step(4))
+    (9, 5)
+    >>> sentences = [[5, 6, 7], [8], [9, 4]]
+    >>> next(iter(batches(sentences, size=3, shuffle=False, pad_id=0)))[0].tolist()
+    [[5, 6, 7], [8, 0, 0], [9, 4, 0]]
+    """
+    size = check_int("size", size, at_least=1)
+    seed = check_option("seed", seed)
+    if epochs is not None:
+        epochs = check_int("epochs", epochs, at_least=1)
+    if pad_id is not None:
+        pad_id = check_int("pad_id", pad_id)
+    shuffle = check_flag("shuffle", shuffle)
+    drop_last = check_flag("drop_last", drop_last)
+    if not arrays:
+        raise ValueError("batches got no arrays, expected one or more, such as batches(x, y, size=32)")
+    columns = [_column(i, x, pad_id) for i, x in enumerate(arrays)]
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"arrays have {lengths} rows, expected the same number in all")
+    if lengths[0] == 0:
+        raise ValueError("arrays have no rows, expected one or more")
+    if drop_last and size > lengths[0]:
+        raise ValueError(f"size={size} with {lengths[0]} rows and drop_last=True: there would be no batch")
+    return Batches(columns, size, epochs, seed, shuffle, drop_last, pad_id)
+
+
+def filled_up(rows: list, pad_id: int) -> np.ndarray:
+    """Rows of different lengths as one array (n, length), with padding at their ends."""
+    length = max(map(len, rows))
+    array = np.full((len(rows), length), pad_id, dtype=np.int64)
+    for i, row in enumerate(rows):
+        array[i, : len(row)] = row
+    return array
+
+
+def _column(i, x, pad_id):
+    """An array, or a list of rows of ids that are padded."""
+    name = f"array {i}"
+    if hasattr(x, "__next__"):
+        raise TypeError(f"{name} is a {type(x).__name__}, which can be read only once: expected an array, or a list")
+    if hasattr(x, "shape"):
+        if not x.shape:
+            raise ValueError(f"{name} has no axis, expected rows")
+        return x
+    if not isinstance(x, (list, tuple)):
+        raise TypeError(f"{name} is a {type(x).__name__}, expected an array, or a list")
+    if pad_id is not None and any(np.ndim(row) for row in x):
+        return [_ids(f"{name}, row {n}", row) for n, row in enumerate(x)]
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise ValueError(f"{name} has rows of different lengths, expected pad_id=…, the id to pad them with") from error
+
+
+def _ids(name, row):
+    """A row of ids."""
+    ids = np.asarray(row)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" and ids.size:
+        raise ValueError(f"{name} is {ids.dtype} of shape {ids.shape}, expected token ids")
+    return ids

@@ -1,0 +1,112 @@
+"""``nf.batches``: rows of arrays, in a new order in each epoch."""
+
+import re
+from operator import length_hint
+
+import numpy as np
+import pytest
+
+import npformer as nf
+
+X, Y = np.arange(22).reshape(11, 2), np.arange(11)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("size", [1, 4, 11, 50])
+def test_each_row_comes_once_an_epoch_beside_its_own(size, drop_last):
+    if drop_last and size > 11:
+        pytest.skip("there would be no batch")
+    batches = nf.batches(X, Y, size=size, epochs=3, drop_last=drop_last)
+    found = list(batches)
+    assert len(found) == len(batches) == length_hint(batches)
+    n = len(found) // 3
+    for epoch in range(3):
+        labels = np.concatenate([labels for _, labels in found[epoch * n : (epoch + 1) * n]])
+        if not drop_last:
+            assert sorted(labels) == list(range(11))
+        assert len(set(labels)) == len(labels) == (11 // size * size if drop_last else 11)
+    for rows, labels in found:
+        np.testing.assert_array_equal(rows, X[labels])
+    assert {len(labels) for _, labels in found} <= {min(size, 11), 0 if drop_last else 11 % size}
+
+
+def test_epochs_and_seeds_have_orders_of_their_own_and_repeat():
+    def order(**options):
+        return [tuple(labels) for (labels,) in nf.batches(Y, size=11, epochs=2, **options)]
+
+    first, second = order()
+    assert first != second
+    assert order() == [first, second] != order(seed=1)
+    assert order(shuffle=False) == [tuple(range(11))] * 2
+
+
+@pytest.mark.parametrize("epochs", [3, None])
+@pytest.mark.parametrize("step", [0, 1, 3, 4, 7])
+def test_from_a_step_on_come_the_batches_that_are_left(step, epochs):
+    batches = nf.batches(Y, size=4, epochs=epochs)
+    rest = batches.from_step(step)
+    if epochs:
+        assert len(rest) == 9 - step
+    pairs = zip(range(9), iter(batches), strict=False)
+    expected = [labels.tolist() for n, (labels,) in pairs if n >= step]
+    again = [labels.tolist() for _, (labels,) in zip(expected, rest, strict=False)]
+    assert again == expected
+    assert list(nf.batches(Y, size=4, epochs=1).from_step(99)) == []
+
+
+def test_batches_without_end_have_no_length():
+    batches = nf.batches(Y, size=4, epochs=None)
+    assert length_hint(batches) == 0
+    with pytest.raises(TypeError, match="never end: they have no length"):
+        len(batches)
+    assert "without end" in repr(batches)
+
+
+def test_rows_of_different_lengths_are_padded_to_the_longest_of_their_batch():
+    rows = [[5, 6, 7], [8], [], [9, 4], [3, 3, 3, 3]]
+    found = list(nf.batches(rows, np.arange(5), size=2, pad_id=0, shuffle=False))
+    assert [ids.tolist() for ids, _ in found] == [[[5, 6, 7], [8, 0, 0]], [[0, 0], [9, 4]], [[3, 3, 3, 3]]]
+    assert [labels.tolist() for _, labels in found] == [[0, 1], [2, 3], [4]]
+    assert all(ids.dtype == np.int64 for ids, _ in found)
+
+
+def test_a_training_goes_on_after_a_checkpoint(tmp_path):
+    model = nf.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=16)
+    src, tgt = nf.CopyTask(vocab=11, max_len=5).batch(0, 40)
+    batches = nf.batches(src, tgt, size=16, epochs=4)
+    whole, broken = (nf.Trainer(model, nf.Adam(0.01)) for _ in range(2))
+    whole.fit(batches, progress=False)
+    broken.fit(batches, 5, progress=False)
+    broken.save(tmp_path / "model.safetensors")
+    resumed = nf.Trainer(model, nf.Adam(0.01))
+    resumed.load(tmp_path / "model.safetensors")
+    resumed.fit(batches.from_step(resumed.n_steps), progress=False)
+    assert resumed.n_steps == whole.n_steps == 12
+    assert resumed.flat_params.tobytes() == whole.flat_params.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "message"),
+    [
+        ((X, Y), {"size": 0}, "size=0, expected"),
+        ((X, Y), {"size": 2.5}, "size=2.5"),
+        ((X, Y), {"size": 12, "drop_last": True}, "size=12 with 11 rows and drop_last=True: there would be no batch"),
+        ((X, Y[:4]), {"size": 2}, "arrays have [11, 4] rows, expected the same number in all"),
+        ((), {"size": 2}, "batches got no arrays, expected one or more"),
+        ((X[:0],), {"size": 2}, "arrays have no rows, expected one or more"),
+        ((iter(X),), {"size": 2}, "array 0 is a "),
+        ((np.float64(3),), {"size": 2}, "array 0 has no axis, expected rows"),
+        (({"x": X},), {"size": 2}, "array 0 is a dict, expected an array, or a list"),
+        (([[1, 2], [3]],), {"size": 2}, "array 0 has rows of different lengths, expected pad_id="),
+        (([[1, 2], [0.5]],), {"size": 2, "pad_id": 0}, "array 0, row 1 is float64 of shape (1,), expected token ids"),
+        ((X,), {"size": 2, "epochs": 0}, "epochs=0, expected"),
+        ((X,), {"size": 2, "epochs": iter([1])}, "epochs="),
+        ((X,), {"size": 2, "seed": -1}, "seed=-1, expected"),
+        ((X,), {"size": 2, "shuffle": "no"}, "shuffle='no' is a str, expected True or False"),
+    ],
+)
+def test_what_makes_no_batches_is_refused(arrays, options, message):
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+        nf.batches(*arrays, **options)
+    with pytest.raises((ValueError, TypeError), match="step=-1, expected"):
+        nf.batches(X, size=2).from_step(-1)
