@@ -47,10 +47,10 @@ def training_step(state, batch, key, numbers, *, ops, loss_and_grad, optimizer, 
         The mean loss per target, and the norm of its gradient before clipping.
     """
     n_targets, loss_scale, lr, step = numbers
-    how = {"dropout_key": key, "n_tokens": n_targets, "backend": ops}
     if state.precision.has_loss_scale:
-        how["loss_scale"] = loss_scale
-    loss, grads, _ = loss_and_grad(state.params, *batch, **how, **options)
+        options = options | {"loss_scale": loss_scale}
+    options = options | {"dropout_key": key, "n_tokens": n_targets, "backend": ops}
+    loss, grads, _ = loss_and_grad(state.params, *batch, **options)
     state.take(grads)
 
     norm = optimizer.norm(state.flat_grads) / loss_scale
