@@ -89,6 +89,7 @@ from npformer.training import (
     SGD as SGD,
     Adam as Adam,
     AdamW as AdamW,
+    Lion as Lion,
     NonFiniteError as NonFiniteError,
     ParameterAverage as ParameterAverage,
     Trainer as Trainer,

@@ -361,4 +361,5 @@ CASES: list[Case] = [
     *_cases("sgd_update", {"lr": 0.1, "momentum": 0.9, "grad_scale": 0.7}, {"lr": 0.1, "velocity": None}, bound=4),
     *_cases("sgd_update", {"lr": 0.1, "momentum": 0.9, "nesterov": True}, bound=4),
     *_cases("adam_update", ADAM, bound=4),
+    *_cases("lion_update", {"lr": 0.1, "weight_decay": 0.01, "grad_scale": 0.7}, bound=4),
 ]  # fmt: skip

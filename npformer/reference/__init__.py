@@ -78,7 +78,7 @@ from npformer.reference.math.soft_dictionary import (
     soft_lookup_backward,
 )
 from npformer.reference.math.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
-from npformer.reference.math.update import adam_update, global_norm, norms_of_blocks, sgd_update
+from npformer.reference.math.update import adam_update, global_norm, lion_update, norms_of_blocks, sgd_update
 
 # What is called from outside checks its arguments. The functions of ``math`` call each other without.
 for _name, _function in list(globals().items()):
@@ -123,6 +123,7 @@ class Ops(Backend):
     linear_dropout_residual = staticmethod(linear_dropout_residual)
     linear_dropout_residual_backward = staticmethod(linear_dropout_residual_backward)
     linear_paired_cross_entropy = staticmethod(linear_paired_cross_entropy)
+    lion_update = staticmethod(lion_update)
     log_softmax, log_softmax_backward = staticmethod(log_softmax), staticmethod(log_softmax_backward)
     log_softmax_top_k = staticmethod(log_softmax_top_k)
     lstm, lstm_backward = staticmethod(lstm), staticmethod(lstm_backward)

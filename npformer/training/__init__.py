@@ -7,7 +7,7 @@ from npformer.training.diagnosis import NonFiniteError
 from npformer.training.interruption import StopSignals
 from npformer.training.json_log import JsonLog
 from npformer.training.loop import LoopSettings
-from npformer.training.optimizers import OPTIMIZERS, SGD, Adam, AdamW, clip_by_global_norm
+from npformer.training.optimizers import OPTIMIZERS, SGD, Adam, AdamW, Lion, clip_by_global_norm
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.settings import TrainingSettings
 from npformer.training.trainer import StepInfo, Trainer
@@ -19,6 +19,7 @@ __all__ = [
     "AdamW",
     "CheckpointError",
     "JsonLog",
+    "Lion",
     "LoopSettings",
     "NonFiniteError",
     "ParameterAverage",

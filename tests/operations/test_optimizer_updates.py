@@ -169,3 +169,26 @@ def test_a_gradient_scale_that_is_nan_is_no_update(ops, name):
         getattr(ops, name)(**arguments)
         for key, x in before.items():
             np.testing.assert_array_equal(arguments[key], x)
+
+
+@pytest.mark.parametrize("option", [{"lr": 0.1}, {"lr": 0.1, "beta1": 0.8, "beta2": 0.97, "weight_decay": 0.3}])
+def test_lion_one_number_at_a_time(option):
+    beta1, beta2, weight_decay = option.get("beta1", 0.9), option.get("beta2", 0.99), option.get("weight_decay", 0)
+    expected, param, mean = list(normal(N)), normal(N), np.zeros(N)
+    for i in range(N):
+        m = 0.0
+        for g in GRADIENTS[:, i]:
+            direction = math.copysign(1, beta1 * m + (1 - beta1) * g)
+            expected[i] -= option["lr"] * (direction + weight_decay * expected[i])
+            m = beta2 * m + (1 - beta2) * g
+    for gradient in GRADIENTS:
+        npf.lion_update(param, gradient, mean, **option)
+    assert_close(param, expected, 1e-12)
+
+
+def test_a_step_of_lion_without_a_gradient_only_decays():
+    param, mean = np.array([2.0]), np.zeros(1)
+    npf.lion_update(param, np.zeros(1), mean, lr=0.5, weight_decay=0.1)
+    assert (param.tolist(), mean.tolist()) == ([1.9], [0.0])
+    npf.lion_update(param, np.ones(1), mean, lr=0.5, grad_scale=math.nan)
+    assert (param.tolist(), mean.tolist()) == ([1.9], [0.0])

@@ -11,7 +11,13 @@ from npformer.training import OPTIMIZERS
 
 MODEL = nf.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=16, norm="post", dtype="float64")
 TASK = nf.CopyTask(vocab=11, max_len=5)
-KINDS = [nf.SGD(0.1), nf.SGD(0.1, momentum=0.9, nesterov=True), nf.Adam(0.01), nf.AdamW(0.01, weight_decay=0.3)]
+KINDS = [
+    nf.SGD(0.1),
+    nf.SGD(0.1, momentum=0.9, nesterov=True),
+    nf.Adam(0.01),
+    nf.AdamW(0.01, weight_decay=0.3),
+    nf.Lion(0.01, weight_decay=0.3),
+]
 
 
 def reversed_order(params):
@@ -73,7 +79,11 @@ ADAM = nf.Adam(0.1)
     ("grads", "state", "message"),
     [
         ({"layer": {"weight": np.ones((2, 3))}}, ADAM.init(PARAMS), "the gradient of layer.bias: given nothing"),
-        ({"layer": GRADS["layer"] | {"gain": np.ones(1)}}, ADAM.init(PARAMS), "the gradient of layer.gain: given shape"),
+        (
+            {"layer": GRADS["layer"] | {"gain": np.ones(1)}},
+            ADAM.init(PARAMS),
+            "the gradient of layer.gain: given shape",
+        ),
         (
             {"layer": GRADS["layer"] | {"weight": np.ones((3, 2))}},
             ADAM.init(PARAMS),

@@ -50,6 +50,14 @@ def adam_update(param, grad, m, v, lr, step, beta1, beta2, eps, weight_decay, gr
     in_parallel(lambda part: _adam(param[part], grad[part], m[part], v[part], *numbers), _chunks(param.size))
 
 
+@kernel_of(reference.lion_update)
+def lion_update(param, grad, m, lr, beta1, beta2, weight_decay, grad_scale):
+    if math.isnan(grad_scale):
+        return
+    numbers = tuple(param.dtype.type(x) for x in (lr, 1 - beta1, 1 - beta2, weight_decay, grad_scale))
+    in_parallel(lambda part: _lion(param[part], grad[part], m[part], *numbers), _chunks(param.size))
+
+
 def _chunks(size):
     return [slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK)]
 
@@ -85,3 +93,12 @@ def _adam(param, grad, m, v, lr, one_minus_beta1, one_minus_beta2, eps, weight_d
         m[i] += one_minus_beta1 * (g - m[i])
         v[i] += one_minus_beta2 * (g * g - v[i])
         param[i] -= lr * (m[i] * m_scale / (np.sqrt(v[i] * v_scale) + eps) + weight_decay * param[i])
+
+
+@kernel
+def _lion(param, grad, m, lr, one_minus_beta1, one_minus_beta2, weight_decay, grad_scale):
+    for i in range(param.size):
+        g = grad[i] * grad_scale
+        direction = np.sign(m[i] + one_minus_beta1 * (g - m[i]))
+        param[i] -= lr * (direction + weight_decay * param[i])
+        m[i] += one_minus_beta2 * (g - m[i])

@@ -137,3 +137,39 @@ def adam_update(
     m_hat = m / (1 - beta1**step)
     v_hat = v / (1 - beta2**step)
     param -= lr * (m_hat / (np.sqrt(v_hat) + eps) + weight_decay * param)
+
+
+@operation("param: n written, grad: n, m: n written")
+def lion_update(
+    param: Array,
+    grad: Array,
+    m: Array,
+    *,
+    lr: float,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    weight_decay: float = 0.0,
+    grad_scale: float = 1.0,
+) -> None:
+    """One step of Lion (Chen et al. 2023): param -= lr · (sign(beta1 · m + (1 - beta1) · g) + weight_decay · param).
+
+    m is a running mean of g, which starts at 0. Each number moves by lr, whatever the size of its gradient.
+
+    Parameters
+    ----------
+    param, grad, m
+        ``param`` and ``m`` are written.
+    grad_scale
+        Multiplies the gradient first, for gradient clipping. If it is NaN, the update is skipped.
+
+    >>> param, m = np.array([1.0, 1.0]), np.zeros(2)
+    >>> lion_update(param, np.array([123.0, -0.001]), m, lr=0.25)
+    >>> param
+    array([0.75, 1.25])
+    """
+    if np.isnan(grad_scale):
+        return
+    g = grad * grad_scale
+    direction = np.sign(m + (1 - beta1) * (g - m))
+    param -= lr * (direction + weight_decay * param)
+    m += (1 - beta2) * (g - m)
