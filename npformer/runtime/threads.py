@@ -72,18 +72,23 @@ class _Job:
         self.is_over, self.n_helping, self.changed = False, 0, threading.Condition()
 
     def help(self):
-        """Take parts in another thread, unless the job is over when that thread begins."""
+        """Take parts in another thread, unless the job is over when that thread begins; return how it leaves."""
         with self.changed:
             if self.is_over:
-                return
+                return None
             self.n_helping += 1
         try:
             with one_blas_thread():
                 self.context.copy().run(self._take_parts)
-        finally:
-            with self.changed:
-                self.n_helping -= 1
-                self.changed.notify()
+        except BaseException as error:  # outside of the work: the caller waits for this thread all the same
+            self.error = self.error or error
+        return self._leave
+
+    def _leave(self):
+        """Let the caller go on."""
+        with self.changed:
+            self.n_helping -= 1
+            self.changed.notify()
 
     def finish(self):
         """Take parts until none is left, wait for those that others have begun, and return the results."""
@@ -117,15 +122,17 @@ class _Helper(threading.Thread):
     def run(self):
         while True:
             call = self.calls.get()
-            call()
-            del call  # which may hold arrays
-            _idle.append(self)
+            leave = call()
+            _idle.append(self)  # before the caller goes on, whose next work needs a helper
+            if leave is not None:
+                leave()
+            del call, leave  # which may hold arrays
 
 
 def call_helpers(n, function, n_at_work=0):
     """Let n helpers call a function, each when it has a core, less those that are at it already.
 
-    They are fewer if some are at other work.
+    They are fewer if some are at other work. When the helper is free again, it calls what the function has returned.
     """
     for _ in range(n - n_at_work):
         helper = _idle_helper(n)

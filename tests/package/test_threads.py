@@ -2,6 +2,7 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 
 import numpy as np
 import pytest
@@ -82,6 +83,24 @@ def test_a_helper_computes_what_the_caller_has_not_begun(two_threads):
 
     threads.in_parallel(work, range(10))
     assert len(others) == 9
+
+
+class Slow(deque):
+    """A deque in which it takes a while until something is there."""
+
+    def append(self, x):
+        time.sleep(0.01)
+        super().append(x)
+
+
+def test_a_helper_of_one_work_is_there_for_the_next(two_threads, monkeypatch):
+    """It is idle before the caller goes on; else one work of twenty was computed by one thread."""
+    wait_for_helpers()
+    monkeypatch.setattr(threads, "_idle", Slow(threads._idle))
+    monkeypatch.setattr(threads, "_helpers", list(threads._idle)[:1])  # there will be no other one
+    for _ in range(10):
+        meeting = threading.Barrier(2, timeout=5)  # nobody passes it alone
+        threads.in_parallel(lambda part, meeting=meeting: meeting.wait(), range(2))
 
 
 @pytest.mark.parametrize(("n", "expected"), [(100, 1), (511, 1), (512, 2), (1023, 2), (1024, 4), (10**6, 16)])
