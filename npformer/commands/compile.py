@@ -50,8 +50,11 @@ def main(argv=None):
 
 
 def decode(model):
-    """Decode some tokens with a new model, which compiles the kernels for it."""
+    """Decode some tokens with a new model, and compute its weights for a picture: this compiles the kernels."""
     params = model.init()
+    if isinstance(model, Transformer):
+        ids = np.full((1, 3), 3)
+        model.attention_weights(params, ids, ids)
     for n_rows in NUMBERS_OF_ROWS:
         ids = np.full((n_rows, 3), 3)
         if isinstance(model, LanguageModel):
