@@ -20,11 +20,11 @@ from npformer.commands.training import SIZES, add_setting, add_watching, saying_
 
 from npformer import tree
 from npformer.data.copy_task import BOS, EOS, PAD, CopyTask, exact_match
+from npformer.files.checkpoint import import_safetensors
 from npformer.models import Transformer, describe
 from npformer.runtime.host import PrecisionName
 from npformer.runtime.ranks import world
 from npformer.training import Adam, ParameterAverage, Trainer, noam, save_checkpoint, warmup_cosine
-from npformer.training.checkpoint import import_safetensors
 
 N_EVALUATED = 1000
 MODEL = "model.safetensors"

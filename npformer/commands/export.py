@@ -19,8 +19,8 @@ from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
 from npformer.commands.output import output_folder
 
+from npformer.files.folders import new_files
 from npformer.pretrained import ctranslate2
-from npformer.runtime.folders import new_files
 from npformer.translation import Translator
 
 

@@ -109,7 +109,7 @@ def write_json(path, figures):
 
 def write_whole(path, data):
     """Write bytes to a file. If this fails, a previous file is unchanged."""
-    from npformer.runtime.files import replace_file  # here, as it needs NumPy
+    from npformer.files.paths import replace_file  # here, as it needs NumPy
 
     target = Path(os.path.realpath(path))
     try:

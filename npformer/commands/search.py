@@ -26,12 +26,12 @@ from npformer.commands.lines import BAD_LINES, is_standard_input, name_of, read,
 from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
 
 from npformer import tree
+from npformer.files.checkpoint import CheckpointError, checksum, load_checkpoint, save_checkpoint
+from npformer.files.folders import new_folder
 from npformer.language.text import text_of
 from npformer.pretrained import load
 from npformer.pretrained.packages import MINILM, installed
 from npformer.pretrained.vectors import sentence_vectors
-from npformer.runtime.folders import new_folder
-from npformer.training.checkpoint import CheckpointError, checksum, load_checkpoint, save_checkpoint
 
 MODEL = Path("models/minilm")
 MARK = re.compile(r"\s*(([-*+>|]|#+|\d+[.)])\s+|```|$)")  # begins an item, a title, a row of a table

@@ -21,8 +21,8 @@ from npformer import reference
 from npformer.cpu.backend import ops
 from npformer.cpu.jit import KERNELS, rehearsed
 from npformer.cpu.kernel_cache import note_of, place_of
+from npformer.files.locks import claimed, fcntl
 from npformer.runtime.cores import cores
-from npformer.runtime.locks import claimed, fcntl
 
 
 def note(work):

@@ -14,9 +14,9 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import overload
 
 from npformer.cpu.kernel_cache import keep_on_disk, place_of
+from npformer.files.locks import claimed
 from npformer.runtime.compilation import compilation_begins, compilation_ends
 from npformer.runtime.forks import at_fork
-from npformer.runtime.locks import claimed
 
 # These flags let LLVM reorder sums and fuse a·b + c. The flags nnan and ninf must not be added: with them isnan is
 # always False, and the masks rely on inf.

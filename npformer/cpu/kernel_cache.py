@@ -19,7 +19,7 @@ from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from npformer.checks import warn
-from npformer.runtime.files import replace_file
+from npformer.files.paths import replace_file
 
 FOLDER = Path(__file__).parent  # with its folder of kernels
 ON_THE_HOST = {"backend", "kernel_cache", "memory"}  # files of this folder that no kernel calls

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer.data.subwords import Subwords
+from npformer.files.paths import MISSING, kind_of_file
 from npformer.operations.options import check_fields
 from npformer.reference import derive_key
-from npformer.runtime.files import MISSING, kind_of_file
 from npformer.runtime.ranks import OneProcess, checksum
 
 LONGEST_LINE = 2**26  # bytes: some devices, such as /dev/zero, never end one

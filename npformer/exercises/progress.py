@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from npformer.runtime.files import name_for_damaged, read_bounded, replace_file
+from npformer.files.paths import name_for_damaged, read_bounded, replace_file
 
 FOLDER = Path("exercises")  # in the current folder
 FILE = FOLDER / "progress.json"

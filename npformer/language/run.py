@@ -5,13 +5,13 @@ from itertools import count
 from pathlib import Path
 
 from npformer.data.subwords import Subwords
+from npformer.files.checkpoint import load_checkpoint
 from npformer.language.settings import LanguageSettings
 from npformer.language.text import Text, read_both
 from npformer.language.tokens import Characters, Pieces
 from npformer.language.writer import Writer, model_in
 from npformer.models import from_description
 from npformer.runtime.ranks import checked_ranks
-from npformer.training.checkpoint import load_checkpoint
 from npformer.training.evaluation import mean_loss
 from npformer.training.loop import LAST, Loop, LoopSettings
 from npformer.training.optimizers import Adam

@@ -3,8 +3,8 @@
 import numpy as np
 
 from npformer.data.subwords import Subwords
+from npformer.files.checkpoint import load_checkpoint, refusing
 from npformer.operations.options import check_ids
-from npformer.training.checkpoint import load_checkpoint, refusing
 
 END_OF_LINE = "\n"
 

@@ -9,12 +9,12 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown
+from npformer.files.folders import new_files
+from npformer.files.paths import path_to_replace
 from npformer.models.transformer import Transformer
 from npformer.operations.options import check_expressed
 from npformer.pretrained.family import OF_ALL
 from npformer.pretrained.pytorch import PyTorch
-from npformer.runtime.files import path_to_replace
-from npformer.runtime.folders import new_files
 
 NAMES = {  # of what a layer has
     "attention_norm": "self_attention/layer_norm",

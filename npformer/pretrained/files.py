@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from npformer.files.checkpoint import import_safetensors
+from npformer.files.paths import MISSING, check_regular, kind_of_file, read_bounded
+from npformer.files.strict_json import parse_json
 from npformer.pretrained.family import Stored
-from npformer.runtime.files import MISSING, check_regular, kind_of_file, read_bounded
-from npformer.training.checkpoint import import_safetensors
-from npformer.training.strict_json import parse_json
 
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}

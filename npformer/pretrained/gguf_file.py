@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from npformer.checks import shown
+from npformer.files.paths import check_regular
 from npformer.pretrained.family import Stored
 from npformer.runtime.extras import imported
-from npformer.runtime.files import check_regular
 
 NAMES = {  # theirs -> those of the library transformers
     "token_embd": "embed_tokens",

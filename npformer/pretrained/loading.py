@@ -8,6 +8,9 @@ import numpy as np
 
 from npformer import tree
 from npformer.checks import shown
+from npformer.files.checkpoint import CheckpointError, import_safetensors, refusing
+from npformer.files.folders import check_finished, new_file, new_files
+from npformer.files.paths import MISSING, check_path, kind_of_file, path_to_replace
 from npformer.models.language_model import LanguageModel
 from npformer.operations.options import settings_from
 from npformer.pretrained.bert import Bert
@@ -19,9 +22,6 @@ from npformer.pretrained.llama import Llama, Mistral
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch
 from npformer.pretrained.tokenizer import FILES, tokenizer_of, tokenizer_of_gguf
-from npformer.runtime.files import MISSING, check_path, kind_of_file, path_to_replace
-from npformer.runtime.folders import check_finished, new_file, new_files
-from npformer.training.checkpoint import CheckpointError, import_safetensors, refusing
 
 FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
 

@@ -1,4 +1,4 @@
-"""The process and the machine: threads, ranks, signals, forks, compilations, and the files and settings of a run.
+"""The process and the machine: threads, ranks, signals, forks, compilations, and the settings of a run.
 
 What holds at any time, and which file sees to it:
 
@@ -19,9 +19,6 @@ can then compute, also if the parent forked during a step. No fork happens while
 error, is exchanged first, so that either all raise or none. The shards of a batch are added as the leaves of one tree,
 whoever computes them: any number of ranks makes the same bits. While gradients are computed, a thread calls MPI
 (``messenger.py``), and who else calls it holds its lock; the step that starts the thread ends it, whatever happens.
-
-**Files** (``files.py``, ``folders.py``). A file has its old content or its new one, never a part: it is written under
-another name and then renamed. Files of a folder that belong together are replaced together, by an exchange of folders.
 
 **Compilations** (``compilation.py``). One kernel is compiled at a time. A progress bar shows its name at once; if
 there is none, a line on standard error does after a second.

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 
-from npformer.runtime.blas_threads import one_blas_thread, user_threads
+from npformer.runtime.blas_threads import blas_threads as blas_threads, one_blas_thread, user_threads
 from npformer.runtime.cores import cores
 from npformer.runtime.forks import in_forked_process
 from npformer.runtime.interrupts import deferred_interrupts

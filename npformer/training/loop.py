@@ -12,14 +12,14 @@ from typing import Literal
 import numpy as np
 
 from npformer.checks import check_callable, shown, warn
+from npformer.files.json_log import JsonLog
+from npformer.files.locks import locked
+from npformer.files.paths import check_path
 from npformer.models import describe
 from npformer.operations.explain import Listing
 from npformer.operations.options import check_fields, check_option
-from npformer.runtime.files import check_path
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.runtime.locks import locked
 from npformer.training.diagnosis import NonFiniteError
-from npformer.training.json_log import JsonLog
 from npformer.training.progress import progress_bar, say
 
 LAST, BEST, LOG = "last.safetensors", "best.safetensors", "log.jsonl"

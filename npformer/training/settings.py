@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 
 from npformer.checks import check_paths
+from npformer.files.checkpoint import CheckpointError, refusing
 from npformer.models.description import as_json
 from npformer.operations.options import FRACTION, OPTIONS, brief, check_fields
 from npformer.runtime.host import PrecisionName
-from npformer.training.checkpoint import CheckpointError, refusing
 
 
 @dataclass(frozen=True, kw_only=True)

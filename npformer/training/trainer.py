@@ -16,6 +16,7 @@ from npformer.arrays import on_host
 from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, warn
 from npformer.diagnosis import Findings, diagnose
+from npformer.files.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.models import describe
 from npformer.models.batch import count_of
 from npformer.operations.explain import Calls, explain
@@ -28,7 +29,6 @@ from npformer.runtime.ranks import OneProcess, checked_ranks, checksum, world
 from npformer.training.accumulation import over_batches
 from npformer.training.alone import Alone
 from npformer.training.batches import check_batches
-from npformer.training.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.training.diagnosis import NonFiniteError, diagnosis, not_finite_in
 from npformer.training.evaluation import evaluation_of
 from npformer.training.exchange import DividedOptimizer, OverRanks

@@ -9,13 +9,13 @@ from npformer.backends import get_backend
 from npformer.checks import check_int, check_number
 from npformer.data import ParallelText, Place, Subwords, TokenBatches
 from npformer.data.ahead import ahead
+from npformer.files.checkpoint import CheckpointError, load_checkpoint, refusing
+from npformer.files.paths import name_for_damaged
 from npformer.models import from_description
 from npformer.models.description import check_params
 from npformer.operations.options import LARGEST
-from npformer.runtime.files import name_for_damaged
 from npformer.runtime.ranks import checked_ranks
 from npformer.training import average
-from npformer.training.checkpoint import CheckpointError, load_checkpoint, refusing
 from npformer.training.evaluation import mean_loss
 from npformer.training.loop import LAST, Loop, LoopSettings
 from npformer.training.optimizers import Adam

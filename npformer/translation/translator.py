@@ -13,11 +13,11 @@ from npformer.checks import each_line
 from npformer.data.parallel_text import pack, read_lines
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
+from npformer.files.checkpoint import CheckpointError, joined, load_checkpoint, refusing, save_checkpoint
 from npformer.models import EncoderDecoder, describe, from_description
 from npformer.operations.options import check_option
 from npformer.quantized import moved
 from npformer.runtime.ranks import checksum
-from npformer.training.checkpoint import CheckpointError, joined, load_checkpoint, refusing, save_checkpoint
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
 BATCH_TOKENS = 2**14  # maximum number of tokens of all hypotheses of a batch, which the cache must hold

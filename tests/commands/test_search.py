@@ -14,8 +14,8 @@ from tiny import saved, tiny_encoder, tiny_language_model
 
 from npformer.commands import search
 
+from npformer.files.checkpoint import load_checkpoint, save_checkpoint
 from npformer.pretrained.vectors import sentence_vectors
-from npformer.training.checkpoint import load_checkpoint, save_checkpoint
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 import npformer as nf
 from npformer.cpu import ahead
-from npformer.runtime.locks import claimed
+from npformer.files.locks import claimed
 from npformer.training.compiling import compile_once
 
 # A model whose kernels are compiled within seconds, and the number of those that a process has compiled itself.
@@ -147,7 +147,7 @@ def test_a_worker_without_its_parent_compiles_nothing(monkeypatch):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from npformer.runtime.locks import claimed
+from npformer.files.locks import claimed
 with claimed(Path(sys.argv[1])):
     print("claimed", flush=True)
     time.sleep(60)
@@ -188,7 +188,7 @@ STOPPED = """
 import subprocess, time
 [wanted] = [each for each in kernels if each.name == "_map"]
 path = ahead.place_of(wanted.kernel, wanted.types).path
-code = f"import time, pathlib as p; from npformer.runtime.locks import claimed; claim = claimed(p.Path({str(path)!r}));"
+code = f"import time, pathlib as p; from npformer.files.locks import claimed; claim = claimed(p.Path({str(path)!r}));"
 code += "claim.__enter__(); print(1, flush=True); time.sleep(60)"
 with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
     holder.stdout.readline()

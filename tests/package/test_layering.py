@@ -21,6 +21,7 @@ FLOORS = """
     arrays
     checks tree
     runtime
+    files
     operations quantized
     reference
     cpu gpu gradients plots

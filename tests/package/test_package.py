@@ -28,7 +28,7 @@ def test_dir_has_the_names_that_type_checkers_know():
     assert dir(npformer) == sorted(known)
     assert {*npformer.__all__} == known - {"__version__", "cpu", "gpu"}
     packages = {file.name for file in pkgutil.iter_modules(npformer.__path__)}
-    own = {"arrays", "backends", "checks", "config", "operations", "quantized", "runtime"}  # of npformer itself
+    own = {"arrays", "backends", "checks", "config", "files", "operations", "quantized", "runtime"}  # of npformer itself
     own |= {"__main__", "commands", "exercises"}  # of the command
     assert {*MODULES, "cpu", "gpu"} == packages - own
 
@@ -244,3 +244,15 @@ npformer.get_backend("cpu")
     assert done.stdout == "unset NUMBA_NUM_THREADS\n"
     error = "ValueError: backend='cpu' needs numba, .* must be > 0. Unset or correct NUMBA_NUM_THREADS=0\n"
     assert re.search(error, done.stderr)
+
+
+def test_public_names_can_be_imported_from_their_old_places():
+    from npformer.data import Subwords
+    from npformer.files.checkpoint import CheckpointError
+    from npformer.pretrained import chat, vectors
+    from npformer.runtime.threads import blas_threads
+    from npformer.training import checkpoint
+
+    assert checkpoint.CheckpointError is CheckpointError
+    assert all(map(callable, (checkpoint.load_checkpoint, blas_threads, Subwords)))
+    assert inspect.ismodule(chat) and inspect.ismodule(vectors)

@@ -16,8 +16,8 @@ pytest.importorskip("tokenizers")
 from npformer.commands.search import unpack
 
 from npformer import pretrained, tree
+from npformer.files import folders
 from npformer.pretrained.loading import fitting
-from npformer.runtime import folders
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import MODELS, small_tokenizer
 

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from npformer.training.checkpoint import checksum
+from npformer.files.checkpoint import checksum
 
 OTHER_DTYPES = ["BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "C64", "I128", "f32", "float32", "", "object"]
 NUMPY = {"BOOL": "?", "F16": "f2", "F32": "f4", "F64": "f8"}

@@ -33,8 +33,8 @@ from npformer.commands.arguments import natural, new_parser, positive  # needs p
 from npformer.commands.command import command
 
 from npformer import LanguageModel, pretrained, tree
+from npformer.files import folders
 from npformer.pretrained.loading import INDEX
-from npformer.runtime import folders
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import small_tokenizer
 

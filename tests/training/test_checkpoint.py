@@ -15,11 +15,11 @@ import time
 import numpy as np
 import pytest
 
-from npformer.runtime import locks
-from npformer.runtime.locks import lock_folder
-from npformer.training import JsonLog, checkpoint
-from npformer.training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from npformer.training.strict_json import parse_json
+from npformer.files import checkpoint, locks
+from npformer.files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from npformer.files.locks import lock_folder
+from npformer.files.strict_json import parse_json
+from npformer.training import JsonLog
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -288,7 +288,7 @@ def test_a_write_that_stops_half_way_leaves_the_old_file(path):
     code = f"""
 import signal, numpy as np
 from resource import RLIMIT_FSIZE, setrlimit
-from npformer.training.checkpoint import CheckpointError, save_checkpoint
+from npformer.files.checkpoint import CheckpointError, save_checkpoint
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 setrlimit(RLIMIT_FSIZE, (100_000, {resource.RLIM_INFINITY}))
 try:
@@ -343,7 +343,7 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path, name):
 def test_a_killed_process_leaves_a_whole_file_and_the_next_save_clears_up(path):
     code = f"""
 import itertools, numpy as np
-from npformer.training.checkpoint import save_checkpoint
+from npformer.files.checkpoint import save_checkpoint
 for number in itertools.count(2):
     save_checkpoint({str(path)!r}, {{"a": np.full((1000, 300), number), "b": np.full(9, number)}}, {{"number": number}})
     print(number, flush=True)
@@ -438,7 +438,7 @@ def test_without_safetensors_the_error_says_what_to_install(path, monkeypatch):
 
 
 def test_importing_the_module_does_not_import_safetensors():
-    code = "import sys, npformer, npformer.training.checkpoint; print('safetensors' in sys.modules)"
+    code = "import sys, npformer, npformer.files.checkpoint; print('safetensors' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown == "False\n"
 

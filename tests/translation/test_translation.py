@@ -16,8 +16,8 @@ from corpus import SETTINGS, WORDS, sentence_pairs, write_corpus
 from npformer import Adam, Transformer, get_backend, reference, tree
 from npformer.data import Subwords, TokenBatches
 from npformer.data.marks import mark
+from npformer.files.locks import locked
 from npformer.models import describe
-from npformer.runtime.locks import locked
 from npformer.training import CheckpointError, JsonLog, Trainer, load_checkpoint, save_checkpoint
 from npformer.translation import TranslationRun, TranslationSettings, Translator, score
 from npformer.translation.translator import EXTRA_LEN

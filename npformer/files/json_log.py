@@ -7,9 +7,9 @@ import warnings
 from pathlib import Path
 from typing import Self
 
-from npformer.runtime.files import check_regular, name_for_damaged, path_to_replace, replace_file
+from npformer.files.paths import check_regular, name_for_damaged, path_to_replace, replace_file
+from npformer.files.strict_json import check_restorable, parse_json
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.training.strict_json import check_restorable, parse_json
 
 
 class JsonLog:

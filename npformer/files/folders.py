@@ -9,9 +9,9 @@ import stat
 import sys
 from pathlib import Path
 
-from npformer.runtime.files import path_to_replace
+from npformer.files.locks import scratch_folder
+from npformer.files.paths import path_to_replace
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.runtime.locks import scratch_folder
 
 UNFINISHED = "UNFINISHED_SAVE.txt"
 WHAT_IT_MEANS = (
