@@ -1,32 +1,23 @@
-"""The sum of the gradients of all ranks, computed while the backward pass goes on, and the optimizer's state divided.
+"""The sum of the gradients of all ranks, computed while the backward pass goes on.
 
 The flat gradient is cut into chunks, from its end, where the backward pass begins, and each chunk into one piece for
 each rank. As soon as a chunk is complete, the ranks begin to send each other its pieces, for which a thread calls MPI
-(``Messenger``), and each adds up what it receives for its own piece. It updates these parameters, for which it alone
-has the optimizer's state (the first stage of ZeRO, Rajbhandari et al. 2020), and the ranks exchange the new parameters
-(all-gather).
+(``Messenger``), and each adds up what it receives for its own piece, which it then updates (``DividedOptimizer``).
 
 MPI's reduce-scatter adds in an order that depends on the number of ranks; the sum of ``tree_sum`` has the same bits on
 any number of them. If several batches make one step, each rank adds up its part of all of them first.
 """
 
-import os
 from functools import partial
 
 import numpy as np
 
-from npformer.arrays import on_host
 from npformer.reference import derive_key
-from npformer.reference.math.update import norm_of
 from npformer.runtime.messenger import Messenger
 from npformer.runtime.ranks import share_of
-from npformer.training.chunks import chunks_of
-from npformer.training.flat_optimizer import FlatOptimizer
-from npformer.training.gradient_tree import GradientTree
+from npformer.training.divided_optimizer import ForMPI, chunks_of
+from npformer.training.gradient_tree import GradientTree, subtrees, tree_sum
 from npformer.training.shards import for_shards
-from npformer.training.tree_sum import subtrees, tree_sum
-
-GPU_AWARE = "NPFORMER_GPU_AWARE_MPI"  # set in the environment if MPI takes arrays of the GPU
 
 
 class OverRanks:
@@ -99,89 +90,6 @@ class OverRanks:
         flat_sums = [self.flat, *self.more_sums]
         sending = Sending(self, of_ranks, flat_sums[: len(of_ranks[rank])], n_shards) if is_last else None
         return GradientTree(self.state.places, dict(zip(sums, flat_sums, strict=False)), is_first, sending)
-
-
-class DividedOptimizer(FlatOptimizer):
-    """A ``FlatOptimizer`` of several ranks: each has the moments of some parameters, and updates these.
-
-    It is the first stage of ZeRO.
-    """
-
-    def __init__(self, optimizer, ops, state, frozen, ranks):
-        super().__init__(optimizer, ops, state, frozen)
-        self.ranks = ranks
-        self.chunks = chunks_of(state.flat_params.size, ranks.rank, ranks.size)
-        self.pieces = [own for chunk in self.chunks for own in _own_pieces(chunk, self.pieces)]
-        self.for_mpi = ForMPI(ops.device, state.flat_params)
-
-    def norm(self, flat_grads):
-        """The norm of the gradient of all ranks."""
-        for place in self.frozen:
-            flat_grads[place] = 0
-        norms = [on_host(self.ops.norms_of_blocks(flat_grads[chunk.own])) for chunk in self.chunks]
-        return norm_of(np.concatenate(self.ranks.gather_arrays(np.concatenate(norms))))
-
-    def update(self, state, **numbers):
-        """Update the parameters of this rank, send them, and receive the others."""
-        super().update(state, **numbers)
-        self.share_parameters()
-
-    def share_parameters(self):
-        """Send the parameters that this rank has updated, and receive the others."""
-        params = self.for_mpi
-        for chunk in self.chunks:
-            params.sent(chunk.own)
-        buffers = [[params.buffer[chunk.place], chunk.counts] for chunk in self.chunks]
-        self.ranks.wait(*(self.ranks.comm.Iallgatherv(self.ranks.mpi.IN_PLACE, buffer) for buffer in buffers))
-        params.received()
-
-    def own(self, flat):
-        """Copy this rank's pieces of a flat array into one array, as the moments have them."""
-        return np.concatenate([flat[chunk.own] for chunk in self.chunks])
-
-    def whole(self, own):
-        """All ranks have to call this. On ranks other than 0 the result is empty."""
-        size = self.chunks[0].place.stop
-        flat, own = np.empty(size if self.ranks.is_first else 0, own.dtype), on_host(own)
-        for chunk in self.chunks:
-            place = [flat[chunk.place], chunk.counts] if self.ranks.is_first else None
-            self.ranks.wait(self.ranks.comm.Igatherv(own[chunk.state], place))
-        return flat
-
-
-def _own_pieces(chunk, pieces):
-    """The parts of pieces that lie in this rank's piece of a chunk."""
-    before = chunk.own.start - chunk.state.start
-    own = []
-    for piece in pieces:
-        start = max(chunk.own.start, piece.place.start)
-        stop = min(chunk.own.stop, piece.place.stop)
-        if start < stop:
-            state = slice(start - before, stop - before)
-            own.append(piece._replace(place=slice(start, stop), state=state))
-    return own
-
-
-class ForMPI:
-    """A flat array as MPI reads and writes it: itself, or a copy in host memory if MPI cannot reach those of a GPU."""
-
-    def __init__(self, device, flat):
-        self.device, self.flat = device, flat
-        self.is_direct = isinstance(flat, np.ndarray) or bool(os.environ.get(GPU_AWARE))
-        self.buffer = flat if self.is_direct else device.host_memory(flat.size, flat.dtype)
-
-    def sent(self, place, flat=None):
-        """The numbers at a place, or those of another flat array there, where MPI can read them."""
-        flat = self.flat if flat is None else flat
-        if self.is_direct:
-            self.device.wait()
-            return flat[place]
-        return on_host(flat[place], out=self.buffer[place])
-
-    def received(self):
-        """Take what MPI has written into the buffer."""
-        if not self.is_direct:
-            self.flat[...] = self.device.asarray(self.buffer)
 
 
 class Sending:

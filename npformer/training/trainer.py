@@ -24,14 +24,14 @@ from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
 from npformer.reference import derive_key
 from npformer.runtime.blas_threads import one_blas_thread
-from npformer.runtime.interrupts import deferred_interrupts
+from npformer.runtime.interrupts import Alone, deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checked_ranks, checksum, world
 from npformer.training.accumulation import over_batches
-from npformer.training.alone import Alone
 from npformer.training.batches import check_batches
 from npformer.training.diagnosis import NonFiniteError, diagnosis, not_finite_in
+from npformer.training.divided_optimizer import DividedOptimizer
 from npformer.training.evaluation import evaluation_of
-from npformer.training.exchange import DividedOptimizer, OverRanks
+from npformer.training.exchange import OverRanks
 from npformer.training.flat_optimizer import FlatOptimizer
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks
 from npformer.training.optimizers import Optimizer
