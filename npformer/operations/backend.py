@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
-from npformer.operations.dispatcher import make_dispatcher, unchecked
+from npformer.operations.dispatcher import make_dispatcher
 from npformer.operations.options import changed_fields, check_instance
 from npformer.runtime.host import HOST
 
@@ -126,7 +126,11 @@ class Backend:
         if self._unchecked is None:
             trusting = copy.copy(self)
             for name in self.names():
-                setattr(trusting, name, unchecked(getattr(self, name)))
+                operation = getattr(self, name)
+                record = getattr(operation, "record", None)
+                # What ``functools.wraps`` made of a dispatcher has its attributes, but is another function.
+                if record is not None and getattr(operation, "__wrapped__", None) is record.function:
+                    setattr(trusting, name, operation.unchecked)
             trusting._unchecked = trusting
             self._unchecked = trusting
         return self._unchecked
@@ -173,7 +177,7 @@ class Backend:
             if record.options:
                 function, why_not = with_options(function, record, knows)
                 kernel = kernel._replace(function=function, why_not=why_not)
-            dispatcher = make_dispatcher(record, kernel, getattr(type(self), name, operation))
+            dispatcher = make_dispatcher(record, kernel)
             dispatcher.__module__ = function.__module__
             self.kernels[name] = dispatcher
             setattr(self, name, dispatcher)

@@ -3,7 +3,7 @@
 from npformer.operations.contract import may_be_none
 
 
-def make_binder(record, layout, parameters):
+def make_binder(record, layout):
     """A function of the operation's parameters that returns their values and what a plan depends on.
 
     ``layout`` is that of a backend. The function is made from text, as named tuples are: Python then binds arguments in
@@ -18,7 +18,8 @@ def make_binder(record, layout, parameters):
             ),
         )
     """
-    contract, defaults, before, fields = record.contract, {}, [], []
+    contract, parameters = record.contract, record.parameters
+    defaults, before, fields = {}, [], []
     for name, parameter in parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in before:
             before.append("*")

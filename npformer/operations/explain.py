@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npformer.operations import dispatcher
 from npformer.operations.shapes import match
+from npformer.runtime.host import HOST
 from npformer.runtime.interrupts import deferred_interrupts
 
 
@@ -134,73 +135,55 @@ def explain() -> Iterator[Calls]:
     try:
         with deferred_interrupts():
             _active.append(calls)
-            dispatcher.listener = _listen
+            dispatcher.run = _listed
         yield calls
     finally:
         calls.passed = time.perf_counter() - start
         with deferred_interrupts():
             _active[:] = [others for others in _active if others is not calls]
-            dispatcher.listener = _listen if _active else None
+            dispatcher.run = _listed if _active else dispatcher.compute
 
 
 _active: list[Calls] = []  # of all ``with`` blocks that have not ended, in any thread
 _busy = threading.local()
 
 
-def _listen(record, kernel, plan, values):
-    """The ``_Heard`` of an operation; None if another one calls it, which is listed as a whole."""
-    return None if getattr(_busy, "now", False) else _Heard(record, kernel, plan, values)
+def _listed(computation, plan, values):
+    """``compute``, listed unless another operation calls this one, which is listed as a whole."""
+    if getattr(_busy, "now", False):
+        return dispatcher.compute(computation, plan, values)
+    record, kernel = computation.record, computation.kernel
+    device = kernel.backend.device if kernel else HOST
+    (result, is_left), seconds = _timed(device, lambda: dispatcher.compute(computation, plan, values))
+    why = plan.why
+    if is_left and not why:
+        why = kernel.why_not(*values) or "the kernel left it to the reference"
+    _append(_call(record, kernel.backend.name if kernel else "reference", why, values, result, seconds))
+    return result, is_left
 
 
-class _Heard:
-    """An operation that is being computed. The operations that it calls are not listed."""
-
-    def __init__(self, record, kernel, plan, values):
-        self.record, self.kernel, self.plan, self.values = record, kernel, plan, values
-        self._wait()
-        _busy.now = True
-        self.start = time.perf_counter()
-
-    def computed(self, result, was_left):
-        """List it, and whether the kernel has left it to the reference."""
-        self._wait()
-        seconds, why = time.perf_counter() - self.start, self.plan.why
-        if was_left and not why:
-            why = self.kernel.why_not(*self.values) or "the kernel left it to the reference"
-        name = self.kernel.backend.name if self.kernel else "reference"
-        _append(_call(self.record, name, why, self.values, result, seconds))
-
-    def end(self):
-        """The operation is over, or has raised an error."""
-        _busy.now = False
-
-    def _wait(self):
-        if self.kernel:
-            self.kernel.backend.device.wait()
-
-
-def listed(backend, name, hook, about, *given):
+def listed(backend, name, hook, about, *arguments):
     """The result of a hook of a backend, which is listed as an operation unless it is ``NotImplemented``.
 
-    ``about(*given)`` returns the shapes and the number of bytes of the ``Call``.
+    ``about(*arguments)`` returns the shapes and the number of bytes of the ``Call``.
     """
-    if dispatcher.listener is None or getattr(_busy, "now", False):
-        return hook(*given)
-    result, seconds = _timed(backend.device.wait, lambda: hook(*given))
+    if not _active or getattr(_busy, "now", False):
+        return hook(*arguments)
+    result, seconds = _timed(backend.device, lambda: hook(*arguments))
     if result is not NotImplemented:
-        shapes, n_bytes = about(*given)
+        shapes, n_bytes = about(*arguments)
         _append(Call(name, backend.name, "kernel", "", shapes, str(result.dtype), seconds, 0, n_bytes))
     return result
 
 
-def _timed(wait, work):
-    """The result of work whose operations are not listed, and its time."""
+def _timed(device, work):
+    """The result of work on a device, whose operations are not listed, and its time."""
     _busy.now = True
     try:
-        wait()
+        device.wait()
         start = time.perf_counter()
         result = work()
-        wait()
+        device.wait()
         return result, time.perf_counter() - start
     finally:
         _busy.now = False

@@ -21,14 +21,13 @@ _told: set[frozenset[np.dtype]] = set()  # pairs of dtypes that a warning has to
 class Plan(NamedTuple):
     """How to compute an operation for arguments with these types, shapes, dtypes and layouts."""
 
-    kernel: Callable | None
+    kernel: Callable | None  # also what returns the results if all of them are empty
     why: str  # the reason why no kernel runs, or ""
     for_kernel: tuple  # (position, conversion) of the arguments to convert for the kernel
     for_function: tuple  # the same for the function of the reference
     of_results: tuple  # dtypes of the results, empty if no result has to be cast
-    ids: tuple  # (position, name, upper bound) of each array of ids
-    nothing: Callable | None  # returns the results if all are empty, else None
     dtype: np.dtype | None  # in which the reference computes
+    ids: tuple  # (position, name, upper bound) of each array of ids
 
 
 def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
@@ -49,15 +48,18 @@ def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
     results = [_dtype_of(x.kind, dtype) for x in record.contract.results]
     limits = {name: record.contract.arrays[name].below for name in arrays}
     unsigned = [name for name, x in arrays.items() if x.dtype.name == "uint64"]  # kernels have int64
+    function = kernel.function if kernel and not why else None
+    nothing = _nothing(record.contract, sizes, results, arrays)
+    if nothing is not None:
+        function, for_kernel = nothing, {}
     return Plan(
-        kernel.function if kernel and not why else None,
+        function,
         why,
         tuple((places[name], conversion) for name, conversion in for_kernel.items()),
         tuple((places[name], conversion) for name, conversion in for_function.items()),
         tuple(results) if rounds else (),
-        tuple((places[name], name, sizes.get(x, 2**63)) for name, x in limits.items() if x or name in unsigned),
-        _nothing(record.contract, sizes, results, arrays),
         widened(dtype),
+        tuple((places[name], name, sizes.get(x, 2**63)) for name, x in limits.items() if x or name in unsigned),
     )
 
 
@@ -137,7 +139,7 @@ def _told_of_dtypes(operation, arrays, kinds, computed):
 
 
 def _nothing(contract, sizes, dtypes, arrays):
-    """A function that returns the results if all of them are empty, else None."""
+    """A function of the arguments that returns the results if all of them are empty, else None."""
     shapes = [None if result.broadcasts else shape_of(result.axes, sizes) for result in contract.results]
     missing = any(x.kind == "float" and x.name not in arrays for x in contract.arrays.values())  # its gradient is None
     varies = contract.more or any(result.on_request for result in contract.results)
@@ -146,7 +148,7 @@ def _nothing(contract, sizes, dtypes, arrays):
         return None
     like = next(iter(arrays.values()))
     empty = [np.zeros_like(like, shape=shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
-    return lambda: tuple(x.copy() for x in empty) if len(empty) > 1 else empty[0].copy()
+    return lambda *values: tuple(x.copy() for x in empty) if len(empty) > 1 else empty[0].copy()
 
 
 def _cast_to(dtype):
@@ -159,8 +161,6 @@ def _cast_to(dtype):
 
 def converted(values, conversions):
     """The arguments, with the conversions applied."""
-    if not conversions:
-        return values
     values = list(values)
     with underflow_is_zero():
         for place, convert in conversions:

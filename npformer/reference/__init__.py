@@ -7,7 +7,7 @@ their arguments first.
 """
 
 from npformer.operations.backend import Backend
-from npformer.operations.record import at_the_door
+from npformer.operations.dispatcher import make_dispatcher
 from npformer.reference.math.activations import (
     gelu,
     gelu_backward,
@@ -83,7 +83,9 @@ from npformer.reference.math.update import adam_update, global_norm, lion_update
 # What is called from outside checks its arguments. The functions of ``math`` call each other without.
 for _name, _function in list(globals().items()):
     if hasattr(_function, "record"):
-        globals()[_name] = at_the_door(_function, __name__)
+        globals()[_name] = make_dispatcher(_function.record)
+        globals()[_name].__module__ = __name__
+del make_dispatcher
 
 
 class Ops(Backend):

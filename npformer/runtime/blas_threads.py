@@ -18,7 +18,7 @@ from npformer.runtime.forks import at_fork
 from npformer.runtime.interrupts import deferred_interrupts
 
 _lock = threading.RLock()  # on all that follows; a signal handler may take it again
-_computing: dict = {}  # the identifiers of the threads inside ``one_blas_thread``
+computing: dict = {}  # the identifiers of the threads inside ``one_blas_thread``
 _of_user: int | None = None  # the number that the user gave BLAS, while it has one thread
 _blocks: list = []  # the unfinished blocks of ``blas_threads``, in any thread; the first holds the number before them
 
@@ -38,9 +38,9 @@ class one_blas_thread:
 
     def __enter__(self):
         thread = get_ident()
-        self.is_outermost = thread not in _computing
+        self.is_outermost = thread not in computing
         if self.is_outermost:
-            _computing[thread] = None
+            computing[thread] = None
             try:
                 _set()
             except BaseException:  # an interrupt, after which nobody would end this block
@@ -49,7 +49,7 @@ class one_blas_thread:
 
     def __exit__(self, *exception):
         if self.is_outermost:
-            _computing.pop(get_ident(), None)
+            computing.pop(get_ident(), None)
             _set()
 
 
@@ -60,7 +60,7 @@ def _set():
     if get is None:
         return
     with _lock:
-        if _computing:
+        if computing:
             n = get()
             if n > 1:
                 _of_user = _of_user or n
@@ -81,7 +81,7 @@ def user_threads():
 
 def _give_user(n):
     global _of_user
-    if _of_user is None and not _computing:
+    if _of_user is None and not computing:
         _functions()[1](n)
     else:
         _of_user = n
@@ -139,9 +139,9 @@ def _forget_other_threads():
     with the number that it had in the parent until this process has computed something.
     """
     global _of_user
-    for thread in list(_computing):
+    for thread in list(computing):
         if thread != get_ident():
-            del _computing[thread]
+            del computing[thread]
     if _blocks:
         _blocks[1:] = [block for block in _blocks[1:] if block.thread == get_ident()]
         _of_user = _blocks[-1].n
