@@ -8,10 +8,10 @@ from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache, check_no_mask
 from npformer.layers.projection import project, with_output
 from npformer.layers.types import Backward, Params
-from npformer.operations.options import AttentionOptions, settings_from
+from npformer.operations.options import settings_from
 from npformer.reference import Ops
 from npformer.reference.math.masks import window_mask
-from npformer.reference.settings import AttentionSettings
+from npformer.reference.settings import AttentionOptions, AttentionSettings
 
 
 def attention(

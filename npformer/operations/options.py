@@ -7,7 +7,7 @@ Below the options are the checks of the arrays of operations.
 
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, lru_cache, partial
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
@@ -17,7 +17,6 @@ import numpy as np
 from npformer.arrays import is_cupy, is_recording, library_of
 from npformer.checks import check_choice, check_flag, check_int, check_key, check_number, is_float_dtype, shown
 from npformer.operations.contract import may_be_none
-from npformer.operations.docstring import insert_parameters
 
 INT64 = np.dtype(np.int64)
 CONVERSIONS = {bool: check_flag, int: check_int, float: check_number}
@@ -90,59 +89,27 @@ def check_option(name, value):
     return OPTIONS[name].check(name, value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttentionOptions:
-    """What attention itself computes, besides its arrays. Heads, window and rotation are settings of a layer.
-
-    Functions have the options as keywords. Kernels, and whatever stands for several operations, get this record. They
-    say which of its fields they know, and with another one that is not at its default the reference computes. So a new
-    option is a field here, and a few lines where the scores are computed.
-
-    Parameters
-    ----------
-    causal : bool
-        Each query attends only to the keys up to its own position.
-    scale : float, optional
-        The factor of the scores; 1/√K if not given.
-    dropout_rate : float
-        Dropout on the weights.
-    softcap : float, optional
-        softcap · tanh(score / softcap) replaces each score, so none leaves ±softcap (Gemma 2).
-
-    Examples
-    --------
-    >>> AttentionOptions(causal=True).keywords()
-    {'causal': True, 'scale': None, 'dropout_rate': 0.0, 'softcap': None}
-    """
-
-    causal: bool = False
-    scale: float | None = None
-    dropout_rate: float = 0.0
-    softcap: float | None = None
-
-    def __init_subclass__(cls):
-        """Write the parameters above into the docstring, in place of "{options}"."""
-        insert_parameters(AttentionOptions, cls, "{options}")
-
-    def __post_init__(self):
-        check_fields(self)
-
-    def keywords(self, *left_out: str) -> dict[str, Any]:
-        """The options by name, without some, for a function that has the others as keywords."""
-        names = [field.name for field in fields(AttentionOptions) if field.name not in left_out]
-        return {name: getattr(self, name) for name in names}
-
-
 @lru_cache(4096)
 def changed_fields(settings: Any) -> frozenset[str]:
     """The names of the fields of a record that do not have their default, or that have none.
 
     A kernel, or a hook, that does not know one of them must not compute with the record: it would ignore the field.
 
-    >>> sorted(changed_fields(AttentionOptions(causal=True)))
-    ['causal']
+    >>> from npformer.layers import Rotary
+    >>> sorted(changed_fields(Rotary(base=5000.0)))
+    ['base']
     """
-    return frozenset(field.name for field in fields(settings) if getattr(settings, field.name) != _default(field))
+    return frozenset(_changed(settings))
+
+
+def _changed(settings):
+    """The values, by name, of the fields that do not have their default, or that have none."""
+    values = {field: getattr(settings, field.name) for field in fields(settings)}
+    return {field.name: value for field, value in values.items() if value != _default(field)}
+
+
+def _default(field):
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def check_fields(settings):
@@ -173,10 +140,8 @@ def check_fields(settings):
 
 def brief(settings):
     """The text of a dataclass without the fields that have their defaults: for its ``__repr__``."""
-    given = [
-        (each.name, value) for each in fields(settings) if (value := getattr(settings, each.name)) != _default(each)
-    ]
-    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in given)})"
+    changed = ", ".join(f"{name}={value!r}" for name, value in _changed(settings).items())
+    return f"{type(settings).__name__}({changed})"
 
 
 def check_expressed(settings, names, owner=""):
@@ -190,15 +155,11 @@ def check_expressed(settings, names, owner=""):
     Traceback (most recent call last):
     ValueError: rotary.pairs='interleaved', expected 'halves'
     """
-    for field in fields(settings):
-        value, default = getattr(settings, field.name), _default(field)
-        if field.name not in names and value != default:
-            expected = "no such setting" if default is MISSING else shown(default)
-            raise ValueError(f"{owner}{field.name}={shown(value)}, expected {expected}")
-
-
-def _default(field):
-    return field.default if field.default_factory is MISSING else field.default_factory()
+    defaults = {field.name: _default(field) for field in fields(settings)}
+    for name, value in _changed(settings).items():
+        if name not in names:
+            expected = "no such setting" if defaults[name] is MISSING else shown(defaults[name])
+            raise ValueError(f"{owner}{name}={shown(value)}, expected {expected}")
 
 
 def settings_from(dataclass, given, owner, others=()):
@@ -223,8 +184,13 @@ def choices_of(dataclass):
 @cache  # as settings are made in each step of decoding
 def _checks_of(dataclass):
     """(name, check, whether it may be None) of each field that has a check."""
-    hints = [(field.name, *_kind_of(field.type)) for field in fields(dataclass)]
-    return [(name, check, optional) for name, kind, optional in hints if (check := _check_of_kind(name, kind))]
+    checks = []
+    for field in fields(dataclass):
+        kind, optional = _kind_of(field.type)
+        check = _check_of_kind(field.name, kind)
+        if check is not None:
+            checks.append((field.name, check, optional))
+    return checks
 
 
 def _kind_of(hint):
@@ -262,14 +228,18 @@ def check_of(name, hint):
         return lambda value: value if value is None else check_key(name, value)
     if get_origin(kind) is tuple:
         return partial(_check_sizes, name, n=len(get_args(kind)))
-    if kind in (Callable, dict):
-        return partial(check_instance, name, kind=kind, expected="a callable" if kind is Callable else "a dict")
+    if kind is Callable:
+        return partial(check_instance, name, kind=Callable, expected="a callable")
+    if kind is dict:
+        return partial(check_instance, name, kind=dict, expected="a dict")
     if kind not in CONVERSIONS:
         return _check_of_kind(name, kind)
     convert = _check_of_kind(name, kind) or partial(Option(kind).check, name)
 
     def check(value):
-        if type(value) is not kind and ((value is None and optional) or (is_cupy(value) and value.shape == ())):
+        if value is None and optional:
+            return value
+        if type(value) is not kind and is_cupy(value) and value.shape == ():
             return value  # a recorded operation reads a number on the GPU when it is replayed
         value = convert(value)
         if kind is int and not SMALLEST <= value <= LARGEST:
@@ -344,12 +314,15 @@ def check_array(x, name, kind):
 
 def _advice_on_ids(x, name):
     """What to try, at the end of an error, if an array is not one of integers; "" if its numbers have fractions."""
-    if x.dtype.kind in "SUT" or (x.dtype.kind == "O" and any(isinstance(item, str) for item in x.flat)):
+    is_text = x.dtype.kind in "SUT" or (x.dtype.kind == "O" and any(isinstance(item, str) for item in x.flat))
+    if is_text:
         return _advice_on_texts(name)
     if x.dtype.kind not in "bf":
         return ""
-    if x.ndim > 1 and x.shape[-1] > 1 and ((x == 0) | (x == 1)).all() and (x.sum(axis=-1) == 1).all():
-        return f": its rows are one-hot, try {name}.argmax(axis=-1)"
+    if x.ndim > 1 and x.shape[-1] > 1:
+        is_binary = (x == 0) | (x == 1)
+        if is_binary.all() and (x.sum(axis=-1) == 1).all():
+            return f": its rows are one-hot, try {name}.argmax(axis=-1)"
     is_whole = x.dtype.kind == "b" or (x == x.round()).all()
     return f": try {name}.astype('int64')" if is_whole else ""
 

@@ -1,10 +1,11 @@
 """The settings of attention and of the layers of the Transformer, which everything passes on as one record."""
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any, Literal
 
 from npformer.checks import shown
-from npformer.operations.options import AttentionOptions, changed_fields, check_fields
+from npformer.operations.docstring import insert_parameters
+from npformer.operations.options import changed_fields, check_fields
 from npformer.reference.math.activations import Activation
 from npformer.reference.math.layer_norm import LAYER_NORM_EPS
 from npformer.reference.math.rms_norm import RMS_NORM_EPS
@@ -35,6 +36,51 @@ class Rotary:
 
     def __post_init__(self):
         check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions:
+    """What attention itself computes, besides its arrays. Heads, window and rotation are settings of a layer.
+
+    Functions have the options as keywords. Kernels, and whatever stands for several operations, get this record. They
+    say which of its fields they know, and with another one that is not at its default the reference computes. So a new
+    option is a field here, and a few lines where the scores are computed.
+
+    Parameters
+    ----------
+    causal : bool
+        Each query attends only to the keys up to its own position.
+    scale : float, optional
+        The factor of the scores; 1/√K if not given.
+    dropout_rate : float
+        Dropout on the weights.
+    softcap : float, optional
+        softcap · tanh(score / softcap) replaces each score, so none leaves ±softcap (Gemma 2).
+
+    Examples
+    --------
+    >>> AttentionOptions(causal=True).keywords()
+    {'causal': True, 'scale': None, 'dropout_rate': 0.0, 'softcap': None}
+    """
+
+    causal: bool = False
+    scale: float | None = None
+    dropout_rate: float = 0.0
+    softcap: float | None = None
+
+    def __init_subclass__(cls):
+        """Write the parameters above into the docstring, in place of "{options}"."""
+        insert_parameters(AttentionOptions, cls, "{options}")
+
+    def __post_init__(self):
+        check_fields(self)
+
+    def keywords(self, *left_out: str) -> dict[str, Any]:
+        """The options by name, without some, for a function that has the others as keywords."""
+        return {name: getattr(self, name) for name in OF_ATTENTION if name not in left_out}
+
+
+OF_ATTENTION = [field.name for field in fields(AttentionOptions)]
 
 
 @dataclass(frozen=True)
@@ -81,7 +127,7 @@ class AttentionSettings(AttentionOptions):
     @cached_property
     def of_layer(self) -> dict[str, Any]:
         """Those that a layer applies before the operation of attention, which would ignore them."""
-        of_operation = {"n_heads", "n_kv_heads", *self.keywords()}
+        of_operation = {"n_heads", "n_kv_heads", *OF_ATTENTION}
         return {name: getattr(self, name) for name in changed_fields(self) - of_operation}
 
     @cached_property

@@ -4,11 +4,10 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.operations.formula import operation
-from npformer.operations.options import AttentionOptions
 from npformer.reference.math.attention import attention
 from npformer.reference.math.packed_attention import check_operation_settings, repeated, split_q_kv
 from npformer.reference.math.softmax import log_softmax
-from npformer.reference.settings import AttentionSettings
+from npformer.reference.settings import AttentionOptions, AttentionSettings
 
 
 @operation(

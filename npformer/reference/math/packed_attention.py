@@ -8,10 +8,10 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.checks import shown
 from npformer.operations.formula import backward_of, operation
-from npformer.operations.options import AttentionOptions, check_rate_and_key
+from npformer.operations.options import check_rate_and_key
 from npformer.reference.math.attention import attention, attention_backward, scores_of
 from npformer.reference.math.heads import merge_heads
-from npformer.reference.settings import AttentionSettings
+from npformer.reference.settings import AttentionOptions, AttentionSettings
 
 
 def check_settings(settings, dropout_key, **others):
