@@ -160,22 +160,24 @@ class Backend:
             field is not at its default, the reference computes the operation.
         """
         record = cast(Any, operation).record
-        if wrong := set(f"{as_it_lies} {without}".split()) - record.contract.arrays.keys():
-            expected = ", ".join(record.contract.arrays)
-            raise TypeError(f"{record.name}: as_it_lies or without has {min(wrong)!r}, expected some of {expected}")
+        name = record.name
+        arrays = record.contract.arrays
+        wrong = {*as_it_lies.split(), *without.split()} - arrays.keys()
+        if wrong:
+            expected = ", ".join(arrays)
+            raise TypeError(f"{name}: as_it_lies or without has {min(wrong)!r}, expected some of {expected}")
         options = [field.name for field in fields(record.options)] if record.options else []
         if bool(options) != bool(knows) or not set(knows.split()) <= set(options):
             expected = f"some of {', '.join(options)}" if options else "none, as the operation has no record of options"
-            raise TypeError(f"{record.name}: knows={knows!r}, expected {expected}")
+            raise TypeError(f"{name}: knows={knows!r}, expected {expected}")
 
         def decorate(function):
-            name = record.name
-            expected = kernel_parameters(record)
-            _check_parameters(function, expected, f"the kernel of {name} in the backend {self.name}")
+            taken = dict.fromkeys("options" if x in options else x for x in record.parameters)
+            _check_parameters(function, list(taken), f"the kernel of {name} in the backend {self.name}")
             names = as_it_lies, dtypes or self.dtypes, without
             kernel = Kernel(self, function, *(frozenset(x.split()) for x in names))
-            if record.options:
-                function, why_not = with_options(function, record, knows)
+            if options:
+                function, why_not = _with_options(function, record, knows)
                 kernel = kernel._replace(function=function, why_not=why_not)
             dispatcher = make_dispatcher(record, kernel)
             dispatcher.__module__ = function.__module__
@@ -186,46 +188,38 @@ class Backend:
         return decorate
 
 
-def kernel_parameters(record) -> list[str]:
-    """The parameters of a kernel: those of the operation, with ``options`` in the place of the fields of its record."""
-    options = _names_of_options(record)
-    return list(dict.fromkeys("options" if name in options else name for name in record.parameters))
-
-
-def with_options(kernel, record, knows):
+def _with_options(kernel, record, knows):
     """What a dispatcher calls in place of a kernel that takes a record of options, and ``why_not`` of the kernel.
 
-    It makes the record, and leaves calls to the reference that have an option which the kernel does not know. If the
-    operation takes a record itself, ``settings``, the kernel gets that.
+    It makes the record of the arguments that are its fields, which stand side by side. If the operation takes a record
+    itself, ``settings``, the kernel gets that. Calls with an option that the kernel does not know are left to the
+    reference.
     """
-    read = {*knows.split(), *(size.field for size in record.contract.sizes.values())}
-    names, options = list(record.parameters), _names_of_options(record)
-    first, end = names.index(options[0] if options else "settings"), names.index(options[-1] if options else "settings")
+    parameters = list(record.parameters)
+    fields_of_record = {field.name for field in fields(record.options)}
+    names = [name for name in parameters if name in fields_of_record]
+    start = parameters.index(names[0] if names else "settings")
+    stop = start + (len(names) or 1)
+    known = {*knows.split(), *(size.field for size in record.contract.sizes.values())}
 
-    def record_of(values):
-        if not options:
-            return values[first]
-        return record.options(**dict(zip(options, values[first : end + 1], strict=True)))
+    def settings_of(values):
+        if not names:
+            return values[start]
+        return record.options(**dict(zip(names, values[start:stop], strict=True)))
 
     @wraps(kernel)
     def call(*values):
-        settings = record_of(values)
-        if changed_fields(settings) <= read:
-            return kernel(*values[:first], settings, *values[end + 1 :])
+        settings = settings_of(values)
+        if changed_fields(settings) <= known:
+            return kernel(*values[:start], settings, *values[stop:])
         return NotImplemented
 
     def why_not(*values):
-        settings = record_of(values)
-        unread = sorted(changed_fields(settings) - read)
-        return f"no kernel with {unread[0]}={getattr(settings, unread[0])}" if unread else ""
+        settings = settings_of(values)
+        unknown = changed_fields(settings) - known
+        return f"no kernel with {min(unknown)}={getattr(settings, min(unknown))}" if unknown else ""
 
     return call, why_not
-
-
-def _names_of_options(record):
-    """The parameters of an operation that are fields of its record of options. They stand side by side."""
-    of_record = [field.name for field in fields(record.options)] if record.options else []
-    return [name for name in record.parameters if name in of_record]
 
 
 def _check_parameters(function, expected, told):
@@ -236,6 +230,6 @@ def _check_parameters(function, expected, told):
         parameters = inspect.signature(function).parameters
     except ValueError:
         return
-    given, expected = ", ".join(parameters), ", ".join(expected)
-    if given != expected and not any(x.kind is x.VAR_POSITIONAL for x in parameters.values()):
-        raise TypeError(f"{told} has the parameters ({given}), expected ({expected}): it is called by position")
+    if list(parameters) != expected and not any(x.kind is x.VAR_POSITIONAL for x in parameters.values()):
+        has = f"has the parameters ({', '.join(parameters)}), expected ({', '.join(expected)})"
+        raise TypeError(f"{told} {has}: it is called by position")
