@@ -3,6 +3,7 @@
 The arguments are checked once, when the plan is made. The dispatcher uses the plan again for all similar arguments.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -21,58 +22,68 @@ _told: set[frozenset[np.dtype]] = set()  # pairs of dtypes that a warning has to
 class Plan(NamedTuple):
     """How to compute an operation for arguments with these types, shapes, dtypes and layouts."""
 
-    kernel: Callable | None  # also what returns the results if all of them are empty
+    kernel: Callable | None  # or what returns the results if all of them are empty
     why: str  # the reason why no kernel runs, or ""
-    for_kernel: tuple  # (position, conversion) of the arguments to convert for the kernel
-    for_function: tuple  # the same for the function of the reference
-    of_results: tuple  # dtypes of the results, empty if no result has to be cast
+    for_kernel: dict[int, Callable]  # by position, the conversions of the arguments to convert for the kernel
+    for_function: dict[int, Callable]  # the same for the function of the reference
+    of_results: list  # dtypes of the results, empty if no result has to be cast
     dtype: np.dtype | None  # in which the reference computes
-    ids: tuple  # (position, name, upper bound) of each array of ids
+    ids: list[tuple]  # (position, name, upper bound) of each array of ids
 
 
-def make_plan(record, kernel, given: Mapping[str, Any]) -> Plan:
+class Operand(NamedTuple):
+    """An array that an operation is called with."""
+
+    position: int  # among the arguments
+    name: str
+    kind: str  # as the contract states it
+    x: Any
+
+
+def make_plan(record, kernel, arguments: Mapping[str, Any]) -> Plan:
     """Check arguments with a new signature, and decide whether a kernel or the reference computes the operation."""
-    check_arrays(record.contract, given, record.parameters)
-    sizes = match(record.contract, given)
-    arrays = {name: given[name] for name in record.contract.arrays if given[name] is not None}
-    kinds = {name: record.contract.arrays[name].kind for name in arrays}
-    places = {name: place for place, name in enumerate(given)}
+    contract = record.contract
+    check_arrays(contract, arguments, record.parameters)
+    sizes = match(contract, arguments)
+    positions = {name: position for position, name in enumerate(arguments)}
+    operands = [
+        Operand(positions[name], name, argument.kind, arguments[name])
+        for name, argument in contract.arrays.items()
+        if arguments[name] is not None
+    ]
 
-    dtype = _dtype_of_results(arrays, kinds)
-    computed = dtype if dtype is None or (kernel and dtype.name in kernel.dtypes) else widened(dtype)
-    why, for_kernel = _for_kernel(record.name, kernel, arrays, kinds, computed)
-    conversions = {name: _for_function(x, kinds[name], widened(dtype)) for name, x in arrays.items()}
-    for_function = {name: conversion for name, conversion in conversions.items() if conversion}
-    floats = [x for name, x in arrays.items() if kinds[name] in ("float", "wide")]
-    rounds = dtype != widened(dtype) or any(x.dtype != dtype for x in floats)
-    results = [_dtype_of(x.kind, dtype) for x in record.contract.results]
-    limits = {name: record.contract.arrays[name].below for name in arrays}
-    unsigned = [name for name, x in arrays.items() if x.dtype.name == "uint64"]  # kernels have int64
-    function = kernel.function if kernel and not why else None
-    nothing = _nothing(record.contract, sizes, results, arrays)
-    if nothing is not None:
-        function, for_kernel = nothing, {}
+    dtype = _dtype_of_results(operands)
+    results = [_dtype_of(result.kind, dtype) for result in contract.results]
+    function = _function_of_nothing(contract, sizes, results, operands)
+    why, for_kernel = _for_kernel(record.name, kernel, operands, dtype)
+    if function is not None:
+        for_kernel = {}
+    elif kernel and not why:
+        function = kernel.function
     return Plan(
-        function,
-        why,
-        tuple((places[name], conversion) for name, conversion in for_kernel.items()),
-        tuple((places[name], conversion) for name, conversion in for_function.items()),
-        tuple(results) if rounds else (),
-        widened(dtype),
-        tuple((places[name], name, sizes.get(x, 2**63)) for name, x in limits.items() if x or name in unsigned),
+        kernel=function,
+        why=why,
+        for_kernel=for_kernel,
+        for_function=_for_function(operands, widened(dtype)),
+        of_results=results if _rounds(operands, dtype) else [],
+        dtype=widened(dtype),
+        ids=_ids(contract, sizes, operands),
     )
 
 
-def _dtype_of_results(arrays, kinds):
+def _dtype_of_results(operands):
     """The dtype of the results by NumPy's promotion rules; None if there is no array of floats to determine it."""
-    deciding = [x.dtype for name, x in arrays.items() if kinds[name] in DECIDING]
-    if deciding:  # of a complex step the imaginary part must not be lost, whichever array makes the step
-        deciding += [x.dtype for name, x in arrays.items() if kinds[name] == "wide" and x.dtype.kind == "c"]
+    deciding = [operand for operand in operands if operand.kind in DECIDING]
+    if not deciding:
+        return None
+    dtypes = [operand.x.dtype for operand in deciding]
+    # Of a complex step the imaginary part must not be lost, whichever array makes the step.
+    dtypes += [operand.x.dtype for operand in operands if operand.kind == "wide" and operand.x.dtype.kind == "c"]
     try:
-        return np.result_type(*deciding).newbyteorder("=") if deciding else None
+        return np.result_type(*dtypes).newbyteorder("=")
     except TypeError:  # float16 and bfloat16 have no common dtype
-        given = ", ".join(f"{name} {x.dtype}" for name, x in arrays.items() if kinds[name] in DECIDING)
-        raise TypeError(f"arrays of dtypes that have no common dtype: {given}; convert them to one first") from None
+        named = ", ".join(f"{operand.name} {operand.x.dtype}" for operand in deciding)
+        raise TypeError(f"arrays of dtypes that have no common dtype: {named}; convert them to one first") from None
 
 
 def _dtype_of(kind, dtype):
@@ -85,70 +96,104 @@ def widened(dtype):
     return FLOAT32 if dtype is not None and dtype.itemsize == 2 else dtype
 
 
-def _for_function(x, kind, dtype):
-    """The conversion that an array needs before the reference can compute with it, or None."""
-    if kind == "float" and x.dtype.kind == dtype.kind == "f" and x.dtype != dtype:
-        return _cast_to(dtype)  # so that no step in between is rounded to a shorter one
-    if kind in ("float", "wide") and x.dtype.itemsize == 2:
-        return _cast_to(FLOAT32)
-    return np.asarray if isinstance(x, np.generic | np.ndarray) and type(x) is not np.ndarray else None
+def _rounds(operands, dtype):
+    """Whether what the reference computes may have another dtype than the results."""
+    floats = [operand.x.dtype for operand in operands if operand.kind in ("float", "wide")]
+    return dtype != widened(dtype) or any(other != dtype for other in floats)
 
 
-def _for_kernel(operation, kernel, arrays, kinds, computed):
-    """(the reason why no kernel takes these arrays, or "", the conversions of the arrays that need one, by name)."""
+def _ids(contract, sizes, operands):
+    """(position, name, upper bound) of each array of ids."""
+    ids = []
+    for position, name, _, x in operands:
+        letter = contract.arrays[name].below
+        if letter or x.dtype.name == "uint64":  # kernels have int64
+            ids.append((position, name, sizes.get(letter, 2**63)))
+    return ids
+
+
+def _for_function(operands, dtype):
+    """The conversions of the arrays that need one before the reference can compute with them, by position."""
+    conversions = {}
+    for position, _, kind, x in operands:
+        if kind == "float" and x.dtype.kind == dtype.kind == "f" and x.dtype != dtype:
+            conversions[position] = _cast_to(dtype)  # so that no step in between is rounded to a shorter one
+        elif kind in ("float", "wide") and x.dtype.itemsize == 2:
+            conversions[position] = _cast_to(FLOAT32)
+        elif isinstance(x, np.generic | np.ndarray) and type(x) is not np.ndarray:
+            conversions[position] = np.asarray
+    return conversions
+
+
+def _for_kernel(operation, kernel, operands, dtype):
+    """(the reason why no kernel takes these arrays, or "", the conversions of those that need one, by position)."""
     if kernel is None:
         return "reference was called", {}
+    computed = dtype
     if computed is not None and computed.name not in kernel.dtypes:
-        return f"no kernel for {computed}", {}
-    if given := [name for name in arrays if name in kernel.without]:
-        return f"no kernel with {given[0]}", {}
+        computed = widened(dtype)
+        if computed.name not in kernel.dtypes:
+            return f"no kernel for {computed}", {}
+    for operand in operands:
+        if operand.name in kernel.without:
+            return f"no kernel with {operand.name}", {}
     conversions = {}
-    for name, x in arrays.items():
-        wanted = _dtype_of(kinds[name], computed)
+    for position, name, kind, x in operands:
+        wanted = _dtype_of(kind, computed)
         if not isinstance(x, kernel.backend.array):
             return f"{name} is a {type(x).__name__}", {}
         conversion = kernel.backend.suited(x, name in kernel.as_it_lies)
         if x.size == 0:
             return f"{name} is empty", {}
-        if kinds[name] in DECIDING and x.dtype.newbyteorder("=") != computed and x.dtype.itemsize != 2:
-            return _told_of_dtypes(operation, arrays, kinds, computed), {}
-        if kinds[name] == "written" and (conversion or x.dtype != wanted):
+        if kind in DECIDING and x.dtype.newbyteorder("=") != computed and x.dtype.itemsize != 2:
+            return _why_of_dtypes(operation, operands, computed), {}
+        if kind == "written" and (conversion or x.dtype != wanted):
             return f"{name} would have to be copied, but is written in place", {}
         if x.dtype != wanted:
-            conversions[name] = _cast_to(wanted)
+            conversions[position] = _cast_to(wanted)
         elif conversion:
-            conversions[name] = conversion
+            conversions[position] = conversion
     return "", conversions
 
 
-def _told_of_dtypes(operation, arrays, kinds, computed):
-    """Why no kernel takes arrays of several dtypes, with an array whose dtype most others do not have.
+def _why_of_dtypes(operation, operands, computed):
+    """Why no kernel takes arrays of several dtypes: an array whose dtype most others do not have.
 
     A float64 array beside float32 parameters would else make everything after it slow without a word. The warning names
     the first such operation of a process: the array with the other dtype was made before it.
     """
-    floats = {name: x for name, x in arrays.items() if kinds[name] in DECIDING and x.dtype.itemsize != 2}
-    dtypes = {name: x.dtype.newbyteorder("=") for name, x in floats.items()}
-    most = max(dtypes.values(), key=lambda dtype: (list(dtypes.values()).count(dtype), dtype != computed))
-    name, other = next((name, dtype) for name, dtype in dtypes.items() if dtype != most)
-    why = f"{name} has {other}, others {most}"
-    if (pair := frozenset((other, most))) not in _told:
+    dtypes = {}
+    for _, name, kind, x in operands:
+        if kind in DECIDING and x.dtype.itemsize != 2:
+            dtypes[name] = x.dtype.newbyteorder("=")
+    counts = Counter(dtypes.values())
+    most = max(dtypes.values(), key=lambda dtype: (counts[dtype], dtype != computed))
+    name = next(name for name, dtype in dtypes.items() if dtype != most)
+    why = f"{name} has {dtypes[name]}, others {most}"
+    pair = frozenset((dtypes[name], most))
+    if pair not in _told:
         _told.add(pair)
         warn(f"{why}: the slower reference computes {operation} in {computed}; try {name}.astype('{most}')")
     return why
 
 
-def _nothing(contract, sizes, dtypes, arrays):
+def _function_of_nothing(contract, sizes, dtypes, operands):
     """A function of the arguments that returns the results if all of them are empty, else None."""
-    shapes = [None if result.broadcasts else shape_of(result.axes, sizes) for result in contract.results]
-    missing = any(x.kind == "float" and x.name not in arrays for x in contract.arrays.values())  # its gradient is None
-    varies = contract.more or any(result.on_request for result in contract.results)
-    known = shapes and not varies and not missing and not any(x is None for x in (*shapes, *dtypes))
-    if not known or any(0 not in shape for shape in shapes):
+    names = {operand.name for operand in operands}
+    if any(x.kind == "float" and x.name not in names for x in contract.arrays.values()):
+        return None  # the gradient of an array that is None is None
+    if contract.more or any(result.broadcasts or result.on_request for result in contract.results):
+        return None  # results whose number or shape the contract does not tell
+    shapes = [shape_of(result.axes, sizes) for result in contract.results]
+    if not shapes or any(shape is None or 0 not in shape for shape in shapes) or any(x is None for x in dtypes):
         return None
-    like = next(iter(arrays.values()))
-    empty = [np.zeros_like(like, shape=shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
-    return lambda *values: tuple(x.copy() for x in empty) if len(empty) > 1 else empty[0].copy()
+    like = operands[0].x
+    empty = tuple(np.zeros_like(like, shape=shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
+
+    def copies(*values):
+        return tuple(x.copy() for x in empty) if len(empty) > 1 else empty[0].copy()
+
+    return copies
 
 
 def _cast_to(dtype):
@@ -163,8 +208,8 @@ def converted(values, conversions):
     """The arguments, with the conversions applied."""
     values = list(values)
     with underflow_is_zero():
-        for place, convert in conversions:
-            values[place] = convert(values[place])
+        for position, convert in conversions.items():
+            values[position] = convert(values[position])
     return values
 
 
