@@ -27,7 +27,8 @@ class Sizes(dict):
 
     def told(self, letters):
         """Where the known ones of these letters come from: ``["H = 8 from n_heads", …]``."""
-        return [f"{x} = {shown(self[x])} from {self.source[x]}" for x in dict.fromkeys(letters) if x in self]
+        known = [letter for letter in dict.fromkeys(letters) if letter in self]
+        return [f"{letter} = {shown(self[letter])} from {self.source[letter]}" for letter in known]
 
 
 def size_of(axis: str, sizes: Mapping[str, Any]) -> tuple[int, list[str]]:
@@ -38,12 +39,15 @@ def size_of(axis: str, sizes: Mapping[str, Any]) -> tuple[int, list[str]]:
     """
     known, unknown = 1, []
     for factor in factors_of(axis):
-        if factor.isdecimal() or factor in sizes:
-            known *= int(factor) if factor.isdecimal() else sizes[factor]
+        if factor.isdecimal():
+            known *= int(factor)
+        elif factor in sizes:
+            known *= sizes[factor]
         elif factor.startswith("("):
             terms = [size_of(term, sizes) for term in factor[1:-1].split("+")]
             known *= sum(size for size, _ in terms)
-            unknown += [factor] * any(missing for _, missing in terms)
+            if any(missing for _, missing in terms):
+                unknown.append(factor)
         else:
             unknown.append(factor)
     return known, unknown
@@ -53,14 +57,17 @@ def shape_of(axes, sizes):
     """The shape of an array with these axes, or None if a size is not known."""
     shape = []
     for axis in axes:
-        size, unknown = (sizes.get("...", ()), []) if axis == "..." else size_of(axis, sizes)
+        if axis == "...":
+            shape.extend(sizes.get("...", ()))
+            continue
+        size, unknown = size_of(axis, sizes)
         if unknown:
             return None
-        shape.extend(size if axis == "..." else [size])
+        shape.append(size)
     return tuple(shape)
 
 
-def match(contract: Contract, given: Mapping[str, Any]) -> Sizes:
+def match(contract: Contract, values: Mapping[str, Any]) -> Sizes:
     """The sizes of all letters, from the shapes of the arrays and from the arguments that are sizes.
 
     The error for a shape that does not match names the argument, its shape, the expected shape, and the arguments that
@@ -68,18 +75,93 @@ def match(contract: Contract, given: Mapping[str, Any]) -> Sizes:
     """
     sizes = Sizes()
     for name, size in contract.sizes.items():
-        value = given[size.argument]
+        value = values[size.argument]
         _learn_argument(size, name, getattr(value, size.field) if size.field else value, sizes)
-    _check_conditions(contract, given, sizes)
+    _check_conditions(contract, values, sizes)
     of_options = sizes.copy()
-    shapes = {x.name: given[x.name].shape for x in in_order(contract) if given[x.name] is not None}
+    shapes = {x.name: values[x.name].shape for x in in_order(contract) if values[x.name] is not None}
     for name, shape in shapes.items():
         argument = contract.arrays[name]
         problem = _problem(argument, shape, sizes, contract.not_empty)
         if problem:
             raise ValueError(problem + _advice(contract, argument, shapes, sizes, of_options))
-    _check_conditions(contract, given, sizes)
+    _check_conditions(contract, values, sizes)
     return sizes
+
+
+def _learn_argument(size, name, value, sizes):
+    """Store the sizes of the letters of an argument that is a size, or a tuple of sizes."""
+    if value is None and size.default:
+        sizes.learn(size.letters[0], sizes[size.default], sizes.source[size.default])
+        return
+    if size.table is not None:
+        value = size.table[check_choice(name, value, size.table)]
+    numbers = value if isinstance(value, tuple) else (value,)
+    for letter, n in zip(size.letters, numbers, strict=True):
+        if not isinstance(n, int) or isinstance(n, bool):
+            raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
+        sizes.learn(letter, n, name)
+
+
+def _check_conditions(contract, values, sizes):
+    """Check the conditions on sizes that are known."""
+    for divisor, dividend, array in contract.conditions:
+        n, unknown = size_of(divisor, sizes)
+        if unknown or dividend not in sizes or (array and values[array] is None):
+            continue
+        is_divisible = sizes[dividend] % n == 0 if n else sizes[dividend] == 0
+        if not is_divisible:
+            because = f", as {array} is given" if array else ""
+            sources = ", ".join(sizes.told([dividend, divisor]))
+            raise ValueError(f"{sources}: expected {dividend} divisible by {divisor}{because}")
+
+
+def _problem(argument, shape, sizes, not_empty):
+    """What is wrong with the shape of an array, or None; stores the sizes of the letters that are learned from it."""
+    known = set(sizes)
+    if _fits(argument, shape, sizes) and not any(sizes.get(letter) == 0 for letter in not_empty - known):
+        return None
+    letters = [letter for axis in argument.axes for letter in ([axis] if axis == "..." else letters_of(axis))]
+    reasons = sizes.told(letter for letter in letters if letter in known)
+    for axis in argument.axes:
+        if "*" in axis:
+            divisor, unknown = size_of(axis, sizes)
+            if unknown:
+                reasons.append(f"{axis} divisible by {shown(divisor)}")
+    reasons += [f"{letter} at least 1" for letter in letters if letter in not_empty - known]
+    expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
+    because = f" with {', '.join(reasons)}" if reasons else ""
+    return f"{argument.name} has shape {shape}, expected {expected}{because}"
+
+
+def _fits(argument, shape, sizes):
+    """Whether the shape of an array fits; stores the sizes of the letters, and of dots, that are learned from it."""
+    axes = argument.axes
+    source = f"{argument.name} {shape}"
+    if argument.broadcasts:
+        return broadcasts_to(shape, shape_of(axes, sizes))
+    if "..." in axes:
+        place = axes.index("...")
+        n_leading = len(shape) - len(axes) + 1
+        leading = shape[place : place + n_leading]
+        if n_leading < 0 or sizes.get("...", leading) != leading:
+            return False
+        if "..." not in sizes:
+            sizes.learn("...", leading, source)
+        axes = axes[:place] + axes[place + 1 :]
+        shape = shape[:place] + shape[place + n_leading :]
+    return len(axes) == len(shape) and all(_learn(*pair, sizes, source) for pair in zip(axes, shape, strict=True))
+
+
+def _learn(axis, size, sizes, source):
+    """Whether an axis may have this size; stores the size of a letter that was not known."""
+    known, unknown = size_of(axis, sizes)
+    if not unknown:
+        return size == known
+    if known == 0 or size % known:
+        return False
+    sizes.learn(unknown[0], size // known, source)
+    return True
 
 
 def _advice(contract, argument, shapes, sizes, of_options):
@@ -90,8 +172,9 @@ def _advice(contract, argument, shapes, sizes, of_options):
 
     def all_fit(changed):
         """Whether all arrays fit, if some of them have other shapes."""
-        learned, new = of_options.copy(), {**shapes, **changed}
-        return not any(_problem(contract.arrays[x], new[x], learned, contract.not_empty) for x in new)
+        learned = of_options.copy()
+        new_shapes = {**shapes, **changed}
+        return not any(_problem(contract.arrays[x], new_shapes[x], learned, contract.not_empty) for x in new_shapes)
 
     name = argument.name
     shape = shapes[name]
@@ -107,87 +190,22 @@ def _advice(contract, argument, shapes, sizes, of_options):
     if shape[:1] == (1,) and all_fit({name: shape[1:]}):
         return f": try {name}[0]"
 
+    floats = [x for x in shapes if contract.arrays[x].kind == "float"]
     candidates = [name]
     if argument.kind == "ids":  # the logits may have their classes on another axis
-        candidates += [x for x in shapes if contract.arrays[x].kind == "float"]
+        candidates += floats
     for candidate in candidates:
         advice = swapped(candidate, shapes[candidate], lambda new, candidate=candidate: all_fit({candidate: new}))
         if advice:
             return advice
-    heads_last = {x: s for x, s in shapes.items() if contract.arrays[x].kind == "float" and len(s) == 4}
-    if len(heads_last) > 1 and all_fit({x: (B, H, T, K) for x, (B, T, H, K) in heads_last.items()}):
-        return f": try {', '.join(f'{x}.swapaxes(1, 2)' for x in heads_last)}, as heads come before positions"
+    with_heads = [x for x in floats if len(shapes[x]) == 4]
+    heads_first = {}
+    for x in with_heads:
+        B, T, H, K = shapes[x]
+        heads_first[x] = (B, H, T, K)
+    if len(with_heads) > 1 and all_fit(heads_first):
+        return f": try {', '.join(f'{x}.swapaxes(1, 2)' for x in with_heads)}, as heads come before positions"
     return ""
-
-
-def _learn_argument(size, name, value, sizes):
-    if value is None and size.default:
-        sizes.learn(size.letters[0], sizes[size.default], sizes.source[size.default])
-        return
-    if size.table is not None:
-        value = size.table[check_choice(name, value, size.table)]
-    for letter, n in zip(size.letters, value if isinstance(value, tuple) else (value,), strict=True):
-        if not isinstance(n, int) or isinstance(n, bool):
-            raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected an int")
-        sizes.learn(letter, n, name)
-
-
-def _check_conditions(contract, given, sizes):
-    """Check the conditions on sizes that are known."""
-    for divisor, dividend, array in contract.conditions:
-        (size, unknown), absent = size_of(divisor, sizes), array and given[array] is None
-        if unknown or dividend not in sizes or absent or sizes[dividend] == 0 or (size and sizes[dividend] % size == 0):
-            continue
-        because = f", as {array} is given" if array else ""
-        told = ", ".join(sizes.told([dividend, divisor]))
-        raise ValueError(f"{told}: expected {dividend} divisible by {divisor}{because}")
-
-
-def _problem(argument, shape, sizes, not_empty):
-    """What is wrong with the shape of an array, or None; stores the sizes of the letters that are learned from it."""
-    before = set(sizes)
-    letters = [x for axis in argument.axes for x in ([axis] if axis == "..." else letters_of(axis))]
-    if argument.broadcasts:
-        fits = broadcasts_to(shape, shape_of(argument.axes, sizes))
-    else:
-        axes = _without_dots(argument, shape, sizes)
-        fits = axes is not None and all(
-            _learn(axis, size, sizes, f"{argument.name} {shape}") for axis, size in zip(*axes, strict=True)
-        )
-    if fits and not any(sizes[x] == 0 for x in not_empty if x in sizes and x not in before):
-        return None
-    told = sizes.told(x for x in letters if x in before)
-    products = [x for x in argument.axes if "*" in x and size_of(x, sizes)[1]]
-    told += [f"{x} divisible by {shown(size_of(x, sizes)[0])}" for x in products]
-    told += [f"{x} at least 1" for x in letters if x in not_empty and x not in before]
-    expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
-    reasons = f" with {', '.join(told)}" if told else ""
-    return f"{argument.name} has shape {shape}, expected {expected}{reasons}"
-
-
-def _without_dots(argument, shape, sizes):
-    """(axes, their sizes) without ``...``, whose sizes are stored or compared here; None if they do not match."""
-    axes = argument.axes
-    if "..." not in axes:
-        return (axes, shape) if len(axes) == len(shape) else None
-    place, n_leading = axes.index("..."), len(shape) - len(axes) + 1
-    leading = shape[place : place + n_leading]
-    if n_leading < 0 or sizes.get("...", leading) != leading:
-        return None
-    if "..." not in sizes:
-        sizes.learn("...", leading, f"{argument.name} {shape}")
-    return axes[:place] + axes[place + 1 :], shape[:place] + shape[place + n_leading :]
-
-
-def _learn(axis, size, sizes, source):
-    """Whether an axis may have this size; stores the size of a letter that was not known."""
-    known, unknown = size_of(axis, sizes)
-    if not unknown:
-        return size == known
-    if known == 0 or size % known:
-        return False
-    sizes.learn(unknown[0], size // known, source)
-    return True
 
 
 def broadcasts_to(shape: tuple, target: tuple) -> bool:
