@@ -59,8 +59,9 @@ class Listing:
     if not TYPE_CHECKING:  # the types are those of list
 
         def __getitem__(self, index):
-            found = super().__getitem__(index)
-            return type(self)(found) if isinstance(index, slice) else found
+            if isinstance(index, slice):
+                return type(self)(super().__getitem__(index))
+            return super().__getitem__(index)
 
         def __add__(self, other):
             return type(self)(super().__add__(other))
@@ -95,14 +96,16 @@ class Calls(Listing, list[Call]):
         groups = defaultdict(list)
         for call in self:
             groups[call.operation, call.dtype, call.backend, call.by, call.why].append(call)
-        total = sum(call.seconds for call in self)
+        total = _sum(self, "seconds")
         yield "calls", "ms", "share", "rate", "computed by", "operation"
         for calls in sorted(groups.values(), key=lambda calls: -_sum(calls, "seconds")):
-            slowest, seconds = max(calls, key=lambda call: call.seconds), _sum(calls, "seconds")
-            by = f"{slowest.backend} kernel" if slowest.by == "kernel" else "reference"
-            name = " ".join(filter(None, (slowest.operation, slowest.dtype)))
-            operation = f"{name}: {_shapes(calls, slowest)}{slowest.why and f' [{slowest.why}]'}"
+            slowest = max(calls, key=lambda call: call.seconds)
+            seconds = _sum(calls, "seconds")
             share = f"{seconds / (total or 1):.1%}"  # 0 where the clock is coarse
+            by = f"{slowest.backend} kernel" if slowest.by == "kernel" else "reference"
+            operation = f"{slowest.operation} {slowest.dtype}".rstrip() + f": {_shapes(calls, slowest)}"
+            if slowest.why:
+                operation += f" [{slowest.why}]"
             yield str(len(calls)), f"{1e3 * seconds:.3f}", share, _rate(calls, seconds), by, operation
         passed = f" in {1e3 * self.passed:.1f} ms" if self.passed else ""
         yield (f"{len(self)} calls, {1e3 * total:.1f} ms (summed over threads){passed}",)
@@ -194,25 +197,35 @@ def _append(call):
         calls.append(call)
 
 
-def _call(record, name, why, values, result, seconds):
-    given = dict(zip(record.parameters, values, strict=True))
-    arrays = {name: given[name] for name in record.contract.arrays if given[name] is not None}
-    sizes = match(record.contract, given)
-    sizes["N"] = math.prod(sizes.pop("...", ()))
-    results = [x for x in (result if isinstance(result, tuple) else (result,)) if hasattr(x, "nbytes")]
+def _call(record, backend, why, values, result, seconds):
+    """The ``Call`` of an operation."""
+    arguments = dict(zip(record.parameters, values, strict=True))
+    arrays = {name: arguments[name] for name in record.contract.arrays if arguments[name] is not None}
+    results = result if isinstance(result, tuple) else (result,)
+    moved = [*(x for x in results if hasattr(x, "nbytes")), *arrays.values()]
+    dtypes = [str(x.dtype) for x in moved if x.dtype.kind not in "ib"]
     return Call(
-        record.name,
-        name,
-        "reference" if why else "kernel",
-        why,
-        {name: x.shape for name, x in arrays.items()},
-        str(next((x.dtype for x in (*results, *arrays.values()) if x.dtype.kind not in "ib"), "")),
-        seconds,
-        int(eval(record.flops, {}, sizes)) if record.flops else 0,
-        sum(x.nbytes for x in (*arrays.values(), *results)),
-        {name: value for name, value in given.items() if name not in record.contract.arrays},
-        tuple(name for name, x in arrays.items() if _is_by_columns(x)),
+        operation=record.name,
+        backend=backend,
+        by="reference" if why else "kernel",
+        why=why,
+        shapes={name: x.shape for name, x in arrays.items()},
+        dtype=dtypes[0] if dtypes else "",
+        seconds=seconds,
+        flops=_flops(record, arguments),
+        bytes=sum(x.nbytes for x in moved),
+        options={name: value for name, value in arguments.items() if name not in record.contract.arrays},
+        by_columns=tuple(name for name, x in arrays.items() if _is_by_columns(x)),
     )
+
+
+def _flops(record, arguments):
+    """The number of additions and multiplications; 0 if the operation does not count them."""
+    if not record.flops:
+        return 0
+    sizes = match(record.contract, arguments)
+    sizes["N"] = math.prod(sizes.pop("...", ()))
+    return int(eval(record.flops, {}, sizes))
 
 
 def _is_by_columns(x):
@@ -221,8 +234,9 @@ def _is_by_columns(x):
 
 def _shapes(calls, slowest):
     shapes = [f"{name} {'×'.join(map(str, shape)) or 'scalar'}" for name, shape in slowest.shapes.items()]
-    others = len({str(call.shapes) for call in calls}) - 1
-    return ", ".join(shapes) + (f" (and {others} more)" if others else "")
+    n_others = len({str(call.shapes) for call in calls}) - 1
+    others = f" (and {n_others} more)" if n_others else ""
+    return ", ".join(shapes) + others
 
 
 def _sum(calls, field):
