@@ -98,42 +98,53 @@ def parse(text: str, tables: Mapping[str, Mapping[str, int]] | None = None) -> C
     >>> contract.arrays["x"].axes, contract.sizes["n_heads"].letters, contract.results[0].kind
     (('...', 'D'), ('H',), 'wide')
     """
-    not_empty = frozenset(re.findall(r"(\w+)>0", text))
     inputs, _, outputs = text.replace(">0", "").partition("->")
     arrays, sizes, conditions = {}, {}, []
     for item in filter(None, map(str.strip, inputs.split(","))):
-        if found := SIZE.fullmatch(item):
-            table, key, argument, field, letters, default = found.groups("")
+        size = SIZE.fullmatch(item)
+        condition = CONDITION.fullmatch(item)
+        if size:
+            table, key, argument, field, letters, default = size.groups("")
             if table and table not in (tables or {}):
                 raise ValueError(f"contract {text!r}: {item!r}, expected tables={{{table!r}: …}} beside the contract")
-            size = Size(key or argument, field, tuple(letters.split()), default, (tables or {}).get(table))
-            sizes[f"{argument}.{field}" if field else size.argument] = size
-        elif found := CONDITION.fullmatch(item):
-            conditions.append(Condition(*found.groups("")))
+            name = f"{argument}.{field}" if field else key or argument
+            sizes[name] = Size(key or argument, field, tuple(letters.split()), default, (tables or {}).get(table))
+        elif condition:
+            conditions.append(Condition(*condition.groups("")))
         else:
             array = _argument(text, item)
             arrays[array.name] = array
-    results = tuple(_argument(text, item.strip()) for item in outputs.removesuffix("*").split(",") if item.strip())
-    return Contract(arrays, sizes, tuple(conditions), results, outputs.endswith("*"), not_empty)
+    return Contract(
+        arrays,
+        sizes,
+        tuple(conditions),
+        results=tuple(_argument(text, item.strip()) for item in outputs.removesuffix("*").split(",") if item.strip()),
+        more=outputs.endswith("*"),
+        not_empty=frozenset(re.findall(r"(\w+)>0", text)),
+    )
 
 
 def _argument(text, item):
+    """An array, as the item of a contract describes it."""
     name, colon, description = item.partition(":")
-    on_request = name.rstrip().endswith("?")
-    name = name.rstrip().removesuffix("?")
-    if not (colon and re.fullmatch(r"\w+ *", name)):
+    name = name.rstrip()
+    on_request = name.endswith("?")
+    name = name.removesuffix("?").rstrip()
+    if not (colon and re.fullmatch(r"\w+", name)):
         raise ValueError(
             f"contract {text!r}: {item!r}, expected 'array: axes', 'argument = letters' or 'letter divides letter'"
         )
-    axes = description.split()
-    for word in axes:
+    words = description.split()
+    for word in words:
         if not WORD.fullmatch(word):
             raise ValueError(f"contract {item!r}: {word!r} is no axis and no kind")
-    broadcasts = axes[:1] == ["~"]
-    kind, _, below = axes[-1].partition("<") if axes else ("", "", "")
-    if kind in KINDS:
-        return Argument(name.strip(), tuple(axes[broadcasts:-1]), kind, below, broadcasts, on_request)
-    return Argument(name.strip(), tuple(axes[broadcasts:]), broadcasts=broadcasts, on_request=on_request)
+    broadcasts = words[:1] == ["~"]
+    if broadcasts:
+        words = words[1:]
+    kind, _, below = words[-1].partition("<") if words else ("", "", "")
+    if kind not in KINDS:
+        return Argument(name, tuple(words), broadcasts=broadcasts, on_request=on_request)
+    return Argument(name, tuple(words[:-1]), kind, below, broadcasts, on_request)
 
 
 def factors_of(axis: str) -> list[str]:
@@ -160,23 +171,24 @@ def contract_of_backward(forward: Contract, backward: Callable) -> Contract:
     ``dy`` has the axes of the result ``y``, and every other argument those of the argument or result of the same name.
     The results are one gradient for each array of floats that the forward pass takes.
     """
-    known = {argument.name: argument for argument in (*forward.arrays.values(), *forward.results)}
-    known |= {f"d{result.name}": Argument(f"d{result.name}", result.axes) for result in forward.results}
+    described = {x.name: x for x in (*forward.arrays.values(), *forward.results)}
+    described |= {f"d{result.name}": Argument(f"d{result.name}", result.axes) for result in forward.results}
     names = inspect.signature(backward).parameters
-    inputs = {name: argument for name, argument in known.items() if name in names}  # gradients last, sizes known first
+    arrays = {name: x for name, x in described.items() if name in names}  # gradients last, sizes known first
     sizes = {name: size for name, size in forward.sizes.items() if size.argument in names}
-    letters = _letters_of_inputs(inputs, sizes)
+    letters = _letters_of_inputs(arrays, sizes)
     conditions = tuple(
         condition
         for condition in forward.conditions
-        if letters.issuperset(letters_of(*condition[:2])) and (not condition.array or condition.array in inputs)
+        if letters.issuperset(letters_of(*condition[:2])) and (not condition.array or condition.array in arrays)
     )
     floats = [x for x in forward.arrays.values() if x.kind == "float"]
     gradients = tuple(Argument(f"d{x.name}", x.axes, broadcasts=x.broadcasts) for x in floats)
-    return Contract(inputs, sizes, conditions, gradients, False, forward.not_empty)
+    return Contract(arrays, sizes, conditions, gradients, more=False, not_empty=forward.not_empty)
 
 
 def _letters_of_inputs(arrays, sizes):
+    """The letters of the axes of arrays, and those of arguments that are sizes."""
     letters = {letter for size in sizes.values() for letter in size.letters}
     return letters.union(*(letters_of(*x.axes) for x in arrays.values()))
 
@@ -211,40 +223,40 @@ def _check_sizes(contract, operation, parameters):
     """Check that a size which may be None has a default that is known by then, and that conditions can be checked."""
     known: set[str] = set()
     for name, size in contract.sizes.items():
-        wrong = not size.field and may_be_none(parameters[name]) != bool(size.default)
-        if wrong or not known.issuperset(letters_of(size.default)):
+        has_right_default = size.field or may_be_none(parameters[name]) == bool(size.default)
+        if not has_right_default or not known.issuperset(letters_of(size.default)):
             raise ValueError(
                 f"the contract of {operation} has {name} = {' '.join(size.letters)}, expected 'or' and the letter of "
                 "an argument before it if, and only if, its type hint includes None, as in 'n_kv_heads = G or H'"
             )
         known.update(size.letters)
     known = _letters_of_inputs(contract.arrays, contract.sizes)
-    for condition in contract.conditions:
-        unknown = [x for x in letters_of(*condition[:2]) if x not in known]
-        unknown += [condition.array] if condition.array and condition.array not in contract.arrays else []
+    for divisor, dividend, array in contract.conditions:
+        unknown = [letter for letter in letters_of(divisor, dividend) if letter not in known]
+        if array and array not in contract.arrays:
+            unknown.append(array)
         if unknown:
-            raise ValueError(
-                f"the contract of {operation} has the condition {condition.divisor} divides {condition.dividend}, but "
-                f"no {unknown[0]}"
-            )
+            condition = f"{divisor} divides {dividend}"
+            raise ValueError(f"the contract of {operation} has the condition {condition}, but no {unknown[0]}")
 
 
 def _check_axes(contract, operation, parameters):
     """Check that sizes can be learned in the order in which ``match`` does so."""
     known = {letter for size in contract.sizes.values() for letter in size.letters}
     for x in in_order(contract):
-        found = set(known)
+        learned = set(known)
         for axis in x.axes:
-            unknown = [factor for factor in factors_of(axis) if not found.issuperset(letters_of(factor))]
-            if len(unknown) > 1 or (unknown and (x.broadcasts or unknown[0].startswith("("))):
+            unknown = [factor for factor in factors_of(axis) if not learned.issuperset(letters_of(factor))]
+            can_be_learned = len(unknown) == 1 and not x.broadcasts and not unknown[0].startswith("(")
+            if unknown and not can_be_learned:
                 raise ValueError(
                     f"the contract of {operation} does not tell {' and '.join(unknown)} of {x.name}: {axis}, expected "
                     "an argument or an earlier array that does, as in 'n_heads = H'; only one letter of a product can "
                     "be learned from a shape"
                 )
-            found.update(letters_of(axis))
+            learned.update(letters_of(axis))
         if not may_be_none(parameters[x.name]):
-            known = found
+            known = learned
 
 
 def in_order(contract: Contract) -> list[Argument]:
