@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from inspect import Parameter, cleandoc, getdoc
-from typing import Literal, get_args, get_origin
+from typing import Literal, NamedTuple, get_args, get_origin
 
 from npformer.operations.contract import Argument, may_be_none
 
@@ -34,17 +34,21 @@ def docstring_of(record) -> str:
     >>> reference.linear.__doc__.splitlines()[4:7]
     ['x : (..., D)', 'weight : (D, F)', 'bias : (F,), optional']
     """
-    contract, parameters, forward = record.contract, record.parameters, record.forward and record.forward.record
+    contract = record.contract
+    parameters = record.parameters
+    forward = record.forward and record.forward.record
     described, *examples = EXAMPLES.split(cleandoc(record.function.__doc__ or ""), maxsplit=1)
     text, *sections = re.split(r"\n(?:Parameters|Returns)\n-+\n", described)
-    entries = [(names.split(", "), words.rstrip()) for section in sections for names, words in ENTRY.findall(section)]
-    told = _told_of_forward(parameters, forward) if forward else {}
-    told |= {name: (names, words) for names, words in entries for name in names}
+    entries = _entries_of_forward(forward) if forward else {}
+    for section in sections:
+        for names, words in ENTRY.findall(section):
+            entry = Entry(names.split(", "), words.rstrip())
+            entries |= dict.fromkeys(entry.names, entry)
     types = {name: _type_of(contract.arrays.get(name), parameter) for name, parameter in parameters.items()}
-    lines = [text.rstrip(), "", "Parameters", "----------", *_section(types, told), ""]
+    lines = [text.rstrip(), "", "Parameters", "----------", *_section(types, entries), ""]
     if contract.results:
         results = {x.name: _type_of_result(x, forward) for x in contract.results}
-        lines += ["Returns", "-------", *_section(results, told), ""]
+        lines += ["Returns", "-------", *_section(results, entries), ""]
     if forward:
         lines += ["See Also", "--------", f"{forward.name} : the forward pass", ""]
     if examples:
@@ -52,42 +56,62 @@ def docstring_of(record) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _told_of_forward(parameters, forward) -> dict[str, tuple[list[str], str]]:
-    """What is to be said of the results of the forward pass, and of their gradients."""
-    results = {result.name for result in forward.contract.results}
-    words = dict.fromkeys(results, f"    Result of ``{forward.name}``.")
-    words |= {f"d{name}": f"    Gradient with respect to {name}." for name in results}
-    return {name: ([name], words[name]) for name in parameters if name in words}
+class Entry(NamedTuple):
+    """What a docstring says of some names together."""
+
+    names: list[str]
+    words: str  # indented lines, "" for none
 
 
-def _section(types, told) -> Iterator[str]:
+def _entries_of_forward(forward) -> dict[str, Entry]:
+    """What is to be said, by name, of the results of the forward pass, and of their gradients."""
+    entries = {}
+    for result in forward.contract.results:
+        name = result.name
+        entries[name] = Entry([name], f"    Result of ``{forward.name}``.")
+        entries[f"d{name}"] = Entry([f"d{name}"], f"    Gradient with respect to {name}.")
+    return entries
+
+
+def _section(types, entries) -> Iterator[str]:
     """The lines of a section: names with their types, and what there is to say of them, of some together."""
     for name in types:
-        names, words = told.get(name, ([name], ""))
-        if name == names[0]:
-            kinds = dict.fromkeys(types[x].removesuffix(OPTIONAL) for x in names)
-            yield f"{', '.join(names)} : {', '.join(kinds)}" + OPTIONAL * types[name].endswith(OPTIONAL)
-            yield from filter(None, [words])
+        names, words = entries.get(name, Entry([name], ""))
+        if name != names[0]:
+            continue
+        kinds = dict.fromkeys(types[x].removesuffix(OPTIONAL) for x in names)
+        optional = OPTIONAL if types[name].endswith(OPTIONAL) else ""
+        yield f"{', '.join(names)} : {', '.join(kinds)}{optional}"
+        if words:
+            yield words
 
 
 def _type_of_result(x: Argument, forward) -> str:
+    """The type of a result; a gradient is None where the argument is."""
     argument = forward.parameters.get(x.name.removeprefix("d")) if forward else None
-    return _type_of_array(x) + (" or None" if argument and may_be_none(argument) else "")
+    optional = " or None" if argument and may_be_none(argument) else ""
+    return _type_of_array(x) + optional
 
 
 def _type_of_array(x: Argument) -> str:
+    kind = KINDS.get(x.kind, "")
     shape = str(x) if x.axes else "scalar"
     if x.broadcasts:
-        return ", ".join(filter(None, [KINDS.get(x.kind), f"broadcasts to {shape}"]))
-    return f"{KINDS.get(x.kind, '')} {shape}".lstrip()
+        return f"{kind}, broadcasts to {shape}" if kind else f"broadcasts to {shape}"
+    return f"{kind} {shape}".lstrip()
 
 
 def _type_of(argument: Argument | None, parameter: Parameter) -> str:
-    optional = " or None" if may_be_none(parameter) else ""
-    optional = OPTIONAL if parameter.default is not parameter.empty else optional
+    """The type of an argument, which may be no array."""
+    hint = parameter.annotation
+    optional = ""
+    if parameter.default is not parameter.empty:
+        optional = OPTIONAL
+    elif may_be_none(parameter):
+        optional = " or None"
     if argument is not None:
         return _type_of_array(argument) + optional
-    kind = get_args(parameter.annotation)[0] if may_be_none(parameter) else parameter.annotation
+    kind = get_args(hint)[0] if may_be_none(parameter) else hint
     if get_origin(kind) is Literal:
         return "{" + ", ".join(map(repr, get_args(kind))) + "}" + optional
     name = getattr(get_origin(kind) or kind, "__name__", str(kind))
