@@ -13,7 +13,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from npformer.arrays import has_own_rules
+from npformer.arrays import has_own_rules, is_recording, library_of
+
+INT64 = np.dtype(np.int64)
 
 
 def warn(message):
@@ -160,3 +162,73 @@ def check_in_dtype(name, value, dtype):
         rounded = abs(dtype.type(value))
     if value and not 0 < rounded < math.inf:
         raise ValueError(f"{name}={value} is {rounded} in {dtype}, expected a number that {dtype} can hold")
+
+
+def check_array(x, name, kind):
+    """The library of an array; raises if it is none, or has a dtype that does not fit its kind, as "mask" or "ids"."""
+    if kind == "ids" and isinstance(x, list) and any(isinstance(item, str) for item in x):
+        raise TypeError(f"{name} is a list of texts, expected an array of integers{_advice_on_texts(name)}")
+    library = library_of(x, name)
+    if kind == "mask":
+        if x.dtype.kind != "b":
+            raise TypeError(
+                f"{name} has dtype {x.dtype}, expected bool with True = may attend, or counts: a 1/0 mask becomes "
+                "one with mask.astype(bool), an additive mask (0 / -inf) with npformer.from_additive(mask)"
+            )
+    elif kind == "ids":
+        if x.dtype.kind not in "iu":
+            raise TypeError(f"{name} has dtype {x.dtype}, expected integers{_advice_on_ids(x, name)}")
+    elif not is_float_dtype(x.dtype):
+        advice = f": try {name}.astype('float32')" if x.dtype.kind in "biuf" else ""
+        raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype{advice}")
+    elif kind == "written" and isinstance(x, np.ndarray) and not x.flags.writeable:
+        raise ValueError(f"{name} is read-only, expected an array that can be written: try {name}.copy()")
+    return library
+
+
+def _advice_on_ids(x, name):
+    """What to try, at the end of an error, if an array is not one of integers; "" if its numbers have fractions."""
+    is_text = x.dtype.kind in "SUT" or (x.dtype.kind == "O" and any(isinstance(item, str) for item in x.flat))
+    if is_text:
+        return _advice_on_texts(name)
+    if x.dtype.kind not in "bf":
+        return ""
+    if x.ndim > 1 and x.shape[-1] > 1:
+        is_binary = (x == 0) | (x == 1)
+        if is_binary.all() and (x.sum(axis=-1) == 1).all():
+            return f": its rows are one-hot, try {name}.argmax(axis=-1)"
+    is_whole = x.dtype.kind == "b" or (x == x.round()).all()
+    return f": try {name}.astype('int64')" if is_whole else ""
+
+
+def _advice_on_texts(name):
+    if name == "targets":
+        return ": try classes, targets = numpy.unique(targets, return_inverse=True)"
+    return ": encode the texts first"
+
+
+def check_ids(ids, size, name, ignore_id=None, *, may_ignore=False):
+    """Check that token ids are integers with 0 <= id < ``size``, except entries equal to ``ignore_id``.
+
+    ``may_ignore`` says whether the caller has an ``ignore_id``, which may be None.
+    """
+    if (
+        type(ids) is np.ndarray
+        and ids.dtype is INT64
+        and ids.size
+        and np.maximum.reduce(ids.view(np.uint64), axis=None) < size
+    ):
+        return  # seen as unsigned, a negative id is a large one, so one comparison is enough
+    library = check_array(ids, name, "ids")
+    if ids.size == 0 or is_recording(library):
+        return
+    if ids.min() >= 0 and ids.max() < size:
+        return
+    wrong = (ids < 0) | (ids >= size)
+    if ignore_id is not None:
+        wrong &= ids != ignore_id
+    if wrong.any():
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
+        wrong_id = int(ids[where])
+        advice = f", or ignore_id={wrong_id} to leave it out" if may_ignore and wrong_id < 0 else ""
+        raise ValueError(f"{name}{list(where)} is {wrong_id}, expected 0 <= id < {size}{advice}")

@@ -7,8 +7,8 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import library_of, on_host
-from npformer.checks import check_int
-from npformer.operations.options import LARGEST, check_ids, check_option
+from npformer.checks import check_ids, check_int
+from npformer.operations.options import LARGEST, check_option
 
 
 class Request(NamedTuple):

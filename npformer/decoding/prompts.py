@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.arrays import Array, on_host
-from npformer.checks import check_flag
-from npformer.operations.options import check_ids
+from npformer.checks import check_flag, check_ids
 
 
 class Prompts(NamedTuple):

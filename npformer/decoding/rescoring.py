@@ -6,9 +6,8 @@ import numpy as np
 
 from npformer.arrays import Array, on_host, underflow_is_zero
 from npformer.backends import AnyBackend
-from npformer.checks import advice_on_ids
+from npformer.checks import advice_on_ids, check_ids
 from npformer.decoding.common import culprit
-from npformer.operations.options import check_ids
 from npformer.reference import log_softmax
 
 

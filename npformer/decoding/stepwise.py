@@ -4,9 +4,9 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import on_host
+from npformer.checks import check_ids
 from npformer.layers.transformer import decoder_layer, encoder_layer
 from npformer.operations.explain import listed
-from npformer.operations.options import check_ids
 from npformer.quantized import dequantized, floats
 
 

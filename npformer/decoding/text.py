@@ -6,12 +6,12 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import beside
+from npformer.checks import check_ids
 from npformer.decoding.stepwise import StepwiseDecoder
 from npformer.layers.cache import BlockCache, KeyValueCache
 from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
 from npformer.layers.transformer import encoder_layer
-from npformer.operations.options import check_ids
 from npformer.quantized import dequantized, is_quantized
 from npformer.runtime.host import n_slices
 from npformer.runtime.threads import FEW_ROWS, in_order

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from npformer.checks import check_ids
 from npformer.data.subwords import Subwords
 from npformer.files.checkpoint import load_checkpoint, refusing
-from npformer.operations.options import check_ids
 
 END_OF_LINE = "\n"
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.operations.options import check_ids
+from npformer.checks import check_ids
 from npformer.reference import Ops
 from npformer.reference.settings import AttentionSettings, Rotary
 

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 
 from npformer.arrays import Array, kept
-from npformer.checks import check_shape
+from npformer.checks import check_array, check_shape
 from npformer.layers.normalisation import layer_norm
 from npformer.layers.projection import linear, linear_grads
 from npformer.layers.types import Backward, Params, part, weight_and_bias
-from npformer.operations.options import check_array
 from npformer.reference import Ops
 
 

@@ -8,13 +8,12 @@ import numpy as np
 
 from npformer.arrays import Array, kept, number_of
 from npformer.backends import AnyBackend
-from npformer.checks import check_shape, swapped
+from npformer.checks import check_array, check_ids, check_shape, swapped
 from npformer.layers.normalisation import normalise
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import linear
 from npformer.models.pooling import pooled
 from npformer.models.stack import OneStack
-from npformer.operations.options import check_array, check_ids
 from npformer.reference import split_key
 from npformer.reference.math.activations import INPUTS
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
-from npformer.checks import advice_on_ids, check_int, warn
+from npformer.checks import advice_on_ids, check_ids, check_int, warn
 from npformer.models.model import Model, padded
-from npformer.operations.options import check_ids, check_option
+from npformer.operations.options import check_option
 from npformer.reference import split_key
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import Array, beside, kept, library_of, number_of
 from npformer.backends import get_backend
-from npformer.checks import advice_on_ids
+from npformer.checks import advice_on_ids, check_ids
 from npformer.models.initialization import Initializer, ShapesOnly
-from npformer.operations.options import brief, check_fields, check_ids, check_option
+from npformer.operations.options import brief, check_fields, check_option
 from npformer.quantized import Quantized, check_trainable, dequantized, floats, lookup
 from npformer.reference import padding_mask
 from npformer.runtime.forks import cached_property

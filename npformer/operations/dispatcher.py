@@ -4,15 +4,17 @@ Each dispatcher has another one, ``unchecked``, for the layers of a model, which
 trusts its options, keys and ids. Both check arrays against the contract.
 """
 
+import inspect
 from functools import wraps
 from threading import get_ident
 
 import numpy as np
 
-from npformer.checks import check_in_dtype
+from npformer.checks import check_ids, check_in_dtype
 from npformer.operations.binder import make_binder
-from npformer.operations.options import check_arrays, check_ids, check_of, check_rate_and_key
+from npformer.operations.options import check_of, check_rate_and_key
 from npformer.operations.plan import converted, make_plan, rounded
+from npformer.operations.shapes import check_arrays
 from npformer.runtime.blas_threads import computing, one_blas_thread
 
 MOST_PLANS = 4096  # that a computation remembers
@@ -37,7 +39,8 @@ def _dispatcher(record, kernel, computation):
             values, signature = bind(*args, **keywords)
         except AttributeError:  # what has no shape is no array
             try:
-                check_arrays(record.contract, record.bound(*args, **keywords), record.parameters)
+                arguments = inspect.signature(record.function).bind(*args, **keywords).arguments
+                check_arrays(record.contract, arguments, record.parameters)
             except (TypeError, ValueError) as error:
                 raise error from None
             raise

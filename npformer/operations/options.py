@@ -2,7 +2,6 @@
 
 Operations, optimizers, schedules, models, decoding, trainings and the command lines of the scripts read the table. What
 is given is converted to the type of the option, so that NumPy's scalars are accepted like Python's numbers and flags.
-Below the options are the checks of the arrays of operations.
 """
 
 import math
@@ -14,11 +13,9 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
 
-from npformer.arrays import is_cupy, is_recording, library_of
-from npformer.checks import check_choice, check_flag, check_int, check_key, check_number, is_float_dtype, shown
-from npformer.operations.contract import may_be_none
+from npformer.arrays import is_cupy
+from npformer.checks import check_choice, check_flag, check_int, check_key, check_number, shown
 
-INT64 = np.dtype(np.int64)
 CONVERSIONS = {bool: check_flag, int: check_int, float: check_number}
 WIDEST = np.dtype(np.complex128).itemsize  # bytes of a number
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # range of the ints that a kernel takes
@@ -264,97 +261,3 @@ def check_rate_and_key(rate, key):
     """Check that there is a key if the dropout rate is above 0."""
     if rate > 0 and key is None:
         raise ValueError(f"dropout_rate={rate} needs a dropout_key (an integer) to draw from, got dropout_key=None")
-
-
-def check_arrays(contract, given, parameters):
-    """Check that the given arrays have the kind that the contract states, and that all belong to the same library."""
-    libraries = {}
-    _check_order(contract, given)
-    for name, argument in contract.arrays.items():
-        x = given.get(name)
-        if x is None and may_be_none(parameters[name]):
-            continue
-        libraries[name] = check_array(x, name, argument.kind)
-    if len(set(libraries.values())) > 1:
-        told = ", ".join(f"{name} {library.__name__}" for name, library in libraries.items())
-        raise TypeError(f"arrays of different libraries: {told}; move them to one first")
-
-
-def _check_order(contract, given):
-    """Check that no integers are given in the place of floats, and floats in that of ids."""
-    kinds = {name: getattr(getattr(given.get(name), "dtype", None), "kind", "") for name in contract.arrays}
-    floats = [name for name, x in contract.arrays.items() if x.kind == "float" and kinds[name] in [*"iu"]]
-    ids = [name for name, x in contract.arrays.items() if x.kind == "ids" and kinds[name] == "f"]
-    if floats and ids:
-        told = f"{floats[0]} has dtype {given[floats[0]].dtype} and {ids[0]} {given[ids[0]].dtype}"
-        raise TypeError(f"{told}, expected floats and integers: are they in the wrong order?")
-
-
-def check_array(x, name, kind):
-    """The library of an array; raises if it is none, or has a dtype that does not fit its kind, as "mask" or "ids"."""
-    if kind == "ids" and isinstance(x, list) and any(isinstance(item, str) for item in x):
-        raise TypeError(f"{name} is a list of texts, expected an array of integers{_advice_on_texts(name)}")
-    library = library_of(x, name)
-    if kind == "mask":
-        if x.dtype.kind != "b":
-            raise TypeError(
-                f"{name} has dtype {x.dtype}, expected bool with True = may attend, or counts: a 1/0 mask becomes "
-                "one with mask.astype(bool), an additive mask (0 / -inf) with npformer.from_additive(mask)"
-            )
-    elif kind == "ids":
-        if x.dtype.kind not in "iu":
-            raise TypeError(f"{name} has dtype {x.dtype}, expected integers{_advice_on_ids(x, name)}")
-    elif not is_float_dtype(x.dtype):
-        advice = f": try {name}.astype('float32')" if x.dtype.kind in "biuf" else ""
-        raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype{advice}")
-    elif kind == "written" and isinstance(x, np.ndarray) and not x.flags.writeable:
-        raise ValueError(f"{name} is read-only, expected an array that can be written: try {name}.copy()")
-    return library
-
-
-def _advice_on_ids(x, name):
-    """What to try, at the end of an error, if an array is not one of integers; "" if its numbers have fractions."""
-    is_text = x.dtype.kind in "SUT" or (x.dtype.kind == "O" and any(isinstance(item, str) for item in x.flat))
-    if is_text:
-        return _advice_on_texts(name)
-    if x.dtype.kind not in "bf":
-        return ""
-    if x.ndim > 1 and x.shape[-1] > 1:
-        is_binary = (x == 0) | (x == 1)
-        if is_binary.all() and (x.sum(axis=-1) == 1).all():
-            return f": its rows are one-hot, try {name}.argmax(axis=-1)"
-    is_whole = x.dtype.kind == "b" or (x == x.round()).all()
-    return f": try {name}.astype('int64')" if is_whole else ""
-
-
-def _advice_on_texts(name):
-    if name == "targets":
-        return ": try classes, targets = numpy.unique(targets, return_inverse=True)"
-    return ": encode the texts first"
-
-
-def check_ids(ids, size, name, ignore_id=None, *, may_ignore=False):
-    """Check that token ids are integers with 0 <= id < ``size``, except entries equal to ``ignore_id``.
-
-    ``may_ignore`` says whether the caller has an ``ignore_id``, which may be None.
-    """
-    if (
-        type(ids) is np.ndarray
-        and ids.dtype is INT64
-        and ids.size
-        and np.maximum.reduce(ids.view(np.uint64), axis=None) < size
-    ):
-        return  # seen as unsigned, a negative id is a large one, so one comparison is enough
-    library = check_array(ids, name, "ids")
-    if ids.size == 0 or is_recording(library):
-        return
-    if ids.min() >= 0 and ids.max() < size:
-        return
-    wrong = (ids < 0) | (ids >= size)
-    if ignore_id is not None:
-        wrong &= ids != ignore_id
-    if wrong.any():
-        where = tuple(int(i) for i in np.argwhere(wrong)[0])
-        wrong_id = int(ids[where])
-        advice = f", or ignore_id={wrong_id} to leave it out" if may_ignore and wrong_id < 0 else ""
-        raise ValueError(f"{name}{list(where)} is {wrong_id}, expected 0 <= id < {size}{advice}")

@@ -11,8 +11,7 @@ import numpy as np
 
 from npformer.arrays import underflow_is_zero
 from npformer.checks import warn
-from npformer.operations.options import check_arrays
-from npformer.operations.shapes import match, shape_of
+from npformer.operations.shapes import check_arrays, match, shape_of
 
 DECIDING = ("float", "written")  # kinds of arrays whose dtypes decide that of the results
 FLOAT32, IDS, MASK = np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)

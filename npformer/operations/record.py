@@ -16,7 +16,7 @@ from npformer.operations.dispatcher import make_dispatcher
 from npformer.operations.docstring import docstring_of
 
 Function = TypeVar("Function", bound=Callable)
-_signature = cache(inspect.signature)
+_signature = cache(inspect.signature)  # is slow
 
 
 class Record(NamedTuple):
@@ -34,10 +34,6 @@ class Record(NamedTuple):
     def parameters(self) -> Mapping[str, inspect.Parameter]:
         """The arguments by name."""
         return _signature(self.function).parameters
-
-    def bound(self, *args, **keywords) -> dict:
-        """The values of the arguments of a call, without defaults."""
-        return _signature(self.function).bind(*args, **keywords).arguments
 
 
 def operation(

@@ -1,10 +1,10 @@
-"""Check the shapes of arrays against a contract, and learn the sizes of its letters from them."""
+"""Check arrays against a contract: their kinds, and their shapes, from which the sizes of its letters are learned."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from npformer.checks import advice_on_ids, check_choice, shown, swapped
-from npformer.operations.contract import Contract, factors_of, in_order, letters_of
+from npformer.checks import advice_on_ids, check_array, check_choice, shown, swapped
+from npformer.operations.contract import Contract, factors_of, in_order, letters_of, may_be_none
 
 
 class Sizes(dict):
@@ -65,6 +65,30 @@ def shape_of(axes, sizes):
             return None
         shape.append(size)
     return tuple(shape)
+
+
+def check_arrays(contract, arguments, parameters):
+    """Check that the given arrays have the kind that the contract states, and that all belong to the same library."""
+    libraries = {}
+    _check_order(contract, arguments)
+    for name, argument in contract.arrays.items():
+        x = arguments.get(name)
+        if x is None and may_be_none(parameters[name]):
+            continue
+        libraries[name] = check_array(x, name, argument.kind)
+    if len(set(libraries.values())) > 1:
+        told = ", ".join(f"{name} {library.__name__}" for name, library in libraries.items())
+        raise TypeError(f"arrays of different libraries: {told}; move them to one first")
+
+
+def _check_order(contract, arguments):
+    """Check that no integers are given in the place of floats, and floats in that of ids."""
+    kinds = {name: getattr(getattr(arguments.get(name), "dtype", None), "kind", "") for name in contract.arrays}
+    floats = [name for name, x in contract.arrays.items() if x.kind == "float" and kinds[name] in [*"iu"]]
+    ids = [name for name, x in contract.arrays.items() if x.kind == "ids" and kinds[name] == "f"]
+    if floats and ids:
+        told = f"{floats[0]} has dtype {arguments[floats[0]].dtype} and {ids[0]} {arguments[ids[0]].dtype}"
+        raise TypeError(f"{told}, expected floats and integers: are they in the wrong order?")
 
 
 def match(contract: Contract, values: Mapping[str, Any]) -> Sizes:

@@ -15,7 +15,8 @@ from npformer.runtime.host import Host
 
 PACKAGE = Path(npformer.__file__).parent
 DEVICE = re.compile(r"\bcupy\b|is_cupy|is_recording|\bname [!=]= .[cg]pu\b")
-MAY_KNOW = {"backends.py", "arrays.py", "operations/options.py"}  # which backend, whose array, what is recorded
+# Which backend it is, whose array, and what is recorded.
+MAY_KNOW = {"backends.py", "arrays.py", "checks.py", "operations/options.py"}
 
 FLOORS = """
     arrays

@@ -3,9 +3,8 @@
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.checks import check_int
+from npformer.checks import check_array, check_int
 from npformer.operations.formula import operation
-from npformer.operations.options import check_array
 from npformer.operations.shapes import broadcasts_to
 
 

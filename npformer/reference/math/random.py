@@ -7,8 +7,7 @@ difference can be computed with a fixed dropout mask, and a resumed run repeats 
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.checks import check_int, check_key
-from npformer.operations.options import check_array
+from npformer.checks import check_array, check_int, check_key
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
 _32_BITS = 0xFFFFFFFF

@@ -11,8 +11,7 @@ import numpy as np
 
 from npformer.arrays import Array, transpose
 from npformer.operations.formula import backward_of, operation
-from npformer.operations.options import check_arrays
-from npformer.operations.shapes import match
+from npformer.operations.shapes import check_arrays, match
 from npformer.reference.math.linear import linear, rows
 from npformer.reference.math.masks import masked
 from npformer.reference.math.product import product
