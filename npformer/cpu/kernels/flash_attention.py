@@ -70,7 +70,8 @@ def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, opt
     for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
     q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
     if peak is None:  # a forward pass finds it, of one column of the values, as the output is not needed
-        without_dropout = kernel_options(q, k, keep_mask, bias, options, dropout_key=None)
+        draw, kept_scale = drawing(0.0, None, q.dtype)
+        without_dropout = for_kernel._replace(draw=draw, kept_scale=kept_scale)
         saved = attend(q4, k4, v4[..., :1], _empty_heads(q4, v4[..., :1]), without_dropout)
         if saved is NotImplemented:
             return NotImplemented
