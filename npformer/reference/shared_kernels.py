@@ -69,7 +69,8 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_of_rows, as_it_lies
 
     @kernel_of(reference.conv1d, as_it_lies=as_it_lies)
     def conv1d(x, weight, bias, dilation, causal):
-        (B, T, _), rows = x.shape, by_time(x)
+        B, T, _ = x.shape
+        rows = by_time(x)
         y = empty((T * B, weight.shape[2]), x.dtype)
         y[...] = 0 if bias is None else bias
         for w, at, seen in taps(T, len(weight), dilation, causal):
@@ -78,9 +79,13 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_of_rows, as_it_lies
 
     @kernel_of(reference.conv1d_backward, as_it_lies=as_it_lies and f"dy {as_it_lies}")
     def conv1d_backward(dy, x, weight, bias, dilation, causal):
-        (B, T, _), rows, drows = x.shape, by_time(x), by_time(dy)
-        dx, dweight = empty(rows.shape, x.dtype), empty(weight.shape, x.dtype)
-        dx[...] = dweight[...] = 0
+        B, T, _ = x.shape
+        rows = by_time(x)
+        drows = by_time(dy)
+        dx = empty(rows.shape, x.dtype)
+        dweight = empty(weight.shape, x.dtype)
+        dx[...] = 0
+        dweight[...] = 0
         for w, at, seen in taps(T, len(weight), dilation, causal):
             multiply(drows[all_of(at, B)], weight[w].T, dx[all_of(seen, B)], True)
             multiply(rows[all_of(seen, B)].T, drows[all_of(at, B)], dweight[w], False)
@@ -121,9 +126,12 @@ def make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backwar
     @kernel_of(reference.self_attention_backward, without=without, knows=knows)
     def self_attention_backward(dout, qkv, out, peak, total, settings, keep_mask, bias, dropout_key):
         dqkv = empty(qkv.shape, qkv.dtype)
-        heads, gradients = (split_parts(x, *settings.parts) for x in (qkv, dqkv))
-        done = backward(dout, out, heads, (peak, total), gradients, settings, keep_mask, bias, dropout_key)
-        return done if done is NotImplemented else (dqkv, *done) if done else dqkv
+        heads = split_parts(qkv, *settings.parts)
+        dheads = split_parts(dqkv, *settings.parts)
+        dbias = backward(dout, out, heads, (peak, total), dheads, settings, keep_mask, bias, dropout_key)
+        if dbias is NotImplemented:
+            return NotImplemented
+        return dqkv if dbias is None else (dqkv, dbias)
 
     @kernel_of(reference.cross_attention, without=without, knows=knows)
     def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
@@ -131,20 +139,33 @@ def make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backwar
 
     @kernel_of(reference.cross_attention_backward, without=without, knows=knows)
     def cross_attention_backward(dout, q, kv, out, peak, total, settings, keep_mask, bias, dropout_key):
-        dq, dkv = empty(q.shape, q.dtype), empty(kv.shape, kv.dtype)
-        heads, gradients = split_q_kv(q, kv, settings), split_q_kv(dq, dkv, settings)
-        done = backward(dout, out, heads, (peak, total), gradients, settings, keep_mask, bias, dropout_key)
-        return done if done is NotImplemented else (dq, dkv, *done)
+        dq = empty(q.shape, q.dtype)
+        dkv = empty(kv.shape, kv.dtype)
+        heads = split_q_kv(q, kv, settings)
+        dheads = split_q_kv(dq, dkv, settings)
+        dbias = backward(dout, out, heads, (peak, total), dheads, settings, keep_mask, bias, dropout_key)
+        if dbias is NotImplemented:
+            return NotImplemented
+        return (dq, dkv) if dbias is None else (dq, dkv, dbias)
 
     def forward(heads, settings, keep_mask, bias, dropout_key):
-        B, H, T, K = heads[0].shape
-        out = empty((B, T, H * K), heads[0].dtype)
-        for_kernel = kernel_options(*heads[:2], keep_mask, bias, settings, dropout_key)
-        saved = attend(*heads, *split_parts(out, H), for_kernel)
-        return saved if saved is NotImplemented else (out, *saved)
+        q, k, v = heads
+        B, H, T, K = q.shape
+        out = empty((B, T, H * K), q.dtype)
+        (out_heads,) = split_parts(out, H)
+        saved = attend(q, k, v, out_heads, kernel_options(q, k, keep_mask, bias, settings, dropout_key))
+        if saved is NotImplemented:
+            return NotImplemented
+        peak, total = saved
+        return out, peak, total
 
-    def backward(dout, out, heads, saved, gradients, settings, keep_mask, bias, dropout_key):
-        (dout,), (out,) = split_parts(dout, settings.n_heads), split_parts(out, settings.n_heads)
-        for_kernel = kernel_options(*heads[:2], keep_mask, bias, settings, dropout_key)
-        dbias = attend_backward(dout, out, *heads, *saved, gradients, for_kernel)
-        return dbias if dbias is NotImplemented else () if bias is None else (summed_to(dbias, bias.shape),)
+    def backward(dout, out, heads, saved, dheads, settings, keep_mask, bias, dropout_key):
+        """Write the gradients of the heads, and return that of the bias, or None if there is none."""
+        q, k, v = heads
+        (dout_heads,) = split_parts(dout, settings.n_heads)
+        (out_heads,) = split_parts(out, settings.n_heads)
+        for_kernel = kernel_options(q, k, keep_mask, bias, settings, dropout_key)
+        dbias = attend_backward(dout_heads, out_heads, q, k, v, *saved, dheads, for_kernel)
+        if dbias is NotImplemented or bias is None:
+            return dbias
+        return summed_to(dbias, bias.shape)
