@@ -129,10 +129,8 @@ def check_fields(settings):
     Traceback (most recent call last):
     ValueError: d_ff=0, expected at least 1
     """
-    for name, check, optional in _checks_of(type(settings)):
-        value = getattr(settings, name)
-        if not (optional and value is None):
-            object.__setattr__(settings, name, check(value))
+    for name, check in _checks_of(type(settings)):
+        object.__setattr__(settings, name, check(getattr(settings, name)))
 
 
 def brief(settings):
@@ -180,13 +178,13 @@ def choices_of(dataclass):
 
 @cache  # as settings are made in each step of decoding
 def _checks_of(dataclass):
-    """(name, check, whether it may be None) of each field that has a check."""
+    """(name, check) of each field that has a check."""
     checks = []
     for field in fields(dataclass):
         kind, optional = _kind_of(field.type)
         check = _check_of_kind(field.name, kind)
         if check is not None:
-            checks.append((field.name, check, optional))
+            checks.append((field.name, _or_none(check) if optional else check))
     return checks
 
 
@@ -197,8 +195,13 @@ def _kind_of(hint):
     return (kinds[0] if optional and len(kinds) == 1 else hint), optional
 
 
+def _or_none(check):
+    """A check that lets None pass."""
+    return lambda value: None if value is None else check(value)
+
+
 def _check_of_kind(name, kind):
-    """The check of choices, of a dataclass, or of the option with this name if it has this type; else None."""
+    """The check of choices, of a dataclass, or of the option with this name and type; else None."""
     if get_origin(kind) is Literal:
         return partial(check_choice, name, choices=get_args(kind))
     if is_dataclass(kind):
@@ -215,35 +218,35 @@ def check_instance(name, value, kind, expected=""):
 
 
 def check_of(name, hint):
-    """A function that converts an option of an operation to the type of its hint, or raises; None if there is no check.
+    """A function that converts an option of an operation to the type of its hint, or raises.
+
+    None if there is nothing to check.
 
     >>> check_of("eps", float)(np.float32(0.5))
     0.5
     """
     kind, optional = _kind_of(hint)
+    check = _check_of_kind(name, kind)
     if name == "dropout_key":
-        return lambda value: value if value is None else check_key(name, value)
-    if get_origin(kind) is tuple:
-        return partial(_check_sizes, name, n=len(get_args(kind)))
-    if kind is Callable:
-        return partial(check_instance, name, kind=Callable, expected="a callable")
-    if kind is dict:
-        return partial(check_instance, name, kind=dict, expected="a dict")
-    if kind not in CONVERSIONS:
-        return _check_of_kind(name, kind)
-    convert = _check_of_kind(name, kind) or partial(Option(kind).check, name)
+        check = partial(check_key, name)
+    elif get_origin(kind) is tuple:
+        check = partial(_check_sizes, name, n=len(get_args(kind)))
+    elif kind is Callable:
+        check = partial(check_instance, name, kind=Callable, expected="a callable")
+    elif kind is dict:
+        check = partial(check_instance, name, kind=dict, expected="a dict")
+    elif kind in CONVERSIONS:
+        check = partial(_check_number, name, kind, check or partial(Option(kind).check, name))
+    return _or_none(check) if optional and check else check
 
-    def check(value):
-        if value is None and optional:
-            return value
-        if type(value) is not kind and is_cupy(value) and value.shape == ():
-            return value  # a recorded operation reads a number on the GPU when it is replayed
-        value = convert(value)
-        if kind is int and not SMALLEST <= value <= LARGEST:
-            raise ValueError(f"{name}={shown(value)}, expected an int of 64 bits")
-        return value
 
-    return check
+def _check_number(name, kind, check, value):
+    if type(value) is not kind and is_cupy(value) and value.shape == ():
+        return value  # a recorded operation reads a number on the GPU when it is replayed
+    value = check(value)
+    if kind is int and not SMALLEST <= value <= LARGEST:
+        raise ValueError(f"{name}={shown(value)}, expected an int of 64 bits")
+    return value
 
 
 def _check_sizes(name, value, n):
