@@ -44,7 +44,8 @@ class _Alias:
         self.__array_interface__ = {**x.__array_interface__, "data": (address, False), "strides": x.strides}
 
 
-LAYOUT = "getattr({x}.flags, 'num', None)"  # arrays on the GPU have no such number: the reference computes with them
+# An array on the GPU has no such number, and the reference computes with it.
+LAYOUT = "getattr({x}.flags, 'num', None)"
 ops = Ops("cpu", np.ndarray, dtypes="float32 float64", layout=LAYOUT, suited=suited)
 kernel_of = ops.kernel_of
 

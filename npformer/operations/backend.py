@@ -87,8 +87,10 @@ class Backend:
         >>> "softmax_backward" in Ops.names()
         True
         """
-        of_classes = (vars(base).items() for base in cls.__mro__)
-        return sorted({name for items in of_classes for name, value in items if isinstance(value, staticmethod)})
+        names = set()
+        for base in cls.__mro__:
+            names.update(name for name, value in vars(base).items() if isinstance(value, staticmethod))
+        return sorted(names)
 
     def replaced(self, **operations: Callable) -> Self:
         """A copy with other functions in the place of some operations.
@@ -128,8 +130,9 @@ class Backend:
             for name in self.names():
                 operation = getattr(self, name)
                 record = getattr(operation, "record", None)
-                # What ``functools.wraps`` made of a dispatcher has its attributes, but is another function.
-                if record is not None and getattr(operation, "__wrapped__", None) is record.function:
+                wrapped = getattr(operation, "__wrapped__", None)
+                # What ``functools.wraps`` made of a dispatcher has its record, but is another function.
+                if record is not None and wrapped is record.function:
                     setattr(trusting, name, operation.unchecked)
             trusting._unchecked = trusting
             self._unchecked = trusting
@@ -165,7 +168,8 @@ class Backend:
         wrong = {*as_it_lies.split(), *without.split()} - arrays.keys()
         if wrong:
             expected = ", ".join(arrays)
-            raise TypeError(f"{name}: as_it_lies or without has {min(wrong)!r}, expected some of {expected}")
+            problem = f"as_it_lies or without has {min(wrong)!r}"
+            raise TypeError(f"{name}: {problem}, expected some of {expected}")
         options = [field.name for field in fields(record.options)] if record.options else []
         if bool(options) != bool(knows) or not set(knows.split()) <= set(options):
             expected = f"some of {', '.join(options)}" if options else "none, as the operation has no record of options"
@@ -173,12 +177,18 @@ class Backend:
 
         def decorate(function):
             taken = dict.fromkeys("options" if x in options else x for x in record.parameters)
-            _check_parameters(function, list(taken), f"the kernel of {name} in the backend {self.name}")
-            names = as_it_lies, dtypes or self.dtypes, without
-            kernel = Kernel(self, function, *(frozenset(x.split()) for x in names))
+            told = f"the kernel of {name} in the backend {self.name}"
+            _check_parameters(function, list(taken), told)
+            kernel = Kernel(
+                self,
+                function,
+                as_it_lies=frozenset(as_it_lies.split()),
+                dtypes=frozenset((dtypes or self.dtypes).split()),
+                without=frozenset(without.split()),
+            )
             if options:
-                function, why_not = _with_options(function, record, knows)
-                kernel = kernel._replace(function=function, why_not=why_not)
+                of_values, why_not = _with_options(function, record, knows)
+                kernel = kernel._replace(function=of_values, why_not=why_not)
             dispatcher = make_dispatcher(record, kernel)
             dispatcher.__module__ = function.__module__
             self.kernels[name] = dispatcher
@@ -191,9 +201,9 @@ class Backend:
 def _with_options(kernel, record, knows):
     """What a dispatcher calls in place of a kernel that takes a record of options, and ``why_not`` of the kernel.
 
-    It makes the record of the arguments that are its fields, which stand side by side. If the operation takes a record
-    itself, ``settings``, the kernel gets that. Calls with an option that the kernel does not know are left to the
-    reference.
+    It makes the record of the arguments that are its fields, which stand side by side. If the
+    operation takes a record itself, ``settings``, the kernel gets that. Calls with an option that the
+    kernel does not know are left to the reference.
     """
     parameters = list(record.parameters)
     fields_of_record = {field.name for field in fields(record.options)}
@@ -230,6 +240,7 @@ def _check_parameters(function, expected, told):
         parameters = inspect.signature(function).parameters
     except ValueError:
         return
-    if list(parameters) != expected and not any(x.kind is x.VAR_POSITIONAL for x in parameters.values()):
+    takes_any = any(x.kind is x.VAR_POSITIONAL for x in parameters.values())
+    if list(parameters) != expected and not takes_any:
         has = f"has the parameters ({', '.join(parameters)}), expected ({', '.join(expected)})"
         raise TypeError(f"{told} {has}: it is called by position")

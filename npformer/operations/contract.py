@@ -108,17 +108,19 @@ def parse(text: str, tables: Mapping[str, Mapping[str, int]] | None = None) -> C
             if table and table not in (tables or {}):
                 raise ValueError(f"contract {text!r}: {item!r}, expected tables={{{table!r}: …}} beside the contract")
             name = f"{argument}.{field}" if field else key or argument
-            sizes[name] = Size(key or argument, field, tuple(letters.split()), default, (tables or {}).get(table))
+            of_table = (tables or {}).get(table)
+            sizes[name] = Size(key or argument, field, tuple(letters.split()), default, of_table)
         elif condition:
             conditions.append(Condition(*condition.groups("")))
         else:
             array = _argument(text, item)
             arrays[array.name] = array
+    items = filter(None, map(str.strip, outputs.removesuffix("*").split(",")))
     return Contract(
         arrays,
         sizes,
         tuple(conditions),
-        results=tuple(_argument(text, item.strip()) for item in outputs.removesuffix("*").split(",") if item.strip()),
+        results=tuple(_argument(text, item) for item in items),
         more=outputs.endswith("*"),
         not_empty=frozenset(re.findall(r"(\w+)>0", text)),
     )
@@ -172,19 +174,21 @@ def contract_of_backward(forward: Contract, backward: Callable) -> Contract:
     The results are one gradient for each array of floats that the forward pass takes.
     """
     described = {x.name: x for x in (*forward.arrays.values(), *forward.results)}
-    described |= {f"d{result.name}": Argument(f"d{result.name}", result.axes) for result in forward.results}
+    for result in forward.results:  # gradients come last, so that the sizes are known by then
+        name = f"d{result.name}"
+        described[name] = Argument(name, result.axes)
     names = inspect.signature(backward).parameters
-    arrays = {name: x for name, x in described.items() if name in names}  # gradients last, sizes known first
+    arrays = {name: x for name, x in described.items() if name in names}
     sizes = {name: size for name, size in forward.sizes.items() if size.argument in names}
     letters = _letters_of_inputs(arrays, sizes)
-    conditions = tuple(
-        condition
-        for condition in forward.conditions
-        if letters.issuperset(letters_of(*condition[:2])) and (not condition.array or condition.array in arrays)
-    )
+    conditions = []
+    for condition in forward.conditions:
+        divisor, dividend, array = condition
+        if letters.issuperset(letters_of(divisor, dividend)) and array in ("", *arrays):
+            conditions.append(condition)
     floats = [x for x in forward.arrays.values() if x.kind == "float"]
     gradients = tuple(Argument(f"d{x.name}", x.axes, broadcasts=x.broadcasts) for x in floats)
-    return Contract(arrays, sizes, conditions, gradients, more=False, not_empty=forward.not_empty)
+    return Contract(arrays, sizes, tuple(conditions), gradients, False, forward.not_empty)
 
 
 def _letters_of_inputs(arrays, sizes):
@@ -237,7 +241,8 @@ def _check_sizes(contract, operation, parameters):
             unknown.append(array)
         if unknown:
             condition = f"{divisor} divides {dividend}"
-            raise ValueError(f"the contract of {operation} has the condition {condition}, but no {unknown[0]}")
+            named = f"the contract of {operation} has the condition {condition}"
+            raise ValueError(f"{named}, but no {unknown[0]}")
 
 
 def _check_axes(contract, operation, parameters):
@@ -246,9 +251,10 @@ def _check_axes(contract, operation, parameters):
     for x in in_order(contract):
         learned = set(known)
         for axis in x.axes:
-            unknown = [factor for factor in factors_of(axis) if not learned.issuperset(letters_of(factor))]
-            can_be_learned = len(unknown) == 1 and not x.broadcasts and not unknown[0].startswith("(")
-            if unknown and not can_be_learned:
+            factors = factors_of(axis)
+            unknown = [factor for factor in factors if not learned.issuperset(letters_of(factor))]
+            is_letter = len(unknown) == 1 and not unknown[0].startswith("(")
+            if unknown and (x.broadcasts or not is_letter):
                 raise ValueError(
                     f"the contract of {operation} does not tell {' and '.join(unknown)} of {x.name}: {axis}, expected "
                     "an argument or an earlier array that does, as in 'n_heads = H'; only one letter of a product can "

@@ -29,7 +29,7 @@ def make_dispatcher(record, kernel=None):
 
 
 def _dispatcher(record, kernel, computation):
-    """A function with the parameters of the operation, which returns the result of a computation."""
+    """A function with the parameters of the operation; it returns the result of a computation."""
     bind = make_binder(record, kernel.backend.layout if kernel else "0")
     result_of = computation.result
 
@@ -53,13 +53,14 @@ def _dispatcher(record, kernel, computation):
 
 
 class Computation:
-    """An operation, computed from the values of its parameters. It checks arrays, and trusts all other values."""
+    """An operation, computed from the values of its parameters. It checks arrays, and trusts the rest."""
 
     def __init__(self, record, kernel):
         self.record = record
         self.kernel = kernel
         self.names = list(record.parameters)
-        self.not_0_in_dtype = [(name, self.names.index(name)) for name in ("eps", "delta") if name in self.names]
+        small = [name for name in ("eps", "delta") if name in self.names]  # must not be rounded to 0
+        self.small = [(name, self.names.index(name)) for name in small]
         self.plans: dict = {}
 
     def result(self, values, signature):
@@ -76,7 +77,7 @@ class Computation:
             if len(self.plans) >= MOST_PLANS:
                 self.plans.clear()
             self.plans[signature] = plan
-        for name, place in self.not_0_in_dtype:
+        for name, place in self.small:
             check_in_dtype(name, values[place], plan.dtype)
         return plan
 
@@ -93,14 +94,15 @@ class CheckedComputation:
             check = None if name in record.contract.arrays else check_of(name, parameter.annotation)
             if check is not None:
                 self.checks.append((place, check))
-        self.passed = [object()] * len(computation.names)  # what was checked last: most calls have the same options
+        # What was checked last: most calls have the same options.
+        self.passed = [object()] * len(computation.names)
         places = {name: place for place, name in enumerate(computation.names)}
         self.rate = places.get("dropout_rate")
         self.key = places.get("dropout_key")
         self.ignored = places.get("ignore_id")
 
     def result(self, values, signature):
-        """The result of the operation. Python's own numbers are written in the places of the options."""
+        """The result of the operation. In ``values``, Python's own numbers replace the options."""
         for place, check in self.checks:
             if values[place] is not self.passed[place]:
                 values[place] = self.passed[place] = check(values[place])
@@ -132,10 +134,12 @@ def compute(computation, plan, values):
             values = converted(values, plan.for_function)
         # NaN in is NaN out, and what is masked may be NaN. exp(-1000) is 0.
         with np.errstate(invalid="ignore", under="ignore"):
-            result = computation.record.function(**dict(zip(computation.names, values, strict=True)))
+            arguments = dict(zip(computation.names, values, strict=True))
+            result = computation.record.function(**arguments)
     if plan.of_results:
         result = rounded(result, plan.of_results)
     return result, is_left
 
 
-run = compute  # ``npformer.explain`` puts a function with the same parameters and results in its place
+# ``npformer.explain`` puts a function with the same parameters and results in its place.
+run = compute

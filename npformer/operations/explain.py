@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -103,7 +104,8 @@ class Calls(Listing, list[Call]):
             seconds = _sum(calls, "seconds")
             share = f"{seconds / (total or 1):.1%}"  # 0 where the clock is coarse
             by = f"{slowest.backend} kernel" if slowest.by == "kernel" else "reference"
-            operation = f"{slowest.operation} {slowest.dtype}".rstrip() + f": {_shapes(calls, slowest)}"
+            name = f"{slowest.operation} {slowest.dtype}".rstrip()
+            operation = f"{name}: {_shapes(calls, slowest)}"
             if slowest.why:
                 operation += f" [{slowest.why}]"
             yield str(len(calls)), f"{1e3 * seconds:.3f}", share, _rate(calls, seconds), by, operation
@@ -157,11 +159,13 @@ def _listed(computation, plan, values):
         return dispatcher.compute(computation, plan, values)
     record, kernel = computation.record, computation.kernel
     device = kernel.backend.device if kernel else HOST
-    (result, is_left), seconds = _timed(device, lambda: dispatcher.compute(computation, plan, values))
+    work = partial(dispatcher.compute, computation, plan, values)
+    (result, is_left), seconds = _timed(device, work)
     why = plan.why
     if is_left and not why:
         why = kernel.why_not(*values) or "the kernel left it to the reference"
-    _append(_call(record, kernel.backend.name if kernel else "reference", why, values, result, seconds))
+    backend = kernel.backend.name if kernel else "reference"
+    _append(_call(record, backend, why, values, result, seconds))
     return result, is_left
 
 
@@ -172,7 +176,7 @@ def listed(backend, name, hook, about, *arguments):
     """
     if not _active or getattr(_busy, "now", False):
         return hook(*arguments)
-    result, seconds = _timed(backend.device, lambda: hook(*arguments))
+    result, seconds = _timed(backend.device, partial(hook, *arguments))
     if result is not NotImplemented:
         shapes, n_bytes = about(*arguments)
         _append(Call(name, backend.name, "kernel", "", shapes, str(result.dtype), seconds, 0, n_bytes))
@@ -200,7 +204,9 @@ def _append(call):
 def _call(record, backend, why, values, result, seconds):
     """The ``Call`` of an operation."""
     arguments = dict(zip(record.parameters, values, strict=True))
-    arrays = {name: arguments[name] for name in record.contract.arrays if arguments[name] is not None}
+    operands = {name: arguments[name] for name in record.contract.arrays}
+    arrays = {name: x for name, x in operands.items() if x is not None}
+    options = {name: value for name, value in arguments.items() if name not in operands}
     results = result if isinstance(result, tuple) else (result,)
     moved = [*(x for x in results if hasattr(x, "nbytes")), *arrays.values()]
     dtypes = [str(x.dtype) for x in moved if x.dtype.kind not in "ib"]
@@ -214,7 +220,7 @@ def _call(record, backend, why, values, result, seconds):
         seconds=seconds,
         flops=_flops(record, arguments),
         bytes=sum(x.nbytes for x in moved),
-        options={name: value for name, value in arguments.items() if name not in record.contract.arrays},
+        options=options,
         by_columns=tuple(name for name, x in arrays.items() if _is_by_columns(x)),
     )
 

@@ -23,7 +23,7 @@ class Plan(NamedTuple):
 
     kernel: Callable | None  # or what returns the results if all of them are empty
     why: str  # the reason why no kernel runs, or ""
-    for_kernel: dict[int, Callable]  # by position, the conversions of the arguments to convert for the kernel
+    for_kernel: dict[int, Callable]  # the conversions of arguments for the kernel, by position
     for_function: dict[int, Callable]  # the same for the function of the reference
     of_results: list  # dtypes of the results, empty if no result has to be cast
     dtype: np.dtype | None  # in which the reference computes
@@ -77,12 +77,14 @@ def _dtype_of_results(operands):
         return None
     dtypes = [operand.x.dtype for operand in deciding]
     # Of a complex step the imaginary part must not be lost, whichever array makes the step.
-    dtypes += [operand.x.dtype for operand in operands if operand.kind == "wide" and operand.x.dtype.kind == "c"]
+    wide = [operand.x.dtype for operand in operands if operand.kind == "wide"]
+    dtypes += [dtype for dtype in wide if dtype.kind == "c"]
     try:
         return np.result_type(*dtypes).newbyteorder("=")
     except TypeError:  # float16 and bfloat16 have no common dtype
         named = ", ".join(f"{operand.name} {operand.x.dtype}" for operand in deciding)
-        raise TypeError(f"arrays of dtypes that have no common dtype: {named}; convert them to one first") from None
+        problem = f"arrays of dtypes that have no common dtype: {named}"
+        raise TypeError(f"{problem}; convert them to one first") from None
 
 
 def _dtype_of(kind, dtype):
@@ -112,11 +114,11 @@ def _ids(contract, sizes, operands):
 
 
 def _for_function(operands, dtype):
-    """The conversions of the arrays that need one before the reference can compute with them, by position."""
+    """The conversions of the arrays that need one for the reference, by position."""
     conversions = {}
     for position, _, kind, x in operands:
         if kind == "float" and x.dtype.kind == dtype.kind == "f" and x.dtype != dtype:
-            conversions[position] = _cast_to(dtype)  # so that no step in between is rounded to a shorter one
+            conversions[position] = _cast_to(dtype)  # so that no step in between is rounded
         elif kind in ("float", "wide") and x.dtype.itemsize == 2:
             conversions[position] = _cast_to(FLOAT32)
         elif isinstance(x, np.generic | np.ndarray) and type(x) is not np.ndarray:
@@ -125,7 +127,7 @@ def _for_function(operands, dtype):
 
 
 def _for_kernel(operation, kernel, operands, dtype):
-    """(the reason why no kernel takes these arrays, or "", the conversions of those that need one, by position)."""
+    """(the reason why no kernel takes these arrays, or "", the conversions of arrays, by position)."""
     if kernel is None:
         return "reference was called", {}
     computed = dtype
@@ -184,20 +186,24 @@ def _function_of_nothing(contract, sizes, dtypes, operands):
     if contract.more or any(result.broadcasts or result.on_request for result in contract.results):
         return None  # results whose number or shape the contract does not tell
     shapes = [shape_of(result.axes, sizes) for result in contract.results]
-    if not shapes or any(shape is None or 0 not in shape for shape in shapes) or any(x is None for x in dtypes):
+    are_empty = [shape is not None and 0 in shape for shape in shapes]
+    if not shapes or not all(are_empty) or any(dtype is None for dtype in dtypes):
         return None
     like = operands[0].x
-    empty = tuple(np.zeros_like(like, shape=shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
+    pairs = zip(shapes, dtypes, strict=True)
+    empty = [np.zeros_like(like, shape=shape, dtype=dtype) for shape, dtype in pairs]
 
-    def copies(*values):
-        return tuple(x.copy() for x in empty) if len(empty) > 1 else empty[0].copy()
+    def nothing(*values):
+        results = tuple(x.copy() for x in empty)
+        return results if len(results) > 1 else results[0]
 
-    return copies
+    return nothing
 
 
 def _cast_to(dtype):
     def cast(x):
-        x = np.asarray(x) if isinstance(x, np.generic | np.ndarray) else x  # from a scalar or a subclass to an array
+        if isinstance(x, np.generic | np.ndarray):
+            x = np.asarray(x)  # from a scalar or a subclass
         return x.astype(dtype, order="C")
 
     return cast
@@ -217,7 +223,8 @@ def rounded(result, dtypes):
     with underflow_is_zero():
         if not isinstance(result, tuple):
             return _in_dtype(result, dtypes[0])
-        return tuple(map(_in_dtype, result, [*dtypes, *dtypes[:1] * (len(result) - len(dtypes))]))
+        n_more = len(result) - len(dtypes)
+        return tuple(map(_in_dtype, result, dtypes + dtypes[:1] * n_more))
 
 
 def _in_dtype(x, dtype):

@@ -1,9 +1,10 @@
 """An operation is one record: its math, its contract, and what follows from them.
 
-The decorators make a dispatcher of a function: it checks the arguments, and calls a kernel or the function.
+The decorators make a dispatcher of a function: it checks the arguments, and calls a kernel or the
+function.
 
-Arrays of floats that are not ``wide`` decide the dtype of the results, by NumPy's rules. Half precision is computed in
-float32 and rounded at the end, where no kernel takes it.
+Arrays of floats that are not ``wide`` decide the dtype of the results, by NumPy's rules. Half precision
+is computed in float32 and rounded at the end, where no kernel takes it.
 """
 
 import inspect
@@ -27,7 +28,7 @@ class Record(NamedTuple):
     contract: Contract
     check: Callable | None = None  # raises if options do not go together
     flops: str = ""  # a formula in the contract's letters
-    options: type | None = None  # a dataclass whose fields are options of the operation, which kernels get as one
+    options: type | None = None  # a dataclass; kernels get the options that are its fields as one
     forward: Callable | None = None  # the operation whose backward pass this is
 
     @property
@@ -54,14 +55,15 @@ def operation(
     check : callable, optional
         Is called with all arguments by name, and raises if they do not go together.
     flops : str
-        How many additions and multiplications it takes, in the contract's letters, where N stands for the dots:
-        ``"2*N*D*F"``. With it ``explain`` tells GFLOP/s, without it GB/s.
+        How many additions and multiplications it takes, in the contract's letters, where N stands for
+        the dots: ``"2*N*D*F"``. With it ``explain`` tells GFLOP/s, without it GB/s.
     tables : mapping, optional
         The tables of sizes that the contract names, as in ``INPUTS[activation] = I``.
     options : dataclass, optional
-        Kernels get the arguments that are its fields as one record, and say which of them they know.
+        Kernels get the arguments that are its fields as one record, and say which of them they
+        know.
     checked : bool
-        Make the dispatcher, which checks the arguments. Otherwise the function only gets its record.
+        Make the dispatcher, which checks arguments. Otherwise the function only gets its record.
 
     Examples
     --------
@@ -94,8 +96,9 @@ def backward_of(
     ----------
     forward : operation
     contract : str, optional
-        If it is not that of the forward pass: ``dy`` like the result ``y``, everything else like the argument or the
-        result of the same name; and a gradient for each array of floats that the forward pass takes.
+        If it is not that of the forward pass: ``dy`` like the result ``y``, everything else like the
+        argument or the result of the same name; and a gradient for each array of floats that the
+        forward pass takes.
     check, flops, checked
         As for ``operation``.
 
@@ -123,7 +126,7 @@ def backward_of(
 
 
 def _made(record, checked):
-    """The operation with this record: its dispatcher, or the function itself, which does not check arguments."""
+    """The operation with this record: its dispatcher, or the function itself, without checks."""
     check_contract(record.contract, record.function, record.flops)
     record.function.__doc__ = docstring_of(record)
     record.function.record = record

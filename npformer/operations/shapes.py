@@ -1,6 +1,7 @@
-"""Check arrays against a contract: their kinds, and their shapes, from which the sizes of its letters are learned."""
+"""Check arrays against a contract: their kinds, and their shapes, which tell the sizes of its letters."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from npformer.checks import advice_on_ids, check_array, check_choice, shown, swapped
@@ -68,7 +69,7 @@ def shape_of(axes, sizes):
 
 
 def check_arrays(contract, arguments, parameters):
-    """Check that the given arrays have the kind that the contract states, and that all belong to the same library."""
+    """Check that arrays have the kind that the contract states, and that all are of one library."""
     libraries = {}
     _check_order(contract, arguments)
     for name, argument in contract.arrays.items():
@@ -83,12 +84,17 @@ def check_arrays(contract, arguments, parameters):
 
 def _check_order(contract, arguments):
     """Check that no integers are given in the place of floats, and floats in that of ids."""
-    kinds = {name: getattr(getattr(arguments.get(name), "dtype", None), "kind", "") for name in contract.arrays}
-    floats = [name for name, x in contract.arrays.items() if x.kind == "float" and kinds[name] in [*"iu"]]
-    ids = [name for name, x in contract.arrays.items() if x.kind == "ids" and kinds[name] == "f"]
-    if floats and ids:
-        told = f"{floats[0]} has dtype {arguments[floats[0]].dtype} and {ids[0]} {arguments[ids[0]].dtype}"
-        raise TypeError(f"{told}, expected floats and integers: are they in the wrong order?")
+    integers = floats = ""  # the first in the wrong place
+    for name, argument in contract.arrays.items():
+        dtype = getattr(arguments.get(name), "dtype", None)
+        kind = getattr(dtype, "kind", "")
+        if argument.kind == "float" and kind in ("i", "u"):
+            integers = integers or f"{name} has dtype {dtype}"
+        elif argument.kind == "ids" and kind == "f":
+            floats = floats or f"{name} {dtype}"
+    if integers and floats:
+        problem = f"{integers} and {floats}, expected floats and integers"
+        raise TypeError(f"{problem}: are they in the wrong order?")
 
 
 def match(contract: Contract, values: Mapping[str, Any]) -> Sizes:
@@ -103,7 +109,10 @@ def match(contract: Contract, values: Mapping[str, Any]) -> Sizes:
         _learn_argument(size, name, getattr(value, size.field) if size.field else value, sizes)
     _check_conditions(contract, values, sizes)
     of_options = sizes.copy()
-    shapes = {x.name: values[x.name].shape for x in in_order(contract) if values[x.name] is not None}
+    shapes = {}
+    for argument in in_order(contract):
+        if values[argument.name] is not None:
+            shapes[argument.name] = values[argument.name].shape
     for name, shape in shapes.items():
         argument = contract.arrays[name]
         problem = _problem(argument, shape, sizes, contract.not_empty)
@@ -143,9 +152,13 @@ def _check_conditions(contract, values, sizes):
 def _problem(argument, shape, sizes, not_empty):
     """What is wrong with the shape of an array, or None; stores the sizes of the letters that are learned from it."""
     known = set(sizes)
-    if _fits(argument, shape, sizes) and not any(sizes.get(letter) == 0 for letter in not_empty - known):
-        return None
-    letters = [letter for axis in argument.axes for letter in ([axis] if axis == "..." else letters_of(axis))]
+    if _fits(argument, shape, sizes):
+        is_empty = any(sizes.get(letter) == 0 for letter in not_empty - known)
+        if not is_empty:
+            return None
+    letters = []
+    for axis in argument.axes:
+        letters += [axis] if axis == "..." else letters_of(axis)
     reasons = sizes.told(letter for letter in letters if letter in known)
     for axis in argument.axes:
         if "*" in axis:
@@ -159,7 +172,7 @@ def _problem(argument, shape, sizes, not_empty):
 
 
 def _fits(argument, shape, sizes):
-    """Whether the shape of an array fits; stores the sizes of the letters, and of dots, that are learned from it."""
+    """Whether the shape of an array fits; stores the sizes of letters and dots that it tells."""
     axes = argument.axes
     source = f"{argument.name} {shape}"
     if argument.broadcasts:
@@ -174,7 +187,9 @@ def _fits(argument, shape, sizes):
             sizes.learn("...", leading, source)
         axes = axes[:place] + axes[place + 1 :]
         shape = shape[:place] + shape[place + n_leading :]
-    return len(axes) == len(shape) and all(_learn(*pair, sizes, source) for pair in zip(axes, shape, strict=True))
+    if len(axes) != len(shape):
+        return False
+    return all(_learn(axis, size, sizes, source) for axis, size in zip(axes, shape, strict=True))
 
 
 def _learn(axis, size, sizes, source):
@@ -189,16 +204,23 @@ def _learn(axis, size, sizes, source):
 
 
 def _advice(contract, argument, shapes, sizes, of_options):
-    """What to try, at the end of an error, for an array that does not fit: another index, or axes in another order.
+    """What to try, at the end of an error, for an array that does not fit.
 
-    ``shapes`` are those of all arrays, ``sizes`` what was learned up to this one, ``of_options`` before the first.
+    It is another index, or axes in another order. ``shapes`` are those of all arrays, ``sizes`` what was
+    learned up to this one, ``of_options`` what was learned before the first.
     """
 
     def all_fit(changed):
         """Whether all arrays fit, if some of them have other shapes."""
         learned = of_options.copy()
-        new_shapes = {**shapes, **changed}
-        return not any(_problem(contract.arrays[x], new_shapes[x], learned, contract.not_empty) for x in new_shapes)
+        for x, new_shape in {**shapes, **changed}.items():
+            if _problem(contract.arrays[x], new_shape, learned, contract.not_empty):
+                return False
+        return True
+
+    def fits_as(name, new_shape):
+        """Whether all arrays fit, if one of them has another shape."""
+        return all_fit({name: new_shape})
 
     name = argument.name
     shape = shapes[name]
@@ -211,7 +233,7 @@ def _advice(contract, argument, shapes, sizes, of_options):
         advice = advice_on_ids(name, shape, expected)
         if advice:
             return advice
-    if shape[:1] == (1,) and all_fit({name: shape[1:]}):
+    if shape[:1] == (1,) and fits_as(name, shape[1:]):
         return f": try {name}[0]"
 
     floats = [x for x in shapes if contract.arrays[x].kind == "float"]
@@ -219,16 +241,17 @@ def _advice(contract, argument, shapes, sizes, of_options):
     if argument.kind == "ids":  # the logits may have their classes on another axis
         candidates += floats
     for candidate in candidates:
-        advice = swapped(candidate, shapes[candidate], lambda new, candidate=candidate: all_fit({candidate: new}))
+        advice = swapped(candidate, shapes[candidate], partial(fits_as, candidate))
         if advice:
             return advice
-    with_heads = [x for x in floats if len(shapes[x]) == 4]
     heads_first = {}
-    for x in with_heads:
-        B, T, H, K = shapes[x]
-        heads_first[x] = (B, H, T, K)
-    if len(with_heads) > 1 and all_fit(heads_first):
-        return f": try {', '.join(f'{x}.swapaxes(1, 2)' for x in with_heads)}, as heads come before positions"
+    for x in floats:
+        if len(shapes[x]) == 4:
+            B, T, H, K = shapes[x]
+            heads_first[x] = (B, H, T, K)
+    if len(heads_first) > 1 and all_fit(heads_first):
+        changes = ", ".join(f"{x}.swapaxes(1, 2)" for x in heads_first)
+        return f": try {changes}, as heads come before positions"
     return ""
 
 

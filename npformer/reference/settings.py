@@ -40,11 +40,12 @@ class Rotary:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions:
-    """What attention itself computes, besides its arrays. Heads, window and rotation are settings of a layer.
+    """What attention itself computes, besides its arrays.
 
-    Functions have the options as keywords. Kernels, and whatever stands for several operations, get this record. They
-    say which of its fields they know, and with another one that is not at its default the reference computes. So a new
-    option is a field here, and a few lines where the scores are computed.
+    Heads, window and rotation are settings of a layer. Functions have the options as keywords. Kernels,
+    and whatever stands for several operations, get this record. They say which of its fields they know,
+    and with another one that is not at its default the reference computes. So a new option is a field
+    here, and a few lines where the scores are computed.
 
     Parameters
     ----------
