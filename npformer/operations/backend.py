@@ -87,7 +87,7 @@ class Backend:
         >>> "softmax_backward" in Ops.names()
         True
         """
-        names = set()
+        names: set[str] = set()
         for base in cls.__mro__:
             names.update(name for name, value in vars(base).items() if isinstance(value, staticmethod))
         return sorted(names)

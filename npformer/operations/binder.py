@@ -1,6 +1,7 @@
 """Bind the arguments of an operation to its parameters."""
 
 from npformer.operations.contract import may_be_none
+from npformer.operations.plan import NOT_0
 
 
 def make_binder(record, layout):
@@ -32,6 +33,8 @@ def make_binder(record, layout):
                 lies += f", getattr({name}.flags, 'writeable', True)"
             field = f"({name}.__class__, {name}.shape, {name}.dtype, {lies})"
             fields.append(f"None if {name} is None else {field}" if may_be_none(parameter) else field)
+        if name in NOT_0:
+            fields.append(f"{name} if {name}.__class__ is float else repr({name})")
         fields += [_value_of(size) for size in contract.sizes.values() if size.argument == name]
     text = f"lambda {', '.join(before)}: ([{', '.join(parameters)}], ({', '.join(fields)},))"
     bind = eval(text, defaults)

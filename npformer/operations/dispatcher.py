@@ -10,7 +10,7 @@ from threading import get_ident
 
 import numpy as np
 
-from npformer.checks import check_ids, check_in_dtype
+from npformer.checks import check_ids
 from npformer.operations.binder import make_binder
 from npformer.operations.options import check_of, check_rate_and_key
 from npformer.operations.plan import converted, make_plan, rounded
@@ -22,102 +22,105 @@ MOST_PLANS = 4096  # that a computation remembers
 
 def make_dispatcher(record, kernel=None):
     """The function that everybody calls, of an operation with or without a kernel."""
-    computation = Computation(record, kernel)
-    dispatch = _dispatcher(record, kernel, CheckedComputation(computation))
-    dispatch.unchecked = _dispatcher(record, kernel, computation)
-    return dispatch
-
-
-def _dispatcher(record, kernel, computation):
-    """A function with the parameters of the operation; it returns the result of a computation."""
     bind = make_binder(record, kernel.backend.layout if kernel else "0")
-    result_of = computation.result
+    computation = Computation(record, kernel)
+    checks = Checks(record)
+
+    @wraps(record.function)
+    def unchecked(*args, **keywords):
+        try:
+            values, signature = bind(*args, **keywords)
+        except (AttributeError, TypeError) as error:
+            raise _error_of_call(record, error, args, keywords) from None
+        plan = computation.plans.get(signature) or computation.new_plan(values, signature)
+        result, _ = run(computation, plan, values)
+        return result
 
     @wraps(record.function)
     def dispatch(*args, **keywords):
         try:
             values, signature = bind(*args, **keywords)
-        except AttributeError:  # what has no shape is no array
-            try:
-                arguments = inspect.signature(record.function).bind(*args, **keywords).arguments
-                check_arrays(record.contract, arguments, record.parameters)
-            except (TypeError, ValueError) as error:
-                raise error from None
-            raise
-        except TypeError as error:
-            raise TypeError(f"{error}, expected {', '.join(record.parameters)}") from None
-        return result_of(values, signature)
+        except (AttributeError, TypeError) as error:
+            raise _error_of_call(record, error, args, keywords) from None
+        checks.check_options(values)
+        plan = computation.plans.get(signature) or computation.new_plan(values, signature)
+        checks.check_by_plan(plan, values)
+        result, _ = run(computation, plan, values)
+        return result
 
-    dispatch.record, dispatch.kernel = record, kernel
+    for each in (unchecked, dispatch):
+        each.record = record
+        each.kernel = kernel
+    dispatch.unchecked = unchecked
     return dispatch
 
 
+def _error_of_call(record, error, args, keywords):
+    """The error for arguments that cannot be bound, in place of Python's own."""
+    if isinstance(error, TypeError):
+        return TypeError(f"{error}, expected {', '.join(record.parameters)}")
+    try:  # what has no shape is no array
+        arguments = inspect.signature(record.function).bind(*args, **keywords).arguments
+        check_arrays(record.contract, arguments, record.parameters)
+    except (TypeError, ValueError) as wrong_array:
+        return wrong_array
+    return error
+
+
 class Computation:
-    """An operation, computed from the values of its parameters. It checks arrays, and trusts the rest."""
+    """What computes an operation, and its plans."""
 
     def __init__(self, record, kernel):
         self.record = record
         self.kernel = kernel
         self.names = list(record.parameters)
-        small = [name for name in ("eps", "delta") if name in self.names]  # must not be rounded to 0
-        self.small = [(name, self.names.index(name)) for name in small]
-        self.plans: dict = {}
+        self.plans: dict = {}  # by what they depend on
 
-    def result(self, values, signature):
-        """The result of the operation; ``signature`` is what a plan depends on."""
-        plan = self.plan_for(values, signature)
-        result, _ = run(self, plan, values)
-        return result
-
-    def plan_for(self, values, signature):
-        """The plan for values with this signature. The arrays are checked when it is made."""
-        plan = self.plans.get(signature)
-        if plan is None:
-            plan = make_plan(self.record, self.kernel, dict(zip(self.names, values, strict=True)))
-            if len(self.plans) >= MOST_PLANS:
-                self.plans.clear()
-            self.plans[signature] = plan
-        for name, place in self.small:
-            check_in_dtype(name, values[place], plan.dtype)
+    def new_plan(self, values, signature):
+        """The plan for values with a new signature, whose arrays are checked."""
+        plan = make_plan(self.record, self.kernel, dict(zip(self.names, values, strict=True)))
+        if len(self.plans) >= MOST_PLANS:
+            self.plans.clear()
+        self.plans[signature] = plan
         return plan
 
 
-class CheckedComputation:
-    """A computation that checks the other values, too. It can be left out."""
+class Checks:
+    """The checks of the values that are no arrays, and of ids."""
 
-    def __init__(self, computation):
-        record = computation.record
-        self.computation = computation
-        self.check_of_operation = record.check
-        self.checks = []  # (place, check) of the options that have one
+    def __init__(self, record):
+        self.of_operation = record.check
+        self.names = list(record.parameters)
+        self.of_options = []  # (place, check) of the options that have one
         for place, (name, parameter) in enumerate(record.parameters.items()):
             check = None if name in record.contract.arrays else check_of(name, parameter.annotation)
             if check is not None:
-                self.checks.append((place, check))
+                self.of_options.append((place, check))
         # What was checked last: most calls have the same options.
-        self.passed = [object()] * len(computation.names)
-        places = {name: place for place, name in enumerate(computation.names)}
+        self.passed = [object()] * len(self.names)
+        places = {name: place for place, name in enumerate(self.names)}
         self.rate = places.get("dropout_rate")
         self.key = places.get("dropout_key")
         self.ignored = places.get("ignore_id")
 
-    def result(self, values, signature):
-        """The result of the operation. In ``values``, Python's own numbers replace the options."""
-        for place, check in self.checks:
-            if values[place] is not self.passed[place]:
-                values[place] = self.passed[place] = check(values[place])
+    def check_options(self, values):
+        """Check the options, and write Python's own numbers in their places."""
+        passed = self.passed
+        for place, check in self.of_options:
+            if values[place] is not passed[place]:
+                values[place] = passed[place] = check(values[place])
         if self.rate is not None:
             check_rate_and_key(values[self.rate], values[self.key])
-        plan = self.computation.plan_for(values, signature)
-        if self.check_of_operation:
-            self.check_of_operation(**dict(zip(self.computation.names, values, strict=True)))
+
+    def check_by_plan(self, plan, values):
+        """Check ids, whose bounds the plan knows, and that the arguments go together."""
+        if self.of_operation:
+            self.of_operation(**dict(zip(self.names, values, strict=True)))
         for place, name, size in plan.ids:
             if self.ignored is None:
                 check_ids(values[place], size, name)
             else:
                 check_ids(values[place], size, name, values[self.ignored], may_ignore=True)
-        result, _ = run(self.computation, plan, values)
-        return result
 
 
 def compute(computation, plan, values):

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.arrays import underflow_is_zero
-from npformer.checks import warn
+from npformer.checks import check_in_dtype, warn
 from npformer.operations.shapes import check_arrays, match, shape_of
 
 DECIDING = ("float", "written")  # kinds of arrays whose dtypes decide that of the results
+NOT_0 = ("eps", "delta")  # options that must not be 0 in the dtype of the arrays
 FLOAT32, IDS, MASK = np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)
 _told: set[frozenset[np.dtype]] = set()  # pairs of dtypes that a warning has told of
 
@@ -26,7 +27,6 @@ class Plan(NamedTuple):
     for_kernel: dict[int, Callable]  # the conversions of arguments for the kernel, by position
     for_function: dict[int, Callable]  # the same for the function of the reference
     of_results: list  # dtypes of the results, empty if no result has to be cast
-    dtype: np.dtype | None  # in which the reference computes
     ids: list[tuple]  # (position, name, upper bound) of each array of ids
 
 
@@ -52,6 +52,9 @@ def make_plan(record, kernel, arguments: Mapping[str, Any]) -> Plan:
     ]
 
     dtype = _dtype_of_results(operands)
+    for name in NOT_0:
+        if name in arguments:
+            check_in_dtype(name, arguments[name], widened(dtype))
     results = [_dtype_of(result.kind, dtype) for result in contract.results]
     function = _function_of_nothing(contract, sizes, results, operands)
     why, for_kernel = _for_kernel(record.name, kernel, operands, dtype)
@@ -65,7 +68,6 @@ def make_plan(record, kernel, arguments: Mapping[str, Any]) -> Plan:
         for_kernel=for_kernel,
         for_function=_for_function(operands, widened(dtype)),
         of_results=results if _rounds(operands, dtype) else [],
-        dtype=widened(dtype),
         ids=_ids(contract, sizes, operands),
     )
 
