@@ -1,14 +1,16 @@
 """Beam search: it extends several prefixes at once, so a good sentence may begin with a less probable word."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from npformer.arrays import Array
 from npformer.backends import AnyBackend, get_backend
-from npformer.decoding.common import FORBIDDEN, NOT_FINITE, checked, forced, no_token
+from npformer.decoding.generation import FORBIDDEN, NOT_FINITE, no_token
+from npformer.decoding.request import Request, checked
 from npformer.operations.options import check_option
 
 SHOWN = 8  # tokens of a hypothesis, in its text
@@ -34,7 +36,9 @@ class Hypothesis:
     score: float
 
     def __repr__(self):
-        tokens = ", ".join([*map(str, self.tokens[:SHOWN]), *["…"] * (len(self.tokens) > SHOWN)])
+        tokens = ", ".join(map(str, self.tokens[:SHOWN]))
+        if len(self.tokens) > SHOWN:
+            tokens += ", …"
         numbers = f"log-probability {self.log_probability:.4g}, score {self.score:.4g}"
         return f"<Hypothesis of {len(self.tokens)} tokens: {tokens}; {numbers}>"
 
@@ -100,24 +104,30 @@ def beam_search(
     >>> from npformer import Transformer
     >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     >>> src = np.array([[3, 4, 5], [6, 0, 0]])
-    >>> found = beam_search(model, model.init(0), src, bos_id=1, eos_id=2, max_len=6, beam_size=3, n_best=2)
+    >>> options = {"bos_id": 1, "eos_id": 2, "max_len": 6, "beam_size": 3, "n_best": 2}
+    >>> found = beam_search(model, model.init(0), src, **options)
     >>> len(found), len(found[0]), found[0][0].score >= found[0][1].score
     (2, 2, True)
     """
     request = checked(model, src, bos_id, eos_id, max_len, min_len)
-    beam_size, n_best = check_option("beam_size", beam_size), check_option("n_best", n_best)
+    beam_size = check_option("beam_size", beam_size)
+    n_best = check_option("n_best", n_best)
     if n_best > beam_size:
         raise ValueError(f"n_best={n_best}, expected at most beam_size={beam_size}")
     if early_stopping not in (True, False, "never"):
         raise ValueError(f"early_stopping={early_stopping!r}, expected True, False or 'never'")
     penalty = length_penalty_of(length_penalty, penalty_form)
 
-    beams = [Beam(beam_size, source, request, penalty, early_stopping) for source in range(len(request.limits))]
+    beams = []
+    for token, limit in zip(request.first_tokens.tolist(), request.limits.tolist(), strict=True):
+        prefixes = [Prefix((token,), 0.0, parent=0)]
+        beams.append(Beam(request, limit, beam_size, penalty, early_stopping, prefixes))
     if beams:
-        ops, max_rows = get_backend(backend, params), len(beams) * beam_size
-        options = {"max_rows": max_rows, "max_len": int(request.limits.max()), "backend": ops}
-        search(ops, model.decoder(params, request.sources, **options), params, beams, beam_size, len(request.eos_ids))
-    return [sorted(beam.finished, key=lambda hypothesis: -hypothesis.score)[:n_best] for beam in beams]
+        ops = get_backend(backend, params)
+        sizes = {"max_rows": len(beams) * beam_size, "max_len": int(request.limits.max())}
+        decoder = model.decoder(params, request.sources, **sizes, backend=ops)
+        search(ops, decoder, params, beams)
+    return [beam.best(n_best) for beam in beams]
 
 
 def length_penalty_of(alpha, form):
@@ -132,79 +142,102 @@ def length_penalty_of(alpha, form):
     raise ValueError(f"penalty_form={form!r}, expected 'power' or 'gnmt'")
 
 
-def search(ops, decoder, params, beams, beam_size, n_ends):
-    """Extend all beams step by step until they are done; the prefixes of all beams are the rows of one batch."""
-    beams, parents = list(beams), np.arange(len(beams))
-    while beams:
-        t = len(beams[0].begun[0])
-        rows = [len(beam.sums) for beam in beams]
-        tokens = np.array([token for beam in beams for token in beam.last_tokens])
-        k = 2 * beam_size + 1 + n_ends  # more than needed, as padding and, before min_len, end tokens are discarded
-        log_p, ids = decoder.step(tokens, parents, lambda logits, _, k=k: ops.log_softmax_top_k(logits, k))
+def search(ops, decoder, params, beams):
+    """Extend all beams step by step until they are done; their prefixes are the rows of one batch."""
+    # Of the tokens of a prefix, padding and, before min_len, end tokens may be discarded.
+    k = 2 * beams[0].size + 1 + len(beams[0].request.eos_ids)
+    best_tokens = lambda logits, part: ops.log_softmax_top_k(logits, k)
+    parents = range(len(beams))  # in the first step these are the sources
+    for t in itertools.count():
+        tokens = np.array([prefix.tokens[-1] for beam in beams for prefix in beam.prefixes])
+        log_p, ids = decoder.step(tokens, np.array(parents), best_tokens)
         if np.isnan(log_p[:, 0]).any():
             raise no_token(NOT_FINITE, params, t)
-        going_on, parents, first = [], [], 0
-        for beam, n in zip(beams, rows, strict=True):
-            kept = beam.grow(log_p[first : first + n], ids[first : first + n])
-            if not (kept or beam.finished):
+        parents, first = [], 0
+        for beam in beams:
+            rows = slice(first, first + len(beam.prefixes))
+            beam.extend(log_p[rows], ids[rows], length=t + 1)
+            if not (beam.prefixes or beam.finished):
                 raise no_token(FORBIDDEN, params, t)
-            if kept:
-                going_on.append(beam)
-                parents += [first + row for row in kept]
-            first += n
-        beams, parents = going_on, np.array(parents)
+            parents += [first + prefix.parent for prefix in beam.prefixes]
+            first = rows.stop
+        beams = [beam for beam in beams if beam.prefixes]
+        if not beams:
+            return
 
 
+class Prefix(NamedTuple):
+    """The beginning of a target, which the search goes on to extend."""
+
+    tokens: tuple[int, ...]  # with the begin token, which is no part of a hypothesis
+    log_probability: float
+    parent: int  # the number of the prefix of the step before that it extends
+
+
+@dataclass
 class Beam:
-    """The beam of one source, which is a row of the request: its unfinished prefixes and its finished hypotheses."""
+    """The search for one source: its prefixes, none when it is done, and its finished hypotheses."""
 
-    def __init__(self, size, source, request, penalty, early_stopping):
-        self.size, self.source, self.request = size, source, request
-        self.max_len = int(request.limits[source])
-        self.penalty, self.early_stopping = penalty, early_stopping
-        self.begun = [()]  # tokens of each prefix
-        self.last_tokens = [int(request.first_tokens[source])]  # the last one of each, the input of the next step
-        self.sums = [0.0]  # log-probability of each prefix
-        self.finished = []
+    request: Request
+    max_len: int
+    size: int
+    penalty: Callable[[int], float]
+    early_stopping: bool | str
+    prefixes: list[Prefix]
+    finished: list[Hypothesis] = field(default_factory=list)
 
-    def grow(self, log_p, ids):
-        """Extend the prefixes by one token; return the index of the prefix that each new one extends, [] at the end.
+    def extend(self, log_p, ids, length):
+        """Extend the prefixes to this length: finish those that end, and keep the best of the others.
 
         ``log_p`` and ``ids`` (R, K) are the K most probable next tokens of each prefix.
         """
-        length = len(self.begun[0]) + 1
-        if forced(self.request, length)[self.source]:
-            ids = np.full((len(self.sums), 1), self.request.model.forced_eos_id)
+        unfinished = []
+        for rank, extension in enumerate(self._extensions(log_p, ids, length)):
+            if extension.tokens[-1] in self.request.eos_ids:
+                if rank < self.size:
+                    self._finish(extension)
+            elif len(unfinished) < self.size:
+                unfinished.append(extension)
+            else:
+                break
+        if length == self.max_len:
+            for prefix in unfinished:
+                self._finish(prefix)
+        is_done = length == self.max_len or self._is_done(unfinished, length)
+        self.prefixes = [] if is_done else unfinished
+
+    def _extensions(self, log_p, ids, length):
+        """The possible extensions of all prefixes by one token, the most probable first."""
+        request = self.request
+        if request.has_forced_end and length == self.max_len:
+            ids = np.full((len(ids), 1), request.model.forced_eos_id)
             log_p = np.zeros(ids.shape)
-        totals = log_p.astype(np.float64) + np.array(self.sums)[:, None]  # a sum may be out of the range of float32
-        for token in self.request.forbidden(length):
+        sums = np.array([prefix.log_probability for prefix in self.prefixes])
+        totals = log_p.astype(np.float64) + sums[:, None]  # may be out of the range of float32
+        for token in request.forbidden(length):
             totals[ids == token] = -np.inf
         order = np.argsort(-totals, axis=None, kind="stable")
-        kept, begun, sums = [], [], []
-        for rank, (row, column) in enumerate(zip(*np.unravel_index(order, totals.shape), strict=True)):
-            total, token = float(totals[row, column]), int(ids[row, column])
-            tokens = (*self.begun[row], token)
-            if total == -np.inf or len(kept) == self.size:
-                break
-            if token in self.request.eos_ids:
-                if rank < self.size:
-                    self._finish(tokens, total)
-            else:
-                kept.append(int(row)), begun.append(tokens), sums.append(total)
-        if length == self.max_len:
-            for tokens, total in zip(begun, sums, strict=True):
-                self._finish(tokens, total)
-        if length == self.max_len or (len(self.finished) >= self.size and self._is_done(sums, length)):
-            return []
-        self.begun, self.sums, self.last_tokens = begun, sums, [tokens[-1] for tokens in begun]
-        return kept
+        for row, column in zip(*np.unravel_index(order, totals.shape), strict=True):
+            total = float(totals[row, column])
+            if total == -np.inf:
+                return
+            yield Prefix((*self.prefixes[row].tokens, int(ids[row, column])), total, int(row))
 
-    def _is_done(self, sums, length):
-        if self.early_stopping not in (False, "never") or not sums:
+    def _is_done(self, prefixes, length):
+        """Whether the search ends, as ``early_stopping`` says: there are as many hypotheses as wanted."""
+        if len(self.finished) < self.size:
+            return False
+        if self.early_stopping not in (False, "never") or not prefixes:
             return True
         longest = self.max_len if self.early_stopping == "never" else length
-        worst = sorted(hypothesis.score for hypothesis in self.finished)[-self.size]
-        return sums[0] / max(self.penalty(longest), self.penalty(length)) <= worst
+        best_to_come = prefixes[0].log_probability / self.penalty(longest)
+        return best_to_come <= self.best(self.size)[-1].score
 
-    def _finish(self, tokens, total):
-        self.finished.append(Hypothesis(tokens, total, total / self.penalty(len(tokens))))
+    def _finish(self, prefix):
+        tokens = prefix.tokens[1:]
+        score = prefix.log_probability / self.penalty(len(tokens))
+        self.finished.append(Hypothesis(tokens, prefix.log_probability, score))
+
+    def best(self, n):
+        """The n best hypotheses, or all if there are fewer, best first."""
+        return sorted(self.finished, key=lambda hypothesis: -hypothesis.score)[:n]

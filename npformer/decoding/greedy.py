@@ -6,7 +6,8 @@ from typing import Any
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_callable
-from npformer.decoding.common import checked, generate
+from npformer.decoding.generation import generate
+from npformer.decoding.request import checked
 
 
 def greedy_decode(

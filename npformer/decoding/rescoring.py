@@ -7,7 +7,7 @@ import numpy as np
 from npformer.arrays import Array, on_host, underflow_is_zero
 from npformer.backends import AnyBackend
 from npformer.checks import advice_on_ids, check_ids
-from npformer.decoding.common import culprit
+from npformer.decoding.generation import culprit
 from npformer.reference import log_softmax
 
 

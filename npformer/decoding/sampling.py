@@ -8,8 +8,9 @@ import numpy as np
 from npformer.arrays import Array, on_host, underflow_is_zero
 from npformer.backends import AnyBackend
 from npformer.checks import check_callable, check_key
-from npformer.decoding.common import checked, generate
+from npformer.decoding.generation import generate
 from npformer.decoding.prompts import Prompts
+from npformer.decoding.request import checked
 from npformer.operations.options import check_option
 from npformer.reference import derive_key, random_bits
 

@@ -35,8 +35,9 @@ from npformer import (
     sample,
     tree,
 )
-from npformer.decoding.common import checked, generate
+from npformer.decoding.generation import generate
 from npformer.decoding.prompts import Prompts
+from npformer.decoding.request import checked
 from npformer.layers.cache import BlockCache
 from npformer.models import describe, from_description
 
