@@ -80,8 +80,10 @@ def sample(
     if on_step is not None:
         check_callable("on_step", on_step)
     request = checked(model, src, bos_id, eos_id, max_len, min_len, slide)
-    seed, temperature = check_key("seed", seed), check_option("temperature", temperature)
-    top_p, penalty = check_option("top_p", top_p), check_option("repetition_penalty", repetition_penalty)
+    seed = check_key("seed", seed)
+    temperature = check_option("temperature", temperature)
+    top_p = check_option("top_p", top_p)
+    penalty = check_option("repetition_penalty", repetition_penalty)
     if top_k is not None:
         top_k = check_option("top_k", top_k)
     occurs = None if penalty == 1 else occurring(request)
@@ -93,13 +95,13 @@ def sample(
         uniform = (random_bits(rows, derive_key(seed, t)) + 0.5) / 2**32
         return draw(logits, uniform, temperature, top_k, top_p)
 
-    def told(rows, tokens):
+    def remember(rows, tokens):
         if occurs is not None:
             occurs[rows, tokens] = True
         if on_step is not None:
             on_step(rows, tokens)
 
-    return generate(request, params, choose, backend, told, decoder)
+    return generate(request, params, choose, backend, remember, decoder)
 
 
 def occurring(request):
@@ -124,7 +126,8 @@ def penalised(logits, occurs, penalty):
     with underflow_is_zero(over="ignore"):
         logits[occurs] = np.where(before > 0, before / penalty, before * penalty)
     if not np.isfinite(logits.max(axis=-1)).all():
-        raise ValueError(f"repetition_penalty={penalty:g} makes logits infinite: expected one that is nearer to 1")
+        advice = "expected one that is nearer to 1"
+        raise ValueError(f"repetition_penalty={penalty:g} makes logits infinite: {advice}")
     return logits
 
 
@@ -138,24 +141,43 @@ def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
     """
     # Differences that are divided by a low temperature may overflow to -inf, and improbable tokens underflow to 0.
     with underflow_is_zero(over="ignore"):
-        return np.array([_drawn(row, u, temperature, top_k, top_p) for row, u in zip(logits, uniform, strict=True)])
+        rows = zip(logits, uniform, strict=True)
+        return np.array([_drawn(row, u, temperature, top_k, top_p) for row, u in rows])
 
 
 def _drawn(row, u, temperature, top_k, top_p):
-    """The token of one row, which is nearly always among a few: to rank all of a large vocabulary takes long."""
-    of_all = None if top_k else _powers(row, row.max(), temperature).sum()
-    for n in (min(top_k, len(row)),) if top_k else sorted({min(FEW, len(row)), len(row)}):
-        order = _most_probable(row, n)
-        p = _powers(row[order], row[order[0]], temperature)
-        p /= of_all or p.sum()
-        before = np.cumsum(p) - p  # the probability of all more probable tokens
-        is_whole = n in (top_k, len(row)) or before[-1] >= top_p
-        p[before >= top_p] = 0
-        cumulative = np.cumsum(p)
-        target = u * (cumulative[-1] if is_whole else 1.0)
-        if is_whole or (top_p == 1 and target <= cumulative[-1]):
-            break
-    return order[(cumulative < target).sum()]
+    """The token of one row."""
+    if top_k is not None:
+        ids = _most_probable(row, top_k)
+        p = _powers(row[ids], row[ids[0]], temperature)
+        return ids[_place(p / p.sum(), u, top_p, is_all=True)]
+    p = _powers(row, row.max(), temperature)
+    p /= p.sum()
+    # To rank all of a large vocabulary takes long, and the token is nearly always among a few.
+    ids = _most_probable(row, FEW)
+    place = _place(p[ids], u, top_p, is_all=len(ids) == len(row))
+    if place is None:
+        ids = _most_probable(row, len(row))
+        place = _place(p[ids], u, top_p, is_all=True)
+    return ids[place]
+
+
+def _place(p, u, top_p, is_all):
+    """Where in the probabilities ``p``, the largest first, the drawn token is; None if it is behind them.
+
+    Unless they are those of all tokens, there are less probable ones behind them.
+    """
+    before = np.cumsum(p) - p  # the probability of all more probable tokens
+    holds_top_p = is_all or before[-1] >= top_p
+    p[before >= top_p] = 0
+    cumulative = np.cumsum(p)
+    if holds_top_p:
+        target = u * cumulative[-1]
+    elif top_p == 1 and u <= cumulative[-1]:
+        target = u
+    else:
+        return None
+    return (cumulative < target).sum()
 
 
 def _powers(logits, largest, temperature):
@@ -164,8 +186,7 @@ def _powers(logits, largest, temperature):
 
 def _most_probable(row, n):
     """The ids of the n largest logits, the largest first; of equal ones the first."""
+    ids = np.arange(len(row))
     if n < len(row):
         ids = np.flatnonzero(row >= np.partition(row, -n)[-n])
-    else:
-        ids = np.arange(len(row))
     return ids[np.argsort(-row[ids], kind="stable")][:n]
