@@ -36,44 +36,30 @@ class Prompts(NamedTuple):
     slide: bool = False
 
     @classmethod
-    def of(cls, given: Any, model: Any, slide: bool | None = None) -> "Prompts":
+    def of(cls, prompts: Any, model: Any, slide: bool | None = None) -> "Prompts":
         """The prompts of an array (B, T), whose rows may end with padding, or of a list of sequences of ids.
 
         With ``slide`` they may be longer than the context. It is None where there is no such option.
         """
-        if isinstance(given, cls):
-            return given
+        if isinstance(prompts, cls):
+            return prompts
         if slide is not None:
             slide = check_flag("slide", slide)
-        for text in given if isinstance(given, (list, tuple)) else [given]:
+        is_list = isinstance(prompts, (list, tuple))
+        for text in prompts if is_list else [prompts]:
             if isinstance(text, str):
                 raise TypeError(f"prompts has the text {text!r:.40}, expected token ids: encode it first")
-        if isinstance(given, (list, tuple)):
-            rows = [np.asarray(row) if np.size(row) else np.zeros(0, int) for row in given]
-            lengths = np.array([row.size for row in rows], int)
-            ids = np.zeros((len(rows), max(lengths, default=0)), int)
-            for i, row in enumerate(rows):
-                if row.ndim != 1:
-                    raise ValueError(f"prompt {i} has shape {row.shape}, expected a sequence of token ids")
-                check_ids(row, model.vocab, f"prompts[{i}]")
-                if (row == model.pad_id).any():
-                    raise ValueError(f"prompts[{i}] has padding, id {model.pad_id}, expected none in a list of prompts")
-                ids[i, : len(row)] = row
+        if is_list:
+            ids, lengths = _in_list(prompts, model)
         else:
-            check_ids(given, model.vocab, "prompts")
-            if given.ndim != 2:
-                raise ValueError(f"prompts has shape {given.shape}, expected (B, T), or a list of sequences of ids")
-            ids = on_host(given)
-            is_word = np.ones(ids.shape, bool) if model.pad_id is None else ids != model.pad_id
-            lengths = is_word.sum(axis=1)
-            if (is_word[:, 1:] > is_word[:, :-1]).any():
-                raise ValueError("prompts has padding before a token, expected it after the last one of each row")
+            ids, lengths = _in_array(prompts, model)
         for i, n in enumerate(lengths):
             if n == 0:
                 advice = "begin it with a token that begins texts"
                 raise ValueError(f"prompt {i} is empty, expected one or more tokens: {advice}")
             if n > model.max_len and not slide:
-                limit = f"at most max_len={model.max_len} of the model: give its last {model.max_len}"
+                limit = f"at most max_len={model.max_len} of the model"
+                limit += f": give its last {model.max_len}"
                 if slide is not None:
                     limit += ", or slide=True"
                 raise ValueError(f"prompt {i} has {n} tokens, expected {limit}")
@@ -85,9 +71,39 @@ class Prompts(NamedTuple):
         if not first.any():
             return self
         columns = np.minimum(first[:, None] + np.arange(n), self.ids.shape[1] - 1)
-        return self._replace(ids=np.take_along_axis(self.ids, columns, axis=1), lengths=self.lengths - first)
+        ids = np.take_along_axis(self.ids, columns, axis=1)
+        return self._replace(ids=ids, lengths=self.lengths - first)
 
     @property
     def last_tokens(self) -> Array:
         """The last token of each prompt (B,)."""
         return self.ids[np.arange(len(self.ids)), self.lengths - 1]
+
+
+def _in_list(texts, model):
+    """The ids of a list of prompts side by side (B, T), and their lengths."""
+    rows = [np.asarray(text) if np.size(text) else np.zeros(0, int) for text in texts]
+    lengths = np.array([row.size for row in rows], int)
+    ids = np.zeros((len(rows), max(lengths, default=0)), int)
+    for i, row in enumerate(rows):
+        if row.ndim != 1:
+            raise ValueError(f"prompt {i} has shape {row.shape}, expected a sequence of token ids")
+        check_ids(row, model.vocab, f"prompts[{i}]")
+        if (row == model.pad_id).any():
+            padding = f"padding, id {model.pad_id}"
+            raise ValueError(f"prompts[{i}] has {padding}, expected none in a list of prompts")
+        ids[i, : len(row)] = row
+    return ids, lengths
+
+
+def _in_array(ids, model):
+    """The ids of an array of prompts (B, T), and their lengths without padding."""
+    check_ids(ids, model.vocab, "prompts")
+    if ids.ndim != 2:
+        wanted = "(B, T), or a list of sequences of ids"
+        raise ValueError(f"prompts has shape {ids.shape}, expected {wanted}")
+    ids = on_host(ids)
+    is_word = np.ones(ids.shape, bool) if model.pad_id is None else ids != model.pad_id
+    if (is_word[:, 1:] > is_word[:, :-1]).any():
+        raise ValueError("prompts has padding before a token, expected it after the last one of each row")
+    return ids, is_word.sum(axis=1)

@@ -9,9 +9,10 @@ def streaming(text_of, show, begun=()):
     decoded after the latest ones that have a text.
     """
     window = [*map(int, begun)]
-    shown, n_certain = text_of(window) if window else "", len(window)  # of the window
+    shown = text_of(window) if window else ""
+    n_certain = len(window)  # tokens of the window whose text is shown
 
-    def told(rows, tokens):
+    def show_new(rows, tokens):
         nonlocal window, shown, n_certain
         window.append(int(tokens[0]))
         text = text_of(window)
@@ -25,4 +26,4 @@ def streaming(text_of, show, begun=()):
                 window, shown = latest, of_latest
             n_certain = len(window)
 
-    return told
+    return show_new
