@@ -95,7 +95,7 @@ class BlockCache(NamedTuple):
     n_new: int  # T
     rotary: Rotary | None = None
     window: int | None = None
-    written: Callable[[], None] | None = None  # called before attention, to wait for what writes earlier positions
+    wait: Callable[[], None] | None = None  # for what writes earlier positions, before attention
 
     @property
     def newest_positions(self) -> Array:
@@ -106,8 +106,8 @@ class BlockCache(NamedTuple):
     def append(self, kv: Array) -> None:
         """Write the keys and values (B·T, 2*G*K) of the newest positions."""
         self.kv[:, -self.n_new :] = kv.reshape(len(self.kv), self.n_new, -1)
-        if self.written is not None:
-            self.written()
+        if self.wait is not None:
+            self.wait()
 
     def latest(self, n: int) -> "BlockCache":
         """The cache of which each position sees the latest n up to itself."""

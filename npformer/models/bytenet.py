@@ -34,9 +34,8 @@ class IncrementalByteNet(StepwiseDecoder):
 
     def _newest(self, tokens, t, part):
         model, ops = self.model, self.ops
-        tokens, at, sources = (beside(x, self.table) for x in (tokens[:, None], self.at[part], self.sources[part]))
-        words, _ = model._embed(ops, self.tables, "target", tokens)
-        x, keep_mask = words[:, 0] + self.columns[sources, t], tokens != model.pad_id
+        tokens, at, sources = map(self.beside, (tokens[:, None], self.at[part], self.sources[part]))
+        x, keep_mask = self.embed(tokens)[:, 0] + self.columns[sources, t], tokens != model.pad_id
         for i, (block, seen) in enumerate(zip(self.blocks, self.seen, strict=True)):
             convolve = partial(self._convolve, block["conv"], seen, at, keep_mask, model.dilation(i))
             x, _ = residual_conv_block(ops, block, x, convolve)

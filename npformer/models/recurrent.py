@@ -33,7 +33,7 @@ class RecurrentDecoder(StateDecoder):
         super().__init__(model, ops, params, ends, max_rows, max_len)
 
     def _newest(self, tokens, t, part):
-        states, sources = self._advance(tokens, t, part, self.model.cell), beside(self.sources[part], self.table)
+        states, sources = self._advance(tokens, t, part, self.model.cell), self.beside(self.sources[part])
         memory = self.encoder_states[sources], self.keep_mask[sources]
         return self.model._combine(self.ops, self.params["decoder"], states, *memory)[0][:, 0]
 

@@ -10,7 +10,7 @@ from npformer import tree
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import shown
-from npformer.decoding.stepwise import listed_step
+from npformer.decoding.few_rows import StackStep
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
@@ -222,27 +222,21 @@ class TransformerSettings(Model):
 
         Each position is a row of the step. Its own entry comes last in ``at``, where the step writes its key and value.
         """
-        (B, S, D), settings, prepare = x.shape, self.layer_settings, ops.hooks.get("stack_step")
-        window, widths = settings.attention.window, settings.attention.widths(D)
-        if self.causal or not prepare or not 0 < B * S <= FEW_ROWS or (window or S) < S:
+        (B, S, D), attention = x.shape, self.layer_settings.attention
+        if self.causal or not 0 < B * S <= FEW_ROWS or (attention.window or S) < S:
             return None
-        layers = self.layers_of(params, name)
-        if not any(map(is_quantized, layers)):
+        if not any(map(is_quantized, self.layers_of(params, name))):
             return None
-        if (step := prepare(layers, settings, False, B * S, 1)) is None:
-            return None
+        step = StackStep(ops, self, params, name, max_rows=B * S, n_steps=1)
         others = (np.arange(S)[:, None] + np.arange(1, S + 1)) % S
         at = (S * np.arange(B)[:, None, None] + others).reshape(-1, S)
         if keep_mask is not None:
             keep_mask = keep_mask[:, 0, 0][:, others].reshape(-1, 1, 1, S)
-        kv = np.empty((len(layers), B * S, sum(widths[1:])), x.dtype)
-        cache = KeyValueCache(kv, at, keep_mask, settings.attention.rotary, np.tile(np.arange(S), B))
-        given = ops, step, layers, x.reshape(-1, D), cache
-        [y] = ops.device.run_rows(lambda _: listed_step(*given), 1)  # threads share its products
-        if y is NotImplemented:
-            return None
-        y = y.reshape(x.shape)
-        return normalise(ops, params[name]["norm"], y, settings)[0] if self.has_final_norm else y
+        kv = np.empty((len(step.layers), B * S, step.kv_width), x.dtype)
+        cache = KeyValueCache(kv, at, keep_mask, attention.rotary, np.tile(np.arange(S), B))
+        rows = x.reshape(-1, D)
+        [y] = ops.device.run_rows(lambda _: step.by_kernel(rows, cache), 1)  # threads share its products
+        return None if y is NotImplemented else step.normalised(y.reshape(x.shape))
 
     def _settings_for(self, dropout_keys):
         """The settings of the layers of a stack that has these keys, or None in place of them."""

@@ -676,8 +676,13 @@ def parameters_of_before_the_training():
 # -- decoding
 
 
-def rotary_from_0(advanced, self, x, cache):
-    return advanced(self, x, cache._replace(positions=np.full_like(cache.positions, self.n_steps - 1)))
+def rotary_from_0(cache_of, self, part):
+    cache = cache_of(self, part)
+    return cache._replace(positions=np.full_like(cache.positions, self.n_steps - 1))
+
+
+def over_the_last_step(extend, self, parents, first):
+    return extend(self, parents, max(self.n_prompt_entries, first - self.max_rows))
 
 
 def each_its_own(parents):
@@ -692,11 +697,9 @@ plant(
     parents_are_ignored=lambda: pairs(
         with_decoder(nf.Transformer, IncrementalDecoder, step=given(parents=each_its_own))
     ),
-    cache_is_written_over=lambda: text(
-        with_decoder(nf.LanguageModel, LanguageDecoder, _first_entry=given(t=lambda t: max(0, t - 1)))
-    ),
+    cache_is_written_over=lambda: text(with_decoder(nf.LanguageModel, LanguageDecoder, _extend=over_the_last_step)),
     rotary_positions_begin_again=lambda: text(
-        with_decoder(nf.LanguageModel, LanguageDecoder, _advanced=rotary_from_0), positions="rotary"
+        with_decoder(nf.LanguageModel, LanguageDecoder, _cache=rotary_from_0), positions="rotary"
     ),
     state_of_the_last_step_is_lost=lambda: pairs(with_decoder(nf.Recurrent, RecurrentDecoder, _newest=given(t=0))),
 )

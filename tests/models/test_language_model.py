@@ -557,8 +557,8 @@ def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_thre
 
     The first thread waits until a second one has begun, which takes a block when the processor has time for it.
     """
-    monkeypatch.setattr("npformer.decoding.text.READ_AT_ONCE", 11)
-    monkeypatch.setattr("npformer.decoding.text.FEW_ROWS", 2)
+    monkeypatch.setattr("npformer.decoding.reading.READ_AT_ONCE", 11)
+    monkeypatch.setattr("npformer.decoding.reading.FEW_ROWS", 2)
     for module in ("host", "threads"):
         monkeypatch.setattr(f"npformer.runtime.{module}.n_threads", lambda: n_threads)
     writers, append, second_began = [], BlockCache.append, threading.Event()
