@@ -9,7 +9,7 @@ from npformer.quantized import dequantized, is_quantized
 from npformer.runtime.threads import FEW_ROWS
 
 
-class IncrementalDecoder(StepwiseDecoder):
+class TranslationDecoder(StepwiseDecoder):
     """The step-by-step decoder of a ``Transformer``, which caches keys and values; ``decoder`` makes one."""
 
     def __init__(self, model, ops, params, src, max_rows, max_len):

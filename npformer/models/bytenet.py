@@ -16,7 +16,7 @@ from npformer.models.encoder_decoder import EncoderDecoder, check_depths
 from npformer.reference import split_key
 
 
-class IncrementalByteNet(StepwiseDecoder):
+class ByteNetDecoder(StepwiseDecoder):
     """The step-by-step decoder of a ``ByteNet``, which caches the inputs of its convolutions; ``decoder`` makes one."""
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
@@ -118,7 +118,7 @@ class ByteNet(EncoderDecoder):
     max_len: int = 5000
     dtype: str = "float32"
 
-    decoder_type = IncrementalByteNet
+    decoder_type = ByteNetDecoder
 
     def __post_init__(self):
         self._check_settings()

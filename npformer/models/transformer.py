@@ -7,7 +7,7 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_shape
-from npformer.decoding.translation import IncrementalDecoder
+from npformer.decoding.translation import TranslationDecoder
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import decoder_layer
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths
@@ -52,7 +52,7 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
 
     forced_eos_id: int | None = None
 
-    decoder_type = IncrementalDecoder
+    decoder_type = TranslationDecoder
     stacks = ("encoder", "decoder")
 
     def __post_init__(self):

@@ -28,7 +28,7 @@ from scripts.bench.report import print_table
 import npformer as nf
 from npformer import tree
 from npformer.decoding.text import LanguageDecoder
-from npformer.decoding.translation import IncrementalDecoder
+from npformer.decoding.translation import TranslationDecoder
 from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.low_rank import LowRank
 from npformer.models.recurrent import RecurrentDecoder
@@ -692,10 +692,10 @@ def each_its_own(parents):
 plant(
     "cache differs",
     position_is_one_off=lambda: pairs(
-        with_decoder(nf.Transformer, IncrementalDecoder, _newest=given(t=lambda t: t + 1))
+        with_decoder(nf.Transformer, TranslationDecoder, _newest=given(t=lambda t: t + 1))
     ),
     parents_are_ignored=lambda: pairs(
-        with_decoder(nf.Transformer, IncrementalDecoder, step=given(parents=each_its_own))
+        with_decoder(nf.Transformer, TranslationDecoder, step=given(parents=each_its_own))
     ),
     cache_is_written_over=lambda: text(with_decoder(nf.LanguageModel, LanguageDecoder, _extend=over_the_last_step)),
     rotary_positions_begin_again=lambda: text(

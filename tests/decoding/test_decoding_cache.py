@@ -5,7 +5,7 @@ import pytest
 from promises import assert_steps_equal_recomputation, params_of
 
 from npformer import ByteNet, Recurrent, Transformer, greedy_decode
-from npformer.decoding.translation import IncrementalDecoder
+from npformer.decoding.translation import TranslationDecoder
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 9, "max_len": 16, "dtype": "float64"}
 SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
@@ -95,13 +95,13 @@ def test_keys_and_values_of_the_source_are_computed_once(every_backend):
 
 
 def test_rows_that_have_ended_are_not_computed(monkeypatch):
-    rows, step = [], IncrementalDecoder.step
+    rows, step = [], TranslationDecoder.step
 
     def watched(self, tokens, parents, then):
         rows.append(len(tokens))
         return step(self, tokens, parents, then)
 
-    monkeypatch.setattr(IncrementalDecoder, "step", watched)
+    monkeypatch.setattr(TranslationDecoder, "step", watched)
     limits = np.array([3, 1, 6])
     params = params_of(MODEL)
     params["output"]["bias"][2] = -1e9  # no end token
