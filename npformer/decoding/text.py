@@ -42,27 +42,30 @@ class LanguageDecoder(StepwiseDecoder):
             prompts = prompts.latest(self.model.max_len)
         lengths = prompts.lengths - 1
         B, n = len(lengths), max(lengths, default=0)
-        ids = prompts.ids[:, :n]
-        n_known = self.n_known(ids[0]) if B == 1 else 0
-        self.n_in_order = n_known  # before reading, which may be interrupted
-        self._make_room(B * n + BLOCK * self.max_rows)
-        if n > n_known:
-            read(self, ids, n_known, self.kv)
-        self.tokens[: ids.size] = ids.ravel()
-        if B == self.max_rows == 1:
-            self.n_in_order = n
+        self._read(prompts.ids[:, :n])
         # Prompts are aligned at their ends, so that the latest positions of all rows are side by side.
         column = np.arange(n) - (n - lengths[:, None])
         self.at = np.arange(B)[:, None] * n + np.maximum(column, 0)
         self.positions = lengths - 1  # of the latest token of each row, counted from the first that the row sees
         self.sources = np.arange(B)
         self.n_steps = 0
-        self.n_prompt_entries = ids.size
+        self.n_prompt_entries = B * n
         self.slide = prompts.slide and not self.model.is_endless
         # How many of the latest tokens of a row may be read again.
         self.n_needed = self.stack.settings.attention.window or self.model.max_len
         if self.slide:
             self.n_needed = max(self.n_needed, self.n_kept)
+
+    def _read(self, ids):
+        """Write the keys and values of prompts (B, n) into the first entries of the cache."""
+        n_known = self.n_known(ids[0]) if len(ids) == 1 else 0
+        self.n_in_order = n_known  # before reading, which may be interrupted
+        self._make_room(ids.size + BLOCK * self.max_rows)
+        if ids.shape[1] > n_known:
+            read(self, ids, n_known, self.kv)
+        self.tokens[: ids.size] = ids.ravel()
+        if len(ids) == self.max_rows == 1:
+            self.n_in_order = ids.size
 
     def n_known(self, ids):
         """How many of the first tokens of a prompt need not be read again."""

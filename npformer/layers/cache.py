@@ -12,10 +12,11 @@ from npformer.reference.settings import AttentionSettings, Rotary
 
 
 class KeyValueCache(NamedTuple):
-    """A table of keys and values, and the indices of the entries that belong to each row.
+    """What the rows of a step see of a cache: a table of keys and values, and the entries of each row in it.
 
-    Rows may share entries, as beams with a common beginning do. Self-attention with a cache writes the keys and values
-    of the newest position of each row into the entry ``at[:, -1]``.
+    The table stays from step to step, and each step makes a new record of it and of the entries of its rows. Rows may
+    share entries, as beams with a common beginning do. Self-attention with a cache writes the keys and values of the
+    newest position of each row into the entry ``at[:, -1]``.
 
     Attributes
     ----------
@@ -78,7 +79,8 @@ class KeyValueCache(NamedTuple):
 
     def latest(self, n: int) -> "KeyValueCache":
         """The cache of the latest n of the S positions of each row."""
-        first, mask = max(0, self.at.shape[1] - n), self.keep_mask
+        first = max(0, self.at.shape[1] - n)
+        mask = self.keep_mask
         if mask is not None and getattr(mask, "ndim", False):  # attention refuses a list, and a scalar
             mask = mask[..., first:]
         return self._replace(at=self.at[:, first:], keep_mask=mask)
@@ -89,7 +91,10 @@ class KeyValueCache(NamedTuple):
 
 
 class BlockCache(NamedTuple):
-    """In place of a ``KeyValueCache``, to read the T newest of S positions of B texts at once: x is then (B·T, D)."""
+    """What takes the place of a ``KeyValueCache`` to read the T newest of S positions of B texts at once.
+
+    The x of the layer is then (B·T, D).
+    """
 
     kv: Array  # (B, S, 2*G*K), to which self-attention writes the keys and values of the newest positions
     n_new: int  # T
