@@ -25,7 +25,7 @@ class StepwiseDecoder:
         self.model, self.ops, self.params = model, ops.unchecked, params
         self.tables = dict(params)  # in the dict that was given, somebody may replace one by a shorter one
         self.like = floats(model.table_of(params, self.side))  # has the dtype and the device of caches
-        output = model._stored_output(params)
+        output = model.stored_output(params)
         self.to_logits = FewRowsLinear(self.ops, *output, max_rows, max_len)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
@@ -82,7 +82,7 @@ class StepwiseDecoder:
 
     def embed(self, tokens, at=None):
         """The vectors of tokens (B, T), at the positions ``at`` if these are not the first ones."""
-        x, _ = self.model._embed(self.ops, self.tables, self.side, self.beside(tokens), at=at)
+        x, _ = self.model.embed(self.ops, self.tables, self.side, self.beside(tokens), at=at)
         return x
 
     def beside(self, x):

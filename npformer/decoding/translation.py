@@ -19,7 +19,7 @@ class TranslationDecoder(StepwiseDecoder):
         self.memory_kv = self.empty_cache(N, src.size, width)  # of the sources, the same in all steps
         ops.device.run_rows(lambda part: self._read(src, part), *src.shape)
         self.memory_at = np.arange(src.size).reshape(src.shape)  # entries of the words of each source
-        self.memory_mask = model._keep_mask(src)
+        self.memory_mask = model.keep_mask(src)
         self.kv = self.empty_cache(N, max_len * max_rows, width)
 
     def _read(self, src, part):

@@ -22,7 +22,7 @@ class AutoencoderDecoder(StateDecoder):
     """The step-by-step decoder of a ``SequenceAutoencoder``; ``decoder`` makes one."""
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
-        code, _ = model._encode(ops, params, src)
+        code = model.encode(params, src, backend=ops)
         first, _ = model._start(ops, params, code)
         super().__init__(model, ops, params, [(first,)], max_rows, max_len)
 
@@ -107,7 +107,7 @@ class SequenceAutoencoder(EncoderDecoder):
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         """Return the code (B, code_size): a linear map of the state after the last word."""
         src = self._tokens("src", src, self.src_vocab, params)
-        x, embed_backward = self._embed(ops, params, "source", src, dropout_key)
+        x, embed_backward = self.embed(ops, params, "source", src, dropout_key)
         given = ops, params["encoder"]["0"], x, "gru"
         states, (end,), read_backward = read_steps(*given, keep_mask=src != self.pad_id)
         code, code_backward = linear(ops, params["encoder"]["code"], end)
@@ -125,7 +125,7 @@ class SequenceAutoencoder(EncoderDecoder):
         tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         self._check_rows(src, tgt_in)
         check_shape(memory=(code, (len(src), self.code_size)))
-        x, embed_backward = self._embed(ops, params, "target", tgt_in, dropout_key)
+        x, embed_backward = self.embed(ops, params, "target", tgt_in, dropout_key)
         first, start_backward = self._start(ops, params, code)
         states, _, read_backward = read_steps(ops, params["decoder"]["0"], x, "gru", first=(first,))
 

@@ -171,7 +171,7 @@ class ByteNet(EncoderDecoder):
         embedding_key, *block_keys = split_key(dropout_key, 1 + self.depths[0])
         keep_mask = beside(self.unfolded(src), src)
 
-        words, embed_backward = self._embed(ops, params, "source", src, embedding_key)
+        words, embed_backward = self.embed(ops, params, "source", src, embedding_key)
         x = fitted(words, keep_mask.shape[1])
         y, stack_backward = self._stack(ops, params["encoder"], x, keep_mask, block_keys, train, causal=False)
 
@@ -188,7 +188,7 @@ class ByteNet(EncoderDecoder):
         embedding_key, *block_keys = split_key(dropout_key, 1 + self.depths[1])
         keep_mask = tgt_in != self.pad_id
 
-        words, embed_backward = self._embed(ops, params, "target", tgt_in, embedding_key)
+        words, embed_backward = self.embed(ops, params, "target", tgt_in, embedding_key)
         columns, columns_backward = self.columns(ops, params, memory, src, tgt_in.shape[1])
         x = words + columns
         y, stack_backward = self._stack(ops, params["decoder"], x, keep_mask, block_keys, train, causal=True)

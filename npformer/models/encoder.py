@@ -225,7 +225,7 @@ class Encoder(OneStack):
         if self.vocab is None:
             x, inputs_backward = self._map_inputs(ops, params, inputs, keep_mask)
         else:
-            x, inputs_backward = self._embed(ops, params, "", inputs)
+            x, inputs_backward = self.embed(ops, params, "", inputs)
             x = x if keep_mask is None else kept(keep_mask[..., None], x)
         if self.n_types:
             types = np.zeros(inputs.shape[:2], np.int64, like=inputs) if types is None else types

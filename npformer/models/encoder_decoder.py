@@ -25,7 +25,7 @@ class EncoderDecoder(Model):
     - ``depths``, the numbers of layers of encoder and decoder; the parameters of the layers are under "0", "1", …
     - ``_init_stacks(new)`` -> parameters of (encoder, decoder), drawn from the ``Initializer`` ``new``
     - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where backward(dmemory, ready) gives the
-      gradients of the encoder to ``ready`` and returns those of the source's tables, as ``_embed`` has them
+      gradients of the encoder to ``ready`` and returns those of the source's tables, as ``embed`` has them
     - ``_decode(ops, params, memory, src, tgt_in, dropout_key, train)`` -> (y (B, T, D), backward), where
       backward(dy, ready) gives the gradients of the decoder to ``ready`` and returns dmemory and those of the target's
       tables

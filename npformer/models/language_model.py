@@ -185,8 +185,8 @@ class LanguageModel(OneStack):
         """The output of the stack (B, T, D), and its backward pass, which returns the gradients of the tables."""
         ids = self._tokens("ids", ids, self.vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
-        x, embed_backward = self._embed(ops, params, "", ids, embedding_key)
-        y, stack_backward = self._encoder_stack(ops, params, "layers", x, self._keep_mask(ids), layer_keys, train)
+        x, embed_backward = self.embed(ops, params, "", ids, embedding_key)
+        y, stack_backward = self._encoder_stack(ops, params, "layers", x, self.keep_mask(ids), layer_keys, train)
         return y, lambda dy, ready: embed_backward(stack_backward(dy, ready))
 
     def _split(self, ids, targets):

@@ -24,6 +24,8 @@ class Model:
     A subclass is a dataclass with ``d_model``, ``dropout``, ``pad_id``, ``max_len`` and ``dtype``. It defines
     ``_new_params(new)``, which draws the parameters from the ``Initializer`` ``new``, and what it computes.
 
+    A step-by-step decoder calls ``table_of``, ``embed``, ``keep_mask`` and ``stored_output``.
+
     A model with two vocabularies has the tables of two sides, "source_embedding" and "target_embedding", or one
     "embedding" if they are tied. A model with one vocabulary has the side "".
     """
@@ -80,7 +82,7 @@ class Model:
         """The embedding table (V, D) of a side."""
         return params["embedding" if self.tie_embeddings else named(side, "embedding")]
 
-    def _embed(self, ops, params, side, ids, dropout_key=None, at=None):
+    def embed(self, ops, params, side, ids, dropout_key=None, at=None):
         """The vectors of the tokens of a side, and a function that returns the gradients of its tables by name.
 
         ``at`` are the positions of the columns of ids, if they are not the first ones. The ids were checked.
@@ -127,7 +129,7 @@ class Model:
             known[library] = beside(self.position_table, table)
         return known[library][part]
 
-    def _keep_mask(self, ids):
+    def keep_mask(self, ids):
         """The ``padding_mask`` of ids, or None if no id is padding."""
         return None if self.pad_id is None else padding_mask(ids, self.pad_id)
 
@@ -135,10 +137,11 @@ class Model:
 
     def output_map(self, params):
         """The weight (D, V) of the output projection, which is the embedding table if tied, and its bias, or None."""
-        weight, bias = self._stored_output(params)
+        weight, bias = self.stored_output(params)
         return dequantized(weight), bias
 
-    def _stored_output(self, params):
+    def stored_output(self, params):
+        """The same as it is stored: the weight may be a ``Quantized``."""
         output = params.get("output", {})
         return params["embedding"].T if self.tie_embeddings else output["weight"], output.get("bias")
 
@@ -159,7 +162,7 @@ class Model:
         loss, dlogits = loss_of(y, *output)
         if not with_grad:
             return loss, None
-        check_trainable(self._stored_output(params)[0])
+        check_trainable(self.stored_output(params)[0])
         grads = Gradients(ready, params)
         dy, dweight, dbias = ops.linear_backward(dlogits, y, *output)
         of_output = {"weight": dweight} | ({} if dbias is None else {"bias": dbias})

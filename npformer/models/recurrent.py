@@ -28,7 +28,7 @@ class RecurrentDecoder(StateDecoder):
     """The step-by-step decoder of a ``Recurrent``; ``decoder`` makes one."""
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
-        (self.encoder_states, ends), _ = model._encode(ops, params, src)
+        self.encoder_states, ends = model.encode(params, src, backend=ops)
         self.keep_mask = beside(src, self.encoder_states) != model.pad_id
         super().__init__(model, ops, params, ends, max_rows, max_len)
 
@@ -178,7 +178,7 @@ class Recurrent(EncoderDecoder):
         """The states of the last layer and the final states of each, where each of ``reads`` is a layer's function."""
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
         stack_params = params["encoder" if side == "source" else "decoder"]
-        x, embed_backward = self._embed(ops, params, side, ids, embedding_key)
+        x, embed_backward = self.embed(ops, params, side, ids, embedding_key)
         ends, stack = [], Stack(train)
         for i, (read, layer_key) in enumerate(zip(reads, layer_keys, strict=True)):
             states, end, read_backward = read(ops, stack_params[str(i)], x, self.cell)

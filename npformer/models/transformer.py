@@ -88,8 +88,8 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[0])
-        x, embed_backward = self._embed(ops, params, "source", src, embedding_key)
-        memory, stack_backward = self._encoder_stack(ops, params, "encoder", x, self._keep_mask(src), layer_keys, train)
+        x, embed_backward = self.embed(ops, params, "source", src, embedding_key)
+        memory, stack_backward = self._encoder_stack(ops, params, "encoder", x, self.keep_mask(src), layer_keys, train)
         return memory, lambda dmemory, ready: embed_backward(stack_backward(dmemory, ready))
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
@@ -98,9 +98,9 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         self._check_rows(src, tgt_in)
         check_shape(memory=(memory, (*src.shape, self.d_model)))
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[1])
-        masks = self._keep_mask(tgt_in), self._keep_mask(src)
+        masks = self.keep_mask(tgt_in), self.keep_mask(src)
 
-        x, embed_backward = self._embed(ops, params, "target", tgt_in, embedding_key)
+        x, embed_backward = self.embed(ops, params, "target", tgt_in, embedding_key)
         settings, stack = self._settings_for(layer_keys), Stack(train)
         ops = ops.unchecked
         for layer_params, key in zip(self.layers_of(params, "decoder"), layer_keys, strict=True):

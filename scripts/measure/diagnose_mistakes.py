@@ -322,7 +322,7 @@ def all_kept(_, self, ids):
 plant(
     "padding leaks",
     mask_of_padding_is_lost=lambda: with_ops(pairs(), self_attention=masking(np.ones_like)),
-    padding_is_not_masked_by_the_model=lambda: pairs(variant(nf.Transformer, _keep_mask=all_kept)),
+    padding_is_not_masked_by_the_model=lambda: pairs(variant(nf.Transformer, keep_mask=all_kept)),
     mean_over_padding=lambda: classes(variant(nf.Encoder, _before_output=given(keep_mask=None))),
 )
 plant(
@@ -337,7 +337,7 @@ def batch_is_normalised():
         x, backward = inherited(*args, **options)
         return x - x.mean(axis=0), lambda dx: backward(dx - dx.mean(axis=0))
 
-    return pairs(variant(nf.Transformer, _embed=embed))
+    return pairs(variant(nf.Transformer, embed=embed))
 
 
 @mistake("rows leak")
@@ -347,7 +347,7 @@ def positions_along_the_rows():
         table = nf.sinusoidal_encoding(99, self.d_model).astype(x.dtype)
         return x - table[: ids.shape[1]] + table[: len(ids), None], backward
 
-    return text(variant(nf.LanguageModel, _embed=embed))
+    return text(variant(nf.LanguageModel, embed=embed))
 
 
 def without_states(memory):
@@ -579,7 +579,7 @@ plant(
         embed_tokens_backward=given(dropout_rate=0.0, dropout_key=None),
     ),
     dropout_of_another_key_in_the_backward_pass=lambda: text(
-        variant(nf.LanguageModel, _embed=embed_with_another_key), dropout=0.3
+        variant(nf.LanguageModel, embed=embed_with_another_key), dropout=0.3
     ),
 )
 

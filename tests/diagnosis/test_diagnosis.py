@@ -172,8 +172,8 @@ def test_a_batch_of_one_array_of_a_model_of_your_own(model, ids):
 class Blind(nf.LanguageModel):
     """A language model that sees the position alone."""
 
-    def _embed(self, ops, params, side, ids, dropout_key=None, at=None):
-        return super()._embed(ops, params, side, np.ones_like(ids), dropout_key, at)
+    def embed(self, ops, params, side, ids, dropout_key=None, at=None):
+        return super().embed(ops, params, side, np.ones_like(ids), dropout_key, at)
 
 
 def named_of(model, batch, **options):
