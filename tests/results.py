@@ -46,14 +46,14 @@ def assert_equal_within(bound, dtype, actual, expected):
 
 def assert_same_with_helpers(work, expected, threads, monkeypatch):
     """``work()`` returns the same bits with so many threads, also fifty times while all helpers are awake."""
-    from npformer.cpu import team
+    from npformer.cpu.few_rows import helpers
 
-    monkeypatch.setattr(team, "n_kernel_threads", lambda: threads)
-    monkeypatch.setattr(team, "_cores_are_taken", lambda: False)
+    monkeypatch.setattr(helpers, "n_kernel_threads", lambda: threads)
+    monkeypatch.setattr(helpers, "_cores_are_taken", lambda: False)
     n_awake, deadline = 0, time.monotonic() + 60  # they have to be compiled first
     while n_awake < 50 and time.monotonic() < deadline:
         np.testing.assert_array_equal(work(), expected)
-        n_awake += int(team.board[team.AWAKE] == min(threads, team.PIECES) - 1)
+        n_awake += int(helpers.board[helpers.AWAKE] == min(threads, helpers.PIECES) - 1)
     assert n_awake == 50
 
 

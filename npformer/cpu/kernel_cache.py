@@ -46,7 +46,12 @@ def _read(path):
     """A digest of the text of a file, and the files of this folder that it imports."""
     text = path.read_text("utf-8")
     imported = re.findall(r"^from npformer\.cpu(?:\.([\w.]+) import| import (\w+))", text, re.MULTILINE)
-    return _digest(text), [FOLDER / f"{(module or name).replace('.', '/')}.py" for module, name in imported]
+    return _digest(text), [_file_of(module or name) for module, name in imported]
+
+
+def _file_of(module):
+    path = FOLDER / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def keep_on_disk(kernel):

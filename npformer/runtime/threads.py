@@ -17,7 +17,7 @@ from npformer.runtime.cores import cores
 from npformer.runtime.forks import in_forked_process
 from npformer.runtime.interrupts import deferred_interrupts
 
-FEW_ROWS = 64  # up to this many rows, a product is not divided by rows; ``npformer.cpu.team`` is made for such products
+FEW_ROWS = 64  # up to this many rows, a product is not divided by rows; ``npformer.cpu.few_rows`` is made for those
 WORTH_A_PART = 2**24  # the fewest multiplications of a part: a third of a millisecond
 MOST_PARTS = 16  # of one matrix product
 
@@ -231,7 +231,7 @@ def even_slices(n, n_parts):
 
 @contextmanager
 def kernel_threads():
-    """Context manager for kernels that share their work by ``npformer.cpu.team``, in which they may have helpers.
+    """Context manager for kernels that share their work by ``npformer.cpu.few_rows``, in which they may have helpers.
 
     There are none while another Python thread is in such a block; the results are the same, bit for bit.
 

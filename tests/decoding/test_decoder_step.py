@@ -110,7 +110,7 @@ def test_steps_are_listed_as_an_operation(monkeypatch):
     last = [call for call in calls if call.operation == "linear" and call.shapes["weight"] == (8, 11)]
     assert [call.shapes["x"] for call in last] == [(4, 8)] * 15
 
-    monkeypatch.setattr("npformer.cpu.kernels.decoding.FEW_ROWS", 0)  # the kernel leaves steps to the operations
+    monkeypatch.setattr("npformer.cpu.kernels.stack_step.FEW_ROWS", 0)  # the kernel leaves steps to the operations
     with explain() as calls:
         greedy_decode(model, params, [[3]], max_len=T)
     assert sum(call.operation == "cached_attention" for call in calls) == 2 * T

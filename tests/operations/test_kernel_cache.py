@@ -15,7 +15,8 @@ from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
 
 import npformer
-from npformer.cpu import jit, kernel_cache, team
+from npformer.cpu import jit, kernel_cache
+from npformer.cpu.few_rows import team_for
 
 RUN = """
 import sys
@@ -195,9 +196,16 @@ def test_two_processes_that_compile_at_once_do_not_mix_their_kernels(tiny, monke
     assert is_loaded(kernel)
 
 
+def test_each_file_that_a_file_of_kernels_imports_is_found():
+    """Otherwise a change of it would not make them stale."""
+    for path in kernel_cache.FOLDER.rglob("*.py"):
+        for imported in kernel_cache._read(path)[1]:
+            assert imported.is_file(), f"{path} imports {imported}"
+
+
 def test_every_function_that_a_kernel_calls_is_inlined():
     """Otherwise it is linked: to another copy in a process that compiles the kernel than in one that loads it."""
-    team.helper_for(numba.float32)  # compiles a kernel that is defined in a function
+    team_for(np.dtype("float32"))  # compiles a kernel that is defined in a function
     linked = set()
     for function in jit.KERNELS:
         found = inspect.getclosurevars(function)

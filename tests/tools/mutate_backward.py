@@ -40,7 +40,7 @@ FILES = [
     *(ROOT / "npformer" / f"{name}.py" for name in FIRST if name.startswith("models/")),
 ]
 PYTEST = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
-COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "team", "bad_options"]  # tests that also run kernels
+COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "few_rows", "bad_options"]  # tests that also run kernels
 WITHOUT_KERNELS = [*(f"--ignore=tests/operations/test_{name}.py" for name in COMPILED), "-k", "not cpu and not gpu"]
 POISON = [f"tests/operations/test_{name}.py" for name in ("poison", "masking", "forward_oracles", "flash_attention")]
 SECOND_OF_REFERENCE = [*POISON, "tests/operations", *WITHOUT_KERNELS]

@@ -6,15 +6,15 @@ from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import as_matrix, kernel_of, ops, suited
 from npformer.cpu.blas import BLAS, multiply
+from npformer.cpu.few_rows import JIT, WORTH_IT, multiply_few_rows, panels_of, team_for
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.sums import add_rows
-from npformer.cpu.team import JIT, WORTH_IT, helper_for, multiply_few_rows, panels_of
 from npformer.quantized import Quantized
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import FEW_ROWS, even_slices, in_parts, n_kernel_threads
 
 ROWS_OF_A_PART = 256  # of a product, at least: BLAS copies the other matrix for each part
-NOTHING = {dtype: np.empty(0, dtype) for dtype in BLAS}  # in place of a bias, or of scales
+NOTHING = {dtype: np.empty(0, dtype) for dtype in BLAS}  # in place of a bias, of scales, or of panels
 
 
 @kernel_of(reference.linear, as_it_lies="weight")
@@ -23,7 +23,8 @@ def linear(x, weight, bias):
     bias = NOTHING[x.dtype] if bias is None else bias
     blas, x, matrix, rows = BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(y)
     if n_kernel_threads() and weight.size >= WORTH_IT:
-        map_few_rows(helper_for(x.dtype), blas, x, matrix, *[NOTHING[x.dtype]] * 2, bias, rows)
+        nothing = NOTHING[x.dtype]
+        map_few_rows(team_for(x.dtype), x, (matrix, nothing, nothing, bias), rows)
     else:
         in_parts(lambda part: _map(blas, x[part], matrix, bias, rows[part]), len(x), ROWS_OF_A_PART, weight.size)
     return y
@@ -74,22 +75,24 @@ def few_rows_linear(weight, bias, max_rows, n_steps):
     dtype, width = weight.dtype, weight.shape[1]
     if dtype not in BLAS or (bias is not None and bias.dtype != dtype):
         return None
-    scale = panels = NOTHING[dtype]
+    nothing = NOTHING[dtype]
+    bias = nothing if bias is None else _suited(bias)
     if isinstance(weight, Quantized):
-        scale, weight = np.ascontiguousarray(weight.scale.ravel()), np.ascontiguousarray(weight.values.T)
+        integers, scale = np.ascontiguousarray(weight.values.T), np.ascontiguousarray(weight.scale.ravel())
+        arrays = integers, nothing, scale, bias
     else:
-        weight = as_matrix(_suited(weight))
-        [panels] = panels_of([weight], max_rows, n_steps)
+        matrix = as_matrix(_suited(weight))
+        [panels] = panels_of([matrix], max_rows, n_steps)
         if not len(panels):
             return None
-    bias, blas = NOTHING[dtype] if bias is None else _suited(bias), BLAS[dtype]
+        arrays = matrix, panels, nothing, bias
 
     def apply(x):
         if x.dtype != dtype:
             return NotImplemented
         y = empty((len(x), width), dtype)
         for part in even_slices(len(x), -(-len(x) // FEW_ROWS)):
-            map_few_rows(helper_for(dtype, weight.dtype), blas, x[part], weight, panels, scale, bias, y[part])
+            map_few_rows(team_for(dtype, arrays[0].dtype), x[part], arrays, y[part])
         return y
 
     return apply
@@ -111,9 +114,13 @@ def _map(blas, x, weight, bias, y):
 
 
 @inlined
-def map_few_rows(helper, blas, x, weight, panels, scale, bias, y):
-    """``_map``, with the product shared between threads by ``team``; the columns of the weight may have scales."""
-    multiply_few_rows(helper, blas, x, weight, panels, y)
+def map_few_rows(team, x, arrays, y):
+    """``_map``, shared between the threads of a team. The arrays are (weight, panels, scale, bias).
+
+    The weight is transposed if it has integers, and its columns may have scales. What there is not is empty.
+    """
+    weight, panels, scale, bias = arrays
+    multiply_few_rows(team, x, weight, panels, y)
     for i in range(len(y)):
         for j in range(len(scale)):
             y[i, j] *= scale[j]

@@ -12,14 +12,14 @@ import pytest
 from results import assert_same_with_helpers
 
 from npformer import Transformer, greedy_decode
-from npformer.cpu import linear, team
-from npformer.cpu.blas import BLAS
-from npformer.cpu.dots import multiply_transposed
-from npformer.cpu.panels import COLUMNS, columns_in_panels, multiply_columns, rows_in_panels
+from npformer.cpu import linear
+from npformer.cpu.few_rows import helpers, multiply_few_rows, team_for
+from npformer.cpu.few_rows.dots import multiply_transposed
+from npformer.cpu.few_rows.panels import COLUMNS, columns_in_panels, multiply_columns, rows_in_panels
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.threads import in_parallel, kernel_threads, n_kernel_threads, n_threads
 
-pytestmark = pytest.mark.skipif(not team.JIT, reason="the helper and the tiles are nothing but compiled code")
+pytestmark = pytest.mark.skipif(not helpers.JIT, reason="the helper and the tiles are nothing but compiled code")
 SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (17, 64, 512), (64, 65, 1030)]
 SHAPES += [(m, 128, 257) for m in range(1, 8)] + [(65, 128, 512), (16, 1, 40000)]
 RNG = np.random.default_rng(0)
@@ -33,7 +33,7 @@ def two_threads():
 
 
 def multiply(a, b, out):
-    team.multiply_few_rows(team.helper_for(a.dtype), BLAS[a.dtype], a, b, np.empty(0, a.dtype), out)
+    multiply_few_rows(team_for(a.dtype), a, b, np.empty(0, a.dtype), out)
 
 
 @pytest.mark.parametrize("in_panels", [False, True])
@@ -46,7 +46,7 @@ def test_the_product(m, k, n, dtype, transposed, in_panels):
     out = np.full((m, n), np.nan, dtype)
     panels = columns_in_panels([b])[0] if in_panels else np.empty(0, dtype)
     assert len(panels) >= in_panels * b.size
-    team.multiply_few_rows(team.helper_for(a.dtype), BLAS[a.dtype], a, b, panels, out)
+    multiply_few_rows(team_for(a.dtype), a, b, panels, out)
     tolerance = 50 * np.finfo(dtype).eps * k**0.5
     np.testing.assert_allclose(out, a @ b, rtol=0, atol=tolerance)
 
@@ -106,7 +106,7 @@ def test_the_same_bits_with_any_number_of_helpers(m, threads, form, monkeypatch)
     if form in ("columns", "integers"):
         b = np.ascontiguousarray(b.T).T if form == "columns" else RNG.integers(-127, 128, (1000, 512), "int8")
     alone, helped = np.empty((2, m, 1000), "float32")
-    product = lambda out: team.multiply_few_rows(team.helper_for(a.dtype, b.dtype), BLAS[a.dtype], a, b, panels, out)
+    product = lambda out: multiply_few_rows(team_for(a.dtype, b.dtype), a, b, panels, out)
     product(alone)
     assert_same_with_helpers(lambda: product(helped) or helped, alone, threads, monkeypatch)
 
@@ -117,11 +117,11 @@ def test_helpers_beyond_a_lower_limit_end_while_others_go_on(monkeypatch):
         RNG.standard_normal((512, 1000), "float32"),
         np.empty((1, 1000), "float32"),
     )
-    monkeypatch.setattr(team, "_cores_are_taken", lambda: False)
+    monkeypatch.setattr(helpers, "_cores_are_taken", lambda: False)
     deadline = time.monotonic() + 60
     for threads in (4, 2):
-        monkeypatch.setattr(team, "n_kernel_threads", lambda n=threads: n)
-        while team.board[team.AWAKE] != threads - 1:
+        monkeypatch.setattr(helpers, "n_kernel_threads", lambda n=threads: n)
+        while helpers.board[helpers.AWAKE] != threads - 1:
             multiply(a, b, out)  # there is always work
             assert time.monotonic() < deadline
 
@@ -129,13 +129,13 @@ def test_helpers_beyond_a_lower_limit_end_while_others_go_on(monkeypatch):
 def test_a_new_board_announces_nothing_nor_does_that_of_a_fork():
     code = """
 import os
-from npformer.cpu import team
-assert not team._take_a_piece(team.ADDRESS)
-team.board[team.LEFT] = 1
+from npformer.cpu.few_rows import helpers
+assert not helpers._take_a_piece(helpers.ADDRESS)
+helpers.board[helpers.LEFT] = 1
 if os.fork():
     assert os.wait()[1] == 0
 else:
-    os._exit(int(team._take_a_piece(team.ADDRESS)))
+    os._exit(int(helpers._take_a_piece(helpers.ADDRESS)))
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -162,11 +162,11 @@ def test_threads_that_multiply_at_once_do_not_disturb_each_other():
 
 def test_helpers_fall_asleep():
     with kernel_threads():
-        team.helper_for(np.dtype("float32"))
+        team_for(np.dtype("float32"))
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         time.sleep(0.05)
-        if team.board[team.AWAKE] == 0:
+        if helpers.board[helpers.AWAKE] == 0:
             return
     raise AssertionError("a helper is still awake after ten seconds without work")
 
@@ -194,14 +194,14 @@ def test_decoding_one_sentence_gives_what_the_reference_gives_each_time():
 
 def test_a_thread_that_lost_its_core_works_alone_for_a_while(monkeypatch):
     product = np.dtype("float32")
-    n_preemptions = team.n_preemptions()
-    monkeypatch.setattr(team, "n_kernel_threads", lambda: 2)
-    monkeypatch.setattr(team, "n_preemptions", lambda: n_preemptions)
-    monkeypatch.setattr(team._latest, "n_preemptions", n_preemptions)
-    monkeypatch.setattr(team._latest, "time", -math.inf)
-    assert team.helper_for(product)[0] == team.ADDRESS
+    n_preemptions = helpers.n_preemptions()
+    monkeypatch.setattr(helpers, "n_kernel_threads", lambda: 2)
+    monkeypatch.setattr(helpers, "n_preemptions", lambda: n_preemptions)
+    monkeypatch.setattr(helpers._latest, "n_preemptions", n_preemptions)
+    monkeypatch.setattr(helpers._latest, "time", -math.inf)
+    assert team_for(product)[0] == helpers.ADDRESS
     n_preemptions += 1
-    assert team.helper_for(product)[0] == 0
-    assert team.board[team.HELPERS] == 0  # those that look for work leave
-    team._latest.time -= team.ALONE
-    assert team.helper_for(product)[0] == team.ADDRESS
+    assert team_for(product)[0] == 0
+    assert helpers.board[helpers.HELPERS] == 0  # those that look for work leave
+    helpers._latest.time -= helpers.ALONE
+    assert team_for(product)[0] == helpers.ADDRESS

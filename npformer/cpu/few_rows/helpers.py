@@ -1,0 +1,162 @@
+"""Helper threads that share work of some microseconds.
+
+Most of the time of a product of few rows is spent on reading the matrix. One core cannot read memory as fast as several
+can, and the threads of BLAS copy such a matrix before they multiply by it. So helper threads wait for pieces of a job
+in a busy loop (they spin), since a product may take only 50 microseconds. The calling thread does not wait for helpers
+to wake up: each thread that is free takes the next piece, so without helpers the caller computes all of them. It does
+wait for pieces that helpers have taken. While threads wait they give way to others now and then: to programs, and to
+helpers that lost their core in the middle of a piece. The helpers go to sleep soon after the last job.
+"""
+
+import atexit
+import ctypes
+import math
+import sys
+import threading
+import time
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+import numba
+import numpy as np
+from llvmlite import binding
+
+from npformer.cpu.few_rows.words import add_to, call, load, stored, swap
+from npformer.cpu.jit import inlined, kernel
+from npformer.runtime.forks import in_forked_process
+from npformer.runtime.threads import call_helpers, n_kernel_threads
+
+PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slower to read
+JIT = not numba.config.DISABLE_JIT  # without it there are no helpers
+SPINS = 2**22  # how often a helper without work checks for it before it goes to sleep: about two milliseconds
+PATIENCE = 2**12  # how often a thread checks what it waits for before it gives way to others
+ALONE = 0.1  # seconds for which a thread works without helpers after another program has had its core
+
+# The board is an array through which threads share work. These are the positions of its words. Words that different
+# threads write are a cache line (8 words) apart.
+LEFT = 0  # the number of pieces that no thread has taken, or less than 0
+UNDONE = 8  # the number of unfinished pieces
+AWAKE = 16  # how many helpers are spinning
+HELPERS = 24  # how many helpers may work
+DISMISSED = 25  # whether all have to end
+FUNCTION = 32  # the address of the function that computes a piece
+JOB = 33  # the address of the job, which lies on the stack of the thread that waits for the pieces
+board = np.zeros(40, np.int64)
+ADDRESS = board.ctypes.data
+
+_yield = ctypes.CDLL("kernel32").SwitchToThread if sys.platform == "win32" else ctypes.CDLL(None).sched_yield
+binding.add_symbol("npformer_give_way", ctypes.cast(_yield, ctypes.c_void_p).value)
+give_way = numba.types.ExternalFunction("npformer_give_way", numba.int32())  # lets other threads have the core
+
+
+def board_with_helpers():
+    """Wake helpers, and return the address of the board; 0 for a thread that works alone.
+
+    Only one thread at a time may use several, inside ``kernel_threads``, and so has the board.
+    """
+    n = min(n_kernel_threads(), PIECES) - 1
+    if not JIT or n <= 0:
+        return 0
+    board[HELPERS] = 0 if _cores_are_taken() else n
+    if board[HELPERS] == 0:
+        return 0
+    call_helpers(n, _help, n_at_work=int(board[AWAKE]))
+    return ADDRESS
+
+
+def _help():
+    if not board[DISMISSED]:
+        _serve(ADDRESS)
+
+
+def _cores_are_taken():
+    """Whether another program has just had this thread's core: a helper would lose its own in the middle of a piece."""
+    now, n = time.monotonic(), n_preemptions()
+    if n != _latest.n_preemptions:
+        _latest.n_preemptions, _latest.time = n, now
+    return now < _latest.time + ALONE
+
+
+def n_preemptions():
+    """How often this thread had to give its core to another program; 0 where the system does not say."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw if hasattr(resource, "RUSAGE_THREAD") else 0
+
+
+class _Latest(threading.local):
+    """When this thread has seen for the last time that it had lost its core, and how often that had been."""
+
+    def __init__(self):
+        self.n_preemptions, self.time = n_preemptions(), -math.inf
+
+
+_latest = _Latest()
+
+
+@in_forked_process
+def _reset_in_fork():
+    """Start without helpers in a forked process, which does not have them."""
+    board[:] = 0
+
+
+@atexit.register
+def _dismiss():
+    """Wait until all helpers have left, before the interpreter frees the memory that they read."""
+    board[DISMISSED] = 1
+    while board[AWAKE] > 0:
+        time.sleep(0)
+
+
+@inlined
+def share(board, function, job):
+    """Call ``function(job, piece)`` for each piece of a job, together with the helpers that are awake.
+
+    ``function`` is the address of a ``JOB``; the job is a record with a field ``pieces``.
+    """
+    address = stored(job)
+    if board == 0:
+        for piece in range(job.pieces):
+            call(function, address, piece)
+        return
+    swap(board, FUNCTION, function)
+    swap(board, JOB, address)
+    swap(board, UNDONE, job.pieces)
+    swap(board, LEFT, job.pieces)  # from here on pieces are taken
+    while _take_a_piece(board):
+        pass
+    waited = 0
+    while load(board, UNDONE) > 0:
+        waited = _wait(waited)
+
+
+@kernel
+def _serve(board):
+    """Compute pieces of the jobs on the board, until there has been none for a while or fewer helpers may work."""
+    add_to(board, AWAKE, 1)
+    idle = 0
+    while idle < SPINS and load(board, HELPERS) >= load(board, AWAKE) and load(board, DISMISSED) == 0:
+        idle = 0 if _take_a_piece(board) else _wait(idle)
+    add_to(board, AWAKE, -1)
+
+
+@inlined
+def _wait(n):
+    """n + 1, if n is how often a busy loop has found nothing. Sometimes lets other threads have the core."""
+    if n % PATIENCE == PATIENCE - 1:
+        give_way()
+    return n + 1
+
+
+@inlined
+def _take_a_piece(board):
+    """Compute a piece of the job on the board. Returns False if no piece is left."""
+    if load(board, LEFT) <= 0:
+        return False
+    piece = add_to(board, LEFT, -1) - 1
+    if piece < 0:
+        return False
+    call(load(board, FUNCTION), load(board, JOB), piece)  # the job does not change until this piece is done
+    add_to(board, UNDONE, -1)
+    return True

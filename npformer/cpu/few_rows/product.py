@@ -1,0 +1,203 @@
+"""The product of a few rows with a large matrix, which threads share."""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from npformer.cpu.blas import BLAS, multiply
+from npformer.cpu.few_rows.dots import multiply_transposed
+from npformer.cpu.few_rows.helpers import JIT, PIECES, board_with_helpers, share
+from npformer.cpu.few_rows.panels import (
+    COLUMNS,
+    COPIED,
+    TILED,
+    columns_in_panels,
+    multiply_columns,
+    multiply_panels,
+    rows_in_panels,
+)
+from npformer.cpu.few_rows.words import JOB, Matrix, array_at, place, record_at
+from npformer.cpu.jit import address_of, inlined
+from npformer.cpu.scalar import like
+from npformer.runtime.threads import FEW_ROWS
+
+THIN = 2  # up to this many rows, times a matrix stored by rows, take the loops in this file; more take tiles, or BLAS
+WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
+WORTH_A_COPY = 12  # products of a matrix, after which a copy of it in panels has paid off
+PIECE_SIZE = 2**18  # the fewest bytes of the right matrix in each of more than two pieces
+
+# The ways to compute the product: the whole by one call of BLAS, or in pieces. A piece has some rows of the matrix, or
+# some of its columns, which are multiplied from a copy in panels, by tiles, by BLAS, or as dot products.
+WHOLE, ROWS, PANELS, TILES, COLUMNS_BY_BLAS, DOTS = range(6)
+
+
+class Product(NamedTuple):
+    """The job out = a b. The rows of the matrices may have more numbers than are multiplied."""
+
+    pieces: int
+    way: int
+    depth: int
+    columns: int
+    a: np.ndarray  # or its rows in panels
+    b: np.ndarray  # or its transpose, where the way is dot products
+    panels: np.ndarray  # the columns of b
+    out: np.ndarray  # or a product for each piece, one below the other, where pieces have some rows of b
+    blas: int
+    wide: bool
+
+
+product_at = record_at(Product)
+
+
+def team_for(dtype, of_matrix=None):
+    """What a thread multiplies matrices of these dtypes with; wakes helpers inside ``kernel_threads``.
+
+    It is (address of the board, or 0 if the thread works alone; address of the function that computes a piece of a
+    product; ``BLAS[dtype]``): a plain tuple, as numba takes microseconds to look at the type of a named one.
+    """
+    piece_of_product = _address_of_piece(dtype, of_matrix or dtype) if JIT else 0
+    return board_with_helpers(), piece_of_product, BLAS[dtype]
+
+
+def panels_of(matrices, max_rows, n_steps):
+    """``columns_in_panels`` for that many products of up to ``max_rows`` rows; empty if a copy does not pay off."""
+    if COPIED and THIN < max_rows <= 2 * FEW_ROWS and n_steps >= WORTH_A_COPY:
+        return columns_in_panels(matrices)
+    return [np.empty(0, x.dtype) for x in matrices]
+
+
+@inlined
+def multiply_few_rows(team, a, b, panels, out):
+    """out = a b, where the rows of a and of out are contiguous, and b or its transpose is, which is given if b is int8.
+
+    ``panels`` has the columns of b as ``columns_in_panels`` copies them, or nothing.
+
+    If a has only a few rows, the product is shared with the helpers that are awake. A piece is a range of columns of b,
+    or, if a has very few rows, a range of rows of b, so that each thread reads one contiguous part of memory. The
+    pieces do not depend on how many helpers are awake, so the result is always the same.
+    """
+    board, piece_of_product, blas = team
+    (m, k), n = a.shape, out.shape[1]
+    way = _way_of(a, b, panels, n)
+    if way == WHOLE:
+        multiply(blas, a, b, out, False)
+        return
+    pieces = _n_pieces(way, k, n, b.itemsize)
+    in_tiles = way in (PANELS, TILES)
+    left = rows_in_panels(a) if in_tiles else _whole_rows(a)
+    right = _whole_rows(b.T) if way == DOTS and b.itemsize > 1 else _whole_rows(b)
+    result = np.empty((pieces * m, n), a.dtype) if way == ROWS else _whole_rows(out)
+    job = Product(pieces, way, k, n, left, right, panels, result, *blas)
+    share(board if k * n >= WORTH_IT else 0, piece_of_product, job)
+    if way == ROWS:
+        _add_up(result, out)
+
+
+@inlined
+def _way_of(a, b, panels, n):
+    """How the product with n columns is computed."""
+    m, k = a.shape
+    if not JIT:
+        return WHOLE
+    if b.itemsize == 1:
+        return DOTS
+    if m > FEW_ROWS:
+        return WHOLE
+    if m > THIN and len(panels) > 0:
+        return PANELS
+    if k * n < WORTH_IT:
+        return WHOLE
+    if b.strides[1] != b.itemsize:
+        return DOTS
+    if m <= THIN:
+        return ROWS
+    if n < 2 * COLUMNS:
+        return WHOLE
+    return TILES if m <= TILED else COLUMNS_BY_BLAS
+
+
+@inlined
+def _n_pieces(way, k, n, itemsize):
+    """8, 4 or 2, which two threads share evenly."""
+    most = min(k * n * itemsize // PIECE_SIZE, k // 128 if way == ROWS else n // 64)
+    pieces = PIECES
+    while pieces > max(2, most):
+        pieces //= 2
+    return pieces
+
+
+@inlined
+def _whole_rows(x):
+    """The matrix whose rows have all numbers up to the next row of x, so that LLVM knows that they are contiguous."""
+    step = max(x.strides[0] // x.itemsize, x.shape[1])  # a single row may have any stride
+    return array_at(Matrix(place(x), len(x), step), x.dtype)
+
+
+@inlined
+def _add_up(sums, out):
+    m = len(out)
+    for r in range(m):
+        for j in range(out.shape[1]):
+            out[r, j] = sums[r, j]
+        for i in range(m + r, len(sums), m):
+            add_multiple(like(sums[0, 0], 1), sums[i], out[r])
+
+
+@cache
+def _address_of_piece(number, of_matrix):
+    """The address of ``compute(job, piece)``, which computes a piece of a product of matrices of these numbers.
+
+    The kernels that multiply call it by its address, so it is not compiled again into each of them.
+    """
+
+    def compute(address, piece):
+        job = product_at(address)
+        a, out = array_at(job.a, number), array_at(job.out, number)
+        first = job.columns * piece // job.pieces // 64 * 64
+        last = job.columns * (piece + 1) // job.pieces // 64 * 64 if piece + 1 < job.pieces else job.columns
+        if job.way == PANELS:
+            panels = array_at(job.panels, number)[0]
+            multiply_panels(a, panels, out, job.depth, job.columns, first, last)
+            return
+        b = array_at(job.b, of_matrix)
+        if job.way == ROWS:
+            m = job.a.rows
+            sums = out[m * piece : m * (piece + 1)]
+            _add_rows(a, b, sums, job.depth * piece // job.pieces, job.depth * (piece + 1) // job.pieces)
+        elif job.way == TILES:
+            multiply_columns(a, b, out, first, last)
+        elif job.way == COLUMNS_BY_BLAS:
+            multiply((job.blas, job.wide), a[:, : job.depth], b[:, first:last], out[:, first:last], False)
+        else:
+            multiply_transposed(a[:, : job.depth], b[:, : job.depth], out, first, last)
+
+    return address_of(compute, JOB)
+
+
+@inlined
+def _add_rows(a, b, out, first, last):
+    """out = a[:, first:last] b[first:last], eight rows of b at a time, far apart: as in ``dots``, that is faster."""
+    out[:, :] = like(a[0, 0], 0)
+    step = (last - first) // 8
+    for i in range(first, first + step):
+        for r in range(len(out)):
+            _add_eight(a[r, i:last:step], b[i:last:step], out[r])
+    for i in range(first + 8 * step, last):
+        for r in range(len(out)):
+            add_multiple(a[r, i], b[i], out[r])
+
+
+@inlined
+def _add_eight(x, b, out):
+    x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
+    for j in range(len(out)):
+        total = x0 * b[0, j] + x1 * b[1, j] + x2 * b[2, j] + x3 * b[3, j]
+        out[j] += total + x4 * b[4, j] + x5 * b[5, j] + x6 * b[6, j] + x7 * b[7, j]
+
+
+@inlined
+def add_multiple(x, b, out):
+    """out += x b, of two rows."""
+    for j in range(len(out)):
+        out[j] += x * b[j]

@@ -1,0 +1,311 @@
+"""A step of decoding through all layers as one kernel: with calls from Python, it would take twice as long."""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from npformer.checks import check_in_dtype
+from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE, ops
+from npformer.cpu.few_rows import JIT, Matrix, array_at, panels_of, place, record_at, team_for
+from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.kernels.activations import KINDS, activate
+from npformer.cpu.kernels.decoding import NO_MASK, Cached, address_of_attention, attend_together
+from npformer.cpu.kernels.linear import NOTHING, map_few_rows
+from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
+from npformer.cpu.kernels.rotary import turn_row, turns
+from npformer.operations.options import changed_fields
+from npformer.quantized import Quantized
+from npformer.reference.math.activations import INPUTS
+from npformer.reference.math.attention import scale_of
+from npformer.runtime.threads import FEW_ROWS
+
+SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
+MAPS = {  # the linear maps that begin and end a sublayer
+    "attention": ("qkv", "out"),
+    "memory_attention": ("q", "out"),
+    "feed_forward": ("hidden", "out"),
+}
+# The fields of the settings that the kernel of a step reads. It is not used with others that are not at their defaults.
+OF_LAYER = {"attention", "norm", "norm_type", "eps", "activation", "dropout_rate", "hidden_dropout_rate"}
+OF_ATTENTION = {"n_heads", "n_kv_heads", "causal", "window", "scale", "dropout_rate", "rotary"}
+
+
+class Map(NamedTuple):
+    """The arrays of a linear map, for ``map_few_rows``."""
+
+    weight: np.ndarray
+    panels: np.ndarray
+    scale: np.ndarray
+    bias: np.ndarray
+
+
+class Sublayer(NamedTuple):
+    """The arrays of a sublayer: two linear maps, and the normalisation before or after it."""
+
+    first: Map
+    last: Map
+    gain: np.ndarray
+    bias: np.ndarray
+
+    def words(self):
+        """Its numbers in memory, as ``sublayer_at`` reads them."""
+        return [number for x in (*self.first, *self.last, self.gain, self.bias) for number in Matrix.of(x)]
+
+
+sublayer_at = record_at(Sublayer)
+
+
+class Step(NamedTuple):
+    """The settings of a layer, as the kernel takes them. It has no dropout and sees what its cache has."""
+
+    n_heads: int
+    scale: float
+    is_pre: bool
+    is_rms: bool
+    eps: float
+    activation: NamedTuple
+    is_halves: bool
+    piece_of_attention: int  # the address of the function that computes one
+
+
+def stack_step(layers, settings, has_memory, max_rows, n_steps):
+    """The layers of a stack for the newest token of each row, as a function; None if there is no kernel for them.
+
+    ``step(x, cache, memory)`` is ``layers.decoder_layer`` or, without a memory, ``layers.encoder_layer`` with a cache,
+    of one layer after another, or ``NotImplemented``. The first axis of the arrays ``kv`` are the layers. All rows
+    write their keys and values before any of them attends, so the rows may be the positions of one sentence. The
+    weights may be copied: they must not change while it is used.
+    """
+    if not changed_fields(settings) <= OF_LAYER or not changed_fields(settings.attention) <= OF_ATTENTION:
+        return None
+    stack = _stack_of(layers, settings, has_memory)
+    return stack and StackStep(_with_panels(stack, max_rows, n_steps), settings, has_memory)
+
+
+if JIT:
+    ops.hooks["stack_step"] = stack_step
+
+
+class StackStep:
+    """What ``stack_step`` returns."""
+
+    def __init__(self, stack, settings, has_memory):
+        self.stack = stack  # keeps the memory at the addresses, also if parameters are replaced
+        self.table = np.array([[sublayer.words() for sublayer in layer] for layer in stack], np.int64)
+        self.has_memory, self.attention = has_memory, settings.attention
+        gain = stack[0][0].gain
+        self.dtype, self.head_width = gain.dtype, len(gain) // settings.attention.n_heads
+        self.step = _step_of(settings, self.head_width, self.dtype)
+
+    def __call__(self, x, cache, memory=None):
+        """The output of the layers for x, or ``NotImplemented``."""
+        memory = memory if self.has_memory else cache  # which is not read as one
+        if not self._suits(x, cache, memory):
+            return NotImplemented
+        weight, x = self.stack[0][0].first.weight, np.array(x)
+        turned = turns_of(cache, self.attention.rotary, len(x), self.head_width, self.dtype)
+        team = team_for(self.dtype, weight.dtype)
+        _steps(team, x, self.table, weight, _cached(cache), _cached(memory), turned, self.step)
+        return x
+
+    def _suits(self, x, cache, memory):
+        """Whether the kernel takes these arrays, whose addresses the threads share."""
+        window, n_keys = self.attention.window, cache.at.shape[1]
+        if len(x) > FEW_ROWS or (window is not None and n_keys > window):
+            return False
+        if not x.dtype == cache.kv.dtype == memory.kv.dtype == self.dtype:  # they differ also in the order of bytes
+            return False
+        arrays = cache.kv, cache.at, memory.kv, memory.at
+        return cache.at.dtype == memory.at.dtype == np.int64 and all(array.flags.c_contiguous for array in arrays)
+
+
+def _cached(cache):
+    mask = NO_MASK if cache.keep_mask is None else np.ascontiguousarray(cache.keep_mask[:, 0, 0])
+    return cache.kv, cache.at, mask
+
+
+def _step_of(settings, head_width, dtype):
+    attention = settings.attention
+    check_in_dtype("eps", settings.norm_eps, dtype)
+    return Step(
+        n_heads=attention.n_heads,
+        scale=dtype.type(scale_of(head_width, attention.scale)),
+        is_pre=settings.norm == "pre",
+        is_rms=settings.norm_type == "rms_norm",
+        eps=dtype.type(settings.norm_eps),
+        activation=KINDS[settings.activation],
+        is_halves=attention.rotary is not None and attention.rotary.pairs == "halves",
+        piece_of_attention=address_of_attention(numba.from_dtype(dtype)),
+    )
+
+
+def turns_of(cache, rotary, n_rows, K, dtype):
+    """The cosines and sines of the newest positions (2, R, K/2); without rotary positions (2, 0, 0)."""
+    if rotary is None:
+        return np.empty((2, 0, 0), dtype)
+    positions = cache.newest_positions
+    turned = turns(positions.tobytes(), positions.dtype, K, rotary.base, rotary.scaling, dtype)
+    return np.repeat(turned, n_rows, axis=1) if len(positions) < n_rows else turned
+
+
+class NotSuited(Exception):
+    """A layer has an array that the kernel does not take."""
+
+
+class Form(NamedTuple):
+    """What the layers of a stack have in common."""
+
+    d_model: int
+    dtype: np.dtype
+    is_quantized: bool
+    widths: dict  # for each sublayer, how much the first map computes, and how much the last one reads
+
+
+def _stack_of(layers, settings, has_memory):
+    """The sublayers of each layer, which have packed projections; None if the kernel does not take their arrays."""
+    names = [name for name in MAPS if has_memory or name != "memory_attention"]
+    try:
+        form = _form_of(layers[0], settings)
+        return [[_sublayer_of(params, name, form) for name in names] for params in layers]
+    except (NotSuited, IndexError, KeyError, AttributeError):  # no layer, another dtype, other projections, or no array
+        return None
+
+
+def _form_of(params, settings):
+    weight, d_ff = params["attention"]["qkv"]["weight"], params["feed_forward"]["out"]["weight"].shape[0]
+    D = weight.shape[0]
+    widths = {
+        "attention": (sum(settings.attention.widths(D)), D),
+        "memory_attention": (D, D),
+        "feed_forward": (INPUTS[settings.activation] * d_ff, d_ff),
+    }
+    return Form(D, weight.dtype, isinstance(weight, Quantized), widths)
+
+
+def _sublayer_of(params, name, form):
+    maps, norm, D = params[name], params[f"{name}_norm"], form.d_model
+    first, last = MAPS[name]
+    inner, between = form.widths[name]
+    gain, bias = _vector(norm["gain"], D, form), _vector(norm.get("bias"), D, form)
+    return Sublayer(_map_of(maps[first], D, inner, form), _map_of(maps[last], between, D, form), gain, bias)
+
+
+def _map_of(params, n_in, n_out, form):
+    weight, nothing, bias = params["weight"], NOTHING[form.dtype], _vector(params.get("bias"), n_out, form)
+    if form.is_quantized:
+        values, scale = _array(weight.values.T, (n_out, n_in), np.int8), _vector(weight.scale[0], n_out, form)
+        return Map(values, nothing, scale, bias)
+    return Map(_array(weight, (n_in, n_out), form.dtype), nothing, nothing, bias)
+
+
+def _vector(x, n, form):
+    """The vector, which is empty if there is none."""
+    return NOTHING[form.dtype] if x is None else _array(x, (n,), form.dtype)
+
+
+def _array(x, shape, dtype):
+    if type(x) is np.ndarray and x.shape == shape and x.dtype == dtype and x.flags.num & SUITED == SUITED:
+        return x
+    raise NotSuited
+
+
+def _with_panels(stack, max_rows, n_steps):
+    """The stack, with copies of its weights in panels if they pay off."""
+    maps = [arrays for layer in stack for first, last, *_ in layer for arrays in (first, last)]
+    if len(maps[0].scale) > 0:
+        return stack
+    copies = iter(panels_of([arrays.weight for arrays in maps], max_rows, n_steps))
+
+    def with_copy(arrays):
+        return arrays._replace(panels=next(copies))
+
+    return [[Sublayer(with_copy(first), with_copy(last), *norm) for first, last, *norm in layer] for layer in stack]
+
+
+@kernel
+def _steps(team, x, table, weight, cached, memory, turned, step):
+    """Turn x into the output of the layers, one after another. All weights have the dtype of this one."""
+    kv, at, keep_mask = cached
+    memory_kv, memory_at, memory_mask = memory
+    for i in range(len(table)):
+        own = Cached(kv[i], at, keep_mask)
+        of_memory = Cached(memory_kv[i], memory_at, memory_mask)
+        _layer(team, x, table[i], weight, own, of_memory, turned, step)
+
+
+@inlined
+def _layer(team, x, table, weight, own, memory, turned, step):
+    """One layer. Its sublayers are a loop, so that what they share is compiled once."""
+    board, _, _ = team
+    h, y = np.empty(x.shape, x.dtype), np.empty(x.shape, x.dtype)
+    for i in range(len(table)):
+        sublayer = sublayer_at(place(table[i]))
+        gain, bias = array_at(sublayer.gain, x.dtype)[0], array_at(sublayer.bias, x.dtype)[0]
+        first, last = _arrays_of(sublayer.first, weight, x), _arrays_of(sublayer.last, weight, x)
+        inner = np.empty((len(x), _widths(first.weight)[1]), x.dtype)
+        between = np.empty((len(x), _widths(last.weight)[0]), x.dtype)
+        if step.is_pre:
+            _normalise(x, gain, bias, step, h)
+        map_few_rows(team, h if step.is_pre else x, first, inner)
+        is_first = i == 0
+        if is_first:
+            _turn(inner, turned, x.shape[1] + own.kv.shape[1] // 2, step.is_halves)
+            _write(inner[:, x.shape[1] :], own)
+        if i == len(table) - 1:
+            for b in range(len(x)):
+                activate(step.activation, inner[b], between[b])
+        else:
+            cached = own if is_first else memory
+            attend_together(board, step.piece_of_attention, inner, cached, step.n_heads, step.scale, between)
+        map_few_rows(team, between, last, y)
+        _add(y, x)
+        if not step.is_pre:
+            _normalise(x, gain, bias, step, x)
+
+
+@inlined
+def _arrays_of(arrays, weight, x):
+    """The arrays of a linear map."""
+    matrix = array_at(arrays.weight, weight.dtype)
+    panels, scale = array_at(arrays.panels, x.dtype)[0], array_at(arrays.scale, x.dtype)[0]
+    return Map(matrix, panels, scale, array_at(arrays.bias, x.dtype)[0])
+
+
+@inlined
+def _widths(weight):
+    """(D_in, D_out) of a linear map, whose weight is transposed if it has integers."""
+    rows, columns = weight.shape
+    return (columns, rows) if weight.itemsize == 1 else (rows, columns)
+
+
+@inlined
+def _normalise(x, gain, bias, step, y):
+    statistics = np.empty((2, len(x)), x.dtype)
+    if step.is_rms:
+        scale_rows(x, gain, step.eps, y, statistics[0])
+    else:
+        normalise_rows(x, gain, bias, step.eps, y, statistics[0], statistics[1])
+
+
+@inlined
+def _turn(x, turned, n, is_halves):
+    """Turn the queries and keys, n numbers of each row, unless positions are not rotary."""
+    cos, sin = turned
+    for b in range(len(cos)):
+        turn_row(x[b], cos[b], sin[b], n, is_halves, x[b])
+
+
+@inlined
+def _write(newest, cached):
+    """Write the keys and values of the newest tokens to the cache."""
+    for b in range(len(newest)):
+        for j in range(newest.shape[1]):
+            cached.kv[cached.at[b, -1], j] = newest[b, j]
+
+
+@inlined
+def _add(y, x):
+    for b in range(len(x)):
+        for j in range(x.shape[1]):
+            x[b, j] += y[b, j]
