@@ -7,7 +7,7 @@ Other files import from here.
 
 from npformer.cpu.few_rows.helpers import JIT, PIECES, share
 from npformer.cpu.few_rows.product import WORTH_IT, add_multiple, multiply_few_rows, panels_of, team_for
-from npformer.cpu.few_rows.words import JOB, Matrix, array_at, place, record_at
+from npformer.cpu.few_rows.words import JOB, Matrix, array_at, record_at
 
 __all__ = [
     "JIT",
@@ -19,7 +19,6 @@ __all__ = [
     "array_at",
     "multiply_few_rows",
     "panels_of",
-    "place",
     "record_at",
     "share",
     "team_for",

@@ -17,7 +17,7 @@ from npformer.cpu.few_rows.panels import (
     multiply_panels,
     rows_in_panels,
 )
-from npformer.cpu.few_rows.words import JOB, Matrix, array_at, place, record_at
+from npformer.cpu.few_rows.words import JOB, Matrix, array_at, record_at
 from npformer.cpu.jit import address_of, inlined
 from npformer.cpu.scalar import like
 from npformer.runtime.threads import FEW_ROWS
@@ -131,7 +131,7 @@ def _n_pieces(way, k, n, itemsize):
 def _whole_rows(x):
     """The matrix whose rows have all numbers up to the next row of x, so that LLVM knows that they are contiguous."""
     step = max(x.strides[0] // x.itemsize, x.shape[1])  # a single row may have any stride
-    return array_at(Matrix(place(x), len(x), step), x.dtype)
+    return array_at(Matrix(x.ctypes.data, len(x), step), x.dtype)
 
 
 @inlined

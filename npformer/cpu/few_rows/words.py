@@ -33,12 +33,6 @@ class Matrix(NamedTuple):
 
 
 @inlined
-def place(x):
-    """The address of an array."""
-    return np.int64(x.ctypes.data)
-
-
-@inlined
 def array_at(matrix, dtype):
     """The array of a ``Matrix``, with two axes."""
     return numba.carray(_pointer(matrix.address), (matrix.rows, matrix.columns), dtype)
@@ -86,8 +80,8 @@ def stored(typing_context, record):
         kind = _type_of(record.instance_class)
         values = cgutils.unpack_tuple(builder, arguments[0])
         fields = [_in_memory(context, builder, *each) for each in zip(values, record, kind, strict=True)]
-        place = cgutils.alloca_once_value(builder, context.make_tuple(builder, kind, fields))
-        return builder.ptrtoint(place, WORD)
+        copy = cgutils.alloca_once_value(builder, context.make_tuple(builder, kind, fields))
+        return builder.ptrtoint(copy, WORD)
 
     return numba.int64(record), generate
 

@@ -46,7 +46,7 @@ attention_at = record_at(Attention)
 @kernel_of(reference.cached_attention, knows="causal scale dropout_rate")
 def cached_attention(q, kv, at, settings, keep_mask, bias):
     out, scale = empty(q.shape, q.dtype), q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
-    cached = Cached(kv, at, NO_MASK if keep_mask is None else keep_mask[:, 0, 0])
+    cached = kv, at, NO_MASK if keep_mask is None else keep_mask[:, 0, 0]
     if bias is None:
         bias = np.empty((1, 1, 1, 0), q.dtype)
     else:

@@ -7,7 +7,7 @@ import numpy as np
 
 from npformer.checks import check_in_dtype
 from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE, ops
-from npformer.cpu.few_rows import JIT, Matrix, array_at, panels_of, place, record_at, team_for
+from npformer.cpu.few_rows import JIT, Matrix, array_at, panels_of, record_at, team_for
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import KINDS, activate
 from npformer.cpu.kernels.decoding import NO_MASK, Cached, address_of_attention, attend_together
@@ -238,9 +238,9 @@ def _steps(team, x, table, weight, cached, memory, turned, step):
 def _layer(team, x, table, weight, own, memory, turned, step):
     """One layer. Its sublayers are a loop, so that what they share is compiled once."""
     board, _, _ = team
-    h, y = np.empty(x.shape, x.dtype), np.empty(x.shape, x.dtype)
+    h, y = np.empty_like(x), np.empty_like(x)
     for i in range(len(table)):
-        sublayer = sublayer_at(place(table[i]))
+        sublayer = sublayer_at(table[i].ctypes.data)
         gain, bias = array_at(sublayer.gain, x.dtype)[0], array_at(sublayer.bias, x.dtype)[0]
         first, last = _arrays_of(sublayer.first, weight, x), _arrays_of(sublayer.last, weight, x)
         inner = np.empty((len(x), _widths(first.weight)[1]), x.dtype)
