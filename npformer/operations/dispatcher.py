@@ -27,7 +27,7 @@ def make_dispatcher(record, kernel=None):
     checks = Checks(record)
 
     @wraps(record.function)
-    def unchecked(*args, **keywords):
+    def trusting(*args, **keywords):
         try:
             values, signature = bind(*args, **keywords)
         except (AttributeError, TypeError) as error:
@@ -48,10 +48,10 @@ def make_dispatcher(record, kernel=None):
         result, _ = run(computation, plan, values)
         return result
 
-    for each in (unchecked, dispatch):
+    for each in (trusting, dispatch):
         each.record = record
         each.kernel = kernel
-    dispatch.unchecked = unchecked
+    dispatch.unchecked = trusting
     return dispatch
 
 
