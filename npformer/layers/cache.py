@@ -37,8 +37,8 @@ class KeyValueCache(NamedTuple):
     the whole sequence:
 
     >>> from npformer import layers, reference
-    >>> from npformer.models.initialization import Initializer
-    >>> params = Initializer(seed=0, dtype="float64").encoder_layer(d_model=4, d_ff=8)
+    >>> from npformer.models.initialization import Initializer, LayerShapes
+    >>> params = Initializer(seed=0, dtype="float64").encoder_layer(LayerShapes(d_model=4, d_ff=8))
     >>> x = np.random.default_rng(0).normal(size=(2, 3, 4))  # (B, T, D)
     >>> settings = layers.LayerSettings(layers.AttentionSettings(2, causal=True))
     >>> whole, _ = layers.encoder_layer(reference.ops, params, x, settings)

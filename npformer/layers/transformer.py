@@ -48,8 +48,8 @@ def encoder_layer(
     Examples
     --------
     >>> from npformer import layers, reference
-    >>> from npformer.models.initialization import Initializer
-    >>> params = Initializer(seed=0, dtype="float64").encoder_layer(d_model=4, d_ff=8)
+    >>> from npformer.models.initialization import Initializer, LayerShapes
+    >>> params = Initializer(seed=0, dtype="float64").encoder_layer(LayerShapes(d_model=4, d_ff=8))
     >>> settings = layers.LayerSettings(layers.AttentionSettings(2))
     >>> x2, backward = layers.encoder_layer(reference.ops, params, np.ones((2, 3, 4)), settings)
     >>> dx0, grads = backward(np.ones_like(x2))
@@ -111,8 +111,8 @@ def decoder_layer(
     Examples
     --------
     >>> from npformer import layers, reference
-    >>> from npformer.models.initialization import Initializer
-    >>> params = Initializer(seed=0, dtype="float64").decoder_layer(d_model=4, d_ff=8)
+    >>> from npformer.models.initialization import Initializer, LayerShapes
+    >>> params = Initializer(seed=0, dtype="float64").decoder_layer(LayerShapes(d_model=4, d_ff=8))
     >>> x0, memory = np.ones((2, 3, 4)), np.ones((2, 5, 4))
     >>> settings = layers.LayerSettings(layers.AttentionSettings(2))
     >>> x3, backward = layers.decoder_layer(reference.ops, params, x0, memory, settings)

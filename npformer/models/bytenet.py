@@ -162,7 +162,7 @@ class ByteNet(EncoderDecoder):
             {str(i): new.residual_conv_block(self.d_model, W) for i in range(depth)}
             for depth, W in zip(self.depths, self.kernel_sizes, strict=True)
         )
-        encoder["norm"], decoder["norm"] = new.layer_norm(self.d_model), new.layer_norm(self.d_model)
+        encoder["norm"], decoder["norm"] = new.norm(self.d_model), new.norm(self.d_model)
         decoder["memory"] = new.linear(self.d_model, self.d_model)
         return encoder, decoder
 

@@ -1,13 +1,51 @@
 """Initialization of the parameters of a new model."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from npformer.reference.math.activations import INPUTS
 from npformer.reference.settings import AttentionSettings, LayerSettings
 
-PLAIN = LayerSettings(AttentionSettings(1))
+
+@dataclass(frozen=True)
+class LayerShapes:
+    """Which parameters a layer of a Transformer has, and their widths.
+
+    An option of the parameters is a field here, which the ``Initializer`` reads.
+
+    Parameters
+    ----------
+    d_model, d_ff : int
+        The width D of the layer, and the width F of its hidden layer.
+    settings : LayerSettings
+        The heads, the normalisation and the activation, which have parameters, or other widths.
+    bias : bool
+        Whether the linear maps have a bias.
+
+    Examples
+    --------
+    >>> settings = LayerSettings(AttentionSettings(8, n_kv_heads=2))
+    >>> shapes = LayerShapes(d_model=64, d_ff=256, settings=settings)
+    >>> shapes.heads, shapes.hidden
+    ([64, 16, 16], [256])
+    """
+
+    d_model: int
+    d_ff: int
+    settings: LayerSettings = LayerSettings(AttentionSettings(1))
+    bias: bool = True
+
+    @property
+    def heads(self) -> list[int]:
+        """The widths of the queries, keys and values of all heads."""
+        return self.settings.attention.widths(self.d_model)
+
+    @property
+    def hidden(self) -> list[int]:
+        """The widths of the linear maps of the hidden layer: "swiglu" has two."""
+        return [self.d_ff] * INPUTS[self.settings.activation]
 
 
 class Initializer:
@@ -43,11 +81,7 @@ class Initializer:
         """A table of learned positions with variance ½, which is the mean square of sines and cosines."""
         return (self.rng.standard_normal((length, d_model)) * math.sqrt(0.5)).astype(self.dtype)
 
-    def layer_norm(self, d_model):
-        """Layer normalisation with gain 1 and bias 0."""
-        return self.norm(d_model, "layer_norm")
-
-    def norm(self, d_model, norm_type):
+    def norm(self, d_model, norm_type="layer_norm"):
         """A normalisation with gain 1 and, if it has one, bias 0."""
         gain = {"gain": self.full(d_model, 1)}
         return gain if norm_type == "rms_norm" else {**gain, "bias": self.full(d_model, 0)}
@@ -80,21 +114,28 @@ class Initializer:
         w_q, w_k = self._xavier(d_model, d_model), self._xavier(d_model, d_model)
         return {"w_q": w_q, "w_k": w_k, "w_score": self._xavier(d_model, 1)[:, 0]}
 
-    def self_attention(self, d_model, settings=PLAIN.attention, bias=True):
+    def self_attention(self, shapes):
         """Projections to queries, keys and values, and the output projection."""
-        qkv = self.linear(d_model, *settings.widths(d_model), bias=bias)
-        return {"qkv": qkv, "out": self.linear(d_model, d_model, bias=bias)}
+        return {
+            "qkv": self.linear(shapes.d_model, *shapes.heads, bias=shapes.bias),
+            "out": self.linear(shapes.d_model, shapes.d_model, bias=shapes.bias),
+        }
 
-    def memory_attention(self, d_model, settings=PLAIN.attention, bias=True):
+    def memory_attention(self, shapes):
         """The projections of cross-attention, where keys and values are computed from the encoder's output."""
-        widths = settings.widths(d_model)
-        of_input, of_memory = self.linear(d_model, widths[0], bias=bias), self.linear(d_model, *widths[1:], bias=bias)
-        return {"q": of_input, "kv": of_memory, "out": self.linear(d_model, d_model, bias=bias)}
+        queries, *keys_and_values = shapes.heads
+        return {
+            "q": self.linear(shapes.d_model, queries, bias=shapes.bias),
+            "kv": self.linear(shapes.d_model, *keys_and_values, bias=shapes.bias),
+            "out": self.linear(shapes.d_model, shapes.d_model, bias=shapes.bias),
+        }
 
-    def feed_forward(self, d_model, d_ff, gates=1, bias=True):
-        """The hidden layer, d_ff or gates · d_ff wide (2 gates for "swiglu"), and the output projection."""
-        hidden = self.linear(d_model, *[d_ff] * gates, bias=bias)
-        return {"hidden": hidden, "out": self.linear(d_ff, d_model, bias=bias)}
+    def feed_forward(self, shapes):
+        """The hidden layer, and the output projection."""
+        return {
+            "hidden": self.linear(shapes.d_model, *shapes.hidden, bias=shapes.bias),
+            "out": self.linear(shapes.d_ff, shapes.d_model, bias=shapes.bias),
+        }
 
     def conv1d(self, n_taps, d_in, d_out):
         """A convolution: Xavier uniform, with fan-in n_taps · d_in and fan-out n_taps · d_out, and bias 0."""
@@ -105,34 +146,37 @@ class Initializer:
         """A projection to half the width, a convolution, and a projection back, each preceded by a normalisation."""
         inner = d_model // 2
         return {
-            "reduce_norm": self.layer_norm(d_model),
+            "reduce_norm": self.norm(d_model),
             "reduce": self.linear(d_model, inner),
-            "conv_norm": self.layer_norm(inner),
+            "conv_norm": self.norm(inner),
             "conv": self.conv1d(n_taps, inner, inner),
-            "expand_norm": self.layer_norm(inner),
+            "expand_norm": self.norm(inner),
             "expand": self.linear(inner, d_model),
         }
 
-    def encoder_layer(self, d_model, d_ff, settings=PLAIN, bias=True):
+    def encoder_layer(self, shapes):
         """A Transformer encoder layer: self-attention and feed-forward, each with its normalisation."""
-        attention = self.self_attention(d_model, settings.attention, bias)
-        sublayer = self._sublayer("attention", attention, settings, d_model)
-        return sublayer | self._feed_sublayer(d_model, d_ff, settings, bias)
+        sublayers = {
+            "attention": self.self_attention(shapes),
+            "feed_forward": self.feed_forward(shapes),
+        }
+        return self._with_norms(sublayers, shapes)
 
-    def decoder_layer(self, d_model, d_ff, settings=PLAIN, bias=True):
+    def decoder_layer(self, shapes):
         """A Transformer decoder layer: as ``encoder_layer``, with attention to the encoder's output in between."""
-        of_words = self.self_attention(d_model, settings.attention, bias)
-        of_memory = self.memory_attention(d_model, settings.attention, bias)
-        to_words = self._sublayer("attention", of_words, settings, d_model)
-        to_memory = self._sublayer("memory_attention", of_memory, settings, d_model)
-        return to_words | to_memory | self._feed_sublayer(d_model, d_ff, settings, bias)
+        sublayers = {
+            "attention": self.self_attention(shapes),
+            "memory_attention": self.memory_attention(shapes),
+            "feed_forward": self.feed_forward(shapes),
+        }
+        return self._with_norms(sublayers, shapes)
 
-    def _feed_sublayer(self, d_model, d_ff, settings, bias):
-        feed_forward = self.feed_forward(d_model, d_ff, INPUTS[settings.activation], bias)
-        return self._sublayer("feed_forward", feed_forward, settings, d_model)
-
-    def _sublayer(self, name, params, settings, d_model):
-        return {name: params, f"{name}_norm": self.norm(d_model, settings.norm_type)}
+    def _with_norms(self, sublayers, shapes):
+        params = {}
+        for name, sublayer in sublayers.items():
+            params[name] = sublayer
+            params[f"{name}_norm"] = self.norm(shapes.d_model, shapes.settings.norm_type)
+        return params
 
 
 class ShapesOnly(Initializer):

@@ -15,6 +15,7 @@ from npformer.layers.cache import KeyValueCache
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import encoder_layer
+from npformer.models.initialization import LayerShapes
 from npformer.models.model import Model
 from npformer.models.watching import watched
 from npformer.operations.docstring import insert_parameters
@@ -149,6 +150,11 @@ class TransformerSettings(Model):
         return LayerSettings(heads, self.norm, self.norm_type, self.eps, self.activation)
 
     @cached_property
+    def layer_shapes(self):
+        """The widths of the parameters of each layer, and which there are."""
+        return LayerShapes(self.d_model, self.d_ff, self.layer_settings, self.bias)
+
+    @cached_property
     def _settings_with_dropout(self):
         rate = self.dropout if self.inner_dropout is None else self.inner_dropout
         heads = replace(self.layer_settings.attention, dropout_rate=rate)
@@ -196,8 +202,7 @@ class TransformerSettings(Model):
 
     def _new_stack(self, new_layer, name, new):
         """The parameters of a stack, whose layers ``new_layer`` draws: that of the ``Initializer`` ``new``."""
-        given = self.d_model, self.d_ff, self.layer_settings, self.bias
-        layers = {layer: new_layer(*given) for layer in dict.fromkeys(self.names_of_layers(name))}
+        layers = {layer: new_layer(self.layer_shapes) for layer in dict.fromkeys(self.names_of_layers(name))}
         return layers | ({"norm": new.norm(self.d_model, self.norm_type)} if self.has_final_norm else {})
 
     def _encoder_stack(self, ops, params, name, x, keep_mask, dropout_keys, train):

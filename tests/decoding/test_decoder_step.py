@@ -9,7 +9,7 @@ from results import assert_equal_within, assert_same_with_helpers
 
 from npformer import LanguageModel, Transformer, cpu, explain, greedy_decode, layers, quantize, tree
 from npformer.cpu.kernels import decoding
-from npformer.models.initialization import Initializer
+from npformer.models.initialization import Initializer, LayerShapes
 from npformer.quantized import dequantized
 from npformer.reference.settings import Rotary
 
@@ -35,7 +35,8 @@ each_attention = pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
 def given(dtype, settings, seed=0, has_memory=True, has_bias=True):
     """Layers, x, and caches in which some words of the memory are hidden; what nobody may read is NaN."""
     rng, new = np.random.default_rng(seed), Initializer(seed, dtype)
-    stack = [(new.decoder_layer if has_memory else new.encoder_layer)(D, F, settings, has_bias) for _ in range(N)]
+    new_layer = new.decoder_layer if has_memory else new.encoder_layer
+    stack = [new_layer(LayerShapes(D, F, settings, has_bias)) for _ in range(N)]
     stack = [tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape).astype(dtype), layer) for layer in stack]
     kv, memory_kv = rng.standard_normal((2, N, B * S, 2 * settings.attention.widths(D)[1])).astype(dtype)
     at, mask = rng.permutation(B * S)[: B * T].reshape(B, T), rng.random((B, 1, 1, S)) < 0.6
@@ -82,7 +83,7 @@ def test_heads_are_shared_with_helpers_and_have_the_same_bits(monkeypatch):
     settings = layers.LayerSettings(layers.AttentionSettings(H))
     kv, at = rng.standard_normal((1, rows * keys, 2 * width), "float32"), rng.permutation(rows * keys)
     x, cache = rng.standard_normal((rows, width), "float32"), layers.KeyValueCache(kv, at.reshape(rows, keys))
-    layer = new.encoder_layer(width, F, settings, True)
+    layer = new.encoder_layer(LayerShapes(width, F, settings))
     step = lambda: stepped([layer], x, cache._replace(kv=kv.copy()), None, settings)
     alone = step()
     expected, _ = layers.encoder_layer(cpu.ops, layer, x, settings, cache=cache._replace(kv=kv[0].copy()))
@@ -127,7 +128,7 @@ def test_parameters_that_the_kernel_does_not_take_are_left_to_the_layer():
     (first, second), *others = given("float32", settings)
     two_maps = {**second, "attention": {"q": second["attention"]["qkv"], "out": second["attention"]["out"]}}
     wide = {**second, "attention_norm": {name: x.astype("float64") for name, x in second["attention_norm"].items()}}
-    wider = Initializer(0, "float32").decoder_layer(D, F + 1, settings)
+    wider = Initializer(0, "float32").decoder_layer(LayerShapes(D, F + 1, settings))
     integers = quantize({"1": second})["1"]
     for changed in (two_maps, wide, wider, integers):
         assert stepped([first, changed], *others, settings) is NotImplemented

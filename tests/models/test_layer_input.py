@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from npformer import cpu, layers, reference
-from npformer.models.initialization import Initializer
+from npformer.models.initialization import Initializer, LayerShapes
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3, 4))
-PARAMS = Initializer(0, "float64").decoder_layer(4, 8)
+PARAMS = Initializer(0, "float64").decoder_layer(LayerShapes(4, 8))
 HEADS = layers.AttentionSettings(2)
 SETTINGS = layers.LayerSettings(HEADS)
 BACKENDS = pytest.mark.parametrize("ops", [reference, cpu], ids=["reference", "cpu"])
@@ -220,7 +220,7 @@ def test_a_dict_that_makes_what_it_lacks_is_not_filled():
 
 def test_layers_take_the_integers_of_numpy_as_keys_and_can_be_pickled():
     settings = layers.LayerSettings(layers.AttentionSettings(2), dropout_rate=0.5)
-    params = Initializer(0, "float64").encoder_layer(4, 8)
+    params = Initializer(0, "float64").encoder_layer(LayerShapes(4, 8))
     x = np.random.default_rng(0).normal(size=(1, 3, 4))
     y, expected = (
         layers.encoder_layer(reference.ops, params, x, settings, dropout_key=key)[0] for key in (np.uint8(7), 7)

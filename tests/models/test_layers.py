@@ -6,7 +6,7 @@ import pytest
 from npformer import gradcheck, layers, reference, tree
 from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
-from npformer.models.initialization import Initializer
+from npformer.models.initialization import Initializer, LayerShapes
 
 B, T, S, H, K, F = 4, 5, 7, 2, 3, 8
 D = H * K
@@ -69,9 +69,7 @@ def settings(**options):
 
 
 def test_layer_norm():
-    check_layer(
-        lambda params, x: layers.layer_norm(reference, params, x), [normal(B, T, D)], shaken(new().layer_norm(D))
-    )
+    check_layer(lambda params, x: layers.layer_norm(reference, params, x), [normal(B, T, D)], shaken(new().norm(D)))
 
 
 def test_rms_norm():
@@ -96,7 +94,7 @@ def test_self_attention(causal, rate):
     def layer(params, x):
         return layers.self_attention(reference, params, x, heads, keep(B, H, T, T), dropout_key=KEY)
 
-    check_layer(layer, [normal(B, T, D)], shaken(new().self_attention(D)))
+    check_layer(layer, [normal(B, T, D)], shaken(new().self_attention(LayerShapes(D, F))))
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -106,7 +104,7 @@ def test_attention_to_a_memory(rate):
     def layer(params, x, memory):
         return layers.cross_attention(reference, params, x, memory, heads, keep(B, H, T, S), dropout_key=KEY)
 
-    check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(new().memory_attention(D)))
+    check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(new().memory_attention(LayerShapes(D, F))))
 
 
 @pytest.mark.parametrize("shape", [(B, H, T), (1, H, 1), (T,)], ids=str)
@@ -121,14 +119,14 @@ def test_a_bias_of_the_scores_and_its_gradient(shape):
         return layers.cross_attention(reference, params, x, memory, memory_heads, bias=bias, dropout_key=KEY)
 
     x, memory = normal(B, T, D), normal(B, S, D)
-    check_layer(of_one, [x, normal(*shape, T, seed=6)], shaken(new().self_attention(D)))
-    check_layer(of_two, [x, memory, normal(*shape, S, seed=6)], shaken(new().memory_attention(D)))
+    check_layer(of_one, [x, normal(*shape, T, seed=6)], shaken(new().self_attention(LayerShapes(D, F))))
+    check_layer(of_two, [x, memory, normal(*shape, S, seed=6)], shaken(new().memory_attention(LayerShapes(D, F))))
 
 
 @pytest.mark.parametrize("window", [None, 3])
 def test_a_cache_takes_the_bias_of_the_newest_position(every_backend, window):
     settings = layers.AttentionSettings(H, causal=True, window=window)
-    params, x = shaken(new().self_attention(D)), normal(B, T, D)
+    params, x = shaken(new().self_attention(LayerShapes(D, F))), normal(B, T, D)
     bias = normal(B, H, T, T, seed=6)
     whole, _ = self_attention_heads(reference.ops, params, x, settings, bias=bias)
     kv, at = np.empty((B * T, 2 * D)), np.arange(B * T).reshape(B, T)
@@ -144,15 +142,15 @@ def test_feed_forward(activation, dropout):
     def layer(params, x):
         return layers.feed_forward(reference, params, x, activation=activation, **dropout)
 
-    check_layer(layer, [normal(B, T, D)], shaken(new().feed_forward(D, F)))
+    check_layer(layer, [normal(B, T, D)], shaken(new().feed_forward(LayerShapes(D, F))))
 
 
 def encoder_params():
-    return new().encoder_layer(D, F)
+    return new().encoder_layer(LayerShapes(D, F))
 
 
 def decoder_params():
-    return new().decoder_layer(D, F)
+    return new().decoder_layer(LayerShapes(D, F))
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -217,7 +215,7 @@ def test_projections_apart_are_those_side_by_side(bias):
 
 
 def test_a_cache_that_does_not_fit_is_named():
-    params, kv = new().encoder_layer(D, F), np.zeros((6, 2 * D))
+    params, kv = new().encoder_layer(LayerShapes(D, F)), np.zeros((6, 2 * D))
     for x, at in ((normal(2, D), np.zeros((2, 0), int)), (normal(3, D), np.zeros((2, 1), int))):
         with pytest.raises(ValueError, match="of the newest positions for a cache with kv"):
             layers.encoder_layer(reference, params, x, layers.LayerSettings(HEADS), cache=layers.KeyValueCache(kv, at))
@@ -241,7 +239,7 @@ def test_a_feed_forward_layer_without_output_bias_in_its_maps():
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_residual_passes_by_its_sublayer(norm):
     """A sublayer with a last map of 0 changes nothing; the gradient passes through the residual connection."""
-    params, norm_params = {"out": {"weight": np.zeros((F, D)), "bias": np.zeros(D)}}, new().layer_norm(D)
+    params, norm_params = {"out": {"weight": np.zeros((F, D)), "bias": np.zeros(D)}}, new().norm(D)
     x, z, dy = normal(B, T, D), np.ones((B, T, F)), normal(B, T, D, seed=6)
     y, backward = layers.add_and_norm(reference, params, norm_params, z, x, settings(norm=norm), dropout_key=KEY)
     dz, dx, grads, norm_grads = backward(dy)
@@ -259,7 +257,7 @@ def test_the_residual_passes_by_its_sublayer(norm):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_sublayer_is_normalised_once(norm):
     x, dh = normal(B, T, D), normal(B, T, D, seed=6)
-    h, backward = layers.norm_before(reference, new().layer_norm(D), x, settings(norm=norm))
+    h, backward = layers.norm_before(reference, new().norm(D), x, settings(norm=norm))
     dx, norm_grads = backward(dh)
     assert (h is x) == (dx is dh) == (not norm_grads) == (norm == "post")
 
@@ -292,7 +290,7 @@ def noting_keys(drawn):
 
 def test_a_weight_used_twice_gets_the_sum_of_both_gradients():
     """A layer that is used twice: the closures are independent, and the caller adds the gradients."""
-    params = shaken(new().feed_forward(D, F))
+    params = shaken(new().feed_forward(LayerShapes(D, F)))
 
     def twice(params, x0):
         x1, backward1 = layers.feed_forward(reference, params, x0)
@@ -309,7 +307,7 @@ def test_a_weight_used_twice_gets_the_sum_of_both_gradients():
 
 
 def test_poison_in_the_padding_of_a_memory_changes_nothing():
-    params, x, memory = shaken(new().memory_attention(D)), normal(B, T, D), normal(B, S, D)
+    params, x, memory = shaken(new().memory_attention(LayerShapes(D, F))), normal(B, T, D), normal(B, S, D)
     mask = np.ones((B, 1, 1, S), bool)
     mask[:, :, :, 3:] = False
     y, backward = layers.cross_attention(reference, params, x, memory, HEADS, mask)

@@ -6,7 +6,7 @@ from promises import assert_steps_equal_recomputation, params_of
 from whole_models import assert_gradient_along_directions, assert_same_gradient, loss_of_leaves, shaken
 
 from npformer import Transformer, layers, reference, tree
-from npformer.models.initialization import Initializer
+from npformer.models.initialization import Initializer, LayerShapes
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 9, "max_len": 16, "dropout": 0.3, "dtype": "float64"}
 SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
@@ -14,7 +14,8 @@ SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
 
 @pytest.mark.parametrize(("causal", "sees"), [(False, {2, 3, 4, 5, 6}), (True, {2, 3, 4})])
 def test_a_position_sees_those_at_a_distance_below_the_window(every_backend, causal, sees):
-    params, x = Initializer(0, "float64").self_attention(8), np.random.default_rng(0).standard_normal((1, 9, 8))
+    params = Initializer(0, "float64").self_attention(LayerShapes(8, 9))
+    x = np.random.default_rng(0).standard_normal((1, 9, 8))
     settings, changes = layers.AttentionSettings(2, causal=causal, window=3), set()
     before, _ = layers.self_attention(every_backend, params, x, settings)
     for s in range(9):
@@ -29,7 +30,7 @@ def test_a_position_sees_those_at_a_distance_below_the_window(every_backend, cau
 def test_as_pytorch_with_a_mask(every_backend, causal):
     torch = pytest.importorskip("torch")
     params, (x, dy) = (
-        Initializer(0, "float64").self_attention(8),
+        Initializer(0, "float64").self_attention(LayerShapes(8, 9)),
         np.random.default_rng(0).standard_normal((2, 3, 9, 8)),
     )
     y, backward = layers.self_attention(every_backend, params, x, layers.AttentionSettings(2, causal=causal, window=3))
@@ -65,7 +66,8 @@ def test_a_model_trains_and_decodes_with_it(every_backend, window):
 
 def test_a_cache_with_a_mask_and_a_window(every_backend):
     """Step by step as the whole: the mask hides position 1 of row 0, from the window of positions 1 and 2."""
-    params, x = Initializer(0, "float64").encoder_layer(8, 9), np.random.default_rng(0).standard_normal((2, 5, 8))
+    params = Initializer(0, "float64").encoder_layer(LayerShapes(8, 9))
+    x = np.random.default_rng(0).standard_normal((2, 5, 8))
     settings = layers.LayerSettings(layers.AttentionSettings(2, causal=True, window=2))
     keep_mask = np.ones((2, 1, 1, 5), bool)
     keep_mask[0, ..., 1] = False
@@ -102,7 +104,7 @@ def test_a_cache_with_a_mask_and_a_window(every_backend):
     ids=["float", "int", "list", "length", "rows"],
 )
 def test_a_wrong_mask_is_named_with_a_window_as_without_one(window, mask, error, message):
-    params, x = Initializer(0, "float64").self_attention(8), np.ones((2, 4, 8))
+    params, x = Initializer(0, "float64").self_attention(LayerShapes(8, 9)), np.ones((2, 4, 8))
     with pytest.raises(error, match=message):
         layers.self_attention(reference, params, x, layers.AttentionSettings(2, window=window), mask)
 

@@ -10,7 +10,7 @@ from on_gpu import MISSING, ON_GPU
 
 import npformer as nf
 from npformer import cpu, reference as npf
-from npformer.models.initialization import Initializer
+from npformer.models.initialization import Initializer, LayerShapes
 from npformer.reference.settings import AttentionSettings, LayerSettings
 
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
@@ -74,7 +74,7 @@ def test_a_kernel_leaves_settings_that_it_does_not_know_to_the_reference(ops, is
 @pytest.mark.skipif("stack_step" not in cpu.ops.hooks, reason="no JIT, no step")
 @pytest.mark.parametrize("is_odd", [False, True])
 def test_the_step_of_decoding_is_not_used_with_a_setting_that_it_does_not_know(is_odd):
-    layer = Initializer(seed=0, dtype="float32").encoder_layer(d_model=8, d_ff=16)
+    layer = Initializer(seed=0, dtype="float32").encoder_layer(LayerShapes(d_model=8, d_ff=16))
     settings = LayerSettings(WithAnotherField(2, is_odd=is_odd))
     step = cpu.ops.hooks["stack_step"]([layer], settings, False, 1, 8)
     assert (step is None) == is_odd
