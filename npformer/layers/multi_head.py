@@ -197,42 +197,46 @@ def self_attention_heads(
     None.
     """
     if cache is not None and cache.rotary != settings.rotary:
-        given = f"the settings have rotary={settings.rotary}, the keys of the cache rotary={cache.rotary}"
-        raise ValueError(f"{given}: expected the same, as of KeyValueCache(kv, at, rotary=settings.rotary)")
+        both = f"the settings have rotary={settings.rotary}, the keys of the cache rotary={cache.rotary}"
+        expected = "expected the same, as of KeyValueCache(kv, at, rotary=settings.rotary)"
+        raise ValueError(f"{both}: {expected}")
     qkv, project_backward = project(ops, params, x, ("q", "k", "v"), settings.parts)
     if x.ndim != (3 if cache is None else 2):
         raise ValueError(f"x has shape {x.shape}, expected {'(B, T, D)' if cache is None else '(R, D) with a cache'}")
     if settings.rotary is not None:
-        at = np.arange(x.shape[1], like=x) if cache is None else cache.newest_positions
-        qkv, project_backward = _turned(ops, qkv, project_backward, at, settings)
+        positions = np.arange(x.shape[1], like=x) if cache is None else cache.newest_positions
+        n_turned, n_plain = sum(settings.parts[:2]), settings.parts[2]  # values are not turned
+        turned = positions, n_turned, n_plain
+        qkv = ops.rotary(qkv, *turned, **vars(settings.rotary))
     if cache is not None:
         check_no_mask(keep_mask)
-        D = qkv.shape[-1] // sum(settings.parts) * settings.n_heads
-        cache.append(qkv[:, D:])
-        if settings.window is not None:
-            cache = cache.latest(settings.window)
-            bias = None if bias is None else bias[..., -settings.window :]
-        return cache.attend(ops, qkv[:, :D], settings.of_operation, bias), None
+        return _newest_heads(ops, qkv, settings, cache, bias), None
     if settings.window is not None:
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
+    attention = settings.of_operation
     options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
-    heads, peak, total = ops.self_attention(qkv, settings.of_operation, keep_mask, **options)
+    heads, peak, total = ops.self_attention(qkv, attention, keep_mask, **options)
 
     def backward(dheads):
-        saved = qkv, heads, peak, total, settings.of_operation, keep_mask
+        saved = qkv, heads, peak, total, attention, keep_mask
         gradients = ops.self_attention_backward(dheads, *saved, **options)
         dqkv, *dbias = (gradients,) if bias is None else gradients
+        if settings.rotary is not None:
+            dqkv = ops.rotary_backward(dqkv, *turned, **vars(settings.rotary))
         dx, grads = project_backward(dqkv)
         return dx, *dbias, grads
 
     return heads, backward
 
 
-def _turned(ops, qkv, project_backward, positions, settings):
-    """Queries and keys turned by their positions, beside the values, and the backward pass of the projection."""
-    of_queries, of_keys, of_values = settings.parts
-    given, options = (positions, of_queries + of_keys, of_values), vars(settings.rotary)
-    return ops.rotary(qkv, *given, **options), lambda d: project_backward(ops.rotary_backward(d, *given, **options))
+def _newest_heads(ops, qkv, settings, cache, bias):
+    """The heads of the newest positions, whose keys and values go into the cache."""
+    D = qkv.shape[-1] // sum(settings.parts) * settings.n_heads
+    cache.append(qkv[:, D:])
+    if settings.window is not None:
+        cache = cache.latest(settings.window)
+        bias = None if bias is None else bias[..., -settings.window :]
+    return cache.attend(ops, qkv[:, :D], settings.of_operation, bias)
 
 
 def cross_attention_heads(

@@ -119,11 +119,13 @@ def linear_grads(dweight: Array, dbias: Array | None) -> Params:
 
 def _side_by_side(params, names, parts):
     """The matrices and biases of several maps, concatenated."""
-    maps = [params[name] for name in names]
-    *inputs, width = part(maps[0], "weight").shape
-    for name, linear, n in zip(names, maps, parts, strict=True):
-        told, axes = {key: x.shape for key, x in linear.items()}, (*inputs, width * n // parts[0])
-        expected = {key: axes if key == "weight" else axes[-1:] for key in maps[0]}
-        if told != expected:
-            raise ValueError(f"params of {name!r} have the shapes {told}, expected {expected}, as of {names[0]!r}")
-    return {key: np.concatenate([linear[key] for linear in maps], axis=-1) for key in maps[0]}
+    first = params[names[0]]
+    *inputs, width = part(first, "weight").shape
+    for name, n in zip(names, parts, strict=True):
+        axes = (*inputs, width * n // parts[0])
+        shapes = {key: x.shape for key, x in params[name].items()}
+        expected = {key: axes if key == "weight" else axes[-1:] for key in first}
+        if shapes != expected:
+            of_map = f"params of {name!r} have the shapes {shapes}"
+            raise ValueError(f"{of_map}, expected {expected}, as of {names[0]!r}")
+    return {key: np.concatenate([params[name][key] for name in names], axis=-1) for key in first}

@@ -46,39 +46,59 @@ def read_steps(
     backward : (dstates, dend or None) -> (dx, dfirst, grads)
     """
     check_choice("cell", cell, ("gru", "lstm"))
-    hidden, last = part(params, "hidden"), slice(0, 1) if reverse else slice(-1, None)
-    D = len(part(hidden, "weight"))
+    hidden = part(params, "hidden")
+    D, n_states = len(part(hidden, "weight")), 1 if cell == "gru" else 2
     if first is None:
-        first = tuple(np.zeros_like(x, shape=(len(x), D)) for _ in range(1 if cell == "gru" else 2))
+        first = (np.zeros_like(x, shape=(len(x), D)),) * n_states
     x_gates, input_backward = linear(ops, part(params, "input"), x)
-    if cell == "gru":
-        states, gates = ops.gru(x_gates, first[0], hidden["weight"], hidden["bias"], keep_mask, reverse=reverse)
-        along: tuple = (states,)
-    else:
-        states, cells, gates = ops.lstm(x_gates, first[0], first[1], hidden["weight"], keep_mask, reverse=reverse)
-        along = states, cells
-    end = tuple(x[:, last][:, 0] for x in along) if x.shape[1] else first
+    run = _gru if cell == "gru" else _lstm
+    along, run_backward = run(ops, hidden, x_gates, first, keep_mask, reverse)
+    last = slice(0, 1) if reverse else slice(-1, None)
+    is_empty = x.shape[1] == 0
+    end = first if is_empty else tuple(x[:, last][:, 0] for x in along)
 
     def backward(dstates, dend):
-        dalong: Any = [dstates, None] if cell == "lstm" else [dstates]
-        if dend is not None and x.shape[1]:
+        dalong = [dstates] + [None] * (n_states - 1)
+        if dend is not None and not is_empty:
             dalong = [dstates.copy(), *(np.zeros_like(dstates) for _ in dend[1:])]
             for d, d_at_end in zip(dalong, dend, strict=True):
                 d[:, last] += d_at_end[:, None]
-        if cell == "gru":
-            saved: Any = (hidden["weight"], states, gates, keep_mask)
-            dgates, *dfirst, dweight, dbias = ops.gru_backward(*dalong, *first, *saved, reverse=reverse)
-            hidden_grads = {"weight": dweight, "bias": dbias}
-        else:
-            saved = (hidden["weight"], states, cells, gates, keep_mask)
-            dgates, *dfirst, dweight = ops.lstm_backward(*dalong, *first, *saved, reverse=reverse)
-            hidden_grads = {"weight": dweight}
-        if dend is not None and not x.shape[1]:
+        dgates, dfirst, hidden_grads = run_backward(dalong)
+        if dend is not None and is_empty:
             dfirst = dend
         dx, input_grads = input_backward(dgates)
         return dx, dfirst, {"input": input_grads, "hidden": hidden_grads}
 
-    return states, end, backward
+    return along[0], end, backward
+
+
+def _gru(ops, params, x_gates, first, keep_mask, reverse):
+    """(states,) of a GRU, and the backward pass: [dstates] -> (dx_gates, [dh0], gradients)."""
+    weight, bias = params["weight"], params["bias"]
+    states, gates = ops.gru(x_gates, *first, weight, bias, keep_mask, reverse=reverse)
+
+    def backward(dalong):
+        saved = weight, states, gates, keep_mask
+        dgates, *dfirst, dweight, dbias = ops.gru_backward(*dalong, *first, *saved, reverse=reverse)
+        return dgates, dfirst, {"weight": dweight, "bias": dbias}
+
+    return (states,), backward
+
+
+def _lstm(ops, params, x_gates, first, keep_mask, reverse):
+    """(states, cells) of an LSTM, and the backward pass.
+
+    This is [dstates, dcells] -> (dx_gates, [dh0, dc0], gradients).
+    """
+    weight = params["weight"]
+    states, cells, gates = ops.lstm(x_gates, *first, weight, keep_mask, reverse=reverse)
+
+    def backward(dalong):
+        saved = weight, states, cells, gates, keep_mask
+        dgates, *dfirst, dweight = ops.lstm_backward(*dalong, *first, *saved, reverse=reverse)
+        return dgates, dfirst, {"weight": dweight}
+
+    return (states, cells), backward
 
 
 def read_both_ways(

@@ -24,13 +24,13 @@ def checked(layer: Layer) -> Layer:
     @wraps(layer)
     def call(*args, **keywords):
         try:
-            given = signature.bind(*args, **keywords)
+            bound = signature.bind(*args, **keywords)
         except TypeError:
             return layer(*args, **keywords)  # which raises Python's own error
-        for name, value in given.arguments.items():
+        for name, value in bound.arguments.items():
             if checks[name] is not None:
-                given.arguments[name] = checks[name](value)
-        return layer(*given.args, **given.kwargs)
+                bound.arguments[name] = checks[name](value)
+        return layer(*bound.args, **bound.kwargs)
 
     call.__module__ = "npformer.layers"  # where pickle finds it
     return cast(Layer, call)
