@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,8 @@ from npformer.runtime.host import HOST
 from npformer.training.optimizers import Adam
 from npformer.training.progress import compiling_bar
 from npformer.training.trainer import Trainer
+
+ONE_LAYER = {"n_layers": 1, "share_layers": None}  # settings of a model, as far as it has them
 
 
 def compile_kernels(
@@ -86,9 +88,10 @@ def rehearse_step(ops, model, batch=(), optimizer=None, frozen=(), **settings):
     Its kernels do not depend on the number of layers, nor on which parameters are frozen.
     """
     rows = [x[:2] for x in batch] or _some_ids(model)
-    if is_dataclass(model) and hasattr(model, "n_layers"):
-        not_shared = {"share_layers": None} if getattr(model, "share_layers", None) else {}
-        model = replace(model, n_layers=1, **not_shared)
+    names = {field.name for field in fields(model)} if is_dataclass(model) else set()
+    if "n_layers" in names:
+        one_layer = {name: value for name, value in ONE_LAYER.items() if name in names}
+        model = replace(model, **one_layer)
     Trainer(model, Adam(1e-3) if optimizer is None else optimizer, backend=ops, **settings).step(*rows)
 
 
