@@ -72,9 +72,10 @@ def from_description(description: dict[str, Any], arrays: dict[str, Any] | None 
             f"the model is a {name!r:.60}, expected one of {list(MODELS)}; make one of your own class yourself, and "
             "take its parameters with npformer.tree.from_arrays(arrays, 'params')"
         )
-    known = [field.name for field in fields(MODELS[name])]
-    if unknown := sorted(settings.keys() - set(known)):
-        raise ValueError(f"the {name} has settings {unknown!s:.200}, expected some of {known}: try a newer npformer")
+    names = [field.name for field in fields(MODELS[name])]
+    if others := sorted(settings.keys() - set(names)):
+        expected = f"expected some of {names}: try a newer npformer"
+        raise ValueError(f"the {name} has settings {others!s:.200}, {expected}")
     model = MODELS[name](**settings)
     if arrays is not None:
         check_params(model, arrays)
@@ -94,12 +95,15 @@ def check_params(model, arrays):
     Traceback (most recent call last):
     ValueError: the model has 2000000000000 layers, expected at most as many as the 40 arrays of parameters
     """
-    given = tree.leaves_under(arrays, "params")
-    check_size_of(model, len(given), sum(x.size for x in given.values()))
-    tree.check_like(given, dict(tree.leaves(model.shapes())), dtypes=False)
-    if len({x.dtype for x in given.values()}) > 1 or next(iter(given.values())).dtype.kind != "f":
-        path, x = next((path, x) for path, x in given.items() if x.dtype != model.dtype)
-        raise ValueError(f"parameter {path}: given {x.dtype}, expected {model.dtype}")
+    params = tree.leaves_under(arrays, "params")
+    check_size_of(model, len(params), sum(x.size for x in params.values()))
+    tree.check_like(params, dict(tree.leaves(model.shapes())), dtypes=False)
+    dtypes = {x.dtype for x in params.values()}
+    if len(dtypes) == 1 and dtypes.pop().kind == "f":
+        return
+    for path, x in params.items():
+        if x.dtype != model.dtype:
+            raise ValueError(f"parameter {path}: given {x.dtype}, expected {model.dtype}")
 
 
 def check_size_of(model, n_arrays, n_numbers):
