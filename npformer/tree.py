@@ -252,6 +252,10 @@ class Fixed(dict):
     ValueError: parameter 'bias' cannot be replaced, added or deleted: write into the array, as params['bias'][...] = x
     """
 
+    def __init__(self, tree):
+        super().__init__(tree)
+        self.shapes = {name: shapes_of(child) for name, child in tree.items()}
+
     def __setitem__(self, name, value):
         if self.get(name) is not value:  # params[name] += 1 ends with an assignment of the same array
             self._refuse(name)
@@ -271,6 +275,17 @@ class Fixed(dict):
 def fixed(tree: Any) -> Any:
     """The same tree of ``Fixed`` dicts."""
     return Fixed({name: fixed(child) for name, child in tree.items()}) if isinstance(tree, dict) else tree
+
+
+def shapes_of(tree: Any) -> Any:
+    """The shapes of the arrays of a tree, None of what is no array. A ``Fixed`` one knows them.
+
+    >>> shapes_of({"output": {"bias": np.zeros(2)}})
+    {'output': {'bias': (2,)}}
+    """
+    if isinstance(tree, Fixed):
+        return tree.shapes
+    return map_leaves(lambda x: getattr(x, "shape", None), tree)
 
 
 def merged(tree: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], list[str], list[str]]:

@@ -1,6 +1,5 @@
 """The base class of all models: parameters, embeddings, the prediction of words, and the checks of what is given."""
 
-import weakref
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -59,16 +58,12 @@ class Model:
 
     @cached_property
     def _shapes(self):
-        """The shapes of ``shapes()`` as tuples, computed once."""
-        return tree.map_leaves(lambda x: x.shape, self.shapes())
+        return tree.shapes_of(self.shapes())
 
     def _backend(self, backend, params):
         """``get_backend``, for parameters that are checked to be those of such a model."""
-        if params is not self.__dict__.get("_checked", lambda: None)():  # those of a trainer are checked once
-            if tree.map_leaves(lambda x: getattr(x, "shape", None), params) != self._shapes:
-                tree.check_like(params, self.shapes(), dtypes=False)
-            if isinstance(params, tree.Fixed):
-                self.__dict__["_checked"] = weakref.ref(params)
+        if tree.shapes_of(params) != self._shapes:
+            tree.check_like(params, self.shapes(), dtypes=False)  # raises, and says where
         return get_backend(backend, params)
 
     def loss(self, params: dict, *batch: Array, **options: Any) -> tuple[Any, Any]:
