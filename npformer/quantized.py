@@ -145,8 +145,14 @@ def floats(x):
     return x.scale if isinstance(x, Quantized) else x
 
 
-def lookup(ids, table, pad_id):
-    """The same look-up in a table of floats with a row for each token: ids, table, and the id of padding, or -1."""
+def look_up(ids, table, pad_id):
+    """The arguments of the same look-up in a table of floats: ids, table, pad_id.
+
+    In place of a table of integers, it has a row for each token: floats of all rows would take
+    longer.
+    """
+    if not isinstance(table, Quantized):
+        return ids, table, pad_id
     is_pad, rows = ids == pad_id, ids.ravel()
     pad_row = int(is_pad.argmax()) if is_pad.any() else -1
     at = np.where(is_pad, pad_row, np.arange(ids.size).reshape(ids.shape))

@@ -68,7 +68,6 @@ class SequenceAutoencoder(EncoderDecoder):
     dtype: str = "float32"
 
     decoder_type = AutoencoderDecoder
-    tie_embeddings = False  # attributes of every EncoderDecoder
     depths = (1, 1)
 
     def __post_init__(self):
@@ -106,34 +105,33 @@ class SequenceAutoencoder(EncoderDecoder):
 
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         """Return the code (B, code_size): a linear map of the state after the last word."""
-        src = self._tokens("src", src, self.src_vocab, params)
         x, embed_backward = self.embed(ops, params, "source", src, dropout_key)
-        given = ops, params["encoder"]["0"], x, "gru"
-        states, (end,), read_backward = read_steps(*given, keep_mask=src != self.pad_id)
+        keep_mask = src != self.pad_id
+        layer = params["encoder"]["0"]
+        states, (end,), read_backward = read_steps(ops, layer, x, "gru", keep_mask=keep_mask)
         code, code_backward = linear(ops, params["encoder"]["code"], end)
 
-        def backward(dcode, ready):
+        def backward(dcode, gradients):
             dend, code_grads = code_backward(dcode)
             dx, _, read_grads = read_backward(np.zeros_like(states), (dend,))
-            ready("encoder", {"0": read_grads, "code": code_grads})
-            return embed_backward(dx)
+            gradients.give("encoder", {"0": read_grads, "code": code_grads})
+            embed_backward(dx, gradients)
 
         return code, backward
 
     def _decode(self, ops, params, code, src, tgt_in, dropout_key=None, train=False):
         """Return the decoder's states (B, T, D); the first state is computed from the code."""
-        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
-        self._check_rows(src, tgt_in)
         check_shape(memory=(code, (len(src), self.code_size)))
         x, embed_backward = self.embed(ops, params, "target", tgt_in, dropout_key)
         first, start_backward = self._start(ops, params, code)
         states, _, read_backward = read_steps(ops, params["decoder"]["0"], x, "gru", first=(first,))
 
-        def backward(dstates, ready):
+        def backward(dstates, gradients):
             dx, (dfirst,), read_grads = read_backward(dstates, None)
             dcode, start_grads = start_backward(dfirst)
-            ready("decoder", {"0": read_grads, "start": start_grads})
-            return dcode, embed_backward(dx)
+            gradients.give("decoder", {"0": read_grads, "start": start_grads})
+            embed_backward(dx, gradients)
+            return dcode
 
         return states, backward
 

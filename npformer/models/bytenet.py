@@ -167,7 +167,6 @@ class ByteNet(EncoderDecoder):
         return encoder, decoder
 
     def _encode(self, ops, params, src, dropout_key=None, train=False):
-        src = self._tokens("src", src, self.src_vocab, params)
         embedding_key, *block_keys = split_key(dropout_key, 1 + self.depths[0])
         keep_mask = beside(self.unfolded(src), src)
 
@@ -175,16 +174,14 @@ class ByteNet(EncoderDecoder):
         x = fitted(words, keep_mask.shape[1])
         y, stack_backward = self._stack(ops, params["encoder"], x, keep_mask, block_keys, train, causal=False)
 
-        def backward(dy, ready):
+        def backward(dy, gradients):
             dx, grads = stack_backward(dy)
-            ready("encoder", grads)
-            return embed_backward(fitted(dx, src.shape[1]))
+            gradients.give("encoder", grads)
+            embed_backward(fitted(dx, src.shape[1]), gradients)
 
         return y, backward
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
-        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
-        self._check_rows(src, tgt_in)
         embedding_key, *block_keys = split_key(dropout_key, 1 + self.depths[1])
         keep_mask = tgt_in != self.pad_id
 
@@ -193,11 +190,12 @@ class ByteNet(EncoderDecoder):
         x = words + columns
         y, stack_backward = self._stack(ops, params["decoder"], x, keep_mask, block_keys, train, causal=True)
 
-        def backward(dy, ready):
+        def backward(dy, gradients):
             dx, grads = stack_backward(dy)
             dmemory, grads["memory"] = columns_backward(dx)
-            ready("decoder", grads)
-            return dmemory, embed_backward(dx)
+            gradients.give("decoder", grads)
+            embed_backward(dx, gradients)
+            return dmemory
 
         return y, backward
 

@@ -72,14 +72,16 @@ class Encoder(OneStack):
 
     def __post_init__(self):
         if (self.vocab is None) == (self.n_inputs is None):
-            given = f"vocab={self.vocab}, n_inputs={self.n_inputs}"
-            raise ValueError(f"{given}: expected the size of a vocabulary or the width of real vectors, not both")
+            sizes = f"vocab={self.vocab}, n_inputs={self.n_inputs}"
+            expected = "expected the size of a vocabulary or the width of real vectors, not both"
+            raise ValueError(f"{sizes}: {expected}")
         if self.vocab is None:
             object.__setattr__(self, "pad_id", None)
         self._check_settings(*([] if self.vocab is None else [self.vocab]))
         if (self.n_outputs is not None) != (self.task in ("classes", "numbers")):
-            given = f"n_outputs={self.n_outputs} with task={self.task!r}"
-            raise ValueError(f"{given}: expected a number of outputs with 'classes' or 'numbers', and only with them")
+            outputs = f"n_outputs={self.n_outputs} with task={self.task!r}"
+            expected = "expected a number of outputs with 'classes' or 'numbers', and only with them"
+            raise ValueError(f"{outputs}: {expected}")
         if self.task == "words" and self.vocab is None:
             raise ValueError("task='words' with vocab=None, expected a vocabulary")
         if self.tie_embeddings and self.task != "words":
@@ -93,7 +95,13 @@ class Encoder(OneStack):
         return self.task == "words" or self.pooling == "none"
 
     def encode(
-        self, params: dict, inputs: Array, keep_mask: Given = None, types: Given = None, *, backend: AnyBackend = "auto"
+        self,
+        params: dict,
+        inputs: Array,
+        keep_mask: Given = None,
+        types: Given = None,
+        *,
+        backend: AnyBackend = "auto",
     ) -> Array:
         """Return the output of the last layer, without dropout: (B, T, D).
 
@@ -109,7 +117,13 @@ class Encoder(OneStack):
         return self._read(self._backend(backend, params), params, inputs, keep_mask, types)[0]
 
     def vectors(
-        self, params: dict, inputs: Array, keep_mask: Given = None, types: Given = None, *, backend: AnyBackend = "auto"
+        self,
+        params: dict,
+        inputs: Array,
+        keep_mask: Given = None,
+        types: Given = None,
+        *,
+        backend: AnyBackend = "auto",
     ) -> Array:
         """Return one vector for each sequence, the ``pooling`` of the last layer: (B, D), or (B, T, D) without pooling.
 
@@ -120,7 +134,13 @@ class Encoder(OneStack):
         return pooled(y, keep_mask, self.pooling)[0]
 
     def outputs(
-        self, params: dict, inputs: Array, keep_mask: Given = None, types: Given = None, *, backend: AnyBackend = "auto"
+        self,
+        params: dict,
+        inputs: Array,
+        keep_mask: Given = None,
+        types: Given = None,
+        *,
+        backend: AnyBackend = "auto",
     ) -> Array:
         """Return what the output layer computes, without dropout: logits of classes or of words, or numbers.
 
@@ -169,18 +189,25 @@ class Encoder(OneStack):
         y, keep_mask, read_backward = self._read(ops, params, inputs, keep_mask, types, dropout_key, with_grad)
         targets = self._targets(inputs, self._beside(targets, params), keep_mask)
         z, before_backward = self._before_output(ops, params, y, keep_mask)
+        weight, bias = self.output_map(params)
         options = {"n_tokens": n_tokens, "loss_scale": loss_scale}
+        if self.task == "numbers":
+            counts = keep_mask[..., None] if self.by_position and keep_mask is not None else None
+            loss, dlogits = ops.mse_loss(ops.linear(z, weight, bias), targets, counts, **options)
+        else:
+            options["label_smoothing"] = label_smoothing
+            options["ignore_id"] = IGNORED if self.by_position else None
+            loss, dlogits = ops.linear_cross_entropy(z, weight, bias, targets, **options)
+        n_targets = number_of(self._n_counted(targets, keep_mask))
+        if not with_grad:
+            return loss, None, n_targets
 
-        def loss_of(z, weight, bias):
-            if self.task == "numbers":
-                counts = keep_mask[..., None] if self.by_position and keep_mask is not None else None
-                return ops.mse_loss(ops.linear(z, weight, bias), targets, counts, **options)
-            smoothed = {"label_smoothing": label_smoothing, "ignore_id": IGNORED if self.by_position else None}
-            return ops.linear_cross_entropy(z, weight, bias, targets, **options, **smoothed)
-
-        backward = lambda dz, give: read_backward(before_backward(dz, give), give)
-        loss, grads = self._loss_and_grads(ops, params, z, loss_of, backward, with_grad, ready)
-        return loss, grads, number_of(self._n_counted(targets, keep_mask))
+        gradients = self._gradients(params, ready)
+        dz = self._output_backward(ops, params, dlogits, z, gradients)
+        del dlogits  # what follows needs the memory
+        dy = before_backward(dz, gradients)
+        read_backward(dy, gradients)
+        return loss, gradients.all(), n_targets
 
     def count(self, inputs: Array, targets: Array, keep_mask: Given = None, types: Given = None) -> int:
         """Check a batch, and return its number of targets that are counted; of numbers, each of them."""
@@ -218,10 +245,15 @@ class Encoder(OneStack):
         attended = None if keep_mask is None else keep_mask[:, None, None]
         x, embed_backward = self._embed_inputs(ops, params, inputs, keep_mask, types, embedding_key)
         y, stack_backward = self._encoder_stack(ops, params, "layers", x, attended, layer_keys, train)
-        return y, keep_mask, lambda dy, ready: embed_backward(stack_backward(dy, ready), ready)
+
+        def backward(dy, gradients):
+            dx = stack_backward(dy, gradients)
+            embed_backward(dx, gradients)
+
+        return y, keep_mask, backward
 
     def _embed_inputs(self, ops, params, inputs, keep_mask, types, dropout_key):
-        """dropout(norm(token or input + position + type)), and a backward pass that returns the tables' gradients."""
+        """dropout(norm(token or input + position + type)), and its backward pass."""
         if self.vocab is None:
             x, inputs_backward = self._map_inputs(ops, params, inputs, keep_mask)
         else:
@@ -232,17 +264,18 @@ class Encoder(OneStack):
             x = x + ops.embedding(types, params["types"])
         if self.embedding_norm:
             x, norm_backward = normalise(ops, params["embedding_norm"], x, self.layer_settings)
-        dropout = self._rate(dropout_key), dropout_key
+        x, drop_backward = self._drop(ops, x, dropout_key)
 
-        def backward(dx, ready):
-            dx = ops.dropout_backward(dx, *dropout)
+        def backward(dx, gradients):
+            dx = drop_backward(dx)
             if self.embedding_norm:
                 dx, norm_grads = norm_backward(dx)
-                ready("embedding_norm", norm_grads)
-            grads = {"types": ops.embedding_backward(dx, types, params["types"].shape)} if self.n_types else {}
-            return grads | inputs_backward(dx)
+                gradients.give("embedding_norm", norm_grads)
+            if self.n_types:
+                gradients.give("types", ops.embedding_backward(dx, types, params["types"].shape))
+            inputs_backward(dx, gradients)
 
-        return ops.dropout(x, *dropout), backward
+        return x, backward
 
     def _map_inputs(self, ops, params, inputs, keep_mask):
         """A linear map of real vectors, and the positions; what is not kept may be NaN."""
@@ -251,34 +284,35 @@ class Encoder(OneStack):
         x, map_backward = linear(ops, params["input"], inputs)
         positions = self.positions_of(params, "", slice(inputs.shape[1]))
 
-        def backward(dx):
-            grads = {"input": map_backward(dx)[1]}
-            return grads | ({"positions": self._positions_grad(ops, dx)} if self.has_learned_positions else {})
+        def backward(dx, gradients):
+            gradients.give("input", map_backward(dx)[1])
+            if self.has_learned_positions:
+                self._positions_backward(ops, dx, "", gradients)
 
         return x if positions is None else x + positions, backward
 
     def _before_output(self, ops, params, y, keep_mask):
-        """The input of the output projection, and a backward pass that gives its gradients to a function."""
+        """The input of the output projection, and its backward pass."""
         if self.task == "words":
             hidden, hidden_backward = hidden_layer(ops, params["words"], y, self.activation, 0.0, None)
             z, norm_backward = normalise(ops, params["words"]["norm"], hidden, self.layer_settings)
 
-            def words_backward(dz, give):
+            def words_backward(dz, gradients):
                 dhidden, norm_grads = norm_backward(dz)
                 dy, grads = hidden_backward(dhidden)
-                give("words", {**grads, "norm": norm_grads})
+                gradients.give("words", {**grads, "norm": norm_grads})
                 return dy
 
             return z, words_backward
         vectors, pool_backward = pooled(y, keep_mask, self.pooling)
         if not self.pooler:
-            return vectors, lambda dz, give: pool_backward(dz)
+            return vectors, lambda dz, gradients: pool_backward(dz)
         inside, pooler_backward = linear(ops, params["pooler"], vectors)
         z = ops.tanh(inside)
 
-        def backward(dz, give):
+        def backward(dz, gradients):
             dvectors, grads = pooler_backward(ops.tanh_backward(dz, z))
-            give("pooler", grads)
+            gradients.give("pooler", grads)
             return pool_backward(dvectors)
 
         return z, backward

@@ -1,14 +1,15 @@
 """The base class of all models from a source to a target: from token ids to logits, loss and gradients."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
-from npformer.arrays import Array, library_of
+from npformer.arrays import Array
 from npformer.backends import AnyBackend
-from npformer.checks import advice_on_ids, check_ids, check_int, warn
-from npformer.models.model import Model, padded
+from npformer.checks import check_ids, check_int, warn
+from npformer.models.model import Model, check_two_axes
 from npformer.operations.options import check_option
 from npformer.reference import split_key
 
@@ -24,12 +25,15 @@ class EncoderDecoder(Model):
 
     - ``depths``, the numbers of layers of encoder and decoder; the parameters of the layers are under "0", "1", …
     - ``_init_stacks(new)`` -> parameters of (encoder, decoder), drawn from the ``Initializer`` ``new``
-    - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where backward(dmemory, ready) gives the
-      gradients of the encoder to ``ready`` and returns those of the source's tables, as ``embed`` has them
-    - ``_decode(ops, params, memory, src, tgt_in, dropout_key, train)`` -> (y (B, T, D), backward), where
-      backward(dy, ready) gives the gradients of the decoder to ``ready`` and returns dmemory and those of the target's
-      tables
+    - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where
+      backward(dmemory, gradients) gives the gradients of the encoder and of the source's tables to
+      ``gradients``
+    - ``_decode(ops, params, memory, src, tgt_in, dropout_key, train)`` -> (y (B, T, D), backward),
+      where backward(dy, gradients) gives those of the decoder and of the target's tables, and
+      returns dmemory
     - ``decoder_type``, the subclass of ``StepwiseDecoder`` of which ``decoder`` returns an instance
+
+    Both get ids that were checked, and that lie on the device of the parameters.
     """
 
     src_vocab: int
@@ -40,6 +44,9 @@ class EncoderDecoder(Model):
     _encode: Callable
     _decode: Callable
 
+    sides = ("source", "target")
+    stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
+
     def _new_params(self, new):
         if self.tie_embeddings:
             params = {"embedding": new.embedding(self.src_vocab, self.d_model)}
@@ -47,9 +54,9 @@ class EncoderDecoder(Model):
             params = {"source_embedding": new.embedding(self.src_vocab, self.d_model)}
             params["target_embedding"] = new.embedding(self.tgt_vocab, self.d_model)
         if self.has_learned_positions:
-            for side in ("source", "target"):
+            for side in self.sides:
                 params[f"{side}_positions"] = new.positions(self.max_len, self.d_model)
-        stacks = zip(("encoder", "decoder"), self._init_stacks(new), strict=True)
+        stacks = zip(self.stacks, self._init_stacks(new), strict=True)
         params |= {name: stack for name, stack in stacks if stack}  # a file holds no empty dicts
         return params | self._new_output(new, self.tgt_vocab)
 
@@ -66,7 +73,8 @@ class EncoderDecoder(Model):
         memory
             The argument of ``decode``: an array (B, S, D), or what the model has instead of it.
         """
-        memory, _ = self._encode(self._backend(backend, params), params, src)
+        ops = self._backend(backend, params)
+        memory, _ = self._encode(ops, params, self._tokens("src", src, self.src_vocab, params))
         return memory
 
     def decode(self, params: dict, memory: Any, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto") -> Array:
@@ -87,6 +95,7 @@ class EncoderDecoder(Model):
         logits : (B, T, V)
         """
         ops = self._backend(backend, params)
+        src, tgt_in = self._inputs(params, src, tgt_in)
         y, _ = self._decode(ops, params, memory, src, tgt_in)
         return ops.linear(y, *self.output_map(params))
 
@@ -183,46 +192,34 @@ class EncoderDecoder(Model):
         """
         ops = self._backend(backend, params)
         if tgt_out is None:
-            library_of(tgt_in, "tgt_in")  # raises if it is not an array
-            if tgt_in.ndim != 2:
-                advice = advice_on_ids("tgt_in", tgt_in.shape, tgt_in.shape[:2])
-                raise ValueError(f"tgt_in has shape {tgt_in.shape}, expected (B, T+1) if tgt_out is not given{advice}")
+            check_two_axes("tgt_in", tgt_in, "expected (B, T+1) if tgt_out is not given")
             tgt_in, tgt_out = tgt_in[:, :-1], tgt_in[:, 1:]
-        encoder_key, decoder_key = split_key(dropout_key, 2)
-        sources, inputs = src, tgt_in
-        if consistency:
-            src = self._tokens("src", src, self.src_vocab, params)
-            tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
-            self._check_rows(src, tgt_in)
-            sources, inputs = (np.concatenate([ids, ids]) for ids in (src, tgt_in))  # the whole batch, twice
-        memory, encode_backward = self._encode(ops, params, sources, encoder_key, with_grad)
-        y, decode_backward = self._decode(ops, params, memory, sources, inputs, decoder_key, with_grad)
-
+        src, tgt_in = self._inputs(params, src, tgt_in)
         targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
         if tgt_in.shape != tgt_out.shape:
             raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
-        options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-        options["loss_scale"] = loss_scale
+        n_targets = self._counted(tgt_out)
+        cross_entropy = ops.linear_cross_entropy
+        if consistency:  # the whole batch, twice
+            src, tgt_in = np.concatenate([src, src]), np.concatenate([tgt_in, tgt_in])
+            cross_entropy = partial(paired_cross_entropy, ops, consistency)
 
-        def loss_of(y, weight, bias):
-            if not consistency:
-                return ops.linear_cross_entropy(y, weight, bias, targets, **options)
-            pairs = y.reshape(2, *tgt_in.shape, y.shape[-1])
-            loss, dlogits = ops.linear_paired_cross_entropy(pairs, weight, bias, targets, consistency, **options)
-            return loss, dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
+        encoder_key, decoder_key = split_key(dropout_key, 2)
+        memory, encode_backward = self._encode(ops, params, src, encoder_key, with_grad)
+        y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, with_grad)
+        weight, bias = self.output_map(params)
+        options: dict[str, Any] = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing}
+        options |= {"n_tokens": n_tokens, "loss_scale": loss_scale}
+        loss, dlogits = cross_entropy(y, weight, bias, targets, **options)
+        if not with_grad:
+            return loss, None, n_targets
 
-        def backward(dy, give):
-            dmemory, target_grads = decode_backward(dy, give)
-            if not self.tie_embeddings:
-                give("", target_grads)
-                target_grads = {}
-            of_tables = encode_backward(dmemory, give) | target_grads
-            if self.tie_embeddings:  # one table, looked up twice
-                of_tables["embedding"] = of_tables.pop("source_embedding") + of_tables.pop("target_embedding")
-            return of_tables
-
-        loss, grads = self._loss_and_grads(ops, params, y, loss_of, backward, with_grad, ready)
-        return loss, grads, self._counted(tgt_out)
+        gradients = self._gradients(params, ready)
+        dy = self._output_backward(ops, params, dlogits, y, gradients)
+        del dlogits  # what follows needs the memory
+        dmemory = decode_backward(dy, gradients)
+        encode_backward(dmemory, gradients)
+        return loss, gradients.all(), n_targets
 
     def count(self, src: Array, tgt: Array) -> int:
         """Check a batch, and return its number of targets that are not padding.
@@ -237,11 +234,8 @@ class EncoderDecoder(Model):
         ValueError
             If an id is out of range, or if the shapes do not match.
         """
-        library_of(tgt, "tgt")
-        if tgt.ndim != 2 or tgt.shape[1] < 2:
-            advice = advice_on_ids("tgt", tgt.shape, tgt.shape[:2])
-            wanted = "expected ids (B, T+1), a begin token, then one or more"
-            raise ValueError(f"tgt has shape {tgt.shape}, {wanted}{advice}")
+        expected = "expected ids (B, T+1), a begin token, then one or more"
+        check_two_axes("tgt", tgt, expected, n_least=2)
         self._check_tokens("src", src, self.src_vocab)
         check_ids(tgt, self.tgt_vocab, "tgt")
         self._check_rows(src, tgt)
@@ -258,9 +252,14 @@ class EncoderDecoder(Model):
         if self.pad_id is None:
             return batch
         src, tgt = batch
-        rows, S, T = (rounded_up(n) for n in (len(src), src.shape[1], tgt.shape[1] - 1))
-        shapes = (rows, min(S, self.max_len)), (rows, min(T, self.max_len) + 1)
-        return tuple(padded(ids, shape, self.pad_id) for ids, shape in zip(batch, shapes, strict=True))
+        return self._filled_up(src, rounded_up), self._filled_up(tgt, rounded_up, n_more=1)
+
+    def _inputs(self, params, src, tgt_in):
+        """Check ids, and move them to the device of the parameters."""
+        src = self._tokens("src", src, self.src_vocab, params)
+        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
+        self._check_rows(src, tgt_in)
+        return src, tgt_in
 
     def _check_rows(self, src, tgt_in):
         if len(tgt_in) != len(src):
@@ -276,6 +275,14 @@ class EncoderDecoder(Model):
                 f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "
                 "expected equal sizes, from one joint vocabulary"
             )
+
+
+def paired_cross_entropy(ops, consistency, y, weight, bias, targets, **options):
+    """``linear_paired_cross_entropy`` of y (2B, T, D), which has both predictions of a batch."""
+    both = y.reshape(2, *targets.shape, y.shape[-1])
+    arrays = both, weight, bias, targets
+    loss, dlogits = ops.linear_paired_cross_entropy(*arrays, consistency, **options)
+    return loss, dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
 
 
 def check_depths(name, value):

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
-from npformer.checks import advice_on_ids
 from npformer.decoding.prompts import Prompts
 from npformer.decoding.text import LanguageDecoder
-from npformer.models.model import padded
+from npformer.models.model import check_two_axes
 from npformer.models.stack import OneStack, Positions
 from npformer.operations.options import check_option
 from npformer.reference import split_key
@@ -99,10 +97,19 @@ class LanguageModel(OneStack):
         ids, targets = self._split(ids, targets)
         y, read_backward = self._read(ops, params, ids, dropout_key, with_grad)
         targets = self._tokens("targets", targets, self.vocab, params)
-        options = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-        loss_of = partial(ops.linear_cross_entropy, targets=targets, **options, loss_scale=loss_scale)
-        loss, grads = self._loss_and_grads(ops, params, y, loss_of, read_backward, with_grad, ready)
-        return loss, grads, self._counted(targets)
+        weight, bias = self.output_map(params)
+        options: dict[str, Any] = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing}
+        options |= {"n_tokens": n_tokens, "loss_scale": loss_scale}
+        loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options)
+        n_targets = self._counted(targets)
+        if not with_grad:
+            return loss, None, n_targets
+
+        gradients = self._gradients(params, ready)
+        dy = self._output_backward(ops, params, dlogits, y, gradients)
+        del dlogits  # what follows needs the memory
+        read_backward(dy, gradients)
+        return loss, gradients.all(), n_targets
 
     def count(self, ids: Array, targets: Array | None = None) -> int:
         """Check a batch, and return its number of targets that are not padding."""
@@ -115,9 +122,8 @@ class LanguageModel(OneStack):
         """Pad a batch, if an id is padding, so that there are only a few shapes: see ``Transformer.fill_up``."""
         if self.pad_id is None:
             return batch
-        (B, T), one = batch[0].shape, len(batch) == 1  # ids (B, T+1), or ids and targets (B, T)
-        shape = rounded_up(B), min(rounded_up(T - one), self.max_len) + one
-        return tuple(padded(ids, shape, self.pad_id) for ids in batch)
+        n_more = 1 if len(batch) == 1 else 0  # ids (B, T+1), or ids and targets (B, T)
+        return tuple(self._filled_up(ids, rounded_up, n_more) for ids in batch)
 
     def start(self, prompts: Any, bos_id: int | None, slide: bool | None = None) -> tuple[Prompts, Array, Array]:
         """What decoding begins with: the checked prompts, the last token of each, and how many may follow it."""
@@ -182,21 +188,24 @@ class LanguageModel(OneStack):
         return params | self._new_output(new, self.vocab, has_bias=False)
 
     def _read(self, ops, params, ids, dropout_key=None, train=False):
-        """The output of the stack (B, T, D), and its backward pass, which returns the gradients of the tables."""
+        """The output of the stack (B, T, D), and its backward pass."""
         ids = self._tokens("ids", ids, self.vocab, params)
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
         x, embed_backward = self.embed(ops, params, "", ids, embedding_key)
         y, stack_backward = self._encoder_stack(ops, params, "layers", x, self.keep_mask(ids), layer_keys, train)
-        return y, lambda dy, ready: embed_backward(stack_backward(dy, ready))
+
+        def backward(dy, gradients):
+            dx = stack_backward(dy, gradients)
+            embed_backward(dx, gradients)
+
+        return y, backward
 
     def _split(self, ids, targets):
         """Ids and targets (B, T), also of a text (B, T+1), if targets is None."""
-        library_of(ids, "ids")  # raises if it is not an array
         if targets is None:
-            if ids.ndim != 2 or ids.shape[1] < 2:
-                advice = advice_on_ids("ids", ids.shape, ids.shape[:2])
-                raise ValueError(f"ids has shape {ids.shape}, expected (B, T+1) with two or more tokens{advice}")
+            check_two_axes("ids", ids, "expected (B, T+1) with two or more tokens", n_least=2)
             return ids[:, :-1], ids[:, 1:]
+        library_of(ids, "ids")  # raises if it is not an array
         library_of(targets, "targets")
         if ids.shape != targets.shape:
             raise ValueError(f"ids {ids.shape}, targets {targets.shape}: expected equal shapes (B, T)")

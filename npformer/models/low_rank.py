@@ -8,8 +8,9 @@ from npformer import tree
 from npformer.arrays import Array, beside, on_host
 from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_paths
+from npformer.models.gradients import Gradients
 from npformer.models.initialization import Initializer
-from npformer.models.model import Gradients, Model
+from npformer.models.model import Model
 from npformer.operations.options import check_fields, check_option
 from npformer.quantized import check_trainable
 from npformer.runtime.ranks import checksum
@@ -121,7 +122,8 @@ class LowRank:
         **options: Any,
     ) -> tuple[Any, dict | None, Any]:
         """Return the loss, the gradient of the adapters, and the number of targets; the options are the model's."""
-        ops, own, grads = get_backend(backend, params), dict(tree.leaves(params)), Gradients(ready, params)
+        ops, own = get_backend(backend, params), dict(tree.leaves(params))
+        grads = Gradients(params, ready)
 
         def take(place, of_model):
             for path, dW in tree.leaves(of_model, place):

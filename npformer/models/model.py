@@ -10,9 +10,11 @@ from npformer import tree
 from npformer.arrays import Array, beside, kept, library_of, number_of
 from npformer.backends import get_backend
 from npformer.checks import advice_on_ids, check_ids
+from npformer.layers.projection import linear_grads
+from npformer.models.gradients import Gradients
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.operations.options import brief, check_fields, check_option
-from npformer.quantized import Quantized, check_trainable, dequantized, floats, lookup
+from npformer.quantized import check_trainable, dequantized, look_up
 from npformer.reference import padding_mask
 from npformer.runtime.forks import cached_property
 
@@ -25,8 +27,9 @@ class Model:
 
     A step-by-step decoder calls ``table_of``, ``embed``, ``keep_mask`` and ``stored_output``.
 
-    A model with two vocabularies has the tables of two sides, "source_embedding" and "target_embedding", or one
-    "embedding" if they are tied. A model with one vocabulary has the side "".
+    A model with two vocabularies has the tables of two ``sides``, "source_embedding" and
+    "target_embedding", or one "embedding" if they are tied. A model with one vocabulary has the
+    side "".
     """
 
     d_model: int
@@ -36,12 +39,12 @@ class Model:
     dtype: str
     _new_params: Callable
     loss_and_grad: Callable
+    sides: tuple[str, ...] = ("",)
     tie_embeddings = False
     forced_eos_id: int | None = None  # the token with which decoding ends a target that reaches its limit, if any
     share_layers: int | None = None  # how many sets of parameters the layers of a stack have, if several use one
     scale_embeddings = True  # whether the vectors of the tokens are multiplied by √D
     has_learned_positions = False  # whether the vectors that are added to the embeddings are parameters
-    position_table: Any = None  # these vectors (max_len, D) if they are not learned; a model may need none
 
     def init(self, seed: int = 0) -> dict:
         """Return new parameters, a nested dict of arrays; the same seed gives the same parameters."""
@@ -73,62 +76,61 @@ class Model:
 
     # -- tokens to vectors
 
+    def _name_of_table(self, side):
+        return "embedding" if self.tie_embeddings else named(side, "embedding")
+
     def table_of(self, params, side):
         """The embedding table (V, D) of a side."""
-        return params["embedding" if self.tie_embeddings else named(side, "embedding")]
+        return params[self._name_of_table(side)]
+
+    def positions_of(self, params, side, part):
+        """What is added to the embeddings of a side at positions, a slice or an array; or None."""
+        return
 
     def embed(self, ops, params, side, ids, dropout_key=None, at=None):
-        """The vectors of the tokens of a side, and a function that returns the gradients of its tables by name.
+        """The vectors of the tokens of a side, and the backward pass, which ends at its tables.
 
-        ``at`` are the positions of the columns of ids, if they are not the first ones. The ids were checked.
+        ``at`` are the positions of the columns of ids, if they are not the first ones.
         """
         ops = ops.unchecked
-        table, pad_id = self.table_of(params, side), -1 if self.pad_id is None else self.pad_id
+        pad_id = -1 if self.pad_id is None else self.pad_id
+        ids, table, pad_id = look_up(ids, self.table_of(params, side), pad_id)
         positions = self.positions_of(params, side, slice(ids.shape[1]) if at is None else at)
         dropout, scaled = (self._rate(dropout_key), dropout_key), self.scale_embeddings
-        if isinstance(table, Quantized):
-            ids, table, pad_id = lookup(ids, table, pad_id)
         x = ops.embed_tokens(ids, table, positions, pad_id, *dropout, scaled=scaled)
 
-        def backward(dx):
-            dtable = ops.embed_tokens_backward(dx, ids, table.shape, pad_id, *dropout, scaled=scaled)
-            grads = {named(side, "embedding"): dtable}
-            if self.has_learned_positions:  # a look-up, in which token t of each row has the id t
+        def backward(dx, gradients):
+            shape = table.shape
+            dtable = ops.embed_tokens_backward(dx, ids, shape, pad_id, *dropout, scaled=scaled)
+            gradients.give(self._name_of_table(side), dtable)
+            if self.has_learned_positions:
                 dx = kept((ids != pad_id)[..., None], ops.dropout_backward(dx, *dropout))
-                grads[named(side, "positions")] = self._positions_grad(ops, dx)
-            return grads
+                self._positions_backward(ops, dx, side, gradients)
 
         return x, backward
 
-    def _positions_grad(self, ops, dx):
-        """The gradient of a table of learned positions, from that of vectors to which they were added."""
+    def _positions_backward(self, ops, dx, side, gradients):
+        """Give the gradient of learned positions, from that of vectors to which they were added.
+
+        They are a look-up, too, in which token t of each row has the id t.
+        """
         at = np.broadcast_to(np.arange(dx.shape[1], like=dx), dx.shape[:2])
-        return ops.embedding_backward(dx, at, (self.max_len, self.d_model))
+        dpositions = ops.embedding_backward(dx, at, (self.max_len, self.d_model))
+        gradients.give(named(side, "positions"), dpositions)
 
     def _rate(self, dropout_key):
         return 0.0 if dropout_key is None else self.dropout
 
-    def positions_of(self, params, side, part):
-        """The vectors that are added to the embeddings of a side, at a slice or an array of positions.
-
-        None if the model adds nothing.
-        """
-        if self.has_learned_positions:
-            return params[named(side, "positions")][part]
-        if self.position_table is None:
-            return None
-        table = floats(tree.first_leaf(params))
-        known = self.__dict__.setdefault("_position_tables", {})  # a copy for each library, NumPy and CuPy
-        library = library_of(table, "table")
-        if library not in known:
-            known[library] = beside(self.position_table, table)
-        return known[library][part]
+    def _drop(self, ops, x, dropout_key):
+        """Dropout of x, and its backward pass."""
+        dropout = self._rate(dropout_key), dropout_key
+        return ops.dropout(x, *dropout), lambda dy: ops.dropout_backward(dy, *dropout)
 
     def keep_mask(self, ids):
         """The ``padding_mask`` of ids, or None if no id is padding."""
         return None if self.pad_id is None else padding_mask(ids, self.pad_id)
 
-    # -- vectors to tokens
+    # -- vectors to tokens, and back
 
     def output_map(self, params):
         """The weight (D, V) of the output projection, which is the embedding table if tied, and its bias, or None."""
@@ -136,7 +138,7 @@ class Model:
         return dequantized(weight), bias
 
     def stored_output(self, params):
-        """The same as it is stored: the weight may be a ``Quantized``."""
+        """The same as it is stored: the weight may be one of 8-bit integers."""
         output = params.get("output", {})
         return params["embedding"].T if self.tie_embeddings else output["weight"], output.get("bias")
 
@@ -144,32 +146,26 @@ class Model:
         """The parameters of the output projection, apart from a table of embeddings, in a dict under "output"."""
         if self.tie_embeddings:
             return {"output": {"bias": new.full(vocab, 0)}} if has_bias else {}
-        weight = new.linear(self.d_model, vocab)
-        return {"output": weight if has_bias else {"weight": weight["weight"]}}
+        return {"output": new.linear(self.d_model, vocab, bias=has_bias)}
 
-    def _loss_and_grads(self, ops, params, y, loss_of, backward, with_grad, ready):
-        """The loss of the output layer's input y, and all gradients, or None if ``ready`` took them or none is wanted.
-
-        ``loss_of(y, weight, bias)`` -> (loss, dlogits). ``backward(dy, give)`` gives the gradients of the layers to
-        ``give``, and returns those of the tables by name.
-        """
-        output = self.output_map(params)
-        loss, dlogits = loss_of(y, *output)
-        if not with_grad:
-            return loss, None
+    def _gradients(self, params, ready):
+        """What a backward pass gives its gradients to, for parameters that have some."""
         check_trainable(self.stored_output(params)[0])
-        grads = Gradients(ready, params)
-        dy, dweight, dbias = ops.linear_backward(dlogits, y, *output)
-        of_output = {"weight": dweight} | ({} if dbias is None else {"bias": dbias})
-        dtable = of_output.pop("weight").T if self.tie_embeddings else None
-        if of_output:
-            grads.give("output", of_output)
-        del dlogits, of_output, dweight, dbias  # what follows needs the memory
-        of_tables = backward(dy, grads.give)
-        if dtable is not None:
-            of_tables["embedding"] += dtable
-        grads.give("", of_tables)
-        return loss, grads.all()
+        return Gradients(params, ready, self._n_uses())
+
+    def _n_uses(self):
+        """How often parameters are used, by path: a tied table on each side, and in the output."""
+        return {"embedding": len(self.sides) + 1} if self.tie_embeddings else {}
+
+    def _output_backward(self, ops, params, dlogits, y, gradients):
+        """The gradient of the output projection's input y."""
+        dy, dweight, dbias = ops.linear_backward(dlogits, y, *self.output_map(params))
+        grads = linear_grads(dweight, dbias)
+        if self.tie_embeddings:
+            gradients.give_last("embedding", grads.pop("weight").T)
+        if grads:
+            gradients.give("output", grads)
+        return dy
 
     # -- checks
 
@@ -195,18 +191,26 @@ class Model:
 
     def _check_tokens(self, name, ids, vocab):
         check_ids(ids, vocab, name)
-        if ids.ndim != 2:
-            advice = advice_on_ids(name, ids.shape, ids.shape[:2])
-            raise ValueError(f"{name} has shape {ids.shape}, expected (B, length){advice}")
+        check_two_axes(name, ids, "expected (B, length)")
         self._check_length(name, ids)
 
     def _check_length(self, name, ids):
         if ids.shape[1] > self.max_len:
             raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
 
+    # -- batches
+
     def _counted(self, targets):
         """The number of targets that are not padding."""
         return targets.size if self.pad_id is None else number_of((targets != self.pad_id).sum())
+
+    def _filled_up(self, ids, rounded_up, n_more=0):
+        """Ids (B, T + n_more) with more rows and columns, so that B and T are of a small set."""
+        n_rows = rounded_up(len(ids)) - len(ids)
+        T = ids.shape[1] - n_more
+        n_columns = min(rounded_up(T), self.max_len) - T
+        missing = (0, n_rows), (0, n_columns)
+        return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=self.pad_id)
 
     def __repr__(self):
         return brief(self)
@@ -216,25 +220,14 @@ class Model:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-class Gradients:
-    """Where a backward pass gives its gradients, from the last layer to the first: to ``ready``, or to one dict."""
-
-    def __init__(self, ready, params):
-        self.collected: list = []
-        self.ready, self.params = ready, params
-        self.give = ready or (lambda path, grads: self.collected.extend(tree.leaves(grads, path)))
-
-    def all(self):
-        """All gradients, like the parameters; None if they were given to ``ready``."""
-        return None if self.ready else tree.ordered_like(tree.from_leaves(self.collected), self.params)
-
-
 def named(side, name):
     """The name of the parameters of a side: "source_embedding", or "embedding" if there are no sides."""
     return f"{side}_{name}" if side else name
 
 
-def padded(ids, shape, pad_id):
-    """Ids (B, length) with rows and columns of padding, so that they have this shape; int64."""
-    missing = [(0, wanted - n) for wanted, n in zip(shape, ids.shape, strict=True)]
-    return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=pad_id)
+def check_two_axes(name, ids, expected, n_least=0):
+    """Check that ids are an array with two axes, and not fewer than so many columns."""
+    library_of(ids, name)  # raises if it is not an array
+    if ids.ndim != 2 or ids.shape[1] < n_least:
+        advice = advice_on_ids(name, ids.shape, ids.shape[:2])
+        raise ValueError(f"{name} has shape {ids.shape}, {expected}{advice}")

@@ -112,8 +112,7 @@ class Recurrent(EncoderDecoder):
         if self.attention is None:
             raise ValueError("a model with attention=None has no attention weights")
         ops = self._backend(backend, params)
-        src = self._tokens("src", src, self.src_vocab, params)
-        self._check_rows(src, tgt_in)
+        src, tgt_in = self._inputs(params, src, tgt_in)
         (encoder_states, ends), _ = self._encode(ops, params, src)
         states, _ = self._decoder_states(ops, params, ends, tgt_in)
         _, weights = self._context(ops, params["decoder"], states, encoder_states, src != self.pad_id)
@@ -135,21 +134,17 @@ class Recurrent(EncoderDecoder):
 
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         """Return the memory: the states of the last layer (B, S, D), and the final states of each layer."""
-        src = self._tokens("src", src, self.src_vocab, params)
         read_layer = read_both_ways if self.bidirectional else read_steps
         read = partial(read_layer, keep_mask=src != self.pad_id)
         states, ends, read_backward = self._read(ops, params, "source", src, [read] * self.n_layers, dropout_key, train)
 
-        def backward(dmemory, ready):
-            _, grads, table_grads = read_backward(*dmemory)
-            ready("encoder", grads)
-            return table_grads
+        def backward(dmemory, gradients):
+            _, grads = read_backward(*dmemory, gradients)
+            gradients.give("encoder", grads)
 
         return (states, ends), backward
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
-        src = self._tokens("src", src, self.src_vocab, params)
-        self._check_rows(src, tgt_in)
         states_key, out_key = split_key(dropout_key, 2)
         if not isinstance(memory, tuple):
             raise TypeError(f"memory is a {type(memory).__name__}, expected the output of encode: (states, ends)")
@@ -159,20 +154,20 @@ class Recurrent(EncoderDecoder):
         combined, combine_backward = self._combine(ops, params["decoder"], states, encoder_states, src != self.pad_id)
         y, drop_backward = self._drop(ops, combined, out_key)
 
-        def backward(dy, ready):
+        def backward(dy, gradients):
             dstates, dencoder_states, combine_grads = combine_backward(drop_backward(dy))
-            dends, layer_grads, table_grads = states_backward(dstates)
-            ready("decoder", layer_grads | combine_grads)
-            return (dencoder_states, dends), table_grads
+            dends, layer_grads = states_backward(dstates, gradients)
+            gradients.give("decoder", layer_grads | combine_grads)
+            return dencoder_states, dends
 
         return y, backward
 
     def _decoder_states(self, ops, params, ends, tgt_in, dropout_key=None, train=False):
         """The states h_t (B, T, D) of the last layer; each layer starts from the encoder's final state."""
-        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
         reads = [partial(read_steps, first=first) for first in ends]
         states, _, backward = self._read(ops, params, "target", tgt_in, reads, dropout_key, train)
-        return states, lambda dstates: backward(dstates, [None] * self.n_layers)
+        dends = [None] * self.n_layers
+        return states, lambda dstates, gradients: backward(dstates, dends, gradients)
 
     def _read(self, ops, params, side, ids, reads, dropout_key, train):
         """The states of the last layer and the final states of each, where each of ``reads`` is a layer's function."""
@@ -186,11 +181,12 @@ class Recurrent(EncoderDecoder):
             ends.append(end)
             stack.keep((read_backward, drop_backward))
 
-        def backward(dx, dends):
+        def backward(dx, dends, gradients):
             dfirst, grads = {}, {}
             for i, (read_backward, drop_backward) in stack.backwards():
                 dx, dfirst[i], grads[str(i)] = read_backward(drop_backward(dx), dends[i])
-            return dfirst, grads, embed_backward(dx)
+            embed_backward(dx, gradients)
+            return dfirst, grads
 
         return x, ends, backward
 
@@ -227,7 +223,3 @@ class Recurrent(EncoderDecoder):
 
     def _score_names(self):
         return SCORES[SCORE_OF[self.attention]][2]
-
-    def _drop(self, ops, x, dropout_key):
-        rate = self._rate(dropout_key)
-        return ops.dropout(x, rate, dropout_key), lambda dy: ops.dropout_backward(dy, rate, dropout_key)

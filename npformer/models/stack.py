@@ -1,31 +1,28 @@
 """What the models of Transformer layers have in common: their settings, and a stack of layers."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 from npformer import tree
-from npformer.arrays import Array
+from npformer.arrays import Array, beside
 from npformer.backends import AnyBackend
 from npformer.checks import shown
-from npformer.decoding.few_rows import StackStep
-from npformer.layers.cache import KeyValueCache
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import encoder_layer
 from npformer.models.initialization import LayerShapes
-from npformer.models.model import Model
+from npformer.models.model import Model, named
+from npformer.models.quantized_encoder import encoded_in_a_step
 from npformer.models.watching import watched
 from npformer.operations.docstring import insert_parameters
 from npformer.operations.options import settings_from
-from npformer.quantized import dequantized, is_quantized
+from npformer.quantized import dequantized
 from npformer.reference import sinusoidal_encoding
 from npformer.reference.math.activations import Activation
 from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
 from npformer.runtime.forks import cached_property
-from npformer.runtime.threads import FEW_ROWS
 
 MOST_SHARED = 1000  # layers of a stack whose parameters are shared: a file with few numbers may say that there are many
 Positions = Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none"]
@@ -135,11 +132,11 @@ class TransformerSettings(Model):
             raise ValueError(f"rotary={self.rotary} with positions={self.positions!r}, expected positions='rotary'")
         self.layer_settings.attention.widths(self.d_model)  # raises if a setting or the width is wrong
         for depth in self.depths if self.share_layers else ():
-            given = f"share_layers={shown(self.share_layers)} with {shown(depth)} layers"
+            shared = f"share_layers={shown(self.share_layers)} with {shown(depth)} layers"
             if depth > MOST_SHARED:
-                raise ValueError(f"{given}, expected at most {MOST_SHARED} layers")
+                raise ValueError(f"{shared}, expected at most {MOST_SHARED} layers")
             if depth % self.share_layers:
-                raise ValueError(f"{given}, expected a divisor of their number")
+                raise ValueError(f"{shared}, expected a divisor of their number")
 
     @cached_property
     def layer_settings(self):
@@ -178,6 +175,23 @@ class TransformerSettings(Model):
         layout = "interleaved" if self.positions == "sinusoidal" else "concatenated"
         return sinusoidal_encoding(self.max_len, self.d_model, layout, dtype=self.dtype)
 
+    @cached_property
+    def _position_tables(self):
+        """``position_table`` in each kind of arrays that parameters had: NumPy's, or a GPU's."""
+        return {}
+
+    def positions_of(self, params, side, part):
+        """What is added to the embeddings of a side at positions, a slice or an array; or None."""
+        if self.has_learned_positions:
+            return params[named(side, "positions")][part]
+        if self.position_table is None:
+            return None
+        neighbour = tree.first_leaf(params)
+        kind = type(neighbour)
+        if kind not in self._position_tables:
+            self._position_tables[kind] = beside(self.position_table, neighbour)
+        return self._position_tables[kind][part]
+
     @property
     def has_final_norm(self):
         """Whether each stack ends with a normalisation."""
@@ -200,79 +214,64 @@ class TransformerSettings(Model):
         """The parameters of each layer of a stack, from the first layer on: "encoder", "decoder" or "layers"."""
         return [params[name][layer] for layer in self.names_of_layers(name)]
 
+    def _paths_of_layers(self, name):
+        return [f"{name}.{layer}" for layer in self.names_of_layers(name)]
+
+    def _n_uses(self):
+        of_layers = Counter(path for name in self.stacks for path in self._paths_of_layers(name))
+        return super()._n_uses() | of_layers
+
     def _new_stack(self, new_layer, name, new):
-        """The parameters of a stack, whose layers ``new_layer`` draws: that of the ``Initializer`` ``new``."""
-        layers = {layer: new_layer(self.layer_shapes) for layer in dict.fromkeys(self.names_of_layers(name))}
-        return layers | ({"norm": new.norm(self.d_model, self.norm_type)} if self.has_final_norm else {})
-
-    def _encoder_stack(self, ops, params, name, x, keep_mask, dropout_keys, train):
-        """Layers of self-attention, which the mask (B, 1, 1, T) applies to, as ``_end_of_stack`` returns them.
-
-        There is a dropout key, or None, for each layer.
-        """
-        ops = ops.unchecked
-        if not train and None in dropout_keys:
-            y = self._encoded_in_a_step(ops, params, name, x, keep_mask)
-            if y is not None:
-                return y, None
-        settings, stack = self._settings_for(dropout_keys), Stack(train)
-        for layer_params, key in zip(self.layers_of(params, name), dropout_keys, strict=True):
-            layer_params = dequantized(layer_params)
-            x, backward = encoder_layer(ops, layer_params, x, settings, keep_mask, dropout_key=key)
-            stack.keep(backward)
-        return self._end_of_stack(ops, params, name, x, stack)
-
-    def _encoded_in_a_step(self, ops, params, name, x, keep_mask):
-        """The same by the function for a step of decoding, which takes integers as they are; None if not suited.
-
-        Each position is a row of the step. Its own entry comes last in ``at``, where the step writes its key and value.
-        """
-        (B, S, D), attention = x.shape, self.layer_settings.attention
-        if self.causal or not 0 < B * S <= FEW_ROWS or (attention.window or S) < S:
-            return None
-        if not any(map(is_quantized, self.layers_of(params, name))):
-            return None
-        step = StackStep(ops, self, params, name, max_rows=B * S, n_steps=1)
-        others = (np.arange(S)[:, None] + np.arange(1, S + 1)) % S
-        at = (S * np.arange(B)[:, None, None] + others).reshape(-1, S)
-        if keep_mask is not None:
-            keep_mask = keep_mask[:, 0, 0][:, others].reshape(-1, 1, 1, S)
-        kv = np.empty((len(step.layers), B * S, step.kv_width), x.dtype)
-        cache = KeyValueCache(kv, at, keep_mask, attention.rotary, np.tile(np.arange(S), B))
-        rows = x.reshape(-1, D)
-        [y] = ops.device.run_rows(lambda _: step.by_kernel(rows, cache), 1)  # threads share its products
-        return None if y is NotImplemented else step.normalised(y.reshape(x.shape))
+        """The parameters of a stack, whose layers ``new_layer`` draws, a method of ``new``."""
+        names = dict.fromkeys(self.names_of_layers(name))
+        params = {layer: new_layer(self.layer_shapes) for layer in names}
+        if self.has_final_norm:
+            params["norm"] = new.norm(self.d_model, self.norm_type)
+        return params
 
     def _settings_for(self, dropout_keys):
         """The settings of the layers of a stack that has these keys, or None in place of them."""
         return self.layer_settings if None in dropout_keys else self._settings_with_dropout
 
-    def _end_of_stack(self, ops, params, name, x, stack):
-        """The normalisation after the layers of a stack, if there is one, and the backward pass of the whole stack.
+    def _encoder_stack(self, ops, params, name, x, keep_mask, dropout_keys, train):
+        """Layers of self-attention, and the backward pass, (dy, gradients) -> dx.
 
-        Each layer's is backward(dx) -> (dx, …, grads). Returns (y, backward), where backward(dy, ready, …) gives the
-        gradients of the parameters to ``ready``, adds the others of each layer to the arrays that it is given, and
-        returns dx.
+        The mask is (B, 1, 1, T). There is a dropout key, or None, for each layer.
         """
-        if self.has_final_norm:
-            x, norm_backward = normalise(ops, params[name]["norm"], x, self.layer_settings)
+        ops, stack = ops.unchecked, Stack(train)
+        layers, settings = self.layers_of(params, name), self._settings_for(dropout_keys)
+        y = None
+        if not train and None in dropout_keys:
+            y = encoded_in_a_step(ops, self, params, name, x, keep_mask)
+        if y is None:  # the weights are no integers, or there are many words
+            y = x
+            for layer, key in zip(map(dequantized, layers), dropout_keys, strict=True):
+                y, backward = encoder_layer(ops, layer, y, settings, keep_mask, dropout_key=key)
+                stack.keep(backward)
+        y, norm_backward = self._final_norm(ops, params, name, y)
 
-        def backward(dx, ready, *sums):
-            if self.has_final_norm:
-                dx, grads = norm_backward(dx)
-                ready(name, {"norm": grads})
-            names, of_set = self.names_of_layers(name), None  # gradients of a set of parameters, from its last layer on
-            for i, layer_backward in stack.backwards():
-                dx, *others, grads = layer_backward(dx)
-                of_set = grads if of_set is None else tree.map_leaves(np.add, of_set, grads)
-                if i == 0 or names[i - 1] != names[i]:  # the first layer that uses the set
-                    ready(f"{name}.{names[i]}", of_set)
-                    of_set = None
-                for total, other in zip(sums, others, strict=True):
-                    total += other
+        def stack_backward(dy, gradients):
+            dx = norm_backward(dy, gradients)
+            paths = self._paths_of_layers(name)
+            for i, backward in stack.backwards():
+                dx, grads = backward(dx)
+                gradients.give(paths[i], grads)
             return dx
 
-        return x, backward
+        return y, stack_backward
+
+    def _final_norm(self, ops, params, name, x):
+        """The normalisation after the layers of a stack, if there is one, and its backward pass."""
+        if not self.has_final_norm:
+            return x, lambda dy, gradients: dy
+        y, norm_backward = normalise(ops, params[name]["norm"], x, self.layer_settings)
+
+        def backward(dy, gradients):
+            dx, grads = norm_backward(dy)
+            gradients.give(name, {"norm": grads})
+            return dx
+
+        return y, backward
 
 
 @dataclass(frozen=True, repr=False)
@@ -303,6 +302,7 @@ class OneStack(TransformerSettings, OneVocabulary):
 
         The inputs are those of ``loss_and_grad``, without targets.
         """
-        ops, found = self._backend(backend, params), list[Array]()
-        self._read(watched(ops, found), params, *inputs, **more)
-        return {"layers": found}
+        weights: list[Array] = []
+        ops = watched(self._backend(backend, params), weights)
+        self._read(ops, params, *inputs, **more)
+        return {"layers": weights}

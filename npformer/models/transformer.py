@@ -53,7 +53,6 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
     forced_eos_id: int | None = None
 
     decoder_type = TranslationDecoder
-    stacks = ("encoder", "decoder")
 
     def __post_init__(self):
         object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
@@ -75,43 +74,53 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         dict of lists of NumPy arrays, one for each layer
             "encoder" (B, H, S, S), "decoder" (B, H, T, T), and "memory" (B, H, T, S), the cross-attention.
         """
-        ops, n, found = self._backend(backend, params), self.depths[0], list[Array]()
-        watching = watched(ops, found)
-        memory, _ = self._encode(watching, params, src)
-        self._decode(watching, params, memory, src, tgt_in)
-        return {"encoder": found[:n], "decoder": found[n::2], "memory": found[n + 1 :: 2]}
+        weights: list[Array] = []
+        ops = watched(self._backend(backend, params), weights)
+        src, tgt_in = self._inputs(params, src, tgt_in)
+        memory, _ = self._encode(ops, params, src)
+        self._decode(ops, params, memory, src, tgt_in)
+        n = self.depths[0]
+        return {"encoder": weights[:n], "decoder": weights[n::2], "memory": weights[n + 1 :: 2]}
 
     def _init_stacks(self, new):
-        makers = zip((new.encoder_layer, new.decoder_layer), self.stacks, strict=True)
-        return [self._new_stack(new_layer, stack, new) for new_layer, stack in makers]
+        encoder = self._new_stack(new.encoder_layer, "encoder", new)
+        decoder = self._new_stack(new.decoder_layer, "decoder", new)
+        return encoder, decoder
 
     def _encode(self, ops, params, src, dropout_key=None, train=False):
-        src = self._tokens("src", src, self.src_vocab, params)
-        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[0])
+        embedding_key, *keys = split_key(dropout_key, 1 + self.depths[0])
         x, embed_backward = self.embed(ops, params, "source", src, embedding_key)
-        memory, stack_backward = self._encoder_stack(ops, params, "encoder", x, self.keep_mask(src), layer_keys, train)
-        return memory, lambda dmemory, ready: embed_backward(stack_backward(dmemory, ready))
+        mask = self.keep_mask(src)
+        memory, stack_backward = self._encoder_stack(ops, params, "encoder", x, mask, keys, train)
+
+        def backward(dmemory, gradients):
+            dx = stack_backward(dmemory, gradients)
+            embed_backward(dx, gradients)
+
+        return memory, backward
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
-        src = self._tokens("src", src, self.src_vocab, params)
-        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
-        self._check_rows(src, tgt_in)
         check_shape(memory=(memory, (*src.shape, self.d_model)))
-        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.depths[1])
+        embedding_key, *keys = split_key(dropout_key, 1 + self.depths[1])
         masks = self.keep_mask(tgt_in), self.keep_mask(src)
+        settings, layers = self._settings_for(keys), self.layers_of(params, "decoder")
 
         x, embed_backward = self.embed(ops, params, "target", tgt_in, embedding_key)
-        settings, stack = self._settings_for(layer_keys), Stack(train)
-        ops = ops.unchecked
-        for layer_params, key in zip(self.layers_of(params, "decoder"), layer_keys, strict=True):
-            layer_params = dequantized(layer_params)
-            x, layer_backward = decoder_layer(ops, layer_params, x, memory, settings, *masks, dropout_key=key)
-            stack.keep(layer_backward)
-        y, stack_backward = self._end_of_stack(ops, params, "decoder", x, stack)
+        ops, stack = ops.unchecked, Stack(train)
+        for layer, key in zip(map(dequantized, layers), keys, strict=True):
+            x, backward = decoder_layer(ops, layer, x, memory, settings, *masks, dropout_key=key)
+            stack.keep(backward)
+        y, norm_backward = self._final_norm(ops, params, "decoder", x)
 
-        def backward(dy, ready):
+        def decode_backward(dy, gradients):
+            dx = norm_backward(dy, gradients)
+            paths = self._paths_of_layers("decoder")
             dmemory = np.zeros_like(memory)  # each layer adds its part
-            dx = stack_backward(dy, ready, dmemory)
-            return dmemory, embed_backward(dx)
+            for i, backward in stack.backwards():
+                dx, dmemory_of_layer, grads = backward(dx)
+                dmemory += dmemory_of_layer
+                gradients.give(paths[i], grads)
+            embed_backward(dx, gradients)
+            return dmemory
 
-        return y, backward
+        return y, decode_backward

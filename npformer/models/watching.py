@@ -4,7 +4,7 @@ from npformer.arrays import on_host
 from npformer.reference.math.packed_attention import for_all_heads, split_parts, split_q_kv
 
 
-def watched(ops, found):
+def watched(ops, weights):
     """The operations, of which those of attention append their weights (B, H, T, S), NumPy arrays, to a list."""
 
     def self_attend(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
@@ -15,8 +15,8 @@ def watched(ops, found):
 
     def attend(parts, settings, keep_mask, bias):
         options = settings.keywords("dropout_rate")  # the weights are those that nothing is dropped from
-        out, weights = ops.attention(*for_all_heads(*parts), keep_mask, bias=bias, **options)
-        found.append(on_host(weights))
+        out, of_heads = ops.attention(*for_all_heads(*parts), keep_mask, bias=bias, **options)
+        weights.append(on_host(of_heads))
         return ops.merge_heads(out), None, None  # nothing is kept for a backward pass
 
     return ops.replaced(self_attention=self_attend, cross_attention=cross_attend)

@@ -335,7 +335,7 @@ plant(
 def batch_is_normalised():
     def embed(inherited, *args, **options):
         x, backward = inherited(*args, **options)
-        return x - x.mean(axis=0), lambda dx: backward(dx - dx.mean(axis=0))
+        return x - x.mean(axis=0), lambda dx, gradients: backward(dx - dx.mean(axis=0), gradients)
 
     return pairs(variant(nf.Transformer, embed=embed))
 
@@ -531,12 +531,7 @@ plant("wrong count", padding_is_in_the_count=lambda: text(variant(nf.LanguageMod
 
 def cut_from_the_encoder(decode, *args):
     y, backward = decode(*args)
-
-    def cut(dy, ready):
-        dmemory, grads = backward(dy, ready)
-        return 0 * dmemory, grads
-
-    return y, cut
+    return y, lambda dy, gradients: 0 * backward(dy, gradients)
 
 
 plant(
@@ -546,9 +541,20 @@ plant(
 )
 
 
+class WithoutTables:
+    """Gradients of which those of tables are zeros."""
+
+    def __init__(self, gradients):
+        self.gradients = gradients
+
+    def give(self, path, grads):
+        """Pass gradients on."""
+        self.gradients.give(path, grads if isinstance(grads, dict) else 0 * grads)
+
+
 def encode_without_gradient(encode, *args):
     y, backward = encode(*args)
-    return y, lambda dy, ready: {name: 0 * g for name, g in backward(dy, ready).items()}
+    return y, lambda dmemory, gradients: backward(dmemory, WithoutTables(gradients))
 
 
 def norm_backward_of_constants(backward, dy, x, gain, mean, rstd):

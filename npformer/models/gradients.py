@@ -1,0 +1,54 @@
+"""The gradients of a model, as its backward pass computes them, from the last layer to the first."""
+
+import numpy as np
+
+from npformer import tree
+
+
+class Gradients:
+    """What each part of a backward pass gives its gradients to.
+
+    They are passed on to ``ready(path, grads)`` as soon as those below a path are complete; without ``ready`` they are
+    collected. ``n_uses`` says by path how often parameters are used, if more than once, as those of shared layers: the
+    gradient is the sum over the uses, and complete after the last of them.
+
+    Examples
+    --------
+    >>> gradients = Gradients({"a": np.ones(2), "b": {"c": np.ones(1)}}, n_uses={"b": 2})
+    >>> gradients.give("b", {"c": np.array([1.0])})
+    >>> gradients.give("a", np.array([3.0, 4.0]))
+    >>> gradients.give("b", {"c": np.array([5.0])})
+    >>> gradients.all()
+    {'a': array([3., 4.]), 'b': {'c': array([6.])}}
+    """
+
+    def __init__(self, params, ready=None, n_uses=None):
+        self.params, self.ready = params, ready
+        self.n_missing = dict(n_uses or {})
+        self.sums: dict = {}  # of the uses so far
+        self.last: list = []
+        self.collected: list = []
+
+    def give(self, path, grads):
+        """Take the gradients of the parameters below a path, or of one array, at one of their uses."""
+        if path in self.sums:
+            grads = tree.map_leaves(np.add, self.sums.pop(path), grads)
+        self.n_missing[path] = self.n_missing.get(path, 1) - 1
+        if self.n_missing[path] > 0:
+            self.sums[path] = grads
+        elif self.ready is None:
+            self.collected += tree.leaves(grads, path)
+        elif isinstance(grads, dict):
+            self.ready(path, grads)
+        else:
+            self.ready("", {path: grads})
+
+    def give_last(self, path, grads):
+        """Take gradients that are added after all others: the rounding of a sum depends on the order."""
+        self.last.append((path, grads))
+
+    def all(self):
+        """All gradients, like the parameters; None if they were passed on."""
+        for path, grads in self.last:
+            self.give(path, grads)
+        return None if self.ready else tree.ordered_like(tree.from_leaves(self.collected), self.params)
