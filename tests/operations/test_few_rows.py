@@ -17,7 +17,7 @@ from npformer.cpu.few_rows import helpers, multiply_few_rows, team_for
 from npformer.cpu.few_rows.dots import multiply_transposed
 from npformer.cpu.few_rows.panels import COLUMNS, columns_in_panels, multiply_columns, rows_in_panels
 from npformer.runtime.blas_threads import blas_threads
-from npformer.runtime.threads import in_parallel, kernel_threads, n_kernel_threads, n_threads
+from npformer.runtime.threads import kernel_threads, n_kernel_threads, n_threads
 
 pytestmark = pytest.mark.skipif(not helpers.JIT, reason="the helper and the tiles are nothing but compiled code")
 SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (17, 64, 512), (64, 65, 1030)]
@@ -179,8 +179,6 @@ def test_kernel_threads_says_how_many_and_restores():
         with kernel_threads():
             assert n_kernel_threads() == n
     assert (n_kernel_threads(), n_threads()) == (0, n)
-    with kernel_threads():
-        assert in_parallel(lambda _: threading.get_ident(), [0, 1]) == [threading.get_ident()] * 2  # nobody else
 
 
 def test_decoding_one_sentence_gives_what_the_reference_gives_each_time():
