@@ -54,7 +54,21 @@ def main() -> None:
     trainer.save(sys.argv[1], {"note": 1})
     arrays, info = trainer.load(sys.argv[1])
     print(sorted(arrays), info["note"])
+    train_by_hand(x, y)
     use_modules(trainer, history)
+
+
+def train_by_hand(x: Float, y: Float) -> None:
+    model, optimizer = Line(), nf.Lion(lr=0.01, weight_decay=0.1)
+    params = model.init(0)
+    state: dict[str, Any] = optimizer.init(params)
+    batches = nf.batches(x, y, size=16, epochs=2)
+    for rows, targets in batches.from_step(1):
+        loss, grads, _ = model.loss_and_grad(params, rows, targets, dropout_key=None, n_tokens=16, backend="cpu")
+        clipped, norm = nf.clip_by_global_norm(grads, max_norm=1.0)
+        optimizer.step(params, clipped, state)
+        print(loss, norm)
+    print(len(batches), state["n_steps"])
 
 
 def use_modules(trainer: Trainer, history: list[StepInfo]) -> None:
