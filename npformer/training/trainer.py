@@ -82,7 +82,7 @@ class Trainer:
           Validation calls it with ``dropout_key=None`` and without ``ready``.
         - ``count(*batch)`` -> the number of targets of a batch, an int
         - ``fill_up(batch, rounded_up)``, optional: the batch with padding, for a GPU
-    optimizer : SGD, Adam or AdamW
+    optimizer : SGD, Adam, AdamW or Lion
     params : nested dict, optional
         Initial parameters, which are copied; ``model.init(seed)`` if not given. ``tree.merged`` makes them from the
         parameters of a model that is partly different.
