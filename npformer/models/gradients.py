@@ -27,7 +27,7 @@ class Gradients:
         self.n_missing = dict(n_uses or {})
         self.sums: dict = {}  # of the uses so far
         self.last: list = []
-        self.collected: list = []
+        self.collected: dict = {}  # a tree
 
     def give(self, path, grads):
         """Take the gradients of the parameters below a path, or of one array, at one of their uses."""
@@ -37,11 +37,21 @@ class Gradients:
         if self.n_missing[path] > 0:
             self.sums[path] = grads
         elif self.ready is None:
-            self.collected += tree.leaves(grads, path)
+            self._collect(path, grads)
         elif isinstance(grads, dict):
             self.ready(path, grads)
         else:
             self.ready("", {path: grads})
+
+    def _collect(self, path, grads):
+        *parents, name = path.split(".")
+        place = self.collected
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        if name in place:  # a stack, whose layers and norm are given apart
+            place[name] = place[name] | grads
+        else:
+            place[name] = grads
 
     def give_last(self, path, grads):
         """Take gradients that are added after all others: the rounding of a sum depends on the order."""
@@ -51,4 +61,4 @@ class Gradients:
         """All gradients, like the parameters; None if they were passed on."""
         for path, grads in self.last:
             self.give(path, grads)
-        return None if self.ready else tree.ordered_like(tree.from_leaves(self.collected), self.params)
+        return None if self.ready else tree.ordered_like(self.collected, self.params)
