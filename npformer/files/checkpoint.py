@@ -180,7 +180,8 @@ def _storable(arrays):
         if name == "__metadata__":
             raise ValueError("arrays has the key '__metadata__', which safetensors reserves: rename it")
         if not isinstance(array, np.ndarray) or has_own_rules(type(array)):
-            raise TypeError(f"arrays[{name!r}] is a {type(array).__name__}, expected a NumPy array")
+            advice = ": put numbers into info" if isinstance(array, (int, float)) else ""
+            raise TypeError(f"arrays[{name!r}] is a {type(array).__name__}, expected a NumPy array{advice}")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise TypeError(f"arrays[{name!r}] has dtype {array.dtype}, expected bool, integers or floats to 64 bits")
     return {name: np.asarray(array, array.dtype.newbyteorder("="), order="C") for name, array in arrays.items()}

@@ -180,7 +180,9 @@ class Encoder(OneStack):
             As for ``encode``.
         targets : (B,) int, or (B, n_outputs) of numbers; (B, T) int, or (B, T, n_outputs), of positions
             Classes, numbers or words. Of positions, padding is not counted, nor words and classes of -1.
-        dropout_key, label_smoothing, n_tokens, loss_scale, with_grad, ready
+        dropout_key : int, optional
+            Key of the random bits of dropout, another one in each step; None means no dropout.
+        label_smoothing, n_tokens, loss_scale, with_grad, ready
             As for ``Transformer.loss_and_grad``, as are the results. Numbers have no label smoothing.
         """
         if self.task == "numbers" and label_smoothing:

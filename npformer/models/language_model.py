@@ -48,7 +48,7 @@ class LanguageModel(OneStack):
     pad_id: int | None = None
     positions: Positions = "rotary"
 
-    causal = True
+    causal = True  # in the settings of its layers
 
     def __post_init__(self):
         self._check_settings(self.vocab)
@@ -90,7 +90,9 @@ class LanguageModel(OneStack):
             The text: each token but the first is predicted from those before it. If ``targets`` is given, (B, T).
         targets : (B, T) int, optional
             The token after each token of ``ids``.
-        dropout_key, label_smoothing, n_tokens, loss_scale, with_grad, ready
+        dropout_key : int, optional
+            Key of the random bits of dropout, another one in each step; None means no dropout.
+        label_smoothing, n_tokens, loss_scale, with_grad, ready
             As for ``Transformer.loss_and_grad``.
         """
         ops = self._backend(backend, params)

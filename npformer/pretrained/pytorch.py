@@ -8,6 +8,8 @@ from npformer.models.transformer import Transformer
 from npformer.pretrained.family import Family, listed
 
 MARK = "encoder.layers.0.self_attn.in_proj_weight"
+ACTIVATIONS = ("relu", "gelu", "gelu_erf", "silu")
+POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "none")  # which the program adds, or nothing
 OUTSIDE = ("source_embedding", "target_embedding", "output")  # which nn.Transformer does not have
 
 
@@ -105,9 +107,10 @@ class PyTorch(Family):
         if not isinstance(model, Transformer):
             raise ValueError(f"a {type(model).__name__} is no nn.Transformer, expected a Transformer")
         super().check(model)
-        if model.activation == "swiglu" or model.positions == "rotary":
+        if model.activation not in ACTIVATIONS or model.positions not in POSITIONS:
             given = f"activation={model.activation!r}, positions={model.positions!r}"
-            raise ValueError(f"{given}: an nn.Transformer has neither 'swiglu' nor 'rotary'")
+            expected = f"one of {ACTIVATIONS} and one of {POSITIONS}"
+            raise ValueError(f"{given}, expected {expected}, as an nn.Transformer has")
 
     def leaving(self, tensors, model):
         """The tensors by the names of a state dict."""

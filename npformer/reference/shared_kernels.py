@@ -59,7 +59,7 @@ def make_loss_kernels(kernel_of, linear, differentiated):
         return differentiated(linear(x, weight), bias, True, *options)
 
 
-def make_convolution_kernels(kernel_of, empty, multiply, sum_of_rows, as_it_lies=""):
+def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_lies=""):
     """Make the kernels of convolution, in which each tap is one matrix product.
 
     The arrays are in (T, B, D) order, in which the inputs that a tap sees are contiguous, and so are the outputs that
@@ -89,7 +89,7 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_of_rows, as_it_lies
         for w, at, seen in taps(T, len(weight), dilation, causal):
             multiply(drows[all_of(at, B)], weight[w].T, dx[all_of(seen, B)], True)
             multiply(rows[all_of(seen, B)].T, drows[all_of(at, B)], dweight[w], False)
-        return by_sequence(dx, B), dweight, None if bias is None else sum_of_rows(drows)
+        return by_sequence(dx, B), dweight, None if bias is None else sum_over_rows(drows)
 
     def by_time(x):
         """(B, T, D) as (T·B, D)."""

@@ -87,9 +87,7 @@ def _reset_in_fork():
 
 
 class Alone:
-    """A lock on an object that changes, for threads, signal handlers and forked processes."""
-
-    """While one thread changes or saves a trainer, others wait; a signal handler, in the same thread, is refused."""
+    """A lock: while one thread changes or saves a trainer, others wait; a signal handler in the same is refused."""
 
     def __init__(self):
         self._begin()

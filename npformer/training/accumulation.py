@@ -12,7 +12,7 @@ def over_batches(loss_and_grad, state):
     memory for one more gradient.
     """
 
-    def added_up(params, *batches, dropout_key=None, **options):
+    def by_batches(params, *batches, dropout_key=None, **options):
         total, loss_of_all, n_of_all = None, np.float64(0), 0
         for i, batch in enumerate(batches):
             key = derive_key(dropout_key, i)
@@ -27,4 +27,4 @@ def over_batches(loss_and_grad, state):
         state.flat_grads[...] = total
         return loss_of_all, state.grads, n_of_all
 
-    return added_up
+    return by_batches

@@ -67,17 +67,19 @@ def over_shards(loss_and_grad, sharding, state):
     """
     gradients_of = for_shards(loss_and_grad)
 
-    def added_up(params, *batch, dropout_key=None, **options):
+    def by_shards(params, *batch, dropout_key=None, **options):
         shards = sharding.shards(batch, dropout_key)
         if len(shards) == 1:  # its matrix products are divided among the threads, if they are large
             return loss_and_grad(params, *batch, dropout_key=dropout_key, **options)
+        # one sum, of the shards from the first to the last; ``state.grads`` are its views
         sums = GradientTree(state.places, {(0, len(shards)): state.flat_grads})
         work = partial(gradients_of, params, sums, options)
         losses, counts = zip(*sharding.device.run_shards(work, shards), strict=True)
         sums.check_complete()
+        # Each loss was divided by the targets of the whole step, so their sum is the mean.
         return sum(losses, np.float64(0)), state.grads, sum(counts)
 
-    return added_up
+    return by_shards
 
 
 def for_shards(loss_and_grad):

@@ -1,7 +1,7 @@
 """One training step: the loss and its gradient, the norm of the gradient, clipping, and the update.
 
 What divides the work of a step has the signature of a model's ``loss_and_grad``, and wraps it: ``over_shards``,
-``over_batches`` and ``over_ranks``; a shorter number format does so, too (``precision.py``). What divides the moments
+``over_batches`` and ``OverRanks``; a shorter number format does so, too (``precision.py``). What divides the moments
 of the optimizer among ranks wraps the optimizer. A step knows nothing of them.
 """
 
@@ -56,7 +56,7 @@ def training_step(state, batch, key, numbers, *, ops, loss_and_grad, optimizer, 
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
     is_usable = can_update(loss, norm, clip_norm, state.flat_params.dtype)
-    grad_scale = np.where(is_usable, clipping / loss_scale, np.nan)
+    grad_scale = np.where(is_usable, clipping / loss_scale, np.nan)  # with NaN, update.py changes nothing
     optimizer.update(state, step=step, grad_scale=grad_scale, lr=lr)
     return loss, norm
 

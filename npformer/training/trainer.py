@@ -159,7 +159,7 @@ class Trainer:
         self.state.moments = self.flat_optimizer.init(self.flat_params)
         fill_up = getattr(model, "fill_up", lambda batch, _: batch)
         # A message to another rank cannot be recorded.
-        self._take = ops.device.record(self._step, fill_up) if self.ranks.alone else self._step
+        self._run_step = ops.device.record(self._step, fill_up) if self.ranks.alone else self._step
         self.last: StepInfo | None = None
         self.watched: Watch | None = None
         self.ranks.agree(
@@ -170,7 +170,7 @@ class Trainer:
                 "parameters": checksum([on_host(self.flat_params)]),
             }
         )
-        self._alone = Alone()
+        self._exclusively = Alone()
 
     def _divide_work(self):
         """Wrap the model's ``loss_and_grad``, and the optimizer, in what divides their work."""
@@ -241,7 +241,7 @@ class Trainer:
         if n_targets == 0:
             warn("no target is counted: the loss is 0, and the step has no gradient")
         state, precision = self.state, self.state.precision
-        with self._alone(changing=True), deferred_interrupts(), one_blas_thread():
+        with self._exclusively(changing=True), deferred_interrupts(), one_blas_thread():
             self.ranks.agree(
                 lambda: {
                     "step": state.n_steps + 1,
@@ -252,9 +252,9 @@ class Trainer:
                 }
             )
             before = precision.loss_scale
-            while True:
+            while True:  # again only after an overflow of float16, with a smaller loss scale
                 numbers = self._numbers(n_targets)
-                loss, norm = map(float, self._take(batches, state.key, numbers))
+                loss, norm = map(float, self._run_step(batches, state.key, numbers))
                 if can_update(loss, norm, self.settings.clip_norm, self.flat_params.dtype):
                     break
                 if not (math.isfinite(loss) and precision.after_overflow()):
@@ -360,7 +360,7 @@ class Trainer:
         ('adam_update', 'kernel')
         """
         check_batches([batch])
-        with self._alone(changing=True):
+        with self._exclusively(changing=True):
             numbers, arrays = self._numbers(count_of(self.model, batch)), self.state.arrays
             kept, runs = [x.copy() for x in arrays], []
             for _ in range(1 + EXPLAINED):  # the first one may compile kernels
@@ -398,7 +398,7 @@ class Trainer:
             if isinstance(name, str) and name.startswith(OF_TRAINER):
                 expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
                 raise ValueError(f"arrays has {name!r}, expected {expected}")
-        with self._alone(), deferred_interrupts():  # a file that is written is known to be of this training
+        with self._exclusively(), deferred_interrupts():  # a file that is written is known to be of this training
             moments = {name: self.flat_optimizer.whole(x) for name, x in self.state.moments.items()}
             own = tree.to_arrays(self.params, "params") | tree.to_arrays(moments, "optimizer")
             facts = {"model": describe(self.model), "trainer": settings_of(self), **self.state.facts}
@@ -432,14 +432,14 @@ class Trainer:
             check_training(arrays, info, self)
         params, moments = tree.from_arrays(arrays, "params"), tree.from_arrays(arrays, "optimizer")
         self.ranks.agree(lambda: {"checkpoint": {"n_steps": info["n_steps"], "arrays": checksum(arrays.values())}})
-        with self._alone(changing=True), deferred_interrupts():
+        with self._exclusively(changing=True), deferred_interrupts():
             own = {name: self.flat_optimizer.own(x) for name, x in moments.items()}
             self.state.set(params, own, info)
             self.state.files, self.last = {Path(path).resolve()}, None
 
     def __reduce__(self):
         """A trainer with arrays of its own that makes the same steps from here on: for ``copy`` and ``pickle``."""
-        with self._alone():
+        with self._exclusively():
             settings = {"params": self.params, "backend": picklable(self.ops)}
             moments = {name: on_host(x) for name, x in self.state.moments.items()}
             given = self.model, self.optimizer, settings | asdict(self.settings)

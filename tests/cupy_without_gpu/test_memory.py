@@ -60,7 +60,7 @@ def memory_that_a_training_takes():
     before = CUDA.make_believe_used()
     trainer = new_trainer()
     expected, caught = losses_of(trainer)
-    assert not caught and len(trainer._take.recordings) == 3
+    assert not caught and len(trainer._run_step.recordings) == 3
     return expected, before, CUDA.make_believe_used() - before
 
 
@@ -92,7 +92,7 @@ def test_a_limit_of_cupys_pool_is_obeyed():
     done = []
     for part in LIMITS:
         trainer = new_trainer()
-        trainer._take.memory.pool.set_limit(size=int(part * needed))
+        trainer._run_step.memory.pool.set_limit(size=int(part * needed))
         losses, _ = losses_of(trainer)
         np.testing.assert_array_equal(losses, expected[: len(losses)])
         done.append(len(losses))
@@ -113,4 +113,4 @@ def test_steps_that_are_not_recorded_use_the_memory_of_those_that_are():
     trainer = new_trainer()
     losses_of(trainer)
     trainer.step(batches=batches())
-    assert cupy.get_default_memory_pool().total_bytes() - before < trainer._take.memory.pool.total_bytes() / 2
+    assert cupy.get_default_memory_pool().total_bytes() - before < trainer._run_step.memory.pool.total_bytes() / 2

@@ -140,7 +140,7 @@ def test_a_recorded_step_is_the_step_itself(consistency):
         np.testing.assert_allclose(on_gpu.step(src, tgt), on_cpu.step(src, tgt), rtol=1e-4)
         if NO_GPU and step >= 2:
             assert cupy.n_reads - reads == 1, "the host waits more than once, for the loss and the norm"
-    assert all(on_gpu._take.recordings.values())
+    assert all(on_gpu._run_step.recordings.values())
     with pytest.raises(ValueError, match=r"src\[0, 0\] is 11, expected 0 <= id < 11"):
         on_gpu.step(src + 11 - src[0, 0], tgt)
 
@@ -224,7 +224,7 @@ def test_every_model_trains_in_every_precision(name, precision):
         warnings.simplefilter("always")
         losses = [on_gpu.step(*batch) for batch in padded_batches()]
     np.testing.assert_allclose(losses, losses_of_the_reference(name), rtol=0.02)
-    assert len(on_gpu._take.recordings) == (name not in NOT_RECORDED), [str(warning.message) for warning in caught]
+    assert len(on_gpu._run_step.recordings) == (name not in NOT_RECORDED), [str(warning.message) for warning in caught]
     assert len(caught) == (name in NOT_RECORDED)
     assert tree.not_finite(on_gpu.state.grads) == []
 

@@ -264,7 +264,7 @@ def test_a_trainer_whose_lock_another_thread_has_steps_in_a_forked_process():
     taken, done = threading.Event(), threading.Event()
 
     def hold():
-        with trainer._alone():
+        with trainer._exclusively():
             taken.set()
             done.wait()
 

@@ -10,7 +10,7 @@ from npformer.reference.shared_kernels import make_convolution_kernels
 from npformer.runtime.memory import empty
 
 
-def _sum_of_rows(x):
+def _sum_over_rows(x):
     total = np.empty(x.shape[1], x.dtype)
     add_rows(x, total)
     return total
@@ -21,4 +21,4 @@ def _multiply(blas, a, b, out, add):
     multiply(blas, a, b, out, add)
 
 
-make_convolution_kernels(kernel_of, empty, lambda a, *others: _multiply(BLAS[a.dtype], a, *others), _sum_of_rows)
+make_convolution_kernels(kernel_of, empty, lambda a, *others: _multiply(BLAS[a.dtype], a, *others), _sum_over_rows)

@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.arrays import Array, transpose
 from npformer.operations.formula import backward_of, operation
-from npformer.reference.math.linear import rows, sum_of_rows
+from npformer.reference.math.linear import rows, sum_over_rows
 
 
 def _check(*, weight, causal, **_):
@@ -64,7 +64,7 @@ def conv1d_backward(
     for w, at, seen in taps(x.shape[1], len(weight), dilation, causal):
         dx[:, seen] += dy[:, at] @ transpose(weight[w])
         dweight[w] = transpose(rows(x[:, seen])) @ rows(dy[:, at])
-    dbias = None if bias is None else sum_of_rows(dy)
+    dbias = None if bias is None else sum_over_rows(dy)
     return dx, dweight, dbias
 
 

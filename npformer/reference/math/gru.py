@@ -5,7 +5,7 @@ import numpy as np
 from npformer.arrays import Array, transpose
 from npformer.operations.formula import backward_of, operation
 from npformer.reference.math.activations import sigmoid, tanh
-from npformer.reference.math.linear import sum_of_rows
+from npformer.reference.math.linear import sum_over_rows
 from npformer.reference.math.recurrence import state_before, steps
 
 
@@ -122,4 +122,4 @@ def gru_backward(
             dh_through = np.where(kept, dh_through, dh)
         dx_gates[:, t], dh_gates[:, t], dh = dx, da_h, dh_through
         dweight = dweight + transpose(h) @ da_h
-    return dx_gates, dh, dweight, sum_of_rows(dh_gates[..., 2 * D :])
+    return dx_gates, dh, dweight, sum_over_rows(dh_gates[..., 2 * D :])

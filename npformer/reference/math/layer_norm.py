@@ -2,7 +2,7 @@
 
 from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
-from npformer.reference.math.linear import sum_of_rows
+from npformer.reference.math.linear import sum_over_rows
 from npformer.reference.math.moments import mean_of_rows, reciprocal_root_mean_square
 
 LAYER_NORM_EPS = 1e-5
@@ -49,4 +49,4 @@ def layer_norm_backward(dy: Array, x: Array, gain: Array, mean: Array, rstd: Arr
     x_hat = (x - mean) * rstd
     dx_hat = dy * gain
     dx = rstd * (dx_hat - dx_hat.mean(axis=-1, keepdims=True) - x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True))
-    return dx, sum_of_rows(dy * x_hat), sum_of_rows(dy)
+    return dx, sum_over_rows(dy * x_hat), sum_over_rows(dy)

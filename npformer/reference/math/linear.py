@@ -48,11 +48,11 @@ def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = Non
     dy_rows = rows(dy)
     dx = (dy_rows @ transpose(weight)).reshape(x.shape)
     dweight = transpose(rows(x)) @ dy_rows
-    dbias = None if bias is None else sum_of_rows(dy)
+    dbias = None if bias is None else sum_over_rows(dy)
     return dx, dweight, dbias
 
 
-def sum_of_rows(x: Array) -> Array:
+def sum_over_rows(x: Array) -> Array:
     """Add up all leading axes: (..., D) to (D,).
 
     NumPy adds the numbers of a contiguous row in pairs, and these in pairs, which rounds least. ``sum(axis=0)`` would

@@ -2,7 +2,7 @@
 
 from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
-from npformer.reference.math.linear import sum_of_rows
+from npformer.reference.math.linear import sum_over_rows
 from npformer.reference.math.moments import reciprocal_root_mean_square
 
 RMS_NORM_EPS = 1e-6
@@ -43,4 +43,4 @@ def rms_norm_backward(dy: Array, x: Array, gain: Array, rstd: Array) -> tuple[Ar
     x_hat = x * rstd
     dx_hat = dy * gain
     dx = rstd * (dx_hat - x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True))
-    return dx, sum_of_rows(dy * x_hat)
+    return dx, sum_over_rows(dy * x_hat)
