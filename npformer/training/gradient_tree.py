@@ -12,7 +12,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.runtime.memory import empty
-from npformer.training.state import missing, place_of
+from npformer.training.flat_gradients import given_twice, missing, place_of
 
 
 class GradientTree:
@@ -42,7 +42,7 @@ class GradientTree:
 
     def add(self, shard, grads):
         """Take the gradients of a shard that it has not given to ``ready``; ``grads`` may be None."""
-        for leaf, grad in tree.leaves(grads or {}):
+        for leaf, grad in tree.leaves({} if grads is None else grads):
             if (leaf, shard) not in self.given:
                 self._take(shard, leaf, grad)
 
@@ -55,7 +55,7 @@ class GradientTree:
     def _take(self, shard, path, grad):
         place, shape = place_of(path, grad, self.places)
         if (path, shard) in self.given:
-            raise ValueError(f"the gradient of {path}: given twice, expected once")
+            raise given_twice(path)
         self.given.add((path, shard))
         node, (root, flat) = (shard, shard + 1), self.sum_of[shard]
         total = flat[place].reshape(shape)

@@ -8,6 +8,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.reference import split_key
+from npformer.training.flat_gradients import into_flat
 from npformer.training.gradient_tree import GradientTree
 
 # Whatever its rows, a shard reads all parameters, writes their gradients, and runs Python for each array. That takes as
@@ -66,13 +67,14 @@ def over_shards(loss_and_grad, sharding, state):
     If ``loss_and_grad`` takes ``ready``, no thread keeps a whole gradient.
     """
     gradients_of = for_shards(loss_and_grad)
+    undivided = into_flat(loss_and_grad, state)
 
-    def by_shards(params, *batch, dropout_key=None, **options):
+    def by_shards(params, *batch, dropout_key=None, adds_up=False, **options):
         shards = sharding.shards(batch, dropout_key)
         if len(shards) == 1:  # its matrix products are divided among the threads, if they are large
-            return loss_and_grad(params, *batch, dropout_key=dropout_key, **options)
+            return undivided(params, *batch, dropout_key=dropout_key, adds_up=adds_up, **options)
         # one sum, of the shards from the first to the last; ``state.grads`` are its views
-        sums = GradientTree(state.places, {(0, len(shards)): state.flat_grads})
+        sums = GradientTree(state.places, {(0, len(shards)): state.flat_grads}, is_first=not adds_up)
         work = partial(gradients_of, params, sums, options)
         losses, counts = zip(*sharding.device.run_shards(work, shards), strict=True)
         sums.check_complete()

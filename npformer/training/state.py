@@ -1,11 +1,10 @@
 """What training steps change: a step takes it, and a checkpoint holds it."""
 
-from itertools import accumulate
-
 import numpy as np
 
 from npformer import tree
 from npformer.reference import derive_key
+from npformer.training.flat_gradients import places_in
 from npformer.training.precision import LossScale, Precision
 
 
@@ -30,19 +29,6 @@ class TrainState:
         """The key of the next step's dropout."""
         return derive_key(self.seed, self.n_steps)
 
-    def take(self, grads):
-        """Copy the gradients that a model returns into ``flat_grads``, unless they are there already."""
-        if grads is self.grads:
-            return
-        paths = set()
-        for path, grad in tree.leaves(grads or {}):
-            place, shape = place_of(path, grad, self.places)
-            self.flat_grads[place].reshape(shape)[...] = grad
-            paths.add(path)
-        for path in self.places:
-            if path not in paths:
-                raise missing(path, self.places)
-
     @property
     def arrays(self):
         """Everything that an update changes."""
@@ -63,28 +49,3 @@ class TrainState:
         self.validations = list(facts.get("validations", []))
         if self.precision.has_loss_scale:
             self.precision.loss_scale = LossScale(*facts.get("loss_scale", self.precision.loss_scale))
-
-
-def places_in(params):
-    """For the path of each parameter, its slice of the flat arrays, and its shape.
-
-    >>> places_in({"weight": np.zeros((2, 3)), "bias": np.zeros(3)})
-    {'weight': (slice(0, 6, None), (2, 3)), 'bias': (slice(6, 9, None), (3,))}
-    """
-    leaves = tree.leaves(params)
-    ends = accumulate(x.size for _, x in leaves)
-    return {path: (slice(end - x.size, end), x.shape) for (path, x), end in zip(leaves, ends, strict=True)}
-
-
-def place_of(path, grad, places):
-    """The slice and the shape of the parameter whose gradient this is; an error if it has another shape."""
-    place, shape = places.get(path, (None, "nothing"))
-    if getattr(grad, "shape", None) != shape:  # otherwise it would be broadcast
-        given = f"shape {grad.shape}" if hasattr(grad, "shape") else f"a {type(grad).__name__}"
-        raise ValueError(f"the gradient of {path}: given {given}, expected {shape}")
-    return place, shape
-
-
-def missing(path, places):
-    """The error of a gradient that a model has not given."""
-    return ValueError(f"the gradient of {path}: given nothing, expected shape {places[path][1]}")

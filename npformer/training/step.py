@@ -35,7 +35,7 @@ def training_step(state, batch, key, numbers, *, ops, loss_and_grad, optimizer, 
     numbers : Numbers, or an array of the device with them
     ops : Ops
     loss_and_grad : callable
-        That of a model, or what wraps it.
+        That of a model, which ``into_flat`` or what divides its work wraps.
     optimizer : FlatOptimizer
     options : dict
         Further options of ``loss_and_grad``.
@@ -50,9 +50,7 @@ def training_step(state, batch, key, numbers, *, ops, loss_and_grad, optimizer, 
     if state.precision.has_loss_scale:
         options = options | {"loss_scale": loss_scale}
     options = options | {"dropout_key": key, "n_tokens": n_targets, "backend": ops}
-    loss, grads, _ = loss_and_grad(state.params, *batch, **options)
-    state.take(grads)
-
+    loss, _, _ = loss_and_grad(state.params, *batch, **options)  # the gradients are in state.flat_grads
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
     is_usable = can_update(loss, norm, clip_norm, state.flat_params.dtype)

@@ -32,6 +32,7 @@ from npformer.training.diagnosis import NonFiniteError, diagnosis, not_finite_in
 from npformer.training.divided_optimizer import DividedOptimizer
 from npformer.training.evaluation import evaluation_of
 from npformer.training.exchange import OverRanks
+from npformer.training.flat_gradients import into_flat
 from npformer.training.flat_optimizer import FlatOptimizer
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks
 from npformer.training.optimizers import Optimizer
@@ -183,10 +184,11 @@ class Trainer:
             self._of_batches = self.loss_and_grad.of_batches
             self.flat_optimizer = DividedOptimizer(*of_optimizer, ranks)
             return
-        if settings.n_shards != 1 and not ops.device.asynchronous:
-            loss_and_grad = over_shards(loss_and_grad, self.sharding, state)
-        self.loss_and_grad = loss_and_grad
-        self._of_batches = over_batches(loss_and_grad, state)
+        if settings.n_shards == 1 or ops.device.asynchronous:
+            self.loss_and_grad = into_flat(loss_and_grad, state)
+        else:
+            self.loss_and_grad = over_shards(loss_and_grad, self.sharding, state)
+        self._of_batches = over_batches(self.loss_and_grad)
         self.flat_optimizer = FlatOptimizer(*of_optimizer)
 
     def _step(self, batches, key, numbers):
