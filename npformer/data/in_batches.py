@@ -1,6 +1,7 @@
 """Batches of the rows of arrays, in a new order in each epoch."""
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -38,9 +39,9 @@ class Batches:
 
     def from_step(self, step: int) -> Self:
         """The same batches without the first ``step``: those after a checkpoint with this ``n_steps``."""
-        step = check_int("step", step, at_least=0)
-        given = self.columns, self.size, self.epochs, self.seed, self.shuffle, self.drop_last, self.pad_id
-        return type(self)(*given, first=step)
+        later = copy(self)
+        later.first = self.first + check_int("step", step, at_least=0)
+        return later
 
     def _order(self, epoch):
         if not self.shuffle:
@@ -154,17 +155,21 @@ def _column(i, x, pad_id):
         return x
     if not isinstance(x, (list, tuple)):
         raise TypeError(f"{name} is a {type(x).__name__}, expected an array, or a list")
-    if pad_id is not None and any(np.ndim(row) for row in x):
-        return [_ids(f"{name}, row {n}", row) for n, row in enumerate(x)]
     try:
         return np.asarray(x)
-    except ValueError as error:
-        raise ValueError(f"{name} has rows of different lengths, expected pad_id=…, the id to pad them with") from error
+    except ValueError as error:  # rows of different lengths, or arrays with different axes
+        if pad_id is None:
+            unequal = f"{name} has rows of different lengths"
+            raise ValueError(f"{unequal}, expected pad_id=…, the id to pad them with") from error
+    return [_ids(f"{name}, row {n}", row) for n, row in enumerate(x)]
 
 
 def _ids(name, row):
     """A row of ids."""
-    ids = np.asarray(row)
+    try:
+        ids = np.asarray(row)
+    except ValueError as error:
+        raise ValueError(f"{name} holds lists of different lengths, expected token ids") from error
     if ids.ndim != 1 or ids.dtype.kind not in "iu" and ids.size:
         raise ValueError(f"{name} is {ids.dtype} of shape {ids.shape}, expected token ids")
     return ids

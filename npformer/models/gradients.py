@@ -61,4 +61,7 @@ class Gradients:
         """All gradients, like the parameters; None if they were passed on."""
         for path, grads in self.last:
             self.give(path, grads)
-        return None if self.ready else tree.ordered_like(self.collected, self.params)
+        if self.sums:
+            path = next(iter(self.sums))
+            raise ValueError(f"the gradients of {path} are not complete: {self.n_missing[path]} more expected")
+        return None if self.ready is not None else tree.ordered_like(self.collected, self.params)

@@ -51,7 +51,7 @@ def make_dispatcher(record, kernel=None):
     for each in (trusting, dispatch):
         each.record = record
         each.kernel = kernel
-    dispatch.unchecked = trusting
+    dispatch.unchecked = trusting.unchecked = trusting
     return dispatch
 
 

@@ -9,6 +9,7 @@ any number of them. If several batches make one step, each rank adds up its part
 """
 
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -36,21 +37,27 @@ class OverRanks:
         self.for_mpi = ForMPI(ops.device, self.flat)
 
     def __call__(self, params, *batch, dropout_key=None, **options):
-        """The loss of a batch, and the gradients, of all ranks together."""
-        loss, n_targets = self._added_up(params, batch, dropout_key, options, is_first=True, is_last=True)
-        return loss, self.state.grads, n_targets
+        """The loss and the gradients of a batch, of all ranks together, and the number of targets of this rank."""
+        results = self._results(params, batch, dropout_key, options, is_first=True, is_last=True)
+        return self._loss([results]), self.state.grads, sum(n for _, n in results)
 
     def of_batches(self, params, *batches, dropout_key=None, **options):
         """The same of several batches, as ``over_batches`` would add them up; each rank first adds up its part."""
-        loss, n_targets, last = np.float64(0), 0, len(batches) - 1
+        last = len(batches) - 1
+        results = []  # of each batch
         for i, batch in enumerate(batches):
             key = derive_key(dropout_key, i)
-            of_batch, n = self._added_up(params, batch, key, options, is_first=i == 0, is_last=i == last)
-            loss, n_targets = loss + of_batch, n_targets + n
-        return loss, self.state.grads, n_targets
+            results.append(self._results(params, batch, key, options, is_first=i == 0, is_last=i == last))
+        return self._loss(results), self.state.grads, sum(n for of_batch in results for _, n in of_batch)
 
-    def _added_up(self, params, batch, dropout_key, options, *, is_first, is_last):
-        """Add up the gradients of a batch; return the loss of all ranks, and the number of targets of this one."""
+    def _loss(self, results):
+        """The loss of all ranks, given the results of this one for each batch; it is added up batch by batch."""
+        of_ranks = self.ranks.gather([[float(loss) for loss, _ in of_batch] for of_batch in results])
+        of_batches = zip(*of_ranks, strict=True)
+        return sum((sum(chain(*of_batch), np.float64(0)) for of_batch in of_batches), np.float64(0))
+
+    def _results(self, params, batch, dropout_key, options, *, is_first, is_last):
+        """Add up the gradients of a batch; return (loss, number of targets) of each shard of this rank."""
         shards = self.sharding.shards(batch, dropout_key)
         mine = self.ranks.my_share(shards)
         sums = self.tree(len(shards), is_first=is_first, is_last=is_last)
@@ -66,8 +73,7 @@ class OverRanks:
         finally:
             if sums.sending is not None:
                 sums.sending.messenger.end()  # leave no thread behind
-        losses = self.ranks.gather_lists([float(loss) for loss, _ in results])
-        return sum(losses, np.float64(0)), sum(n for _, n in results)
+        return results
 
     def tree(self, n_shards, *, is_first, is_last):
         """The sum for a batch of this number of shards, on all ranks together.

@@ -4,6 +4,7 @@ An optimizer object holds only settings; ``init`` returns its state, and ``step`
 trainer has all parameters in one flat array, which one call of ``update`` changes.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -64,9 +65,15 @@ class Optimizer:
             "n_steps", the number of steps made, 0; and for each name in ``moments`` zeros like the parameters.
         """
         check_trainable(params)
+        paths: dict[int, str] = {}  # of the arrays so far
         for path, x in tree.leaves(params):
             tree.check_leaf(path, x)
+            if x.dtype.kind != "f" or x.dtype.itemsize < 4:  # in half precision a running mean stands still
+                raise TypeError(f"parameter {path} has dtype {x.dtype}, expected float32 or float64")
             self.check_dtype(x.dtype)
+            if id(x) in paths:
+                raise ValueError(f"parameter {path} is the array of {paths[id(x)]}, expected arrays of their own")
+            paths[id(x)] = path
         zeros = {name: tree.map_leaves(lambda x: np.zeros_like(x, order="C"), params) for name in self.moments}
         return {"n_steps": 0, **zeros}
 
@@ -98,10 +105,13 @@ class Optimizer:
         lr = self.learning_rate(step)
         grad_of = dict(tree.leaves(grads))
         moments_of = {name: dict(tree.leaves(state[name])) for name in self.moments}
+        updates = []  # all are checked before the first is made
         for path, param in tree.leaves(params):
-            moments = {name: _flat(f"{name} of", path, x[path]) for name, x in moments_of.items()}
-            flat = _flat("parameter", path, param)
-            self.update(ops, flat, grad_of[path].reshape(-1), moments, step, lr=lr, decay=self.decays(param))
+            flat = _written("parameter", path, param)
+            moments = {name: _written(f"{name} of", path, x[path]) for name, x in moments_of.items()}
+            updates.append((flat, _flat_gradient(path, grad_of[path]), moments, self.decays(param)))
+        for flat, grad, moments, decay in updates:
+            self.update(ops, flat, grad, moments, step, lr=lr, decay=decay)
         state["n_steps"] = step
 
     def _check_step(self, params, grads, state):
@@ -318,7 +328,7 @@ def clip_by_global_norm(grads: dict, max_norm: float, *, backend: AnyBackend = "
     Returns
     -------
     grads : nested dict
-        The same arrays if the norm is not larger, else new ones.
+        The same arrays if the norm is not larger, or not finite; else new ones.
     norm : float
         √Σ g² over all gradients, before clipping.
 
@@ -331,9 +341,10 @@ def clip_by_global_norm(grads: dict, max_norm: float, *, backend: AnyBackend = "
     ops = get_backend(backend, grads)
     norms = [float(ops.global_norm(x)) for _, x in tree.leaves(grads)]
     norm = norm_of(np.array(norms))
-    if not norm > max_norm:
+    if norm <= max_norm or not math.isfinite(norm):
         return grads, norm
-    return tree.map_leaves(lambda x: x * (max_norm / norm), grads), norm
+    factor = np.float64(max_norm / norm)  # which may be too small for float32
+    return tree.map_leaves(lambda x: (x * factor).astype(x.dtype), grads), norm
 
 
 def _checked_betas(betas):
@@ -346,8 +357,16 @@ def _shapes(params):
     return tree.map_leaves(lambda x: getattr(x, "shape", None), params)
 
 
-def _flat(what, path, x):
-    """An array as a vector that shares its memory."""
+def _written(what, path, x):
+    """An array that is updated in place, as a vector that shares its memory."""
     if not x.flags.c_contiguous:
         raise ValueError(f"{what} {path} is not contiguous, expected np.ascontiguousarray(…): it is updated in place")
+    if not getattr(x.flags, "writeable", True):
+        raise ValueError(f"{what} {path} is read-only, expected a copy of it: it is updated in place")
     return x.reshape(-1)
+
+
+def _flat_gradient(path, grad):
+    if grad.dtype.kind != "f":
+        raise TypeError(f"the gradient of {path} has dtype {grad.dtype}, expected floats")
+    return grad.reshape(-1)

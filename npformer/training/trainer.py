@@ -196,9 +196,17 @@ class Trainer:
         loss_and_grad, batch = self._of_batches, batches
         if len(batches) == 1:
             loss_and_grad, batch, key = self.loss_and_grad, batches[0], derive_key(key, 0)
-        parts = {"loss_and_grad": loss_and_grad, "optimizer": self.flat_optimizer, "ops": self.ops}
-        settings = {"options": self.settings.of_loss, "clip_norm": self.settings.clip_norm}
-        return training_step(self.state, batch, key, numbers, **parts, **settings)
+        return training_step(
+            self.state,
+            batch,
+            key,
+            numbers,
+            ops=self.ops,
+            loss_and_grad=loss_and_grad,
+            optimizer=self.flat_optimizer,
+            options=self.settings.of_loss,
+            clip_norm=self.settings.clip_norm,
+        )
 
     @property
     def n_steps(self) -> int:

@@ -52,6 +52,8 @@ def test_from_a_step_on_come_the_batches_that_are_left(step, epochs):
     again = [labels.tolist() for _, (labels,) in zip(expected, rest, strict=False)]
     assert again == expected
     assert list(nf.batches(Y, size=4, epochs=1).from_step(99)) == []
+    twice = batches.from_step(1).from_step(2)
+    assert [next(iter(twice))[0].tolist()] == [next(iter(batches.from_step(3)))[0].tolist()]
 
 
 def test_batches_without_end_have_no_length():
@@ -98,6 +100,7 @@ def test_a_training_goes_on_after_a_checkpoint(tmp_path):
         ((np.float64(3),), {"size": 2}, "array 0 has no axis, expected rows"),
         (({"x": X},), {"size": 2}, "array 0 is a dict, expected an array, or a list"),
         (([[1, 2], [3]],), {"size": 2}, "array 0 has rows of different lengths, expected pad_id="),
+        (([[1, [2, 3]], [4]],), {"size": 2, "pad_id": 0}, "array 0, row 0 holds lists of different lengths"),
         (([[1, 2], [0.5]],), {"size": 2, "pad_id": 0}, "array 0, row 1 is float64 of shape (1,), expected token ids"),
         ((X,), {"size": 2, "epochs": 0}, "epochs=0, expected"),
         ((X,), {"size": 2, "epochs": iter([1])}, "epochs="),

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
-from npformer import Transformer, tree
+from npformer import SGD, Trainer, Transformer, tree
 from npformer.training.gradient_tree import GradientTree, tree_sum
 
 N_LAYERS, SIZE = 20, 1000
@@ -61,6 +61,28 @@ def test_while_one_of_64_shards_is_late_a_few_sums_wait_for_it(slow):
         for path in PATHS:
             batch.ready(shard, path, gradient(shard, path))
     np.testing.assert_array_equal(flat, expected(64))
+
+
+@pytest.mark.parametrize("n_batches", [1, 3])
+def test_a_step_of_one_shard_keeps_no_gradient_that_a_model_has_given(n_batches):
+    """Nor from one batch to the next."""
+    model = Transformer(200, 200, d_model=8, n_heads=2, n_layers=3, d_ff=9)
+    given, most = [], []
+
+    def watched(*batch, ready, **options):
+        def take(path, grads):
+            most.append(sum(x.nbytes for x in (reference() for reference in given) if x is not None))
+            given.extend(weakref.ref(x) for _, x in tree.leaves(grads))
+            ready(path, grads)
+
+        return Transformer.loss_and_grad(model, *batch, ready=take, **options)
+
+    object.__setattr__(model, "loss_and_grad", watched)
+    trainer = Trainer(model, SGD(0.1), n_shards=1)
+    batch = np.full((4, 5), 3), np.full((4, 6), 3)
+    trainer.step(batches=[batch] * n_batches)
+    assert len(most) >= 8 * n_batches
+    assert max(most) < 0.5 * trainer.flat_params.nbytes
 
 
 @pytest.mark.parametrize("tie_embeddings", [False, True])

@@ -112,6 +112,55 @@ def test_parameters_that_are_no_contiguous_arrays_are_refused():
         ADAM.init({"a": [1.0, 2.0]})
 
 
+@pytest.mark.parametrize(
+    ("bad", "grad", "message"),
+    [
+        (np.asfortranarray(np.ones((2, 3))), np.ones((2, 3)), "parameter b is not contiguous"),
+        (np.broadcast_to(np.ones(1), (3,)).copy(), np.ones(3, int), "the gradient of b has dtype int64"),
+        (np.ones(3), np.ones(3, complex), "the gradient of b has dtype complex128"),
+    ],
+)
+def test_a_step_that_is_refused_has_changed_nothing(bad, grad, message):
+    params = {"a": np.ones(3), "b": bad}
+    state = ADAM.init(params)
+    with pytest.raises((ValueError, TypeError), match=message):
+        ADAM.step(params, {"a": np.ones(3), "b": grad}, state)
+    assert params["a"].tolist() == [1, 1, 1]
+    assert state["n_steps"] == 0
+    assert not state["m"]["a"].any()
+
+
+def test_a_read_only_parameter_is_refused_before_any_is_updated():
+    params = {"a": np.ones(3), "b": np.ones(3)}
+    state = ADAM.init(params)
+    params["b"].flags.writeable = False
+    with pytest.raises(ValueError, match="parameter b is read-only"):
+        ADAM.step(params, {"a": np.ones(3), "b": np.ones(3)}, state)
+    assert params["a"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int64", "complex128", "bool"])
+def test_parameters_of_other_dtypes_are_refused(dtype):
+    with pytest.raises(TypeError, match=f"parameter a has dtype {dtype}, expected float32 or float64"):
+        ADAM.init({"a": np.ones(3, dtype)})
+
+
+def test_an_array_at_two_places_would_be_updated_twice():
+    weight = np.ones(3)
+    with pytest.raises(ValueError, match="parameter b is the array of a, expected arrays of their own"):
+        ADAM.init({"a": weight, "b": weight})
+
+
+def test_clipping_of_extreme_gradients():
+    grads = {"a": np.full(2, 3e38, np.float32)}
+    clipped, norm = nf.clip_by_global_norm(grads, 1e-8)
+    assert abs(float(np.linalg.norm(clipped["a"].astype(float))) - 1e-8) < 1e-12
+    for bad in (np.inf, np.nan):
+        grads = {"a": np.array([1.0, bad])}
+        same, norm = nf.clip_by_global_norm(grads, 1.0)
+        assert same is grads and not np.isfinite(norm)
+
+
 def test_the_registry_has_all_optimizers():
     kinds = set(nf.training.optimizers.Optimizer.__subclasses__())
     while more := {kind for each in kinds for kind in each.__subclasses__()} - kinds:
