@@ -6,8 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from npformer.arrays import library_of
 from npformer.checks import check_flag, check_int
 from npformer.operations.options import check_option
+
+LARGEST = 2**63 - 1  # of int64
 
 
 class Batches:
@@ -119,7 +122,7 @@ def batches(
     if epochs is not None:
         epochs = check_int("epochs", epochs, at_least=1)
     if pad_id is not None:
-        pad_id = check_int("pad_id", pad_id)
+        pad_id = check_int("pad_id", pad_id, at_least=-LARGEST, at_most=LARGEST)
     shuffle = check_flag("shuffle", shuffle)
     drop_last = check_flag("drop_last", drop_last)
     if not arrays:
@@ -150,8 +153,11 @@ def _column(i, x, pad_id):
     if hasattr(x, "__next__"):
         raise TypeError(f"{name} is a {type(x).__name__}, which can be read only once: expected an array, or a list")
     if hasattr(x, "shape"):
+        library_of(x, name)  # raises for what is no array, such as a table with names
         if not x.shape:
             raise ValueError(f"{name} has no axis, expected rows")
+        if x.dtype.kind == "O":
+            raise TypeError(f"{name} has dtype object, expected numbers; give rows of different lengths in a list")
         return x
     if not isinstance(x, (list, tuple)):
         raise TypeError(f"{name} is a {type(x).__name__}, expected an array, or a list")
@@ -172,4 +178,6 @@ def _ids(name, row):
         raise ValueError(f"{name} holds lists of different lengths, expected token ids") from error
     if ids.ndim != 1 or ids.dtype.kind not in "iu" and ids.size:
         raise ValueError(f"{name} is {ids.dtype} of shape {ids.shape}, expected token ids")
+    if ids.size and ids.max() > LARGEST:
+        raise ValueError(f"{name} has {ids.max()}, expected token ids that int64 can hold")
     return ids

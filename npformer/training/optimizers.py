@@ -68,6 +68,10 @@ class Optimizer:
         paths: dict[int, str] = {}  # of the arrays so far
         for path, x in tree.leaves(params):
             tree.check_leaf(path, x)
+            if isinstance(x, np.generic):  # an update would be lost
+                raise TypeError(f"parameter {path} is a {type(x).__name__}, expected an array")
+            if path in paths.values():
+                raise ValueError(f"two parameters have the path {path}, expected names that differ")
             if x.dtype.kind != "f" or x.dtype.itemsize < 4:  # in half precision a running mean stands still
                 raise TypeError(f"parameter {path} has dtype {x.dtype}, expected float32 or float64")
             self.check_dtype(x.dtype)
@@ -101,12 +105,14 @@ class Optimizer:
         """
         ops = get_backend(backend, params)
         self._check_step(params, grads, state)
-        step = state["n_steps"] + 1
+        step = check_int("state['n_steps']", state["n_steps"], at_least=0) + 1
         lr = self.learning_rate(step)
         grad_of = dict(tree.leaves(grads))
         moments_of = {name: dict(tree.leaves(state[name])) for name in self.moments}
         updates = []  # all are checked before the first is made
         for path, param in tree.leaves(params):
+            if lr > 1:  # a small one may become 0 at the end of a schedule
+                check_in_dtype(f"lr({step})", lr, param.dtype)
             flat = _written("parameter", path, param)
             moments = {name: _written(f"{name} of", path, x[path]) for name, x in moments_of.items()}
             updates.append((flat, _flat_gradient(path, grad_of[path]), moments, self.decays(param)))
@@ -121,7 +127,6 @@ class Optimizer:
             there = list(state) if isinstance(state, dict) else f"a {type(state).__name__}"
             init = f"{type(self).__name__}.init(params)"
             raise ValueError(f"state has {there}, expected what {init} returns, with {expected}")
-        check_int("state['n_steps']", state["n_steps"], at_least=0)
         for name, argument in (("params", params), ("grads", grads)):
             if not isinstance(argument, dict):
                 raise TypeError(f"{name} is {tree.described(argument)}, expected a nested dict of arrays")
@@ -337,7 +342,7 @@ def clip_by_global_norm(grads: dict, max_norm: float, *, backend: AnyBackend = "
     >>> clip_by_global_norm({"weight": np.array([3.0]), "bias": np.array([4.0])}, max_norm=1.0)
     ({'weight': array([0.6]), 'bias': array([0.8])}, 5.0)
     """
-    max_norm = check_option("clip_norm", max_norm)
+    max_norm = OPTIONS["clip_norm"].check("max_norm", max_norm)
     ops = get_backend(backend, grads)
     norms = [float(ops.global_norm(x)) for _, x in tree.leaves(grads)]
     norm = norm_of(np.array(norms))

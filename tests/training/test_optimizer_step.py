@@ -145,6 +145,18 @@ def test_parameters_of_other_dtypes_are_refused(dtype):
         ADAM.init({"a": np.ones(3, dtype)})
 
 
+def test_what_an_update_could_not_change_or_tell_apart_is_refused():
+    with pytest.raises(TypeError, match="parameter s is a float64, expected an array"):
+        ADAM.init({"s": np.float64(1)})
+    with pytest.raises(ValueError, match="two parameters have the path a.b, expected names that differ"):
+        ADAM.init({"a.b": np.ones(1), "a": {"b": np.ones(1)}})
+    optimizer, params = nf.SGD(lambda step: 1e300), {"a": np.ones(1, np.float32)}
+    with pytest.raises(ValueError, match=r"lr\(1\)=1e\+300 is inf in float32"):
+        optimizer.step(params, {"a": np.ones(1, np.float32)}, optimizer.init(params))
+    with pytest.raises(ValueError, match="max_norm=-1, expected"):
+        nf.clip_by_global_norm(params, -1)
+
+
 def test_an_array_at_two_places_would_be_updated_twice():
     weight = np.ones(3)
     with pytest.raises(ValueError, match="parameter b is the array of a, expected arrays of their own"):
