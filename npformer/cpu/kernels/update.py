@@ -16,7 +16,7 @@ CHUNK = 2**8 * BLOCK  # numbers per part that a thread takes: half a millisecond
 @kernel_of(reference.norms_of_blocks, dtypes="float32")  # squares of float64 may overflow
 def norms_of_blocks(grad):
     norms = np.empty(-(-grad.size // BLOCK))
-    in_parallel(lambda part: _norms(grad[part], norms[part.start // BLOCK :]), _chunks(grad.size))
+    _in_chunks(lambda part: _norms(grad[part], norms[part.start // BLOCK :]), grad.size)
     return norms
 
 
@@ -37,7 +37,7 @@ def sgd_update(param, grad, velocity, lr, momentum, nesterov, grad_scale):
         else:
             _descend_with_momentum(param[part], grad[part], velocity[part], lr, momentum, grad_scale, nesterov)
 
-    in_parallel(work, _chunks(param.size))
+    _in_chunks(work, param.size)
 
 
 @kernel_of(reference.adam_update)
@@ -47,7 +47,7 @@ def adam_update(param, grad, m, v, lr, step, beta1, beta2, eps, weight_decay, gr
     m_scale, v_scale = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
     numbers = (lr, 1 - beta1, 1 - beta2, eps, weight_decay, grad_scale, m_scale, v_scale)
     numbers = tuple(param.dtype.type(x) for x in numbers)
-    in_parallel(lambda part: _adam(param[part], grad[part], m[part], v[part], *numbers), _chunks(param.size))
+    _in_chunks(lambda part: _adam(param[part], grad[part], m[part], v[part], *numbers), param.size)
 
 
 @kernel_of(reference.lion_update)
@@ -55,11 +55,15 @@ def lion_update(param, grad, m, lr, beta1, beta2, weight_decay, grad_scale):
     if math.isnan(grad_scale):
         return
     numbers = tuple(param.dtype.type(x) for x in (lr, 1 - beta1, 1 - beta2, weight_decay, grad_scale))
-    in_parallel(lambda part: _lion(param[part], grad[part], m[part], *numbers), _chunks(param.size))
+    _in_chunks(lambda part: _lion(param[part], grad[part], m[part], *numbers), param.size)
 
 
-def _chunks(size):
-    return [slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK)]
+def _in_chunks(work, size):
+    """Let threads do the work for parts of so many numbers; a few numbers are not worth asking them."""
+    if size <= CHUNK:
+        work(slice(0, size))
+    else:
+        in_parallel(work, [slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK)])
 
 
 @kernel
