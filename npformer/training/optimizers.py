@@ -63,21 +63,18 @@ class Optimizer:
         -------
         state : dict
             "n_steps", the number of steps made, 0; and for each name in ``moments`` zeros like the parameters.
+
+        Raises
+        ------
+        TypeError
+            If a parameter is no array of float32 or float64.
+        ValueError
+            If two parameters are one array, or have one path.
         """
         check_trainable(params)
-        paths: dict[int, str] = {}  # of the arrays so far
-        for path, x in tree.leaves(params):
-            tree.check_leaf(path, x)
-            if isinstance(x, np.generic):  # an update would be lost
-                raise TypeError(f"parameter {path} is a {type(x).__name__}, expected an array")
-            if path in paths.values():
-                raise ValueError(f"two parameters have the path {path}, expected names that differ")
-            if x.dtype.kind != "f" or x.dtype.itemsize < 4:  # in half precision a running mean stands still
-                raise TypeError(f"parameter {path} has dtype {x.dtype}, expected float32 or float64")
+        _check_parameters(tree.leaves(params))
+        for _, x in tree.leaves(params):
             self.check_dtype(x.dtype)
-            if id(x) in paths:
-                raise ValueError(f"parameter {path} is the array of {paths[id(x)]}, expected arrays of their own")
-            paths[id(x)] = path
         zeros = {name: tree.map_leaves(lambda x: np.zeros_like(x, order="C"), params) for name in self.moments}
         return {"n_steps": 0, **zeros}
 
@@ -130,11 +127,11 @@ class Optimizer:
         for name, argument in (("params", params), ("grads", grads)):
             if not isinstance(argument, dict):
                 raise TypeError(f"{name} is {tree.described(argument)}, expected a nested dict of arrays")
-        shapes = _shapes(params)
+        shapes = tree.shapes_of(params)
         for name in self.moments:
-            if _shapes(state[name]) != shapes:
+            if tree.shapes_of(state[name]) != shapes:
                 tree.check_like(state[name], params, dtypes=False, what=f"{name} of")
-        if _shapes(grads) != shapes:
+        if tree.shapes_of(grads) != shapes:
             tree.check_like(grads, params, dtypes=False, what="the gradient of")
 
     def check_dtype(self, dtype: np.dtype) -> None:
@@ -358,8 +355,20 @@ def _checked_betas(betas):
     return tuple(OPTIONS[f"beta{i + 1}"].check(f"betas[{i}]", beta) for i, beta in enumerate(betas))
 
 
-def _shapes(params):
-    return tree.map_leaves(lambda x: getattr(x, "shape", None), params)
+def _check_parameters(leaves):
+    """Check that each parameter can be updated, once in a step."""
+    paths: dict[int, str] = {}  # of the arrays so far
+    for path, x in leaves:
+        tree.check_leaf(path, x)
+        if isinstance(x, np.generic):  # an update would be lost
+            raise TypeError(f"parameter {path} is a {type(x).__name__}, expected an array")
+        if x.dtype.kind != "f" or x.dtype.itemsize < 4:  # in half precision a running mean stands still
+            raise TypeError(f"parameter {path} has dtype {x.dtype}, expected float32 or float64")
+        if path in paths.values():
+            raise ValueError(f"two parameters have the path {path}, expected names that differ")
+        if id(x) in paths:
+            raise ValueError(f"parameter {path} is the array of {paths[id(x)]}, expected arrays of their own")
+        paths[id(x)] = path
 
 
 def _written(what, path, x):
