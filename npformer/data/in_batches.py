@@ -8,9 +8,8 @@ import numpy as np
 
 from npformer.arrays import library_of
 from npformer.checks import check_flag, check_int
-from npformer.operations.options import check_option
-
-LARGEST = 2**63 - 1  # of int64
+from npformer.data.parallel_text import pack
+from npformer.operations.options import LARGEST, check_option
 
 
 class Batches:
@@ -53,7 +52,7 @@ class Batches:
 
     def _taken(self, column, rows):
         if isinstance(column, list):
-            return filled_up([column[row] for row in rows], self.pad_id)
+            return pack([column[row] for row in rows], self.pad_id)
         return column[rows]
 
     def __repr__(self):
@@ -136,15 +135,6 @@ def batches(
     if drop_last and size > lengths[0]:
         raise ValueError(f"size={size} with {lengths[0]} rows and drop_last=True: there would be no batch")
     return Batches(columns, size, epochs, seed, shuffle, drop_last, pad_id)
-
-
-def filled_up(rows: list, pad_id: int) -> np.ndarray:
-    """Rows of different lengths as one array (n, length), with padding at their ends."""
-    length = max(map(len, rows))
-    array = np.full((len(rows), length), pad_id, dtype=np.int64)
-    for i, row in enumerate(rows):
-        array[i, : len(row)] = row
-    return array
 
 
 def _column(i, x, pad_id):

@@ -12,17 +12,22 @@ def into_flat(loss_and_grad, state):
     If ``loss_and_grad`` takes ``ready``, they are written as soon as they are there, so that no whole gradient is kept
     beside this array. With ``adds_up`` they are added to what it holds.
     """
-    takes_ready = "ready" in inspect.signature(loss_and_grad).parameters
+    gives_early = takes_ready(loss_and_grad)
 
     def flat(params, *batch, adds_up=False, **options):
         gradients = FlatGradients(state, adds_up)
-        if takes_ready:
+        if gives_early:
             options["ready"] = gradients.take
         loss, grads, n_targets = loss_and_grad(params, *batch, **options)
         gradients.take_rest(grads)
         return loss, state.grads, n_targets
 
     return flat
+
+
+def takes_ready(loss_and_grad):
+    """Whether a model's function may give gradients as soon as they are there."""
+    return "ready" in inspect.signature(loss_and_grad).parameters
 
 
 class FlatGradients:

@@ -1,6 +1,5 @@
 """The division of a batch into shards, rows that threads compute at the same time."""
 
-import inspect
 from functools import partial
 from typing import NamedTuple
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.reference import split_key
-from npformer.training.flat_gradients import into_flat
+from npformer.training.flat_gradients import into_flat, takes_ready
 from npformer.training.gradient_tree import GradientTree
 
 # Whatever its rows, a shard reads all parameters, writes their gradients, and runs Python for each array. That takes as
@@ -86,10 +85,10 @@ def over_shards(loss_and_grad, sharding, state):
 
 def for_shards(loss_and_grad):
     """A function that computes a shard, gives its gradients to ``sums``, and returns its loss and number of targets."""
-    takes_ready = "ready" in inspect.signature(loss_and_grad).parameters
+    gives_early = takes_ready(loss_and_grad)
 
     def gradients_of(params, sums, options, shard):
-        ready = {"ready": partial(sums.ready, shard.number)} if takes_ready else {}
+        ready = {"ready": partial(sums.ready, shard.number)} if gives_early else {}
         key = shard.dropout_key
         loss, grads, n_targets = loss_and_grad(params, *shard.batch, dropout_key=key, **ready, **options)
         sums.add(shard.number, grads)  # what was not given to ``ready``
