@@ -6,8 +6,9 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache, check_no_mask
+from npformer.layers.normalisation import rms_norm
 from npformer.layers.projection import project, with_output
-from npformer.layers.types import Backward, Params
+from npformer.layers.types import Backward, Params, part
 from npformer.operations.options import settings_from
 from npformer.reference import Ops
 from npformer.reference.math.masks import window_mask
@@ -86,8 +87,9 @@ def self_attention(
     ----------
     ops : Ops
     params : {"q", "k", "v", "out"} or {"qkv", "out"}
-        Each {"weight", "bias"}, with weights (D, H*K), (D, G*K), (D, G*K) and (H*K, D), where D = H*K and G = H if
-        ``n_kv_heads`` is not given; "qkv" holds three maps side by side, (D, (H+2*G)*K), which is faster.
+        Each {"weight", "bias"}, with weights (D, H*K), (D, G*K), (D, G*K) and (H*K, D), where G = H if ``n_kv_heads``
+        is not given; "qkv" holds three maps side by side, (D, (H+2*G)*K), which is faster. With ``qk_norm_eps`` also
+        "q_norm" and "k_norm", each {"gain": (K,)}.
     x : (B, T, D)
     settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, T), optional
@@ -203,6 +205,8 @@ def self_attention_heads(
     qkv, project_backward = project(ops, params, x, ("q", "k", "v"), settings.parts)
     if x.ndim != (3 if cache is None else 2):
         raise ValueError(f"x has shape {x.shape}, expected {'(B, T, D)' if cache is None else '(R, D) with a cache'}")
+    if settings.qk_norm_eps is not None:
+        qkv, norm_backward = _normalise_heads(ops, params, qkv, settings)
     if settings.rotary is not None:
         positions = np.arange(x.shape[1], like=x) if cache is None else cache.newest_positions
         n_turned, n_plain = sum(settings.parts[:2]), settings.parts[2]  # values are not turned
@@ -223,10 +227,31 @@ def self_attention_heads(
         dqkv, *dbias = (gradients,) if bias is None else gradients
         if settings.rotary is not None:
             dqkv = ops.rotary_backward(dqkv, *turned, **vars(settings.rotary))
+        norm_grads = {}
+        if settings.qk_norm_eps is not None:
+            dqkv, norm_grads = norm_backward(dqkv)
         dx, grads = project_backward(dqkv)
-        return dx, *dbias, grads
+        return dx, *dbias, grads | norm_grads
 
     return heads, backward
+
+
+def _normalise_heads(ops, params, qkv, settings):
+    """The packed heads, of which those of queries and keys are normalised, and the backward pass."""
+    n_heads, n_kv_heads, n_values = settings.parts
+    heads = qkv.reshape(*qkv.shape[:-1], n_heads + n_kv_heads + n_values, -1)
+    q, k, v = np.split(heads, [n_heads, n_heads + n_kv_heads], axis=-2)
+    q, q_backward = rms_norm(ops, part(params, "q_norm"), q, settings.qk_norm_eps)
+    k, k_backward = rms_norm(ops, part(params, "k_norm"), k, settings.qk_norm_eps)
+
+    def backward(dqkv):
+        dq, dk, dv = np.split(dqkv.reshape(heads.shape), [n_heads, n_heads + n_kv_heads], axis=-2)
+        dq, q_grads = q_backward(dq)
+        dk, k_grads = k_backward(dk)
+        dheads = np.concatenate([dq, dk, dv], axis=-2)
+        return dheads.reshape(qkv.shape), {"q_norm": q_grads, "k_norm": k_grads}
+
+    return np.concatenate([q, k, v], axis=-2).reshape(qkv.shape), backward
 
 
 def _newest_heads(ops, qkv, settings, cache, bias):

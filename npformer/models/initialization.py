@@ -23,6 +23,8 @@ class LayerShapes:
         The heads, the normalisation and the activation, which have parameters, or other widths.
     bias : bool
         Whether the linear maps have a bias.
+    qkv_bias : bool, optional
+        Whether those to queries, keys and values have one; as ``bias`` if not given.
 
     Examples
     --------
@@ -36,11 +38,22 @@ class LayerShapes:
     d_ff: int
     settings: LayerSettings = LayerSettings(AttentionSettings(1))
     bias: bool = True
+    qkv_bias: bool | None = None
+
+    @property
+    def has_qkv_bias(self) -> bool:
+        """Whether the maps to queries, keys and values have a bias."""
+        return self.bias if self.qkv_bias is None else self.qkv_bias
 
     @property
     def heads(self) -> list[int]:
         """The widths of the queries, keys and values of all heads."""
         return self.settings.attention.widths(self.d_model)
+
+    @property
+    def head_width(self) -> int:
+        """The width K of a head."""
+        return self.settings.attention.head_width(self.d_model)
 
     @property
     def hidden(self) -> list[int]:
@@ -115,19 +128,23 @@ class Initializer:
         return {"w_q": w_q, "w_k": w_k, "w_score": self._xavier(d_model, 1)[:, 0]}
 
     def self_attention(self, shapes):
-        """Projections to queries, keys and values, and the output projection."""
-        return {
-            "qkv": self.linear(shapes.d_model, *shapes.heads, bias=shapes.bias),
-            "out": self.linear(shapes.d_model, shapes.d_model, bias=shapes.bias),
+        """Projections to queries, keys and values, the output projection, and the normalisations of heads, if any."""
+        params = {
+            "qkv": self.linear(shapes.d_model, *shapes.heads, bias=shapes.has_qkv_bias),
+            "out": self.linear(shapes.heads[0], shapes.d_model, bias=shapes.bias),
         }
+        if shapes.settings.attention.qk_norm_eps is not None:
+            for name in ("q_norm", "k_norm"):
+                params[name] = self.norm(shapes.head_width, "rms_norm")
+        return params
 
     def memory_attention(self, shapes):
         """The projections of cross-attention, where keys and values are computed from the encoder's output."""
         queries, *keys_and_values = shapes.heads
         return {
-            "q": self.linear(shapes.d_model, queries, bias=shapes.bias),
-            "kv": self.linear(shapes.d_model, *keys_and_values, bias=shapes.bias),
-            "out": self.linear(shapes.d_model, shapes.d_model, bias=shapes.bias),
+            "q": self.linear(shapes.d_model, queries, bias=shapes.has_qkv_bias),
+            "kv": self.linear(shapes.d_model, *keys_and_values, bias=shapes.has_qkv_bias),
+            "out": self.linear(queries, shapes.d_model, bias=shapes.bias),
         }
 
     def feed_forward(self, shapes):

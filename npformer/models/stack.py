@@ -21,6 +21,7 @@ from npformer.operations.options import settings_from
 from npformer.quantized import dequantized
 from npformer.reference import sinusoidal_encoding
 from npformer.reference.math.activations import Activation
+from npformer.reference.math.rms_norm import RMS_NORM_EPS
 from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
 from npformer.runtime.forks import cached_property
 
@@ -35,7 +36,7 @@ class TransformerSettings(Model):
     Parameters
     ----------
     d_model, n_heads : int
-        Width D, heads H (D must be divisible by H).
+        Width D, heads H (D must be divisible by H, unless ``d_head`` is given).
     n_layers : int, or (int, int) for an encoder and a decoder
         Number of layers N of each stack, or of (encoder, decoder).
     d_ff : int
@@ -80,6 +81,8 @@ class TransformerSettings(Model):
         ``layers.Rotary()`` if not given.
     bias : bool
         Whether the linear maps of the layers have a bias.
+    qkv_bias : bool, optional
+        Whether the maps to queries, keys and values have one, which alone have it in Qwen2; as ``bias`` if not given.
     scale_embeddings : bool
         Whether the embeddings are multiplied by √D (section 3.4).
     final_norm : bool, optional
@@ -89,6 +92,11 @@ class TransformerSettings(Model):
     share_layers : int, optional
         Each stack has so many sets of parameters, each for N / share_layers layers in a row (ALBERT: 1 set for all);
         one for each layer if not given.
+    d_head : int, optional
+        Width K of each head of attention; D / H if not given.
+    qk_norm : bool
+        Whether each head of the queries and keys of a self-attention is normalised by its root mean square, before it
+        is turned by its position (Qwen3).
     """
 
     d_model: int = 512
@@ -114,6 +122,9 @@ class TransformerSettings(Model):
     final_norm: bool | None = None
     softcap: float | None = None
     share_layers: int | None = None
+    qkv_bias: bool | None = None
+    d_head: int | None = None
+    qk_norm: bool = False
 
     causal = False  # whether the self-attention of a model of one stack is causal
     stacks: ClassVar[tuple[str, ...]]  # the names of the parameters of each stack
@@ -143,13 +154,16 @@ class TransformerSettings(Model):
         """The settings of each layer, without dropout."""
         rotary = Rotary() if self.positions == "rotary" and self.rotary is None else self.rotary
         options = {"causal": self.causal, "window": self.window, "rotary": rotary, "softcap": self.softcap}
+        options["d_head"] = self.d_head
+        if self.qk_norm:
+            options["qk_norm_eps"] = RMS_NORM_EPS if self.eps is None else self.eps
         heads = AttentionSettings(self.n_heads, self.n_kv_heads, **options)
         return LayerSettings(heads, self.norm, self.norm_type, self.eps, self.activation)
 
     @cached_property
     def layer_shapes(self):
         """The widths of the parameters of each layer, and which there are."""
-        return LayerShapes(self.d_model, self.d_ff, self.layer_settings, self.bias)
+        return LayerShapes(self.d_model, self.d_ff, self.layer_settings, self.bias, self.qkv_bias)
 
     @cached_property
     def _settings_with_dropout(self):

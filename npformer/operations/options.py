@@ -58,8 +58,9 @@ OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; fl
     **_named(INTEGER, "bos_id eos_id forced_eos_id pad_id"),
     **_named(SEED, "seed"),
     **_named(AT_LEAST_0, "min_len n_plain n_steps n_types"),
-    **_named(AT_LEAST_1, "batch_size beam_size chunk_size code_size d_ff d_model dilation every k length max_len"),
-    **_named(AT_LEAST_1, "max_rows max_tokens n_average n_best n_heads n_inputs n_kv_heads n_layers n_outputs"),
+    **_named(AT_LEAST_1, "batch_size beam_size chunk_size code_size d_ff d_head d_model dilation"),
+    **_named(AT_LEAST_1, "every k length max_len max_rows max_tokens n_average n_best n_heads"),
+    **_named(AT_LEAST_1, "n_inputs n_kv_heads n_layers n_outputs"),
     **_named(AT_LEAST_1, "n_shards n_tokens patience rank save_every share_layers src_vocab step steps tgt_vocab"),
     **_named(AT_LEAST_1, "top_k total validate_every vocab warmup window"),
     **_named(Option(int, lambda x: x >= 5, "at least 5"), "subwords vocab_size"),  # four are special
@@ -68,7 +69,8 @@ OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; fl
     **_named(SHARE, "label_smoothing"),
     **_named(PROBABILITY, "top_p"),
     **_named(NOT_NEGATIVE, "consistency floor length_penalty lr weight_decay"),
-    **_named(ABOVE_0, "alpha base clip_norm delta eps factor loss_scale minutes peak repetition_penalty scale scaling"),
+    **_named(ABOVE_0, "alpha base clip_norm delta eps factor loss_scale minutes peak"),
+    **_named(ABOVE_0, "qk_norm_eps repetition_penalty scale scaling"),
     **_named(Option(float, lambda x: 1e-30 <= x <= 1e30, "from 1e-30 to 1e30"), "softcap"),  # as float32 has it
     "temperature": ABOVE_0._replace(expected=f"{ABOVE_0.expected}; top_k=1 takes the most probable token"),
 }

@@ -102,6 +102,11 @@ class AttentionSettings(AttentionOptions):
         from T of about 1,000 on.
     rotary : Rotary, optional
         ``layers.self_attention`` turns queries and keys by their positions, before the operation of attention.
+    d_head : int, optional
+        Width K of each head; D / H if not given, which D must be divisible by.
+    qk_norm_eps : float, optional
+        ``layers.self_attention`` normalises each head of the queries and keys by its root mean square, with this eps,
+        before it turns them; its parameters then are also "q_norm" and "k_norm", each {"gain": (K,)} (Qwen3).
     {options}
 
     Examples
@@ -118,6 +123,8 @@ class AttentionSettings(AttentionOptions):
     _: KW_ONLY
     window: int | None = None
     rotary: Rotary | None = None
+    d_head: int | None = None
+    qk_norm_eps: float | None = None
 
     @property
     def parts(self) -> tuple[int, int, int]:
@@ -136,8 +143,16 @@ class AttentionSettings(AttentionOptions):
         """The settings of the operation of attention, without those of the layer."""
         return AttentionSettings(self.n_heads, self.n_kv_heads, **self.keywords()) if self.of_layer else self
 
+    def head_width(self, d_model: int) -> int:
+        """The width K of a head in a model of this width.
+
+        >>> AttentionSettings(8).head_width(64), AttentionSettings(8, d_head=16).head_width(64)
+        (8, 16)
+        """
+        return self.widths(d_model)[0] // self.n_heads
+
     def widths(self, d_model: int) -> list[int]:
-        """The widths of the queries, keys and values of all heads, of a model with this width, which H divides.
+        """The widths of the queries, keys and values of all heads, in a model of this width.
 
         >>> AttentionSettings(8, n_kv_heads=2).widths(64)
         [64, 16, 16]
@@ -146,10 +161,12 @@ class AttentionSettings(AttentionOptions):
         ValueError: d_model=10 is not divisible by n_heads=8
         """
         K, rest = divmod(d_model, self.n_heads)
-        if rest:
+        given = f"d_model={shown(d_model)}, n_heads={shown(self.n_heads)}"
+        if self.d_head is not None:
+            K, given = self.d_head, f"d_head={shown(self.d_head)}"
+        elif rest:
             raise ValueError(f"d_model={shown(d_model)} is not divisible by n_heads={shown(self.n_heads)}")
         if self.rotary is not None and K % 2:
-            given = f"d_model={shown(d_model)}, n_heads={shown(self.n_heads)}"
             raise ValueError(f"{given}: heads of odd width {shown(K)} cannot be rotary")
         return [n * K for n in self.parts]
 

@@ -28,6 +28,7 @@ MODELS = [
     LanguageModel(40, **SIZES),
     LanguageModel(40, positions="learned", window=5, pad_id=0, **SIZES),
     LanguageModel(40, tie_embeddings=False, bias=False, norm_type="rms_norm", n_kv_heads=1, **SIZES),
+    LanguageModel(40, bias=False, qkv_bias=True, qk_norm=True, d_head=4, **SIZES),
 ]
 ENCODERS = [
     {},

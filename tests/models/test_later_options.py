@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from whole_models import SRC, V_SRC, V_TGT, assert_gradient_along_directions, loss_of_leaves, shaken
 
-from npformer import Adam, CopyTask, LanguageModel, Trainer, Transformer, compile_kernels, tree
+from npformer import Adam, CopyTask, LanguageModel, Trainer, Transformer, compile_kernels, layers, reference, tree
+from npformer.backends import get_backend
 from npformer.models import describe, from_description
 
 OPTIONS = [
@@ -17,6 +18,11 @@ OPTIONS = [
     {"positions": "sinusoidal_concatenated", "final_norm": False},
     {"softcap": 0.5},
     {"n_layers": (4, 2), "share_layers": 2},
+    {"bias": False, "qkv_bias": True},
+    {"qkv_bias": False},
+    {"d_head": 5},
+    {"qk_norm": True, "eps": 0.01},
+    {"qk_norm": True, "d_head": 4, "positions": "rotary", "qkv_bias": True, "bias": False},
 ]
 
 
@@ -33,6 +39,53 @@ def test_gradients_and_steps(options, norm, backend):
     decoder = model.decoder(params, SRC, max_rows=len(SRC), max_len=4, backend=backend)
     steps = [decoder.step(tokens, np.arange(len(SRC))) for tokens in tgt.T]
     np.testing.assert_allclose(np.stack(steps, axis=1), model.logits(params, SRC, tgt), rtol=0, atol=1e-12)
+
+
+def test_biases_of_queries_keys_and_values_alone():
+    model = Transformer(V_SRC, V_TGT, 6, n_heads=2, n_layers=1, d_ff=13, bias=False, qkv_bias=True)
+    biases = [path for path, _ in tree.leaves(model.shapes()["decoder"]["0"]) if path.endswith("bias")]
+    maps = "attention.qkv", "memory_attention.q", "memory_attention.kv"
+    assert [path for path in biases if "norm" not in path] == [f"{name}.bias" for name in maps]
+    without = replace(model, qkv_bias=None)
+    assert not [path for path, _ in tree.leaves(without.shapes()) if path.endswith("v.bias")]
+
+
+def test_heads_of_the_usual_width_are_those_of_a_model_that_does_not_say_it():
+    model = LanguageModel(7, d_model=8, n_heads=2, n_layers=1, d_ff=12)
+    params, wide = model.init(3), replace(model, d_head=4)
+    tree.map_leaves(np.testing.assert_array_equal, params, wide.init(3))
+    ids = np.array([[3, 4, 5]])
+    np.testing.assert_array_equal(model.logits(params, ids), wide.logits(params, ids))
+    attention = replace(model, d_head=7 * 2, n_kv_heads=1).shapes()["layers"]["0"]["attention"]
+    assert attention["qkv"]["weight"].shape == (8, 4 * 14)
+    assert attention["out"]["weight"].shape == (2 * 14, 8)
+
+
+def test_queries_and_keys_are_normalised_head_by_head_before_they_are_turned(every_backend):
+    settings = {"n_kv_heads": 1, "qk_norm_eps": 0.01, "rotary": layers.Rotary()}
+    rng, attention = np.random.default_rng(0), layers.AttentionSettings(2, **settings)
+    x, gains = rng.normal(size=(3, 5, 8)), {"q_norm": rng.normal(size=4), "k_norm": rng.normal(size=4)}
+    params = {name: {"weight": rng.normal(size=(8, n))} for name, n in (("q", 8), ("k", 4), ("v", 4), ("out", 8))}
+    params |= {name: {"gain": gain} for name, gain in gains.items()}
+    y, _ = layers.self_attention(get_backend(every_backend), params, x, attention)
+    q, k, v = ((x @ params[name]["weight"]).reshape(3, 5, -1, 4).swapaxes(1, 2) for name in "qkv")
+    q, k = (h / np.sqrt((h**2).mean(-1, keepdims=True) + 0.01) * g for h, g in zip((q, k), gains.values(), strict=True))
+    q, k = (reference.rotary(h, np.arange(5)) for h in (q, k))
+    heads = reference.attention(q, np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1))[0]
+    expected = heads.swapaxes(1, 2).reshape(3, 5, 8) @ params["out"]["weight"]
+    np.testing.assert_allclose(y, expected, rtol=0, atol=1e-12)
+    del params["k_norm"]
+    with pytest.raises((ValueError, KeyError), match="k_norm"):
+        layers.self_attention(get_backend(every_backend), params, x, attention)
+
+
+@pytest.mark.parametrize("options", [{"qkv_bias": True}, {"qk_norm": True, "d_head": 6}], ids=str)
+def test_later_options_train_without_a_finding(options):
+    sizes = {"d_model": 16, "n_heads": 2, "n_layers": 2, "d_ff": 32, "pad_id": 0}
+    model, ids = LanguageModel(11, **sizes, bias=False, **options), CopyTask().batch(0, 32)[1]
+    assert from_description(describe(model)) == model
+    trainer = Trainer(model, Adam(3e-3), clip_norm=1.0)
+    assert trainer.diagnose(ids).names == []
 
 
 def test_layers_that_share_parameters_are_layers_with_equal_ones():
