@@ -3,6 +3,7 @@
 from npformer.checks import shown
 from npformer.models.encoder import Encoder
 from npformer.pretrained.family import LIKE_2017, SIZES, Family
+from npformer.pretrained.keys import harmless, read, warned_unless
 
 TASKS = {  # what each class of theirs predicts, by the settings of ours
     "BertModel": {"task": None, "pooling": "mean"},
@@ -48,6 +49,10 @@ class Bert(Family):
     constants |= {"n_inputs": None}
     own_settings = "task", "n_outputs", "pooling", "pooler", "tie_embeddings"
     supported = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+    other_keys = read("id2label num_labels problem_type tie_word_embeddings pooling")
+    # Sizes of the pooler of Google's program, which the library transformers does not read, either.
+    other_keys |= harmless("directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers")
+    other_keys |= harmless("pooler_size_per_head pooler_type")
     prefix = "bert."
     heads = ("cls", "classifier")
     unneeded = r"(bert\.)?embeddings\.position_ids|cls\.seq_relationship\..*"
@@ -70,7 +75,12 @@ class Bert(Family):
         bias = tensors.get("cls.predictions.decoder.bias")
         return tensors if bias is None else tensors | {"cls.predictions.bias": bias}
 
-    def settings_of(self, config, tensors):
+    def rules(self, config):
+        """What each key of config.json means: the vector that is classified has the dropout of the sublayers."""
+        dropout = config.get("hidden_dropout_prob", 0.1)
+        return super().rules(config) | warned_unless({"classifier_dropout": dropout})
+
+    def settings_of(self, config, tensors, instead=()):
         """Our settings, also what is predicted."""
         name, *_ = config.get("architectures") or ["BertModel"]
         if name not in TASKS:
@@ -92,7 +102,7 @@ class Bert(Family):
             if kind not in (REGRESSION, CLASSIFICATION):
                 raise ValueError(f"problem_type={shown(kind)}, supported are {REGRESSION}, {CLASSIFICATION}")
             task |= {"n_outputs": n_outputs, "task": "numbers" if kind == REGRESSION else "classes"}
-        return super().settings_of(config, tensors) | task
+        return super().settings_of(config, tensors, instead) | task
 
     def config_of(self, model):
         """What config.json says of a model of ours."""

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +13,9 @@ from npformer.checks import shown
 from npformer.models.description import check_size_of
 from npformer.models.language_model import LanguageModel
 from npformer.operations.options import check_expressed
+from npformer.pretrained.keys import CONFIG, Rules, check_keys, listed, read, refused_unless
 
 BLOCK = 2**20  # numbers that are converted at a time
-MOST_NAMES = 6  # in an error
 ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu"}
 ACTIVATIONS |= {"silu": "silu", "swish": "silu"}  # theirs -> ours
 THEIRS = {ours: theirs for theirs, ours in ACTIVATIONS.items() if theirs != "gelu_pytorch_tanh"}
@@ -54,6 +54,7 @@ class Family:
     """One architecture, as the library transformers writes it: the base class."""
 
     name, architecture = "", ""  # theirs: that of the family in config.json, and the class
+    architectures: tuple[str, ...] = ()  # other classes of theirs that have the same parameters
     model: Any  # the class of npformer
     # The path of a layer of ours, and the module of theirs that it is, or the modules whose outputs lie side by side.
     # "{}" is the number of a layer. A path of a parameter gives the name of a tensor.
@@ -63,6 +64,7 @@ class Family:
     constants: dict[str, Any] = {}  # settings that all models of the family have
     own_settings: tuple[str, ...] = ()  # which its own methods read and write; one that is nowhere has its default
     supported: dict[str, Any] = {}  # keys of config.json that may have one value only, here
+    other_keys: Rules = {}  # what else config.json says in files of the family
     prefix = "model."  # begins the names of all tensors but those of ``heads``, in some files
     heads: tuple[str, ...] = ("lm_head",)
     unneeded = r"$^"  # names of tensors that hold no parameter
@@ -70,11 +72,24 @@ class Family:
 
     # -- settings
 
-    def settings_of(self, config: dict, tensors: dict) -> dict:
-        """Our settings, of what config.json says and of the tensors by the names of the table."""
-        check_values(config, self.supported)
+    def rules(self, config: dict) -> Rules:
+        """What each key of config.json means, in a file of this family."""
+        keys = " ".join(key for key, *_ in self.keys().values())
+        architectures = tuple([name] for name in (self.architecture, *self.architectures))
+        of_classes = refused_unless({"architectures": architectures}) if self.architecture else {}
+        return CONFIG | of_classes | self.other_keys | refused_unless(self.supported) | read(keys)
+
+    def settings_of(self, config: dict, tensors: dict, instead: Container[str] = ()) -> dict:
+        """Our settings, of what config.json says and of the tensors by the names of the table.
+
+        A key may be missing if its setting is one of those that are given ``instead``.
+        """
+        check_keys(config, self.rules(config), "config.json")
         keys = self.keys()
-        if missing := sorted(key for key, *default in keys.values() if key not in config and not default):
+        missing = sorted(
+            key for ours, (key, *default) in keys.items() if key not in config and not default and ours not in instead
+        )
+        if missing:
             raise ValueError(f"config.json has no {', '.join(missing)}")
         found = self.constants | {ours: config.get(*key) for ours, key in keys.items()}
         if found["activation"] not in ("swiglu", *ACTIVATIONS):
@@ -165,13 +180,6 @@ class Family:
         return self.views(model, tree.map_leaves(on_host, params))
 
 
-def check_values(config: dict, supported: dict) -> None:
-    """Check that keys of config.json have the only values that are supported, if they are there."""
-    for key, value in supported.items():
-        if (given := config.get(key)) not in (None, value):
-            raise ValueError(f"{key}={shown(given)}, supported is {shown(value)}")
-
-
 def check_names(expected: dict, tensors: dict) -> None:
     """Check that tensors have the names and shapes of others."""
     missing, additional = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
@@ -181,13 +189,3 @@ def check_names(expected: dict, tensors: dict) -> None:
     parts = [f"{what}: {listed(names)}" for what, names in found.items() if names]
     if parts:
         raise ValueError(f"its tensors are not those that its settings ask for; {'; '.join(parts)}")
-
-
-def listed(names: list[str]) -> str:
-    """Some of many names, for an error.
-
-    >>> listed(["a", "b"])
-    'a, b'
-    """
-    more = len(names) - MOST_NAMES
-    return ", ".join(f"{name:.80}" for name in names[:MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")

@@ -2,12 +2,13 @@
 
 from npformer.models.language_model import LanguageModel
 from npformer.pretrained.family import LIKE_2017, Family
+from npformer.pretrained.keys import harmless, warned_unless
 
 
 class GPT2(Family):
     """Names and settings of ``GPT2LMHeadModel``. Its linear maps are (in, out), as ours, but for the output."""
 
-    name, architecture = "gpt2", "GPT2LMHeadModel"
+    name, architecture, architectures = "gpt2", "GPT2LMHeadModel", ("GPT2Model",)
     model = LanguageModel
     names = {
         "embedding": "wte",
@@ -37,12 +38,19 @@ class GPT2(Family):
     }
     constants = LIKE_2017 | {"positions": "learned", "norm": "pre", "scale_embeddings": False}
     supported = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+    other_keys = harmless("n_ctx reorder_and_upcast_attn summary_activation summary_first_dropout")
+    other_keys |= harmless("summary_proj_to_labels summary_type summary_use_proj")
     prefix = "transformer."
     unneeded = r".*\.attn\.(masked_)?bias"  # constants that older files hold
     has_linear_transposed = False
 
-    def settings_of(self, config, tensors):
+    def rules(self, config):
+        """What each key of config.json means: the embeddings have the dropout of the sublayers."""
+        dropout = config.get("resid_pdrop", 0.1)
+        return super().rules(config) | warned_unless({"embd_pdrop": dropout})
+
+    def settings_of(self, config, tensors, instead=()):
         """Our settings; the width of a hidden layer is four times that of the model if it is not said."""
         if config.get("n_inner") is None:
             config = config | {"n_inner": 4 * config.get("n_embd", 0)}
-        return super().settings_of(config, tensors)
+        return super().settings_of(config, tensors, instead)

@@ -3,14 +3,15 @@
 from npformer.checks import shown
 from npformer.models.language_model import LanguageModel
 from npformer.operations.options import check_expressed
-from npformer.pretrained.family import SIZES, Family, check_values
+from npformer.pretrained.family import SIZES, Family
+from npformer.pretrained.keys import ROPE, check_keys, harmless, read, refused_unless
 from npformer.reference.settings import Rotary
 
 
 class Llama(Family):
     """Names and settings of ``LlamaForCausalLM``."""
 
-    name, architecture = "llama", "LlamaForCausalLM"
+    name, architecture, architectures = "llama", "LlamaForCausalLM", ("LlamaModel",)
     model = LanguageModel
     names = {
         "embedding": "embed_tokens",
@@ -34,18 +35,28 @@ class Llama(Family):
     constants = {"positions": "rotary", "norm": "pre", "norm_type": "rms_norm", "activation": "swiglu"}
     constants |= {"scale_embeddings": False, "window": None}
     own_settings = ("rotary",)
-    supported = {"hidden_act": "silu", "pretraining_tp": 1}
+    supported = {"hidden_act": "silu"}
+    other_keys = read("head_dim attention_bias mlp_bias rope_theta rope_scaling rope_parameters")
+    other_keys |= harmless("pretraining_tp rope_interleaved is_llama_config")
+    other_keys |= refused_unless({"partial_rotary_factor": 1.0})
     unneeded = r".*\.rotary_emb\.inv_freq"
 
-    def settings_of(self, config, tensors):
+    def rules(self, config):
+        """What each key of config.json means: a width of heads, and biases everywhere or nowhere."""
+        sizes = config.get("hidden_size"), config.get("num_attention_heads")
+        width = {"head_dim": sizes[0] // sizes[1]} if all(isinstance(x, int) and x > 0 for x in sizes) else {}
+        bias = bool(config.get("attention_bias"))
+        with_bias = {"mlp_bias": bias} if "mlp_bias" in config else {"attention_bias": False}
+        return super().rules(config) | refused_unless(width | with_bias)
+
+    def settings_of(self, config, tensors, instead=()):
         """Our settings, also those of the rotation."""
-        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind not in ("default", "linear"):
             raise ValueError(f"the rotation has rope_type={shown(kind)}, supported are 'default' and 'linear'")
-        found = super().settings_of(config, tensors)
-        width = found["d_model"] // max(1, found["n_heads"])
-        check_values(config, {"mlp_bias": found["bias"], "head_dim": width})
+        found = super().settings_of(config, tensors, instead)
+        check_keys(rope, ROPE, "the rotation in config.json")
         scaling = rope.get("factor", 1.0) if kind == "linear" else 1.0
         return found | {"rotary": {"base": rope.get("rope_theta", config.get("rope_theta", 1e4)), "scaling": scaling}}
 
@@ -63,7 +74,7 @@ class Llama(Family):
 class Mistral(Llama):
     """Names and settings of ``MistralForCausalLM``: a Llama without biases, whose attention may have a window."""
 
-    name, architecture = "mistral", "MistralForCausalLM"
+    name, architecture, architectures = "mistral", "MistralForCausalLM", ("MistralModel",)
     settings = {name: key for name, key in Llama.settings.items() if name != "bias"}
     settings |= {"window": ("sliding_window", 4096)}
     constants = {name: value for name, value in Llama.constants.items() if name != "window"} | {"bias": False}

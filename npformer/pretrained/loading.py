@@ -74,13 +74,11 @@ def _load(path, names, settings):
     config, tensors, about = opened(path)
     if names is not None and config is not None:
         raise ValueError("names are given, expected None for a model with config.json")
-    if config is not None and (kind := config.get("model_type")) not in FAMILIES:
-        raise ValueError(f"model_type={shown(kind)}, supported are {', '.join(FAMILIES)}")
-    family = PyTorch(names or {}, tensors) if config is None else FAMILIES[kind]
+    family = PyTorch(names or {}, tensors) if config is None else family_of(config)
     if config is None and "n_heads" not in settings:
         raise ValueError("the shapes of a state dict do not show the number of heads: give n_heads=…")
     tensors = family.arriving(tensors, config)
-    found = family.settings_of(config, tensors)
+    found = family.settings_of(config, tensors, settings)
     half = {"dtype": "float32"} if settings.get("dtype") == "float16" else {}
     model = settings_from(family.model, found | settings | half, family.model.__name__)
     params = family.read(model, tensors, settings.get("dtype", model.dtype))
@@ -104,9 +102,18 @@ def opened(path: Path | dict) -> tuple[dict | None, dict[str, Stored], Any]:
         raise ValueError("it is no GGUF or safetensors file, and no folder with config.json")
     check_finished(path)
     config = read_json(path / "config.json")
+    family_of(config)  # whatever else may be wrong, a family that is not known is named first
     if "pooling" not in config and (path / "1_Pooling" / "config.json").is_file():
         config["pooling"] = read_json(path / "1_Pooling" / "config.json")
     return config, tensors_of(path), path
+
+
+def family_of(config: dict) -> Family:
+    """The family of a model with this config.json."""
+    name = config.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ValueError(f"config.json has model_type={shown(name)}, supported are {', '.join(FAMILIES)}")
+    return FAMILIES[name]
 
 
 def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: dict | None = None) -> None:

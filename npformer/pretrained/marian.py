@@ -4,7 +4,8 @@ import numpy as np
 
 from npformer.checks import shown
 from npformer.models.transformer import Transformer
-from npformer.pretrained.family import LIKE_2017, Family, Stored, check_values
+from npformer.pretrained.family import LIKE_2017, Family, Stored
+from npformer.pretrained.keys import harmless, read, refused_unless, warned_unless
 
 NEVER = -1e4  # the logit of the begin token, which is not predicted
 
@@ -63,6 +64,10 @@ class Marian(Family):
     own_settings = "src_vocab", "tgt_vocab", "n_layers", "tie_embeddings"
     supported = {"normalize_before": False, "normalize_embedding": False, "add_final_layer_norm": False}
     supported |= {"add_bias_logits": False, "static_position_embeddings": True}
+    other_keys = read("vocab_size decoder_vocab_size share_encoder_decoder_embeddings encoder_layers decoder_layers")
+    other_keys |= harmless("classif_dropout classifier_dropout extra_pos_embeddings force_bos_token_to_be_generated")
+    other_keys |= harmless("is_encoder_decoder num_hidden_layers tokenizer_class decoder_start_token_id")
+    other_keys |= warned_unless({"activation_dropout": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0})
     heads = ("lm_head", "final_logits_bias")
     unneeded = r"model\.(encoder|decoder)\.embed_positions\.weight"
 
@@ -101,11 +106,16 @@ class Marian(Family):
         tensors["final_logits_bias"] = tensors["final_logits_bias"][None]
         return super().leaving(tensors, model)
 
-    def settings_of(self, config, tensors):
+    def rules(self, config):
+        """What each key of config.json means: the decoder is as wide as the encoder, and begins with the padding."""
+        padding = config.get("pad_token_id")
+        same = {"decoder_start_token_id": padding, "decoder_ffn_dim": config.get("encoder_ffn_dim")}
+        same |= {"decoder_attention_heads": config.get("encoder_attention_heads")}
+        return super().rules(config) | refused_unless(same) | warned_unless({"bad_words_ids": [[padding]]})
+
+    def settings_of(self, config, tensors, instead=()):
         """Our settings, also the sizes of the vocabularies and the numbers of layers."""
-        found = super().settings_of(config, tensors)
-        of_encoder = {"decoder_attention_heads": found["n_heads"], "decoder_ffn_dim": found["d_ff"]}
-        check_values(config, of_encoder | {"decoder_start_token_id": found["pad_id"]})
+        found = super().settings_of(config, tensors, instead)
         source = config.get("vocab_size", 0)
         target = 1 + (config.get("decoder_vocab_size") or source)
         sizes = {"src_vocab": target if is_tied(config) else source, "tgt_vocab": target}

@@ -5,7 +5,8 @@ import re
 import numpy as np
 
 from npformer.models.transformer import Transformer
-from npformer.pretrained.family import Family, listed
+from npformer.pretrained.family import Family
+from npformer.pretrained.keys import listed
 
 MARK = "encoder.layers.0.self_attn.in_proj_weight"
 ACTIVATIONS = ("relu", "gelu", "gelu_erf", "silu")
@@ -85,7 +86,7 @@ class PyTorch(Family):
                 found[name] = x
         return found
 
-    def settings_of(self, config, tensors):
+    def settings_of(self, config, tensors, instead=()):
         """Our settings, of the shapes; "norm" and the others that no shape shows are those of PyTorch's defaults."""
         V, D = tensors[f"{self.names['source_embedding']}.weight"].shape
         layers = {(m[1], m[2]) for name in tensors if (m := re.match(r"(encoder|decoder)\.layers\.(\d+)\.", name))}

@@ -443,7 +443,8 @@ def test_padding_that_ends_texts_is_read_as_transformers_reads_it(copy, end):
 
 def test_what_config_json_does_not_say_is_what_transformers_takes(copy):
     path = copy("llama")
-    changed(path, rope_parameters={"rope_type": "default"}, rope_theta=123.0, model_type="mistral")
+    changed(path, rope_parameters={"rope_type": "default"}, rope_theta=123.0)
+    changed(path, model_type="mistral", architectures=["MistralForCausalLM"])
     model, _, _ = pretrained.load(path)
     assert (model.rotary.base, model.window) == (123.0, 4096)
 
