@@ -2,14 +2,16 @@
 
 Where to begin, after ``import npformer as nf``; ``help`` of each name has an example:
 
-- ``nf.Transformer`` (from a source to a target), ``nf.LanguageModel`` and ``nf.Encoder`` are models. Their parameters
-  are what ``model.init(seed)`` returns; ``nf.Trainer(model, nf.Adam(1e-3)).fit(batches)`` trains them.
-- ``nf.sample``, ``nf.greedy_decode`` and ``nf.beam_search`` generate sequences with a model and its parameters.
+- ``nf.Transformer`` (from a source to a target), ``nf.LanguageModel`` and ``nf.Encoder`` are
+  models. Their parameters are what ``model.init(seed)`` returns;
+  ``nf.Trainer(model, nf.Adam(1e-3)).fit(batches)`` trains them.
+- ``nf.sample``, ``nf.greedy_decode`` and ``nf.beam_search`` generate sequences with a model and its
+  parameters.
 - ``nf.pretrained.load(path)`` returns a model that exists, its parameters and its tokenizer.
-- ``nf.attention``, ``nf.layer_norm``, ``nf.cross_entropy``, … are operations on arrays, each with its backward pass,
-  such as ``nf.attention_backward``.
-- ``nf.diagnose(model, params, batch)`` says why a model does not learn, ``nf.gradcheck`` whether a backward pass is
-  right, ``nf.explain()`` which operations ran, and for how long.
+- ``nf.attention``, ``nf.layer_norm``, ``nf.cross_entropy``, … are operations on arrays, each with
+  its backward pass, such as ``nf.attention_backward``.
+- ``nf.diagnose(model, params, batch)`` says why a model does not learn, ``nf.gradcheck`` whether a
+  backward pass is right, ``nf.explain()`` which operations ran, and for how long.
 
 >>> import npformer as nf
 >>> task = nf.CopyTask(vocab=11, max_len=5)
@@ -18,18 +20,21 @@ Where to begin, after ``import npformer as nf``; ``help`` of each name has an ex
 >>> history[-1].loss < 0.5 * history[0].loss
 True
 
-One letter for each axis, everywhere: ``B`` batch, ``T`` query or target length, ``S`` key or source length, ``D`` model
-width, ``H`` heads, ``G`` heads of keys and values (H if not given), ``K`` head width (= D/H), ``F`` feed-forward width,
-``V`` vocabulary, ``N`` layers.
+One letter for each axis, everywhere: ``B`` batch, ``T`` query or target length, ``S`` key or source
+length, ``D`` model width, ``H`` heads, ``G`` heads of keys and values (H if not given), ``K`` head
+width (= D/H), ``F`` feed-forward width, ``V`` vocabulary, ``N`` layers.
 
-An operation is computed by the kernels for its arrays, ``npformer.cpu`` or ``npformer.gpu``; ``npformer.reference`` has
-the math of all operations, ``npformer.layers`` the building blocks of models. The import needs NumPy alone: numba is
-imported by the first operation that is called.
+An operation is computed by the kernels for its arrays, ``npformer.cpu`` or ``npformer.gpu``;
+``npformer.reference`` has the math of all operations, ``npformer.layers`` the building blocks of
+models. The import needs NumPy alone: numba is imported by the first operation that is called.
 """
 
-# A name is imported when it is first used. If all were imported here, a program that imports npformer in one thread and
-# one of its modules in another would fail: each thread would wait for what the other has begun to import. For the same
-# reason a module imports another package of npformer before a module in it (Python 3.14 fails otherwise).
+# A name is imported when it is first used. If all were imported here, a program that imports
+# npformer in one thread and
+# one of its modules in another would fail: each thread would wait for what the other has begun to
+# import. For the same
+# reason a module imports another package of npformer before a module in it (Python 3.14 fails
+# otherwise).
 
 import ast
 import importlib

@@ -1,4 +1,6 @@
-"""The command ``npformer``, also as ``python -m npformer``: it calls one of the commands of `npformer.commands`."""
+"""The command ``npformer``, also as ``python -m npformer``: it calls one of the commands of
+`npformer.commands`.
+"""
 
 import importlib
 import sys
@@ -14,7 +16,9 @@ HELP = "The Transformer from scratch in NumPy. %(prog)s COMMAND --help shows the
 
 @command
 def main(argv=None):
-    """Call the command that the arguments name. Returns its exit code; without arguments, 0 after the help."""
+    """Call the command that the arguments name. Returns its exit code; without arguments, 0 after
+    the help.
+    """
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in COMMANDS:
         before, sys.argv = sys.argv, [called(name), *rest]  # the program that it shows in its help and its messages

@@ -6,7 +6,9 @@ Array = np.ndarray  # in type hints: a NumPy array or a CuPy array
 
 
 def library_of(array, name):
-    """The module of an array, NumPy or CuPy; for anything else a ``TypeError`` that names the argument."""
+    """The module of an array, NumPy or CuPy; for anything else a ``TypeError`` that names the
+    argument.
+    """
     if has_own_rules(type(array)):
         advice = (
             f"{name}.filled(value), for ids the padding's" if hasattr(array, "filled") else f"numpy.asarray({name})"
@@ -27,9 +29,11 @@ def library_of(array, name):
 
 
 def has_own_rules(cls):
-    """Whether a subclass of NumPy's array computes otherwise, as masked arrays, matrices and quantities with units do.
+    """Whether a subclass of NumPy's array computes otherwise, as masked arrays, matrices and
+    quantities with units do.
 
-    Operations would ignore these rules: a kernel reads what is masked, too. A ``numpy.memmap`` has none.
+    Operations would ignore these rules: a kernel reads what is masked, too. A ``numpy.memmap`` has
+    none.
     """
     if cls is np.ndarray or not issubclass(cls, np.ndarray):
         return False
@@ -43,16 +47,19 @@ def is_cupy(array):
 
 
 def is_recording(library):
-    """Whether CuPy is recording operations: values cannot be checked then, and the caller has checked them."""
+    """Whether CuPy is recording operations: values cannot be checked then, and the caller has
+    checked them.
+    """
     return library is not np and library.cuda.get_current_stream().is_capturing()
 
 
 def underflow_is_zero(**others):
-    """A context, or a decorator, in which a number that is too small for its dtype becomes 0 without an error.
+    """A context, or a decorator, in which a number that is too small for its dtype becomes 0
+    without an error.
 
-    NumPy ignores an underflow unless a program has called ``np.seterr(all="raise")`` to find its own mistakes. What is
-    computed here is none: the smallest weights, probabilities and gradients are so near to 0. ``others`` are further
-    settings of ``np.errstate``.
+    NumPy ignores an underflow unless a program has called ``np.seterr(all="raise")`` to find its
+    own mistakes. What is computed here is none: the smallest weights, probabilities and gradients
+    are so near to 0. ``others`` are further settings of ``np.errstate``.
     """
     return np.errstate(under="ignore", **others)
 
@@ -68,7 +75,9 @@ def on_host(x, out=None):
 
 
 def kept(keep_mask, x):
-    """``x``, with 0 where the mask is False, in its own dtype (CuPy's ``where`` makes float32 of bfloat16)."""
+    """``x``, with 0 where the mask is False, in its own dtype (CuPy's ``where`` makes float32 of
+    bfloat16).
+    """
     return np.where(keep_mask, x, 0).astype(x.dtype, copy=False)
 
 
@@ -83,5 +92,7 @@ def as_rows(x):
 
 
 def number_of(x):
-    """A 0-d integer array as a Python int; unchanged if it is on the GPU, as a conversion would wait for the GPU."""
+    """A 0-d integer array as a Python int; unchanged if it is on the GPU, as a conversion would
+    wait for the GPU.
+    """
     return x if is_cupy(x) else int(x)

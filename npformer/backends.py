@@ -24,8 +24,8 @@ def get_backend(backend: AnyBackend = "auto", params: dict | None = None) -> Ops
     Parameters
     ----------
     backend : "auto", "reference", "cpu", "gpu", or a backend
-        "auto" is "gpu" if the parameters are on a GPU, else "cpu" if numba is installed, else "reference". A backend is
-        also taken from its package, such as ``npformer.cpu``.
+        "auto" is "gpu" if the parameters are on a GPU, else "cpu" if numba is installed, else
+        "reference". A backend is also taken from its package, such as ``npformer.cpu``.
     params : nested dict, optional
         The parameters of the model; "auto" looks at their device.
 
@@ -54,7 +54,8 @@ def get_backend(backend: AnyBackend = "auto", params: dict | None = None) -> Ops
 
 
 def picklable(backend: AnyBackend) -> AnyBackend:
-    """The name of a backend of npformer's, which can be pickled as a backend cannot; another backend unchanged.
+    """The name of a backend of npformer's, which can be pickled as a backend cannot; another
+    backend unchanged.
 
     >>> picklable(reference.ops)
     'reference'
@@ -64,7 +65,8 @@ def picklable(backend: AnyBackend) -> AnyBackend:
 
 
 def by_arrays(operation: Function) -> Function:
-    """An operation that is computed by the backend of the arrays that it is given: the kernels, where there are any.
+    """An operation that is computed by the backend of the arrays that it is given: the kernels,
+    where there are any.
 
     >>> by_arrays(reference.relu)(np.array([-1.0, 2.0]))
     array([0., 2.])

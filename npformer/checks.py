@@ -1,7 +1,8 @@
-"""Checks that raise errors for bad input; each message has the argument, what was given and what was expected.
+"""Checks that raise errors for bad input; each message has the argument, what was given and what
+was expected.
 
-Checks of numbers return them as Python's own: what is given may be a number of NumPy's, which overflows, or a fraction,
-which cannot be saved.
+Checks of numbers return them as Python's own: what is given may be a number of NumPy's, which
+overflows, or a fraction, which cannot be saved.
 """
 
 import inspect
@@ -27,12 +28,14 @@ def warn(message):
 
 
 def check_key(name, value):
-    """An integer as an ``int``, or an object with its own ``derive`` method, as in a recorded step."""
+    """An integer as an ``int``, or an object with a ``derive`` method, as in a recorded step."""
     return value if type(value) is int or hasattr(value, "derive") else check_int(name, value)
 
 
 def check_shape(**arrays):
-    """Check that arrays have the expected shapes: ``check_shape(dy=(dy, x.shape), bias=(bias, (512,)))``."""
+    """Check that arrays have the expected shapes:
+    ``check_shape(dy=(dy, x.shape), bias=(bias, (512,)))``.
+    """
     for name, (array, shape) in arrays.items():
         if array.shape != tuple(shape):
             advice = advice_on_ids(name, array.shape, tuple(shape)) if array.dtype.kind in "iu" else ""
@@ -52,7 +55,8 @@ def advice_on_ids(name, shape, expected):
 
 
 def swapped(name, shape, fits):
-    """What to try, at the end of an error, if a shape would fit with two neighbouring axes swapped; else "".
+    """What to try, at the end of an error, if a shape would fit with two neighbouring axes swapped;
+    else "".
 
     ``fits(shape)`` says whether a shape does. The last axes are tried first.
 
@@ -101,7 +105,7 @@ def check_int(name, value, at_least=-math.inf, at_most=math.inf):
 
 
 def is_float_dtype(dtype):
-    """Whether a dtype is one of real or complex floats that are computed with: not one of 8 bits."""
+    """Whether a dtype is one of real or complex floats that we compute with: not one of 8 bits."""
     return dtype.kind in "fc" and dtype.itemsize > 1 or dtype.name == "bfloat16"  # kind "V", of ml_dtypes
 
 
@@ -117,7 +121,9 @@ def check_float_dtype(name, value):
 
 
 def each_line(name, lines):
-    """Yield the strings of a list or another iterable; one string in its place would be taken as its characters."""
+    """Yield the strings of a list or another iterable; one string in its place would be taken as
+    its characters.
+    """
     if isinstance(lines, str):
         raise TypeError(f"{name} is one string, {lines[:40]!r}, expected a list of them: try [{name}]")
     if not isinstance(lines, Iterable):
@@ -136,7 +142,9 @@ def check_callable(name, value, expected="a function"):
 
 
 def check_paths(name, paths):
-    """Paths of parameters, or parts of them, as a list; one string in its place would be taken as its characters."""
+    """Paths of parameters, or parts of them, as a list; one string in its place would be taken as
+    its characters.
+    """
     if isinstance(paths, str) or not isinstance(paths, Iterable):
         advice = f": try [{paths!r}]" if isinstance(paths, str) else " such as ['encoder']"
         raise TypeError(f"{name}={shown(paths)} is a {type(paths).__name__}, expected a sequence of paths{advice}")
@@ -165,7 +173,9 @@ def check_in_dtype(name, value, dtype):
 
 
 def check_array(x, name, kind):
-    """The library of an array; raises if it is none, or has a dtype that does not fit its kind, as "mask" or "ids"."""
+    """The library of an array; raises if it is none, or has a dtype that does not fit its kind, as
+    "mask" or "ids".
+    """
     if kind == "ids" and isinstance(x, list) and any(isinstance(item, str) for item in x):
         raise TypeError(f"{name} is a list of texts, expected an array of integers{_advice_on_texts(name)}")
     library = library_of(x, name)
@@ -187,7 +197,9 @@ def check_array(x, name, kind):
 
 
 def _advice_on_ids(x, name):
-    """What to try, at the end of an error, if an array is not one of integers; "" if its numbers have fractions."""
+    """What to try, at the end of an error, if an array is not one of integers; "" if its numbers
+    have fractions.
+    """
     is_text = x.dtype.kind in "SUT" or (x.dtype.kind == "O" and any(isinstance(item, str) for item in x.flat))
     if is_text:
         return _advice_on_texts(name)
@@ -208,7 +220,8 @@ def _advice_on_texts(name):
 
 
 def check_ids(ids, size, name, ignore_id=None, *, may_ignore=False):
-    """Check that token ids are integers with 0 <= id < ``size``, except entries equal to ``ignore_id``.
+    """Check that token ids are integers with 0 <= id < ``size``, except entries equal to
+    ``ignore_id``.
 
     ``may_ignore`` says whether the caller has an ``ignore_id``, which may be None.
     """

@@ -1,4 +1,6 @@
-"""The configuration of npformer: versions, processor, BLAS and backends, and what would make it faster."""
+"""The configuration of npformer: versions, processor, BLAS and backends, and what would make it
+faster.
+"""
 
 import ctypes
 import importlib
@@ -23,7 +25,8 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS
 
 
 def show_config() -> None:
-    """Print the versions, processor, BLAS and backends npformer runs on, and what would make it faster.
+    """Print the versions, processor, BLAS and backends npformer runs on, and what would make it
+    faster.
 
     ``npformer info`` prints the same.
 
@@ -37,10 +40,12 @@ def show_config() -> None:
 
 
 def read_config():
-    """The configuration that `show_config` prints, as a dict that can be written as JSON; None = unknown.
+    """The configuration that `show_config` prints, as a dict that can be written as JSON;
+    None = unknown.
 
-    Its keys are "versions", "processor", "threads", "blas", "backends", "kernel_cache" and "advice". The last is a list
-    of {"do": a shell command to run before Python starts, or None, "why": the reason}.
+    Its keys are "versions", "processor", "threads", "blas", "backends", "kernel_cache" and
+    "advice". The last is a list of {"do": a shell command to run before Python starts, or None,
+    "why": the reason}.
 
     Examples
     --------
@@ -94,7 +99,9 @@ def _processor():
 
 
 def _threads():
-    """How many threads npformer divides large work among, and what limits them, if not the cores of the machine."""
+    """How many threads npformer divides large work among, and what limits them, if not the cores of
+    the machine.
+    """
     of_blas = user_threads()
     variables = [f"{name}={os.environ[name]}" for name in THREAD_VARIABLES if name in os.environ]
     limits = {
@@ -121,7 +128,9 @@ def _processor_name():
 
 
 def _blas():
-    """The library of NumPy's matrix products; OpenBLAS also reports the core and the threads it uses."""
+    """The library of NumPy's matrix products; OpenBLAS also reports the core and the threads it
+    uses.
+    """
     settings = _ask_openblas("get_config", ctypes.c_char_p)
     if settings is None:
         built_with = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
@@ -165,14 +174,16 @@ def _try_import(name):
 
 
 def _kernel_cache():
-    """The folder in which numba stores npformer's compiled kernels; None if it does not store them."""
+    """The folder in which numba stores the compiled kernels; None if it does not store them."""
     numba, _ = _try_import("numba")
     cpu = importlib.util.find_spec("npformer.cpu")
     if numba is None or cpu is None:
         return None
 
     def kernel():
-        """Stand-in for a kernel of the cpu backend: numba chooses the folder by the file that defines a function."""
+        """Stand-in for a kernel of the cpu backend: numba chooses the folder by the file that
+        defines a function.
+        """
 
     kernel.__code__ = kernel.__code__.replace(co_filename=cpu.origin)
     try:

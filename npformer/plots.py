@@ -2,10 +2,11 @@
 
 ``pip install 'npformer[plot]'`` installs it, in a clone ``pip install -e '.[plot]'``.
 
-Every function draws on the ``axes`` that it is given, or else on those of a new figure, returns them, and writes the
-figure to a file if it is given a ``path``, whose ending selects the format. Without a path, the new figure is one of
-``matplotlib.pyplot``: a notebook shows it, and so does ``plt.show()``. The first line of each docstring says how many
-axes there are. Axes without any data say so.
+Every function draws on the ``axes`` that it is given, or else on those of a new figure, returns
+them, and writes the figure to a file if it is given a ``path``, whose ending selects the format.
+Without a path, the new figure is one of ``matplotlib.pyplot``: a notebook shows it, and so does
+``plt.show()``. The first line of each docstring says how many axes there are. Axes without any data
+say so.
 """
 
 import math
@@ -25,7 +26,8 @@ AnyPath = str | os.PathLike[str]
 def plot_loss(
     history: Iterable[Any], path: AnyPath | None = None, title: str = "Training loss", *, axes: Any = None
 ) -> Any:
-    """The loss per token against the step, on a logarithmic scale, and the learning rate below it (2 axes).
+    """The loss per token against the step, on a logarithmic scale, and the learning rate below it
+    (2 axes).
 
     Parameters
     ----------
@@ -64,13 +66,14 @@ def plot_training(
     score: tuple[str, str] = ("val_bleu", "BLEU, validation, greedy"),
     axes: Any = None,
 ) -> Any:
-    """Loss, a score on the validation text and learning rate against the step, from a ``JsonLog`` (3 axes).
+    """Loss, a score on the validation text and learning rate against the step, from a ``JsonLog``
+    (3 axes).
 
     Parameters
     ----------
     records : list of dict
-        With numbers "step", "loss" and "lr" (one a step), or "step", "val_loss" and the score (one a validation). Other
-        records are not drawn.
+        With numbers "step", "loss" and "lr" (one a step), or "step", "val_loss" and the score (one
+        a validation). Other records are not drawn.
     score : (str, str)
         The name of the score, and its label.
     """
@@ -96,13 +99,15 @@ def _are_numbers(record, *names):
 
 
 def plot_curves(panels: Sequence[dict[str, Any]], path: AnyPath | None = None, *, axes: Any = None) -> Any:
-    """Panels with curves of several systems, each the middle of its repetitions with their range; four are a square.
+    """Panels with curves of several systems, each the middle of its repetitions with their range;
+    four are a square.
 
     Parameters
     ----------
     panels : list of dict
-        {"at": places on the x axis, "systems": {name: values (repetitions, places)}}, if wanted "labels" of the places,
-        the function "middle" (the median if not given), and what ``Axes.set`` takes, such as "title" and "ylim".
+        {"at": places on the x axis, "systems": {name: values (repetitions, places)}}, if wanted
+        "labels" of the places, the function "middle" (the median if not given), and what
+        ``Axes.set`` takes, such as "title" and "ylim".
     """
     if not panels:
         raise ValueError(f"panels is {panels!r}, expected one or more")
@@ -120,7 +125,9 @@ def plot_curves(panels: Sequence[dict[str, Any]], path: AnyPath | None = None, *
 
 
 def _panel(at, systems, labels=None, middle=np.median, **settings):
-    """A panel of ``plot_curves`` with (name, middle, distances to the lowest and the highest value) of each system."""
+    """A panel of ``plot_curves`` with (name, middle, distances to the lowest and the highest value)
+    of each system.
+    """
     curves = []
     for system, values in systems.items():
         values = np.asarray(values, float)
@@ -147,10 +154,11 @@ def plot_attention(
     Parameters
     ----------
     weights : sequence of (H, T, S)
-        A layer each, of one sequence: ``model.attention_weights(...)["memory"]`` without its axis B. A single map has
-        no title of its own.
+        A layer each, of one sequence: ``model.attention_weights(...)["memory"]`` without its axis
+        B. A single map has no title of its own.
     keys, queries : sequences of str
-        The words at the S keys and at the T queries. A query is the word read; the model answers with the next one.
+        The words at the S keys and at the T queries. A query is the word read; the model answers
+        with the next one.
     title, xlabel, ylabel : str
         The title is that of a new figure.
     """
@@ -186,7 +194,9 @@ def plot_attention(
 def plot_positional_encoding(
     path: AnyPath | None = None, length: int = 100, d_model: int = 64, *, axes: Any = None
 ) -> Any:
-    """The sinusoidal encoding (length, d_model) as an image, and four of its dimensions as curves (2 axes)."""
+    """The sinusoidal encoding (length, d_model) as an image, and four of its dimensions as curves
+    (2 axes).
+    """
     encoding = sinusoidal_encoding(length, d_model)
     above, below = axes = _axes(axes, path, 2, (8, 7), height_ratios=[3, 2])
     image = above.imshow(encoding.T, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", origin="lower")

@@ -1,4 +1,6 @@
-"""Matrices of 8-bit integers: decoding one token reads all weights, here a quarter of the bytes of float32."""
+"""Matrices of 8-bit integers: decoding one token reads all weights, here a quarter of the bytes of
+float32.
+"""
 
 import re
 
@@ -9,13 +11,15 @@ from npformer.arrays import underflow_is_zero
 from npformer.runtime.threads import in_parallel
 
 LARGEST = 127  # the integers are from -127 to 127
-# The paths of what becomes integers: tables, the output projection, and the weights of the layers of a Transformer.
+# The paths of what becomes integers: tables, the output projection, and the weights of the layers
+# of a Transformer.
 TABLE = r"(\w+_)?embedding"
 WEIGHT = r"output\.weight|(.+\.)?\d+\.(attention|memory_attention|feed_forward)\.\w+\.weight"
 
 
 class Quantized:
-    """A matrix W ≈ s · Q of 8-bit integers Q and scales s, one for each column, or for each row of an embedding table.
+    """A matrix W ≈ s · Q of 8-bit integers Q and scales s, one for each column, or for each row of
+    an embedding table.
 
     ``numpy.asarray(matrix)`` is s · Q, the matrix with which a model computes.
 
@@ -44,7 +48,8 @@ class Quantized:
                [-1.   ,  0.   ]])
         """
         scale = np.abs(x).max(axis=axis, keepdims=True, initial=0) / LARGEST
-        # A number below the normal ones has few digits. It is rounded up, so that no quotient is above 127.
+        # A number below the normal ones has few digits. It is rounded up, so that no quotient is
+        # above 127.
         scale = np.where(scale < np.finfo(x.dtype).tiny, np.nextafter(scale, 1), scale)
         values = np.rint(x / scale).astype(np.int8)
         values = np.asfortranarray(values) if axis == 0 else values  # what is added up together lies together
@@ -65,22 +70,25 @@ class Quantized:
 def quantize(params: dict) -> dict:
     """Return parameters whose large matrices are 8-bit integers, for decoding with a Transformer.
 
-    A step of decoding takes the time in which the weights are read from memory, and these are a quarter as large as in
-    float32. All sums are in the data type of the parameters. The model computes with W' = s · Q, where Q has integers
-    from -127 to 127, and there is one s for each column of W, or for each row of an embedding table, whose rows the
-    output projection multiplies by, too. A weight changes by s / 2 at most, where 127 s is the largest of its column.
+    A step of decoding takes the time in which the weights are read from memory, and these are a
+    quarter as large as in float32. All sums are in the data type of the parameters. The model
+    computes with W' = s · Q, where Q has integers from -127 to 127, and there is one s for each
+    column of W, or for each row of an embedding table, whose rows the output projection multiplies
+    by, too. A weight changes by s / 2 at most, where 127 s is the largest of its column.
 
     Parameters
     ----------
     params : nested dict
-        NumPy arrays; they are not changed. The layers of a ``Recurrent`` or a ``ByteNet`` stay as they are.
+        NumPy arrays; they are not changed. The layers of a ``Recurrent`` or a ``ByteNet`` stay as
+        they are.
 
     Returns
     -------
     nested dict
-        For decoding and everything else without gradients. What was an array of the weights of layers, of embeddings or
-        of the output projection is a matrix of which ``numpy.asarray`` makes floats again; the others are the same, but
-        float16 becomes float32, in which such a model computes.
+        For decoding and everything else without gradients. What was an array of the weights of
+        layers, of embeddings or of the output projection is a matrix of which ``numpy.asarray``
+        makes floats again; the others are the same, but float16 becomes float32, in which such a
+        model computes.
 
     Examples
     --------
@@ -113,7 +121,8 @@ def _quantized(path, x):
 
 
 def dequantized(x):
-    """A matrix, or the parameters of a layer, with floats in place of integers; unchanged if they are floats.
+    """A matrix, or the parameters of a layer, with floats in place of integers; unchanged if they
+    are floats.
 
     >>> dequantized(Quantized.of(np.array([[127.0]]), axis=0))
     array([[127.]])

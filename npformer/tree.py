@@ -13,7 +13,8 @@ DEEPEST = 100  # levels of dicts (and lists, in JSON), far from Python's limit o
 
 
 def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
-    """List the (path, array) pairs of a nested dict, in order; a path is like ``encoder.0.attention.qkv.weight``.
+    """List the (path, array) pairs of a nested dict, in order; a path is like
+    ``encoder.0.attention.qkv.weight``.
 
     >>> [path for path, _ in leaves({"a": {"weight": 1, "bias": 2}, "b": 3})]
     ['a.weight', 'a.bias', 'b']
@@ -99,7 +100,8 @@ def leaves_under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def map_leaves(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """Apply ``f`` to the arrays with the same path in each tree, and return the tree of the results.
+    """Apply ``f`` to the arrays with the same path in each tree, and return the tree of the
+    results.
 
     >>> map_leaves(lambda x, y: x + y, {"a": {"b": 1}}, {"a": {"b": 10}})
     {'a': {'b': 11}}
@@ -116,7 +118,9 @@ def map_leaves(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 class _TreesDiffer(Exception):
-    """Is raised where it is found; where that is, is looked for afterwards, so that no call pays for it."""
+    """Is raised where it is found; where that is, is looked for afterwards, so that no call pays
+    for it.
+    """
 
 
 def _mapped(f, tree, *others):
@@ -140,7 +144,8 @@ def _difference(trees, place=()):
 
 
 def ordered_like(tree: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
-    """The same tree, with the keys of each dict in the order of another tree that has the same paths.
+    """The same tree, with the keys of each dict in the order of another tree that has the same
+    paths.
 
     Dicts without arrays, which a file does not hold, are those of the other tree.
 
@@ -183,7 +188,8 @@ def flatten(tree: Any) -> tuple[Array, Any]:
 
 
 def view_as(flat: Array, tree: Any) -> Any:
-    """View a flat buffer as a tree with the paths and shapes of ``tree``, without a copy; the inverse of ``flatten``.
+    """View a flat buffer as a tree with the paths and shapes of ``tree``, without a copy; the
+    inverse of ``flatten``.
 
     >>> view_as(np.arange(3.0), {"a": np.zeros((1, 2)), "b": np.zeros(1)})
     {'a': array([[0., 1.]]), 'b': array([2.])}
@@ -241,7 +247,8 @@ def _check_dict(name, value):
 
 
 class Fixed(dict):
-    """A dict that always has the same arrays: they can be written into, but not replaced, added or deleted.
+    """A dict that always has the same arrays: they can be written into, but not replaced, added or
+    deleted.
 
     A copy is an ordinary dict.
 
@@ -291,8 +298,8 @@ def shapes_of(tree: Any) -> Any:
 def merged(tree: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], list[str], list[str]]:
     """A tree like ``new``, with the arrays of ``tree`` where path, shape and dtype are the same.
 
-    With it, training can start from the parameters of a model with another vocabulary, another number of layers or
-    another output layer.
+    With it, training can start from the parameters of a model with another vocabulary, another
+    number of layers or another output layer.
 
     Parameters
     ----------
@@ -349,7 +356,9 @@ def check_like(tree: Any, expected: dict[str, Any], *, dtypes: bool = True, what
 
 
 def _places(tree, place=()):
-    """The (names, array) pairs of a nested dict. (Joined, 0 would be like "0", and a name "a.b" like two names.)"""
+    """The (names, array) pairs of a nested dict. (Joined, 0 would be like "0", and a name "a.b"
+    like two names.)
+    """
     if not isinstance(tree, dict):
         return [(place, tree)]
     return [leaf for name, child in tree.items() for leaf in _places(child, (*place, name))]

@@ -2,12 +2,16 @@
 
 Two numerical methods compute the derivative. They have nothing in common but the forward function:
 
-* **Complex step.** For an analytic f, f(x + ih) = f(x) + ih f'(x) + O(h²): the derivative is the imaginary part
-  divided by h. Nothing is subtracted, so h can be 1e-30 and the result is accurate to the last digits. The forward
-  function has to accept complex numbers, and compare only their real parts, as npformer's functions do.
-* **Central differences.** (f(x + h) - f(x - h)) / 2h. This is accurate to about 10 digits, and has no requirements.
+* **Complex step.** For an analytic f, f(x + ih) = f(x) + ih f'(x) + O(h²): the derivative is the
+imaginary part
+  divided by h. Nothing is subtracted, so h can be 1e-30 and the result is accurate to the last
+  digits. The forward function has to accept complex numbers, and compare only their real parts, as
+  npformer's functions do.
+* **Central differences.** (f(x + h) - f(x - h)) / 2h. This is accurate to about 10 digits, and has
+no requirements.
 
-A backward pass returns a vector-Jacobian product, so both methods differentiate Σ dy · f(x) for one random dy.
+A backward pass returns a vector-Jacobian product, so both methods differentiate Σ dy · f(x) for one
+random dy.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +31,8 @@ class GradientError(AssertionError):
 
 
 class GradientErrors(dict):
-    """The largest relative error by argument and method, and how many entries were checked; ``print`` shows both.
+    """The largest relative error by argument and method, and how many entries were checked;
+    ``print`` shows both.
 
     Attributes
     ----------
@@ -58,55 +63,61 @@ def gradcheck(
     central_tolerance: float | None = 1e-8,
     sample: int | None = None,
 ) -> GradientErrors:
-    """Compare a hand-written backward with two numerical derivatives, at every entry of every argument.
+    """Compare a hand-written backward with two numerical derivatives, at every entry of every
+    argument.
 
-    Each entry costs three calls of ``f``. For a whole model, ``sample=30`` checks 30 entries of each argument instead.
+    Each entry costs three calls of ``f``. For a whole model, ``sample=30`` checks 30 entries of
+    each argument instead.
 
     Parameters
     ----------
     f : callable
-        ``f(*args)`` returns one array or scalar. Integer arguments, masks and dropout keys go in a closure.
+        ``f(*args)`` returns one array or scalar. Integer arguments, masks and dropout keys go in a
+        closure.
     f_backward : callable
-        ``f_backward(dy, *args)`` returns the gradients in the order of ``args`` (one array if there is
-        one argument).
+        ``f_backward(dy, *args)`` returns the gradients in the order of ``args`` (one array if there
+        is one argument).
     args : sequence of float64 arrays
     names : sequence of str, optional
         The names of the arguments in error messages.
     seed : int
         The seed of the random cotangent dy, and of the sample.
     complex_tolerance, central_tolerance : float or None
-        Largest allowed error, relative to the largest entry of the argument's gradient (or to 1/1000 of the largest
-        entry of all gradients, if that is more: some gradients are zero in theory, but consist of rounding errors in
-        practice). None leaves the method out.
+        Largest allowed error, relative to the largest entry of the argument's gradient (or to
+        1/1000 of the largest entry of all gradients, if that is more: some gradients are zero in
+        theory, but consist of rounding errors in practice). None leaves the method out.
     sample : int, optional
-        How many entries of each argument are checked: that with the largest gradient, or with NaN, and others that
-        are drawn at random. By default all.
+        How many entries of each argument are checked: that with the largest gradient, or with NaN,
+        and others that are drawn at random. By default all.
 
     Returns
     -------
     GradientErrors
-        A dict with ``errors[name][method]``, the largest relative error; ``errors.checked[name]`` has the number of
-        entries that were checked, and that of all entries.
+        A dict with ``errors[name][method]``, the largest relative error; ``errors.checked[name]``
+        has the number of entries that were checked, and that of all entries.
 
     Raises
     ------
     GradientError
-        If a gradient is wrong; the message has the index of the worst entry and both values. A NaN anywhere is an
-        error. If central differences agree with the backward pass and the complex step does not, ``f`` is not
-        analytic; for example, it uses abs, conj or a cast to real numbers. ``complex_tolerance=None`` then leaves the
-        complex step out.
+        If a gradient is wrong; the message has the index of the worst entry and both values. A NaN
+        anywhere is an error. If central differences agree with the backward pass and the complex
+        step does not, ``f`` is not analytic; for example, it uses abs, conj or a cast to real
+        numbers. ``complex_tolerance=None`` then leaves the complex step out.
 
     Examples
     --------
-    >>> gradcheck(np.sin, lambda dy, x: dy * np.cos(x), [np.array([0.5, 1.0])])["x0"]["complex step"] < 1e-15
+    >>> def sin_backward(dy, x):
+    ...     return dy * np.cos(x)
+    >>> errors = gradcheck(np.sin, sin_backward, [np.array([0.5, 1.0])])
+    >>> errors["x0"]["complex step"] < 1e-15
     True
-    >>> errors = gradcheck(np.sin, lambda dy, x: dy * np.cos(x), [np.arange(1000.0)], sample=30, central_tolerance=None)
-    >>> errors.checked
+    >>> some = gradcheck(np.sin, sin_backward, [np.arange(1000.0)], sample=30)
+    >>> some.checked
     {'x0': (30, 1000)}
     >>> gradcheck(np.sin, lambda dy, x: -dy * np.cos(x), [np.array([0.0])])
     Traceback (most recent call last):
-    npformer.gradients.GradientError: gradient of x0 is off by 2 (relative; complex step, tolerance 1e-13): at [0] the \
-backward gives 1.8101675 and the complex step -1.8101675
+    npformer.gradients.GradientError: gradient of x0 is off by 2 (relative; complex step, \
+tolerance 1e-13): at [0] the backward gives 1.8101675 and the complex step -1.8101675
     """
     if isinstance(args, np.ndarray):
         raise TypeError("args is an array, expected a list of arrays: try [x]")
@@ -119,21 +130,29 @@ backward gives 1.8101675 and the complex step -1.8101675
         raise ValueError(f"{len(names)} names for {len(args)} args, expected equally many")
     y = f(*args)
     if isinstance(y, (tuple, list)):
-        raise TypeError(f"f returns a {type(y).__name__} of {len(y)}, expected one array: try lambda *x: f(*x)[0]")
+        problem = f"f returns a {type(y).__name__} of {len(y)}"
+        raise TypeError(f"{problem}, expected one array: try lambda *x: f(*x)[0]")
     y = np.asarray(y)
     dy = cotangent(y.shape, seed)
     gradients = f_backward(dy if y.ndim else float(dy), *args)
     gradients = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
     if len(gradients) != len(args):
-        raise GradientError(f"the backward returned {len(gradients)} gradients for {len(args)} arguments")
-    gradients = [_of_shape(x.shape, name, np.asarray(g)) for x, name, g in zip(args, names, gradients, strict=True)]
+        raise GradientError(
+            f"the backward returned {len(gradients)} gradients for {len(args)} arguments"
+        )
+    gradients = [
+        _of_shape(x.shape, name, np.asarray(g))
+        for x, name, g in zip(args, names, gradients, strict=True)
+    ]
     entries = [_sampled(gradient, sample, [seed, i]) for i, gradient in enumerate(gradients)]
 
     methods = {
         "complex step": (complex_step, complex_tolerance),
         "central differences": (central_differences, central_tolerance),
     }
-    errors = GradientErrors({n: (len(some), g.size) for n, some, g in zip(names, entries, gradients, strict=True)})
+    errors = GradientErrors(
+        {n: (len(some), g.size) for n, some, g in zip(names, entries, gradients, strict=True)}
+    )
     for method, (derivative, tolerance) in methods.items():
         if tolerance is None:
             continue
@@ -145,7 +164,8 @@ backward gives 1.8101675 and the complex step -1.8101675
 
 
 def cotangent(shape: tuple[int, ...], seed: int = 0) -> Array:
-    """A random dy that differs from the numbers of ``default_rng(seed)``, with which ``args`` are often drawn.
+    """A random dy that differs from the numbers of ``default_rng(seed)``, with which ``args`` are
+    often drawn.
 
     If dy were equal to x, a backward pass that returns x instead of dy would pass the check.
     """
@@ -153,7 +173,8 @@ def cotangent(shape: tuple[int, ...], seed: int = 0) -> Array:
 
 
 def complex_step(f: Callable, args: Sequence[Array], i: int, dy: Any, entries: Any = None) -> Array:
-    """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by the complex step, one entry at a time.
+    """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by the complex step, one
+    entry at a time.
 
     With ``entries``, indices into the flat array, it is an array of these derivatives alone.
     """
@@ -166,8 +187,12 @@ def complex_step(f: Callable, args: Sequence[Array], i: int, dy: Any, entries: A
     return np.reshape(derivatives, args[i].shape if entries is None else -1)
 
 
-def central_differences(f: Callable, args: Sequence[Array], i: int, dy: Any, entries: Any = None) -> Array:
-    """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by central differences, as ``complex_step``."""
+def central_differences(
+    f: Callable, args: Sequence[Array], i: int, dy: Any, entries: Any = None
+) -> Array:
+    """The gradient of ``Σ dy · f(*args)`` with respect to ``args[i]``, by central differences, as
+    ``complex_step``.
+    """
     args = [x.copy() for x in args]
     x, derivatives = args[i].flat, []
     for entry in range(args[i].size) if entries is None else entries:
@@ -183,23 +208,33 @@ def central_differences(f: Callable, args: Sequence[Array], i: int, dy: Any, ent
 
 def _of_shape(shape, name, gradient):
     if gradient.dtype == object:
-        raise GradientError(f"gradient of {name} is {gradient}, expected an array: does the backward return it?")
+        raise GradientError(
+            f"gradient of {name} is {gradient}, expected an array: does the backward return it?"
+        )
     if gradient.shape != shape:
         raise GradientError(f"gradient of {name} has shape {gradient.shape}, expected {shape}")
     return gradient
 
 
 def _sampled(gradient, sample, seed):
-    """The entries to check, in order: all, or the largest of the gradient (NaN before all others) and random ones."""
+    """The entries to check, in order: all, or the largest of the gradient (NaN before all others)
+    and random ones.
+    """
     if sample is None or check_int("sample", sample, at_least=1) >= gradient.size:
         return np.arange(gradient.size)
-    largest = np.abs(gradient).argmax()  # what errors are relative to, and a mistake where no other entry is drawn
-    others = np.random.default_rng([*seed, *b"sample"]).choice(gradient.size - 1, sample - 1, replace=False)
+    largest = np.abs(
+        gradient
+    ).argmax()  # what errors are relative to, and a mistake where no other entry is drawn
+    others = np.random.default_rng([*seed, *b"sample"]).choice(
+        gradient.size - 1, sample - 1, replace=False
+    )
     return np.sort(np.append(others + (others >= largest), largest))
 
 
 def _compare(name, gradient, entries, numeric, floor, method, tolerance):
-    """The largest relative error at these entries. Raises ``GradientError`` if it is above the tolerance."""
+    """The largest relative error at these entries. Raises ``GradientError`` if it is above the
+    tolerance.
+    """
     if not len(entries):
         return 0.0
     given = gradient.reshape(-1)[entries]
@@ -209,10 +244,11 @@ def _compare(name, gradient, entries, numeric, floor, method, tolerance):
     worst = difference.argmax()
     error = float(difference[worst])
     if not error <= tolerance:
+        place = [int(i) for i in np.unravel_index(entries[worst], gradient.shape)]
+        compared = f"relative; {method}, tolerance {tolerance:.0e}"
         raise GradientError(
-            f"gradient of {name} is off by {error:.2g} (relative; {method}, tolerance {tolerance:.0e}): "
-            f"at {[int(i) for i in np.unravel_index(entries[worst], gradient.shape)]} "
-            f"the backward gives {given[worst]:.8g} and the {method} {numeric[worst]:.8g}"
+            f"gradient of {name} is off by {error:.2g} ({compared}): at {place} the backward gives "
+            f"{given[worst]:.8g} and the {method} {numeric[worst]:.8g}"
         )
     return error
 
@@ -220,5 +256,7 @@ def _compare(name, gradient, entries, numeric, floor, method, tolerance):
 def _checked(x, i):
     x = np.asarray(x)
     if x.dtype != np.float64:
-        raise TypeError(f"args[{i}] has dtype {x.dtype}, expected float64: nothing less can be checked to 1e-13")
+        raise TypeError(
+            f"args[{i}] has dtype {x.dtype}, expected float64: nothing less can be checked to 1e-13"
+        )
     return x

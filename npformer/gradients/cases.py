@@ -1,8 +1,9 @@
-"""The table of cases: the options with which each operation is checked, and the tolerances for kernels.
+"""The table of cases: the options with which each operation is checked, and the tolerances for
+kernels.
 
-``npformer gradcheck``, the tests of gradients, parity, dtypes, poison and bad input, the fuzzing and the
-mutations all read it. Arguments are drawn from the contracts, so one line in the table adds an operation to all of
-these tests.
+``npformer gradcheck``, the tests of gradients, parity, dtypes, poison and bad input, the fuzzing
+and the mutations all read it. Arguments are drawn from the contracts, so one line in the table adds
+an operation to all of these tests.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,10 +16,34 @@ from npformer import reference
 from npformer.operations.shapes import match, shape_of
 from npformer.reference.math.activations import ACTIVATIONS, INPUTS
 
-# Letters that occur together mostly have different primes as sizes, so that mistaking one axis for another is noticed.
+# Letters that occur together mostly have different primes as sizes, so that mistaking one axis for
+# another is noticed.
 SIZES = {
-    **{"...": (2, 3), "B": 2, "H": 3, "G": 3, "T": 5, "S": 7, "K": 11, "Kv": 13, "Kq": 11, "Kk": 13},
-    **{"D": 17, "F": 19, "E": 19, "V": 23, "W": 3, "A": 17, "P": 29, "R": 31, "n": 37, "m": 5, "p": 7},
+    **{
+        "...": (2, 3),
+        "B": 2,
+        "H": 3,
+        "G": 3,
+        "T": 5,
+        "S": 7,
+        "K": 11,
+        "Kv": 13,
+        "Kq": 11,
+        "Kk": 13,
+    },
+    **{
+        "D": 17,
+        "F": 19,
+        "E": 19,
+        "V": 23,
+        "W": 3,
+        "A": 17,
+        "P": 29,
+        "R": 31,
+        "n": 37,
+        "m": 5,
+        "p": 7,
+    },
 }
 BACKWARD = {
     backward.record.forward.record.name: backward
@@ -30,13 +55,14 @@ BACKWARD = {
 class Case(NamedTuple):
     """An operation with some of its options.
 
-    A bound is the largest allowed error of a kernel: the largest difference divided by the largest entry of the result,
-    in units of the dtype's rounding error. 0 means bitwise equality. Sums of n terms in another order differ by about
-    √n units.
+    A bound is the largest allowed error of a kernel: the largest difference divided by the largest
+    entry of the result, in units of the dtype's rounding error. 0 means bitwise equality. Sums of n
+    terms in another order differ by about √n units.
     """
 
     operation: str
-    given: dict  # arguments of both passes that are not drawn from the contract: values, or a ``Drawn`` that draws them
+    # Arguments of both passes that are not drawn from the contract: values, or a ``Drawn``.
+    given: dict
     sizes: dict  # of letters that differ from ``SIZES``
     bound: float
     backward_bound: float
@@ -44,7 +70,9 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         options = {name: value for name, value in self.given.items() if name not in DRAWN_ALIKE}
         told = [
-            name if value is True else f"{name}{value.axes if isinstance(value, Drawn) else f'={value}'}"
+            name
+            if value is True
+            else f"{name}{value.axes if isinstance(value, Drawn) else f'={value}'}"
             for name, value in options.items()
         ]
         told += [f"{letter}={size}" for letter, size in self.sizes.items() if letter != "..."]
@@ -63,7 +91,9 @@ class Case(NamedTuple):
     @property
     def is_differentiable(self) -> bool:
         """Whether there is a gradient to check."""
-        returns_gradient = "loss" in [result.name for result in self.forward.record.contract.results]
+        returns_gradient = "loss" in [
+            result.name for result in self.forward.record.contract.results
+        ]
         return self.backward is not None or returns_gradient or self.operation in INVERSE
 
     @property
@@ -76,25 +106,42 @@ class Case(NamedTuple):
         return (self.arguments if name == self.operation else self.backward_arguments)(dtype, seed)
 
     def arguments(self, dtype: str = "float64", seed: int = 0, **others) -> dict[str, Any]:
-        """Valid arguments of the forward pass; ``others`` are sizes of letters that replace those of the case."""
+        """Valid arguments of the forward pass; ``others`` are sizes of letters that replace those
+        of the case.
+        """
         rng, contract = np.random.default_rng(seed), self.forward.record.contract
-        of_names = {x.letters[0]: x.table[self.given[name]] for name, x in contract.sizes.items() if x.table}
+        of_names = {
+            x.letters[0]: x.table[self.given[name]] for name, x in contract.sizes.items() if x.table
+        }
         sizes = {**SIZES, **self.sizes, **others, **of_names}
         drawn = {name: draw(argument, sizes, rng) for name, argument in contract.arrays.items()}
-        told = {name.rpartition(".")[2]: sizes[x.letters[0]] for name, x in contract.sizes.items() if not x.table}
-        given = {name: x.draw(rng, sizes) if isinstance(x, Drawn) else x for name, x in self.given.items()}
+        told = {
+            name.rpartition(".")[2]: sizes[x.letters[0]]
+            for name, x in contract.sizes.items()
+            if not x.table
+        }
+        given = {
+            name: x.draw(rng, sizes) if isinstance(x, Drawn) else x
+            for name, x in self.given.items()
+        }
         known = {**drawn, **told, **given}
         for name, parameter in self.forward.record.parameters.items():
-            if is_dataclass(parameter.annotation):  # a record of settings, which are given by their own names
+            if is_dataclass(
+                parameter.annotation
+            ):  # a record of settings, which are given by their own names
                 names = {field.name for field in fields(parameter.annotation)} & known.keys()
                 record: Any = parameter.annotation
                 known[name] = record(**{field: known[field] for field in names})
         return cast(_taken_by(self.forward, known), dtype)
 
     def backward_arguments(self, dtype: str = "float64", seed: int = 0) -> dict[str, Any]:
-        """Valid arguments of the backward pass: the arguments and results of the forward pass, and random gradients."""
+        """Valid arguments of the backward pass: the arguments and results of the forward pass, and
+        random gradients.
+        """
         arguments = self.arguments(dtype, seed)
-        return self._with_gradients(arguments, self.results(arguments), self.cotangents(arguments, dtype, seed))
+        return self._with_gradients(
+            arguments, self.results(arguments), self.cotangents(arguments, dtype, seed)
+        )
 
     def cotangents(self, arguments: dict, dtype: str = "float64", seed: int = 0) -> dict[str, Any]:
         """Random gradients of the results that the forward pass has for these arguments."""
@@ -104,7 +151,9 @@ class Case(NamedTuple):
 
     def _with_gradients(self, arguments, results, gradients):
         """The arguments of the backward pass, given those and the results of the forward pass."""
-        shapes = {f"{name}_shape": x.shape for name, x in arguments.items() if isinstance(x, np.ndarray)}
+        shapes = {
+            f"{name}_shape": x.shape for name, x in arguments.items() if isinstance(x, np.ndarray)
+        }
         own = {name: value for name, value in self.given.items() if not isinstance(value, Drawn)}
         return _taken_by(self.backward, {**results, **gradients, **shapes, **own, **arguments})
 
@@ -118,19 +167,26 @@ class Case(NamedTuple):
         return dict(zip([result.name for result in described], results, strict=True))
 
     def derivative(self, seed: int = 0, **sizes) -> tuple[Callable, Callable, dict]:
-        """The arguments of ``gradcheck``: a function, its backward pass, and the arrays to differentiate it by.
+        """The arguments of ``gradcheck``: a function, its backward pass, and the arrays to
+        differentiate it by.
 
         ``sizes`` are those of ``arguments``.
         """
         arguments = self.arguments(seed=seed, **sizes)
-        kinds = {name: argument.kind for name, argument in self.forward.record.contract.arrays.items()}
-        arrays = {name: x for name, x in arguments.items() if kinds.get(name) == "float" and x is not None}
+        kinds = {
+            name: argument.kind for name, argument in self.forward.record.contract.arrays.items()
+        }
+        arrays = {
+            name: x for name, x in arguments.items() if kinds.get(name) == "float" and x is not None
+        }
         arrays |= {f"params[{i}]": x for i, x in enumerate(arguments.get("params", ()))}
 
         def with_arrays(values):
             changed = {**arguments, **dict(zip(arrays, values, strict=True))}
             if "params" in changed:
-                changed["params"] = tuple(changed.pop(f"params[{i}]") for i in range(len(arguments["params"])))
+                changed["params"] = tuple(
+                    changed.pop(f"params[{i}]") for i in range(len(arguments["params"]))
+                )
             return changed
 
         def f(*values):
@@ -140,9 +196,13 @@ class Case(NamedTuple):
         def f_backward(dy, *values):
             changed = with_arrays(values)
             results = self.results(changed)
-            parts = np.split(dy, np.cumsum([np.size(results[name]) for name in differentiated])[:-1])
+            parts = np.split(
+                dy, np.cumsum([np.size(results[name]) for name in differentiated])[:-1]
+            )
             shaped = zip(differentiated, parts, strict=True)
-            cotangents = {f"d{name}": part.reshape(np.shape(results[name])) for name, part in shaped}
+            cotangents = {
+                f"d{name}": part.reshape(np.shape(results[name])) for name, part in shaped
+            }
             if "loss" in results:
                 _, gradient = results.values()
                 return _backward_of_loss(cotangents["dloss"], gradient, changed)
@@ -155,27 +215,39 @@ class Case(NamedTuple):
 
         taken = self.backward.record.parameters if self.backward else {"dloss", "dy"}
         names = [result.name for result in self.forward.record.contract.results]
-        differentiated = [name for name in names if f"d{name}" in taken and self.given.get(f"d{name}", 0) is not None]
+        differentiated = [
+            name
+            for name in names
+            if f"d{name}" in taken and self.given.get(f"d{name}", 0) is not None
+        ]
         return f, f_backward, arrays
 
 
-INVERSE = {"split_heads": "merge_heads", "merge_heads": "split_heads"}  # each is the backward pass of the other
+INVERSE = {
+    "split_heads": "merge_heads",
+    "merge_heads": "split_heads",
+}  # each is the backward pass of the other
 
 
 def _backward_of_loss(dloss, gradient, arguments):
-    """The gradients of a loss, from the gradient that it returns: of what it compares, and times ``loss_scale``.
+    """The gradients of a loss, from the gradient that it returns: of what it compares, and times
+    ``loss_scale``.
 
     If the loss includes a linear map, the backward pass of the map is applied.
     """
     gradient = dloss * gradient / arguments.get("loss_scale", 1.0)
     if "weight" not in arguments:
         return gradient
-    gradients = reference.linear_backward(gradient, arguments["x"], arguments["weight"], arguments["bias"])
+    gradients = reference.linear_backward(
+        gradient, arguments["x"], arguments["weight"], arguments["bias"]
+    )
     return gradients[: 2 if arguments["bias"] is None else 3]
 
 
 class Drawn(NamedTuple):
-    """An argument that is not drawn from the contract, but by ``draw(rng, sizes)``; with axes, " (T S)", in a label."""
+    """An argument that is not drawn from the contract, but by ``draw(rng, sizes)``; with axes, " (T
+    S)", in a label.
+    """
 
     draw: Callable
     axes: str = ""
@@ -185,7 +257,11 @@ def draw(argument, sizes, rng):
     """A random array for an argument or result of a contract."""
     shape = shape_of(argument.axes, sizes)
     if argument.kind == "ids":
-        return rng.integers(0, sizes[argument.below], shape) if argument.below else rng.integers(-99, 100, shape)
+        return (
+            rng.integers(0, sizes[argument.below], shape)
+            if argument.below
+            else rng.integers(-99, 100, shape)
+        )
     x = rng.standard_normal(shape)
     return x > -0.3 if argument.kind == "mask" else x
 
@@ -196,7 +272,9 @@ def cast(value, dtype):
         return {name: cast(x, dtype) for name, x in value.items()}
     if isinstance(value, tuple):
         return tuple(cast(x, dtype) for x in value)
-    return value.astype(dtype) if isinstance(value, np.ndarray) and value.dtype.kind in "fc" else value
+    return (
+        value.astype(dtype) if isinstance(value, np.ndarray) and value.dtype.kind in "fc" else value
+    )
 
 
 def _taken_by(operation, arguments):
@@ -217,7 +295,9 @@ def _mask(axes, above=0.0):
 
 
 def _words(axes):
-    """Ids with these axes: the last two of a row are padding (0), and the second is the same as the first."""
+    """Ids with these axes: the last two of a row are padding (0), and the second is the same as the
+    first.
+    """
 
     def draw(rng, sizes):
         ids = rng.integers(1, sizes["V"], shape_of(axes.split(), sizes))
@@ -251,14 +331,19 @@ def _cases(names, *options, bound, backward_bound=None, **sizes) -> Iterator[Cas
     sizes = {letter.replace("leading", "..."): size for letter, size in sizes.items()}
     for name in names.split():
         for given in options or ({},):
-            yield Case(name, given, sizes, bound, bound if backward_bound is None else backward_bound)
+            yield Case(
+                name, given, sizes, bound, bound if backward_bound is None else backward_bound
+            )
 
 
 def _biases(*axes):
     """Cases with a bias on the scores that has these axes."""
     drawn = lambda axes: lambda rng, sizes: rng.standard_normal(shape_of(axes.split(), sizes))
     biases = [Drawn(drawn(x), f" ({x})") for x in axes]
-    return [{"bias": biases[0], "causal": True, **DROPOUT}, *({"keep_mask": None, "bias": x} for x in biases[1:])]
+    return [
+        {"bias": biases[0], "causal": True, **DROPOUT},
+        *({"keep_mask": None, "bias": x} for x in biases[1:]),
+    ]
 
 
 def _attention(names, scores, *more, bound=16, backward_bound=32, **sizes):
@@ -267,8 +352,16 @@ def _attention(names, scores, *more, bound=16, backward_bound=32, **sizes):
     none, causal = {"keep_mask": None}, {"causal": True}
     masks = (*batch, T, S), (*batch, 1, S), (*batch, T, "1"), (S,)
     options = [none, *({"keep_mask": _mask(" ".join(map(str, axes)))} for axes in masks)]
-    options += [{**none, **causal}, {**none, **DROPOUT}, {"keep_mask": _mask(scores), **causal, **DROPOUT}, *more]
-    options += [{**none, "softcap": 0.7}, {"keep_mask": _mask(scores), **_biases(scores)[0], "softcap": 3.0}]
+    options += [
+        {**none, **causal},
+        {**none, **DROPOUT},
+        {"keep_mask": _mask(scores), **causal, **DROPOUT},
+        *more,
+    ]
+    options += [
+        {**none, "softcap": 0.7},
+        {"keep_mask": _mask(scores), **_biases(scores)[0], "softcap": 3.0},
+    ]
     options[1:] = [{"bias": None, **given} for given in options[1:]]
     bounds = {"bound": bound, "backward_bound": backward_bound}
     yield from _cases(names, *options, **bounds, **sizes)
@@ -278,21 +371,42 @@ def _attention(names, scores, *more, bound=16, backward_bound=32, **sizes):
 
 def _score_attention():
     masks = [{"keep_mask": None}, {"keep_mask": _mask("... T S"), "causal": True}]
-    weights = {"dot": [], "scaled_dot": [], "cosine": [], "bilinear": ["Kq Kk"], "additive": ["Kq A", "Kk A", "A"]}
+    weights = {
+        "dot": [],
+        "scaled_dot": [],
+        "cosine": [],
+        "bilinear": ["Kq Kk"],
+        "additive": ["Kq A", "Kk A", "A"],
+    }
     for score, shapes in weights.items():
 
         @Drawn
         def params(rng, sizes, shapes=shapes):
-            return tuple(0.3 * rng.standard_normal(shape_of(axes.split(), sizes)) for axes in shapes)
+            return tuple(
+                0.3 * rng.standard_normal(shape_of(axes.split(), sizes)) for axes in shapes
+            )
 
         options = [{"score": score, "params": params, **mask} for mask in masks]
-        yield from _cases("score_attention", *options, bound=32, **({} if shapes else {"Kk": SIZES["Kq"]}))
+        yield from _cases(
+            "score_attention", *options, bound=32, **({} if shapes else {"Kk": SIZES["Kq"]})
+        )
 
 
-DROPOUT, NO_DROPOUT = {"dropout_rate": 0.3, "dropout_key": 2024}, {"dropout_rate": 0.0, "dropout_key": None}
+DROPOUT, NO_DROPOUT = (
+    {"dropout_rate": 0.3, "dropout_key": 2024},
+    {"dropout_rate": 0.0, "dropout_key": None},
+)
 LOSS: list[dict] = [{"ignore_id": None}, {"ignore_id": 0}, {"label_smoothing": 0.1}]
-LOSS += [{"ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 100}, {"ignore_id": 0, "loss_scale": 8.0}]
-NUMBERS: list[dict] = [{"keep_mask": None}, {}, {"keep_mask": _rows, "n_tokens": 100}, {"loss_scale": 8.0}]
+LOSS += [
+    {"ignore_id": 0, "label_smoothing": 0.1, "n_tokens": 100},
+    {"ignore_id": 0, "loss_scale": 8.0},
+]
+NUMBERS: list[dict] = [
+    {"keep_mask": None},
+    {},
+    {"keep_mask": _rows, "n_tokens": 100},
+    {"loss_scale": 8.0},
+]
 WORDS: dict = {"targets": _words("...")}
 PAIRED: dict = {**WORDS, "consistency": 0.7}
 TOKENS = {"ids": _words("... T"), "pad_id": 0}
@@ -301,14 +415,23 @@ STEPS = {"keep_mask": _mask("B T", above=-0.5), "reverse": True}
 TILES: dict = {"bound": 16, "backward_bound": 32, "leading": (), "T": 67, "S": 71, "K": 3, "Kv": 2}
 ADAM: dict = {"lr": 0.1, "step": 3, "weight_decay": 0.01, "grad_scale": 0.7}
 ADAM["v"] = Drawn(lambda rng, sizes: 0.1 + rng.random(sizes["n"]))
-DRAWN_ALIKE = {"ids", "targets", "at", "params", "x", "v", *LOOKUP}  # the same in all cases of an operation
+DRAWN_ALIKE = {
+    "ids",
+    "targets",
+    "at",
+    "params",
+    "x",
+    "v",
+    *LOOKUP,
+}  # the same in all cases of an operation
 
 CASES: list[Case] = [
     *_cases("relu", {"x": _away_from_zero}, bound=0, leading=(2, 5, 17)),
     *_cases("tanh sigmoid", bound=0, leading=(2, 5, 17)),
     *_cases("gelu gelu_erf silu", bound=4, leading=(2, 5, 17)),
     *_cases("swiglu", bound=4),
-    *_cases("dropout", *[{"dropout_rate": p, "dropout_key": 7} for p in (0.3, 0.0)], bound=0, leading=(2, 5, 17)),
+    *_cases("dropout", *[{"dropout_rate": p, "dropout_key": 7} for p in (0.3, 0.0)], bound=0,
+            leading=(2, 5, 17)),
     *_cases("softmax log_softmax", {}, {"axis": 0}, {"axis": 1}, bound=4, leading=(5, 7, 11)),
     *_cases("split_heads merge_heads", bound=0, leading=(2,)),
     *_cases("layer_norm rms_norm", {}, {"eps": 0.1}, bound=8),
@@ -323,22 +446,28 @@ CASES: list[Case] = [
         backward_bound=32,  # dh is rounded before two products
     ),
     *_cases("linear_dropout_residual", DROPOUT, {"bias": None}, bound=8),
-    *_cases("conv1d", {}, {"bias": None}, {"causal": True}, {"dilation": 2}, {"dilation": 9, "causal": True}, bound=16),
+    *_cases("conv1d", {}, {"bias": None}, {"causal": True}, {"dilation": 2}, {"dilation": 9,
+            "causal": True}, bound=16),
     *_cases("conv1d", {"dilation": 4}, {"dilation": 2, "causal": True}, bound=16, W=5),
     *_cases("conv1d", {"causal": True}, bound=16, W=2),
-    *_attention("attention flash_attention", "... T S", {"keep_mask": None, "scale": 0.7}, *_biases("T S", "... 1 S")),
+    *_attention("attention flash_attention", "... T S", {"keep_mask": None, "scale": 0.7},
+            *_biases("T S", "... 1 S")),
     *_attention("self_attention", "B H T T", *_biases("B H T T", "H 1 T")),
     *_attention("cross_attention", "B H T S", *_biases("B 1 1 S", "T S")),
     *_attention("self_attention", "B H T T", H=4, G=2),
-    *_cases("cross_attention", {"bias": None}, *_biases("B H T S"), bound=16, backward_bound=32, H=4, G=1),
+    *_cases("cross_attention", {"bias": None}, *_biases("B H T S"), bound=16, backward_bound=32,
+            H=4, G=1),
     *_cases("flash_attention", {"bias": None, "keep_mask": None}, *_biases("T S"), **TILES),
     *_cases("flash_attention", {**_biases("T S")[0], "softcap": 0.7}, **TILES),
-    *_cases("flash_attention", {"bias": None, **DROPOUT, "return_peak": True}, {"causal": True, "return_peak": True},
+    *_cases("flash_attention", {"bias": None, **DROPOUT, "return_peak": True}, {"causal": True,
+            "return_peak": True},
             **TILES),
     *_cases("cached_attention", {}, {"bias": None}, {"keep_mask": None, "bias": None}, bound=16),
-    *_cases("cached_attention", *_biases("H 1 S"), {"bias": None, "softcap": 0.7}, bound=16, H=4, G=2),
+    *_cases("cached_attention", *_biases("H 1 S"), {"bias": None, "softcap": 0.7}, bound=16, H=4,
+            G=2),
     *_cases("log_softmax_top_k", {"k": 4}, {"k": 1}, {"k": 100}, bound=4),
-    *_cases("gru lstm", {"keep_mask": None}, {"reverse": True, "keep_mask": None}, STEPS, bound=16, D=7),
+    *_cases("gru lstm", {"keep_mask": None}, {"reverse": True, "keep_mask": None}, STEPS, bound=16,
+            D=7),
     *_cases("lstm", {"dcells": None}, bound=16, D=7),
     *_cases("dot_score scaled_dot_score cosine_score bilinear_score is_same exp_cosine", bound=8),
     *_cases("additive_score", bound=8, backward_bound=32),
@@ -346,19 +475,25 @@ CASES: list[Case] = [
     *_cases("soft_lookup", LOOKUP, bound=16),
     *_cases("embedding", TOKENS, bound=0, backward_bound=4, leading=(2,)),
     *_cases("embed_tokens", {**TOKENS, **DROPOUT}, {**TOKENS, **NO_DROPOUT}, bound=4, leading=(2,)),
-    *_cases("embed_tokens", {**TOKENS, "positions": None}, {**TOKENS, "scaled": False, "pad_id": -1}, bound=4,
+    *_cases("embed_tokens", {**TOKENS, "positions": None}, {**TOKENS, "scaled": False,
+            "pad_id": -1}, bound=4,
             leading=(2,)),
-    *_cases("rotary", {}, {"base": 500.0, "scaling": 4.0, "pairs": "interleaved"}, bound=4, P=2, M=4),
-    *_cases("rotary", {"positions": Drawn(lambda rng, sizes: np.arange(sizes["T"]))}, bound=4, P=0, M=1),
-    *_cases("cross_entropy linear_cross_entropy", *({**WORDS, **options} for options in LOSS), bound=8, leading=(2, 5)),
+    *_cases("rotary", {}, {"base": 500.0, "scaling": 4.0, "pairs": "interleaved"}, bound=4, P=2,
+            M=4),
+    *_cases("rotary", {"positions": Drawn(lambda rng, sizes: np.arange(sizes["T"]))}, bound=4, P=0,
+            M=1),
+    *_cases("cross_entropy linear_cross_entropy", *({**WORDS, **options} for options in LOSS),
+            bound=8, leading=(2, 5)),
     *_cases("linear_cross_entropy", {**WORDS, "bias": None}, bound=8, leading=(2, 5)),
-    *_cases("paired_cross_entropy linear_paired_cross_entropy", *({**PAIRED, **options} for options in LOSS), bound=16,
+    *_cases("paired_cross_entropy linear_paired_cross_entropy", *({**PAIRED,
+            **options} for options in LOSS), bound=16,
             leading=(5,)),
     *_cases("mse_loss", *NUMBERS, bound=4, leading=(2, 5, 17)),
     *_cases("huber_loss", *NUMBERS, {"delta": 0.4}, bound=4, leading=(2, 5, 17)),
     *_cases("global_norm", bound=4, leading=(1009,)),
     *_cases("norms_of_blocks", bound=4, n=10007),
-    *_cases("sgd_update", {"lr": 0.1, "momentum": 0.9, "grad_scale": 0.7}, {"lr": 0.1, "velocity": None}, bound=4),
+    *_cases("sgd_update", {"lr": 0.1, "momentum": 0.9, "grad_scale": 0.7}, {"lr": 0.1,
+            "velocity": None}, bound=4),
     *_cases("sgd_update", {"lr": 0.1, "momentum": 0.9, "nesterov": True}, bound=4),
     *_cases("adam_update", ADAM, bound=4),
     *_cases("lion_update", {"lr": 0.1, "weight_decay": 0.01, "grad_scale": 0.7}, bound=4),

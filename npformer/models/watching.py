@@ -1,21 +1,21 @@
 """The weights of attention, which the operations of a model do not return."""
 
 from npformer.arrays import on_host
-from npformer.reference.math.packed_attention import for_all_heads, split_parts, split_q_kv
+from npformer.reference.math.packed_attention import repeated, split_q_kv, split_qkv
 
 
 def watched(ops, weights):
     """The operations, of which those of attention append their weights (B, H, T, S), NumPy arrays, to a list."""
 
     def self_attend(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
-        return attend(split_parts(qkv, *settings.parts), settings, keep_mask, bias)
+        return cross_attend(*split_qkv(qkv, settings), settings, keep_mask, bias=bias)
 
     def cross_attend(q, kv, settings, keep_mask=None, *, bias=None, dropout_key=None):
-        return attend(split_q_kv(q, kv, settings), settings, keep_mask, bias)
-
-    def attend(parts, settings, keep_mask, bias):
+        q, k, v = split_q_kv(q, kv, settings)
+        k = repeated(k, settings.n_heads)
+        v = repeated(v, settings.n_heads)
         options = settings.keywords("dropout_rate")  # the weights are those that nothing is dropped from
-        out, of_heads = ops.attention(*for_all_heads(*parts), keep_mask, bias=bias, **options)
+        out, of_heads = ops.attention(q, k, v, keep_mask, bias=bias, **options)
         weights.append(on_host(of_heads))
         return ops.merge_heads(out), None, None  # nothing is kept for a backward pass
 

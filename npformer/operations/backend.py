@@ -1,4 +1,4 @@
-"""A backend: every operation as an attribute, with the kernels of a device in the place of the reference."""
+"""A backend: every operation as an attribute, with the kernels of a device in their places."""
 
 import copy
 import inspect
@@ -24,14 +24,15 @@ class Kernel(NamedTuple):
     as_it_lies: frozenset[str]
     dtypes: frozenset[str]
     without: frozenset[str]
-    why_not: Callable = lambda *values: ""  # the reason why it leaves a call with these arguments to the reference
+    # The reason why it leaves a call with these arguments to the reference.
+    why_not: Callable = lambda *values: ""
 
 
 class Backend:
     """The operations for a device, which layers and models take as their argument ``ops``.
 
-    A subclass has each operation as a static method: ``npformer.reference.Ops`` those of npformer. A kernel takes the
-    place of one of them in an instance.
+    A subclass has each operation as a static method: ``npformer.reference.Ops`` those of npformer.
+    A kernel takes the place of one of them in an instance.
 
     Parameters
     ----------
@@ -43,23 +44,31 @@ class Backend:
     dtypes : str
         Names of the dtypes that kernels take.
     layout : str
-        A Python expression such as ``"{x}.strides"``, where ``{x}`` stands for an array. It must have different values
-        for arrays that ``suited`` converts differently, as the conversion is chosen once for each value.
+        A Python expression such as ``"{x}.strides"``, where ``{x}`` stands for an array. It must
+        have different values for arrays that ``suited`` converts differently, as the conversion is
+        chosen once for each value.
     suited : callable
-        ``suited(x, as_it_lies)`` returns the function that converts ``x`` to a layout that the kernels accept, or None
-        if it has such a layout.
+        ``suited(x, as_it_lies)`` returns the function that converts ``x`` to a layout that the
+        kernels accept, or None if it has such a layout.
 
     Attributes
     ----------
     kernels : dict
         The operations that have a kernel in this backend, by name.
     hooks : dict
-        Functions that this backend has for work that consists of several operations, by name. Who calls one asks for it
-        with ``hooks.get``, and composes operations if there is none.
+        Functions that this backend has for work that consists of several operations, by name. Who
+        calls one asks for it with ``hooks.get``, and composes operations if there is none.
     """
 
     def __init__(
-        self, name, array=np.ndarray, *, device=HOST, dtypes="", layout="0", suited=lambda x, as_it_lies: None
+        self,
+        name,
+        array=np.ndarray,
+        *,
+        device=HOST,
+        dtypes="",
+        layout="0",
+        suited=lambda x, as_it_lies: None,
     ):
         self.name, self.array, self.device = name, array, device
         self.dtypes, self.layout, self.suited = dtypes, layout, suited
@@ -89,7 +98,9 @@ class Backend:
         """
         names: set[str] = set()
         for base in cls.__mro__:
-            names.update(name for name, value in vars(base).items() if isinstance(value, staticmethod))
+            names.update(
+                name for name, value in vars(base).items() if isinstance(value, staticmethod)
+            )
         return sorted(names)
 
     def replaced(self, **operations: Callable) -> Self:
@@ -97,7 +108,8 @@ class Backend:
 
         Its hooks are removed, because they would not call the replaced operations.
 
-        Each function has the parameters of the operation, or ``*args, **options``; layers give some by name.
+        Each function has the parameters of the operation, or ``*args, **options``; layers give some
+        by name.
 
         >>> from npformer.reference import ops
         >>> ops.replaced(relu=abs).relu(-3.0)
@@ -112,18 +124,24 @@ class Backend:
         for name, function in operations.items():
             check_instance(name, function, Callable, "a callable")
             parameters = list(inspect.signature(getattr(type(self), name)).parameters)
-            _check_parameters(function, parameters, f"what replaces {name} in the backend {self.name}")
+            _check_parameters(
+                function, parameters, f"what replaces {name} in the backend {self.name}"
+            )
         changed = copy.copy(self)
         vars(changed).update(operations)
-        changed.kernels = {name: kernel for name, kernel in self.kernels.items() if name not in operations}
+        changed.kernels = {
+            name: kernel for name, kernel in self.kernels.items() if name not in operations
+        }
         changed.hooks = {}
         return changed
 
     @property
     def unchecked(self) -> Self:
-        """The same backend, whose operations trust their options, keys and ids; arrays are checked as before.
+        """The same backend, whose operations trust their options, keys and ids; arrays are checked
+        as before.
 
-        It is for the layers of a model, which has checked its settings, its parameters, the key and the ids.
+        It is for the layers of a model, which has checked its settings, its parameters, the key and
+        the ids.
         """
         if self._unchecked is None:
             trusting = copy.copy(self)
@@ -131,7 +149,8 @@ class Backend:
                 operation = getattr(self, name)
                 record = getattr(operation, "record", None)
                 wrapped = getattr(operation, "__wrapped__", None)
-                # What ``functools.wraps`` made of a dispatcher has its record, but is another function.
+                # What ``functools.wraps`` made of a dispatcher has its record, but is another
+                # function.
                 if record is not None and wrapped is record.function:
                     setattr(trusting, name, operation.unchecked)
             trusting._unchecked = trusting
@@ -139,14 +158,21 @@ class Backend:
         return self._unchecked
 
     def kernel_of(
-        self, operation: Function, *, as_it_lies: str = "", dtypes: str = "", without: str = "", knows: str = ""
+        self,
+        operation: Function,
+        *,
+        as_it_lies: str = "",
+        dtypes: str = "",
+        without: str = "",
+        knows: str = "",
     ) -> Callable[[Callable], Function]:
         """Make a function the kernel of an operation in this backend.
 
-        It is called with every argument by position. If the operation has a record of options, the record takes the
-        place of the arguments that are its fields, as the parameter ``options``. Arrays of floats have one dtype, but
-        for ``wide`` ones, which have float32 if the others have half precision. Ids have 64 bits. No array is empty,
-        and all are contiguous. If it returns ``NotImplemented``, the reference computes the operation.
+        It is called with every argument by position. If the operation has a record of options, the
+        record takes the place of the arguments that are its fields, as the parameter ``options``.
+        Arrays of floats have one dtype, but for ``wide`` ones, which have float32 if the others
+        have half precision. Ids have 64 bits. No array is empty, and all are contiguous. If it
+        returns ``NotImplemented``, the reference computes the operation.
 
         Parameters
         ----------
@@ -159,8 +185,8 @@ class Backend:
         without : str
             Names of arrays that must be None for it.
         knows : str
-            Names of the fields of the record of options that it reads, if the operation has such a record. If any other
-            field is not at its default, the reference computes the operation.
+            Names of the fields of the record of options that it reads, if the operation has such a
+            record. If any other field is not at its default, the reference computes the operation.
         """
         record = cast(Any, operation).record
         name = record.name
@@ -172,7 +198,11 @@ class Backend:
             raise TypeError(f"{name}: {problem}, expected some of {expected}")
         options = [field.name for field in fields(record.options)] if record.options else []
         if bool(options) != bool(knows) or not set(knows.split()) <= set(options):
-            expected = f"some of {', '.join(options)}" if options else "none, as the operation has no record of options"
+            expected = (
+                f"some of {', '.join(options)}"
+                if options
+                else "none, as the operation has no record of options"
+            )
             raise TypeError(f"{name}: knows={knows!r}, expected {expected}")
 
         def decorate(function):
@@ -199,11 +229,12 @@ class Backend:
 
 
 def _with_options(kernel, record, knows):
-    """What a dispatcher calls in place of a kernel that takes a record of options, and ``why_not`` of the kernel.
+    """What a dispatcher calls in place of a kernel that takes a record of options, and ``why_not``
+    of the kernel.
 
     It makes the record of the arguments that are its fields, which stand side by side. If the
-    operation takes a record itself, ``settings``, the kernel gets that. Calls with an option that the
-    kernel does not know are left to the reference.
+    operation takes a record itself, ``settings``, the kernel gets that. Calls with an option that
+    the kernel does not know are left to the reference.
     """
     parameters = list(record.parameters)
     fields_of_record = {field.name for field in fields(record.options)}
@@ -233,7 +264,9 @@ def _with_options(kernel, record, knows):
 
 
 def _check_parameters(function, expected, told):
-    """Raise if a function has other parameters than expected; one with ``*args``, or one in C, does not tell."""
+    """Raise if a function has other parameters than expected; one with ``*args``, or one in C, does
+    not tell.
+    """
     if isinstance(function, np.ufunc):
         return
     try:

@@ -5,10 +5,11 @@ from npformer.operations.plan import NOT_0
 
 
 def make_binder(record, layout):
-    """A function of the operation's parameters that returns their values and what a plan depends on.
+    """A function of the operation's parameters that returns their values and what a plan depends
+    on.
 
-    ``layout`` is that of a backend. The function is made from text, as named tuples are: Python then binds arguments in
-    half a microsecond. For ``linear`` on the CPU the text is ::
+    ``layout`` is that of a backend. The function is made from text, as named tuples are: Python
+    then binds arguments in half a microsecond. For ``linear`` on the CPU the text is ::
 
         lambda x, weight, bias=default_bias: (
             [x, weight, bias],
@@ -32,7 +33,9 @@ def make_binder(record, layout):
             if contract.arrays[name].kind == "written":  # and may be read-only
                 lies += f", getattr({name}.flags, 'writeable', True)"
             field = f"({name}.__class__, {name}.shape, {name}.dtype, {lies})"
-            fields.append(f"None if {name} is None else {field}" if may_be_none(parameter) else field)
+            fields.append(
+                f"None if {name} is None else {field}" if may_be_none(parameter) else field
+            )
         if name in NOT_0:
             fields.append(f"{name} if {name}.__class__ is float else repr({name})")
         fields += [_value_of(size) for size in contract.sizes.values() if size.argument == name]
@@ -43,5 +46,7 @@ def make_binder(record, layout):
 
 
 def _value_of(size):
-    """The expression of a size, which is an argument or a field of one that may be missing in a wrong argument."""
+    """The expression of a size, which is an argument or a field of one that may be missing in a
+    wrong argument.
+    """
     return f"getattr({size.argument}, {size.field!r}, None)" if size.field else size.argument

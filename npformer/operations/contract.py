@@ -2,33 +2,42 @@
 
 A contract reads ``arguments -> results``::
 
-    q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, weights: ... T S
+    q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, weights: ...
+    T S
 
-======================= ============================================================================================
-``x: B T 3*H*K``        an array of floats with these axes. A letter has the same size everywhere in the contract. In a
-                        product, at most one letter may have a size that is not known yet.
+======================= ======================================================================
+``x: B T 3*H*K``        an array of floats with these axes. A letter has the same size
+                        everywhere in the contract. In a product, at most one letter may have
+                        a size that is not known yet.
 ``x: B T (H+2*G)*K``    a factor may be a sum of products, of letters whose sizes are known
-``x: ... D``            any number of leading axes, which have the same sizes wherever ``...`` occurs
+``x: ... D``            any number of leading axes, which have the same sizes wherever ``...``
+                        occurs
 ``D>0``                 an axis with at least one entry
-``n_heads = H``         an argument that is a size, or, as in ``table_shape = V D``, a tuple of sizes
+``n_heads = H``         an argument that is a size, or, as in ``table_shape = V D``, a tuple
+                        of sizes
 ``settings.width = D``  a field of an argument that is a size
-``n_kv_heads = G or H`` an argument or a field that is a size, or None for the size of another letter
-``INPUTS[name] = I``    the name of a size in a table, which is given beside the contract: ``tables={"INPUTS": …}``
-``G divides H``         a condition on sizes; ``2 divides K if x``: only if the array ``x`` is not None
+``n_kv_heads = G or H`` an argument or a field that is a size, or None for the size of another
+                        letter
+``INPUTS[name] = I``    the name of a size in a table, which is given beside the contract:
+                        ``tables={"INPUTS": …}``
+``G divides H``         a condition on sizes; ``2 divides K if x``: only if the array ``x`` is
+                        not None
 ``~ ... T S``           broadcasts to these axes
 ``mask``                an array of booleans
-``ids<V``               an array of integers from 0 to V - 1, except entries equal to ``ignore_id``
+``ids<V``               an array of integers from 0 to V - 1, except entries equal to
+                        ``ignore_id``
 ``wide``                floats, which are float32 if the other arrays have half precision
 ``written``             floats that the operation modifies in place
 ``loss: wide``          a result without axes is a single number
-``-> peak?: ... T``     a result that is returned only if an option asks for it, after the others
+``-> peak?: ... T``     a result that is returned only if an option asks for it, after the
+                        others
 ``-> dq: ... T K, *``   more arrays of floats are returned after these
-======================= ============================================================================================
+======================= ======================================================================
 
-The name of an axis is one capital letter, optionally followed by a small letter, or one small letter. An array may be
-None if its type hint allows it: ``bias: Array | None``. Arguments that the contract does not name are options:
-``npformer.operations.options`` checks them against their type hints, and against the ranges of common names such as
-``eps`` and ``dropout_rate``.
+The name of an axis is one capital letter, optionally followed by a small letter, or one small
+letter. An array may be None if its type hint allows it: ``bias: Array | None``. Arguments that the
+contract does not name are options: ``npformer.operations.options`` checks them against their type
+hints, and against the ranges of common names such as ``eps`` and ``dropout_rate``.
 """
 
 import inspect
@@ -44,7 +53,9 @@ PRODUCT = rf"(?:\d+|{LETTER})(?:\*(?:\d+|{LETTER}))*"
 SUM = rf"\({PRODUCT}(?:\+{PRODUCT})+\)"
 AXIS = rf"(?:{SUM}|{PRODUCT})(?:\*(?:{SUM}|{PRODUCT}))*"
 WORD = re.compile(rf"~|\.\.\.|{AXIS}|mask|wide|written|ids(<\w+)?")
-SIZE = re.compile(rf"(?:(\w+)\[(\w+)\]|(\w+)(?:\.(\w+))?) *= *({LETTER}(?: +{LETTER})*)(?: +or +({LETTER}))?")
+SIZE = re.compile(
+    rf"(?:(\w+)\[(\w+)\]|(\w+)(?:\.(\w+))?) *= *({LETTER}(?: +{LETTER})*)(?: +or +({LETTER}))?"
+)
 CONDITION = re.compile(rf"(\d+|{LETTER}) +divides +({LETTER})(?: +if +(\w+))?")
 
 
@@ -106,7 +117,8 @@ def parse(text: str, tables: Mapping[str, Mapping[str, int]] | None = None) -> C
         if size:
             table, key, argument, field, letters, default = size.groups("")
             if table and table not in (tables or {}):
-                raise ValueError(f"contract {text!r}: {item!r}, expected tables={{{table!r}: …}} beside the contract")
+                expected = f"tables={{{table!r}: …}} beside the contract"
+                raise ValueError(f"contract {text!r}: {item!r}, expected {expected}")
             name = f"{argument}.{field}" if field else key or argument
             of_table = (tables or {}).get(table)
             sizes[name] = Size(key or argument, field, tuple(letters.split()), default, of_table)
@@ -133,9 +145,8 @@ def _argument(text, item):
     on_request = name.endswith("?")
     name = name.removesuffix("?").rstrip()
     if not (colon and re.fullmatch(r"\w+", name)):
-        raise ValueError(
-            f"contract {text!r}: {item!r}, expected 'array: axes', 'argument = letters' or 'letter divides letter'"
-        )
+        expected = "'array: axes', 'argument = letters' or 'letter divides letter'"
+        raise ValueError(f"contract {text!r}: {item!r}, expected {expected}")
     words = description.split()
     for word in words:
         if not WORD.fullmatch(word):
@@ -170,8 +181,9 @@ def letters_of(*axes: str) -> list[str]:
 def contract_of_backward(forward: Contract, backward: Callable) -> Contract:
     """The contract of a backward pass, derived from that of the forward pass.
 
-    ``dy`` has the axes of the result ``y``, and every other argument those of the argument or result of the same name.
-    The results are one gradient for each array of floats that the forward pass takes.
+    ``dy`` has the axes of the result ``y``, and every other argument those of the argument or
+    result of the same name. The results are one gradient for each array of floats that the forward
+    pass takes.
     """
     described = {x.name: x for x in (*forward.arrays.values(), *forward.results)}
     for result in forward.results:  # gradients come last, so that the sizes are known by then
@@ -198,21 +210,24 @@ def _letters_of_inputs(arrays, sizes):
 
 
 def check_contract(contract: Contract, function: Callable, flops: str = "") -> None:
-    """Raise ``ValueError`` unless a contract describes each array argument of a function, and nothing else.
+    """Raise ``ValueError`` unless a contract describes each array argument of a function, and
+    nothing else.
 
-    An array has the type hint of one, or neither a type hint nor a default value. The contract also has to tell each
-    size that is needed to check another, and to have each letter of ``flops``.
+    An array has the type hint of one, or neither a type hint nor a default value. The contract also
+    has to tell each size that is needed to check another, and to have each letter of ``flops``.
     """
     parameters = inspect.signature(function).parameters
     described = [*contract.arrays, *(size.argument for size in contract.sizes.values())]
     unknown = [name for name in described if name not in parameters]
     if unknown:
-        raise ValueError(f"the contract of {function.__name__} has {unknown[0]}, expected some of {list(parameters)}")
+        problem = f"the contract of {function.__name__} has {unknown[0]}"
+        raise ValueError(f"{problem}, expected some of {list(parameters)}")
     for name, parameter in parameters.items():
         if _is_array(parameter) and name not in described:
             raise ValueError(
-                f"the contract of {function.__name__} lacks {name}, expected '{name}: axes', or, if it is no array, "
-                "a type hint; a backward pass has the names of the forward pass, as dy for the gradient of its result y"
+                f"the contract of {function.__name__} lacks {name}, expected '{name}: axes', or, "
+                "if it is no array, a type hint; a backward pass has the names of the forward "
+                "pass, as dy for the gradient of its result y"
             )
     _check_sizes(contract, function.__name__, parameters)
     _check_axes(contract, function.__name__, parameters)
@@ -220,18 +235,22 @@ def check_contract(contract: Contract, function: Callable, flops: str = "") -> N
     letters = {"N"}.union(results, _letters_of_inputs(contract.arrays, contract.sizes))
     wrong = set(re.findall(r"[A-Za-z]\w*", flops)) - letters
     if wrong:
-        raise ValueError(f"flops={flops!r} of {function.__name__} has {min(wrong)}, expected some of {sorted(letters)}")
+        problem = f"flops={flops!r} of {function.__name__} has {min(wrong)}"
+        raise ValueError(f"{problem}, expected some of {sorted(letters)}")
 
 
 def _check_sizes(contract, operation, parameters):
-    """Check that a size which may be None has a default that is known by then, and that conditions can be checked."""
+    """Check that a size which may be None has a default that is known by then, and that conditions
+    can be checked.
+    """
     known: set[str] = set()
     for name, size in contract.sizes.items():
         has_right_default = size.field or may_be_none(parameters[name]) == bool(size.default)
         if not has_right_default or not known.issuperset(letters_of(size.default)):
             raise ValueError(
-                f"the contract of {operation} has {name} = {' '.join(size.letters)}, expected 'or' and the letter of "
-                "an argument before it if, and only if, its type hint includes None, as in 'n_kv_heads = G or H'"
+                f"the contract of {operation} has {name} = {' '.join(size.letters)}, expected 'or' "
+                "and the letter of an argument before it if, and only if, its type hint includes "
+                "None, as in 'n_kv_heads = G or H'"
             )
         known.update(size.letters)
     known = _letters_of_inputs(contract.arrays, contract.sizes)
@@ -256,9 +275,9 @@ def _check_axes(contract, operation, parameters):
             is_letter = len(unknown) == 1 and not unknown[0].startswith("(")
             if unknown and (x.broadcasts or not is_letter):
                 raise ValueError(
-                    f"the contract of {operation} does not tell {' and '.join(unknown)} of {x.name}: {axis}, expected "
-                    "an argument or an earlier array that does, as in 'n_heads = H'; only one letter of a product can "
-                    "be learned from a shape"
+                    f"the contract of {operation} does not tell {' and '.join(unknown)} of "
+                    f"{x.name}: {axis}, expected an argument or an earlier array that does, as in "
+                    "'n_heads = H'; only one letter of a product can be learned from a shape"
                 )
             learned.update(letters_of(axis))
         if not may_be_none(parameters[x.name]):
@@ -266,13 +285,19 @@ def _check_axes(contract, operation, parameters):
 
 
 def in_order(contract: Contract) -> list[Argument]:
-    """The arrays in the order in which sizes are learned from them: those that only broadcast come last."""
+    """The arrays in the order in which sizes are learned from them: those that only broadcast come
+    last.
+    """
     return sorted(contract.arrays.values(), key=lambda argument: argument.broadcasts)
 
 
 def _is_array(parameter):
     hint, empty = parameter.annotation, parameter.empty
-    return hint is np.ndarray or np.ndarray in get_args(hint) or (hint is empty and parameter.default is empty)
+    return (
+        hint is np.ndarray
+        or np.ndarray in get_args(hint)
+        or (hint is empty and parameter.default is empty)
+    )
 
 
 def may_be_none(parameter: inspect.Parameter) -> bool:

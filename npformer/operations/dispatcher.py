@@ -1,7 +1,8 @@
-"""The dispatcher of an operation, which everybody calls: it checks arguments, and calls a kernel or the reference.
+"""The dispatcher of an operation, which everybody calls: it checks arguments, and calls a kernel or
+the reference.
 
-Each dispatcher has another one, ``unchecked``, for the layers of a model, which has checked what it was given: that one
-trusts its options, keys and ids. Both check arrays against the contract.
+Each dispatcher has another one, ``unchecked``, for the layers of a model, which has checked what it
+was given: that one trusts its options, keys and ids. Both check arrays against the contract.
 """
 
 import inspect

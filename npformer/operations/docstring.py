@@ -1,4 +1,6 @@
-"""The docstring of an operation: what its contract and its signature say, and what its function says beyond them."""
+"""The docstring of an operation: what its contract and its signature say, and what its function
+says beyond them.
+"""
 
 import re
 from collections.abc import Iterator
@@ -11,11 +13,15 @@ from npformer.operations.contract import Argument, may_be_none
 KINDS = {"mask": "bool", "ids": "int"}  # the others have floats
 OPTIONAL = ", optional"
 EXAMPLES = re.compile(r"\n(?:Examples\n-+\n|(?=>>> ))")
-ENTRY = re.compile(r"^(\w.*)\n((?: +.*\n?)+)", re.MULTILINE)  # names, and the indented text below them
+ENTRY = re.compile(
+    r"^(\w.*)\n((?: +.*\n?)+)", re.MULTILINE
+)  # names, and the indented text below them
 
 
 def insert_parameters(base: type, cls: type, mark: str) -> None:
-    """Write the parameters that the docstring of a class tells into that of a subclass, in place of a mark."""
+    """Write the parameters that the docstring of a class tells into that of a subclass, in place of
+    a mark.
+    """
     if cls.__doc__:  # not with python -OO
         _, _, rest = (getdoc(base) or "").partition("Parameters\n----------\n")
         parameters, _, _ = rest.partition("\n\n")
@@ -25,8 +31,8 @@ def insert_parameters(base: type, cls: type, mark: str) -> None:
 def docstring_of(record) -> str:
     """The docstring of an operation with sections for all its parameters and results.
 
-    That of its function has sections only for names of which there is more to say than the contract does, without
-    types, and its examples need no heading.
+    That of its function has sections only for names of which there is more to say than the contract
+    does, without types, and its examples need no heading.
 
     >>> from npformer import reference
     >>> "rstd : (..., 1)" in reference.layer_norm_backward.__doc__
@@ -44,7 +50,10 @@ def docstring_of(record) -> str:
         for names, words in ENTRY.findall(section):
             entry = Entry(names.split(", "), words.rstrip())
             entries |= dict.fromkeys(entry.names, entry)
-    types = {name: _type_of(contract.arrays.get(name), parameter) for name, parameter in parameters.items()}
+    types = {
+        name: _type_of(contract.arrays.get(name), parameter)
+        for name, parameter in parameters.items()
+    }
     lines = [text.rstrip(), "", "Parameters", "----------", *_section(types, entries), ""]
     if contract.results:
         results = {x.name: _type_of_result(x, forward) for x in contract.results}
@@ -74,7 +83,9 @@ def _entries_of_forward(forward) -> dict[str, Entry]:
 
 
 def _section(types, entries) -> Iterator[str]:
-    """The lines of a section: names with their types, and what there is to say of them, of some together."""
+    """The lines of a section: names with their types, and what there is to say of them, of some
+    together.
+    """
     for name in types:
         names, words = entries.get(name, Entry([name], ""))
         if name != names[0]:

@@ -1,4 +1,6 @@
-"""``explain``: list which operations ran, how long each took, and whether a kernel or the reference computed it."""
+"""``explain``: list which operations ran, how long each took, and whether a kernel or the reference
+computed it.
+"""
 
 import contextlib
 import math
@@ -32,13 +34,15 @@ class Call(NamedTuple):
     dtype : str
     seconds : float
     flops : int
-        Number of additions and multiplications, 0 for operations that are limited by memory bandwidth.
+        Number of additions and multiplications, 0 for operations that are limited by memory
+        bandwidth.
     bytes : int
         Size of all array arguments and results.
     options : dict
         The arguments that are not arrays, by name.
     by_columns : tuple of str
-        The names of the arrays whose columns are contiguous in memory, as those of a transposed matrix.
+        The names of the arrays whose columns are contiguous in memory, as those of a transposed
+        matrix.
     """
 
     operation: str
@@ -69,12 +73,14 @@ class Listing:
 
 
 class Calls(Listing, list[Call]):
-    """The calls that ``explain`` has listed. It is shown as a table, the operation with the longest time first.
+    """The calls that ``explain`` has listed. It is shown as a table, the operation with the longest
+    time first.
 
-    Each line is an operation with the number of its calls, their total time, its share of the time of all operations,
-    and its rate: in GFLOP/s (billions of additions and multiplications per second) if the operation counts them, else
-    in GB/s (billions of bytes read and written per second). The shapes are those of the slowest call. The last line has
-    also the time that passed: what is missing is that of Python between the operations.
+    Each line is an operation with the number of its calls, their total time, its share of the time
+    of all operations, and its rate: in GFLOP/s (billions of additions and multiplications per
+    second) if the operation counts them, else in GB/s (billions of bytes read and written per
+    second). The shapes are those of the slowest call. The last line has also the time that passed:
+    what is missing is that of Python between the operations.
     """
 
     passed = 0.0  # seconds in the ``with`` block
@@ -87,13 +93,16 @@ class Calls(Listing, list[Call]):
     def _repr_html_(self) -> str:
         """The table in a notebook."""
         short = '<td style="white-space: nowrap; text-align: {}">{{}}</td>'.format
-        line = f"<tr>{short('right') * 4}{short('left')}<td style='text-align: left'>{{}}</td></tr>".format
+        long = "<td style='text-align: left'>{}</td>"
+        line = f"<tr>{short('right') * 4}{short('left')}{long}</tr>".format
         header, *rows, (total,) = self._rows()
         lines = [line(*header).replace("td", "th"), *(line(*map(escape, row)) for row in rows)]
         return f"<table>{''.join(lines)}</table><p>{total}</p>"
 
     def _rows(self):
-        """The cells of each row of the table: a header, the operations, and a line that sums them up."""
+        """The cells of each row of the table: a header, the operations, and a line that sums them
+        up.
+        """
         groups = defaultdict(list)
         for call in self:
             groups[call.operation, call.dtype, call.backend, call.by, call.why].append(call)
@@ -108,19 +117,28 @@ class Calls(Listing, list[Call]):
             operation = f"{name}: {_shapes(calls, slowest)}"
             if slowest.why:
                 operation += f" [{slowest.why}]"
-            yield str(len(calls)), f"{1e3 * seconds:.3f}", share, _rate(calls, seconds), by, operation
+            yield (
+                str(len(calls)),
+                f"{1e3 * seconds:.3f}",
+                share,
+                _rate(calls, seconds),
+                by,
+                operation,
+            )
         passed = f" in {1e3 * self.passed:.1f} ms" if self.passed else ""
         yield (f"{len(self)} calls, {1e3 * total:.1f} ms (summed over threads){passed}",)
 
 
 @contextlib.contextmanager
 def explain() -> Iterator[Calls]:
-    """Context manager that lists the operations that run inside, with shapes, times, and whether a kernel ran.
+    """Context manager that lists the operations that run inside, with shapes, times, and whether a
+    kernel ran.
 
-    An operation of the reference that calls other operations is listed as one call, as is ``stack_step``, the layers of
-    a decoder, or of an encoder of 8-bit integers. If several threads compute, their times are added. The time of the
-    first call of a kernel includes compiling it or loading it from disk, so call it once before. Outside of the
-    ``with`` block nothing is listed, and there is no overhead.
+    An operation of the reference that calls other operations is listed as one call, as is
+    ``stack_step``, the layers of a decoder, or of an encoder of 8-bit integers. If several threads
+    compute, their times are added. The time of the first call of a kernel includes compiling it or
+    loading it from disk, so call it once before. Outside of the ``with`` block nothing is listed,
+    and there is no overhead.
 
     Yields
     ------
@@ -170,7 +188,8 @@ def _listed(computation, plan, values):
 
 
 def listed(backend, name, hook, about, *arguments):
-    """The result of a hook of a backend, which is listed as an operation unless it is ``NotImplemented``.
+    """The result of a hook of a backend, which is listed as an operation unless it is
+    ``NotImplemented``.
 
     ``about(*arguments)`` returns the shapes and the number of bytes of the ``Call``.
     """
@@ -179,7 +198,9 @@ def listed(backend, name, hook, about, *arguments):
     result, seconds = _timed(backend.device, partial(hook, *arguments))
     if result is not NotImplemented:
         shapes, n_bytes = about(*arguments)
-        _append(Call(name, backend.name, "kernel", "", shapes, str(result.dtype), seconds, 0, n_bytes))
+        _append(
+            Call(name, backend.name, "kernel", "", shapes, str(result.dtype), seconds, 0, n_bytes)
+        )
     return result
 
 
@@ -239,7 +260,9 @@ def _is_by_columns(x):
 
 
 def _shapes(calls, slowest):
-    shapes = [f"{name} {'×'.join(map(str, shape)) or 'scalar'}" for name, shape in slowest.shapes.items()]
+    shapes = [
+        f"{name} {'×'.join(map(str, shape)) or 'scalar'}" for name, shape in slowest.shapes.items()
+    ]
     n_others = len({str(call.shapes) for call in calls}) - 1
     others = f" (and {n_others} more)" if n_others else ""
     return ", ".join(shapes) + others

@@ -1,7 +1,8 @@
-"""The decorators of the math: its functions get the record of an operation, and remain what they are.
+"""The decorators of the math: its functions get the record of an operation, and remain what they
+are.
 
-So they call each other without any check. ``npformer.reference`` makes the dispatchers that everybody
-else calls.
+So they call each other without any check. ``npformer.reference`` makes the dispatchers that
+everybody else calls.
 """
 
 from functools import partial

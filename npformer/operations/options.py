@@ -1,7 +1,9 @@
-"""The options of everything in npformer: one table of their types and ranges, and the checks that follow from it.
+"""The options of everything in npformer: one table of their types and ranges, and the checks that
+follow from it.
 
-Operations, optimizers, schedules, models, decoding, trainings and the command lines of the scripts read the table. What
-is given is converted to the type of the option, so that NumPy's scalars are accepted like Python's numbers and flags.
+Operations, optimizers, schedules, models, decoding, trainings and the command lines of the scripts
+read the table. What is given is converted to the type of the option, so that NumPy's scalars are
+accepted like Python's numbers and flags.
 """
 
 import math
@@ -42,7 +44,9 @@ class Option(NamedTuple):
 FLAG, INTEGER, NUMBER = Option(bool), Option(int), Option(float)
 AT_LEAST_0 = Option(int, lambda x: x >= 0, "at least 0")
 AT_LEAST_1 = Option(int, lambda x: x >= 1, "at least 1")
-SEED = Option(int, lambda x: 0 <= x < 2**64, "at least 0 and below 2**64")  # as the keys that are derived from it
+SEED = Option(
+    int, lambda x: 0 <= x < 2**64, "at least 0 and below 2**64"
+)  # as the keys that are derived from it
 ABOVE_0 = Option(float, lambda x: 0 < x < math.inf, "a finite number above 0")
 NOT_NEGATIVE = Option(float, lambda x: 0 <= x < math.inf, "a finite number of 0 or more")
 FRACTION = Option(float, lambda x: 0 <= x < 1, "0 <= {name} < 1")
@@ -61,23 +65,35 @@ OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; fl
     **_named(AT_LEAST_1, "batch_size beam_size chunk_size code_size d_ff d_head d_model dilation"),
     **_named(AT_LEAST_1, "every k length max_len max_rows max_tokens n_average n_best n_heads"),
     **_named(AT_LEAST_1, "n_inputs n_kv_heads n_layers n_outputs"),
-    **_named(AT_LEAST_1, "n_shards n_tokens patience rank save_every share_layers src_vocab step steps tgt_vocab"),
+    **_named(
+        AT_LEAST_1,
+        "n_shards n_tokens patience rank save_every share_layers src_vocab step steps tgt_vocab",
+    ),
     **_named(AT_LEAST_1, "top_k total validate_every vocab warmup window"),
-    **_named(Option(int, lambda x: x >= 5, "at least 5"), "subwords vocab_size"),  # four are special
+    **_named(
+        Option(int, lambda x: x >= 5, "at least 5"), "subwords vocab_size"
+    ),  # four are special
     **_named(NUMBER, "grad_scale"),
-    **_named(FRACTION, "beta1 beta2 dropout dropout_rate hidden_dropout_rate inner_dropout momentum"),
+    **_named(
+        FRACTION, "beta1 beta2 dropout dropout_rate hidden_dropout_rate inner_dropout momentum"
+    ),
     **_named(SHARE, "label_smoothing"),
     **_named(PROBABILITY, "top_p"),
     **_named(NOT_NEGATIVE, "consistency floor length_penalty lr weight_decay"),
     **_named(ABOVE_0, "alpha base clip_norm delta eps factor loss_scale minutes peak"),
     **_named(ABOVE_0, "qk_norm_eps repetition_penalty scale scaling"),
-    **_named(Option(float, lambda x: 1e-30 <= x <= 1e30, "from 1e-30 to 1e30"), "softcap"),  # as float32 has it
-    "temperature": ABOVE_0._replace(expected=f"{ABOVE_0.expected}; top_k=1 takes the most probable token"),
+    **_named(
+        Option(float, lambda x: 1e-30 <= x <= 1e30, "from 1e-30 to 1e30"), "softcap"
+    ),  # as float32 has it
+    "temperature": ABOVE_0._replace(
+        expected=f"{ABOVE_0.expected}; top_k=1 takes the most probable token"
+    ),
 }
 
 
 def check_option(name, value):
-    """Return the value of the option with this name as a Python number or flag, or raise an error that names it.
+    """Return the value of the option with this name as a Python number or flag, or raise an error
+    that names it.
 
     >>> check_option("n_best", np.int8(3))
     3
@@ -92,7 +108,8 @@ def check_option(name, value):
 def changed_fields(settings: Any) -> frozenset[str]:
     """The names of the fields of a record that do not have their default, or that have none.
 
-    A kernel, or a hook, that does not know one of them must not compute with the record: it would ignore the field.
+    A kernel, or a hook, that does not know one of them must not compute with the record: it would
+    ignore the field.
 
     >>> from npformer.layers import Rotary
     >>> sorted(changed_fields(Rotary(base=5000.0)))
@@ -112,10 +129,11 @@ def _default(field):
 
 
 def check_fields(settings):
-    """Check the fields of a dataclass that are options, choices or other settings; numbers become Python's.
+    """Check the fields of a dataclass that are options, choices or other settings; numbers become
+    Python's.
 
-    A field is an option if it has the name and the type of one. It may be None if its type hint says so. The dataclass
-    may be frozen.
+    A field is an option if it has the name and the type of one. It may be None if its type hint
+    says so. The dataclass may be frozen.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -144,8 +162,8 @@ def brief(settings):
 def check_expressed(settings, names, owner=""):
     """Check that only these fields of a dataclass have other values than their defaults.
 
-    What writes settings in a form that others read calls it with the fields that this form has. So a field that is
-    added to them later is refused there, and not lost, until somebody writes it.
+    What writes settings in a form that others read calls it with the fields that this form has. So
+    a field that is added to them later is refused there, and not lost, until somebody writes it.
 
     >>> from npformer.layers import Rotary
     >>> check_expressed(Rotary(base=5000.0, pairs="interleaved"), ["base", "scaling"], "rotary.")
@@ -160,7 +178,8 @@ def check_expressed(settings, names, owner=""):
 
 
 def settings_from(dataclass, given, owner, others=()):
-    """A dataclass made of the settings that are given by name, or an error that lists the names that there are.
+    """A dataclass made of the settings that are given by name, or an error that lists the names
+    that there are.
 
     ``others`` are arguments of the same function that are no settings.
     """
@@ -215,7 +234,9 @@ def _check_of_kind(name, kind):
 def check_instance(name, value, kind, expected=""):
     """Check that a value is of a class, such as that of settings."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is a {type(value).__name__}, expected {expected or f'{kind.__name__}(…)'}")
+        raise TypeError(
+            f"{name} is a {type(value).__name__}, expected {expected or f'{kind.__name__}(…)'}"
+        )
     return value
 
 
@@ -253,7 +274,9 @@ def _check_number(name, kind, check, value):
 
 def _check_sizes(name, value, n):
     if not isinstance(value, tuple):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a tuple of {n} ints")
+        raise TypeError(
+            f"{name}={value!r} is a {type(value).__name__}, expected a tuple of {n} ints"
+        )
     sizes = tuple(check_int(name, size) for size in value)
     if len(sizes) != n or min(sizes) < 0:
         raise ValueError(f"{name}={value}, expected {n} sizes of 0 or more")
@@ -265,4 +288,5 @@ def _check_sizes(name, value, n):
 def check_rate_and_key(rate, key):
     """Check that there is a key if the dropout rate is above 0."""
     if rate > 0 and key is None:
-        raise ValueError(f"dropout_rate={rate} needs a dropout_key (an integer) to draw from, got dropout_key=None")
+        needed = "a dropout_key (an integer) to draw from"
+        raise ValueError(f"dropout_rate={rate} needs {needed}, got dropout_key=None")

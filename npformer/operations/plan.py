@@ -1,6 +1,8 @@
-"""The plan of a dispatcher: how it computes an operation for arguments with given types, shapes, dtypes and layouts.
+"""The plan of a dispatcher: how it computes an operation for arguments with given types, shapes,
+dtypes and layouts.
 
-The arguments are checked once, when the plan is made. The dispatcher uses the plan again for all similar arguments.
+The arguments are checked once, when the plan is made. The dispatcher uses the plan again for all
+similar arguments.
 """
 
 from collections import Counter
@@ -40,7 +42,9 @@ class Operand(NamedTuple):
 
 
 def make_plan(record, kernel, arguments: Mapping[str, Any]) -> Plan:
-    """Check arguments with a new signature, and decide whether a kernel or the reference computes the operation."""
+    """Check arguments with a new signature, and decide whether a kernel or the reference computes
+    the operation.
+    """
     contract = record.contract
     check_arrays(contract, arguments, record.parameters)
     sizes = match(contract, arguments)
@@ -73,7 +77,9 @@ def make_plan(record, kernel, arguments: Mapping[str, Any]) -> Plan:
 
 
 def _dtype_of_results(operands):
-    """The dtype of the results by NumPy's promotion rules; None if there is no array of floats to determine it."""
+    """The dtype of the results by NumPy's promotion rules; None if there is no array of floats to
+    determine it.
+    """
     deciding = [operand for operand in operands if operand.kind in DECIDING]
     if not deciding:
         return None
@@ -129,7 +135,7 @@ def _for_function(operands, dtype):
 
 
 def _for_kernel(operation, kernel, operands, dtype):
-    """(the reason why no kernel takes these arrays, or "", the conversions of arrays, by position)."""
+    """(why no kernel takes these arrays, or "", the conversions of arrays, by position)."""
     if kernel is None:
         return "reference was called", {}
     computed = dtype
@@ -162,8 +168,9 @@ def _for_kernel(operation, kernel, operands, dtype):
 def _why_of_dtypes(operation, operands, computed):
     """Why no kernel takes arrays of several dtypes: an array whose dtype most others do not have.
 
-    A float64 array beside float32 parameters would else make everything after it slow without a word. The warning names
-    the first such operation of a process: the array with the other dtype was made before it.
+    A float64 array beside float32 parameters would else make everything after it slow without a
+    word. The warning names the first such operation of a process: the array with the other dtype
+    was made before it.
     """
     dtypes = {}
     for _, name, kind, x in operands:
@@ -176,7 +183,8 @@ def _why_of_dtypes(operation, operands, computed):
     pair = frozenset((dtypes[name], most))
     if pair not in _told:
         _told.add(pair)
-        warn(f"{why}: the slower reference computes {operation} in {computed}; try {name}.astype('{most}')")
+        advice = f"try {name}.astype('{most}')"
+        warn(f"{why}: the slower reference computes {operation} in {computed}; {advice}")
     return why
 
 

@@ -3,8 +3,8 @@
 The decorators make a dispatcher of a function: it checks the arguments, and calls a kernel or the
 function.
 
-Arrays of floats that are not ``wide`` decide the dtype of the results, by NumPy's rules. Half precision
-is computed in float32 and rounded at the end, where no kernel takes it.
+Arrays of floats that are not ``wide`` decide the dtype of the results, by NumPy's rules. Half
+precision is computed in float32 and rounded at the end, where no kernel takes it.
 """
 
 import inspect
@@ -55,8 +55,8 @@ def operation(
     check : callable, optional
         Is called with all arguments by name, and raises if they do not go together.
     flops : str
-        How many additions and multiplications it takes, in the contract's letters, where N stands for
-        the dots: ``"2*N*D*F"``. With it ``explain`` tells GFLOP/s, without it GB/s.
+        How many additions and multiplications it takes, in the contract's letters, where N stands
+        for the dots: ``"2*N*D*F"``. With it ``explain`` tells GFLOP/s, without it GB/s.
     tables : mapping, optional
         The tables of sizes that the contract names, as in ``INPUTS[activation] = I``.
     options : dataclass, optional
@@ -96,9 +96,9 @@ def backward_of(
     ----------
     forward : operation
     contract : str, optional
-        If it is not that of the forward pass: ``dy`` like the result ``y``, everything else like the
-        argument or the result of the same name; and a gradient for each array of floats that the
-        forward pass takes.
+        If it is not that of the forward pass: ``dy`` like the result ``y``, everything else like
+        the argument or the result of the same name; and a gradient for each array of floats that
+        the forward pass takes.
     check, flops, checked
         As for ``operation``.
 
@@ -113,7 +113,8 @@ def backward_of(
     >>> dx, dweight = project_backward(np.ones((2, 3)), np.ones((2, 5)), np.ones((5, 3)))
     >>> project_backward(np.ones((2, 4)), np.ones((2, 5)), np.ones((5, 3)))
     Traceback (most recent call last):
-    ValueError: dy has shape (2, 4), expected (..., F) with ... = (2,) from x (2, 5), F = 3 from weight (5, 3)
+    ValueError: dy has shape (2, 4), expected (..., F) with ... = (2,) from x (2, 5), \
+F = 3 from weight (5, 3)
     """
     of_forward = cast(Any, forward).record
 

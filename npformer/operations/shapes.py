@@ -1,4 +1,6 @@
-"""Check arrays against a contract: their kinds, and their shapes, which tell the sizes of its letters."""
+"""Check arrays against a contract: their kinds, and their shapes, which tell the sizes of its
+letters.
+"""
 
 from collections.abc import Mapping
 from functools import partial
@@ -98,10 +100,11 @@ def _check_order(contract, arguments):
 
 
 def match(contract: Contract, values: Mapping[str, Any]) -> Sizes:
-    """The sizes of all letters, from the shapes of the arrays and from the arguments that are sizes.
+    """The sizes of all letters, from the shapes of the arrays and from the arguments that are
+    sizes.
 
-    The error for a shape that does not match names the argument, its shape, the expected shape, and the arguments that
-    the sizes come from.
+    The error for a shape that does not match names the argument, its shape, the expected shape, and
+    the arguments that the sizes come from.
     """
     sizes = Sizes()
     for name, size in contract.sizes.items():
@@ -150,7 +153,9 @@ def _check_conditions(contract, values, sizes):
 
 
 def _problem(argument, shape, sizes, not_empty):
-    """What is wrong with the shape of an array, or None; stores the sizes of the letters that are learned from it."""
+    """What is wrong with the shape of an array, or None; stores the sizes of the letters that are
+    learned from it.
+    """
     known = set(sizes)
     if _fits(argument, shape, sizes):
         is_empty = any(sizes.get(letter) == 0 for letter in not_empty - known)
@@ -206,8 +211,8 @@ def _learn(axis, size, sizes, source):
 def _advice(contract, argument, shapes, sizes, of_options):
     """What to try, at the end of an error, for an array that does not fit.
 
-    It is another index, or axes in another order. ``shapes`` are those of all arrays, ``sizes`` what was
-    learned up to this one, ``of_options`` what was learned before the first.
+    It is another index, or axes in another order. ``shapes`` are those of all arrays, ``sizes``
+    what was learned up to this one, ``of_options`` what was learned before the first.
     """
 
     def all_fit(changed):
@@ -266,9 +271,11 @@ def broadcasts_to(shape: tuple, target: tuple) -> bool:
 
 
 def index_that_fits(shape: tuple, target: tuple) -> str | None:
-    """The index after which an array of ``shape`` broadcasts to ``target``, by axes more or by an axis of size 1 less.
+    """The index after which an array of ``shape`` broadcasts to ``target``, by axes more or by an
+    axis of size 1 less.
 
-    If several do, that which leaves the first axis the first one: it is the batch, also where B = H.
+    If several do, that which leaves the first axis the first one: it is the batch, also where
+    B = H.
 
     >>> index_that_fits((2, 5), (2, 8, 3, 5)), index_that_fits((2, 5), (2, 5, 3))
     (':, None, None', ':, :, None')

@@ -1,9 +1,9 @@
 """The math, in plain array code, and the backend that computes with it.
 
 The functions run on NumPy and CuPy arrays, on any float dtype and on complex numbers (which is how
-``npformer.gradients`` differentiates them to machine precision). The folder ``math`` has one file for each idea, with
-each backward pass directly below its forward pass. Those of ``math`` are the math alone; those of this module check
-their arguments first.
+``npformer.gradients`` differentiates them to machine precision). The folder ``math`` has one file
+for each idea, with each backward pass directly below its forward pass. Those of ``math`` are the
+math alone; those of this module check their arguments first.
 """
 
 from npformer.operations.backend import Backend
@@ -29,7 +29,12 @@ from npformer.reference.math.convolution import conv1d, conv1d_backward
 from npformer.reference.math.cross_entropy import cross_entropy, linear_cross_entropy
 from npformer.reference.math.decoding import cached_attention, log_softmax_top_k
 from npformer.reference.math.dropout import dropout, dropout_backward
-from npformer.reference.math.embedding import embed_tokens, embed_tokens_backward, embedding, embedding_backward
+from npformer.reference.math.embedding import (
+    embed_tokens,
+    embed_tokens_backward,
+    embedding,
+    embedding_backward,
+)
 from npformer.reference.math.flash_attention import flash_attention, flash_attention_backward
 from npformer.reference.math.fused import (
     linear_activation_dropout,
@@ -49,7 +54,10 @@ from npformer.reference.math.packed_attention import (
     self_attention,
     self_attention_backward,
 )
-from npformer.reference.math.paired_cross_entropy import linear_paired_cross_entropy, paired_cross_entropy
+from npformer.reference.math.paired_cross_entropy import (
+    linear_paired_cross_entropy,
+    paired_cross_entropy,
+)
 from npformer.reference.math.positions import sinusoidal_encoding
 from npformer.reference.math.product import product
 from npformer.reference.math.random import derive_key, random_bits, split_key
@@ -77,10 +85,22 @@ from npformer.reference.math.soft_dictionary import (
     soft_lookup,
     soft_lookup_backward,
 )
-from npformer.reference.math.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
-from npformer.reference.math.update import adam_update, global_norm, lion_update, norms_of_blocks, sgd_update
+from npformer.reference.math.softmax import (
+    log_softmax,
+    log_softmax_backward,
+    softmax,
+    softmax_backward,
+)
+from npformer.reference.math.update import (
+    adam_update,
+    global_norm,
+    lion_update,
+    norms_of_blocks,
+    sgd_update,
+)
 
-# What is called from outside checks its arguments. The functions of ``math`` call each other without.
+# What is called from outside checks its arguments. The functions of ``math`` call each other
+# without.
 for _name, _function in list(globals().items()):
     if hasattr(_function, "record"):
         globals()[_name] = make_dispatcher(_function.record)
@@ -96,20 +116,38 @@ class Ops(Backend):
     """
 
     adam_update = staticmethod(adam_update)
-    additive_score, additive_score_backward = staticmethod(additive_score), staticmethod(additive_score_backward)
+    additive_score, additive_score_backward = (
+        staticmethod(additive_score),
+        staticmethod(additive_score_backward),
+    )
     attention, attention_backward = staticmethod(attention), staticmethod(attention_backward)
-    bilinear_score, bilinear_score_backward = staticmethod(bilinear_score), staticmethod(bilinear_score_backward)
+    bilinear_score, bilinear_score_backward = (
+        staticmethod(bilinear_score),
+        staticmethod(bilinear_score_backward),
+    )
     cached_attention = staticmethod(cached_attention)
     conv1d, conv1d_backward = staticmethod(conv1d), staticmethod(conv1d_backward)
-    cosine_score, cosine_score_backward = staticmethod(cosine_score), staticmethod(cosine_score_backward)
-    cross_attention, cross_attention_backward = staticmethod(cross_attention), staticmethod(cross_attention_backward)
+    cosine_score, cosine_score_backward = (
+        staticmethod(cosine_score),
+        staticmethod(cosine_score_backward),
+    )
+    cross_attention, cross_attention_backward = (
+        staticmethod(cross_attention),
+        staticmethod(cross_attention_backward),
+    )
     cross_entropy = staticmethod(cross_entropy)
     dot_score, dot_score_backward = staticmethod(dot_score), staticmethod(dot_score_backward)
     dropout, dropout_backward = staticmethod(dropout), staticmethod(dropout_backward)
-    embed_tokens, embed_tokens_backward = staticmethod(embed_tokens), staticmethod(embed_tokens_backward)
+    embed_tokens, embed_tokens_backward = (
+        staticmethod(embed_tokens),
+        staticmethod(embed_tokens_backward),
+    )
     embedding, embedding_backward = staticmethod(embedding), staticmethod(embedding_backward)
     exp_cosine, exp_cosine_backward = staticmethod(exp_cosine), staticmethod(exp_cosine_backward)
-    flash_attention, flash_attention_backward = staticmethod(flash_attention), staticmethod(flash_attention_backward)
+    flash_attention, flash_attention_backward = (
+        staticmethod(flash_attention),
+        staticmethod(flash_attention_backward),
+    )
     from_additive = staticmethod(from_additive)
     gelu, gelu_backward = staticmethod(gelu), staticmethod(gelu_backward)
     gelu_erf, gelu_erf_backward = staticmethod(gelu_erf), staticmethod(gelu_erf_backward)
@@ -126,7 +164,10 @@ class Ops(Backend):
     linear_dropout_residual_backward = staticmethod(linear_dropout_residual_backward)
     linear_paired_cross_entropy = staticmethod(linear_paired_cross_entropy)
     lion_update = staticmethod(lion_update)
-    log_softmax, log_softmax_backward = staticmethod(log_softmax), staticmethod(log_softmax_backward)
+    log_softmax, log_softmax_backward = (
+        staticmethod(log_softmax),
+        staticmethod(log_softmax_backward),
+    )
     log_softmax_top_k = staticmethod(log_softmax_top_k)
     lstm, lstm_backward = staticmethod(lstm), staticmethod(lstm_backward)
     merge_heads = staticmethod(merge_heads)
@@ -140,12 +181,21 @@ class Ops(Backend):
     rotary, rotary_backward = staticmethod(rotary), staticmethod(rotary_backward)
     scaled_dot_score = staticmethod(scaled_dot_score)
     scaled_dot_score_backward = staticmethod(scaled_dot_score_backward)
-    score_attention, score_attention_backward = staticmethod(score_attention), staticmethod(score_attention_backward)
-    self_attention, self_attention_backward = staticmethod(self_attention), staticmethod(self_attention_backward)
+    score_attention, score_attention_backward = (
+        staticmethod(score_attention),
+        staticmethod(score_attention_backward),
+    )
+    self_attention, self_attention_backward = (
+        staticmethod(self_attention),
+        staticmethod(self_attention_backward),
+    )
     sgd_update = staticmethod(sgd_update)
     sigmoid, sigmoid_backward = staticmethod(sigmoid), staticmethod(sigmoid_backward)
     silu, silu_backward = staticmethod(silu), staticmethod(silu_backward)
-    soft_lookup, soft_lookup_backward = staticmethod(soft_lookup), staticmethod(soft_lookup_backward)
+    soft_lookup, soft_lookup_backward = (
+        staticmethod(soft_lookup),
+        staticmethod(soft_lookup_backward),
+    )
     softmax, softmax_backward = staticmethod(softmax), staticmethod(softmax_backward)
     split_heads = staticmethod(split_heads)
     swiglu, swiglu_backward = staticmethod(swiglu), staticmethod(swiglu_backward)

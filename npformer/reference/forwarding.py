@@ -14,7 +14,8 @@ def import_all(kernels):
 
 
 def forwarding(package, ops):
-    """``__getattr__`` and ``__dir__`` of the package of a backend: its operations, and the other functions of the math.
+    """``__getattr__`` and ``__dir__`` of the package of a backend: its operations, and the other
+    functions of the math.
 
     >>> get, names = forwarding("mine", reference.ops.replaced(relu=abs))
     >>> get("relu")(-3), get("causal_mask") is reference.causal_mask, "relu" in names()

@@ -1,4 +1,6 @@
-"""The settings of attention and of the layers of the Transformer, which everything passes on as one record."""
+"""The settings of attention and of the layers of the Transformer, which everything passes on as one
+record.
+"""
 
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any, Literal
@@ -42,10 +44,10 @@ class Rotary:
 class AttentionOptions:
     """What attention itself computes, besides its arrays.
 
-    Heads, window and rotation are settings of a layer. Functions have the options as keywords. Kernels,
-    and whatever stands for several operations, get this record. They say which of its fields they know,
-    and with another one that is not at its default the reference computes. So a new option is a field
-    here, and a few lines where the scores are computed.
+    Heads, window and rotation are settings of a layer. Functions have the options as keywords.
+    Kernels, and whatever stands for several operations, get this record. They say which of its
+    fields they know, and with another one that is not at its default the reference computes. So a
+    new option is a field here, and a few lines where the scores are computed.
 
     Parameters
     ----------
@@ -86,27 +88,30 @@ OF_ATTENTION = [field.name for field in fields(AttentionOptions)]
 
 @dataclass(frozen=True)
 class AttentionSettings(AttentionOptions):
-    """How the heads of an attention attend to keys: all but its parameters, its inputs and its masks.
+    """How the heads of an attention attend to keys: all but its parameters, its inputs and its
+    masks.
 
     Parameters
     ----------
     n_heads : int
         Number of heads H of the queries.
     n_kv_heads : int, optional
-        Number of heads G of the keys and values, which divides H: H / G heads of queries share one (Ainslie et al.
-        2023). H if not given.
+        Number of heads G of the keys and values, which divides H: H / G heads of queries share one
+        (Ainslie et al. 2023). H if not given.
     window : int, optional
-        Each query of a self-attention attends only to keys at a distance below it: with ``causal``, to the last
-        ``window`` ones. Before the operation, each layer makes a mask (T, T) of it, or (B, 1, T, T) with a mask of
-        padding, B·T² bytes that it keeps for the backward pass. On the CPU, tiles that are hidden entirely are skipped,
-        from T of about 1,000 on.
+        Each query of a self-attention attends only to keys at a distance below it: with ``causal``,
+        to the last ``window`` ones. Before the operation, each layer makes a mask (T, T) of it, or
+        (B, 1, T, T) with a mask of padding, B·T² bytes that it keeps for the backward pass. On the
+        CPU, tiles that are hidden entirely are skipped, from T of about 1,000 on.
     rotary : Rotary, optional
-        ``layers.self_attention`` turns queries and keys by their positions, before the operation of attention.
+        ``layers.self_attention`` turns queries and keys by their positions, before the operation of
+        attention.
     d_head : int, optional
         Width K of each head; D / H if not given, which D must be divisible by.
     qk_norm_eps : float, optional
-        ``layers.self_attention`` normalises each head of the queries and keys by its root mean square, with this eps,
-        before it turns them; its parameters then are also "q_norm" and "k_norm", each {"gain": (K,)} (Qwen3).
+        ``layers.self_attention`` normalises each head of the queries and keys by its root mean
+        square, with this eps, before it turns them; its parameters then are also "q_norm" and
+        "k_norm", each {"gain": (K,)} (Qwen3).
     {options}
 
     Examples
@@ -128,7 +133,9 @@ class AttentionSettings(AttentionOptions):
 
     @property
     def parts(self) -> tuple[int, int, int]:
-        """The numbers of heads of queries, keys and values, which lie side by side in a packed projection."""
+        """The numbers of heads of queries, keys and values, which lie side by side in a packed
+        projection.
+        """
         n_kv_heads = self.n_heads if self.n_kv_heads is None else self.n_kv_heads
         return self.n_heads, n_kv_heads, n_kv_heads
 
@@ -141,7 +148,11 @@ class AttentionSettings(AttentionOptions):
     @cached_property
     def of_operation(self) -> "AttentionSettings":
         """The settings of the operation of attention, without those of the layer."""
-        return AttentionSettings(self.n_heads, self.n_kv_heads, **self.keywords()) if self.of_layer else self
+        return (
+            AttentionSettings(self.n_heads, self.n_kv_heads, **self.keywords())
+            if self.of_layer
+            else self
+        )
 
     def head_width(self, d_model: int) -> int:
         """The width K of a head in a model of this width.
@@ -165,7 +176,9 @@ class AttentionSettings(AttentionOptions):
         if self.d_head is not None:
             K, given = self.d_head, f"d_head={shown(self.d_head)}"
         elif rest:
-            raise ValueError(f"d_model={shown(d_model)} is not divisible by n_heads={shown(self.n_heads)}")
+            raise ValueError(
+                f"d_model={shown(d_model)} is not divisible by n_heads={shown(self.n_heads)}"
+            )
         if self.rotary is not None and K % 2:
             raise ValueError(f"{given}: heads of odd width {shown(K)} cannot be rotary")
         return [n * K for n in self.parts]
@@ -179,14 +192,17 @@ class AttentionSettings(AttentionOptions):
 
 @dataclass(frozen=True)
 class LayerSettings:
-    """The settings of an encoder or decoder layer: all but its parameters, its inputs and its masks.
+    """The settings of an encoder or decoder layer: all but its parameters, its inputs and its
+    masks.
 
     Parameters
     ----------
     attention : AttentionSettings
-        Of the self-attention. ``decoder_layer`` makes it causal, and attention to the memory not causal.
+        Of the self-attention. ``decoder_layer`` makes it causal, and attention to the memory not
+        causal.
     norm : "pre" or "post"
-        Normalisation before each sublayer, or after each residual sum; see ``norm_before`` and ``add_and_norm``.
+        Normalisation before each sublayer, or after each residual sum; see ``norm_before`` and
+        ``add_and_norm``.
     norm_type : "layer_norm" or "rms_norm"
     eps : float, optional
         Of the normalisation; that of the operation if not given.

@@ -1,17 +1,20 @@
 """Kernels that are the same in each backend but for the functions that they call.
 
-These functions are given: ``kernel_of`` of the backend, and ``empty(shape, dtype)``, which returns a new array, among
-them. ``as_it_lies`` and ``without`` are those of ``kernel_of``.
+These functions are given: ``kernel_of`` of the backend, and ``empty(shape, dtype)``, which returns
+a new array, among them. ``as_it_lies`` and ``without`` are those of ``kernel_of``.
 """
 
 from npformer import reference
 from npformer.reference.math.attention import summed_to
 from npformer.reference.math.convolution import taps
-from npformer.reference.math.packed_attention import split_parts, split_q_kv
+from npformer.reference.math.heads import split_heads
+from npformer.reference.math.packed_attention import split_q_kv, split_qkv
 
 
 def make_softmax_kernels(kernel_of, by_rows, forward, backward, log_forward, log_backward):
-    """Make the kernels of softmax and its logarithm; ``by_rows(forward, axis, *arrays)`` is the result of the first."""
+    """Make the kernels of softmax and its logarithm; ``by_rows(forward, axis, *arrays)`` is the
+    result of the first.
+    """
 
     @kernel_of(reference.softmax)
     def softmax(x, axis):
@@ -33,21 +36,28 @@ def make_softmax_kernels(kernel_of, by_rows, forward, backward, log_forward, log
 def make_loss_kernels(kernel_of, linear, differentiated):
     """Make the kernels of cross-entropy, also of two predictions, and also after a linear map.
 
-    ``differentiated(logits, bias, may_overwrite, targets, ignore_id, n_tokens, loss_scale, *numbers)`` returns the loss
-    and its gradient; the numbers are the smoothing and, of two predictions, the consistency.
+    ``differentiated(logits, bias, may_overwrite, targets, ignore_id, n_tokens, loss_scale,
+    *numbers)`` returns the loss and its gradient; the numbers are the smoothing and, of two
+    predictions, the consistency.
     """
 
     @kernel_of(reference.cross_entropy)
     def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-        return differentiated(logits, None, False, targets, ignore_id, n_tokens, loss_scale, label_smoothing)
+        return differentiated(
+            logits, None, False, targets, ignore_id, n_tokens, loss_scale, label_smoothing
+        )
 
     @kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
-    def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
+    def linear_cross_entropy(
+        x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale
+    ):
         options = targets, ignore_id, n_tokens, loss_scale, label_smoothing
         return differentiated(linear(x, weight), bias, True, *options)
 
     @kernel_of(reference.paired_cross_entropy)
-    def paired_cross_entropy(logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale):
+    def paired_cross_entropy(
+        logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
+    ):
         options = targets, ignore_id, n_tokens, loss_scale, label_smoothing, consistency
         return differentiated(logits, None, False, *options)
 
@@ -62,9 +72,10 @@ def make_loss_kernels(kernel_of, linear, differentiated):
 def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_lies=""):
     """Make the kernels of convolution, in which each tap is one matrix product.
 
-    The arrays are in (T, B, D) order, in which the inputs that a tap sees are contiguous, and so are the outputs that
-    see them; in (B, T, D) order each sequence would need a product of its own. ``multiply(a, b, out, add)`` writes a b,
-    or adds it to ``out``. In half precision the sum is rounded after each tap.
+    The arrays are in (T, B, D) order, in which the inputs that a tap sees are contiguous, and so
+    are the outputs that see them; in (B, T, D) order each sequence would need a product of its own.
+    ``multiply(a, b, out, add)`` writes a b, or adds it to ``out``. In half precision the sum is
+    rounded after each tap.
     """
 
     @kernel_of(reference.conv1d, as_it_lies=as_it_lies)
@@ -110,25 +121,33 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_li
         return slice(positions.start * B, positions.stop * B)
 
 
-def make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backward, knows, without=""):
-    """Make the kernels of attention on packed projections, whose heads it reads and writes as views.
+def make_packed_kernels(
+    kernel_of, empty, kernel_options, attend, attend_backward, knows, without=""
+):
+    """Make the kernels of attention on packed projections, whose heads it reads and writes as
+    views.
 
-    ``kernel_options(q, k, keep_mask, bias, settings, dropout_key)`` returns the last argument of the others.
-    ``attend(q, k, v, out, for_kernel)`` writes ``out`` and returns (peak, total).
-    ``attend_backward(dout, out, q, k, v, peak, total, gradients, for_kernel)`` writes the gradients (dq, dk, dv), and
-    returns that of a bias for each head. Or they return ``NotImplemented``.
+    ``kernel_options(q, k, keep_mask, bias, settings, dropout_key)`` returns the last argument of
+    the others. ``attend(q, k, v, out, for_kernel)`` writes ``out`` and returns (peak, total).
+    ``attend_backward(dout, out, q, k, v, peak, total, gradients, for_kernel)`` writes the gradients
+    (dq, dk, dv), and returns that of a bias for each head. Or they return ``NotImplemented``.
     """
 
     @kernel_of(reference.self_attention, without=without, knows=knows)
     def self_attention(qkv, settings, keep_mask, bias, dropout_key):
-        return forward(split_parts(qkv, *settings.parts), settings, keep_mask, bias, dropout_key)
+        q, kv = split_qkv(qkv, settings)
+        return forward(split_q_kv(q, kv, settings), settings, keep_mask, bias, dropout_key)
 
     @kernel_of(reference.self_attention_backward, without=without, knows=knows)
-    def self_attention_backward(dout, qkv, out, peak, total, settings, keep_mask, bias, dropout_key):
+    def self_attention_backward(
+        dout, qkv, out, peak, total, settings, keep_mask, bias, dropout_key
+    ):
         dqkv = empty(qkv.shape, qkv.dtype)
-        heads = split_parts(qkv, *settings.parts)
-        dheads = split_parts(dqkv, *settings.parts)
-        dbias = backward(dout, out, heads, (peak, total), dheads, settings, keep_mask, bias, dropout_key)
+        heads = split_q_kv(*split_qkv(qkv, settings), settings)
+        dheads = split_q_kv(*split_qkv(dqkv, settings), settings)
+        dbias = backward(
+            dout, out, heads, (peak, total), dheads, settings, keep_mask, bias, dropout_key
+        )
         if dbias is NotImplemented:
             return NotImplemented
         return dqkv if dbias is None else (dqkv, dbias)
@@ -138,12 +157,16 @@ def make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backwar
         return forward(split_q_kv(q, kv, settings), settings, keep_mask, bias, dropout_key)
 
     @kernel_of(reference.cross_attention_backward, without=without, knows=knows)
-    def cross_attention_backward(dout, q, kv, out, peak, total, settings, keep_mask, bias, dropout_key):
+    def cross_attention_backward(
+        dout, q, kv, out, peak, total, settings, keep_mask, bias, dropout_key
+    ):
         dq = empty(q.shape, q.dtype)
         dkv = empty(kv.shape, kv.dtype)
         heads = split_q_kv(q, kv, settings)
         dheads = split_q_kv(dq, dkv, settings)
-        dbias = backward(dout, out, heads, (peak, total), dheads, settings, keep_mask, bias, dropout_key)
+        dbias = backward(
+            dout, out, heads, (peak, total), dheads, settings, keep_mask, bias, dropout_key
+        )
         if dbias is NotImplemented:
             return NotImplemented
         return (dq, dkv) if dbias is None else (dq, dkv, dbias)
@@ -152,18 +175,18 @@ def make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backwar
         q, k, v = heads
         B, H, T, K = q.shape
         out = empty((B, T, H * K), q.dtype)
-        (out_heads,) = split_parts(out, H)
-        saved = attend(q, k, v, out_heads, kernel_options(q, k, keep_mask, bias, settings, dropout_key))
+        for_kernel = kernel_options(q, k, keep_mask, bias, settings, dropout_key)
+        saved = attend(q, k, v, split_heads(out, H), for_kernel)
         if saved is NotImplemented:
             return NotImplemented
         peak, total = saved
         return out, peak, total
 
     def backward(dout, out, heads, saved, dheads, settings, keep_mask, bias, dropout_key):
-        """Write the gradients of the heads, and return that of the bias, or None if there is none."""
+        """Write the gradients of the heads, and return that of the bias, or None without one."""
         q, k, v = heads
-        (dout_heads,) = split_parts(dout, settings.n_heads)
-        (out_heads,) = split_parts(out, settings.n_heads)
+        dout_heads = split_heads(dout, settings.n_heads)
+        out_heads = split_heads(out, settings.n_heads)
         for_kernel = kernel_options(q, k, keep_mask, bias, settings, dropout_key)
         dbias = attend_backward(dout_heads, out_heads, q, k, v, *saved, dheads, for_kernel)
         if dbias is NotImplemented or bias is None:

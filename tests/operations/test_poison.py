@@ -10,7 +10,8 @@ from results import arrays_of, assert_equal_within
 
 from npformer import cpu, reference
 from npformer.gradients.cases import CASES
-from npformer.reference.math.packed_attention import split_parts, split_q_kv
+from npformer.reference.math.heads import split_heads
+from npformer.reference.math.packed_attention import split_q_kv, split_qkv
 
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 BACKENDS = [
@@ -59,11 +60,11 @@ def hidden_by_attention(case, given):
     """Keys and values that no query may attend to, and queries that may attend to no key."""
     settings = given.get("settings")
     if case.operation == "self_attention":
-        q, k, v = split_parts(given["qkv"], *settings.parts)
-        (dout,) = split_parts(given["dout"], settings.n_heads)
+        q, k, v = split_q_kv(*split_qkv(given["qkv"], settings), settings)
+        dout = split_heads(given["dout"], settings.n_heads)
     elif case.operation == "cross_attention":
         q, k, v = split_q_kv(given["q"], given["kv"], settings)
-        (dout,) = split_parts(given["dout"], settings.n_heads)
+        dout = split_heads(given["dout"], settings.n_heads)
     else:
         q, k, v, dout = (given[name] for name in ("q", "k", "v", "dout"))
     T, S = q.shape[-2], k.shape[-2]

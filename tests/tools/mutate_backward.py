@@ -52,7 +52,7 @@ HELPERS = {
     "huber_loss",
     "errors_and_share",
     "is_counted",
-    "join_parts",
+    "added_up",
     "product",
     "shares",
     "state_before",

@@ -1,4 +1,9 @@
-"""Activation functions, each followed by its backward pass."""
+"""Activation functions, each followed by its backward pass.
+
+They compute each entry alone, so x and the result have the same shape, whatever it is. The
+exception is ``swiglu``, which multiplies one half of the last axis by the other: 2·F entries become
+F.
+"""
 
 import math
 from typing import Literal
@@ -34,17 +39,19 @@ def relu_backward(dy: Array, x: Array) -> Array:
 
 @operation("x: ... -> y: ...")
 def gelu(x: Array) -> Array:
-    """x Φ(x) in its tanh approximation (Hendrycks and Gimpel 2016): ½ x (1 + tanh(u)), u = √(2/π) (x + 0.044715 x³).
+    """x Φ(x) in its tanh approximation (Hendrycks and Gimpel 2016): ½ x (1 + tanh(u)), u = √(2/π)
+    (x + 0.044715 x³).
 
     This is the function of GPT-2; that of BERT is ``gelu_erf``. The two differ by at most 0.0005.
 
-    ½ (1 + tanh(u)) is computed as σ(2u), which is the same: the sum 1 + tanh(u) would lose its digits where u is
-    negative.
+    ½ (1 + tanh(u)) is computed as σ(2u), which is the same: the sum 1 + tanh(u) would lose its
+    digits where u is negative.
 
     >>> gelu(np.array([-1.0, 0.0, 1.0])).round(4)
     array([-0.1588,  0.    ,  0.8412])
     """
-    return x * sigmoid(2 * _u_of_gelu(x))
+    u = _u_of_gelu(x)
+    return x * sigmoid(2 * u)
 
 
 @backward_of(gelu)
@@ -53,11 +60,13 @@ def gelu_backward(dy: Array, x: Array) -> Array:
 
     With s = σ(2u) = ½ (1 + t), this is dy s (1 + 2 x (1 - s) u').
 
-    >>> gelu_backward(np.ones(3), x=np.array([-1.0, 0.0, 1.0])).round(3)  # the slopes at -x and x add to 1
+    >>> x = np.array([-1.0, 0.0, 1.0])
+    >>> gelu_backward(np.ones(3), x).round(3)  # the slopes at -x and x add to 1
     array([-0.083,  0.5  ,  1.083])
     """
     x = limited(x, 30)  # beyond it the slope is 0 or 1, and x² may overflow
-    s = sigmoid(2 * _u_of_gelu(x))
+    u = _u_of_gelu(x)
+    s = sigmoid(2 * u)
     slope_u = GELU_SLOPE * (1 + 3 * 0.044715 * x * x)
     return dy * s * (1 + 2 * x * (1 - s) * slope_u)
 
@@ -69,10 +78,12 @@ def _u_of_gelu(x):
 
 @operation("x: ... -> y: ...")
 def gelu_erf(x: Array) -> Array:
-    """x Φ(x) = ½ x (1 + erf(x/√2)), with the normal distribution's own Φ (Hendrycks and Gimpel 2016).
+    """x Φ(x) = ½ x (1 + erf(x/√2)), with the normal distribution's own Φ (Hendrycks and Gimpel
+    2016).
 
-    PyTorch's ``gelu`` and Hugging Face's "gelu" are this function, their "tanh" and "gelu_new" are ``gelu``. As Φ is
-    computed with small relative errors, so is the result, also far below 0, where PyTorch's is 0.
+    PyTorch's ``gelu`` and Hugging Face's "gelu" are this function, their "tanh" and "gelu_new" are
+    ``gelu``. As Φ is computed with small relative errors, so is the result, also far below 0, where
+    PyTorch's is 0.
 
     >>> gelu_erf(np.array([-1.0, 0.0, 1.0])).round(4)
     array([-0.1587,  0.    ,  0.8413])
@@ -84,11 +95,13 @@ def gelu_erf(x: Array) -> Array:
 def gelu_erf_backward(dy: Array, x: Array) -> Array:
     """dy (Φ(x) + x φ(x)), where φ = Φ' is the density of the normal distribution.
 
-    >>> gelu_erf_backward(np.ones(3), x=np.array([-1.0, 0.0, 1.0])).round(3)  # the slopes at -x and x add to 1
+    >>> x = np.array([-1.0, 0.0, 1.0])
+    >>> gelu_erf_backward(np.ones(3), x).round(3)  # the slopes at -x and x add to 1
     array([-0.083,  0.5  ,  1.083])
     """
     x = limited(x, 40)  # beyond it the slope is 0 or 1, and x² may overflow
-    return dy * (normal_distribution(x) + x * normal_density(x))
+    slope = normal_distribution(x) + x * normal_density(x)
+    return dy * slope
 
 
 @operation("x: ... -> y: ...")
@@ -105,7 +118,8 @@ def silu(x: Array) -> Array:
 def silu_backward(dy: Array, x: Array) -> Array:
     """dy s (1 + x (1 - s)), with s = sigmoid(x).
 
-    >>> silu_backward(np.ones(3), x=np.array([-2.0, 0.0, 2.0])).round(3)  # the slopes at -x and x add to 1
+    >>> x = np.array([-2.0, 0.0, 2.0])
+    >>> silu_backward(np.ones(3), x).round(3)  # the slopes at -x and x add to 1
     array([-0.091,  0.5  ,  1.091])
     """
     s = sigmoid(x)
@@ -135,13 +149,15 @@ def tanh_backward(dy: Array, y: Array) -> Array:
 
 @operation("x: ... -> y: ...")
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), computed with exponents that are never positive, so that exp cannot overflow.
+    """1 / (1 + exp(-x)), computed with exponents that are never positive, so that exp cannot
+    overflow.
 
     >>> sigmoid(np.array([-1000.0, 0.0, 1000.0]))
     array([0. , 0.5, 1. ])
     """
-    e = np.exp(np.where(x.real >= 0, -x, x))
-    return np.where(x.real >= 0, 1, e) / (1 + e)
+    is_positive = x.real >= 0
+    e = np.exp(np.where(is_positive, -x, x))
+    return np.where(is_positive, 1, e) / (1 + e)
 
 
 @backward_of(sigmoid)
@@ -157,7 +173,8 @@ def sigmoid_backward(dy: Array, y: Array) -> Array:
 
 @operation("x: ... 2*F -> y: ... F")
 def swiglu(x: Array) -> Array:
-    """silu(a) b, where a and b are the two halves of x (Shazeer 2020, "GLU variants improve Transformer").
+    """silu(a) b, where a and b are the two halves of x (Shazeer 2020, "GLU variants improve
+    Transformer").
 
     >>> swiglu(np.array([0.0, 1.0, 10.0, 10.0])).round(4)
     array([0.    , 7.3106])
@@ -170,12 +187,15 @@ def swiglu(x: Array) -> Array:
 def swiglu_backward(dy: Array, x: Array) -> Array:
     """(da, db) concatenated: da = dy b silu'(a), db = dy silu(a).
 
-    >>> a, b = np.array([0.0, 100.0]), np.array([10.0, 10.0])  # silu(a) = 0 and 100, silu'(a) = 1/2 and 1
+    >>> a = np.array([0.0, 100.0])  # silu(a) = 0 and 100, silu'(a) = 1/2 and 1
+    >>> b = np.array([10.0, 10.0])
     >>> swiglu_backward(np.ones(2), np.concatenate([a, b]))
     array([  5.,  10.,   0., 100.])
     """
     a, b = np.split(x, 2, axis=-1)
-    return np.concatenate([silu_backward(dy * b, a), dy * silu(a)], axis=-1)
+    da = silu_backward(dy * b, a)
+    db = dy * silu(a)
+    return np.concatenate([da, db], axis=-1)
 
 
 Activation = Literal["relu", "gelu", "gelu_erf", "silu", "swiglu"]
@@ -186,4 +206,7 @@ ACTIVATIONS = {
     "silu": (silu, silu_backward),
     "swiglu": (swiglu, swiglu_backward),
 }
-INPUTS = {**dict.fromkeys(ACTIVATIONS, 1), "swiglu": 2}  # how many an activation takes for one output
+INPUTS = {
+    **dict.fromkeys(ACTIVATIONS, 1),
+    "swiglu": 2,
+}  # how many an activation takes for one output

@@ -1,4 +1,9 @@
-"""Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1)."""
+"""Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1).
+
+There are T queries and S keys of width K, and a value of width Kv for each key; the result has T
+rows of width Kv. Before these two axes may stand any number of others, such as batch and heads, the
+same in all three arrays. Mask and bias broadcast to the scores, (..., T, S).
+"""
 
 import numpy as np
 
@@ -21,7 +26,8 @@ def scores_of(
     scale: float | None = None,
     softcap: float | None = None,
 ) -> Array:
-    """How well each query matches each key: q kᵀ / √K + bias, and -inf where the query may not attend to the key.
+    """How well each query matches each key: q kᵀ / √K + bias, and -inf where the query may not
+    attend to the key.
 
     >>> scores_of(np.array([[2.0], [3.0]]), np.array([[5.0], [7.0]]), causal=True)
     array([[ 10., -inf],
@@ -54,22 +60,26 @@ def attention(
     softcap: float | None = None,
     dropout_key: int | None = None,
 ) -> tuple[Array, Array]:
-    """softmax(q kᵀ / √K + bias) v: each query gets the mean of the values, weighted by how well their keys match.
+    """softmax(q kᵀ / √K + bias) v: each query gets the mean of the values, weighted by how well
+    their keys match.
 
     Parameters
     ----------
     keep_mask
         True = may attend. The output of a query that may attend to no key is exactly 0.
     bias
-        Is added to the scores, as for relative positions (Shaw et al. 2018) or ALiBi (Press et al. 2022).
+        Is added to the scores, as for relative positions (Shaw et al. 2018) or ALiBi (Press et al.
+        2022).
     causal
         Query t attends only to the keys s <= t + (S - T).
     scale
         1/√K if not given: the dot product of K independent components of variance 1 has variance K.
     dropout_rate, dropout_key
-        Dropout on the weights. The same key always drops the same entries: pass it to the backward pass too.
+        Dropout on the weights. The same key always drops the same entries: pass it to the backward
+        pass too.
     softcap
-        softcap · tanh(score / softcap) takes the place of each score, before the bias is added (Gemma 2).
+        softcap · tanh(score / softcap) takes the place of each score, before the bias is added
+        (Gemma 2).
 
     Returns
     -------
@@ -82,7 +92,8 @@ def attention(
     """
     scores = scores_of(q, k, keep_mask, bias=bias, causal=causal, scale=scale, softcap=softcap)
     weights = softmax(scores)
-    out = product(dropout(weights, dropout_rate, dropout_key), v)  # 0 · NaN = 0: a masked value may be NaN
+    dropped = dropout(weights, dropout_rate, dropout_key)
+    out = product(dropped, v)  # 0 · NaN = 0: a masked value may be NaN
     return out, weights
 
 
@@ -100,14 +111,15 @@ def attention_backward(
     softcap: float | None = None,
     dropout_key: int | None = None,
 ) -> tuple[Array, ...]:
-    """The gradients (dq, dk, dv), and dbias if there is a bias, given the options of the forward pass.
+    """The gradients (dq, dk, dv), and dbias if there is a bias; with the forward pass's options.
 
     With P the weights: dv = drop(P)ᵀ dout, dP = drop(dout vᵀ), dscores = P (dP - Σ_s dP P),
-    dq = scale dscores k and dk = scale dscoresᵀ q; dbias is dscores, added up where the bias was broadcast. With a
-    softcap, the dscores of dq and dk have the factor 1 - tanh²(score / softcap). The masks are not needed: a masked key
-    has weight 0.
+    dq = scale dscores k and dk = scale dscoresᵀ q; dbias is dscores, added up where the bias was
+    broadcast. With a softcap, the dscores of dq and dk have the factor 1 - tanh²(score / softcap).
+    The masks are not needed: a masked key has weight 0.
 
-    >>> q, k, v = np.array([[1.0, 1.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[10.0], [20.0]])
+    >>> q, k = np.array([[1.0, 1.0]]), np.array([[1.0, 0.0], [0.0, 1.0]])
+    >>> v = np.array([[10.0], [20.0]])
     >>> out, weights = attention(q, k, v, scale=1.0)  # equal scores: P = (1/2, 1/2), out = 15
     >>> dq, dk, dv = attention_backward(np.ones((1, 1)), q, k, v, weights, scale=1.0)
     >>> dq, dv.ravel()  # dscores = (10 - 15, 20 - 15) / 2, and dv = P
@@ -116,9 +128,13 @@ def attention_backward(
     array([[-2.5, -2.5],
            [ 2.5,  2.5]])
     """
-    # out = dropout(weights) v
-    dv = product(transpose(dropout(weights, dropout_rate, dropout_key)), dout)
-    dweights = dropout_backward(dout @ transpose(v), dropout_rate, dropout_key)
+    # out = dropped v
+    dropped = dropout(weights, dropout_rate, dropout_key)
+    dv = product(transpose(dropped), dout)
+    ddropped = dout @ transpose(v)
+
+    # dropped = dropout(weights)
+    dweights = dropout_backward(ddropped, dropout_rate, dropout_key)
 
     # weights = softmax(scores); a masked key has weight 0 and passes no gradient, even if it is NaN
     dscores = softmax_backward(np.where(weights == 0, 0, dweights), weights)
@@ -139,7 +155,8 @@ def scale_of(K: int, scale: float | None) -> float:
 
 
 def capped(scores: Array, softcap: float) -> Array:
-    """softcap · tanh(score / softcap): small scores hardly change, and none leaves the range ±softcap.
+    """softcap · tanh(score / softcap): small scores hardly change, and none leaves the range
+    ±softcap.
 
     >>> capped(np.array([0.1, 10.0, 1000.0]), softcap=50.0).round(2)
     array([ 0.1 ,  9.87, 50.  ])

@@ -1,4 +1,8 @@
-"""Convolution along a sequence: one linear map for each tap, the same at every position."""
+"""Convolution along a sequence: one linear map for each tap, the same at every position.
+
+x has B sequences of T vectors of width D, and the result vectors of width E at the same T
+positions. The weight is W matrices (D, E), one for each tap.
+"""
 
 import numpy as np
 
@@ -9,20 +13,23 @@ from npformer.reference.math.linear import rows, sum_over_rows
 
 def _check(*, weight, causal, **_):
     if not causal and weight.ndim == 3 and len(weight) % 2 == 0:
-        raise ValueError(
-            f"weight has W={len(weight)} taps, expected an odd number, so that one is in the middle, or causal=True"
-        )
+        expected = "an odd number, so that one is in the middle, or causal=True"
+        raise ValueError(f"weight has W={len(weight)} taps, expected {expected}")
 
 
 @operation("x: B T D, weight: W>0 D E, bias: E -> y: B T E", check=_check, flops="2*B*T*W*D*E")
-def conv1d(x: Array, weight: Array, bias: Array | None = None, *, dilation: int = 1, causal: bool = False) -> Array:
-    """y[t] = Σ_w x[t + dilation · (w - c)] weight[w] + bias, where c is the tap that reads position t itself.
+def conv1d(
+    x: Array, weight: Array, bias: Array | None = None, *, dilation: int = 1, causal: bool = False
+) -> Array:
+    """y[t] = Σ_w x[t + dilation · (w - c)] weight[w] + bias, where c is the tap that reads position
+    t itself.
 
-    c is the middle tap, c = (W - 1)/2, or, if ``causal``, the last tap, c = W - 1: then y[t] does not depend on
-    inputs after t (Kalchbrenner et al. 2016, ByteNet; van den Oord et al. 2016, WaveNet). x is 0 outside the
-    sequence. A dilation above 1 leaves gaps between the taps: the receptive field of a stack with dilations
-    1, 2, 4, … grows exponentially with its depth. (As elsewhere in deep learning, this is a cross-correlation: a
-    convolution would reverse the order of the taps.)
+    c is the middle tap, c = (W - 1)/2, or, if ``causal``, the last tap, c = W - 1: then y[t] does
+    not depend on inputs after t (Kalchbrenner et al. 2016, ByteNet; van den Oord et al. 2016,
+    WaveNet). x is 0 outside the sequence. A dilation above 1 leaves gaps between the taps: the
+    receptive field of a stack with dilations 1, 2, 4, … grows exponentially with its depth. (As
+    elsewhere in deep learning, this is a cross-correlation: a convolution would reverse the order
+    of the taps.)
 
     Parameters
     ----------
@@ -31,7 +38,8 @@ def conv1d(x: Array, weight: Array, bias: Array | None = None, *, dilation: int 
     dilation
         Distance in positions from one tap to the next.
 
-    >>> x, weight = np.array([[[1.0], [2.0], [3.0], [4.0]]]), np.array([[[1.0]], [[10.0]], [[100.0]]])
+    >>> x = np.array([[[1.0], [2.0], [3.0], [4.0]]])
+    >>> weight = np.array([[[1.0]], [[10.0]], [[100.0]]])
     >>> conv1d(x, weight)[0, :, 0]
     array([210., 321., 432.,  43.])
     >>> conv1d(x, weight, causal=True)[0, :, 0]
@@ -39,29 +47,44 @@ def conv1d(x: Array, weight: Array, bias: Array | None = None, *, dilation: int 
     >>> conv1d(x, weight, dilation=2, causal=True)[0, :, 0]
     array([100., 200., 310., 420.])
     """
-    y = np.zeros_like(x, shape=(*x.shape[:2], weight.shape[2]), dtype=np.result_type(x, weight))
-    for w, at, seen in taps(x.shape[1], len(weight), dilation, causal):
+    B, T, _ = x.shape
+    W, _, E = weight.shape
+    y = np.zeros_like(x, shape=(B, T, E), dtype=np.result_type(x, weight))
+    for w, at, seen in taps(T, W, dilation, causal):
         y[:, at] += x[:, seen] @ weight[w]
-    return y if bias is None else y + bias
+    if bias is not None:
+        y = y + bias
+    return y
 
 
 @backward_of(conv1d, check=_check, flops="4*B*T*W*D*E")
 def conv1d_backward(
-    dy: Array, x: Array, weight: Array, bias: Array | None = None, *, dilation: int = 1, causal: bool = False
+    dy: Array,
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    *,
+    dilation: int = 1,
+    causal: bool = False,
 ) -> tuple:
-    """The gradients (dx, dweight, dbias): for each tap, those of a linear map; dbias is None without a bias.
+    """The gradients (dx, dweight, dbias): for each tap, those of a linear map; dbias is None
+    without a bias.
 
     Where tap w of output t read x[s]: dx[s] += dy[t] weight[w]ᵀ and dweight[w] += x[s]ᵀ dy[t].
 
-    >>> x, weight = np.array([[[1.0], [2.0], [3.0], [4.0]]]), np.array([[[1.0]], [[10.0]], [[100.0]]])
+    >>> x = np.array([[[1.0], [2.0], [3.0], [4.0]]])
+    >>> weight = np.array([[[1.0]], [[10.0]], [[100.0]]])
     >>> dy = np.array([[[0.0], [1.0], [0.0], [0.0]]])  # only y[1], which read x[0], x[1] and x[2]
     >>> dx, dweight, dbias = conv1d_backward(dy, x, weight, np.zeros(1))
     >>> dx[0, :, 0], dweight[:, 0, 0], dbias
     (array([  1.,  10., 100.,   0.]), array([1., 2., 3.]), array([1.]))
     """
     dtype = np.result_type(dy, x, weight)
-    dx, dweight = np.zeros_like(x, dtype=dtype), np.zeros_like(weight, dtype=dtype)
-    for w, at, seen in taps(x.shape[1], len(weight), dilation, causal):
+    dx = np.zeros_like(x, dtype=dtype)
+    dweight = np.zeros_like(weight, dtype=dtype)
+    _, T, _ = x.shape
+    W = len(weight)
+    for w, at, seen in taps(T, W, dilation, causal):
         dx[:, seen] += dy[:, at] @ transpose(weight[w])
         dweight[w] = transpose(rows(x[:, seen])) @ rows(dy[:, at])
     dbias = None if bias is None else sum_over_rows(dy)
@@ -69,10 +92,15 @@ def conv1d_backward(
 
 
 def taps(T, W, dilation, causal):
-    """(w, at, seen) for each tap w: the outputs ``at`` read the inputs ``seen``; the other outputs read zeros."""
+    """(w, at, seen) for each tap w: the outputs ``at`` read the inputs ``seen``; the other outputs
+    read zeros.
+    """
     centre = W - 1 if causal else W // 2
     for w in range(W):
         shift = dilation * (w - centre)  # output t reads input t + shift
-        first, stop = max(0, -shift), min(T, T - shift)
+        first = max(0, -shift)
+        stop = min(T, T - shift)
         if first < stop:
-            yield w, slice(first, stop), slice(first + shift, stop + shift)
+            at = slice(first, stop)
+            seen = slice(first + shift, stop + shift)
+            yield w, at, seen

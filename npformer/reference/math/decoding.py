@@ -1,4 +1,8 @@
-"""The operations that only decoding needs, which processes one token at a time; they have no backward pass."""
+"""The operations of decoding, which processes one token at a time. They have no backward pass.
+
+There is one query for each of B rows, H heads of width K side by side. The cache is a table of P
+entries, and ``at`` says which S of them each row sees.
+"""
 
 import numpy as np
 
@@ -25,10 +29,11 @@ def cached_attention(
     keep_mask: Array | None = None,
     bias: Array | None = None,
 ) -> Array:
-    """Attention of one query per row to keys and values that were computed before and are stored in a cache.
+    """Attention of one query per row to keys and values that were computed before and are stored in
+    a cache.
 
-    Several rows may point to the same entry, as beams with a common beginning do: no entry is copied when the beams
-    diverge.
+    Several rows may point to the same entry, as beams with a common beginning do: no entry is
+    copied when the beams diverge.
 
     Parameters
     ----------
@@ -37,8 +42,8 @@ def cached_attention(
     at
         The cache entries of the S keys of each row.
     settings
-        Only keys that may be attended to are in the cache, and nothing is dropped: ``causal`` and ``dropout_rate`` are
-        not used.
+        Only keys that may be attended to are in the cache, and nothing is dropped: ``causal`` and
+        ``dropout_rate`` are not used.
     keep_mask
         As of ``padding_mask``: True = may attend.
     bias
@@ -56,7 +61,8 @@ def cached_attention(
            [3.]])
     """
     queries, k, v = split_q_kv(q[:, None], kv[at], settings)
-    k, v = repeated(k, settings.n_heads), repeated(v, settings.n_heads)
+    k = repeated(k, settings.n_heads)
+    v = repeated(v, settings.n_heads)
     options = settings.keywords("causal", "dropout_rate")
     heads, _ = attention(queries, k, v, keep_mask, bias=bias, **options)
     return heads.reshape(q.shape)
@@ -66,12 +72,14 @@ def cached_attention(
 def log_softmax_top_k(x: Array, k: int) -> tuple[Array, Array]:
     """The k largest entries of log softmax(x) in each row, the largest first, and their indices.
 
-    k is at least 1; if V < k, all V entries are returned. If logits are equal, the one with the lowest id comes first,
-    as with ``argmax``.
+    k is at least 1; if V < k, all V entries are returned. If logits are equal, the one with the
+    lowest id comes first, as with ``argmax``.
 
     >>> values, ids = log_softmax_top_k(np.log(np.array([[0.1, 0.6, 0.3]])), k=2)
     >>> np.exp(values).round(3), ids
     (array([[0.6, 0.3]]), array([[1, 2]]))
     """
-    ids = np.argsort(-x.real, axis=-1, kind="stable")[:, :k]
-    return np.take_along_axis(log_softmax(x), ids, axis=-1), ids
+    order = np.argsort(-x.real, axis=-1, kind="stable")
+    ids = order[:, :k]
+    log_p = log_softmax(x)
+    return np.take_along_axis(log_p, ids, axis=-1), ids

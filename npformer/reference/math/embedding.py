@@ -1,4 +1,8 @@
-"""From token ids to vectors."""
+"""From token ids to vectors.
+
+The table has a row of width D for each of V ids. Ids of any shape become vectors of width D in its
+place; in the backward pass, the gradients of all places with the same id are added.
+"""
 
 import numpy as np
 
@@ -11,8 +15,8 @@ from npformer.reference.math.dropout import dropout, dropout_backward
 def embedding(ids: Array, table: Array) -> Array:
     """Look up the row of each id in the table: ``y[b, t] = table[ids[b, t]]``.
 
-    A TypeError is raised if ids are not integers, a ValueError if one is negative or not below V. (NumPy would take a
-    negative id as counted from the end.)
+    A TypeError is raised if ids are not integers, a ValueError if one is negative or not below V.
+    (NumPy would take a negative id as counted from the end.)
 
     >>> embedding(np.array([2, 0]), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]))
     array([[4., 5.],
@@ -23,10 +27,11 @@ def embedding(ids: Array, table: Array) -> Array:
 
 @backward_of(embedding, "dy: ... D, ids: ... ids<V, table_shape = V D -> dtable: V D")
 def embedding_backward(dy: Array, ids: Array, table_shape: tuple[int, int]) -> Array:
-    """dtable: each row is the sum of dy over the positions with its id, in a fixed order, hence reproducible.
+    """dtable: each row is the sum of dy over the positions with its id, in a fixed order, hence
+    reproducible.
 
     >>> dy = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
-    >>> embedding_backward(dy, ids=np.array([2, 0, 2]), table_shape=(3, 2))  # id 1 does not occur, id 2 twice
+    >>> embedding_backward(dy, ids=np.array([2, 0, 2]), table_shape=(3, 2))  # id 2 occurs twice
     array([[ 2., 20.],
            [ 0.,  0.],
            [ 4., 40.]])
@@ -49,7 +54,8 @@ def embed_tokens(
 ) -> Array:
     """dropout(√D · table[id] + position), and exact zeros where the id is padding (section 3.4).
 
-    The result does not depend on the row of the table that belongs to the padding. ``positions=None`` adds nothing.
+    The result does not depend on the row of the table that belongs to the padding.
+    ``positions=None`` adds nothing.
 
     Parameters
     ----------
@@ -62,7 +68,9 @@ def embed_tokens(
     >>> embed_tokens(np.array([[2, 1, 0]]), table, positions, pad_id=0)[..., 0]
     array([[3.1, 2.2, 0. ]])
     """
-    x = embedding(ids, table) * scale_of(table.shape, scaled) + (0 if positions is None else positions)
+    x = embedding(ids, table) * scale_of(table.shape, scaled)
+    if positions is not None:
+        x = x + positions
     x = np.where((ids == pad_id)[..., None], 0, x)  # the embedding of padding may be NaN
     return dropout(x, dropout_rate, dropout_key)
 
@@ -81,15 +89,19 @@ def embed_tokens_backward(
     """dtable; its row of the padding is 0.
 
     >>> ids = np.array([[2, 1, 2, 0]])
-    >>> embed_tokens_backward(np.ones((1, 4, 4)), ids, table_shape=(3, 4), pad_id=0)  # √D = 2, and id 2 occurs twice
+    >>> dy = np.ones((1, 4, 4))  # √D = 2, and id 2 occurs twice
+    >>> embed_tokens_backward(dy, ids, table_shape=(3, 4), pad_id=0)
     array([[0., 0., 0., 0.],
            [2., 2., 2., 2.],
            [4., 4., 4., 4.]])
     """
-    dx = np.where((ids == pad_id)[..., None], 0, dropout_backward(dy, dropout_rate, dropout_key))
-    return embedding_backward(dx * scale_of(table_shape, scaled), ids, table_shape)
+    dx = dropout_backward(dy, dropout_rate, dropout_key)
+    dx = np.where((ids == pad_id)[..., None], 0, dx)
+    dx = dx * scale_of(table_shape, scaled)
+    return embedding_backward(dx, ids, table_shape)
 
 
 def scale_of(table_shape, scaled):
-    """The factor of embeddings."""
-    return table_shape[1] ** 0.5 if scaled else 1.0
+    """The factor of the embeddings: √D, or 1."""
+    _, D = table_shape
+    return D**0.5 if scaled else 1.0

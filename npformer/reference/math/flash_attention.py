@@ -1,10 +1,10 @@
 """Attention in tiles: the same result without a (T, S) array in memory (Dao et al. 2022, Dao 2023).
 
 Softmax needs the sum over all keys before it can divide, so the division is done last: the keys are
-processed block by block with a running maximum and a running sum, and the partial results are rescaled
-whenever the maximum grows. The backward pass recomputes each tile of the weights from the largest score of
-its rows and the sum of their exponentials. These two are kept apart: where scores are large, their logarithm
-in one number, peak + log(sum), would have no digits left for the sum.
+processed block by block with a running maximum and a running sum, and the partial results are
+rescaled whenever the maximum grows. The backward pass recomputes each tile of the weights from the
+largest score of its rows and the sum of their exponentials. These two are kept apart: where scores
+are large, their logarithm in one number, peak + log(sum), would have no digits left for the sum.
 """
 
 import math
@@ -41,7 +41,8 @@ def flash_attention(
     dropout_key: int | None = None,
     return_peak: bool = False,
 ) -> tuple[Array, ...]:
-    """The same as ``attention``, with the same arguments, and memory that grows with T + S instead of T · S.
+    """The same as ``attention``, with the same arguments, and memory that grows with T + S instead
+    of T · S.
 
     Parameters
     ----------
@@ -51,8 +52,9 @@ def flash_attention(
     Returns
     -------
     logsumexp
-        log Σ_s exp(score), -inf for a query that may attend to no key; float32 if the inputs have half precision. With
-        ``return_peak`` it is log Σ_s exp(score - peak): the sum of both is what it is without.
+        log Σ_s exp(score), -inf for a query that may attend to no key; float32 if the inputs have
+        half precision. With ``return_peak`` it is log Σ_s exp(score - peak): the sum of both is
+        what it is without.
     peak
         The largest score of each query, -inf if it may attend to no key.
 
@@ -62,17 +64,21 @@ def flash_attention(
     True
     """
     score_options = {"scale": scale, "softcap": softcap}
-    T, S, dtype = q.shape[-2], k.shape[-2], _dtype(q, k, v, bias)
+    T = q.shape[-2]
+    S = k.shape[-2]
+    dtype = _dtype(q, k, v, bias)
     out = np.zeros_like(q, shape=(*q.shape[:-1], v.shape[-1]), dtype=dtype)
     peaks = np.full_like(q, -np.inf, shape=q.shape[:-1], dtype=dtype)
     totals = np.zeros_like(peaks)
 
     for queries in blocks(T):
         peak = peaks[..., queries, None].real  # -inf before the first key
-        total, gathered = totals[..., queries, None], out[..., queries, :]
+        total = totals[..., queries, None]  # Σ exp(score - peak) over the keys so far
+        gathered = out[..., queries, :]  # Σ exp(score - peak) v
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
             scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, **score_options)
-            old_peak, peak = peak, np.maximum(peak, scores.real.max(axis=-1, keepdims=True))
+            old_peak = peak
+            peak = np.maximum(old_peak, scores.real.max(axis=-1, keepdims=True))
             shift = np.where(np.isneginf(peak), 0, peak)
             e = np.exp(scores - shift)
             shrink = np.exp(old_peak - shift)
@@ -80,7 +86,8 @@ def flash_attention(
             dropped = dropout_tile(e, T, S, queries, keys, dropout_rate, dropout_key)
             gathered = gathered * shrink + product(dropped, v[..., keys, :])
         out[..., queries, :] = gathered / np.where(total == 0, 1, total)
-        peaks[..., queries], totals[..., queries] = peak[..., 0], total[..., 0]
+        peaks[..., queries] = peak[..., 0]
+        totals[..., queries] = total[..., 0]
     return results_of(out, peaks, totals, return_peak)
 
 
@@ -102,17 +109,20 @@ def flash_attention_backward(
     dropout_key: int | None = None,
     peak: Array | None = None,
 ) -> tuple[Array, ...]:
-    """The gradients (dq, dk, dv), and dbias if there is a bias, tile by tile, given the options of the forward pass.
+    """The gradients (dq, dk, dv), and dbias if there is a bias, tile by tile, given the options of
+    the forward pass.
 
-    The row sum Σ_s dweights · weights of the softmax backward needs all keys, so there are two passes over the tiles of
-    some queries. It equals Σ dout · out, which is known before the first tile, and which kernels use if there are
-    several tiles of keys: their gradients of the scores of a query add up to 0 less exactly.
+    The row sum Σ_s dweights · weights of the softmax backward needs all keys, so there are two
+    passes over the tiles of some queries. It equals Σ dout · out, which is known before the first
+    tile, and which kernels use if there are several tiles of keys: their gradients of the scores of
+    a query add up to 0 less exactly.
 
     Parameters
     ----------
     logsumexp, peak
-        Results of one call of ``flash_attention`` with ``return_peak=True``. Without ``peak``, another pass over the
-        scores finds both: a sum of the two in one number has lost digits where scores are large.
+        Results of one call of ``flash_attention`` with ``return_peak=True``. Without ``peak``,
+        another pass over the scores finds both: a sum of the two in one number has lost digits
+        where scores are large.
 
     >>> from npformer.reference import attention, attention_backward
     >>> q, k, v, dout = np.random.default_rng(0).normal(size=(4, 100, 8))  # tiles of 64 and 36
@@ -126,11 +136,16 @@ def flash_attention_backward(
     if peak is None:
         options = {"bias": bias, "causal": causal, **score_options}
         _, logsumexp, peak = flash_attention(q, k, v, keep_mask, **options, return_peak=True)
-    T, S, dtype = q.shape[-2], k.shape[-2], _dtype(dout, q, k, v, bias)
-    dq, dk, dv = (np.zeros_like(x, dtype=dtype) for x in (q, k, v))
+    T = q.shape[-2]
+    S = k.shape[-2]
+    dtype = _dtype(dout, q, k, v, bias)
+    dq = np.zeros_like(q, dtype=dtype)
+    dk = np.zeros_like(k, dtype=dtype)
+    dv = np.zeros_like(v, dtype=dtype)
     dbias = None if bias is None else np.zeros_like(bias, dtype=dtype)
     scale = scale_of(q.shape[-1], scale)
-    shift, log_total = (np.where(np.isneginf(x.real), 0, x)[..., None] for x in (peak, logsumexp))
+    shift = _finite(peak)[..., None]
+    log_total = _finite(logsumexp)[..., None]
 
     def tile(queries, keys):
         """The weights of a tile and their gradients, 0 where a key is masked, even if it is NaN."""
@@ -167,7 +182,8 @@ def flash_attention_backward(
 
 
 def results_of(out: Array, peak: Array, total: Array, return_peak: bool) -> tuple[Array, ...]:
-    """The results of ``flash_attention``, from the largest score of each query, and Σ_s exp(score - peak).
+    """The results of ``flash_attention``, from the largest score of each query, and Σ_s
+    exp(score - peak).
 
     >>> results_of("the output", np.array([5.0, -np.inf]), np.array([1.0, 0.0]), return_peak=False)
     ('the output', array([  5., -inf]))
@@ -186,34 +202,56 @@ def blocks(length, stop=None):
 
 
 def scores_tile(q, k, keep_mask, bias, causal, queries, keys, **options):
-    """The scores of one tile: a slice of the queries with a slice of the keys, -inf where they are masked."""
-    mask_tile, bias_tile = (x if x is None else tile_of(x, queries, keys) for x in (keep_mask, bias))
+    """The scores of one tile: a slice of the queries with a slice of the keys, -inf where they are
+    masked.
+    """
+    mask_tile = None if keep_mask is None else tile_of(keep_mask, queries, keys)
+    bias_tile = None if bias is None else tile_of(bias, queries, keys)
     scores = scores_of(q[..., queries, :], k[..., keys, :], mask_tile, bias=bias_tile, **options)
     if causal:
+        T = q.shape[-2]
+        S = k.shape[-2]
         query, key = places(queries, keys, like=k)
-        scores = np.where(key <= query + k.shape[-2] - q.shape[-2], scores, -np.inf)
+        scores = np.where(key <= query + S - T, scores, -np.inf)
     return scores
 
 
 def tile_of(x, queries, keys):
-    """The view of a mask or bias that covers the tile; its last two axes may have size 1 or be missing."""
-    x = x[..., keys] if x.ndim > 0 and x.shape[-1] > 1 else x[...]
-    return x[..., queries, :] if x.ndim > 1 and x.shape[-2] > 1 else x
+    """The view of a mask or bias that covers the tile; its last two axes may have size 1 or be
+    missing.
+    """
+    tile = x[...]
+    if x.ndim > 0 and x.shape[-1] > 1:
+        tile = tile[..., keys]
+    if x.ndim > 1 and x.shape[-2] > 1:
+        tile = tile[..., queries, :]
+    return tile
 
 
 def dropout_tile(x, T, S, queries, keys, rate, dropout_key):
-    """``dropout`` of one tile: it drops the entries that ``dropout`` of the whole (..., T, S) array would drop."""
+    """``dropout`` of one tile: it drops the entries that ``dropout`` of the whole (..., T, S) array
+    would drop.
+    """
     if rate == 0:
         return x
-    matrix = np.arange(math.prod(x.shape[:-2]), like=x).reshape(x.shape[:-2])[..., None, None]
+    leading = x.shape[:-2]
+    matrix = np.arange(math.prod(leading), like=x).reshape(leading)[..., None, None]
     query, key = places(queries, keys, like=x)
-    index = (matrix * T + query) * S + key
-    return np.where(dropout_keep(index, rate, dropout_key), x * kept_scale(rate), 0)
+    index = (matrix * T + query) * S + key  # of the entry in the whole array, in C order
+    keep = dropout_keep(index, rate, dropout_key)
+    return np.where(keep, x * kept_scale(rate), 0)
 
 
 def places(queries, keys, like):
-    """The positions of the queries of a tile, as a column, and the positions of its keys, as a row."""
-    return np.arange(queries.start, queries.stop, like=like)[:, None], np.arange(keys.start, keys.stop, like=like)
+    """The positions of the queries of a tile, as a column, and those of its keys, as a row."""
+    query = np.arange(queries.start, queries.stop, like=like)
+    key = np.arange(keys.start, keys.stop, like=like)
+    return query[:, None], key
+
+
+def _finite(x):
+    """x, but 0 where it is -inf: of queries that may attend to no key."""
+    return np.where(np.isneginf(x.real), 0, x)
 
 
 def _dtype(*arrays):

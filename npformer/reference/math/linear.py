@@ -1,4 +1,8 @@
-"""The linear map."""
+"""The linear map.
+
+The last axis of x, of size D, becomes one of size F; all other axes are rows, which are mapped
+alike. So the weight is (D, F), and its gradient is a sum over all rows.
+"""
 
 import math
 
@@ -55,8 +59,9 @@ def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = Non
 def sum_over_rows(x: Array) -> Array:
     """Add up all leading axes: (..., D) to (D,).
 
-    NumPy adds the numbers of a contiguous row in pairs, and these in pairs, which rounds least. ``sum(axis=0)`` would
-    add one row after the other: of a million float32 rows, it loses two digits more.
+    NumPy adds the numbers of a contiguous row in pairs, and these in pairs, which rounds least.
+    ``sum(axis=0)`` would add one row after the other: of a million float32 rows, it loses two
+    digits more.
     """
     return transpose(rows(x)).copy().sum(axis=1)
 

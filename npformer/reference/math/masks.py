@@ -1,4 +1,8 @@
-"""Attention masks: boolean, True = may attend."""
+"""Attention masks: boolean, True = may attend.
+
+A mask broadcasts to the scores, (..., T, S): one for the keys alone is (B, 1, 1, S). Papers add 0
+or -inf to the scores instead; ``to_additive`` and ``from_additive`` convert.
+"""
 
 import numpy as np
 
@@ -9,9 +13,11 @@ from npformer.operations.shapes import broadcasts_to
 
 
 def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> Array:
-    """Mask with which each query attends to the keys up to its own position: keep[t, s] = (s <= t + S - T).
+    """Mask with which each query attends to the keys up to its own position: keep[t,
+    s] = (s <= t + S - T).
 
-    If S > T, the queries are the last T of S positions, as in decoding with a cache of the earlier keys.
+    If S > T, the queries are the last T of S positions, as in decoding with a cache of the earlier
+    keys.
 
     Parameters
     ----------
@@ -35,26 +41,28 @@ def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> A
     """
     T = check_int("T", T, at_least=0)
     S = T if S is None else check_int("S", S, at_least=0)
-    return _up_to_own_position(T, S, np.zeros(0) if like is None else like)
+    like = np.zeros(0) if like is None else like
+    query = np.arange(T, like=like)[:, None]
+    key = np.arange(S, like=like)
+    return key <= query + S - T
 
 
-def _up_to_own_position(T, S, like):
-    """``causal_mask`` of sizes that were checked."""
-    return np.arange(S, like=like) <= np.arange(T, like=like)[:, None] + S - T
+def window_mask(
+    length: int, window: int, keep_mask: Array | None = None, *, like: Array | None = None
+) -> Array:
+    """Mask with which each query attends only to keys at a distance below ``window``: keep[t,
+    s] = (|t - s| < window).
 
-
-def window_mask(length: int, window: int, keep_mask: Array | None = None, *, like: Array | None = None) -> Array:
-    """Mask with which each query attends only to keys at a distance below ``window``: keep[t, s] = (|t - s| < window).
-
-    It has the shape (length, length), after the leading axes of a ``keep_mask``, which is applied too. As for
-    ``causal_mask``, ``like`` tells the library.
+    It has the shape (length, length), after the leading axes of a ``keep_mask``, which is applied
+    too. As for ``causal_mask``, ``like`` tells the library.
 
     >>> window_mask(3, 2)
     array([[ True,  True, False],
            [ True,  True,  True],
            [False,  True,  True]])
     """
-    at = np.arange(length, like=np.zeros(0) if like is None else like)
+    like = np.zeros(0) if like is None else like
+    at = np.arange(length, like=like)
     near = abs(at[:, None] - at) < window
     if keep_mask is None:
         return near
@@ -76,7 +84,7 @@ def masked(scores: Array, keep_mask: Array | None, causal: bool) -> Array:
         scores = np.where(keep_mask, scores, -np.inf)
     if causal:
         T, S = scores.shape[-2:]
-        scores = np.where(_up_to_own_position(T, S, scores), scores, -np.inf)
+        scores = np.where(causal_mask(T, S, like=scores), scores, -np.inf)
     return scores
 
 
@@ -104,7 +112,8 @@ def to_additive(keep_mask: Array, dtype="float32") -> Array:
 
 @operation("mask: ... -> keep_mask: ... mask")
 def from_additive(mask: Array) -> Array:
-    """The boolean form of an additive mask; any entry other than 0 and -inf, such as -1e9, is an error.
+    """The boolean form of an additive mask; any entry other than 0 and -inf, such as -1e9, is an
+    error.
 
     >>> from_additive(np.array([0.0, -np.inf]))
     array([ True, False])
@@ -112,5 +121,7 @@ def from_additive(mask: Array) -> Array:
     keep_mask = mask == 0
     other = mask[~keep_mask & (mask != -np.inf)]
     if other.size:
-        raise ValueError(f"mask holds {other.ravel()[0]}, expected only 0 (may attend) and -inf (may not)")
+        raise ValueError(
+            f"mask holds {other.ravel()[0]}, expected only 0 (may attend) and -inf (may not)"
+        )
     return keep_mask

@@ -23,7 +23,8 @@ def mean_of_rows(x: Array) -> Array:
 def reciprocal_root_mean_square(x: Array, eps: float) -> Array:
     """1/√(mean(x²) + eps) over the last axis.
 
-    >>> reciprocal_root_mean_square(np.array([[1.0, 7.0], [1e200, 7e200]]), eps=1e-12).round(201)  # mean(x²) is 25
+    >>> x = np.array([[1.0, 7.0], [1e200, 7e200]])  # mean(x²) is 25, and 25e400
+    >>> reciprocal_root_mean_square(x, eps=1e-12).round(201)
     array([[2.e-001],
            [2.e-201]])
     """
@@ -37,7 +38,8 @@ def reciprocal_root_mean_square(x: Array, eps: float) -> Array:
 
 
 def _units(overflows, x):
-    """What each row is divided by: 1, or where it overflows a number so large that neither sum nor squares do.
+    """What each row is divided by: 1, or where it overflows a number so large that neither sum nor
+    squares do.
 
     It is a power of two, so that the division changes no digit.
     """

@@ -6,7 +6,8 @@ import numpy as np
 
 from npformer.arrays import Array
 
-STEP, N_STEPS = 0.7, 13  # of the midpoint rule; its relative error is about exp(-2π²/STEP²) = 3e-18
+STEP = 0.7  # of the midpoint rule; its relative error is about exp(-2π²/STEP²) = 3e-18
+N_STEPS = 13
 
 
 def normal_density(x: Array) -> Array:
@@ -19,14 +20,15 @@ def normal_density(x: Array) -> Array:
 
 
 def normal_distribution(x: Array) -> Array:
-    """Φ(x) = ½ (1 + erf(x/√2)), the probability that a number from the normal distribution is below x.
+    """Φ(x) = ½ (1 + erf(x/√2)), the probability that a number from the normal distribution is below
+    x.
 
-    Beyond x > 0 lies ∫ exp(-(x² + t²)/2) x / (x² + t²) dt / (2π), over all t. The midpoint rule with steps h = 0.7
-    computes it to the last digit: the sum lacks the residue at the pole t = ix, 1 / (1 + exp(2πx/h)), as long as
-    x < 2π/h (Hunter and Regan 1972).
+    Beyond x > 0 lies ∫ exp(-(x² + t²)/2) x / (x² + t²) dt / (2π), over all t. The midpoint rule
+    with steps h = 0.7 computes it to the last digit: the sum lacks the residue at the pole t = ix,
+    1 / (1 + exp(2πx/h)), as long as x < 2π/h (Hunter and Regan 1972).
 
-    No term is negative, so the relative error is a few times (1 + x²/2) ε also where the result is small, as is that of
-    exp(-x²/2). The form ½ (1 + erf(x/√2)) has no correct digit below x = -8.
+    No term is negative, so the relative error is a few times (1 + x²/2) ε also where the result is
+    small, as is that of exp(-x²/2). The form ½ (1 + erf(x/√2)) has no correct digit below x = -8.
 
     >>> normal_distribution(np.array([0.0, 1.0])).round(4)
     array([0.5   , 0.8413])
@@ -36,10 +38,12 @@ def normal_distribution(x: Array) -> Array:
     x = limited(x, 40)  # exp(-40²/2) is 0
     z = np.where(x.real < 0, -x, x)
     e = np.exp(-2 * math.pi / STEP * z)
-    tail = np.where(z.real < 2 * math.pi / STEP, e / (1 + e), 0)
-    middles = [STEP * (i + 0.5) for i in range(N_STEPS)]
-    terms = (math.exp(-0.5 * t * t) / (z * z + t * t) for t in middles)
-    tail = tail + STEP / math.pi * np.exp(-0.5 * z * z) * z * sum(terms)
+    residue = np.where(z.real < 2 * math.pi / STEP, e / (1 + e), 0)
+    total = np.zeros_like(z)
+    for i in range(N_STEPS):
+        t = STEP * (i + 0.5)
+        total = total + math.exp(-0.5 * t * t) / (z * z + t * t)
+    tail = residue + STEP / math.pi * np.exp(-0.5 * z * z) * z * total
     return np.where(x.real < 0, tail, 1 - tail)
 
 

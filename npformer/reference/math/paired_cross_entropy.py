@@ -1,6 +1,7 @@
-"""A loss of two predictions that penalises their difference: R-Drop.
+"""A loss of two predictions that penalises their difference: R-Drop (Liang et al. 2021).
 
-Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks".
+The first axis of the logits has the two predictions; each target has a row of V logits in both.
+Otherwise all is as for ``cross_entropy``: one number, and its gradient by the logits.
 """
 
 import numpy as np
@@ -25,12 +26,13 @@ def paired_cross_entropy(
 ) -> tuple[Array, Array]:
     """The cross-entropy of two predictions of each target, plus a penalty on their difference.
 
-    Dropout makes two predictions p and p' of the same model differ. The loss over the n counted tokens is
+    Dropout makes two predictions p and p' of the same model differ. The loss over the n counted
+    tokens is
 
         Σ [ce(p) + ce(p') + α/2 (KL(p‖p') + KL(p'‖p))] / 2n
 
-    It is half of the loss of the paper, and a mean, so that with α = 0 it equals the ``cross_entropy`` of all
-    predictions.
+    It is half of the loss of the paper, and a mean, so that with α = 0 it equals the
+    ``cross_entropy`` of all predictions.
 
     Parameters
     ----------
@@ -47,22 +49,32 @@ def paired_cross_entropy(
     >>> print(alike.round(4), (apart - alike).round(4))  # 0.5 (KL + KL) = 0.5 · 0.25 log 3
     0.4904 0.1373
     """
+    # Σ [ce(p) + ce(p')] / 2n
+    both = np.stack([targets, targets])
+    n_both = None if n_tokens is None else 2 * n_tokens
     options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "loss_scale": loss_scale}
-    of_both = None if n_tokens is None else 2 * n_tokens
-    loss, dlogits = cross_entropy(logits, np.stack([targets, targets]), **options, n_tokens=of_both)
+    loss, dlogits = cross_entropy(logits, both, **options, n_tokens=n_both)
+
+    # Σ α/2 [KL(p‖p') + KL(p'‖p)] / 2n
     counted = is_counted(targets, ignore_id=ignore_id)
     n = max(int(counted.sum()), 1) if n_tokens is None else n_tokens
     share = consistency / (4 * n)
-
     log_p = log_softmax(logits)
-    p, apart = np.exp(log_p), log_p - log_p[::-1]
+    p = np.exp(log_p)
+    apart = log_p - log_p[::-1]  # log p - log p', and log p' - log p
     divergence = (p * apart).sum(axis=-1)  # KL(p‖p') and KL(p'‖p)
-    dapart = p * (apart - divergence[..., None]) + p - p[::-1]
     loss = loss + np.where(counted, divergence, 0).sum() * share
-    return loss, dlogits + np.where(counted[..., None], dapart * (share * loss_scale), 0)
+
+    # Its gradient; each prediction has a part in both divergences.
+    ddivergence = p * (apart - divergence[..., None]) + p - p[::-1]
+    dlogits = dlogits + np.where(counted[..., None], ddivergence * (share * loss_scale), 0)
+    return loss, dlogits
 
 
-@operation("x: 2 ... D, weight: D V>0, bias: V, targets: ... ids<V -> loss: wide, dlogits: 2 ... V", flops="4*N*D*V")
+@operation(
+    "x: 2 ... D, weight: D V>0, bias: V, targets: ... ids<V -> loss: wide, dlogits: 2 ... V",
+    flops="4*N*D*V",
+)
 def linear_paired_cross_entropy(
     x: Array,
     weight: Array,
@@ -77,8 +89,9 @@ def linear_paired_cross_entropy(
 ) -> tuple[Array, Array]:
     """The ``paired_cross_entropy`` of the logits x W + b, with the same options.
 
-    >>> x, weight, bias, targets = np.ones((2, 3, 1)), np.ones((1, 4)), np.zeros(4), np.array([2, 0, 1])
-    >>> print(linear_paired_cross_entropy(x, weight, bias, targets, consistency=1.0)[0].round(4))
+    >>> x, weight, bias = np.ones((2, 3, 1)), np.ones((1, 4)), np.zeros(4)
+    >>> loss, _ = linear_paired_cross_entropy(x, weight, bias, np.array([2, 0, 1]), consistency=1.0)
+    >>> print(loss.round(4))
     1.3863
     """
     logits = linear(x, weight, bias)

@@ -1,4 +1,7 @@
-"""The matrix product for masked arrays, in which 0 · NaN is 0."""
+"""The matrix product for masked arrays, in which 0 · NaN is 0.
+
+a is (n, m) and b is (m, p), with the same axes before these in both.
+"""
 
 import numpy as np
 
@@ -10,9 +13,9 @@ from npformer.operations.formula import operation
 def product(a: Array, b: Array) -> Array:
     """Matrix product in which an exact 0 times NaN or inf is 0.
 
-    A masked key has attention weight 0, but ``0 * NaN`` is NaN in floating-point arithmetic: a single NaN in the
-    value of a masked key would make every output NaN. In this product it affects only the outputs that give this
-    key a weight other than 0.
+    A masked key has attention weight 0, but ``0 * NaN`` is NaN in floating-point arithmetic: a
+    single NaN in the value of a masked key would make every output NaN. In this product it affects
+    only the outputs that give this key a weight other than 0.
 
     >>> product(np.array([[0.0, 2.0]]), np.array([[np.nan], [3.0]]))
     array([[6.]])
@@ -20,6 +23,8 @@ def product(a: Array, b: Array) -> Array:
     out = a @ b
     if np.isfinite(out).all():
         return out
-    finite_a, finite_b = np.isfinite(a), np.isfinite(b)
+    finite_a = np.isfinite(a)
+    finite_b = np.isfinite(b)
     tainted = (~finite_a @ (b != 0)) | ((a != 0) @ ~finite_b)
-    return np.where(tainted, np.nan, np.where(finite_a, a, 0) @ np.where(finite_b, b, 0))
+    finite = np.where(finite_a, a, 0) @ np.where(finite_b, b, 0)
+    return np.where(tainted, np.nan, finite)

@@ -1,7 +1,8 @@
 """Random bits as a pure function of (key, element index), the same on every backend.
 
-There is no generator state and no mask to store: the backward pass generates the same bits again, a finite
-difference can be computed with a fixed dropout mask, and a resumed run repeats the interrupted run exactly.
+There is no generator state and no mask to store: the backward pass generates the same bits again, a
+finite difference can be computed with a fixed dropout mask, and a resumed run repeats the
+interrupted run exactly.
 """
 
 import numpy as np
@@ -15,7 +16,8 @@ MOST_KEYS = 1_000_000  # of one call, which takes a second; derive_key has other
 
 
 def derive_key(key: int | None, *path: int) -> int | None:
-    """Derive a new key from a key and a path of integers: ``derive_key(seed, step, layer)``. ``None`` gives ``None``.
+    """Derive a new key from a key and a path of integers: ``derive_key(seed, step, layer)``.
+    ``None`` gives ``None``.
 
     >>> derive_key(7, 1, 2) == derive_key(derive_key(7, 1), 2) != derive_key(7, 2, 1)
     True
@@ -26,7 +28,8 @@ def derive_key(key: int | None, *path: int) -> int | None:
 
 
 def split_key(key: int | None, n: int) -> list:
-    """Derive ``n`` different keys from one, so that no key is used twice. ``None`` gives ``n`` times ``None``.
+    """Derive ``n`` different keys from one, so that no key is used twice. ``None`` gives ``n``
+    times ``None``.
 
     >>> len(set(split_key(7, 3) + split_key(8, 3)))
     6
@@ -50,10 +53,11 @@ def _derived(key, *path):
 
 
 def random_bits(index: Array, key: int) -> Array:
-    """32 random bits, (...) uint32, for each element index, (...) non-negative int64, under a 64-bit key.
+    """32 random bits, (...) uint32, for each element index, (...) non-negative int64, under a
+    64-bit key.
 
-    The index is hashed with one half of the key, and the result with the other half: after a single round, the
-    bits of one key would be a permutation of the bits of any other key.
+    The index is hashed with one half of the key, and the result with the other half: after a single
+    round, the bits of one key would be a permutation of the bits of any other key.
 
     >>> index = np.arange(1000)
     >>> bits = random_bits(index, key=1)
@@ -68,7 +72,8 @@ def random_bits(index: Array, key: int) -> Array:
 def bits_of(index: Array, key: int) -> Array:
     """``random_bits``, of arguments that were checked."""
     low_key, high_key = key_words(key)
-    low, high = index.astype(np.uint32), (index >> 32).astype(np.uint32)
+    low = index.astype(np.uint32)
+    high = (index >> 32).astype(np.uint32)
     first = _mix32(low ^ low_key)
     return _mix32(first + (high ^ high_key))
 
@@ -80,7 +85,9 @@ def key_words(key: int) -> tuple[np.uint32, np.uint32]:
 
 
 def _mix32(h):
-    """A bijection of 32-bit words; each output bit depends on all input bits: C. Wellons' lowbias32 (2018)."""
+    """A bijection of 32-bit words; each output bit depends on all input bits: C. Wellons' lowbias32
+    (2018).
+    """
     h = (h ^ (h >> np.uint32(16))) * np.uint32(0x7FEB352D)
     h = (h ^ (h >> np.uint32(15))) * np.uint32(0x846CA68B)
     return h ^ (h >> np.uint32(16))

@@ -1,16 +1,23 @@
 """What the recurrent cells share: the order of the steps.
 
-The linear map of the input, ``x_gates``, is computed for all steps at once before the recurrence; the recurrence does
-only what must be done step by step. Where ``keep_mask`` is False, the state does not change.
+The linear map of the input, ``x_gates``, is computed for all steps at once before the recurrence;
+the recurrence does only what must be done step by step. Where ``keep_mask`` is False, the state
+does not change.
 """
 
 
 def steps(T, reverse):
     """The order of the steps."""
-    return range(T - 1, -1, -1) if reverse else range(T)
+    forward = range(T)
+    return forward[::-1] if reverse else forward
 
 
 def state_before(t, states, first, reverse):
-    """The state before step t, (B, D), from the states (B, T, D); ``first`` is the state before the first step."""
+    """The state before step t, (B, D), from the states (B, T, D); ``first`` is the state before the
+    first step.
+    """
+    _, T, _ = states.shape
     before = t + 1 if reverse else t - 1
-    return states[:, before] if 0 <= before < states.shape[1] else first
+    if 0 <= before < T:
+        return states[:, before]
+    return first

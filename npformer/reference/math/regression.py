@@ -1,4 +1,8 @@
-"""The losses of predicted numbers: the squared error, and Huber's, which grows less."""
+"""The losses of predicted numbers: the squared error, and Huber's, which grows less.
+
+Targets have the shape of the predictions, and the mask one that broadcasts to it. The loss is one
+number; its gradient by the predictions is returned with it.
+"""
 
 import numpy as np
 
@@ -9,7 +13,12 @@ from npformer.operations.formula import operation
 
 @operation("x: ..., targets: ... wide, keep_mask: ~ ... mask -> loss: wide, dx: ...")
 def mse_loss(
-    x: Array, targets: Array, keep_mask: Array | None = None, *, n_tokens: int | None = None, loss_scale: float = 1.0
+    x: Array,
+    targets: Array,
+    keep_mask: Array | None = None,
+    *,
+    n_tokens: int | None = None,
+    loss_scale: float = 1.0,
 ) -> tuple[Array, Array]:
     """Mean of r² over the counted entries, where r = x - targets, and its gradient dx = 2 r / n.
 
@@ -20,18 +29,20 @@ def mse_loss(
     targets
         Numbers of exactly the same shape. Their dtype does not decide that of the results.
     keep_mask
-        True where an entry counts: of entries, or of rows with a last axis of size 1, as ``is_word[..., None]``. What
-        does not count may be NaN, and its gradient is 0.
+        True where an entry counts: of entries, or of rows with a last axis of size 1, as
+        ``is_word[..., None]``. What does not count may be NaN, and its gradient is 0.
     n_tokens
-        The divisor n of the mean: by default the number of counted entries. If these entries are one part of a larger
-        batch, pass the number of counted entries in the whole batch.
+        The divisor n of the mean: by default the number of counted entries. If these entries are
+        one part of a larger batch, pass the number of counted entries in the whole batch.
     loss_scale
-        Multiplies the gradient, but not the loss, so that the gradient does not underflow in half precision.
+        Multiplies the gradient, but not the loss, so that the gradient does not underflow in half
+        precision.
 
     Returns
     -------
     loss
-        float32 if x has half precision. 0 if no entry is counted, with a warning unless n_tokens is given.
+        float32 if x has half precision. 0 if no entry is counted, with a warning unless n_tokens is
+        given.
 
     >>> x, targets = np.array([[1.0, 3.0], [5.0, 7.0]]), np.array([[2.0, 0.0], [5.0, np.nan]])
     >>> loss, dx = mse_loss(x, targets, keep_mask=np.array([[True], [False]]))  # (1 + 9) / 2
@@ -39,7 +50,9 @@ def mse_loss(
     (5.0, [[-1.0, 3.0], [0.0, 0.0]])
     """
     r, share = errors_and_share("mse_loss", x, targets, keep_mask, n_tokens)
-    return (r * r).sum() * share, r * (2 * share * loss_scale)
+    loss = (r * r).sum() * share
+    dx = r * (2 * share * loss_scale)
+    return loss, dx
 
 
 @operation("x: ..., targets: ... wide, keep_mask: ~ ... mask -> loss: wide, dx: ...")
@@ -52,10 +65,11 @@ def huber_loss(
     n_tokens: int | None = None,
     loss_scale: float = 1.0,
 ) -> tuple[Array, Array]:
-    """Mean of r²/2 for r from -δ to δ, of δ (abs(r) - δ/2) beyond, r = x - targets; and its gradient (Huber 1964).
+    """Mean of r²/2 for r from -δ to δ, of δ (abs(r) - δ/2) beyond, r = x - targets; and its
+    gradient (Huber 1964).
 
-    The gradient is r / n, clipped to ±δ / n: an outlier counts no more than an error of δ. It is PyTorch's HuberLoss;
-    for large δ it is half of ``mse_loss``.
+    The gradient is r / n, clipped to ±δ / n: an outlier counts no more than an error of δ. It is
+    PyTorch's HuberLoss; for large δ it is half of ``mse_loss``.
 
     Parameters
     ----------
@@ -75,14 +89,24 @@ def huber_loss(
     """
     r, share = errors_and_share("huber_loss", x, targets, keep_mask, n_tokens)
     clipped = np.clip(r, -delta, delta)  # complex numbers are compared by their real parts
-    return (clipped * (r - clipped / 2)).sum() * share, clipped * (share * loss_scale)
+    loss = (clipped * (r - clipped / 2)).sum() * share
+    dx = clipped * (share * loss_scale)
+    return loss, dx
 
 
-def errors_and_share(loss: str, x: Array, targets: Array, keep_mask: Array | None, n_tokens: int | None) -> tuple:
-    """(x - targets, but 0 where an entry does not count; 1/n, the weight of each counted entry in the mean)."""
-    r = x - targets if keep_mask is None else np.where(keep_mask, x - targets, 0)
+def errors_and_share(
+    loss: str, x: Array, targets: Array, keep_mask: Array | None, n_tokens: int | None
+) -> tuple:
+    """(x - targets, but 0 where an entry does not count; 1/n, the weight of each counted entry in
+    the mean).
+    """
+    r = x - targets
+    if keep_mask is not None:
+        r = np.where(keep_mask, r, 0)
     if n_tokens is None:
-        n_tokens = x.size if keep_mask is None else int(np.broadcast_to(keep_mask, x.shape).sum())
+        n_tokens = x.size
+        if keep_mask is not None:
+            n_tokens = int(np.broadcast_to(keep_mask, x.shape).sum())
         if n_tokens == 0:
             warn(f"{loss}: no entry is counted, the loss is 0")
             n_tokens = 1  # avoids a division by 0

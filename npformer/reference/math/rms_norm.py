@@ -1,4 +1,8 @@
-"""Root-mean-square normalisation (Zhang and Sennrich 2019)."""
+"""Root-mean-square normalisation (Zhang and Sennrich 2019).
+
+Each row, which is the last axis, is scaled alone; the gain has a number for each of its D places.
+One number of each row is saved for the backward pass, in an axis of size 1.
+"""
 
 from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
@@ -12,8 +16,8 @@ RMS_NORM_EPS = 1e-6
 def rms_norm(x: Array, gain: Array, eps: float = RMS_NORM_EPS) -> tuple[Array, Array]:
     """Scale each row to a root mean square of 1, then multiply by a learned gain.
 
-    y = x · rstd · gain, rstd = 1/√(mean(x²) + eps). It is layer normalisation without the shift: no mean is
-    subtracted, and no bias is added.
+    y = x · rstd · gain, rstd = 1/√(mean(x²) + eps). It is layer normalisation without the shift: no
+    mean is subtracted, and no bias is added.
 
     Returns
     -------
@@ -24,15 +28,16 @@ def rms_norm(x: Array, gain: Array, eps: float = RMS_NORM_EPS) -> tuple[Array, A
     array([1.2, 1.6, 0. , 0. ])
     """
     rstd = reciprocal_root_mean_square(x, eps)
-    return x * rstd * gain, rstd
+    y = x * rstd * gain
+    return y, rstd
 
 
 @backward_of(rms_norm)
 def rms_norm_backward(dy: Array, x: Array, gain: Array, rstd: Array) -> tuple[Array, Array]:
     """The gradients (dx, dgain).
 
-    With x̂ = x · rstd and dx̂ = dy · gain: dx = rstd (dx̂ - x̂ mean(dx̂ x̂)). The subtracted term removes the component
-    of dx̂ that would scale the whole row, since normalisation undoes it.
+    With x̂ = x · rstd and dx̂ = dy · gain: dx = rstd (dx̂ - x̂ mean(dx̂ x̂)). The subtracted term
+    removes the component of dx̂ that would scale the whole row, since normalisation undoes it.
 
     >>> x, gain = np.array([-1.0, 1.0]), np.ones(2)  # root mean square 1: x̂ = x
     >>> y, rstd = rms_norm(x, gain, eps=1e-9)
@@ -42,5 +47,7 @@ def rms_norm_backward(dy: Array, x: Array, gain: Array, rstd: Array) -> tuple[Ar
     """
     x_hat = x * rstd
     dx_hat = dy * gain
-    dx = rstd * (dx_hat - x_hat * (dx_hat * x_hat).mean(axis=-1, keepdims=True))
-    return dx, sum_over_rows(dy * x_hat)
+    scale = (dx_hat * x_hat).mean(axis=-1, keepdims=True)
+    dx = rstd * (dx_hat - x_hat * scale)
+    dgain = sum_over_rows(dy * x_hat)
+    return dx, dgain

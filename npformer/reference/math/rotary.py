@@ -1,4 +1,8 @@
-"""Rotary positions: pairs of entries of queries and keys are turned by their position (Su et al. 2021, RoFormer)."""
+"""Rotary positions: pairs of entries of queries and keys are turned by their position.
+
+It is RoFormer's (Su et al. 2021). The last axis has H heads that are turned, and G that are not,
+side by side, each of M pairs. Positions are integers, one for each row, or for each row of a batch.
+"""
 
 from typing import Literal
 
@@ -8,7 +12,9 @@ from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
 
 
-@operation("x: ... T (H+G)*2*M, positions: ~ ... T ids, n_heads = H, n_plain = G -> y: ... T (H+G)*2*M")
+@operation(
+    "x: ... T (H+G)*2*M, positions: ~ ... T ids, n_heads = H, n_plain = G -> y: ... T (H+G)*2*M"
+)
 def rotary(
     x: Array,
     positions: Array,
@@ -21,13 +27,14 @@ def rotary(
 ) -> Array:
     """Turn pair i of each head by the angle position / scaling · base^(-2i/K).
 
-    A pair (a, b) becomes (a cos - b sin, a sin + b cos). The dot product of a query and a key then depends on their
-    positions by the distance only.
+    A pair (a, b) becomes (a cos - b sin, a sin + b cos). The dot product of a query and a key then
+    depends on their positions by the distance only.
 
     Parameters
     ----------
     x
-        H heads that are turned, then G heads that are copied, as the values of a packed projection. K is even.
+        H heads that are turned, then G heads that are copied, as the values of a packed projection.
+        K is even.
     n_heads, n_plain
         H and G.
     base
@@ -35,13 +42,16 @@ def rotary(
     scaling
         Divides the positions, so that a model reads longer texts than those of its training.
     pairs
-        Pair i has the entries i and i + K/2, as in Llama and GPT-NeoX, or 2i and 2i+1, as in the paper and GPT-J.
+        Pair i has the entries i and i + K/2, as in Llama and GPT-NeoX, or 2i and 2i+1, as in the
+        paper and GPT-J.
 
     >>> rotary(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([0, 1])).round(4)  # cos 1 and sin 1
     array([[1.    , 0.    ],
            [0.5403, 0.8415]])
     """
-    return _turned(x, angles(positions, x.shape[-1] // (n_heads + n_plain), base, scaling), n_heads, pairs)
+    K = x.shape[-1] // (n_heads + n_plain)
+    angle = angles(positions, K, base, scaling)
+    return _turned(x, angle, n_heads, pairs)
 
 
 @backward_of(rotary)
@@ -60,19 +70,39 @@ def rotary_backward(
     >>> rotary_backward(rotary(np.array([[1.0, 2.0]]), np.array([7])), np.array([7])).round(6)
     array([[1., 2.]])
     """
-    return _turned(dy, -angles(positions, dy.shape[-1] // (n_heads + n_plain), base, scaling), n_heads, pairs)
+    K = dy.shape[-1] // (n_heads + n_plain)
+    angle = angles(positions, K, base, scaling)
+    return _turned(dy, -angle, n_heads, pairs)
 
 
 def angles(positions: Array, K: int, base: float, scaling: float) -> Array:
     """The angles of the K/2 pairs of a head at each position: (..., K/2) float64."""
-    return positions[..., None] / scaling * base ** (-2 * np.arange(K // 2, like=positions) / K)
+    pair = np.arange(K // 2, like=positions)
+    frequency = base ** (-2 * pair / K)
+    return positions[..., None] / scaling * frequency
 
 
-def _turned(x, angles, n_heads, pairs):
-    K, is_halves = 2 * angles.shape[-1], pairs == "halves"
-    cos, sin = (f(angles)[..., None, :].astype(x.real.dtype) for f in (np.cos, np.sin))
-    heads = x[..., : n_heads * K].reshape(*x.shape[:-1], n_heads, K)
-    a, b = (heads[..., : K // 2], heads[..., K // 2 :]) if is_halves else (heads[..., 0::2], heads[..., 1::2])
-    turned = a * cos - b * sin, a * sin + b * cos
-    heads = np.concatenate(turned, axis=-1) if is_halves else np.stack(turned, axis=-1)
-    return np.concatenate([heads.reshape(*x.shape[:-1], n_heads * K), x[..., n_heads * K :]], axis=-1)
+def _turned(x, angle, n_heads, pairs):
+    """Turn the pairs of the first heads of x; the heads after them stay as they are."""
+    M = angle.shape[-1]  # pairs of a head
+    K = 2 * M
+    dtype = x.real.dtype
+    cos = np.cos(angle)[..., None, :].astype(dtype)
+    sin = np.sin(angle)[..., None, :].astype(dtype)
+
+    width = n_heads * K
+    heads = x[..., :width].reshape(*x.shape[:-1], n_heads, K)
+    plain = x[..., width:]
+    if pairs == "halves":
+        a = heads[..., :M]
+        b = heads[..., M:]
+    else:
+        a = heads[..., 0::2]
+        b = heads[..., 1::2]
+    turned_a = a * cos - b * sin
+    turned_b = a * sin + b * cos
+    if pairs == "halves":
+        turned = np.concatenate([turned_a, turned_b], axis=-1)
+    else:
+        turned = np.stack([turned_a, turned_b], axis=-1)
+    return np.concatenate([turned.reshape(*x.shape[:-1], width), plain], axis=-1)

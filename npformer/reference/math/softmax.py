@@ -1,4 +1,7 @@
-"""Softmax: from scores to weights that are positive and sum to one."""
+"""Softmax: from scores to weights that are positive and sum to one.
+
+x may have any shape; the result has the same, and sums to one along the axis that is named.
+"""
 
 import numpy as np
 
@@ -7,17 +10,21 @@ from npformer.operations.formula import backward_of, operation
 
 
 def _check_axis(*, axis, y=None, x=None, **_):
-    ndim = max((y if x is None else x).ndim, 1)
+    array = y if x is None else x
+    ndim = max(array.ndim, 1)
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis={axis}, expected -{ndim} <= axis < {ndim}, as there are {ndim} axes")
+        raise ValueError(
+            f"axis={axis}, expected -{ndim} <= axis < {ndim}, as there are {ndim} axes"
+        )
 
 
 @operation("x: ... -> y: ...", check=_check_axis)
 def softmax(x: Array, axis: int = -1) -> Array:
     """Exponentiate and normalise: y_i = exp(x_i) / sum_j exp(x_j).
 
-    The largest entry is subtracted first, which does not change the quotient and prevents exp from overflowing.
-    Entries of -inf become 0; a row that consists only of -inf gives exact zeros, not NaN.
+    The largest entry is subtracted first, which does not change the quotient and prevents exp from
+    overflowing. Entries of -inf become 0; a row that consists only of -inf gives exact zeros, not
+    NaN.
 
     Parameters
     ----------
@@ -30,7 +37,8 @@ def softmax(x: Array, axis: int = -1) -> Array:
     if x.size == 0:  # there is no largest of no entries
         return x
     peak = x.real.max(axis=axis, keepdims=True)
-    e = np.exp(x - np.where(np.isneginf(peak), 0, peak))
+    shift = np.where(np.isneginf(peak), 0, peak)  # -inf - -inf would be NaN
+    e = np.exp(x - shift)
     total = e.sum(axis=axis, keepdims=True)
     return e / np.where(total == 0, 1, total)
 
@@ -42,15 +50,17 @@ def softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     The backward pass needs only the output ``y``, since the exponential is its own derivative.
 
     >>> y = softmax(np.log([1.0, 3.0]))  # 1/4 and 3/4
-    >>> softmax_backward(np.array([16.0, 0.0]), y).round(6)  # 1/4 (16 - 4) and 3/4 (0 - 4): the sum is 0
+    >>> softmax_backward(np.array([16.0, 0.0]), y).round(6)  # 1/4 (16 - 4) and 3/4 (0 - 4)
     array([ 3., -3.])
     """
-    return y * (dy - (dy * y).sum(axis=axis, keepdims=True))
+    total = (dy * y).sum(axis=axis, keepdims=True)
+    return y * (dy - total)
 
 
 @operation("x: ... -> y: ...", check=_check_axis)
 def log_softmax(x: Array, axis: int = -1) -> Array:
-    """The logarithm of softmax, computed without the logarithm of a tiny number: x_i - log sum_j exp(x_j).
+    """The logarithm of softmax, computed without the logarithm of a tiny number: x_i - log sum_j
+    exp(x_j).
 
     A row that consists only of -inf is returned unchanged.
 
@@ -60,7 +70,8 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
     if x.size == 0:  # there is no largest of no entries
         return x
     peak = x.real.max(axis=axis, keepdims=True)
-    shifted = x - np.where(np.isneginf(peak), 0, peak)
+    shift = np.where(np.isneginf(peak), 0, peak)
+    shifted = x - shift
     total = np.exp(shifted).sum(axis=axis, keepdims=True)
     return shifted - np.log(np.where(total == 0, 1, total))
 
@@ -70,7 +81,7 @@ def log_softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
     """dx_i = dy_i - softmax(x)_i sum_j dy_j, with softmax(x) = exp(y).
 
     >>> y = log_softmax(np.log([1.0, 3.0]))  # log 1/4 and log 3/4
-    >>> log_softmax_backward(np.array([4.0, 0.0]), y).round(6)  # 4 - 1/4 · 4 and 0 - 3/4 · 4: the sum is 0
+    >>> log_softmax_backward(np.array([4.0, 0.0]), y).round(6)  # 4 - 1/4 · 4, 0 - 3/4 · 4
     array([ 3., -3.])
     """
     return dy - np.exp(y) * dy.sum(axis=axis, keepdims=True)

@@ -1,6 +1,7 @@
 """The updates of the optimizers: how they change parameters, given their gradient.
 
-Parameters and moments are large, so they are updated in place. No other operation writes to an argument.
+Parameter, gradient and moments are flat, with n numbers each. They are large, so parameters and
+moments are updated in place. No other operation writes to an argument.
 """
 
 import math
@@ -17,13 +18,15 @@ BLOCK = 2**12  # numbers whose squares are added first
 def global_norm(grad: Array) -> float:
     """√Σ g² over one flat gradient; NaN or inf if any entry is.
 
-    It is the norm of ``norms_of_blocks``, so that on a CPU it has the same bits however many threads or processes
-    compute them. On a GPU the result is a 0-d array on the device, so that the host does not wait for it.
+    It is the norm of ``norms_of_blocks``, so that on a CPU it has the same bits however many
+    threads or processes compute them. On a GPU the result is a 0-d array on the device, so that the
+    host does not wait for it.
 
     >>> global_norm(np.array([3.0, 4.0]))
     5.0
     """
-    return norm_of(norms_of_blocks(grad.reshape(-1)))
+    norms = norms_of_blocks(grad.reshape(-1))
+    return norm_of(norms)
 
 
 @operation("grad: n")
@@ -33,8 +36,8 @@ def norms_of_blocks(grad: Array) -> Array:
     >>> norms_of_blocks(np.full(2**12 + 1, 3.0))  # a block has 2**12 numbers
     array([192.,   3.])
     """
-    blocks = [grad[start : start + BLOCK] for start in range(0, grad.size, BLOCK)]
-    return np.array([_norm(block) for block in blocks])
+    starts = range(0, grad.size, BLOCK)
+    return np.array([_norm(grad[start : start + BLOCK]) for start in starts])
 
 
 def norm_of(norms: np.ndarray) -> float:
@@ -50,12 +53,16 @@ def _norm(x):
     if largest == 0 or not np.isfinite(largest):
         return largest
     scaled = x / largest  # so that no square overflows or underflows
-    return largest * np.sqrt((scaled * scaled).sum())  # a dot product would be divided among the threads of BLAS
+    return largest * np.sqrt(
+        (scaled * scaled).sum()
+    )  # a dot product would be divided among the threads of BLAS
 
 
 def _check_sgd(*, velocity, momentum, nesterov, **_):
     if velocity is None and (momentum or nesterov):
-        raise ValueError(f"momentum={momentum}, nesterov={nesterov} need a velocity array, got velocity=None")
+        raise ValueError(
+            f"momentum={momentum}, nesterov={nesterov} need a velocity array, got velocity=None"
+        )
 
 
 @operation("param: n written, grad: n, velocity: n written", check=_check_sgd)
@@ -69,7 +76,8 @@ def sgd_update(
     nesterov: bool = False,
     grad_scale: float = 1.0,
 ) -> None:
-    """velocity = momentum · velocity + g; param -= lr · velocity; with Nesterov, lr · (g + momentum · velocity).
+    """velocity = momentum · velocity + g; param -= lr · velocity; with Nesterov,
+    lr · (g + momentum · velocity).
 
     Parameters
     ----------
@@ -110,10 +118,11 @@ def adam_update(
     weight_decay: float = 0.0,
     grad_scale: float = 1.0,
 ) -> None:
-    """One step of Adam (Kingma and Ba 2015), with decoupled weight decay (Loshchilov and Hutter 2019).
+    """One step of Adam (Kingma and Ba 2015), with decoupled weight decay (Loshchilov and Hutter
+    2019).
 
-    m and v are running means of g and g². They start at 0, and m̂ and v̂ are corrected for this bias:
-    param -= lr · (m̂ / (√v̂ + eps) + weight_decay · param).
+    m and v are running means of g and g². They start at 0, and m̂ and v̂ are corrected for this
+    bias: param -= lr · (m̂ / (√v̂ + eps) + weight_decay · param).
 
     Parameters
     ----------
@@ -151,9 +160,11 @@ def lion_update(
     weight_decay: float = 0.0,
     grad_scale: float = 1.0,
 ) -> None:
-    """One step of Lion (Chen et al. 2023): param -= lr · (sign(beta1 · m + (1 - beta1) · g) + weight_decay · param).
+    """One step of Lion (Chen et al. 2023): param -=
+    lr · (sign(beta1 · m + (1 - beta1) · g) + weight_decay · param).
 
-    m is a running mean of g, which starts at 0. Each number moves by lr, whatever the size of its gradient.
+    m is a running mean of g, which starts at 0. Each number moves by lr, whatever the size of its
+    gradient.
 
     Parameters
     ----------
