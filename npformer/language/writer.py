@@ -96,7 +96,7 @@ class Writer:
         begun, n_tokens = self.encode(prompt), check_option("n_tokens", n_tokens)
         told = show and streaming(self.tokens.decode, show, begun)
         options |= {"max_len": n_tokens, "seed": seed, "slide": True, "backend": self.backend}
-        options["eos_id"] = getattr(self.tokens, "eos_id", None)
+        options["eos_id"] = getattr(self.tokens, "eos_ids", None) or getattr(self.tokens, "eos_id", None)
         new = sample(self.model, self.params, [begun], on_step=told, **options)
         before, text = map(self.tokens.decode, (begun, [*map(int, begun), *map(int, new[0])]))
         return text[len(before) :] if text.startswith(before) else self.tokens.decode(new[0])

@@ -1,5 +1,7 @@
 """BERT (Devlin et al. 2019), and models of its architecture such as MiniLM."""
 
+import re
+
 from npformer.checks import shown
 from npformer.models.encoder import Encoder
 from npformer.pretrained.family import LIKE_2017, SIZES, Family
@@ -62,8 +64,17 @@ class Bert(Family):
         return self.names | ({"output": "cls.predictions.decoder"} if model.task == "words" else {})
 
     def arriving(self, tensors, config):
-        """The tensors by the names of the table: the bias of the output of words has two."""
-        tensors = super().arriving(tensors, config)
+        """The tensors by the names of the table: the bias of the output of words has two.
+
+        Google's files name gain and bias of a normalisation gamma and beta, and have a pooler for every task.
+        """
+        tensors = {
+            re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): x
+            for name, x in super().arriving(tensors, config).items()
+        }
+        architecture = (config.get("architectures") or ["BertModel"])[0]
+        if architecture in TASKS and TASKS[architecture].get("pooler") is False:
+            tensors = {name: x for name, x in tensors.items() if not name.startswith("pooler.")}
         bias = tensors.pop("cls.predictions.bias", None)
         return tensors if bias is None else {"cls.predictions.decoder.bias": bias} | tensors
 

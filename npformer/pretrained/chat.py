@@ -72,7 +72,8 @@ class Chat:
         self.decoder = model.decoder(params, [], max_rows=1, backend=backend)
         self.system = [] if system is None else [{"role": "system", "content": system}]
         self.messages: list[dict] = []
-        self.ends = tuple({id_ for id_ in (tokenizer.eos_id, *map(tokenizer.id_of, ENDS)) if id_ is not None})
+        ends = [*tokenizer.eos_ids, *map(tokenizer.id_of, ENDS)]
+        self.ends = tuple({id_ for id_ in ends if id_ is not None})
 
     def answer(
         self, text: str, *, show: Told = str, reading: Told = str, n_tokens: int = 512, **options: Any
@@ -127,6 +128,10 @@ def chat_text(tokenizer: Any, messages: list[dict]) -> str:
     A template is a program of unknown origin: it is rendered in the sandbox of jinja2, and in a process of its own,
     whose time and, on Linux, memory are limited.
     """
+    if tokenizer.chat_template is None and tokenizer.chat_templates:
+        names = ", ".join(map(repr, tokenizer.chat_templates))
+        advice = "take one of them: tokenizer.chat_template = tokenizer.chat_templates[…]"
+        raise ValueError(f"the tokenizer has templates of chats with the names {names}, and no 'default': {advice}")
     if tokenizer.chat_template is None:
         if None in (tokenizer.id_of(BEGIN), tokenizer.id_of(END)):
             raise ValueError(f"the tokenizer has no template of a chat, nor {BEGIN} and {END}: try npformer generate")

@@ -95,9 +95,6 @@ class Family:
         if found["activation"] not in ("swiglu", *ACTIVATIONS):
             given = f"{keys['activation'][0]}={shown(found['activation'])}"
             raise ValueError(f"{given}, supported are {', '.join(ACTIVATIONS)}")
-        ends = config.get("eos_token_id")
-        if self.model is LanguageModel and found["pad_id"] in (ends if isinstance(ends, list) else [ends]):
-            found["pad_id"] = None  # it ends turns in the middle of a text: there it is read
         return found | {"activation": ACTIVATIONS.get(found["activation"], found["activation"])}
 
     def config_of(self, model: Any) -> dict:
@@ -113,6 +110,8 @@ class Family:
         meant = {"eps": model.layer_settings.norm_eps, "inner_dropout": model.dropout}  # where a setting is None
         given |= {name: value for name, value in meant.items() if name in given and given[name] is None}
         keys, about = self.keys(), {"model_type": self.name, "architectures": [self.architecture]} | self.supported
+        if self.model is LanguageModel and model.pad_id is not None:
+            about["pad_id"] = model.pad_id  # that it is always padding, which transformers does not know
         return about | {keys[name][0]: value for name, value in given.items()}
 
     def check(self, model: Any) -> None:

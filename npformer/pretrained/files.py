@@ -10,9 +10,12 @@ from npformer.files.checkpoint import import_safetensors
 from npformer.files.paths import MISSING, check_regular, kind_of_file, read_bounded
 from npformer.files.strict_json import parse_json
 from npformer.pretrained.family import Stored
+from npformer.pretrained.keys import SHARDS, check_keys, listed
 
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".ot")
+CONVERTING = ": in transformers, AutoModel…from_pretrained(FOLDER).save_pretrained(NEW) writes model.safetensors"
 LONGEST = 64 * 2**20  # bytes of a file of settings or of a tokenizer
 
 
@@ -38,23 +41,26 @@ def read_json(path: Path) -> dict:
 
 
 def tensors_of(folder: Path) -> dict[str, Stored]:
-    """The tensors of a folder, in one file or in several that an index lists."""
-    if not (folder / INDEX).exists():
-        if not (folder / TENSORS).exists():
-            others = "weights in other files, such as pytorch_model.bin, are not read"
-            raise ValueError(f"it has neither {TENSORS} nor {INDEX}; {others}")
+    """The tensors of a folder: in one file or, if that is not there, in several that an index lists."""
+    if kind_of_file(folder / TENSORS) != MISSING:
         return tensors_in(folder / TENSORS)
-    places = read_json(folder / INDEX).get("weight_map")
+    if kind_of_file(folder / INDEX) == MISSING:
+        others = sorted(path.name for path in folder.iterdir() if path.suffix in OTHER_WEIGHTS)
+        there = f"the weights in {listed(others)} are not read" if others else "it has no weights"
+        raise ValueError(f"it has neither {TENSORS} nor {INDEX}; {there}{CONVERTING}")
+    index = read_json(folder / INDEX)
+    check_keys(index, SHARDS, INDEX)
+    places = index.get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(x, str) and Path(x).name == x for x in places.values()):
         raise ValueError(f"{INDEX} has no weight_map from names of tensors to names of files in the folder")
-    found: dict[str, Stored] = {}
+    tensors: dict[str, Stored] = {}
     for name in sorted(set(places.values())):
         if kind_of_file(folder / name) == MISSING:
             raise ValueError(f"{name:.80} is missing, which {INDEX} lists")
-        found |= tensors_in(folder / name)
-    if lost := places.keys() - found.keys():
-        raise ValueError(f"{INDEX} lists {sorted(lost)[0]:.80}, which {places[sorted(lost)[0]]} does not hold")
-    return found
+        tensors |= tensors_in(folder / name)
+    if missing := sorted(places.keys() - tensors.keys()):
+        raise ValueError(f"{INDEX} lists {missing[0]:.80}, which {places[missing[0]]} does not hold")
+    return tensors
 
 
 def tensors_in(path: Path) -> dict[str, Stored]:

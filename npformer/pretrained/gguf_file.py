@@ -11,6 +11,7 @@ import numpy as np
 from npformer.checks import shown
 from npformer.files.paths import check_regular
 from npformer.pretrained.family import Stored
+from npformer.pretrained.keys import GGUF, GGUF_MODEL, check_keys, refused_unless
 from npformer.runtime.extras import imported
 
 NAMES = {  # theirs -> those of the library transformers
@@ -47,11 +48,19 @@ def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
     """What a folder of transformers would hold: config.json, the tensors, and what the file says of its tokenizer."""
     about, tensors = Header(path).read()
     if (kind := about.get("general.architecture")) != "llama":
-        raise ValueError(f"its architecture is {shown(kind)}, supported is 'llama'")
-    config = {ours: about[f"llama.{theirs}"] for ours, theirs in SETTINGS.items() if f"llama.{theirs}" in about}
+        raise ValueError(f"general.architecture={shown(kind)}: its architecture is {shown(kind)}, supported is 'llama'")
+    check_whole(about)
+    of_model = {key.removeprefix(f"{kind}."): x for key, x in about.items() if key.startswith(f"{kind}.")}
+    others = {key: x for key, x in about.items() if not key.startswith((f"{kind}.", "tokenizer."))}
+    check_keys(others, GGUF, "the GGUF file")
+    width = of_model.get("rope.dimension_count")
+    check_keys(of_model, GGUF_MODEL | refused_unless(of_heads(width)), f"the GGUF file, in {kind}.*,")
+    config = {ours: of_model[theirs] for ours, theirs in SETTINGS.items() if theirs in of_model}
     config |= {"model_type": "llama", "vocab_size": len(about.get("tokenizer.ggml.tokens", []))}
-    if scaling := about.get("llama.rope.scaling.type"):
-        config["rope_scaling"] = {"rope_type": scaling, "factor": about.get("llama.rope.scaling.factor", 1.0)}
+    scaling = of_model.get("rope.scaling.type", "linear" if "rope.scale_linear" in of_model else "none")
+    if scaling != "none":
+        factor = of_model.get("rope.scaling.factor", of_model.get("rope.scale_linear", 1.0))
+        config["rope_scaling"] = {"rope_type": scaling, "factor": factor}
     found = {}
     for name, stored in tensors.items():
         *layer, module, leaf = name.removeprefix("blk.").split(".")
@@ -60,6 +69,22 @@ def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
         found[".".join([*(["layers", *layer] if layer else []), NAMES.get(module, module), leaf])] = stored
     config["tie_word_embeddings"] = "lm_head.weight" not in found
     return config, found, about
+
+
+def check_whole(about: dict) -> None:
+    """Raise if the file is a part of a model, or has no tokenizer."""
+    n_parts = about.get("split.count", 1)
+    if n_parts != 1:
+        part = f"split.count={n_parts}: it is one of {n_parts} parts of a split GGUF file"
+        raise ValueError(f"{part}; llama-gguf-split --merge FIRST-PART NEW-FILE joins them")
+    if about.get("tokenizer.ggml.model", "none") in ("none", "no_vocab"):
+        model = shown(about.get("tokenizer.ggml.model"))
+        raise ValueError(f"tokenizer.ggml.model={model}: it has no tokenizer; convert the model with its tokenizer")
+
+
+def of_heads(width: Any) -> dict[str, Any]:
+    """The keys that say how wide a head is, which is rotated as a whole."""
+    return {} if width is None else {"attention.key_length": width, "attention.value_length": width}
 
 
 def as_halves(stored: Stored, n_heads: Any) -> Stored:

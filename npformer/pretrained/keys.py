@@ -70,7 +70,11 @@ def check_keys(about: dict, rules: Rules, file: str) -> None:
 
 def rule_of(key: str, rules: Rules) -> Rule:
     """What a table says of a key, by its name or by that of its group."""
-    return rules.get(key) or rules.get(f"{key.partition('.')[0]}.*") or UNKNOWN
+    group = key.rpartition(".")[0]
+    while key not in rules and group:  # "a.b.c" is of the groups "a.b.*" and "a.*"
+        key = f"{group}.*"
+        group = group.rpartition(".")[0]
+    return rules.get(key, UNKNOWN)
 
 
 def listed(names: list[str]) -> str:
@@ -146,4 +150,77 @@ CONFIG = GENERATION | (
 )
 
 ROPE = read("rope_type type rope_theta factor") | refused_unless({"partial_rotary_factor": 1.0})
-INDEX = read("weight_map") | harmless("metadata")
+SHARDS = read("weight_map") | harmless("metadata")
+
+# tokenizer_config.json and special_tokens_map.json. What tokenizer.json says of the same thing is added where both are
+# read. tokenizer.json itself is read as a whole by the library tokenizers, which refuses what it does not know.
+TOKENIZER = (
+    read("bos_token eos_token pad_token unk_token sep_token cls_token mask_token chat_template")
+    | read("additional_special_tokens extra_special_tokens model_specific_special_tokens added_tokens_decoder")
+    | read("add_bos_token add_eos_token add_prefix_space do_lower_case strip_accents tokenize_chinese_chars")
+    | harmless(
+        """
+        tokenizer_class processor_class auto_map name_or_path _name_or_path special_tokens_map_file tokenizer_file
+        _commit_hash transformers_version backend is_local local_files_only from_slow legacy errors vocab_size
+        model_max_length max_len max_length stride truncation_side truncation_strategy truncation padding
+        padding_side pad_to_multiple_of pad_token_type_id model_input_names
+        clean_up_tokenization_spaces spaces_between_special_tokens use_default_system_prompt
+        source_lang target_lang separate_vocabs sp_model_kwargs do_basic_tokenize never_split use_fast
+        unk_id bos_id eos_id pad_id trim_offsets add_special_tokens
+        """
+    )
+    | warned_unless({"split_special_tokens": False, "fix_mistral_regex": None})
+)
+
+
+# -- of llama.cpp
+
+GGUF = (
+    read("general.architecture general.alignment split.count")
+    | harmless("general.* quantize.* split.no split.tensors.count imatrix.*")
+    | refused_unless({"general.type": "model"})
+    | read("tokenizer.ggml.model tokenizer.ggml.pre tokenizer.ggml.tokens tokenizer.ggml.token_type")
+    | read("tokenizer.ggml.merges tokenizer.ggml.add_bos_token tokenizer.ggml.add_eos_token")
+    | read("tokenizer.ggml.bos_token_id tokenizer.ggml.eos_token_id tokenizer.ggml.padding_token_id")
+    | read("tokenizer.ggml.eot_token_id tokenizer.ggml.eom_token_id tokenizer.ggml.unknown_token_id")
+    | read("tokenizer.chat_template tokenizer.chat_templates tokenizer.chat_template.*")
+    | harmless(
+        """
+        tokenizer.ggml.scores tokenizer.ggml.token_type_count tokenizer.huggingface.json
+        tokenizer.ggml.seperator_token_id tokenizer.ggml.separator_token_id tokenizer.ggml.cls_token_id
+        tokenizer.ggml.mask_token_id tokenizer.ggml.prefix_token_id tokenizer.ggml.middle_token_id
+        tokenizer.ggml.suffix_token_id tokenizer.ggml.fim_pre_token_id tokenizer.ggml.fim_suf_token_id
+        tokenizer.ggml.fim_mid_token_id tokenizer.ggml.fim_pad_token_id tokenizer.ggml.fim_rep_token_id
+        tokenizer.ggml.fim_sep_token_id
+        """
+    )
+    | warned_unless({"tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.add_sep_token": False})
+    | warned_unless({"tokenizer.ggml.remove_extra_whitespaces": False})
+)
+
+# The keys of a GGUF file that begin with the name of its architecture, such as "llama.".
+GGUF_MODEL = (
+    read("embedding_length attention.head_count attention.head_count_kv block_count feed_forward_length")
+    | read("context_length attention.layer_norm_rms_epsilon rope.dimension_count rope.freq_base vocab_size")
+    | read("rope.scaling.type rope.scaling.factor rope.scale_linear attention.key_length attention.value_length")
+    | harmless("rope.scaling.original_context_length rope.scaling.finetuned tensor_data_layout")
+    | refused_unless(
+        {
+            "attention.causal": True,
+            "attention.clamp_kqv": 0.0,
+            "attention.max_alibi_bias": 0.0,
+            "attention.scale": 0.0,
+            "attention.sliding_window": 0,
+            "attn_logit_softcapping": 0.0,
+            "embedding_scale": (0.0, 1.0),
+            "expert_count": 0,
+            "expert_used_count": 0,
+            "final_logit_softcapping": 0.0,
+            "logit_scale": (0.0, 1.0),
+            "pooling_type": 0,
+            "residual_scale": (0.0, 1.0),
+            "rope.scaling.attn_factor": 1.0,
+            "use_parallel_residual": False,
+        }
+    )
+)

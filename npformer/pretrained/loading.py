@@ -7,22 +7,36 @@ from typing import Any
 import numpy as np
 
 from npformer import tree
-from npformer.checks import shown
+from npformer.checks import shown, warn
 from npformer.files.checkpoint import CheckpointError, import_safetensors, refusing
 from npformer.files.folders import check_finished, new_file, new_files
 from npformer.files.paths import MISSING, check_path, kind_of_file, path_to_replace
+from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.operations.options import settings_from
 from npformer.pretrained.bert import Bert
 from npformer.pretrained.family import Family, Stored
-from npformer.pretrained.files import INDEX, TENSORS, read_json, tensors_in, tensors_of
+from npformer.pretrained.files import (
+    CONVERTING,
+    INDEX,
+    OTHER_WEIGHTS,
+    TENSORS,
+    read_json,
+    tensors_in,
+    tensors_of,
+)
 from npformer.pretrained.gguf_file import read_gguf
 from npformer.pretrained.gpt2 import GPT2
+from npformer.pretrained.keys import check_keys
 from npformer.pretrained.llama import Llama, Mistral
 from npformer.pretrained.marian import Marian
-from npformer.pretrained.pytorch import PyTorch
-from npformer.pretrained.tokenizer import FILES, tokenizer_of, tokenizer_of_gguf
+from npformer.pretrained.pytorch import PyTorch, tensors_of_state
+from npformer.pretrained.tokenizer import FILES, Tokenizer, ends_in, tokenizer_of, tokenizer_of_gguf
 
+# What names of tensors end with, if a library has quantised them.
+QUANTISED = {".qweight": "GPTQ or AWQ", ".qzeros": "GPTQ or AWQ", ".absmax": "bitsandbytes", ".SCB": "bitsandbytes"}
+NO_MODEL = "it is no GGUF or safetensors file, and no folder with config.json"
+NO_DOWNLOAD = "nothing is downloaded, so it has to be a folder or a file"
 FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
 
 
@@ -60,7 +74,8 @@ def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any,
         If the file is damaged, or if it holds something that is not supported; the error says what is.
     """
     if not isinstance(path, dict) and kind_of_file(check_path(path)) == MISSING:
-        raise FileNotFoundError(f"there is no {path}")
+        getting = "git clone https://huggingface.co/NAME makes a folder, and so does save_pretrained of transformers"
+        raise FileNotFoundError(f"there is no {path}: {NO_DOWNLOAD}; {getting}")
     with refusing("the dict" if isinstance(path, dict) else path, "see help(npformer.pretrained.load)"):
         try:
             return _load(path if isinstance(path, dict) else Path(path), names, settings)
@@ -79,33 +94,107 @@ def _load(path, names, settings):
         raise ValueError("the shapes of a state dict do not show the number of heads: give n_heads=…")
     tensors = family.arriving(tensors, config)
     found = family.settings_of(config, tensors, settings)
+    begin_id = found["tgt_vocab"] - 1 if isinstance(family, Marian) else None
+    tokenizer = tokenizer_in(about, config, begin_id, family)
+    if config is not None and "pad_id" not in settings:
+        found["pad_id"] = padding_of(family, config, found["pad_id"], tokenizer)
     half = {"dtype": "float32"} if settings.get("dtype") == "float16" else {}
     model = settings_from(family.model, found | settings | half, family.model.__name__)
     params = family.read(model, tensors, settings.get("dtype", model.dtype))
+    return model, params, tokenizer
+
+
+def tokenizer_in(about, config, begin_id, family):
+    """The tokenizer of a folder or of a GGUF file, with all tokens that end a text; or None."""
+    if about is None:
+        return None
     if isinstance(about, dict):
-        return model, params, tokenizer_of_gguf(about)
-    begin_id = model.tgt_vocab - 1 if isinstance(family, Marian) else None
-    return model, params, about and tokenizer_of(about, config, begin_id)
+        return tokenizer_of_gguf(about)
+    tokenizer = tokenizer_of(about, config, begin_id)
+    generation = {}
+    if (about / "generation_config.json").exists():
+        generation = read_json(about / "generation_config.json")
+        check_keys(generation, family.rules(config), "generation_config.json")
+    if isinstance(tokenizer, Tokenizer):
+        ends = [*tokenizer.eos_ids, *ends_in(generation, config)]
+        size = config.get("vocab_size")
+        tokenizer.eos_ids = tuple(id_ for id_ in dict.fromkeys(ends) if not isinstance(size, int) or id_ < size)
+    return tokenizer
+
+
+def padding_of(family, config, pad_id, tokenizer):
+    """The id that is padding wherever it stands.
+
+    A language model of transformers reads the id ``pad_token_id`` like any other; a mask says what is padding. So here
+    it is padding only if texts do not have it, as the tokenizer says, or if npformer has written the file.
+    """
+    theirs = None if tokenizer is None else tokenizer.pad_id
+    if family.model is Encoder and pad_id is not None and theirs not in (None, pad_id):
+        warn(f"config.json has pad_token_id={shown(pad_id)}, but the tokenizer pads with {theirs}, which is taken")
+        return theirs
+    if family.model is not LanguageModel or pad_id is None or config.get("pad_id") == pad_id:
+        return pad_id
+    ends = ends_in(config) if tokenizer is None else [*tokenizer.eos_ids, tokenizer.bos_id]
+    if pad_id in ends:
+        return None  # it ends turns in the middle of a text: there it is read
+    if tokenizer is None or pad_id == tokenizer.unk_id or theirs != pad_id:
+        why = "it has no tokenizer that says so" if tokenizer is None else "texts have this token, too"
+        warn(
+            f"pad_token_id={pad_id} is not hidden as padding, as {why}; if it is padding only, load(…, pad_id={pad_id})"
+        )
+        return None
+    return pad_id
 
 
 def opened(path: Path | dict) -> tuple[dict | None, dict[str, Stored], Any]:
     """The settings and the tensors of a file or folder, and where its tokenizer is: a folder, or a dict."""
     if isinstance(path, dict):
-        arrays = {name: np.asarray(x) for name, x in path.items()}  # also of tensors of PyTorch
-        return None, {name: Stored(x.shape, x.__getitem__) for name, x in arrays.items()}, None
-    suffix = "" if path.is_dir() else path.suffix
-    if suffix == ".gguf":
+        return None, tensors_of_state(path), None
+    if path.is_dir():
+        return opened_folder(path)
+    folder = path.parent
+    if path.suffix == ".gguf":
         return read_gguf(path)
-    if suffix == ".safetensors":
+    if path.suffix == ".safetensors" and not (folder / "config.json").is_file():
         return None, tensors_in(path), None
+    if (folder / "config.json").is_file() and path.suffix in (*OTHER_WEIGHTS, ".safetensors", ".json"):
+        family_of(read_json(folder / "config.json"))  # named before the kind of the file
+        if path.suffix not in OTHER_WEIGHTS:
+            raise ValueError(f"{path.name} is a part of a model: give its folder, {folder}")
+    if path.suffix in OTHER_WEIGHTS:
+        raise ValueError(f"{path.suffix} files are not read, as they may hold programs{CONVERTING}")
+    raise ValueError(NO_MODEL)
+
+
+def opened_folder(path: Path) -> tuple[dict, dict[str, Stored], Path]:
+    """The settings, the tensors and the place of the tokenizer, of a folder as transformers writes it."""
     if not (path / "config.json").is_file():
-        raise ValueError("it is no GGUF or safetensors file, and no folder with config.json")
+        if (path / "adapter_config.json").is_file():
+            merging = "merge_and_unload() of peft, then save_pretrained(…)"
+            raise ValueError(f"adapter_config.json: it holds adapters without their model; {merging} makes one folder")
+        raise ValueError(NO_MODEL)
     check_finished(path)
     config = read_json(path / "config.json")
     family_of(config)  # whatever else may be wrong, a family that is not known is named first
+    tensors = tensors_of(path)
+    check_not_quantised(path, config, tensors)
     if "pooling" not in config and (path / "1_Pooling" / "config.json").is_file():
         config["pooling"] = read_json(path / "1_Pooling" / "config.json")
-    return config, tensors_of(path), path
+    return config, tensors, path
+
+
+def check_not_quantised(path: Path, config: dict, tensors: dict) -> None:
+    """Raise if the weights have few bits, as GPTQ, AWQ or bitsandbytes store them."""
+    about = config.get("quantization_config")
+    if isinstance(about, dict):
+        of_bits = next((key for key in ("load_in_4bit", "load_in_8bit") if about.get(key)), None)
+        how = about.get("quant_method") or ("bitsandbytes" if of_bits else shown(about))
+    else:
+        how = next((name for ending, name in QUANTISED.items() if any(x.endswith(ending) for x in tensors)), None)
+    if how is None:
+        return
+    advice = "load the model that was quantised, a GGUF file of it, or what dequantize() of transformers saves"
+    raise ValueError(f"its weights are quantised: quantization_config is of {how}, supported are floats; {advice}")
 
 
 def family_of(config: dict) -> Family:
@@ -170,6 +259,8 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
 def _save_folder(path, config, tensors, tokenizer):
     files = getattr(tokenizer, "files", {})
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_id", None) for name in ("bos", "eos")}
+    if len(ends := getattr(tokenizer, "eos_ids", ())) > 1:
+        ids["eos_token_id"] = list(ends)
     # What an older model left: an index of its files of weights, or a tokenizer of another kind, would be read first.
     obsolete = {INDEX, *FILES} - files.keys() if files else {INDEX}
     with new_files(path, obsolete) as new:

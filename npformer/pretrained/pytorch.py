@@ -5,13 +5,28 @@ import re
 import numpy as np
 
 from npformer.models.transformer import Transformer
-from npformer.pretrained.family import Family
+from npformer.pretrained.family import Family, Stored
 from npformer.pretrained.keys import listed
 
 MARK = "encoder.layers.0.self_attn.in_proj_weight"
 ACTIVATIONS = ("relu", "gelu", "gelu_erf", "silu")
 POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "none")  # which the program adds, or nothing
 OUTSIDE = ("source_embedding", "target_embedding", "output")  # which nn.Transformer does not have
+
+
+def tensors_of_state(state):
+    """The tensors of a dict of arrays, or of tensors of PyTorch, also of parameters and of bfloat16."""
+    arrays = {name: as_array(x) for name, x in state.items()}
+    return {name: Stored(x.shape, x.__getitem__) for name, x in arrays.items()}
+
+
+def as_array(x):
+    """An array of NumPy; what PyTorch trains is detached, and what NumPy does not have becomes float32."""
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+        if str(x.dtype) == "torch.bfloat16":
+            x = x.float()
+    return np.asarray(x)
 
 
 def stack(name, attentions):

@@ -6,14 +6,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from npformer.checks import shown
+from npformer.checks import shown, warn
 from npformer.data.subwords import import_sentencepiece
 from npformer.pretrained.files import read_bytes, read_json, read_text
+from npformer.pretrained.keys import GGUF, TOKENIZER, check_keys, warned_unless
 from npformer.runtime.extras import imported
 
 FILES = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
-FILES += ["generation_config.json", "vocab.json", "merges.txt", "source.spm", "target.spm"]
-CONTROL = 3  # the type of tokens of a GGUF file that no text has
+FILES += ["generation_config.json", "vocab.json", "merges.txt", "source.spm", "target.spm", "added_tokens.json"]
+FILES += ["vocab.txt"]
+OTHERS = ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json"]  # which are not read
+TEMPLATES = "additional_chat_templates"  # a folder
+ROLES = "bos", "eos", "unk", "sep", "pad", "cls", "mask"  # of special tokens
+CONTROL, USER_DEFINED = 3, 4  # types of tokens of a GGUF file: that no text has, and that is never divided
+AS_GPT2 = "smollm", "gpt-2"  # how a GGUF file says that words are divided
 
 
 class Tokenizer:
@@ -21,21 +27,28 @@ class Tokenizer:
 
     Attributes
     ----------
-    bos_id, eos_id, pad_id : int or None
-        The tokens that begin and end a text, and the padding.
+    bos_id, eos_id, pad_id, unk_id : int or None
+        The tokens that begin and end a text, the padding, and what stands for text that has no token.
+    eos_ids : tuple of int
+        All tokens that end a text or an answer: ``eos_id``, and those that generation_config.json and config.json say.
     chat_template : str or None
         How the turns of a chat become one text, in the language of Jinja: see ``npformer.pretrained.chat``.
+    chat_templates : dict
+        All templates by their names, if there are several; ``chat_template`` is that with the name "default".
     files : dict
         The names and bytes of the files from which it was read.
     """
 
     def __init__(self, tokenizer: Any, special: dict | None = None, chat_template: str | None = None):
         self.tokenizer, self.chat_template = tokenizer, chat_template
+        self.chat_templates: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
         tokenizer.no_truncation()
         tokenizer.no_padding()
         ids = {name: token if isinstance(token, int) else self.id_of(token) for name, token in (special or {}).items()}
         self.bos_id, self.eos_id, self.pad_id = (ids.get(name) for name in ("bos", "eos", "pad"))
+        self.unk_id = ids.get("unk", self.id_of(getattr(tokenizer.model, "unk_token", None)))
+        self.eos_ids: tuple[int, ...] = () if self.eos_id is None else (self.eos_id,)
 
     def __len__(self):
         return self.tokenizer.get_vocab_size()
@@ -73,6 +86,7 @@ class MarianTokenizer:
             self.source, self.target = (kind(model_proto=model) for model in (source, target))
         self.ids, self.pieces, self.files = ids, {id_: piece for piece, id_ in ids.items()}, {}
         self.eos_id, self.pad_id, self.bos_id = ids["</s>"], ids["<pad>"], begin_id
+        self.eos_ids = (self.eos_id,)
 
     def __len__(self):
         return len(self.ids)
@@ -99,45 +113,186 @@ def check_tokenizer(tokenizer: Any, model: Any, fits: bool, expected: str) -> No
 
 def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
     """The tokenizer in a folder, or None if it has none."""
-    found: Any = None
     files = {name: folder / name for name in FILES if (folder / name).exists()}
-    about = read_json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
-    names = ("bos", "eos", "pad")
-    special = {name: about.get(f"{name}_token") or config.get(f"{name}_token_id") for name in names}
-    if "tokenizer.json" in files:
-        tokenizers, text = import_tokenizers(), read_text(files["tokenizer.json"])
-        template = about.get("chat_template") if isinstance(about.get("chat_template"), str) else None
-        if "chat_template.jinja" in files:
-            template = read_text(files["chat_template.jinja"])
-        with _refusing("tokenizer.json holds no tokenizer"):
-            found = Tokenizer(tokenizers.Tokenizer.from_str(text), special, template)
-    elif "source.spm" in files:
+    if "source.spm" in files and "tokenizer.json" not in files:
         source, target = (read_bytes(folder / f"{side}.spm") for side in ("source", "target"))
-        found = MarianTokenizer(source, target, read_json(folder / "vocab.json"), begin_id)
-    elif "merges.txt" in files:
-        end, lines = "<|endoftext|>", read_text(files["merges.txt"]).splitlines()
-        merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
-        pairs = byte_pairs(read_json(folder / "vocab.json"), merges)
-        pairs.add_special_tokens([end])
-        found = Tokenizer(pairs, {"bos": end, "eos": end})
-    if found is not None:
+        found: Any = MarianTokenizer(source, target, read_json(folder / "vocab.json"), begin_id)
         found.files = {name: read_bytes(path) for name, path in files.items()}
+        return found
+    about = about_tokens(files)
+    if "tokenizer.json" in files:
+        text = read_text(files["tokenizer.json"])
+        with _refusing("tokenizer.json holds no tokenizer"):
+            tokenizer = import_tokenizers().Tokenizer.from_str(text)
+    elif "merges.txt" in files:
+        tokenizer = _pairs_in(files, about)
+    elif "vocab.txt" in files:
+        tokenizer = _word_pieces_in(files, about)
+    else:
+        for name in OTHERS:
+            if (folder / name).exists():
+                advice = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers writes it"
+                warn(f"{name} is not read, so there is no tokenizer; npformer reads tokenizer.json: {advice}")
+        return None
+    _add_tokens(tokenizer, about, config.get("vocab_size", 0))
+    special = {role: about.get(f"{role}_token") or first(config.get(f"{role}_token_id")) for role in ROLES}
+    found = Tokenizer(tokenizer, {role: token for role, token in special.items() if token is not None})
+    found.files = {name: read_bytes(path) for name, path in files.items()}
+    _add_templates(found, folder, about)
+    check_keys(about, TOKENIZER | warned_unless(_said_by(found)), "tokenizer_config.json")
     return found
+
+
+def about_tokens(files: dict[str, Path]) -> dict:
+    """What tokenizer_config.json says, and the files that older versions of transformers wrote beside it."""
+    about = read_json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
+    if "added_tokens_decoder" in about:  # then the others are not read there, either
+        return about
+    if "special_tokens_map.json" in files:
+        about = about | read_json(files["special_tokens_map.json"])
+    if "added_tokens.json" in files:
+        special = {*special_tokens(about)}
+        tokens = {
+            id_: {"content": token, "normalized": token not in special, "special": token in special}
+            for token, id_ in read_json(files["added_tokens.json"]).items()
+        }
+        about = about | {"added_tokens_decoder": tokens}
+    return about
+
+
+def special_tokens(about: dict) -> list[str]:
+    """The texts of all tokens that have a meaning of their own."""
+    tokens = [about.get(f"{role}_token") for role in ROLES]
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        if isinstance(about.get(key), list):
+            tokens.extend(about[key])
+    texts = [token.get("content") if isinstance(token, dict) else token for token in tokens]
+    return [text for text in texts if isinstance(text, str) and text]
+
+
+def _add_tokens(tokenizer, about, n_vectors):
+    """Add tokens that are in no text, or that were added later: all that the settings name, in the order of ids."""
+    added_token = import_tokenizers().AddedToken
+    there = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    tokens = {int(id_): token for id_, token in about.get("added_tokens_decoder", {}).items()}
+    for id_, token in sorted(tokens.items()):
+        if token["content"] not in there:
+            with _refusing("tokenizer_config.json describes a token in another form"):
+                tokenizer.add_tokens([added_token(**token)])
+            if (number := tokenizer.token_to_id(token["content"])) != id_:
+                expected = f"expected {number}, the next of the vocabulary"
+                raise ValueError(f"the added token {shown(token['content'])} has the id {id_}, {expected}")
+    for text in special_tokens(about):
+        is_new = tokenizer.token_to_id(text) is None
+        if text not in there and (not is_new or tokenizer.get_vocab_size() < n_vectors):
+            tokenizer.add_special_tokens([text])
+
+
+def _add_templates(found, folder, about):
+    """Add the templates of chats: in their own files, or else as tokenizer_config.json has them."""
+    there = about.get("chat_template")
+    if isinstance(there, list):
+        there = {template["name"]: template["template"] for template in there}
+    templates = {"default": there} if isinstance(there, str) else dict(there or {})
+    files = {path.stem: path for path in sorted((folder / TEMPLATES).glob("*.jinja"))}
+    if "chat_template.jinja" in found.files:
+        files["default"] = folder / "chat_template.jinja"
+    if files:
+        templates = {name: read_text(path) for name, path in files.items()}
+    found.chat_template, found.chat_templates = templates.get("default"), templates
+    if len(files) > 1 or files and "default" not in files:  # in another folder, they are saved in one file
+        listed = [{"name": name, "template": text} for name, text in templates.items()]
+        found.files["tokenizer_config.json"] = json.dumps(about | {"chat_template": listed}).encode()
+        found.files.pop("chat_template.jinja", None)
+
+
+def _said_by(found):
+    """What tokenizer.json says where tokenizer_config.json may say something else, by the keys there."""
+    said = {}
+    for name in ("normalizer", "pre_tokenizer"):
+        part = getattr(found.tokenizer, name)
+        about = json.loads(part.__getstate__()) if part else {}
+        for step in about.get("normalizers", about.get("pretokenizers", [about])):
+            if step.get("type") == "BertNormalizer":
+                said["do_lower_case"] = step["lowercase"]
+                said["strip_accents"] = step["strip_accents"]
+                said["tokenize_chinese_chars"] = step["handle_chinese_chars"]
+            if step.get("type") == "ByteLevel":
+                said["add_prefix_space"] = step["add_prefix_space"]
+    ids = found.encode("")
+    said["add_bos_token"] = found.bos_id is not None and ids[:1] == [found.bos_id]
+    said["add_eos_token"] = found.eos_id is not None and ids[-1:] == [found.eos_id]
+    return said
+
+
+def _pairs_in(files, about):
+    """A tokenizer as that of GPT-2, of pairs of bytes."""
+    lines = read_text(files["merges.txt"]).splitlines()
+    merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    vocabulary = read_json(files["vocab.json"])
+    if "<|endoftext|>" in vocabulary:  # these are GPT-2's, if no file says another token
+        for role in ("bos", "eos"):
+            about.setdefault(f"{role}_token", "<|endoftext|>")
+    return byte_pairs(vocabulary, merges, begins_with_space=bool(about.get("add_prefix_space")))
+
+
+def _word_pieces_in(files, about):
+    """A tokenizer as that of BERT, of pieces of words."""
+    tokenizers = import_tokenizers()
+    pieces = read_text(files["vocab.txt"]).splitlines()
+    for role, token in {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}.items():
+        about.setdefault(f"{role}_token", token)
+    unknown, begin, end = (about[f"{role}_token"] for role in ("unk", "cls", "sep"))
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    with _refusing("vocab.txt makes no tokenizer"):
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(ids, unk_token=unknown))
+        around = [(begin, ids[begin]), (end, ids[end])]
+        form = f"{begin} $A {end}"
+        tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single=form, special_tokens=around)
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+        lowercase=about.get("do_lower_case", True),
+        strip_accents=about.get("strip_accents"),
+        handle_chinese_chars=about.get("tokenize_chinese_chars", True),
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    return tokenizer
+
+
+def first(ids: Any) -> Any:
+    """The first of several ids, or the only one."""
+    return ids[0] if isinstance(ids, list) and ids else ids
+
+
+def ends_in(*files: dict) -> list[int]:
+    """The ids that end a text, as files say with one number or with a list."""
+    ends: list = []
+    for about in files:
+        ids = about.get("eos_token_id")
+        ends.extend(ids if isinstance(ids, list) else [ids])
+    return [id_ for id_ in ends if isinstance(id_, int)]
 
 
 def tokenizer_of_gguf(about: dict) -> Tokenizer:
     """The tokenizer in what a GGUF file says."""
     tokenizers = import_tokenizers()
+    check_keys({name: x for name, x in about.items() if name.startswith("tokenizer.")}, GGUF, "the GGUF file")
     said = {name.removeprefix("tokenizer.ggml."): value for name, value in about.items()}
     kind, words = said.get("model"), said.get("pre", "default")
-    if kind != "gpt2" or words not in ("smollm", "gpt-2", "default"):
-        given = f"{shown(kind)} with {shown(words)}"
-        raise ValueError(f"its tokenizer is {given}, supported is 'gpt2' with 'smollm' or 'gpt-2'")
+    if kind != "gpt2" or words not in (*AS_GPT2, "default"):
+        given = f"tokenizer.ggml.model={shown(kind)} with tokenizer.ggml.pre={shown(words)}"
+        raise ValueError(f"it has {given}, supported is 'gpt2' with {' or '.join(map(repr, AS_GPT2))}")
+    if words == "default":
+        how = "it does not say how text is divided into words (tokenizer.ggml.pre)"
+        warn(f"{how}: divided as GPT-2 does, which may give other tokens. A newer llama.cpp converts it again")
     tokens, merges = said["tokens"], [tuple(merge.split(" ")) for merge in said["merges"]]
     tokenizer = byte_pairs({token: i for i, token in enumerate(tokens)}, merges, digits=words == "smollm")
-    control = [token for token, kind in zip(tokens, said["token_type"], strict=True) if kind == CONTROL]
-    tokenizer.add_special_tokens([tokenizers.AddedToken(token, normalized=False, special=True) for token in control])
-    special = {name[:3]: said.get(f"{name}_token_id") for name in ("bos", "eos", "padding")}
+    types = said["token_type"]
+    for token, of_type in zip(tokens, types, strict=True):
+        if of_type in (CONTROL, USER_DEFINED):
+            is_control = of_type == CONTROL
+            tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=False, special=is_control)])
+    special = {name[:3]: said.get(f"{name}_token_id") for name in ("bos", "eos", "padding", "unknown")}
     before, after = ([said[f"{name}_token_id"]] if said.get(f"add_{name}_token") else [] for name in ("bos", "eos"))
     if before or after:
         form = [*(tokens[id_] for id_ in before), "$A", *(tokens[id_] for id_ in after)]
@@ -145,17 +300,25 @@ def tokenizer_of_gguf(about: dict) -> Tokenizer:
         with _refusing("its tokens around a text have another form"):
             tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single=form, special_tokens=around)
     found = Tokenizer(tokenizer, special, about.get("tokenizer.chat_template"))
+    beginning = "tokenizer.chat_template."
+    found.chat_templates = {
+        name.removeprefix(beginning): text for name, text in about.items() if name.startswith(beginning)
+    }
+    ends = [said.get(f"{name}_token_id") for name in ("eos", "eot", "eom")]
+    found.eos_ids = tuple(dict.fromkeys(id_ for id_ in ends if isinstance(id_, int)))
     config = {f"{name}_token": tokens[id_] for name, id_ in special.items() if id_ is not None}
     config |= {"chat_template": found.chat_template, "tokenizer_class": "PreTrainedTokenizerFast"}
     texts = {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": json.dumps(config)}
+    if len(found.eos_ids) > 1:
+        texts["generation_config.json"] = json.dumps({"eos_token_id": list(found.eos_ids)})
     found.files = {name: text.encode() for name, text in texts.items()}
     return found
 
 
-def byte_pairs(vocabulary: dict, merges: list, digits: bool = False) -> Any:
+def byte_pairs(vocabulary: dict, merges: list, digits: bool = False, begins_with_space: bool = False) -> Any:
     """GPT-2's tokenizer: byte pairs of the bytes of words; with ``digits``, each digit is a word of its own."""
     tokenizers = import_tokenizers()
-    before = [tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    before = [tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=begins_with_space)]
     if digits:
         before.insert(0, tokenizers.pre_tokenizers.Digits(individual_digits=True))
     with _refusing("its tokens and merges make no tokenizer"):

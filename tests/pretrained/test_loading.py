@@ -130,7 +130,8 @@ def test_a_marian_that_was_trained_begins_translations_as_before(tmp_path, tied)
 def test_a_gpt2_of_older_files_has_all_its_pairs(copy):
     path = copy("gpt2")
     about = json.loads((path / "tokenizer.json").read_text())["model"]
-    (path / "tokenizer.json").unlink()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (path / name).unlink()
     vocabulary = about["vocab"] | {"##": len(about["vocab"]), "<|endoftext|>": len(about["vocab"]) + 1}
     (path / "vocab.json").write_text(json.dumps(vocabulary))
     (path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in [*about["merges"], "##"]))
@@ -295,7 +296,7 @@ FILES = ["config.json", "model.safetensors", "model.safetensors.index.json", "to
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
 @pytest.mark.parametrize("file", [*FILES, "llama.gguf", "state.safetensors"])
 def test_a_pipe_is_not_waited_for(copy, tmp_path, file):
-    path = copy("gpt2") if file in FILES else tmp_path
+    path = copy("shards" if file.endswith("index.json") else "gpt2") if file in FILES else tmp_path
     (path / file).unlink(missing_ok=True)
     os.mkfifo(path / file)
     expected = "no folder with config.json" if file == "config.json" else f"{file} is a pipe, expected a file"

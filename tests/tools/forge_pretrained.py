@@ -87,7 +87,8 @@ def main(argv=None):
 
 def loaded(path):
     """Load a model; a changed name of a key is named in a warning, and not refused."""
-    warnings.filterwarnings("ignore", message=".* has keys that npformer does not read")
+    for message in (".* has keys that npformer does not read", "pad_token_id=.* is not hidden as padding"):
+        warnings.filterwarnings("ignore", message=message)
     return pretrained.load(path)
 
 
