@@ -8,6 +8,7 @@ was given: that one trusts its options, keys and ids. Both check arrays against 
 import inspect
 from functools import wraps
 from threading import get_ident
+from types import NoneType
 
 import numpy as np
 
@@ -86,6 +87,10 @@ class Computation:
         return plan
 
 
+# Options that are kept after their check. An array, or a key on the GPU, is not: its memory would outlive the training.
+PLAIN = (int, float, str, NoneType)
+
+
 class Checks:
     """The checks of the values that are no arrays, and of ids."""
 
@@ -109,7 +114,9 @@ class Checks:
         passed = self.passed
         for place, check in self.of_options:
             if values[place] is not passed[place]:
-                values[place] = passed[place] = check(values[place])
+                values[place] = check(values[place])
+                if isinstance(values[place], PLAIN):
+                    passed[place] = values[place]
         if self.rate is not None:
             check_rate_and_key(values[self.rate], values[self.key])
 
