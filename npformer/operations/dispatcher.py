@@ -26,17 +26,17 @@ def make_dispatcher(record, kernel=None):
     """The function that everybody calls, of an operation with or without a kernel."""
     bind = make_binder(record, kernel.backend.layout if kernel else "0")
     computation = Computation(record, kernel)
-    checks = Checks(record)
+    dispatcher = _dispatcher(bind, computation, Checks(record))
+    unchecked = _dispatcher(bind, computation, checks=None)
+    dispatcher.unchecked = unchecked
+    unchecked.unchecked = unchecked
+    return dispatcher
 
-    @wraps(record.function)
-    def trusting(*args, **keywords):
-        try:
-            values, signature = bind(*args, **keywords)
-        except (AttributeError, TypeError) as error:
-            raise _error_of_call(record, error, args, keywords) from None
-        plan = computation.plans.get(signature) or computation.new_plan(values, signature)
-        result, _ = run(computation, plan, values)
-        return result
+
+def _dispatcher(bind, computation, checks):
+    """A dispatcher, which checks options, keys and ids only if it is given ``checks``."""
+    record = computation.record
+    plans = computation.plans
 
     @wraps(record.function)
     def dispatch(*args, **keywords):
@@ -44,16 +44,16 @@ def make_dispatcher(record, kernel=None):
             values, signature = bind(*args, **keywords)
         except (AttributeError, TypeError) as error:
             raise _error_of_call(record, error, args, keywords) from None
-        checks.check_options(values)
-        plan = computation.plans.get(signature) or computation.new_plan(values, signature)
-        checks.check_by_plan(plan, values)
+        if checks is not None:
+            checks.check_options(values)
+        plan = plans.get(signature) or computation.new_plan(values, signature)
+        if checks is not None:
+            checks.check_by_plan(plan, values)
         result, _ = run(computation, plan, values)
         return result
 
-    for each in (trusting, dispatch):
-        each.record = record
-        each.kernel = kernel
-    dispatch.unchecked = trusting.unchecked = trusting
+    dispatch.record = record
+    dispatch.kernel = computation.kernel
     return dispatch
 
 

@@ -16,16 +16,7 @@ from npformer.reference.math.softmax import softmax, softmax_backward
 from npformer.reference.settings import AttentionOptions
 
 
-def scores_of(
-    q: Array,
-    k: Array,
-    keep_mask: Array | None = None,
-    *,
-    bias: Array | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-    softcap: float | None = None,
-) -> Array:
+def scores_of(q, k, keep_mask=None, *, bias=None, causal=False, scale=None, softcap=None):
     """How well each query matches each key: q kᵀ / √K + bias, and -inf where the query may not
     attend to the key.
 
@@ -149,12 +140,12 @@ def attention_backward(
     return dq, dk, dv, *dbias
 
 
-def scale_of(K: int, scale: float | None) -> float:
+def scale_of(K, scale):
     """``scale``, or 1/√K if it is None."""
     return K**-0.5 if scale is None else float(scale)
 
 
-def capped(scores: Array, softcap: float) -> Array:
+def capped(scores, softcap):
     """softcap · tanh(score / softcap): small scores hardly change, and none leaves the range
     ±softcap.
 
@@ -164,7 +155,7 @@ def capped(scores: Array, softcap: float) -> Array:
     return softcap * np.tanh(scores / softcap)
 
 
-def capped_backward(dy: Array, scores: Array, softcap: float) -> Array:
+def capped_backward(dy, scores, softcap):
     """dscores = dy (1 - tanh²(score / softcap)); masked keys, which may be NaN, have dy = 0.
 
     >>> capped_backward(np.ones(3), np.array([0.1, 10.0, 1000.0]), softcap=50.0).round(2)
@@ -174,7 +165,7 @@ def capped_backward(dy: Array, scores: Array, softcap: float) -> Array:
     return np.where(dy == 0, 0, dy * slope)
 
 
-def summed_to(dx: Array, shape: tuple[int, ...]) -> Array:
+def summed_to(dx, shape):
     """The gradient of an array of this shape that was broadcast to the shape of ``dx``.
 
     >>> summed_to(np.ones((2, 3, 5)), (3, 1)).ravel()

@@ -78,7 +78,7 @@ def cross_entropy(
     return loss, dlogits
 
 
-def is_counted(targets: Array, *, ignore_id: int | None) -> Array:
+def is_counted(targets, *, ignore_id):
     """Boolean mask of the targets that count: all of them, or those that are not ``ignore_id``."""
     if ignore_id is None:
         return np.ones_like(targets, dtype=bool)

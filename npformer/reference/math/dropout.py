@@ -43,17 +43,17 @@ def dropout_backward(dy: Array, dropout_rate: float, dropout_key: int | None) ->
     return dropout(dy, dropout_rate, dropout_key)
 
 
-def dropout_keep(index: Array, dropout_rate: float, dropout_key: int) -> Array:
+def dropout_keep(index, dropout_rate, dropout_key):
     """Boolean mask, True = kept, of the elements with these indices."""
     return bits_of(index, dropout_key) >= threshold(dropout_rate)
 
 
-def threshold(dropout_rate: float) -> int:
+def threshold(dropout_rate):
     """The integer below which a fraction ``dropout_rate`` of all 32-bit integers lies."""
     return round(dropout_rate * (2**32 - 1))
 
 
-def kept_scale(dropout_rate: float) -> float:
+def kept_scale(dropout_rate):
     """1 / (1 - dropout_rate), the factor of the kept elements, which keeps the expected value
     unchanged.
     """

@@ -181,7 +181,7 @@ def flash_attention_backward(
     return (dq, dk, dv) if dbias is None else (dq, dk, dv, dbias)
 
 
-def results_of(out: Array, peak: Array, total: Array, return_peak: bool) -> tuple[Array, ...]:
+def results_of(out, peak, total, return_peak):
     """The results of ``flash_attention``, from the largest score of each query, and Σ_s
     exp(score - peak).
 

@@ -56,7 +56,7 @@ def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = Non
     return dx, dweight, dbias
 
 
-def sum_over_rows(x: Array) -> Array:
+def sum_over_rows(x):
     """Add up all leading axes: (..., D) to (D,).
 
     NumPy adds the numbers of a contiguous row in pairs, and these in pairs, which rounds least.
@@ -66,6 +66,6 @@ def sum_over_rows(x: Array) -> Array:
     return transpose(rows(x)).copy().sum(axis=1)
 
 
-def rows(x: Array) -> Array:
+def rows(x):
     """Reshape (..., D) to (n, D): all leading axes become one."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])

@@ -73,7 +73,7 @@ def window_mask(
     return keep_mask & near
 
 
-def masked(scores: Array, keep_mask: Array | None, causal: bool) -> Array:
+def masked(scores, keep_mask, causal):
     """The scores (..., T, S), with -inf where the query may not attend to the key.
 
     >>> masked(np.zeros((2, 2)), None, causal=True)

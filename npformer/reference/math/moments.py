@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from npformer.arrays import Array
 
-
-def mean_of_rows(x: Array) -> Array:
+def mean_of_rows(x):
     """mean(x) over the last axis.
 
     >>> mean_of_rows(np.array([[1.0, 3.0], [1e308, 1e308]]))
@@ -20,7 +18,7 @@ def mean_of_rows(x: Array) -> Array:
     return mean
 
 
-def reciprocal_root_mean_square(x: Array, eps: float) -> Array:
+def reciprocal_root_mean_square(x, eps):
     """1/√(mean(x²) + eps) over the last axis.
 
     >>> x = np.array([[1.0, 7.0], [1e200, 7e200]])  # mean(x²) is 25, and 25e400

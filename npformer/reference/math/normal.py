@@ -4,13 +4,11 @@ import math
 
 import numpy as np
 
-from npformer.arrays import Array
-
 STEP = 0.7  # of the midpoint rule; its relative error is about exp(-2π²/STEP²) = 3e-18
 N_STEPS = 13
 
 
-def normal_density(x: Array) -> Array:
+def normal_density(x):
     """φ(x) = exp(-x²/2) / √(2π).
 
     >>> normal_density(np.array([0.0, 1.0])).round(4)
@@ -19,7 +17,7 @@ def normal_density(x: Array) -> Array:
     return np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
 
 
-def normal_distribution(x: Array) -> Array:
+def normal_distribution(x):
     """Φ(x) = ½ (1 + erf(x/√2)), the probability that a number from the normal distribution is below
     x.
 
@@ -47,6 +45,6 @@ def normal_distribution(x: Array) -> Array:
     return np.where(x.real < 0, tail, 1 - tail)
 
 
-def limited(x: Array, most: float) -> Array:
+def limited(x, most):
     """x where it is between -most and most, else the nearer of these two numbers; NaN stays NaN."""
     return np.where(np.abs(x.real) > most, most * np.sign(x.real), x)

@@ -197,21 +197,21 @@ def cross_attention_backward(
     return merge_heads(dq), dkv, *dbias
 
 
-def split_qkv(qkv: Array, settings: AttentionSettings) -> tuple[Array, Array]:
+def split_qkv(qkv, settings):
     """Queries (B, T, H·K), and keys with values (B, T, 2·G·K), as views."""
     H, G, _ = settings.parts
     K = qkv.shape[-1] // (H + 2 * G)
     return qkv[..., : H * K], qkv[..., H * K :]
 
 
-def split_q_kv(q: Array, kv: Array, settings: AttentionSettings) -> tuple[Array, Array, Array]:
+def split_q_kv(q, kv, settings):
     """The heads of queries, keys and values, as views: (B, H, T, K), and twice (B, G, S, K)."""
     H, G, _ = settings.parts
     heads = split_heads(kv, 2 * G)
     return split_heads(q, H), heads[:, :G], heads[:, G:]
 
 
-def repeated(heads: Array, n_heads: int) -> Array:
+def repeated(heads, n_heads):
     """Each head of keys or values for all heads of queries that share it: (B, G, S, K) -> (B, H, S,
     K).
     """
@@ -219,13 +219,13 @@ def repeated(heads: Array, n_heads: int) -> Array:
     return np.repeat(heads, n_heads // G, axis=1)
 
 
-def added_up(dheads: Array, n_kv_heads: int) -> Array:
+def added_up(dheads, n_kv_heads):
     """The backward pass of ``repeated``: the gradients of heads that share one are added."""
     B, H, S, K = dheads.shape
     return dheads.reshape(B, n_kv_heads, H // n_kv_heads, S, K).sum(axis=2)
 
 
-def peak_and_total(scores: Array) -> tuple[Array, Array]:
+def peak_and_total(scores):
     """The largest score of each query, and Σ_s exp(score - peak); -inf and 0 if it may attend to no
     key.
 
@@ -243,7 +243,7 @@ def peak_and_total(scores: Array) -> tuple[Array, Array]:
     return peak.astype(scores.dtype), total
 
 
-def exponentials(scores: Array, peak: Array) -> Array:
+def exponentials(scores, peak):
     """exp(score - peak); 0 for a query that may attend to no key, whose peak is -inf."""
     shift = np.where(np.isneginf(peak), 0, peak)
     return np.exp(scores - shift[..., None])

@@ -38,7 +38,7 @@ def split_key(key: int | None, n: int) -> list:
     return keys_from(key if key is None else check_key("key", key), n)
 
 
-def keys_from(key: int | None, n: int) -> list:
+def keys_from(key, n):
     """``split_key`` of a key that was checked."""
     return [None if key is None else _derived(key, i) for i in range(n)]
 
@@ -69,7 +69,7 @@ def random_bits(index: Array, key: int) -> Array:
 
 
 @np.errstate(over="ignore")  # hashing multiplies modulo 2^32
-def bits_of(index: Array, key: int) -> Array:
+def bits_of(index, key):
     """``random_bits``, of arguments that were checked."""
     low_key, high_key = key_words(key)
     low = index.astype(np.uint32)
@@ -78,7 +78,7 @@ def bits_of(index: Array, key: int) -> Array:
     return _mix32(first + (high ^ high_key))
 
 
-def key_words(key: int) -> tuple[np.uint32, np.uint32]:
+def key_words(key):
     """The two 32-bit words of the hash of a key."""
     word = _splitmix64(int(key))
     return np.uint32(word & _32_BITS), np.uint32(word >> 32)

@@ -94,9 +94,7 @@ def huber_loss(
     return loss, dx
 
 
-def errors_and_share(
-    loss: str, x: Array, targets: Array, keep_mask: Array | None, n_tokens: int | None
-) -> tuple:
+def errors_and_share(loss, x, targets, keep_mask, n_tokens):
     """(x - targets, but 0 where an entry does not count; 1/n, the weight of each counted entry in
     the mean).
     """

@@ -75,7 +75,7 @@ def rotary_backward(
     return _turned(dy, -angle, n_heads, pairs)
 
 
-def angles(positions: Array, K: int, base: float, scaling: float) -> Array:
+def angles(positions, K, base, scaling):
     """The angles of the K/2 pairs of a head at each position: (..., K/2) float64."""
     pair = np.arange(K // 2, like=positions)
     frequency = base ** (-2 * pair / K)

@@ -147,7 +147,7 @@ def soft_lookup_backward(
     return dquery, dkeys, dvalues
 
 
-def shares(query: Array, keys: Array, similarity: Callable) -> tuple[Array, Array]:
+def shares(query, keys, similarity):
     """The similarities (..., T, S) divided by their sum over the keys, and this sum."""
     similarities = similarity(query, keys)
     library_of(similarities, "similarities")  # raises if it is no array

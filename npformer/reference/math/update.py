@@ -40,7 +40,7 @@ def norms_of_blocks(grad: Array) -> Array:
     return np.array([_norm(grad[start : start + BLOCK]) for start in starts])
 
 
-def norm_of(norms: np.ndarray) -> float:
+def norm_of(norms):
     """The norm of an array, given those of its blocks, in any order."""
     largest = float(norms.max(initial=0))
     if largest == 0 or not math.isfinite(largest):
