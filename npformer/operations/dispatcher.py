@@ -87,7 +87,8 @@ class Computation:
         return plan
 
 
-# Options that are kept after their check. An array, or a key on the GPU, is not: its memory would outlive the training.
+# Options that are kept after their check. An array, or a key on the GPU, is not: its memory would
+# outlive the training.
 PLAIN = (int, float, str, NoneType)
 
 
