@@ -82,7 +82,7 @@ class Subwords:
         kind : "bpe" or "unigram"
             Byte-pair encoding (Sennrich et al. 2016) or the unigram model (Kudo 2018).
         marks : bool
-            Whether to mark capitals and missing spaces; if False, the text is used as it is.
+            Whether to mark capitals and missing spaces; if False, the text is used as it is, with all its spaces.
         at_most : bool
             Whether to learn fewer pieces if the text does not have as many, which is an error otherwise.
         """
@@ -115,6 +115,9 @@ class Subwords:
                 unk_id=UNKNOWN,
                 split_by_unicode_script=not marks,  # marks already separate words and signs; l'‿ may be one piece
                 control_symbols=[MARKED] if marks else [],
+                # Unmarked text stays as it is, also where it has several spaces, as the indentation of a program.
+                remove_extra_whitespaces=marks,
+                normalization_rule_name="nmt_nfkc" if marks else "identity",
                 num_threads=1,  # the same pieces on every machine
                 minloglevel=2,
             )

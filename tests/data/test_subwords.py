@@ -178,3 +178,10 @@ def test_what_is_wrong_with_the_text_is_said_as_it_is():
 
     with pytest.raises(ValueError, match=r"^train\.en, line 2 is empty$"):
         Subwords.learn(broken(), size=20)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_text_without_marks_is_used_as_it_is(kind):
+    program = ["def f(x):", "    if x:", "\treturn  x", "ﬁ ½", " "] * 50
+    subwords = Subwords.learn(program, 40, kind=kind, marks=False, at_most=True)
+    assert subwords.decode(subwords.encode(program)) == program
