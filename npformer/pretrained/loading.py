@@ -30,7 +30,7 @@ from npformer.pretrained.gpt2 import GPT2
 from npformer.pretrained.keys import check_keys
 from npformer.pretrained.llama import Llama, Mistral
 from npformer.pretrained.marian import Marian
-from npformer.pretrained.pytorch import PyTorch, tensors_of_state
+from npformer.pretrained.pytorch import PyTorch, family_of_state, tensors_of_state
 from npformer.pretrained.tokenizer import FILES, Tokenizer, ends_in, tokenizer_of, tokenizer_of_gguf
 
 # What names of tensors end with, if a library has quantised them.
@@ -40,7 +40,7 @@ NO_DOWNLOAD = "nothing is downloaded, so it has to be a folder or a file"
 FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
 
 
-def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any, dict, Any]:
+def load(path: Any, *, names: dict | None = None, model: Any = None, **settings: Any) -> tuple[Any, dict, Any]:
     """Load a model that another library has saved: GPT-2, Llama, BERT, Marian, or PyTorch's ``nn.Transformer``.
 
     Nothing in a file is executed, and a file that was forged takes no more memory than its own size allows.
@@ -78,18 +78,20 @@ def load(path: Any, *, names: dict | None = None, **settings: Any) -> tuple[Any,
         raise FileNotFoundError(f"there is no {path}: {NO_DOWNLOAD}; {getting}")
     with refusing("the dict" if isinstance(path, dict) else path, "see help(npformer.pretrained.load)"):
         try:
-            return _load(path if isinstance(path, dict) else Path(path), names, settings)
+            return _load(path if isinstance(path, dict) else Path(path), names, model, settings)
         except OSError as error:
             raise ValueError(f"it cannot be read: {error}") from error
         except (KeyError, IndexError, AttributeError) as error:  # of settings of other types than are expected
             raise ValueError(f"something is missing, or has another form: {type(error).__name__} {error}") from error
 
 
-def _load(path, names, settings):
+def _load(path, names, kind, settings):
     config, tensors, about = opened(path)
     if names is not None and config is not None:
         raise ValueError("names are given, expected None for a model with config.json")
-    family = PyTorch(names or {}, tensors) if config is None else family_of(config)
+    if kind is not None and config is not None:
+        raise ValueError(f"model={shown(kind)}, expected None for a model with config.json, which says what it is")
+    family = family_of_state(names or {}, tensors, kind) if config is None else family_of(config)
     if config is None and "n_heads" not in settings:
         raise ValueError("the shapes of a state dict do not show the number of heads: give n_heads=…")
     tensors = family.arriving(tensors, config)
