@@ -7,7 +7,7 @@ BENCH_VENV := .venv-bench
 TORCH_VENV := .venv-torch
 DOCS_VENV := .venv-docs
 INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check
-TORCH_TESTS = $(shell grep -rlE 'importorskip\("(torch|onnx|transformers|ctranslate2)"\)' tests)
+TORCH_TESTS = $(shell grep -rlE 'importorskip\("(torch|onnx|transformers|sentence_transformers|ctranslate2)"\)' tests)
 
 CUDA := 13
 GPU_VENV := .venv-gpu$(CUDA)

@@ -29,9 +29,10 @@ from npformer import tree
 from npformer.files.checkpoint import CheckpointError, checksum, load_checkpoint, save_checkpoint
 from npformer.files.folders import new_folder
 from npformer.language.text import text_of
+from npformer.models import describe
 from npformer.pretrained import load
 from npformer.pretrained.packages import MINILM, installed
-from npformer.pretrained.vectors import sentence_vectors
+from npformer.pretrained.vectors import sentence_vectors, text_settings
 
 MODEL = Path("models/minilm")
 MARK = re.compile(r"\s*(([-*+>|]|#+|\d+[.)])\s+|```|$)")  # begins an item, a title, a row of a table
@@ -58,7 +59,7 @@ def main(argv=None):
     if options.model == MODEL and not MODEL.exists():
         unpack(installed(*MINILM), MODEL)
     model, params, tokenizer = load(options.model)
-    of_model = checksum(dict(tree.leaves(params)), {})
+    of_model = checksum(dict(tree.leaves(params)), {"settings": describe(model), "texts": text_settings(tokenizer)})
     kept, start = read_index(path, of_model), time.perf_counter()
     keys = {sentence: blake2b(sentence.encode(), digest_size=16).digest() for sentence in places}
     new = [sentence for sentence, key in keys.items() if key not in kept]
@@ -68,13 +69,13 @@ def main(argv=None):
     try:
         for first in range(0, len(new), CHUNK):
             some = new[first : first + CHUNK]
-            vectors = sentence_vectors(model, params, tokenizer, some, options.backend)
+            vectors = sentence_vectors(model, params, tokenizer, some, options.backend, prompt="document")
             kept |= zip(map(keys.get, some), vectors, strict=True)
     finally:  # Ctrl-C, too
         if len(kept) > n_kept:
             write_index(path, kept, of_model)
     seconds = time.perf_counter() - start
-    [wanted] = sentence_vectors(model, params, tokenizer, [options.query], options.backend)
+    [wanted] = sentence_vectors(model, params, tokenizer, [options.query], options.backend, prompt="query")
     cosines = np.array([kept[key] for key in keys.values()]) @ wanted
     texts, found = list(places), []
     for i in np.argsort(-cosines, kind="stable")[: options.n]:

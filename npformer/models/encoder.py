@@ -8,11 +8,11 @@ import numpy as np
 
 from npformer.arrays import Array, kept, number_of
 from npformer.backends import AnyBackend
-from npformer.checks import check_array, check_ids, check_shape, swapped
+from npformer.checks import check_array, check_choice, check_ids, check_shape, shown, swapped
 from npformer.layers.normalisation import normalise
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import linear
-from npformer.models.pooling import pooled
+from npformer.models.pooling import POOLINGS, VectorMap, mapped, new_maps, pooled
 from npformer.models.stack import OneStack
 from npformer.reference import split_key
 from npformer.reference.math.activations import INPUTS
@@ -37,9 +37,14 @@ class Encoder(OneStack):
         position, of which some are hidden in the input (masked language model). None: there is no output layer.
     n_outputs : int, optional
         Number of classes C, or of numbers.
-    pooling : "mean", "first", "max" or "none"
-        How the positions of a sequence become one vector: their mean, the first of them, or the maximum of each entry.
-        "none": the output layer predicts something for each position.
+    labels : tuple of str, optional
+        The names of the outputs, for those who read them.
+    pooling : "mean", "first", "max", "last", "mean_sqrt_length", "weighted_mean", "none", or a tuple of them
+        How the positions of a sequence become one vector: their mean, the first or the last of them, the maximum of
+        each entry, their sum divided by √T, or their mean with the weights 1, 2, …, T. Several vectors are put side by
+        side, which needs task=None. "none": the output layer predicts something for each position.
+    after_pooling : tuple of VectorMap
+        What ``sentence_vectors`` does with the vector of a sequence; needs task=None.
     pooler : bool
         Whether tanh of a linear map comes between the vector of a sequence and the output layer, as in BERT. Without a
         task its parameters are kept and not used.
@@ -64,11 +69,13 @@ class Encoder(OneStack):
 
     task: Literal["classes", "numbers", "words"] | None = None
     n_outputs: int | None = None
-    pooling: Literal["mean", "first", "max", "none"] = "mean"
+    pooling: str | tuple[str, ...] = "mean"
     pooler: bool = False
     n_inputs: int | None = None
     n_types: int = 0
     embedding_norm: bool = False
+    labels: tuple[str, ...] | None = None
+    after_pooling: tuple[VectorMap, ...] = ()
 
     def __post_init__(self):
         if (self.vocab is None) == (self.n_inputs is None):
@@ -88,11 +95,47 @@ class Encoder(OneStack):
             raise ValueError(f"tie_embeddings=True with task={self.task!r}, expected task='words'")
         if self.pooler and self.by_position:
             raise ValueError("pooler=True, expected False where each position has an output")
+        self._check_pooling()
+        self._check_labels()
+
+    def _check_pooling(self):
+        """Check how a sequence becomes a vector; lists and dicts, as a file has them, become tuples and maps."""
+        if isinstance(self.pooling, (list, tuple)):
+            object.__setattr__(self, "pooling", tuple(self.pooling))
+            if len(self.pooling) < 2 or "none" in self.pooling:
+                raise ValueError(f"pooling={self.pooling}, expected two or more of {POOLINGS[:-1]}")
+            for pooling in self.pooling:
+                check_choice("pooling", pooling, POOLINGS)
+        else:
+            check_choice("pooling", self.pooling, POOLINGS)
+        maps = [VectorMap(**each) if isinstance(each, dict) else each for each in self.after_pooling]
+        object.__setattr__(self, "after_pooling", tuple(maps))
+        if self.task is not None and (self.after_pooling or isinstance(self.pooling, tuple)):
+            vectors = f"pooling={self.pooling!r}, after_pooling={self.after_pooling}"
+            raise ValueError(f"{vectors} with task={self.task!r}, expected one pooling and nothing after it")
+        if self.pooling == "none" and self.after_pooling:
+            raise ValueError(f"after_pooling={self.after_pooling} with pooling='none', expected nothing after it")
+
+    def _check_labels(self):
+        """Check that the names of the outputs are as many texts as there are outputs."""
+        if self.labels is None:
+            return
+        labels = tuple(self.labels)
+        object.__setattr__(self, "labels", labels)
+        if len(labels) != self.n_outputs or not all(isinstance(label, str) for label in labels):
+            raise ValueError(f"labels={shown(labels)}, expected n_outputs={self.n_outputs} texts")
 
     @property
     def by_position(self):
         """Whether the output layer predicts something for each position."""
         return self.task == "words" or self.pooling == "none"
+
+    @property
+    def vector_width(self):
+        """The width D' of what ``sentence_vectors`` returns."""
+        n_poolings = len(self.pooling) if isinstance(self.pooling, tuple) else 1
+        widths = [each.width for each in self.after_pooling if each.width is not None]
+        return widths[-1] if widths else n_poolings * self.d_model
 
     def encode(
         self,
@@ -132,6 +175,20 @@ class Encoder(OneStack):
         ops = self._backend(backend, params)
         y, keep_mask, _ = self._read(ops, params, inputs, keep_mask, types)
         return pooled(y, keep_mask, self.pooling)[0]
+
+    def sentence_vectors(
+        self,
+        params: dict,
+        inputs: Array,
+        keep_mask: Given = None,
+        types: Given = None,
+        *,
+        backend: AnyBackend = "auto",
+    ) -> Array:
+        """Return what ``after_pooling`` makes of ``vectors``, whose arguments this takes: (B, D')."""
+        ops = self._backend(backend, params)
+        vectors = self.vectors(params, inputs, keep_mask, types, backend=ops)
+        return mapped(ops, params.get("after_pooling", {}), self.after_pooling, vectors)
 
     def outputs(
         self,
@@ -236,6 +293,9 @@ class Encoder(OneStack):
             return params | self._new_output(new, self.vocab)
         if self.pooler:
             params["pooler"] = new.linear(D, D)
+        width = D * len(self.pooling) if isinstance(self.pooling, tuple) else D
+        if maps := new_maps(new, width, self.after_pooling):
+            params["after_pooling"] = maps
         return params | (self._new_output(new, self.n_outputs) if self.task else {})
 
     def _read(self, ops, params, inputs, keep_mask=None, types=None, dropout_key=None, train=False):

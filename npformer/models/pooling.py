@@ -1,37 +1,132 @@
-"""One vector for each sequence, of those of its positions."""
+"""One vector for each sequence, of those of its positions, and maps of that vector."""
+
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from npformer.arrays import kept, underflow_is_zero
+from npformer.operations.options import check_fields
+from npformer.reference.math.scores import direction
+
+POOLINGS = ("mean", "first", "max", "last", "mean_sqrt_length", "weighted_mean", "none")
+EPS = 1e-5  # of a normalisation: PyTorch's default
+
+
+@dataclass(frozen=True)
+class VectorMap:
+    """A map of the vector of a sequence, after the pooling; see ``Encoder``.
+
+    Parameters
+    ----------
+    kind : "linear", "layer_norm" or "unit"
+        A linear map and an activation, a normalisation with a gain and a bias, or division by the length.
+    width : int, optional
+        Number of outputs of a linear map.
+    bias : bool
+        Whether a linear map has a bias.
+    activation : "identity", "tanh", "relu", "gelu_erf" or "silu"
+        That of a linear map.
+
+    Examples
+    --------
+    >>> VectorMap("linear", width=5, activation="tanh")
+    VectorMap(kind='linear', width=5, bias=True, activation='tanh')
+    """
+
+    kind: Literal["linear", "layer_norm", "unit"]
+    width: int | None = None
+    bias: bool = True
+    activation: Literal["identity", "tanh", "relu", "gelu_erf", "silu"] = "identity"
+
+    def __post_init__(self):
+        check_fields(self)
+        if (self.width is not None) != (self.kind == "linear"):
+            raise ValueError(f"width={self.width} with kind={self.kind!r}, expected one of 'linear' alone")
+
+
+def new_maps(new, width, maps):
+    """The parameters of maps of a vector of this width, by their numbers; those without any are left out."""
+    params = {}
+    for number, each in enumerate(maps):
+        if each.kind == "linear":
+            params[str(number)] = new.linear(width, each.width, bias=each.bias)
+            width = each.width
+        elif each.kind == "layer_norm":
+            params[str(number)] = new.norm(width)
+    return params
+
+
+def mapped(ops, params, maps, x):
+    """The vectors (B, D) after all maps; ``params`` are those of ``new_maps``."""
+    for number, each in enumerate(maps):
+        own = params.get(str(number), {})
+        if each.kind == "unit":
+            x = direction(x)[0]
+        elif each.kind == "layer_norm":
+            x = ops.layer_norm(x, own["gain"], own["bias"], eps=EPS)[0]
+        else:
+            x = ops.linear(x, own["weight"], own.get("bias"))
+            if each.activation != "identity":
+                x = getattr(ops, each.activation)(x)
+    return x
 
 
 @underflow_is_zero()
 def pooled(x, keep_mask, pooling):
-    """The mean, the first or the maximum of the positions that are kept: (B, T, D) -> (B, D), and a backward pass.
+    """The vector of each sequence, of its positions that are kept: (B, T, D) -> (B, D), and a backward pass.
 
-    ``keep_mask`` (B, T) is None if all positions are kept. "none" changes nothing. Rows of which nothing is kept get
-    zeros.
+    ``keep_mask`` (B, T) is None if all positions are kept. "none" changes nothing. Of several poolings, a tuple, the
+    vectors lie side by side, (B, n D), and there is no backward pass. Rows of which nothing is kept get zeros.
 
     >>> x = np.array([[[1.0], [3.0], [np.nan]]])
     >>> y, backward = pooled(x, np.array([[True, True, False]]), "mean")
     >>> y, backward(np.array([[1.0]]))[..., 0]
     (array([[2.]]), array([[0.5, 0.5, 0. ]]))
+    >>> pooled(x, np.array([[True, True, False]]), ("last", "weighted_mean"))[0]
+    array([[3.        , 2.33333333]])
     """
+    if isinstance(pooling, tuple):
+        return np.concatenate([pooled(x, keep_mask, each)[0] for each in pooling], axis=-1), None
     if pooling == "none":
         return x, lambda dy: dy
     mask = np.ones_like(x[..., :1], dtype=bool) if keep_mask is None else keep_mask[..., None]
+    numbers = np.arange(x.shape[1], like=x)[:, None]
+    weights = None  # of the positions, where they differ
     if pooling == "first":
-        chosen = (np.arange(x.shape[1], like=x)[:, None] == 0) & mask
+        chosen = (numbers == 0) & mask
+    elif pooling == "last":
+        from_the_end = mask[:, ::-1].argmax(axis=1)[:, None]
+        chosen = (numbers == x.shape[1] - 1 - from_the_end) & mask
     elif pooling == "max":
         least = np.where(mask, x.real, -np.inf)
-        chosen = (np.arange(x.shape[1], like=x)[:, None] == least.argmax(axis=1)[:, None]) & mask
+        chosen = (numbers == least.argmax(axis=1)[:, None]) & mask
     else:
         chosen = mask
-    share = 1 / np.maximum(mask.sum(axis=1), 1).astype(x.real.dtype) if pooling == "mean" else 1
-    y = kept(chosen, x).sum(axis=1) * share
+    if pooling == "weighted_mean":  # 1, 2, …, from the first position that is kept
+        weights = (numbers + 1 - mask.argmax(axis=1)[:, None]).astype(x.real.dtype)
+    share = _share(mask, weights, pooling, x.real.dtype)
+    parts = kept(chosen, x)
+    if weights is not None:
+        parts = parts * weights
+    y = parts.sum(axis=1) * share
 
     @underflow_is_zero()
     def backward(dy):
-        return kept(chosen, np.broadcast_to((dy * share)[:, None], x.shape))
+        dparts = np.broadcast_to((dy * share)[:, None], x.shape)
+        if weights is not None:
+            dparts = dparts * weights
+        return kept(chosen, dparts)
 
     return y, backward
+
+
+def _share(mask, weights, pooling, dtype):
+    """What the sum over the positions is multiplied by: a number, or one for each row, (B, 1)."""
+    if pooling == "mean":
+        return 1 / np.maximum(mask.sum(axis=1), 1).astype(dtype)
+    if pooling == "mean_sqrt_length":
+        return 1 / np.sqrt(np.maximum(mask.sum(axis=1), 1).astype(dtype))
+    if pooling == "weighted_mean":
+        return 1 / np.maximum(kept(mask, weights).sum(axis=1), 1).astype(dtype)
+    return 1

@@ -1,11 +1,13 @@
 """BERT (Devlin et al. 2019), and models of its architecture such as MiniLM."""
 
 import re
+from dataclasses import asdict
 
 from npformer.checks import shown
 from npformer.models.encoder import Encoder
 from npformer.pretrained.family import LIKE_2017, SIZES, Family
 from npformer.pretrained.keys import harmless, read, warned_unless
+from npformer.pretrained.sentences import pooling_of, their_pooling
 
 TASKS = {  # what each class of theirs predicts, by the settings of ours
     "BertModel": {"task": None, "pooling": "mean"},
@@ -15,7 +17,6 @@ TASKS = {  # what each class of theirs predicts, by the settings of ours
 }
 REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
 QKV = "query", "key", "value"
-POOLINGS = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max"}  # of the library sentence-transformers
 
 
 class Bert(Family):
@@ -37,6 +38,7 @@ class Bert(Family):
         "pooler": "pooler.dense",
         "words.hidden": "cls.predictions.transform.dense",
         "words.norm": "cls.predictions.transform.LayerNorm",
+        "after_pooling.{}": "after_pooling.{}",
         "output": "classifier",
     }
     settings = SIZES | {
@@ -49,7 +51,7 @@ class Bert(Family):
     }
     constants = LIKE_2017 | {"positions": "learned", "norm": "post", "scale_embeddings": False, "embedding_norm": True}
     constants |= {"n_inputs": None}
-    own_settings = "task", "n_outputs", "pooling", "pooler", "tie_embeddings"
+    own_settings = "task", "n_outputs", "labels", "pooling", "after_pooling", "pooler", "tie_embeddings"
     supported = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
     other_keys = read("id2label num_labels problem_type tie_word_embeddings pooling")
     # Sizes of the pooler of Google's program, which the library transformers does not read, either.
@@ -98,11 +100,9 @@ class Bert(Family):
             raise ValueError(f"architectures={shown(name)}, supported are {', '.join(TASKS)}")
         task = dict(TASKS[name])
         if task["task"] is None:
-            pooling = config.get("pooling", {})
-            chosen = [ours for key, ours in POOLINGS.items() if pooling.get(f"pooling_mode_{key}")]
-            if pooling and len(chosen) != 1:
-                raise ValueError(f"1_Pooling/config.json says {shown(pooling)}, supported is one of {list(POOLINGS)}")
-            task |= {"pooling": chosen[0] if chosen else "mean", "pooler": "pooler.dense.weight" in tensors}
+            task["pooling"] = pooling_of(config.get("pooling", {}))
+            task["after_pooling"] = tuple(config.get("after_pooling", ()))
+            task["pooler"] = "pooler.dense.weight" in tensors
         elif task["task"] == "words":
             task |= {"tie_embeddings": config.get("tie_word_embeddings", True)}
         else:
@@ -132,7 +132,6 @@ class Bert(Family):
             ours |= {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
             ours |= {"problem_type": REGRESSION if model.task == "numbers" else CLASSIFICATION}
         elif model.task is None:  # which transformers does not read
-            if model.pooling not in POOLINGS.values():
-                raise ValueError(f"pooling={shown(model.pooling)}, expected {' or '.join(POOLINGS.values())}")
-            ours["pooling"] = {f"pooling_mode_{key}": True for key, name in POOLINGS.items() if name == model.pooling}
+            ours["pooling"] = their_pooling(model.pooling)
+            ours["after_pooling"] = [asdict(each) for each in model.after_pooling]
         return super().config_of(model) | ours

@@ -133,7 +133,7 @@ GENERATION = (
 
 # config.json of all families. Those of a family are added in its class.
 CONFIG = GENERATION | (
-    read("model_type architectures tie_word_embeddings pooling pad_id")
+    read("model_type architectures tie_word_embeddings pooling after_pooling pad_id")
     | harmless(
         """
         _name_or_path name_or_path model_name _commit_hash transformers.js_config unsloth_fixed unsloth_version
@@ -171,6 +171,38 @@ TOKENIZER = (
     )
     | warned_unless({"split_special_tokens": False, "fix_mistral_regex": None})
 )
+
+
+# -- of the library sentence-transformers
+
+# sentence_bert_config.json
+TEXTS = (
+    read("max_seq_length do_lower_case")
+    | harmless("unpad_inputs")
+    | refused_unless({"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"})
+    | refused_unless({"modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}})
+    | refused_unless(dict.fromkeys(("model_args", "model_kwargs", "config_args", "config_kwargs"), {}))
+    | refused_unless(dict.fromkeys(("tokenizer_args", "processor_kwargs", "processing_kwargs"), {}))
+    | refused_unless(dict.fromkeys(("query_length", "document_length", "query_expansion")))
+)
+
+# config_sentence_transformers.json
+SENTENCES = read("prompts default_prompt_name similarity_fn_name") | harmless("__version__")
+SENTENCES |= refused_unless({"model_type": "SentenceTransformer"})
+
+# config.json of the modules that modules.json names
+_OF_THE_VECTOR = refused_unless(dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding"))
+MODULES = {
+    "Pooling": read("pooling_mode include_prompt embedding_dimension word_embedding_dimension")
+    | read("pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens")
+    | read("pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens pooling_mode_lasttoken"),
+    "Dense": read("in_features out_features bias activation_function")
+    | refused_unless({"use_residual": False})
+    | _OF_THE_VECTOR,
+    "LayerNorm": read("dimension"),
+    "Normalize": _OF_THE_VECTOR,
+    "Dropout": harmless("dropout"),
+}
 
 
 # -- of llama.cpp

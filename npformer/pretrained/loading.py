@@ -31,6 +31,7 @@ from npformer.pretrained.keys import check_keys
 from npformer.pretrained.llama import Llama, Mistral
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch, family_of_state, tensors_of_state
+from npformer.pretrained.sentences import lower_case_of, sentence_modules, sentence_texts
 from npformer.pretrained.tokenizer import FILES, Tokenizer, ends_in, tokenizer_of, tokenizer_of_gguf
 
 # What names of tensors end with, if a library has quantised them.
@@ -94,6 +95,10 @@ def _load(path, names, kind, settings):
     family = family_of_state(names or {}, tensors, kind) if config is None else family_of(config)
     if config is None and "n_heads" not in settings:
         raise ValueError("the shapes of a state dict do not show the number of heads: give n_heads=…")
+    if config is not None and family.model is Encoder and "pooling" not in config:  # which npformer alone writes
+        modules, of_modules = sentence_modules(about, config.get(family.keys()["d_model"][0]))
+        config |= modules
+        tensors |= of_modules
     tensors = family.arriving(tensors, config)
     found = family.settings_of(config, tensors, settings)
     begin_id = found["tgt_vocab"] - 1 if isinstance(family, Marian) else None
@@ -121,6 +126,10 @@ def tokenizer_in(about, config, begin_id, family):
         ends = [*tokenizer.eos_ids, *ends_in(generation, config)]
         size = config.get("vocab_size")
         tokenizer.eos_ids = tuple(id_ for id_ in dict.fromkeys(ends) if not isinstance(size, int) or id_ < size)
+        if family.model is Encoder:
+            tokenizer.sentences = sentence_texts(about)
+            if lower_case_of(about):
+                tokenizer.lower_case()
     return tokenizer
 
 
@@ -180,8 +189,6 @@ def opened_folder(path: Path) -> tuple[dict, dict[str, Stored], Path]:
     family_of(config)  # whatever else may be wrong, a family that is not known is named first
     tensors = tensors_of(path)
     check_not_quantised(path, config, tensors)
-    if "pooling" not in config and (path / "1_Pooling" / "config.json").is_file():
-        config["pooling"] = read_json(path / "1_Pooling" / "config.json")
     return config, tensors, path
 
 

@@ -10,11 +10,12 @@ from npformer.checks import shown, warn
 from npformer.data.subwords import import_sentencepiece
 from npformer.pretrained.files import read_bytes, read_json, read_text
 from npformer.pretrained.keys import GGUF, TOKENIZER, check_keys, warned_unless
+from npformer.pretrained.sentences import OF_ALL, OF_TEXTS, SentenceTexts
 from npformer.runtime.extras import imported
 
 FILES = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
 FILES += ["generation_config.json", "vocab.json", "merges.txt", "source.spm", "target.spm", "added_tokens.json"]
-FILES += ["vocab.txt"]
+FILES += ["vocab.txt", OF_TEXTS, OF_ALL]
 OTHERS = ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json"]  # which are not read
 TEMPLATES = "additional_chat_templates"  # a folder
 ROLES = "bos", "eos", "unk", "sep", "pad", "cls", "mask"  # of special tokens
@@ -37,12 +38,15 @@ class Tokenizer:
         All templates by their names, if there are several; ``chat_template`` is that with the name "default".
     files : dict
         The names and bytes of the files from which it was read.
+    sentences : SentenceTexts
+        What the library sentence-transformers says of texts that become one vector.
     """
 
     def __init__(self, tokenizer: Any, special: dict | None = None, chat_template: str | None = None):
         self.tokenizer, self.chat_template = tokenizer, chat_template
         self.chat_templates: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
+        self.sentences = SentenceTexts()
         tokenizer.no_truncation()
         tokenizer.no_padding()
         ids = {name: token if isinstance(token, int) else self.id_of(token) for name, token in (special or {}).items()}
@@ -67,6 +71,20 @@ class Tokenizer:
             raise TypeError(f"text={shown(text)} is a {type(text).__name__}, expected a str")
         with _refusing("tokenizer.json cannot divide this text"):  # its regular expressions may take too long
             return self.tokenizer.encode(text, add_special_tokens=special).ids
+
+    def cut(self, text: str, longest: int) -> list[int]:
+        """The ids of a text, which is cut so that they and the tokens around it are no more than ``longest``."""
+        with _refusing("tokenizer.json cannot divide this text"):
+            encoding = self.tokenizer.encode(text, add_special_tokens=False)
+            encoding.truncate(max(0, longest - self.tokenizer.num_special_tokens_to_add(is_pair=False)))
+            return self.tokenizer.post_process(encoding).ids
+
+    def lower_case(self) -> None:
+        """From now on, a text becomes lower case first."""
+        first = import_tokenizers().normalizers.Lowercase()
+        then = self.tokenizer.normalizer
+        both = [first] if then is None else [first, then]
+        self.tokenizer.normalizer = import_tokenizers().normalizers.Sequence(both)
 
     def decode(self, ids: Any) -> str:
         """The text of ids, without tokens that no text has."""

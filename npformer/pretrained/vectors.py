@@ -1,32 +1,88 @@
-"""Vectors of sentences, by an encoder that was trained to give sentences of near meanings near vectors."""
+"""What an encoder says of texts: vectors whose cosines compare meanings, and probabilities of classes."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from npformer.arrays import Array
+from npformer.arrays import Array, on_host
 from npformer.models.encoder import Encoder
+from npformer.pretrained.sentences import SentenceTexts
 from npformer.pretrained.tokenizer import check_tokenizer
+from npformer.reference import softmax
 from npformer.reference.math.scores import direction
 
-ROWS = 32  # sentences in a batch
+ROWS = 32  # texts in a batch
 
 
-def sentence_vectors(model: Any, params: dict, tokenizer: Any, sentences: list[str], backend: Any = "auto") -> Array:
+def sentence_vectors(
+    model: Any,
+    params: dict,
+    tokenizer: Any,
+    sentences: list[str],
+    backend: Any = "auto",
+    prompt: str | None = None,
+) -> Array:
     """The vector of each sentence (N, D), of length 1, so that the product of two is their cosine.
 
     They are computed in batches of similar lengths. What is longer than the model reads is cut, and a warning says so.
+
+    Parameters
+    ----------
+    model, params, tokenizer
+        A BERT that ``npformer.pretrained.load`` has loaded; of a folder of sentence-transformers with all its modules.
+    sentences : list of str
+    backend : "auto", "reference", "cpu", "gpu", or a backend
+    prompt : str, optional
+        The name of a prompt of the folder, which is put before each sentence: "query" or "document", if it has them, to
+        search with and to search in. The folder's default one if not given.
     """
     fits = isinstance(model, Encoder) and model.pooling != "none"
     check_tokenizer(tokenizer, model, fits, "a BERT with a vector for each text")
-    rows, longest = [tokenizer.encode(sentence) for sentence in sentences], model.max_len
-    if [] in rows:
-        raise ValueError(f"the sentence {sentences[rows.index([])]!r:.40} has no tokens, expected some")
-    if n_cut := sum(len(row) > longest for row in rows):
-        warnings.warn(f"{n_cut:,} of {len(rows):,} sentences have more than {longest} tokens: cut", stacklevel=2)
-        rows = [row if len(row) <= longest else [*row[: longest - 1], row[-1]] for row in rows]
-    vectors = np.empty((len(rows), model.d_model), model.dtype)
+    before = text_settings(tokenizer).prompt(prompt)
+    rows = rows_of(model, tokenizer, [before + sentence for sentence in sentences])
+    vectors = np.empty((len(rows), model.vector_width), model.dtype)
+    for part, ids, is_word in batches_of(rows):
+        vectors[part] = on_host(model.sentence_vectors(params, ids, is_word, backend=backend))
+    return direction(vectors)[0]
+
+
+def class_probabilities(model: Any, params: dict, tokenizer: Any, texts: list[str], backend: Any = "auto") -> Array:
+    """The probability of each class for each text, (N, n_outputs), as ``sentence_vectors`` reads texts."""
+    fits = isinstance(model, Encoder) and model.task == "classes" and not model.by_position
+    check_tokenizer(tokenizer, model, fits, "an encoder with task='classes' that says one class of each text")
+    rows = rows_of(model, tokenizer, texts)
+    logits = np.empty((len(rows), model.n_outputs), model.dtype)
+    for part, ids, is_word in batches_of(rows):
+        logits[part] = on_host(model.outputs(params, ids, is_word, backend=backend))
+    return softmax(logits)
+
+
+def text_settings(tokenizer: Any) -> SentenceTexts:
+    """What the folder of a tokenizer says of texts that become one vector."""
+    return getattr(tokenizer, "sentences", SentenceTexts())
+
+
+def rows_of(model: Any, tokenizer: Any, texts: list[str]) -> list:
+    """The ids of each text; those of a text that is too long are cut, and a warning says how many are."""
+    rows = [tokenizer.encode(text) for text in texts]
+    for row, text in zip(rows, texts, strict=True):
+        if len(row) == 0:
+            raise ValueError(f"the sentence {text!r:.40} has no tokens, expected some")
+    longest = text_settings(tokenizer).longest or model.max_len
+    longest = int(min(longest, model.max_len))
+    too_long = [i for i, row in enumerate(rows) if len(row) > longest]
+    if too_long:
+        message = f"{len(too_long):,} of {len(rows):,} sentences have more than {longest} tokens: cut"
+        warnings.warn(message, stacklevel=3)
+    for i in too_long:
+        rows[i] = tokenizer.cut(texts[i], longest)
+    return rows
+
+
+def batches_of(rows: list) -> Iterator[tuple[list[int], Array, Array]]:
+    """The numbers of some rows of similar lengths, their ids (B, T), and where there is one, until all are read."""
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     for first in range(0, len(rows), ROWS):
         part = order[first : first + ROWS]
@@ -34,5 +90,4 @@ def sentence_vectors(model: Any, params: dict, tokenizer: Any, sentences: list[s
         is_word = np.arange(lengths.max()) < lengths[:, None]
         ids = np.zeros(is_word.shape, np.int64)
         ids[is_word] = np.concatenate([rows[i] for i in part])
-        vectors[part] = model.vectors(params, ids, is_word, backend=backend)
-    return direction(vectors)[0]
+        yield part, ids, is_word

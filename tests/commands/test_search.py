@@ -135,10 +135,10 @@ def test_the_index_is_written_once(run, tmp_path, monkeypatch):
 
 
 def test_vectors_that_were_computed_before_ctrl_c_are_kept(run, monkeypatch):
-    def interrupted(model, params, tokenizer, sentences, backend):
+    def interrupted(model, params, tokenizer, sentences, backend, prompt):
         if sentences == ["A short line"]:
             raise KeyboardInterrupt
-        return sentence_vectors(model, params, tokenizer, sentences, backend)
+        return sentence_vectors(model, params, tokenizer, sentences, backend, prompt)
 
     monkeypatch.setattr(search, "CHUNK", 1)
     monkeypatch.setattr(search, "sentence_vectors", interrupted)

@@ -14,6 +14,7 @@ from whole_models import (
 
 from npformer import Adam, Encoder, Trainer, layers, tree
 from npformer.models import describe, from_description
+from npformer.models.pooling import VectorMap
 
 V, B, T = 13, 4, 7
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 9, "max_len": 11, "dtype": "float64"}
@@ -27,6 +28,9 @@ SETTINGS = {
     "classes by the mean": CLASSES,
     "classes by the first, as BERT": {**BERT, **CLASSES, "pooling": "first", "pooler": True},
     "classes by the maximum": {**REAL, **CLASSES, "pooling": "max", "positions": "rotary", "norm_type": "rms_norm"},
+    "classes by the last": {**CLASSES, "pooling": "last"},
+    "classes by the sum over the root of the length": {**CLASSES, "pooling": "mean_sqrt_length"},
+    "classes by a weighted mean": {**CLASSES, "pooling": "weighted_mean", "labels": ("a", "b", "c")},
     "classes of positions": {**CLASSES, "pooling": "none", "n_kv_heads": 1, "bias": False, "window": 3},
     "numbers by the mean": {**REAL, **BERT, **NUMBERS, "pooler": True},
     "numbers of positions": {**NUMBERS, "pooling": "none", "positions": "none"},
@@ -34,6 +38,7 @@ SETTINGS = {
     "words, as BERT": {**BERT, **WORDS, "tie_embeddings": True},
     "words": {**WORDS, "activation": "swiglu", "pad_id": None},
 }
+BODY, UNIT = {"task": None, "n_outputs": None}, VectorMap("unit")
 each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
 IDS = padded(np.random.default_rng(3), T, V, shortest=2)
 KEEP = IDS != 0
@@ -128,6 +133,9 @@ def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(given, every
         ("mean", lambda x: x.mean(axis=0)),
         ("first", lambda x: x[0]),
         ("max", lambda x: x.max(axis=0)),
+        ("last", lambda x: x[-1]),
+        ("mean_sqrt_length", lambda x: x.sum(axis=0) / np.sqrt(len(x))),
+        ("weighted_mean", lambda x: np.average(x, axis=0, weights=np.arange(1, len(x) + 1))),
     ):
         model, _ = made({**given, **CLASSES, "pooling": pooling})
         vectors = model.vectors(params, inputs, keep_mask, backend=every_backend)
@@ -139,6 +147,35 @@ def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(given, every
     model, params = made({**given, "pooling": "none"})  # and without a task
     expected = model.encode(params, inputs, keep_mask, backend=every_backend)
     np.testing.assert_array_equal(model.vectors(params, inputs, keep_mask, backend=every_backend), expected)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last", "mean_sqrt_length", "weighted_mean", "max"])
+def test_padding_on_the_left_changes_no_vector(pooling):
+    model, params = made({"pooling": pooling, "positions": "none"})
+    left = np.array([[*row[row == 0], *row[row != 0]] for row in IDS])
+    np.testing.assert_allclose(model.vectors(params, left), model.vectors(params, IDS), rtol=0, atol=1e-13)
+
+
+def test_maps_after_several_poolings(every_backend):
+    maps = VectorMap("linear", 5, activation="tanh"), VectorMap("layer_norm"), VectorMap("linear", 3, bias=False), UNIT
+    model, params = made({"pooling": ("first", "mean"), "after_pooling": maps})
+    assert from_description(describe(model)) == model
+    params["after_pooling"]["1"] = {"gain": np.linspace(0.5, 2, 5), "bias": np.linspace(-1, 1, 5)}
+    y = model.encode(params, IDS)
+    pooled = np.array([[*row[0], *row[kept].mean(axis=0)] for row, kept in zip(y, KEEP, strict=True)])
+    np.testing.assert_allclose(model.vectors(params, IDS, backend=every_backend), pooled, rtol=0, atol=1e-13)
+    own = params["after_pooling"]
+    x = np.tanh(pooled @ own["0"]["weight"] + own["0"]["bias"])
+    x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+    x = (x * own["1"]["gain"] + own["1"]["bias"]) @ own["2"]["weight"]
+    expected = x / np.linalg.norm(x, axis=1, keepdims=True)
+    found = model.sentence_vectors(params, IDS, backend=every_backend)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_without_maps_the_vector_of_a_sentence_is_that_of_the_pooling():
+    model, params = made({})
+    np.testing.assert_array_equal(model.sentence_vectors(params, IDS), model.vectors(params, IDS))
 
 
 def test_types_are_the_first_if_they_are_not_given():
@@ -223,7 +260,14 @@ def test_a_description_gives_the_model_back(settings):
         ({"n_outputs": None}, ValueError, "n_outputs=None with task='classes': expected a number of outputs"),
         ({"task": None}, ValueError, "n_outputs=3 with task=None: expected a number of outputs with 'classes'"),
         ({"task": "tags"}, ValueError, "task='tags', expected 'classes', 'numbers' or 'words'"),
-        ({"pooling": "last"}, ValueError, "pooling='last', expected 'mean', 'first', 'max' or 'none'"),
+        ({"pooling": "lasst"}, ValueError, "pooling='lasst', expected 'mean', 'first', 'max', 'last', "),
+        ({"pooling": ("max", "men"), "task": None, "n_outputs": None}, ValueError, "pooling='men', expected 'mean'"),
+        ({"pooling": ["max"]}, ValueError, r"pooling=\('max',\), expected two or more of \('mean', 'first'"),
+        ({"pooling": ("max", "first")}, ValueError, r"with task='classes', expected one pooling and nothing after it"),
+        ({"after_pooling": (UNIT,)}, ValueError, r"with task='classes', expected one pooling and nothing after it"),
+        ({**BODY, "pooling": "none", "after_pooling": (UNIT,)}, ValueError, "with pooling='none', expected nothing"),
+        ({"labels": ("a", "b")}, ValueError, r"labels=\('a', 'b'\), expected n_outputs=3 texts"),
+        ({"labels": (1, 2, 3)}, ValueError, r"labels=\(1, 2, 3\), expected n_outputs=3 texts"),
         ({"tie_embeddings": True}, ValueError, "tie_embeddings=True with task='classes', expected task='words'"),
         ({"pooler": True, "pooling": "none"}, ValueError, "pooler=True, expected False where"),
         ({"n_layers": (1, 2)}, TypeError, r"n_layers=\(1, 2\) is a tuple, expected an int"),

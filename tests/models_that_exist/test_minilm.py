@@ -41,7 +41,7 @@ def their_vectors(folder, texts, dtype):
     found = np.empty((len(texts), model.config.hidden_size), str(dtype).removeprefix("torch."))
     order = np.argsort([len(text) for text in texts])
     for part in np.array_split(order, max(1, len(order) // 32)):
-        batch = tokenizer([texts[i] for i in part], padding=True, truncation=True, max_length=512, return_tensors="pt")
+        batch = tokenizer([texts[i] for i in part], padding=True, truncation=True, max_length=256, return_tensors="pt")
         with torch.no_grad():
             y = model(**batch).last_hidden_state
         keep = batch["attention_mask"][..., None]

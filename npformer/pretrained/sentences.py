@@ -1,0 +1,212 @@
+"""Folders of the library sentence-transformers: what makes one vector of a text, beside the model itself."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from npformer.checks import shown
+from npformer.files.strict_json import parse_json
+from npformer.models.pooling import VectorMap
+from npformer.pretrained.family import Stored
+from npformer.pretrained.files import TENSORS, read_json, read_text, tensors_in
+from npformer.pretrained.keys import MODULES, SENTENCES, TEXTS, check_keys
+
+LIST = "modules.json"
+OF_TEXTS, OF_ALL = "sentence_bert_config.json", "config_sentence_transformers.json"
+POOLING = "1_Pooling"  # the folder of the pooling, in folders that have no modules.json
+# Theirs -> ours, in the order in which the old format puts several of them side by side.
+POOLINGS = {
+    "cls": "first",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_length",
+    "weightedmean": "weighted_mean",
+    "lasttoken": "last",
+}
+THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
+# The old format has a key for each of them, which is true or false.
+OLD_KEYS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+WIDTHS = "embedding_dimension", "word_embedding_dimension"  # of what is pooled, in both formats
+ACTIVATIONS = {
+    "torch.nn.modules.linear.Identity": "identity",
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu_erf",
+    "torch.nn.modules.activation.SiLU": "silu",
+}
+PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}  # by their names in folders
+
+
+class SentenceTexts(NamedTuple):
+    """How a text becomes the tokens of which a model makes one vector."""
+
+    longest: float | None = None  # tokens of a text
+    prompts: dict[str, str] = {}
+    default_prompt: str | None = None  # its name
+
+    def prompt(self, name: str | None = None) -> str:
+        """What is put before a text: the prompt of this name, or the default one.
+
+        "query" and "document" are texts to search with and to search in; a folder need not have prompts for them.
+        """
+        name = self.default_prompt if name is None else name
+        if name is None:
+            return ""
+        if name not in (*PROMPTS, *self.prompts):
+            raise ValueError(f"prompt={shown(name)}, expected one of {list(self.prompts)}")
+        own = [self.prompts[each] for each in PROMPTS.get(name, (name,)) if self.prompts.get(each)]
+        return own[0] if own else ""
+
+
+def sentence_texts(folder: Path) -> SentenceTexts:
+    """How texts become tokens, by the files of a folder."""
+    of_texts = _settings(folder / OF_TEXTS, TEXTS)
+    of_all = _settings(folder / OF_ALL, SENTENCES)
+    longest = of_texts.get("max_seq_length")
+    if longest is None and (folder / "tokenizer_config.json").is_file():
+        longest = read_json(folder / "tokenizer_config.json").get("model_max_length")
+    if longest is not None and (isinstance(longest, bool) or not isinstance(longest, (int, float)) or longest < 1):
+        raise ValueError(f"max_seq_length or model_max_length={shown(longest)}, expected a number of tokens")
+    prompts = of_all.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise ValueError(f"{OF_ALL}: prompts={shown(prompts)}, expected texts by their names")
+    texts = SentenceTexts(longest, prompts, of_all.get("default_prompt_name"))
+    texts.prompt()  # raises if there is none of the default name
+    return texts
+
+
+def lower_case_of(folder: Path) -> bool:
+    """Whether a text becomes lower case before the tokenizer reads it."""
+    return bool(_settings(folder / OF_TEXTS, TEXTS).get("do_lower_case"))
+
+
+def sentence_modules(folder: Path, width: int) -> tuple[dict, dict[str, Stored]]:
+    """What a folder says of the vector of a text: keys for config.json, and the tensors that belong to them.
+
+    ``width`` is that of the model. Without modules, or where config.json says it itself, both are empty.
+    """
+    modules = _modules(folder)
+    if not modules:
+        return {}, {}
+    (first, place), *others = modules
+    if first != "Transformer" or place:
+        raise ValueError(f"{LIST} begins with {shown(first)} in {shown(place)}, supported is Transformer in ''")
+    if not others:
+        return {}, {}
+    (second, place), *after = others
+    if second != "Pooling":
+        raise ValueError(f"{LIST} has {shown(second)} after the Transformer, supported is Pooling")
+    about = _settings(folder / place / "config.json", MODULES["Pooling"])
+    modes = _modes(about, place)
+    _check_width(place, WIDTHS, about, width)
+    if about.get("include_prompt") is False and any(sentence_texts(folder).prompts.values()):
+        raise ValueError(f"{place}: include_prompt=False, supported is True where there are prompts")
+    maps: list[dict] = []
+    tensors: dict[str, Stored] = {}
+    width *= len(modes)
+    for kind, place in after:
+        made, own = _map(kind, folder / place, width)
+        if made is not None:
+            tensors |= {f"after_pooling.{len(maps)}.{name}": x for name, x in own.items()}
+            maps.append(asdict(made))
+            width = made.width or width
+    similarity = _settings(folder / OF_ALL, SENTENCES).get("similarity_fn_name") or "cosine"
+    if similarity != "cosine" and not (maps and maps[-1]["kind"] == "unit"):
+        advice = "delete the key if the cosine will do"
+        raise ValueError(f"{OF_ALL}: similarity_fn_name={shown(similarity)}, supported is 'cosine'; {advice}")
+    # The output layer, if there is one, is not used: the class is that of the model without one.
+    return {"architectures": [], "pooling": {"pooling_mode": modes}, "after_pooling": maps}, tensors
+
+
+def pooling_of(about: Any) -> str | tuple[str, ...]:
+    """Our pooling, of what a folder says of it; the mean if it says nothing."""
+    modes = [POOLINGS[mode] for mode in _modes(about, "pooling")]
+    return modes[0] if len(modes) == 1 else tuple(modes)
+
+
+def their_pooling(pooling: str | tuple[str, ...]) -> dict:
+    """What ``pooling_of`` reads."""
+    ours = [pooling] if isinstance(pooling, str) else pooling
+    if "none" in ours:
+        raise ValueError(f"pooling={shown(pooling)}, expected some of {', '.join(THEIRS)}")
+    return {"pooling_mode": [THEIRS[each] for each in ours]}
+
+
+def _modules(folder):
+    """(class, name of its folder) of each module, in order."""
+    if not (folder / LIST).is_file():
+        has_pooling = (folder / POOLING / "config.json").is_file()
+        return [("Transformer", ""), ("Pooling", POOLING)] if has_pooling else []
+    modules = []
+    for about in parse_json(read_text(folder / LIST), LIST):
+        library, _, kind = about["type"].rpartition(".")
+        place = about["path"]
+        if not library.startswith("sentence_transformers"):
+            raise ValueError(f"{LIST} has type={shown(about['type'])}, supported are those of sentence_transformers")
+        if Path(place).name != place:
+            raise ValueError(f"{LIST} has path={shown(place)}, expected the name of a folder in this one")
+        modules.append((kind, place))
+    return modules
+
+
+def _modes(about, place):
+    """The modes of a pooling, in both formats."""
+    modes = about.get("pooling_mode")
+    if modes is None:
+        modes = [mode for key, mode in OLD_KEYS.items() if about.get(key)] or ["mean"]
+    modes = [modes] if isinstance(modes, str) else modes
+    for mode in modes:
+        if mode not in POOLINGS:
+            raise ValueError(f"{place}: pooling_mode={shown(mode)}, supported are {', '.join(POOLINGS)}")
+    return modes
+
+
+def _map(kind, folder, width):
+    """The map that a module is, or None if it changes nothing, and its tensors by our names."""
+    if kind not in MODULES or kind == "Pooling":
+        raise ValueError(f"{LIST} has a module {shown(kind)}, supported are Transformer, {', '.join(MODULES)}")
+    about = _settings(folder / "config.json", MODULES[kind])
+    if kind == "Dropout":  # which is one of trainings alone
+        return None, {}
+    if kind == "Normalize":
+        return VectorMap("unit"), {}
+    if kind == "LayerNorm":
+        _check_width(folder.name, ("dimension",), about, width)
+        return VectorMap("layer_norm"), _tensors(folder, "norm.")
+    _check_width(folder.name, ("in_features",), about, width)
+    name = about.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if name not in ACTIVATIONS:
+        names = ", ".join(ACTIVATIONS)
+        raise ValueError(f"{folder.name}: activation_function={shown(name)}, supported are {names}")
+    made = VectorMap("linear", about["out_features"], about.get("bias", True), ACTIVATIONS[name])
+    return made, _tensors(folder, "linear.")
+
+
+def _tensors(folder, prefix):
+    if not (folder / TENSORS).is_file():
+        others = "weights in other files, such as pytorch_model.bin, are not read"
+        raise ValueError(f"{folder.name} has no {TENSORS}; {others}")
+    return {name.removeprefix(prefix): x for name, x in tensors_in(folder / TENSORS).items()}
+
+
+def _settings(path, rules):
+    """The settings in a file, {} if it is not there."""
+    if not path.is_file():
+        return {}
+    about = read_json(path)
+    name = path.name if path.name in (OF_TEXTS, OF_ALL) else f"{path.parent.name}/{path.name}"
+    check_keys(about, rules, name)
+    return about
+
+
+def _check_width(place, names, about, width):
+    for name in names:
+        if about.get(name, width) != width:
+            raise ValueError(f"{place}: {name}={shown(about[name])}, expected {width}, the width before it")

@@ -1,0 +1,195 @@
+"""Folders of sentence-transformers: every module is computed, or refused by its name."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers")
+from safetensors.numpy import save_file
+from tiny import saved, tiny_encoder
+
+from npformer import pretrained
+from npformer.pretrained.sentences import SentenceTexts
+from npformer.pretrained.vectors import sentence_vectors
+from npformer.training import CheckpointError
+
+D = 16
+RANDOM = np.random.default_rng(0)
+WEIGHT, BIAS = (RANDOM.standard_normal(shape).astype("f4") for shape in ((5, D), (5,)))
+DENSE = {"in_features": D, "out_features": 5, "bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
+TEXTS = ["ab", "a man rides", "x" * 30]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function that writes a folder with modules, {name: (class, its config.json, its tensors)}, and files."""
+
+    def write(modules, files=None):
+        folder = tmp_path / "sentences"
+        shutil.rmtree(folder, ignore_errors=True)
+        saved(folder, tiny_encoder())
+        about = json.loads((folder / "config.json").read_text())
+        del about["pooling"], about["after_pooling"]  # which npformer alone writes
+        listed = [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}]
+        for place, (kind, settings, tensors) in modules.items():
+            listed.append({"idx": len(listed), "path": place, "type": f"sentence_transformers.models.{kind}"})
+            (folder / place).mkdir()
+            (folder / place / "config.json").write_text(json.dumps(settings))
+            if tensors:
+                save_file(tensors, folder / place / "model.safetensors")
+        for name, content in {"config.json": about, "modules.json": listed, **(files or {})}.items():
+            (folder / name).write_text(json.dumps(content))
+        return folder
+
+    return write
+
+
+MEAN = {"1_Pooling": ("Pooling", {"pooling_mode": "mean"}, None)}
+TENSORS = {"linear.weight": WEIGHT, "linear.bias": BIAS}
+
+
+def test_all_modules_are_computed_and_saved(write, tmp_path):
+    modules = {
+        "1_Pooling": ("Pooling", {"pooling_mode": ["lasttoken", "weightedmean"], "include_prompt": True}, None),
+        "2_Dense": ("Dense", DENSE | {"in_features": 2 * D}, {**TENSORS, "linear.weight": np.tile(WEIGHT, 2)}),
+        "3_Dropout": ("Dropout", {"dropout": 0.1}, None),
+        "4_LayerNorm": ("LayerNorm", {"dimension": 5}, {"norm.weight": BIAS, "norm.bias": BIAS}),
+        "5_Normalize": ("Normalize", {}, None),
+    }
+    loaded = pretrained.load(write(modules))
+    model, params, tokenizer = loaded
+    assert model.pooling == ("last", "weighted_mean")
+    ids = np.array([tokenizer.encode("a man")])
+    y = model.encode(params, ids)[0]
+    weights = np.arange(1, len(y) + 1)
+    x = np.concatenate([y[-1], weights @ y / weights.sum()])
+    x = np.tanh(np.tile(WEIGHT, 2) @ x + BIAS)
+    x = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * BIAS + BIAS
+    expected = x / np.linalg.norm(x)
+    np.testing.assert_allclose(sentence_vectors(*loaded, ["a man"]), [expected], rtol=0, atol=2e-6)
+    pretrained.save(tmp_path / "again", *loaded)
+    again = pretrained.load(tmp_path / "again")
+    assert again[0] == model
+    np.testing.assert_array_equal(sentence_vectors(*again, TEXTS), sentence_vectors(*loaded, TEXTS))
+
+
+def test_prompts_lengths_and_lower_case(write, tmp_path):
+    files = {
+        "sentence_bert_config.json": {"max_seq_length": 6, "do_lower_case": True},
+        "config_sentence_transformers.json": {
+            "prompts": {"query": "q: ", "passage": "p: ", "other": "o: ", "document": ""},
+            "default_prompt_name": "other",
+        },
+    }
+    pretrained.save(tmp_path / "again", *pretrained.load(write(MEAN, files)))
+    for folder in (write(MEAN, files), tmp_path / "again"):
+        loaded = pretrained.load(folder)
+        plain = (*loaded[:2], tiny_encoder()[2])
+        cases = {None: "o: ", "query": "q: ", "document": "p: ", "other": "o: "}
+        for prompt, before in cases.items():
+            found = sentence_vectors(*loaded, ["Ab"], prompt=prompt)
+            np.testing.assert_array_equal(found, sentence_vectors(*plain, [f"{before}ab"]))
+        with pytest.warns(UserWarning, match="1 of 1 sentences have more than 6 tokens: cut"):
+            found = sentence_vectors(*loaded, ["abcdefgh"])
+        np.testing.assert_array_equal(found, sentence_vectors(*plain, ["o: abc"]))
+        with pytest.raises(ValueError, match="prompt='nobody', expected one of \\['query', 'passage'"):
+            sentence_vectors(*loaded, ["ab"], prompt="nobody")
+
+
+def test_a_folder_without_prompts_has_none():
+    assert SentenceTexts().prompt() == SentenceTexts().prompt("query") == SentenceTexts().prompt("document") == ""
+
+
+@pytest.mark.parametrize(
+    ("modules", "files", "message"),
+    [
+        ({"1_CNN": ("CNN", {}, None)}, {}, "modules.json has 'CNN' after the Transformer, supported is Pooling"),
+        (
+            MEAN | {"2_LSTM": ("LSTM", {}, None)},
+            {},
+            "modules.json has a module 'LSTM', supported are Transformer",
+        ),
+        (MEAN | {"2_Dense": ("Dense", DENSE, None)}, {}, "2_Dense has no model.safetensors; weights in other files"),
+        (
+            MEAN | {"2_Dense": ("Dense", DENSE | {"in_features": 8}, TENSORS)},
+            {},
+            "2_Dense: in_features=8, expected 16, the width before it",
+        ),
+        (
+            MEAN | {"2_Dense": ("Dense", DENSE | {"use_residual": True}, TENSORS)},
+            {},
+            "2_Dense/config.json has use_residual=True, supported is False",
+        ),
+        (
+            MEAN | {"2_Dense": ("Dense", DENSE | {"activation_function": "torch.nn.modules.activation.ELU"}, TENSORS)},
+            {},
+            "2_Dense: activation_function='torch.nn.modules.activation.ELU', supported are torch.nn.modules.linear.Id",
+        ),
+        (
+            {"1_Pooling": ("Pooling", {"pooling_mode": "median"}, None)},
+            {},
+            "1_Pooling: pooling_mode='median', supported are cls, max, mean",
+        ),
+        (
+            {"1_Pooling": ("Pooling", {"embedding_dimension": 8}, None)},
+            {},
+            "1_Pooling: embedding_dimension=8, expected 16",
+        ),
+        (
+            {"1_Pooling": ("Pooling", {"include_prompt": False}, None)},
+            {"config_sentence_transformers.json": {"prompts": {"query": "q: "}}},
+            "1_Pooling: include_prompt=False, supported is True where there are prompts",
+        ),
+        (
+            MEAN,
+            {"config_sentence_transformers.json": {"similarity_fn_name": "dot"}},
+            "similarity_fn_name='dot', supported is 'cosine'; delete the key if the cosine will do",
+        ),
+        (
+            MEAN,
+            {"config_sentence_transformers.json": {"default_prompt_name": "x"}},
+            r"prompt='x', expected one of \[\]",
+        ),
+        (
+            MEAN,
+            {"config_sentence_transformers.json": {"prompts": [1]}},
+            r"prompts=\[1\], expected texts by",
+        ),
+        (
+            MEAN,
+            {"sentence_bert_config.json": {"max_seq_length": "6"}},
+            "max_seq_length or model_max_length='6'",
+        ),
+        (
+            MEAN,
+            {"sentence_bert_config.json": {"tokenizer_args": {"truncation_side": "left"}}},
+            "sentence_bert_config.json has tokenizer_args=.*, supported is {}",
+        ),
+        (
+            MEAN,
+            {"modules.json": [{"type": "mine.Transformer", "path": ""}]},
+            "modules.json has type='mine",
+        ),
+        (
+            MEAN,
+            {"modules.json": [{"type": "sentence_transformers.models.Transformer", "path": "../x"}]},
+            "modules.json has path='../x', expected the name of a folder in this one",
+        ),
+        (
+            MEAN,
+            {"modules.json": [{"type": "sentence_transformers.models.Transformer", "path": "0_BERT"}]},
+            "modules.json begins with 'Transformer' in '0_BERT', supported is Transformer in ''",
+        ),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(write, modules, files, message):
+    with pytest.raises(CheckpointError, match=message):
+        pretrained.load(write(modules, files))
+
+
+def test_a_key_that_is_not_known_is_named(write):
+    modules = {"1_Pooling": ("Pooling", {"pooling_mode": "mean", "mode": 7}, None)}
+    with pytest.warns(UserWarning, match="1_Pooling/config.json has keys that npformer does not read: mode=7"):
+        pretrained.load(write(modules))
