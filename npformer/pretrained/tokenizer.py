@@ -326,6 +326,9 @@ def tokenizer_of_gguf(about: dict) -> Tokenizer:
     found.eos_ids = tuple(dict.fromkeys(id_ for id_ in ends if isinstance(id_, int)))
     config = {f"{name}_token": tokens[id_] for name, id_ in special.items() if id_ is not None}
     config |= {"chat_template": found.chat_template, "tokenizer_class": "PreTrainedTokenizerFast"}
+    if found.chat_templates:
+        templates = {"default": found.chat_template} | found.chat_templates
+        config["chat_template"] = [{"name": name, "template": text} for name, text in templates.items() if text]
     texts = {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": json.dumps(config)}
     if len(found.eos_ids) > 1:
         texts["generation_config.json"] = json.dumps({"eos_token_id": list(found.eos_ids)})

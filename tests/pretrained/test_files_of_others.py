@@ -1,0 +1,474 @@
+"""What people report of other people's files: each is read as its library reads it, or named."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("gguf")
+import gguf  # noqa: E402
+import tokenizers  # noqa: E402, which need them
+from safetensors.numpy import load_file, save_file  # noqa: E402
+
+from npformer import Encoder, LanguageModel, pretrained, tree  # noqa: E402
+from npformer.pretrained.chat import Chat, chat_text  # noqa: E402
+from npformer.training import CheckpointError  # noqa: E402
+
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 16, "max_len": 64, "scale_embeddings": False}
+LLAMA = LanguageModel(12, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False)
+BERT = Encoder(
+    12,
+    **SIZES,
+    positions="learned",
+    norm="post",
+    n_types=2,
+    embedding_norm=True,
+    activation="gelu_erf",
+    pad_id=0,
+    task=None,
+    pooling="mean",
+    pooler=False,
+)
+WORDS = ["<unk>", "<pad>", "<s>", "</s>", "<eom>", *"abcdefg"]
+ROLES = {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+def noisy(model):
+    """Parameters of which none is 0 or 1."""
+    rng = np.random.default_rng(0)
+    return tree.map_leaves(lambda x: x + rng.standard_normal(x.shape).astype(x.dtype), model.init(0))
+
+
+def saved(folder, model):
+    """A folder with a model, without a tokenizer; and the parameters."""
+    params = noisy(model)
+    pretrained.save(folder / "model", model, params)
+    return folder / "model", params
+
+
+def written(path, values):
+    """Write a JSON file, or add to one."""
+    about = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(about | values))
+
+
+def with_tokenizer(folder, settings, special=WORDS[1:5], form=None, normalizer=None):
+    """Write a tokenizer of a few words to a folder."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(WORDS)}, "<unk>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(list(special))
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    if form is not None:
+        around = [(word, WORDS.index(word)) for word in form.split() if word != "$A"]
+        tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single=form, special_tokens=around)
+    (folder / "tokenizer.json").write_text(tokenizer.to_str())
+    written(folder / "tokenizer_config.json", settings)
+    return folder
+
+
+def refused(path, **options):
+    with pytest.raises(CheckpointError) as caught:
+        pretrained.load(path, **options)
+    return str(caught.value)
+
+
+# -- which file is read
+
+
+def test_a_whole_file_is_read_before_an_index(tmp_path):
+    path, params = saved(tmp_path, LLAMA)
+    written(path / "model.safetensors.index.json", {"weight_map": {"a": "model-00001-of-00002.safetensors"}})
+    tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path)[1], params)
+
+
+@pytest.mark.parametrize("file", ["pytorch_model.bin", "tf_model.h5", "model.pt", "model.safetensors"])
+@pytest.mark.parametrize("as_folder", [True, False])
+def test_a_family_that_is_not_known_is_named_first(tmp_path, file, as_folder):
+    written(tmp_path / "config.json", {"model_type": "albert"})
+    (tmp_path / file).write_bytes(b"PK")
+    assert "config.json has model_type='albert', supported are gpt2" in refused(
+        tmp_path if as_folder else tmp_path / file
+    )
+
+
+def test_weights_in_other_files_are_named_with_what_converts_them(tmp_path):
+    path, _ = saved(tmp_path, LLAMA)
+    (path / "model.safetensors").rename(path / "pytorch_model.bin")
+    assert "the weights in pytorch_model.bin are not read: in transformers" in refused(path)
+    assert ".bin files are not read, as they may hold programs: in transformers" in refused(path / "pytorch_model.bin")
+
+
+def test_a_file_of_a_folder_is_not_the_folder(tmp_path):
+    path, _ = saved(tmp_path, LLAMA)
+    assert f"model.safetensors is a part of a model: give its folder, {path}" in refused(path / "model.safetensors")
+
+
+def test_nothing_is_downloaded():
+    with pytest.raises(FileNotFoundError, match="there is no gpt2: nothing is downloaded, .*git clone https"):
+        pretrained.load("gpt2")
+
+
+def test_adapters_without_a_model_are_named(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert "adapter_config.json: it holds adapters without their model" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("about", "how"),
+    [
+        ({"quant_method": "gptq", "bits": 4}, "gptq"),
+        ({"quant_method": "awq"}, "awq"),
+        ({"load_in_4bit": True}, "bitsandbytes"),
+    ],
+)
+def test_weights_of_few_bits_are_named(tmp_path, about, how):
+    path, _ = saved(tmp_path, LLAMA)
+    written(path / "config.json", {"quantization_config": about})
+    assert f"its weights are quantised: quantization_config is of {how}, supported are floats" in refused(path)
+
+
+def test_weights_of_few_bits_are_known_by_their_names(tmp_path):
+    path, _ = saved(tmp_path, LLAMA)
+    save_file({"model.layers.0.self_attn.q_proj.qweight": np.zeros((1, 8), "i4")}, path / "model.safetensors")
+    assert "quantization_config is of GPTQ or AWQ" in refused(path)
+
+
+# -- keys of config.json
+
+
+def test_a_length_may_be_given_where_the_file_says_none(tmp_path):
+    path, _ = saved(tmp_path, LLAMA)
+    config = json.loads((path / "config.json").read_text())
+    del config["max_position_embeddings"]
+    (path / "config.json").write_text(json.dumps(config))
+    assert pretrained.load(path, max_len=64)[0].max_len == 64
+    assert "config.json has no max_position_embeddings" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"architectures": ["LlamaForSequenceClassification"]}, "supported is ['LlamaForCausalLM'] or ['LlamaModel']"),
+        ({"partial_rotary_factor": 0.5}, "config.json has partial_rotary_factor=0.5, supported is 1.0"),
+        ({"is_decoder": True}, "config.json has is_decoder=True, supported is False"),
+        ({"pruned_heads": {"0": [1]}}, "config.json has pruned_heads={'0': [1]}, supported is {}"),
+    ],
+)
+def test_a_key_that_would_make_another_model_is_refused(tmp_path, values, reason):
+    path, _ = saved(tmp_path, LLAMA)
+    written(path / "config.json", values)
+    assert reason in refused(path)
+
+
+@pytest.mark.parametrize("values", [{"logit_scale": 0.5}, {"no_repeat_ngram_size": 3}, {"embedding_multiplier": 12}])
+def test_a_key_that_is_not_read_is_named(tmp_path, values):
+    path, _ = saved(tmp_path, LLAMA)
+    written(path / "config.json", values)
+    [(key, value)] = values.items()
+    with pytest.warns(UserWarning, match=f"config.json has keys that npformer does not read: {key}={value}"):
+        pretrained.load(path)
+
+
+def test_the_older_name_of_the_rotation_is_read_first(tmp_path):
+    path, _ = saved(tmp_path, LLAMA)
+    written(path / "config.json", {"rope_scaling": {"type": "linear", "factor": 4.0}})  # beside rope_parameters
+    assert pretrained.load(path)[0].rotary.scaling == 4.0
+
+
+def test_googles_names_of_a_bert_are_read(tmp_path):
+    model = replace(BERT, task="words", tie_embeddings=True)
+    path, params = saved(tmp_path, model)
+    theirs = {}
+    for name, x in load_file(path / "model.safetensors").items():
+        name = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        if "decoder" not in name:
+            theirs[name] = x
+    theirs["bert.pooler.dense.weight"] = np.zeros((8, 8), "f4")
+    theirs["bert.pooler.dense.bias"] = np.zeros(8, "f4")
+    save_file(theirs, path / "model.safetensors")
+    tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path)[1], params)
+
+
+# -- padding
+
+
+@pytest.mark.parametrize("tokenizer", [None, {"pad_token": "<unk>"}, {"pad_token": "<pad>"}, {"pad_token": "</s>"}])
+def test_padding_that_texts_have_is_read_like_any_token(tmp_path, tokenizer):
+    path, params = saved(tmp_path, LLAMA)
+    pad_id = 0 if tokenizer is None else WORDS.index(tokenizer["pad_token"])
+    written(path / "config.json", {"pad_token_id": pad_id})
+    if tokenizer is not None:
+        with_tokenizer(path, ROLES | tokenizer)
+    is_named = pad_id == 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model, params, _ = pretrained.load(path)
+    messages = [str(each.message) for each in caught]
+    assert is_named == any("pad_token_id=0 is not hidden as padding" in message for message in messages)
+    assert model.pad_id == (1 if pad_id == 1 else None)
+    ids = np.array([[5, 7, pad_id, 9]])
+    if model.pad_id is None:
+        np.testing.assert_allclose(model.logits(params, ids), LLAMA.logits(params, ids), rtol=1e-6)
+    assert pretrained.load(path, pad_id=pad_id)[0].pad_id == pad_id
+
+
+def test_padding_of_a_model_of_npformer_stays(tmp_path):
+    path, _ = saved(tmp_path, replace(LLAMA, pad_id=0))
+    assert pretrained.load(path)[0].pad_id == 0
+
+
+def test_the_padding_of_the_tokenizer_is_that_of_an_encoder(tmp_path):
+    path, _ = saved(tmp_path, BERT)
+    with_tokenizer(path, {"pad_token": "<pad>"})
+    with pytest.warns(UserWarning, match="pad_token_id=0, but the tokenizer pads with 1, which is taken"):
+        assert pretrained.load(path)[0].pad_id == 1
+
+
+# -- tokens
+
+
+def gpt2_with(folder, pieces, vocab=None):
+    """A folder as older programs wrote it: vocab.json and merges.txt."""
+    model = LanguageModel(vocab or len(pieces), **SIZES, positions="learned")
+    path, _ = saved(folder, model)
+    written(path / "vocab.json", {piece: i for i, piece in enumerate(pieces)})
+    (path / "merges.txt").write_text("#version: 0.2\n")
+    return path
+
+
+def test_tokens_that_were_added_later_are_tokens(tmp_path):
+    path = gpt2_with(tmp_path, [*"<|u>ab", "<|endoftext|>"], vocab=9)
+    written(path / "added_tokens.json", {"<|u|>": 7, "</s>": 8})
+    written(path / "tokenizer_config.json", {"eos_token": "</s>"})
+    tokenizer = pretrained.load(path)[2]
+    assert tokenizer.encode("<|u|>ab") == [7, 4, 5]
+    assert tokenizer.eos_id == 8
+    written(path / "added_tokens.json", {"<|u|>": 8, "</s>": 7})
+    assert pretrained.load(path)[2].encode("</s><|u|>") == [7, 8]
+    written(path / "added_tokens.json", {"<|u|>": 11})
+    assert "the added token '<|u|>' has the id 11, expected 8, the next of the vocabulary" in refused(path)
+
+
+def test_special_tokens_are_those_that_the_settings_name(tmp_path):
+    path = gpt2_with(tmp_path, [*"abcd", "<s>", "</s>"])
+    written(path / "special_tokens_map.json", ROLES)
+    tokenizer = pretrained.load(path)[2]
+    assert (tokenizer.bos_id, tokenizer.eos_id) == (4, 5)
+    assert tokenizer.decode(tokenizer.encode("ab</s>")) == "ab"
+
+
+def test_a_token_that_only_the_settings_name_is_the_next_one(tmp_path):
+    path = with_tokenizer(saved(tmp_path, replace(LLAMA, vocab=13))[0], ROLES | {"pad_token": "[PAD]"})
+    assert pretrained.load(path)[2].pad_id == 12
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_word_pieces_are_read_from_their_list(tmp_path, lowercase):
+    path, _ = saved(tmp_path, BERT)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "bc", "##d", "A", "é", "e", "."]
+    (path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    written(path / "tokenizer_config.json", {"do_lower_case": lowercase})
+    tokenizer = pretrained.load(path)[2]
+    assert tokenizer.encode("A bcd é.") == [2, 5 if lowercase else 8, 6, 7, 10 if lowercase else 9, 11, 3]
+    assert tokenizer.decode(tokenizer.encode("bcd [MASK]")) == "bcd"
+
+
+def test_a_tokenizer_that_is_not_read_is_named(tmp_path):
+    path, _ = saved(tmp_path, LLAMA)
+    (path / "tokenizer.model").write_bytes(b"x")
+    with pytest.warns(UserWarning, match=r"tokenizer\.model is not read, so there is no tokenizer"):
+        assert pretrained.load(path)[2] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "form", "key"),
+    [
+        ({"add_bos_token": True}, None, "add_bos_token=True"),
+        ({"add_bos_token": True, "add_eos_token": False}, "<s> $A </s>", "add_eos_token=False"),
+        ({"do_lower_case": False}, None, "do_lower_case=False"),
+        ({"split_special_tokens": True}, None, "split_special_tokens=True"),
+    ],
+)
+def test_two_files_that_contradict_each_other_are_named(tmp_path, settings, form, key):
+    lower = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    path = with_tokenizer(saved(tmp_path, LLAMA)[0], ROLES | settings, form=form, normalizer=lower)
+    with pytest.warns(UserWarning, match=f"tokenizer_config.json has keys that npformer does not read: {key}"):
+        pretrained.load(path)
+
+
+# -- chats
+
+
+def test_all_tokens_that_end_an_answer_end_it(tmp_path):
+    path = with_tokenizer(saved(tmp_path, LLAMA)[0], ROLES | {"chat_template": "{{messages[0]['content']}}"})
+    assert pretrained.load(path)[2].eos_ids == (3,)
+    written(path / "config.json", {"eos_token_id": [3, 4]})
+    loaded = pretrained.load(path)
+    assert set(Chat(*loaded).ends) == {3, 4}
+    written(path / "config.json", {"eos_token_id": 99})  # which the model cannot say
+    written(path / "generation_config.json", {"eos_token_id": [5, 3]})
+    model, params, tokenizer = pretrained.load(path)
+    assert tokenizer.eos_ids == (3, 5)
+    pretrained.save(tmp_path / "again", model, params, tokenizer)
+    assert pretrained.load(tmp_path / "again")[2].eos_ids == (3, 5)
+
+
+HELLO = [{"role": "user", "content": "a"}]
+
+
+def test_the_template_of_a_chat_is_that_with_the_name_default(tmp_path):
+    listed = [{"name": "default", "template": "{{bos_token}}Q: {{messages[0]['content']}} A:"}]
+    listed += [{"name": "tool_use", "template": "T"}]
+    path = with_tokenizer(saved(tmp_path, LLAMA)[0], ROLES | {"chat_template": listed})
+    tokenizer = pretrained.load(path)[2]
+    assert chat_text(tokenizer, HELLO) == "<s>Q: a A:"
+    assert tokenizer.chat_templates["tool_use"] == "T"
+    written(path / "tokenizer_config.json", {"chat_template": listed[1:]})
+    tokenizer = pretrained.load(path)[2]
+    with pytest.raises(ValueError, match="templates of chats with the names 'tool_use', and no 'default'"):
+        chat_text(tokenizer, HELLO)
+
+
+def test_templates_in_files_are_read_before_those_of_the_settings(tmp_path):
+    path = with_tokenizer(saved(tmp_path, LLAMA)[0], ROLES | {"chat_template": "old"})
+    (path / "chat_template.jinja").write_text("new")
+    (path / "additional_chat_templates").mkdir()
+    (path / "additional_chat_templates" / "rag.jinja").write_text("R")
+    model, params, tokenizer = pretrained.load(path)
+    assert tokenizer.chat_template == "new"
+    assert tokenizer.chat_templates == {"default": "new", "rag": "R"}
+    pretrained.save(tmp_path / "again", model, params, tokenizer)
+    assert pretrained.load(tmp_path / "again")[2].chat_templates == {"default": "new", "rag": "R"}
+
+
+# -- GGUF
+
+
+def gguf_file(folder, about=(), tokens=("<s>", "</s>"), kinds=(3, 3), pre="smollm", model="gpt2"):
+    """A Llama in a GGUF file, with some more keys."""
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    words = [*alphabet, "th", "the", *tokens]
+    path = folder / "model.gguf"
+    writer = gguf.GGUFWriter(str(path), "llama")
+    sizes = {"context_length": 64, "embedding_length": 8, "block_count": 1, "feed_forward_length": 16}
+    sizes |= {"attention.head_count": 2, "attention.head_count_kv": 2, "rope.dimension_count": 4}
+    for key, value in sizes.items():
+        writer.add_uint32(f"llama.{key}", value)
+    writer.add_layer_norm_rms_eps(1e-6)
+    if model is not None:
+        writer.add_tokenizer_model(model)
+    if pre is not None:
+        writer.add_tokenizer_pre(pre)
+    writer.add_token_list(words)
+    writer.add_token_types([1] * (len(words) - len(tokens)) + list(kinds))
+    writer.add_token_merges(["t h", "th e"])
+    writer.add_bos_token_id(words.index("<s>"))
+    writer.add_eos_token_id(words.index("</s>"))
+    for key, value in about:
+        add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}[type(value)]
+        add(key, value)
+    rng = np.random.default_rng(0)
+    shapes = {f"attn_{name}": (8, 8) for name in ("q", "k", "v", "output")}
+    shapes |= {"attn_norm": (8,), "ffn_norm": (8,), "ffn_gate": (16, 8), "ffn_up": (16, 8), "ffn_down": (8, 16)}
+    shapes = {f"blk.0.{name}": shape for name, shape in shapes.items()}
+    for name, shape in (shapes | {"token_embd": (len(words), 8), "output_norm": (8,)}).items():
+        writer.add_tensor(f"{name}.weight", rng.standard_normal(shape).astype("f4"))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path, words
+
+
+@pytest.mark.parametrize(
+    ("about", "scaling"),
+    [
+        ([("llama.rope.scale_linear", 4.0)], 4.0),
+        ([("llama.rope.scaling.type", "linear"), ("llama.rope.scaling.factor", 2.0)], 2.0),
+        ([("llama.rope.scaling.type", "none")], 1.0),
+    ],
+)
+def test_the_scaling_of_a_gguf_file_is_read_by_both_of_its_names(tmp_path, about, scaling):
+    assert pretrained.load(gguf_file(tmp_path, about)[0])[0].rotary.scaling == scaling
+
+
+def test_tokens_that_a_user_defined_are_never_divided(tmp_path):
+    path, words = gguf_file(tmp_path, tokens=("<s>", "</s>", "<think>"), kinds=(3, 3, 4))
+    tokenizer = pretrained.load(path)[2]
+    assert tokenizer.encode("<think>the") == [words.index("<think>"), words.index("the")]
+    assert tokenizer.decode(tokenizer.encode("<think>the")) == "<think>the"  # it is text, other than </s>
+
+
+@pytest.mark.parametrize("pre", [None, "default"])
+def test_a_gguf_file_that_does_not_say_how_text_is_divided_is_named(tmp_path, pre):
+    with pytest.warns(UserWarning, match=r"does not say how text is divided into words \(tokenizer\.ggml\.pre\)"):
+        pretrained.load(gguf_file(tmp_path, pre=pre)[0])
+
+
+def test_all_ends_and_templates_of_a_gguf_file_are_taken(tmp_path):
+    about = [
+        ("tokenizer.ggml.eot_token_id", 260),
+        ("tokenizer.chat_template", "D"),
+        ("tokenizer.chat_template.rag", "R"),
+    ]
+    path, words = gguf_file(tmp_path, about, tokens=("<s>", "</s>", "<eot>"), kinds=(3, 3, 3))
+    model, params, tokenizer = pretrained.load(path)
+    assert tokenizer.eos_ids == (words.index("</s>"), words.index("<eot>"))
+    assert tokenizer.chat_template == "D"
+    assert tokenizer.chat_templates["rag"] == "R"
+    pretrained.save(tmp_path / "again", model, params, tokenizer)
+    again = pretrained.load(tmp_path / "again")[2]
+    assert again.eos_ids == tokenizer.eos_ids
+    assert again.chat_templates == {"default": "D", "rag": "R"}
+
+
+@pytest.mark.parametrize(
+    ("about", "reason"),
+    [
+        ([("split.count", 3)], "it is one of 3 parts of a split GGUF file; llama-gguf-split --merge"),
+        ([("llama.expert_count", 8)], "in llama.*, has expert_count=8, supported is 0"),
+        ([("general.type", "adapter")], "the GGUF file has general.type='adapter', supported is 'model'"),
+        ([("llama.attention.key_length", 8)], "has attention.key_length=8, supported is 4"),
+        ([("llama.rope.scaling.type", "yarn")], "yarn"),
+    ],
+)
+def test_a_gguf_file_that_would_be_another_model_is_refused(tmp_path, about, reason):
+    assert reason in refused(gguf_file(tmp_path, about)[0])
+
+
+@pytest.mark.parametrize("model", [None, "no_vocab"])
+def test_a_gguf_file_without_a_tokenizer_is_named(tmp_path, model):
+    assert "it has no tokenizer; convert the model with its tokenizer" in refused(gguf_file(tmp_path, model=model)[0])
+
+
+def test_a_key_of_a_gguf_file_that_is_not_read_is_named(tmp_path):
+    with pytest.warns(UserWarning, match=r"in llama\.\*, has keys that npformer does not read: swin_norm=1"):
+        pretrained.load(gguf_file(tmp_path, [("llama.swin_norm", 1)])[0])
+
+
+# -- state dicts
+
+
+def test_an_encoder_of_pytorch_is_no_transformer():
+    rng = np.random.default_rng(0)
+    shapes = {"emb.weight": (11, 8), "fc.weight": (11, 8), "fc.bias": (11,)}
+    for i in range(2):
+        layer = f"transformer_encoder.layers.{i}."
+        shapes |= {f"{layer}self_attn.in_proj_weight": (24, 8), f"{layer}self_attn.in_proj_bias": (24,)}
+        shapes |= {f"{layer}self_attn.out_proj.weight": (8, 8), f"{layer}self_attn.out_proj.bias": (8,)}
+        shapes |= {f"{layer}linear1.weight": (16, 8), f"{layer}linear1.bias": (16,)}
+        shapes |= {f"{layer}linear2.weight": (8, 16), f"{layer}linear2.bias": (8,)}
+        shapes |= {f"{layer}norm{j}.{leaf}": (8,) for j in (1, 2) for leaf in ("weight", "bias")}
+    state = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    names = {"embedding": "emb", "output": "fc"}
+    with pytest.raises(
+        CheckpointError, match=r"an nn.TransformerEncoder, transformer_encoder.layers, and no nn.Transf"
+    ):
+        pretrained.load(state, names=names, n_heads=2)
+    model, params, _ = pretrained.load(state, names=names, n_heads=2, model=Encoder, pad_id=None)
+    assert model.depths == (2,)
+    assert model.outputs(params, np.array([[1, 2, 3]])).shape == (1, 3, 11)
