@@ -28,6 +28,7 @@ GROUPS = {
     },
     "run models that exist": {
         "chat": ("chat with a language model", '--prompt "What is a noun?"'),
+        "classify": ("classify texts with a model of yours", 'runs/reviews "What a film!"'),
         "search": ("search in your own files by meaning", 'notes.txt --query "when does it leave?"'),
     },
     "look": {

@@ -9,7 +9,7 @@ from npformer.arrays import Array, beside, on_host
 from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_paths
 from npformer.models.gradients import Gradients
-from npformer.models.initialization import Initializer
+from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.models.model import Model
 from npformer.operations.options import check_fields, check_option
 from npformer.quantized import check_trainable
@@ -87,8 +87,19 @@ class LowRank:
 
     def init(self, seed: int = 0) -> dict:
         """Return new adapters, and a copy of what is trained whole."""
-        new = Initializer(check_option("seed", seed), self.model.dtype)
-        params = {path: on_host(self._arrays[path]).astype(new.dtype) for path in self._whole}
+        return self._new_params(Initializer(check_option("seed", seed), self.model.dtype))
+
+    def shapes(self) -> dict:
+        """Return arrays with the paths and shapes of the adapters that take no memory."""
+        return self._new_params(ShapesOnly())
+
+    @property
+    def base_params(self):
+        """The parameters of the model without adapters, which are not to be changed."""
+        return tree.from_leaves(self._arrays.items())
+
+    def _new_params(self, new):
+        params = {path: on_host(self._arrays[path]).astype(self.model.dtype) for path in self._whole}
         for path in self._adapted:
             D_in, D_out = self._arrays[path].shape
             params[f"{path}.A"] = new.linear(D_in, self.rank, bias=False)["weight"]

@@ -112,6 +112,7 @@ class Bert(Family):
                 kind = CLASSIFICATION
             if kind not in (REGRESSION, CLASSIFICATION):
                 raise ValueError(f"problem_type={shown(kind)}, supported are {REGRESSION}, {CLASSIFICATION}")
+            task["labels"] = labels_of(config, n_outputs)
             task |= {"n_outputs": n_outputs, "task": "numbers" if kind == REGRESSION else "classes"}
         return super().settings_of(config, tensors, instead) | task
 
@@ -128,10 +129,21 @@ class Bert(Family):
             raise ValueError(f"it has {wanted}, expected one of {list(TASKS.values())}")
         ours = {"architectures": names, "tie_word_embeddings": model.tie_embeddings or model.task != "words"}
         if model.n_outputs is not None:
-            labels = {str(i): f"LABEL_{i}" for i in range(model.n_outputs)}
+            names = model.labels or [f"LABEL_{i}" for i in range(model.n_outputs)]
+            labels = {str(i): name for i, name in enumerate(names)}
             ours |= {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
             ours |= {"problem_type": REGRESSION if model.task == "numbers" else CLASSIFICATION}
         elif model.task is None:  # which transformers does not read
             ours["pooling"] = their_pooling(model.pooling)
             ours["after_pooling"] = [asdict(each) for each in model.after_pooling]
         return super().config_of(model) | ours
+
+
+def labels_of(config, n_outputs):
+    """The names of the outputs, or None if there is not one of each, or only their numbers."""
+    names = config.get("id2label")
+    if not isinstance(names, dict) or len(names) != n_outputs:
+        return None
+    labels = [names.get(str(i)) for i in range(n_outputs)]
+    is_name = [isinstance(label, str) and label != f"LABEL_{i}" for i, label in enumerate(labels)]
+    return tuple(labels) if all(is_name) else None

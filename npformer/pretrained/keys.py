@@ -133,7 +133,7 @@ GENERATION = (
 
 # config.json of all families. Those of a family are added in its class.
 CONFIG = GENERATION | (
-    read("model_type architectures tie_word_embeddings pooling after_pooling pad_id")
+    read("model_type architectures tie_word_embeddings pooling after_pooling pad_id adapters")
     | harmless(
         """
         _name_or_path name_or_path model_name _commit_hash transformers.js_config unsloth_fixed unsloth_version

@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from npformer import tree
+from npformer.arrays import on_host
 from npformer.checks import shown, warn
 from npformer.files.checkpoint import CheckpointError, import_safetensors, refusing
 from npformer.files.folders import check_finished, new_file, new_files
 from npformer.files.paths import MISSING, check_path, kind_of_file, path_to_replace
 from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
+from npformer.models.low_rank import LowRank
 from npformer.operations.options import settings_from
 from npformer.pretrained.bert import Bert
-from npformer.pretrained.family import Family, Stored
+from npformer.pretrained.family import Family, Stored, check_names
 from npformer.pretrained.files import (
     CONVERTING,
     INDEX,
@@ -38,6 +40,8 @@ from npformer.pretrained.tokenizer import FILES, Tokenizer, ends_in, tokenizer_o
 QUANTISED = {".qweight": "GPTQ or AWQ", ".qzeros": "GPTQ or AWQ", ".absmax": "bitsandbytes", ".SCB": "bitsandbytes"}
 NO_MODEL = "it is no GGUF or safetensors file, and no folder with config.json"
 NO_DOWNLOAD = "nothing is downloaded, so it has to be a folder or a file"
+# The names of adapters' tensors begin with this; the type of their model in config.json, which no other library knows.
+ADAPTERS, OF_ADAPTERS = "adapters.", "npformer_adapters"
 FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
 
 
@@ -99,6 +103,7 @@ def _load(path, names, kind, settings):
         modules, of_modules = sentence_modules(about, config.get(family.keys()["d_model"][0]))
         config |= modules
         tensors |= of_modules
+    adapters = {name: tensors.pop(name) for name in [*tensors] if name.startswith(ADAPTERS)}
     tensors = family.arriving(tensors, config)
     found = family.settings_of(config, tensors, settings)
     begin_id = found["tgt_vocab"] - 1 if isinstance(family, Marian) else None
@@ -108,7 +113,22 @@ def _load(path, names, kind, settings):
     half = {"dtype": "float32"} if settings.get("dtype") == "float16" else {}
     model = settings_from(family.model, found | settings | half, family.model.__name__)
     params = family.read(model, tensors, settings.get("dtype", model.dtype))
+    if config is not None and "adapters" in config:
+        model, params = with_adapters(model, params, config["adapters"], adapters)
     return model, params, tokenizer
+
+
+def with_adapters(model, params, about, tensors):
+    """A model with adapters, and their parameters."""
+    targets = about["targets"] if about["targets"] is None else tuple(about["targets"])
+    adapted = LowRank(model, params, about["rank"], about["alpha"], targets, tuple(about["whole"]))
+    shapes = dict(tree.leaves(adapted.shapes()))
+    stored = {name.removeprefix(ADAPTERS): x for name, x in tensors.items()}
+    check_names(shapes, stored)
+    own = {path: np.empty(x.shape, model.dtype) for path, x in shapes.items()}
+    for path, out in own.items():
+        stored[path].into(out)
+    return adapted, tree.from_leaves(own.items())
 
 
 def tokenizer_in(about, config, begin_id, family):
@@ -186,6 +206,8 @@ def opened_folder(path: Path) -> tuple[dict, dict[str, Stored], Path]:
         raise ValueError(NO_MODEL)
     check_finished(path)
     config = read_json(path / "config.json")
+    if config.get("model_type") == OF_ADAPTERS:
+        config["model_type"] = config.pop("base_model_type")
     family_of(config)  # whatever else may be wrong, a family that is not known is named first
     tensors = tensors_of(path)
     check_not_quantised(path, config, tensors)
@@ -217,6 +239,9 @@ def family_of(config: dict) -> Family:
 def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: dict | None = None) -> None:
     """Write a model for the library transformers: what ``load`` reads.
 
+    Adapters, and how an encoder without a task makes one vector of a text, are read by npformer alone; a warning says
+    so. The parameters that ``model.merged`` returns, with ``model.model``, are for both, and so are ``model.labels``.
+
     Whatever interrupts this, the folder holds the complete old model or the complete new one; other files in it stay.
     (If it has folders in it, or where two folders cannot be exchanged, which Linux can on most disks, an interruption
     in its last moments may leave some files of each; then ``load`` refuses the folder.) No other program may make a
@@ -227,7 +252,7 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     path : str or Path
         A folder, which is made; or, for the state dict of an ``nn.Transformer``, a file .safetensors.
     model : LanguageModel, Encoder or Transformer
-        Whose settings are those of GPT-2, Llama, BERT or Marian.
+        Whose settings are those of GPT-2, Llama, BERT or Marian; or a ``LowRank`` of one.
     params : nested dict
     tokenizer
         That ``load`` has returned; its files are written, too. If it is not given, that of an older model stays.
@@ -242,9 +267,20 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
         If it cannot be written, for example because the disk is full.
     """
     safetensors = import_safetensors()
+    adapted, adapters = None, {}
+    if isinstance(model, LowRank):
+        tree.check_like(params, model.shapes(), dtypes=False)
+        adapted, adapters = model, tree.to_arrays(tree.map_leaves(on_host, params), ADAPTERS.rstrip("."))
+        model, params = adapted.model, adapted.base_params
+    if tokenizer is not None and not getattr(tokenizer, "files", None):
+        kind = type(tokenizer).__name__
+        raise TypeError(f"tokenizer is a {kind}, expected one that npformer.pretrained.load has returned")
     if names is None:
         path = path_to_replace(path, "a folder")
         family, config = fitting(model)
+        if adapted is not None:
+            config |= {"model_type": OF_ADAPTERS, "base_model_type": family.name}
+            config["adapters"] = {name: getattr(adapted, name) for name in ("rank", "alpha", "targets", "whole")}
     else:
         path = path_to_replace(path, "a file")
         family = PyTorch(names)
@@ -254,7 +290,9 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
         raise ValueError(f"pad_id={end} is the tokenizer's end token, which ``load`` reads in a text: expected None")
     tree.check_like(params, model.shapes(), dtypes=False)
     tensors = family.leaving(family.write(model, params), model)
-    tensors = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
+    tensors = {name: np.ascontiguousarray(x) for name, x in (tensors | adapters).items()}
+    if why := of_npformer_alone(model, adapted):
+        warn(f"npformer alone reads {why}, the library transformers does not")
     try:
         if names is None:
             _save_folder(path, config | {"dtype": model.dtype}, tensors, tokenizer)
@@ -263,6 +301,15 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
                 safetensors.numpy.save_file(tensors, new)
     except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path} could not be saved: {error}") from error
+
+
+def of_npformer_alone(model, adapted):
+    """What of a model no other library reads, or ""."""
+    if adapted is not None:
+        return "a model with adapters"
+    if isinstance(model, Encoder) and model.task is None and (model.pooling != "mean" or model.after_pooling):
+        return "how a text becomes one vector"
+    return ""
 
 
 def _save_folder(path, config, tensors, tokenizer):

