@@ -15,7 +15,8 @@ Where to begin, after ``import npformer as nf``; ``help`` of each name has an ex
 
 >>> import npformer as nf
 >>> task = nf.CopyTask(vocab=11, max_len=5)
->>> trainer = nf.Trainer(nf.Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32), nf.Adam(0.01))
+>>> model = nf.Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+>>> trainer = nf.Trainer(model, nf.Adam(0.01))
 >>> history = trainer.fit((task.batch(i, 32) for i in range(200)), progress=False)
 >>> history[-1].loss < 0.5 * history[0].loss
 True
@@ -53,7 +54,8 @@ def _homes():
 
 
 _HOMES = _homes()
-__all__ = [name for name in _HOMES if name not in ("cpu", "gpu")]  # these cannot be imported everywhere
+# The packages of kernels cannot be imported everywhere.
+__all__ = [name for name in _HOMES if name not in ("cpu", "gpu")]
 
 
 @cache
@@ -62,7 +64,9 @@ def __getattr__(name):
     home = _HOMES.get(name, __name__)
     if home != __name__:
         value = getattr(importlib.import_module(home), name)
-        return importlib.import_module("npformer.backends").by_arrays(value) if hasattr(value, "record") else value
+        if hasattr(value, "record"):  # an operation
+            return importlib.import_module("npformer.backends").by_arrays(value)
+        return value
     if name.isidentifier() and not name.startswith("_") and find_spec(module):
         try:
             return importlib.import_module(module)

@@ -11,7 +11,9 @@ from npformer.commands.command import command
 
 from npformer import __version__
 
-HELP = "The Transformer from scratch in NumPy. %(prog)s COMMAND --help shows the options of a command.\n"
+HELP = """The Transformer from scratch in NumPy. \
+%(prog)s COMMAND --help shows the options of a command.
+"""
 
 
 @command
@@ -21,13 +23,15 @@ def main(argv=None):
     """
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in COMMANDS:
-        before, sys.argv = sys.argv, [called(name), *rest]  # the program that it shows in its help and its messages
+        before = sys.argv
+        sys.argv = [called(name), *rest]  # the program that it shows in its help and messages
         try:
             return importlib.import_module(f"npformer.commands.{name.replace('-', '_')}").main()
         finally:
             sys.argv = before
     parser = new_parser(help_text(), prog=called("").strip(), usage="%(prog)s COMMAND [OPTION ...]")
-    parser.add_argument("--version", action="version", version=f"npformer {__version__}", help="print it, and end")
+    version = f"npformer {__version__}"
+    parser.add_argument("--version", action="version", version=version, help="print it, and end")
     if not name.startswith("-"):
         others = nearest(name, COMMANDS) or f"; {parser.prog} --help lists them"
         parser.error(f"unknown command {name!r:.40}{others}")

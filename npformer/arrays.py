@@ -10,11 +10,11 @@ def library_of(array, name):
     argument.
     """
     if has_own_rules(type(array)):
-        advice = (
-            f"{name}.filled(value), for ids the padding's" if hasattr(array, "filled") else f"numpy.asarray({name})"
-        )
-        kind = type(array).__name__
-        raise TypeError(f"{name} is a {kind}, whose own rules would be ignored: expected an array, try {advice}")
+        advice = f"numpy.asarray({name})"
+        if hasattr(array, "filled"):
+            advice = f"{name}.filled(value), for ids the padding's"
+        problem = f"{name} is a {type(array).__name__}, whose own rules would be ignored"
+        raise TypeError(f"{problem}: expected an array, try {advice}")
     if isinstance(array, (np.ndarray, np.generic)):
         return np
     if is_cupy(array):
@@ -24,8 +24,10 @@ def library_of(array, name):
     if array is None:
         raise TypeError(f"{name} is None, expected an array")
     if isinstance(array, tuple) and any(getattr(x, "ndim", 0) for x in array):
-        raise TypeError(f"{name} is a tuple of {len(array)}, expected an array: pass one of its items")
-    raise TypeError(f"{name} is a {type(array).__name__}, expected an array: try numpy.asarray({name})")
+        expected = "an array: pass one of its items"
+        raise TypeError(f"{name} is a tuple of {len(array)}, expected {expected}")
+    expected = f"an array: try numpy.asarray({name})"
+    raise TypeError(f"{name} is a {type(array).__name__}, expected {expected}")
 
 
 def has_own_rules(cls):

@@ -40,7 +40,8 @@ def get_backend(backend: AnyBackend = "auto", params: dict | None = None) -> Ops
     if isinstance(ops, Ops):
         return ops
     if not isinstance(ops, str) or ops not in NAMES:
-        raise ValueError(f"backend={backend!r}, expected one of {NAMES}, or what get_backend returns for one of them")
+        expected = f"one of {NAMES}, or what get_backend returns for one of them"
+        raise ValueError(f"backend={backend!r}, expected {expected}")
     if ops == "auto":
         return _gpu() if _on_gpu(params) else _best_on_cpu()
     if ops == "reference":
@@ -87,13 +88,15 @@ def why_no_gpu() -> str | None:
     try:
         import cupy
     except ImportError:
-        return f"CuPy is not installed: {pip_install('cuda13x')}, or cuda12x if nvidia-smi says CUDA 12"
+        advice = f"{pip_install('cuda13x')}, or cuda12x if nvidia-smi says CUDA 12"
+        return f"CuPy is not installed: {advice}"
     except Exception as error:  # an incompatible library may raise any exception
         return f"CuPy is installed, but cannot be imported: {error}"
     try:
         cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:  # no driver, no device, no permission: CuPy has an exception for each
-        return f"CuPy finds no GPU (does nvidia-smi find one, and is the driver new enough for this CuPy?): {error}"
+    except Exception as error:  # no driver, device, permission: CuPy has an exception for each
+        advice = "does nvidia-smi find one, and is the driver new enough for this CuPy?"
+        return f"CuPy finds no GPU ({advice}): {error}"
     return None
 
 

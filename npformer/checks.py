@@ -37,10 +37,11 @@ def check_shape(**arrays):
     ``check_shape(dy=(dy, x.shape), bias=(bias, (512,)))``.
     """
     for name, (array, shape) in arrays.items():
-        if array.shape != tuple(shape):
-            advice = advice_on_ids(name, array.shape, tuple(shape)) if array.dtype.kind in "iu" else ""
-            advice = advice or swapped(name, array.shape, lambda other, shape=tuple(shape): other == shape)
-            raise ValueError(f"{name} has shape {array.shape}, expected {tuple(shape)}{advice}")
+        shape = tuple(shape)
+        if array.shape != shape:
+            advice = advice_on_ids(name, array.shape, shape) if array.dtype.kind in "iu" else ""
+            advice = advice or swapped(name, array.shape, shape.__eq__)
+            raise ValueError(f"{name} has shape {array.shape}, expected {shape}{advice}")
 
 
 def advice_on_ids(name, shape, expected):
@@ -51,7 +52,9 @@ def advice_on_ids(name, shape, expected):
     """
     if shape[:-1] != expected:
         return ""
-    return f": try {name}[..., 0]" if shape[-1] == 1 else f": try {name}.argmax(axis=-1) if its rows are one-hot"
+    if shape[-1] == 1:
+        return f": try {name}[..., 0]"
+    return f": try {name}.argmax(axis=-1) if its rows are one-hot"
 
 
 def swapped(name, shape, fits):
@@ -106,7 +109,9 @@ def check_int(name, value, at_least=-math.inf, at_most=math.inf):
 
 def is_float_dtype(dtype):
     """Whether a dtype is one of real or complex floats that we compute with: not one of 8 bits."""
-    return dtype.kind in "fc" and dtype.itemsize > 1 or dtype.name == "bfloat16"  # kind "V", of ml_dtypes
+    if dtype.name == "bfloat16":  # of ml_dtypes, with kind "V"
+        return True
+    return dtype.kind in "fc" and dtype.itemsize > 1
 
 
 def check_float_dtype(name, value):
@@ -125,9 +130,11 @@ def each_line(name, lines):
     its characters.
     """
     if isinstance(lines, str):
-        raise TypeError(f"{name} is one string, {lines[:40]!r}, expected a list of them: try [{name}]")
+        expected = f"a list of them: try [{name}]"
+        raise TypeError(f"{name} is one string, {lines[:40]!r}, expected {expected}")
     if not isinstance(lines, Iterable):
-        raise TypeError(f"{name}={shown(lines)} is a {type(lines).__name__}, expected a list of strings")
+        expected = "a list of strings"
+        raise TypeError(f"{name}={shown(lines)} is a {type(lines).__name__}, expected {expected}")
     for i, line in enumerate(lines):
         if not isinstance(line, str):
             raise TypeError(f"{name}[{i}]={shown(line)} is a {type(line).__name__}, expected a str")
@@ -147,7 +154,8 @@ def check_paths(name, paths):
     """
     if isinstance(paths, str) or not isinstance(paths, Iterable):
         advice = f": try [{paths!r}]" if isinstance(paths, str) else " such as ['encoder']"
-        raise TypeError(f"{name}={shown(paths)} is a {type(paths).__name__}, expected a sequence of paths{advice}")
+        expected = f"a sequence of paths{advice}"
+        raise TypeError(f"{name}={shown(paths)} is a {type(paths).__name__}, expected {expected}")
     return list(paths)
 
 
@@ -160,7 +168,8 @@ def check_number(name, value):
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"{name}={shown(value)}, expected a number in the range of a float") from None
+        expected = "a number in the range of a float"
+        raise ValueError(f"{name}={shown(value)}, expected {expected}") from None
 
 
 @lru_cache(maxsize=100)  # an operation checks the same eps in each call
@@ -169,7 +178,8 @@ def check_in_dtype(name, value, dtype):
     with np.errstate(all="ignore"):
         rounded = abs(dtype.type(value))
     if value and not 0 < rounded < math.inf:
-        raise ValueError(f"{name}={value} is {rounded} in {dtype}, expected a number that {dtype} can hold")
+        expected = f"a number that {dtype} can hold"
+        raise ValueError(f"{name}={value} is {rounded} in {dtype}, expected {expected}")
 
 
 def check_array(x, name, kind):
@@ -177,22 +187,26 @@ def check_array(x, name, kind):
     "mask" or "ids".
     """
     if kind == "ids" and isinstance(x, list) and any(isinstance(item, str) for item in x):
-        raise TypeError(f"{name} is a list of texts, expected an array of integers{_advice_on_texts(name)}")
+        expected = f"an array of integers{_advice_on_texts(name)}"
+        raise TypeError(f"{name} is a list of texts, expected {expected}")
     library = library_of(x, name)
     if kind == "mask":
         if x.dtype.kind != "b":
             raise TypeError(
-                f"{name} has dtype {x.dtype}, expected bool with True = may attend, or counts: a 1/0 mask becomes "
-                "one with mask.astype(bool), an additive mask (0 / -inf) with npformer.from_additive(mask)"
+                f"{name} has dtype {x.dtype}, expected bool with True = may attend, or counts: "
+                "a 1/0 mask becomes one with mask.astype(bool), an additive mask (0 / -inf) "
+                "with npformer.from_additive(mask)"
             )
     elif kind == "ids":
         if x.dtype.kind not in "iu":
-            raise TypeError(f"{name} has dtype {x.dtype}, expected integers{_advice_on_ids(x, name)}")
+            expected = f"integers{_advice_on_ids(x, name)}"
+            raise TypeError(f"{name} has dtype {x.dtype}, expected {expected}")
     elif not is_float_dtype(x.dtype):
         advice = f": try {name}.astype('float32')" if x.dtype.kind in "biuf" else ""
         raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype{advice}")
     elif kind == "written" and isinstance(x, np.ndarray) and not x.flags.writeable:
-        raise ValueError(f"{name} is read-only, expected an array that can be written: try {name}.copy()")
+        expected = f"an array that can be written: try {name}.copy()"
+        raise ValueError(f"{name} is read-only, expected {expected}")
     return library
 
 
@@ -200,8 +214,8 @@ def _advice_on_ids(x, name):
     """What to try, at the end of an error, if an array is not one of integers; "" if its numbers
     have fractions.
     """
-    is_text = x.dtype.kind in "SUT" or (x.dtype.kind == "O" and any(isinstance(item, str) for item in x.flat))
-    if is_text:
+    has_texts = x.dtype.kind == "O" and any(isinstance(item, str) for item in x.flat)
+    if has_texts or x.dtype.kind in "SUT":
         return _advice_on_texts(name)
     if x.dtype.kind not in "bf":
         return ""

@@ -60,15 +60,23 @@ def read_config():
         "backends": _backends(),
         "kernel_cache": _kernel_cache(),
     }
-    return {**config, "advice": [*_advise_blas(config, os.environ), *_advise_numba(config, os.environ)]}
+    advice = [*_advise_blas(config, os.environ), *_advise_numba(config, os.environ)]
+    return {**config, "advice": advice}
 
 
 def as_text(config):
     """The text that `show_config` prints, from the dict that `read_config` returned."""
-    processor, threads, blas, backends = (config[name] for name in ("processor", "threads", "blas", "backends"))
+    processor = config["processor"]
+    threads = config["threads"]
+    blas = config["blas"]
+    backends = config["backends"]
     rows = {
         "versions": _listed(*(f"{name} {version}" for name, version in config["versions"].items())),
-        "processor": _listed(processor["name"], _count(processor["cores"], "core"), processor["system"]),
+        "processor": _listed(
+            processor["name"],
+            _count(processor["cores"], "core"),
+            processor["system"],
+        ),
         "threads": _listed(
             f"npformer divides large work among {threads['most']}",
             *(f"limited by {name}" for name in threads["limited_by"]),
@@ -91,11 +99,14 @@ def _versions():
 
     modules = {name: _try_import(name.lower()) for name in ("numba", "CuPy")}
     ours = {"npformer": __version__, "Python": platform.python_version(), "NumPy": np.__version__}
-    return ours | {name: module.__version__ if module else problem for name, (module, problem) in modules.items()}
+    for name, (module, problem) in modules.items():
+        ours[name] = module.__version__ if module else problem
+    return ours
 
 
 def _processor():
-    return {"name": _processor_name(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
+    system = f"{platform.system()} {platform.machine()}"
+    return {"name": _processor_name(), "cores": cores(), "system": system}
 
 
 def _threads():
@@ -112,7 +123,8 @@ def _threads():
     if of_blas is None:
         limits["another BLAS than OpenBLAS, whose own threads it cannot limit"] = 1
     most, on_machine = n_threads(), os.cpu_count() or 1
-    return {"most": most, "limited_by": [name for name, limit in limits.items() if limit == most < on_machine]}
+    limited_by = [name for name, limit in limits.items() if limit == most < on_machine]
+    return {"most": most, "limited_by": limited_by}
 
 
 def _processor_name():
@@ -123,8 +135,11 @@ def _processor_name():
         command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
     cpuinfo = Path("/proc/cpuinfo")
-    found = re.search(r"^model name\s*: (.+)", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
-    return found[1] if found else platform.processor()
+    if cpuinfo.exists():
+        name = re.search(r"^model name\s*: (.+)", cpuinfo.read_text(), re.MULTILINE)
+        if name:
+            return name[1]
+    return platform.processor()
 
 
 def _blas():
@@ -155,7 +170,8 @@ def _backends():
     is_part = importlib.util.find_spec("npformer.cpu")
     cpu = _status("numba", "npformer.cpu") if is_part else "not part of this version of npformer"
     gpu = _shortened(missing) if (missing := why_no_gpu()) else _status("npformer.gpu")
-    return {"reference": AVAILABLE, "cpu": cpu, "gpu": gpu, "auto": "cpu" if cpu == AVAILABLE else "reference"}
+    auto = "cpu" if cpu == AVAILABLE else "reference"
+    return {"reference": AVAILABLE, "cpu": cpu, "gpu": gpu, "auto": auto}
 
 
 def _status(*modules):
@@ -188,7 +204,7 @@ def _kernel_cache():
     kernel.__code__ = kernel.__code__.replace(co_filename=cpu.origin)
     try:
         return numba.njit(cache=True)(kernel).stats.cache_path
-    except (AttributeError, RuntimeError):  # compilation is disabled; numba finds no folder that it may write to
+    except (AttributeError, RuntimeError):  # compilation is disabled; no folder may be written to
         return None
 
 
@@ -204,13 +220,17 @@ def _advise_numba(config, environ):
     cpu = config["backends"]["cpu"]
     disabled = environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
     if cpu.startswith("numba"):
-        names = [name for name in environ if name.startswith("NUMBA_") and "cannot be imported" in cpu]
+        names = []
+        if "cannot be imported" in cpu:
+            names = [name for name in environ if name.startswith("NUMBA_")]
         do = f"unset {' '.join(names)}" if names else "pip install --upgrade numba"
         advice.append({"do": do, "why": "the cpu backend needs it"})
     if disabled:
-        advice.append({"do": "unset NUMBA_DISABLE_JIT", "why": "numba compiles nothing while it is set"})
+        why = "numba compiles nothing while it is set"
+        advice.append({"do": "unset NUMBA_DISABLE_JIT", "why": why})
     elif cpu == AVAILABLE and config["kernel_cache"] is None:
-        why = "numba finds no folder to keep compiled kernels in: every start of Python compiles them again"
+        problem = "numba finds no folder to keep compiled kernels in"
+        why = f"{problem}: every start of Python compiles them again"
         advice.append({"do": "export NUMBA_CACHE_DIR=/a/folder/you/may/write", "why": why})
     return advice
 

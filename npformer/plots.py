@@ -24,7 +24,11 @@ AnyPath = str | os.PathLike[str]
 
 
 def plot_loss(
-    history: Iterable[Any], path: AnyPath | None = None, title: str = "Training loss", *, axes: Any = None
+    history: Iterable[Any],
+    path: AnyPath | None = None,
+    title: str = "Training loss",
+    *,
+    axes: Any = None,
 ) -> Any:
     """The loss per token against the step, on a logarithmic scale, and the learning rate below it
     (2 axes).
@@ -49,10 +53,12 @@ def plot_loss(
     window = max(1, min(25, len(losses) // 4))
     if window > 1:
         smooth = np.convolve(losses, np.ones(window) / window, mode="valid")
-        above.plot(steps[window // 2 :][: len(smooth)], smooth, color="C0", label=f"mean of {window} steps")
+        middles = steps[window // 2 :][: len(smooth)]
+        above.plot(middles, smooth, color="C0", label=f"mean of {window} steps")
     above.set(yscale="log", ylabel="cross-entropy per token (nats)", title=title)
     above.yaxis.set_major_formatter("{x:g}")
-    above.yaxis.set_minor_formatter("{x:.3g}" if len(losses) and max(losses) < 10 * min(losses) else "")
+    is_narrow = len(losses) and max(losses) < 10 * min(losses)
+    above.yaxis.set_minor_formatter("{x:.3g}" if is_narrow else "")
     _line(below, steps, rates, color="C1")
     below.set(xlabel="step", ylabel="learning rate")
     return _completed(axes, path)
@@ -78,14 +84,17 @@ def plot_training(
         The name of the score, and its label.
     """
     steps = [record for record in records if _are_numbers(record, "step", "loss", "lr")]
-    validations = [record for record in records if _are_numbers(record, "step", "val_loss", score[0])]
+    names = "step", "val_loss", score[0]
+    validations = [record for record in records if _are_numbers(record, *names)]
     above, middle, below = axes = _axes(axes, path, 3, (7, 7), sharex=True, height_ratios=[3, 2, 1])
-    at, losses = [record["step"] for record in steps], np.array([record["loss"] for record in steps])
+    at = [record["step"] for record in steps]
+    losses = np.array([record["loss"] for record in steps])
     window = max(1, min(100, len(losses) // 10))
     smooth = np.convolve(losses, np.ones(window) / window, mode="valid") if len(losses) else losses
     _line(above, at[window - 1 :], smooth, color="C0", label=f"training, mean of {window} steps")
     val_at = [record["step"] for record in validations]
-    _line(above, val_at, [record["val_loss"] for record in validations], color="C3", marker=".", label="validation")
+    val_losses = [record["val_loss"] for record in validations]
+    _line(above, val_at, val_losses, color="C3", marker=".", label="validation")
     above.set(ylabel="cross-entropy per token (nats)", title=title)
     _line(middle, val_at, [record[score[0]] for record in validations], color="C3", marker=".")
     middle.set(ylabel=score[1])
@@ -98,7 +107,12 @@ def _are_numbers(record, *names):
     return all(isinstance(record.get(name), (int, float)) for name in names)
 
 
-def plot_curves(panels: Sequence[dict[str, Any]], path: AnyPath | None = None, *, axes: Any = None) -> Any:
+def plot_curves(
+    panels: Sequence[dict[str, Any]],
+    path: AnyPath | None = None,
+    *,
+    axes: Any = None,
+) -> Any:
     """Panels with curves of several systems, each the middle of its repetitions with their range;
     four are a square.
 
@@ -116,8 +130,13 @@ def plot_curves(panels: Sequence[dict[str, Any]], path: AnyPath | None = None, *
     axes = _axes(axes, path, (rows, columns), (1 + 5 * columns, 4.5 * rows)).ravel()
     for ax, (at, labels, curves, settings) in zip(axes, drawn, strict=True):
         for i, (system, middle, spread) in enumerate(curves):
-            style = {"marker": "osD^v"[i % 5], "linestyle": ["-", "--", "-.", ":", "-"][i % 5], "alpha": 0.8}
-            ax.errorbar(at, middle, spread, label=system, color=f"C{i}", markersize=4, capsize=2, **style)
+            style = {
+                "color": f"C{i}",
+                "marker": "osD^v"[i % 5],
+                "linestyle": ["-", "--", "-.", ":", "-"][i % 5],
+                "alpha": 0.8,
+            }
+            ax.errorbar(at, middle, spread, label=system, markersize=4, capsize=2, **style)
         ax.set(**settings)
         ax.set_xticks(at, labels)
         ax.minorticks_off()
@@ -132,7 +151,9 @@ def _panel(at, systems, labels=None, middle=np.median, **settings):
     for system, values in systems.items():
         values = np.asarray(values, float)
         if values.ndim != 2 or values.shape[1] != len(at):
-            raise ValueError(f"{system} has values of the shape {values.shape}, expected (repetitions, {len(at)})")
+            expected = f"(repetitions, {len(at)})"
+            problem = f"{system} has values of the shape {values.shape}"
+            raise ValueError(f"{problem}, expected {expected}")
         centre = middle(values, axis=0)
         curves.append((system, centre, (centre - values.min(axis=0), values.max(axis=0) - centre)))
     return at, at if labels is None else labels, curves, settings
@@ -163,12 +184,15 @@ def plot_attention(
         The title is that of a new figure.
     """
     weights = [np.asarray(layer) for layer in weights]
-    if not weights or weights[0].ndim != 3 or weights[0].size == 0 or len({layer.shape for layer in weights}) > 1:
+    shapes = {layer.shape for layer in weights}
+    if len(shapes) != 1 or weights[0].ndim != 3 or weights[0].size == 0:
         given = [layer.shape for layer in weights]
-        raise ValueError(f"weights has layers of the shapes {given}, expected one (H, T, S) without a 0 for all layers")
+        expected = "one (H, T, S) without a 0 for all layers"
+        raise ValueError(f"weights has layers of the shapes {given}, expected {expected}")
     n_heads, T, S = weights[0].shape
     if (len(queries), len(keys)) != (T, S):
-        raise ValueError(f"weights {weights[0].shape}: expected (H, {len(queries)}, {len(keys)}), a word for each")
+        expected = f"(H, {len(queries)}, {len(keys)}), a word for each"
+        raise ValueError(f"weights {weights[0].shape}: expected {expected}")
     largest = max(layer.max() for layer in weights)
     rotation = 90 if max(map(len, keys), default=0) > 2 else 0
     size = 1 + n_heads * max(2.0, 0.22 * S), 1 + len(weights) * max(2.2, 0.24 * T)
@@ -181,7 +205,8 @@ def plot_attention(
         image = ax.imshow(seen, vmin=0, vmax=largest, cmap=colours, aspect="auto")
         if axes.size > 1:
             ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=9)
-        ax.set_xticks(range(S), keys, fontsize=7, rotation=rotation, parse_math=False)  # a word may have $
+        # A word may have $.
+        ax.set_xticks(range(S), keys, fontsize=7, rotation=rotation, parse_math=False)
         ax.set_yticks(range(T), queries, fontsize=7, parse_math=False)
     for ax in axes[-1]:
         ax.set_xlabel(xlabel)
@@ -200,7 +225,8 @@ def plot_positional_encoding(
     encoding = sinusoidal_encoding(length, d_model)
     above, below = axes = _axes(axes, path, 2, (8, 7), height_ratios=[3, 2])
     image = above.imshow(encoding.T, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", origin="lower")
-    above.set(xlabel="position", ylabel="dimension", title=f"Sinusoidal positional encoding, D = {d_model}")
+    title = f"Sinusoidal positional encoding, D = {d_model}"
+    above.set(xlabel="position", ylabel="dimension", title=title)
     above.figure.colorbar(image, ax=above, label="value")
     for dimension in sorted({min(d, d_model - 1) for d in (0, 8, 9, 24)}):
         wave = "sine" if dimension % 2 == 0 else "cosine"
@@ -216,7 +242,8 @@ def plot_positional_encoding(
 def _axes(given, path, shape, size, title=None, **options):
     """The given axes, an array of this shape, or those of a new figure of this size in inches."""
     if given is None:
-        matplotlib = imported("matplotlib.pyplot" if path is None else "matplotlib.figure", "plot", "pictures need")
+        module = "matplotlib.pyplot" if path is None else "matplotlib.figure"
+        matplotlib = imported(module, "plot", "pictures need")
         new_figure = (
             matplotlib.pyplot.figure if path is None else matplotlib.figure.Figure
         )  # nobody looks at the latter
@@ -244,7 +271,8 @@ def _completed(axes, path, **legend):
         if ax.get_legend_handles_labels()[0]:
             ax.legend(**legend)
         if not ax.get_lines():
-            ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center", va="center", color="0.5")
+            style = {"ha": "center", "va": "center", "color": "0.5"}
+            ax.text(0.5, 0.5, "no data", transform=ax.transAxes, **style)
     return _saved(axes, path)
 
 

@@ -31,7 +31,10 @@ class Quantized:
 
     def __init__(self, values, scale):
         self.values, self.scale = values, scale
-        self.shape, self.size, self.ndim, self.dtype = values.shape, values.size, values.ndim, scale.dtype
+        self.shape = values.shape
+        self.size = values.size
+        self.ndim = values.ndim
+        self.dtype = scale.dtype
         self.nbytes = values.nbytes + scale.nbytes
 
     @classmethod
@@ -52,7 +55,8 @@ class Quantized:
         # above 127.
         scale = np.where(scale < np.finfo(x.dtype).tiny, np.nextafter(scale, 1), scale)
         values = np.rint(x / scale).astype(np.int8)
-        values = np.asfortranarray(values) if axis == 0 else values  # what is added up together lies together
+        if axis == 0:  # what is added up together lies together
+            values = np.asfortranarray(values)
         return cls(values, scale.astype(x.dtype, copy=False))
 
     @property
@@ -101,7 +105,8 @@ def quantize(params: dict) -> dict:
     (3,)
     """
     if not isinstance(params, dict):
-        raise TypeError(f"params is {tree.described(params)}, expected a nested dict such as model.init(seed)")
+        expected = "a nested dict such as model.init(seed)"
+        raise TypeError(f"params is {tree.described(params)}, expected {expected}")
     return tree.from_leaves([(path, _quantized(path, x)) for path, x in tree.leaves(params)])
 
 
@@ -114,7 +119,8 @@ def _quantized(path, x):
         return x
     if not isinstance(x, np.ndarray):
         given = f"params[{path!r}] is a {type(x).__module__} array"
-        raise ValueError(f"{given}, expected one of NumPy: only the CPU computes with 8-bit integers")
+        expected = "one of NumPy: only the CPU computes with 8-bit integers"
+        raise ValueError(f"{given}, expected {expected}")
     if not np.isfinite(x).all():
         raise ValueError(f"params[{path!r}] has inf or NaN, expected numbers")
     return Quantized.of(x, axis=1 if is_table else 0)
@@ -129,7 +135,8 @@ def dequantized(x):
     """
     if not is_quantized(x):
         return x
-    found = iter(in_parallel(np.asarray, [matrix for _, matrix in tree.leaves(x) if isinstance(matrix, Quantized)]))
+    matrices = [matrix for _, matrix in tree.leaves(x) if isinstance(matrix, Quantized)]
+    found = iter(in_parallel(np.asarray, matrices))
     return tree.map_leaves(lambda x: next(found) if isinstance(x, Quantized) else x, x)
 
 
@@ -141,7 +148,8 @@ def is_quantized(x):
 def check_trainable(params):
     """Raise an error if parameters hold integers."""
     if is_quantized(params):
-        raise ValueError("8-bit integers have no gradients: train floats, and quantize them afterwards")
+        advice = "train floats, and quantize them afterwards"
+        raise ValueError(f"8-bit integers have no gradients: {advice}")
 
 
 def moved(params, device):

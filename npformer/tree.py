@@ -21,7 +21,8 @@ def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     """
     if not isinstance(tree, dict):
         return [(path, tree)]
-    return [leaf for name, child in tree.items() for leaf in leaves(child, f"{path}.{name}" if path else str(name))]
+    prefix = f"{path}." if path else ""
+    return [leaf for name, child in tree.items() for leaf in leaves(child, f"{prefix}{name}")]
 
 
 def first_leaf(tree: Any) -> Any:
@@ -42,7 +43,8 @@ def from_leaves(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     {'a': {'weight': 1, 'bias': 2}, 'b': 3}
     >>> from_leaves([("a", 1), ("a.b", 2)])
     Traceback (most recent call last):
-    ValueError: the path 'a.b' leads through a leaf or ends at one that is there, expected other names
+    ValueError: the path 'a.b' leads through a leaf or ends at one that is there, \
+expected other names
     """
     tree: dict = {}
     for path, x in _pairs(leaves):
@@ -51,9 +53,8 @@ def from_leaves(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         for parent in parents:
             place = place.setdefault(parent, {}) if isinstance(place, dict) else place
         if not isinstance(place, dict) or name in place:
-            raise ValueError(
-                f"the path {path!r:.60} leads through a leaf or ends at one that is there, expected other names"
-            )
+            problem = f"the path {path!r:.60} leads through a leaf or ends at one that is there"
+            raise ValueError(f"{problem}, expected other names")
         place[name] = x
     return tree
 
@@ -129,7 +130,10 @@ def _mapped(f, tree, *others):
     for other in others:
         if not isinstance(other, dict) or other.keys() != tree.keys():
             raise _TreesDiffer
-    return {name: _mapped(f, child, *[other[name] for other in others]) for name, child in tree.items()}
+    mapped = {}
+    for name, child in tree.items():
+        mapped[name] = _mapped(f, child, *[other[name] for other in others])
+    return mapped
 
 
 def _difference(trees, place=()):
@@ -139,7 +143,8 @@ def _difference(trees, place=()):
             return None
         return f"at {_path(place) or 'their roots'}: {' against '.join(map(described, trees))}"
     names = dict.fromkeys(name for tree in trees for name in tree)
-    found = (_difference([tree.get(name, NOTHING) for tree in trees], (*place, name)) for name in names)
+    children = {name: [tree.get(name, NOTHING) for tree in trees] for name in names}
+    found = (_difference(children[name], (*place, name)) for name in names)
     return next(filter(None, found), None)
 
 
@@ -256,7 +261,8 @@ class Fixed(dict):
     >>> params["output"]["bias"] += 1
     >>> params["output"]["bias"] = np.ones(2)
     Traceback (most recent call last):
-    ValueError: parameter 'bias' cannot be replaced, added or deleted: write into the array, as params['bias'][...] = x
+    ValueError: parameter 'bias' cannot be replaced, added or deleted: write into the array, as \
+params['bias'][...] = x
     """
 
     def __init__(self, tree):
@@ -264,16 +270,16 @@ class Fixed(dict):
         self.shapes = {name: shapes_of(child) for name, child in tree.items()}
 
     def __setitem__(self, name, value):
-        if self.get(name) is not value:  # params[name] += 1 ends with an assignment of the same array
+        if self.get(name) is not value:  # params[name] += 1 ends with one of the same array
             self._refuse(name)
 
     def _refuse(self, *names, **more):
         name = repr(next((name for name in [*names, *more] if isinstance(name, str)), "name"))
-        raise ValueError(
-            f"parameter {name} cannot be replaced, added or deleted: write into the array, as params[{name}][...] = x"
-        )
+        advice = f"write into the array, as params[{name}][...] = x"
+        raise ValueError(f"parameter {name} cannot be replaced, added or deleted: {advice}")
 
-    __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
 
     def __reduce__(self):
         return dict, (dict(self),)
@@ -281,7 +287,9 @@ class Fixed(dict):
 
 def fixed(tree: Any) -> Any:
     """The same tree of ``Fixed`` dicts."""
-    return Fixed({name: fixed(child) for name, child in tree.items()}) if isinstance(tree, dict) else tree
+    if not isinstance(tree, dict):
+        return tree
+    return Fixed({name: fixed(child) for name, child in tree.items()})
 
 
 def shapes_of(tree: Any) -> Any:
@@ -295,7 +303,10 @@ def shapes_of(tree: Any) -> Any:
     return map_leaves(lambda x: getattr(x, "shape", None), tree)
 
 
-def merged(tree: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], list[str], list[str]]:
+def merged(
+    tree: dict[str, Any],
+    new: dict[str, Any],
+) -> tuple[dict[str, Any], list[str], list[str]]:
     """A tree like ``new``, with the arrays of ``tree`` where path, shape and dtype are the same.
 
     With it, training can start from the parameters of a model with another vocabulary, another
@@ -324,12 +335,20 @@ def merged(tree: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], l
     _check_dict("new", new)
     known = dict(leaves(tree))
     pairs = [(path, known.get(path), x) for path, x in leaves(new)]
-    fits = {path: y is not None and (y.shape, y.dtype) == (x.shape, x.dtype) for path, y, x in pairs}
+    fits = {}
+    for path, y, x in pairs:
+        fits[path] = y is not None and (y.shape, y.dtype) == (x.shape, x.dtype)
     params = from_leaves((path, y if fits[path] else x) for path, y, x in pairs)
     return params, [path for path in fits if fits[path]], [path for path in fits if not fits[path]]
 
 
-def check_like(tree: Any, expected: dict[str, Any], *, dtypes: bool = True, what: str = "parameter") -> None:
+def check_like(
+    tree: Any,
+    expected: dict[str, Any],
+    *,
+    dtypes: bool = True,
+    what: str = "parameter",
+) -> None:
     """Check that two trees have the same paths, shapes and (unless told otherwise) dtypes.
 
     The error calls an array ``what``.
@@ -342,7 +361,8 @@ def check_like(tree: Any, expected: dict[str, Any], *, dtypes: bool = True, what
         If ``tree`` is not a dict.
     """
     if not isinstance(tree, dict):
-        raise TypeError(f"params is a {type(tree).__name__}, expected a nested dict such as model.init(seed)")
+        problem = f"params is a {type(tree).__name__}"
+        raise TypeError(f"{problem}, expected a nested dict such as model.init(seed)")
     _check_dict("expected", expected)
     given, wanted = dict(_places(tree)), dict(_places(expected))
     for place in [*wanted, *given]:

@@ -133,46 +133,17 @@ def make_packed_kernels(
     (dq, dk, dv), and returns that of a bias for each head. Or they return ``NotImplemented``.
     """
 
+    @kernel_of(reference.cross_attention, without=without, knows=knows)
+    def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
+        return forward(q, kv, settings, keep_mask, bias, dropout_key)
+
     @kernel_of(reference.self_attention, without=without, knows=knows)
     def self_attention(qkv, settings, keep_mask, bias, dropout_key):
         q, kv = split_qkv(qkv, settings)
-        return forward(split_q_kv(q, kv, settings), settings, keep_mask, bias, dropout_key)
+        return forward(q, kv, settings, keep_mask, bias, dropout_key)
 
-    @kernel_of(reference.self_attention_backward, without=without, knows=knows)
-    def self_attention_backward(
-        dout, qkv, out, peak, total, settings, keep_mask, bias, dropout_key
-    ):
-        dqkv = empty(qkv.shape, qkv.dtype)
-        heads = split_q_kv(*split_qkv(qkv, settings), settings)
-        dheads = split_q_kv(*split_qkv(dqkv, settings), settings)
-        dbias = backward(
-            dout, out, heads, (peak, total), dheads, settings, keep_mask, bias, dropout_key
-        )
-        if dbias is NotImplemented:
-            return NotImplemented
-        return dqkv if dbias is None else (dqkv, dbias)
-
-    @kernel_of(reference.cross_attention, without=without, knows=knows)
-    def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
-        return forward(split_q_kv(q, kv, settings), settings, keep_mask, bias, dropout_key)
-
-    @kernel_of(reference.cross_attention_backward, without=without, knows=knows)
-    def cross_attention_backward(
-        dout, q, kv, out, peak, total, settings, keep_mask, bias, dropout_key
-    ):
-        dq = empty(q.shape, q.dtype)
-        dkv = empty(kv.shape, kv.dtype)
-        heads = split_q_kv(q, kv, settings)
-        dheads = split_q_kv(dq, dkv, settings)
-        dbias = backward(
-            dout, out, heads, (peak, total), dheads, settings, keep_mask, bias, dropout_key
-        )
-        if dbias is NotImplemented:
-            return NotImplemented
-        return (dq, dkv) if dbias is None else (dq, dkv, dbias)
-
-    def forward(heads, settings, keep_mask, bias, dropout_key):
-        q, k, v = heads
+    def forward(q, kv, settings, keep_mask, bias, dropout_key):
+        q, k, v = split_q_kv(q, kv, settings)
         B, H, T, K = q.shape
         out = empty((B, T, H * K), q.dtype)
         for_kernel = kernel_options(q, k, keep_mask, bias, settings, dropout_key)
@@ -182,13 +153,38 @@ def make_packed_kernels(
         peak, total = saved
         return out, peak, total
 
-    def backward(dout, out, heads, saved, dheads, settings, keep_mask, bias, dropout_key):
-        """Write the gradients of the heads, and return that of the bias, or None without one."""
-        q, k, v = heads
+    @kernel_of(reference.cross_attention_backward, without=without, knows=knows)
+    def cross_attention_backward(
+        dout, q, kv, out, peak, total, settings, keep_mask, bias, dropout_key
+    ):
+        gradients = empty(q.shape, q.dtype), empty(kv.shape, kv.dtype)
+        saved = q, kv, out, peak, total
+        dbias = backward(dout, saved, gradients, settings, keep_mask, bias, dropout_key)
+        if dbias is NotImplemented:
+            return NotImplemented
+        return gradients if dbias is None else (*gradients, dbias)
+
+    @kernel_of(reference.self_attention_backward, without=without, knows=knows)
+    def self_attention_backward(
+        dout, qkv, out, peak, total, settings, keep_mask, bias, dropout_key
+    ):
+        dqkv = empty(qkv.shape, qkv.dtype)
+        gradients = split_qkv(dqkv, settings)
+        saved = *split_qkv(qkv, settings), out, peak, total
+        dbias = backward(dout, saved, gradients, settings, keep_mask, bias, dropout_key)
+        if dbias is NotImplemented:
+            return NotImplemented
+        return dqkv if dbias is None else (dqkv, dbias)
+
+    def backward(dout, saved, gradients, settings, keep_mask, bias, dropout_key):
+        """Write the gradients (dq, dkv), and return that of the bias, or None without one."""
+        q, kv, out, peak, total = saved
+        q, k, v = split_q_kv(q, kv, settings)
+        dheads = split_q_kv(*gradients, settings)
         dout_heads = split_heads(dout, settings.n_heads)
         out_heads = split_heads(out, settings.n_heads)
         for_kernel = kernel_options(q, k, keep_mask, bias, settings, dropout_key)
-        dbias = attend_backward(dout_heads, out_heads, q, k, v, *saved, dheads, for_kernel)
+        dbias = attend_backward(dout_heads, out_heads, q, k, v, peak, total, dheads, for_kernel)
         if dbias is NotImplemented or bias is None:
             return dbias
         return summed_to(dbias, bias.shape)
