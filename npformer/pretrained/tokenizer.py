@@ -193,13 +193,14 @@ def _add_tokens(tokenizer, about, n_vectors):
     added_token = import_tokenizers().AddedToken
     there = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     tokens = {int(id_): token for id_, token in about.get("added_tokens_decoder", {}).items()}
-    for id_, token in sorted(tokens.items()):
-        if token["content"] not in there:
-            with _refusing("tokenizer_config.json describes a token in another form"):
-                tokenizer.add_tokens([added_token(**token)])
-            if (number := tokenizer.token_to_id(token["content"])) != id_:
-                expected = f"expected {number}, the next of the vocabulary"
-                raise ValueError(f"the added token {shown(token['content'])} has the id {id_}, {expected}")
+    new = {id_: token for id_, token in sorted(tokens.items()) if token["content"] not in there}
+    with _refusing("tokenizer_config.json describes a token in another form"):
+        tokenizer.add_tokens([added_token(**token) for token in new.values()])
+    for id_, token in new.items():
+        number = tokenizer.token_to_id(token["content"])
+        if number != id_:
+            expected = f"expected {number}, the next of the vocabulary"
+            raise ValueError(f"the added token {shown(token['content'])} has the id {id_}, {expected}")
     for text in special_tokens(about):
         is_new = tokenizer.token_to_id(text) is None
         if text not in there and (not is_new or tokenizer.get_vocab_size() < n_vectors):
@@ -306,10 +307,12 @@ def tokenizer_of_gguf(about: dict) -> Tokenizer:
     tokens, merges = said["tokens"], [tuple(merge.split(" ")) for merge in said["merges"]]
     tokenizer = byte_pairs({token: i for i, token in enumerate(tokens)}, merges, digits=words == "smollm")
     types = said["token_type"]
-    for token, of_type in zip(tokens, types, strict=True):
-        if of_type in (CONTROL, USER_DEFINED):
-            is_control = of_type == CONTROL
-            tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=False, special=is_control)])
+    whole = [
+        tokenizers.AddedToken(token, normalized=False, special=of_type == CONTROL)
+        for token, of_type in zip(tokens, types, strict=True)
+        if of_type in (CONTROL, USER_DEFINED)
+    ]
+    tokenizer.add_tokens(whole)
     special = {name[:3]: said.get(f"{name}_token_id") for name in ("bos", "eos", "padding", "unknown")}
     before, after = ([said[f"{name}_token_id"]] if said.get(f"add_{name}_token") else [] for name in ("bos", "eos"))
     if before or after:
