@@ -48,7 +48,11 @@ FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Mar
 def load(path: Any, *, names: dict | None = None, model: Any = None, **settings: Any) -> tuple[Any, dict, Any]:
     """Load a model that another library has saved: GPT-2, Llama, BERT, Marian, or PyTorch's ``nn.Transformer``.
 
-    Nothing in a file is executed, and a file that was forged takes no more memory than its own size allows.
+    Nothing is downloaded, nothing in a file is executed, and a file that was forged takes no more memory than its own
+    size allows. Tables in ``npformer.pretrained.keys`` say of each key of a file whether it is read, whether it changes
+    no number, or which values are supported. A file with another value is refused, and a key that no table has, or
+    whose value would only change a training or the choice of a text, is named in a warning. Options of sampling, such
+    as the temperature in generation_config.json, are not taken from files.
 
     Parameters
     ----------
@@ -57,13 +61,21 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
         tokenizer. Or a GGUF file with a Llama, also quantised. Or the state dict of an ``nn.Transformer``, as a
         safetensors file or as a dict of arrays.
     names : dict, optional
-        For a state dict: the modules that are the "source_embedding", the "target_embedding" and the "output". (To
-        save, also that which is the "transformer", if it has a name.)
+        For a state dict: the modules that are the "source_embedding", the "target_embedding" and the "output", and, if
+        positions are learned, the modules or parameters that are "source_positions" and "target_positions". With
+        ``model`` they are the "embedding", the "positions" and the "output". (To save, also that which is the
+        "transformer", if it has a name.)
+    model : LanguageModel or Encoder, optional
+        The class that the state dict of an ``nn.TransformerEncoder`` becomes: LanguageModel if a mask hides the future,
+        or else Encoder. A state dict does not say it. The output of an Encoder gives scores for each position; with
+        ``pooling="mean"`` or "first" for each sequence.
     **settings
         Of the model, in place of those in the file: ``dropout=0.0``, ``max_len=512``. The ``dtype`` is "float32" if it
         is not given, whatever the file has; with "float16" the parameters take half the memory, and each operation
         converts what it reads. A state dict needs at least ``n_heads``, and all that its shapes do not show and that is
-        not PyTorch's default: "norm", "activation", "pad_id", "positions".
+        not PyTorch's default: "norm", "activation", "pad_id", "scale_embeddings", and "positions", unless learned ones
+        are named or the program keeps a table of sines as a buffer, which it is then taken to add. Where a
+        normalisation or the output has no bias, as in ``nn.Transformer(bias=False)``, the parameters have zeros.
 
     Returns
     -------
@@ -71,12 +83,25 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
     params : nested dict
         In the dtype of the model, or in float16.
     tokenizer
-        With ``encode(text)``, ``decode(ids)``, ``bos_id``, ``eos_id`` and ``pad_id``; None if there is none.
+        With ``encode(text)``, ``decode(ids)``, ``bos_id``, ``eos_id`` and ``pad_id``; ``eos_ids`` are all tokens that
+        end a text, as config.json, generation_config.json and the tokenizer say. None if there is none.
 
     Raises
     ------
     CheckpointError
         If the file is damaged, or if it holds something that is not supported; the error says what is.
+    FileNotFoundError
+        If there is no such file or folder.
+
+    Notes
+    -----
+    A language model of transformers reads the id of the padding like any other id, and a mask says what is padding. So
+    ``pad_id`` becomes that of the file only if the tokenizer says that no text has it: not if it is also the id of
+    ``<unk>``, or of the begin or the end of a text, and not without a tokenizer. ``load(…, pad_id=0)`` hides id 0.
+
+    Which of several files is read is as in transformers: model.safetensors before an index of several files,
+    tokenizer.json before vocab.json with merges.txt or vocab.txt, chat_template.jinja and additional_chat_templates
+    before templates in tokenizer_config.json.
     """
     if not isinstance(path, dict) and kind_of_file(check_path(path)) == MISSING:
         getting = "git clone https://huggingface.co/NAME makes a folder, and so does save_pretrained of transformers"
