@@ -39,7 +39,11 @@ SETTINGS = {
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "rope_theta": "rope.freq_base",
 }
-NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # kinds of values: the codes of struct
+NUMBERS = dict(enumerate("BbHhIif?")) | {
+    10: "Q",
+    11: "q",
+    12: "d",
+}  # kinds of values: the codes of struct
 STRING, ARRAY = 8, 9
 ALIGNMENT = 32  # bytes, if the file does not say
 
@@ -104,7 +108,10 @@ class Header:
     def __init__(self, path: Path):
         check_regular(path)
         self.taken: list[tuple[int, int, str]] = []  # the places of the tensors: begin, end, name
-        self.data, self.at = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8), 0
+        self.data, self.at = (
+            np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8),
+            0,
+        )
 
     def read(self) -> tuple[dict, dict[str, Stored]]:
         """The values by their names, and the tensors."""

@@ -1,9 +1,10 @@
 """What the files of other libraries may say: a table of keys for each kind of file, and the function that applies it.
 
-A table says one of four things of a key. It is read: npformer computes with it. It is harmless: no number that npformer
-computes depends on it. A file is refused unless the key has one value, usually its default. Or a warning names the
-key unless it has one value: then only a training, or a search for a text, would be another one. Whatever a table does
-not know is named in a warning, as it may change numbers.
+A table says one of four things of a key. It is read: npformer computes with it. It is harmless: no
+number that npformer computes depends on it. A file is refused unless the key has one value, usually
+its default. Or a warning names the key unless it has one value: then only a training, or a search
+for a text, would be another one. Whatever a table does not know is named in a warning, as it may
+change numbers.
 """
 
 from typing import Any, NamedTuple
@@ -89,19 +90,22 @@ def listed(names: list[str]) -> str:
 
 # -- of the library transformers
 
-# How a text is generated. A caller gives such options to ``greedy_decode``, ``beam_search`` and ``sample``, which read
-# no files; what these functions do not have at all is named in a warning.
+# How a text is generated. A caller gives such options to ``greedy_decode``, ``beam_search`` and
+# ``sample``, which read no files; what these functions do not have at all is named in a warning.
 GENERATION = (
     read("bos_token_id eos_token_id pad_token_id decoder_start_token_id forced_eos_token_id")
     | harmless(
         """
-        do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff repetition_penalty
+        do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff
+        repetition_penalty
         num_beams num_beam_groups num_return_sequences length_penalty early_stopping
         max_length max_new_tokens min_length min_new_tokens max_time
         use_cache cache_implementation cache_config max_cache_len low_memory prefill_chunk_size
         return_dict_in_generate output_scores output_logits output_attentions output_hidden_states
-        renormalize_logits remove_invalid_values compile_config disable_compile continuous_batching_config
-        is_assistant num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold
+        renormalize_logits remove_invalid_values compile_config disable_compile
+        continuous_batching_config
+        is_assistant num_assistant_tokens num_assistant_tokens_schedule
+        assistant_confidence_threshold
         assistant_early_exit assistant_ensemble_weight assistant_lookbehind target_lookbehind
         prompt_lookup_num_tokens max_matching_ngram_size speculation_type use_mtp
         transformers_version trust_remote_code _from_model_config
@@ -136,10 +140,13 @@ CONFIG = GENERATION | (
     read("model_type architectures tie_word_embeddings pooling after_pooling pad_id adapters")
     | harmless(
         """
-        _name_or_path name_or_path model_name _commit_hash transformers.js_config unsloth_fixed unsloth_version
-        _attn_implementation _attn_implementation_autoset _attn_implementation_internal attn_implementation
+        _name_or_path name_or_path model_name _commit_hash transformers.js_config unsloth_fixed
+        unsloth_version
+        _attn_implementation _attn_implementation_autoset _attn_implementation_internal
+        attn_implementation
         dtype torch_dtype use_bfloat16 torchscript initializer_range init_std gradient_checkpointing
-        chunk_size_feed_forward return_dict use_return_dict output_past finetuning_task task_specific_params
+        chunk_size_feed_forward return_dict use_return_dict output_past finetuning_task
+        task_specific_params
         id2label label2id num_labels _num_labels problem_type
         tokenizer_class model_max_length sep_token_id mask_token_id cls_token_id
         """
@@ -152,20 +159,27 @@ CONFIG = GENERATION | (
 ROPE = read("rope_type type rope_theta factor") | refused_unless({"partial_rotary_factor": 1.0})
 SHARDS = read("weight_map") | harmless("metadata")
 
-# tokenizer_config.json and special_tokens_map.json. What tokenizer.json says of the same thing is added where both are
-# read. tokenizer.json itself is read as a whole by the library tokenizers, which refuses what it does not know.
+# tokenizer_config.json and special_tokens_map.json. What tokenizer.json says of the same thing is
+# added where both are read. tokenizer.json itself is read as a whole by the library tokenizers,
+# which refuses what it does not know.
 TOKENIZER = (
     read("bos_token eos_token pad_token unk_token sep_token cls_token mask_token chat_template")
-    | read("additional_special_tokens extra_special_tokens model_specific_special_tokens added_tokens_decoder")
-    | read("add_bos_token add_eos_token add_prefix_space do_lower_case strip_accents tokenize_chinese_chars")
+    | read("additional_special_tokens extra_special_tokens")
+    | read("model_specific_special_tokens added_tokens_decoder")
+    | read("add_bos_token add_eos_token add_prefix_space")
+    | read("do_lower_case strip_accents tokenize_chinese_chars")
     | harmless(
         """
-        tokenizer_class processor_class auto_map name_or_path _name_or_path special_tokens_map_file tokenizer_file
-        _commit_hash transformers_version backend is_local local_files_only from_slow legacy errors vocab_size
-        model_max_length max_len max_length stride truncation_side truncation_strategy truncation padding
+        tokenizer_class processor_class auto_map name_or_path _name_or_path special_tokens_map_file
+        tokenizer_file
+        _commit_hash transformers_version backend is_local local_files_only from_slow legacy errors
+        vocab_size
+        model_max_length max_len max_length stride truncation_side truncation_strategy truncation
+        padding
         padding_side pad_to_multiple_of pad_token_type_id model_input_names
         clean_up_tokenization_spaces spaces_between_special_tokens use_default_system_prompt
-        source_lang target_lang separate_vocabs sp_model_kwargs do_basic_tokenize never_split use_fast
+        source_lang target_lang separate_vocabs sp_model_kwargs do_basic_tokenize never_split
+        use_fast
         unk_id bos_id eos_id pad_id trim_offsets add_special_tokens
         """
     )
@@ -211,18 +225,24 @@ GGUF = (
     read("general.architecture general.alignment split.count")
     | harmless("general.* quantize.* split.no split.tensors.count imatrix.*")
     | refused_unless({"general.type": "model"})
-    | read("tokenizer.ggml.model tokenizer.ggml.pre tokenizer.ggml.tokens tokenizer.ggml.token_type")
+    | read("tokenizer.ggml.model tokenizer.ggml.pre")
+    | read("tokenizer.ggml.tokens tokenizer.ggml.token_type")
     | read("tokenizer.ggml.merges tokenizer.ggml.add_bos_token tokenizer.ggml.add_eos_token")
-    | read("tokenizer.ggml.bos_token_id tokenizer.ggml.eos_token_id tokenizer.ggml.padding_token_id")
-    | read("tokenizer.ggml.eot_token_id tokenizer.ggml.eom_token_id tokenizer.ggml.unknown_token_id")
+    | read("tokenizer.ggml.bos_token_id tokenizer.ggml.eos_token_id")
+    | read("tokenizer.ggml.padding_token_id")
+    | read("tokenizer.ggml.eot_token_id tokenizer.ggml.eom_token_id")
+    | read("tokenizer.ggml.unknown_token_id")
     | read("tokenizer.chat_template tokenizer.chat_templates tokenizer.chat_template.*")
     | harmless(
         """
         tokenizer.ggml.scores tokenizer.ggml.token_type_count tokenizer.huggingface.json
-        tokenizer.ggml.seperator_token_id tokenizer.ggml.separator_token_id tokenizer.ggml.cls_token_id
+        tokenizer.ggml.seperator_token_id tokenizer.ggml.separator_token_id
+        tokenizer.ggml.cls_token_id
         tokenizer.ggml.mask_token_id tokenizer.ggml.prefix_token_id tokenizer.ggml.middle_token_id
-        tokenizer.ggml.suffix_token_id tokenizer.ggml.fim_pre_token_id tokenizer.ggml.fim_suf_token_id
-        tokenizer.ggml.fim_mid_token_id tokenizer.ggml.fim_pad_token_id tokenizer.ggml.fim_rep_token_id
+        tokenizer.ggml.suffix_token_id tokenizer.ggml.fim_pre_token_id
+        tokenizer.ggml.fim_suf_token_id
+        tokenizer.ggml.fim_mid_token_id tokenizer.ggml.fim_pad_token_id
+        tokenizer.ggml.fim_rep_token_id
         tokenizer.ggml.fim_sep_token_id
         """
     )
@@ -233,8 +253,10 @@ GGUF = (
 # The keys of a GGUF file that begin with the name of its architecture, such as "llama.".
 GGUF_MODEL = (
     read("embedding_length attention.head_count attention.head_count_kv block_count feed_forward_length")
-    | read("context_length attention.layer_norm_rms_epsilon rope.dimension_count rope.freq_base vocab_size")
-    | read("rope.scaling.type rope.scaling.factor rope.scale_linear attention.key_length attention.value_length")
+    | read("context_length attention.layer_norm_rms_epsilon rope.dimension_count")
+    | read("rope.freq_base vocab_size")
+    | read("rope.scaling.type rope.scaling.factor rope.scale_linear")
+    | read("attention.key_length attention.value_length")
     | harmless("rope.scaling.original_context_length rope.scaling.finetuned tensor_data_layout")
     | refused_unless(
         {

@@ -37,10 +37,16 @@ from npformer.pretrained.sentences import lower_case_of, sentence_modules, sente
 from npformer.pretrained.tokenizer import FILES, Tokenizer, ends_in, tokenizer_of, tokenizer_of_gguf
 
 # What names of tensors end with, if a library has quantised them.
-QUANTISED = {".qweight": "GPTQ or AWQ", ".qzeros": "GPTQ or AWQ", ".absmax": "bitsandbytes", ".SCB": "bitsandbytes"}
+QUANTISED = {
+    ".qweight": "GPTQ or AWQ",
+    ".qzeros": "GPTQ or AWQ",
+    ".absmax": "bitsandbytes",
+    ".SCB": "bitsandbytes",
+}
 NO_MODEL = "it is no GGUF or safetensors file, and no folder with config.json"
 NO_DOWNLOAD = "nothing is downloaded, so it has to be a folder or a file"
-# The names of adapters' tensors begin with this; the type of their model in config.json, which no other library knows.
+# The names of adapters' tensors begin with this; the type of their model in config.json, which no
+# other library knows.
 ADAPTERS, OF_ADAPTERS = "adapters.", "npformer_adapters"
 FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
 
@@ -48,34 +54,39 @@ FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Mar
 def load(path: Any, *, names: dict | None = None, model: Any = None, **settings: Any) -> tuple[Any, dict, Any]:
     """Load a model that another library has saved: GPT-2, Llama, BERT, Marian, or PyTorch's ``nn.Transformer``.
 
-    Nothing is downloaded, nothing in a file is executed, and a file that was forged takes no more memory than its own
-    size allows. Tables in ``npformer.pretrained.keys`` say of each key of a file whether it is read, whether it changes
-    no number, or which values are supported. A file with another value is refused, and a key that no table has, or
-    whose value would only change a training or the choice of a text, is named in a warning. Options of sampling, such
-    as the temperature in generation_config.json, are not taken from files.
+    Nothing is downloaded, nothing in a file is executed, and a file that was forged takes no more
+    memory than its own size allows. Tables in ``npformer.pretrained.keys`` say of each key of a
+    file whether it is read, whether it changes no number, or which values are supported. A file
+    with another value is refused, and a key that no table has, or whose value would only change a
+    training or the choice of a text, is named in a warning. Options of sampling, such as the
+    temperature in generation_config.json, are not taken from files.
 
     Parameters
     ----------
     path : str, Path or dict
-        A folder as the library transformers writes it: config.json, model.safetensors or several files of it, and a
-        tokenizer. Or a GGUF file with a Llama, also quantised. Or the state dict of an ``nn.Transformer``, as a
-        safetensors file or as a dict of arrays.
+        A folder as the library transformers writes it: config.json, model.safetensors or several
+        files of it, and a tokenizer. Or a GGUF file with a Llama, also quantised. Or the state dict
+        of an ``nn.Transformer``, as a safetensors file or as a dict of arrays.
     names : dict, optional
-        For a state dict: the modules that are the "source_embedding", the "target_embedding" and the "output", and, if
-        positions are learned, the modules or parameters that are "source_positions" and "target_positions". With
-        ``model`` they are the "embedding", the "positions" and the "output". (To save, also that which is the
-        "transformer", if it has a name.)
+        For a state dict: the modules that are the "source_embedding", the "target_embedding" and
+        the "output", and, if positions are learned, the modules or parameters that are
+        "source_positions" and "target_positions". With ``model`` they are the "embedding", the
+        "positions" and the "output". (To save, also that which is the "transformer", if it has a
+        name.)
     model : LanguageModel or Encoder, optional
-        The class that the state dict of an ``nn.TransformerEncoder`` becomes: LanguageModel if a mask hides the future,
-        or else Encoder. A state dict does not say it. The output of an Encoder gives scores for each position; with
-        ``pooling="mean"`` or "first" for each sequence.
+        The class that the state dict of an ``nn.TransformerEncoder`` becomes: LanguageModel if a
+        mask hides the future, or else Encoder. A state dict does not say it. The output of an
+        Encoder gives scores for each position; with ``pooling="mean"`` or "first" for each
+        sequence.
     **settings
-        Of the model, in place of those in the file: ``dropout=0.0``, ``max_len=512``. The ``dtype`` is "float32" if it
-        is not given, whatever the file has; with "float16" the parameters take half the memory, and each operation
-        converts what it reads. A state dict needs at least ``n_heads``, and all that its shapes do not show and that is
-        not PyTorch's default: "norm", "activation", "pad_id", "scale_embeddings", and "positions", unless learned ones
-        are named or the program keeps a table of sines as a buffer, which it is then taken to add. Where a
-        normalisation or the output has no bias, as in ``nn.Transformer(bias=False)``, the parameters have zeros.
+        Of the model, in place of those in the file: ``dropout=0.0``, ``max_len=512``. The ``dtype``
+        is "float32" if it is not given, whatever the file has; with "float16" the parameters take
+        half the memory, and each operation converts what it reads. A state dict needs at least
+        ``n_heads``, and all that its shapes do not show and that is not PyTorch's default: "norm",
+        "activation", "pad_id", "scale_embeddings", and "positions", unless learned ones are named
+        or the program keeps a table of sines as a buffer, which it is then taken to add. Where a
+        normalisation or the output has no bias, as in ``nn.Transformer(bias=False)``, the
+        parameters have zeros.
 
     Returns
     -------
@@ -83,25 +94,28 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
     params : nested dict
         In the dtype of the model, or in float16.
     tokenizer
-        With ``encode(text)``, ``decode(ids)``, ``bos_id``, ``eos_id`` and ``pad_id``; ``eos_ids`` are all tokens that
-        end a text, as config.json, generation_config.json and the tokenizer say. None if there is none.
+        With ``encode(text)``, ``decode(ids)``, ``bos_id``, ``eos_id`` and ``pad_id``; ``eos_ids``
+        are all tokens that end a text, as config.json, generation_config.json and the tokenizer
+        say. None if there is none.
 
     Raises
     ------
     CheckpointError
-        If the file is damaged, or if it holds something that is not supported; the error says what is.
+        If the file is damaged, or if it holds something that is not supported; the error says what
+        is.
     FileNotFoundError
         If there is no such file or folder.
 
     Notes
     -----
-    A language model of transformers reads the id of the padding like any other id, and a mask says what is padding. So
-    ``pad_id`` becomes that of the file only if the tokenizer says that no text has it: not if it is also the id of
-    ``<unk>``, or of the begin or the end of a text, and not without a tokenizer. ``load(…, pad_id=0)`` hides id 0.
+    A language model of transformers reads the id of the padding like any other id, and a mask says
+    what is padding. So ``pad_id`` becomes that of the file only if the tokenizer says that no text
+    has it: not if it is also the id of ``<unk>``, or of the begin or the end of a text, and not
+    without a tokenizer. ``load(…, pad_id=0)`` hides id 0.
 
-    Which of several files is read is as in transformers: model.safetensors before an index of several files,
-    tokenizer.json before vocab.json with merges.txt or vocab.txt, chat_template.jinja and additional_chat_templates
-    before templates in tokenizer_config.json.
+    Which of several files is read is as in transformers: model.safetensors before an index of
+    several files, tokenizer.json before vocab.json with merges.txt or vocab.txt,
+    chat_template.jinja and additional_chat_templates before templates in tokenizer_config.json.
     """
     if not isinstance(path, dict) and kind_of_file(check_path(path)) == MISSING:
         getting = "git clone https://huggingface.co/NAME makes a folder, and so does save_pretrained of transformers"
@@ -111,7 +125,8 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
             return _load(path if isinstance(path, dict) else Path(path), names, model, settings)
         except OSError as error:
             raise ValueError(f"it cannot be read: {error}") from error
-        except (KeyError, IndexError, AttributeError) as error:  # of settings of other types than are expected
+        except (KeyError, IndexError, AttributeError) as error:
+            # Settings have other types than are expected.
             raise ValueError(f"something is missing, or has another form: {type(error).__name__} {error}") from error
 
 
@@ -181,8 +196,9 @@ def tokenizer_in(about, config, begin_id, family):
 def padding_of(family, config, pad_id, tokenizer):
     """The id that is padding wherever it stands.
 
-    A language model of transformers reads the id ``pad_token_id`` like any other; a mask says what is padding. So here
-    it is padding only if texts do not have it, as the tokenizer says, or if npformer has written the file.
+    A language model of transformers reads the id ``pad_token_id`` like any other; a mask says what
+    is padding. So here it is padding only if texts do not have it, as the tokenizer says, or if
+    npformer has written the file.
     """
     theirs = None if tokenizer is None else tokenizer.pad_id
     if family.model is Encoder and pad_id is not None and theirs not in (None, pad_id):
@@ -196,7 +212,7 @@ def padding_of(family, config, pad_id, tokenizer):
     if tokenizer is None or pad_id == tokenizer.unk_id or theirs != pad_id:
         why = "it has no tokenizer that says so" if tokenizer is None else "texts have this token, too"
         warn(
-            f"pad_token_id={pad_id} is not hidden as padding, as {why}; if it is padding only, load(…, pad_id={pad_id})"
+            f"pad_token_id={shown(pad_id)} is not hidden as padding, as {why}; load(…, pad_id={shown(pad_id)}) hides it"
         )
         return None
     return pad_id
@@ -213,7 +229,11 @@ def opened(path: Path | dict) -> tuple[dict | None, dict[str, Stored], Any]:
         return read_gguf(path)
     if path.suffix == ".safetensors" and not (folder / "config.json").is_file():
         return None, tensors_in(path), None
-    if (folder / "config.json").is_file() and path.suffix in (*OTHER_WEIGHTS, ".safetensors", ".json"):
+    if (folder / "config.json").is_file() and path.suffix in (
+        *OTHER_WEIGHTS,
+        ".safetensors",
+        ".json",
+    ):
         family_of(read_json(folder / "config.json"))  # named before the kind of the file
         if path.suffix not in OTHER_WEIGHTS:
             raise ValueError(f"{path.name} is a part of a model: give its folder, {folder}")
@@ -246,7 +266,10 @@ def check_not_quantised(path: Path, config: dict, tensors: dict) -> None:
         of_bits = next((key for key in ("load_in_4bit", "load_in_8bit") if about.get(key)), None)
         how = about.get("quant_method") or ("bitsandbytes" if of_bits else shown(about))
     else:
-        how = next((name for ending, name in QUANTISED.items() if any(x.endswith(ending) for x in tensors)), None)
+        how = next(
+            (name for ending, name in QUANTISED.items() if any(x.endswith(ending) for x in tensors)),
+            None,
+        )
     if how is None:
         return
     advice = "load the model that was quantised, a GGUF file of it, or what dequantize() of transformers saves"
@@ -264,23 +287,26 @@ def family_of(config: dict) -> Family:
 def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: dict | None = None) -> None:
     """Write a model for the library transformers: what ``load`` reads.
 
-    Adapters, and how an encoder without a task makes one vector of a text, are read by npformer alone; a warning says
-    so. The parameters that ``model.merged`` returns, with ``model.model``, are for both, and so are ``model.labels``.
+    Adapters, and how an encoder without a task makes one vector of a text, are read by npformer
+    alone; a warning says so. The parameters that ``model.merged`` returns, with ``model.model``,
+    are for both, and so are ``model.labels``.
 
-    Whatever interrupts this, the folder holds the complete old model or the complete new one; other files in it stay.
-    (If it has folders in it, or where two folders cannot be exchanged, which Linux can on most disks, an interruption
-    in its last moments may leave some files of each; then ``load`` refuses the folder.) No other program may make a
-    file in it meanwhile.
+    Whatever interrupts this, the folder holds the complete old model or the complete new one; other
+    files in it stay. (If it has folders in it, or where two folders cannot be exchanged, which
+    Linux can on most disks, an interruption in its last moments may leave some files of each; then
+    ``load`` refuses the folder.) No other program may make a file in it meanwhile.
 
     Parameters
     ----------
     path : str or Path
-        A folder, which is made; or, for the state dict of an ``nn.Transformer``, a file .safetensors.
+        A folder, which is made; or, for the state dict of an ``nn.Transformer``, a file
+        .safetensors.
     model : LanguageModel, Encoder or Transformer
         Whose settings are those of GPT-2, Llama, BERT or Marian; or a ``LowRank`` of one.
     params : nested dict
     tokenizer
-        That ``load`` has returned; its files are written, too. If it is not given, that of an older model stays.
+        That ``load`` has returned; its files are written, too. If it is not given, that of an older
+        model stays.
     names : dict, optional
         For a state dict: see ``load``.
 
@@ -295,7 +321,10 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     adapted, adapters = None, {}
     if isinstance(model, LowRank):
         tree.check_like(params, model.shapes(), dtypes=False)
-        adapted, adapters = model, tree.to_arrays(tree.map_leaves(on_host, params), ADAPTERS.rstrip("."))
+        adapted, adapters = (
+            model,
+            tree.to_arrays(tree.map_leaves(on_host, params), ADAPTERS.rstrip(".")),
+        )
         model, params = adapted.model, adapted.base_params
     if tokenizer is not None and not getattr(tokenizer, "files", None):
         kind = type(tokenizer).__name__
@@ -342,7 +371,8 @@ def _save_folder(path, config, tensors, tokenizer):
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_id", None) for name in ("bos", "eos")}
     if len(ends := getattr(tokenizer, "eos_ids", ())) > 1:
         ids["eos_token_id"] = list(ends)
-    # What an older model left: an index of its files of weights, or a tokenizer of another kind, would be read first.
+    # What an older model left: an index of its files of weights, or a tokenizer of another kind,
+    # would be read first.
     obsolete = {INDEX, *FILES} - files.keys() if files else {INDEX}
     with new_files(path, obsolete) as new:
         (new / "config.json").write_text(json.dumps(config | ids, indent=2) + "\n", "utf-8")

@@ -14,7 +14,12 @@ from npformer.reference import sinusoidal_encoding
 
 MARK = "layers.0.self_attn.in_proj_weight"  # of a stack
 ACTIVATIONS = ("relu", "gelu", "gelu_erf", "silu")
-POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "none")  # which the program adds, or nothing
+POSITIONS = (
+    "sinusoidal",
+    "sinusoidal_concatenated",
+    "learned",
+    "none",
+)  # which the program adds, or nothing
 OUTSIDE = ("source_embedding", "target_embedding", "output")  # which nn.Transformer does not have
 NEAR = 0.01  # the rounding of a sine in bfloat16
 
@@ -73,17 +78,36 @@ def stack(name, attentions, inside=""):
 class PyTorch(Family):
     """Names of ``nn.Transformer`` in a state dict; the settings that its shapes do not show are given.
 
-    ``names`` has the module of the program, such as "src_embed", for each of "source_embedding", "target_embedding" and
-    "output", and for "source_positions" and "target_positions" if they are learned; also that of the "transformer",
-    which is found in ``tensors`` if it is not given.
+    ``names`` has the module of the program, such as "src_embed", for each of "source_embedding",
+    "target_embedding" and "output", and for "source_positions" and "target_positions" if they are
+    learned; also that of the "transformer", which is found in ``tensors`` if it is not given.
     """
 
     model = Transformer
     constants = {"norm_type": "layer_norm", "n_kv_heads": None, "window": None, "rotary": None}
-    # Of these a state dict says what its shapes show. The others are given to ``load``, as they are to nn.Transformer.
+    # Of these a state dict says what its shapes show. The others are given to ``load``, as they are
+    # to nn.Transformer.
     own_settings: tuple[str, ...] = (
-        *("src_vocab", "tgt_vocab", "d_model", "d_ff", "n_layers", "bias", "tie_embeddings", "n_heads", "norm"),
-        *("activation", "eps", "pad_id", "max_len", "positions", "scale_embeddings", "forced_eos_id"),
+        *(
+            "src_vocab",
+            "tgt_vocab",
+            "d_model",
+            "d_ff",
+            "n_layers",
+            "bias",
+            "tie_embeddings",
+            "n_heads",
+            "norm",
+        ),
+        *(
+            "activation",
+            "eps",
+            "pad_id",
+            "max_len",
+            "positions",
+            "scale_embeddings",
+            "forced_eos_id",
+        ),
     )
     names = {
         **stack("encoder", {"attention": "self_attn"}, "encoder."),
@@ -196,7 +220,10 @@ class PyTorch(Family):
         settings["bias"] = f"{self.first_layer}self_attn.in_proj_bias" in tensors
         for name in ("positions", "source_positions"):
             if name in self.names:
-                settings |= {"positions": "learned", "max_len": tensors[f"{self.names[name]}.weight"].shape[0]}
+                settings |= {
+                    "positions": "learned",
+                    "max_len": tensors[f"{self.names[name]}.weight"].shape[0],
+                }
         return settings
 
     def check(self, model):
@@ -266,7 +293,10 @@ def kind_of_sines(stored):
     if len(shape) != 2 or shape[1] % 2:
         return None
     table = np.asarray(stored.rows(slice(None)), np.float32).reshape(shape)
-    for kind, order in {"sinusoidal": "interleaved", "sinusoidal_concatenated": "concatenated"}.items():
+    for kind, order in {
+        "sinusoidal": "interleaved",
+        "sinusoidal_concatenated": "concatenated",
+    }.items():
         if np.abs(table - sinusoidal_encoding(*shape, order)).max(initial=0) < NEAR:
             return kind
     return None

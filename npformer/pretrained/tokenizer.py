@@ -13,13 +13,33 @@ from npformer.pretrained.keys import GGUF, TOKENIZER, check_keys, warned_unless
 from npformer.pretrained.sentences import OF_ALL, OF_TEXTS, SentenceTexts
 from npformer.runtime.extras import imported
 
-FILES = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
-FILES += ["generation_config.json", "vocab.json", "merges.txt", "source.spm", "target.spm", "added_tokens.json"]
+FILES = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+]
+FILES += [
+    "generation_config.json",
+    "vocab.json",
+    "merges.txt",
+    "source.spm",
+    "target.spm",
+    "added_tokens.json",
+]
 FILES += ["vocab.txt", OF_TEXTS, OF_ALL]
-OTHERS = ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json"]  # which are not read
+OTHERS = [
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+]  # which are not read
 TEMPLATES = "additional_chat_templates"  # a folder
 ROLES = "bos", "eos", "unk", "sep", "pad", "cls", "mask"  # of special tokens
-CONTROL, USER_DEFINED = 3, 4  # types of tokens of a GGUF file: that no text has, and that is never divided
+CONTROL, USER_DEFINED = (
+    3,
+    4,
+)  # types of tokens of a GGUF file: that no text has, and that is never divided
 AS_GPT2 = "smollm", "gpt-2"  # how a GGUF file says that words are divided
 
 
@@ -29,13 +49,17 @@ class Tokenizer:
     Attributes
     ----------
     bos_id, eos_id, pad_id, unk_id : int or None
-        The tokens that begin and end a text, the padding, and what stands for text that has no token.
+        The tokens that begin and end a text, the padding, and what stands for text that has no
+        token.
     eos_ids : tuple of int
-        All tokens that end a text or an answer: ``eos_id``, and those that generation_config.json and config.json say.
+        All tokens that end a text or an answer: ``eos_id``, and those that generation_config.json
+        and config.json say.
     chat_template : str or None
-        How the turns of a chat become one text, in the language of Jinja: see ``npformer.pretrained.chat``.
+        How the turns of a chat become one text, in the language of Jinja: see
+        ``npformer.pretrained.chat``.
     chat_templates : dict
-        All templates by their names, if there are several; ``chat_template`` is that with the name "default".
+        All templates by their names, if there are several; ``chat_template`` is that with the name
+        "default".
     files : dict
         The names and bytes of the files from which it was read.
     sentences : SentenceTexts
@@ -259,7 +283,13 @@ def _word_pieces_in(files, about):
     """A tokenizer as that of BERT, of pieces of words."""
     tokenizers = import_tokenizers()
     pieces = read_text(files["vocab.txt"]).splitlines()
-    for role, token in {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}.items():
+    for role, token in {
+        "unk": "[UNK]",
+        "cls": "[CLS]",
+        "sep": "[SEP]",
+        "pad": "[PAD]",
+        "mask": "[MASK]",
+    }.items():
         about.setdefault(f"{role}_token", token)
     unknown, begin, end = (about[f"{role}_token"] for role in ("unk", "cls", "sep"))
     ids = {piece: i for i, piece in enumerate(pieces)}
@@ -295,7 +325,11 @@ def ends_in(*files: dict) -> list[int]:
 def tokenizer_of_gguf(about: dict) -> Tokenizer:
     """The tokenizer in what a GGUF file says."""
     tokenizers = import_tokenizers()
-    check_keys({name: x for name, x in about.items() if name.startswith("tokenizer.")}, GGUF, "the GGUF file")
+    check_keys(
+        {name: x for name, x in about.items() if name.startswith("tokenizer.")},
+        GGUF,
+        "the GGUF file",
+    )
     said = {name.removeprefix("tokenizer.ggml."): value for name, value in about.items()}
     kind, words = said.get("model"), said.get("pre", "default")
     if kind != "gpt2" or words not in (*AS_GPT2, "default"):
