@@ -45,8 +45,10 @@ class Llama(Family):
         """What each key of config.json means: a width of heads, and biases everywhere or nowhere."""
         sizes = config.get("hidden_size"), config.get("num_attention_heads")
         width = {"head_dim": sizes[0] // sizes[1]} if all(isinstance(x, int) and x > 0 for x in sizes) else {}
-        bias = bool(config.get("attention_bias"))
-        with_bias = {"mlp_bias": bias} if "mlp_bias" in config else {"attention_bias": False}
+        has_mlp_bias = bool(config.get("mlp_bias"))
+        with_bias = {"attention_bias": has_mlp_bias}
+        if has_mlp_bias and not config.get("attention_bias"):
+            with_bias = {"mlp_bias": False}
         return super().rules(config) | refused_unless(width | with_bias)
 
     def settings_of(self, config, tensors, instead=()):
@@ -54,7 +56,9 @@ class Llama(Family):
         rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind not in ("default", "linear"):
-            raise ValueError(f"the rotation has rope_type={shown(kind)}, supported are 'default' and 'linear'")
+            raise ValueError(
+                f"the rotation in config.json has rope_type={shown(kind)}, supported are 'default' and 'linear'"
+            )
         found = super().settings_of(config, tensors, instead)
         check_keys(rope, ROPE, "the rotation in config.json")
         scaling = rope.get("factor", 1.0) if kind == "linear" else 1.0

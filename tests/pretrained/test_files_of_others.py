@@ -155,6 +155,8 @@ def test_a_length_may_be_given_where_the_file_says_none(tmp_path):
         ({"architectures": ["LlamaForSequenceClassification"]}, "supported is ['LlamaForCausalLM'] or ['LlamaModel']"),
         ({"partial_rotary_factor": 0.5}, "config.json has partial_rotary_factor=0.5, supported is 1.0"),
         ({"is_decoder": True}, "config.json has is_decoder=True, supported is False"),
+        ({"attention_bias": True}, "config.json has attention_bias=True, supported is False"),
+        ({"rope_scaling": {"type": "dynamic"}}, "the rotation in config.json has rope_type='dynamic', supported"),
         ({"pruned_heads": {"0": [1]}}, "config.json has pruned_heads={'0': [1]}, supported is {}"),
     ],
 )
