@@ -15,6 +15,7 @@ import numpy as np
 from npformer import reference
 from npformer.operations.shapes import match, shape_of
 from npformer.reference.math.activations import ACTIVATIONS, INPUTS
+from npformer.reference.math.rotary import Llama3Scaling
 
 # Letters that occur together mostly have different primes as sizes, so that mistaking one axis for
 # another is noticed.
@@ -480,6 +481,7 @@ CASES: list[Case] = [
             leading=(2,)),
     *_cases("rotary", {}, {"base": 500.0, "scaling": 4.0, "pairs": "interleaved"}, bound=4, P=2,
             M=4),
+    *_cases("rotary", {"llama3": Llama3Scaling(8.0, original_max_len=9)}, bound=4, P=2, M=4),
     *_cases("rotary", {"positions": Drawn(lambda rng, sizes: np.arange(sizes["T"]))}, bound=4, P=0,
             M=1),
     *_cases("cross_entropy linear_cross_entropy", *({**WORDS, **options} for options in LOSS),

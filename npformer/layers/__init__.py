@@ -29,12 +29,14 @@ from npformer.layers import (
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.stack import Stack
 from npformer.layers.with_checks import checked
+from npformer.reference.math.rotary import Llama3Scaling
 from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
 
 __all__ = [
     "AttentionSettings",
     "KeyValueCache",
     "LayerSettings",
+    "Llama3Scaling",
     "Rotary",
     "Stack",
     "add_and_norm",

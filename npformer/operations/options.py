@@ -64,7 +64,7 @@ OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; fl
     **_named(AT_LEAST_0, "min_len n_plain n_steps n_types"),
     **_named(AT_LEAST_1, "batch_size beam_size chunk_size code_size d_ff d_head d_model dilation"),
     **_named(AT_LEAST_1, "every k length max_len max_rows max_tokens n_average n_best n_heads"),
-    **_named(AT_LEAST_1, "n_inputs n_kv_heads n_layers n_outputs"),
+    **_named(AT_LEAST_1, "n_inputs n_kv_heads n_layers n_outputs original_max_len"),
     **_named(
         AT_LEAST_1,
         "n_shards n_tokens patience rank save_every share_layers src_vocab step steps tgt_vocab",
@@ -81,6 +81,7 @@ OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; fl
     **_named(PROBABILITY, "top_p"),
     **_named(NOT_NEGATIVE, "consistency floor length_penalty lr weight_decay"),
     **_named(ABOVE_0, "alpha base clip_norm delta eps factor loss_scale minutes peak"),
+    **_named(ABOVE_0, "high_freq_factor low_freq_factor"),
     **_named(ABOVE_0, "qk_norm_eps repetition_penalty scale scaling"),
     **_named(
         Option(float, lambda x: 1e-30 <= x <= 1e30, "from 1e-30 to 1e30"), "softcap"

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from npformer.checks import shown
 from npformer.operations.docstring import insert_parameters
-from npformer.operations.options import changed_fields, check_fields
+from npformer.operations.options import changed_fields, check_fields, settings_from
 from npformer.reference.math.activations import Activation
 from npformer.reference.math.layer_norm import LAYER_NORM_EPS
 from npformer.reference.math.rms_norm import RMS_NORM_EPS
+from npformer.reference.math.rotary import Llama3Scaling
 from npformer.runtime.forks import cached_property
 
 
@@ -25,19 +26,27 @@ class Rotary:
     scaling : float
     pairs : "halves" or "interleaved"
         As in Llama, or as in GPT-J.
+    llama3 : Llama3Scaling or dict, optional
+        The scaling of Llama 3.1, in place of ``scaling``: it slows only the pairs that turn slowly.
 
     Examples
     --------
     >>> AttentionSettings(8, rotary=Rotary(base=500000.0)).rotary
-    Rotary(base=500000.0, scaling=1.0, pairs='halves')
+    Rotary(base=500000.0, scaling=1.0, pairs='halves', llama3=None)
     """
 
     base: float = 10000.0
     scaling: float = 1.0
     pairs: Literal["halves", "interleaved"] = "halves"
+    llama3: Llama3Scaling | None = None
 
     def __post_init__(self):
+        if isinstance(self.llama3, dict):  # as it was read from a file
+            object.__setattr__(self, "llama3", settings_from(Llama3Scaling, self.llama3, "llama3"))
         check_fields(self)
+        if self.llama3 is not None and self.scaling != 1:
+            both = f"scaling={self.scaling} with llama3={self.llama3}"
+            raise ValueError(f"{both}, expected one of them")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ ATTENTIONS = [
     {"scale": 0.3, "causal": True},
     {"rotary": ROTARY, "n_kv_heads": 1},
     {"rotary": replace(ROTARY, pairs="interleaved")},
+    {"rotary": replace(ROTARY, scaling=1.0, llama3=layers.Llama3Scaling(8.0, original_max_len=T))},
     {"window": T},
 ]
 each_layer = pytest.mark.parametrize("options", SETTINGS, ids=str)

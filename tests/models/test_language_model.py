@@ -53,6 +53,7 @@ SETTINGS = {
     "as it is": {},
     "GPT-2": GPT2,
     "Llama": LLAMA,
+    "Llama 3.1": {**LLAMA, "rotary": layers.Rotary(llama3=layers.Llama3Scaling(8.0, original_max_len=9))},
     "Qwen2": {**LLAMA, "qkv_bias": True},
     "Qwen3": {**LLAMA, "qk_norm": True, "d_head": 6, "pad_id": 0},
     "post-norm with a window": WINDOW,

@@ -20,6 +20,7 @@ OPTIONS = [
     {"n_layers": (4, 2), "share_layers": 2},
     {"bias": False, "qkv_bias": True},
     {"qkv_bias": False},
+    {"positions": "rotary", "n_heads": 3, "rotary": {"llama3": {"factor": 8.0, "original_max_len": 5}}},
     {"d_head": 5},
     {"qk_norm": True, "eps": 0.01},
     {"qk_norm": True, "d_head": 4, "positions": "rotary", "qkv_bias": True, "bias": False},

@@ -11,11 +11,12 @@ from promises import assert_steps_equal_recomputation, params_of
 from tested import npf
 
 from npformer import Transformer, tree
-from npformer.layers import Rotary
+from npformer.layers import Llama3Scaling, Rotary
 from npformer.models import describe, from_description
 
 B, T, H, P, K = 2, 5, 3, 2, 8
 X, POSITIONS = np.random.default_rng(0).standard_normal((B, T, (H + P) * K)), np.arange(-4, 6).reshape(B, T) ** 3
+SLOW, EQUAL = {"factor": 8.0}, {"factor": 8.0, "high_freq_factor": 1.0}
 BOTH = pytest.mark.parametrize("pairs", ["halves", "interleaved"])
 pytestmark = pytest.mark.usefixtures("every_backend")
 
@@ -58,6 +59,24 @@ def test_a_head_of_an_odd_width_and_a_negative_number_of_heads():
         npf.rotary(X, POSITIONS, n_heads=6, n_plain=-1)
 
 
+def test_llama3_slows_the_pairs_that_turn_slowly():
+    """Piece by piece, as Llama 3.1 says: long waves are stretched, short ones stay, those in between are mixed."""
+    scaling, width, old = Llama3Scaling(8.0, 1.0, 4.0, 500), 16, 500
+    expected = []
+    for i in range(width // 2):
+        frequency = 10000.0 ** (-2 * i / width)
+        wave = 2 * math.pi / frequency
+        smooth = (old / wave - 1) / (4 - 1)
+        mixed = (1 - smooth) * frequency / 8 + smooth * frequency
+        expected.append(frequency if wave < old / 4 else frequency / 8 if wave > old / 1 else mixed)
+    shares = {round(x * 10000 ** (2 * i / width), 9) for i, x in enumerate(expected)}
+    assert {1.0, 1 / 8} < shares  # all three kinds
+    x = np.eye(width)[: width // 2].sum(axis=0, keepdims=True)  # each pair is (1, 0)
+    turned = npf.rotary(x, np.array([3]), llama3=scaling)[0]
+    assert_close(np.arctan2(turned[width // 2 :], turned[: width // 2]), 3 * np.array(expected))
+    assert_close(npf.rotary_backward(npf.rotary(x, np.array([3]), llama3=scaling), np.array([3]), llama3=scaling), x)
+
+
 def test_positions_that_int64_cannot_hold_are_refused():
     x, positions = X[0, :2, :K], np.array([3, 2**63 - 1], np.uint64)
     assert_close(npf.rotary(x, positions), npf.rotary(x, positions.astype(np.int64)))
@@ -88,7 +107,8 @@ def test_the_defaults_of_the_record_are_those_of_the_operations():
     """With them, entry 1 of a head of width 4 at position 100 turns by 100 · 10000^(-1/2) = 1, towards entry 3."""
     for operation in (npf.rotary, npf.rotary_backward):
         parameters = inspect.signature(operation).parameters
-        assert vars(Rotary()) == {name: parameters[name].default for name in ("base", "scaling", "pairs")}
+        names = "base", "scaling", "pairs", "llama3"
+        assert vars(Rotary()) == {name: parameters[name].default for name in names}
     turned = npf.rotary(np.array([[0.0, 1, 0, 0]]), np.array([100]), **vars(Rotary()))
     assert_close(turned, [[0, math.cos(1), 0, math.sin(1)]])
 
@@ -109,6 +129,11 @@ def test_the_settings_of_a_model(every_backend):
     for rotary, positions, error, message in (
         (Rotary(), "learned", ValueError, "rotary=Rotary.*positions='learned', expected positions='rotary'"),
         ({"base": -1.0}, "rotary", ValueError, "base=-1.0, expected a finite number above 0"),
+        ({"llama3": {"factor": 0.0}}, "rotary", ValueError, "factor=0.0, expected a finite number above 0"),
+        ({"llama3": {"factor": 8.0, "high": 1.0}}, "rotary", TypeError, "high=1.0 is no setting of llama3, expected"),
+        ({"llama3": 8.0}, "rotary", TypeError, r"llama3 is a float, expected Llama3Scaling\(…\)"),
+        ({"llama3": SLOW, "scaling": 2.0}, "rotary", ValueError, "scaling=2.0 with llama3=Llama3Scaling.* one of them"),
+        ({"llama3": EQUAL}, "rotary", ValueError, "high_freq_factor=1.0, expected above low_freq_factor=1.0"),
         ({"bases": 1.0}, "rotary", TypeError, "bases=1.0 is no setting of rotary, expected base, scaling, pairs"),
         ({3: 4}, "rotary", TypeError, "3=4 is no setting of rotary"),
         (500.0, "rotary", TypeError, "rotary is a float, expected Rotary"),

@@ -14,8 +14,9 @@ from npformer.runtime.memory import empty
 
 
 @kernel_of(reference.rotary)
-def rotary(x, positions, n_heads, n_plain, base, scaling, pairs):
-    cos, sin = turns(positions.tobytes(), positions.dtype, x.shape[-1] // (n_heads + n_plain), base, scaling, x.dtype)
+def rotary(x, positions, n_heads, n_plain, base, scaling, pairs, llama3):
+    K = x.shape[-1] // (n_heads + n_plain)
+    cos, sin = turns(positions.tobytes(), positions.dtype, K, base, scaling, llama3, x.dtype)
     rows = np.broadcast_to(np.arange(positions.size).reshape(positions.shape), x.shape[:-1]).flatten()
     y = empty(x.shape, x.dtype)
     _turn(as_rows(x), rows, cos, sin, n_heads, pairs == "halves", as_rows(y))
@@ -23,14 +24,14 @@ def rotary(x, positions, n_heads, n_plain, base, scaling, pairs):
 
 
 @kernel_of(reference.rotary_backward)
-def rotary_backward(dy, positions, n_heads, n_plain, base, scaling, pairs):
-    return rotary.kernel.function(dy, positions, n_heads, n_plain, base, -scaling, pairs)
+def rotary_backward(dy, positions, n_heads, n_plain, base, scaling, pairs, llama3):
+    return rotary.kernel.function(dy, positions, n_heads, n_plain, base, -scaling, pairs, llama3)
 
 
 @lru_cache(maxsize=4)  # the positions of all layers are the same
-def turns(positions, dtype_of_positions, K, base, scaling, dtype):
+def turns(positions, dtype_of_positions, K, base, scaling, llama3, dtype):
     """The cosines and sines of positions, which are the bytes of an array: (2, n, K/2)."""
-    turned = angles(np.frombuffer(positions, dtype_of_positions), K, base, scaling)
+    turned = angles(np.frombuffer(positions, dtype_of_positions), K, base, scaling, llama3)
     return np.stack([np.cos(turned), np.sin(turned)]).astype(dtype)
 
 

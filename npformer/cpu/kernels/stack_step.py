@@ -29,6 +29,7 @@ MAPS = {  # the linear maps that begin and end a sublayer
 # The fields of the settings that the kernel of a step reads. It is not used with others that are not at their defaults.
 OF_LAYER = {"attention", "norm", "norm_type", "eps", "activation", "dropout_rate", "hidden_dropout_rate"}
 OF_ATTENTION = {"n_heads", "n_kv_heads", "causal", "window", "scale", "dropout_rate", "rotary"}
+OF_ROTARY = {"base", "scaling", "pairs", "llama3"}
 
 
 class Map(NamedTuple):
@@ -77,7 +78,10 @@ def stack_step(layers, settings, has_memory, max_rows, n_steps):
     write their keys and values before any of them attends, so the rows may be the positions of one sentence. The
     weights may be copied: they must not change while it is used.
     """
-    if not changed_fields(settings) <= OF_LAYER or not changed_fields(settings.attention) <= OF_ATTENTION:
+    attention, rotary = settings.attention, settings.attention.rotary
+    if not changed_fields(settings) <= OF_LAYER or not changed_fields(attention) <= OF_ATTENTION:
+        return None
+    if rotary is not None and not changed_fields(rotary) <= OF_ROTARY:
         return None
     stack = _stack_of(layers, settings, has_memory)
     return stack and StackStep(_with_panels(stack, max_rows, n_steps), settings, has_memory)
@@ -145,7 +149,8 @@ def turns_of(cache, rotary, n_rows, K, dtype):
     if rotary is None:
         return np.empty((2, 0, 0), dtype)
     positions = cache.newest_positions
-    turned = turns(positions.tobytes(), positions.dtype, K, rotary.base, rotary.scaling, dtype)
+    of_rotary = rotary.base, rotary.scaling, rotary.llama3
+    turned = turns(positions.tobytes(), positions.dtype, K, *of_rotary, dtype)
     return np.repeat(turned, n_rows, axis=1) if len(positions) < n_rows else turned
 
 

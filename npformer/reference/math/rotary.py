@@ -4,12 +4,56 @@ It is RoFormer's (Su et al. 2021). The last axis has H heads that are turned, an
 side by side, each of M pairs. Positions are integers, one for each row, or for each row of a batch.
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
+from npformer.operations.options import check_fields
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """How Llama 3.1 turns more slowly, so that a model reads longer texts than in its training.
+
+    A pair that makes fewer than ``low_freq_factor`` turns in a text of the original length has not
+    been trained at all angles: its frequency is divided by ``factor``. One that makes more than
+    ``high_freq_factor`` turns keeps its frequency, and for a pair in between it is a mixture.
+
+    Parameters
+    ----------
+    factor : float
+        8 in Llama 3.1, 32 in Llama 3.2.
+    low_freq_factor, high_freq_factor : float
+    original_max_len : int
+        The length of the texts of the first training.
+
+    Examples
+    --------
+    >>> scaling = Llama3Scaling(factor=8.0, original_max_len=100)
+    >>> scaling.frequencies(np.array([1.0, 0.1, 0.01])).round(4)
+    array([1.    , 0.0298, 0.0012])
+    """
+
+    factor: float
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_len: int = 8192
+
+    def __post_init__(self):
+        check_fields(self)
+        if self.high_freq_factor <= self.low_freq_factor:
+            given = f"high_freq_factor={self.high_freq_factor}"
+            raise ValueError(f"{given}, expected above low_freq_factor={self.low_freq_factor}")
+
+    def frequencies(self, frequencies: Array) -> Array:
+        """The frequencies of the pairs, from those without this scaling."""
+        n_turns = self.original_max_len * frequencies / (2 * np.pi)
+        kept = (n_turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        kept = np.clip(kept, 0, 1)
+        return frequencies * (kept + (1 - kept) / self.factor)
 
 
 @operation(
@@ -24,6 +68,7 @@ def rotary(
     base: float = 10000.0,
     scaling: float = 1.0,
     pairs: Literal["halves", "interleaved"] = "halves",
+    llama3: Llama3Scaling | None = None,
 ) -> Array:
     """Turn pair i of each head by the angle position / scaling · base^(-2i/K).
 
@@ -44,13 +89,15 @@ def rotary(
     pairs
         Pair i has the entries i and i + K/2, as in Llama and GPT-NeoX, or 2i and 2i+1, as in the
         paper and GPT-J.
+    llama3
+        Slows the pairs that turn slowly, as ``layers.Llama3Scaling`` says.
 
     >>> rotary(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([0, 1])).round(4)  # cos 1 and sin 1
     array([[1.    , 0.    ],
            [0.5403, 0.8415]])
     """
     K = x.shape[-1] // (n_heads + n_plain)
-    angle = angles(positions, K, base, scaling)
+    angle = angles(positions, K, base, scaling, llama3)
     return _turned(x, angle, n_heads, pairs)
 
 
@@ -64,6 +111,7 @@ def rotary_backward(
     base: float = 10000.0,
     scaling: float = 1.0,
     pairs: Literal["halves", "interleaved"] = "halves",
+    llama3: Llama3Scaling | None = None,
 ) -> Array:
     """dx: a rotation is linear, and its transpose turns by the opposite angle.
 
@@ -71,14 +119,16 @@ def rotary_backward(
     array([[1., 2.]])
     """
     K = dy.shape[-1] // (n_heads + n_plain)
-    angle = angles(positions, K, base, scaling)
+    angle = angles(positions, K, base, scaling, llama3)
     return _turned(dy, -angle, n_heads, pairs)
 
 
-def angles(positions, K, base, scaling):
+def angles(positions, K, base, scaling, llama3):
     """The angles of the K/2 pairs of a head at each position: (..., K/2) float64."""
     pair = np.arange(K // 2, like=positions)
     frequency = base ** (-2 * pair / K)
+    if llama3 is not None:
+        frequency = llama3.frequencies(frequency)
     return positions[..., None] / scaling * frequency
 
 
