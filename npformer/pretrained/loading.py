@@ -30,7 +30,7 @@ from npformer.pretrained.files import (
 from npformer.pretrained.gguf_file import read_gguf
 from npformer.pretrained.gpt2 import GPT2
 from npformer.pretrained.keys import check_keys
-from npformer.pretrained.llama import Llama, Mistral
+from npformer.pretrained.llama import Llama, Mistral, Qwen2, Qwen3
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch, family_of_state, tensors_of_state
 from npformer.pretrained.sentences import lower_case_of, sentence_modules, sentence_texts
@@ -48,7 +48,7 @@ NO_DOWNLOAD = "nothing is downloaded, so it has to be a folder or a file"
 # The names of adapters' tensors begin with this; the type of their model in config.json, which no
 # other library knows.
 ADAPTERS, OF_ADAPTERS = "adapters.", "npformer_adapters"
-FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Bert, Marian)}
+FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Qwen2, Qwen3, Bert, Marian)}
 
 
 def load(path: Any, *, names: dict | None = None, model: Any = None, **settings: Any) -> tuple[Any, dict, Any]:

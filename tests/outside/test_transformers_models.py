@@ -1,4 +1,4 @@
-"""GPT-2, Llama, Mistral, BERT and Marian of the library transformers, small and random: the same in float64."""
+"""Models of each family of the library transformers, small and random: the same in float64."""
 
 import logging
 from dataclasses import replace
@@ -63,6 +63,18 @@ def llama(H=4, G=2, K=6, F=13, N=2, V=17, eps=1e-6, bias=False, tied=False, pad_
     return both(getattr(transformers, f"{family}ForCausalLM"), config)
 
 
+def qwen(kind, H=4, G=2, d_model=24, K=6, F=13, N=2, V=17, eps=1e-6, tied=False, pad_id=None):
+    """Qwen2, or Qwen3, whose heads may have any width."""
+    width = {"head_dim": K} if kind == "Qwen3" else {}
+    config = getattr(transformers, f"{kind}Config")(
+        **COMMON | {"pad_token_id": pad_id},
+        **{"vocab_size": V, "hidden_size": d_model, "intermediate_size": F, "num_hidden_layers": N},
+        **{"num_attention_heads": H, "num_key_value_heads": G, "max_position_embeddings": 23},
+        **{"rms_norm_eps": eps, "tie_word_embeddings": tied, **width},
+    )
+    return both(getattr(transformers, f"{kind}ForCausalLM"), config)
+
+
 def bert(kind, H=3, K=4, F=17, N=2, V=19, eps=1e-12, tied=True, pad_id=0, activation="gelu", labels=2, task=None):
     config = transformers.BertConfig(
         **COMMON | {"pad_token_id": pad_id},
@@ -108,7 +120,9 @@ def assert_near(actual, wanted, name):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("GPT2LMHeadModel", "gpt2"), ("LlamaForCausalLM", "llama"), ("BertForMaskedLM", "bert")]
+    ("kind", "name"),
+    [("GPT2LMHeadModel", "gpt2"), ("LlamaForCausalLM", "llama"), ("BertForMaskedLM", "bert")]
+    + [("Qwen2ForCausalLM", "qwen2"), ("Qwen3ForCausalLM", "qwen3")],
 )
 def test_theirs_loads_a_new_model_of_ours(kind, name, tmp_path):
     ours = replace(MODELS[name], dtype="float64", **({"task": "words"} if name == "bert" else {}))
@@ -140,6 +154,8 @@ IDS = np.random.default_rng(0).integers(3, 17, (4, 9))
 LENGTHS = np.array([9, 4, 7, 2])
 KEEP = np.arange(9) < LENGTHS[:, None]
 
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 9}
 LANGUAGE_MODELS = {
     "GPT-2": lambda pad_id=None: gpt2(pad_id=pad_id),
     "GPT-2, a head": lambda pad_id=None: gpt2(H=1, K=7, F=5, N=1, eps=1e-3, activation="relu", pad_id=pad_id),
@@ -150,7 +166,12 @@ LANGUAGE_MODELS = {
         H=3, G=3, K=2, F=19, N=3, V=23, bias=True, pad_id=pad_id, rope={"rope_theta": 500.0}
     ),
     "Llama, scaled": lambda pad_id=None: llama(pad_id=pad_id, rope={"rope_type": "linear", "factor": 2.0}),
+    "Llama 3.1": lambda pad_id=None: llama(pad_id=pad_id, rope=LLAMA3),
     "Mistral": lambda pad_id=None: llama(H=6, G=3, window=4, pad_id=pad_id),
+    "Qwen2": lambda pad_id=None: qwen("Qwen2", pad_id=pad_id),
+    "Qwen2, tied": lambda pad_id=None: qwen("Qwen2", H=3, G=1, d_model=12, F=11, N=3, tied=True, pad_id=pad_id),
+    "Qwen3": lambda pad_id=None: qwen("Qwen3", K=10, pad_id=pad_id),
+    "Qwen3, tied": lambda pad_id=None: qwen("Qwen3", H=3, G=3, d_model=10, K=4, eps=1e-2, tied=True, pad_id=pad_id),
 }
 each_language_model = pytest.mark.parametrize("make", LANGUAGE_MODELS.values(), ids=list(LANGUAGE_MODELS))
 

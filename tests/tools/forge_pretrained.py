@@ -38,6 +38,8 @@ V, SIZES = 300, {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12, "max_len
 MODELS = {
     "gpt2": LanguageModel(V, **SIZES, positions="learned"),
     "llama": LanguageModel(V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, n_kv_heads=1),
+    "qwen2": LanguageModel(V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, qkv_bias=True),
+    "qwen3": LanguageModel(V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, qk_norm=True, d_head=6),
     "bert": Encoder(
         V, **SIZES, positions="learned", norm="post", n_types=2, embedding_norm=True, activation="gelu_erf"
     ),
