@@ -81,8 +81,6 @@ class TransformerSettings(Model):
         ``layers.Rotary()`` if not given.
     bias : bool
         Whether the linear maps of the layers have a bias.
-    qkv_bias : bool, optional
-        Whether the maps to queries, keys and values have one, which alone have it in Qwen2; as ``bias`` if not given.
     scale_embeddings : bool
         Whether the embeddings are multiplied by √D (section 3.4).
     final_norm : bool, optional
@@ -92,6 +90,9 @@ class TransformerSettings(Model):
     share_layers : int, optional
         Each stack has so many sets of parameters, each for N / share_layers layers in a row (ALBERT: 1 set for all);
         one for each layer if not given.
+    qkv_bias : bool, optional
+        Whether the maps to queries, keys and values have a bias, which alone have it in Qwen2; as ``bias`` if not
+        given.
     d_head : int, optional
         Width K of each head of attention; D / H if not given.
     qk_norm : bool

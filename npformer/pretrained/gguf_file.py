@@ -1,4 +1,4 @@
-"""GGUF files, as llama.cpp has them: a Llama with its tokenizer in one file, often quantised."""
+"""GGUF files, as llama.cpp has them: a Llama or Qwen with its tokenizer, often quantised."""
 
 import math
 import struct
@@ -12,6 +12,7 @@ from npformer.checks import shown
 from npformer.files.paths import check_regular
 from npformer.pretrained.family import Stored
 from npformer.pretrained.keys import GGUF, GGUF_MODEL, check_keys, refused_unless
+from npformer.reference.math.rotary import Llama3Scaling
 from npformer.runtime.extras import imported
 
 NAMES = {  # theirs -> those of the library transformers
@@ -22,6 +23,8 @@ NAMES = {  # theirs -> those of the library transformers
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "attn_output": "self_attn.o_proj",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
@@ -30,7 +33,7 @@ NAMES = {  # theirs -> those of the library transformers
 }
 SETTINGS = {
     "hidden_size": "embedding_length",
-    "head_dim": "rope.dimension_count",  # a part of the width, in models that are not supported
+    "head_dim": "attention.key_length",
     "num_attention_heads": "attention.head_count",
     "num_key_value_heads": "attention.head_count_kv",
     "num_hidden_layers": "block_count",
@@ -39,6 +42,7 @@ SETTINGS = {
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "rope_theta": "rope.freq_base",
 }
+KINDS = "llama", "qwen2", "qwen3"  # architectures that are read
 NUMBERS = dict(enumerate("BbHhIif?")) | {
     10: "Q",
     11: "q",
@@ -51,24 +55,27 @@ ALIGNMENT = 32  # bytes, if the file does not say
 def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
     """What a folder of transformers would hold: config.json, the tensors, and what the file says of its tokenizer."""
     about, tensors = Header(path).read()
-    if (kind := about.get("general.architecture")) != "llama":
-        raise ValueError(f"general.architecture={shown(kind)}: its architecture is {shown(kind)}, supported is 'llama'")
+    kind = about.get("general.architecture")
+    if kind not in KINDS:
+        given = f"general.architecture={shown(kind)}: its architecture is {shown(kind)}"
+        raise ValueError(f"{given}, supported are {', '.join(map(repr, KINDS))}")
     check_whole(about)
-    of_model = {key.removeprefix(f"{kind}."): x for key, x in about.items() if key.startswith(f"{kind}.")}
-    others = {key: x for key, x in about.items() if not key.startswith((f"{kind}.", "tokenizer."))}
+    prefix = f"{kind}."
+    of_model = {key.removeprefix(prefix): x for key, x in about.items() if key.startswith(prefix)}
+    others = {key: x for key, x in about.items() if not key.startswith((prefix, "tokenizer."))}
     check_keys(others, GGUF, "the GGUF file")
-    width = of_model.get("rope.dimension_count")
-    check_keys(of_model, GGUF_MODEL | refused_unless(of_heads(width)), f"the GGUF file, in {kind}.*,")
+    rules = GGUF_MODEL | refused_unless(of_heads(of_model))
+    check_keys(of_model, rules, f"the GGUF file, in {kind}.*,")
     config = {ours: of_model[theirs] for ours, theirs in SETTINGS.items() if theirs in of_model}
-    config |= {"model_type": "llama", "vocab_size": len(about.get("tokenizer.ggml.tokens", []))}
-    scaling = of_model.get("rope.scaling.type", "linear" if "rope.scale_linear" in of_model else "none")
-    if scaling != "none":
-        factor = of_model.get("rope.scaling.factor", of_model.get("rope.scale_linear", 1.0))
-        config["rope_scaling"] = {"rope_type": scaling, "factor": factor}
+    config |= {"model_type": kind, "vocab_size": len(about.get("tokenizer.ggml.tokens", []))}
+    rope = rotation_in(of_model, tensors.pop("rope_freqs.weight", None), config)
+    if rope:
+        config["rope_scaling"] = rope
     found = {}
     for name, stored in tensors.items():
         *layer, module, leaf = name.removeprefix("blk.").split(".")
-        if heads := {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}.get(module):
+        heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}.get(module)
+        if heads and kind == "llama":
             stored = as_halves(stored, config.get(heads, config.get("num_attention_heads")))
         found[".".join([*(["layers", *layer] if layer else []), NAMES.get(module, module), leaf])] = stored
     config["tie_word_embeddings"] = "lm_head.weight" not in found
@@ -86,9 +93,41 @@ def check_whole(about: dict) -> None:
         raise ValueError(f"tokenizer.ggml.model={model}: it has no tokenizer; convert the model with its tokenizer")
 
 
-def of_heads(width: Any) -> dict[str, Any]:
-    """The keys that say how wide a head is, which is rotated as a whole."""
-    return {} if width is None else {"attention.key_length": width, "attention.value_length": width}
+def of_heads(of_model: dict) -> dict[str, Any]:
+    """The keys that say how wide a head is, which is rotated as a whole, and their values."""
+    width = of_model.get("attention.key_length")
+    if width is None:
+        try:
+            width = of_model["embedding_length"] // of_model["attention.head_count"]
+        except (KeyError, TypeError, ZeroDivisionError):
+            return {}  # what is missing or wrong is named with the other settings
+    return {"rope.dimension_count": width, "attention.value_length": width}
+
+
+def rotation_in(of_model: dict, divisors: Stored | None, config: dict) -> dict:
+    """How the rotation is scaled, as config.json says it; an empty dict if it is not.
+
+    Of the scaling of Llama 3.1 a file holds what it divides each frequency by. Its two other
+    numbers are 1 and 4 in all models, which is checked.
+    """
+    scaling = "linear" if "rope.scale_linear" in of_model else "none"
+    scaling = of_model.get("rope.scaling.type", scaling)
+    if scaling != "none":
+        factor = of_model.get("rope.scaling.factor", of_model.get("rope.scale_linear", 1.0))
+        return {"rope_type": scaling, "factor": factor}
+    if divisors is None:
+        return {}
+    stored = divisors.rows(slice(None))
+    factor = float(stored.max())
+    if factor == 1:
+        return {}
+    length = of_model.get("rope.scaling.original_context_length", 8192)
+    llama3 = Llama3Scaling(factor, original_max_len=length)
+    frequencies = config.get("rope_theta", 1e4) ** (-np.arange(len(stored)) / len(stored))
+    if not np.allclose(frequencies / llama3.frequencies(frequencies), stored, rtol=1e-5):
+        raise ValueError(f"rope_freqs.weight is not that of {llama3}, as supported")
+    rope = {"rope_type": "llama3", "original_max_position_embeddings": length, "factor": factor}
+    return rope | {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
 def as_halves(stored: Stored, n_heads: Any) -> Stored:

@@ -257,7 +257,8 @@ GGUF_MODEL = (
     | read("rope.freq_base vocab_size")
     | read("rope.scaling.type rope.scaling.factor rope.scale_linear")
     | read("attention.key_length attention.value_length")
-    | harmless("rope.scaling.original_context_length rope.scaling.finetuned tensor_data_layout")
+    | read("rope.scaling.original_context_length")
+    | harmless("rope.scaling.finetuned tensor_data_layout")
     | refused_unless(
         {
             "attention.causal": True,

@@ -40,7 +40,15 @@ CONTROL, USER_DEFINED = (
     3,
     4,
 )  # types of tokens of a GGUF file: that no text has, and that is never divided
-AS_GPT2 = "smollm", "gpt-2"  # how a GGUF file says that words are divided
+# How a GGUF file says that text is divided into words: as GPT-2 does, also with digits apart, or
+# by these regular expressions, which differ in how many digits are a word.
+AS_GPT2 = "smollm", "gpt-2"
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|DIGITS"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+WORDS = {"qwen2": _WORDS.replace("DIGITS", r"\p{N}")}
+WORDS |= dict.fromkeys(["llama-bpe", "llama3", "llama-v3"], _WORDS.replace("DIGITS", r"\p{N}{1,3}"))
 
 
 class Tokenizer:
@@ -332,14 +340,17 @@ def tokenizer_of_gguf(about: dict) -> Tokenizer:
     )
     said = {name.removeprefix("tokenizer.ggml."): value for name, value in about.items()}
     kind, words = said.get("model"), said.get("pre", "default")
-    if kind != "gpt2" or words not in (*AS_GPT2, "default"):
+    if kind != "gpt2" or words not in (*AS_GPT2, *WORDS, "default"):
         given = f"tokenizer.ggml.model={shown(kind)} with tokenizer.ggml.pre={shown(words)}"
-        raise ValueError(f"it has {given}, supported is 'gpt2' with {' or '.join(map(repr, AS_GPT2))}")
+        supported = " or ".join(map(repr, (*AS_GPT2, *WORDS)))
+        raise ValueError(f"it has {given}, supported is 'gpt2' with {supported}")
     if words == "default":
         how = "it does not say how text is divided into words (tokenizer.ggml.pre)"
         warn(f"{how}: divided as GPT-2 does, which may give other tokens. A newer llama.cpp converts it again")
     tokens, merges = said["tokens"], [tuple(merge.split(" ")) for merge in said["merges"]]
     tokenizer = byte_pairs({token: i for i, token in enumerate(tokens)}, merges, digits=words == "smollm")
+    if words in WORDS:
+        divide_by(tokenizer, words)
     types = said["token_type"]
     whole = [
         tokenizers.AddedToken(token, normalized=False, special=of_type == CONTROL)
@@ -384,6 +395,20 @@ def byte_pairs(vocabulary: dict, merges: list, digits: bool = False, begins_with
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(before)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     return tokenizer
+
+
+def divide_by(tokenizer: Any, words: str) -> None:
+    """Divide text into words as Qwen2 or Llama 3 does, which take words that are tokens as a whole."""
+    tokenizers = import_tokenizers()
+    division = tokenizers.Regex(WORDS[words])
+    before = tokenizers.pre_tokenizers
+    tokenizer.pre_tokenizer = before.Sequence(
+        [before.Split(division, "isolated"), before.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    if words == "qwen2":
+        tokenizer.normalizer = tokenizers.normalizers.NFC()
+    else:
+        tokenizer.model.ignore_merges = True
 
 
 @contextmanager

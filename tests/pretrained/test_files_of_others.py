@@ -434,7 +434,7 @@ def test_all_ends_and_templates_of_a_gguf_file_are_taken(tmp_path):
         ([("split.count", 3)], "it is one of 3 parts of a split GGUF file; llama-gguf-split --merge"),
         ([("llama.expert_count", 8)], "in llama.*, has expert_count=8, supported is 0"),
         ([("general.type", "adapter")], "the GGUF file has general.type='adapter', supported is 'model'"),
-        ([("llama.attention.key_length", 8)], "has attention.key_length=8, supported is 4"),
+        ([("llama.attention.key_length", 8)], "has rope.dimension_count=4, supported is 8"),
         ([("llama.rope.scaling.type", "yarn")], "yarn"),
     ],
 )

@@ -233,7 +233,7 @@ def refused(path, **settings):
 @pytest.mark.parametrize(
     ("name", "values", "reason"),
     [
-        ("gpt2", {"model_type": "bloom"}, "model_type='bloom', supported are gpt2, llama, mistral, bert, marian"),
+        ("gpt2", {"model_type": "bloom"}, "model_type='bloom', supported are gpt2, llama, mistral, qwen2, qwen3"),
         ("gpt2", {"n_embd": None}, "config.json has no n_embd"),
         ("gpt2", {"n_layer": 2}, "missing: h.1.attn.c_attn.bias, h.1.attn.c_attn.weight"),
         ("gpt2", {"n_layer": 0}, "n_layers=0, expected at least 1"),
@@ -245,8 +245,9 @@ def refused(path, **settings):
         ("gpt2", {"activation_function": "mish"}, "activation_function='mish', supported are gelu, gelu_new"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True, supported is False"),
         ("gpt2", {"n_head": "two"}, "n_heads='two' is a str, expected an int"),
-        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type='yarn', supported are 'default' and 'linear'"),
-        ("llama", {"head_dim": 128}, "head_dim=128, supported is 4"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type='yarn', supported are 'default', 'linear', 'llama3'"),
+        ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "but no original_max_position_embeddings"),
+        ("llama", {"head_dim": 128}, "layers.0.self_attn.o_proj.weight (8, 8) and not (8, 256)"),
         ("llama", {"mlp_bias": True}, "mlp_bias=True, supported is False"),
         ("llama", {"rope_parameters": [1]}, "something is missing, or has another form: AttributeError"),
         ("bert", {"architectures": ["BertForQuestionAnswering"]}, "supported are BertModel, BertForMaskedLM"),
@@ -394,9 +395,9 @@ def test_other_quantisations_and_architectures_of_gguf_are_named(copy):
     whole = path.read_bytes()
     kind, heads = b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0", b"llama.rope.dimension_count\x04\0\0\0"
     path.write_bytes(whole.replace(kind + b"llama", kind + b"gemma"))
-    assert "its architecture is 'gemma', supported is 'llama'" in refused(path)
+    assert "its architecture is 'gemma', supported are 'llama', 'qwen2', 'qwen3'" in refused(path)
     path.write_bytes(whole.replace(heads + b"\x04", heads + b"\x02"))  # rotates a part of each head
-    assert "head_dim=2, supported is 4" in refused(path)
+    assert "rope.dimension_count=2, supported is 4" in refused(path)
     path.write_bytes(whole[:-2000])
     assert "does not lie in the file: it is cut off or damaged" in refused(path)
 
