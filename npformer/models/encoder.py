@@ -37,14 +37,10 @@ class Encoder(OneStack):
         position, of which some are hidden in the input (masked language model). None: there is no output layer.
     n_outputs : int, optional
         Number of classes C, or of numbers.
-    labels : tuple of str, optional
-        The names of the outputs, for those who read them.
     pooling : "mean", "first", "max", "last", "mean_sqrt_length", "weighted_mean", "none", or a tuple of them
         How the positions of a sequence become one vector: their mean, the first or the last of them, the maximum of
         each entry, their sum divided by √T, or their mean with the weights 1, 2, …, T. Several vectors are put side by
         side, which needs task=None. "none": the output layer predicts something for each position.
-    after_pooling : tuple of VectorMap
-        What ``sentence_vectors`` does with the vector of a sequence; needs task=None.
     pooler : bool
         Whether tanh of a linear map comes between the vector of a sequence and the output layer, as in BERT. Without a
         task its parameters are kept and not used.
@@ -54,6 +50,10 @@ class Encoder(OneStack):
         Number of types of tokens, such as first and second sentence; each has a vector that is added. 0: no types.
     embedding_norm : bool
         Whether the embeddings are normalised, as in BERT.
+    labels : tuple of str, optional
+        The names of the outputs, for those who read them.
+    after_pooling : tuple of VectorMap
+        What ``sentence_vectors`` does with the vector of a sequence; needs task=None.
 
     Examples
     --------

@@ -52,7 +52,7 @@ FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Qwen2, Qw
 
 
 def load(path: Any, *, names: dict | None = None, model: Any = None, **settings: Any) -> tuple[Any, dict, Any]:
-    """Load a model that another library has saved: GPT-2, Llama, BERT, Marian, or PyTorch's ``nn.Transformer``.
+    """Load a model that another library has saved: GPT-2, Llama, Qwen, BERT, Marian, or an ``nn.Transformer``.
 
     Nothing is downloaded, nothing in a file is executed, and a file that was forged takes no more
     memory than its own size allows. Tables in ``npformer.pretrained.keys`` say of each key of a
@@ -65,7 +65,7 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
     ----------
     path : str, Path or dict
         A folder as the library transformers writes it: config.json, model.safetensors or several
-        files of it, and a tokenizer. Or a GGUF file with a Llama, also quantised. Or the state dict
+        files of it, and a tokenizer. Or a GGUF file with a Llama or Qwen, also quantised. Or the state dict
         of an ``nn.Transformer``, as a safetensors file or as a dict of arrays.
     names : dict, optional
         For a state dict: the modules that are the "source_embedding", the "target_embedding" and

@@ -14,6 +14,7 @@ import tokenizers  # noqa: E402, which need them
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
 from npformer import Encoder, LanguageModel, pretrained, tree  # noqa: E402
+from npformer.layers import Llama3Scaling  # noqa: E402
 from npformer.pretrained.chat import Chat, chat_text  # noqa: E402
 from npformer.training import CheckpointError  # noqa: E402
 
@@ -350,16 +351,18 @@ def test_templates_in_files_are_read_before_those_of_the_settings(tmp_path):
 # -- GGUF
 
 
-def gguf_file(folder, about=(), tokens=("<s>", "</s>"), kinds=(3, 3), pre="smollm", model="gpt2"):
-    """A Llama in a GGUF file, with some more keys."""
+def gguf_file(
+    folder, about=(), tokens=("<s>", "</s>"), kinds=(3, 3), pre="smollm", model="gpt2", family="llama", tensors=None
+):
+    """A model in a GGUF file, with some more keys and tensors."""
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     words = [*alphabet, "th", "the", *tokens]
     path = folder / "model.gguf"
-    writer = gguf.GGUFWriter(str(path), "llama")
+    writer = gguf.GGUFWriter(str(path), family)
     sizes = {"context_length": 64, "embedding_length": 8, "block_count": 1, "feed_forward_length": 16}
     sizes |= {"attention.head_count": 2, "attention.head_count_kv": 2, "rope.dimension_count": 4}
     for key, value in sizes.items():
-        writer.add_uint32(f"llama.{key}", value)
+        writer.add_uint32(f"{family}.{key}", value)
     writer.add_layer_norm_rms_eps(1e-6)
     if model is not None:
         writer.add_tokenizer_model(model)
@@ -379,6 +382,8 @@ def gguf_file(folder, about=(), tokens=("<s>", "</s>"), kinds=(3, 3), pre="smoll
     shapes = {f"blk.0.{name}": shape for name, shape in shapes.items()}
     for name, shape in (shapes | {"token_embd": (len(words), 8), "output_norm": (8,)}).items():
         writer.add_tensor(f"{name}.weight", rng.standard_normal(shape).astype("f4"))
+    for name, x in (tensors or {}).items():
+        writer.add_tensor(name, np.asarray(x, "f4"))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -396,6 +401,44 @@ def gguf_file(folder, about=(), tokens=("<s>", "</s>"), kinds=(3, 3), pre="smoll
 )
 def test_the_scaling_of_a_gguf_file_is_read_by_both_of_its_names(tmp_path, about, scaling):
     assert pretrained.load(gguf_file(tmp_path, about)[0])[0].rotary.scaling == scaling
+
+
+def test_the_rotation_of_llama3_in_a_gguf_file(tmp_path):
+    """llama.cpp writes what each frequency is divided by."""
+    wanted = Llama3Scaling(8.0, original_max_len=64)
+    frequencies = 10000.0 ** (-np.arange(2) / 2)
+    divisors = frequencies / wanted.frequencies(frequencies)
+    about = [("llama.rope.scaling.original_context_length", 64)]
+    path, _ = gguf_file(tmp_path, about, tensors={"rope_freqs.weight": divisors})
+    assert pretrained.load(path)[0].rotary.llama3 == wanted
+    path, _ = gguf_file(tmp_path, about, tensors={"rope_freqs.weight": [3.0, 8.0]})
+    assert "rope_freqs.weight is not that of Llama3Scaling(factor=8.0" in refused(path)
+
+
+def test_qwens_in_gguf_files(tmp_path):
+    """Their rows lie as in transformers; Qwen2 has biases, Qwen3 normalises heads."""
+    rng = np.random.default_rng(1)
+    biases = {f"blk.0.attn_{name}.bias": rng.standard_normal(8) for name in "qkv"}
+    model, params, _ = pretrained.load(gguf_file(tmp_path, family="qwen2", pre="qwen2", tensors=biases)[0])
+    assert model.qkv_bias
+    wanted = np.concatenate([biases[f"blk.0.attn_{name}.bias"] for name in "qkv"])
+    np.testing.assert_allclose(params["layers"]["0"]["attention"]["qkv"]["bias"], wanted, rtol=1e-6)
+    gains = {f"blk.0.attn_{name}_norm.weight": rng.standard_normal(4) for name in "qk"}
+    about = [("qwen3.attention.key_length", 4)]
+    path, _ = gguf_file(tmp_path, about, family="qwen3", pre="qwen2", tensors=gains)
+    model, params, _ = pretrained.load(path)
+    assert model.qk_norm
+    found = params["layers"]["0"]["attention"]["k_norm"]["gain"]
+    np.testing.assert_allclose(found, gains["blk.0.attn_k_norm.weight"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("pre", "words"), [("qwen2", ["it", "'s", " ", "1", "2", "3"]), ("llama-bpe", ["it", "'s", " ", "123"])]
+)
+def test_a_gguf_file_says_how_text_is_divided(tmp_path, pre, words):
+    tokenizer = pretrained.load(gguf_file(tmp_path, pre=pre)[0])[2]
+    divided = tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str("it's 123")
+    assert [word.replace("Ġ", " ") for word, _ in divided] == words
 
 
 def test_tokens_that_a_user_defined_are_never_divided(tmp_path):

@@ -245,8 +245,16 @@ def refused(path, **settings):
         ("gpt2", {"activation_function": "mish"}, "activation_function='mish', supported are gelu, gelu_new"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True, supported is False"),
         ("gpt2", {"n_head": "two"}, "n_heads='two' is a str, expected an int"),
-        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type='yarn', supported are 'default', 'linear', 'llama3'"),
-        ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "but no original_max_position_embeddings"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "yarn"}},
+            "rope_type='yarn', supported are 'default', 'linear', 'llama3'",
+        ),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}},
+            "but no original_max_position_embeddings",
+        ),
         ("llama", {"head_dim": 128}, "layers.0.self_attn.o_proj.weight (8, 8) and not (8, 256)"),
         ("llama", {"mlp_bias": True}, "mlp_bias=True, supported is False"),
         ("llama", {"rope_parameters": [1]}, "something is missing, or has another form: AttributeError"),
