@@ -14,6 +14,7 @@ from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import linear
 from npformer.models.pooling import POOLINGS, VectorMap, mapped, new_maps, pooled
 from npformer.models.stack import OneStack
+from npformer.quantized import look_up
 from npformer.reference import split_key
 from npformer.reference.math.activations import INPUTS
 
@@ -42,8 +43,8 @@ class Encoder(OneStack):
         each entry, their sum divided by √T, or their mean with the weights 1, 2, …, T. Several vectors are put side by
         side, which needs task=None. "none": the output layer predicts something for each position.
     pooler : bool
-        Whether tanh of a linear map comes between the vector of a sequence and the output layer, as in BERT. Without a
-        task its parameters are kept and not used.
+        Whether a linear map and ``pooler_activation`` come between the vector of a sequence and the output layer, as
+        in BERT. Without a task its parameters are kept and not used.
     n_inputs : int, optional
         Width of the real vectors; they are mapped to the width D.
     n_types : int
@@ -54,6 +55,11 @@ class Encoder(OneStack):
         The names of the outputs, for those who read them.
     after_pooling : tuple of VectorMap
         What ``sentence_vectors`` does with the vector of a sequence; needs task=None.
+    counted_positions : bool
+        Whether the position of a token is the number of tokens before it that are no padding, as in RoBERTa; else it
+        is its place in the row. Rows with their padding at the end have the same in both cases.
+    pooler_activation : "tanh" or "relu"
+        The function in the pooler: "relu" in DistilBERT.
 
     Examples
     --------
@@ -76,6 +82,8 @@ class Encoder(OneStack):
     embedding_norm: bool = False
     labels: tuple[str, ...] | None = None
     after_pooling: tuple[VectorMap, ...] = ()
+    counted_positions: bool = False
+    pooler_activation: Literal["tanh", "relu"] = "tanh"
 
     def __post_init__(self):
         if (self.vocab is None) == (self.n_inputs is None):
@@ -95,6 +103,9 @@ class Encoder(OneStack):
             raise ValueError(f"tie_embeddings=True with task={self.task!r}, expected task='words'")
         if self.pooler and self.by_position:
             raise ValueError("pooler=True, expected False where each position has an output")
+        if self.counted_positions and (self.pad_id is None or not self.has_learned_positions):
+            settings = f"pad_id={self.pad_id}, positions={self.positions!r}"
+            raise ValueError(f"counted_positions=True with {settings}, expected an id and 'learned'")
         self._check_pooling()
         self._check_labels()
 
@@ -319,7 +330,8 @@ class Encoder(OneStack):
         if self.vocab is None:
             x, inputs_backward = self._map_inputs(ops, params, inputs, keep_mask)
         else:
-            x, inputs_backward = self.embed(ops, params, "", inputs)
+            embed = self._embed_counted if self.counted_positions else self.embed
+            x, inputs_backward = embed(ops, params, "", inputs)
             x = x if keep_mask is None else kept(keep_mask[..., None], x)
         if self.n_types:
             types = np.zeros(inputs.shape[:2], np.int64, like=inputs) if types is None else types
@@ -336,6 +348,25 @@ class Encoder(OneStack):
             if self.n_types:
                 gradients.give("types", ops.embedding_backward(dx, types, params["types"].shape))
             inputs_backward(dx, gradients)
+
+        return x, backward
+
+    def _embed_counted(self, ops, params, side, ids):
+        """The vectors of the tokens and of their positions, which padding does not have."""
+        ops = ops.unchecked
+        ids, table, pad_id = look_up(ids, self.table_of(params, side), self.pad_id)
+        is_word = (ids != pad_id)[..., None]
+        at = np.maximum(np.cumsum(ids != pad_id, axis=1) - 1, 0)
+        scaled = self.scale_embeddings
+        x = ops.embed_tokens(ids, table, None, pad_id, scaled=scaled)
+        x = x + kept(is_word, ops.embedding(at, params["positions"]))
+
+        def backward(dx, gradients):
+            dtable = ops.embed_tokens_backward(dx, ids, table.shape, pad_id, scaled=scaled)
+            gradients.give("embedding", dtable)
+            dpositions = kept(is_word, dx)
+            shape = params["positions"].shape
+            gradients.give("positions", ops.embedding_backward(dpositions, at, shape))
 
         return x, backward
 
@@ -370,10 +401,12 @@ class Encoder(OneStack):
         if not self.pooler:
             return vectors, lambda dz, gradients: pool_backward(dz)
         inside, pooler_backward = linear(ops, params["pooler"], vectors)
-        z = ops.tanh(inside)
+        is_tanh = self.pooler_activation == "tanh"
+        z = ops.tanh(inside) if is_tanh else ops.relu(inside)
 
         def backward(dz, gradients):
-            dvectors, grads = pooler_backward(ops.tanh_backward(dz, z))
+            dinside = ops.tanh_backward(dz, z) if is_tanh else ops.relu_backward(dz, inside)
+            dvectors, grads = pooler_backward(dinside)
             gradients.give("pooler", grads)
             return pool_backward(dvectors)
 

@@ -16,7 +16,7 @@ from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.models.low_rank import LowRank
 from npformer.operations.options import settings_from
-from npformer.pretrained.bert import Bert
+from npformer.pretrained.bert import Bert, DistilBert, Roberta, XLMRoberta
 from npformer.pretrained.family import Family, Stored, check_names
 from npformer.pretrained.files import (
     CONVERTING,
@@ -48,11 +48,12 @@ NO_DOWNLOAD = "nothing is downloaded, so it has to be a folder or a file"
 # The names of adapters' tensors begin with this; the type of their model in config.json, which no
 # other library knows.
 ADAPTERS, OF_ADAPTERS = "adapters.", "npformer_adapters"
-FAMILIES = {family.name: family() for family in (GPT2, Llama, Mistral, Qwen2, Qwen3, Bert, Marian)}
+CLASSES = (GPT2, Llama, Mistral, Qwen2, Qwen3, Bert, Roberta, XLMRoberta, DistilBert, Marian)
+FAMILIES = {family.name: family() for family in CLASSES}
 
 
 def load(path: Any, *, names: dict | None = None, model: Any = None, **settings: Any) -> tuple[Any, dict, Any]:
-    """Load a model that another library has saved: GPT-2, Llama, Qwen, BERT, Marian, or an ``nn.Transformer``.
+    """Load a model that another library has saved, as GPT-2, Llama, Qwen, BERT or RoBERTa.
 
     Nothing is downloaded, nothing in a file is executed, and a file that was forged takes no more
     memory than its own size allows. Tables in ``npformer.pretrained.keys`` say of each key of a

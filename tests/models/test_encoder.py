@@ -36,6 +36,10 @@ SETTINGS = {
     "numbers of positions": {**NUMBERS, "pooling": "none", "positions": "none"},
     "numbers of vectors": {**REAL, **NUMBERS, "pooling": "none", "activation": "swiglu"},
     "words, as BERT": {**BERT, **WORDS, "tie_embeddings": True},
+    "classes, as RoBERTa and DistilBERT": {
+        **{**BERT, **CLASSES, "counted_positions": True},
+        **{"pooling": "first", "pooler": True, "pooler_activation": "relu"},
+    },
     "words": {**WORDS, "activation": "swiglu", "pad_id": None},
 }
 BODY, UNIT = {"task": None, "n_outputs": None}, VectorMap("unit")
@@ -64,6 +68,17 @@ def batch_of(model):
 
 
 # --- gradients ---
+
+
+def test_positions_are_counted_from_the_first_word():
+    """A row has the same vectors wherever its padding is."""
+    model, params = made({**BERT, **WORDS, "counted_positions": True, "dtype": "float64"})
+    words = np.array([[3, 4, 5]])
+    wanted = model.encode(params, words)
+    for before in (0, 1, 2):
+        ids = np.pad(words, ((0, 0), (before, 2 - before)))
+        found = model.encode(params, ids)[:, before : before + 3]
+        np.testing.assert_allclose(found, wanted, rtol=1e-10)
 
 
 @each_setting
@@ -270,6 +285,8 @@ def test_a_description_gives_the_model_back(settings):
         ({"labels": (1, 2, 3)}, ValueError, r"labels=\(1, 2, 3\), expected n_outputs=3 texts"),
         ({"tie_embeddings": True}, ValueError, "tie_embeddings=True with task='classes', expected task='words'"),
         ({"pooler": True, "pooling": "none"}, ValueError, "pooler=True, expected False where"),
+        ({"counted_positions": True}, ValueError, "counted_positions=True with pad_id=0, positions='sinusoidal'"),
+        ({"pooler_activation": "gelu"}, ValueError, "pooler_activation='gelu', expected 'tanh' or 'relu'"),
         ({"n_layers": (1, 2)}, TypeError, r"n_layers=\(1, 2\) is a tuple, expected an int"),
         ({"n_types": -1}, ValueError, "n_types=-1, expected at least 0"),
         ({"positions": "rotary", "rotary": layers.Rotary(), "d_model": 6}, ValueError, "odd width 3 cannot be rotary"),

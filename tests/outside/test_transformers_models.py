@@ -75,15 +75,36 @@ def qwen(kind, H=4, G=2, d_model=24, K=6, F=13, N=2, V=17, eps=1e-6, tied=False,
     return both(getattr(transformers, f"{kind}ForCausalLM"), config)
 
 
-def bert(kind, H=3, K=4, F=17, N=2, V=19, eps=1e-12, tied=True, pad_id=0, activation="gelu", labels=2, task=None):
-    config = transformers.BertConfig(
+def encoder(
+    task,
+    family="Bert",
+    H=3,
+    K=4,
+    F=17,
+    N=2,
+    V=19,
+    eps=1e-12,
+    tied=True,
+    pad_id=0,
+    activation="gelu",
+    labels=2,
+    problem=None,
+):
+    """A BERT, RoBERTa or DistilBERT, and what it predicts."""
+    sizes = {"hidden_size": H * K, "num_hidden_layers": N, "num_attention_heads": H, "intermediate_size": F}
+    sizes |= {"hidden_act": activation, "layer_norm_eps": eps, "hidden_dropout_prob": 0.0}
+    sizes |= {"attention_probs_dropout_prob": 0.0}
+    if family == "DistilBert":
+        sizes = {"dim": H * K, "n_layers": N, "n_heads": H, "hidden_dim": F, "activation": activation}
+        sizes |= {"dropout": 0.0, "attention_dropout": 0.0}
+    elif family != "Bert":
+        sizes["type_vocab_size"] = 1
+    config = getattr(transformers, f"{family}Config")(
         **COMMON | {"pad_token_id": pad_id},
-        **{"vocab_size": V, "hidden_size": H * K, "num_hidden_layers": N, "num_attention_heads": H},
-        **{"intermediate_size": F, "hidden_act": activation, "max_position_embeddings": 23, "layer_norm_eps": eps},
-        **{"tie_word_embeddings": tied, "num_labels": labels, "hidden_dropout_prob": 0.0},
-        **{"attention_probs_dropout_prob": 0.0, "problem_type": task},
+        **{"vocab_size": V, "max_position_embeddings": 23, "tie_word_embeddings": tied},
+        **{"num_labels": labels, "problem_type": problem, **sizes},
     )
-    return both(getattr(transformers, kind), config)
+    return both(getattr(transformers, f"{family}{task}"), config)
 
 
 def marian(H=3, K=4, F=17, N=(2, 1), V=19, shared=True, tied=True, activation="swish", scaled=True, forced=None):
@@ -143,7 +164,7 @@ def assert_same_loss_and_gradients(models, batch, their_loss):
         for name, parameter in theirs.named_parameters():
             if parameter.grad is not None:
                 wanted = parameter.grad.numpy()
-                of_keys = name.endswith(("key.bias", "k_proj.bias"))  # which softmax does not see
+                of_keys = name.endswith(("key.bias", "k_proj.bias", "k_lin.bias"))  # which softmax does not see
                 assert np.abs(wanted).max() > 1e-4 or of_keys, name
                 names = [name for name, x in theirs.state_dict(keep_vars=True).items() if x is parameter]
                 ours_of_it = {id(found[name]): found[name] for name in names if name in found}  # a sum, if it is tied
@@ -286,32 +307,46 @@ ENCODERS = {
     "BERT": {},
     "BERT, a head": {"H": 1, "K": 5, "F": 7, "N": 1, "V": 23, "eps": 1e-3, "activation": "relu"},
     "BERT, no id of padding": {"H": 5, "K": 3, "N": 3, "pad_id": None, "activation": "gelu_new"},
+    "RoBERTa": {"family": "Roberta", "pad_id": 1},
+    "XLM-RoBERTa": {"family": "XLMRoberta", "pad_id": 2, "H": 1, "K": 5, "N": 1, "V": 23, "eps": 1e-3},
+    "DistilBERT": {"family": "DistilBert"},
+    "DistilBERT, a head": {"family": "DistilBert", "H": 1, "K": 5, "F": 7, "N": 1, "V": 23, "activation": "relu"},
 }
 each_encoder = pytest.mark.parametrize("options", ENCODERS.values(), ids=list(ENCODERS))
-TYPES = (np.arange(9) > 3) * KEEP
 
 
-def their_encoder_output(theirs, labels=None):
-    """The result of their model for the batch, whose positions after the end of a row are padding."""
-    labels = {} if labels is None else {"labels": torch.tensor(labels)}
-    arrays = {"input_ids": IDS * KEEP, "attention_mask": KEEP.astype(int), "token_type_ids": TYPES.astype(int)}
-    return theirs(**{name: torch.tensor(x) for name, x in arrays.items()}, **labels)
+def encoder_batch(ours, keep=KEEP):
+    """Ids, their mask and, if the model has them, their types; what is not kept is padding."""
+    ids = np.where(keep, IDS, ours.pad_id or 0)
+    types = ((np.arange(9) > 3) & keep).astype(int) if ours.n_types > 1 else None
+    return ids, keep, types
+
+
+def their_encoder_output(theirs, batch, labels=None):
+    """The result of their model for the batch."""
+    names = "input_ids", "attention_mask", "token_type_ids"
+    arrays = {name: x.astype(int) for name, x in zip(names, batch, strict=True) if x is not None}
+    if labels is not None:
+        arrays["labels"] = labels
+    return theirs(**{name: torch.tensor(x) for name, x in arrays.items()})
 
 
 def assert_same_outputs_loss_and_gradients(models, targets, labels):
     theirs, _, ours, params = models
-    out = their_encoder_output(theirs, labels)
+    batch = encoder_batch(ours)
+    out = their_encoder_output(theirs, batch, labels)
     at = KEEP if ours.by_position else ...
     for backend in (reference.ops, cpu.ops):
-        logits = ours.outputs(params, IDS * KEEP, KEEP, TYPES.astype(int), backend=backend)
+        logits = ours.outputs(params, *batch, backend=backend)
         assert_near(logits[at], out.logits.detach()[at], "logits")
-    assert_same_loss_and_gradients(models, (IDS * KEEP, targets, KEEP, TYPES.astype(int)), out.loss)
+    ids, keep, types = batch
+    assert_same_loss_and_gradients(models, (ids, targets, keep, types), out.loss)
 
 
 @each_encoder
 @pytest.mark.parametrize("tied", [True, False])
 def test_masked_words_have_the_same_logits_loss_and_gradients(options, tied):
-    models = bert("BertForMaskedLM", tied=tied, **options)
+    models = encoder("ForMaskedLM", tied=tied, **options)
     masked = KEEP & (np.random.default_rng(1).random(KEEP.shape) < 0.6)
     words = np.random.default_rng(2).integers(1, 19, KEEP.shape)
     assert_same_outputs_loss_and_gradients(models, np.where(masked, words, -1), np.where(masked, words, -100))
@@ -319,29 +354,42 @@ def test_masked_words_have_the_same_logits_loss_and_gradients(options, tied):
 
 @each_encoder
 def test_classes_of_sequences_have_the_same_logits_loss_and_gradients(options):
-    models = bert("BertForSequenceClassification", labels=3, **options)
+    models = encoder("ForSequenceClassification", labels=3, **options)
     classes = np.array([2, 0, 1, 2])
     assert_same_outputs_loss_and_gradients(models, classes, classes)
 
 
 def test_numbers_of_sequences_have_the_same_loss_and_gradients():
-    models = bert("BertForSequenceClassification", task="regression")
+    models = encoder("ForSequenceClassification", problem="regression")
     numbers = np.random.default_rng(1).standard_normal((4, 2))
     assert_same_outputs_loss_and_gradients(models, numbers, numbers)
 
 
-def test_classes_of_positions_have_the_same_logits_loss_and_gradients():
-    models = bert("BertForTokenClassification", labels=5)
+@each_encoder
+def test_classes_of_positions_have_the_same_logits_loss_and_gradients(options):
+    models = encoder("ForTokenClassification", labels=5, **options)
     classes = np.random.default_rng(1).integers(0, 5, KEEP.shape)
     assert_same_outputs_loss_and_gradients(models, classes, np.where(KEEP, classes, -100))
 
 
 @each_encoder
-def test_vectors_are_the_means_of_their_last_layer(options, every_backend):
-    theirs, _, ours, params = bert("BertModel", **options)
-    y = their_encoder_output(theirs).last_hidden_state.detach().numpy()
-    means = (y * KEEP[..., None]).sum(axis=1) / KEEP.sum(axis=1, keepdims=True)
-    assert_near(ours.vectors(params, IDS * KEEP, KEEP, TYPES.astype(int), backend=every_backend), means, "vectors")
+@pytest.mark.parametrize("keep", [KEEP, KEEP[:, ::-1]], ids=["padded at the end", "padded at the beginning"])
+def test_vectors_are_the_means_of_their_last_layer(options, keep, every_backend):
+    theirs, _, ours, params = encoder("Model", **options)
+    batch = encoder_batch(ours, keep)
+    y = their_encoder_output(theirs, batch).last_hidden_state.detach().numpy()
+    means = (y * keep[..., None]).sum(axis=1) / keep.sum(axis=1, keepdims=True)
+    assert_near(ours.vectors(params, *batch, backend=every_backend), means, "vectors")
+
+
+@each_encoder
+def test_an_encoder_is_read_by_theirs(options, tmp_path):
+    theirs, _, ours, params = encoder("ForSequenceClassification", **options)
+    pretrained.save(tmp_path / "ours", ours, params)
+    again = type(theirs).from_pretrained(tmp_path / "ours").double().eval()
+    batch = encoder_batch(ours)
+    wanted = their_encoder_output(theirs, batch).logits.detach().numpy()
+    assert_near(their_encoder_output(again, batch).logits.detach().numpy(), wanted, "logits")
 
 
 MARIANS = {

@@ -43,6 +43,27 @@ MODELS = {
     "bert": Encoder(
         V, **SIZES, positions="learned", norm="post", n_types=2, embedding_norm=True, activation="gelu_erf"
     ),
+    "roberta": Encoder(
+        V,
+        **SIZES,
+        positions="learned",
+        norm="post",
+        n_types=1,
+        embedding_norm=True,
+        activation="gelu_erf",
+        counted_positions=True,
+        pad_id=1,
+    ),
+    "distilbert": Encoder(
+        V,
+        **SIZES,
+        positions="learned",
+        norm="post",
+        embedding_norm=True,
+        activation="gelu_erf",
+        eps=1e-12,
+        pooler_activation="relu",
+    ),
     "marian": Transformer(
         V,
         V,
