@@ -61,7 +61,10 @@ class KeyValueCache(NamedTuple):
     @property
     def newest_positions(self) -> Array:
         """The positions of the newest entries: (R,), or (1,) if they are the same."""
-        return np.full(1, self.at.shape[1] - 1, like=self.at) if self.positions is None else self.positions
+        if self.positions is not None:
+            return self.positions
+        n = self.at.shape[1]
+        return np.arange(n - 1, n, like=self.at)  # np.full(…, like=…) fails on arrays of CuPy
 
     def append(self, kv: Array) -> None:
         """Write the keys and values (R, 2*G*K) of the newest position of each row into the entries ``at[:, -1]``."""
