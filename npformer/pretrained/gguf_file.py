@@ -68,6 +68,7 @@ def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
     check_keys(of_model, rules, f"the GGUF file, in {kind}.*,")
     config = {ours: of_model[theirs] for ours, theirs in SETTINGS.items() if theirs in of_model}
     config |= {"model_type": kind, "vocab_size": len(about.get("tokenizer.ggml.tokens", []))}
+    config.setdefault("head_dim", of_heads(of_model).get("rope.dimension_count"))  # not the default of config.json
     rope = rotation_in(of_model, tensors.pop("rope_freqs.weight", None), config)
     if rope:
         config["rope_scaling"] = rope
