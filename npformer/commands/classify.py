@@ -59,7 +59,7 @@ def answer(text, probabilities, labels):
     best = int(probabilities.argmax())
     print(f"{labels[best]}\t{probabilities[best]:.4f}", flush=True)
     by_label = {label: float(p) for label, p in zip(labels, probabilities, strict=True)}
-    return {"text": text, "label": labels[best], "probability": by_label[labels[best]], "probabilities": by_label}
+    return {"text": text, "label": labels[best], "probability": float(probabilities[best]), "probabilities": by_label}
 
 
 def parse_arguments(argv):

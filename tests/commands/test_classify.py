@@ -75,6 +75,12 @@ def test_what_has_no_labels_has_numbers_and_long_texts_are_cut(run):
     assert code == 0 and shown.startswith("LABEL_")
 
 
+def test_the_probability_is_of_the_class_where_two_have_one_name(run):
+    saved("same", classifier(labels=("same", "same", "same")))
+    _, shown, _, figures = run(*TEXTS, model="same")
+    assert [f"same\t{each['probability']:.4f}" for each in figures["texts"]] == shown.splitlines()
+
+
 @pytest.mark.filterwarnings("ignore:npformer alone reads a model with adapters")
 def test_adapters_are_merged(run):
     model, params, tokenizer = classifier()
