@@ -61,7 +61,7 @@ class Llama(Family):
     def settings_of(self, config, tensors, instead=()):
         """Our settings, also those of the rotation."""
         settings = super().settings_of(config, tensors, instead)
-        if settings["d_head"] == settings["d_model"] / settings["n_heads"]:
+        if settings["n_heads"] and settings["d_head"] == settings["d_model"] / settings["n_heads"]:
             settings["d_head"] = None
         rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
         rotary = rotation_of(rope)
@@ -126,7 +126,8 @@ class Qwen2(Llama):
 
     def rules(self, config):
         """What each key of config.json means: all layers attend to the whole text."""
-        layer_types = ["full_attention"] * (config.get("num_hidden_layers") or 0)
+        n_given = len(config.get("layer_types") or [])  # the number of layers may be forged, and take all memory
+        layer_types = ["full_attention"] * min(config.get("num_hidden_layers") or 0, n_given + 1)
         return super().rules(config) | refused_unless({"layer_types": layer_types})
 
 

@@ -517,3 +517,12 @@ def test_an_encoder_of_pytorch_is_no_transformer():
     model, params, _ = pretrained.load(state, names=names, n_heads=2, model=Encoder, pad_id=None)
     assert model.depths == (2,)
     assert model.outputs(params, np.array([[1, 2, 3]])).shape == (1, 3, 11)
+
+
+@pytest.mark.parametrize("values", [{"num_attention_heads": 0}, {"num_hidden_layers": 10**12}])
+def test_a_forged_number_of_heads_or_layers_is_refused(tmp_path, values):
+    settings = {"vocab": 7, "d_model": 8, "n_heads": 2, "n_layers": 1, "max_len": 8, "positions": "rotary"}
+    settings |= {"norm_type": "rms_norm", "activation": "swiglu", "norm": "pre", "scale_embeddings": False}
+    path, _ = saved(tmp_path, LanguageModel(**settings, bias=False, qkv_bias=True))
+    written(path / "config.json", values | {"layer_types": ["full_attention"]})
+    assert refused(path)
