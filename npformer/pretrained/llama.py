@@ -88,6 +88,10 @@ class Llama(Family):
 
 def rotation_of(rope: dict) -> dict:
     """The settings of the rotation but for its base, from those of transformers."""
+    nested = sorted(name for name, value in rope.items() if isinstance(value, dict))
+    if nested:
+        expected = "the same for all layers"
+        raise ValueError(f"the rotation in config.json differs by layers: {', '.join(nested)}; expected {expected}")
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ROPES:
         supported = ", ".join(map(repr, ROPES))

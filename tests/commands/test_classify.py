@@ -68,6 +68,16 @@ def test_blank_lines_and_lines_that_are_not_utf_8_cost_no_other_line(run):
     assert len(errors) == 1 and errors[0].startswith("error: standard input, line 3: 'utf-8' codec can't decode")
 
 
+def test_what_cannot_be_printed_in_a_label_is_a_question_mark(run):
+    """A tab or a line end would break the form of the output, and a lone surrogate the output itself."""
+    saved("odd", classifier(labels=("a\tb", "c\nd", "\ud800")))
+    code, shown, _, _ = run("a text", model="odd")
+    label, _, probability = shown.rstrip("\n").partition("\t")
+    assert code == 0
+    assert label in ("a?b", "c?d", "?")
+    assert 0 < float(probability) < 1
+
+
 def test_what_has_no_labels_has_numbers_and_long_texts_are_cut(run):
     saved("plain", classifier(labels=None))
     with pytest.warns(UserWarning, match="1 of 1 sentences have more than 40 tokens: cut"):

@@ -255,6 +255,7 @@ def refused(path, **settings):
             {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}},
             "but no original_max_position_embeddings",
         ),
+        ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 9.0}}}, "differs by layers: full_attention"),
         ("llama", {"head_dim": 128}, "layers.0.self_attn.o_proj.weight (8, 8) and not (8, 256)"),
         ("llama", {"mlp_bias": True}, "mlp_bias=True, supported is False"),
         ("llama", {"rope_parameters": [1]}, "something is missing, or has another form: AttributeError"),
