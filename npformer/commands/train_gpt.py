@@ -30,9 +30,9 @@ from npformer.commands.training import add_setting, add_training, draw_curves, g
 from npformer import tree
 from npformer.language import LanguageRun, LanguageSettings
 from npformer.models import LanguageModel
+from npformer.runtime.progress import say
 from npformer.runtime.ranks import world
 from npformer.training.loop import BEST, LAST, LOG
-from npformer.training.progress import say
 
 CURVES = "curves.png"
 OF_MODEL = {  # the fields of a model that have an option: defaults that suit a small text, None for the model's own

@@ -40,9 +40,9 @@ from npformer.commands.training import (
 
 from npformer import tree
 from npformer.models import Transformer
+from npformer.runtime.progress import say
 from npformer.runtime.ranks import world
 from npformer.training.loop import LAST, LOG
-from npformer.training.progress import say
 from npformer.translation import TranslationRun, TranslationSettings
 from npformer.translation.run import RESULT, SNAPSHOTS
 from npformer.translation.settings import PRESETS

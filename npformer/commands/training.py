@@ -9,11 +9,11 @@ from npformer.commands.command import print_error, print_note
 from npformer.commands.compile import compile_ahead
 from npformer.commands.output import add_json, output_folder, why_no_pictures
 
+from npformer.diagnosis.watch import Watch
 from npformer.operations.options import OPTIONS, choices_of
+from npformer.runtime.progress import say
 from npformer.training import JsonLog, NonFiniteError, StopSignals
 from npformer.training.loop import LOG
-from npformer.training.progress import say
-from npformer.training.watch import Watch
 
 SIZES = {  # fields of a Transformer, and what their options mean
     "d_model": "width D",

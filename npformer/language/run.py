@@ -11,11 +11,11 @@ from npformer.language.text import Text, read_both
 from npformer.language.tokens import Characters, Pieces
 from npformer.language.writer import Writer, model_in
 from npformer.models import from_description
+from npformer.models.batch import mean_loss
+from npformer.runtime.progress import say
 from npformer.runtime.ranks import checked_ranks
-from npformer.training.evaluation import mean_loss
 from npformer.training.loop import LAST, Loop, LoopSettings
 from npformer.training.optimizers import Adam
-from npformer.training.progress import say
 from npformer.training.schedules import warmup_cosine
 from npformer.training.trainer import Trainer
 

@@ -11,8 +11,8 @@ import numpy as np
 from npformer.backends import get_backend
 from npformer.models import EncoderDecoder, LanguageModel, describe
 from npformer.runtime.host import HOST
+from npformer.runtime.progress import compiling_bar
 from npformer.training.optimizers import Adam
-from npformer.training.progress import compiling_bar
 from npformer.training.trainer import Trainer
 
 ONE_LAYER = {"n_layers": 1, "share_layers": None}  # settings of a model, as far as it has them

@@ -11,16 +11,17 @@ from typing import Literal
 
 import numpy as np
 
-from npformer.checks import check_callable, shown, warn
+from npformer.checks import check_callable, check_number, shown, warn
 from npformer.files.json_log import JsonLog
 from npformer.files.locks import locked
 from npformer.files.paths import check_path
 from npformer.models import describe
+from npformer.models.batch import check_batches, mean_loss
 from npformer.operations.explain import Listing
 from npformer.operations.options import check_fields, check_option
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.training.diagnosis import NonFiniteError
-from npformer.training.progress import progress_bar, say
+from npformer.runtime.progress import progress_bar, say
+from npformer.training.guard import NonFiniteError
 
 LAST, BEST, LOG = "last.safetensors", "best.safetensors", "log.jsonl"
 END = object()  # of the batches
@@ -76,6 +77,29 @@ def checked_callbacks(callbacks):
         advice = ": try [callbacks]" if callable(callbacks) else ""
         raise TypeError(f"callbacks is a {type(callbacks).__name__}, expected a list of functions{advice}")
     return [check_callable(f"callbacks[{i}]", callback) for i, callback in enumerate(callbacks)]
+
+
+def evaluation_of(trainer, validate, monitor):
+    """The function that a ``Loop`` calls, for what ``Trainer.fit`` is given: a list of batches, a function, or None."""
+    if validate is None:
+        return None
+    if not callable(validate):
+        check_batches(validate, "validate")
+        if monitor != "val_loss":
+            advice = "give validate a function for others"
+            raise ValueError(f"monitor={monitor!r} of batches, expected 'val_loss': {advice}")
+        return lambda: {"val_loss": mean_loss(trainer, trainer.params, validate)}
+
+    def evaluate():
+        found = validate(trainer)
+        found = found if isinstance(found, dict) else {"val_loss": found}
+        for name in found:
+            if not isinstance(name, str) or name == "step":
+                expected = "names that are texts other than 'step'"
+                raise ValueError(f"validate returned a result {name!r}, expected {expected}")
+        return {name: check_number(f"validate: {name}", value) for name, value in found.items()}
+
+    return evaluate
 
 
 class Loop:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
+from npformer.training.step import can_update
 
 GROWS_AFTER = 2000  # steps without an overflow
 
@@ -46,18 +47,26 @@ class Precision:
 
         return in_short
 
-    def after_step(self):
-        """Count a step without an overflow."""
-        value, n = self.loss_scale
-        if self.has_loss_scale:
-            self.loss_scale = LossScale(2 * value, 0) if n + 1 == GROWS_AFTER else LossScale(value, n + 1)
+    def over_step(self, run_step, clip_norm):
+        """A ``run_step`` that is tried again with half of the loss scale, as long as the gradients overflow.
 
-    def after_overflow(self):
-        """Halve the scale if possible, and return whether to try the step again."""
-        if not self.has_loss_scale or self.loss_scale.value <= 1:
-            return False
-        self.loss_scale = LossScale(self.loss_scale.value / 2, 0)
-        return True
+        It takes batches, a key and ``Numbers``, and returns the loss, and the norm of the gradient.
+        """
+        if not self.has_loss_scale:
+            return run_step
+
+        def scaled(batches, key, numbers):
+            scale = self.loss_scale
+            while True:
+                loss, norm = run_step(batches, key, numbers._replace(loss_scale=scale.value))
+                if can_update(loss, norm, clip_norm, self.full.dtype):
+                    self.loss_scale = scale.after_step()
+                    return loss, norm
+                if scale.value <= 1 or not np.isfinite(loss):  # it is no overflow
+                    return loss, norm
+                scale = LossScale(scale.value / 2, 0)
+
+        return scaled
 
 
 def check_precision(name, ops):
@@ -72,6 +81,12 @@ class LossScale(NamedTuple):
 
     value: float
     n_steps: int
+
+    def after_step(self):
+        """The scale after a step without an overflow."""
+        if self.n_steps + 1 == GROWS_AFTER:
+            return LossScale(2 * self.value, 0)
+        return LossScale(self.value, self.n_steps + 1)
 
 
 def _dtype(name):

@@ -1,8 +1,9 @@
 """One training step: the loss and its gradient, the norm of the gradient, clipping, and the update.
 
-What divides the work of a step has the signature of a model's ``loss_and_grad``, and wraps it: ``over_shards``,
-``over_batches`` and ``OverRanks``; a shorter number format does so, too (``precision.py``). What divides the moments
-of the optimizer among ranks wraps the optimizer. A step knows nothing of them.
+What divides the work of a step wraps the model's ``loss_and_grad``: ``OverShards`` and ``OverRanks``
+do so in place of ``into_flat``. A shorter number format wraps it, too, and the step, which it tries
+again after an overflow (``precision.py``). What divides the moments of the optimizer among ranks
+wraps the optimizer. A step knows nothing of them.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ class Numbers(NamedTuple):
     step: Any  # 1 is the first
 
 
-def training_step(state, batch, key, numbers, *, ops, loss_and_grad, optimizer, options, clip_norm):
+def training_step(state, batches, key, numbers, *, ops, loss_and_grad, optimizer, options, clip_norm):
     """Compute loss and gradient, norm and clipping, and update the parameters.
 
     No Python branch depends on the value of an array, so a GPU can record the step. Unless ``can_update`` holds of the
@@ -28,14 +29,14 @@ def training_step(state, batch, key, numbers, *, ops, loss_and_grad, optimizer, 
     Parameters
     ----------
     state : TrainState
-    batch : tuple
-        What ``loss_and_grad`` takes.
+    batches : list of tuples
+        One batch, or several whose gradients are added up.
     key
         The dropout key.
     numbers : Numbers, or an array of the device with them
     ops : Ops
     loss_and_grad : callable
-        That of a model, which ``into_flat`` or what divides its work wraps.
+        That of a model, which ``into_flat``, or what divides its work, makes one of batches.
     optimizer : FlatOptimizer
     options : dict
         Further options of ``loss_and_grad``.
@@ -50,7 +51,7 @@ def training_step(state, batch, key, numbers, *, ops, loss_and_grad, optimizer, 
     if state.precision.has_loss_scale:
         options = options | {"loss_scale": loss_scale}
     options = options | {"dropout_key": key, "n_tokens": n_targets, "backend": ops}
-    loss, _, _ = loss_and_grad(state.params, *batch, **options)  # the gradients are in state.flat_grads
+    loss, _, _ = loss_and_grad(state.params, *batches, **options)  # the gradients are in state.flat_grads
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
     is_usable = can_update(loss, norm, clip_norm, state.flat_params.dtype)

@@ -1,11 +1,11 @@
 """The trainer: it makes steps, one by one or in a loop, saves them and goes on from what was saved."""
 
 import inspect
-import math
 import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,32 +16,24 @@ from npformer.arrays import on_host
 from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, warn
 from npformer.diagnosis import Findings, diagnose
+from npformer.diagnosis.watch import Watch
 from npformer.files.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.models import describe
-from npformer.models.batch import count_of
+from npformer.models.batch import check_batches, count_of
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
-from npformer.reference import derive_key
 from npformer.runtime.blas_threads import one_blas_thread
-from npformer.runtime.interrupts import Alone, deferred_interrupts
 from npformer.runtime.ranks import OneProcess, checked_ranks, checksum, world
-from npformer.training.accumulation import over_batches
-from npformer.training.batches import check_batches
-from npformer.training.diagnosis import NonFiniteError, diagnosis, not_finite_in
-from npformer.training.divided_optimizer import DividedOptimizer
-from npformer.training.evaluation import evaluation_of
-from npformer.training.exchange import OverRanks
-from npformer.training.flat_gradients import into_flat
-from npformer.training.flat_optimizer import FlatOptimizer
-from npformer.training.loop import Loop, LoopSettings, checked_callbacks
+from npformer.training.checkpoint import check_training, settings_of
+from npformer.training.flat import FlatOptimizer, TrainState, into_flat
+from npformer.training.guard import Guard, NonFiniteError, diagnosis, not_finite_in
+from npformer.training.loop import Loop, LoopSettings, checked_callbacks, evaluation_of
 from npformer.training.optimizers import Optimizer
-from npformer.training.saved_training import check_training, settings_of
+from npformer.training.ranks import DividedOptimizer, OverRanks
 from npformer.training.settings import TrainingSettings
-from npformer.training.shards import Sharding, over_shards
-from npformer.training.state import TrainState
+from npformer.training.shards import OverShards, Sharding
 from npformer.training.step import Numbers, can_update, training_step
-from npformer.training.watch import Watch
 
 OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
 FIXED = "params", "flat_params", "ops", "ranks"  # attributes that are set once
@@ -158,9 +150,6 @@ class Trainer:
                 raise ValueError(f"{name}={value}, but the loss of a {type(model).__name__} has none: leave it out")
         self._divide_work()
         self.state.moments = self.flat_optimizer.init(self.flat_params)
-        fill_up = getattr(model, "fill_up", lambda batch, _: batch)
-        # A message to another rank cannot be recorded.
-        self._run_step = ops.device.record(self._step, fill_up) if self.ranks.alone else self._step
         self.last: StepInfo | None = None
         self.watched: Watch | None = None
         self.ranks.agree(
@@ -171,42 +160,36 @@ class Trainer:
                 "parameters": checksum([on_host(self.flat_params)]),
             }
         )
-        self._exclusively = Alone()
+        self._guard = Guard()
 
     def _divide_work(self):
-        """Wrap the model's ``loss_and_grad``, and the optimizer, in what divides their work."""
+        """Wrap the model's ``loss_and_grad``, the optimizer and the step in what divides their work, and repeats it."""
         state, ops, ranks, settings = self.state, self.ops, self.ranks, self.settings
+        of_model = state.precision.over(self.model.loss_and_grad)
         of_optimizer = self.optimizer, ops, state, settings.frozen
-        loss_and_grad = state.precision.over(self.model.loss_and_grad)
         self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, self.params)
         if not ranks.alone:
-            self.loss_and_grad = OverRanks(loss_and_grad, self.sharding, state, ops, ranks)
-            self._of_batches = self.loss_and_grad.of_batches
+            self.loss_and_grad = OverRanks(of_model, self.sharding, state, ops, ranks)
             self.flat_optimizer = DividedOptimizer(*of_optimizer, ranks)
-            return
-        if settings.n_shards == 1 or ops.device.asynchronous:
-            self.loss_and_grad = into_flat(loss_and_grad, state)
         else:
-            self.loss_and_grad = over_shards(loss_and_grad, self.sharding, state)
-        self._of_batches = over_batches(self.loss_and_grad)
-        self.flat_optimizer = FlatOptimizer(*of_optimizer)
-
-    def _step(self, batches, key, numbers):
-        """``training_step`` with one batch, or with several."""
-        loss_and_grad, batch = self._of_batches, batches
-        if len(batches) == 1:
-            loss_and_grad, batch, key = self.loss_and_grad, batches[0], derive_key(key, 0)
-        return training_step(
-            self.state,
-            batch,
-            key,
-            numbers,
-            ops=self.ops,
-            loss_and_grad=loss_and_grad,
+            is_undivided = settings.n_shards == 1 or ops.device.asynchronous
+            self.loss_and_grad = (
+                into_flat(of_model, state) if is_undivided else OverShards(of_model, self.sharding, state)
+            )
+            self.flat_optimizer = FlatOptimizer(*of_optimizer)
+        self._step = partial(
+            training_step,
+            state,
+            ops=ops,
+            loss_and_grad=self.loss_and_grad,
             optimizer=self.flat_optimizer,
-            options=self.settings.of_loss,
-            clip_norm=self.settings.clip_norm,
+            options=settings.of_loss,
+            clip_norm=settings.clip_norm,
         )
+        fill_up = getattr(self.model, "fill_up", lambda batch, _: batch)
+        # A message to another rank cannot be recorded.
+        self._run_step = ops.device.record(self._step, fill_up) if ranks.alone else self._step
+        self._try_step = state.precision.over_step(self._run_step, settings.clip_norm)
 
     @property
     def n_steps(self) -> int:
@@ -250,28 +233,23 @@ class Trainer:
         n_targets = sum(count_of(self.model, batch) for batch in batches)
         if n_targets == 0:
             warn("no target is counted: the loss is 0, and the step has no gradient")
-        state, precision = self.state, self.state.precision
-        with self._exclusively(changing=True), deferred_interrupts(), one_blas_thread():
+        state, clip_norm = self.state, self.settings.clip_norm
+        with self._guard(changing=True), one_blas_thread():
+            numbers = self._numbers(n_targets)
             self.ranks.agree(
                 lambda: {
-                    "step": state.n_steps + 1,
-                    "lr": self.optimizer.learning_rate(state.n_steps + 1),
+                    "step": numbers.step,
+                    "lr": numbers.lr,
                     "shards": [self.sharding.count(batch) for batch in batches],
                     "targets": n_targets,
                     "batch": checksum(x for batch in batches for x in batch),
                 }
             )
-            before = precision.loss_scale
-            while True:  # again only after an overflow of float16, with a smaller loss scale
-                numbers = self._numbers(n_targets)
-                loss, norm = map(float, self._run_step(batches, state.key, numbers))
-                if can_update(loss, norm, self.settings.clip_norm, self.flat_params.dtype):
-                    break
-                if not (math.isfinite(loss) and precision.after_overflow()):
-                    precision.loss_scale = before
-                    where = state, self.ranks, numbers.lr, self.settings.clip_norm
-                    raise NonFiniteError(diagnosis(loss, *where, not_finite_in(self.model, batches)))
-            precision.after_step()
+            loss, norm = map(float, self._try_step(batches, state.key, numbers))
+            if not can_update(loss, norm, clip_norm, self.flat_params.dtype):
+                raise NonFiniteError(
+                    diagnosis(loss, state, self.ranks, numbers.lr, clip_norm, not_finite_in(self.model, batches))
+                )
             state.n_steps = numbers.step
             self.last = StepInfo(numbers.step, loss, numbers.lr, norm, n_targets, time.perf_counter() - start)
         return loss
@@ -370,19 +348,21 @@ class Trainer:
         ('adam_update', 'kernel')
         """
         check_batches([batch])
-        with self._exclusively(changing=True):
-            numbers, arrays = self._numbers(count_of(self.model, batch)), self.state.arrays
-            kept, runs = [x.copy() for x in arrays], []
-            for _ in range(1 + EXPLAINED):  # the first one may compile kernels
-                with deferred_interrupts():
-                    try:
-                        with explain() as calls:
-                            self._step([batch], self.state.key, numbers)
-                        runs.append(calls)
-                    finally:
-                        for x, before in zip(arrays, kept, strict=True):
-                            x[...] = before
+        runs = [self._rehearse(batch) for _ in range(1 + EXPLAINED)]  # the first one may compile kernels
         return min(runs[1:], key=lambda calls: sum(call.seconds for call in calls))
+
+    def _rehearse(self, batch):
+        """The operations of a step, which is undone."""
+        with self._guard(changing=True):
+            numbers = self._numbers(count_of(self.model, batch))
+            before = [x.copy() for x in self.state.arrays]
+            try:
+                with explain() as calls:
+                    self._step([batch], self.state.key, numbers)
+            finally:
+                for x, old in zip(self.state.arrays, before, strict=True):
+                    x[...] = old
+        return calls
 
     def save(self, path: str | Path, info: dict | None = None, arrays: dict | None = None) -> None:
         """Save everything that is needed to resume the training bit for bit, in one file.
@@ -408,7 +388,7 @@ class Trainer:
             if isinstance(name, str) and name.startswith(OF_TRAINER):
                 expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
                 raise ValueError(f"arrays has {name!r}, expected {expected}")
-        with self._exclusively(), deferred_interrupts():  # a file that is written is known to be of this training
+        with self._guard():  # a file that is written is known to be of this training
             moments = {name: self.flat_optimizer.whole(x) for name, x in self.state.moments.items()}
             own = tree.to_arrays(self.params, "params") | tree.to_arrays(moments, "optimizer")
             facts = {"model": describe(self.model), "trainer": settings_of(self), **self.state.facts}
@@ -442,14 +422,14 @@ class Trainer:
             check_training(arrays, info, self)
         params, moments = tree.from_arrays(arrays, "params"), tree.from_arrays(arrays, "optimizer")
         self.ranks.agree(lambda: {"checkpoint": {"n_steps": info["n_steps"], "arrays": checksum(arrays.values())}})
-        with self._exclusively(changing=True), deferred_interrupts():
+        with self._guard(changing=True):
             own = {name: self.flat_optimizer.own(x) for name, x in moments.items()}
             self.state.set(params, own, info)
             self.state.files, self.last = {Path(path).resolve()}, None
 
     def __reduce__(self):
         """A trainer with arrays of its own that makes the same steps from here on: for ``copy`` and ``pickle``."""
-        with self._exclusively():
+        with self._guard():
             settings = {"params": self.params, "backend": picklable(self.ops)}
             moments = {name: on_host(x) for name, x in self.state.moments.items()}
             given = self.model, self.optimizer, settings | asdict(self.settings)

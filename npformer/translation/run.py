@@ -12,16 +12,16 @@ from npformer.data.ahead import ahead
 from npformer.files.checkpoint import CheckpointError, load_checkpoint, refusing
 from npformer.files.paths import name_for_damaged
 from npformer.models import from_description
+from npformer.models.batch import mean_loss
 from npformer.models.description import check_params
 from npformer.operations.options import LARGEST
+from npformer.runtime.progress import say
 from npformer.runtime.ranks import checked_ranks
 from npformer.training import average
-from npformer.training.evaluation import mean_loss
+from npformer.training.checkpoint import check_facts
 from npformer.training.loop import LAST, Loop, LoopSettings
 from npformer.training.optimizers import Adam
 from npformer.training.precision import check_precision
-from npformer.training.progress import say
-from npformer.training.saved_training import check_facts
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.trainer import Trainer
 from npformer.translation.scores import check_packages, score

@@ -35,7 +35,7 @@ from npformer import Adam, Trainer
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.cores import cores
 from npformer.runtime.ranks import world
-from npformer.training.exchange import OverRanks
+from npformer.training.ranks import OverRanks
 
 
 @command

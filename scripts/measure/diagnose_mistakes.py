@@ -29,11 +29,11 @@ import npformer as nf
 from npformer import tree
 from npformer.decoding.text import LanguageDecoder
 from npformer.decoding.translation import TranslationDecoder
+from npformer.diagnosis.watch import MATCHED, SAME, UNLIKE
 from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.models.low_rank import LowRank
 from npformer.models.recurrent import RecurrentDecoder
 from npformer.reference import ops as reference
-from npformer.training.watch import MATCHED, SAME, UNLIKE
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
 SMALL = {"d_model": 32, "n_heads": 4, "n_layers": 2, "d_ff": 64, "dropout": 0.0}

@@ -18,7 +18,7 @@ from npformer.commands.output import add_json, write_json
 from npformer import Adam, LanguageModel, Trainer, warmup_cosine
 from npformer.language import Characters, LanguageSettings, Text
 from npformer.language.text import read_both
-from npformer.training.evaluation import mean_loss
+from npformer.models.batch import mean_loss
 
 S = LanguageSettings(text="")
 BETAS = (0.9, 0.95)

@@ -40,8 +40,7 @@ from npformer import Adam, Trainer
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.extras import pip_install
 from npformer.runtime.ranks import world
-from npformer.training.divided_optimizer import DividedOptimizer
-from npformer.training.exchange import Sending
+from npformer.training.ranks import DividedOptimizer, Sending
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "mount": "util-linux"}
 RECEIVED = Path("/sys/class/net/eth0/statistics/rx_bytes")  # of a rank's own namespace

@@ -17,7 +17,7 @@ from npformer.commands.command import command
 from scripts.bench.steps import LEARNING_RATE, SIZES, batch_of, model_of
 
 import npformer as nf
-from npformer.training.watch import Watch
+from npformer.diagnosis.watch import Watch
 
 
 @command

@@ -21,7 +21,7 @@ from scripts.bench.options import add_sizes, add_some, sizes_of
 from npformer import Adam, LanguageModel, Trainer, tree, warmup_cosine
 from npformer.language import Characters, Text
 from npformer.language.text import read_both
-from npformer.training.evaluation import mean_loss
+from npformer.models.batch import mean_loss
 
 FULL = {"steps": 400, "seeds": 3, "width": 128, "layers": 4, "length": 128, "batch": 32}
 QUICK = {"steps": 5, "seeds": 1, "width": 16, "layers": 1, "length": 32, "batch": 4}

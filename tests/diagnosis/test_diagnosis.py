@@ -364,7 +364,7 @@ def test_watching_changes_no_bit_of_a_training():
 @pytest.mark.parametrize(("seed", "sign", "rate"), [(None, "UNLIKE", 1e-3), (1, "UNLIKE", 1e-3), (2, "MATCHED", 1e-2)])
 def test_rows_that_do_not_match_are_named_after_a_while(seed, sign, rate, monkeypatch):
     for each in ("UNLIKE", "MATCHED"):
-        monkeypatch.setattr(f"npformer.training.watch.{each}", 150 if each == sign else 10**6)
+        monkeypatch.setattr(f"npformer.diagnosis.watch.{each}", 150 if each == sign else 10**6)
     trainer = nf.Trainer(pairs(d_model=16, n_layers=1)["model"], nf.Adam(rate))
     batches = (TASK.batch(i, 32) for i in range(150))
     if seed:

@@ -17,7 +17,7 @@ from whole_models import (
 from npformer import Adam, Trainer, Transformer, tree
 from npformer.models.description import describe, from_description
 from npformer.training import save_checkpoint
-from npformer.training.saved_training import settings_of
+from npformer.training.checkpoint import settings_of
 
 MAX_LEN = 13
 TGT = np.insert(whole_models.TGT[:, 1:], 0, 1, axis=1)  # every target begins with the same token

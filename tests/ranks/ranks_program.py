@@ -19,9 +19,10 @@ import npformer.runtime.host
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
 from npformer.arrays import on_host
 from npformer.data import Subwords, TokenBatches
+from npformer.diagnosis import watch
 from npformer.models import LowRank
 from npformer.runtime.ranks import RankError, world
-from npformer.training import load_checkpoint, watch
+from npformer.training import load_checkpoint
 
 RANKS = world()
 TASK = CopyTask(vocab=50, max_len=9)

@@ -8,8 +8,8 @@ import pytest
 
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.messenger import Messenger
-from npformer.training.exchange import OverRanks, Sending
-from npformer.training.gradient_tree import GradientTree
+from npformer.training.ranks import OverRanks, Sending
+from npformer.training.shards import GradientTree
 
 
 def messenger_of(testall):
@@ -80,8 +80,7 @@ def test_a_step_that_fails_leaves_no_thread_behind(monkeypatch):
     sending = Sending(over_ranks, [], [], 1)
     deliver(sending.messenger, "a")
     monkeypatch.setattr(over_ranks, "tree", lambda *_, **__: GradientTree(state.places, {}, True, sending))
-    monkeypatch.setattr(over_ranks, "gradients_of", fail)
-    trainer.loss_and_grad = over_ranks
+    monkeypatch.setattr(over_ranks, "loss_and_grad", fail)
     with pytest.raises(OSError, match="while computing"):
-        trainer.step(*task.batch(0, 2))
+        over_ranks(trainer.params, task.batch(0, 2), dropout_key=0, n_tokens=8, backend=ops)
     assert not threads()

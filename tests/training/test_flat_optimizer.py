@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
-from npformer.training.saved_training import settings_of
+from npformer.training.checkpoint import settings_of
 
 SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 5, 0, 0]])
 TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 5, 2, 0, 0]])

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from npformer import SGD, Trainer, Transformer
-from npformer.runtime import interrupts
-from npformer.training import StopSignals
+from npformer.training import StopSignals, guard
 
 pytestmark = pytest.mark.usefixtures("signals_of_the_foreground")
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}  # Windows has no SIGHUP
@@ -20,7 +19,7 @@ ALL = pytest.mark.parametrize(
 
 
 def handlers():
-    return [signal.getsignal(number) for number in interrupts.TO_STOP]
+    return [signal.getsignal(number) for number in guard.TO_STOP]
 
 
 def test_without_a_signal_nothing_stops():
@@ -89,7 +88,7 @@ def test_a_second_ctrl_c_interrupts_whatever_the_first_signal_was(number, code):
 def test_a_second_sigterm_ends_the_process():
     code = """
 import signal
-from npformer.runtime.interrupts import StopSignals
+from npformer.training.guard import StopSignals
 with StopSignals():
     signal.raise_signal(signal.SIGTERM)
     print("once", flush=True)

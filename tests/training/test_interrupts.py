@@ -264,7 +264,7 @@ def test_a_trainer_whose_lock_another_thread_has_steps_in_a_forked_process():
     taken, done = threading.Event(), threading.Event()
 
     def hold():
-        with trainer._exclusively():
+        with trainer._guard():
             taken.set()
             done.wait()
 
@@ -318,7 +318,7 @@ def test_a_timeout_is_deferred_like_an_interrupt():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 def test_the_tests_of_signals_pass_in_the_background_and_under_nohup():
-    files = "tests/training/test_interruption.py", "--pyargs", "npformer.runtime.interrupts"
+    files = "tests/training/test_interruption.py", "--pyargs", "npformer.runtime.interrupts", "npformer.training.guard"
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     ignoring = ["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh"]
     done = subprocess.run([*ignoring, *tests], cwd=Path(__file__).parents[2], capture_output=True, text=True)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from npformer.runtime import compilation
-from npformer.training.progress import progress_bar, say
+from npformer.runtime.progress import progress_bar, say
 from npformer.training.trainer import StepInfo
 
 numba = pytest.importorskip("numba")
@@ -112,7 +112,7 @@ def test_with_kernels_on_disk_nothing_is_said(monkeypatch, first_run, stream):
 
 
 def test_numba_is_not_imported_for_it():
-    code = "import sys; from npformer.training.progress import progress_bar\nwith progress_bar(1, True): pass\n"
+    code = "import sys; from npformer.runtime.progress import progress_bar\nwith progress_bar(1, True): pass\n"
     subprocess.run([sys.executable, "-c", code + "assert 'numba' not in sys.modules"], check=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 from npformer import SGD, Adam, AdamW, CopyTask, Recurrent, Trainer, Transformer, tree
 from npformer.models import describe
 from npformer.training import CheckpointError, average, inverse_sqrt, load_checkpoint, noam, save_checkpoint
-from npformer.training.saved_training import settings_of
+from npformer.training.checkpoint import settings_of
 
 pytest.importorskip("safetensors")
 

@@ -25,8 +25,9 @@ from npformer import (
     tree,
     warmup_cosine,
 )
+from npformer.runtime import progress
 from npformer.runtime.blas_threads import blas_threads
-from npformer.training import inverse_sqrt, progress
+from npformer.training import inverse_sqrt
 
 SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 0, 0, 0], [5, 5, 6, 0], [9, 10, 3, 3]])
 TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 2, 0, 0, 0], [1, 5, 5, 6, 2, 0], [1, 9, 10, 3, 3, 2]])

@@ -10,10 +10,9 @@ from npformer.checks import warn
 from npformer.diagnosis import Findings
 from npformer.diagnosis.data import Frequencies, fits_by_shift, long_rows
 from npformer.diagnosis.finding import Finding, causes_of
+from npformer.models.batch import check_batches, mean_loss
 from npformer.plots import plot_loss
 from npformer.runtime.ranks import checksum
-from npformer.training.batches import check_batches
-from npformer.training.evaluation import mean_loss
 
 EVERY, RECENT = 50, 40  # steps between two looks at the arrays, which read all of them; steps that are compared
 SAME, UNLIKE, MATCHED = 10, 1000, 2000  # equal batches that are a sign; steps after which the inputs have to help
