@@ -23,7 +23,8 @@ class LanguageDecoder(StepwiseDecoder):
 
     def __init__(self, model, ops, params, prompts, max_rows, max_len):
         super().__init__(model, ops, params, len(prompts.ids), max_rows, max_len)
-        self.stack = StackStep(self.ops, model, params, "layers", max_rows, max_len)
+        layers = model.layers_of(params, "layers")
+        self.stack = StackStep(self.ops, layers, model.layer_settings, max_rows, max_len)
         self.kv = self._empty_kv(0)
         self.tokens = np.empty(0, np.int64)  # of the entries of the cache
         self.n_in_order = 0  # how many entries, from the first on, are the first positions of one text
@@ -77,7 +78,7 @@ class LanguageDecoder(StepwiseDecoder):
 
     def _empty_kv(self, n_entries):
         """Keys and values of all layers (N, n_entries, 2*G*K)."""
-        return self.empty_cache(len(self.stack.layers), n_entries, self.stack.kv_width)
+        return self.empty_cache(len(self.stack.layers), n_entries, self.model.kv_width)
 
     def _make_room(self, n):
         """Grow the cache if it has fewer than n entries."""
@@ -135,7 +136,7 @@ class LanguageDecoder(StepwiseDecoder):
     def _newest(self, tokens, t, part):
         positions = self.positions[part]
         x = self.embed(tokens[None], at=self.beside(positions))[0]
-        y = self.stack(x, self._cache(part))
+        y, _ = self.model.stack_output(self.ops, self.tables, "layers", self.stack(x, self._cache(part)))
         if self.max_rows == 1 and self.at[0, -1] == self.positions[0] == self.n_in_order:
             self.n_in_order += 1
         return y

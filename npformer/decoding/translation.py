@@ -14,13 +14,14 @@ class TranslationDecoder(StepwiseDecoder):
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
-        self.stack = StackStep(self.ops, model, params, "decoder", max_rows, max_len, has_memory=True)
-        N, width = len(self.stack.layers), self.stack.kv_width
-        self.memory_kv = self.empty_cache(N, src.size, width)  # of the sources, the same in all steps
+        layers = model.layers_of(params, "decoder")
+        self.stack = StackStep(self.ops, layers, model.layer_settings, max_rows, max_len, has_memory=True)
+        # of the sources, the same in all steps
+        self.memory_kv = self.empty_cache(len(layers), src.size, model.kv_width)
         ops.device.run_rows(lambda part: self._read(src, part), *src.shape)
         self.memory_at = np.arange(src.size).reshape(src.shape)  # entries of the words of each source
         self.memory_mask = model.keep_mask(src)
-        self.kv = self.empty_cache(N, max_len * max_rows, width)
+        self.kv = self.empty_cache(len(layers), max_len * max_rows, model.kv_width)
 
     def _read(self, src, part):
         """Compute the keys and values of some sources, for the cross-attention of each layer."""
@@ -41,7 +42,8 @@ class TranslationDecoder(StepwiseDecoder):
         x = self.embed(tokens[:, None], at=slice(t, t + 1))[:, 0]
         at = self.beside(np.ascontiguousarray(self.at[part]))
         cache = KeyValueCache(self.kv, at, rotary=self.stack.settings.attention.rotary)
-        return self.stack(x, cache, self._memory(self.sources[part]))
+        y = self.stack(x, cache, self._memory(self.sources[part]))
+        return self.model.stack_output(self.ops, self.tables, "decoder", y)[0]
 
     def _memory(self, sources):
         """The keys and values of the source of each row."""

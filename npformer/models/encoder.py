@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from npformer.arrays import Array, kept, number_of
+from npformer.arrays import Array, beside, kept, number_of
 from npformer.backends import AnyBackend
 from npformer.checks import check_array, check_choice, check_ids, check_shape, shown, swapped
 from npformer.layers.normalisation import normalise
@@ -15,11 +15,18 @@ from npformer.layers.projection import linear
 from npformer.models.pooling import POOLINGS, VectorMap, mapped, new_maps, pooled
 from npformer.models.stack import OneStack
 from npformer.quantized import look_up
-from npformer.reference import split_key
 from npformer.reference.math.activations import INPUTS
 
-Given = Array | None  # in type hints
+MaybeArray = Array | None  # in type hints
 IGNORED = -1  # a target that is not counted
+
+
+class Inputs(NamedTuple):
+    """What an encoder reads: checked, and on the device of the parameters."""
+
+    values: Array  # ids (B, T), or real vectors (B, T, n_inputs)
+    keep_mask: MaybeArray  # (B, T), False at padding: where an id is the padding's, or where the caller's mask is False
+    types: MaybeArray  # (B, T), of each token
 
 
 @dataclass(frozen=True, repr=False)
@@ -152,8 +159,8 @@ class Encoder(OneStack):
         self,
         params: dict,
         inputs: Array,
-        keep_mask: Given = None,
-        types: Given = None,
+        keep_mask: MaybeArray = None,
+        types: MaybeArray = None,
         *,
         backend: AnyBackend = "auto",
     ) -> Array:
@@ -168,14 +175,16 @@ class Encoder(OneStack):
         types : (B, T) int, optional
             The type of each token; 0 if not given.
         """
-        return self._read(self._backend(backend, params), params, inputs, keep_mask, types)[0]
+        ops = self._backend(backend, params)
+        y, _ = self._encode(ops, params, self._inputs(params, inputs, keep_mask, types))
+        return y
 
     def vectors(
         self,
         params: dict,
         inputs: Array,
-        keep_mask: Given = None,
-        types: Given = None,
+        keep_mask: MaybeArray = None,
+        types: MaybeArray = None,
         *,
         backend: AnyBackend = "auto",
     ) -> Array:
@@ -184,15 +193,16 @@ class Encoder(OneStack):
         The arguments are those of ``encode``. The cosine of two vectors compares the sequences.
         """
         ops = self._backend(backend, params)
-        y, keep_mask, _ = self._read(ops, params, inputs, keep_mask, types)
-        return pooled(y, keep_mask, self.pooling)[0]
+        tokens = self._inputs(params, inputs, keep_mask, types)
+        y, _ = self._encode(ops, params, tokens)
+        return pooled(y, tokens.keep_mask, self.pooling)[0]
 
     def sentence_vectors(
         self,
         params: dict,
         inputs: Array,
-        keep_mask: Given = None,
-        types: Given = None,
+        keep_mask: MaybeArray = None,
+        types: MaybeArray = None,
         *,
         backend: AnyBackend = "auto",
     ) -> Array:
@@ -205,8 +215,8 @@ class Encoder(OneStack):
         self,
         params: dict,
         inputs: Array,
-        keep_mask: Given = None,
-        types: Given = None,
+        keep_mask: MaybeArray = None,
+        types: MaybeArray = None,
         *,
         backend: AnyBackend = "auto",
     ) -> Array:
@@ -220,16 +230,18 @@ class Encoder(OneStack):
         """
         self._check_task()
         ops = self._backend(backend, params)
-        y, keep_mask, _ = self._read(ops, params, inputs, keep_mask, types)
-        return ops.linear(self._before_output(ops, params, y, keep_mask)[0], *self.output_map(params))
+        tokens = self._inputs(params, inputs, keep_mask, types)
+        y, _ = self._encode(ops, params, tokens)
+        z, _ = self._before_output(ops, params, y, tokens.keep_mask)
+        return ops.linear(z, *self.output_map(params))
 
     def loss_and_grad(
         self,
         params: dict,
         inputs: Array,
         targets: Array,
-        keep_mask: Given = None,
-        types: Given = None,
+        keep_mask: MaybeArray = None,
+        types: MaybeArray = None,
         *,
         dropout_key: int | None = None,
         label_smoothing: float = 0.0,
@@ -256,19 +268,22 @@ class Encoder(OneStack):
         if self.task == "numbers" and label_smoothing:
             raise ValueError(f"label_smoothing={label_smoothing} with task='numbers', expected 0: it is of classes")
         ops = self._backend(backend, params)
-        y, keep_mask, read_backward = self._read(ops, params, inputs, keep_mask, types, dropout_key, with_grad)
-        targets = self._targets(inputs, self._beside(targets, params), keep_mask)
-        z, before_backward = self._before_output(ops, params, y, keep_mask)
-        weight, bias = self.output_map(params)
+        tokens = self._inputs(params, inputs, keep_mask, types)
+        targets = self._targets(tokens, self._beside(targets, params))
+        n_targets = number_of(self._n_counted(targets, tokens.keep_mask))
+
+        y, encode_backward = self._encode(ops, params, tokens, dropout_key, with_grad)
+        z, before_backward = self._before_output(ops, params, y, tokens.keep_mask)
         options = {"n_tokens": n_tokens, "loss_scale": loss_scale}
         if self.task == "numbers":
-            counts = keep_mask[..., None] if self.by_position and keep_mask is not None else None
-            loss, dlogits = ops.mse_loss(ops.linear(z, weight, bias), targets, counts, **options)
+            counts = None
+            if self.by_position and tokens.keep_mask is not None:
+                counts = tokens.keep_mask[..., None]
+            outputs = ops.linear(z, *self.output_map(params))
+            loss, dlogits = ops.mse_loss(outputs, targets, counts, **options)
         else:
-            options["label_smoothing"] = label_smoothing
-            options["ignore_id"] = IGNORED if self.by_position else None
-            loss, dlogits = ops.linear_cross_entropy(z, weight, bias, targets, **options)
-        n_targets = number_of(self._n_counted(targets, keep_mask))
+            options |= {"label_smoothing": label_smoothing, "ignore_id": self.ignore_id}
+            loss, dlogits = ops.linear_cross_entropy(z, *self.output_map(params), targets, **options)
         if not with_grad:
             return loss, None, n_targets
 
@@ -276,14 +291,13 @@ class Encoder(OneStack):
         dz = self._output_backward(ops, params, dlogits, z, gradients)
         del dlogits  # what follows needs the memory
         dy = before_backward(dz, gradients)
-        read_backward(dy, gradients)
+        encode_backward(dy, gradients)
         return loss, gradients.all(), n_targets
 
-    def count(self, inputs: Array, targets: Array, keep_mask: Given = None, types: Given = None) -> int:
+    def count(self, inputs: Array, targets: Array, keep_mask: MaybeArray = None, types: MaybeArray = None) -> int:
         """Check a batch, and return its number of targets that are counted; of numbers, each of them."""
-        self._check_inputs(inputs, keep_mask, types)
-        keep_mask = self._keep_mask_of(inputs, keep_mask)
-        return int(self._n_counted(self._targets(inputs, targets, keep_mask), keep_mask))
+        tokens = self._checked(inputs, keep_mask, types)
+        return int(self._n_counted(self._targets(tokens, targets), tokens.keep_mask))
 
     def _new_params(self, new):
         D, params = self.d_model, {}
@@ -309,32 +323,25 @@ class Encoder(OneStack):
             params["after_pooling"] = maps
         return params | (self._new_output(new, self.n_outputs) if self.task else {})
 
-    def _read(self, ops, params, inputs, keep_mask=None, types=None, dropout_key=None, train=False):
-        """The output of the stack (B, T, D), the mask of what is kept (B, T) or None, and the backward pass."""
-        self._check_inputs(inputs, keep_mask, types)
-        inputs, keep_mask, types = (x if x is None else self._beside(x, params) for x in (inputs, keep_mask, types))
-        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
-        keep_mask = self._keep_mask_of(inputs, keep_mask)
-        attended = None if keep_mask is None else keep_mask[:, None, None]
-        x, embed_backward = self._embed_inputs(ops, params, inputs, keep_mask, types, embedding_key)
-        y, stack_backward = self._encoder_stack(ops, params, "layers", x, attended, layer_keys, train)
+    def _inputs(self, params, inputs, keep_mask=None, types=None):
+        tokens = self._checked(inputs, keep_mask, types)
+        return Inputs(*(None if x is None else self._beside(x, params) for x in tokens))
 
-        def backward(dy, gradients):
-            dx = stack_backward(dy, gradients)
-            embed_backward(dx, gradients)
+    def _attended(self, inputs):
+        return None if inputs.keep_mask is None else inputs.keep_mask[:, None, None]
 
-        return y, keep_mask, backward
-
-    def _embed_inputs(self, ops, params, inputs, keep_mask, types, dropout_key):
+    def _embed_inputs(self, ops, params, inputs, dropout_key):
         """dropout(norm(token or input + position + type)), and its backward pass."""
         if self.vocab is None:
-            x, inputs_backward = self._map_inputs(ops, params, inputs, keep_mask)
+            x, inputs_backward = self._map_inputs(ops, params, inputs)
         else:
             embed = self._embed_counted if self.counted_positions else self.embed
-            x, inputs_backward = embed(ops, params, "", inputs)
-            x = x if keep_mask is None else kept(keep_mask[..., None], x)
+            x, inputs_backward = embed(ops, params, "", inputs.values)
+            x = _zeroed(x, inputs.keep_mask)
         if self.n_types:
-            types = np.zeros(inputs.shape[:2], np.int64, like=inputs) if types is None else types
+            types = inputs.types
+            if types is None:
+                types = np.zeros(x.shape[:2], np.int64, like=x)
             x = x + ops.embedding(types, params["types"])
         if self.embedding_norm:
             x, norm_backward = normalise(ops, params["embedding_norm"], x, self.layer_settings)
@@ -370,19 +377,21 @@ class Encoder(OneStack):
 
         return x, backward
 
-    def _map_inputs(self, ops, params, inputs, keep_mask):
+    def _map_inputs(self, ops, params, inputs):
         """A linear map of real vectors, and the positions; what is not kept may be NaN."""
-        inputs = inputs.astype(self.dtype, copy=False)
-        inputs = inputs if keep_mask is None else kept(keep_mask[..., None], inputs)
-        x, map_backward = linear(ops, params["input"], inputs)
-        positions = self.positions_of(params, "", slice(inputs.shape[1]))
+        vectors = _zeroed(inputs.values.astype(self.dtype, copy=False), inputs.keep_mask)
+        x, map_backward = linear(ops, params["input"], vectors)
+        positions = self.positions_of(params, "", slice(x.shape[1]))
+        if positions is not None:
+            x = x + positions
 
         def backward(dx, gradients):
-            gradients.give("input", map_backward(dx)[1])
+            _, grads = map_backward(dx)
+            gradients.give("input", grads)
             if self.has_learned_positions:
                 self._positions_backward(ops, dx, "", gradients)
 
-        return x if positions is None else x + positions, backward
+        return x, backward
 
     def _before_output(self, ops, params, y, keep_mask):
         """The input of the output projection, and its backward pass."""
@@ -412,12 +421,10 @@ class Encoder(OneStack):
 
         return z, backward
 
-    def _keep_mask_of(self, inputs, keep_mask):
-        """False at padding, (B, T): where an id is the padding's, and where a given mask is False; None if nowhere."""
-        if self.pad_id is None:
-            return keep_mask
-        is_word = inputs != self.pad_id
-        return is_word if keep_mask is None else is_word & keep_mask
+    @property
+    def ignore_id(self):
+        """The class or word that is not counted, if there is one."""
+        return IGNORED if self.by_position else None
 
     def _n_counted(self, targets, keep_mask):
         if not self.by_position:
@@ -426,7 +433,8 @@ class Encoder(OneStack):
             return (targets != IGNORED).sum()
         return targets.size if keep_mask is None else keep_mask.sum() * self.n_outputs
 
-    def _check_inputs(self, inputs, keep_mask, types):
+    def _checked(self, inputs, keep_mask, types):
+        """The ``Inputs``, where they lie."""
         if self.vocab is None:
             check_array(inputs, "inputs", "float")
             if inputs.ndim != 3 or inputs.shape[2] != self.n_inputs:
@@ -443,20 +451,31 @@ class Encoder(OneStack):
                 raise ValueError("types are given, expected None of a model with n_types=0")
             check_ids(types, self.n_types, "types")
             check_shape(types=(types, inputs.shape[:2]))
+        if self.pad_id is not None:
+            is_word = inputs != self.pad_id
+            keep_mask = is_word if keep_mask is None else is_word & beside(keep_mask, is_word)
+        return Inputs(inputs, keep_mask, types)
 
     def _check_task(self):
         if self.task is None:
             raise ValueError("task=None, expected 'classes', 'numbers' or 'words': without one there is no output")
 
-    def _targets(self, inputs, targets, keep_mask):
+    def _targets(self, tokens, targets):
         """The checked targets; of positions, -1 at padding."""
         self._check_task()
-        shape = inputs.shape[:2] if self.by_position else inputs.shape[:1]
+        shape = tokens.values.shape[: 2 if self.by_position else 1]
         if self.task == "numbers":
             check_array(targets, "targets", "float")
             check_shape(targets=(targets, (*shape, self.n_outputs)))
             return targets
         size = self.vocab if self.task == "words" else self.n_outputs
-        check_ids(targets, size, "targets", ignore_id=IGNORED if self.by_position else None)
+        check_ids(targets, size, "targets", ignore_id=self.ignore_id)
         check_shape(targets=(targets, shape))
-        return np.where(keep_mask, targets, IGNORED) if self.by_position and keep_mask is not None else targets
+        if self.by_position and tokens.keep_mask is not None:
+            return np.where(tokens.keep_mask, targets, IGNORED)
+        return targets
+
+
+def _zeroed(x, keep_mask):
+    """Vectors (B, T, …), with zeros at padding."""
+    return x if keep_mask is None else kept(keep_mask[..., None], x)

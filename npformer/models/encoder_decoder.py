@@ -1,7 +1,6 @@
 """The base class of all models from a source to a target: from token ids to logits, loss and gradients."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -199,10 +198,9 @@ class EncoderDecoder(Model):
         if tgt_in.shape != tgt_out.shape:
             raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
         n_targets = self._counted(tgt_out)
-        cross_entropy = ops.linear_cross_entropy
         if consistency:  # the whole batch, twice
-            src, tgt_in = np.concatenate([src, src]), np.concatenate([tgt_in, tgt_in])
-            cross_entropy = partial(paired_cross_entropy, ops, consistency)
+            src = np.concatenate([src, src])
+            tgt_in = np.concatenate([tgt_in, tgt_in])
 
         encoder_key, decoder_key = split_key(dropout_key, 2)
         memory, encode_backward = self._encode(ops, params, src, encoder_key, with_grad)
@@ -210,7 +208,12 @@ class EncoderDecoder(Model):
         weight, bias = self.output_map(params)
         options: dict[str, Any] = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing}
         options |= {"n_tokens": n_tokens, "loss_scale": loss_scale}
-        loss, dlogits = cross_entropy(y, weight, bias, targets, **options)
+        if consistency:
+            both = y.reshape(2, *targets.shape, y.shape[-1])
+            loss, dlogits = ops.linear_paired_cross_entropy(both, weight, bias, targets, consistency, **options)
+            dlogits = dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
+        else:
+            loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options)
         if not with_grad:
             return loss, None, n_targets
 
@@ -275,14 +278,6 @@ class EncoderDecoder(Model):
                 f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "
                 "expected equal sizes, from one joint vocabulary"
             )
-
-
-def paired_cross_entropy(ops, consistency, y, weight, bias, targets, **options):
-    """``linear_paired_cross_entropy`` of y (2B, T, D), which has both predictions of a batch."""
-    both = y.reshape(2, *targets.shape, y.shape[-1])
-    arrays = both, weight, bias, targets
-    loss, dlogits = ops.linear_paired_cross_entropy(*arrays, consistency, **options)
-    return loss, dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
 
 
 def check_depths(name, value):

@@ -11,7 +11,6 @@ from npformer.decoding.text import LanguageDecoder
 from npformer.models.model import check_two_axes
 from npformer.models.stack import OneStack, Positions
 from npformer.operations.options import check_option
-from npformer.reference import split_key
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +63,7 @@ class LanguageModel(OneStack):
         Logits t are of the token after ``ids[:, t]``.
         """
         ops = self._backend(backend, params)
-        y, _ = self._read(ops, params, ids)
+        y, _ = self._encode(ops, params, self._inputs(params, ids))
         return ops.linear(y, *self.output_map(params))
 
     def loss_and_grad(
@@ -97,20 +96,19 @@ class LanguageModel(OneStack):
         """
         ops = self._backend(backend, params)
         ids, targets = self._split(ids, targets)
-        y, read_backward = self._read(ops, params, ids, dropout_key, with_grad)
+        y, encode_backward = self._encode(ops, params, self._inputs(params, ids), dropout_key, with_grad)
         targets = self._tokens("targets", targets, self.vocab, params)
-        weight, bias = self.output_map(params)
+        n_targets = self._counted(targets)
         options: dict[str, Any] = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing}
         options |= {"n_tokens": n_tokens, "loss_scale": loss_scale}
-        loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options)
-        n_targets = self._counted(targets)
+        loss, dlogits = ops.linear_cross_entropy(y, *self.output_map(params), targets, **options)
         if not with_grad:
             return loss, None, n_targets
 
         gradients = self._gradients(params, ready)
         dy = self._output_backward(ops, params, dlogits, y, gradients)
         del dlogits  # what follows needs the memory
-        read_backward(dy, gradients)
+        encode_backward(dy, gradients)
         return loss, gradients.all(), n_targets
 
     def count(self, ids: Array, targets: Array | None = None) -> int:
@@ -189,18 +187,8 @@ class LanguageModel(OneStack):
         params["layers"] = self._new_stack(new.encoder_layer, "layers", new)
         return params | self._new_output(new, self.vocab, has_bias=False)
 
-    def _read(self, ops, params, ids, dropout_key=None, train=False):
-        """The output of the stack (B, T, D), and its backward pass."""
-        ids = self._tokens("ids", ids, self.vocab, params)
-        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
-        x, embed_backward = self.embed(ops, params, "", ids, embedding_key)
-        y, stack_backward = self._encoder_stack(ops, params, "layers", x, self.keep_mask(ids), layer_keys, train)
-
-        def backward(dy, gradients):
-            dx = stack_backward(dy, gradients)
-            embed_backward(dx, gradients)
-
-        return y, backward
+    def _inputs(self, params, ids):
+        return self._tokens("ids", ids, self.vocab, params)
 
     def _split(self, ids, targets):
         """Ids and targets (B, T), also of a text (B, T+1), if targets is None."""

@@ -9,17 +9,17 @@ from npformer import tree
 from npformer.arrays import Array, beside
 from npformer.backends import AnyBackend
 from npformer.checks import shown
+from npformer.decoding.few_words import encoded_in_a_step
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import encoder_layer
 from npformer.models.initialization import LayerShapes
 from npformer.models.model import Model, named
-from npformer.models.quantized_encoder import encoded_in_a_step
 from npformer.models.watching import watched
 from npformer.operations.docstring import insert_parameters
 from npformer.operations.options import settings_from
 from npformer.quantized import dequantized
-from npformer.reference import sinusoidal_encoding
+from npformer.reference import sinusoidal_encoding, split_key
 from npformer.reference.math.activations import Activation
 from npformer.reference.math.rms_norm import RMS_NORM_EPS
 from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
@@ -166,6 +166,11 @@ class TransformerSettings(Model):
         """The widths of the parameters of each layer, and which there are."""
         return LayerShapes(self.d_model, self.d_ff, self.layer_settings, self.bias, self.qkv_bias)
 
+    @property
+    def kv_width(self):
+        """The width of the keys and values of all heads, side by side."""
+        return sum(self.layer_shapes.heads[1:])
+
     @cached_property
     def _settings_with_dropout(self):
         rate = self.dropout if self.inner_dropout is None else self.inner_dropout
@@ -229,11 +234,8 @@ class TransformerSettings(Model):
         """The parameters of each layer of a stack, from the first layer on: "encoder", "decoder" or "layers"."""
         return [params[name][layer] for layer in self.names_of_layers(name)]
 
-    def _paths_of_layers(self, name):
-        return [f"{name}.{layer}" for layer in self.names_of_layers(name)]
-
     def _n_uses(self):
-        of_layers = Counter(path for name in self.stacks for path in self._paths_of_layers(name))
+        of_layers = Counter(f"{name}.{layer}" for name in self.stacks for layer in self.names_of_layers(name))
         return super()._n_uses() | of_layers
 
     def _new_stack(self, new_layer, name, new):
@@ -244,39 +246,56 @@ class TransformerSettings(Model):
             params["norm"] = new.norm(self.d_model, self.norm_type)
         return params
 
-    def _settings_for(self, dropout_keys):
-        """The settings of the layers of a stack that has these keys, or None in place of them."""
-        return self.layer_settings if None in dropout_keys else self._settings_with_dropout
+    def _settings_with(self, dropout_key):
+        """The settings of the layers, without dropout if there is no key."""
+        return self.layer_settings if dropout_key is None else self._settings_with_dropout
 
-    def _encoder_stack(self, ops, params, name, x, keep_mask, dropout_keys, train):
-        """Layers of self-attention, and the backward pass, (dy, gradients) -> dx.
+    def _embed_inputs(self, ops, params, inputs, dropout_key):
+        """What the first stack reads, (B, T, D), and its backward pass, (dx, gradients) -> None."""
+        return self.embed(ops, params, self.sides[0], inputs, dropout_key)
 
-        The mask is (B, 1, 1, T). There is a dropout key, or None, for each layer.
+    def _attended(self, inputs):
+        """What the first stack attends to: a mask (B, 1, 1, T), or None if this is everything."""
+        return self.keep_mask(inputs)
+
+    def _encode(self, ops, params, inputs, dropout_key=None, train=False):
+        """The output (B, T, D) of the first stack, whose layers have self-attention, and its backward pass.
+
+        The inputs are checked, and the backward pass is (dy, gradients) -> None.
         """
+        name = self.stacks[0]
+        embedding_key, *keys = split_key(dropout_key, 1 + self.depths[0])
+        settings = self._settings_with(dropout_key)
+        keep_mask = self._attended(inputs)
+
+        x, embed_backward = self._embed_inputs(ops, params, inputs, embedding_key)
         ops, stack = ops.unchecked, Stack(train)
-        layers, settings = self.layers_of(params, name), self._settings_for(dropout_keys)
+        layers = self.layers_of(params, name)
         y = None
-        if not train and None in dropout_keys:
-            y = encoded_in_a_step(ops, self, params, name, x, keep_mask)
+        if not train and dropout_key is None:
+            y = encoded_in_a_step(ops, layers, settings, x, keep_mask)
         if y is None:  # the weights are no integers, or there are many words
             y = x
-            for layer, key in zip(map(dequantized, layers), dropout_keys, strict=True):
-                y, backward = encoder_layer(ops, layer, y, settings, keep_mask, dropout_key=key)
+            for layer, key in zip(layers, keys, strict=True):
+                y, backward = encoder_layer(ops, dequantized(layer), y, settings, keep_mask, dropout_key=key)
                 stack.keep(backward)
-        y, norm_backward = self._final_norm(ops, params, name, y)
+        y, norm_backward = self.stack_output(ops, params, name, y)
 
-        def stack_backward(dy, gradients):
+        def encode_backward(dy, gradients):
             dx = norm_backward(dy, gradients)
-            paths = self._paths_of_layers(name)
+            names = self.names_of_layers(name)
             for i, backward in stack.backwards():
                 dx, grads = backward(dx)
-                gradients.give(paths[i], grads)
-            return dx
+                gradients.give(f"{name}.{names[i]}", grads)
+            embed_backward(dx, gradients)
 
-        return y, stack_backward
+        return y, encode_backward
 
-    def _final_norm(self, ops, params, name, x):
-        """The normalisation after the layers of a stack, if there is one, and its backward pass."""
+    def stack_output(self, ops, params, name, x):
+        """The output of a stack whose last layer gives x, normalised if the stack ends so; and its backward pass.
+
+        The backward pass is (dy, gradients) -> dx.
+        """
         if not self.has_final_norm:
             return x, lambda dy, gradients: dy
         y, norm_backward = normalise(ops, params[name]["norm"], x, self.layer_settings)
@@ -304,7 +323,7 @@ class OneStack(TransformerSettings, OneVocabulary):
     activation: Activation = "gelu"
     max_len: int = 1024
 
-    _read: ClassVar[Callable]
+    _inputs: ClassVar[Callable]  # (params, …) -> what ``_encode`` takes
     stacks = ("layers",)
 
     @property
@@ -319,5 +338,5 @@ class OneStack(TransformerSettings, OneVocabulary):
         """
         weights: list[Array] = []
         ops = watched(self._backend(backend, params), weights)
-        self._read(ops, params, *inputs, **more)
+        self._encode(ops, params, self._inputs(params, *inputs, **more))
         return {"layers": weights}

@@ -87,39 +87,27 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         decoder = self._new_stack(new.decoder_layer, "decoder", new)
         return encoder, decoder
 
-    def _encode(self, ops, params, src, dropout_key=None, train=False):
-        embedding_key, *keys = split_key(dropout_key, 1 + self.depths[0])
-        x, embed_backward = self.embed(ops, params, "source", src, embedding_key)
-        mask = self.keep_mask(src)
-        memory, stack_backward = self._encoder_stack(ops, params, "encoder", x, mask, keys, train)
-
-        def backward(dmemory, gradients):
-            dx = stack_backward(dmemory, gradients)
-            embed_backward(dx, gradients)
-
-        return memory, backward
-
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
         check_shape(memory=(memory, (*src.shape, self.d_model)))
         embedding_key, *keys = split_key(dropout_key, 1 + self.depths[1])
+        settings = self._settings_with(dropout_key)
         masks = self.keep_mask(tgt_in), self.keep_mask(src)
-        settings, layers = self._settings_for(keys), self.layers_of(params, "decoder")
 
         x, embed_backward = self.embed(ops, params, "target", tgt_in, embedding_key)
         ops, stack = ops.unchecked, Stack(train)
-        for layer, key in zip(map(dequantized, layers), keys, strict=True):
-            x, backward = decoder_layer(ops, layer, x, memory, settings, *masks, dropout_key=key)
+        for layer, key in zip(self.layers_of(params, "decoder"), keys, strict=True):
+            x, backward = decoder_layer(ops, dequantized(layer), x, memory, settings, *masks, dropout_key=key)
             stack.keep(backward)
-        y, norm_backward = self._final_norm(ops, params, "decoder", x)
+        y, norm_backward = self.stack_output(ops, params, "decoder", x)
 
         def decode_backward(dy, gradients):
             dx = norm_backward(dy, gradients)
-            paths = self._paths_of_layers("decoder")
             dmemory = np.zeros_like(memory)  # each layer adds its part
+            names = self.names_of_layers("decoder")
             for i, backward in stack.backwards():
                 dx, dmemory_of_layer, grads = backward(dx)
                 dmemory += dmemory_of_layer
-                gradients.give(paths[i], grads)
+                gradients.give(f"decoder.{names[i]}", grads)
             embed_backward(dx, gradients)
             return dmemory
 

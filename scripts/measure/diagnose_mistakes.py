@@ -293,11 +293,11 @@ def causal_but_one_too_far(attend, qkv, settings, keep_mask=None, **options):
 
 @mistake("later tokens leak")
 def no_causal_mask_in_training_alone():
-    def read(inherited, self, ops, params, ids, dropout_key=None, train=False):
+    def encode(inherited, self, ops, params, ids, dropout_key=None, train=False):
         ops = ops.replaced(self_attention=around(ops.self_attention, not_causal)) if train else ops
         return inherited(self, ops, params, ids, dropout_key, train)
 
-    return text(variant(nf.LanguageModel, _read=read, loss_and_grad=given()))  # which does not tell of with_grad
+    return text(variant(nf.LanguageModel, _encode=encode, loss_and_grad=given()))  # which does not tell of with_grad
 
 
 plant(
@@ -620,11 +620,11 @@ plant(
 
 @mistake("not repeatable")
 def forward_pass_writes_into_parameters():
-    def read(inherited, self, ops, params, *args):
+    def encode(inherited, self, ops, params, *args):
         params["layers"]["0"]["feed_forward"]["out"]["bias"] += 1e-3
         return inherited(self, ops, params, *args)
 
-    return text(variant(nf.LanguageModel, _read=read))
+    return text(variant(nf.LanguageModel, _encode=encode))
 
 
 # -- the training

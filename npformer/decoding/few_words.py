@@ -8,36 +8,37 @@ from npformer.quantized import is_quantized
 from npformer.runtime.threads import FEW_ROWS
 
 
-def encoded_in_a_step(ops, model, params, name, x, keep_mask):
-    """The output of layers of self-attention by the function for a step of decoding.
+def encoded_in_a_step(ops, layers, settings, x, keep_mask):
+    """The output of layers of self-attention, as the function for a step of decoding computes it.
 
-    None if it does not suit. It has no dropout, and no normalisation after the last layer.
-
-    Each position is a row of the step. Its own entry comes last in ``at``, where the step writes its
-    key and value.
+    There is no dropout. Each position is a row of the step; its own entry comes last in ``at``, where the step writes
+    its key and value.
 
     Parameters
     ----------
     ops : Ops
-    model, params, name
-        The stack with this name.
+    layers : list of dict
+        The parameters of each layer.
+    settings : LayerSettings
     x : (B, S, D)
     keep_mask : bool (B, 1, 1, S), optional
 
     Returns
     -------
-    (B, S, D), or None
+    (B, S, D)
+        None if the step is not for these layers, or if there are many words.
     """
-    (B, S, D), attention = x.shape, model.layer_settings.attention
-    sees_all = not attention.causal and (attention.window is None or attention.window >= S)
-    if not sees_all or not 0 < B * S <= FEW_ROWS or not any(map(is_quantized, model.layers_of(params, name))):
+    B, S, D = x.shape
+    attention = settings.attention
+    has_all_in_sight = not attention.causal and (attention.window is None or attention.window >= S)
+    if not has_all_in_sight or not 0 < B * S <= FEW_ROWS or not any(map(is_quantized, layers)):
         return None
-    step = StackStep(ops, model, params, name, max_rows=B * S, n_steps=1)
+    step = StackStep(ops, layers, settings, max_rows=B * S, n_steps=1)
     others = (np.arange(S)[:, None] + np.arange(1, S + 1)) % S
     at = (S * np.arange(B)[:, None, None] + others).reshape(-1, S)
     if keep_mask is not None:
         keep_mask = keep_mask[:, 0, 0][:, others].reshape(-1, 1, 1, S)
-    kv = np.empty((len(step.layers), B * S, step.kv_width), x.dtype)
+    kv = np.empty((len(layers), B * S, sum(attention.widths(D)[1:])), x.dtype)
     cache = KeyValueCache(kv, at, keep_mask, attention.rotary, np.tile(np.arange(S), B))
     rows = x.reshape(-1, D)
     [y] = ops.device.run_rows(lambda _: step.by_kernel(rows, cache), 1)  # threads share its products
