@@ -3,12 +3,11 @@
 Two numerical methods compute the derivative. They have nothing in common but the forward function:
 
 * **Complex step.** For an analytic f, f(x + ih) = f(x) + ih f'(x) + O(h²): the derivative is the
-imaginary part
-  divided by h. Nothing is subtracted, so h can be 1e-30 and the result is accurate to the last
-  digits. The forward function has to accept complex numbers, and compare only their real parts, as
-  npformer's functions do.
+  imaginary part divided by h. Nothing is subtracted, so h can be 1e-30 and the result is accurate
+  to the last digits. The forward function has to accept complex numbers, and compare only their
+  real parts, as npformer's functions do.
 * **Central differences.** (f(x + h) - f(x - h)) / 2h. This is accurate to about 10 digits, and has
-no requirements.
+  no requirements.
 
 A backward pass returns a vector-Jacobian product, so both methods differentiate Σ dy · f(x) for one
 random dy.
