@@ -74,7 +74,7 @@ def from_description(description: dict[str, Any], arrays: dict[str, Any] | None 
         )
     names = [field.name for field in fields(MODELS[name])]
     if others := sorted(settings.keys() - set(names)):
-        expected = f"expected some of {names}: try a newer npformer"
+        expected = f"try a newer npformer, or leave them out; expected some of {names}"
         raise ValueError(f"the {name} has settings {others!s:.200}, {expected}")
     model = MODELS[name](**settings)
     if arrays is not None:
