@@ -198,7 +198,10 @@ def test_a_file_that_holds_no_translator_is_refused(tmp_path, translator):
             {"d_model": 10**30},
             "the model has a size that no array can have",
         ),
-        ({"beam": 4}, r"the Transformer has settings \['beam'\], try a newer npformer, or leave them out; expected some of"),
+        (
+            {"beam": 4},
+            r"the Transformer has settings \['beam'\], try a newer npformer, or leave them out; expected some of",
+        ),
         ({"dropout": float("nan")}, "dropout=nan, expected 0 <= dropout < 1"),
     ],
 )
