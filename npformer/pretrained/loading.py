@@ -33,7 +33,7 @@ from npformer.pretrained.keys import check_keys
 from npformer.pretrained.llama import Llama, Mistral, Qwen2, Qwen3
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch, family_of_state, tensors_of_state
-from npformer.pretrained.sentences import lower_case_of, sentence_modules, sentence_texts
+from npformer.pretrained.sentences import sentence_modules, sentence_texts
 from npformer.pretrained.tokenizer import FILES, Tokenizer, ends_in, tokenizer_of, tokenizer_of_gguf
 
 # What names of tensors end with, if a library has quantised them.
@@ -189,7 +189,7 @@ def tokenizer_in(about, config, begin_id, family):
         tokenizer.eos_ids = tuple(id_ for id_ in dict.fromkeys(ends) if not isinstance(size, int) or id_ < size)
         if family.model is Encoder:
             tokenizer.sentences = sentence_texts(about)
-            if lower_case_of(about):
+            if tokenizer.sentences.lower_case:
                 tokenizer.lower_case()
     return tokenizer
 
@@ -230,11 +230,8 @@ def opened(path: Path | dict) -> tuple[dict | None, dict[str, Stored], Any]:
         return read_gguf(path)
     if path.suffix == ".safetensors" and not (folder / "config.json").is_file():
         return None, tensors_in(path), None
-    if (folder / "config.json").is_file() and path.suffix in (
-        *OTHER_WEIGHTS,
-        ".safetensors",
-        ".json",
-    ):
+    is_of_a_folder = path.suffix in (*OTHER_WEIGHTS, ".safetensors", ".json")
+    if is_of_a_folder and (folder / "config.json").is_file():
         family_of(read_json(folder / "config.json"))  # named before the kind of the file
         if path.suffix not in OTHER_WEIGHTS:
             raise ValueError(f"{path.name} is a part of a model: give its folder, {folder}")

@@ -50,6 +50,7 @@ class SentenceTexts(NamedTuple):
     longest: float | None = None  # tokens of a text
     prompts: dict[str, str] = {}
     default_prompt: str | None = None  # its name
+    lower_case: bool = False  # whether a text becomes lower case before the tokenizer reads it
 
     def prompt(self, name: str | None = None) -> str:
         """What is put before a text: the prompt of this name, or the default one.
@@ -77,14 +78,10 @@ def sentence_texts(folder: Path) -> SentenceTexts:
     prompts = of_all.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise ValueError(f"{OF_ALL}: prompts={shown(prompts)}, expected texts by their names")
-    texts = SentenceTexts(longest, prompts, of_all.get("default_prompt_name"))
+    lower_case = bool(of_texts.get("do_lower_case"))
+    texts = SentenceTexts(longest, prompts, of_all.get("default_prompt_name"), lower_case)
     texts.prompt()  # raises if there is none of the default name
     return texts
-
-
-def lower_case_of(folder: Path) -> bool:
-    """Whether a text becomes lower case before the tokenizer reads it."""
-    return bool(_settings(folder / OF_TEXTS, TEXTS).get("do_lower_case"))
 
 
 def sentence_modules(folder: Path, width: int) -> tuple[dict, dict[str, Stored]]:
