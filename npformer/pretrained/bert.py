@@ -20,6 +20,7 @@ TASKS: dict[str, dict] = {  # what each class of theirs predicts, by the setting
 REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
 QKV = "query", "key", "value"
 POSITIONS = "embeddings.position_embeddings.weight"
+OF_TASKS = read("id2label num_labels problem_type tie_word_embeddings pooling")  # keys of all these families
 
 
 class Bert(Family):
@@ -56,9 +57,8 @@ class Bert(Family):
     constants |= {"n_inputs": None}
     own_settings = "task", "n_outputs", "labels", "pooling", "after_pooling", "pooler", "tie_embeddings"
     supported = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
-    other_keys = read("id2label num_labels problem_type tie_word_embeddings pooling")
     # Sizes of the pooler of Google's program, which the library transformers does not read, either.
-    other_keys |= harmless("directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers")
+    other_keys = OF_TASKS | harmless("directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers")
     other_keys |= harmless("pooler_size_per_head pooler_type")
     prefix = "bert."
     heads: tuple[str, ...] = ("cls", "classifier")
@@ -169,11 +169,7 @@ class Roberta(Bert):
     """
 
     name, title = "roberta", "Roberta"
-    names = Bert.names | {
-        "words.hidden": "lm_head.dense",
-        "words.norm": "lm_head.layer_norm",
-        "output": "classifier",
-    }
+    names = Bert.names | {"words.hidden": "lm_head.dense", "words.norm": "lm_head.layer_norm"}
     settings = Bert.settings | {"pad_id": ("pad_token_id", 1)}
     constants = Bert.constants | {"counted_positions": True}
     prefix = "roberta."
@@ -266,8 +262,7 @@ class DistilBert(Bert):
     }
     constants = Bert.constants | {"n_types": 0, "eps": 1e-12, "pooler_activation": "relu"}
     # The table of positions is stored, however it was made.
-    other_keys = read("id2label num_labels problem_type tie_word_embeddings pooling")
-    other_keys |= harmless("sinusoidal_pos_embds tie_weights_")
+    other_keys = OF_TASKS | harmless("sinusoidal_pos_embds tie_weights_")
     # Dropout before the classifier, for which a training here has that of the sublayers.
     other_keys |= warned_unless({"seq_classif_dropout": 0.2, "qa_dropout": 0.1})
     prefix = "distilbert."

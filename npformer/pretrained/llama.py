@@ -108,12 +108,15 @@ def rotation_of(rope: dict) -> dict:
     return {}
 
 
+# Of the families whose configurations do not say whether there are biases.
+WITHOUT_BIAS = {name: key for name, key in Llama.settings.items() if name != "bias"}
+
+
 class Mistral(Llama):
     """Names and settings of ``MistralForCausalLM``: a Llama without biases, whose attention may have a window."""
 
     name, architecture, architectures = "mistral", "MistralForCausalLM", ("MistralModel",)
-    settings = {name: key for name, key in Llama.settings.items() if name != "bias"}
-    settings |= {"window": ("sliding_window", 4096)}
+    settings = WITHOUT_BIAS | {"window": ("sliding_window", 4096)}
     constants = {name: value for name, value in Llama.constants.items() if name != "window"}
     constants |= {"bias": False}
 
@@ -122,7 +125,7 @@ class Qwen2(Llama):
     """Names and settings of ``Qwen2ForCausalLM``: a Llama whose queries, keys and values alone have biases."""
 
     name, architecture, architectures = "qwen2", "Qwen2ForCausalLM", ("Qwen2Model",)
-    settings = {name: key for name, key in Llama.settings.items() if name != "bias"}
+    settings = WITHOUT_BIAS
     constants = Llama.constants | {"bias": False, "qkv_bias": True}
     supported = Llama.supported | {"use_sliding_window": False}
     # How many layers have a window, and which, if there is one.
