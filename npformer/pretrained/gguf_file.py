@@ -64,12 +64,13 @@ def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
     of_model = {key.removeprefix(prefix): x for key, x in about.items() if key.startswith(prefix)}
     others = {key: x for key, x in about.items() if not key.startswith((prefix, "tokenizer."))}
     check_keys(others, GGUF, "the GGUF file")
-    rules = GGUF_MODEL | refused_unless(of_heads(of_model))
-    check_keys(of_model, rules, f"the GGUF file, in {kind}.*,")
+    width = head_width(of_model)
+    same_width = {} if width is None else {"rope.dimension_count": width, "attention.value_length": width}
+    check_keys(of_model, GGUF_MODEL | refused_unless(same_width), f"the GGUF file, in {kind}.*,")
     config = {ours: of_model[theirs] for ours, theirs in SETTINGS.items() if theirs in of_model}
     config |= {"model_type": kind, "vocab_size": len(about.get("tokenizer.ggml.tokens", []))}
-    config.setdefault("head_dim", of_heads(of_model).get("rope.dimension_count"))  # not the default of config.json
-    rope = rotation_in(of_model, tensors.pop("rope_freqs.weight", None), config)
+    config.setdefault("head_dim", width)  # not the default of config.json
+    rope = rotation_in(of_model, tensors.pop("rope_freqs.weight", None))
     if rope:
         config["rope_scaling"] = rope
     found = {}
@@ -94,18 +95,17 @@ def check_whole(about: dict) -> None:
         raise ValueError(f"tokenizer.ggml.model={model}: it has no tokenizer; convert the model with its tokenizer")
 
 
-def of_heads(of_model: dict) -> dict[str, Any]:
-    """The keys that say how wide a head is, which is rotated as a whole, and their values."""
-    width = of_model.get("attention.key_length")
-    if width is None:
-        try:
-            width = of_model["embedding_length"] // of_model["attention.head_count"]
-        except (KeyError, TypeError, ZeroDivisionError):
-            return {}  # what is missing or wrong is named with the other settings
-    return {"rope.dimension_count": width, "attention.value_length": width}
+def head_width(of_model: dict) -> Any:
+    """How wide a head is, or None if a size is missing or wrong, which is named with the other settings."""
+    if of_model.get("attention.key_length") is not None:
+        return of_model["attention.key_length"]
+    try:
+        return of_model["embedding_length"] // of_model["attention.head_count"]
+    except (KeyError, TypeError, ZeroDivisionError):
+        return None
 
 
-def rotation_in(of_model: dict, divisors: Stored | None, config: dict) -> dict:
+def rotation_in(of_model: dict, divisors: Stored | None) -> dict:
     """How the rotation is scaled, as config.json says it; an empty dict if it is not.
 
     Of the scaling of Llama 3.1 a file holds what it divides each frequency by. Its two other
@@ -124,7 +124,7 @@ def rotation_in(of_model: dict, divisors: Stored | None, config: dict) -> dict:
         return {}
     length = of_model.get("rope.scaling.original_context_length", 8192)
     llama3 = Llama3Scaling(factor, original_max_len=length)
-    frequencies = config.get("rope_theta", 1e4) ** (-np.arange(len(stored)) / len(stored))
+    frequencies = of_model.get("rope.freq_base", 1e4) ** (-np.arange(len(stored)) / len(stored))
     if not np.allclose(frequencies / llama3.frequencies(frequencies), stored, rtol=1e-5):
         raise ValueError(f"rope_freqs.weight is not that of {llama3}, as supported")
     rope = {"rope_type": "llama3", "original_max_position_embeddings": length, "factor": factor}

@@ -36,10 +36,8 @@ OTHERS = [
 ]  # which are not read
 TEMPLATES = "additional_chat_templates"  # a folder
 ROLES = "bos", "eos", "unk", "sep", "pad", "cls", "mask"  # of special tokens
-CONTROL, USER_DEFINED = (
-    3,
-    4,
-)  # types of tokens of a GGUF file: that no text has, and that is never divided
+# Types of tokens of a GGUF file: one that no text has, and one that is never divided.
+CONTROL, USER_DEFINED = 3, 4
 # How a GGUF file says that text is divided into words: as GPT-2 does, also with digits apart, or
 # by these regular expressions, which differ in how many digits are a word.
 AS_GPT2 = "smollm", "gpt-2"
