@@ -96,7 +96,8 @@ class OverRanks(OverShards):
         else:  # what a rank has added up, of several batches, is a leaf
             n_leaves = size
             subtrees_of = [[(i, i + 1)] for i in range(size)]
-            roots = [(own.start, own.stop) for own in owned[rank : rank + 1] if own]
+            own = owned[rank]
+            roots = [(own.start, own.stop)] if own else []
         if not roots and is_first:  # this rank has no row of the first batch
             self.flat[...] = 0
         while len(self.more_sums) < len(roots) - 1:

@@ -172,10 +172,10 @@ class Trainer:
             self.loss_and_grad = OverRanks(of_model, self.sharding, state, ops, ranks)
             self.flat_optimizer = DividedOptimizer(*of_optimizer, ranks)
         else:
-            is_undivided = settings.n_shards == 1 or ops.device.asynchronous
-            self.loss_and_grad = (
-                into_flat(of_model, state) if is_undivided else OverShards(of_model, self.sharding, state)
-            )
+            if settings.n_shards == 1 or ops.device.asynchronous:
+                self.loss_and_grad = into_flat(of_model, state)
+            else:
+                self.loss_and_grad = OverShards(of_model, self.sharding, state)
             self.flat_optimizer = FlatOptimizer(*of_optimizer)
         self._step = partial(
             training_step,
