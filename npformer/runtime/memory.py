@@ -5,6 +5,7 @@ A training step allocates the same arrays as the step before, and new memory fro
 next array of about the same size takes it.
 """
 
+import contextlib
 import itertools
 import math
 import mmap
@@ -16,6 +17,9 @@ from functools import partial
 import numpy as np
 
 LINE = 64  # bytes of a cache line
+# From this size on the system is asked for pages of 2 MB in place of 4 KB, as NumPy does for its own arrays. The
+# processor knows the addresses of few pages only, and rows that lie far apart, such as those of a head, are on many.
+LARGE = 2**22
 SMALLEST = 2**18  # bytes; smaller arrays are left to malloc, which reuses memory itself (see below)
 TRIED = 4  # sizes in which free memory is looked for, up to twice the size needed
 PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
@@ -79,9 +83,13 @@ def _memory(n_bytes):
 def _pages(n_bytes):
     """New memory that is not an array, so that views of an array on this memory keep that array alive."""
     try:
-        return mmap.mmap(-1, n_bytes, **PRIVATE)
+        memory = mmap.mmap(-1, n_bytes, **PRIVATE)
     except OSError as error:
         raise MemoryError(f"no memory for an array of {n_bytes:,} bytes") from error
+    if n_bytes >= LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 def _recycle(free, alive, memory, reference):
