@@ -110,11 +110,50 @@ def test_links_lead_to_headings(path):
     assert [(page.name, anchor) for page, anchor in pages if len(sections(page).get(anchor, [])) != 1] == []
 
 
+MOST_WORDS = 30_000  # of the core track, as `wc -w` counts them
+
+
 @pytest.fixture(scope="module")
-def parts():
-    """The pages of each part of the book, in its order; the last two have the guides and the manuals."""
-    trees = re.findall(r"^```{toctree}\n(.*?)^```", read(DOCS / "index.md"), re.DOTALL | re.MULTILINE)
-    return [[DOCS / f"{name}.md" for name in re.findall(r"^\w\S+", tree, re.MULTILINE)] for tree in trees]
+def trees():
+    """The lists of pages that the site's navigation shows: the core track, detours of parts 1 to 3, the other parts."""
+    lists = re.findall(r"^```{toctree}\n(.*?)^```", read(DOCS / "index.md"), re.DOTALL | re.MULTILINE)
+    return [[DOCS / f"{name}.md" for name in re.findall(r"^\w\S+", pages, re.MULTILINE)] for pages in lists]
+
+
+@pytest.fixture(scope="module")
+def core(trees):
+    """The pages of the core track, and the page that follows each of them but the last."""
+    table = read(DOCS / "index.md").partition("## The core track")[2].partition("\n## ")[0]
+    pages = [DOCS / link for link in re.findall(r"^\|[^|]*\|[^|]*\]\(([^\s)#]+)\)", table, re.MULTILINE)]
+    assert pages == trees[0], "the navigation has the core track in the order of its table"
+    return dict(pairwise([*pages, trees[4][0]]))
+
+
+@pytest.fixture(scope="module")
+def parts(trees, core):
+    """The pages of each part of the book in its order: after each page of the core track, its detours."""
+    detours = iter([page for tree in trees[1:4] for page in tree])
+    book, waiting = [[], [], []], next(detours)
+    for page in core:
+        part = ["attention", "model", "gradients"].index(page.parent.name) if page.parent != DOCS else 0
+        if page == list(core)[-1]:
+            part = 2
+        book[part].append(page)
+        while waiting in named_last(page):
+            book[part].append(waiting)
+            waiting = next(detours, None)
+    assert waiting is None, f"no page of the core track names {waiting} in its last lines, in the order of the navigation"
+    return [*book, *trees[4:]]
+
+
+def named_last(path):
+    """The pages to which the last lines of a page lead."""
+    *_, last_lines = re.findall(r"Next: \[(?:.+\n)+", read(path))
+    return [(path.parent / link).resolve() for link in re.findall(r"\]\(([^\s)#]+)", last_lines)]
+
+
+def test_the_core_track_is_short(core):
+    assert sum(len(read(path).split()) for path in core) <= MOST_WORDS
 
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
@@ -123,27 +162,14 @@ def test_links_to_a_part_lead_into_it(path, parts):
         assert (path.parent / page).resolve() in parts[int(number) - 1]
 
 
-@pytest.fixture(scope="module")
-def core():
-    """The pages of the core track, and the page that follows each of them; it ends where its first half ended."""
-    table = read(DOCS / "index.md").partition("## The core track")[2].partition("\n## ")[0]
-    pages = [DOCS / link for link in re.findall(r"^\|[^|]*\|[^|]*\]\(([^\s)#]+)\)", table, re.MULTILINE)]
-    assert len(set(pages)) == len(pages) - 1 and pages[-1] in pages[:-1]
-    return dict(pairwise(pages))
-
-
 def test_the_last_lines_of_a_page_lead_to_the_next_page_to_detours_and_to_its_own_gradients(parts, core):
     pages = [page for part in parts[:-2] for page in part]
-    assert [page for page in pages if page in core] == list(core), "the core track has the order of the book"
     for path, following in pairwise(pages):
-        *_, last_lines = re.findall(r"Next: \[(?:.+\n)+", read(path))
-        first, *others = [(path.parent / link).resolve() for link in re.findall(r"\]\(([^\s)#]+)", last_lines)]
+        first, *others = named_last(path)
         gradients = DOCS / "gradients" / path.name
         assert first == core.get(path, following), path
         rest = pages[pages.index(path) + 1 :] if path in core else []
-        detours = list(
-            itertools.takewhile(lambda page, folder=path.parent: page not in core and page.parent == folder, rest)
-        )
+        detours = list(itertools.takewhile(lambda page: page not in core and page not in parts[3], rest))
         assert others in (detours, [*detours, gradients]) or not (detours or gradients.exists()), path
 
 
@@ -160,7 +186,7 @@ def test_pages_that_are_named_by_their_place_have_it(parts):
 
 
 def test_pages_beside_the_core_track_say_so_and_lead_back_to_it(parts, core):
-    goes_on = core[next(reversed(core))]
+    goes_on = None
     for path in reversed([page for part in parts[:3] for page in part]):
         mark = re.match(r"# .+\n\n> \*\*Detour\*\*: you can skip this page; (?:.+\n)*?.*\]\((\S+)\)\.\n\n", read(path))
         if path in core:

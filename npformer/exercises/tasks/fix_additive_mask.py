@@ -34,7 +34,7 @@ def cases(rng):
 exercise = Exercise(
     answer=fix_additive_mask,
     title="find the bug: a mask that turns every score into NaN",
-    page="attention/masks",
+    page="attention/more-masks",
     task="""
         Add the additive form of a boolean mask to the scores: 0 where a key may be attended to, -inf where it may not. Two
         things are wrong.""",

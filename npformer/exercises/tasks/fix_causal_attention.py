@@ -53,7 +53,7 @@ def cases(rng):
 exercise = Exercise(
     answer=fix_causal_attention,
     title="find the bug: attention that fails once it has a mask",
-    page="attention/masks",
+    page="attention/more-masks",
     task="""
         Attention of several heads, with the future hidden if causal is True. Three things are wrong: one changes what
         belongs to the caller, one concerns the axes, one shows only with causal=True.""",

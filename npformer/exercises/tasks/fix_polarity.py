@@ -38,7 +38,7 @@ def cases(rng):
 exercise = Exercise(
     answer=fix_polarity,
     title="find the bug: a model that attends to the padding alone",
-    page="attention/masks",
+    page="attention/more-masks",
     task="""
         Self-attention of a batch of sentences: the weights of the keys that are padding should be exactly 0, for every
         query. keep is True where a key may be attended to. Three things are wrong.""",

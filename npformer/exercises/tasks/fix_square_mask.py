@@ -37,7 +37,7 @@ def cases(rng):
 exercise = Exercise(
     answer=fix_square_mask,
     title="find the bug: a causal mask that hides too much",
-    page="attention/masks",
+    page="attention/more-masks",
     task="""
         The function should make the causal mask in its additive form, once for each head: 0 where query t may attend to
         key s <= t, -inf above the diagonal. Two things are wrong with it.""",
