@@ -142,7 +142,7 @@ def parts(trees, core):
         while waiting in named_last(page):
             book[part].append(waiting)
             waiting = next(detours, None)
-    assert waiting is None, f"no page of the core track names {waiting} in its last lines, in the order of the navigation"
+    assert waiting is None, f"no page of the core track names {waiting} in its last lines, or not in this order"
     return [*book, *trees[4:]]
 
 
