@@ -32,7 +32,7 @@ class Gradients:
     def give(self, path, grads):
         """Take the gradients of the parameters below a path, or of one array, at one of their uses."""
         if path in self.sums:
-            grads = tree.map_leaves(np.add, self.sums.pop(path), grads)
+            grads = tree.map_leaves(_add_to, self.sums.pop(path), grads)
         self.n_missing[path] = self.n_missing.get(path, 1) - 1
         if self.n_missing[path] > 0:
             self.sums[path] = grads
@@ -65,3 +65,11 @@ class Gradients:
             path = next(iter(self.sums))
             raise ValueError(f"the gradients of {path} are not complete: {self.n_missing[path]} more expected")
         return None if self.ready is not None else tree.ordered_like(self.collected, self.params)
+
+
+def _add_to(total, grad):
+    """The sum, in the memory of ``total``.
+
+    A new array would take three times as long for a table that is the output's weight, too: its gradient is transposed.
+    """
+    return np.add(total, grad, out=total)
