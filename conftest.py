@@ -12,7 +12,7 @@ NEEDS = {
     "sentencepiece": [
         "npformer/data/subwords.py",
         "npformer/data/parallel_text.py",
-        "npformer/language/tokens.py",
+        "npformer/data/tokens.py",
         "npformer/translation/translator.py",
     ],
     "sacrebleu": ["npformer/translation/scores.py"],

@@ -5,10 +5,10 @@ from itertools import count
 from pathlib import Path
 
 from npformer.data.subwords import Subwords
+from npformer.data.tokens import Characters, Pieces
 from npformer.files.checkpoint import load_checkpoint
 from npformer.language.settings import LanguageSettings
 from npformer.language.text import Text, read_both
-from npformer.language.tokens import Characters, Pieces
 from npformer.language.writer import Writer, model_in
 from npformer.models import from_description
 from npformer.models.batch import mean_loss

@@ -6,10 +6,10 @@ from typing import Any
 
 from npformer import pretrained, tree
 from npformer.backends import get_backend
+from npformer.data.tokens import tokens_in
 from npformer.decoding import sample
 from npformer.decoding.streaming import streaming
 from npformer.files.checkpoint import load_checkpoint, refusing
-from npformer.language.tokens import tokens_in
 from npformer.models import LanguageModel, from_description
 from npformer.operations.options import check_option
 from npformer.pretrained.tokenizer import check_tokenizer

@@ -1,0 +1,167 @@
+"""From text to token ids and back: characters, or pieces of words.
+
+They lie below ``npformer.pretrained``, which saves them beside a model.
+"""
+
+import numpy as np
+
+from npformer.checks import check_ids
+from npformer.data.subwords import Subwords
+from npformer.files.checkpoint import load_checkpoint, refusing
+
+END_OF_LINE = "\n"
+
+
+class Characters:
+    """The characters of a text as tokens, in the order of Unicode.
+
+    Parameters
+    ----------
+    text : str
+
+    Examples
+    --------
+    >>> characters = Characters("a man rides")
+    >>> ids = characters.encode("red")
+    >>> ids, characters.decode(ids), len(characters)
+    (array([7, 3, 2], dtype=int32), 'red', 9)
+    >>> characters.encode("Red")
+    Traceback (most recent call last):
+    ValueError: the text has 'R', which is no character of the text of the training: leave it out
+    """
+
+    def __init__(self, text):
+        if not isinstance(text, str) or not text:
+            kind = type(text).__name__
+            raise ValueError(f"text is a {kind}, {text!r:.40}, expected a str that is not empty")
+        self.all = "".join(sorted(set(text)))
+        self._ids = {character: id_ for id_, character in enumerate(self.all)}
+
+    def __len__(self):
+        return len(self.all)
+
+    def __repr__(self):
+        return f"<Characters, {len(self)} of them>"
+
+    def encode(self, text):
+        """The ids of a text, int32."""
+        try:
+            return np.array([self._ids[character] for character in text], np.int32)
+        except KeyError as error:
+            why = "which is no character of the text of the training"
+            raise ValueError(f"the text has {error.args[0]!r}, {why}: leave it out") from None
+
+    def decode(self, ids):
+        """The text of ids."""
+        # NumPy makes floats of an empty list, which are no ids.
+        check_ids(np.asarray(ids, None if len(ids) else int), len(self), "ids")
+        if np.ndim(ids) != 1:
+            expected = "those of one text: decode each row"
+            raise ValueError(f"ids has shape {np.shape(ids)}, expected {expected}")
+        return "".join(self.all[id_] for id_ in ids)
+
+    @property
+    def arrays(self):
+        """What ``tokens_in`` reads, for a checkpoint."""
+        return {"characters": np.frombuffer(self.all.encode(), np.uint8)}
+
+
+class Pieces:
+    r"""Pieces of words as tokens, and a token at the end of each line; needs sentencepiece.
+
+    Parameters
+    ----------
+    subwords : Subwords
+
+    Examples
+    --------
+    >>> lines = ["a man rides a bicycle", "a woman rides a horse"]
+    >>> pieces = Pieces(Subwords.learn(lines, size=32))
+    >>> pieces.decode(pieces.encode("a man rides\na horse"))
+    'a man rides\na horse'
+    """
+
+    def __init__(self, subwords):
+        self.subwords = subwords
+
+    def __len__(self):
+        return len(self.subwords)
+
+    def __repr__(self):
+        return f"<Pieces, {len(self):,} of them>"
+
+    def encode(self, text):
+        """The ids of a text, int32."""
+        lines = self.subwords.encode(text.split(END_OF_LINE))
+        with_ends = [[*ids, self.subwords.eos_id] for ids in lines]
+        return np.concatenate(with_ends)[:-1].astype(np.int32)
+
+    def unknown(self, text):
+        """The first word with a character that no text of the training had, or ""."""
+        words = text.split()
+        for word, ids in zip(words, self.subwords.encode(words), strict=True):
+            if self.subwords.unknown_id in ids:
+                return word
+        return ""
+
+    def decode(self, ids):
+        """The text of ids."""
+        lines: list[list[int]] = [[]]
+        for id_ in ids:
+            if id_ == self.subwords.eos_id:
+                lines.append([])
+            else:
+                lines[-1].append(id_)
+        return END_OF_LINE.join(self.subwords.decode(lines))
+
+    @property
+    def arrays(self):
+        """What ``tokens_in`` reads, for a checkpoint."""
+        return {"subwords": np.frombuffer(self.subwords.model, np.uint8)}
+
+
+def load_tokens(path):
+    """The tokens in a checkpoint: of ``train-gpt``, or of ``trainer.save(path, arrays=tokens.arrays)``.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    Characters or Pieces
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    CheckpointError
+        If it is damaged, or holds no tokens.
+
+    Examples
+    --------
+    >>> load_tokens("runs/gpt/best.safetensors")
+    Traceback (most recent call last):
+    FileNotFoundError: there is no checkpoint runs/gpt/best.safetensors
+    """
+    arrays, _ = load_checkpoint(path)
+    with refusing(path):
+        return tokens_in(arrays)
+
+
+def tokens_in(arrays):
+    """The tokens in the arrays of a checkpoint."""
+    if "characters" in arrays:
+        return Characters(_content(arrays, "characters").decode())
+    if "subwords" in arrays:
+        return Pieces(Subwords(_content(arrays, "subwords")))
+    advice = "save it by trainer.save(path, arrays=tokens.arrays)"
+    raise ValueError(f"it holds no characters and no subwords: {advice}")
+
+
+def _content(arrays, name):
+    """The bytes that an array of a checkpoint holds."""
+    array = arrays[name]
+    if array.dtype != np.uint8 or array.ndim != 1:
+        raise ValueError(f"{name}: given {array.dtype} of shape {array.shape}, expected bytes")
+    return array.tobytes()
