@@ -1,7 +1,8 @@
 """What keeps a training whole: a step is made and counted, or not made at all.
 
-While a trainer is changed or saved, ``Guard`` lets other threads and Ctrl-C wait. A step whose loss or gradient is not
-finite changes nothing, and ``NonFiniteError`` says why. ``StopSignals`` ends a training between two steps.
+While a trainer is changed or saved, ``Guard`` lets other threads and Ctrl-C wait. A step whose loss
+or gradient is not finite changes nothing, and ``NonFiniteError`` says why. ``StopSignals`` ends a
+training between two steps.
 """
 
 import contextlib
@@ -18,44 +19,52 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.runtime.interrupts import deferred_interrupts
 
-TO_STOP = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+NAMES = "SIGINT", "SIGTERM", "SIGHUP"
+TO_STOP = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]  # not all on Windows
 
 
 class Guard:
-    """A block in which one thread uses a trainer: others wait, and so does an exception that a signal raises."""
+    """A block in which one thread uses a trainer: others wait, and so do exceptions of signals."""
 
     def __init__(self):
         self._begin()
 
     def _begin(self):
-        self.lock, self.process = threading.RLock(), os.getpid()
-        self.users: list[bool] = []  # of the blocks of this thread that have not ended, whether they change the trainer
+        self.lock = threading.RLock()
+        self.process = os.getpid()
+        self.changing: list[
+            bool
+        ] = []  # for each open block of this thread: what it was called with
 
     @contextlib.contextmanager
     def __call__(self, changing=False):
-        """Change the trainer inside, or only read it; a signal handler in the middle of a change is refused."""
-        if self.process != os.getpid():  # the thread that had the lock is not in this forked process
+        """Change the trainer inside, or only read it.
+
+        A handler of a signal that came in the middle of a change is refused.
+        """
+        if self.process != os.getpid():  # a fork, which does not have the thread that had the lock
             self._begin()
         with self.lock, deferred_interrupts():
-            if self.users and (changing or any(self.users)):
+            if self.changing and (changing or any(self.changing)):
                 raise RuntimeError(
-                    "a signal handler called the trainer in the middle of a step or a save: set a flag in the handler, "
-                    "and call the trainer after the step, as npformer.training.StopSignals does"
+                    "a signal handler called the trainer in the middle of a step or a save: set a "
+                    "flag in the handler, and call the trainer after the step, as "
+                    "npformer.training.StopSignals does"
                 )
-            self.users.append(changing)
+            self.changing.append(changing)
             try:
                 yield
             finally:
-                self.users.pop()
+                self.changing.pop()
 
 
 class StopSignals:
-    """A context manager in which SIGINT (Ctrl-C), SIGTERM and SIGHUP only set a flag, so that a step can end.
+    """A block in which SIGINT (Ctrl-C), SIGTERM and SIGHUP only set a flag, so that a step can end.
 
-    SIGHUP comes when a terminal is closed. A signal that is ignored, as SIGHUP is after ``nohup``, stays ignored. A
-    second signal has its usual effect: Ctrl-C interrupts when the current step has ended. Use this as a callback of
-    ``Trainer.fit``: it stops the training after the step in which a signal came. Outside the main thread, where Python
-    cannot handle signals, it does nothing.
+    SIGHUP comes when a terminal is closed. A signal that is ignored, as SIGHUP is after ``nohup``,
+    stays ignored. A second signal has its usual effect: Ctrl-C interrupts when the current step has
+    ended. Use this as a callback of ``Trainer.fit``: it stops the training after the step in which
+    a signal came. Outside the main thread, where Python cannot handle signals, it does nothing.
 
     Parameters
     ----------
@@ -82,7 +91,7 @@ class StopSignals:
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal's number, as in shells: 130 after SIGINT, 143 after SIGTERM, 129 after SIGHUP; 0 if none."""
+        """128 + the number of the signal, as in shells: 130 after SIGINT; 0 if none came."""
         return 128 + self.received if self.received else 0
 
     def __enter__(self) -> Self:
@@ -109,56 +118,69 @@ class StopSignals:
         return self.received is not None
 
     def _note(self, number, frame):
-        if self.received is not None or os.getpid() != self._process:  # the usual effect, as in a forked process
-            handler = self._before[number]
-            if callable(handler):
-                handler(number, frame)
-            else:
-                signal.signal(number, handler)
-                signal.raise_signal(number)
+        is_fork = os.getpid() != self._process
+        if self.received is None and not is_fork:
+            self.received = signal.Signals(number)
+            if self.message:
+                with contextlib.suppress(OSError):  # the reader of standard error may have exited
+                    line = f"\n{self.received.name}: {self.message}\n"
+                    os.write(2, line.encode())  # print may be in mid-line
             return
-        self.received = signal.Signals(number)
-        if self.message:
-            with contextlib.suppress(OSError):  # the reader of standard error may have exited
-                os.write(2, f"\n{self.received.name}: {self.message}\n".encode())  # print may be in mid-line
+        handler = self._before[number]
+        if callable(handler):
+            handler(number, frame)
+        else:
+            signal.signal(number, handler)
+            signal.raise_signal(number)
 
 
 class NonFiniteError(FloatingPointError):
-    """The loss or the gradient became NaN or infinite; the parameters are those from before the step."""
+    """The loss or the gradient became NaN or infinite; the step has changed no parameter."""
 
 
 def not_finite_in(model, batches):
-    """The first number of the batches that is not finite though no ``keep_mask`` masks it, as text; else ""."""
+    """The first number of the batches that is not finite, as text; else "".
+
+    What a ``keep_mask`` masks does not count.
+    """
+    names = inspect.signature(model.count).parameters
     for batch in batches:
-        given = dict(zip(inspect.signature(model.count).parameters, map(on_host, batch), strict=False))
-        mask = given.get("keep_mask")
-        for name, x in given.items():
+        arrays = dict(zip(names, map(on_host, batch), strict=False))
+        mask = arrays.get("keep_mask")
+        for name, x in arrays.items():
             if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
                 continue
             wrong = ~np.isfinite(x)
-            if is_masked := mask is not None and x.ndim > mask.ndim and x.shape[: mask.ndim] == mask.shape:
+            advice = ""
+            if mask is not None and x.ndim > mask.ndim and x.shape[: mask.ndim] == mask.shape:
                 wrong[~mask] = False
+                advice = " where keep_mask is True"
             if wrong.any():
-                at = tuple(map(int, np.argwhere(wrong)[0]))
-                return f"{name}{list(at)} is {x[at]}{' where keep_mask is True' * is_masked}"
+                place = tuple(map(int, np.argwhere(wrong)[0]))
+                return f"{name}{list(place)} is {x[place]}{advice}"
     return ""
 
 
-def diagnosis(loss, state, ranks, lr, clip_norm, of_data=""):
-    """The text of a ``NonFiniteError``: what is not finite on any rank, and what to try; in the data, ``of_data``."""
-    bad_params, bad_grads = (ranks.union(tree.not_finite(x)) for x in (state.params, state.grads))
-    advice = f"Try a lower learning rate (now {lr:g}), clip_norm=1.0 (now {clip_norm}), or a longer warm-up."
+def diagnosis(trainer, batches, loss, lr):
+    """The text of a ``NonFiniteError``: what is not finite on any rank, and what to try."""
+    state, ranks = trainer.state, trainer.ranks
+    bad_params = ranks.union(tree.not_finite(state.params))
+    bad_grads = ranks.union(tree.not_finite(state.grads))
+    clip_norm = trainer.settings.clip_norm
+    now = f"(now {lr:g}), clip_norm=1.0 (now {clip_norm})"
+    advice = f"Try a lower learning rate {now}, or a longer warm-up."
     where = "no parameter or gradient is NaN or inf"
     if math.isfinite(loss):
         where += ", but the square of the gradient's norm is too large for its dtype"
     if bad_params:
         where = f"parameter {bad_params[0]} holds NaN or inf (one of {len(bad_params)})"
-        advice = "It did so before this step: go on from a checkpoint. " + advice
-    elif of_data:
-        where, advice = of_data, "Mask what is missing, if the model takes a keep_mask, or leave it out."
+        advice = f"It did so before this step: go on from a checkpoint. {advice}"
+    elif of_data := not_finite_in(trainer.model, batches):
+        where = of_data
+        advice = "Mask what is missing, if the model takes a keep_mask, or leave it out."
     elif bad_grads:
         where = f"the gradient of {bad_grads[0]} holds NaN or inf (one of {len(bad_grads)})"
     return (
-        f"step {state.n_steps + 1}: the loss is {loss:g}; {where}. The step was not taken: parameters are those "
-        f"of step {state.n_steps}. {advice}"
+        f"step {state.n_steps + 1}: the loss is {loss:g}; {where}. The step was not taken: "
+        f"parameters are those of step {state.n_steps}. {advice}"
     )

@@ -1,13 +1,15 @@
-"""A step on several ranks, which add up their gradients while the backward pass goes on, and divide the update.
+"""A step on several ranks, which add up their gradients and divide the update.
 
-The flat gradient is cut into chunks, from its end, where the backward pass begins, and each chunk into one piece for
-each rank. As soon as a chunk is complete, the ranks begin to send each other its pieces, for which a thread calls MPI
-(``Messenger``), and each adds up what it receives for its own piece (``OverRanks``). MPI's reduce-scatter adds in an
-order that depends on the number of ranks; the sum of ``tree_sum`` has the same bits on any number of them. If several
-batches make one step, each rank adds up its part of all of them first.
+The flat gradient is cut into chunks, from its end, where the backward pass begins, and each chunk
+into one piece for each rank. As soon as a chunk is complete, the ranks begin to send each other its
+pieces, for which a thread calls MPI (``Messenger``) while the backward pass goes on, and each adds
+up what it receives for its own piece (``OverRanks``). MPI's reduce-scatter adds in an order that
+depends on the number of ranks; the sum of ``tree_sum`` has the same bits on any number of them. If
+several batches make one step, each rank adds up its part of all of them first.
 
-Each rank updates its own pieces, and has the moments of these alone (``DividedOptimizer``): the first stage of ZeRO
-(Rajbhandari et al. 2020). Then the ranks exchange the parameters that they have updated (all-gather).
+Each rank updates its own pieces, and has the moments of these alone (``DividedOptimizer``): the
+first stage of ZeRO (Rajbhandari et al. 2020). Then the ranks exchange the parameters that they have
+updated (all-gather).
 """
 
 import os
@@ -21,10 +23,12 @@ from npformer.reference.math.update import BLOCK, norm_of
 from npformer.runtime.messenger import Messenger
 from npformer.runtime.ranks import share_of
 from npformer.training.flat import FlatOptimizer
-from npformer.training.shards import GradientTree, OverShards, subtrees, tree_sum
+from npformer.training.shards import OverShards
+from npformer.training.sums import GradientTree, subtrees, tree_sum
 
 GPU_AWARE = "NPFORMER_GPU_AWARE_MPI"  # set in the environment if MPI takes arrays of the GPU
-SMALLEST, LARGEST, WANTED = 2**16, 2**22, 16  # numbers of a chunk, and chunks, unless they would be smaller or larger
+SMALLEST, LARGEST = 2**16, 2**22  # numbers of a chunk
+WANTED = 16  # chunks, unless they would be smaller or larger
 
 
 class Chunk(NamedTuple):
@@ -46,7 +50,9 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(n, rank, size):
-    """Cut n numbers into chunks, the last one first. Every piece begins with a block of ``norms_of_blocks``.
+    """Cut n numbers into chunks, the last one first.
+
+    Every piece begins with a block of ``norms_of_blocks``.
 
     >>> for chunk in chunks_of(100_000, rank=1, size=2):
     ...     print(chunk.place, chunk.own, chunk.state)
@@ -55,14 +61,18 @@ def chunks_of(n, rank, size):
     """
     length = min(max(-(-n // WANTED), SMALLEST), LARGEST)
     chunks: list[Chunk] = []
-    stop, done = n, 0
+    stop = n
+    n_owned = 0
     while stop > 0:
         start = _in_blocks(max(0, stop - length))
-        edges = [min(start + _in_blocks((stop - start) * i // size), stop) for i in range(size + 1)]
+        inner = [start + _in_blocks((stop - start) * i // size) for i in range(1, size)]
+        edges = [start, *(min(edge, stop) for edge in inner), stop]
         pieces = [slice(*pair) for pair in pairwise(edges)]
         own = pieces[rank]
-        chunks.append(Chunk(pieces, own, slice(done, done + own.stop - own.start)))
-        stop, done = start, chunks[-1].state.stop
+        state = slice(n_owned, n_owned + own.stop - own.start)
+        chunks.append(Chunk(pieces, own, state))
+        stop = start
+        n_owned = state.stop
     return chunks
 
 
@@ -72,10 +82,10 @@ def _in_blocks(n):
 
 
 class OverRanks(OverShards):
-    """A ``loss_and_grad`` of the batches of a step, whose shards are divided among the threads of all ranks.
+    """A ``loss_and_grad`` of the batches of a step, whose shards are divided among all ranks.
 
-    Each rank has the sum of the numbers that it updates, in ``state.flat_grads``. If the model's ``loss_and_grad``
-    takes ``ready``, gradients are sent while others are computed.
+    Each rank has the sum of the numbers that it updates, in ``state.flat_grads``. If the model's
+    ``loss_and_grad`` takes ``ready``, gradients are sent while others are computed.
     """
 
     def __init__(self, loss_and_grad, sharding, state, ops, ranks):
@@ -86,25 +96,28 @@ class OverRanks(OverShards):
         self.for_mpi = ForMPI(ops.device, self.flat)
 
     def tree(self, n_shards, *, is_first, is_last):
-        """The sum for a batch of so many shards; at the last batch, the ranks exchange their sums."""
+        """The sum for a batch of so many shards; after the last, the ranks exchange their sums."""
         size, rank = self.ranks.size, self.ranks.rank
-        owned = [share_of(range(n_shards), i, size) for i in range(size)]
+        shards_of = [share_of(range(n_shards), i, size) for i in range(size)]
         if is_first and is_last:
             n_leaves = n_shards
-            subtrees_of = [subtrees(0, n_shards, own) for own in owned]
+            subtrees_of = [subtrees(0, n_shards, shards) for shards in shards_of]
             roots = subtrees_of[rank]
         else:  # what a rank has added up, of several batches, is a leaf
             n_leaves = size
             subtrees_of = [[(i, i + 1)] for i in range(size)]
-            own = owned[rank]
+            own = shards_of[rank]
             roots = [(own.start, own.stop)] if own else []
         if not roots and is_first:  # this rank has no row of the first batch
             self.flat[...] = 0
         while len(self.more_sums) < len(roots) - 1:
             self.more_sums.append(np.empty_like(self.flat))
         sums = [self.flat, *self.more_sums]
-        sending = Sending(self, subtrees_of, sums[: len(subtrees_of[rank])], n_leaves) if is_last else None
-        return GradientTree(self.state.places, dict(zip(roots, sums, strict=False)), is_first, sending)
+        sending = None
+        if is_last:
+            sending = Sending(self, subtrees_of, sums[: len(subtrees_of[rank])], n_leaves)
+        sum_of = dict(zip(roots, sums, strict=False))
+        return GradientTree(self.state.places, sum_of, is_first, sending)
 
     def compute(self, shards, gradients, params, options):
         """The same as of ``OverShards``; the sums are exchanged when it ends."""
@@ -116,22 +129,23 @@ class OverRanks(OverShards):
         finally:
             if sending is not None:
                 sending.messenger.end()  # leave no thread behind
-        return results
+        return [(float(loss), n_targets) for loss, n_targets in results]  # which JSON can hold
 
 
 class Sending:
     """The exchange of the gradients of one batch, or of the last of several.
 
-    ``subtrees`` are lists of those of each rank, of a tree with ``n_leaves``; ``flat_sums`` are flat arrays with the
-    sums of this rank's. (On a GPU, which has one shard, there is one at most.)
+    ``subtrees`` are lists of those of each rank, of a tree with ``n_leaves``; ``flat_sums`` are
+    flat arrays with the sums of this rank's. (On a GPU, which has one shard, there is one at most.)
     """
 
     def __init__(self, exchange, subtrees, flat_sums, n_leaves):
-        self.exchange, self.subtrees, self.flat_sums, self.n_leaves = exchange, subtrees, flat_sums, n_leaves
+        self.exchange, self.flat_sums = exchange, flat_sums
+        self.subtrees, self.n_leaves = subtrees, n_leaves
         self.messenger = Messenger(exchange.ranks)
-        self.waiting: dict = {}  # {end: start} of the parameters whose gradients are complete, but not those behind
         self.frontier = exchange.flat.size  # everything from the frontier on is complete
-        self.under_way: list = []  # what ``_exchanged`` returned for the chunks that the ranks are exchanging
+        self.waiting: dict = {}  # {end: start} of what is complete before the frontier
+        self.under_way: list = []  # what ``_exchanged`` has returned for each chunk
 
     def complete(self, place):
         """Send what is complete, and let it go on while other gradients are computed."""
@@ -160,28 +174,34 @@ class Sending:
         for chunk in self.exchange.chunks[len(self.under_way) :]:
             if chunk.place.start < self.frontier:
                 break
-            self.under_way.append(self._exchanged(chunk))
+            requests, sums = self._exchanged(chunk)
+            self.under_way.append((requests, sums))
             if self.frontier > 0:  # the backward pass goes on
-                self.messenger.deliver(self.under_way[-1][0])
+                self.messenger.deliver(requests)
 
     def _exchanged(self, chunk):
-        """Begin to exchange a chunk; return MPI's requests, and {subtree: this rank's piece} for ``tree_sum``."""
+        """Begin to exchange a chunk; return MPI's requests, and {subtree: own piece}."""
         ranks, for_mpi = self.exchange.ranks, self.exchange.for_mpi
         comm, me = ranks.comm, ranks.rank
         others = [rank for rank in range(ranks.size) if rank != me]
+        start = chunk.place.start
+        inside = [slice(piece.start - start, piece.stop - start) for piece in chunk.pieces]
         ours = [for_mpi.sent(chunk.place, total) for total in self.flat_sums]
-        there = [slice(piece.start - chunk.place.start, piece.stop - chunk.place.start) for piece in chunk.pieces]
-        theirs = [(rank, subtree) for rank in others for subtree in self.subtrees[rank]]
-        received = np.empty_like(for_mpi.buffer, shape=(len(theirs), chunk.own.stop - chunk.own.start))
-        requests = [comm.Irecv(x, source=rank) for x, (rank, _) in zip(received, theirs, strict=True)]
-        requests += [comm.Isend(total[there[rank]], dest=rank) for rank in others for total in ours]
-        sums = {subtree: x for x, (_, subtree) in zip(received, theirs, strict=True)}
-        sums |= {subtree: total[there[me]] for total, subtree in zip(ours, self.subtrees[me], strict=True)}
+        sums = {}
+        for total, subtree in zip(ours, self.subtrees[me], strict=True):
+            sums[subtree] = total[inside[me]]
+        requests = []
+        for rank in others:
+            for subtree in self.subtrees[rank]:
+                sums[subtree] = np.empty_like(for_mpi.buffer, shape=chunk.counts[me])
+                requests.append(comm.Irecv(sums[subtree], source=rank))
+        for rank in others:
+            requests += [comm.Isend(total[inside[rank]], dest=rank) for total in ours]
         return requests, sums
 
 
 class DividedOptimizer(FlatOptimizer):
-    """A ``FlatOptimizer`` of several ranks: each has the moments of some parameters, and updates these."""
+    """A ``FlatOptimizer`` of several ranks: each updates some parameters, and has their moments."""
 
     def __init__(self, optimizer, ops, state, frozen, ranks):
         super().__init__(optimizer, ops, state, frozen)
@@ -194,7 +214,7 @@ class DividedOptimizer(FlatOptimizer):
         """The norm of the gradient of all ranks."""
         for place in self.frozen:
             flat_grads[place] = 0
-        norms = [on_host(self.ops.norms_of_blocks(flat_grads[chunk.own])) for chunk in self.chunks]
+        norms = [on_host(self.ops.norms_of_blocks(flat_grads[x.own])) for x in self.chunks]
         return norm_of(np.concatenate(self.ranks.gather_arrays(np.concatenate(norms))))
 
     def update(self, state, **numbers):
@@ -207,8 +227,12 @@ class DividedOptimizer(FlatOptimizer):
         params = self.for_mpi
         for chunk in self.chunks:
             params.sent(chunk.own)
-        buffers = [[params.buffer[chunk.place], chunk.counts] for chunk in self.chunks]
-        self.ranks.wait(*(self.ranks.comm.Iallgatherv(self.ranks.mpi.IN_PLACE, buffer) for buffer in buffers))
+        in_place, comm = self.ranks.mpi.IN_PLACE, self.ranks.comm
+        requests = []
+        for chunk in self.chunks:
+            whole = [params.buffer[chunk.place], chunk.counts]
+            requests.append(comm.Iallgatherv(in_place, whole))
+        self.ranks.wait(*requests)
         params.received()
 
     def own(self, flat):
@@ -217,8 +241,9 @@ class DividedOptimizer(FlatOptimizer):
 
     def whole(self, own):
         """All ranks have to call this. On ranks other than 0 the result is empty."""
+        own = on_host(own)
         size = self.chunks[0].place.stop
-        flat, own = np.empty(size if self.ranks.is_first else 0, own.dtype), on_host(own)
+        flat = np.empty(size if self.ranks.is_first else 0, own.dtype)
         for chunk in self.chunks:
             place = [flat[chunk.place], chunk.counts] if self.ranks.is_first else None
             self.ranks.wait(self.ranks.comm.Igatherv(own[chunk.state], place))
@@ -227,19 +252,22 @@ class DividedOptimizer(FlatOptimizer):
 
 def _own_pieces(chunk, pieces):
     """The parts of pieces that lie in this rank's piece of a chunk."""
-    before = chunk.own.start - chunk.state.start
+    shift = chunk.own.start - chunk.state.start
     own = []
     for piece in pieces:
         start = max(chunk.own.start, piece.place.start)
         stop = min(chunk.own.stop, piece.place.stop)
         if start < stop:
-            state = slice(start - before, stop - before)
+            state = slice(start - shift, stop - shift)
             own.append(piece._replace(place=slice(start, stop), state=state))
     return own
 
 
 class ForMPI:
-    """A flat array as MPI reads and writes it: itself, or a copy in host memory if MPI cannot reach those of a GPU."""
+    """A flat array as MPI reads and writes it.
+
+    It is the array itself, or a copy in host memory if MPI cannot reach the memory of a GPU.
+    """
 
     def __init__(self, device, flat):
         self.device, self.flat = device, flat

@@ -1,9 +1,9 @@
-"""One training step: the loss and its gradient, the norm of the gradient, clipping, and the update.
+"""One training step: the loss and its gradient, the gradient's norm, clipping, and the update.
 
-What divides the work of a step wraps the model's ``loss_and_grad``: ``OverShards`` and ``OverRanks``
-do so in place of ``into_flat``. A shorter number format wraps it, too, and the step, which it tries
-again after an overflow (``precision.py``). What divides the moments of the optimizer among ranks
-wraps the optimizer. A step knows nothing of them.
+What divides the work of a step wraps the model's ``loss_and_grad``: ``OverShards`` (``shards.py``),
+or ``OverRanks``. A shorter number format wraps it, too, and the step, which it tries again after an
+overflow (``precision.py``). What divides the moments of the optimizer among ranks wraps the
+optimizer. A step knows nothing of them.
 """
 
 from typing import Any, NamedTuple
@@ -12,19 +12,22 @@ import numpy as np
 
 
 class Numbers(NamedTuple):
-    """The numbers that differ from step to step. A recorded step reads them from memory of the device."""
+    """The numbers that differ from step to step. A recorded step reads them from the device."""
 
     n_targets: Any  # targets that are not padding, in all batches of the step
-    loss_scale: Any  # the loss is multiplied by this before the backward pass; 1 unless float16 needs more
+    loss_scale: Any  # the loss is multiplied by it before the backward pass; 1 but for float16
     lr: Any
     step: Any  # 1 is the first
 
 
-def training_step(state, batches, key, numbers, *, ops, loss_and_grad, optimizer, options, clip_norm):
+def training_step(
+    state, batches, key, numbers, *, ops, loss_and_grad, optimizer, options, clip_norm
+):
     """Compute loss and gradient, norm and clipping, and update the parameters.
 
-    No Python branch depends on the value of an array, so a GPU can record the step. Unless ``can_update`` holds of the
-    loss and the norm, ``grad_scale`` is NaN, and the update changes nothing.
+    No Python branch depends on the value of an array, so a GPU can record the step. Unless
+    ``can_update`` holds of the loss and the norm, ``grad_scale`` is NaN, and the update changes
+    nothing.
 
     Parameters
     ----------
@@ -36,7 +39,7 @@ def training_step(state, batches, key, numbers, *, ops, loss_and_grad, optimizer
     numbers : Numbers, or an array of the device with them
     ops : Ops
     loss_and_grad : callable
-        That of a model, which ``into_flat``, or what divides its work, makes one of batches.
+        That of a model, which ``OverShards`` makes one of batches.
     optimizer : FlatOptimizer
     options : dict
         Further options of ``loss_and_grad``.
@@ -48,22 +51,25 @@ def training_step(state, batches, key, numbers, *, ops, loss_and_grad, optimizer
         The mean loss per target, and the norm of its gradient before clipping.
     """
     n_targets, loss_scale, lr, step = numbers
-    if state.precision.has_loss_scale:
-        options = options | {"loss_scale": loss_scale}
     options = options | {"dropout_key": key, "n_tokens": n_targets, "backend": ops}
-    loss, _, _ = loss_and_grad(state.params, *batches, **options)  # the gradients are in state.flat_grads
+    if state.precision.has_loss_scale:  # others are not asked to take this option
+        options["loss_scale"] = loss_scale
+    # The gradients are then in state.flat_grads.
+    loss, _, _ = loss_and_grad(state.params, *batches, **options)
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
     is_usable = can_update(loss, norm, clip_norm, state.flat_params.dtype)
-    grad_scale = np.where(is_usable, clipping / loss_scale, np.nan)  # with NaN, update.py changes nothing
+    # With NaN, update.py changes nothing.
+    grad_scale = np.where(is_usable, clipping / loss_scale, np.nan)
     optimizer.update(state, step=step, grad_scale=grad_scale, lr=lr)
     return loss, norm
 
 
 def can_update(loss, norm, clip_norm, dtype):
-    """Whether the loss is finite, and so are the squares of the gradient after clipping, of which Adam keeps the mean.
+    """Whether the loss is finite, and so are the squares of the clipped gradient.
 
-    ``dtype`` is that of the parameters. Those of half precision are updated in float32.
+    Adam keeps the mean of these squares. ``dtype`` is that of the parameters. Those of half
+    precision are updated in float32.
     """
     clipped = norm if clip_norm is None else np.minimum(norm, clip_norm)
     largest = np.sqrt(np.finfo(np.promote_types(dtype, np.float32)).max)

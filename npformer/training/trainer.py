@@ -1,4 +1,8 @@
-"""The trainer: it makes steps, one by one or in a loop, saves them and goes on from what was saved."""
+"""The trainer: it makes steps, one by one or in a loop, and goes on from what it has saved.
+
+``Trainer.step`` is the whole of a step: its batches are counted, ``training_step`` computes them,
+and the result is kept. The work is divided in one place, ``_divide_work``.
+"""
 
 import inspect
 import operator
@@ -26,8 +30,8 @@ from npformer.quantized import check_trainable
 from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.ranks import OneProcess, checked_ranks, checksum, world
 from npformer.training.checkpoint import check_training, settings_of
-from npformer.training.flat import FlatOptimizer, TrainState, into_flat
-from npformer.training.guard import Guard, NonFiniteError, diagnosis, not_finite_in
+from npformer.training.flat import FlatOptimizer, TrainState
+from npformer.training.guard import Guard, NonFiniteError, diagnosis
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks, evaluation_of
 from npformer.training.optimizers import Optimizer
 from npformer.training.ranks import DividedOptimizer, OverRanks
@@ -37,7 +41,8 @@ from npformer.training.step import Numbers, can_update, training_step
 
 OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
 FIXED = "params", "flat_params", "ops", "ranks"  # attributes that are set once
-ARGUMENTS_OF_FIT = "n_steps", "validate", "save", "callbacks", "progress", "watch"  # beside ``LoopSettings``
+# beside ``LoopSettings``:
+ARGUMENTS_OF_FIT = "n_steps", "validate", "save", "callbacks", "progress", "watch"
 EXPLAINED = 5  # number of steps that are timed; the fastest is reported
 
 
@@ -63,39 +68,42 @@ class Trainer:
         Any object with these methods; it must be a dataclass to be saved.
 
         - ``init(seed)`` -> params, a nested dict of arrays
-        - ``loss_and_grad(params, *batch, dropout_key, n_tokens, backend)`` -> (loss, grads, number of targets). The
-          loss is the sum over the targets of this batch, divided by ``n_tokens``, the number of targets in all parts
-          of a larger batch. ``grads`` has the keys and shapes of ``params``. Dropout is applied if ``dropout_key`` is
-          not None. The batch is what ``step`` was called with, or some of its rows: arrays of the same length may be
-          split along their first axis (see ``n_shards``). The model shifts the targets itself. ``backend`` is an
-          ``Ops``. ``label_smoothing``, ``consistency`` and ``loss_scale`` are passed only if the trainer uses them. If
-          the method takes ``ready``, it may give gradients to ``ready(path, grads)`` as soon as those below a path are
-          complete, and leave them out of ``grads``: then no thread holds a whole gradient.
-          ``grads`` are new arrays in each call: they are kept while other rows are computed, in other threads.
-          Validation calls it with ``dropout_key=None`` and without ``ready``.
+        - ``loss_and_grad(params, *batch, dropout_key, n_tokens, backend)`` -> (loss, grads, number
+          of targets). The loss is the sum over the targets of this batch, divided by ``n_tokens``,
+          the number of targets in all parts of a larger batch. ``grads`` has the keys and shapes of
+          ``params``. Dropout is applied if ``dropout_key`` is not None. The batch is what ``step``
+          was called with, or some of its rows: arrays of the same length may be split along their
+          first axis (see ``n_shards``). The model shifts the targets itself. ``backend`` is an
+          ``Ops``. ``label_smoothing``, ``consistency`` and ``loss_scale`` are passed only if the
+          trainer uses them. If the method takes ``ready``, it may give gradients to ``ready(path,
+          grads)`` as soon as those below a path are complete, and leave them out of ``grads``: then
+          no thread holds a whole gradient. ``grads`` are new arrays in each call: they are kept
+          while other rows are computed, in other threads. Validation calls it with
+          ``dropout_key=None`` and without ``ready``.
         - ``count(*batch)`` -> the number of targets of a batch, an int
         - ``fill_up(batch, rounded_up)``, optional: the batch with padding, for a GPU
     optimizer : SGD, Adam, AdamW or Lion
     params : nested dict, optional
-        Initial parameters, which are copied; ``model.init(seed)`` if not given. ``tree.merged`` makes them from the
-        parameters of a model that is partly different.
+        Initial parameters, which are copied; ``model.init(seed)`` if not given. ``tree.merged``
+        makes them from the parameters of a model that is partly different.
     backend : "auto", "reference", "cpu", "gpu" or an Ops
     ranks : Ranks, optional
-        The processes that compute this training together, ``npformer.runtime.ranks.world()``. Each has to make the same
-        trainer and call the same methods with the same arguments. The shards of a batch are divided among the ranks.
-        They make the same steps, bit for bit, as one process with as many shards (``docs/guides/same-bits.md``). Only
-        rank 0 writes checkpoints. One thread calls the methods.
+        The processes that compute this training together, ``npformer.runtime.ranks.world()``. Each
+        has to make the same trainer and call the same methods with the same arguments. The shards
+        of a batch are divided among the ranks. They make the same steps, bit for bit, as one
+        process with as many shards (``docs/guides/same-bits.md``). Only rank 0 writes checkpoints.
+        One thread calls the methods.
     **settings
-        The fields of ``TrainingSettings``: ``seed``, ``label_smoothing``, ``consistency``, ``clip_norm``, ``frozen``,
-        ``precision`` and ``n_shards``.
+        The fields of ``TrainingSettings``: ``seed``, ``label_smoothing``, ``consistency``,
+        ``clip_norm``, ``frozen``, ``precision`` and ``n_shards``.
 
     Attributes
     ----------
     state : TrainState
         Everything that a step changes.
     params : nested dict
-        The parameters, views into ``flat_params``, which a step updates in place. Write into the arrays to change them:
-        they cannot be replaced.
+        The parameters, views into ``flat_params``, which a step updates in place. Write into the
+        arrays to change them: they cannot be replaced.
     flat_params : (n,)
         All parameters, as one array.
     settings : TrainingSettings
@@ -128,55 +136,41 @@ class Trainer:
     ) -> None:
         self.settings = settings_from(TrainingSettings, settings, "a training")
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"optimizer={optimizer!r}, expected an optimizer such as Adam(lr=0.001)")
-        for method in ("init", "loss_and_grad", "count"):
-            if not callable(getattr(model, method, None)):
-                given = f"model is a {type(model).__name__} without {method}()"
-                raise TypeError(f"{given}, expected the methods in help(Trainer)")
-        self.model, self.optimizer, self.ranks = model, optimizer, checked_ranks(ranks)
-        self.ops = ops = get_backend(backend, params)
+            expected = "an optimizer such as Adam(lr=0.001)"
+            raise TypeError(f"optimizer={optimizer!r}, expected {expected}")
+        check_model(model, self.settings)
+        self.model, self.optimizer = model, optimizer
+        self.ranks = checked_ranks(ranks)
+        self.ops = get_backend(backend, params)
         start = model.init(self.settings.seed)
         if params is not None:
             check_trainable(params)
             tree.check_like(params, start)
             start = tree.ordered_like(params, start)
-        self.state = TrainState(start, ops, self.settings)
+        self.state = TrainState(start, self.ops, self.settings)
         self.params, self.flat_params = self.state.params, self.state.flat_params
         optimizer.check_dtype(self.flat_params.dtype)
         check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, self.flat_params.dtype)
-        takes = inspect.signature(model.loss_and_grad).parameters
-        for name, value in self.settings.of_loss.items():
-            if name not in takes and all(each.kind != each.VAR_KEYWORD for each in takes.values()):
-                raise ValueError(f"{name}={value}, but the loss of a {type(model).__name__} has none: leave it out")
         self._divide_work()
         self.state.moments = self.flat_optimizer.init(self.flat_params)
         self.last: StepInfo | None = None
         self.watched: Watch | None = None
-        self.ranks.agree(
-            lambda: {
-                "model": describe(model) if is_dataclass(model) else type(model).__name__,
-                "settings": settings_of(self) | {x: getattr(self.settings, x) for x in ("n_shards", "precision")},
-                "backend": self.ops.name,
-                "parameters": checksum([on_host(self.flat_params)]),
-            }
-        )
+        self.ranks.agree(self._facts)
         self._guard = Guard()
 
     def _divide_work(self):
-        """Wrap the model's ``loss_and_grad``, the optimizer and the step in what divides their work, and repeats it."""
+        """Wrap loss and gradient, the optimizer, and the step in what divides and repeats them."""
         state, ops, ranks, settings = self.state, self.ops, self.ranks, self.settings
         of_model = state.precision.over(self.model.loss_and_grad)
-        of_optimizer = self.optimizer, ops, state, settings.frozen
         self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, self.params)
-        if not ranks.alone:
+        of_optimizer = self.optimizer, ops, state, settings.frozen
+        if ranks.alone:
+            self.loss_and_grad = OverShards(of_model, self.sharding, state)
+            self.flat_optimizer = FlatOptimizer(*of_optimizer)
+        else:
             self.loss_and_grad = OverRanks(of_model, self.sharding, state, ops, ranks)
             self.flat_optimizer = DividedOptimizer(*of_optimizer, ranks)
-        else:
-            if settings.n_shards == 1 or ops.device.asynchronous:
-                self.loss_and_grad = into_flat(of_model, state)
-            else:
-                self.loss_and_grad = OverShards(of_model, self.sharding, state)
-            self.flat_optimizer = FlatOptimizer(*of_optimizer)
+        # No method, which would refer to the trainer: a cycle, whose memory is freed late.
         self._step = partial(
             training_step,
             state,
@@ -186,10 +180,24 @@ class Trainer:
             options=settings.of_loss,
             clip_norm=settings.clip_norm,
         )
-        fill_up = getattr(self.model, "fill_up", lambda batch, _: batch)
-        # A message to another rank cannot be recorded.
-        self._run_step = ops.device.record(self._step, fill_up) if ranks.alone else self._step
+        self._run_step = self._step
+        if ranks.alone:  # a message to another rank cannot be recorded
+            fill_up = getattr(self.model, "fill_up", lambda batch, _: batch)
+            self._run_step = ops.device.record(self._step, fill_up)
         self._try_step = state.precision.over_step(self._run_step, settings.clip_norm)
+
+    def _facts(self):
+        """What has to be the same on all ranks."""
+        settings = settings_of(self)
+        for name in ("n_shards", "precision"):
+            settings[name] = getattr(self.settings, name)
+        is_described = is_dataclass(self.model)
+        return {
+            "model": describe(self.model) if is_described else type(self.model).__name__,
+            "settings": settings,
+            "backend": self.ops.name,
+            "parameters": checksum([on_host(self.flat_params)]),
+        }
 
     @property
     def n_steps(self) -> int:
@@ -197,28 +205,33 @@ class Trainer:
         return self.state.n_steps
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in FIXED and value is not getattr(self, name, value):  # trainer.flat_params += 1 assigns the same array
-            advice = "write into its arrays, as trainer.flat_params[...] = x, or make another Trainer"
+        # trainer.flat_params += 1 assigns the same array again.
+        if name in FIXED and value is not getattr(self, name, value):
+            advice = (
+                "write into its arrays, as trainer.flat_params[...] = x, or make another Trainer"
+            )
             raise ValueError(f"trainer.{name} cannot be replaced: {advice}")
         super().__setattr__(name, value)
 
     def step(self, *batch: Any, batches: Iterable[tuple] | None = None) -> float:
         """Make one update from one batch.
 
-        A ``KeyboardInterrupt`` waits until the step has ended: a step is either made and counted, or not made at all.
+        A ``KeyboardInterrupt`` waits until the step has ended: a step is either made and counted,
+        or not made at all.
 
         Parameters
         ----------
         *batch : arrays
-            The arguments of the model's ``loss_and_grad``. For a model from a source to a target these are src (B, S)
-            and tgt (B, T+1), ids with begin and end tokens. The first T columns of tgt are the decoder's input, the
-            last T the tokens to predict. Without a begin token the model would never learn to predict the first word,
-            and decoding would have no first input.
+            The arguments of the model's ``loss_and_grad``. For a model from a source to a target
+            these are src (B, S) and tgt (B, T+1), ids with begin and end tokens. The first T
+            columns of tgt are the decoder's input, the last T the tokens to predict. Without a
+            begin token the model would never learn to predict the first word, and decoding would
+            have no first input.
         batches : iterable of batches, optional
-            Several batches instead of one, an iterable of tuples such as (src, tgt). The update is that from one batch
-            with all their rows: each batch is weighted by its number of targets, as the mean of the batches' means
-            would give more weight to the targets of a batch with few of them. (Dropout draws other bits than in one
-            large batch.)
+            Several batches instead of one, an iterable of tuples such as (src, tgt). The update is
+            that from one batch with all their rows: each batch is weighted by its number of
+            targets, as the mean of the batches' means would give more weight to the targets of a
+            batch with few of them. (Dropout draws other bits than in one large batch.)
 
         Returns
         -------
@@ -226,33 +239,42 @@ class Trainer:
             The mean loss per target.
         """
         if batch and batches is not None:
-            raise ValueError(f"step got a batch of {len(batch)} items and batches=…, expected one of them")
+            what = f"step got a batch of {len(batch)} items and batches=…"
+            raise ValueError(f"{what}, expected one of them")
         batches = [batch] if batches is None else list(batches)
         check_batches(batches)
         start = time.perf_counter()
         n_targets = sum(count_of(self.model, batch) for batch in batches)
         if n_targets == 0:
             warn("no target is counted: the loss is 0, and the step has no gradient")
-        state, clip_norm = self.state, self.settings.clip_norm
         with self._guard(changing=True), one_blas_thread():
             numbers = self._numbers(n_targets)
-            self.ranks.agree(
-                lambda: {
-                    "step": numbers.step,
-                    "lr": numbers.lr,
-                    "shards": [self.sharding.count(batch) for batch in batches],
-                    "targets": n_targets,
-                    "batch": checksum(x for batch in batches for x in batch),
-                }
-            )
-            loss, norm = map(float, self._try_step(batches, state.key, numbers))
-            if not can_update(loss, norm, clip_norm, self.flat_params.dtype):
-                raise NonFiniteError(
-                    diagnosis(loss, state, self.ranks, numbers.lr, clip_norm, not_finite_in(self.model, batches))
-                )
-            state.n_steps = numbers.step
-            self.last = StepInfo(numbers.step, loss, numbers.lr, norm, n_targets, time.perf_counter() - start)
+            self.ranks.agree(lambda: self._facts_of_step(batches, numbers, n_targets))
+            loss, norm = map(float, self._try_step(batches, self.state.key, numbers))
+            if not can_update(loss, norm, self.settings.clip_norm, self.flat_params.dtype):
+                raise NonFiniteError(diagnosis(self, batches, loss, numbers.lr))
+            self.state.n_steps = numbers.step
+            seconds = time.perf_counter() - start
+            self.last = StepInfo(numbers.step, loss, numbers.lr, norm, n_targets, seconds)
         return loss
+
+    def _numbers(self, n_targets):
+        """The ``Numbers`` of the next step."""
+        step = self.state.n_steps + 1
+        lr = self.optimizer.learning_rate(step)
+        if lr > 1:  # a small one may become 0 at the end of a schedule
+            check_in_dtype(f"lr({step})", lr, self.flat_params.dtype)
+        return Numbers(max(n_targets, 1), self.state.precision.loss_scale.value, lr, step)
+
+    def _facts_of_step(self, batches, numbers, n_targets):
+        """What has to be the same on all ranks in each step."""
+        return {
+            "step": numbers.step,
+            "lr": numbers.lr,
+            "shards": [self.sharding.count(batch) for batch in batches],
+            "targets": n_targets,
+            "batch": checksum(x for batch in batches for x in batch),
+        }
 
     def fit(
         self,
@@ -274,24 +296,27 @@ class Trainer:
         n_steps : int, optional
             Make at most this number of steps from here on; needed if ``batches`` never ends.
         validate : sequence of batches, or callable, optional
-            Batches for the mean loss per target, "val_loss", without dropout and label smoothing. Or a function
-            ``validate(trainer)`` that returns a number, or a dict of numbers such as {"val_bleu": 31.5}.
+            Batches for the mean loss per target, "val_loss", without dropout and label smoothing.
+            Or a function ``validate(trainer)`` that returns a number, or a dict of numbers such as
+            {"val_bleu": 31.5}.
         save : str or Path, optional
-            A folder, for the checkpoint ``last.safetensors``, that of the best validation, ``best.safetensors``, and
-            ``log.jsonl``, with one line of JSON for each step and each validation. To go on with a training, ``load``
-            the checkpoint, and give the batches that come after its ``n_steps``.
+            A folder, for the checkpoint ``last.safetensors``, that of the best validation,
+            ``best.safetensors``, and ``log.jsonl``, with one line of JSON for each step and each
+            validation. To go on with a training, ``load`` the checkpoint, and give the batches that
+            come after its ``n_steps``.
         callbacks : iterable of callables
-            ``callback(trainer, info)`` is called after each step, with a ``StepInfo``; the result True ends the
-            training. It is not called after a step that is interrupted.
+            ``callback(trainer, info)`` is called after each step, with a ``StepInfo``; the result
+            True ends the training. It is not called after a step that is interrupted.
         progress : bool
-            Print the results of validations, and show a progress bar with loss, learning rate and the tokens per second
-            of the last steps (needs tqdm). Where standard error is no terminal, a line each minute says the same.
+            Print the results of validations, and show a progress bar with loss, learning rate and
+            the tokens per second of the last steps (needs tqdm). Where standard error is no
+            terminal, a line each minute says the same.
         watch : bool, or the result of ``diagnose``
-            Examine the first batch, unless it was examined, and look at each step; warn of signs of a mistake, each
-            once, also in the log.
+            Examine the first batch, unless it was examined, and look at each step; warn of signs of
+            a mistake, each once, also in the log.
         **settings
-            The fields of ``LoopSettings``: ``every``, ``patience``, ``monitor``, ``mode``, ``save_every``, ``keep`` and
-            ``minutes``.
+            The fields of ``LoopSettings``: ``every``, ``patience``, ``monitor``, ``mode``,
+            ``save_every``, ``keep`` and ``minutes``.
 
         Returns
         -------
@@ -301,9 +326,11 @@ class Trainer:
         --------
         >>> from npformer import Adam, CopyTask, Transformer
         >>> task = CopyTask(vocab=11, max_len=5)
-        >>> trainer = Trainer(Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32), Adam(lr=0.01))
+        >>> model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+        >>> trainer = Trainer(model, Adam(lr=0.01))
+        >>> batches = (task.batch(i, 32) for i in range(60))
         >>> held_out = [task.held_out(50)]
-        >>> history = trainer.fit((task.batch(i, 32) for i in range(60)), validate=held_out, every=20, progress=False)
+        >>> history = trainer.fit(batches, validate=held_out, every=20, progress=False)
         >>> [record["step"] for record in trainer.state.validations]
         [20, 40, 60]
         """
@@ -316,39 +343,47 @@ class Trainer:
         if watch or is_examined:
             held_out = () if validate is None or callable(validate) else validate
             self.watched = Watch(self, loop.write, watch if is_examined else None, held_out)
-            batches, callbacks = self.watched.of(batches), [*checked_callbacks(callbacks), self.watched]
-        return loop.run(batches, n_steps, callbacks=callbacks, progress=progress, n_batches=n_batches)
+            batches = self.watched.of(batches)
+            callbacks = [*checked_callbacks(callbacks), self.watched]
+        return loop.run(
+            batches, n_steps, callbacks=callbacks, progress=progress, n_batches=n_batches
+        )
 
     def diagnose(self, *batch: Any, **options: Any) -> Findings:
-        """Look for mistakes, with this batch: ``npformer.diagnose`` of this trainer, which has the options."""
+        """Look for mistakes, with this batch; the options are those of ``npformer.diagnose``."""
         return diagnose(self.model, self.params, batch, trainer=self, **options)
 
     def report(self, path: str | Path | None = None) -> str:
-        """Return a table of what ``fit(watch=True)`` saw, with its findings; draw the curves into a file, if given.
+        """Return a table of what ``fit(watch=True)`` saw; draw the curves into a file, if given.
 
-        It has a row for each layer and each table of embeddings: the norms of its weights and of its gradient in the
-        last look, of which there is one every 50 steps, and the norm of the update of one step, divided by that of the
-        weights, in the look with the highest rate. This is 0 if the layer is frozen, and usually 0.001 to 0.03.
+        It has the findings, and a row for each layer and each table of embeddings: the norms of its
+        weights and of its gradient in the last look, of which there is one every 50 steps, and the
+        norm of the update of one step, divided by that of the weights, in the look with the highest
+        rate. This is 0 if the layer is frozen, and usually 0.001 to 0.03.
         """
         if self.watched is None:
             raise ValueError("nothing was watched: call fit(…, watch=True) first")
         return self.watched.report(path)
 
     def explain(self, *batch: Any) -> Calls:
-        """List the operations of a ``step`` on this batch, with their times, from the fastest of several steps.
+        """List the operations of a ``step`` on this batch, with their times.
 
-        The parameters and the optimizer state are left unchanged. The list of ``Call`` is shown as a table.
+        They are those of the fastest of several steps. The parameters and the optimizer state are
+        left unchanged. The list of ``Call`` is shown as a table.
 
         Examples
         --------
         >>> from npformer import Adam, Transformer
-        >>> trainer = Trainer(Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32), Adam(lr=0.01))
+        >>> model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+        >>> trainer = Trainer(model, Adam(lr=0.01))
         >>> calls = trainer.explain(np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]]))
         >>> calls[-1].operation, calls[-1].by
         ('adam_update', 'kernel')
         """
         check_batches([batch])
-        runs = [self._rehearse(batch) for _ in range(1 + EXPLAINED)]  # the first one may compile kernels
+        runs = [
+            self._rehearse(batch) for _ in range(1 + EXPLAINED)
+        ]  # the first one may compile kernels
         return min(runs[1:], key=lambda calls: sum(call.seconds for call in calls))
 
     def _rehearse(self, batch):
@@ -381,18 +416,18 @@ class Trainer:
         ValueError
             If ``info`` or ``arrays`` has a name that the trainer itself uses.
         """
-        for given, name in ((info, "info"), (arrays, "arrays")):
-            if given is not None:
-                check_instance(name, given, dict, "a dict")
-        for name in arrays or ():
+        info = {} if info is None else check_instance("info", info, dict, "a dict")
+        arrays = {} if arrays is None else check_instance("arrays", arrays, dict, "a dict")
+        for name in arrays:
             if isinstance(name, str) and name.startswith(OF_TRAINER):
                 expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
                 raise ValueError(f"arrays has {name!r}, expected {expected}")
         with self._guard():  # a file that is written is known to be of this training
             moments = {name: self.flat_optimizer.whole(x) for name, x in self.state.moments.items()}
             own = tree.to_arrays(self.params, "params") | tree.to_arrays(moments, "optimizer")
-            facts = {"model": describe(self.model), "trainer": settings_of(self), **self.state.facts}
-            arrays, info = joined("arrays", own, arrays), joined("info", facts, info)
+            facts = {"model": describe(self.model), "trainer": settings_of(self)}
+            arrays = joined("arrays", own, arrays)
+            info = joined("info", facts | self.state.facts, info)
             self.ranks.first(lambda: save_checkpoint(path, arrays, info))
             self.state.files.add(Path(path).resolve())
 
@@ -410,42 +445,60 @@ class Trainer:
         FileNotFoundError
             If there is no such file.
         CheckpointError
-            If it is damaged, or not the checkpoint of this model and of a trainer with these settings.
+            If it is damaged, or not the checkpoint of this model and of a trainer with these
+            settings.
         """
         arrays, info = load_checkpoint(path)
         self.restore(arrays, info, path)
         return arrays, info
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict, path: str | Path) -> None:
-        """Do the same as ``load``, with the result of ``load_checkpoint``; the path is for error messages."""
+        """Do the same as ``load``, with what ``load_checkpoint`` has returned for this path."""
         with refusing(path, "make the trainer with the file's settings, or try another file"):
             check_training(arrays, info, self)
-        params, moments = tree.from_arrays(arrays, "params"), tree.from_arrays(arrays, "optimizer")
-        self.ranks.agree(lambda: {"checkpoint": {"n_steps": info["n_steps"], "arrays": checksum(arrays.values())}})
+        params = tree.from_arrays(arrays, "params")
+        moments = tree.from_arrays(arrays, "optimizer")
+        self.ranks.agree(
+            lambda: {
+                "checkpoint": {"n_steps": info["n_steps"], "arrays": checksum(arrays.values())}
+            }
+        )
         with self._guard(changing=True):
             own = {name: self.flat_optimizer.own(x) for name, x in moments.items()}
             self.state.set(params, own, info)
-            self.state.files, self.last = {Path(path).resolve()}, None
+            self.state.files = {Path(path).resolve()}
+            self.last = None
 
     def __reduce__(self):
-        """A trainer with arrays of its own that makes the same steps from here on: for ``copy`` and ``pickle``."""
+        """For ``copy`` and ``pickle``: a trainer with arrays of its own, in the same state."""
         with self._guard():
             settings = {"params": self.params, "backend": picklable(self.ops)}
+            settings |= asdict(self.settings)
             moments = {name: on_host(x) for name, x in self.state.moments.items()}
-            given = self.model, self.optimizer, settings | asdict(self.settings)
-            return _again, (type(self), *given, self.ranks.alone, moments, self.state.facts, self.last)
+            progress = moments, self.state.facts, self.last
+            kind = type(self), self.model, self.optimizer
+            return _again, (*kind, settings, self.ranks.alone, *progress)
 
     def __repr__(self):
-        n, kind = tree.count(self.params), type(self.model).__name__
-        return f"<Trainer of a{'n' * (kind[0] in 'AEIOU')} {kind}, {n:,} parameters, after {self.n_steps:,} steps>"
+        kind = type(self.model).__name__
+        article = "an" if kind[0] in "AEIOU" else "a"
+        n_params, n_steps = tree.count(self.params), self.n_steps
+        return f"<Trainer of {article} {kind}, {n_params:,} parameters, after {n_steps:,} steps>"
 
-    def _numbers(self, n_targets):
-        """The ``Numbers`` of the next step."""
-        step = self.state.n_steps + 1
-        lr = self.optimizer.learning_rate(step)
-        if lr > 1:  # a small one may become 0 at the end of a schedule
-            check_in_dtype(f"lr({step})", lr, self.flat_params.dtype)
-        return Numbers(max(n_targets, 1), self.state.precision.loss_scale.value, lr, step)
+
+def check_model(model, settings):
+    """Raise unless a model has a trainer's methods, and its loss the options that are set."""
+    kind = type(model).__name__
+    for method in ("init", "loss_and_grad", "count"):
+        if not callable(getattr(model, method, None)):
+            expected = "expected the methods in help(Trainer)"
+            raise TypeError(f"model is a {kind} without {method}(), {expected}")
+    parameters = inspect.signature(model.loss_and_grad).parameters
+    if any(each.kind == each.VAR_KEYWORD for each in parameters.values()):
+        return
+    for name, value in settings.of_loss.items():
+        if name not in parameters:
+            raise ValueError(f"{name}={value}, but the loss of a {kind} has none: leave it out")
 
 
 def _again(kind, model, optimizer, settings, alone, moments, facts, last):

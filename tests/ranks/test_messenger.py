@@ -9,7 +9,7 @@ import pytest
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.messenger import Messenger
 from npformer.training.ranks import OverRanks, Sending
-from npformer.training.shards import GradientTree
+from npformer.training.sums import GradientTree
 
 
 def messenger_of(testall):
@@ -80,7 +80,7 @@ def test_a_step_that_fails_leaves_no_thread_behind(monkeypatch):
     sending = Sending(over_ranks, [], [], 1)
     deliver(sending.messenger, "a")
     monkeypatch.setattr(over_ranks, "tree", lambda *_, **__: GradientTree(state.places, {}, True, sending))
-    monkeypatch.setattr(over_ranks, "loss_and_grad", fail)
+    monkeypatch.setattr(over_ranks, "compute_shard", fail)
     with pytest.raises(OSError, match="while computing"):
         over_ranks(trainer.params, task.batch(0, 2), dropout_key=0, n_tokens=8, backend=ops)
     assert not threads()
