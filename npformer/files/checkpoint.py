@@ -1,7 +1,7 @@
-"""Checkpoints: named arrays and a dict of other values in one file, which is refused if it is damaged.
+"""Checkpoints: named arrays and a dict of other values in one file.
 
-The file is a safetensors file, which other programs can read: the arrays, and in its metadata ``info`` as JSON, the
-order of the names and a checksum of everything.
+The file is a safetensors file, which other programs can read: the arrays, and in its metadata
+``info`` as JSON, the order of the names and a checksum of everything: a damaged file is refused.
 """
 
 import contextlib
@@ -29,9 +29,10 @@ class CheckpointError(ValueError):
 def save_checkpoint(path: Any, arrays: dict[str, np.ndarray], info: dict) -> None:
     """Write arrays and a dict of other values to one file, atomically.
 
-    Whatever interrupts this, ``path`` holds the complete old file or the complete new one. Missing folders are created.
-    Several processes may save to one path, which then holds what the last of them saved.
-    Needs safetensors: ``pip install 'npformer[checkpoint]'``, in a clone ``pip install -e '.[checkpoint]'``.
+    Whatever interrupts this, ``path`` holds the complete old file or the complete new one. Missing
+    folders are created. Several processes may save to one path, which then holds what the last of
+    them saved. Needs safetensors: ``pip install 'npformer[checkpoint]'``, in a clone ``pip install
+    -e '.[checkpoint]'``.
 
     Parameters
     ----------
@@ -39,13 +40,15 @@ def save_checkpoint(path: Any, arrays: dict[str, np.ndarray], info: dict) -> Non
     arrays : dict of str to array
         Arrays of any shape and memory layout; booleans, integers, and floats of up to 64 bits.
     info : dict
-        Nested dicts with string keys, lists, strings, numbers, booleans and None, of up to 100 levels, 400,000 values
-        and 8 MB: more belongs into ``arrays``. All are restored exactly, including NaN.
+        Nested dicts with string keys, lists, strings, numbers, booleans and None, of up to 100
+        levels, 400,000 values and 8 MB: more belongs into ``arrays``. All are restored exactly,
+        including NaN.
 
     Raises
     ------
     CheckpointError
-        If the file cannot be written, for example because the disk is full. A previous file is unchanged.
+        If the file cannot be written, for example because the disk is full. A previous file is
+        unchanged.
     TypeError
         If a value in ``arrays`` or ``info`` cannot be saved; the error names it.
     ValueError
@@ -55,8 +58,9 @@ def save_checkpoint(path: Any, arrays: dict[str, np.ndarray], info: dict) -> Non
     --------
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     save_checkpoint(f"{folder}/last.safetensors", {"weight": np.ones((2, 1))}, {"step": 100})
-    ...     arrays, info = load_checkpoint(f"{folder}/last.safetensors")
+    ...     path = f"{folder}/last.safetensors"
+    ...     save_checkpoint(path, {"weight": np.ones((2, 1))}, {"step": 100})
+    ...     arrays, info = load_checkpoint(path)
     >>> arrays
     {'weight': array([[1.],
            [1.]])}
@@ -70,7 +74,9 @@ def save_checkpoint(path: Any, arrays: dict[str, np.ndarray], info: dict) -> Non
         raise CheckpointError(str(error)) from None
     arrays = _storable(arrays)
     check_restorable(info, "info")
-    described = {"format": FORMAT, "version": VERSION, "order": json.dumps(list(arrays)), "info": json.dumps(info)}
+    described = {"format": FORMAT, "version": VERSION}
+    described["order"] = json.dumps(list(arrays))
+    described["info"] = json.dumps(info)
     check_size(described["info"], "info")
     check_size(described["order"], "the list of the names of the arrays")
     metadata = described | {"crc32": checksum(arrays, described)}
@@ -78,17 +84,19 @@ def save_checkpoint(path: Any, arrays: dict[str, np.ndarray], info: dict) -> Non
         with deferred_interrupts(), new_file(path) as new:
             safetensors.numpy.save_file(arrays, new, metadata)
             if checksum(arrays, described) != metadata["crc32"]:
-                raise CheckpointError(f"{path} was not saved: another thread has changed an array, save a copy of it")
+                why = "another thread has changed an array, save a copy of it"
+                raise CheckpointError(f"{path} was not saved: {why}")
     except (OSError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"{path} could not be saved: {error}; a previous file is unchanged") from error
+        what = f"{path} could not be saved: {error}"
+        raise CheckpointError(f"{what}; a previous file is unchanged") from error
 
 
 def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
     """Read what ``save_checkpoint`` wrote: the arrays, writable and in their order, and ``info``.
 
-    Nothing in the file is executed, and a file with even one wrong bit is refused. A file that was forged takes no more
-    memory than its own size allows. While another process saves to ``path``, this returns what it held before or what
-    it holds then.
+    Nothing in the file is executed, and a file with even one wrong bit is refused. A file that was
+    forged takes no more memory than its own size allows. While another process saves to ``path``,
+    this returns what it held before or what it holds then.
 
     Parameters
     ----------
@@ -116,13 +124,17 @@ def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
         with safetensors.safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}
             _check_metadata(metadata)
-            order, info = (parse_json(metadata[name], f"its {name}") for name in ("order", "info"))
-            if not isinstance(order, list) or sorted(map(repr, order)) != sorted(map(repr, file.keys())):
-                raise ValueError(f"its order is {order!r:.60}, expected the names of its arrays, each once")
+            order = parse_json(metadata["order"], "its order")
+            info = parse_json(metadata["info"], "its info")
+            names = sorted(map(repr, file.keys()))
+            if not isinstance(order, list) or sorted(map(repr, order)) != names:
+                expected = "the names of its arrays, each once"
+                raise ValueError(f"its order is {order!r:.60}, expected {expected}")
             check_restorable(info, "its info")
             arrays = {name: file.get_tensor(name) for name in order}
+    # TypeError and AttributeError are those of a dtype that NumPy does not have.
     except (OSError, ValueError, TypeError, AttributeError, safetensors.SafetensorError) as error:
-        raise _refusal(path, error) from error  # TypeError, AttributeError: a dtype that NumPy does not have
+        raise _refusal(path, error) from error
     if metadata.pop("crc32") != checksum(arrays, metadata):
         raise _refusal(path, "its checksum is wrong, so some of it was changed or damaged")
     return arrays, info
@@ -130,7 +142,7 @@ def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
 
 @contextlib.contextmanager
 def refusing(path, advice="try another file"):
-    """Turn an error about the content of a checkpoint into a ``CheckpointError`` that names the file."""
+    """Turn errors about the content of a checkpoint into a ``CheckpointError`` with its path."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -144,16 +156,18 @@ def joined(argument, ours, given):
     Traceback (most recent call last):
     ValueError: info has the names ['step'], expected others: these are taken
     """
-    if taken := sorted(ours.keys() & (given or {}).keys()):
-        raise ValueError(f"{argument} has the names {taken}, expected others: these are taken")
-    return ours | (given or {})
+    more = given or {}
+    if common := sorted(ours.keys() & more.keys()):
+        raise ValueError(f"{argument} has the names {common}, expected others: these are taken")
+    return ours | more
 
 
 def _check_metadata(metadata):
     if metadata.get("format") != FORMAT:
         raise ValueError("npformer did not write it")
     if metadata.get("version") != VERSION:
-        raise ValueError(f"it has format version {metadata.get('version')!s:.20}, this npformer reads {VERSION}")
+        version = f"{metadata.get('version')!s:.20}"
+        raise ValueError(f"it has format version {version}, this npformer reads {VERSION}")
     if missing := {"order", "info", "crc32"} - metadata.keys():
         raise ValueError(f"its metadata lacks {sorted(missing)}")
 
@@ -170,25 +184,39 @@ def _in_one_line(error):
 
 
 def _storable(arrays):
-    """Make the arrays contiguous, which safetensors does not do itself, and convert them to native byte order."""
-    arrays = {name: on_host(array) for name, array in arrays.items()}
+    """The arrays as safetensors takes them for granted: contiguous, in native order."""
+    storable = {}
     for name, array in arrays.items():
-        if not isinstance(name, str):
-            raise TypeError(f"arrays has the key {name!r}, expected strings")
-        if name.encode(errors="replace").decode() != name:  # it has a half of a surrogate pair
-            raise ValueError(f"arrays has the key {name!r}, expected text that UTF-8 can encode: rename it")
-        if name == "__metadata__":
-            raise ValueError("arrays has the key '__metadata__', which safetensors reserves: rename it")
+        array = on_host(array)
+        _check_name(name)
+        what = f"arrays[{name!r}]"
         if not isinstance(array, np.ndarray) or has_own_rules(type(array)):
             advice = ": put numbers into info" if isinstance(array, (int, float)) else ""
-            raise TypeError(f"arrays[{name!r}] is a {type(array).__name__}, expected a NumPy array{advice}")
+            kind = type(array).__name__
+            raise TypeError(f"{what} is a {kind}, expected a NumPy array{advice}")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-            raise TypeError(f"arrays[{name!r}] has dtype {array.dtype}, expected bool, integers or floats to 64 bits")
-    return {name: np.asarray(array, array.dtype.newbyteorder("="), order="C") for name, array in arrays.items()}
+            expected = "bool, integers or floats to 64 bits"
+            raise TypeError(f"{what} has dtype {array.dtype}, expected {expected}")
+        storable[name] = np.asarray(array, array.dtype.newbyteorder("="), order="C")
+    return storable
+
+
+def _check_name(name):
+    if not isinstance(name, str):
+        raise TypeError(f"arrays has the key {name!r}, expected strings")
+    if name.encode(errors="replace").decode() != name:  # it has a half of a surrogate pair
+        expected = "text that UTF-8 can encode: rename it"
+        raise ValueError(f"arrays has the key {name!r}, expected {expected}")
+    if name == "__metadata__":
+        raise ValueError(f"arrays has the key {name!r}, which safetensors reserves: rename it")
 
 
 def checksum(arrays, metadata):
-    """CRC-32: finds all errors within 32 bits, misses 1 of 4e9 wider ones, and is 5 times as fast as blake2b."""
+    """CRC-32 of everything.
+
+    It finds all errors within 32 bits, misses 1 of 4e9 wider ones, and is 5 times as fast as
+    blake2b.
+    """
     layout = sorted([name, array.dtype.name, array.shape] for name, array in arrays.items())
     crc = zlib.crc32(json.dumps([layout, metadata], sort_keys=True).encode())
     for name, _, _ in layout:

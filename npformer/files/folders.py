@@ -1,4 +1,4 @@
-"""New files: one that takes its place when it is whole, or several of a folder that take theirs together."""
+"""New files, which take their places when they are whole, those of a folder together."""
 
 import contextlib
 import ctypes
@@ -15,8 +15,8 @@ from npformer.runtime.interrupts import deferred_interrupts
 
 UNFINISHED = "UNFINISHED_SAVE.txt"
 WHAT_IT_MEANS = (
-    "The files in this folder are being replaced, or the program that replaced them was interrupted: some may be old\n"
-    "and some new. Save them again, which deletes this file.\n"
+    "The files in this folder are being replaced, or the program that replaced them was "
+    "interrupted: some may be old\nand some new. Save them again, which deletes this file.\n"
 )
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
 
@@ -25,7 +25,8 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux
 def new_file(path):
     """Give a path to write a file to, which takes the place of ``path`` when the block ends.
 
-    Whatever interrupts this, ``path`` has the old file or the new one, whole and on the disk. Missing folders are made.
+    Whatever interrupts this, ``path`` has the old file or the new one, whole and on the disk.
+    Missing folders are made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(path) as scratch:
@@ -38,17 +39,22 @@ def new_file(path):
 
 @contextlib.contextmanager
 def new_files(folder, obsolete=()):
-    """Give an empty folder to write files to, no folders, which take the places of those in ``folder`` at the end.
+    """Give an empty folder to write files to, which take the places of those in ``folder``.
 
-    Whatever interrupts this, ``folder`` has all of the old files or all of the new ones. This needs a folder without
-    folders in it, on a disk on which two can be exchanged, as most are on Linux. Else the files are replaced one after
-    another; if that is interrupted, the file ``UNFINISHED`` stays among them, of which ``check_finished`` tells.
+    They do so when the block ends. They must be files, no folders.
 
-    ``folder`` is made if it is missing. It stays the same folder with the same permissions, a link to it stays a link,
-    and its other files stay, but for those with the names ``obsolete``, which belong to the old ones. No other process
-    may make a file in it meanwhile: one that is made during the exchange is lost.
+    Whatever interrupts this, ``folder`` has all of the old files or all of the new ones. This needs
+    a folder without folders in it, on a disk on which two can be exchanged, as most are on Linux.
+    Else the files are replaced one after another; if that is interrupted, the file ``UNFINISHED``
+    stays among them, of which ``check_finished`` tells.
+
+    ``folder`` is made if it is missing. It stays the same folder with the same permissions, a link
+    to it stays a link, and its other files stay, but for those with the names ``obsolete``, which
+    belong to the old ones. No other process may make a file in it meanwhile: one that is made
+    during the exchange is lost.
     """
-    folder = Path(os.path.realpath(path_to_replace(folder, "a folder")))  # in which "." has a name, too
+    # In a real path, "." has a name, too.
+    folder = Path(os.path.realpath(path_to_replace(folder, "a folder")))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _scratch_near(folder) as scratch:
         new = scratch / "new"
@@ -64,7 +70,9 @@ def new_files(folder, obsolete=()):
 
 @contextlib.contextmanager
 def new_folder(folder):
-    """Give an empty folder to write files and folders to, which is ``folder`` when the block ends, whole or not at all.
+    """Give an empty folder to write files and folders to, which is ``folder`` when the block ends.
+
+    It is so as a whole or not at all.
 
     If there is one with files in it by then, which another process has made, that one stays.
     """
@@ -83,12 +91,13 @@ def check_finished(folder):
     """Raise if the files of a folder may be a mixture of old and new ones."""
     if (folder / UNFINISHED).exists():
         advice = f"save them again; or, if you have replaced them all, delete {UNFINISHED}"
-        raise ValueError(f"some of its files may be old and some new, as saving them was interrupted: {advice}")
+        what = "some of its files may be old and some new, as saving them was interrupted"
+        raise ValueError(f"{what}: {advice}")
 
 
 @contextlib.contextmanager
 def _scratch_near(folder):
-    """A scratch folder beside a folder, with whose content it can be exchanged; or in it, if none can be made there."""
+    """A scratch folder beside a folder, with which it can be exchanged; if need be, one in it."""
     with contextlib.ExitStack() as stack:
         try:
             scratch = stack.enter_context(scratch_folder(folder))
@@ -100,13 +109,14 @@ def _scratch_near(folder):
 
 
 def _complete(new, old):
-    """Wait until a new file is on the disk, and give it the permissions of the old one, or those of any file there."""
+    """Wait until a new file is on the disk, and with the old one's permissions, or usual ones."""
     _sync(new)  # before it gets its name, or a power failure could leave an empty file
     with contextlib.suppress(OSError):  # not every disk has permissions
         folder = old.parent.stat() if old.parent.exists() else new.parent.stat()
         if folder.st_mode & stat.S_ISGID:
             os.chown(new, -1, folder.st_gid)
-        usual = new.parent.stat().st_mode & 0o666  # by the umask; safetensors makes files for their owner alone
+        # As the umask has them; safetensors makes files for their owner alone.
+        usual = new.parent.stat().st_mode & 0o666
         mode = old.stat().st_mode if old.is_file() else usual
         new.chmod(stat.S_IMODE(mode))
 
@@ -125,7 +135,7 @@ def _is_first(folder, new):
 
 
 def _replaced_at_once(folder, scratch, obsolete):
-    """Whether the files could be replaced at once, by those in the folder "new" of the scratch folder."""
+    """Whether the files could be replaced at once, by those in ``scratch / "new"``."""
     twin = scratch / "twin"
     if sys.platform != "linux":
         return False
@@ -134,8 +144,8 @@ def _replaced_at_once(folder, scratch, obsolete):
         _exchange(folder, twin)
     except OSError:  # whatever the reason, nothing has changed
         return False
-    # What has the name of the folder now is the twin, with all of the old files. The folder itself is in its place.
-    # If what follows fails, the twin stays, and the old files with it.
+    # What has the name of the folder now is the twin, with all of the old files. The folder itself
+    # is in its place. If what follows fails, the twin stays, and the old files with it.
     _move_all(scratch / "new", twin, [*obsolete, UNFINISHED])
     _exchange(folder, twin)
     return True
@@ -164,9 +174,10 @@ def _move_all(new, folder, obsolete):
 
 
 def _link_all(folder, twin):
-    """Make a folder in which each file of a folder has a second name. Raises OSError if that has folders in it.
+    """Make a folder in which each file of a folder has a second name.
 
-    They may be large, such as .git, and whatever they hold would have to be linked as well.
+    An ``OSError`` is raised if that has folders in it: they may be large, such as .git, and what
+    they hold would have to be linked as well.
     """
     twin.mkdir()
     with os.scandir(folder) as entries:
@@ -179,7 +190,7 @@ def _link_all(folder, twin):
 
 
 def _exchange(one, other):
-    """Exchange the names of two folders on one disk, in one step. Raises OSError where that is impossible."""
+    """Exchange the names of two folders on one disk, in one step, or raise an ``OSError``."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -198,5 +209,6 @@ def _sync(path):
 
 
 def _sync_folder(path):
-    with contextlib.suppress(OSError):  # impossible on Windows and some network folders; the old file may then reappear
+    # Where that is impossible, on Windows and in some network folders, the old file may reappear.
+    with contextlib.suppress(OSError):
         _sync(path)

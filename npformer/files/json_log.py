@@ -1,4 +1,7 @@
-"""A training log with one line of JSON per record: readable while it is written; only its last line may be cut."""
+"""A training log with one line of JSON for each record.
+
+It can be read while it is written; only its last line may be cut.
+"""
 
 import json
 import os
@@ -19,9 +22,10 @@ class JsonLog:
     ----------
     path : str or Path
     keep : int
-        Number of lines to keep from an existing file. A training that is resumed from a checkpoint writes the
-        records after the checkpoint again. If one of all lines is damaged, the file as it was is kept beside the log,
-        as ``log.jsonl.damaged``, with a warning, and the log goes on without that line.
+        Number of lines to keep from an existing file. A training that is resumed from a checkpoint
+        writes the records after the checkpoint again. If one of all lines is damaged, the file as
+        it was is kept beside the log, as ``log.jsonl.damaged``, with a warning, and the log goes on
+        without that line.
 
     Attributes
     ----------
@@ -50,7 +54,7 @@ class JsonLog:
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115, closed by __exit__
 
     def write(self, record: dict) -> None:
-        """Append one record, which is in the file when this returns; if this raises an error, none of it is."""
+        """Append a record, which is in the file when this returns; after an error, nothing is."""
         check_restorable(record, "record")
         line = (json.dumps(record) + "\n").encode()
         with deferred_interrupts():
@@ -74,7 +78,8 @@ class JsonLog:
         if damaged:
             aside = name_for_damaged(self.path)
             shutil.copy2(self.path, aside)
-            warnings.warn(f"{self.path}: {_described(damaged)}; the file as it was is now {aside}", stacklevel=3)
+            what = f"{self.path}: {_described(damaged)}"
+            warnings.warn(f"{what}; the file as it was is now {aside}", stacklevel=3)
         return [record for record in records[:keep] if record is not None]
 
     @staticmethod
@@ -90,7 +95,7 @@ class JsonLog:
 
 
 def _parsed(path):
-    """Return a list with the record of each complete line, None where it is damaged, and the numbers of the latter."""
+    """The record of each complete line, None if damaged, and the numbers of damaged lines."""
     check_regular(path)
     records = []
     for line in Path(path).read_bytes().split(b"\n")[:-1]:

@@ -1,4 +1,4 @@
-"""Locks on a training's folder, on a hidden one in which new content is written, and on a kernel that is compiled."""
+"""Locks on folders of trainings, on hidden ones for new content, and on kernels to compile."""
 
 import contextlib
 import errno
@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 from uuid import uuid4
 
-WITHOUT_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL}  # of a system or a disk
+# of a system or a disk:
+WITHOUT_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL}
 
 try:
     import fcntl
@@ -18,7 +19,7 @@ except ImportError:  # Windows
 
 @contextlib.contextmanager
 def locked(folder):
-    """Lock a folder against other trainings; the system releases the lock when the process ends, however it ends.
+    """Lock a folder against other trainings, until the process ends, however it ends.
 
     If another training holds the lock, a ``ValueError`` is raised.
     """
@@ -28,8 +29,8 @@ def locked(folder):
         try:
             stack.callback(os.close, lock_folder(folder))
         except BlockingIOError:
-            line = f"{folder} belongs to a running training: wait for its end, or choose another folder"
-            raise ValueError(line) from None
+            advice = "wait for its end, or choose another folder"
+            raise ValueError(f"{folder} belongs to a running training: {advice}") from None
         except OSError as error:
             if error.errno not in WITHOUT_LOCKS:
                 raise
@@ -39,8 +40,8 @@ def locked(folder):
 def lock_folder(folder):
     """Lock a folder against other processes, until the descriptor that this returns is closed.
 
-    It raises ``BlockingIOError`` if another process, or another descriptor of this one, holds the lock, and ``OSError``
-    if the operating system or the disk has no locks.
+    It raises ``BlockingIOError`` if another process, or another descriptor of this one, holds the
+    lock, and ``OSError`` if the operating system or the disk has no locks.
     """
     if fcntl is None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
@@ -55,10 +56,11 @@ def lock_folder(folder):
 
 @contextlib.contextmanager
 def claimed(path):
-    """Claim a path against other processes, until the end of the block; yields False if another one has claimed it.
+    """Claim a path against other processes; yields False if another one has claimed it.
 
-    A process that ends, however it ends, gives its claims up, and a forked one does not have those of its parent. Where
-    the system, the disk or the folder has no locks, nobody is kept out.
+    The claim ends with the block, or with the process, however it ends; a forked one does not have
+    the claims of its parent. Where the system, the disk or the folder has no locks, nobody is kept
+    out.
     """
     lock = path.with_name(f"{path.name}.lock")
     with contextlib.ExitStack() as stack:
@@ -79,8 +81,9 @@ def claimed(path):
 def scratch_folder(path):
     """Make a folder on the same disk as a file, and delete it at the end.
 
-    Several processes can write to one path: each has its own folder, and holds a lock on it. A folder without a lock
-    was left by a process that was killed, and is deleted. (Where the system has no such locks, nobody deletes it.)
+    Several processes can write to one path: each has its own folder, and holds a lock on it. A
+    folder without a lock was left by a process that was killed, and is deleted. (Where the system
+    has no such locks, nobody deletes it.)
     """
     _delete_left(path)
     folder, lock = _locked_folder(path)
@@ -107,7 +110,7 @@ def _locked_folder(path):
         folder.mkdir()
         try:
             lock = lock_folder(folder)
-        except (BlockingIOError, FileNotFoundError):  # another process is deleting it: it had no lock yet
+        except (BlockingIOError, FileNotFoundError):  # another process deletes it: it had no lock
             continue
         except OSError:
             return folder, None

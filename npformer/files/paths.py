@@ -1,4 +1,4 @@
-"""How a small file is replaced, where a damaged one is kept, and what kind of file a path leads to."""
+"""How small files are replaced, where damaged ones are kept, and what a path leads to."""
 
 import contextlib
 import os
@@ -8,7 +8,12 @@ from uuid import uuid4
 
 from npformer.checks import shown
 
-KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
 MISSING = "missing"
 
 
@@ -30,14 +35,19 @@ def replace_file(path, content):
 def check_path(path, name="path"):
     """The path of a file as a ``Path``. Python would take 1 for standard output."""
     if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"{name}={shown(path)} is a {type(path).__name__}, expected a str or a Path")
+        kind = type(path).__name__
+        raise TypeError(f"{name}={shown(path)} is a {kind}, expected a str or a Path")
     return Path(path)
 
 
 def path_to_replace(path, expected):
-    """The path if it leads to what is expected, "a file" or "a folder", or to nothing; of a link, where that leads."""
+    """The path if it leads to what is expected, "a file" or "a folder", or to nothing.
+
+    Of a link, it is the path where that leads.
+    """
     path = check_path(path)
-    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in str(path)):  # not in UTF-8, either
+    # Halves of surrogate pairs are not in UTF-8, either.
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in str(path)):
         raise ValueError(f"path={str(path)!a:.80} has a character that no name of a file can have")
     kind = kind_of_file(path)
     if kind not in (expected, MISSING):
@@ -46,12 +56,13 @@ def path_to_replace(path, expected):
         return path
     place = Path(os.path.realpath(path))  # so that the link stays one
     if place.is_symlink():
-        raise ValueError(f"{path} is a link that leads to itself, expected {expected}, or a new name")
+        what = f"{path} is a link that leads to itself"
+        raise ValueError(f"{what}, expected {expected}, or a new name")
     return place
 
 
 def name_for_damaged(path):
-    """Return a name beside a file, such as log.jsonl.damaged, that is not taken by what an earlier damage left."""
+    """Return a new name beside a file, such as log.jsonl.damaged, or log.jsonl.damaged1."""
     names = (path.with_name(f"{path.name}.damaged{n or ''}") for n in range(1_000_000))
     return next(name for name in names if not name.exists())
 
@@ -70,9 +81,12 @@ def kind_of_file(path):
 
 
 def check_regular(path):
-    """Raise if a path leads to a folder, a pipe or a device: a pipe waits for a writer, a device may never end.
+    """Raise if a path leads to a folder, a pipe or a device.
 
-    What reads something else than lines of text calls this first. Who opens a file that is missing says so.
+    A pipe waits for a writer, and a device may never end.
+
+    What reads something else than lines of text calls this first. Who opens a file that is missing
+    says so.
     """
     kind = kind_of_file(path)
     if kind not in ("a file", MISSING):
@@ -80,10 +94,10 @@ def check_regular(path):
 
 
 def read_bounded(path, at_most):
-    """The bytes of a file of unknown origin, if they are no more than ``at_most``, whatever size it says it has."""
+    """The bytes of a file of unknown origin, if they are no more than ``at_most``."""
     check_regular(path)
     with open(path, "rb") as file:
-        content = file.read(at_most + 1)
+        content = file.read(at_most + 1)  # whatever size it says it has
     if len(content) > at_most:
         raise ValueError(f"{path} has more than {at_most:,} bytes, expected a smaller file")
     return content

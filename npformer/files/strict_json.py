@@ -23,7 +23,7 @@ def parse_json(text, what):
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError(f"{what} is nested too deeply, expected at most {DEEPEST} levels") from None
+        raise ValueError(_too_deep(what)) from None
     except ValueError as error:
         raise ValueError(f"{what} is not valid JSON: {error}") from None
 
@@ -31,18 +31,29 @@ def parse_json(text, what):
 def check_size(text, what):
     """Check that JSON is short and has few enough values, before any of them takes memory."""
     if len(text) > LONGEST:
-        raise ValueError(f"{what} has {len(text):,} characters, expected at most {LONGEST:,}: save more as arrays")
+        raise ValueError(_too_much(what, f"{len(text):,} characters", LONGEST))
     n = sum(map(text.count, ",:[{"))
     if n > MOST_VALUES:
-        raise ValueError(f"{what} has up to {n:,} values, expected at most {MOST_VALUES:,}: save more as arrays")
+        raise ValueError(_too_much(what, f"up to {n:,} values", MOST_VALUES))
+
+
+def _too_much(what, size, limit):
+    return f"{what} has {size}, expected at most {limit:,}: save more as arrays"
+
+
+def _too_deep(what):
+    return f"{what} is nested too deeply, expected at most {DEEPEST} levels"
 
 
 def check_restorable(values, what):
-    """Check that a dict is what JSON restores: it turns tuples into lists, and keys of dicts into strings.
+    """Check that a dict is what JSON restores.
+
+    JSON turns tuples into lists, and the keys of dicts into strings.
 
     >>> check_restorable({"sizes": (1, 2)}, "info")
     Traceback (most recent call last):
-    TypeError: info['sizes'] is a tuple, expected what JSON has: a dict, list, str, int, float, bool or None
+    TypeError: info['sizes'] is a tuple, expected what JSON has: a dict, list, str, int, float, \
+bool or None
     """
     if not isinstance(values, dict):
         raise TypeError(f"{what} is a {type(values).__name__}, expected a dict")
@@ -51,9 +62,9 @@ def check_restorable(values, what):
 
 def _check_value(value, where, what, depth, count):
     if next(count) > MOST_VALUES:  # lists and dicts that are in several places are saved as often
-        raise ValueError(f"{what} has too many values, expected at most {MOST_VALUES:,}: save more as arrays")
+        raise ValueError(_too_much(what, "too many values", MOST_VALUES))
     if depth > DEEPEST:
-        raise ValueError(f"{what} is nested too deeply, expected at most {DEEPEST} levels")
+        raise ValueError(_too_deep(what))
     if isinstance(value, dict):
         for key, child in value.items():
             if not isinstance(key, str):
@@ -63,7 +74,8 @@ def _check_value(value, where, what, depth, count):
         for i, child in enumerate(value):
             _check_value(child, f"{where}[{i}]", what, depth + 1, count)
     elif isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
-        raise ValueError(f"{where} is an integer of more than {MOST_DIGITS} digits, expected a smaller one")
+        size = f"more than {MOST_DIGITS} digits"
+        raise ValueError(f"{where} is an integer of {size}, expected a smaller one")
     elif value is not None and not isinstance(value, (str, int, float)):
         wanted = "what JSON has: a dict, list, str, int, float, bool or None"
         raise TypeError(f"{where} is a {type(value).__name__}, expected {wanted}")

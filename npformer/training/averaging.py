@@ -1,4 +1,7 @@
-"""The mean of the parameters over many steps, which has less noise than the last ones (Polyak and Juditsky 1992)."""
+"""The mean of the parameters over many steps (Polyak and Juditsky 1992).
+
+It has less noise than the parameters of the last step.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,10 +15,10 @@ from npformer.runtime.interrupts import deferred_interrupts
 
 
 class ParameterAverage:
-    """A callback of ``Trainer.fit`` that averages the parameters after each step from ``first_step`` on.
+    """A callback of ``Trainer.fit``: the mean of the parameters from ``first_step`` on.
 
-    With a high learning rate the parameters fluctuate around an optimum, and their mean is closer to it. The paper
-    averages its last checkpoints for the same reason (section 6.1).
+    With a high learning rate the parameters fluctuate around an optimum, and their mean is closer
+    to it. The paper averages its last checkpoints for the same reason (section 6.1).
 
     Parameters
     ----------
@@ -69,7 +72,9 @@ class ParameterAverage:
 
 @underflow_is_zero()
 def average(trees: Iterable[dict]) -> dict:
-    """Return the mean of several parameter trees, summed in float64; they are read one after the other.
+    """Return the mean of several parameter trees, which are read one after the other.
+
+    They are summed in float64.
 
     Examples
     --------
@@ -78,12 +83,15 @@ def average(trees: Iterable[dict]) -> dict:
     """
     if isinstance(trees, dict) or not isinstance(trees, Iterable):
         advice = ": try [params]" if isinstance(trees, dict) else ""
-        raise TypeError(f"trees is {tree.described(trees)}, expected a list of trees such as model.init(seed){advice}")
-    total, n = None, 0
+        expected = f"a list of trees such as model.init(seed){advice}"
+        raise TypeError(f"trees is {tree.described(trees)}, expected {expected}")
+    total = None
+    n = 0
     for params in trees:
         tree.count(params)  # raises if it holds anything but arrays
         wide = tree.map_leaves(lambda x: x.astype(np.float64), params)
-        total, n = wide if total is None else tree.map_leaves(np.add, total, wide), n + 1
+        total = wide if total is None else tree.map_leaves(np.add, total, wide)
+        n += 1
     if total is None:
         raise ValueError("trees is empty, expected one or more")
     return tree.map_leaves(lambda x, like: (x / n).astype(like.dtype), total, params)

@@ -1,4 +1,4 @@
-"""Compile the kernels of a training step before it is made, in as many processes as there are cores."""
+"""Compile the kernels of a training step before it is made, in one process for each core."""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -19,19 +19,25 @@ ONE_LAYER = {"n_layers": 1, "share_layers": None}  # settings of a model, as far
 
 
 def compile_kernels(
-    model: Any, *batch: Any, optimizer: Any = None, progress: bool = True, backend: Any = "auto", **settings: Any
+    model: Any,
+    *batch: Any,
+    optimizer: Any = None,
+    progress: bool = True,
+    backend: Any = "auto",
+    **settings: Any,
 ) -> int:
     """Compile the kernels of a training step, in as many processes as there are cores.
 
-    Otherwise they are compiled one after the other in the first step. They are kept on disk, where all programs find
-    them. To find out which they are, a second training of the model, of one layer, makes a step with the reference. The
-    kernels of decoding are not compiled.
+    Otherwise they are compiled one after the other in the first step. They are kept on disk, where
+    all programs find them. To find out which they are, a second training of the model, of one
+    layer, makes a step with the reference. The kernels of decoding are not compiled.
 
     Parameters
     ----------
     model : a model as of ``Trainer``
     *batch : arrays
-        A batch as of ``Trainer.step``, of which the first two rows are used. Models of token ids need none.
+        A batch as of ``Trainer.step``, of which the first two rows are used. Models of token ids
+        need none.
     optimizer : optimizer, optional
         Adam if not given.
     progress : bool
@@ -44,7 +50,8 @@ def compile_kernels(
     Returns
     -------
     int
-        The number of kernels that were compiled; 0 if all were on disk, or nothing can be kept on disk.
+        The number of kernels that were compiled; 0 if all were on disk, or nothing can be kept on
+        disk.
 
     Raises
     ------
@@ -63,7 +70,9 @@ def compile_kernels(
     return len(compile_for([work], get_backend(backend), progress))
 
 
-def compile_for(works: Iterable[Callable], ops: Any, progress: bool = True, n_processes: int | None = None) -> list:
+def compile_for(
+    works: Iterable[Callable], ops: Any, progress: bool = True, n_processes: int | None = None
+) -> list:
     """Compile the kernels of several works for a backend, and return them.
 
     A work is a function of the backend that it computes with.
@@ -72,10 +81,10 @@ def compile_for(works: Iterable[Callable], ops: Any, progress: bool = True, n_pr
         return []
     from npformer.cpu import ahead  # needs numba
 
-    found: list = []
+    calls: list = []
     for work in works:
-        work(ahead.rehearsing(found))
-    kernels = ahead.wanted(found)
+        work(ahead.rehearsing(calls))
+    kernels = ahead.wanted(calls)
     if kernels:
         with compiling_bar(len(kernels), progress) as say:
             ahead.compile_together(kernels, say, n_processes)
@@ -92,20 +101,23 @@ def rehearse_step(ops, model, batch=(), optimizer=None, frozen=(), **settings):
     if "n_layers" in names:
         one_layer = {name: value for name, value in ONE_LAYER.items() if name in names}
         model = replace(model, **one_layer)
-    Trainer(model, Adam(1e-3) if optimizer is None else optimizer, backend=ops, **settings).step(*rows)
+    optimizer = Adam(1e-3) if optimizer is None else optimizer
+    Trainer(model, optimizer, backend=ops, **settings).step(*rows)
 
 
 def compile_once(trainer: Trainer, progress: bool = True) -> None:
-    """``compile_kernels`` for a trainer of a model of token ids, unless it was done for such a training before."""
-    settings = {name: value for name, value in trainer.settings.of_trainer.items() if name != "seed"}
-    note = note_of(trainer.ops, (describe(trainer.model), type(trainer.optimizer).__name__, settings))
+    """``compile_kernels`` for a trainer, unless that was done for such a training before."""
+    settings = trainer.settings.of_trainer
+    del settings["seed"]  # on which no kernel depends
+    optimizer = trainer.optimizer
+    note = note_of(trainer.ops, (describe(trainer.model), type(optimizer).__name__, settings))
     if note is None or note.exists():
         return
     n_processes = None if trainer.ranks.is_first else 1
-    work = partial(rehearse_step, model=trainer.model, optimizer=trainer.optimizer, **settings)
+    work = partial(rehearse_step, model=trainer.model, optimizer=optimizer, **settings)
     try:
         kernels = compile_for([work], trainer.ops, progress, n_processes)
-    except ValueError:  # no batch is made up that suits the model: its kernels are compiled when they are called
+    except ValueError:  # no batch is made up that suits the model: its first step compiles them
         return
     if all(each.is_on_disk() for each in kernels):
         with contextlib.suppress(OSError):
@@ -113,17 +125,16 @@ def compile_once(trainer: Trainer, progress: bool = True) -> None:
 
 
 def note_of(ops, work):
-    """The file which says that the kernels of a work are on disk; None if no backend compiles them, or keeps them."""
-    if not _is_compiled_ahead(ops):
+    """The file which says that the kernels of a work are on disk.
+
+    None if nobody compiles them ahead: the reference has no kernels, and those of a GPU are
+    compiled by its driver. None, too, if they cannot be kept.
+    """
+    if not ops.kernels or ops.device is not HOST:
         return None
     from npformer.cpu import ahead  # needs numba
 
     return ahead.note(work)
-
-
-def _is_compiled_ahead(ops):
-    """Whether a backend has kernels of the CPU: the reference has none, and a GPU's are compiled by its driver."""
-    return bool(ops.kernels) and ops.device is HOST
 
 
 def _some_ids(model):
@@ -132,8 +143,8 @@ def _some_ids(model):
         return [_ids(model, 6)]
     if isinstance(model, EncoderDecoder):
         return [_ids(model, 3), _ids(model, 4)]
-    name = type(model).__name__
-    raise ValueError(f"no batch for a {name}, expected one, such as compile_kernels(model, inputs, targets)")
+    expected = "one, such as compile_kernels(model, inputs, targets)"
+    raise ValueError(f"no batch for a {type(model).__name__}, expected {expected}")
 
 
 def _ids(model, length):

@@ -36,8 +36,8 @@ class LoopSettings:
     every : int, optional
         Validate after each ``every`` steps, and at the end, unless a callback ends the training.
     save_every : int
-        Save the last checkpoint after each ``save_every`` steps, before each validation, at the end, and in one process
-        also if an error or Ctrl-C ends the training.
+        Save the last checkpoint after each ``save_every`` steps, before each validation, at the
+        end, and in one process also if an error or Ctrl-C ends the training.
     patience : int, optional
         End after this number of validations without a better result.
     monitor : str
@@ -47,8 +47,8 @@ class LoopSettings:
     keep : "best and last" or "last"
         The checkpoints.
     minutes : float, optional
-        End so early that the last validation is over in this time. (How long one takes is known from those before; if
-        there was none in the first half of the time, one is made then.)
+        End so early that the last validation is over in this time. (How long one takes is known
+        from those before; if there was none in the first half of the time, one is made then.)
     """
 
     every: int | None = None
@@ -72,15 +72,16 @@ class History(Listing, list):
 
 
 def checked_callbacks(callbacks):
-    """The callbacks as a list; raises if one of them cannot be called, or if it is given in place of a list."""
+    """The callbacks as a list; raises if it is no list of what can be called."""
     if callable(callbacks) or not isinstance(callbacks, Iterable):
+        kind = type(callbacks).__name__
         advice = ": try [callbacks]" if callable(callbacks) else ""
-        raise TypeError(f"callbacks is a {type(callbacks).__name__}, expected a list of functions{advice}")
+        raise TypeError(f"callbacks is a {kind}, expected a list of functions{advice}")
     return [check_callable(f"callbacks[{i}]", callback) for i, callback in enumerate(callbacks)]
 
 
 def evaluation_of(trainer, validate, monitor):
-    """The function that a ``Loop`` calls, for what ``Trainer.fit`` is given: a list of batches, a function, or None."""
+    """The function that a ``Loop`` calls for batches, or for a function of the trainer, or None."""
     if validate is None:
         return None
     if not callable(validate):
@@ -91,13 +92,14 @@ def evaluation_of(trainer, validate, monitor):
         return lambda: {"val_loss": mean_loss(trainer, trainer.params, validate)}
 
     def evaluate():
-        found = validate(trainer)
-        found = found if isinstance(found, dict) else {"val_loss": found}
-        for name in found:
+        results = validate(trainer)
+        if not isinstance(results, dict):
+            results = {"val_loss": results}
+        for name in results:
             if not isinstance(name, str) or name == "step":
                 expected = "names that are texts other than 'step'"
                 raise ValueError(f"validate returned a result {name!r}, expected {expected}")
-        return {name: check_number(f"validate: {name}", value) for name, value in found.items()}
+        return {name: check_number(f"validate: {name}", value) for name, value in results.items()}
 
     return evaluate
 
@@ -105,8 +107,9 @@ def evaluation_of(trainer, validate, monitor):
 class Loop:
     """Makes the steps of a training, validates, saves and stops: see ``Trainer.fit``.
 
-    A subclass may log and save more: ``TranslationRun`` does. ``settings`` are ``LoopSettings``, ``validate()`` returns
-    a dict of numbers with the one that is monitored, and ``folder`` is for checkpoints and the log, if there is one.
+    A subclass may log and save more: ``TranslationRun`` does. ``settings`` are ``LoopSettings``,
+    ``validate()`` returns a dict of numbers with the one that is monitored, and ``folder`` is for
+    checkpoints and the log, if there is one.
     """
 
     n_last_validations = 1  # for which the time limit leaves time
@@ -117,13 +120,16 @@ class Loop:
         # absolute, as a callback may change the current folder
         self.folder = None if folder is None else check_path(folder, "save").absolute()
         self.log: JsonLog | None = None  # open while the loop runs, on rank 0
-        self.saved = None  # (steps, validations) of the last checkpoint, so that it is not written twice
-        self.first = len(self.validations)  # from which on they count; from 0 if a training goes on in its folder
+        self.saved: tuple | None = None  # (steps, validations) of the last checkpoint
+        # The first validation that counts; 0 if a training goes on in its own folder.
+        self.first = len(self.validations)
         self.began = time.perf_counter()
         self.slowest = 0.0  # seconds of a validation, which the time limit has to leave
         for name in ("patience", "every"):
-            if validate is None and (value := getattr(settings, name)) is not None:
-                raise ValueError(f"{name}={value} without validate: give validate=batches, or no {name}")
+            value = getattr(settings, name)
+            if validate is None and value is not None:
+                advice = f"give validate=batches, or no {name}"
+                raise ValueError(f"{name}={value} without validate: {advice}")
 
     @property
     def validations(self) -> list[dict]:
@@ -131,7 +137,13 @@ class Loop:
         return self.trainer.state.validations
 
     def run(
-        self, batches: Iterable[tuple], n_steps: int | None = None, *, callbacks=(), progress=True, n_batches=None
+        self,
+        batches: Iterable[tuple],
+        n_steps: int | None = None,
+        *,
+        callbacks=(),
+        progress=True,
+        n_batches=None,
     ) -> History:
         """Make one step for each batch, at most ``n_steps``; return the ``StepInfo`` of each.
 
@@ -139,20 +151,27 @@ class Loop:
         """
         trainer, history = self.trainer, History()
         if isinstance(batches, np.ndarray):
-            told = f"batches is an array of shape {batches.shape}"
-            raise TypeError(f"{told}, expected a tuple of arrays for each step, such as [(src, tgt)], or [(ids,)]")
+            expected = "a tuple of arrays for each step, such as [(src, tgt)], or [(ids,)]"
+            raise TypeError(f"batches is an array of shape {batches.shape}, expected {expected}")
         if n_steps is not None:
             n_steps = check_option("n_steps", n_steps)
-        callbacks = checked_callbacks(callbacks)  # an iterator would call them after the first step only
+        callbacks = checked_callbacks(callbacks)  # a list: a generator would give them only once
         last_step = None if n_steps is None else trainer.n_steps + n_steps
         most = min((n for n in (n_steps, n_batches) if n is not None), default=None)
         total = None if most is None else trainer.n_steps + most
         shown = progress and self.ranks.is_first
         self.ranks.agree(lambda: {"fit": asdict(self.loop_settings) | {"n_steps": n_steps}})
-        with self._opened(), progress_bar(total, shown, trainer.n_steps) as bar, self._saving_after_errors():
-            self._validate_if_due(last_step, shown)  # the last run may have been interrupted before it, or in it
-            upcoming, goes_on, batch = islice(batches, n_steps), True, None
-            while goes_on and not self._is_out_of_patience() and (batch := self._next(upcoming)) is not END:
+        bar_of_steps = progress_bar(total, shown, trainer.n_steps)
+        with self._opened(), bar_of_steps as bar, self._saving_after_errors():
+            # The last run may have been interrupted before its validation, or in it.
+            self._validate_if_due(last_step, shown)
+            upcoming = islice(batches, n_steps)
+            batch = None
+            is_stopped = False
+            while not is_stopped and not self._is_out_of_patience():
+                batch = self._next(upcoming)
+                if batch is END:
+                    break
                 with deferred_interrupts():  # a step that is made is in the log
                     trainer.step(batches=[batch])
                     history.append(trainer.last)
@@ -161,11 +180,10 @@ class Loop:
                 self._validate_if_due(last_step, shown)
                 if trainer.n_steps % self.loop_settings.save_every == 0:
                     self.save()
-                wishes = [callback(trainer, trainer.last) for callback in callbacks]
-                goes_on = not self._any(any(wish is True or wish is np.True_ for wish in wishes))  # a number is no wish
-                if self.loop_settings.minutes is not None and self._any(self._time_left() < 0):
+                is_stopped = self._is_stopped_by(callbacks)
+                if self._is_out_of_time():
                     break
-            if goes_on:  # the batches, the patience or the time have ended
+            if not is_stopped:  # the batches, the patience or the time have ended
                 self._validate_if_due(trainer.n_steps, shown)  # as this step is the last
             if trainer.n_steps:
                 self.save()
@@ -177,6 +195,11 @@ class Loop:
             warn(f"batches ended after {len(history)}{of} steps: {why}")
         return history
 
+    def _is_stopped_by(self, callbacks):
+        """Call all callbacks; return whether one of them wishes to stop, on any rank."""
+        wishes = [callback(self.trainer, self.trainer.last) for callback in callbacks]
+        return self._any(any(wish is True or wish is np.True_ for wish in wishes))  # not by 1
+
     def record_of(self, info) -> dict:
         """What the log says of a step, as soon as it is made."""
         return info._asdict()
@@ -185,14 +208,15 @@ class Loop:
         """Append a record to the log."""
         if self.log is not None:
             self.log.write(record)
-            self.trainer.state.n_logged = self.log.n_records  # a training that goes on from here writes the later ones
+            # A training that goes on from here writes what comes after this number of records.
+            self.trainer.state.n_logged = self.log.n_records
 
     def save(self):
-        """Save the checkpoint from which the training can go on."""
-        held = self.trainer.n_steps, len(self.validations)
-        if self.folder is not None and self.saved != held:
+        """Save the checkpoint from which the training can go on, unless that was done."""
+        progress = self.trainer.n_steps, len(self.validations)
+        if self.folder is not None and self.saved != progress:
             self.save_to(self.folder / LAST)
-            self.saved = held
+            self.saved = progress
 
     def save_to(self, path):
         """Write a checkpoint."""
@@ -200,11 +224,14 @@ class Loop:
 
     def validate(self, shown=True):
         """Validate, and note the result: the record of the validation."""
-        began, monitor = time.perf_counter(), self.loop_settings.monitor
-        found, state = self.compute_validation(), self.trainer.state
-        if monitor not in found:
-            raise ValueError(f"monitor={monitor!r}, expected one of what validate returns: {list(found)}")
-        record, n_logged = {"step": state.n_steps, **found}, state.n_logged
+        monitor, state = self.loop_settings.monitor, self.trainer.state
+        began = time.perf_counter()
+        results = self.compute_validation()
+        if monitor not in results:
+            expected = f"one of what validate returns: {list(results)}"
+            raise ValueError(f"monitor={monitor!r}, expected {expected}")
+        record = {"step": state.n_steps, **results}
+        n_logged = state.n_logged
         self.slowest = max(self.slowest, time.perf_counter() - began)
         with deferred_interrupts():  # it is noted, logged and kept, or not made at all
             self.validations.append(record)
@@ -218,17 +245,22 @@ class Loop:
         return record
 
     def keep(self, record, shown):
-        """Save the parameters of a validation, if they are the best so far, and print its numbers if wanted."""
+        """Save the parameters of a validation, if they are the best; print its numbers if shown."""
         if shown:
             say(", ".join(f"{name} {value:.6g}" for name, value in record.items()))
-        if self.folder is not None and self.loop_settings.keep != "last" and self._since_the_best() == 0:
+        keeps_best = self.folder is not None and self.loop_settings.keep != "last"
+        if keeps_best and self._since_the_best() == 0:
             self.save_to(self.folder / BEST)
 
     def _since_the_best(self):
-        """The number of validations since the best one, which is the first of equal ones; NaN is the worst."""
-        monitor, sign = self.loop_settings.monitor, 1 if self.loop_settings.mode == "min" else -1
-        values = [sign * record[monitor] for record in self.validations[self.first :] if monitor in record]
-        values = [math.inf if math.isnan(value) else value for value in values]
+        """The number of validations since the best, the first of equal ones; NaN is the worst."""
+        monitor = self.loop_settings.monitor
+        sign = 1 if self.loop_settings.mode == "min" else -1
+        values = []
+        for record in self.validations[self.first :]:
+            if monitor in record:
+                value = sign * record[monitor]
+                values.append(math.inf if math.isnan(value) else value)
         return len(values) - 1 - values.index(min(values)) if values else 0
 
     def _is_out_of_patience(self):
@@ -238,18 +270,25 @@ class Loop:
 
     def _validate_if_due(self, last_step, shown):
         """Validate after every so many steps and after the last, unless that was done."""
-        step, validations = self.trainer.n_steps, self.validations
-        if self.compute_validation is None or step == 0 or (validations and validations[-1]["step"] == step):
+        step, every = self.trainer.n_steps, self.loop_settings.every
+        is_done = self.validations and self.validations[-1]["step"] == step
+        if self.compute_validation is None or step == 0 or is_done:
             return
-        every = self.loop_settings.every
-        if step == last_step or (every is not None and step % every == 0) or self._needs_to_know_its_time():
+        is_due = step == last_step or (every is not None and step % every == 0)
+        if is_due or self._needs_to_know_its_time():
             self.save()  # a validation takes a while; if it is interrupted, no step is lost
             self.validate(shown)
 
     def _needs_to_know_its_time(self):
-        """Whether half of the time limit is over, and it is not known how much of it a validation needs."""
+        """Whether half of the time is over, and nobody knows how long a validation takes."""
         minutes = self.loop_settings.minutes
-        return minutes is not None and self._any(not self.slowest and self._time_left() < 60 * minutes / 2)
+        if minutes is None:
+            return False
+        return self._any(not self.slowest and self._time_left() < 60 * minutes / 2)
+
+    def _is_out_of_time(self):
+        """Whether the last validations have to begin, on any rank."""
+        return self.loop_settings.minutes is not None and self._any(self._time_left() < 0)
 
     def _time_left(self):
         """Seconds until the last validations have to begin."""
@@ -270,47 +309,49 @@ class Loop:
 
     @contextmanager
     def _saving_after_errors(self):
-        """Save what was trained if the loop ends with an error, but for one that says that training went wrong."""
+        """Save what was trained if the loop ends with an error, but if the training went wrong."""
         try:
             yield
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            if self.ranks.alone and not isinstance(error, NonFiniteError):  # other ranks may not have this error
+            # Other ranks may not have this error, and would not save.
+            if self.ranks.alone and not isinstance(error, NonFiniteError):
                 with contextlib.suppress(Exception):  # the first error tells more
                     self.save()
             raise
 
     @contextmanager
     def _opened(self):
-        """The log, in a folder that is locked against other trainings; on ranks other than 0 there is none."""
+        """The log, in a folder that is locked against other trainings; only rank 0 has one."""
         with ExitStack() as stack:
-
-            def opened():
-                _make_folder(self.folder)
-                stack.enter_context(locked(self.folder))
-                there = {path.resolve() for name in (LAST, BEST) if (path := self.folder / name).exists()}
-                is_its_own = bool(there & self.trainer.state.files)
-                if there and not is_its_own:
-                    advice = f"load its {LAST} first to go on with it, or choose another folder"
-                    raise ValueError(f"save={str(self.folder)!r} holds another training: {advice}")
-                self.log = stack.enter_context(JsonLog(self.folder / LOG, keep=self.trainer.state.n_logged))
-                return is_its_own
-
             if self.folder is not None:
                 describe(self.trainer.model)  # raises if it cannot be saved
-                if self.ranks.first(opened):  # on all ranks
+                if self.ranks.first(lambda: self._open(stack)):  # on all ranks
                     self.first = 0
             try:
                 yield
             finally:
                 self.log = None
 
+    def _open(self, stack):
+        """Make and lock the folder, and open the log; return whether the training goes on in it."""
+        _make_folder(self.folder)
+        stack.enter_context(locked(self.folder))
+        paths = [self.folder / LAST, self.folder / BEST]
+        checkpoints = {path.resolve() for path in paths if path.exists()}
+        is_its_own = bool(checkpoints & self.trainer.state.files)
+        if checkpoints and not is_its_own:
+            advice = f"load its {LAST} first to go on with it, or choose another folder"
+            raise ValueError(f"save={str(self.folder)!r} holds another training: {advice}")
+        log = JsonLog(self.folder / LOG, keep=self.trainer.state.n_logged)
+        self.log = stack.enter_context(log)
+        return is_its_own
+
 
 def _make_folder(path):
     """Make the folder of a training, unless it is there."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # it is a file, or in a file; no file may have such a name
+    except (OSError, ValueError) as error:  # it is a file, or in one, or has a name of no file
         reason = getattr(error, "strerror", None) or error
-        raise ValueError(
-            f"save={shown(str(path))} cannot be made ({reason}), expected a folder or a new name"
-        ) from None
+        what = f"save={shown(str(path))} cannot be made ({reason})"
+        raise ValueError(f"{what}, expected a folder or a new name") from None

@@ -1,7 +1,7 @@
 """Optimizers: the state that each needs, and its update.
 
-An optimizer object holds only settings; ``init`` returns its state, and ``step`` updates parameters and state. The
-trainer has all parameters in one flat array, which one call of ``update`` changes.
+An optimizer object holds only settings; ``init`` returns its state, and ``step`` updates parameters
+and state. The trainer has all parameters in one flat array, which one call of ``update`` changes.
 """
 
 import math
@@ -23,7 +23,9 @@ from npformer.reference.math.update import norm_of
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The base class of all optimizers; ``lr`` is a number, or a schedule ``lr(step)`` whose first step is 1.
+    """The base class of all optimizers.
+
+    ``lr`` is a number, or a schedule ``lr(step)`` whose first step is 1.
 
     Examples
     --------
@@ -39,7 +41,9 @@ class Optimizer:
 
     lr: float | Callable[[int], float]
 
-    _update: ClassVar[Callable[..., None]]  # (ops, param, grad, state, decay, *, step, lr, grad_scale)
+    _update: ClassVar[
+        Callable[..., None]
+    ]  # (ops, param, grad, state, decay, *, step, lr, grad_scale)
     weight_decay = 0.0  # no field, which would come before those of the subclasses
 
     @property
@@ -51,6 +55,8 @@ class Optimizer:
         check_fields(self)
         if not callable(self.lr):
             object.__setattr__(self, "lr", check_option("lr", self.lr))
+        if hasattr(self, "betas"):
+            object.__setattr__(self, "betas", _checked_betas(self.betas))
 
     def init(self, params: Any) -> dict:
         """Return the state before the first step.
@@ -62,7 +68,8 @@ class Optimizer:
         Returns
         -------
         state : dict
-            "n_steps", the number of steps made, 0; and for each name in ``moments`` zeros like the parameters.
+            "n_steps", the number of steps made, 0; and for each name in ``moments`` zeros like the
+            parameters.
 
         Raises
         ------
@@ -75,14 +82,17 @@ class Optimizer:
         _check_parameters(tree.leaves(params))
         for _, x in tree.leaves(params):
             self.check_dtype(x.dtype)
-        zeros = {name: tree.map_leaves(lambda x: np.zeros_like(x, order="C"), params) for name in self.moments}
-        return {"n_steps": 0, **zeros}
+        state = {"n_steps": 0}
+        for name in self.moments:
+            state[name] = tree.map_leaves(lambda x: np.zeros_like(x, order="C"), params)
+        return state
 
     def step(self, params: dict, grads: dict, state: dict, *, backend: AnyBackend = "auto") -> None:
         """Make one step: update the parameters and the state in place.
 
-        The gradient is used as it is: ``clip_by_global_norm`` limits its norm, and a gradient with NaN makes the
-        parameters NaN. An update that is interrupted is half made: ``Trainer`` guards against both.
+        The gradient is used as it is: ``clip_by_global_norm`` limits its norm, and a gradient with
+        NaN makes the parameters NaN. An update that is interrupted is half made: ``Trainer`` guards
+        against both.
 
         Parameters
         ----------
@@ -97,8 +107,8 @@ class Optimizer:
         Raises
         ------
         ValueError
-            If a gradient is missing or has another shape, or the state is that of another optimizer or of other
-            parameters.
+            If a gradient is missing or has another shape, or the state is that of another optimizer
+            or of other parameters.
         """
         ops = get_backend(backend, params)
         self._check_step(params, grads, state)
@@ -111,8 +121,11 @@ class Optimizer:
             if lr > 1:  # a small one may become 0 at the end of a schedule
                 check_in_dtype(f"lr({step})", lr, param.dtype)
             flat = _written("parameter", path, param)
-            moments = {name: _written(f"{name} of", path, x[path]) for name, x in moments_of.items()}
-            updates.append((flat, _flat_gradient(path, grad_of[path]), moments, self.decays(param)))
+            grad = _flat_gradient(path, grad_of[path])
+            moments = {}
+            for name, x in moments_of.items():
+                moments[name] = _written(f"{name} of", path, x[path])
+            updates.append((flat, grad, moments, self.decays(param)))
         for flat, grad, moments, decay in updates:
             self.update(ops, flat, grad, moments, step, lr=lr, decay=decay)
         state["n_steps"] = step
@@ -126,7 +139,8 @@ class Optimizer:
             raise ValueError(f"state has {there}, expected what {init} returns, with {expected}")
         for name, argument in (("params", params), ("grads", grads)):
             if not isinstance(argument, dict):
-                raise TypeError(f"{name} is {tree.described(argument)}, expected a nested dict of arrays")
+                expected = "a nested dict of arrays"
+                raise TypeError(f"{name} is {tree.described(argument)}, expected {expected}")
         shapes = tree.shapes_of(params)
         for name in self.moments:
             if tree.shapes_of(state[name]) != shapes:
@@ -161,7 +175,7 @@ class Optimizer:
         lr: Any = None,
         decay: bool = True,
     ) -> None:
-        """Update ``param`` and ``state`` in place; ``lr`` defaults to the learning rate of this step."""
+        """Update ``param`` and ``state`` in place; ``lr`` defaults to that of this step."""
         lr = self.learning_rate(step) if lr is None else lr
         self._update(ops, param, grad, state, decay, step=step, lr=lr, grad_scale=grad_scale)
 
@@ -197,7 +211,8 @@ class SGD(Optimizer):
         return ("velocity",) if self.momentum else ()
 
     def _update(self, ops, param, grad, state, decay, *, step, **numbers):
-        ops.sgd_update(param, grad, state.get("velocity"), momentum=self.momentum, nesterov=self.nesterov, **numbers)
+        settings = {"momentum": self.momentum, "nesterov": self.nesterov}
+        ops.sgd_update(param, grad, state.get("velocity"), **settings, **numbers)
 
 
 @dataclass(frozen=True)
@@ -220,10 +235,6 @@ class Adam(Optimizer):
     lr: float | Callable[[int], float] = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-
-    def __post_init__(self):
-        super().__post_init__()
-        object.__setattr__(self, "betas", _checked_betas(self.betas))
 
     @property
     def moments(self) -> tuple[str, ...]:
@@ -249,7 +260,8 @@ class AdamW(Adam):
         As for ``Adam``.
     weight_decay : float
     decay_all : bool
-        If False, matrices and embedding tables decay, but not biases and gains, which are arrays with one axis.
+        If False, matrices and embedding tables decay, but not biases and gains, which are arrays
+        with one axis.
 
     Examples
     --------
@@ -270,10 +282,10 @@ class AdamW(Adam):
 
 @dataclass(frozen=True)
 class Lion(Optimizer):
-    """Lion (Chen et al. 2023), which moves each parameter by the sign of a running mean of its gradient.
+    """Lion (Chen et al. 2023), which moves by the sign of a running mean of the gradient.
 
-    It keeps one array where Adam keeps two. A good rate is three to ten times lower than that of AdamW, and a good
-    weight decay that many times larger.
+    It keeps one array where Adam keeps two. A good rate is three to ten times lower than that of
+    AdamW, and a good weight decay that many times larger.
 
     Parameters
     ----------
@@ -281,7 +293,8 @@ class Lion(Optimizer):
     betas : (float, float)
         Decay rates of the running mean: in the direction of a step, and from step to step.
     weight_decay : float
-        Each step also does param -= lr · weight_decay · param, but for biases and gains, which have one axis.
+        Each step also does param -= lr · weight_decay · param, but for biases and gains, which have
+        one axis.
 
     Examples
     --------
@@ -296,10 +309,6 @@ class Lion(Optimizer):
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.0
 
-    def __post_init__(self):
-        super().__post_init__()
-        object.__setattr__(self, "betas", _checked_betas(self.betas))
-
     @property
     def moments(self) -> tuple[str, ...]:
         """The running mean of g."""
@@ -311,14 +320,18 @@ class Lion(Optimizer):
 
     def _update(self, ops, param, grad, state, decay, *, step, **numbers):
         beta1, beta2 = self.betas
-        weight_decay = self.weight_decay if decay else 0.0
-        ops.lion_update(param, grad, state["m"], beta1=beta1, beta2=beta2, weight_decay=weight_decay, **numbers)
+        settings = {"beta1": beta1, "beta2": beta2}
+        settings["weight_decay"] = self.weight_decay if decay else 0.0
+        ops.lion_update(param, grad, state["m"], **settings, **numbers)
 
 
-OPTIMIZERS = {optimizer.__name__: optimizer for optimizer in (SGD, Adam, AdamW, Lion)}  # by their names in checkpoints
+# by their names in checkpoints
+OPTIMIZERS = {optimizer.__name__: optimizer for optimizer in (SGD, Adam, AdamW, Lion)}
 
 
-def clip_by_global_norm(grads: dict, max_norm: float, *, backend: AnyBackend = "auto") -> tuple[dict, float]:
+def clip_by_global_norm(
+    grads: dict, max_norm: float, *, backend: AnyBackend = "auto"
+) -> tuple[dict, float]:
     """Multiply gradients by max_norm / norm if their global norm is larger (Pascanu et al. 2013).
 
     Parameters
@@ -362,21 +375,25 @@ def _check_parameters(leaves):
         tree.check_leaf(path, x)
         if isinstance(x, np.generic):  # an update would be lost
             raise TypeError(f"parameter {path} is a {type(x).__name__}, expected an array")
-        if x.dtype.kind != "f" or x.dtype.itemsize < 4:  # in half precision a running mean stands still
+        # In half precision a running mean stands still.
+        if x.dtype.kind != "f" or x.dtype.itemsize < 4:
             raise TypeError(f"parameter {path} has dtype {x.dtype}, expected float32 or float64")
         if path in paths.values():
             raise ValueError(f"two parameters have the path {path}, expected names that differ")
         if id(x) in paths:
-            raise ValueError(f"parameter {path} is the array of {paths[id(x)]}, expected arrays of their own")
+            what = f"parameter {path} is the array of {paths[id(x)]}"
+            raise ValueError(f"{what}, expected arrays of their own")
         paths[id(x)] = path
 
 
 def _written(what, path, x):
     """An array that is updated in place, as a vector that shares its memory."""
     if not x.flags.c_contiguous:
-        raise ValueError(f"{what} {path} is not contiguous, expected np.ascontiguousarray(…): it is updated in place")
+        expected = "np.ascontiguousarray(…): it is updated in place"
+        raise ValueError(f"{what} {path} is not contiguous, expected {expected}")
     if not getattr(x.flags, "writeable", True):
-        raise ValueError(f"{what} {path} is read-only, expected a copy of it: it is updated in place")
+        expected = "a copy of it: it is updated in place"
+        raise ValueError(f"{what} {path} is read-only, expected {expected}")
     return x.reshape(-1)
 
 

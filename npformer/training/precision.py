@@ -1,4 +1,4 @@
-"""Mixed precision on a GPU: steps are computed in a shorter number format; parameters and moments stay float32."""
+"""Mixed precision on a GPU: steps compute in a shorter format; parameters stay float32."""
 
 import contextlib
 from functools import wraps
@@ -15,18 +15,21 @@ GROWS_AFTER = 2000  # steps without an overflow
 class Precision:
     """A copy of the parameters in the number format of a step, and the loss scale of float16.
 
-    float16 has no numbers below 6e-8, but many gradients are smaller. So the loss is multiplied by a scale that is as
-    large as possible without overflow of the gradients (Micikevicius et al. 2018): it is halved when they overflow,
-    and doubled after 2,000 steps without an overflow. bfloat16 has the range of float32 and needs no scale.
-    "tf32" is float32, except that matrix products round their factors to 11 significant bits.
+    float16 has no numbers below 6e-8, but many gradients are smaller. So the loss is multiplied by
+    a scale that is as large as possible without overflow of the gradients (Micikevicius et al.
+    2018): it is halved when they overflow, and doubled after 2,000 steps without an overflow.
+    bfloat16 has the range of float32 and needs no scale. "tf32" is float32, except that matrix
+    products round their factors to 11 significant bits.
     """
 
     def __init__(self, name, ops, flat_params, params):
         check_precision(name, ops)
         if name != "float32" and flat_params.dtype != np.float32:
-            raise ValueError(f"precision={name!r} of a model of {flat_params.dtype}, expected dtype='float32'")
+            what = f"precision={name!r} of a model of {flat_params.dtype}"
+            raise ValueError(f"{what}, expected dtype='float32'")
         self.name, self.ops, self.full = name, ops, flat_params
-        self.params, self.half = params, None
+        self.params = params
+        self.half = None  # the parameters in a format of 16 bits
         if name in ("bfloat16", "float16"):
             self.half = ops.device.asarray(np.zeros(flat_params.size, _dtype(name)))
             self.params = tree.view_as(self.half, params)
@@ -48,7 +51,7 @@ class Precision:
         return in_short
 
     def over_step(self, run_step, clip_norm):
-        """A ``run_step`` that is tried again with half of the loss scale, as long as the gradients overflow.
+        """A ``run_step`` that tries again with half of the loss scale while the gradients overflow.
 
         It takes batches, a key and ``Numbers``, and returns the loss, and the norm of the gradient.
         """

@@ -45,7 +45,7 @@ class noam(Schedule):
 
 @dataclass(frozen=True)
 class inverse_sqrt(Schedule):
-    """Rise linearly to ``peak`` in ``warmup`` steps, then fall with the inverse square root of the step.
+    """Rise linearly to ``peak`` in ``warmup`` steps, then fall as the step's inverse square root.
 
     It is ``noam``, parametrised by its highest learning rate.
 
@@ -72,7 +72,9 @@ class inverse_sqrt(Schedule):
 
 @dataclass(frozen=True)
 class warmup_cosine(Schedule):
-    """Rise linearly to ``peak`` in ``warmup`` steps, then fall along half a cosine to ``floor`` at step ``total``.
+    """Rise linearly to ``peak`` in ``warmup`` steps, then fall along half a cosine.
+
+    It reaches ``floor`` at step ``total``.
 
     Parameters
     ----------
@@ -93,12 +95,16 @@ class warmup_cosine(Schedule):
     floor: float = 0.0
 
     def __post_init__(self):
-        checked = {name: check_option(name, getattr(self, name)) for name in ("peak", "total", "floor")}
+        checked = {
+            name: check_option(name, getattr(self, name)) for name in ("peak", "total", "floor")
+        }
         checked["warmup"] = check_int("warmup", self.warmup)  # may be 0 here
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if not 0 <= self.warmup < self.total:
-            raise ValueError(f"warmup={self.warmup}, total={self.total}: expected 0 <= warmup < total")
+            raise ValueError(
+                f"warmup={self.warmup}, total={self.total}: expected 0 <= warmup < total"
+            )
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of a step."""

@@ -21,22 +21,26 @@ class TrainingSettings:
         Seed of the initial parameters and of dropout.
     label_smoothing : float
     consistency : float
-        Weight α of R-Drop: if not 0, each sentence passes through the model twice, with different dropout, and the
-        loss penalises differences between the two predictions (see ``paired_cross_entropy``).
+        Weight α of R-Drop: if not 0, each sentence passes through the model twice, with different
+        dropout, and the loss penalises differences between the two predictions (see
+        ``paired_cross_entropy``).
     clip_norm : float, optional
-        Gradients with a larger global norm are multiplied by clip_norm / norm (PyTorch's ``clip_grad_norm_`` divides
-        by norm + 1e-6). The gradients of frozen parameters are not part of the norm.
+        Gradients with a larger global norm are multiplied by clip_norm / norm (PyTorch's
+        ``clip_grad_norm_`` divides by norm + 1e-6). The gradients of frozen parameters are not part
+        of the norm.
     frozen : sequence of str
-        Paths of parameters that are never updated, such as "encoder" or "decoder.0.attention". A path includes all
-        parameters below it.
+        Paths of parameters that are never updated, such as "encoder" or "decoder.0.attention". A
+        path includes all parameters below it.
     precision : "float32", "tf32", "bfloat16" or "float16"
-        Number format in which steps are computed; all but "float32" need a GPU. Parameters and moments are float32.
-        (On a GPU batches are padded to multiples of 8, so dropout draws other bits than on a CPU.)
+        Number format in which steps are computed; all but "float32" need a GPU. Parameters and
+        moments are float32. (On a GPU batches are padded to multiples of 8, so dropout draws other
+        bits than on a CPU.)
     n_shards : int, optional
-        Number of parts of a batch that are computed in parallel by the threads of all ranks. The default is one for
-        each thread of each rank, or fewer if the step is too small. The same number gives bitwise identical results on
-        any number of threads, and if it is 2 or more, of ranks (``docs/guides/same-bits.md``); another draws other
-        dropout bits and rounds differently.
+        Number of parts of a batch that are computed in parallel by the threads of all ranks. The
+        default is one for each thread of each rank, or fewer if the step is too small. The same
+        number gives bitwise identical results on any number of threads, and if it is 2 or more, of
+        ranks (``docs/guides/same-bits.md``); another draws other dropout bits and rounds
+        differently.
 
     Examples
     --------
@@ -68,12 +72,16 @@ class TrainingSettings:
     @property
     def of_loss(self):
         """The options of the model's ``loss_and_grad`` that are not 0."""
-        return {name: value for name in ("label_smoothing", "consistency") if (value := getattr(self, name))}
+        options = {"label_smoothing": self.label_smoothing, "consistency": self.consistency}
+        return {name: value for name, value in options.items() if value}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunSettings(TrainingSettings):
-    """The settings of a training on files: paths become texts, and the model what JSON holds, for a checkpoint."""
+    """The settings of a training on files, which a checkpoint holds.
+
+    Paths become texts, and the model what JSON can hold.
+    """
 
     model: dict
     lr: float
@@ -87,12 +95,13 @@ class RunSettings(TrainingSettings):
                 if not isinstance(value, (str, os.PathLike)):
                     raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a str")
                 object.__setattr__(self, name, os.fspath(value))
-        if not isinstance(self.model, dict):
-            raise TypeError(f"model={self.model!r} is a {type(self.model).__name__}, expected a dict")
+        model = self.model
+        if not isinstance(model, dict):
+            raise TypeError(f"model={model!r} is a {type(model).__name__}, expected a dict")
         try:
-            object.__setattr__(self, "model", as_json(self.model))
+            object.__setattr__(self, "model", as_json(model))
         except (TypeError, ValueError) as error:
-            raise TypeError(f"model={self.model!r}, expected what JSON can hold: {error}") from error
+            raise TypeError(f"model={model!r}, expected what JSON can hold: {error}") from error
 
     def __repr__(self):
         return brief(self)
@@ -100,27 +109,31 @@ class RunSettings(TrainingSettings):
     @classmethod
     def of_checkpoint(cls, info, path):
         """The settings in the ``info`` of the checkpoint ``path``."""
-        given = info.get("settings")
-        if not isinstance(given, dict):
-            raise CheckpointError(f"{path}: settings={given!r:.60}, expected a dict; try another file")
-        if unknown := sorted(given.keys() - {field.name for field in fields(cls)}):
-            raise CheckpointError(f"{path} has settings that this version of npformer does not know: {unknown!s:.200}")
+        settings = info.get("settings")
+        if not isinstance(settings, dict):
+            expected = "expected a dict; try another file"
+            raise CheckpointError(f"{path}: settings={settings!r:.60}, {expected}")
+        if unknown := sorted(settings.keys() - {field.name for field in fields(cls)}):
+            what = "has settings that this version of npformer does not know"
+            raise CheckpointError(f"{path} {what}: {unknown!s:.200}")
         with refusing(path):
-            return cls(**given)
+            return cls(**settings)
 
     def changed(self, changes, may_change, path):
-        """The settings of the checkpoint ``path`` with changes, which are none but in ``may_change``."""
+        """The settings of the checkpoint ``path`` with changes of settings in ``may_change``."""
         changes = dict(changes)
         of_model = as_json(changes.pop("model", {}))
-        fixed = {name: (value, getattr(self, name, None)) for name, value in changes.items() if name not in may_change}
-        fixed |= {name: (value, self.model.get(name)) for name, value in of_model.items()}
-        for name, (value, begun) in sorted(fixed.items()):
-            if value != begun:
+        fixed = {name: value for name, value in changes.items() if name not in may_change}
+        begun = {name: getattr(self, name, None) for name in fixed}
+        begun |= {name: self.model.get(name) for name in of_model}
+        for name, value in sorted((fixed | of_model).items()):
+            if value != begun[name]:
                 advice = "leave it out, or start anew in another folder"
-                raise ValueError(f"{name}={value!r}, but {path} was begun with {begun!r}: {advice}")
+                what = f"{name}={value!r}, but {path} was begun with {begun[name]!r}"
+                raise ValueError(f"{what}: {advice}")
         return replace(self, **changes)
 
 
 def listed(frozen):
-    """The paths of frozen parameters as a list, in one order: a set has another one in each process."""
+    """The paths of frozen parameters in one order: a set has another one in each process."""
     return sorted(check_paths("frozen", frozen), key=str)
