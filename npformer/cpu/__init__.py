@@ -14,7 +14,7 @@ except ValueError as error:  # of a setting
 
 from npformer.cpu import kernels
 from npformer.cpu.backend import ops as ops
-from npformer.reference.forwarding import forwarding, import_all
+from npformer.kernels.forwarding import forwarding, import_all
 
 import_all(kernels)
 __getattr__, __dir__ = forwarding(__name__, ops)

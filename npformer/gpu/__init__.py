@@ -6,7 +6,7 @@ in ``ops``, the backend; ``npformer.gpu.softmax`` is ``npformer.gpu.ops.softmax`
 
 from npformer.gpu import kernels
 from npformer.gpu.backend import ops as ops
-from npformer.reference.forwarding import forwarding, import_all
+from npformer.kernels.forwarding import forwarding, import_all
 
 import_all(kernels)
 __getattr__, __dir__ = forwarding(__name__, ops)

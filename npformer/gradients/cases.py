@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer import reference
+from npformer.operations.settings import Llama3Scaling
 from npformer.operations.shapes import match, shape_of
 from npformer.reference.math.activations import ACTIVATIONS, INPUTS
-from npformer.reference.math.rotary import Llama3Scaling
 
 # Letters that occur together mostly have different primes as sizes, so that mistaking one axis for
 # another is noticed.

@@ -29,8 +29,7 @@ from npformer.layers import (
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.stack import Stack
 from npformer.layers.with_checks import checked
-from npformer.reference.math.rotary import Llama3Scaling
-from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
+from npformer.operations.settings import AttentionSettings, LayerSettings, Llama3Scaling, Rotary
 
 __all__ = [
     "AttentionSettings",

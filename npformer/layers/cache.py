@@ -7,8 +7,8 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import check_ids
+from npformer.operations.settings import AttentionSettings, Rotary
 from npformer.reference import Ops
-from npformer.reference.settings import AttentionSettings, Rotary
 
 
 class KeyValueCache(NamedTuple):

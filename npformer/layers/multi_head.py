@@ -10,9 +10,9 @@ from npformer.layers.normalisation import rms_norm
 from npformer.layers.projection import project, with_output
 from npformer.layers.types import Backward, Params, part
 from npformer.operations.options import settings_from
+from npformer.operations.settings import AttentionOptions, AttentionSettings
 from npformer.reference import Ops
 from npformer.reference.math.masks import window_mask
-from npformer.reference.settings import AttentionOptions, AttentionSettings
 
 
 def attention(

@@ -3,8 +3,8 @@
 from npformer.arrays import Array
 from npformer.layers.projection import linear_grads, with_output
 from npformer.layers.types import Backward, Params, part, weight_and_bias
+from npformer.operations.settings import Activation
 from npformer.reference import Ops
-from npformer.reference.math.activations import Activation
 
 
 def feed_forward(

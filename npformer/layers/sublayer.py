@@ -4,8 +4,8 @@ from npformer.arrays import Array
 from npformer.layers.normalisation import normalise
 from npformer.layers.projection import linear_grads
 from npformer.layers.types import Backward, Params, part, weight_and_bias
+from npformer.operations.settings import LayerSettings
 from npformer.reference import Ops
-from npformer.reference.settings import LayerSettings
 
 
 def norm_before(ops: Ops, norm_params: Params, x: Array, settings: LayerSettings) -> tuple[Array, Backward]:

@@ -6,9 +6,9 @@ from npformer.layers.multi_head import cross_attention_heads, self_attention_hea
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.sublayer import add_and_norm, norm_before
 from npformer.layers.types import Backward, Params, part
+from npformer.operations.settings import LayerSettings
 from npformer.reference import Ops
 from npformer.reference.math.random import keys_from
-from npformer.reference.settings import LayerSettings
 
 
 def encoder_layer(

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 from npformer.checks import check_key
 from npformer.layers.types import Params, check_is_dict
 from npformer.operations.options import check_instance
-from npformer.reference.settings import AttentionSettings, LayerSettings
+from npformer.operations.settings import AttentionSettings, LayerSettings
 
 Layer = TypeVar("Layer", bound=Callable)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from npformer.operations.settings import AttentionSettings, LayerSettings
 from npformer.reference.math.activations import INPUTS
-from npformer.reference.settings import AttentionSettings, LayerSettings
 
 
 @dataclass(frozen=True)

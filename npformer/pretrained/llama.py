@@ -3,9 +3,9 @@
 from npformer.checks import shown
 from npformer.models.language_model import LanguageModel
 from npformer.operations.options import check_expressed
+from npformer.operations.settings import Rotary
 from npformer.pretrained.family import SIZES, Family
 from npformer.pretrained.keys import ROPE, check_keys, harmless, read, refused_unless
-from npformer.reference.settings import Rotary
 
 # Settings of ``Llama3Scaling``, and their keys.
 LLAMA3 = {"factor": "factor", "original_max_len": "original_max_position_embeddings"}

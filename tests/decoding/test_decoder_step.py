@@ -10,8 +10,8 @@ from results import assert_equal_within, assert_same_with_helpers
 from npformer import LanguageModel, Transformer, cpu, explain, greedy_decode, layers, quantize, tree
 from npformer.cpu.kernels import decoding
 from npformer.models.initialization import Initializer, LayerShapes
+from npformer.operations.settings import Rotary
 from npformer.quantized import dequantized
-from npformer.reference.settings import Rotary
 
 N, B, T, S, D, F, H = 2, 3, 4, 5, 12, 20, 3
 ROTARY = Rotary(base=100.0, scaling=0.5)

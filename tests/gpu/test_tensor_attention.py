@@ -7,7 +7,7 @@ import pytest
 from on_gpu import HAS_TENSOR_CORES, MISSING, NO_GPU, cupy, cupy_installed, gpu, put, take
 
 from npformer import reference
-from npformer.reference.settings import AttentionSettings
+from npformer.operations.settings import AttentionSettings
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = [

@@ -16,8 +16,8 @@ from tested import npf
 from npformer import reference
 from npformer.gradients.cases import CASES
 from npformer.operations.contract import letters_of, may_be_none
+from npformer.operations.settings import AttentionSettings
 from npformer.operations.shapes import match
-from npformer.reference.settings import AttentionSettings
 
 pytestmark = pytest.mark.usefixtures("every_backend")
 

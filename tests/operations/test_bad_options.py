@@ -11,7 +11,7 @@ from results import FIRST, OPERATIONS, arguments_of, run
 from tested import npf
 
 from npformer import cpu, reference
-from npformer.reference.settings import AttentionSettings
+from npformer.operations.settings import AttentionSettings
 
 PARAMETERS = {name: OPERATIONS[name].record.parameters for name in FIRST}
 OPTIONS = [(name, x) for name in FIRST for x in PARAMETERS[name] if x not in OPERATIONS[name].record.contract.arrays]

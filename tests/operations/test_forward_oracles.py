@@ -8,7 +8,7 @@ import pytest
 from oracles import assert_close
 from tested import npf
 
-from npformer.reference.settings import AttentionSettings
+from npformer.operations.settings import AttentionSettings
 
 B, H, T, S, K, KV, D, F, V = 2, 3, 5, 7, 11, 13, 17, 19, 23
 RATE, KEY = 0.3, 2024

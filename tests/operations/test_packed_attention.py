@@ -11,7 +11,7 @@ from on_gpu import MISSING, ON_GPU
 import npformer as nf
 from npformer import cpu, reference as npf
 from npformer.models.initialization import Initializer, LayerShapes
-from npformer.reference.settings import AttentionSettings, LayerSettings
+from npformer.operations.settings import AttentionSettings, LayerSettings
 
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 BACKENDS = [pytest.param(cpu.ops, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]

@@ -7,7 +7,7 @@ import pytest
 from oracles import assert_close
 from tested import npf
 
-from npformer.reference.settings import AttentionSettings
+from npformer.operations.settings import AttentionSettings
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional

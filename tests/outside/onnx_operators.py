@@ -9,8 +9,8 @@ from functools import reduce
 
 import numpy as np
 
+from npformer.operations.settings import AttentionSettings
 from npformer.reference import causal_mask
-from npformer.reference.settings import AttentionSettings
 
 
 class NotExpressed(Exception):

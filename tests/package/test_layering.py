@@ -25,6 +25,7 @@ FLOORS = """
     files
     operations quantized
     reference
+    kernels
     cpu gpu gradients plots
     backends
     config layers

@@ -9,8 +9,8 @@ import pytest
 from npformer import SGD, Adam, AdamW, ByteNet, Recurrent, SequenceAutoencoder, Trainer, Transformer, reference
 from npformer.data import CopyTask
 from npformer.operations.options import OPTIONS, check_option
+from npformer.operations.settings import AttentionSettings, LayerSettings, Rotary
 from npformer.reference import Ops
-from npformer.reference.settings import AttentionSettings, LayerSettings, Rotary
 from npformer.training.schedules import inverse_sqrt, noam
 from npformer.translation import TranslationSettings
 

@@ -6,7 +6,7 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import kernel
 from npformer.cpu.sums import add_rows
-from npformer.reference.shared_kernels import make_convolution_kernels
+from npformer.kernels.shared import make_convolution_kernels
 from npformer.runtime.memory import empty
 
 

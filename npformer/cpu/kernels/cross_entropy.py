@@ -9,8 +9,8 @@ from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.linear import linear
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.cpu.sums import BLOCK
+from npformer.kernels.shared import make_loss_kernels
 from npformer.reference.math.cross_entropy import is_counted
-from npformer.reference.shared_kernels import make_loss_kernels
 from npformer.runtime.memory import empty
 
 

@@ -2,7 +2,7 @@
 
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.kernels.flash_attention import KNOWN, attend, attend_backward, kernel_options
-from npformer.reference.shared_kernels import make_packed_kernels
+from npformer.kernels.shared import make_packed_kernels
 from npformer.runtime.memory import empty
 
 make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backward, KNOWN)

@@ -8,7 +8,7 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.scalar import exp, exp_negative, largest, like
 from npformer.cpu.sums import BLOCK, sum_of, sum_of_products
-from npformer.reference.shared_kernels import make_softmax_kernels
+from npformer.kernels.shared import make_softmax_kernels
 from npformer.runtime.memory import empty
 
 

@@ -5,7 +5,7 @@ import cupy
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.linear import add_bias, linear
 from npformer.gpu.launch import THREADS, for_each_row, launch, real
-from npformer.reference.shared_kernels import make_loss_kernels
+from npformer.kernels.shared import make_loss_kernels
 
 NOTHING_IGNORED = -1
 

@@ -7,7 +7,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import for_each_row
-from npformer.reference.shared_kernels import make_softmax_kernels
+from npformer.kernels.shared import make_softmax_kernels
 
 
 def _by_rows(name, axis, *arrays):

@@ -6,12 +6,13 @@ F.
 """
 
 import math
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 
 from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
+from npformer.operations.settings import Activation
 from npformer.reference.math.normal import limited, normal_density, normal_distribution
 
 GELU_SLOPE = math.sqrt(2 / math.pi)
@@ -198,7 +199,6 @@ def swiglu_backward(dy: Array, x: Array) -> Array:
     return np.concatenate([da, db], axis=-1)
 
 
-Activation = Literal["relu", "gelu", "gelu_erf", "silu", "swiglu"]
 ACTIVATIONS = {
     "relu": (relu, relu_backward),
     "gelu": (gelu, gelu_backward),
@@ -206,7 +206,5 @@ ACTIVATIONS = {
     "silu": (silu, silu_backward),
     "swiglu": (swiglu, swiglu_backward),
 }
-INPUTS = {
-    **dict.fromkeys(ACTIVATIONS, 1),
-    "swiglu": 2,
-}  # how many an activation takes for one output
+# How many numbers an activation takes for one output.
+INPUTS = {**dict.fromkeys(get_args(Activation), 1), "swiglu": 2}

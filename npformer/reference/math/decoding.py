@@ -8,10 +8,10 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.operations.formula import operation
+from npformer.operations.settings import AttentionOptions, AttentionSettings
 from npformer.reference.math.attention import attention
 from npformer.reference.math.packed_attention import check_operation_settings, repeated, split_q_kv
 from npformer.reference.math.softmax import log_softmax
-from npformer.reference.settings import AttentionOptions, AttentionSettings
 
 
 @operation(
@@ -54,7 +54,7 @@ def cached_attention(
     out
         The outputs of all heads, side by side.
 
-    >>> from npformer.reference.settings import AttentionSettings
+    >>> from npformer.operations.settings import AttentionSettings
     >>> kv = np.array([[0.0, 1.0], [0.0, 3.0], [0.0, np.nan]])  # three entries, D = 1
     >>> cached_attention(np.ones((2, 1)), kv, np.array([[0, 1], [1, 1]]), AttentionSettings(1))
     array([[2.],

@@ -6,7 +6,8 @@ map for each of F results: I is 2 for "swiglu", and 1 for the others.
 
 from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
-from npformer.reference.math.activations import ACTIVATIONS, INPUTS, Activation
+from npformer.operations.settings import Activation
+from npformer.reference.math.activations import ACTIVATIONS, INPUTS
 from npformer.reference.math.dropout import dropout, dropout_backward
 from npformer.reference.math.linear import linear, linear_backward
 

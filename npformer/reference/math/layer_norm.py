@@ -7,10 +7,9 @@ broadcast to the row.
 
 from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
+from npformer.operations.settings import LAYER_NORM_EPS
 from npformer.reference.math.linear import sum_over_rows
 from npformer.reference.math.moments import mean_of_rows, reciprocal_root_mean_square
-
-LAYER_NORM_EPS = 1e-5
 
 
 @operation("x: ... D>0, gain: D, bias: D -> y: ... D, mean: ... 1 wide, rstd: ... 1 wide")

@@ -14,9 +14,9 @@ from npformer.arrays import Array
 from npformer.checks import shown
 from npformer.operations.formula import backward_of, operation
 from npformer.operations.options import check_rate_and_key
+from npformer.operations.settings import AttentionOptions, AttentionSettings
 from npformer.reference.math.attention import attention, attention_backward, scores_of
 from npformer.reference.math.heads import merge_heads, split_heads
-from npformer.reference.settings import AttentionOptions, AttentionSettings
 
 
 def check_settings(settings, dropout_key, **others):
@@ -70,7 +70,7 @@ def self_attention(
         For the backward pass, which makes the weights again: the largest score of each query, -inf
         if it may attend to no key, and Σ_s exp(score - peak).
 
-    >>> from npformer.reference.settings import AttentionSettings
+    >>> from npformer.operations.settings import AttentionSettings
     >>> out, peak, total = self_attention(np.ones((1, 10, 3 * 512)), AttentionSettings(n_heads=8))
     >>> out.shape, peak.shape, total.shape
     ((1, 10, 512), (1, 8, 10), (1, 8, 10))
@@ -94,7 +94,7 @@ def self_attention_backward(
 ) -> Any:
     """dqkv, or (dqkv, dbias) if there is a bias; the options must be those of the forward pass.
 
-    >>> from npformer.reference.settings import AttentionSettings
+    >>> from npformer.operations.settings import AttentionSettings
     >>> qkv = np.array([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]])
     >>> settings = AttentionSettings(1, causal=True)
     >>> saved = self_attention(qkv, settings)
@@ -132,7 +132,7 @@ def cross_attention(
     """Multi-head attention to another sequence, whose keys and values are side by side, as of a
     decoder to the source.
 
-    >>> from npformer.reference.settings import AttentionSettings
+    >>> from npformer.operations.settings import AttentionSettings
     >>> q, kv = np.ones((1, 10, 512)), np.ones((1, 7, 2 * 512))
     >>> cross_attention(q, kv, AttentionSettings(n_heads=8))[0].shape
     (1, 10, 512)
@@ -166,7 +166,7 @@ def cross_attention_backward(
     """The gradients (dq, dkv), and dbias if there is a bias; the options must be those of the
     forward pass.
 
-    >>> from npformer.reference.settings import AttentionSettings
+    >>> from npformer.operations.settings import AttentionSettings
     >>> q = np.array([[[1.0, 0.0]]])
     >>> kv = np.array([[[2.0, 1.0, 10.0, 10.0], [2.0, -1.0, 20.0, 20.0]]])
     >>> saved = cross_attention(q, kv, AttentionSettings(2))  # equal scores in both heads: out = 15

@@ -6,10 +6,9 @@ One number of each row is saved for the backward pass, in an axis of size 1.
 
 from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
+from npformer.operations.settings import RMS_NORM_EPS
 from npformer.reference.math.linear import sum_over_rows
 from npformer.reference.math.moments import reciprocal_root_mean_square
-
-RMS_NORM_EPS = 1e-6
 
 
 @operation("x: ... D>0, gain: D -> y: ... D, rstd: ... 1 wide")

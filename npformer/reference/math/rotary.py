@@ -4,56 +4,13 @@ It is RoFormer's (Su et al. 2021). The last axis has H heads that are turned, an
 side by side, each of M pairs. Positions are integers, one for each row, or for each row of a batch.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
-from npformer.operations.options import check_fields
-
-
-@dataclass(frozen=True)
-class Llama3Scaling:
-    """How Llama 3.1 turns more slowly, so that a model reads longer texts than in its training.
-
-    A pair that makes fewer than ``low_freq_factor`` turns in a text of the original length has not
-    been trained at all angles: its frequency is divided by ``factor``. One that makes more than
-    ``high_freq_factor`` turns keeps its frequency, and for a pair in between it is a mixture.
-
-    Parameters
-    ----------
-    factor : float
-        8 in Llama 3.1, 32 in Llama 3.2.
-    low_freq_factor, high_freq_factor : float
-    original_max_len : int
-        The length of the texts of the first training.
-
-    Examples
-    --------
-    >>> scaling = Llama3Scaling(factor=8.0, original_max_len=100)
-    >>> scaling.frequencies(np.array([1.0, 0.1, 0.01])).round(4)
-    array([1.    , 0.0298, 0.0012])
-    """
-
-    factor: float
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_max_len: int = 8192
-
-    def __post_init__(self):
-        check_fields(self)
-        if self.high_freq_factor <= self.low_freq_factor:
-            given = f"high_freq_factor={self.high_freq_factor}"
-            raise ValueError(f"{given}, expected above low_freq_factor={self.low_freq_factor}")
-
-    def frequencies(self, frequencies: Array) -> Array:
-        """The frequencies of the pairs, from those without this scaling."""
-        n_turns = self.original_max_len * frequencies / (2 * np.pi)
-        kept = (n_turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
-        kept = np.clip(kept, 0, 1)
-        return frequencies * (kept + (1 - kept) / self.factor)
+from npformer.operations.settings import Llama3Scaling
 
 
 @operation(

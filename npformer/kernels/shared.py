@@ -43,21 +43,15 @@ def make_loss_kernels(kernel_of, linear, differentiated):
 
     @kernel_of(reference.cross_entropy)
     def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-        return differentiated(
-            logits, None, False, targets, ignore_id, n_tokens, loss_scale, label_smoothing
-        )
+        return differentiated(logits, None, False, targets, ignore_id, n_tokens, loss_scale, label_smoothing)
 
     @kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
-    def linear_cross_entropy(
-        x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale
-    ):
+    def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
         options = targets, ignore_id, n_tokens, loss_scale, label_smoothing
         return differentiated(linear(x, weight), bias, True, *options)
 
     @kernel_of(reference.paired_cross_entropy)
-    def paired_cross_entropy(
-        logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
-    ):
+    def paired_cross_entropy(logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale):
         options = targets, ignore_id, n_tokens, loss_scale, label_smoothing, consistency
         return differentiated(logits, None, False, *options)
 
@@ -121,9 +115,7 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_li
         return slice(positions.start * B, positions.stop * B)
 
 
-def make_packed_kernels(
-    kernel_of, empty, kernel_options, attend, attend_backward, knows, without=""
-):
+def make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backward, knows, without=""):
     """Make the kernels of attention on packed projections, whose heads it reads and writes as
     views.
 
@@ -154,9 +146,7 @@ def make_packed_kernels(
         return out, peak, total
 
     @kernel_of(reference.cross_attention_backward, without=without, knows=knows)
-    def cross_attention_backward(
-        dout, q, kv, out, peak, total, settings, keep_mask, bias, dropout_key
-    ):
+    def cross_attention_backward(dout, q, kv, out, peak, total, settings, keep_mask, bias, dropout_key):
         gradients = empty(q.shape, q.dtype), empty(kv.shape, kv.dtype)
         saved = q, kv, out, peak, total
         dbias = backward(dout, saved, gradients, settings, keep_mask, bias, dropout_key)
@@ -165,9 +155,7 @@ def make_packed_kernels(
         return gradients if dbias is None else (*gradients, dbias)
 
     @kernel_of(reference.self_attention_backward, without=without, knows=knows)
-    def self_attention_backward(
-        dout, qkv, out, peak, total, settings, keep_mask, bias, dropout_key
-    ):
+    def self_attention_backward(dout, qkv, out, peak, total, settings, keep_mask, bias, dropout_key):
         dqkv = empty(qkv.shape, qkv.dtype)
         gradients = split_qkv(dqkv, settings)
         saved = *split_qkv(qkv, settings), out, peak, total
