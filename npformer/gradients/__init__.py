@@ -14,7 +14,7 @@ random dy.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,8 +46,10 @@ class GradientErrors(dict):
     def __str__(self):
         lines = []
         for name, by_method in self.items():
-            found = "".join(f", {method} {error:.1e}" for method, error in by_method.items())
-            lines.append("{}: {} of {} entries checked".format(name, *self.checked[name]) + found)
+            n_checked, n = self.checked[name]
+            parts = [f"{name}: {n_checked} of {n} entries checked"]
+            parts += [f"{method} {error:.1e}" for method, error in by_method.items()]
+            lines.append(", ".join(parts))
         return "\n".join(lines)
 
 
@@ -127,38 +129,32 @@ tolerance 1e-13): at [0] the backward gives 1.8101675 and the complex step -1.81
     names = [f"x{i}" for i in range(len(args))] if names is None else list(names)
     if len(names) != len(args):
         raise ValueError(f"{len(names)} names for {len(args)} args, expected equally many")
+
     y = f(*args)
     if isinstance(y, (tuple, list)):
         problem = f"f returns a {type(y).__name__} of {len(y)}"
         raise TypeError(f"{problem}, expected one array: try lambda *x: f(*x)[0]")
     y = np.asarray(y)
     dy = cotangent(y.shape, seed)
-    gradients = f_backward(dy if y.ndim else float(dy), *args)
-    gradients = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
-    if len(gradients) != len(args):
-        raise GradientError(
-            f"the backward returned {len(gradients)} gradients for {len(args)} arguments"
-        )
-    gradients = [
-        _of_shape(x.shape, name, np.asarray(g))
-        for x, name, g in zip(args, names, gradients, strict=True)
-    ]
-    entries = [_sampled(gradient, sample, [seed, i]) for i, gradient in enumerate(gradients)]
+    gradients = _gradients(f_backward, dy, args, names)
 
+    entries = [_sampled(gradient, sample, [seed, i]) for i, gradient in enumerate(gradients)]
+    n_checked = {}
+    for i, name in enumerate(names):
+        n_checked[name] = (len(entries[i]), gradients[i].size)
+    errors = GradientErrors(n_checked)
     methods = {
         "complex step": (complex_step, complex_tolerance),
         "central differences": (central_differences, central_tolerance),
     }
-    errors = GradientErrors(
-        {n: (len(some), g.size) for n, some, g in zip(names, entries, gradients, strict=True)}
-    )
     for method, (derivative, tolerance) in methods.items():
         if tolerance is None:
             continue
-        expected = [derivative(f, args, i, dy, some) for i, some in enumerate(entries)]
-        floor = 1e-3 * max((np.abs(g).max(initial=0) for g in expected), default=0)
-        for name, gradient, some, numeric in zip(names, gradients, entries, expected, strict=True):
-            errors[name][method] = _compare(name, gradient, some, numeric, floor, method, tolerance)
+        numeric = [derivative(f, args, i, dy, some) for i, some in enumerate(entries)]
+        floor = 1e-3 * max((np.abs(x).max(initial=0) for x in numeric), default=0)
+        for i, name in enumerate(names):
+            comparison = Comparison(name, gradients[i], entries[i], numeric[i], method)
+            errors[name][method] = _compare(comparison, floor, tolerance)
     return errors
 
 
@@ -178,7 +174,8 @@ def complex_step(f: Callable, args: Sequence[Array], i: int, dy: Any, entries: A
     With ``entries``, indices into the flat array, it is an array of these derivatives alone.
     """
     args = [x.astype(complex) for x in args]
-    x, derivatives = args[i].flat, []
+    x = args[i].flat
+    derivatives = []
     for entry in range(args[i].size) if entries is None else entries:
         x[entry] += 1j * COMPLEX_STEP
         derivatives.append(np.sum(dy * np.imag(f(*args)) / COMPLEX_STEP))
@@ -193,7 +190,8 @@ def central_differences(
     ``complex_step``.
     """
     args = [x.copy() for x in args]
-    x, derivatives = args[i].flat, []
+    x = args[i].flat
+    derivatives = []
     for entry in range(args[i].size) if entries is None else entries:
         middle = x[entry]
         x[entry] = middle + CENTRAL_STEP
@@ -205,14 +203,23 @@ def central_differences(
     return np.reshape(derivatives, args[i].shape if entries is None else -1)
 
 
-def _of_shape(shape, name, gradient):
-    if gradient.dtype == object:
-        raise GradientError(
-            f"gradient of {name} is {gradient}, expected an array: does the backward return it?"
-        )
-    if gradient.shape != shape:
-        raise GradientError(f"gradient of {name} has shape {gradient.shape}, expected {shape}")
-    return gradient
+def _gradients(f_backward, dy, args, names):
+    """What the backward pass returns: an array for each argument, of its shape."""
+    results = f_backward(dy if dy.ndim else float(dy), *args)
+    if not isinstance(results, (tuple, list)):
+        results = (results,)
+    if len(results) != len(args):
+        returned = f"{len(results)} gradients for {len(args)} arguments"
+        raise GradientError(f"the backward returned {returned}")
+    gradients = [np.asarray(x) for x in results]
+    for name, x, gradient in zip(names, args, gradients, strict=True):
+        if gradient.dtype == object:
+            expected = "an array: does the backward return it?"
+            raise GradientError(f"gradient of {name} is {gradient}, expected {expected}")
+        if gradient.shape != x.shape:
+            has = f"has shape {gradient.shape}, expected {x.shape}"
+            raise GradientError(f"gradient of {name} {has}")
+    return gradients
 
 
 def _sampled(gradient, sample, seed):
@@ -221,41 +228,49 @@ def _sampled(gradient, sample, seed):
     """
     if sample is None or check_int("sample", sample, at_least=1) >= gradient.size:
         return np.arange(gradient.size)
-    largest = np.abs(
-        gradient
-    ).argmax()  # what errors are relative to, and a mistake where no other entry is drawn
-    others = np.random.default_rng([*seed, *b"sample"]).choice(
-        gradient.size - 1, sample - 1, replace=False
-    )
-    return np.sort(np.append(others + (others >= largest), largest))
+    # The largest is what errors are relative to, and a mistake where no other entry is drawn.
+    largest = np.abs(gradient).argmax()
+    rng = np.random.default_rng([*seed, *b"sample"])
+    others = rng.choice(gradient.size - 1, sample - 1, replace=False)
+    others += others >= largest
+    return np.sort(np.append(others, largest))
 
 
-def _compare(name, gradient, entries, numeric, floor, method, tolerance):
+class Comparison(NamedTuple):
+    """A gradient, and what a numerical method has in its place."""
+
+    name: str  # of the argument
+    gradient: Array
+    entries: Array  # that are compared, indices into the flat array
+    numeric: Array  # at these entries
+    method: str
+
+
+def _compare(comparison, floor, tolerance):
     """The largest relative error at these entries. Raises ``GradientError`` if it is above the
     tolerance.
     """
+    name, gradient, entries, numeric, method = comparison
     if not len(entries):
         return 0.0
-    given = gradient.reshape(-1)[entries]
+    analytic = gradient.reshape(-1)[entries]
     scale = max(np.abs(numeric).max(), floor) or 1.0
-    difference = np.abs(given - numeric) / scale
-    difference = np.where(np.isnan(difference), np.inf, difference)
-    worst = difference.argmax()
-    error = float(difference[worst])
+    errors = np.abs(analytic - numeric) / scale
+    errors = np.where(np.isnan(errors), np.inf, errors)
+    worst = errors.argmax()
+    error = float(errors[worst])
     if not error <= tolerance:
         place = [int(i) for i in np.unravel_index(entries[worst], gradient.shape)]
         compared = f"relative; {method}, tolerance {tolerance:.0e}"
-        raise GradientError(
-            f"gradient of {name} is off by {error:.2g} ({compared}): at {place} the backward gives "
-            f"{given[worst]:.8g} and the {method} {numeric[worst]:.8g}"
-        )
+        both = f"{analytic[worst]:.8g} and the {method} {numeric[worst]:.8g}"
+        problem = f"gradient of {name} is off by {error:.2g} ({compared})"
+        raise GradientError(f"{problem}: at {place} the backward gives {both}")
     return error
 
 
 def _checked(x, i):
     x = np.asarray(x)
     if x.dtype != np.float64:
-        raise TypeError(
-            f"args[{i}] has dtype {x.dtype}, expected float64: nothing less can be checked to 1e-13"
-        )
+        expected = "float64: nothing less can be checked to 1e-13"
+        raise TypeError(f"args[{i}] has dtype {x.dtype}, expected {expected}")
     return x

@@ -116,47 +116,46 @@ class Ops(Backend):
     """
 
     adam_update = staticmethod(adam_update)
-    additive_score, additive_score_backward = (
-        staticmethod(additive_score),
-        staticmethod(additive_score_backward),
-    )
-    attention, attention_backward = staticmethod(attention), staticmethod(attention_backward)
-    bilinear_score, bilinear_score_backward = (
-        staticmethod(bilinear_score),
-        staticmethod(bilinear_score_backward),
-    )
+    additive_score = staticmethod(additive_score)
+    additive_score_backward = staticmethod(additive_score_backward)
+    attention = staticmethod(attention)
+    attention_backward = staticmethod(attention_backward)
+    bilinear_score = staticmethod(bilinear_score)
+    bilinear_score_backward = staticmethod(bilinear_score_backward)
     cached_attention = staticmethod(cached_attention)
-    conv1d, conv1d_backward = staticmethod(conv1d), staticmethod(conv1d_backward)
-    cosine_score, cosine_score_backward = (
-        staticmethod(cosine_score),
-        staticmethod(cosine_score_backward),
-    )
-    cross_attention, cross_attention_backward = (
-        staticmethod(cross_attention),
-        staticmethod(cross_attention_backward),
-    )
+    conv1d = staticmethod(conv1d)
+    conv1d_backward = staticmethod(conv1d_backward)
+    cosine_score = staticmethod(cosine_score)
+    cosine_score_backward = staticmethod(cosine_score_backward)
+    cross_attention = staticmethod(cross_attention)
+    cross_attention_backward = staticmethod(cross_attention_backward)
     cross_entropy = staticmethod(cross_entropy)
-    dot_score, dot_score_backward = staticmethod(dot_score), staticmethod(dot_score_backward)
-    dropout, dropout_backward = staticmethod(dropout), staticmethod(dropout_backward)
-    embed_tokens, embed_tokens_backward = (
-        staticmethod(embed_tokens),
-        staticmethod(embed_tokens_backward),
-    )
-    embedding, embedding_backward = staticmethod(embedding), staticmethod(embedding_backward)
-    exp_cosine, exp_cosine_backward = staticmethod(exp_cosine), staticmethod(exp_cosine_backward)
-    flash_attention, flash_attention_backward = (
-        staticmethod(flash_attention),
-        staticmethod(flash_attention_backward),
-    )
+    dot_score = staticmethod(dot_score)
+    dot_score_backward = staticmethod(dot_score_backward)
+    dropout = staticmethod(dropout)
+    dropout_backward = staticmethod(dropout_backward)
+    embed_tokens = staticmethod(embed_tokens)
+    embed_tokens_backward = staticmethod(embed_tokens_backward)
+    embedding = staticmethod(embedding)
+    embedding_backward = staticmethod(embedding_backward)
+    exp_cosine = staticmethod(exp_cosine)
+    exp_cosine_backward = staticmethod(exp_cosine_backward)
+    flash_attention = staticmethod(flash_attention)
+    flash_attention_backward = staticmethod(flash_attention_backward)
     from_additive = staticmethod(from_additive)
-    gelu, gelu_backward = staticmethod(gelu), staticmethod(gelu_backward)
-    gelu_erf, gelu_erf_backward = staticmethod(gelu_erf), staticmethod(gelu_erf_backward)
+    gelu = staticmethod(gelu)
+    gelu_backward = staticmethod(gelu_backward)
+    gelu_erf = staticmethod(gelu_erf)
+    gelu_erf_backward = staticmethod(gelu_erf_backward)
     global_norm = staticmethod(global_norm)
-    gru, gru_backward = staticmethod(gru), staticmethod(gru_backward)
+    gru = staticmethod(gru)
+    gru_backward = staticmethod(gru_backward)
     huber_loss = staticmethod(huber_loss)
     is_same = staticmethod(is_same)
-    layer_norm, layer_norm_backward = staticmethod(layer_norm), staticmethod(layer_norm_backward)
-    linear, linear_backward = staticmethod(linear), staticmethod(linear_backward)
+    layer_norm = staticmethod(layer_norm)
+    layer_norm_backward = staticmethod(layer_norm_backward)
+    linear = staticmethod(linear)
+    linear_backward = staticmethod(linear_backward)
     linear_activation_dropout = staticmethod(linear_activation_dropout)
     linear_activation_dropout_backward = staticmethod(linear_activation_dropout_backward)
     linear_cross_entropy = staticmethod(linear_cross_entropy)
@@ -164,42 +163,43 @@ class Ops(Backend):
     linear_dropout_residual_backward = staticmethod(linear_dropout_residual_backward)
     linear_paired_cross_entropy = staticmethod(linear_paired_cross_entropy)
     lion_update = staticmethod(lion_update)
-    log_softmax, log_softmax_backward = (
-        staticmethod(log_softmax),
-        staticmethod(log_softmax_backward),
-    )
+    log_softmax = staticmethod(log_softmax)
+    log_softmax_backward = staticmethod(log_softmax_backward)
     log_softmax_top_k = staticmethod(log_softmax_top_k)
-    lstm, lstm_backward = staticmethod(lstm), staticmethod(lstm_backward)
+    lstm = staticmethod(lstm)
+    lstm_backward = staticmethod(lstm_backward)
     merge_heads = staticmethod(merge_heads)
     mse_loss = staticmethod(mse_loss)
     norms_of_blocks = staticmethod(norms_of_blocks)
     padding_mask = staticmethod(padding_mask)
     paired_cross_entropy = staticmethod(paired_cross_entropy)
     product = staticmethod(product)
-    relu, relu_backward = staticmethod(relu), staticmethod(relu_backward)
-    rms_norm, rms_norm_backward = staticmethod(rms_norm), staticmethod(rms_norm_backward)
-    rotary, rotary_backward = staticmethod(rotary), staticmethod(rotary_backward)
+    relu = staticmethod(relu)
+    relu_backward = staticmethod(relu_backward)
+    rms_norm = staticmethod(rms_norm)
+    rms_norm_backward = staticmethod(rms_norm_backward)
+    rotary = staticmethod(rotary)
+    rotary_backward = staticmethod(rotary_backward)
     scaled_dot_score = staticmethod(scaled_dot_score)
     scaled_dot_score_backward = staticmethod(scaled_dot_score_backward)
-    score_attention, score_attention_backward = (
-        staticmethod(score_attention),
-        staticmethod(score_attention_backward),
-    )
-    self_attention, self_attention_backward = (
-        staticmethod(self_attention),
-        staticmethod(self_attention_backward),
-    )
+    score_attention = staticmethod(score_attention)
+    score_attention_backward = staticmethod(score_attention_backward)
+    self_attention = staticmethod(self_attention)
+    self_attention_backward = staticmethod(self_attention_backward)
     sgd_update = staticmethod(sgd_update)
-    sigmoid, sigmoid_backward = staticmethod(sigmoid), staticmethod(sigmoid_backward)
-    silu, silu_backward = staticmethod(silu), staticmethod(silu_backward)
-    soft_lookup, soft_lookup_backward = (
-        staticmethod(soft_lookup),
-        staticmethod(soft_lookup_backward),
-    )
-    softmax, softmax_backward = staticmethod(softmax), staticmethod(softmax_backward)
+    sigmoid = staticmethod(sigmoid)
+    sigmoid_backward = staticmethod(sigmoid_backward)
+    silu = staticmethod(silu)
+    silu_backward = staticmethod(silu_backward)
+    soft_lookup = staticmethod(soft_lookup)
+    soft_lookup_backward = staticmethod(soft_lookup_backward)
+    softmax = staticmethod(softmax)
+    softmax_backward = staticmethod(softmax_backward)
     split_heads = staticmethod(split_heads)
-    swiglu, swiglu_backward = staticmethod(swiglu), staticmethod(swiglu_backward)
-    tanh, tanh_backward = staticmethod(tanh), staticmethod(tanh_backward)
+    swiglu = staticmethod(swiglu)
+    swiglu_backward = staticmethod(swiglu_backward)
+    tanh = staticmethod(tanh)
+    tanh_backward = staticmethod(tanh_backward)
     to_additive = staticmethod(to_additive)
 
 

@@ -72,8 +72,8 @@ def sizes_for(draw, case):
 def arguments_of(call):
     """The arguments as contiguous arrays. What a backward pass is given was saved by the forward pass."""
     rng, contract = np.random.default_rng(call.seed), call.case.forward.record.contract
-    given = {name: x for name, x in call.case.given.items() if not is_drawn_mask(x, contract.arrays.get(name))}
-    case = call.case._replace(given=given, sizes={**call.case.sizes, **call.sizes})
+    options = {name: x for name, x in call.case.options.items() if not is_drawn_mask(x, contract.arrays.get(name))}
+    case = call.case._replace(options=options, sizes={**call.case.sizes, **call.sizes})
     forward = case.arguments(seed=call.seed)
     for name, x in contract.arrays.items():
         if x.broadcasts and forward[name] is not None:
@@ -83,7 +83,7 @@ def arguments_of(call):
     spoils_gradient = call.name != case.operation and rng.random() < 0.5
     if not spoils_gradient:
         spoil(forward, call.poison, rng)
-    arguments = case._replace(given={**given, **forward}).arguments_of(call.name, call.dtype, call.seed)
+    arguments = case._replace(options={**options, **forward}).arguments_of(call.name, call.dtype, call.seed)
     if spoils_gradient:
         gradients = [f"d{x.name}" for x in contract.results]
         spoil({name: x for name, x in arguments.items() if name in gradients}, call.poison, rng)
