@@ -4,10 +4,8 @@ from collections.abc import Mapping
 
 from npformer.arrays import Array
 from npformer.layers.types import Backward, Params, check_is_dict
-from npformer.operations.settings import LayerSettings
+from npformer.operations.settings import LAYER_NORM_EPS, RMS_NORM_EPS, LayerSettings
 from npformer.reference import Ops
-from npformer.reference.math.layer_norm import LAYER_NORM_EPS
-from npformer.reference.math.rms_norm import RMS_NORM_EPS
 
 
 def layer_norm(ops: Ops, params: Params, x: Array, eps: float = LAYER_NORM_EPS) -> tuple[Array, Backward]:

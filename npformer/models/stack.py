@@ -18,10 +18,9 @@ from npformer.models.model import Model, named
 from npformer.models.watching import watched
 from npformer.operations.docstring import insert_parameters
 from npformer.operations.options import settings_from
-from npformer.operations.settings import Activation, AttentionSettings, LayerSettings, Rotary
+from npformer.operations.settings import RMS_NORM_EPS, Activation, AttentionSettings, LayerSettings, Rotary
 from npformer.quantized import dequantized
 from npformer.reference import sinusoidal_encoding, split_key
-from npformer.reference.math.rms_norm import RMS_NORM_EPS
 from npformer.runtime.forks import cached_property
 
 MOST_SHARED = 1000  # layers of a stack whose parameters are shared: a file with few numbers may say that there are many

@@ -1,7 +1,7 @@
 """The weights of attention, which the operations of a model do not return."""
 
 from npformer.arrays import on_host
-from npformer.reference.math.packed_attention import repeated, split_q_kv, split_qkv
+from npformer.reference.math.packed_attention import heads_of, split_qkv
 
 
 def watched(ops, weights):
@@ -11,9 +11,7 @@ def watched(ops, weights):
         return cross_attend(*split_qkv(qkv, settings), settings, keep_mask, bias=bias)
 
     def cross_attend(q, kv, settings, keep_mask=None, *, bias=None, dropout_key=None):
-        q, k, v = split_q_kv(q, kv, settings)
-        k = repeated(k, settings.n_heads)
-        v = repeated(v, settings.n_heads)
+        q, k, v = heads_of(q, kv, settings)
         options = settings.keywords("dropout_rate")  # the weights are those that nothing is dropped from
         out, of_heads = ops.attention(q, k, v, keep_mask, bias=bias, **options)
         weights.append(on_host(of_heads))

@@ -44,10 +44,15 @@ from npformer.reference.math.fused import (
 )
 from npformer.reference.math.gru import gru, gru_backward
 from npformer.reference.math.heads import merge_heads, split_heads
-from npformer.reference.math.layer_norm import layer_norm, layer_norm_backward
 from npformer.reference.math.linear import linear, linear_backward
 from npformer.reference.math.lstm import lstm, lstm_backward
 from npformer.reference.math.masks import causal_mask, from_additive, padding_mask, to_additive
+from npformer.reference.math.normalisation import (
+    layer_norm,
+    layer_norm_backward,
+    rms_norm,
+    rms_norm_backward,
+)
 from npformer.reference.math.packed_attention import (
     cross_attention,
     cross_attention_backward,
@@ -62,7 +67,6 @@ from npformer.reference.math.positions import sinusoidal_encoding
 from npformer.reference.math.product import product
 from npformer.reference.math.random import derive_key, random_bits, split_key
 from npformer.reference.math.regression import huber_loss, mse_loss
-from npformer.reference.math.rms_norm import rms_norm, rms_norm_backward
 from npformer.reference.math.rotary import rotary, rotary_backward
 from npformer.reference.math.scores import (
     additive_score,

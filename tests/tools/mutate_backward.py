@@ -6,7 +6,7 @@ transposition undone, a call or a selection skipped, or two neighbouring argumen
 copy of the package. A mutant that no test notices is a survivor, and is printed with its line.
 
     python tests/tools/mutate_backward.py                    # everything, about twenty minutes on 2 cores
-    python tests/tools/mutate_backward.py --only reference/math/layer_norm  # the files whose names begin with this
+    python tests/tools/mutate_backward.py --only reference/math/normalisation  # the files whose names begin with this
 """
 
 import ast
@@ -146,7 +146,7 @@ class Workplaces:
 
 
 def place_of(path):
-    """The place of a file in the package, for example ``reference/math/layer_norm``."""
+    """The place of a file in the package, for example ``reference/math/normalisation``."""
     return path.relative_to(ROOT / "npformer").with_suffix("").as_posix()
 
 

@@ -116,5 +116,11 @@ def linear_cross_entropy(
     1.3863 [[ 0.25  0.25 -0.75  0.25]]
     """
     logits = linear(x, weight, bias)
-    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-    return cross_entropy(logits, targets, **options, loss_scale=loss_scale)
+    return cross_entropy(
+        logits,
+        targets,
+        ignore_id=ignore_id,
+        label_smoothing=label_smoothing,
+        n_tokens=n_tokens,
+        loss_scale=loss_scale,
+    )

@@ -10,7 +10,7 @@ from npformer.arrays import Array
 from npformer.operations.formula import operation
 from npformer.operations.settings import AttentionOptions, AttentionSettings
 from npformer.reference.math.attention import attention
-from npformer.reference.math.packed_attention import check_operation_settings, repeated, split_q_kv
+from npformer.reference.math.packed_attention import check_operation_settings, heads_of
 from npformer.reference.math.softmax import log_softmax
 
 
@@ -60,9 +60,7 @@ def cached_attention(
     array([[2.],
            [3.]])
     """
-    queries, k, v = split_q_kv(q[:, None], kv[at], settings)
-    k = repeated(k, settings.n_heads)
-    v = repeated(v, settings.n_heads)
+    queries, k, v = heads_of(q[:, None], kv[at], settings)
     options = settings.keywords("causal", "dropout_rate")
     heads, _ = attention(queries, k, v, keep_mask, bias=bias, **options)
     return heads.reshape(q.shape)

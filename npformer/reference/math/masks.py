@@ -121,9 +121,8 @@ def from_additive(mask: Array) -> Array:
     array([ True, False])
     """
     keep_mask = mask == 0
-    other = mask[~keep_mask & (mask != -np.inf)]
-    if other.size:
-        raise ValueError(
-            f"mask holds {other.ravel()[0]}, expected only 0 (may attend) and -inf (may not)"
-        )
+    others = mask[~keep_mask & (mask != -np.inf)]
+    if others.size:
+        expected = "only 0 (may attend) and -inf (may not)"
+        raise ValueError(f"mask holds {others.ravel()[0]}, expected {expected}")
     return keep_mask

@@ -30,10 +30,9 @@ def check_settings(settings, dropout_key, **others):
 def check_operation_settings(settings, **others):
     """Raise for settings that a layer applies before the operation, which would ignore them."""
     if settings.of_layer:
-        given = ", ".join(f"{name}={shown(value)}" for name, value in settings.of_layer.items())
-        raise ValueError(
-            f"settings with {given}: expected without, as layers.self_attention calls the operation"
-        )
+        options = ", ".join(f"{name}={shown(value)}" for name, value in settings.of_layer.items())
+        expected = "without, as layers.self_attention calls the operation"
+        raise ValueError(f"settings with {options}: expected {expected}")
 
 
 @operation(
@@ -104,10 +103,9 @@ def self_attention_backward(
             [0., 0., 0.]]])
     """
     q, kv = split_qkv(qkv, settings)
-    saved = (out, peak, total)
-    dq, dkv, *dbias = cross_attention_backward(
-        dout, q, kv, *saved, settings, keep_mask, bias=bias, dropout_key=dropout_key
-    )
+    saved = (q, kv, out, peak, total)
+    options = {"bias": bias, "dropout_key": dropout_key}
+    dq, dkv, *dbias = cross_attention_backward(dout, *saved, settings, keep_mask, **options)
     dqkv = np.concatenate([dq, dkv], axis=-1)
     return (dqkv, *dbias) if dbias else dqkv
 
@@ -137,9 +135,7 @@ def cross_attention(
     >>> cross_attention(q, kv, AttentionSettings(n_heads=8))[0].shape
     (1, 10, 512)
     """
-    q, k, v = split_q_kv(q, kv, settings)
-    k = repeated(k, settings.n_heads)
-    v = repeated(v, settings.n_heads)
+    q, k, v = heads_of(q, kv, settings)
     options = settings.keywords()
     heads, _ = attention(q, k, v, keep_mask, bias=bias, **options, dropout_key=dropout_key)
 
@@ -178,9 +174,7 @@ def cross_attention_backward(
             [ 2.5,  0. ,  0.5,  0.5]]])
     """
     # The weights again: the forward pass returned two numbers for each query in place of S weights.
-    q, k, v = split_q_kv(q, kv, settings)
-    k = repeated(k, settings.n_heads)
-    v = repeated(v, settings.n_heads)
+    q, k, v = heads_of(q, kv, settings)
     scores = scores_of(q, k, keep_mask, bias=bias, **settings.keywords("dropout_rate"))
     weights = exponentials(scores, peak.real) / np.where(total == 0, 1, total)[..., None]
 
@@ -211,16 +205,19 @@ def split_q_kv(q, kv, settings):
     return split_heads(q, H), heads[:, :G], heads[:, G:]
 
 
-def repeated(heads, n_heads):
-    """Each head of keys or values for all heads of queries that share it: (B, G, S, K) -> (B, H, S,
-    K).
+def heads_of(q, kv, settings):
+    """``split_q_kv``, with each head of keys and values once for each head of queries that shares
+    it: all three have H heads.
     """
-    _, G, _, _ = heads.shape
-    return np.repeat(heads, n_heads // G, axis=1)
+    q, k, v = split_q_kv(q, kv, settings)
+    H, G, _ = settings.parts
+    k = np.repeat(k, H // G, axis=1)
+    v = np.repeat(v, H // G, axis=1)
+    return q, k, v
 
 
 def added_up(dheads, n_kv_heads):
-    """The backward pass of ``repeated``: the gradients of heads that share one are added."""
+    """The backward pass of ``np.repeat``: the gradients of heads that share one are added."""
     B, H, S, K = dheads.shape
     return dheads.reshape(B, n_kv_heads, H // n_kv_heads, S, K).sum(axis=2)
 

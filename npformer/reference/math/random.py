@@ -24,7 +24,15 @@ def derive_key(key: int | None, *path: int) -> int | None:
     """
     if key is None:
         return None
-    return _derived(check_key("key", key), *[check_key("path", number) for number in path])
+    if type(key) is not int:
+        key = check_key("key", key)
+        if hasattr(key, "derive"):  # a key of a recorded step, whose number the GPU reads
+            return key.derive(*path)
+    for number in path:
+        if type(number) is not int:
+            number = check_key("path", number)
+        key = _splitmix64(_splitmix64(key) + 1 + number)
+    return key
 
 
 def split_key(key: int | None, n: int) -> list:
@@ -35,21 +43,12 @@ def split_key(key: int | None, n: int) -> list:
     6
     """
     n = check_int("n", n, at_least=0, at_most=MOST_KEYS)
-    return keys_from(key if key is None else check_key("key", key), n)
+    return keys_from(derive_key(key), n)
 
 
 def keys_from(key, n):
-    """``split_key`` of a key that was checked."""
-    return [None if key is None else _derived(key, i) for i in range(n)]
-
-
-def _derived(key, *path):
-    """``derive_key`` of a key and a path that were checked."""
-    if hasattr(key, "derive"):  # a key of a recorded step, whose number the GPU reads
-        return key.derive(*path)
-    for number in path:
-        key = _splitmix64(_splitmix64(key) + 1 + number)
-    return key
+    """``split_key`` of a key and a number that were checked."""
+    return [derive_key(key, i) for i in range(n)]
 
 
 def random_bits(index: Array, key: int) -> Array:

@@ -244,14 +244,13 @@ Score = Literal["dot", "scaled_dot", "cosine", "bilinear", "additive"]
 def _check_params(*, score, params, q, k, **_):
     """Check that there are as many arrays as the score has parameters, and that they fit."""
     function, _, names = SCORES[score]
+    n = len(names)
     if not isinstance(params, (tuple, list)):
-        raise TypeError(
-            f"params is a {type(params).__name__}, expected a tuple of {len(names)} arrays {names}"
-        )
-    if len(params) != len(names):
-        raise ValueError(
-            f"params has {len(params)} arrays, expected {len(names)} with score={score!r}: {names}"
-        )
+        expected = f"a tuple of {n} arrays {names}"
+        raise TypeError(f"params is a {type(params).__name__}, expected {expected}")
+    if len(params) != n:
+        expected = f"{n} with score={score!r}: {names}"
+        raise ValueError(f"params has {len(params)} arrays, expected {expected}")
     record = function.record
     arrays = dict(zip(record.parameters, (q, k, *params), strict=True))
     check_arrays(record.contract, arrays, record.parameters)

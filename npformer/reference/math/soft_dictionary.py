@@ -154,7 +154,6 @@ def shares(query, keys, similarity):
     expected = (*query.shape[:-1], keys.shape[-2])
     check_shape(similarities=(similarities, expected))
     total = similarities.sum(axis=-1, keepdims=True)
-    total = np.where(
-        total.real == 0, np.inf, total
-    )  # if all similarities are 0, weights and gradients are 0
+    # If all similarities are 0, weights and gradients are 0.
+    total = np.where(total.real == 0, np.inf, total)
     return similarities / total, total

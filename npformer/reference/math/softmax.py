@@ -13,9 +13,8 @@ def _check_axis(*, axis, y=None, x=None, **_):
     array = y if x is None else x
     ndim = max(array.ndim, 1)
     if not -ndim <= axis < ndim:
-        raise ValueError(
-            f"axis={axis}, expected -{ndim} <= axis < {ndim}, as there are {ndim} axes"
-        )
+        expected = f"-{ndim} <= axis < {ndim}, as there are {ndim} axes"
+        raise ValueError(f"axis={axis}, expected {expected}")
 
 
 @operation("x: ... -> y: ...", check=_check_axis)

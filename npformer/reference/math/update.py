@@ -53,16 +53,14 @@ def _norm(x):
     if largest == 0 or not np.isfinite(largest):
         return largest
     scaled = x / largest  # so that no square overflows or underflows
-    return largest * np.sqrt(
-        (scaled * scaled).sum()
-    )  # a dot product would be divided among the threads of BLAS
+    # Not a dot product, which would be divided among the threads of BLAS.
+    return largest * np.sqrt((scaled * scaled).sum())
 
 
 def _check_sgd(*, velocity, momentum, nesterov, **_):
     if velocity is None and (momentum or nesterov):
-        raise ValueError(
-            f"momentum={momentum}, nesterov={nesterov} need a velocity array, got velocity=None"
-        )
+        options = f"momentum={momentum}, nesterov={nesterov}"
+        raise ValueError(f"{options} need a velocity array, got velocity=None")
 
 
 @operation("param: n written, grad: n, velocity: n written", check=_check_sgd)
