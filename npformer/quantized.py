@@ -30,7 +30,8 @@ class Quantized:
     """
 
     def __init__(self, values, scale):
-        self.values, self.scale = values, scale
+        self.values = values
+        self.scale = scale
         self.shape = values.shape
         self.size = values.size
         self.ndim = values.ndim
@@ -118,9 +119,9 @@ def _quantized(path, x):
     if isinstance(x, Quantized) or not (is_table or re.fullmatch(WEIGHT, path)):
         return x
     if not isinstance(x, np.ndarray):
-        given = f"params[{path!r}] is a {type(x).__module__} array"
+        problem = f"params[{path!r}] is a {type(x).__module__} array"
         expected = "one of NumPy: only the CPU computes with 8-bit integers"
-        raise ValueError(f"{given}, expected {expected}")
+        raise ValueError(f"{problem}, expected {expected}")
     if not np.isfinite(x).all():
         raise ValueError(f"params[{path!r}] has inf or NaN, expected numbers")
     return Quantized.of(x, axis=1 if is_table else 0)
@@ -136,13 +137,20 @@ def dequantized(x):
     if not is_quantized(x):
         return x
     matrices = [matrix for _, matrix in tree.leaves(x) if isinstance(matrix, Quantized)]
-    found = iter(in_parallel(np.asarray, matrices))
-    return tree.map_leaves(lambda x: next(found) if isinstance(x, Quantized) else x, x)
+    floats = iter(in_parallel(np.asarray, matrices))
+    return tree.map_leaves(lambda x: next(floats) if isinstance(x, Quantized) else x, x)
 
 
 def is_quantized(x):
     """Whether it is such a matrix, or a tree that holds one."""
-    return any(map(is_quantized, x.values())) if isinstance(x, dict) else isinstance(x, Quantized)
+    stack = [x]  # in the place of a recursion, as each training step asks it of each layer
+    while stack:
+        x = stack.pop()
+        if isinstance(x, Quantized):
+            return True
+        if isinstance(x, dict):
+            stack.extend(x.values())
+    return False
 
 
 def check_trainable(params):
@@ -170,7 +178,8 @@ def look_up(ids, table, pad_id):
     """
     if not isinstance(table, Quantized):
         return ids, table, pad_id
-    is_pad, rows = ids == pad_id, ids.ravel()
+    is_pad = ids == pad_id
+    rows = ids.ravel()
     pad_row = int(is_pad.argmax()) if is_pad.any() else -1
     at = np.where(is_pad, pad_row, np.arange(ids.size).reshape(ids.shape))
     return at, table.values[rows] * table.scale[rows], pad_row

@@ -19,10 +19,16 @@ def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     >>> [path for path, _ in leaves({"a": {"weight": 1, "bias": 2}, "b": 3})]
     ['a.weight', 'a.bias', 'b']
     """
-    if not isinstance(tree, dict):
-        return [(path, tree)]
-    prefix = f"{path}." if path else ""
-    return [leaf for name, child in tree.items() for leaf in leaves(child, f"{prefix}{name}")]
+    pairs = []
+    stack = [(path, tree)]  # in the place of a recursion, as each training step lists its gradients
+    while stack:
+        path, x = stack.pop()
+        if isinstance(x, dict):
+            prefix = f"{path}." if path else ""
+            stack += [(f"{prefix}{name}", child) for name, child in reversed(x.items())]
+        else:
+            pairs.append((path, x))
+    return pairs
 
 
 def first_leaf(tree: Any) -> Any:
@@ -143,9 +149,11 @@ def _difference(trees, place=()):
             return None
         return f"at {_path(place) or 'their roots'}: {' against '.join(map(described, trees))}"
     names = dict.fromkeys(name for tree in trees for name in tree)
-    children = {name: [tree.get(name, NOTHING) for tree in trees] for name in names}
-    found = (_difference(children[name], (*place, name)) for name in names)
-    return next(filter(None, found), None)
+    for name in names:
+        difference = _difference([tree.get(name, NOTHING) for tree in trees], (*place, name))
+        if difference:
+            return difference
+    return None
 
 
 def ordered_like(tree: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
@@ -234,10 +242,10 @@ def not_finite(tree: Any) -> list[str]:
 
 def _arrays(tree):
     """The ``leaves`` of a tree, each of which has to be an array."""
-    found = leaves(tree)
-    for path, x in found:
+    pairs = leaves(tree)
+    for path, x in pairs:
         check_leaf(path, x)
-    return found
+    return pairs
 
 
 def check_leaf(path: str, x: Any) -> None:
@@ -333,13 +341,19 @@ def merged(
     """
     _check_dict("tree", tree)
     _check_dict("new", new)
-    known = dict(leaves(tree))
-    pairs = [(path, known.get(path), x) for path, x in leaves(new)]
-    fits = {}
-    for path, y, x in pairs:
-        fits[path] = y is not None and (y.shape, y.dtype) == (x.shape, x.dtype)
-    params = from_leaves((path, y if fits[path] else x) for path, y, x in pairs)
-    return params, [path for path in fits if fits[path]], [path for path in fits if not fits[path]]
+    old = dict(leaves(tree))
+    arrays = {}
+    reused = []
+    left = []
+    for path, x in leaves(new):
+        y = old.get(path)
+        if y is not None and (y.shape, y.dtype) == (x.shape, x.dtype):
+            arrays[path] = y
+            reused.append(path)
+        else:
+            arrays[path] = x
+            left.append(path)
+    return from_leaves(arrays.items()), reused, left
 
 
 def check_like(
@@ -364,15 +378,20 @@ def check_like(
         problem = f"params is a {type(tree).__name__}"
         raise TypeError(f"{problem}, expected a nested dict such as model.init(seed)")
     _check_dict("expected", expected)
-    given, wanted = dict(_places(tree)), dict(_places(expected))
-    for place in [*wanted, *given]:
-        x, like = given.get(place, NOTHING), wanted.get(place, NOTHING)
-        if described(x, dtypes) != described(like, dtypes):
-            differ = f"given {described(x, dtypes)}, expected {described(like, dtypes)}"
-            shape, expected_shape = getattr(x, "shape", ()), getattr(like, "shape", ())
-            if len(shape) == 2 and shape == expected_shape[::-1] != expected_shape:
-                differ += ": try its .T"
-            raise ValueError(f"{what} {_path(place)}: {differ}")
+    arrays = dict(_places(tree))
+    expected_arrays = dict(_places(expected))
+    for place in [*expected_arrays, *arrays]:
+        x = arrays.get(place, NOTHING)
+        like = expected_arrays.get(place, NOTHING)
+        actual = described(x, dtypes)
+        if actual == described(like, dtypes):
+            continue
+        problem = f"given {actual}, expected {described(like, dtypes)}"
+        shape = getattr(x, "shape", ())
+        expected_shape = getattr(like, "shape", ())
+        if len(shape) == 2 and shape == expected_shape[::-1] != expected_shape:
+            problem += ": try its .T"
+        raise ValueError(f"{what} {_path(place)}: {problem}")
 
 
 def _places(tree, place=()):

@@ -41,55 +41,49 @@ class Option(NamedTuple):
         return converted
 
 
-FLAG, INTEGER, NUMBER = Option(bool), Option(int), Option(float)
+FLAG = Option(bool)
 AT_LEAST_0 = Option(int, lambda x: x >= 0, "at least 0")
 AT_LEAST_1 = Option(int, lambda x: x >= 1, "at least 1")
-SEED = Option(
-    int, lambda x: 0 <= x < 2**64, "at least 0 and below 2**64"
-)  # as the keys that are derived from it
+AT_LEAST_5 = Option(int, lambda x: x >= 5, "at least 5")
+# As the keys that are derived from it.
+SEED = Option(int, lambda x: 0 <= x < 2**64, "at least 0 and below 2**64")
 ABOVE_0 = Option(float, lambda x: 0 < x < math.inf, "a finite number above 0")
 NOT_NEGATIVE = Option(float, lambda x: 0 <= x < math.inf, "a finite number of 0 or more")
 FRACTION = Option(float, lambda x: 0 <= x < 1, "0 <= {name} < 1")
 SHARE = Option(float, lambda x: 0 <= x <= 1, "0 <= {name} <= 1")
 PROBABILITY = Option(float, lambda x: 0 < x <= 1, "0 < {name} <= 1")
+IN_FLOAT32 = Option(float, lambda x: 1e-30 <= x <= 1e30, "from 1e-30 to 1e30")
+TEMPERATURE = Option(
+    float, ABOVE_0.fits, f"{ABOVE_0.expected}; top_k=1 takes the most probable token"
+)
 
 
-def _named(option, names):
-    return dict.fromkeys(names.split(), option)
-
-
-OPTIONS: dict[str, Option] = {  # for whatever has such a name and this type; flags need no range
-    **_named(INTEGER, "bos_id eos_id forced_eos_id pad_id"),
-    **_named(SEED, "seed"),
-    **_named(AT_LEAST_0, "min_len n_plain n_steps n_types"),
-    **_named(AT_LEAST_1, "batch_size beam_size chunk_size code_size d_ff d_head d_model dilation"),
-    **_named(AT_LEAST_1, "every k length max_len max_rows max_tokens n_average n_best n_heads"),
-    **_named(AT_LEAST_1, "n_inputs n_kv_heads n_layers n_outputs original_max_len"),
-    **_named(
-        AT_LEAST_1,
-        "n_shards n_tokens patience rank save_every share_layers src_vocab step steps tgt_vocab",
-    ),
-    **_named(AT_LEAST_1, "top_k total validate_every vocab warmup window"),
-    **_named(
-        Option(int, lambda x: x >= 5, "at least 5"), "subwords vocab_size"
-    ),  # four are special
-    **_named(NUMBER, "grad_scale"),
-    **_named(
-        FRACTION, "beta1 beta2 dropout dropout_rate hidden_dropout_rate inner_dropout momentum"
-    ),
-    **_named(SHARE, "label_smoothing"),
-    **_named(PROBABILITY, "top_p"),
-    **_named(NOT_NEGATIVE, "consistency floor length_penalty lr weight_decay"),
-    **_named(ABOVE_0, "alpha base clip_norm delta eps factor loss_scale minutes peak"),
-    **_named(ABOVE_0, "high_freq_factor low_freq_factor"),
-    **_named(ABOVE_0, "qk_norm_eps repetition_penalty scale scaling"),
-    **_named(
-        Option(float, lambda x: 1e-30 <= x <= 1e30, "from 1e-30 to 1e30"), "softcap"
-    ),  # as float32 has it
-    "temperature": ABOVE_0._replace(
-        expected=f"{ABOVE_0.expected}; top_k=1 takes the most probable token"
-    ),
+# The names of the options, by their type and range: whatever has such a name and this type is
+# checked. Flags need no range.
+NAMES = {
+    Option(int): "bos_id eos_id forced_eos_id pad_id",
+    SEED: "seed",
+    AT_LEAST_0: "min_len n_plain n_steps n_types",
+    AT_LEAST_1: """
+        batch_size beam_size chunk_size code_size d_ff d_head d_model dilation every k length
+        max_len max_rows max_tokens n_average n_best n_heads n_inputs n_kv_heads n_layers n_outputs
+        n_shards n_tokens original_max_len patience rank save_every share_layers src_vocab step
+        steps tgt_vocab top_k total validate_every vocab warmup window
+    """,
+    AT_LEAST_5: "subwords vocab_size",  # of which four are special
+    Option(float): "grad_scale",
+    FRACTION: "beta1 beta2 dropout dropout_rate hidden_dropout_rate inner_dropout momentum",
+    SHARE: "label_smoothing",
+    PROBABILITY: "top_p",
+    NOT_NEGATIVE: "consistency floor length_penalty lr weight_decay",
+    ABOVE_0: """
+        alpha base clip_norm delta eps factor high_freq_factor loss_scale low_freq_factor minutes
+        peak qk_norm_eps repetition_penalty scale scaling
+    """,
+    IN_FLOAT32: "softcap",
+    TEMPERATURE: "temperature",
 }
+OPTIONS = {name: option for option, names in NAMES.items() for name in names.split()}
 
 
 def check_option(name, value):
