@@ -70,8 +70,12 @@ class Backend:
         layout="0",
         suited=lambda x, as_it_lies: None,
     ):
-        self.name, self.array, self.device = name, array, device
-        self.dtypes, self.layout, self.suited = dtypes, layout, suited
+        self.name = name
+        self.array = array
+        self.device = device
+        self.dtypes = dtypes
+        self.layout = layout
+        self.suited = suited
         self.kernels: dict[str, Callable] = {}
         self.hooks: dict[str, Callable] = {}
         self._unchecked: Self | None = None  # made when it is needed first
@@ -193,22 +197,22 @@ class Backend:
         arrays = record.contract.arrays
         wrong = {*as_it_lies.split(), *without.split()} - arrays.keys()
         if wrong:
-            expected = ", ".join(arrays)
-            problem = f"as_it_lies or without has {min(wrong)!r}"
-            raise TypeError(f"{name}: {problem}, expected some of {expected}")
+            expected = f"some of {', '.join(arrays)}"
+            raise TypeError(
+                f"{name}: as_it_lies or without has {min(wrong)!r}, expected {expected}"
+            )
         options = [field.name for field in fields(record.options)] if record.options else []
         if bool(options) != bool(knows) or not set(knows.split()) <= set(options):
-            expected = (
-                f"some of {', '.join(options)}"
-                if options
-                else "none, as the operation has no record of options"
-            )
+            expected = "none, as the operation has no record of options"
+            if options:
+                expected = f"some of {', '.join(options)}"
             raise TypeError(f"{name}: knows={knows!r}, expected {expected}")
+        # Once for all its fields, the record of options.
+        parameters = dict.fromkeys("options" if x in options else x for x in record.parameters)
 
         def decorate(function):
-            taken = dict.fromkeys("options" if x in options else x for x in record.parameters)
-            told = f"the kernel of {name} in the backend {self.name}"
-            _check_parameters(function, list(taken), told)
+            what = f"the kernel of {name} in the backend {self.name}"
+            _check_parameters(function, list(parameters), what)
             kernel = Kernel(
                 self,
                 function,
@@ -241,7 +245,8 @@ def _with_options(kernel, record, knows):
     names = [name for name in parameters if name in fields_of_record]
     start = parameters.index(names[0] if names else "settings")
     stop = start + (len(names) or 1)
-    known = {*knows.split(), *(size.field for size in record.contract.sizes.values())}
+    sizes = [size.field for size in record.contract.sizes.values()]
+    may_change = {*knows.split(), *sizes}
 
     def settings_of(values):
         if not names:
@@ -251,19 +256,21 @@ def _with_options(kernel, record, knows):
     @wraps(kernel)
     def call(*values):
         settings = settings_of(values)
-        if changed_fields(settings) <= known:
+        if changed_fields(settings) <= may_change:
             return kernel(*values[:start], settings, *values[stop:])
         return NotImplemented
 
     def why_not(*values):
         settings = settings_of(values)
-        unknown = changed_fields(settings) - known
-        return f"no kernel with {min(unknown)}={getattr(settings, min(unknown))}" if unknown else ""
+        others = changed_fields(settings) - may_change
+        if not others:
+            return ""
+        return f"no kernel with {min(others)}={getattr(settings, min(others))}"
 
     return call, why_not
 
 
-def _check_parameters(function, expected, told):
+def _check_parameters(function, expected, what):
     """Raise if a function has other parameters than expected; one with ``*args``, or one in C, does
     not tell.
     """
@@ -276,4 +283,4 @@ def _check_parameters(function, expected, told):
     takes_any = any(x.kind is x.VAR_POSITIONAL for x in parameters.values())
     if list(parameters) != expected and not takes_any:
         has = f"has the parameters ({', '.join(parameters)}), expected ({', '.join(expected)})"
-        raise TypeError(f"{told} {has}: it is called by position")
+        raise TypeError(f"{what} {has}: it is called by position")

@@ -20,8 +20,11 @@ def make_binder(record, layout):
             ),
         )
     """
-    contract, parameters = record.contract, record.parameters
-    defaults, before, fields = {}, [], []
+    contract = record.contract
+    parameters = record.parameters
+    defaults = {}
+    before = []  # the colon of the lambda
+    fields = []  # what a plan depends on
     for name, parameter in parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in before:
             before.append("*")
@@ -33,9 +36,9 @@ def make_binder(record, layout):
             if contract.arrays[name].kind == "written":  # and may be read-only
                 lies += f", getattr({name}.flags, 'writeable', True)"
             field = f"({name}.__class__, {name}.shape, {name}.dtype, {lies})"
-            fields.append(
-                f"None if {name} is None else {field}" if may_be_none(parameter) else field
-            )
+            if may_be_none(parameter):
+                field = f"None if {name} is None else {field}"
+            fields.append(field)
         if name in NOT_0:
             fields.append(f"{name} if {name}.__class__ is float else repr({name})")
         fields += [_value_of(size) for size in contract.sizes.values() if size.argument == name]

@@ -243,19 +243,19 @@ def _check_sizes(contract, operation, parameters):
     """Check that a size which may be None has a default that is known by then, and that conditions
     can be checked.
     """
-    known: set[str] = set()
+    letters: set[str] = set()
     for name, size in contract.sizes.items():
         has_right_default = size.field or may_be_none(parameters[name]) == bool(size.default)
-        if not has_right_default or not known.issuperset(letters_of(size.default)):
+        if not has_right_default or not letters.issuperset(letters_of(size.default)):
             raise ValueError(
                 f"the contract of {operation} has {name} = {' '.join(size.letters)}, expected 'or' "
                 "and the letter of an argument before it if, and only if, its type hint includes "
                 "None, as in 'n_kv_heads = G or H'"
             )
-        known.update(size.letters)
-    known = _letters_of_inputs(contract.arrays, contract.sizes)
+        letters.update(size.letters)
+    letters = _letters_of_inputs(contract.arrays, contract.sizes)
     for divisor, dividend, array in contract.conditions:
-        unknown = [letter for letter in letters_of(divisor, dividend) if letter not in known]
+        unknown = [letter for letter in letters_of(divisor, dividend) if letter not in letters]
         if array and array not in contract.arrays:
             unknown.append(array)
         if unknown:
@@ -266,9 +266,9 @@ def _check_sizes(contract, operation, parameters):
 
 def _check_axes(contract, operation, parameters):
     """Check that sizes can be learned in the order in which ``match`` does so."""
-    known = {letter for size in contract.sizes.values() for letter in size.letters}
+    letters = {letter for size in contract.sizes.values() for letter in size.letters}
     for x in in_order(contract):
-        learned = set(known)
+        learned = set(letters)
         for axis in x.axes:
             factors = factors_of(axis)
             unknown = [factor for factor in factors if not learned.issuperset(letters_of(factor))]
@@ -281,7 +281,7 @@ def _check_axes(contract, operation, parameters):
                 )
             learned.update(letters_of(axis))
         if not may_be_none(parameters[x.name]):
-            known = learned
+            letters = learned
 
 
 def in_order(contract: Contract) -> list[Argument]:

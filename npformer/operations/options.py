@@ -36,8 +36,8 @@ class Option(NamedTuple):
             return value
         converted = CONVERSIONS[self.kind](name, value)
         if not self.fits(converted):
-            given = shown(converted) if self.kind is int else f"{value!s:.80}"
-            raise ValueError(f"{name}={given}, expected {self.expected.format(name=name)}")
+            text = shown(converted) if self.kind is int else f"{value!s:.80}"
+            raise ValueError(f"{name}={text}, expected {self.expected.format(name=name)}")
         return converted
 
 
@@ -172,18 +172,18 @@ def check_expressed(settings, names, owner=""):
             raise ValueError(f"{owner}{name}={shown(value)}, expected {expected}")
 
 
-def settings_from(dataclass, given, owner, others=()):
+def settings_from(dataclass, values, owner, others=()):
     """A dataclass made of the settings that are given by name, or an error that lists the names
     that there are.
 
     ``others`` are arguments of the same function that are no settings.
     """
     names = [field.name for field in fields(dataclass)]
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in names:
             expected = ", ".join([*others, *names])
             raise TypeError(f"{name}={value!r:.60} is no setting of {owner}, expected {expected}")
-    return dataclass(**given)
+    return dataclass(**values)
 
 
 def choices_of(dataclass):
@@ -229,9 +229,8 @@ def _check_of_kind(name, kind):
 def check_instance(name, value, kind, expected=""):
     """Check that a value is of a class, such as that of settings."""
     if not isinstance(value, kind):
-        raise TypeError(
-            f"{name} is a {type(value).__name__}, expected {expected or f'{kind.__name__}(…)'}"
-        )
+        expected = expected or f"{kind.__name__}(…)"
+        raise TypeError(f"{name} is a {type(value).__name__}, expected {expected}")
     return value
 
 
@@ -269,9 +268,8 @@ def _check_number(name, kind, check, value):
 
 def _check_sizes(name, value, n):
     if not isinstance(value, tuple):
-        raise TypeError(
-            f"{name}={value!r} is a {type(value).__name__}, expected a tuple of {n} ints"
-        )
+        expected = f"a tuple of {n} ints"
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected {expected}")
     sizes = tuple(check_int(name, size) for size in value)
     if len(sizes) != n or min(sizes) < 0:
         raise ValueError(f"{name}={value}, expected {n} sizes of 0 or more")

@@ -148,7 +148,7 @@ def _for_kernel(operation, kernel, operands, dtype):
             return f"no kernel with {operand.name}", {}
     conversions = {}
     for position, name, kind, x in operands:
-        wanted = _dtype_of(kind, computed)
+        dtype_of_kernel = _dtype_of(kind, computed)
         if not isinstance(x, kernel.backend.array):
             return f"{name} is a {type(x).__name__}", {}
         conversion = kernel.backend.suited(x, name in kernel.as_it_lies)
@@ -156,10 +156,10 @@ def _for_kernel(operation, kernel, operands, dtype):
             return f"{name} is empty", {}
         if kind in DECIDING and x.dtype.newbyteorder("=") != computed and x.dtype.itemsize != 2:
             return _why_of_dtypes(operation, operands, computed), {}
-        if kind == "written" and (conversion or x.dtype != wanted):
+        if kind == "written" and (conversion or x.dtype != dtype_of_kernel):
             return f"{name} would have to be copied, but is written in place", {}
-        if x.dtype != wanted:
-            conversions[position] = _cast_to(wanted)
+        if x.dtype != dtype_of_kernel:
+            conversions[position] = _cast_to(dtype_of_kernel)
         elif conversion:
             conversions[position] = conversion
     return "", conversions

@@ -119,8 +119,12 @@ F = 3 from weight (5, 3)
     of_forward = cast(Any, forward).record
 
     def decorate(function):
-        own = parse(contract) if contract else contract_of_backward(of_forward.contract, function)
-        record = Record(function.__name__, function, own, check, flops, of_forward.options, forward)
+        if contract:
+            parsed = parse(contract)
+        else:
+            parsed = contract_of_backward(of_forward.contract, function)
+        name = function.__name__
+        record = Record(name, function, parsed, check, flops, of_forward.options, forward)
         return _made(record, checked)
 
     return decorate

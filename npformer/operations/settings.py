@@ -49,15 +49,15 @@ class Llama3Scaling:
     def __post_init__(self):
         check_fields(self)
         if self.high_freq_factor <= self.low_freq_factor:
-            given = f"high_freq_factor={self.high_freq_factor}"
-            raise ValueError(f"{given}, expected above low_freq_factor={self.low_freq_factor}")
+            expected = f"above low_freq_factor={self.low_freq_factor}"
+            raise ValueError(f"high_freq_factor={self.high_freq_factor}, expected {expected}")
 
     def frequencies(self, frequencies: Array) -> Array:
         """The frequencies of the pairs, from those without this scaling."""
         n_turns = self.original_max_len * frequencies / (2 * np.pi)
-        kept = (n_turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
-        kept = np.clip(kept, 0, 1)
-        return frequencies * (kept + (1 - kept) / self.factor)
+        share = (n_turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        share = np.clip(share, 0, 1)  # of the frequency that is not divided
+        return frequencies * (share + (1 - share) / self.factor)
 
 
 @dataclass(frozen=True)
@@ -225,16 +225,17 @@ class AttentionSettings(AttentionOptions):
         Traceback (most recent call last):
         ValueError: d_model=10 is not divisible by n_heads=8
         """
+        D = f"d_model={shown(d_model)}"
+        H = f"n_heads={shown(self.n_heads)}"
         K, rest = divmod(d_model, self.n_heads)
-        given = f"d_model={shown(d_model)}, n_heads={shown(self.n_heads)}"
+        source = f"{D}, {H}"
         if self.d_head is not None:
-            K, given = self.d_head, f"d_head={shown(self.d_head)}"
+            K = self.d_head
+            source = f"d_head={shown(K)}"
         elif rest:
-            raise ValueError(
-                f"d_model={shown(d_model)} is not divisible by n_heads={shown(self.n_heads)}"
-            )
+            raise ValueError(f"{D} is not divisible by {H}")
         if self.rotary is not None and K % 2:
-            raise ValueError(f"{given}: heads of odd width {shown(K)} cannot be rotary")
+            raise ValueError(f"{source}: heads of odd width {shown(K)} cannot be rotary")
         return [n * K for n in self.parts]
 
     def __post_init__(self):

@@ -28,10 +28,10 @@ class Sizes(dict):
         """Store a size, and the argument that it comes from."""
         self[letter], self.source[letter] = size, source
 
-    def told(self, letters):
+    def sources(self, letters):
         """Where the known ones of these letters come from: ``["H = 8 from n_heads", …]``."""
-        known = [letter for letter in dict.fromkeys(letters) if letter in self]
-        return [f"{letter} = {shown(self[letter])} from {self.source[letter]}" for letter in known]
+        learned = [letter for letter in dict.fromkeys(letters) if letter in self]
+        return [f"{x} = {shown(self[x])} from {self.source[x]}" for x in learned]
 
 
 def size_of(axis: str, sizes: Mapping[str, Any]) -> tuple[int, list[str]]:
@@ -40,20 +40,21 @@ def size_of(axis: str, sizes: Mapping[str, Any]) -> tuple[int, list[str]]:
     >>> size_of("(H+2*G)*K", {"H": 4, "G": 2})
     (8, ['K'])
     """
-    known, unknown = 1, []
+    product = 1
+    missing = []
     for factor in factors_of(axis):
         if factor.isdecimal():
-            known *= int(factor)
+            product *= int(factor)
         elif factor in sizes:
-            known *= sizes[factor]
+            product *= sizes[factor]
         elif factor.startswith("("):
             terms = [size_of(term, sizes) for term in factor[1:-1].split("+")]
-            known *= sum(size for size, _ in terms)
-            if any(missing for _, missing in terms):
-                unknown.append(factor)
+            product *= sum(size for size, _ in terms)
+            if any(of_term for _, of_term in terms):
+                missing.append(factor)
         else:
-            unknown.append(factor)
-    return known, unknown
+            missing.append(factor)
+    return product, missing
 
 
 def shape_of(axes, sizes):
@@ -63,8 +64,8 @@ def shape_of(axes, sizes):
         if axis == "...":
             shape.extend(sizes.get("...", ()))
             continue
-        size, unknown = size_of(axis, sizes)
-        if unknown:
+        size, missing = size_of(axis, sizes)
+        if missing:
             return None
         shape.append(size)
     return tuple(shape)
@@ -80,8 +81,8 @@ def check_arrays(contract, arguments, parameters):
             continue
         libraries[name] = check_array(x, name, argument.kind)
     if len(set(libraries.values())) > 1:
-        told = ", ".join(f"{name} {library.__name__}" for name, library in libraries.items())
-        raise TypeError(f"arrays of different libraries: {told}; move them to one first")
+        named = ", ".join(f"{name} {library.__name__}" for name, library in libraries.items())
+        raise TypeError(f"arrays of different libraries: {named}; move them to one first")
 
 
 def _check_order(contract, arguments):
@@ -142,13 +143,13 @@ def _learn_argument(size, name, value, sizes):
 def _check_conditions(contract, values, sizes):
     """Check the conditions on sizes that are known."""
     for divisor, dividend, array in contract.conditions:
-        n, unknown = size_of(divisor, sizes)
-        if unknown or dividend not in sizes or (array and values[array] is None):
+        n, missing = size_of(divisor, sizes)
+        if missing or dividend not in sizes or (array and values[array] is None):
             continue
         is_divisible = sizes[dividend] % n == 0 if n else sizes[dividend] == 0
         if not is_divisible:
             because = f", as {array} is given" if array else ""
-            sources = ", ".join(sizes.told([dividend, divisor]))
+            sources = ", ".join(sizes.sources([dividend, divisor]))
             raise ValueError(f"{sources}: expected {dividend} divisible by {divisor}{because}")
 
 
@@ -156,21 +157,21 @@ def _problem(argument, shape, sizes, not_empty):
     """What is wrong with the shape of an array, or None; stores the sizes of the letters that are
     learned from it.
     """
-    known = set(sizes)
+    before = set(sizes)
     if _fits(argument, shape, sizes):
-        is_empty = any(sizes.get(letter) == 0 for letter in not_empty - known)
+        is_empty = any(sizes.get(letter) == 0 for letter in not_empty - before)
         if not is_empty:
             return None
     letters = []
     for axis in argument.axes:
         letters += [axis] if axis == "..." else letters_of(axis)
-    reasons = sizes.told(letter for letter in letters if letter in known)
+    reasons = sizes.sources(letter for letter in letters if letter in before)
     for axis in argument.axes:
         if "*" in axis:
-            divisor, unknown = size_of(axis, sizes)
-            if unknown:
+            divisor, missing = size_of(axis, sizes)
+            if missing:
                 reasons.append(f"{axis} divisible by {shown(divisor)}")
-    reasons += [f"{letter} at least 1" for letter in letters if letter in not_empty - known]
+    reasons += [f"{letter} at least 1" for letter in letters if letter in not_empty - before]
     expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
     because = f" with {', '.join(reasons)}" if reasons else ""
     return f"{argument.name} has shape {shape}, expected {expected}{because}"
@@ -199,12 +200,12 @@ def _fits(argument, shape, sizes):
 
 def _learn(axis, size, sizes, source):
     """Whether an axis may have this size; stores the size of a letter that was not known."""
-    known, unknown = size_of(axis, sizes)
-    if not unknown:
-        return size == known
-    if known == 0 or size % known:
+    product, missing = size_of(axis, sizes)
+    if not missing:
+        return size == product
+    if product == 0 or size % product:
         return False
-    sizes.learn(unknown[0], size // known, source)
+    sizes.learn(missing[0], size // product, source)
     return True
 
 
@@ -267,7 +268,7 @@ def broadcasts_to(shape: tuple, target: tuple) -> bool:
     (True, False)
     """
     axes = zip(reversed(shape), reversed(target), strict=False)
-    return len(shape) <= len(target) and all(size in (1, wanted) for size, wanted in axes)
+    return len(shape) <= len(target) and all(size in (1, n) for size, n in axes)
 
 
 def index_that_fits(shape: tuple, target: tuple) -> str | None:
