@@ -43,24 +43,37 @@ def make_loss_kernels(kernel_of, linear, differentiated):
 
     @kernel_of(reference.cross_entropy)
     def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-        return differentiated(logits, None, False, targets, ignore_id, n_tokens, loss_scale, label_smoothing)
+        return differentiated(
+            logits, None, False, targets, ignore_id, n_tokens, loss_scale, label_smoothing
+        )
 
     @kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
-    def linear_cross_entropy(x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-        options = targets, ignore_id, n_tokens, loss_scale, label_smoothing
-        return differentiated(linear(x, weight), bias, True, *options)
+    def linear_cross_entropy(
+        x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale
+    ):
+        logits = linear(x, weight)
+        return differentiated(
+            logits, bias, True, targets, ignore_id, n_tokens, loss_scale, label_smoothing
+        )
 
     @kernel_of(reference.paired_cross_entropy)
-    def paired_cross_entropy(logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale):
-        options = targets, ignore_id, n_tokens, loss_scale, label_smoothing, consistency
-        return differentiated(logits, None, False, *options)
+    def paired_cross_entropy(
+        logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
+    ):
+        numbers = (label_smoothing, consistency)
+        return differentiated(
+            logits, None, False, targets, ignore_id, n_tokens, loss_scale, *numbers
+        )
 
     @kernel_of(reference.linear_paired_cross_entropy, as_it_lies="weight")
     def linear_paired_cross_entropy(
         x, weight, bias, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
     ):
-        options = targets, ignore_id, n_tokens, loss_scale, label_smoothing, consistency
-        return differentiated(linear(x, weight), bias, True, *options)
+        logits = linear(x, weight)
+        numbers = (label_smoothing, consistency)
+        return differentiated(
+            logits, bias, True, targets, ignore_id, n_tokens, loss_scale, *numbers
+        )
 
 
 def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_lies=""):
@@ -105,7 +118,8 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_li
 
     def by_sequence(rows, B):
         """(T·B, D) as (B, T, D)."""
-        T, D = len(rows) // B, rows.shape[1]
+        T = len(rows) // B
+        D = rows.shape[1]
         x = empty((B, T, D), rows.dtype)
         x[...] = rows.reshape(T, B, D).swapaxes(0, 1)
         return x
@@ -115,7 +129,9 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_li
         return slice(positions.start * B, positions.stop * B)
 
 
-def make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backward, knows, without=""):
+def make_packed_kernels(
+    kernel_of, empty, kernel_options, attend, attend_backward, knows, without=""
+):
     """Make the kernels of attention on packed projections, whose heads it reads and writes as
     views.
 
@@ -146,20 +162,26 @@ def make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backwar
         return out, peak, total
 
     @kernel_of(reference.cross_attention_backward, without=without, knows=knows)
-    def cross_attention_backward(dout, q, kv, out, peak, total, settings, keep_mask, bias, dropout_key):
-        gradients = empty(q.shape, q.dtype), empty(kv.shape, kv.dtype)
-        saved = q, kv, out, peak, total
-        dbias = backward(dout, saved, gradients, settings, keep_mask, bias, dropout_key)
+    def cross_attention_backward(
+        dout, q, kv, out, peak, total, settings, keep_mask, bias, dropout_key
+    ):
+        dq = empty(q.shape, q.dtype)
+        dkv = empty(kv.shape, kv.dtype)
+        saved = (q, kv, out, peak, total)
+        dbias = backward(dout, saved, (dq, dkv), settings, keep_mask, bias, dropout_key)
         if dbias is NotImplemented:
             return NotImplemented
-        return gradients if dbias is None else (*gradients, dbias)
+        return (dq, dkv) if dbias is None else (dq, dkv, dbias)
 
     @kernel_of(reference.self_attention_backward, without=without, knows=knows)
-    def self_attention_backward(dout, qkv, out, peak, total, settings, keep_mask, bias, dropout_key):
+    def self_attention_backward(
+        dout, qkv, out, peak, total, settings, keep_mask, bias, dropout_key
+    ):
+        q, kv = split_qkv(qkv, settings)
         dqkv = empty(qkv.shape, qkv.dtype)
-        gradients = split_qkv(dqkv, settings)
-        saved = *split_qkv(qkv, settings), out, peak, total
-        dbias = backward(dout, saved, gradients, settings, keep_mask, bias, dropout_key)
+        dq, dkv = split_qkv(dqkv, settings)
+        saved = (q, kv, out, peak, total)
+        dbias = backward(dout, saved, (dq, dkv), settings, keep_mask, bias, dropout_key)
         if dbias is NotImplemented:
             return NotImplemented
         return dqkv if dbias is None else (dqkv, dbias)

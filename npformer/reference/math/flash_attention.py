@@ -63,7 +63,7 @@ def flash_attention(
     >>> bool(np.allclose(flash_attention(q, k, v)[0], attention(q, k, v)[0], rtol=0, atol=1e-14))
     True
     """
-    score_options = {"scale": scale, "softcap": softcap}
+    options = {"scale": scale, "softcap": softcap}
     T = q.shape[-2]
     S = k.shape[-2]
     dtype = _dtype(q, k, v, bias)
@@ -76,7 +76,7 @@ def flash_attention(
         total = totals[..., queries, None]  # Σ exp(score - peak) over the keys so far
         gathered = out[..., queries, :]  # Σ exp(score - peak) v
         for keys in blocks(S, stop=queries.stop + S - T if causal else S):
-            scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, **score_options)
+            scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, **options)
             old_peak = peak
             peak = np.maximum(old_peak, scores.real.max(axis=-1, keepdims=True))
             shift = np.where(np.isneginf(peak), 0, peak)
@@ -132,10 +132,11 @@ def flash_attention_backward(
     >>> [bool(np.allclose(a, b, rtol=0, atol=1e-12)) for a, b in zip(tiled, whole, strict=True)]
     [True, True, True]
     """
-    score_options = {"scale": scale, "softcap": softcap}
+    options = {"scale": scale, "softcap": softcap}
     if peak is None:
-        options = {"bias": bias, "causal": causal, **score_options}
-        _, logsumexp, peak = flash_attention(q, k, v, keep_mask, **options, return_peak=True)
+        _, logsumexp, peak = flash_attention(
+            q, k, v, keep_mask, bias=bias, causal=causal, **options, return_peak=True
+        )
     T = q.shape[-2]
     S = k.shape[-2]
     dtype = _dtype(dout, q, k, v, bias)
@@ -149,7 +150,7 @@ def flash_attention_backward(
 
     def tile(queries, keys):
         """The weights of a tile and their gradients, 0 where a key is masked, even if it is NaN."""
-        scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, **score_options)
+        scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, **options)
         weights = np.exp(scores - shift[..., queries, :] - log_total[..., queries, :])
         dweights = dout[..., queries, :] @ transpose(v[..., keys, :])
         dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, dropout_key)
@@ -205,9 +206,11 @@ def scores_tile(q, k, keep_mask, bias, causal, queries, keys, **options):
     """The scores of one tile: a slice of the queries with a slice of the keys, -inf where they are
     masked.
     """
-    mask_tile = None if keep_mask is None else tile_of(keep_mask, queries, keys)
-    bias_tile = None if bias is None else tile_of(bias, queries, keys)
-    scores = scores_of(q[..., queries, :], k[..., keys, :], mask_tile, bias=bias_tile, **options)
+    q_tile = q[..., queries, :]
+    k_tile = k[..., keys, :]
+    mask_tile = tile_of(keep_mask, queries, keys)
+    bias_tile = tile_of(bias, queries, keys)
+    scores = scores_of(q_tile, k_tile, mask_tile, bias=bias_tile, **options)
     if causal:
         T = q.shape[-2]
         S = k.shape[-2]
@@ -218,8 +221,10 @@ def scores_tile(q, k, keep_mask, bias, causal, queries, keys, **options):
 
 def tile_of(x, queries, keys):
     """The view of a mask or bias that covers the tile; its last two axes may have size 1 or be
-    missing.
+    missing. None if there is none.
     """
+    if x is None:
+        return None
     tile = x[...]
     if x.ndim > 0 and x.shape[-1] > 1:
         tile = tile[..., keys]

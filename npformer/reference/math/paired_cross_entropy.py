@@ -52,8 +52,14 @@ def paired_cross_entropy(
     # Σ [ce(p) + ce(p')] / 2n
     both = np.stack([targets, targets])
     n_both = None if n_tokens is None else 2 * n_tokens
-    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "loss_scale": loss_scale}
-    loss, dlogits = cross_entropy(logits, both, **options, n_tokens=n_both)
+    loss, dlogits = cross_entropy(
+        logits,
+        both,
+        ignore_id=ignore_id,
+        label_smoothing=label_smoothing,
+        n_tokens=n_both,
+        loss_scale=loss_scale,
+    )
 
     # Σ α/2 [KL(p‖p') + KL(p'‖p)] / 2n
     counted = is_counted(targets, ignore_id=ignore_id)
@@ -95,5 +101,12 @@ def linear_paired_cross_entropy(
     1.3863
     """
     logits = linear(x, weight, bias)
-    options = {"ignore_id": ignore_id, "label_smoothing": label_smoothing, "n_tokens": n_tokens}
-    return paired_cross_entropy(logits, targets, consistency, **options, loss_scale=loss_scale)
+    return paired_cross_entropy(
+        logits,
+        targets,
+        consistency,
+        ignore_id=ignore_id,
+        label_smoothing=label_smoothing,
+        n_tokens=n_tokens,
+        loss_scale=loss_scale,
+    )
