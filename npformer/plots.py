@@ -12,7 +12,7 @@ say so.
 import math
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,15 +46,17 @@ def plot_loss(
     >>> above.get_ylabel()
     'cross-entropy per token (nats)'
     """
-    steps, rates = [info.step for info in history], [info.lr for info in history]
+    steps = [info.step for info in history]
+    rates = [info.lr for info in history]
     losses = np.array([info.loss for info in history], float)
-    above, below = axes = _axes(axes, path, 2, (7, 5), sharex=True, height_ratios=[3, 1])
+    axes = _axes(axes, path, 2, (7, 5), sharex=True, height_ratios=[3, 1])
+    above, below = axes
     _line(above, steps, losses, color="0.75", linewidth=0.8, label="each step")
     window = max(1, min(25, len(losses) // 4))
     if window > 1:
-        smooth = np.convolve(losses, np.ones(window) / window, mode="valid")
-        middles = steps[window // 2 :][: len(smooth)]
-        above.plot(middles, smooth, color="C0", label=f"mean of {window} steps")
+        means = _running_means(losses, window)
+        middles = steps[window // 2 :][: len(means)]
+        above.plot(middles, means, color="C0", label=f"mean of {window} steps")
     above.set(yscale="log", ylabel="cross-entropy per token (nats)", title=title)
     above.yaxis.set_major_formatter("{x:g}")
     is_narrow = len(losses) and max(losses) < 10 * min(losses)
@@ -83,28 +85,39 @@ def plot_training(
     score : (str, str)
         The name of the score, and its label.
     """
-    steps = [record for record in records if _are_numbers(record, "step", "loss", "lr")]
-    names = "step", "val_loss", score[0]
-    validations = [record for record in records if _are_numbers(record, *names)]
-    above, middle, below = axes = _axes(axes, path, 3, (7, 7), sharex=True, height_ratios=[3, 2, 1])
-    at = [record["step"] for record in steps]
-    losses = np.array([record["loss"] for record in steps])
+    records = list(records)
+    score_name, score_label = score
+    steps, losses, rates = _columns(records, "step", "loss", "lr")
+    val_steps, val_losses, scores = _columns(records, "step", "val_loss", score_name)
+    axes = _axes(axes, path, 3, (7, 7), sharex=True, height_ratios=[3, 2, 1])
+    above, middle, below = axes
     window = max(1, min(100, len(losses) // 10))
-    smooth = np.convolve(losses, np.ones(window) / window, mode="valid") if len(losses) else losses
-    _line(above, at[window - 1 :], smooth, color="C0", label=f"training, mean of {window} steps")
-    val_at = [record["step"] for record in validations]
-    val_losses = [record["val_loss"] for record in validations]
-    _line(above, val_at, val_losses, color="C3", marker=".", label="validation")
+    means = _running_means(losses, window)
+    _line(above, steps[window - 1 :], means, color="C0", label=f"training, mean of {window} steps")
+    _line(above, val_steps, val_losses, color="C3", marker=".", label="validation")
     above.set(ylabel="cross-entropy per token (nats)", title=title)
-    _line(middle, val_at, [record[score[0]] for record in validations], color="C3", marker=".")
-    middle.set(ylabel=score[1])
-    _line(below, at, [record["lr"] for record in steps], color="C1")
+    _line(middle, val_steps, scores, color="C3", marker=".")
+    middle.set(ylabel=score_label)
+    _line(below, steps, rates, color="C1")
     below.set(xlabel="step", ylabel="learning rate")
     return _completed(axes, path)
 
 
-def _are_numbers(record, *names):
-    return all(isinstance(record.get(name), (int, float)) for name in names)
+def _columns(records, *names):
+    """A list for each of these names, of the records that have numbers under all of them."""
+    rows = []
+    for record in records:
+        row = [record.get(name) for name in names]
+        if all(isinstance(x, (int, float)) for x in row):
+            rows.append(row)
+    return [[row[i] for row in rows] for i in range(len(names))]
+
+
+def _running_means(values, window):
+    """The mean of each ``window`` values in a row."""
+    if len(values) == 0:
+        return values
+    return np.convolve(values, np.ones(window) / window, mode="valid")
 
 
 def plot_curves(
@@ -125,38 +138,61 @@ def plot_curves(
     """
     if not panels:
         raise ValueError(f"panels is {panels!r}, expected one or more")
-    drawn = [_panel(**panel) for panel in panels]
+    panels = [_panel(**panel) for panel in panels]  # all are checked before one is drawn
     rows, columns = (2, 2) if len(panels) == 4 else (1, len(panels))
     axes = _axes(axes, path, (rows, columns), (1 + 5 * columns, 4.5 * rows)).ravel()
-    for ax, (at, labels, curves, settings) in zip(axes, drawn, strict=True):
-        for i, (system, middle, spread) in enumerate(curves):
-            style = {
-                "color": f"C{i}",
-                "marker": "osD^v"[i % 5],
-                "linestyle": ["-", "--", "-.", ":", "-"][i % 5],
-                "alpha": 0.8,
-            }
-            ax.errorbar(at, middle, spread, label=system, markersize=4, capsize=2, **style)
-        ax.set(**settings)
-        ax.set_xticks(at, labels)
+    for ax, panel in zip(axes, panels, strict=True):
+        for i, curve in enumerate(panel.curves):
+            ax.errorbar(
+                panel.at,
+                curve.middle,
+                (curve.below, curve.above),
+                label=curve.name,
+                color=f"C{i}",
+                marker="osD^v"[i % 5],
+                linestyle=["-", "--", "-.", ":", "-"][i % 5],
+                alpha=0.8,
+                markersize=4,
+                capsize=2,
+            )
+        ax.set(**panel.settings)
+        ax.set_xticks(panel.at, panel.labels)
         ax.minorticks_off()
     return _completed(axes, path, fontsize=8)
 
 
+class Curve(NamedTuple):
+    """The middle of the values of a system at each place, and how far the others reach."""
+
+    name: str
+    middle: Array
+    below: Array  # distances to the lowest values
+    above: Array  # distances to the highest values
+
+
+class Panel(NamedTuple):
+    """A panel of ``plot_curves``."""
+
+    at: Any
+    labels: Any
+    curves: list[Curve]
+    settings: dict
+
+
 def _panel(at, systems, labels=None, middle=np.median, **settings):
-    """A panel of ``plot_curves`` with (name, middle, distances to the lowest and the highest value)
-    of each system.
-    """
+    """A panel, whose values are checked."""
     curves = []
-    for system, values in systems.items():
+    for name, values in systems.items():
         values = np.asarray(values, float)
         if values.ndim != 2 or values.shape[1] != len(at):
             expected = f"(repetitions, {len(at)})"
-            problem = f"{system} has values of the shape {values.shape}"
+            problem = f"{name} has values of the shape {values.shape}"
             raise ValueError(f"{problem}, expected {expected}")
         centre = middle(values, axis=0)
-        curves.append((system, centre, (centre - values.min(axis=0), values.max(axis=0) - centre)))
-    return at, at if labels is None else labels, curves, settings
+        below = centre - values.min(axis=0)
+        above = values.max(axis=0) - centre
+        curves.append(Curve(name, centre, below, above))
+    return Panel(at, at if labels is None else labels, curves, settings)
 
 
 def plot_attention(
@@ -186,23 +222,31 @@ def plot_attention(
     weights = [np.asarray(layer) for layer in weights]
     shapes = {layer.shape for layer in weights}
     if len(shapes) != 1 or weights[0].ndim != 3 or weights[0].size == 0:
-        given = [layer.shape for layer in weights]
-        expected = "one (H, T, S) without a 0 for all layers"
-        raise ValueError(f"weights has layers of the shapes {given}, expected {expected}")
+        problem = f"weights has layers of the shapes {[layer.shape for layer in weights]}"
+        raise ValueError(f"{problem}, expected one (H, T, S) without a 0 for all layers")
     n_heads, T, S = weights[0].shape
     if (len(queries), len(keys)) != (T, S):
         expected = f"(H, {len(queries)}, {len(keys)}), a word for each"
         raise ValueError(f"weights {weights[0].shape}: expected {expected}")
     largest = max(layer.max() for layer in weights)
     rotation = 90 if max(map(len, keys), default=0) > 2 else 0
-    size = 1 + n_heads * max(2.0, 0.22 * S), 1 + len(weights) * max(2.2, 0.24 * T)
-    axes = _axes(axes, path, (len(weights), n_heads), size, sharex=True, sharey=True, title=title)
+    width = 1 + n_heads * max(2.0, 0.22 * S)
+    height = 1 + len(weights) * max(2.2, 0.24 * T)
+    axes = _axes(
+        axes,
+        path,
+        (len(weights), n_heads),
+        (width, height),
+        sharex=True,
+        sharey=True,
+        title=title,
+    )
     from matplotlib import colormaps
 
     colours = colormaps["Reds"].with_extremes(bad="0.85")
     for (i, h), ax in np.ndenumerate(axes):
-        seen = np.ma.masked_equal(weights[i][h], 0)
-        image = ax.imshow(seen, vmin=0, vmax=largest, cmap=colours, aspect="auto")
+        of_head = np.ma.masked_equal(weights[i][h], 0)
+        image = ax.imshow(of_head, vmin=0, vmax=largest, cmap=colours, aspect="auto")
         if axes.size > 1:
             ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=9)
         # A word may have $.
@@ -223,7 +267,8 @@ def plot_positional_encoding(
     (2 axes).
     """
     encoding = sinusoidal_encoding(length, d_model)
-    above, below = axes = _axes(axes, path, 2, (8, 7), height_ratios=[3, 2])
+    axes = _axes(axes, path, 2, (8, 7), height_ratios=[3, 2])
+    above, below = axes
     image = above.imshow(encoding.T, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", origin="lower")
     title = f"Sinusoidal positional encoding, D = {d_model}"
     above.set(xlabel="position", ylabel="dimension", title=title)
@@ -239,29 +284,35 @@ def plot_positional_encoding(
     return _saved(axes, path)
 
 
-def _axes(given, path, shape, size, title=None, **options):
-    """The given axes, an array of this shape, or those of a new figure of this size in inches."""
-    if given is None:
-        module = "matplotlib.pyplot" if path is None else "matplotlib.figure"
-        matplotlib = imported(module, "plot", "pictures need")
-        new_figure = (
-            matplotlib.pyplot.figure if path is None else matplotlib.figure.Figure
-        )  # nobody looks at the latter
-        figure = new_figure(figsize=size, dpi=120, layout="constrained")
+def _axes(axes, path, shape, size, title=None, **options):
+    """The axes of the caller as an array of this shape, or those of a new figure of this size in
+    inches.
+    """
+    if axes is None:
+        figure = _new_figure(path, figsize=size, dpi=120, layout="constrained")
         if title:
             figure.suptitle(title, parse_math=False, wrap=True)
         axes = figure.subplots(*np.atleast_1d(shape), squeeze=False, **options)
-    else:
-        axes = np.array(given, object)
-        if axes.size != np.prod(shape) or (axes.ndim == 2 and axes.shape != shape):
-            raise ValueError(f"axes has shape {axes.shape}, expected {shape}")
+        return axes.reshape(shape)
+    axes = np.array(axes, object)
+    if axes.size != np.prod(shape) or (axes.ndim == 2 and axes.shape != shape):
+        raise ValueError(f"axes has shape {axes.shape}, expected {shape}")
     return axes.reshape(shape)
+
+
+def _new_figure(path, **options):
+    """A figure of pyplot, or if it is only written to a file, one that no window shows."""
+    if path is None:
+        return imported("matplotlib.pyplot", "plot", "pictures need").pyplot.figure(**options)
+    return imported("matplotlib.figure", "plot", "pictures need").figure.Figure(**options)
 
 
 def _line(ax, x, y, **style):
     """Draw a line: nothing without a point, and one point alone, which has no line, as a dot."""
+    if len(x) == 1:
+        style = {"marker": ".", **style}
     if len(x):
-        ax.plot(x, y, **({"marker": "."} if len(x) == 1 else {}) | style)
+        ax.plot(x, y, **style)
 
 
 def _completed(axes, path, **legend):
