@@ -24,6 +24,7 @@ def scores_of(q, k, keep_mask=None, *, bias=None, causal=False, scale=None, soft
     array([[ 10., -inf],
            [ 15.,  21.]])
     """
+    # q is scaled, not the scores: it has K numbers for each query in place of S.
     scores = (q * scale_of(q.shape[-1], scale)) @ transpose(k)
     if softcap is not None:
         scores = capped(scores, softcap)

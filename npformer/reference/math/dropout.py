@@ -27,6 +27,7 @@ def dropout(x: Array, dropout_rate: float, dropout_key: int | None) -> Array:
         return x
     index = np.arange(x.size, like=x).reshape(x.shape)
     keep = dropout_keep(index, dropout_rate, dropout_key)
+    # Not a product with the mask: what is dropped may be NaN, and 0 · NaN is NaN.
     return np.where(keep, x * kept_scale(dropout_rate), 0)
 
 
