@@ -27,7 +27,7 @@ import npformer as nf
 from npformer import tree
 from npformer.diagnosis import dependence
 from npformer.diagnosis.data import fits_by_shift
-from npformer.diagnosis.finding import TABLE
+from npformer.diagnosis.finding import CONSEQUENCES, TABLE
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
 USUAL = """
@@ -472,6 +472,7 @@ def test_a_report_needs_a_watched_training_and_is_drawn(tmp_path):
 
 def test_names_are_those_of_the_table():
     assert {name for mistake in MISTAKES for name in mistake.names} <= set(TABLE)
+    assert {name for names in CONSEQUENCES.values() for name in names} <= set(TABLE)
 
 
 def test_parameters_are_compared_with_those_of_the_trainer():
