@@ -5,24 +5,58 @@ from typing import Any
 
 import numpy as np
 
+from npformer import tree
 from npformer.backends import AnyBackend, get_backend
-from npformer.diagnosis import data, dependence, gradient, losses, update, weights
+from npformer.diagnosis import (
+    data,
+    decoding,
+    dependence,
+    gradient,
+    losses,
+    pairs,
+    scales,
+    update,
+)
 from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings, causes_of
 from npformer.diagnosis.subject import Subject
 from npformer.models.batch import count_of
 
-# A check is a function of a ``Subject`` that yields (name, what was seen), and perhaps how sure it is.
+# A check is a function of a ``Subject`` that yields (name, what was seen), and perhaps how sure it
+# is. Its docstring is shown where it cannot be made.
 OF_DATA = (
-    *(data.numbers, data.answers, data.copies, data.padding, data.special_tokens),
-    *(data.partners, data.shift),
+    data.numbers,
+    data.answers,
+    data.copies,
+    data.padding,
+    data.special_tokens,
+    pairs.partners,
+    data.shift,
 )
 QUICK = (
-    *(weights.finite, weights.equal, weights.scale),
-    *(dependence.repeatable, dependence.rows, dependence.tokens, dependence.both_sides),
-    *(dependence.positions_or_tokens, dependence.padding, dependence.order),
-    *(losses.of_outputs, losses.at_the_start, dependence.scores, losses.after_training, losses.dropout, losses.divided),
+    scales.finite,
+    scales.equal,
+    scales.scale,
+    dependence.repeatable,
+    dependence.rows,
+    dependence.tokens,
+    dependence.both_sides,
+    dependence.positions_or_tokens,
+    dependence.padding,
+    dependence.order,
+    losses.of_outputs,
+    losses.at_the_start,
+    scales.scores,
+    losses.after_training,
+    losses.dropout,
+    losses.divided,
 )
-COSTLY = gradient.differences, gradient.by_parameter, update.settings, update.one_batch, dependence.cache
+COSTLY = (
+    gradient.differences,
+    gradient.by_parameter,
+    update.settings,
+    update.one_batch,
+    decoding.cache,
+)
 SPOILING = {"not finite", "not repeatable", "rows leak"}  # with which nothing else can be examined
 
 
@@ -39,12 +73,15 @@ def diagnose(
     backend: AnyBackend = "auto",
     quick: bool = False,
 ) -> Findings:
-    """Look for the usual mistakes, for which a model does not learn, on a few rows of a batch; nothing is changed.
+    """Look for the usual mistakes, for which a model does not learn, on a few rows of a batch.
+
+    Nothing is changed.
 
     Parameters
     ----------
     model
-        Any object that ``Trainer`` takes; what cannot be examined of a model without ``logits`` is said.
+        Any object that ``Trainer`` takes; what cannot be examined of a model without ``logits`` is
+        said.
     params : nested dict
         ``model.init(seed)``, or those of a trainer.
     batch : tuple of arrays
@@ -54,71 +91,114 @@ def diagnose(
     bos_id, eos_id, max_len : int, optional
         What you decode with.
     n_steps : int, optional
-        The steps that the trainer will have made at the end, for which its schedule has to last, and no longer. If
-        not given, they are those of the schedule; one of fewer than 30 is taken for one of epochs.
+        The steps that the trainer will have made at the end, for which its schedule has to last,
+        and no longer. If not given, they are those of the schedule; one of fewer than 30 is taken
+        for one of epochs.
     backend : "auto", "reference", "cpu", "gpu" or an Ops
         What the trainer computes with.
     quick : bool
         Only what takes a moment: the data, the weights, what depends on what, and the loss.
 
-    The result, a list of ``Finding``, prints as a report; ``docs/guides/it-does-not-learn.md`` explains each.
+    Returns
+    -------
+    Findings
+        A list of ``Finding``, which prints as a report; ``docs/guides/it-does-not-learn.md``
+        explains each.
+
+    Raises
+    ------
+    TypeError
+        If the batch is not one tuple of arrays.
 
     Examples
     --------
     >>> from npformer import CopyTask, LanguageModel
-    >>> model, ids = LanguageModel(11, d_model=16, n_heads=2, n_layers=1, d_ff=32), CopyTask().batch(0, 32)[1]
+    >>> model = LanguageModel(11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+    >>> _, ids = CopyTask().batch(0, 32)
     >>> diagnose(model, model.init(0), (ids, ids), quick=True).names
     ['targets not shifted', 'padding counted']
     """
     if more:
-        given = f"params is followed by {1 + len(more)} arguments"
-        raise TypeError(f"{given}, expected one batch, a tuple of arrays such as (src, tgt), then options by name")
+        arguments = f"params is followed by {1 + len(more)} arguments"
+        expected = "expected one batch, a tuple of arrays such as (src, tgt), then options by name"
+        raise TypeError(f"{arguments}, {expected}")
     if hasattr(batch, "shape"):
-        raise TypeError(f"batch is an array of shape {batch.shape}, expected a tuple of arrays: batch=(x,)")
+        problem = f"batch is an array of shape {batch.shape}"
+        raise TypeError(f"{problem}, expected a tuple of arrays: batch=(x,)")
     if not isinstance(batch, (tuple, list)):
-        raise TypeError(f"batch is a {type(batch).__name__}, expected a tuple of arrays such as (src, tgt)")
-    ops = trainer.ops if trainer is not None and backend == "auto" else get_backend(backend, params)
-    case = Subject(model, params, batch, ops, trainer, (bos_id, eos_id, max_len), n_steps)
+        kind = type(batch).__name__
+        raise TypeError(f"batch is a {kind}, expected a tuple of arrays such as (src, tgt)")
+    if trainer is not None and backend == "auto":
+        ops = trainer.ops
+    else:
+        ops = get_backend(backend, params)
+    case = Subject(
+        model=model,
+        original_params=params,
+        params=tree.map_leaves(lambda x: x.copy(), params),
+        batch=tuple(batch),
+        ops=ops,
+        trainer=trainer,
+        n_steps=n_steps,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        max_len=max_len,
+    )
     state = np.random.get_state()
     try:
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            signs, missing = examined(case, QUICK if quick else QUICK + COSTLY)
+            return examined(case, QUICK if quick else QUICK + COSTLY)
     finally:
         np.random.set_state(state)  # of a model that draws from it
-    once = {name: Finding.named(name, *seen) for name, *seen in reversed(signs)}
-    findings = Findings(sorted(causes_of(once.values()), key=urgency))
-    findings.not_examined = [f"{'; '.join(checks)}: {reason}" for reason, checks in missing.items()]
-    return findings
-
-
-def urgency(finding):
-    """The order in which findings are listed: the surest first, causes before what may follow from them."""
-    return finding.sure != SURE, list(TABLE).index(finding.name)
 
 
 def examined(case, checks):
-    """The signs of mistakes, and the checks that could not be made, by reason."""
-    signs = []
-    missing = dict[str, list[str]]()
-
-    def make(check):
-        try:
-            signs.extend(check(case))
-        except Exception as error:
-            missing.setdefault(str(error), []).append(check.__doc__.rstrip("."))
-
+    """The ``Findings`` of the checks of the data, and of others."""
+    answers = Answers()
     try:
         count_of(case.model, case.batch)
         for check in OF_DATA:
-            make(check)
-        case.compute()
+            answers.add(check, case)
+        _ = case.computed  # without a loss and a gradient, no other check can be made
     except Exception as error:
-        missing["the model fails on this batch"] = ["all else"]
-        return signs or [("does not run", f"{type(error).__name__}: {error}")], missing
+        answers.missing["the model fails on this batch"] = ["all else"]
+        if not answers.signs:
+            answers.signs["does not run"] = [f"{type(error).__name__}: {error}"]
+        return answers.findings()
     for check in checks:
-        make(check)
-        spoiled = SPOILING & {name for name, *_ in signs}
+        answers.add(check, case)
+        spoiled = SPOILING & answers.signs.keys()
         if spoiled:
-            missing["mend it first, then diagnose again"] = [f"all that depends on '{min(spoiled)}'"]
+            what = f"all that depends on '{min(spoiled)}'"
+            answers.missing["mend it first, then diagnose again"] = [what]
             break
-    return signs, missing
+    return answers.findings()
+
+
+class Answers:
+    """The signs of mistakes, by name, and the checks that could not be made, by reason."""
+
+    def __init__(self):
+        self.signs = dict[str, list]()
+        self.missing = dict[str, list[str]]()
+
+    def add(self, check, case):
+        """Make a check. Of signs with one name, the first one stays."""
+        try:
+            for name, *seen in check(case):
+                self.signs.setdefault(name, seen)
+        except Exception as error:
+            question = " ".join(check.__doc__.split()).rstrip(".")
+            self.missing.setdefault(str(error), []).append(question)
+
+    def findings(self):
+        """The causes without what follows from them, the surest first, and what is missing."""
+        signs = [Finding.named(name, *seen) for name, seen in self.signs.items()]
+        findings = Findings(sorted(causes_of(signs), key=urgency))
+        findings.not_examined = [f"{'; '.join(what)}: {why}" for why, what in self.missing.items()]
+        return findings
+
+
+def urgency(finding):
+    """The order in which findings are listed: the surest first, causes before their effects."""
+    return finding.sure != SURE, list(TABLE).index(finding.name)

@@ -9,77 +9,74 @@ from npformer.arrays import beside, on_host
 from npformer.diagnosis.subject import size
 
 STEP = 1e-7  # of the direction, relative to its largest part
+STEP_OF_ENTRY = 1e-6
 TOLERANCE = 1e-3  # of the slope, in which each array has a part of about 1
-MOVE = 0.2  # by which parameters are moved, relative to their size, as a ReLU has no derivative at 0
+MOVE = 0.2  # by which parameters are moved, relative to their size: a ReLU has no derivative at 0
 LEAST_MOVE = 0.02  # where they are zeros
 
 
 def differences(case):
-    """The gradient against differences of the loss, along a direction in which each parameter has an equal part."""
-    direction = Direction(case)
-    n_arrays = len(direction.grads)
-    if direction.error(0, direction.size) <= TOLERANCE * n_arrays**0.5:
+    """The gradient against differences of the loss, along a direction in which each parameter has
+    an equal part.
+    """
+    line = Line(case)
+    n_arrays = len(case.params_by_path)
+    if line.error(0, line.flat.size) <= TOLERANCE * n_arrays**0.5:
         return
-    entry = direction.worst_entry()
-    path, begin, end = direction.array_of(entry)
-    if direction.error(begin, end) <= TOLERANCE:
+    entry = line.worst_entry()
+    path, shape, begin, end = line.array_of(entry)
+    if line.error(begin, end) <= TOLERANCE:
         return
-    index = [int(i) for i in np.unravel_index(entry - begin, direction.grads[path].shape)]
-    of_array = direction.slopes(begin, end)
-    direction.along[entry] = 1
-    of_entry = direction.slopes(entry, entry + 1, 1e-6)
-    seen = f"along {path} the loss changes by {of_array[0]:.4g}, the gradient says {of_array[1]:.4g}"
-    seen += f"; at its entry {index}, by {of_entry[0]:.2g} and {of_entry[1]:.2g}"
-    yield "wrong gradient" if direction.grads[path].any() else "no gradient", seen
+    loss, gradient = line.slopes(begin, end)
+    message = f"along {path} the loss changes by {loss:.4g}, the gradient says {gradient:.4g}"
+    index = [int(i) for i in np.unravel_index(entry - begin, shape)]
+    loss, gradient = line.slopes_at(entry)
+    message += f"; at its entry {index}, by {loss:.2g} and {gradient:.2g}"
+    yield "wrong gradient" if line.gradient[begin:end].any() else "no gradient", message
 
 
-class Direction:
-    """A direction in which the loss is followed, from a place beside the parameters.
+class Line:
+    """A line along which the loss is followed, through a place beside the parameters.
 
-    Each array has an equal part in the slope of the loss, so that no error is hidden beside a larger gradient. All is
-    computed by the reference in float64, with the operations that the backend has of its own: a kernel may not take it.
+    Each array has an equal part in the slope of the loss, so that no error is hidden beside a
+    larger gradient. All is computed in float64. ``flat``, ``direction`` and ``gradient`` have an
+    entry for each parameter.
     """
 
     def __init__(self, case):
         self.case = case
-        is_own = {name: f for name, f in vars(case.ops).items() if name in case.ops.names()}
-        is_own = {name: f for name, f in is_own.items() if name not in case.ops.kernels}
-        dropout_key = 1 if getattr(case.architecture, "dropout", 0) else None
-        self.options = {"backend": reference.ops.replaced(**is_own), "dropout_key": dropout_key}
+        self.options = options_of(case)
         arrays = [on_host(x).ravel() for _, x in tree.leaves(case.params)]
         self.flat = np.concatenate(arrays, dtype=np.float64)
         self.params = tree.view_as(self.flat, case.params)
-        numbers = np.random.default_rng(7).standard_normal(65_537, np.float32)  # a prime: no two arrays have the same
-        self.along = np.resize(numbers, self.flat.shape)
-        self.ends = np.cumsum([x.size for x in arrays])
-        parts = tree.leaves(tree.view_as(self.along, case.params))
-        for (_, x), (_, along) in zip(tree.leaves(self.params), parts, strict=True):
-            x += along * length_of_move(x)
-        self.grads = case.gradient(params=self.params, **self.options)[1]
-        norms = np.array([reference.global_norm(g) for g in self.grads.values()])
-        usual = np.median(norms[norms > 0]) if norms.any() else 1.0
-        scales = norms + 1e-2 * usual
-        for (_, along), scale in zip(parts, scales, strict=True):
-            along /= scale
+        # The length is a prime, so that no two arrays have the same numbers.
+        numbers = np.random.default_rng(7).standard_normal(65_537, np.float32)
+        self.direction = np.resize(numbers, self.flat.shape)
+        parts = dict(tree.leaves(tree.view_as(self.direction, case.params)))
+        for path, x in tree.leaves(self.params):
+            x += parts[path] * length_of_move(x)
+        grads = case.gradient(params=self.params, **self.options).grads
+        scales = scales_of(grads)
+        for part, scale in zip(parts.values(), scales, strict=True):
+            part /= scale
+        arrays = [g.ravel() for g in grads.values()]
+        self.gradient = np.concatenate(arrays, dtype=np.float64)
         self.step = STEP * float(scales.min())
-        if 4e-15 * abs(case.loss) > 0.1 * self.step:
-            raise ValueError(f"the loss, {case.loss:.3g}, changes by less than it is rounded")
+        loss = case.computed.loss
+        if 4e-15 * abs(loss) > 0.1 * self.step:
+            raise ValueError(f"the loss, {loss:.3g}, changes by less than it is rounded")
 
-    @property
-    def size(self):
-        """The number of entries."""
-        return self.flat.size
+    def slopes(self, begin, end):
+        """The slope of the loss along some entries, by a difference and as the gradient has it."""
+        direction = self.direction[begin:end]
+        by_difference = self._difference(begin, end, self.step * direction) / (2 * self.step)
+        return by_difference, float(self.gradient[begin:end] @ direction)
 
-    def slopes(self, begin, end, step=None):
-        """The slope of the loss along some entries of the direction, by a difference and as the gradient has it."""
-        step = step or self.step
-        before = self.flat[begin:end].copy()
-        losses = []
-        for sign in (1, -1):
-            self.flat[begin:end] = before + sign * step * self.along[begin:end]
-            losses.append(self.case.loss_of(self.params, **self.options))
-        self.flat[begin:end] = before
-        return (losses[0] - losses[1]) / (2 * step), self._slope_of_gradient(begin, end)
+    def slopes_at(self, entry):
+        """The derivative by one entry, by a difference and as the gradient has it."""
+        difference = self._difference(entry, entry + 1, STEP_OF_ENTRY)
+        by_gradient = 0.0 + float(self.gradient[entry])  # -0.0 is told as 0
+        return difference / (2 * STEP_OF_ENTRY), by_gradient
 
     def error(self, begin, end):
         """How far the two slopes are from one another."""
@@ -87,28 +84,54 @@ class Direction:
         return abs(by_difference - by_gradient)
 
     def worst_entry(self):
-        """An entry with an error, found by halving."""
-        begin, end = 0, self.size
+        """An entry with an error, found by halving: the half with the larger error has one."""
+        begin = 0
+        end = self.flat.size
         while end - begin > 1:
             middle = (begin + end) // 2
-            begin, end = max((begin, middle), (middle, end), key=lambda half: self.error(*half))
+            if self.error(middle, end) > self.error(begin, middle):
+                begin = middle
+            else:
+                end = middle
         return begin
 
     def array_of(self, entry):
-        """The path of the array that has this entry, and where it begins and ends."""
-        i = int(np.searchsorted(self.ends, entry, side="right"))
-        path = list(self.grads)[i]
-        return path, self.ends[i] - self.grads[path].size, self.ends[i]
+        """The path and the shape of the array that has this entry, and where it begins and ends."""
+        leaves = tree.leaves(self.params)
+        ends = np.cumsum([x.size for _, x in leaves])
+        i = np.searchsorted(ends, entry, side="right")
+        path, x = leaves[i]
+        return path, x.shape, ends[i] - x.size, ends[i]
 
-    def _slope_of_gradient(self, begin, end):
-        slope = 0.0
-        for array_end, g in zip(self.ends, self.grads.values(), strict=True):
-            first = max(begin, array_end - g.size)
-            last = min(end, array_end)
-            if first < last:
-                entries = g.ravel()[first - array_end + g.size : last - array_end + g.size]
-                slope += float(entries @ self.along[first:last])
-        return slope
+    def _difference(self, begin, end, move):
+        """The difference of the loss between a move and its opposite."""
+        before = self.flat[begin:end].copy()
+        self.flat[begin:end] = before + move
+        after = self.case.loss_of(self.params, **self.options)
+        self.flat[begin:end] = before - move
+        opposite = self.case.loss_of(self.params, **self.options)
+        self.flat[begin:end] = before
+        return after - opposite
+
+
+def options_of(case):
+    """What the loss is computed with: the reference, and dropout if the model has it.
+
+    Kernels may not take float64. Operations that a user's backend has of its own are no kernels,
+    and may be what is wrong: they are examined.
+    """
+    ops = case.ops
+    names = set(ops.names()) - ops.kernels.keys()
+    functions = {name: f for name, f in vars(ops).items() if name in names}
+    dropout_key = 1 if getattr(case.architecture, "dropout", 0) else None
+    return {"backend": reference.ops.replaced(**functions), "dropout_key": dropout_key}
+
+
+def scales_of(grads):
+    """The norm of each array's gradient, and not 0 where it is much smaller than usual."""
+    norms = np.array([reference.global_norm(g) for g in grads.values()])
+    usual = np.median(norms[norms > 0]) if norms.any() else 1.0
+    return norms + 1e-2 * usual
 
 
 def by_parameter(case):
@@ -116,12 +139,15 @@ def by_parameter(case):
     if case.interface.compute:
         T = min(x.shape[1] for x in case.inputs if x.ndim > 1)
         if T < 3:
-            raise ValueError(f"the inputs have length {T}, and scores of so few tokens may have no gradient")
-    missing = units_without_gradient(case.grads)
+            few = f"the inputs have length {T}"
+            raise ValueError(f"{few}, and scores of so few tokens may have no gradient")
+    missing = units_without_gradient(case.computed.grads)
     if missing:  # beside zeros, such as those with which an adapter begins, others may have one
-        elsewhere = units_without_gradient(case.gradient(params=moved(case.params))[1])
-        for path in missing.keys() & elsewhere.keys():
-            yield "no gradient", f"{missing[path]:.0%} of the units of {path} get a gradient of exactly 0"
+        elsewhere = units_without_gradient(gradient_beside(case))
+        for path, share in missing.items():
+            if path in elsewhere:
+                message = f"{share:.0%} of the units of {path} get a gradient of exactly 0"
+                yield "no gradient", message
 
 
 def units_without_gradient(grads):
@@ -130,24 +156,25 @@ def units_without_gradient(grads):
     for path, g in grads.items():
         is_map = g.ndim == 2 and path.endswith("weight")
         share = (~g.any(axis=0)).mean() if is_map else float(not g.any())
-        # Of a few tokens, many units of a ReLU may be 0: half of them where tokens are alike, more after training.
+        # Of a few tokens, many units of a ReLU may be 0: half of them where tokens are alike, more
+        # after training.
         usual = 0.99 if re.search("output|hidden", path) else 0.2
         if share > usual:
             shares[path] = share
     return shares
 
 
-def moved(params):
-    """The parameters in another place near them."""
+def gradient_beside(case):
+    """The gradient by path for parameters in another place near these."""
     rng = np.random.default_rng(7)
 
     def other(x):
-        move = length_of_move(on_host(x)) * rng.standard_normal(x.shape)
-        return x + beside(move.astype(x.dtype), x)
+        change = length_of_move(on_host(x)) * rng.standard_normal(x.shape)
+        return x + beside(change.astype(x.dtype), x)
 
-    return tree.map_leaves(other, params)
+    return case.gradient(params=tree.map_leaves(other, case.params)).grads
 
 
 def length_of_move(x):
-    """How far a parameter is moved, so that it is no longer where the loss may have no derivative."""
+    """How far a parameter is moved, so that it is no longer where the loss has no derivative."""
     return max(MOVE * size(x), LEAST_MOVE)

@@ -1,56 +1,70 @@
-"""The update: can one batch be learned, and are the rate and the settings of a trainer such that it will be."""
+"""The update: can one batch be learned, and do the rate and the settings of a trainer allow it."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from npformer import reference, tree
-from npformer.arrays import beside, on_host
+from npformer.arrays import beside
 from npformer.diagnosis.losses import norm
-from npformer.diagnosis.subject import size
-from npformer.diagnosis.weights import LARGEST, usual_size
+from npformer.diagnosis.scales import LARGEST, usual_size
+from npformer.diagnosis.subject import arrays_by_path, size
 
 WORK = 3e10  # additions and multiplications, about, for learning one batch by heart
-RATES = 0.02, 0.2, 0.002  # of steps, relative to the size of the weights: one layer of small numbers has far to go
+RATES = (
+    0.02,
+    0.2,
+    0.002,
+)  # of steps, relative to the weights: a layer of small numbers has far to go
 N_STEPS = 150  # of a training that may end later
 FEWEST = 30  # steps of a training: a schedule with a smaller ``total`` is taken for one of epochs
-SAMPLED = [1, 2, 5, *(m * 10**e for e in range(1, 6) for m in (1, 2, 5))]  # steps at which a schedule is asked
+MAGNITUDES = [10**e for e in range(6)]
+SAMPLED = [m * magnitude for magnitude in MAGNITUDES for m in (1, 2, 5)]  # steps with these rates
+
+
+# -- one batch
 
 
 def one_batch(case):
     """Whether a few rows can be learned by heart, with Adam and without dropout."""
+    loss = case.computed.loss
     n_numbers = sum(x.size for x in case.inputs)
     n_steps = int(np.clip(WORK / (6 * tree.count(case.params) * n_numbers), 4, 40))
-    enough = max((0.97 if n_steps < 15 else 0.85) * case.loss, loss_of_the_learned(case))
-    usual = float(np.median([size(x) for x in case.params_by_path.values() if x.ndim > 1] or [1.0]))
+    enough = max((0.97 if n_steps < 15 else 0.85) * loss, loss_of_the_learned(case))
+    sizes = [size(x) for x in case.params_by_path.values() if x.ndim > 1]
+    usual = float(np.median(sizes or [1.0]))
     for rate in RATES:
         last = loss_after_steps(case, rate * usual, n_steps, enough)
         if last < enough:
             return
-    seen = f"in {n_steps} steps on a few rows, the loss goes from {case.loss:.3g} to {last:.3g}"
-    yield "one batch is not learned", seen
+    message = f"in {n_steps} steps on a few rows, the loss goes from {loss:.3g} to {last:.3g}"
+    yield "one batch is not learned", message
 
 
 def loss_of_the_learned(case):
     """The loss at which nothing is left to learn."""
     if case.interface.n_answers:
         return 0.4 * np.log(case.interface.n_answers)
-    return 0.05 * np.nanvar(case.targets) if case.targets.dtype.kind == "f" else 0
+    targets = case.rows.targets
+    return 0.05 * np.nanvar(targets) if targets.dtype.kind == "f" else 0
 
 
 def loss_after_steps(case, lr, n_steps, enough):
     """The loss of the rows after some steps of Adam, or as soon as it is small enough."""
     flat, params = tree.flatten(case.params)
-    m, v = np.zeros_like(flat), np.zeros_like(flat)
-    grads = case.grads
-    loss = case.loss
+    m = np.zeros_like(flat)
+    v = np.zeros_like(flat)
+    computed = case.computed
     for step in range(1, n_steps):
-        gradient = beside(tree.flatten(grads)[0], flat)
+        gradient = beside(tree.flatten(computed.grads)[0], flat)
         case.ops.adam_update(flat, gradient, m, v, lr=lr, step=step, beta2=0.98)
-        loss, grads, _ = case.gradient(params=params)
-        if loss < enough:
+        computed = case.gradient(params=params)
+        if computed.loss < enough:
             break
-    return loss
+    return computed.loss
+
+
+# -- the trainer
 
 
 def settings(case):
@@ -75,35 +89,41 @@ class Move(NamedTuple):
 
 
 def first_step(case):
-    """A ``Move`` for each array, with the largest rate, without weight decay, and in float64, as it may be tiny."""
+    """A ``Move`` for each array, with the largest rate and without weight decay.
+
+    It is made in float64, as it may be tiny.
+    """
     optimizer = case.trainer.optimizer
-
-    def some_columns(x):
-        return np.atleast_1d(x)[..., :: max(1, x.size // LARGEST)].astype(np.float64)
-
     params = {path: some_columns(x) for path, x in case.params_by_path.items()}
-    gradients = {path: some_columns(g) for path, g in case.grads.items()}
+    gradients = {path: some_columns(g) for path, g in case.computed.grads.items()}
     before = tree.flatten(params)[0]
     after = before.copy()
     gradient = tree.flatten(gradients)[0]
-    lr = max(rates_of(case))
-    optimizer.update(reference.ops, after, gradient, optimizer.init(before), 1, lr=lr, decay=False)
+    state = optimizer.init(before)
+    lr = max(rates_of(optimizer))
+    optimizer.update(reference.ops, after, gradient, state, 1, lr=lr, decay=False)
     changes = tree.view_as(after - before, params)
     return [Move(path, x, gradients[path], changes[path]) for path, x in params.items()]
 
 
-def rates_of(case):
+def some_columns(x):
+    """Every so manyth column of a large array."""
+    return np.atleast_1d(x)[..., :: max(1, x.size // LARGEST)].astype(np.float64)
+
+
+def rates_of(optimizer):
     """The learning rates of some steps."""
-    return [case.trainer.optimizer.learning_rate(step) for step in SAMPLED]
+    return [optimizer.learning_rate(step) for step in SAMPLED]
 
 
 def stale(case):
     """Whether the parameters are those of the trainer."""
-    own = dict(tree.leaves(case.trainer.params))
-    leaves = tree.leaves(case.original_params)
-    differ = [path for path, x in leaves if not np.array_equal(on_host(x), on_host(own[path]))]
-    if differ:
-        yield "stale parameters", f"{len(differ)} arrays differ from the trainer's, such as {differ[0]}"
+    current = arrays_by_path(case.trainer.params)
+    arrays = arrays_by_path(case.original_params)
+    paths = [path for path, x in arrays.items() if not np.array_equal(x, current[path])]
+    if paths:
+        message = f"{len(paths)} arrays differ from the trainer's, such as {paths[0]}"
+        yield "stale parameters", message
 
 
 def direction(first):
@@ -115,36 +135,43 @@ def direction(first):
             yield "wrong update", f"{path} has a gradient, and a step does not change it"
             return
         if np.vdot(gradient, change) > 0:
-            yield "wrong update", f"a step changes {path} along its gradient, so that the loss rises"
+            message = f"a step changes {path} along its gradient, so that the loss rises"
+            yield "wrong update", message
             return
 
 
 def rate(case, first):
     """Whether the learning rate is too large or too small."""
-    rates = rates_of(case)
+    optimizer = case.trainer.optimizer
+    rates = rates_of(optimizer)
     highest = max(rates)
+    early = max(rates[:10])
     ratios = [relative_change(move) for move in first if move.x.ndim > 1 and move.gradient.any()]
     ratio = float(np.median(ratios or [0.01]))
-    wanted = 0.01 * highest / max(ratio, 1e-30)
-    seen = f"with the largest rate, {highest:.3g}, a first step changes weights by {ratio:.2g} times their size"
-    if wanted < 100:
-        seen += f"; a rate of {wanted:.1g} would change them by a hundredth"
-    else:
-        seen += "; the gradient is almost 0"
+    message = f"with the largest rate, {highest:.3g}, a first step changes weights by {ratio:.2g}"
+    message += f" times their size; {better(highest, ratio)}"
     has_warmup = rates[0] < highest / 3  # after which steps may be larger
     least = 1e-4 if case.is_new else 1e-6  # of what is trained already, small steps may be wanted
     if ratio > (0.2 if has_warmup else 0.1):
-        yield "rate too large", seen
-    elif ratio * max(rates[:10]) < least * highest:
-        yield "rate too small", f"{seen}; up to step {SAMPLED[9]:,} no rate is above {max(rates[:10]):.3g}"
+        yield "rate too large", message
+    elif ratio * early < least * highest:
+        yield "rate too small", f"{message}; up to step {SAMPLED[9]:,} no rate is above {early:.3g}"
     elif max(rates[:4]) == 0:
         yield "rate too small", f"the rate is 0 up to step {SAMPLED[3]}"
     else:
-        yield from schedule(case.trainer.optimizer, case.n_steps, case.trainer.n_steps)
+        yield from schedule(optimizer, case.n_steps, case.trainer.n_steps)
+
+
+def better(rate, ratio):
+    """What is said of another rate, as this one changes weights by a ratio of their size."""
+    usual = 0.01 * rate / max(ratio, 1e-30)
+    if usual < 100:
+        return f"a rate of {usual:.1g} would change them by a hundredth"
+    return "the gradient is almost 0"
 
 
 def relative_change(move):
-    """How much a step changes an array, relative to its size, or to the usual size if it is smaller."""
+    """How much a step changes an array, relative to its size, or the usual one if it is larger."""
     return size(move.change) / max(size(move.x), usual_size(move.path, move.x.shape[-2:]))
 
 
@@ -154,40 +181,42 @@ def schedule(optimizer, n_steps, n_made):
     steps = np.unique(np.linspace(1, n, 300).astype(int))
     rates = np.array([optimizer.learning_rate(int(step)) for step in steps])
     spent = np.cumsum(rates)
-    highest = max(map(optimizer.learning_rate, SAMPLED))
+    highest = max(rates_of(optimizer))
     end = steps[np.searchsorted(spent, 0.99 * spent[-1])]
     if end < n / 2 or (n > 9 and spent[-1] == spent[-3]):
-        seen = f"of all rates up to step {n}, 99% are spent by step {end}"
-        yield "rate too small", f"{seen}, as if `total`, or a decay, were in epochs"
+        message = f"of all rates up to step {n}, 99% are spent by step {end}"
+        yield "rate too small", f"{message}, as if `total`, or a decay, were in epochs"
     elif n_steps and n > 99 and rates.max() < highest / 4:  # fewer are a trial
-        seen = f"up to step {n}, the last, no rate is above {rates.max():.2g}, and it rises to {highest:.2g} later"
-        yield "rate too small", f"{seen}, as if `warmup` were longer than the training"
+        message = f"up to step {n}, the last, no rate is above {rates.max():.2g}"
+        message += f", and it rises to {highest:.2g} later"
+        yield "rate too small", f"{message}, as if `warmup` were longer than the training"
 
 
 def expected_steps(optimizer, n_made):
-    """The steps of a training, if they are not known: those that its schedule is made for, until they are over."""
+    """The steps of a training, if not known: those of its schedule, until it is over."""
     total = getattr(optimizer.lr, "total", 0)
     return total if max(FEWEST, n_made) <= total else max(N_STEPS, n_made)
 
 
 def frozen(case):
     """Whether what is frozen is as it was drawn."""
-    if not case.trainer.settings.frozen:
+    training = case.trainer.settings
+    if not training.frozen:
         return
-    drawn = case.trainer.model.init(case.trainer.settings.seed)
-    drawn = {path: on_host(x) for path, x in tree.leaves(drawn)}
-    names = [name for name in case.trainer.settings.frozen if is_as_drawn(case, name, drawn)]
+    new = arrays_by_path(case.trainer.model.init(training.seed))
+    names = [name for name in training.frozen if is_as_drawn(case, name, new)]
     if names:
         yield "frozen", f"{', '.join(names)} as they were drawn"
 
 
-def is_as_drawn(case, name, drawn):
+def is_as_drawn(case, name, new):
     """Whether the arrays below a path are those of a new model."""
-    arrays = {path: x for path, x in case.params_by_path.items() if f"{path}.".startswith(f"{name}.")}
+    leaves = case.params_by_path.items()
+    arrays = {path: x for path, x in leaves if f"{path}.".startswith(f"{name}.")}
     vectors = [x for x in arrays.values() if x.ndim == 1]
     if vectors:
         return all(np.isin(x, (0, 1)).all() for x in vectors)
-    return all(np.array_equal(x, drawn[path]) for path, x in arrays.items())
+    return all(np.array_equal(x, new[path]) for path, x in arrays.items())
 
 
 def unusual(case, first):
@@ -196,10 +225,11 @@ def unusual(case, first):
     training = case.trainer.settings
     entries = np.abs(np.concatenate([move.gradient.ravel() for move in first]))
     usual = float(np.median(entries[:: 1 + entries.size // LARGEST]))
-    length = norm(case.grads)
+    length = norm(case.computed.grads)
+    name = "betas" if hasattr(optimizer, "betas") else "momentum"
     beta1, beta2 = getattr(optimizer, "betas", (getattr(optimizer, "momentum", 0), 1))
     are_unusual = {
-        "betas" if hasattr(optimizer, "betas") else "momentum": beta1 > min(beta2, 0.98),
+        name: beta1 > min(beta2, 0.98),
         "weight_decay": optimizer.weight_decay > 2,
         "eps": getattr(optimizer, "eps", 0) > 3 * usual > 0,
         "label_smoothing": training.label_smoothing > 0.4,
@@ -208,5 +238,5 @@ def unusual(case, first):
     for name, is_unusual in are_unusual.items():
         if is_unusual:
             value = getattr(optimizer, name, getattr(training, name, None))
-            numbers = f"the gradient has the norm {length:.2g}, and entries near {usual:.1g}"
-            yield "unusual setting", f"{name}={value}; {numbers}"
+            message = f"the gradient has the norm {length:.2g}, and entries near {usual:.1g}"
+            yield "unusual setting", f"{name}={value}; {message}"

@@ -26,8 +26,8 @@ from scripts.measure.diagnose_mistakes import (
 import npformer as nf
 from npformer import tree
 from npformer.diagnosis import dependence
-from npformer.diagnosis.data import fits_by_shift
 from npformer.diagnosis.finding import CONSEQUENCES, TABLE
+from npformer.diagnosis.pairs import fits_by_shift
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
 USUAL = """
