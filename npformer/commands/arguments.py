@@ -2,150 +2,180 @@
 
 import argparse
 import itertools
+import math
 import re
 import sys
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from npformer.commands import COMMANDS, called, nearest
 
 from npformer.runtime.extras import BOOK
 
 LARGEST = 2**31 - 1
-LARGEST_SEED = 2**64 - 1
-# Memory and time grow with these: a slip of the hand would take all of both.
-LARGEST_BEAM = 1000
-LONGEST = 2**16
-LARGEST_VOCABULARY = 10**6
-
-
-NAME_AND_VALUE = re.compile(r"(?<![\w./(-])[a-z]\w*=[^\s,;:)]*[^\s,;:.)]")  # such as "max_len=60", in a message
-# The parsers that the command that runs has made; ``command`` begins a list for each.
-PARSERS: ContextVar[list] = ContextVar("PARSERS")
+# Memory and time grow with most of these: a slip of the hand would take all of both.
+AT_MOST = {
+    "beam_size": 1000,
+    "max_len": 2**16,
+    "subwords": 10**6,
+    "vocab_size": 10**6,
+    "seed": 2**64 - 1,
+    "AT_LEAST_0": 2**64 - 1,  # a seed, too, where it is no option of the library
+}
+# A training needs a largest rate above 0, which an optimizer does not: "lr" may be 0.
+RANGES = {"lr": "peak"}
+NAME_AND_VALUE = re.compile(r"(?<![\w./(-])([a-z]\w*)=([^\s,;:)]*[^\s,;:.)])")  # as in "max_len=60"
+PARSER: ContextVar = ContextVar("PARSER", default=None)  # of the command that runs, if it has one
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says first which option it does not know, and of a slip of the hand what was meant.
+    """A parser that says first which option it does not know, and of a slip of the hand what was
+    meant.
 
     Attributes
     ----------
     words : list of str
         What it parses.
-    typed : list of (argparse.Action, value)
-        The options that are among the words, with their values.
+    typed : dict
+        The texts of the value that was typed for an option, by the name of the option in Python.
     """
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
-        self.words, self.typed = [], []
+        self.words = []
+        self.typed = {}
+
+    def add(self, name, meaning="", default=None, **details):
+        """An argument, or an option, with what the help says of it, and its default."""
+        if default is not None:
+            meaning = with_default(meaning, default)
+        self.add_argument(name, help=meaning, default=default, **details)
+
+    def add_flag(self, name, meaning):
+        """An option without a value."""
+        self.add_argument(name, help=meaning, action="store_true")
 
     def parse_known_args(self, args=None, namespace=None):
         """Parse what `sys.argv` or ``args`` has, as ``argparse`` does."""
-        given, known = sys.argv[1:] if args is None else list(args), self._option_string_actions
-        self.words, self.typed = given, []
-        words = given[: given.index("--")] if "--" in given else given
+        self.words = sys.argv[1:] if args is None else list(args)
+        self.typed = {}
+        words = itertools.takewhile(lambda word: word != "--", self.words)
         if self._subparsers:  # what follows the subcommand is for another parser
             words = itertools.takewhile(lambda word: word.startswith("-"), words)
         for word in words:
             name = word.partition("=")[0]
-            is_known = name in known or (self.allow_abbrev and any(option.startswith(name) for option in known))
-            if re.match(r"-[^\d.]", name) and " " not in name and not is_known:
-                self.error(f"unknown option {name:.40}{nearest(name, known)}")
-        return super().parse_known_args(given, namespace)
+            # A number below 0 is no option, and neither is a text with spaces.
+            if re.match(r"-[^\d.]", name) and " " not in name and not self._is_option(name):
+                names = self._option_string_actions
+                self.error(f"unknown option {name:.40}{nearest(name, names)}")
+        return super().parse_known_args(self.words, namespace)
+
+    def _is_option(self, name):
+        names = self._option_string_actions
+        is_begun = self.allow_abbrev and any(option.startswith(name) for option in names)
+        return name in names or is_begun
 
     def error(self, message):
         """Say what is wrong with the command line, and exit with 2."""
-        super().error(as_typed(message, self.names_typed() | self.names_advised(message)))
+        super().error(self.as_typed(message, is_advice=True))
 
-    def names_typed(self):
-        """What messages of the library call each option that was typed, with its value, and how it is typed.
+    def as_typed(self, message, is_advice=False):
+        """A message of the library with the options of the command line: "max_len=60" becomes
+        "--max-len 60" if it was typed, and "skip_empty=True", which is advice, "--skip-empty".
 
-        As a message may recommend a flag, all flags are among them. What is itself a word of the command line, such as
-        the folder "lr=0.1", is not.
+        A message about the command line itself may advise any value (``is_advice``). What is a
+        word of the command line, such as the folder "lr=0.1", is no option.
         """
-        names = {f"{each.dest}=True": each.option_strings[-1] for each in self._actions if each.nargs == 0}
-        for action, value in self.typed:
-            for text in (str(value), repr(value)):
-                names[f"{action.dest}={text}"] = f"{action.option_strings[-1]} {text}"
-        return {name: option for name, option in names.items() if name not in self.words}
+        options = {each.dest: each for each in self._actions if each.option_strings}
 
-    def names_advised(self, message):
-        """The same of the options that a message about the command line itself names: it may advise --top-k 1."""
-        options = {
-            each.dest: each.option_strings[-1] for each in self._actions if each.option_strings and each.nargs != 0
-        }
-        found = (text.partition("=") for text in NAME_AND_VALUE.findall(message) if text not in self.words)
-        return {f"{name}={value}": f"{options[name]} {value}" for name, _, value in found if name in options}
+        def shown(match):
+            text, name, value = match[0], match[1], match[2]
+            option = options.get(name)
+            if option is None or text in self.words:
+                return text
+            if option.nargs == 0:
+                return option.option_strings[-1] if value == "True" else text
+            if is_advice or value in self.typed.get(name, ()):
+                return f"{option.option_strings[-1]} {value}"
+            return text
+
+        return NAME_AND_VALUE.sub(shown, message)
 
     def _get_values(self, action, arg_strings):
         value = super()._get_values(action, arg_strings)
         if action.option_strings and action.nargs != 0:
-            self.typed.append((action, value))
+            self.typed[action.dest] = {str(value), repr(value)}
         return value
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
-            raise argparse.ArgumentError(action, f"{value!r:.40}{meant(value, action.choices, 'one')}")
+            choices = meant(value, action.choices, "one")
+            raise argparse.ArgumentError(action, f"{value!r:.40}{choices}")
 
 
-def as_typed(message, options):
-    """A message of the library with the options of the command line: "max_len=60" becomes "--max-len 60".
-
-    ``options`` are those of ``Parser.names_typed``. The arguments of a call, as in "nf.Adam(lr=0.01)", are no options.
-    """
-    return NAME_AND_VALUE.sub(lambda found: options.get(found[0], found[0]), message)
+def with_default(meaning, default):
+    """The meaning of an option with its default, a number without zeros behind it."""
+    text = f"{default:g}" if isinstance(default, float) else default
+    return f"{meaning} (default: {text})".lstrip()
 
 
-def names_typed():
-    """``Parser.names_typed`` of the command that runs; empty if it has no parser yet."""
-    parsers = PARSERS.get([])
-    return parsers[-1].names_typed() if parsers else {}
+def as_typed(message):
+    """``Parser.as_typed`` of the command that runs; the message as it is if there is no parser."""
+    parser = PARSER.get()
+    return parser.as_typed(message) if parser else message
 
 
-def new_parser(description, **settings):
-    """A parser that shows a docstring as it is written, with "npformer COMMAND" as it is called, pages as addresses."""
-    names = "|".join(COMMANDS)
-    text = re.sub(rf"\bnpformer ({names})(?![\w-])", lambda found: called(found[1]), description or "")  # not with -OO
-    text = re.sub(r"\bdocs/(?=\S+\.md)", f"{BOOK}/", text)
-    parser = Parser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
-    PARSERS.get([]).append(parser)
+def new_parser(docstring, **settings):
+    """The parser of a command, whose help begins with the docstring of its module."""
+    parser = Parser(**shown_as_written(docstring), **settings)
+    PARSER.set(parser)
     return parser
 
 
+def shown_as_written(docstring):
+    """The settings of a parser that show a docstring line by line, with "npformer COMMAND" as the
+    user calls it, and pages of the book as addresses.
+    """
+    names = "|".join(COMMANDS)
+    text = docstring or ""  # there is none with -OO
+    text = re.sub(rf"\bnpformer ({names})(?![\w-])", lambda match: called(match[1]), text)
+    text = re.sub(r"\bdocs/(?=\S+\.md)", f"{BOOK}/", text)
+    return {"description": text, "formatter_class": argparse.RawDescriptionHelpFormatter}
+
+
 def option(name, at_most=None):
-    """The type of an argument that is an option of npformer: what it may be is what npformer takes."""
-    return in_range(lambda options: options.OPTIONS[name], name, at_most)
-
-
-def in_range(choose, name="", at_most=None):
-    """The type of an argument with the range of the ``Option`` that ``choose`` takes from ``operations.options``."""
+    """The type of an argument that has the range of an option of npformer, or a range without an
+    option, such as AT_LEAST_1.
+    """
 
     def parse(text):
         from npformer.operations import options  # here, as it needs NumPy
 
-        kind, fits, expected = choose(options)
+        range_of_option = options.OPTIONS.get(RANGES.get(name, name))
+        kind, fits, expected = range_of_option or getattr(options, name)
         try:
             value = kind(text)
         except ValueError:
-            wanted = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"{text:.40}, expected {wanted}") from None
+            number = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text:.40}, expected {number}") from None
         if not fits(value):
-            raise argparse.ArgumentTypeError(f"{text:.40}, expected {expected.format(name=name)}")
-        most = LARGEST if at_most is None and kind is int else at_most
-        if most is not None and value > most:
+            expected = expected.format(name=name)
+            raise argparse.ArgumentTypeError(f"{text:.40}, expected {expected}")
+        most = at_most or AT_MOST.get(name, LARGEST if kind is int else math.inf)
+        if value > most:
             raise argparse.ArgumentTypeError(f"{text:.40}, expected at most {most}")
         return value
 
     return parse
 
 
-positive = in_range(lambda options: options.AT_LEAST_1)
-natural = in_range(lambda options: options.AT_LEAST_0, at_most=LARGEST_SEED)  # such as a seed
-above_zero = in_range(lambda options: options.ABOVE_0)
+positive = option("AT_LEAST_1")
+natural = option("AT_LEAST_0")
+above_zero = option("ABOVE_0")
 
 
 def utf_8(text):
-    """Text that is UTF-8. (In the text of arguments, Python replaces other bytes by surrogates.)"""
+    """Text that is UTF-8. (In arguments, Python replaces other bytes by surrogates.)"""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -175,12 +205,18 @@ def backend(name):
         raise argparse.ArgumentTypeError(str(error).removeprefix("backend=")) from error
 
 
+def add_seed(parser, meaning):
+    """The option --seed."""
+    parser.add("--seed", meaning, type=natural, default=0)
+
+
 def add_backend(parser, int8=False):
     """The option --backend and, for decoding, --int8."""
-    add = parser.add_argument
     if int8:
-        add("--int8", action="store_true", help="decode with weights of 8 bits, a quarter of what is read for a token")
-    add("--backend", type=backend, default="auto", help="auto, cpu, gpu or reference (default: auto)")
+        parser.add_flag(
+            "--int8", "decode with weights of 8 bits, a quarter of what is read for a token"
+        )
+    parser.add("--backend", "auto, cpu, gpu or reference", type=backend, default="auto")
 
 
 def quantized(loaded, options):
@@ -190,15 +226,30 @@ def quantized(loaded, options):
     return replace(loaded, params=quantize(loaded.params)) if options.int8 else loaded
 
 
-def add_search(parser):
-    """The options of beam search, which ``search_of`` reads."""
-    add = parser.add_argument
-    beam, penalty = option("beam_size", LARGEST_BEAM), option("length_penalty")
-    add("--beam", type=beam, default=5, metavar="N", help="number of hypotheses; 1 is greedy search (default: 5)")
-    add("--length-penalty", type=penalty, default=1.0, metavar="A", help="larger: longer translations (default: 1)")
-    add("--penalty-form", choices=["power", "gnmt"], default="power", help="length^A or ((5 + length)/6)^A")
+def add_settings(group, settings, meanings, defaults):
+    """The options for fields of a class of settings, whose choices, types and defaults they have.
+
+    ``meanings`` says what each of them does. The help shows other ``defaults`` than those of the
+    class, and none where that is "". The parser has none: ``settings_in`` tells what was typed.
+    """
+    from npformer.operations.options import OPTIONS, choices_of  # here, as it needs NumPy
+
+    choices = choices_of(settings)
+    for name, meaning in meanings.items():
+        details = {}
+        if name in choices:
+            details = {"choices": choices[name]}
+        elif name in OPTIONS:
+            metavar = "N" if OPTIONS[name].kind is int else "X"
+            details = {"type": option(name), "metavar": metavar}
+        default = defaults[name] if name in defaults else getattr(settings, name)
+        if default != "":
+            meaning = with_default(meaning, "none" if default is None else default)
+        group.add_argument("--" + name.replace("_", "-"), help=meaning, **details)
 
 
-def search_of(options):
-    """The keywords of ``beam_search``."""
-    return {"beam_size": options.beam, "length_penalty": options.length_penalty, "penalty_form": options.penalty_form}
+def settings_in(options, settings, names=None):
+    """The fields of a class of settings, all or those with some names, that were typed."""
+    names = names or [field.name for field in fields(settings)]
+    values = {name: getattr(options, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}

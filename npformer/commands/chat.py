@@ -1,23 +1,34 @@
-"""Chat with a language model that exists, such as SmolLM2: the tokens of its answers are shown as they are drawn.
+"""Chat with a language model that exists, such as SmolLM2: the tokens of its answers are shown as
+they are drawn.
 
 npformer chat                                 # with that of npformer get-model smollm2
 npformer chat --prompt "What is a noun?"      # one answer
 npformer chat --model DIR --system "You are a poet." --temperature 1
 
-Ctrl-C ends an answer, Ctrl-D ends the chat. --model may be a GGUF file or a folder of the library transformers.
+Ctrl-C ends an answer, Ctrl-D ends the chat. --model may be a GGUF file or a folder of the library
+transformers.
 
-Standard input that is not typed, but a file or a pipe, has a question on each line. One that cannot be answered is
-named on standard error, and the next is answered; the exit code is then 1. Whatever ends the chat, also Ctrl-C, --json
-has all questions until then, each with its answer, as far as it was said, or with its error.
+Standard input that is not typed, but a file or a pipe, has a question on each line. One that cannot
+be answered is named on standard error, and the next is answered; the exit code is then 1. Whatever
+ends the chat, also Ctrl-C, --json has all questions until then, each with its answer, as far as it
+was said, or with its error.
 """
 
 import contextlib
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
-from npformer.commands.arguments import above_zero, add_backend, natural, new_parser, positive, utf_8, words
+from npformer.commands.arguments import add_backend, new_parser, positive, utf_8, words
 from npformer.commands.command import command, message_or_raise, print_error, print_note
-from npformer.commands.lines import STANDARD_INPUT, Refusals, lines_of, standard_input, text_of_argument
+from npformer.commands.decoding import Sampling, add_sampling, sampling_of
+from npformer.commands.lines import (
+    STANDARD_INPUT,
+    Refusals,
+    lines_of,
+    standard_input,
+    text_of_argument,
+)
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
 from npformer import tree
@@ -27,6 +38,7 @@ from npformer.pretrained.chat import Chat
 from npformer.pretrained.packages import PACKAGES, check_there, in_models
 from npformer.quantized import quantize
 
+DEFAULTS = Sampling(n_tokens=512, temperature=0.2, top_p=0.9)
 LONG = 10**11  # tokens times parameters that are read in about half a second
 
 
@@ -41,7 +53,8 @@ def main(argv=None):
     model, params, tokenizer = load(path)
     params = quantize(params) if options.int8 else params
     chat = Chat(model, params, tokenizer, options.system, options.backend, options.context)
-    answers, refusals = [], Refusals()
+    answers = []
+    refusals = Refusals()
     try:
         if options.prompt:
             answer(chat, options.prompt, answers, options)
@@ -88,9 +101,11 @@ def answer_lines(chat, answers, options, refusals):
 
 
 def answer(chat, question, answers, options):
-    """Show the answer to a question, and add its figures to ``answers``, or how far it came if something ends it."""
-    sampling = {"temperature": options.temperature, "top_p": 0.9, "seed": options.seed + len(chat.messages)}
-    n_params = tree.count(chat.params)
+    """Show the answer to a question, and add its figures to ``answers``, or how far it came if
+    something ends it.
+    """
+    sampling = asdict(sampling_of(options, DEFAULTS))
+    sampling["seed"] += len(chat.messages)  # or the same question would have the same answer
     parts = []
 
     def show(part):
@@ -98,37 +113,51 @@ def answer(chat, question, answers, options):
         print(part, end="", flush=True)
 
     def reading(n):
-        if n * n_params > LONG:
+        if n * tree.count(chat.params) > LONG:
             print_note(f"reading {n:,} tokens …")
 
     try:
         with explain() if options.explain else contextlib.nullcontext() as calls:
-            said = chat.answer(question, show=show, reading=reading, n_tokens=options.n_tokens, **sampling)
-    except BaseException as error:  # Ctrl-C and a reader of standard output that has gone, too
-        answers.append({"question": question, "text": "".join(parts), "error": str(error) or type(error).__name__})
+            result = chat.answer(question, show=show, reading=reading, **sampling)
+    except BaseException as error:  # Ctrl-C, and a reader of standard output that has gone, too
+        reason = str(error) or type(error).__name__
+        answers.append({"question": question, "text": "".join(parts), "error": reason})
         raise
-    answers.append({"question": question, **said._asdict(), "tokens_per_second": said.speed})
+    figures = result._asdict() | {"tokens_per_second": result.speed}
+    answers.append({"question": question, **figures})
     print(flush=True)
-    if said.n_forgotten:
-        print_note(f"the context is full: the {said.n_forgotten} oldest turns are forgotten")
-    of_reading = f"{said.n_read:,} of {said.n_prompt:,} tokens read in {said.read_seconds:.2f} s"
-    print_note(f"{said.n_said:,} tokens, {said.speed:.1f} tokens/s; {of_reading}")
+    if result.n_forgotten:
+        oldest = f"the {result.n_forgotten} oldest turns"
+        print_note(f"the context is full: {oldest} are forgotten")
+    print_note(
+        f"{result.n_said:,} tokens, {result.speed:.1f} tokens/s; {result.n_read:,} of "
+        f"{result.n_prompt:,} tokens read in {result.read_seconds:.2f} s"
+    )
     if options.explain:
         print_note(f"\n{calls!r}\n")
 
 
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    add("--model", type=Path, metavar="PATH", help="(default: that of npformer get-model smollm2)")
-    prompt = "answer this, and end; - is all of standard input (default: each line that is typed, or of standard input)"
-    add("--prompt", type=words, metavar="TEXT", help=prompt)
-    add("--system", type=utf_8, metavar="TEXT", help="what the model is told first")
-    add("--n-tokens", type=positive, default=512, metavar="N", help="most tokens of an answer (default: 512)")
-    add("--temperature", type=above_zero, default=0.2, help="lower: more probable tokens (default: 0.2)")
-    add("--context", type=positive, metavar="N", help="most tokens of all turns (default: as many as the model reads)")
-    add("--seed", type=natural, default=0, help="(default: 0)")
-    add("--explain", action="store_true", help="list the operations of each answer, with their times")
+    parser.add(
+        "--model", "(default: that of npformer get-model smollm2)", type=Path, metavar="PATH"
+    )
+    lines = "each line that is typed, or of standard input"
+    parser.add(
+        "--prompt",
+        f"answer this, and end; - is all of standard input (default: {lines})",
+        type=words,
+        metavar="TEXT",
+    )
+    parser.add("--system", "what the model is told first", type=utf_8, metavar="TEXT")
+    parser.add(
+        "--context",
+        "most tokens of all turns (default: as many as the model reads)",
+        type=positive,
+        metavar="N",
+    )
+    add_sampling(parser, DEFAULTS)
+    parser.add_flag("--explain", "list the operations of each answer, with their times")
     add_json(parser)
     add_backend(parser, int8=True)
     options = parser.parse_args(argv)

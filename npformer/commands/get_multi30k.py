@@ -1,4 +1,5 @@
-"""Download Multi30k (29,000 captions in English, French and German), verify it, and save it in a folder.
+"""Download Multi30k (29,000 captions in English, French and German), verify it, and save it in a
+folder.
 
 npformer get-multi30k                          # into data/multi30k, 2 MB
 npformer get-multi30k --from ~/Downloads       # no network: a local copy, gzip or plain text
@@ -20,12 +21,18 @@ from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
 from npformer.commands.output import output_folder, write_whole
 
+from npformer.errors import UserError
+
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
+FOLDER = "data/multi30k"
+LANGUAGES = "en,fr,de"
 WAITS = (1, 3)  # seconds before the second and the third try
 GZIP_MAGIC = b"\x1f\x8b"
-LONGEST = 2**24  # bytes read of a file: the longest text has 2 MB, and a small gzip file may hold terabytes
+# Bytes read of a file: the longest text has 2 MB, and a small gzip file may hold terabytes.
+LONGEST = 2**24
 
-# Checksums of the text, not of the .gz files, so that text that is compressed differently or not at all is accepted.
+# Checksums of the text, not of the .gz files, so that text that is compressed differently or not at
+# all is accepted.
 SHA256 = {
     "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
     "train.fr": "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
@@ -41,49 +48,68 @@ SHA256 = {
 
 @command
 def main(argv=None):
-    parser = new_parser(__doc__)
-    add = parser.add_argument
-    add("--out", type=output_folder, default="data/multi30k", metavar="DIR", help="(default: data/multi30k)")
-    add("--langs", default="en,fr,de", help="two or three of en,fr,de (default: en,fr,de)")
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--from", type=Path, dest="source", metavar="DIR", help="a local copy, instead of downloading")
-    source.add_argument("--url", type=url, default=URL, metavar="BASE", help="folder of a mirror (default: on GitHub)")
-    options = parser.parse_args(argv)
-    options.langs = list(dict.fromkeys(options.langs.split(",")))
-    if len(options.langs) < 2 or not set(options.langs) <= {"en", "fr", "de"}:
-        parser.error(f"argument --langs: {','.join(options.langs)!r}, expected two or three of en,fr,de")
+    options = parse_arguments(argv)
     names = [name for name in SHA256 if name.split(".")[-1] in options.langs]
-    wanted = [name for name in names if not is_there(options.out / f"{name}.gz", name)]
+    missing = [name for name in names if not is_there(options.out / f"{name}.gz", name)]
     if options.source:
-        sources, read = local_files(options.source, wanted), read_file
+        sources = local_files(options.source, missing)
+        read = read_file
     else:
-        sources, read = {name: f"{options.url.rstrip('/')}/{name}.gz" for name in wanted}, download
+        address = options.url.rstrip("/")
+        sources = {name: f"{address}/{name}.gz" for name in missing}
+        read = download
     for name in names:
-        if name in wanted:
+        file = options.out / f"{name}.gz"
+        if name in missing:
             text = verified(text_of(read(sources[name])), name, sources[name])
-            write_whole(options.out / f"{name}.gz", gzip.compress(text, mtime=0))
-        print(f"{options.out / name}.gz: {sources.get(name, 'already there')}", flush=True)
+            write_whole(file, gzip.compress(text, mtime=0))
+        print(f"{file}: {sources.get(name, 'already there')}", flush=True)
     src, tgt, *_ = options.langs
     print(
-        "\nThe data is for research and teaching, non-commercial: see the terms of Multi30k and of Flickr30k."
-        f"\nNext: {called('train-translation')} --data {options.out} "
+        "\nThe data is for research and teaching, non-commercial: see the terms of Multi30k and "
+        f"of Flickr30k.\nNext: {called('train-translation')} --data {options.out} "
         f"--src {src} --tgt {tgt} --out runs/{src}-{tgt}"
     )
 
 
+def parse_arguments(argv):
+    parser = new_parser(__doc__)
+    parser.add("--out", type=output_folder, default=FOLDER, metavar="DIR")
+    parser.add("--langs", f"two or three of {LANGUAGES}", default=LANGUAGES)
+    either = parser.add_mutually_exclusive_group().add_argument
+    meaning = "a local copy, instead of downloading"
+    either("--from", type=Path, dest="source", metavar="DIR", help=meaning)
+    meaning = "folder of a mirror (default: on GitHub)"
+    either("--url", type=url, default=URL, metavar="BASE", help=meaning)
+    options = parser.parse_args(argv)
+    languages = list(dict.fromkeys(options.langs.split(",")))
+    if len(languages) < 2 or not set(languages) <= set(LANGUAGES.split(",")):
+        expected = f"expected two or three of {LANGUAGES}"
+        parser.error(f"argument --langs: {','.join(languages)!r}, {expected}")
+    options.langs = languages
+    return options
+
+
 def is_there(path, name):
+    """Whether a file has the text of this name, compressed."""
     data = read_file(path) if path.is_file() else b""
-    return data.startswith(GZIP_MAGIC) and hashlib.sha256(text_of(data)).hexdigest() == SHA256[name]
+    return data.startswith(GZIP_MAGIC) and digest(text_of(data)) == SHA256[name]
 
 
 def local_files(folder, names):
+    """The files of a folder, plain or compressed, that have these names."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} {'is a file' if folder.exists() else 'is missing'}: expected a folder")
-    found = {name: path for name in names for path in (folder / name, folder / f"{name}.gz") if path.is_file()}
-    if missing := [name for name in names if name not in found]:
-        names = ", ".join(missing)
-        raise FileNotFoundError(f"{folder} lacks (as NAME.gz or as NAME): {names}; add them, or change --langs")
-    return found
+        what = "is a file" if folder.exists() else "is missing"
+        raise UserError(f"{folder} {what}: expected a folder")
+    files = {}
+    for name in names:
+        for path in (folder / name, folder / f"{name}.gz"):
+            if path.is_file():
+                files[name] = path
+    if missing := ", ".join(name for name in names if name not in files):
+        advice = "add them, or change --langs"
+        raise UserError(f"{folder} lacks (as NAME.gz or as NAME): {missing}; {advice}")
+    return files
 
 
 def read_file(path):
@@ -92,7 +118,10 @@ def read_file(path):
 
 
 def download(url):
-    waits = [*WAITS]
+    """The bytes of an address, after a second and a third try if the server or the network
+    fails.
+    """
+    waits = list(WAITS)
     while True:
         try:
             with urllib.request.urlopen(url, timeout=60) as response:
@@ -100,38 +129,51 @@ def download(url):
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
-            if not waits or getattr(error, "code", 500) < 500:  # trying again does not help against a 404
-                raise OSError(f"{url}: {error}; --from DIR takes a local copy, --url BASE another server") from error
+            # Trying again does not help against a 404.
+            if not waits or getattr(error, "code", 500) < 500:
+                advice = "--from DIR takes a local copy, --url BASE another server"
+                raise UserError(f"{url}: {error}; {advice}") from error
         time.sleep(waits.pop(0))
 
 
 def whole(response):
     """The bytes of an answer, or as many as a file may have."""
     data = response.read(LONGEST)
-    if response.length and len(data) < LONGEST:  # the connection was lost: reading a number of bytes does not say so
+    # Reading a number of bytes does not say that the connection was lost.
+    if response.length and len(data) < LONGEST:
         raise http.client.IncompleteRead(data, response.length)
     return data
 
 
+def digest(text):
+    return hashlib.sha256(text).hexdigest()
+
+
 def verified(text, name, source):
-    given = hashlib.sha256(text).hexdigest()
-    if given != SHA256[name]:
-        raise ValueError(
-            f"{source} is damaged or not the {name} expected, and was not kept: SHA-256 {given}, "
-            f"expected {SHA256[name]}; try again, or another copy with --from DIR or --url BASE"
+    """The text, if it is that of this name."""
+    if digest(text) != SHA256[name]:
+        raise UserError(
+            f"{source} is damaged or not the {name} expected, and was not kept: SHA-256 "
+            f"{digest(text)}, expected {SHA256[name]}; try again, or another copy with --from DIR "
+            "or --url BASE"
         )
     return text
 
 
 def text_of(data):
+    """What data holds, compressed or not."""
+    if not data.startswith(GZIP_MAGIC):
+        return data
     try:
-        return gzip.open(io.BytesIO(data)).read(LONGEST) if data.startswith(GZIP_MAGIC) else data
+        return gzip.open(io.BytesIO(data)).read(LONGEST)
     except (OSError, EOFError, zlib.error):
         return data  # damaged: it will not match the checksum
 
 
 def url(text):
     """The type of an argument that is an address."""
-    if not text.startswith(("https://", "http://", "file://")) or not text.isascii() or set(text) & set(" \n"):
-        raise argparse.ArgumentTypeError(f"{text!r}, expected an address that begins with https://")
+    is_address = text.startswith(("https://", "http://", "file://")) and text.isascii()
+    if not is_address or set(text) & set(" \n"):
+        expected = "expected an address that begins with https://"
+        raise argparse.ArgumentTypeError(f"{text!r}, {expected}")
     return text

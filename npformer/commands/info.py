@@ -1,4 +1,5 @@
-"""Show the versions, processor, BLAS and backends that npformer runs on, and what would make it faster.
+"""Show the versions, processor, BLAS and backends that npformer runs on, and what would make it
+faster.
 
 npformer info
 mpiexec -n 2 npformer info       # also the ranks, their hosts and their cores

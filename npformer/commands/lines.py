@@ -1,10 +1,15 @@
-"""Texts of which a command answers one line after another: a line that cannot be answered costs no other line."""
+"""Texts of which a command answers one line after another: a line that cannot be answered costs no
+other line.
+"""
 
 import sys
+from pathlib import Path
 
+from npformer.commands.arguments import utf_8
 from npformer.commands.command import message_or_raise, print_error
 
 from npformer.data.parallel_text import decoded, read_lines
+from npformer.errors import UserError
 from npformer.language.text import text_of
 
 STANDARD_INPUT = "standard input"
@@ -23,10 +28,41 @@ class Refusals:
         print_error(message)
 
 
+def add_lines(parser, noun):
+    """The arguments of a command that answers lines: the lines themselves, or a file of them."""
+    parser.add(
+        "lines",
+        "each in quotes (default: the lines of --file or of standard input)",
+        nargs="*",
+        type=utf_8,
+        metavar=noun.upper(),
+    )
+    parser.add(
+        "--file",
+        f"text file with one {noun} per line, plain or .gz; - is standard input",
+        type=Path,
+    )
+
+
+def choose_lines(parser, options, noun):
+    """Set ``options.file`` to "-" if neither lines nor a file were typed, and
+    ``options.is_typed`` to whether a person types the lines.
+    """
+    if options.lines and options.file:
+        parser.error(f"{noun}s and --file: expected one of them")
+    if options.lines in ([], ["-"]):
+        options.lines = []
+        options.file = options.file or Path("-")
+    options.is_typed = is_standard_input(options.file) and standard_input().isatty()
+
+
 def standard_input():
-    """The stream from which a command reads what "-" stands for; raises if the program was started without one."""
+    """The stream from which a command reads what "-" stands for; raises if the program was started
+    without one.
+    """
     if sys.stdin is None:
-        raise ValueError("there is no standard input: expected a text, or the name of a file, as an argument")
+        expected = "expected a text, or the name of a file, as an argument"
+        raise UserError(f"there is no standard input: {expected}")
     return sys.stdin
 
 
@@ -50,8 +86,9 @@ def read(path, refuse=None):
 def lines_of(path, refuse):
     """Yield the lines of a file, or of standard input; one that is refused is yielded as "".
 
-    If the file is damaged, this says so and ends, so that the lines before the damage are answered. It also ends after
-    more than ``BAD_LINES`` lines one after another, apart from blank ones, that are not UTF-8: some files have no end.
+    If the file is damaged, this says so and ends, so that the lines before the damage are answered.
+    It also ends after more than ``BAD_LINES`` lines one after another, apart from blank ones, that
+    are not UTF-8: some files have no end.
     """
     n_bad = 0
 
@@ -60,7 +97,7 @@ def lines_of(path, refuse):
         n_bad += 1
         if n_bad > BAD_LINES:
             many = f"more than {BAD_LINES} lines one after another are not UTF-8"
-            raise ValueError(f"{name_of(path)} is no text, and is read no further: {many}")
+            raise UserError(f"{name_of(path)} is no text, and is read no further: {many}")
         refuse(message)
 
     try:
@@ -75,5 +112,6 @@ def lines_of(path, refuse):
 def text_of_argument(argument):
     """The text of an argument; "-" stands for all of standard input."""
     if is_standard_input(argument):
-        return text_of(read(argument), STANDARD_INPUT).removesuffix("\n")  # which text_of adds
+        # text_of adds an end of line.
+        return text_of(read(argument), STANDARD_INPUT).removesuffix("\n")
     return argument

@@ -1,4 +1,5 @@
-"""How a script ends that MPI has started on several ranks: rank 0 alone prints, and if a rank fails, all end at once.
+"""How a script ends that MPI has started on several ranks: rank 0 alone prints, and if a rank
+fails, all end at once.
 
 This module needs only the standard library, as ``command.py`` does.
 """
@@ -13,13 +14,18 @@ PATIENCE = 1.0  # seconds that another rank waits for rank 0 to tell the same er
 
 
 def rank():
-    """The number of this process, None if MPI has not started it, or if the script has not imported npformer."""
-    given = _given("STARTED")
-    return int(given[0]) if given else None
+    """The number of this process, None if MPI has not started it, or if the script has not imported
+    npformer.
+    """
+    numbers = _of_mpi("STARTED")
+    return int(numbers[0]) if numbers else None
 
 
-def _given(names):
-    """The values of the variables of MPI that npformer knows under this name, if npformer is there and imported."""
+def _of_mpi(names):
+    """The values of the variables of MPI that ``npformer.runtime.ranks`` lists under this name.
+
+    The module is not imported for that: it needs NumPy.
+    """
     ranks = sys.modules.get("npformer.runtime.ranks")
     return [os.environ[name] for name in getattr(ranks, names, ()) if name in os.environ]
 
@@ -27,24 +33,26 @@ def _given(names):
 class Quiet:
     """A context manager in which ranks other than 0 print nothing.
 
-    If a rank fails, it ends all others, which may wait for it. Ranks other than 0 first give rank 0 the time to tell
-    the same error and end them; if it does not, they tell theirs. All join MPI here, so that each can end the others.
+    If a rank fails, it ends all others, which may wait for it. Ranks other than 0 first give rank 0
+    the time to tell the same error and end them; if it does not, they tell theirs. All join MPI
+    here, so that each can end the others.
     """
 
     def __enter__(self):
-        if rank() is not None and "1" not in _given("SIZES"):
-            with contextlib.suppress(ImportError):  # ``npformer.runtime.ranks.world`` says what is missing
+        if rank() is not None and "1" not in _of_mpi("SIZES"):
+            with contextlib.suppress(ImportError):  # ``runtime.ranks.world`` says what is missing
                 import mpi4py.MPI  # noqa: F401
-        self.before, self.said = (sys.stdout, sys.stderr), None
+        self.outputs = sys.stdout, sys.stderr
+        self.errors = None
         if rank():
-            self.said = io.StringIO()
+            self.errors = io.StringIO()
             self.nowhere = open(os.devnull, "w")  # noqa: SIM115, closed by __exit__
-            sys.stdout, sys.stderr = self.nowhere, self.said
+            sys.stdout, sys.stderr = self.nowhere, self.errors
         return self
 
     def __exit__(self, *exception):
-        sys.stdout, sys.stderr = self.before
-        if self.said is not None:
+        sys.stdout, sys.stderr = self.outputs
+        if self.errors is not None:
             self.nowhere.close()
 
     @property
@@ -57,8 +65,8 @@ class Quiet:
         """End all ranks with this exit code, if there are several."""
         if not self.several:
             return
-        if self.said is not None:
+        if self.errors is not None:
             time.sleep(PATIENCE)
-            os.write(2, f"rank {rank()}: {self.said.getvalue()}".encode())
+            os.write(2, f"rank {rank()}: {self.errors.getvalue()}".encode())
         time.sleep(0.3)  # until mpiexec has read what was written
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)

@@ -1,4 +1,6 @@
-"""The files that a script writes: checked before it begins, and written completely or not at all."""
+"""The files that a script writes: checked before it begins, and written completely or not at
+all.
+"""
 
 import argparse
 import importlib.util
@@ -10,14 +12,18 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+from npformer.errors import UserError
 from npformer.runtime.extras import pip_install
+
+DEVICES = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
 def output_file(text):
     """The type of an argument that names a file to write."""
     path = Path(text)
     if text == "-":
-        raise argparse.ArgumentTypeError(f"{text}, expected a file; /dev/stdout writes to standard output")
+        expected = "expected a file; /dev/stdout writes to standard output"
+        raise argparse.ArgumentTypeError(f"{text}, {expected}")
     try:
         if path.is_dir():
             raise argparse.ArgumentTypeError(f"{text} is a folder, expected a file")
@@ -26,7 +32,8 @@ def output_file(text):
         if not _is_device(path):
             _try_to_write(Path(os.path.realpath(path)).parent)
     except OSError as error:
-        raise argparse.ArgumentTypeError(f"{text} cannot be written: {error.strerror}; choose another file") from error
+        reason = f"{text} cannot be written: {error.strerror}"
+        raise argparse.ArgumentTypeError(f"{reason}; choose another file") from error
     return path
 
 
@@ -35,8 +42,8 @@ def output_folder(text):
     try:
         _try_to_write(Path(text))
     except OSError as error:
-        message = f"{text} cannot be written to: {error.strerror}; choose another folder"
-        raise argparse.ArgumentTypeError(message) from error
+        reason = f"{text} cannot be written to: {error.strerror}"
+        raise argparse.ArgumentTypeError(f"{reason}; choose another folder") from error
     return Path(text)
 
 
@@ -46,9 +53,10 @@ def picture_file(text):
         raise argparse.ArgumentTypeError(f"pictures {why}")
     from matplotlib.figure import Figure
 
-    known = Figure().canvas.get_supported_filetypes()
-    if Path(text).suffix[1:].lower() not in known:
-        raise argparse.ArgumentTypeError(f"{text}, expected a name that ends with .{', .'.join(sorted(known))}")
+    endings = Figure().canvas.get_supported_filetypes()
+    if Path(text).suffix[1:].lower() not in endings:
+        expected = f"expected a name that ends with .{', .'.join(sorted(endings))}"
+        raise argparse.ArgumentTypeError(f"{text}, {expected}")
     return output_file(text)
 
 
@@ -59,45 +67,60 @@ def why_no_pictures():
     try:
         importlib.import_module("matplotlib.figure")
     except Exception as error:  # for example, MPLBACKEND names no backend
-        return f"need matplotlib, which cannot be imported: {textwrap.shorten(str(error), 200, placeholder=' ...')}"
+        reason = textwrap.shorten(str(error), 200, placeholder=" ...")
+        return f"need matplotlib, which cannot be imported: {reason}"
     return None
 
 
 def add_json(parser):
     """The option --json, for ``write_json``."""
-    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE")
+    parser.add("--json", "write the figures to FILE", type=output_file, metavar="FILE")
 
 
 def add_pictures(parser, default, more=""):
-    """The options --out and --no-plots, which ``will_draw`` reads; ``more`` ends the help of --out."""
-    parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder of the pictures (default: {default}){more}")
-    parser.add_argument("--no-plots", action="store_true", help="draw no pictures")
+    """The options --out and --no-plots, which ``will_draw`` reads; ``more`` ends the help of
+    --out.
+    """
+    parser.add(
+        "--out", f"folder of the pictures (default: {default}){more}", type=Path, metavar="DIR"
+    )
+    parser.add_flag("--no-plots", "draw no pictures")
 
 
 def will_draw(parser, options, default):
-    """Whether there will be pictures; sets --out if it is not given. If it cannot be written to, the script ends."""
+    """Whether there will be pictures; sets --out if it is not given. If it cannot be written to,
+    the script ends.
+    """
     options.out = options.out or Path(default)
     if options.no_plots:
         return False
     if why := why_no_pictures():
         print(f"no pictures will be drawn: they {why}", flush=True)
         return False
-    try:
-        output_folder(options.out)
-    except argparse.ArgumentTypeError as error:
-        parser.error(f"argument --out: {error}, or --no-plots")
+    check_folder(parser, options.out, ", or --no-plots")
     return True
 
 
+def check_folder(parser, folder, advice=""):
+    """End the script as for a wrong --out if a folder cannot be written to."""
+    try:
+        output_folder(folder)
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument --out: {error}{advice}")
+
+
 def refuse_overwriting(outputs, inputs):
-    """Check that outputs, a dict from options to paths or None, are different files, and that none is an input."""
-    taken = {os.path.realpath(path): "which this script reads or writes itself" for path in inputs}
+    """Check that outputs, a dict from options to paths or None, are different files, and that none
+    is an input.
+    """
+    uses = {os.path.realpath(path): "which this script reads or writes itself" for path in inputs}
     for option, path in outputs.items():
-        if path is not None and not _is_device(path):
-            real = os.path.realpath(path)
-            if real in taken:
-                raise ValueError(f"{option} {path}, {taken[real]}: choose another file")
-            taken[real] = f"which is also {option}"
+        if path is None or _is_device(path):
+            continue
+        file = os.path.realpath(path)
+        if file in uses:
+            raise UserError(f"{option} {path}, {uses[file]}: choose another file")
+        uses[file] = f"which is also {option}"
 
 
 def write_json(path, figures):
@@ -132,9 +155,12 @@ def _is_device(path):
 
 
 def _descriptor(path):
-    """The descriptor that /dev/stdout or the like names, or None. Opened anew, a file is written from its start."""
-    found = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d{1,9})", str(path))
-    return int(found[1]) if found else {"/dev/stdout": 1, "/dev/stderr": 2}.get(str(path))
+    """The descriptor that /dev/stdout or the like names, or None.
+
+    A file to which standard output goes would be written from its start if it were opened anew.
+    """
+    number = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d{1,9})", str(path))
+    return int(number[1]) if number else DEVICES.get(str(path))
 
 
 def _try_to_write(folder):

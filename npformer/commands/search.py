@@ -1,15 +1,16 @@
-"""Search in your own files by meaning: print the sentences whose vectors have the largest cosine with that of a query.
+"""Search in your own files by meaning: print the sentences whose vectors have the largest cosine
+with that of a query.
 
 npformer search README.md docs --query "how fast is it?"
 npformer search notes.txt --query "when does the train leave?" -n 3 --json found.json
 
-A folder stands for all text files in it and in its folders, but for hidden ones. A file that is no text is skipped,
-and so is a line that is not UTF-8. Standard error says what is skipped; the exit code is then 1, unless it is a file
-that was not named but found in a folder.
+A folder stands for all text files in it and in its folders, but for hidden ones. A file that is no
+text is skipped, and so is a line that is not UTF-8. Standard error says what is skipped; the exit
+code is then 1, unless it is a file that was not named but found in a folder.
 
-A sentence ends with . ! or ?, at a line that is empty or short, before a mark such as that of a list, or, if nothing
-else ends it, after 2,000 characters. The vectors are kept in a file, by their sentences: only those of new sentences
-are computed.
+A sentence ends with . ! or ?, at a line that is empty or short, before a mark such as that of a
+list, or, if nothing else ends it, after 2,000 characters. The vectors are kept in a file, by their
+sentences: only those of new sentences are computed.
 """
 
 import re
@@ -21,11 +22,23 @@ import numpy as np
 
 from npformer.commands.arguments import add_backend, new_parser, positive, words
 from npformer.commands.command import command, message_or_raise, print_note
-from npformer.commands.lines import BAD_LINES, is_standard_input, name_of, read, standard_input
+from npformer.commands.lines import (
+    BAD_LINES,
+    is_standard_input,
+    name_of,
+    read,
+    standard_input,
+)
 from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
 
 from npformer import tree
-from npformer.files.checkpoint import CheckpointError, checksum, load_checkpoint, save_checkpoint
+from npformer.errors import UserError
+from npformer.files.checkpoint import (
+    CheckpointError,
+    checksum,
+    load_checkpoint,
+    save_checkpoint,
+)
 from npformer.language.text import text_of
 from npformer.models import describe
 from npformer.pretrained import load
@@ -33,65 +46,88 @@ from npformer.pretrained.packages import check_there, in_models
 from npformer.pretrained.vectors import sentence_vectors, text_settings
 
 MODEL = in_models("minilm")
-MARK = re.compile(r"\s*(([-*+>|]|#+|\d+[.)])\s+|```|$)")  # begins an item, a title, a row of a table
-ABBREVIATION = re.compile(r"\b([A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|[Ee]\.g|[Ii]\.e|cf|al|pp?|Figs?|Eqs?)\.$")
+OF_MODEL = "vectors of model"  # in the file of the vectors, the checksum of their model
+# What begins an item, a title or a row of a table; also an empty line.
+MARK = re.compile(r"\s*(([-*+>|]|#+|\d+[.)])\s+|```|$)")
+ABBREVIATION = re.compile(
+    r"\b([A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|[Ee]\.g|[Ii]\.e|cf|al|pp?|Figs?|Eqs?)\.$"
+)
 SHORT = 60  # characters: a shorter line ends a sentence
 LONGEST = 2000  # characters of a sentence; a model reads fewer
-CHUNK = 2000  # new sentences whose vectors are computed at a time; after Ctrl-C those of whole chunks are kept
+CHUNK = 2000  # sentences computed at a time; after Ctrl-C the vectors of whole chunks are kept
 
 
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    path = options.index or options.model.parent / f"{options.model.absolute().name}.vectors.safetensors"
+    model_name = options.model.absolute().name
+    index = options.index or options.model.parent / f"{model_name}.vectors.safetensors"
     texts, skipped, exit_code = texts_of(options.files)
-    refuse_overwriting({"--json": options.json, "--index": path}, [*options.files, *texts])
+    refuse_overwriting({"--json": options.json, "--index": index}, [*options.files, *texts])
     places = {}  # of each sentence, the first
     for file, text in texts.items():
         for line, sentence in sentences(text):
-            places.setdefault(sentence, (str(file), line))
+            places.setdefault(sentence, {"file": str(file), "line": line, "sentence": sentence})
     if not places:
-        raise ValueError(in_short(skipped) or "the files have no words, expected sentences")
+        raise UserError(in_short(skipped) or "the files have no words, expected sentences")
     for reason in skipped:
         print_note(f"skipped: {reason}")
     if options.model == MODEL:
         check_there("minilm")
     model, params, tokenizer = load(options.model)
-    of_model = checksum(dict(tree.leaves(params)), {"settings": describe(model), "texts": text_settings(tokenizer)})
-    kept, start = read_index(path, of_model), time.perf_counter()
-    keys = {sentence: blake2b(sentence.encode(), digest_size=16).digest() for sentence in places}
-    new = [sentence for sentence, key in keys.items() if key not in kept]
-    if len(new) > CHUNK:
-        print_note(f"computing the vectors of {len(new):,} sentences")
-    n_kept = len(kept)
-    try:
-        for first in range(0, len(new), CHUNK):
-            some = new[first : first + CHUNK]
-            vectors = sentence_vectors(model, params, tokenizer, some, options.backend, prompt="document")
-            kept |= zip(map(keys.get, some), vectors, strict=True)
-    finally:  # Ctrl-C, too
-        if len(kept) > n_kept:
-            write_index(path, kept, of_model)
+
+    def vectors_of(texts, prompt):
+        return sentence_vectors(model, params, tokenizer, texts, options.backend, prompt=prompt)
+
+    settings = {"settings": describe(model), "texts": text_settings(tokenizer)}
+    of_model = checksum(dict(tree.leaves(params)), settings)
+    start = time.perf_counter()
+    vectors, n_new = vectors_by_key(index, of_model, places, vectors_of)
     seconds = time.perf_counter() - start
-    [wanted] = sentence_vectors(model, params, tokenizer, [options.query], options.backend, prompt="query")
-    cosines = np.array([kept[key] for key in keys.values()]) @ wanted
-    texts, found = list(places), []
-    for i in np.argsort(-cosines, kind="stable")[: options.n]:
-        file, line = places[texts[i]]
-        found.append({"cosine": float(cosines[i]), "file": file, "line": line, "sentence": texts[i]})
-    counts = {"n_sentences": len(places), "n_new": len(new), "seconds": seconds}
-    write_json(options.json, {"query": options.query, "found": found, **counts})
-    for each in found:
+    [query] = vectors_of([options.query], "query")
+    cosines = np.array([vectors[key_of(sentence)] for sentence in places]) @ query
+    rows = list(places.values())
+    nearest = np.argsort(-cosines, kind="stable")[: options.n]
+    results = [{"cosine": float(cosines[i]), **rows[i]} for i in nearest]
+    counts = {"n_sentences": len(places), "n_new": n_new, "seconds": seconds}
+    write_json(options.json, {"query": options.query, "found": results, **counts})
+    for each in results:
         print("{cosine:.3f}  {file}:{line}: {sentence}".format(**each))
     return exit_code
 
 
+def vectors_by_key(index, of_model, sentences, vectors_of):
+    """The vectors in the file ``index`` and those of new sentences, by the keys of their sentences;
+    and the number of new ones, which are written to the file.
+    """
+    vectors = read_index(index, of_model)
+    new = [sentence for sentence in sentences if key_of(sentence) not in vectors]
+    if len(new) > CHUNK:
+        print_note(f"computing the vectors of {len(new):,} sentences")
+    n_before = len(vectors)
+    try:
+        for first in range(0, len(new), CHUNK):
+            chunk = new[first : first + CHUNK]
+            vectors |= zip(map(key_of, chunk), vectors_of(chunk, "document"), strict=True)
+    finally:  # Ctrl-C, too
+        if len(vectors) > n_before:
+            write_index(index, vectors, of_model)
+    return vectors, len(new)
+
+
+def key_of(sentence):
+    return blake2b(sentence.encode(), digest_size=16).digest()
+
+
 def texts_of(paths):
-    """The texts of files, and of those in folders, by their paths; lines that say what is skipped; the exit code.
+    """The texts of files, and of those in folders, by their paths; lines that say what is skipped;
+    the exit code.
 
     The exit code is 1 if a file that is named, or a line of a text, is skipped.
     """
-    texts, skipped, exit_code = {}, [], 0
+    texts = {}
+    skipped = []
+    exit_code = 0
     for path in paths:
         is_folder = path.is_dir()
         files = files_in(path) if is_folder else [path]
@@ -113,7 +149,8 @@ def texts_of(paths):
 
 
 def text_in(file):
-    """The text of a file, or of standard input, without the lines that are not UTF-8, and a message about each of them.
+    """The text of a file, or of standard input, without the lines that are not UTF-8, and a message
+    about each of them.
 
     Raises if the file cannot be read to its end, or if it holds no text.
     """
@@ -122,11 +159,11 @@ def text_in(file):
     def refuse(message):
         bad_lines.append(message)
         if len(bad_lines) > BAD_LINES:
-            raise ValueError(bad_lines[0])
+            raise UserError(bad_lines[0])
 
     lines = list(read(file, refuse))
     if bad_lines and not any(map(str.strip, lines)):
-        raise ValueError(bad_lines[0])  # why nothing is left
+        raise UserError(bad_lines[0])  # why nothing is left
     return text_of(lines, name_of(file)), bad_lines
 
 
@@ -139,35 +176,47 @@ def in_short(messages):
 
 def files_in(folder):
     """The files in a folder and in its folders, but for hidden ones."""
-    is_hidden = lambda file: "/." in f"/{file.relative_to(folder).as_posix()}"
-    return [file for file in sorted(folder.rglob("*")) if file.is_file() and not is_hidden(file)]
+    files = []
+    for file in sorted(folder.rglob("*")):
+        is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.is_file() and not is_hidden:
+            files.append(file)
+    return files
 
 
 def sentences(text):
-    r"""The sentences of a text that have a letter or a digit, each with the number of its first line.
+    r"""The sentences of a text that have a letter or a digit, each with the number of its first
+    line.
 
-    >>> sentences("# A title\nA sentence. This is another one, which is so long that it goes on\nin the next line.")
-    [(1, 'A title'), (2, 'A sentence.'), (2, 'This is another one, which is so long that it goes on in the next line.')]
+    >>> text = "# A title\nOne. This is another one, so long that it goes on behind the line\nends."
+    >>> for number, sentence in sentences(text):
+    ...     print(number, sentence)
+    1 A title
+    2 One.
+    2 This is another one, so long that it goes on behind the line ends.
     """
-    found = []  # (number, parts) of each sentence: its parts are joined once, at the end
-    ended, length = True, 0
+    rows = []  # (number, parts) of each sentence: its parts are joined once, at the end
+    ended = True
+    length = 0
     for number, line in enumerate(text.split("\n"), start=1):
         mark = MARK.match(line)
         ended |= mark is not None
         for part in parts_of(line[mark.end() if mark else 0 :].strip()):
             if ended or length + len(part) > LONGEST:
-                found.append((number, []))
+                rows.append((number, []))
                 length = 0
-            found[-1][1].append(part)
+            rows[-1][1].append(part)
             length += len(part)
             ended = part.endswith((".", "!", "?")) and not ABBREVIATION.search(part)
         ended |= len(line) < SHORT
-    joined = [(number, " ".join(parts)) for number, parts in found]
+    joined = [(number, " ".join(parts)) for number, parts in rows]
     return [(number, sentence) for number, sentence in joined if re.search(r"\w", sentence)]
 
 
 def parts_of(line):
-    """Yield the parts of a line, each of which may end a sentence; a long one is divided, at a space if it has one."""
+    """Yield the parts of a line, each of which may end a sentence; a long one is divided, at a
+    space if it has one.
+    """
     for part in re.split(r"(?<=[.!?])\s+(?![a-z])", line):
         begin = 0
         while len(part) - begin > LONGEST:
@@ -184,26 +233,46 @@ def read_index(path, of_model):
     if not path.exists():
         return {}
     arrays, info = load_checkpoint(path)
-    if info.get("vectors of model") != of_model:
-        raise CheckpointError(f"{path} has no vectors of this model: choose another --index, or delete it")
+    if info.get(OF_MODEL) != of_model:
+        advice = "choose another --index, or delete it"
+        raise CheckpointError(f"{path} has no vectors of this model: {advice}")
     return dict(zip(map(bytes, arrays["keys"]), arrays["vectors"], strict=True))
 
 
-def write_index(path, kept, of_model):
+def write_index(path, vectors, of_model):
     """Write what ``read_index`` reads."""
-    keys = np.frombuffer(b"".join(kept), np.uint8).reshape(len(kept), -1)
-    save_checkpoint(path, {"keys": keys, "vectors": np.array(list(kept.values()))}, {"vectors of model": of_model})
+    keys = np.frombuffer(b"".join(vectors), np.uint8).reshape(len(vectors), -1)
+    arrays = {"keys": keys, "vectors": np.array(list(vectors.values()))}
+    save_checkpoint(path, arrays, {OF_MODEL: of_model})
 
 
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    files = "text in UTF-8, plain or .gz, or a folder; - is standard input"
-    add("files", nargs="+", type=Path, metavar="FILE", help=files)
-    add("--query", type=words, required=True, metavar="TEXT", help="a question, or a sentence of the same meaning")
-    add("--model", type=Path, default=MODEL, metavar="DIR", help="BERT of transformers (default: models/minilm)")
-    add("--index", type=output_file, metavar="FILE", help="the vectors (default: beside the model)")
-    add("-n", type=positive, default=5, metavar="N", help="number of sentences (default: 5)")
+    parser.add(
+        "files",
+        "text in UTF-8, plain or .gz, or a folder; - is standard input",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+    )
+    parser.add(
+        "--query",
+        "a question, or a sentence of the same meaning",
+        type=words,
+        required=True,
+        metavar="TEXT",
+    )
+    parser.add(
+        "--model",
+        "BERT of transformers",
+        type=Path,
+        default=MODEL,
+        metavar="DIR",
+    )
+    parser.add(
+        "--index", "the vectors (default: beside the model)", type=output_file, metavar="FILE"
+    )
+    parser.add("-n", "number of sentences", type=positive, default=5, metavar="N")
     add_json(parser)
     add_backend(parser)
     options = parser.parse_args(argv)

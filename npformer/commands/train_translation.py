@@ -1,40 +1,44 @@
-"""Train a Transformer to translate, from two files in which each line is the translation of the same line in the other.
+"""Train a Transformer to translate, from two files in which each line is the translation of the
+same line in the other.
 
 npformer get-multi30k
 npformer train-translation --data data/multi30k --src en --tgt fr --out runs/en-fr
 npformer train-translation --out runs/en-fr --resume          # continue after an interruption
-mpiexec -n 4 npformer train-translation --data data/multi30k --out runs/en-fr  # see docs/guides/scale.md
+mpiexec -n 4 npformer train-translation --data data/multi30k --out runs/en-fr
 npformer translate --model runs/en-fr "A man is riding a bicycle."
 
 DATA contains train.en, train.fr, val.en and val.fr, plain or .gz. It writes to OUT
-  last.safetensors    the checkpoint for --resume; a resumed training gives the same result, bit for bit, as one that
-                      was not interrupted
-  snapshots/          the parameters at the validations that will be averaged: keep them with the checkpoint
+  last.safetensors    the checkpoint for --resume; a resumed training gives the same result, bit for
+                      bit, as one that was not interrupted
+  snapshots/          the parameters at the validations that will be averaged: keep them with the
+                      checkpoint
   model.safetensors   their mean, the result
   log.jsonl           one line for each step and each validation
   curves.png          a plot of the log
 
-Ctrl-C, SIGTERM and a closed terminal (SIGHUP) finish the current step or validation, save, and exit with 130, 143 and
-129; a second one does not save.
-Other exit codes: 0 when training is done or --minutes are over, 1 after an error, 2 for wrong arguments.
+With mpiexec the ranks share the work: docs/guides/scale.md.
+Ctrl-C, SIGTERM and a closed terminal (SIGHUP) finish the current step or validation, save, and exit
+with 130, 143 and 129; a second one does not save.
+Other exit codes: 0 when training is done or --minutes are over, 1 after an error, 2 for wrong
+arguments.
 """
 
 import time
 from dataclasses import asdict, replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from npformer.commands import called
-from npformer.commands.arguments import LARGEST_VOCABULARY, LONGEST, above_zero, natural, new_parser, option
+from npformer.commands.arguments import above_zero, add_settings, new_parser, settings_in
 from npformer.commands.command import command
 from npformer.commands.output import refuse_overwriting, write_json
 from npformer.commands.training import (
+    CURVES,
     SIZES,
-    add_setting,
     add_training,
     draw_curves,
     guarded,
-    settings_in,
+    require,
     train_until_stopped,
 )
 
@@ -47,7 +51,36 @@ from npformer.translation import TranslationRun, TranslationSettings
 from npformer.translation.run import RESULT, SNAPSHOTS
 from npformer.translation.settings import PRESETS
 
-CURVES = "curves.png"
+OF_TRAINING = {  # fields of the settings, and what their options mean
+    "src": "language of the source, which is the ending of its files",
+    "tgt": "language of the target",
+    "seed": "seed of parameters, dropout and the order of the data",
+    "steps": "number of updates (default: the preset's)",
+    "precision": "precision of the steps on a GPU",
+}
+RECIPE = {
+    "vocab": "one vocabulary and embedding for both languages, or two",
+    "vocab_size": "number of subword pieces; fewer, if the text has fewer",
+    "max_tokens": "most tokens of a batch on either side, padding included",
+    "max_len": "leave out pairs with more than N pieces on a side",
+    "schedule": "schedule of the learning rate",
+    "lr": "largest learning rate; for noam a factor",
+    "warmup": "steps until the largest learning rate",
+    "dropout": "dropout of embeddings and of the output of each sublayer",
+    "inner_dropout": "dropout of attention weights and hidden layers",
+    "label_smoothing": "share of the target that is spread over all pieces",
+    "consistency": "weight of R-Drop: predictions under two draws of dropout agree, in twice the "
+    "time; 1 is usual",
+    "clip_norm": "largest norm of a gradient",
+    "norm": "layer normalisation before or after each sublayer",
+    "validate_every": "steps between validations (loss and BLEU)",
+    "save_every": "steps between checkpoints for --resume",
+    "patience": "stop after N validations without a better BLEU",
+    "n_average": "the result is the mean of the parameters of N validations",
+    "average": "which validations; last: those of the last third of the steps",
+}
+# Defaults are shown that all presets share; the sizes of the model are those of the preset, too.
+OF_PRESETS = dict.fromkeys([*SIZES, *chain(*PRESETS.values())], "")
 
 
 @command
@@ -60,111 +93,103 @@ def main(argv=None):
 
 def run_of(options):
     """The training, begun or resumed."""
-    given, sizes = settings_in(options, TranslationSettings), settings_in(options, Transformer, SIZES)
+    settings = settings_in(options, TranslationSettings)
+    sizes = settings_in(options, Transformer, SIZES)
     if options.resume:
-        changes = given | ({"model": sizes} if sizes else {})
-        return TranslationRun.resume(options.out, changes, options.backend, world())
-    settings = TranslationSettings.from_preset(**given)
+        if sizes:
+            settings["model"] = sizes
+        return TranslationRun.resume(options.out, settings, options.backend, world())
+    settings = TranslationSettings.from_preset(**settings)
     settings = replace(settings, model=settings.model | sizes)
     return TranslationRun.start(options.out, settings, options.backend, world())
 
 
+def files_of(options):
+    """The files of a training and its text."""
+    files = [options.out / name for name in (LAST, RESULT, SNAPSHOTS, LOG, CURVES)]
+    if options.data:
+        data = Path(options.data)
+        files += [*data.glob("train.*"), *data.glob("val.*")]
+    return [options.out, *files]
+
+
 def train(run, options, start):
-    s = run.settings
+    settings = run.settings
+    title = f"{settings.src} to {settings.tgt}, preset {settings.preset}, seed {settings.seed}"
     say(
-        f"{title(s)}: {tree.count(run.trainer.params):,} parameters, "
+        f"{title}: {tree.count(run.trainer.params):,} parameters, "
         f"{len(run.translator.source):,} pieces, backend {run.trainer.ops.name}; "
-        f"{run.trainer.n_steps} of {s.steps} steps done"
+        f"{run.trainer.n_steps} of {settings.steps} steps done"
     )
-    run.began = start
-    progress = {"progress": not options.quiet, "minutes": options.minutes}
-    if code := train_until_stopped(run, options, lambda stops: run.train(stops, **progress)):
+    run.began = start  # --minutes count from the start of the command
+    limits = {"progress": not options.quiet, "minutes": options.minutes}
+    code = train_until_stopped(run, options, lambda stops: run.train(stops, **limits))
+    if code:
         return code
     result = run.finish()
     result["seconds"] = time.perf_counter() - start
     if not run.ranks.is_first:
         return 0
-    write_json(options.json, result | {"settings": asdict(s), "n_ranks": run.ranks.size})
-    draw_curves(run, run.folder / CURVES, title(s), ("val_bleu", "BLEU, validation, greedy"))
+    figures = {"settings": asdict(settings), "n_ranks": run.ranks.size}
+    write_json(options.json, result | figures)
+    draw_curves(run, title, ("val_bleu", "BLEU, validation, greedy"))
     report(run, result)
     return 0
 
 
-def files_of(options):
-    """The files of a training and its text."""
-    names = LAST, RESULT, SNAPSHOTS, LOG, CURVES
-    text = [*Path(options.data).glob("train.*"), *Path(options.data).glob("val.*")] if options.data else []
-    return [options.out, *(options.out / name for name in names), *text]
-
-
 def report(run, result):
-    steps, averaged = result["averaged"] or [result["step"]], ", ".join(map(str, result["averaged"]))
-    after = f"mean of the parameters after steps {averaged}" if len(steps) > 1 else f"parameters after step {steps[0]}"
-    goes_on = "; --resume continues" * (result["step"] < run.settings.steps and not run._is_out_of_patience())
+    step = result["step"]
+    goes_on = ""
+    if step < run.settings.steps and not run._is_out_of_patience():
+        goes_on = "; --resume continues"
+    steps = result["averaged"] or [step]
+    parameters = f"parameters after step {steps[0]}"
+    if len(steps) > 1:
+        parameters = f"mean of the parameters after steps {', '.join(map(str, steps))}"
     print(
-        f"\n{result['step']:,} of {run.settings.steps:,} steps ({result['seconds'] / 60:.1f} minutes in this run)"
-        f"{goes_on}. The {after}:\n"
+        f"\n{step:,} of {run.settings.steps:,} steps ({result['seconds'] / 60:.1f} minutes in "
+        f"this run){goes_on}. The {parameters}:\n"
         f"validation loss {result['val_loss']:.3f} per token, greedy BLEU "
-        f"{result['val_bleu']:.1f} cased and detokenised, {result['val_bleu_lower']:.1f} lower-cased and tokenised"
+        f"{result['val_bleu']:.1f} cased and detokenised, {result['val_bleu_lower']:.1f} "
+        f"lower-cased and tokenised\n"
+        f'\nnow: {called("translate")} --model {run.folder} "A man is riding a bicycle."'
     )
-    print(f'\nnow: {called("translate")} --model {run.folder} "A man is riding a bicycle."')
-
-
-def title(s):
-    return f"{s.src} to {s.tgt}, preset {s.preset}, seed {s.seed}"
 
 
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
-    add, setting = parser.add_argument, partial(_add_setting, parser)
-    data = "folder with the aligned files; needed unless --resume"
-    add("--data", type=lambda text: str(Path(text)), metavar="DIR", help=data)
-    setting("src", help="language of the source, which is the ending of its files")
-    setting("tgt", help="language of the target")
-    sizes = "tiny (D 128, for tens of thousands of pairs), small (D 256), base (D 512, as in the paper, for millions)"
-    setting("preset", choices=PRESETS, help=f"sizes and recipe: {sizes}")
-    setting("seed", type=natural, help="seed of parameters, dropout and the order of the data")
-    setting("steps", help="number of updates (default: the preset's)")
-    add("--minutes", type=above_zero, metavar="M", help="end so early that the result is written after M minutes")
-    setting("precision", help="precision of the steps on a GPU")
+    # The checkpoint has the path, which the same folder with another spelling would not match.
+    folder = lambda text: str(Path(text))
+    parser.add(
+        "--data",
+        "folder with the aligned files; needed unless --resume",
+        type=folder,
+        metavar="DIR",
+    )
+    sizes = "tiny (D 128, for tens of thousands of pairs), small (D 256), base (D 512, as in the"
+    parser.add(
+        "--preset",
+        f"sizes and recipe: {sizes} paper, for millions) (default: tiny)",
+        choices=PRESETS,
+    )
+    add_settings(parser, TranslationSettings, OF_TRAINING, OF_PRESETS)
+    parser.add(
+        "--minutes",
+        "end so early that the result is written after M minutes",
+        type=above_zero,
+        metavar="M",
+    )
     add_training(parser)
-
-    model = parser.add_argument_group("model (defaults: the preset's)")
-    for name, meaning in SIZES.items():
-        add_setting(model, Transformer, name, "", help=meaning)
-    recipe = parser.add_argument_group("recipe (defaults: the preset's, if none is given here)")
-    add, setting = recipe.add_argument, partial(_add_setting, recipe)
-    setting("vocab", help="one vocabulary and embedding for both languages, or two")
-    size = option("vocab_size", LARGEST_VOCABULARY)
-    setting("vocab_size", type=size, metavar="V", help="number of subword pieces; fewer, if the text has fewer")
-    setting("max_tokens", metavar="N", help="most tokens of a batch on either side, padding included")
-    longest = option("max_len", LONGEST)
-    setting("max_len", type=longest, metavar="N", help="leave out pairs with more than N pieces on a side")
-    add("--skip-empty", action="store_true", default=None, help="leave out pairs with an empty line")
-    setting("schedule", help="schedule of the learning rate")
-    setting("lr", type=option("peak"), help="largest learning rate; for noam a factor")
-    setting("warmup", metavar="STEPS", help="steps until the largest learning rate")
-    setting("dropout", metavar="P", help="dropout of embeddings and of the output of each sublayer")
-    setting("inner_dropout", metavar="P", help="dropout of attention weights and hidden layers")
-    setting("label_smoothing", metavar="P", help="share of the target that is spread over all pieces")
-    r_drop = "weight of R-Drop: predictions under two draws of dropout agree, in twice the time; 1 is usual"
-    setting("consistency", metavar="A", help=r_drop)
-    setting("clip_norm", metavar="X", help="largest norm of a gradient")
-    setting("norm", help="layer normalisation before or after each sublayer")
-    setting("validate_every", metavar="STEPS", help="steps between validations (loss and BLEU)")
-    setting("save_every", metavar="STEPS", help="steps between checkpoints for --resume")
-    setting("patience", metavar="N", help="stop after N validations without a better BLEU")
-    setting("n_average", metavar="N", help="the result is the mean of the parameters of N validations")
-    setting("average", help="which validations; last: those of the last third of the steps")
+    group = parser.add_argument_group("model (defaults: the preset's)")
+    add_settings(group, Transformer, SIZES, OF_PRESETS)
+    group = parser.add_argument_group("recipe (defaults: the preset's, if none is given here)")
+    add_settings(group, TranslationSettings, RECIPE, OF_PRESETS)
+    # None if it is not typed, as for all settings: a training that goes on keeps what it had.
+    pairs = "leave out pairs with an empty line"
+    group.add_argument("--skip-empty", action="store_true", default=None, help=pairs)
     options = parser.parse_args(argv)
     if options.resume and options.preset:
-        parser.error("argument --preset: a resumed training keeps the preset it was started with")
-    if not options.resume and not options.data:
-        parser.error("the following arguments are required: --data (or --resume)")
+        reason = "a resumed training keeps the preset it was started with"
+        parser.error(f"argument --preset: {reason}")
+    require(parser, options, "data")
     return options
-
-
-def _add_setting(group, name, **details):
-    """An option for a field of ``TranslationSettings``, with its default if all presets share it."""
-    default = "" if any(name in changes for changes in PRESETS.values()) else None
-    add_setting(group, TranslationSettings, name, default, **details)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import has_own_rules, on_host
+from npformer.errors import UserError
 from npformer.files.folders import new_file
 from npformer.files.paths import MISSING, check_path, check_regular, kind_of_file, path_to_replace
 from npformer.files.strict_json import check_restorable, check_size, parse_json
@@ -22,7 +23,7 @@ FORMAT, VERSION = "npformer checkpoint", "1"
 LONGEST_REASON = 400  # characters: the reason may quote the file
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError):
     """A checkpoint could not be saved, or a file is not a valid checkpoint."""
 
 

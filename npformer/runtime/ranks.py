@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 
 from npformer import tree
+from npformer.errors import UserError
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.cores import cores
 from npformer.runtime.extras import pip_install
@@ -25,7 +26,7 @@ STARTED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # of some of them
 
 
-class RankError(ValueError):
+class RankError(UserError):
     """The ranks do not fit together, or rank 0 could not do what all ranks need."""
 
 

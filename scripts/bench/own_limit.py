@@ -29,6 +29,7 @@ import npformer as nf
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.flash_attention import KEYS, QUERIES
 from npformer.cpu.padded import multiply_padded, with_room
+from npformer.errors import UserError
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.threads import even_slices, in_parallel, kernel_threads
 
@@ -81,7 +82,7 @@ def work_of(call):
     if call.operation in WORK:
         return WORK[call.operation](call)
     if call.flops:
-        raise ValueError(f"{call.operation}: nobody has said which products it has, expected one of {', '.join(WORK)}")
+        raise UserError(f"{call.operation}: nobody has said which products it has, expected one of {', '.join(WORK)}")
     written = sum(math.prod(call.shapes[name]) for name in WRITTEN.get(call.operation, ()))
     return Work({}, moved=call.bytes + NUMBER * written)
 

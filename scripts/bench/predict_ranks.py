@@ -26,6 +26,8 @@ from npformer.commands.arguments import new_parser  # needs pip install -e .
 from npformer.commands.command import command
 from scripts.bench.report import print_table
 
+from npformer.errors import UserError
+
 MEASURED = Path(__file__).resolve().parents[1] / "figures" / "results" / "ranks.json"
 RANKS = [8, 32, 128, 512, 1024]
 TOKENS_OF_THE_PAPER = 25_000  # of a batch, on each side
@@ -157,7 +159,7 @@ def measured(path=MEASURED, name="base"):
         weak = {int(n): one_thread / rows[f"{n} ranks, {n} × the batch"]["median"] for n in found["messages"]}
         return Measured(step, found["tokens"], figures["machine"]["processor"], weak)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: expected what bench_ranks.py --json writes, with the step {name!r}") from error
+        raise UserError(f"{path}: expected what bench_ranks.py --json writes, with the step {name!r}") from error
 
 
 def strong(step, tokens, network, n):

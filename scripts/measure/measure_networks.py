@@ -37,6 +37,7 @@ from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of,
 from scripts.bench.workers import MPIEXEC, found_by_worker, mpiexec
 
 from npformer import Adam, Trainer
+from npformer.errors import UserError
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.extras import pip_install
 from npformer.runtime.ranks import world
@@ -81,7 +82,7 @@ def main(argv=None):
         print(json.dumps(work(**options.worker)))  # rank 0 alone prints
         return
     if reason := what_is_missing():
-        raise ValueError(reason)
+        raise UserError(reason)
     facts, cases = machine(), []
     for n in options.ranks:
         free = measure(n, None, options.step, 0, options.progress_thread)

@@ -19,7 +19,7 @@ DEVICE = re.compile(r"\bcupy\b|is_cupy|is_recording|\bname [!=]= .[cg]pu\b")
 MAY_KNOW = {"backends.py", "arrays.py", "checks.py", "operations/options.py"}
 
 FLOORS = """
-    arrays
+    arrays errors
     checks tree
     runtime
     files

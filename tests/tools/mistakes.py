@@ -35,6 +35,7 @@ from npformer.commands import COMMANDS
 from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 
+from npformer.errors import UserError
 from npformer.translation import Translator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -876,7 +877,7 @@ def train(folder):
         [*script, *RECIPE.split(), "--out", "run"], cwd=folder, env=environment(), capture_output=True, text=True
     )
     if done.returncode:
-        raise ValueError(f"no model could be trained: {done.stderr}")
+        raise UserError(f"no model could be trained: {done.stderr}")
     shutil.copytree(folder / "run", folder / "damaged")
     for name in ("last", "model"):
         path = folder / "damaged" / f"{name}.safetensors"
