@@ -43,7 +43,7 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def _homes():
