@@ -1,25 +1,18 @@
-"""Work on a few rows, above all products with a large matrix, as in decoding: it takes microseconds, shared by threads.
+"""Work on a few rows that takes microseconds, as in decoding, and that threads share.
 
-``helpers`` are the threads, ``product`` is the product, which reads matrices as they lie (``dots``), or of columns that
-lie side by side (``panels``). ``words`` has the records and words through which threads tell each other what to do.
-Other files import from here.
+These are above all products with a large matrix.
+
+``helpers`` are the threads, ``product`` is the product, which reads matrices as they lie
+(``dots``), or of columns that lie side by side (``panels``). ``words`` has the records and words
+through which threads tell each other what to do. Other files import from here.
 """
 
 from npformer.cpu.few_rows.helpers import JIT, PIECES, share
-from npformer.cpu.few_rows.product import WORTH_IT, add_multiple, multiply_few_rows, panels_of, team_for
+from npformer.cpu.few_rows.product import (
+    WORTH_IT,
+    add_multiple,
+    multiply_few_rows,
+    panels_of,
+    team_for,
+)
 from npformer.cpu.few_rows.words import JOB, Matrix, array_at, record_at
-
-__all__ = [
-    "JIT",
-    "JOB",
-    "Matrix",
-    "PIECES",
-    "WORTH_IT",
-    "add_multiple",
-    "array_at",
-    "multiply_few_rows",
-    "panels_of",
-    "record_at",
-    "share",
-    "team_for",
-]

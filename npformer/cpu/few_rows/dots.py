@@ -1,10 +1,11 @@
-"""Rows times a matrix whose columns lie one after another in memory, of floats or 8-bit integers: dot products.
+"""Rows times a matrix of floats or 8-bit integers whose columns are contiguous: dot products.
 
-A tile of the result, a few rows by a few columns, is computed at once: each number that was read, and each integer that
-became a float, is used for all of the tile. Its columns are far apart, so that the processor reads several parts of
-memory at the same time, each in its order. (On a Zen 3, one row takes 0.7 of the time of one column after another, and
-four columns side by side take longer than that.) LLVM does not vectorise the loop in this way by itself, so it is
-written with LLVM's vector types.
+A tile of the result, a few rows by a few columns, is computed at once: each number that was read,
+and each integer that became a float, is used for all of the tile. Its columns are far apart, so
+that the processor reads several parts of memory at the same time, each in its order. (On a Zen 3,
+one row takes 0.7 of the time of one column after another, and four columns side by side take longer
+than that.) LLVM does not vectorise the loop in this way by itself, so it is written with LLVM's
+vector types.
 """
 
 import numba
@@ -17,6 +18,7 @@ from npformer.cpu.jit import inlined
 from npformer.cpu.tile import BITS
 
 BLOCK = 2**17  # bytes of columns: more than four rows read them again, from the cache
+WORD, INTEGER, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 
 
 @inlined
@@ -25,11 +27,12 @@ def multiply_transposed(a, b, out, first, last):
 
     The order of a sum depends on its length only, not on the number of rows.
     """
-    (m, k), lanes = a.shape, BITS // 8 // a.itemsize
+    m, k = a.shape
     n = max(64, last - first if m <= 4 else BLOCK // (k * b.itemsize))
     for start in range(first, last, n):
         block = b[: min(start + n, last)]
-        half, quarter = (len(block) - start + 1) // 2, (len(block) - start + 3) // 4
+        half = (len(block) - start + 1) // 2
+        quarter = (len(block) - start + 3) // 4
         if m == 1:
             for j in range(start, start + quarter):
                 _dots_1_4(a, block, out, k, 0, j, quarter)
@@ -40,60 +43,82 @@ def multiply_transposed(a, b, out, first, last):
             for i in range(0, m, 4):
                 for j in range(start, start + half):
                     _dots_4_2(a, block, out, k, i, j, half)
-    for i in range(m if k % lanes else 0):
-        for j in range(first, last):
-            for rest in range(k // lanes * lanes, k):
-                out[i, j] += a[i, rest] * b[j, rest]
+    whole = k - k % (BITS // 8 // a.itemsize)  # what fills vectors
+    if whole < k:
+        for i in range(m):
+            for j in range(first, last):
+                for rest in range(whole, k):
+                    out[i, j] += a[i, rest] * b[j, rest]
 
 
 def _dots(n_rows, n_columns):
-    """``dots(a, b, out, depth, i, j, step)`` computes a tile of out: rows from i on, and columns j, j + step, …
+    """``dots(a, b, out, depth, i, j, step)`` computes a tile of out.
 
-    In place of rows beyond the last one of a or b, the last is computed again. What fills no vector is left out.
+    These are rows from i on, and columns j, j + step, …
+
+    In place of rows beyond the last one of a or b, the last is computed again. What fills no vector
+    is left out.
     """
 
     @intrinsic
     def dots(typing_context, a, b, out, depth, i, j, step):
-        def generate(context, builder, signature, arguments):
-            kinds = signature.args[:3]
-            arrays = [make_array(kind)(context, builder, x) for kind, x in zip(kinds, arguments[:3], strict=True)]
-            depth, i, j, step = arguments[3:]
-            number, lanes = context.get_data_type(kinds[0].dtype), BITS // kinds[0].dtype.bitwidth
-            vector, index = ir.VectorType(number, lanes), ir.IntType(64)
-            of_integers, integers = kinds[1].dtype != kinds[0].dtype, ir.VectorType(ir.IntType(32), lanes)
-            of_b = ir.VectorType(ir.IntType(8), lanes) if of_integers else vector
+        lanes = BITS // a.dtype.bitwidth
 
-            def pointer_to(n, row, column):
-                return cgutils.get_item_pointer(context, builder, kinds[n], arrays[n], [row, column])
+        def generate(context, builder, signature, arguments):
+            *pointers, depth, i, j, step = arguments
+            kinds = a, b, out
+            arrays = [
+                make_array(kind)(context, builder, x)
+                for kind, x in zip(kinds, pointers, strict=True)
+            ]
+            vector = ir.VectorType(context.get_data_type(a.dtype), lanes)
 
             def rows_of(n, count, first, step):
-                """The indices first, first + step, … of rows of the n-th array, at most that of its last row."""
-                last = builder.sub(cgutils.unpack_tuple(builder, arrays[n].shape, 2)[0], index(1))
-                found = [builder.add(first, builder.mul(index(c), step)) for c in range(count)]
-                return [builder.select(builder.icmp_signed("<", at, last), at, last) for at in found]
+                """The rows first, first + step, … of the n-th array, at most its last."""
+                last = builder.sub(builder.extract_value(arrays[n].shape, 0), WORD(1))
+                steps = [builder.mul(WORD(c), step) for c in range(count)]
+                places = [builder.add(first, x) for x in steps]
+                return [
+                    builder.select(builder.icmp_signed("<", at, last), at, last) for at in places
+                ]
 
-            rows, columns = rows_of(0, n_rows, i, index(1)), rows_of(1, n_columns, j, step)
-            sums = [[cgutils.alloca_once_value(builder, vector(None)) for _ in columns] for _ in rows]
-            starts = [pointer_to(0, row, index(0)) for row in rows]
-            column_starts = [pointer_to(1, column, index(0)) for column in columns]
-            with cgutils.for_range(builder, builder.sdiv(depth, index(lanes))) as loop:
-                k = builder.mul(loop.index, index(lanes))
+            def pointer_to(n, row, column):
+                at = [row, column]
+                return cgutils.get_item_pointer(context, builder, kinds[n], arrays[n], at)
 
-                def vector_at(pointer, kind):
-                    return builder.load(builder.bitcast(builder.gep(pointer, [k]), kind.as_pointer()), align=1)
+            def vector_at(pointer, kind):
+                pointer = builder.bitcast(pointer, kind.as_pointer())
+                return builder.load(pointer, align=1)
 
-                xs = [vector_at(pointer, vector) for pointer in starts]
-                for n, pointer in enumerate(column_starts):
-                    y = vector_at(pointer, of_b)
-                    if of_integers:
-                        y = builder.sitofp(builder.sext(y, integers), vector)
+            def floats_at(pointer):
+                """A vector of b."""
+                if a.dtype == b.dtype:
+                    return vector_at(pointer, vector)
+                integers = vector_at(pointer, ir.VectorType(BYTE, lanes))
+                wide = builder.sext(integers, ir.VectorType(INTEGER, lanes))
+                return builder.sitofp(wide, vector)
+
+            rows = rows_of(0, n_rows, i, WORD(1))
+            columns = rows_of(1, n_columns, j, step)
+            row_starts = [pointer_to(0, row, WORD(0)) for row in rows]
+            column_starts = [pointer_to(1, column, WORD(0)) for column in columns]
+            sums = [
+                [cgutils.alloca_once_value(builder, vector(None)) for _ in columns] for _ in rows
+            ]
+            with cgutils.for_range(builder, builder.sdiv(depth, WORD(lanes))) as loop:
+                k = builder.mul(loop.index, WORD(lanes))
+                xs = [vector_at(builder.gep(start, [k]), vector) for start in row_starts]
+                for n, start in enumerate(column_starts):
+                    y = floats_at(builder.gep(start, [k]))
                     for x, row_sums in zip(xs, sums, strict=True):
                         product = builder.fmul(x, y, flags=["contract"])
                         total = builder.load(row_sums[n])
-                        builder.store(builder.fadd(total, product, flags=["contract"]), row_sums[n])
+                        total = builder.fadd(total, product, flags=["contract"])
+                        builder.store(total, row_sums[n])
             for row, row_sums in zip(rows, sums, strict=True):
                 for column, total in zip(columns, row_sums, strict=True):
-                    builder.store(_sum(builder, builder.load(total), lanes), pointer_to(2, row, column))
+                    result = _sum(builder, builder.load(total))
+                    builder.store(result, pointer_to(2, row, column))
             return context.get_dummy_value()
 
         return numba.void(a, b, out, depth, i, j, step), generate
@@ -101,16 +126,18 @@ def _dots(n_rows, n_columns):
     return dots
 
 
-def _sum(builder, x, lanes):
+def _sum(builder, x):
     """The sum of the numbers of a vector: halves are added, then halves of these."""
-    while lanes > 1:
-        lanes //= 2
-        halves = [[*range(lanes)], [*range(lanes, 2 * lanes)]]
+    while x.type.count > 1:
+        n = x.type.count // 2
         low, high = (
-            builder.shuffle_vector(x, x, ir.Constant(ir.VectorType(ir.IntType(32), lanes), half)) for half in halves
+            builder.shuffle_vector(x, x, ir.VectorType(INTEGER, n)([*range(start, start + n)]))
+            for start in (0, n)
         )
         x = builder.fadd(low, high)
-    return builder.extract_element(x, ir.IntType(64)(0))
+    return builder.extract_element(x, WORD(0))
 
 
-_dots_1_4, _dots_2_4, _dots_4_2 = _dots(1, 4), _dots(2, 4), _dots(4, 2)
+_dots_1_4 = _dots(1, 4)
+_dots_2_4 = _dots(2, 4)
+_dots_4_2 = _dots(4, 2)

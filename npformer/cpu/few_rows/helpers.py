@@ -1,11 +1,13 @@
 """Helper threads that share work of some microseconds.
 
-Most of the time of a product of few rows is spent on reading the matrix. One core cannot read memory as fast as several
-can, and the threads of BLAS copy such a matrix before they multiply by it. So helper threads wait for pieces of a job
-in a busy loop (they spin), since a product may take only 50 microseconds. The calling thread does not wait for helpers
-to wake up: each thread that is free takes the next piece, so without helpers the caller computes all of them. It does
-wait for pieces that helpers have taken. While threads wait they give way to others now and then: to programs, and to
-helpers that lost their core in the middle of a piece. The helpers go to sleep soon after the last job.
+Most of the time of a product of few rows is spent on reading the matrix. One core cannot read
+memory as fast as several can, and the threads of BLAS copy such a matrix before they multiply by
+it. So helper threads wait for pieces of a job in a busy loop (they spin), since a product may take
+only 50 microseconds. The calling thread does not wait for helpers to wake up: each thread that is
+free takes the next piece, so without helpers the caller computes all of them. It does wait for
+pieces that helpers have taken. While threads wait they give way to others now and then: to
+programs, and to helpers that lost their core in the middle of a piece. The helpers go to sleep soon
+after the last job.
 """
 
 import atexit
@@ -31,12 +33,12 @@ from npformer.runtime.threads import call_helpers, n_kernel_threads
 
 PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slower to read
 JIT = not numba.config.DISABLE_JIT  # without it there are no helpers
-SPINS = 2**22  # how often a helper without work checks for it before it goes to sleep: about two milliseconds
+SPINS = 2**22  # how often a helper looks for work before it goes to sleep: about two milliseconds
 PATIENCE = 2**12  # how often a thread checks what it waits for before it gives way to others
-ALONE = 0.1  # seconds for which a thread works without helpers after another program has had its core
+ALONE = 0.1  # seconds without helpers after another program has had the thread's core
 
-# The board is an array through which threads share work. These are the positions of its words. Words that different
-# threads write are a cache line (8 words) apart.
+# The board is an array through which threads share work. These are the positions of its words.
+# Words that different threads write are a cache line (8 words) apart.
 LEFT = 0  # the number of pieces that no thread has taken, or less than 0
 UNDONE = 8  # the number of unfinished pieces
 AWAKE = 16  # how many helpers are spinning
@@ -47,9 +49,13 @@ JOB = 33  # the address of the job, which lies on the stack of the thread that w
 board = np.zeros(40, np.int64)
 ADDRESS = board.ctypes.data
 
-_yield = ctypes.CDLL("kernel32").SwitchToThread if sys.platform == "win32" else ctypes.CDLL(None).sched_yield
+if sys.platform == "win32":
+    _yield = ctypes.CDLL("kernel32").SwitchToThread
+else:
+    _yield = ctypes.CDLL(None).sched_yield
 binding.add_symbol("npformer_give_way", ctypes.cast(_yield, ctypes.c_void_p).value)
-give_way = numba.types.ExternalFunction("npformer_give_way", numba.int32())  # lets other threads have the core
+# Lets other threads have the core.
+give_way = numba.types.ExternalFunction("npformer_give_way", numba.int32())
 
 
 def board_with_helpers():
@@ -73,23 +79,31 @@ def _help():
 
 
 def _cores_are_taken():
-    """Whether another program has just had this thread's core: a helper would lose its own in the middle of a piece."""
-    now, n = time.monotonic(), n_preemptions()
+    """Whether another program has just had this thread's core.
+
+    A helper would lose its own in the middle of a piece.
+    """
+    now = time.monotonic()
+    n = n_preemptions()
     if n != _latest.n_preemptions:
-        _latest.n_preemptions, _latest.time = n, now
+        _latest.n_preemptions = n
+        _latest.time = now
     return now < _latest.time + ALONE
 
 
 def n_preemptions():
-    """How often this thread had to give its core to another program; 0 where the system does not say."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw if hasattr(resource, "RUSAGE_THREAD") else 0
+    """How often this thread has lost its core to another program; 0 if the system does not say."""
+    if not hasattr(resource, "RUSAGE_THREAD"):
+        return 0
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
 class _Latest(threading.local):
-    """When this thread has seen for the last time that it had lost its core, and how often that had been."""
+    """When this thread saw for the last time that it had lost its core, and how often that was."""
 
     def __init__(self):
-        self.n_preemptions, self.time = n_preemptions(), -math.inf
+        self.n_preemptions = n_preemptions()
+        self.time = -math.inf
 
 
 _latest = _Latest()
@@ -111,7 +125,7 @@ def _dismiss():
 
 @inlined
 def share(board, function, job):
-    """Call ``function(job, piece)`` for each piece of a job, together with the helpers that are awake.
+    """Call ``function(job, piece)`` for each piece of a job, together with awake helpers.
 
     ``function`` is the address of a ``JOB``; the job is a record with a field ``pieces``.
     """
@@ -133,17 +147,19 @@ def share(board, function, job):
 
 @kernel
 def _serve(board):
-    """Compute pieces of the jobs on the board, until there has been none for a while or fewer helpers may work."""
+    """Compute pieces of jobs until there has been none for a while, or fewer helpers may work."""
     add_to(board, AWAKE, 1)
     idle = 0
-    while idle < SPINS and load(board, HELPERS) >= load(board, AWAKE) and load(board, DISMISSED) == 0:
+    while idle < SPINS and load(board, HELPERS) >= load(board, AWAKE):
+        if load(board, DISMISSED) != 0:
+            break
         idle = 0 if _take_a_piece(board) else _wait(idle)
     add_to(board, AWAKE, -1)
 
 
 @inlined
 def _wait(n):
-    """n + 1, if n is how often a busy loop has found nothing. Sometimes lets other threads have the core."""
+    """n + 1, if n is how often a busy loop has found nothing. Others have the core at times."""
     if n % PATIENCE == PATIENCE - 1:
         give_way()
     return n + 1
@@ -157,6 +173,7 @@ def _take_a_piece(board):
     piece = add_to(board, LEFT, -1) - 1
     if piece < 0:
         return False
-    call(load(board, FUNCTION), load(board, JOB), piece)  # the job does not change until this piece is done
+    # The job does not change until this piece is done.
+    call(load(board, FUNCTION), load(board, JOB), piece)
     add_to(board, UNDONE, -1)
     return True

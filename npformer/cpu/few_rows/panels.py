@@ -1,34 +1,41 @@
 """A few rows times a large matrix, which BLAS would copy first. That pays off only for many rows.
 
-A tile of the result is computed while columns of the matrix are read; the next rows read the same columns again, then
-from the cache. The rows are copied to panels first, where the numbers that a step of the loop needs lie side by side.
-The columns of a matrix that is used often can be copied to panels, too: for 8 to 32 rows this is 1.5 times as fast as
-BLAS or more.
+A tile of the result is computed while columns of the matrix are read; the next rows read the same
+columns again, then from the cache. The rows are copied to panels first, where the numbers that a
+step of the loop needs lie side by side. The columns of a matrix that is used often can be copied to
+panels, too: for 8 to 32 rows this is 1.5 times as fast as BLAS or more.
 """
 
 import numpy as np
 
-from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.jit import inlined
 from npformer.cpu.scalar import like
 from npformer.cpu.tile import BITS, tile_of
 from npformer.runtime.memory import empty_parts
 from npformer.runtime.threads import in_parallel
 
-WIDTH = 4 if BITS == 512 else 2  # vectors per row of a tile: there are 32 registers of 512 bits, but perhaps 16 others
+# Vectors per row of a tile: there are 32 registers of 512 bits, but perhaps 16 others.
+WIDTH = 4 if BITS == 512 else 2
 COLUMNS = WIDTH * BITS // 32  # of a tile in float32; half as many in float64
-# Without registers of 512 bits, a tile is as wide as a cache line (64 bytes), and the processor does not foresee that
-# the next line is in the next row: the tile fetches the line of the same row that is this many tiles ahead; in panels,
-# all row tiles together fetch the next panel.
+# Without registers of 512 bits, a tile is as wide as a cache line (64 bytes), and the processor
+# does not foresee that the next line is in the next row: the tile fetches the line of the same row
+# that is this many tiles ahead; in panels, all row tiles together fetch the next panel.
 AHEAD = 0 if BITS == 512 else 2
 TILED = 64 if BITS == 512 else 12  # rows: BLAS is faster for more, without panels
-COPIED = BITS < 512  # whether decoding copies weights to panels; not measured where tiles are four lines wide
+# Whether decoding copies weights to panels: not measured where tiles are four lines wide.
+COPIED = BITS < 512
 
 
 @inlined
 def rows_in_panels(a):
-    """Panels (panels, depth · rows) of six rows, or of four if there are no more then. The last is filled up."""
+    """Panels (panels, depth · rows) of six rows, or of four if these are no more panels.
+
+    The last one is filled up.
+    """
     m, depth = a.shape
-    height = 4 if (m + 3) // 4 == (m + 5) // 6 else 6  # tiles of four rows read b equally often, and compute less
+    height = 6
+    if (m + 3) // 4 == (m + 5) // 6:  # tiles of four rows read b equally often, and compute less
+        height = 4
     panels = np.empty(((m + height - 1) // height, depth * height), a.dtype)
     for i in range(len(panels)):
         if height == 4:  # a constant, so that LLVM unrolls the loop
@@ -47,7 +54,9 @@ def _copy_rows(a, first, height, panel):
 
 @inlined
 def multiply_columns(rows, b, out, first, last):
-    """out[:, first:last] = a b[:, first:last], at least COLUMNS columns or none, where rows are those of a in panels.
+    """out[:, first:last] = a b[:, first:last], at least COLUMNS columns or none.
+
+    The rows are those of a in panels.
 
     Rows of b and out are contiguous.
     """
@@ -61,7 +70,7 @@ def multiply_columns(rows, b, out, first, last):
 
 @inlined
 def multiply_panels(rows, panels, out, depth, n, first, last):
-    """``multiply_columns`` for b (depth, n), from ``columns_in_panels``; first is a multiple of 64."""
+    """``multiply_columns`` for b (depth, n) in panels; first is a multiple of 64."""
     columns = WIDTH * BITS // (8 * panels.itemsize)
     fetch_step = columns // len(rows)
     for start in range(first, last, columns):
@@ -74,48 +83,46 @@ def multiply_panels(rows, panels, out, depth, n, first, last):
 
 @inlined
 def _multiply_tile(panel, b, b_layout, fetched, out, depth, i, j):
-    height = len(panel) // depth
-    if height == 4:
-        _tile_4(panel, (0, 1, 4), b, b_layout, like(panel[0], 1), out, depth, i * height, j, False, fetched)
+    """Tile i of out, from column j on."""
+    one = like(panel[0], 1)
+    if len(panel) == 4 * depth:
+        _tile_4(panel, (0, 1, 4), b, b_layout, one, out, depth, 4 * i, j, False, fetched)
     else:
-        _tile_6(panel, (0, 1, 6), b, b_layout, like(panel[0], 1), out, depth, i * height, j, False, fetched)
+        _tile_6(panel, (0, 1, 6), b, b_layout, one, out, depth, 6 * i, j, False, fetched)
 
 
 def columns_in_panels(matrices):
-    """Panels of the columns of each matrix, one after another in a vector; the last one has the last columns.
+    """Panels of the columns of each matrix, one after another in a vector.
 
-    A vector is empty if the matrix has too few columns. All are parts of one array, as large arrays lie in large pages
-    of memory.
+    The last panel has the last columns.
+
+    A vector is empty if the matrix has too few columns. All are parts of one array, as large arrays
+    lie in large pages of memory.
     """
-    itemsize = matrices[0].itemsize
-    columns = WIDTH * BITS // (8 * itemsize)
-    sizes = [-(-w.shape[1] // columns) * columns * len(w) if w.shape[1] >= columns else 0 for w in matrices]
-    parts = empty_parts(sizes, matrices[0].dtype)
+    columns = WIDTH * BITS // (8 * matrices[0].itemsize)
 
-    def copy(pair):
-        w, part = pair
-        if part.size:
-            _copy_to_panels(w.ravel("K"), *(step // itemsize for step in w.strides), *w.shape, columns, part)
+    def size_of(w):
+        depth, n = w.shape
+        return -(-n // columns) * columns * depth if n >= columns else 0
 
-    in_parallel(copy, list(zip(matrices, parts, strict=True)))
+    def copy(i):
+        if parts[i].size:
+            depth = len(matrices[i])
+            _copy_to_panels(matrices[i], parts[i].reshape(-1, depth, columns))
+
+    parts = empty_parts(map(size_of, matrices), matrices[0].dtype)
+    in_parallel(copy, range(len(matrices)))
     return parts
 
 
-@kernel
-def _copy_to_panels(w, row_step, column_step, depth, n, columns, panels):
-    for start in range(0, n, columns):
-        first = min(start, n - columns)
-        panel = panels[start * depth : (start + columns) * depth]
-        if column_step == 1:
-            for k in range(depth):
-                row, to = w[first + k * row_step : first + k * row_step + columns], panel[k * columns :]
-                for j in range(len(row)):
-                    to[j] = row[j]
-        else:
-            for j in range(columns):
-                column = w[(first + j) * column_step : (first + j) * column_step + depth]
-                for k in range(depth):
-                    panel[k * columns + j] = column[k]
+def _copy_to_panels(w, panels):
+    """Copy columns of w to each panel; the last one has the last columns."""
+    depth, n = w.shape
+    n_panels, _, columns = panels.shape
+    whole = n // columns
+    panels[:whole] = w[:, : whole * columns].reshape(depth, whole, columns).transpose(1, 0, 2)
+    panels[-1] = w[:, -columns:]
 
 
-_tile_4, _tile_6 = (tile_of(n_rows, WIDTH, fetches=AHEAD > 0) for n_rows in (4, 6))
+_tile_4 = tile_of(4, WIDTH, fetches=AHEAD > 0)
+_tile_6 = tile_of(6, WIDTH, fetches=AHEAD > 0)

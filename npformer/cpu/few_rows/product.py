@@ -22,13 +22,16 @@ from npformer.cpu.jit import address_of, inlined
 from npformer.cpu.scalar import like
 from npformer.runtime.threads import FEW_ROWS
 
-THIN = 2  # up to this many rows, times a matrix stored by rows, take the loops in this file; more take tiles, or BLAS
+# Up to this many rows, times a matrix stored by rows, take the loops in this file; more take tiles,
+# or BLAS.
+THIN = 2
 WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in entries
 WORTH_A_COPY = 12  # products of a matrix, after which a copy of it in panels has paid off
 PIECE_SIZE = 2**18  # the fewest bytes of the right matrix in each of more than two pieces
 
-# The ways to compute the product: the whole by one call of BLAS, or in pieces. A piece has some rows of the matrix, or
-# some of its columns, which are multiplied from a copy in panels, by tiles, by BLAS, or as dot products.
+# The ways to compute the product: the whole by one call of BLAS, or in pieces. A piece has some
+# rows of the matrix, or some of its columns, which are multiplied from a copy in panels, by tiles,
+# by BLAS, or as dot products.
 WHOLE, ROWS, PANELS, TILES, COLUMNS_BY_BLAS, DOTS = range(6)
 
 
@@ -42,7 +45,7 @@ class Product(NamedTuple):
     a: np.ndarray  # or its rows in panels
     b: np.ndarray  # or its transpose, where the way is dot products
     panels: np.ndarray  # the columns of b
-    out: np.ndarray  # or a product for each piece, one below the other, where pieces have some rows of b
+    out: np.ndarray  # or, where pieces have some rows of b, their products, one below the other
     blas: int
     wide: bool
 
@@ -51,17 +54,21 @@ product_at = record_at(Product)
 
 
 def team_for(dtype, of_matrix=None):
-    """What a thread multiplies matrices of these dtypes with; wakes helpers inside ``kernel_threads``.
+    """What a thread multiplies matrices of these dtypes with; wakes helpers if it may have some.
 
-    It is (address of the board, or 0 if the thread works alone; address of the function that computes a piece of a
-    product; ``BLAS[dtype]``): a plain tuple, as numba takes microseconds to look at the type of a named one.
+    It is (address of the board, or 0 if the thread works alone; address of the function that
+    computes a piece of a product; ``BLAS[dtype]``): a plain tuple, as numba takes microseconds to
+    look at the type of a named one.
     """
     piece_of_product = _address_of_piece(dtype, of_matrix or dtype) if JIT else 0
     return board_with_helpers(), piece_of_product, BLAS[dtype]
 
 
 def panels_of(matrices, max_rows, n_steps):
-    """``columns_in_panels`` for that many products of up to ``max_rows`` rows; empty if a copy does not pay off."""
+    """``columns_in_panels`` for that many products of up to ``max_rows`` rows, if that pays off.
+
+    Otherwise the panels are empty.
+    """
     if COPIED and THIN < max_rows <= 2 * FEW_ROWS and n_steps >= WORTH_A_COPY:
         return columns_in_panels(matrices)
     return [np.empty(0, x.dtype) for x in matrices]
@@ -69,23 +76,26 @@ def panels_of(matrices, max_rows, n_steps):
 
 @inlined
 def multiply_few_rows(team, a, b, panels, out):
-    """out = a b, where the rows of a and of out are contiguous, and b or its transpose is, which is given if b is int8.
+    """out = a b, where the rows of a and of out are contiguous.
+
+    So are those of b, or of its transpose, which takes the place of b if it is of int8.
 
     ``panels`` has the columns of b as ``columns_in_panels`` copies them, or nothing.
 
-    If a has only a few rows, the product is shared with the helpers that are awake. A piece is a range of columns of b,
-    or, if a has very few rows, a range of rows of b, so that each thread reads one contiguous part of memory. The
-    pieces do not depend on how many helpers are awake, so the result is always the same.
+    If a has only a few rows, the product is shared with the helpers that are awake. A piece is a
+    range of columns of b, or, if a has very few rows, a range of rows of b, so that each thread
+    reads one contiguous part of memory. The pieces do not depend on how many helpers are awake, so
+    the result is always the same.
     """
     board, piece_of_product, blas = team
-    (m, k), n = a.shape, out.shape[1]
+    m, k = a.shape
+    n = out.shape[1]
     way = _way_of(a, b, panels, n)
     if way == WHOLE:
         multiply(blas, a, b, out, False)
         return
     pieces = _n_pieces(way, k, n, b.itemsize)
-    in_tiles = way in (PANELS, TILES)
-    left = rows_in_panels(a) if in_tiles else _whole_rows(a)
+    left = rows_in_panels(a) if way in (PANELS, TILES) else _whole_rows(a)
     right = _whole_rows(b.T) if way == DOTS and b.itemsize > 1 else _whole_rows(b)
     result = np.empty((pieces * m, n), a.dtype) if way == ROWS else _whole_rows(out)
     job = Product(pieces, way, k, n, left, right, panels, result, *blas)
@@ -129,7 +139,10 @@ def _n_pieces(way, k, n, itemsize):
 
 @inlined
 def _whole_rows(x):
-    """The matrix whose rows have all numbers up to the next row of x, so that LLVM knows that they are contiguous."""
+    """The matrix whose rows have all numbers up to the next row of x.
+
+    So LLVM knows that they are contiguous.
+    """
     step = max(x.strides[0] // x.itemsize, x.shape[1])  # a single row may have any stride
     return array_at(Matrix(x.ctypes.data, len(x), step), x.dtype)
 
@@ -146,38 +159,51 @@ def _add_up(sums, out):
 
 @cache
 def _address_of_piece(number, of_matrix):
-    """The address of ``compute(job, piece)``, which computes a piece of a product of matrices of these numbers.
+    """The address of ``compute(job, piece)``, for products of matrices of these numbers.
 
     The kernels that multiply call it by its address, so it is not compiled again into each of them.
     """
 
     def compute(address, piece):
         job = product_at(address)
-        a, out = array_at(job.a, number), array_at(job.out, number)
-        first = job.columns * piece // job.pieces // 64 * 64
-        last = job.columns * (piece + 1) // job.pieces // 64 * 64 if piece + 1 < job.pieces else job.columns
+        depth = job.depth
+        a = array_at(job.a, number)
+        b = array_at(job.b, of_matrix)
+        out = array_at(job.out, number)
+        first = _first_column(job, piece)
+        last = _first_column(job, piece + 1)
         if job.way == PANELS:
             panels = array_at(job.panels, number)[0]
-            multiply_panels(a, panels, out, job.depth, job.columns, first, last)
-            return
-        b = array_at(job.b, of_matrix)
-        if job.way == ROWS:
-            m = job.a.rows
-            sums = out[m * piece : m * (piece + 1)]
-            _add_rows(a, b, sums, job.depth * piece // job.pieces, job.depth * (piece + 1) // job.pieces)
+            multiply_panels(a, panels, out, depth, job.columns, first, last)
+        elif job.way == ROWS:
+            sums = out[job.a.rows * piece : job.a.rows * (piece + 1)]
+            start = depth * piece // job.pieces
+            _add_rows(a, b, sums, start, depth * (piece + 1) // job.pieces)
         elif job.way == TILES:
             multiply_columns(a, b, out, first, last)
         elif job.way == COLUMNS_BY_BLAS:
-            multiply((job.blas, job.wide), a[:, : job.depth], b[:, first:last], out[:, first:last], False)
+            blas = job.blas, job.wide
+            multiply(blas, a[:, :depth], b[:, first:last], out[:, first:last], False)
         else:
-            multiply_transposed(a[:, : job.depth], b[:, : job.depth], out, first, last)
+            multiply_transposed(a[:, :depth], b[:, :depth], out, first, last)
 
     return address_of(compute, JOB)
 
 
 @inlined
+def _first_column(job, piece):
+    """The first column of a piece, a multiple of 64; after the last piece, the end."""
+    if piece == job.pieces:
+        return job.columns
+    return job.columns * piece // job.pieces // 64 * 64
+
+
+@inlined
 def _add_rows(a, b, out, first, last):
-    """out = a[:, first:last] b[first:last], eight rows of b at a time, far apart: as in ``dots``, that is faster."""
+    """out = a[:, first:last] b[first:last], eight rows of b at a time.
+
+    They are far apart: as in ``dots``, that is faster.
+    """
     out[:, :] = like(a[0, 0], 0)
     step = (last - first) // 8
     for i in range(first, first + step):
@@ -190,6 +216,7 @@ def _add_rows(a, b, out, first, last):
 
 @inlined
 def _add_eight(x, b, out):
+    # Read before the loop: LLVM does not know that out is no part of x.
     x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
     for j in range(len(out)):
         total = x0 * b[0, j] + x1 * b[1, j] + x2 * b[2, j] + x3 * b[3, j]

@@ -1,7 +1,8 @@
-"""Words of memory at an address: those through which threads agree, and records that one thread leaves for others.
+"""Words of memory at an address, through which threads agree, and records that they leave.
 
-A record is a ``NamedTuple`` of numbers, arrays and such records. A kernel cannot look up an array in a table, nor get
-it from another thread, but it can get numbers: in memory, an array of one or two axes is a ``Matrix``.
+A record is a ``NamedTuple`` of numbers, arrays and such records. A kernel cannot look up an array
+in a table, nor get it from another thread, but it can get numbers: in memory, an array of one or
+two axes is a ``Matrix``.
 """
 
 from typing import NamedTuple
@@ -15,7 +16,8 @@ from numba.np.arrayobj import make_array
 
 from npformer.cpu.jit import inlined
 
-JOB = numba.void(numba.int64, numba.int64)  # the type of a function that computes a piece: (address of a job, piece)
+# The type of a function that computes a piece: (address of a job, piece).
+JOB = numba.void(numba.int64, numba.int64)
 WORD = ir.IntType(64)
 
 
@@ -47,7 +49,10 @@ def _pointer(typing_context, address):
 
 
 def _type_of(kind):
-    """The type of a record, or of one of its fields, in memory: all numbers have 64 bits, so they lie side by side."""
+    """The type of a record, or of one of its fields, in memory.
+
+    All numbers have 64 bits, so they lie side by side.
+    """
     if kind in NUMBERS:
         return NUMBERS[kind]
     record = Matrix if kind is np.ndarray else kind
@@ -74,25 +79,28 @@ def record_at(kind):
 
 @intrinsic
 def stored(typing_context, record):
-    """The address of a record in memory, which is there until the function that called this returns."""
+    """The address of a record in memory, which is there until the function that calls this ends."""
 
     def generate(context, builder, signature, arguments):
         kind = _type_of(record.instance_class)
         values = cgutils.unpack_tuple(builder, arguments[0])
-        fields = [_in_memory(context, builder, *each) for each in zip(values, record, kind, strict=True)]
+        fields = [
+            _in_memory(context, builder, *field) for field in zip(values, record, kind, strict=True)
+        ]
         copy = cgutils.alloca_once_value(builder, context.make_tuple(builder, kind, fields))
         return builder.ptrtoint(copy, WORD)
 
     return numba.int64(record), generate
 
 
-def _in_memory(context, builder, x, kind, wanted):
+def _in_memory(context, builder, x, kind, kind_in_memory):
     if not isinstance(kind, numba.types.Array):
-        return context.cast(builder, x, kind, wanted)
+        return context.cast(builder, x, kind, kind_in_memory)
     array = make_array(kind)(context, builder, x)
     shape = cgutils.unpack_tuple(builder, array.shape)
     rows = shape[0] if kind.ndim == 2 else WORD(1)
-    return context.make_tuple(builder, wanted, [builder.ptrtoint(array.data, WORD), rows, shape[-1]])
+    matrix = [builder.ptrtoint(array.data, WORD), rows, shape[-1]]
+    return context.make_tuple(builder, kind_in_memory, matrix)
 
 
 @intrinsic
@@ -135,7 +143,8 @@ def _atomic(operation):
     return change
 
 
-add_to, swap = _atomic("add"), _atomic("xchg")
+add_to = _atomic("add")
+swap = _atomic("xchg")
 
 
 def _word(builder, board, position):
