@@ -1,8 +1,9 @@
 """Compile the kernels of a work ahead, in as many processes as there are cores.
 
-Otherwise a kernel is compiled when it is first called, one after the other. A *rehearsal* finds them before: the
-reference computes each operation, and its kernel is called, too; one that is not on disk does nothing, and is noted.
-Then each process takes one kernel after another, the largest first, and writes it to disk.
+Otherwise a kernel is compiled when it is first called, one after the other. A *rehearsal* finds
+them before: the reference computes each operation, and its kernel is called, too; one that is not
+on disk does nothing, and is noted. Then each process takes one kernel after another, the largest
+first, and writes it to disk.
 """
 
 import contextlib
@@ -26,15 +27,19 @@ from npformer.runtime.cores import cores
 
 
 def note(work):
-    """The file which says that all kernels of a work were compiled; None if nothing is compiled, or kept on disk.
+    """The file which says that all kernels of a work were compiled.
 
-    With it a program need not rehearse the same work again. A kernel that is gone is compiled when it is called.
+    It is None if nothing is compiled, or kept on disk. With it a program need not rehearse the same
+    work again. A kernel that is gone is compiled when it is called.
     """
     return note_of(next(iter(KERNELS.values())), work) if KERNELS else None
 
 
 def rehearsing(found):
-    """A backend that computes with the reference, and adds to ``found`` the kernels that are not on disk."""
+    """A backend that computes with the reference.
+
+    It adds the kernels that are not on disk to ``found``, with the types of their arguments.
+    """
 
     def rehearsing_operation(name):
         def call(*arguments, **options):
@@ -53,7 +58,7 @@ def rehearsing(found):
 
 
 class Wanted(NamedTuple):
-    """A kernel by its name, as processes know it, and the types of the arguments for which it is to be compiled."""
+    """A kernel by its name, as processes know it, and the types of its arguments."""
 
     module: str
     name: str
@@ -74,16 +79,24 @@ class Wanted(NamedTuple):
         """Bytes of its code: with more it is compiled for longer."""
         return len(self.kernel.py_func.__code__.co_code)
 
+    def place(self):
+        """Where it is kept on disk."""
+        return place_of(self.kernel, self.types)
+
     def is_on_disk(self):
         """Whether some process has compiled it."""
-        return place_of(self.kernel, self.types).is_filled()
+        return self.place().is_filled()
+
+    def compile(self):
+        """Compile it, or load it from disk."""
+        self.kernel.compile(self.types)
 
     def compile_if_free(self):
         """Compile it, unless it is on disk, or another process compiles it."""
         if not self.is_on_disk():
-            with claimed(place_of(self.kernel, self.types).path) as is_free:
+            with claimed(self.place().path) as is_free:
                 if is_free:
-                    self.kernel.compile(self.types)
+                    self.compile()
 
 
 def wanted(found):
@@ -92,37 +105,46 @@ def wanted(found):
 
 
 def compile_together(kernels, say, n_processes=None):
-    """Compile ``wanted`` kernels in this process and others; ``say(n_left)`` is called as they become ready.
+    """Compile ``wanted`` kernels in this process and others.
 
-    There are as many processes as cores if not given. If this process is interrupted, or ends, so do the others. One
-    that other processes do not finish is compiled here.
+    After each one ``say(n_left)`` is called. There are as many processes as cores if not given. If
+    this process is interrupted, or ends, so do the others. One that other processes do not finish
+    is compiled here.
     """
     n_processes = cores() if n_processes is None else n_processes
-    n_workers = 0 if fcntl is None else min(n_processes, len(kernels)) - 1  # without locks, all would do the same
+    n_workers = min(n_processes, len(kernels)) - 1
+    if fcntl is None:  # without locks, all would do the same
+        n_workers = 0
+    work = f"from npformer.cpu.ahead import work_for; work_for({os.getpid()})"
     with contextlib.ExitStack() as stack:
         for _ in range(n_workers):
-            worker = start_python(f"from npformer.cpu.ahead import work_for; work_for({os.getpid()})", subprocess.PIPE)
+            worker = start_python(work, subprocess.PIPE)
             if worker is not None:
                 stack.callback(_end, worker)
                 with contextlib.suppress(BrokenPipeError):  # it has died
                     pickle.dump(kernels, worker.stdin)
                     worker.stdin.close()
         left = kernels
-        for step in Wanted.compile_if_free, lambda each: each.kernel.compile(each.types):
+        for compile_one in Wanted.compile_if_free, Wanted.compile:
             for each in kernels:
-                step(each)
+                compile_one(each)
                 left = [other for other in left if not other.is_on_disk()]
                 say(len(left))
 
 
 def start_python(statement, stdin=subprocess.DEVNULL):
-    """Start a silent process that runs a statement with the modules of this one; None if that is impossible."""
+    """Start a silent process that runs a statement with the modules of this one.
+
+    It returns None if that is impossible.
+    """
     if not sys.executable or getattr(sys, "frozen", False):
         return None
-    path = [str(Path(npformer.__file__).parents[1]), *map(os.path.abspath, sys.path)]  # this npformer, and no other
+    folder = str(Path(npformer.__file__).parents[1])  # this npformer, and no other
+    path = [folder, *map(os.path.abspath, sys.path)]
     command = [sys.executable, "-c", f"import sys; sys.path[:] = {path}; {statement}"]
+    silence = subprocess.DEVNULL
     try:
-        return subprocess.Popen(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return subprocess.Popen(command, stdin=stdin, stdout=silence, stderr=silence)
     except OSError:
         return None
 
@@ -133,7 +155,7 @@ def _end(worker):
 
 
 def work_for(parent):
-    """What a worker does: compile kernels that no other process compiles, as long as its parent lives."""
+    """Compile kernels that no other process compiles, as long as the parent of this one lives."""
     for each in pickle.load(sys.stdin.buffer):
         if os.getppid() == parent:
             each.compile_if_free()

@@ -25,7 +25,7 @@ def _copied(x):
 
 
 def _as_if_writeable(x):
-    """A writeable array on the same memory, so that numba need not compile the kernel again for read-only arrays.
+    """A writeable array on the same memory: for read-only ones numba would compile again.
 
     This is safe because a kernel writes only to arguments that its contract calls ``written``.
     """
@@ -41,7 +41,8 @@ class _Alias:
     def __init__(self, x):
         self.array = x  # keeps the memory alive
         address, _ = x.__array_interface__["data"]
-        self.__array_interface__ = {**x.__array_interface__, "data": (address, False), "strides": x.strides}
+        writeable = {"data": (address, False), "strides": x.strides}
+        self.__array_interface__ = x.__array_interface__ | writeable
 
 
 # An array on the GPU has no such number, and the reference computes with it.
@@ -51,5 +52,5 @@ kernel_of = ops.kernel_of
 
 
 def as_matrix(x):
-    """The matrix in a layout that BLAS can read: C-contiguous or Fortran-contiguous; copied if it is neither."""
+    """The matrix if BLAS can read it, C-contiguous or Fortran-contiguous, else a copy."""
     return x if x.flags.c_contiguous or x.flags.f_contiguous else np.ascontiguousarray(x)

@@ -1,10 +1,11 @@
-"""Compiled kernels on disk. A kernel runs whether its file can be written or not, and a damaged file is replaced.
+"""Compiled kernels on disk.
 
-numba's own files are not used: an error in reading or writing them ends the call of the kernel, and two processes that
-compile at once can leave one kernel under the name of another.
+Whether a file can be written or not, a kernel runs; a damaged file is replaced.
+
+numba's own files are not used: an error in reading or writing them ends the call of the kernel, and
+two processes that compile at once can leave one kernel under the name of another.
 """
 
-import glob
 import pickle
 import re
 import zlib
@@ -22,17 +23,22 @@ from npformer.checks import warn
 from npformer.files.paths import replace_file
 
 FOLDER = Path(__file__).parent  # with its folder of kernels
-ON_THE_HOST = {"backend", "kernel_cache", "memory"}  # files of this folder that no kernel calls
-AGAIN = "Each process compiles them again"
+ON_THE_HOST = {"backend", "kernel_cache"}  # files of this folder that no kernel calls
+IMPORT = re.compile(r"^from npformer\.cpu(?:\.([\w.]+) import| import (\w+))", re.MULTILINE)
+CHECKSUM = 4  # bytes at the beginning of a file
+HEADER = 36  # bytes of the checksum and the origin
 
 
 @cache
 def sources_of(file):
-    """A digest of the files that the kernels of a file are made of: itself, and those of this folder that it imports.
+    """A digest of the files that the kernels of a file are made of.
+
+    These are the file itself, and those of this folder that it imports.
 
     A change in one of them makes its compiled kernels stale, a change in another file does not.
     """
-    digests, files = {}, [Path(file)]
+    digests = {}
+    files = [Path(file)]
     while files:
         path = files.pop()
         if path not in digests and path.stem not in ON_THE_HOST:
@@ -45,8 +51,7 @@ def sources_of(file):
 def _read(path):
     """A digest of the text of a file, and the files of this folder that it imports."""
     text = path.read_text("utf-8")
-    imported = re.findall(r"^from npformer\.cpu(?:\.([\w.]+) import| import (\w+))", text, re.MULTILINE)
-    return _digest(text), [_file_of(module or name) for module, name in imported]
+    return _digest(text), [_file_of(module or name) for module, name in IMPORT.findall(text)]
 
 
 def _file_of(module):
@@ -61,33 +66,37 @@ def keep_on_disk(kernel):
     try:
         kernel._cache = _Cache(kernel.py_func)
     except RuntimeError:
-        _warn(f"compiled kernels are not kept: no folder can be written. {AGAIN}; set NUMBA_CACHE_DIR to a folder")
+        _warn_again("are not kept: no folder can be written", "set NUMBA_CACHE_DIR to a folder")
     except AttributeError:  # numba's internals changed
-        _warn(f"compiled kernels are not kept: npformer does not know this numba. {AGAIN}; try an older one")
+        _warn_again("are not kept: npformer does not know this numba", "try an older one")
 
 
 class Place(NamedTuple):
     """Where a kernel is kept."""
 
     path: Path
-    origin: bytes  # a digest of all that it follows from, with which the file begins after its checksum
+    origin: bytes  # a digest of all that the kernel follows from
 
     def is_filled(self):
         """Whether the kernel is there, in the version of now."""
         try:
             with self.path.open("rb") as file:
-                return file.read(36)[4:] == self.origin
+                return file.read(HEADER)[CHECKSUM:] == self.origin
         except OSError:
             return False
 
 
 def place_of(kernel, types):
-    """The place of a kernel that is compiled for arguments of these types; None if kernels are not kept on disk."""
-    return kernel._cache.place(types, kernel.targetctx) if isinstance(kernel._cache, _Cache) else None
+    """The place of a kernel compiled for such arguments; None if kernels are not kept on disk."""
+    if not isinstance(kernel._cache, _Cache):
+        return None
+    return kernel._cache.place(types, kernel.targetctx)
 
 
 def note_of(kernel, work):
-    """The file which says that all kernels of a work were compiled, beside those of one kernel; None if none is kept.
+    """The file which says that all kernels of a work were compiled; None if none is kept.
+
+    It lies beside the files of the given kernel.
 
     A change of numba, of the processor or of any file of kernels has another note.
     """
@@ -99,20 +108,30 @@ def note_of(kernel, work):
 
 
 class _Cache(FunctionCache):
-    """numba's cache of one function, with other files."""
+    """numba's cache of one function, with a file for each signature.
+
+    It holds a checksum, a digest of its origin, and what numba has compiled.
+    """
 
     def __init__(self, function):
         super().__init__(function)
-        self._cache_file = _Files(self._cache_path, self._impl.filename_base, sources_of(function.__code__.co_filename))
+        self._sources = sources_of(function.__code__.co_filename)
+        self._cache_file = self  # of which numba calls ``load`` and ``save``
 
     def place(self, sig, target_context):
         """The place of what is compiled for a signature."""
-        return self._cache_file.place(self._index_key(sig, target_context.codegen()))
+        return self._place(self._index_key(sig, target_context.codegen()))
+
+    def _place(self, key):
+        name = f"{self._impl.filename_base}.{_digest(key).hex()[:16]}.nbc"
+        origin = _digest([key, self._sources, numba.__version__])
+        return Place(Path(self._cache_path, name), origin)
 
     def load_overload(self, sig, target_context):
         """Load what was compiled for a signature; None if there is nothing.
 
-        numba would first import what it compiles with: a quarter of the time until the end of a first training step.
+        numba would first import what it compiles with: a quarter of the time until the end of a
+        first training step.
         """
         rtsys.initialize(target_context)  # the allocator of arrays
         with self._guard_against_spurious_io_errors():
@@ -123,43 +142,28 @@ class _Cache(FunctionCache):
         try:
             super().save_overload(sig, data)
         except OSError as error:
-            why = f"compiled kernels cannot be kept in {self._cache_path}: {error.strerror or error}"
-            _warn(f"{why}. {AGAIN}; make room there, or set NUMBA_CACHE_DIR to another folder")
-
-
-class _Files:
-    """One file for each signature of a function: a checksum (4 bytes), a digest of its origin (32), the content."""
-
-    def __init__(self, folder, name, sources):
-        self.folder, self.name, self.sources = Path(folder), name, sources
+            why = f"cannot be kept in {self._cache_path}: {error.strerror or error}"
+            _warn_again(why, "make room there, or set NUMBA_CACHE_DIR to another folder")
 
     def load(self, key):
         """Return what was saved with this key, None if there is nothing that can be used."""
-        path, origin = self.place(key)
+        place = self._place(key)
         try:
-            whole = path.read_bytes()
+            whole = place.path.read_bytes()
         except OSError:
             return None
-        if _checksum(whole[4:]) != whole[:4]:
-            _warn(f"a compiled kernel in {self.folder} is damaged: it is compiled again, and its file replaced")
+        if whole[:CHECKSUM] != _checksum(whole[CHECKSUM:]):
+            problem = f"a compiled kernel in {self._cache_path} is damaged"
+            _warn(f"{problem}: it is compiled again, and its file replaced")
             return None
-        return pickle.loads(whole[36:]) if whole[4:36] == origin else None
+        is_of_now = whole[CHECKSUM:HEADER] == place.origin
+        return pickle.loads(whole[HEADER:]) if is_of_now else None
 
     def save(self, key, data):
         """Write the file of this key."""
-        path, origin = self.place(key)
-        content = origin + dumps(data)
-        replace_file(path, _checksum(content) + content)
-
-    def flush(self):
-        """Delete all files of the function, before numba compiles it again."""
-        for path in self.folder.glob(f"{glob.escape(self.name)}.*.nbc"):
-            path.unlink(missing_ok=True)
-
-    def place(self, key):
-        """The place of a key."""
-        path = self.folder / f"{self.name}.{_digest(key).hex()[:16]}.nbc"
-        return Place(path, _digest([key, self.sources, numba.__version__]))
+        place = self._place(key)
+        content = place.origin + dumps(data)
+        replace_file(place.path, _checksum(content) + content)
 
 
 def _digest(value):
@@ -171,3 +175,7 @@ def _checksum(content):
 
 
 _warn = cache(warn)  # a text once: there are hundreds of kernels
+
+
+def _warn_again(why, advice):
+    _warn(f"compiled kernels {why}. Each process compiles them again; {advice}")
