@@ -8,8 +8,8 @@ from typing import TypeVar, cast
 from npformer import reference, tree
 from npformer.arrays import is_cupy
 from npformer.checks import warn
+from npformer.extras import pip_install
 from npformer.reference import Ops
-from npformer.runtime.extras import pip_install
 
 NAMES = ("auto", "reference", "cpu", "gpu")
 Function = TypeVar("Function", bound=Callable)

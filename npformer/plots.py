@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.extras import imported
 from npformer.reference import sinusoidal_encoding
-from npformer.runtime.extras import imported
 
 AnyPath = str | os.PathLike[str]
 

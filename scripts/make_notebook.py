@@ -13,7 +13,7 @@ from pathlib import Path
 from npformer.commands.arguments import new_parser  # needs pip install -e .
 from npformer.commands.command import command
 
-from npformer.runtime.extras import pip_install
+from npformer.extras import pip_install
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "guides" / "library.md"

@@ -29,7 +29,7 @@ from npformer import CopyTask, Transformer, tree
 from npformer.data import ParallelText
 from npformer.data.copy_task import FIRST_SYMBOL, exact_match
 from npformer.models import describe, from_description
-from npformer.runtime.progress import say
+from npformer.progress import say
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "play"
 PAGES = ["index.html", "lab.html", "train.html"]

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 
 from npformer.commands import COMMANDS, called, nearest
 
-from npformer.runtime.extras import BOOK
+from npformer.extras import BOOK
 
 LARGEST = 2**31 - 1
 # Memory and time grow with most of these: a slip of the hand would take all of both.

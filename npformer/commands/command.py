@@ -23,7 +23,7 @@ from npformer.commands.arguments import PARSER, as_typed
 from npformer.commands.on_ranks import Quiet
 
 from npformer.errors import UserError
-from npformer.runtime.extras import pip_install
+from npformer.extras import pip_install
 
 PACKAGE = str(Path(__file__).parents[1])
 RAISE = opmap["RAISE_VARARGS"]

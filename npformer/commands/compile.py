@@ -27,7 +27,7 @@ from npformer.models import (
     describe,
     from_description,
 )
-from npformer.runtime.compilation import told
+from npformer.progress import compilation_listener
 from npformer.runtime.cores import cores
 from npformer.training.compiling import compile_for, compile_once, note_of, rehearse_step
 
@@ -50,7 +50,7 @@ def main(argv=None):
     steps = [partial(rehearse_step, model=model) for model in MODELS]
     n_new = len(compile_for(steps, ops))
     print(f"training: all kernels are on disk, {n_new} of them compiled now", flush=True)
-    with told(lambda name: None, lambda: None):  # no line about each of them
+    with compilation_listener():  # no line about each of them
         for model in MODELS:
             decode(model)
         params = TRANSLATOR.init()

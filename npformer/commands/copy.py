@@ -28,7 +28,7 @@ from npformer import tree
 from npformer.data.copy_task import BOS, EOS, PAD, CopyTask, exact_match
 from npformer.files.checkpoint import import_safetensors
 from npformer.models import Transformer, describe
-from npformer.runtime.host import PrecisionName
+from npformer.operations.host import PrecisionName
 from npformer.runtime.ranks import world
 from npformer.training import (
     Adam,

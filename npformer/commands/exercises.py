@@ -30,7 +30,7 @@ from npformer.exercises.process import check_in_process
 from npformer.exercises.progress import FILE, FOLDER, Progress, read_source
 from npformer.exercises.start import heading, starting_text, task_text
 from npformer.exercises.tasks import EXERCISES
-from npformer.runtime.extras import BOOK
+from npformer.extras import BOOK
 
 
 @command

@@ -8,7 +8,7 @@ from npformer.commands.arguments import option
 from npformer.errors import UserError
 from npformer.exercises.compare import PERHAPS
 from npformer.exercises.process import SECONDS
-from npformer.runtime.extras import PAGES
+from npformer.extras import PAGES
 
 STATES = {"solved": "solved", "wrong": "not yet right", "not written": "not written yet"}
 

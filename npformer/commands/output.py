@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 
 from npformer.errors import UserError
-from npformer.runtime.extras import pip_install
+from npformer.extras import pip_install
 
 DEVICES = {"/dev/stdout": 1, "/dev/stderr": 2}
 

@@ -38,7 +38,7 @@ from npformer.commands.training import (
 from npformer import tree
 from npformer.language import LanguageRun, LanguageSettings
 from npformer.models import LanguageModel
-from npformer.runtime.progress import say
+from npformer.progress import say
 from npformer.runtime.ranks import world
 from npformer.training.loop import BEST, LAST, LOG
 

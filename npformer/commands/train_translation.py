@@ -44,7 +44,7 @@ from npformer.commands.training import (
 
 from npformer import tree
 from npformer.models import Transformer
-from npformer.runtime.progress import say
+from npformer.progress import say
 from npformer.runtime.ranks import world
 from npformer.training.loop import LAST, LOG
 from npformer.translation import TranslationRun, TranslationSettings

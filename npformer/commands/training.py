@@ -9,7 +9,7 @@ from npformer.commands.compile import compile_ahead
 from npformer.commands.output import add_json, output_folder, why_no_pictures
 
 from npformer.diagnosis.watch import Watch
-from npformer.runtime.progress import say
+from npformer.progress import say
 from npformer.training import JsonLog, NonFiniteError, StopSignals
 from npformer.training.loop import LOG
 

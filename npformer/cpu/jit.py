@@ -2,12 +2,12 @@
 
 import gc
 import time
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 
 import numba
 from llvmlite.binding.ffi import lib
-from numba.core import event
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
@@ -15,36 +15,48 @@ from numba.extending import overload
 
 from npformer.cpu.kernel_cache import keep_on_disk, place_of
 from npformer.files.locks import claimed
-from npformer.runtime.compilation import compilation_begins, compilation_ends
+from npformer.progress import compiling
 from npformer.runtime.forks import at_fork
 
-# These flags let LLVM reorder sums and fuse a·b + c. The flags nnan and ninf must not be added: with them isnan is
-# always False, and the masks rely on inf.
-# With these flags infinities behave as in IEEE 754 (sqrt(inf), x / inf, x / 0, sums and products), with two exceptions:
-# - In float32, 1 / sqrt(x) is computed as an estimate that is improved by Newton's method. The result is NaN if x is 0
-#   or inf, and may be wrong if x is below 1e-38. (sqrt(x) alone, or with something added to it, is exact.)
-# - A divisor that is constant in a loop is replaced by its reciprocal, which is inf for divisors below 3e-39.
-# Differences of large numbers need care, too: (x - a) - b may become x - (a + b); and x·a - b may be fused, so that x·a
-# is not rounded and the result is not 0 where b is the rounded x·a. Storing x - a, or x·a, in an array in a separate
-# loop prevents both.
+# These flags let LLVM reorder sums and fuse a·b + c. The flags nnan and ninf must not be added:
+# with them isnan is always False, and the masks rely on inf.
+# With these flags infinities behave as in IEEE 754 (sqrt(inf), x / inf, x / 0, sums and products),
+# with two exceptions:
+# - In float32, 1 / sqrt(x) is computed as an estimate that is improved by Newton's method. The
+#   result is NaN if x is 0 or inf, and may be wrong if x is below 1e-38. (sqrt(x) alone, or with
+#   something added to it, is exact.)
+# - A divisor that is constant in a loop is replaced by its reciprocal, which is inf for divisors
+#   below 3e-39.
+# Differences of large numbers need care, too: (x - a) - b may become x - (a + b); and x·a - b may
+# be fused, so that x·a is not rounded and the result is not 0 where b is the rounded x·a. Storing
+# x - a, or x·a, in an array in a separate loop prevents both.
 FASTMATH = {"contract", "reassoc", "arcp", "nsz", "afn"}
 
-KERNELS: dict = {}  # the compiled kernel of each function that was made one
-rehearsed: ContextVar = ContextVar("rehearsed", default=None)  # in a rehearsal, a list of (kernel, types)
-LONGEST, PAUSE = 60.0, 0.05  # seconds: to wait for another process at most, and between two looks at it
-CALLED_BY_ADDRESS: list[object] = []  # these kernels must not be deleted
+KERNELS: dict = {}  # the compiled kernel of each function that was made one; none is ever deleted
+rehearsed: ContextVar = ContextVar("rehearsed", default=None)  # in a rehearsal, [(kernel, types)]
+LONGEST = 60.0  # seconds to wait for another process at most
+PAUSE = 0.05  # seconds between two looks at it
 
 
 def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
-    """Compile a function for this processor. It runs without the GIL, and is cached on disk if that is possible."""
-    options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy", "forceinline": forceinline}
-    options["no_cfunc_wrapper"] = not has_address
+    """Compile a function for this processor.
+
+    It runs without the GIL, and is kept on disk if that is possible.
+    """
     if numba.config.DISABLE_JIT:
         return function
+    options = {
+        "nogil": True,
+        "fastmath": fastmath,
+        "error_model": "numpy",
+        "forceinline": forceinline,
+        "no_cfunc_wrapper": not has_address,
+    }
     compiled = numba.njit(**options)(function)
     if forceinline:  # a kernel that calls it takes it without its machine code
         part = numba.njit(**options | PART, no_cpython_wrapper=True)(function)
-        compiled.get_call_template, compiled.get_overload = part.get_call_template, part.get_overload
+        compiled.get_call_template = part.get_call_template
+        compiled.get_overload = part.get_overload
     keep_on_disk(compiled)
     KERNELS[function] = compiled
     compiled.compile = partial(_compile_or_load, compiled, compiled.compile)
@@ -52,19 +64,20 @@ def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
 
 
 def _compile_or_load(kernel, compile, types):
-    """Compile a kernel for arguments of these types, or load it from disk; one that is being compiled is waited for.
+    """Compile a kernel for arguments of these types, or load it from disk.
 
-    In a rehearsal, a kernel that is not on disk is noted, and ``does_nothing``.
+    One that another process compiles is waited for. In a rehearsal, a kernel that is not on disk is
+    noted, and ``does_nothing``.
     """
     place = place_of(kernel, types)
-    if place is None or place.is_filled():
-        return compile(types)
-    noted = rehearsed.get()
-    if noted is not None:
-        noted.append((kernel, types))
-        return does_nothing
-    _wait_for_others(kernel, place)
-    with claimed(place.path):
+    if place is not None:
+        if place.is_filled():
+            return compile(types)
+        rehearsal = rehearsed.get()
+        if rehearsal is not None:
+            rehearsal.append((kernel, types))
+            return does_nothing
+    with compiling(_shown(kernel.py_func)), _claim(place), _no_garbage_collection():
         return compile(types)
 
 
@@ -72,21 +85,32 @@ def does_nothing(*arguments):
     """What a rehearsal calls in place of a kernel that is not compiled."""
 
 
-def _wait_for_others(kernel, place):
-    """Wait while another process compiles a kernel, but not for ever: it may be stopped."""
-    if _is_claimed(place):
-        compilation_begins(_shown(kernel.py_func))
-        try:
-            until = time.monotonic() + LONGEST
-            while _is_claimed(place) and time.monotonic() < until:
-                time.sleep(PAUSE)
-        finally:
-            compilation_ends()
+@contextmanager
+def _claim(place):
+    """Claim the place of a kernel, if it has one, as soon as no other process has claimed it.
+
+    It is not waited for for ever: the other process may be stopped.
+    """
+    until = time.monotonic() + LONGEST
+    while place is not None:
+        with claimed(place.path) as is_free:
+            if is_free or time.monotonic() > until:
+                yield
+                return
+        time.sleep(PAUSE)
+    yield
 
 
-def _is_claimed(place):
-    with claimed(place.path) as is_free:
-        return not is_free
+@contextmanager
+def _no_garbage_collection():
+    """Without this, Python looks at millions of numba's objects again and again."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def _shown(function):
@@ -94,7 +118,7 @@ def _shown(function):
 
 
 class _Part(JITCodeLibrary):
-    """The code of a function for the kernels that it is inlined into, without machine code of its own."""
+    """The code of a function for the kernels that it is inlined into, without machine code."""
 
     def _optimize_final_module(self):
         """The kernel that takes it optimizes it."""
@@ -126,15 +150,16 @@ PART = {"forceinline": True, "pipeline_class": _PartCompiler}  # options for num
 def inlined(function):
     """``kernel``, for a function that is inlined into each kernel that calls it.
 
-    Every function that a kernel calls has to be inlined. Otherwise a process that compiles the kernel and one that
-    loads it from disk may link it to different copies of the function, which may fuse a·b + c in different places: a
-    resumed training would not reproduce the first one bit for bit.
+    Every function that a kernel calls has to be inlined. Otherwise a process that compiles the
+    kernel and one that loads it from disk may link it to different copies of the function, which
+    may fuse a·b + c in different places: a resumed training would not reproduce the first one bit
+    for bit.
     """
     return kernel(function, forceinline=True)
 
 
 def if_given(function):
-    """``inlined``, for a function whose last argument may be None: it is compiled only where there is one.
+    """``inlined``, for a function whose last argument may be None: compiled only if it is not.
 
     Numba leaves out a branch ``if x is not None`` only if x is an argument of the kernel itself.
     """
@@ -154,7 +179,10 @@ def if_given(function):
 
 
 def exact(function):
-    """``inlined``, with the arithmetic computed as written, but a·b + c may be rounded once instead of twice."""
+    """``inlined``, with the arithmetic computed as written.
+
+    Only a·b + c may be rounded once instead of twice.
+    """
     return kernel(function, forceinline=True, fastmath={"contract"})
 
 
@@ -162,31 +190,8 @@ def address_of(function, signature):
     """Compile a function, and return the address at which C or another kernel can call it."""
     compiled = kernel(function, has_address=True)
     compiled.compile(signature)
-    CALLED_BY_ADDRESS.append(compiled)
     [result] = compiled.overloads.values()
     return result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
-
-
-class _Compilations(event.Listener):
-    depth = 0  # the compilation of a kernel begins and ends around those of the functions that it calls
-
-    def on_start(self, compilation):
-        function = compilation.data["dispatcher"].py_func
-        self.depth += self.depth > 0 or function in KERNELS
-        if self.depth == 1:
-            self.collects = gc.isenabled()
-            gc.disable()  # it would look at millions of numba's objects again and again
-            compilation_begins(_shown(function))
-
-    def on_end(self, compilation):
-        if self.depth == 1:
-            compilation_ends()
-            if self.collects:
-                gc.enable()
-        self.depth -= self.depth > 0
-
-
-event.register("numba:compile", _Compilations())
 
 
 def _before_fork():

@@ -10,8 +10,8 @@ import numpy as np
 
 from npformer.checks import check_choice, check_int, each_line, shown
 from npformer.data.marks import mark, unmark
+from npformer.extras import imported
 from npformer.files.paths import check_regular
-from npformer.runtime.extras import imported
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
 MARKED = "<marked>"  # a piece that is in no text; a vocabulary that has it was learned from marked text

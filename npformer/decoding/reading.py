@@ -13,8 +13,8 @@ from npformer.layers.cache import BlockCache, KeyValueCache
 from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
 from npformer.layers.transformer import encoder_layer
+from npformer.operations.host import n_slices
 from npformer.quantized import dequantized, is_quantized
-from npformer.runtime.host import n_slices
 from npformer.runtime.threads import FEW_ROWS, in_order
 
 READ_AT_ONCE = 1024  # positions of a text

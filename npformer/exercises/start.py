@@ -2,7 +2,7 @@
 
 from textwrap import dedent, indent
 
-from npformer.runtime.extras import PAGES
+from npformer.extras import PAGES
 
 # Pages that quote code which is close to the answers.
 SHOWS = {"attention/heads", "attention/masks", "gradients/residual", "training/adam"} | {

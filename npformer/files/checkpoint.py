@@ -13,10 +13,10 @@ import numpy as np
 
 from npformer.arrays import has_own_rules, on_host
 from npformer.errors import UserError
+from npformer.extras import imported
 from npformer.files.folders import new_file
 from npformer.files.paths import MISSING, check_path, check_regular, kind_of_file, path_to_replace
 from npformer.files.strict_json import check_restorable, check_size, parse_json
-from npformer.runtime.extras import imported
 from npformer.runtime.interrupts import deferred_interrupts
 
 FORMAT, VERSION = "npformer checkpoint", "1"

@@ -7,11 +7,11 @@ import numpy as np
 
 from npformer.gpu.blas import tf32
 from npformer.gpu.recording import Recorder
-from npformer.runtime.host import Host, PrecisionName
+from npformer.operations.host import Host, PrecisionName
 
 
 class Gpu(Host):
-    """The current GPU; all methods are those of ``npformer.runtime.host.Host``."""
+    """The current GPU; all methods are those of ``npformer.operations.host.Host``."""
 
     precisions = get_args(PrecisionName)
     asynchronous = True

@@ -12,7 +12,7 @@ from npformer.language.text import Text, read_both
 from npformer.language.writer import Writer, model_in
 from npformer.models import from_description
 from npformer.models.batch import mean_loss
-from npformer.runtime.progress import say
+from npformer.progress import say
 from npformer.runtime.ranks import checked_ranks
 from npformer.training.loop import LAST, Loop, LoopSettings
 from npformer.training.optimizers import Adam

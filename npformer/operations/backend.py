@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 import numpy as np
 
 from npformer.operations.dispatcher import make_dispatcher
+from npformer.operations.host import HOST
 from npformer.operations.options import changed_fields, check_instance
-from npformer.runtime.host import HOST
 
 Function = TypeVar("Function", bound=Callable)
 

@@ -13,8 +13,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npformer.operations import dispatcher
+from npformer.operations.host import HOST
 from npformer.operations.shapes import match
-from npformer.runtime.host import HOST
 from npformer.runtime.interrupts import deferred_interrupts
 
 

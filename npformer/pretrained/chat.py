@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from npformer.checks import check_int
 from npformer.decoding import sample
 from npformer.decoding.streaming import streaming
+from npformer.extras import imported
 from npformer.models.language_model import LanguageModel
 from npformer.pretrained import sandbox
 from npformer.pretrained.tokenizer import check_tokenizer
-from npformer.runtime.compilation import working_time
-from npformer.runtime.extras import imported
+from npformer.progress import working_time
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"  # of a turn, in ChatML
 Told = Callable[[Any], object]  # by default str, which does nothing

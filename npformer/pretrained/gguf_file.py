@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from npformer.checks import shown
+from npformer.extras import imported
 from npformer.files.paths import check_regular
 from npformer.operations.settings import Llama3Scaling
 from npformer.pretrained.family import Stored
 from npformer.pretrained.keys import GGUF, GGUF_MODEL, check_keys, refused_unless
-from npformer.runtime.extras import imported
 
 NAMES = {  # theirs -> those of the library transformers
     "token_embd": "embed_tokens",

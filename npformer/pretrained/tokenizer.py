@@ -8,10 +8,10 @@ from typing import Any
 
 from npformer.checks import shown, warn
 from npformer.data.subwords import import_sentencepiece
+from npformer.extras import imported
 from npformer.pretrained.files import read_bytes, read_json, read_text
 from npformer.pretrained.keys import GGUF, TOKENIZER, check_keys, warned_unless
 from npformer.pretrained.sentences import OF_ALL, OF_TEXTS, SentenceTexts
-from npformer.runtime.extras import imported
 
 FILES = [
     "tokenizer.json",

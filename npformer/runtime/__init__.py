@@ -1,27 +1,29 @@
-"""The process and the machine: threads, ranks, signals, forks, compilations, and the settings of a run.
+"""The process and its cores: threads, memory, interrupts, forks and ranks.
 
 What holds at any time, and which file sees to it:
 
-**Threads** (``threads.py``, ``blas_threads.py``, ``cores.py``). While npformer computes, a matrix product of NumPy has
-one thread of BLAS. What is worth dividing is divided into parts by its sizes alone. The caller begins one part after
-another, helpers do the same when they have a core, and nobody waits for a thread that has not begun a part. A part does
-not divide its own work again. The parts do not depend on the number of threads, so the results have the same bits.
+**Threads** (``threads.py``, ``blas_threads.py``, ``cores.py``). While npformer computes, a matrix
+product of NumPy has one thread of BLAS. What is worth dividing is divided into parts by its sizes
+alone. The caller begins one part after another, helpers do the same when they have a core, and
+nobody waits for a thread that has not begun a part. A part does not divide its own work again. The
+parts do not depend on the number of threads, so the results have the same bits.
 
-**Interrupts** (``interrupts.py``). What belongs together is changed inside ``deferred_interrupts``: parameters and the
-count of steps, a file and its name, a lock and the knowledge of who has it. The exception of a signal comes when the
-outermost block of the main thread ends; the fifth Ctrl-C comes at once.
+**Memory** (``memory.py``). A thread reuses the memory of its large arrays as soon as nothing refers
+to them.
 
-**Forks** (``forks.py``). A forked process has the memory of its parent and only the thread that forked. Every module
-with threads, locks or unfinished blocks gives ``in_forked_process`` a function that sets them right in the child, which
-can then compute, also if the parent forked during a step. No fork happens while a kernel is compiled.
+**Interrupts** (``interrupts.py``). What belongs together is changed inside ``deferred_interrupts``:
+parameters and the count of steps, a file and its name, a lock and the knowledge of who has it. The
+exception of a signal comes when the outermost block of the main thread ends; the fifth Ctrl-C comes
+at once.
 
-**Ranks** (``ranks.py``). All ranks make the same calls in the same order. What may differ between them, such as an
-error, is exchanged first, so that either all raise or none. The shards of a batch are added as the leaves of one tree,
-whoever computes them: any number of ranks makes the same bits. While gradients are computed, a thread calls MPI
-(``messenger.py``), and who else calls it holds its lock; the step that starts the thread ends it, whatever happens.
+**Forks** (``forks.py``). A forked process has the memory of its parent and only the thread that
+forked. Every module with threads, locks or unfinished blocks gives ``in_forked_process`` a function
+that sets them right in the child, which can then compute, also if the parent forked during a step.
+No fork happens while a kernel is compiled.
 
-**Compilations** (``compilation.py``). One kernel is compiled at a time. A progress bar shows its name at once; if
-there is none, a line on standard error does after a second.
-
-**The device** (``host.py``) is the only part of this that a backend replaces.
+**Ranks** (``ranks.py``). All ranks make the same calls in the same order. What may differ between
+them, such as an error, is exchanged first, so that either all raise or none. The shards of a batch
+are added as the leaves of one tree, whoever computes them: any number of ranks makes the same bits.
+While gradients are computed, a thread calls MPI (``messenger.py``), and who else calls it holds its
+lock; the step that starts the thread ends it, whatever happens.
 """

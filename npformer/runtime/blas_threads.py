@@ -1,8 +1,9 @@
-"""How many threads BLAS uses for a matrix product of NumPy: one while npformer computes, else what the user says.
+"""How many threads BLAS has in NumPy: one while npformer computes, else what the user says.
 
-The threads of BLAS wait for each other at every product. On a machine that does something else, too, one of them often
-has no core, and the others wait until it gets one back: a training of small matrices then takes many times as long. So
-npformer divides work among threads itself (``threads.py``), where it is worth it, and BLAS has one.
+The threads of BLAS wait for each other at every product. On a machine that does something else,
+too, one of them often has no core, and the others wait until it gets one back: a training of small
+matrices then takes many times as long. So npformer divides work among threads itself
+(``threads.py``), where it is worth it, and BLAS has one.
 """
 
 import ctypes
@@ -20,13 +21,15 @@ from npformer.runtime.interrupts import deferred_interrupts
 _lock = threading.RLock()  # on all that follows; a signal handler may take it again
 computing: dict = {}  # the identifiers of the threads inside ``one_blas_thread``
 _of_user: int | None = None  # the number that the user gave BLAS, while it has one thread
-_blocks: list = []  # the unfinished blocks of ``blas_threads``, in any thread; the first holds the number before them
+# The unfinished blocks of ``blas_threads``, in any thread; the first holds the number before them.
+_blocks: list = []
 
 
 class one_blas_thread:
-    """Context manager for the library's own work, in which a matrix product has one thread, in all Python threads.
+    """Context manager for npformer's own work: a product has one thread, in all Python threads.
 
-    Afterwards BLAS has the number that the user gave it. A block inside another one of the same thread does nothing.
+    Afterwards BLAS has the number that the user gave it. A block inside another one of the same
+    thread does nothing.
 
     Examples
     --------
@@ -66,7 +69,8 @@ def _set():
                 _of_user = _of_user or n
                 set_to(1)
         elif _of_user is not None:
-            n, _of_user = _of_user, None  # in this order: after an interrupt of the call, the number is set
+            n = _of_user
+            _of_user = None  # before the call: after an interrupt of it, the number is set
             set_to(n)
 
 
@@ -88,11 +92,11 @@ def _give_user(n):
 
 
 class blas_threads:
-    """Context manager in which npformer uses at most ``n`` threads, and so does each of NumPy's matrix products.
+    """Context manager that limits the threads of npformer, and of each matrix product of NumPy.
 
-    It is for programs of several processes that share the cores, and for measurements; small work needs no limit, as it
-    takes one thread in any case. It works with the OpenBLAS that NumPy is linked to. With another library npformer uses
-    one thread, and this has no effect.
+    It is for programs of several processes that share the cores, and for measurements; small work
+    needs no limit, as it takes one thread in any case. It works with the OpenBLAS that NumPy is
+    linked to. With another library npformer uses one thread, and this has no effect.
 
     Parameters
     ----------
@@ -133,10 +137,11 @@ class blas_threads:
 
 
 def _forget_other_threads():
-    """Release the lock in a forked process, where the threads that computed or limited BLAS are not.
+    """Release the lock in a forked process, which has no other threads that compute.
 
-    Nothing of BLAS is called here: if a thread of the parent was in BLAS, its locks are taken for ever. So BLAS goes on
-    with the number that it had in the parent until this process has computed something.
+    Nothing of BLAS is called here: if a thread of the parent was in BLAS, its locks are taken for
+    ever. So BLAS goes on with the number that it had in the parent until this process has computed
+    something.
     """
     global _of_user
     for thread in list(computing):
@@ -153,12 +158,12 @@ at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_for
 
 @cache
 def _functions():
-    """The functions of OpenBLAS that return and set its number of threads; None and None with another library."""
+    """How to get and set OpenBLAS's number of threads; None and None with another BLAS."""
     return openblas_function("get_num_threads"), openblas_function("set_num_threads", None)
 
 
 def openblas_function(name, restype=ctypes.c_int):
-    """The function ``openblas_<name>`` of the library that NumPy is linked to, or None if it is not OpenBLAS."""
+    """The function ``openblas_<name>`` that NumPy is linked to, or None if it has another BLAS."""
     for suffix in ("64_", "_64", ""):
         function = linked_function(f"openblas_{name}{suffix}")
         if function is not None:
@@ -169,9 +174,13 @@ def openblas_function(name, restype=ctypes.c_int):
 
 @cache
 def linked_function(name):
-    """A C function of the libraries that NumPy is linked to, with or without the prefix of NumPy's wheels, or None."""
-    extension = np._core._multiarray_umath.__file__  # the lookup includes the libraries that it is linked to
-    on_windows = (Path(np.__file__).parents[1] / "numpy.libs").glob("*openblas*.dll")  # except on Windows
+    """A C function of the libraries that NumPy is linked to, or None.
+
+    NumPy's wheels have a prefix before its name.
+    """
+    # A lookup in an extension includes the libraries that it is linked to, except on Windows.
+    extension = np._core._multiarray_umath.__file__
+    on_windows = (Path(np.__file__).parents[1] / "numpy.libs").glob("*openblas*.dll")
     for path in (extension, *on_windows):
         library = ctypes.CDLL(str(path))
         for prefix in ("scipy_", ""):

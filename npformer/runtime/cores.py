@@ -1,4 +1,7 @@
-"""The cores that this process may use: those of the machine, less what its affinity or its container takes away."""
+"""The cores that this process may use.
+
+They are those of the machine, less what its affinity or its container takes away.
+"""
 
 import os
 from functools import cache
@@ -11,8 +14,9 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 def cores():
     """Number of cores that this process may use.
 
-    It is the smallest of the process's affinity (``taskset``), the quota of its container (``docker run --cpus``), and
-    ``PYTHON_CPU_COUNT``. A quota of 2.5 cores counts as 2, as a third thread would be stopped again and again.
+    It is the smallest of the process's affinity (``taskset``), the quota of its container (``docker
+    run --cpus``), and ``PYTHON_CPU_COUNT``. A quota of 2.5 cores counts as 2, as a third thread
+    would be stopped again and again.
 
     Examples
     --------
@@ -34,7 +38,7 @@ def allowed():
 
 @cache
 def quota():
-    """The whole number of cores that the control groups of this process grant it, at least 1; None without a limit."""
+    """The whole number of cores that control groups grant, at least 1; None without a limit."""
     shares = [share for folder in _folders() if (share := _share(folder)) is not None]
     return max(1, int(min(shares))) if shares else None
 
@@ -49,19 +53,21 @@ def _folders():
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
-        root = CGROUPS / controllers if controllers else CGROUPS  # version 1 has a folder for each kind of limit
+        root = CGROUPS / controllers  # version 1 has a folder for each kind of limit
         folder = root / path.lstrip("/")
         yield folder
         yield from (above for above in folder.parents if above == root or root in above.parents)
 
 
 def _share(folder):
-    """The number of cores that a folder grants, or None: microseconds of all cores in a period of microseconds."""
+    """The number of cores that a folder grants, or None."""
+    limit = folder / "cpu.max"
     try:
-        if (folder / "cpu.max").exists():
-            granted, period = (folder / "cpu.max").read_text().split()
+        if limit.exists():
+            granted, period = limit.read_text().split()
         else:
-            granted, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            granted = (folder / "cpu.cfs_quota_us").read_text()
+            period = (folder / "cpu.cfs_period_us").read_text()
         return int(granted) / int(period) if int(granted) > 0 else None
     except (OSError, ValueError):  # there is no such file, or it says "max"
         return None

@@ -16,13 +16,16 @@ def at_fork(**hooks):
 
 
 def in_forked_process(function):
-    """Decorate a function that sets right, in a forked process, what belonged to threads that it does not have."""
+    """Decorate a function that sets right, in a fork, what belonged to threads it does not have."""
     at_fork(after_in_child=function)
     return function
 
 
 class cached_property(functools.cached_property[Result]):
-    """``functools.cached_property`` without the lock of Python 3.11, which another thread may hold during a fork."""
+    """``functools.cached_property`` without the lock of Python 3.11.
+
+    Another thread may hold that lock during a fork.
+    """
 
     def __init__(self, function: Callable[[Any], Result]):
         super().__init__(function)

@@ -2,25 +2,28 @@
 
 import signal
 import threading
-from _signal import getsignal  # that of ``signal`` makes an enum of the result: 60 of them take 40 microseconds
+
+# That of ``signal`` makes an enum of the result: 60 of them take 40 microseconds.
+from _signal import getsignal
 
 from npformer.runtime.forks import in_forked_process
 
 SIGNALS = sorted(signal.valid_signals())
-MOST = 5  # times that a block defers Ctrl-C; the last one interrupts at once, for a block that never ends
+MOST = 5  # Ctrl-C in one block: the last one interrupts at once, for a block that never ends
 
 _outermost = None  # the block that the main thread is in
 
 
 class deferred_interrupts:
-    """A context manager that defers exceptions raised by signals, such as ``KeyboardInterrupt``, to its end.
+    """A context manager that defers exceptions raised by signals, such as Ctrl-C, to its end.
 
-    Python handles signals in the main thread, between any two instructions: also between taking a lock and releasing
-    it, or between an update of the parameters and counting it. Inside this block the handler of any signal runs as
-    usual, but an exception that it raises comes when the block has ended: that of the last signal, if there are
-    several. (So a handler should set a flag or raise an exception, and not call the library.) In other threads this
-    does nothing, nor inside another such block. Python forgets what ``faulthandler.register`` and
-    ``signal.siginterrupt`` have set for a signal with a handler.
+    Python handles signals in the main thread, between any two instructions: also between taking a
+    lock and releasing it, or between an update of the parameters and counting it. Inside this block
+    the handler of any signal runs as usual, but an exception that it raises comes when the block
+    has ended: that of the last signal, if there are several. (So a handler should set a flag or
+    raise an exception, and not call the library.) In other threads this does nothing, nor inside
+    another such block. Python forgets what ``faulthandler.register`` and ``signal.siginterrupt``
+    have set for a signal with a handler.
 
     Examples
     --------
@@ -35,7 +38,9 @@ class deferred_interrupts:
 
     def __enter__(self):
         global _outermost
-        self.before, self.error, self.n = {}, None, 0
+        self.before = {}  # the handlers that this block has replaced
+        self.error = None  # which comes at the end
+        self.n = 0  # how often Ctrl-C has come
         if _outermost is not None or threading.current_thread() is not threading.main_thread():
             return
         _outermost = self

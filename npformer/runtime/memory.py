@@ -1,8 +1,8 @@
 """Arrays whose memory is reused once they are garbage-collected.
 
-A training step allocates the same arrays as the step before, and new memory from the system costs a page fault per
-4 KB, more than the arithmetic of many kernels. So the memory of an array that is freed goes to a list, from which the
-next array of about the same size takes it.
+A training step allocates the same arrays as the step before, and new memory from the system costs a
+page fault per 4 KB, more than the arithmetic of many kernels. So the memory of an array that is
+freed goes to a list, from which the next array of about the same size takes it.
 """
 
 import contextlib
@@ -23,18 +23,19 @@ LARGE = 2**22
 SMALLEST = 2**18  # bytes; smaller arrays are left to malloc, which reuses memory itself (see below)
 TRIED = 4  # sizes in which free memory is looked for, up to twice the size needed
 PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-COLOURS = itertools.cycle(range(0, PAGE := 4096, 5 * LINE))  # offsets in a page: equal ones would share a cache set
+PAGE = 4096
+COLOURS = itertools.cycle(range(0, PAGE, 5 * LINE))  # offsets: equal ones would share a cache set
 
-# The malloc of glibc returns the free end of its heap to the system, unless it is smaller than twice the largest block
-# that the program ever freed. Freeing this array raises the limit to 32 MB. (Without it, a step of 10 ms spent more
-# than 1 ms on requesting the returned memory again.)
+# The malloc of glibc returns the free end of its heap to the system, unless it is smaller than
+# twice the largest block that the program ever freed. Freeing this array raises the limit to 32 MB.
+# (Without it, a step of 10 ms spent more than 1 ms on requesting the returned memory again.)
 np.empty(2**24, np.uint8)
 
 
 class _Pool(threading.local):  # one per thread: a thread reuses memory that is in its cache
     def __init__(self):
         self.free = defaultdict(list)
-        self.alive = {}  # weak references to the arrays in use; a weak reference that is not kept does not call back
+        self.alive = {}  # weak references to the arrays in use: one that is gone does not call back
 
 
 _pool = _Pool()
@@ -53,7 +54,10 @@ def empty(shape, dtype):
 
 
 def empty_parts(sizes, dtype):
-    """Vectors of these lengths with arbitrary contents, one after another in one array, which begins with a line."""
+    """Vectors of these lengths, one after another in one array, which begins with a line.
+
+    Their contents are arbitrary.
+    """
     edges = [0, *itertools.accumulate(sizes)]
     whole = empty((edges[-1] + LINE // dtype.itemsize,), dtype)
     whole = whole[-whole.ctypes.data % LINE // dtype.itemsize :]
@@ -68,7 +72,7 @@ def zeros(shape, dtype):
 
 
 def _memory(n_bytes):
-    """(memory, size): memory for at least ``n_bytes`` bytes, and its size class. Each power of two has four classes."""
+    """Memory for at least ``n_bytes`` bytes, and its size class: four for each power of two."""
     step = 2 ** (n_bytes.bit_length() - 3)
     smallest = -(-n_bytes // step) * step
     for size in range(smallest, smallest + TRIED * step, step):
@@ -81,7 +85,7 @@ def _memory(n_bytes):
 
 
 def _pages(n_bytes):
-    """New memory that is not an array, so that views of an array on this memory keep that array alive."""
+    """New memory, which is not an array: so views of an array on it keep that array alive."""
     try:
         memory = mmap.mmap(-1, n_bytes, **PRIVATE)
     except OSError as error:

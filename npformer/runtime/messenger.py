@@ -1,7 +1,8 @@
 """A thread in which MPI moves messages while other threads compute.
 
-Without a card that moves data by itself, MPI moves messages only while it is called. Over TCP, a call moves no more
-than what the system has buffered, and a message of many megabytes needs many calls.
+Without a card that moves data by itself, MPI moves messages only while it is called. Over TCP, a
+call moves no more than what the system has buffered, and a message of many megabytes needs many
+calls.
 """
 
 import threading
@@ -13,13 +14,18 @@ PAUSE = 0.0005  # seconds between two calls, in which 10 Gbit/s bring 0.6 MB
 class Messenger:
     """Calls MPI while messages are under way.
 
-    MPI need not take calls from two threads at once (``MPI.THREAD_SERIALIZED``): from the first ``deliver`` to ``end``,
-    whoever calls it holds ``lock``. The thread runs from there to there; ``end`` has to be called whatever happens.
+    MPI need not take calls from two threads at once (``MPI.THREAD_SERIALIZED``): from the first
+    ``deliver`` to ``end``, whoever calls it holds ``lock``. The thread runs from there to there;
+    ``end`` has to be called whatever happens.
     """
 
     def __init__(self, ranks):
-        self.ranks, self.requests, self.thread = ranks, [], None
-        self.lock, self.ended, self.error = threading.Condition(), False, None
+        self.ranks = ranks
+        self.lock = threading.Condition()
+        self.requests = []  # messages that are under way
+        self.thread = None
+        self.ended = False
+        self.error = None
 
     def deliver(self, requests):
         """Go on with these messages, MPI's requests, too; the caller holds the lock."""
@@ -30,7 +36,7 @@ class Messenger:
         self.lock.notify()
 
     def end(self):
-        """End the thread, with messages that may still be under way; raise its error, if MPI has raised one."""
+        """End the thread, even if messages are under way; raise the error of MPI, if any."""
         if self.thread is None:
             return
         with self.lock:

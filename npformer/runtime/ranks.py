@@ -1,7 +1,8 @@
-"""The processes that MPI has started together to compute one result: ranks, numbered from 0 to size - 1.
+"""The processes that MPI has started together: ranks, numbered from 0 to size - 1.
 
-``mpiexec -n 4 python script.py`` starts four. Every rank runs the same script and has to call the methods of its
-``Ranks`` in the same order. MPI is imported only in a process that one of its programs has started.
+``mpiexec -n 4 python script.py`` starts four. Every rank runs the same script and has to call the
+methods of its ``Ranks`` in the same order. MPI is imported only in a process that one of its
+programs has started.
 """
 
 import json
@@ -10,6 +11,7 @@ import platform
 import socket
 import time
 import zlib
+from collections import Counter
 from fractions import Fraction
 from functools import cache
 
@@ -17,9 +19,10 @@ import numpy as np
 
 from npformer import tree
 from npformer.errors import UserError
+from npformer.extras import pip_install
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.cores import cores
-from npformer.runtime.extras import pip_install
+from npformer.runtime.threads import even_slices
 
 # What the programs that start MPI processes (mpiexec, mpirun, srun) set in the environment of each.
 STARTED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
@@ -40,7 +43,9 @@ class OneProcess:
     (0, 1, ['mine'])
     """
 
-    rank, size, seconds_waited = 0, 1, 0.0
+    rank = 0
+    size = 1
+    seconds_waited = 0.0
 
     @property
     def alone(self):
@@ -61,7 +66,7 @@ class OneProcess:
         return [x]
 
     def stack(self, x):
-        """Return the arrays of all ranks, which have the same shape and dtype, as one with a new first axis."""
+        """Return the arrays of all ranks, of one shape and dtype, as one with a new first axis."""
         return x[np.newaxis]
 
     def any(self, wish):
@@ -87,10 +92,10 @@ class OneProcess:
         return work()
 
     def agree(self, facts):
-        """Raise an error on all ranks if one of them has other facts, ``facts()`` -> dict, than rank 0."""
+        """Raise an error on all ranks if one has other facts, ``facts()`` -> dict, than rank 0."""
 
     def my_share(self, items):
-        """Return this rank's part of a sequence: neighbouring items, about as many as on the other ranks."""
+        """Return this rank's part of a sequence: neighbours, about as many as other ranks have."""
         return share_of(items, self.rank, self.size)
 
 
@@ -99,15 +104,16 @@ def checked_ranks(ranks):
     if ranks is None:
         return OneProcess()
     if not isinstance(ranks, OneProcess):
-        raise TypeError(f"ranks is a {type(ranks).__name__}, expected npformer.runtime.ranks.world(), or None")
+        expected = "npformer.runtime.ranks.world(), or None"
+        raise TypeError(f"ranks is a {type(ranks).__name__}, expected {expected}")
     return ranks
 
 
 class Ranks(OneProcess):
     """The ranks of an MPI communicator, an ``mpi4py.MPI.Comm``.
 
-    Ranks on the same host divide its cores. Each rank uses as many threads as the one with the fewest cores: it would
-    wait for that one otherwise.
+    Ranks on the same host divide its cores. Each rank uses as many threads as the one with the
+    fewest cores: it would wait for that one otherwise.
     """
 
     def __init__(self, comm):
@@ -116,19 +122,29 @@ class Ranks(OneProcess):
         from npformer import __version__
 
         if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
-            raise RankError("this MPI takes calls from the main thread alone, expected MPI_THREAD_SERIALIZED or more")
-        self.mpi, self.comm = MPI, comm.Dup()
-        self.rank, self.size = comm.Get_rank(), comm.Get_size()
-        allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(cores()))
-        own = {"host": socket.gethostname(), "pid": os.getpid(), "may use": allowed}
-        self.table = self.gather(own)
-        there = [row["may use"] for row in self.table if row["host"] == own["host"]]
-        for row, text in zip(self.table, self.gather(str(part_of_cores(allowed, there))), strict=True):
-            row["cores"] = Fraction(text)
-        fewest = min(row["cores"] for row in self.table)
-        blas_threads(max(1, int(fewest))).__enter__()  # until the process ends
-        versions = {"npformer": __version__, "NumPy": np.__version__, "Python": platform.python_version()}
+            expected = "MPI_THREAD_SERIALIZED or more"
+            raise RankError(f"this MPI takes calls from the main thread alone, expected {expected}")
+        self.mpi = MPI
+        self.comm = comm.Dup()
+        self.rank = comm.Get_rank()
+        self.size = comm.Get_size()
+        may_use = list(range(cores()))
+        if hasattr(os, "sched_getaffinity"):
+            may_use = sorted(os.sched_getaffinity(0))
+        mine = {"host": socket.gethostname(), "pid": os.getpid(), "may use": may_use}
+        self.table = with_cores(self.gather(mine))
+        blas_threads(max(1, int(self.fewest_cores))).__enter__()  # until the process ends
+        versions = {
+            "npformer": __version__,
+            "NumPy": np.__version__,
+            "Python": platform.python_version(),
+        }
         self.agree(lambda: versions)
+
+    @property
+    def fewest_cores(self):
+        """The cores of the rank that has the fewest, a fraction."""
+        return min(row["cores"] for row in self.table)
 
     def gather(self, value):
         """Return the values of all ranks, in their order: whatever JSON can hold."""
@@ -143,21 +159,22 @@ class Ranks(OneProcess):
         return np.split(joined, np.cumsum(sizes)[:-1])
 
     def stack(self, x):
-        """Return the arrays of all ranks, which have the same shape and dtype, as one with a new first axis."""
+        """Return the arrays of all ranks, of one shape and dtype, as one with a new first axis."""
         stacked = np.empty((self.size, *x.shape), x.dtype)
         self.wait(self.comm.Iallgather(np.ascontiguousarray(x), stacked))
         return stacked
 
     def first(self, work):
         """Return the result of ``work()`` on rank 0; its error is raised on all ranks."""
-        result, error = "null", None
+        result = error = message = None
         if self.is_first:
             try:
                 result = json_text(work())
             except BaseException as raised:  # an interrupt too: the others wait
                 error = raised
+                message = str(error) or type(error).__name__
         self.wait(self.comm.Ibarrier(), pause=0.001)  # the work may take long
-        result, message = self.gather([result, error and (str(error) or type(error).__name__)])[0]
+        result, message = self.gather([result, message])[0]
         if error:
             raise error
         if message is not None:
@@ -165,20 +182,22 @@ class Ranks(OneProcess):
         return json.loads(result)
 
     def agree(self, facts):
-        """Raise an error on all ranks if one of them has other facts, ``facts()`` -> dict, than rank 0."""
+        """Raise an error on all ranks if one has other facts, ``facts()`` -> dict, than rank 0."""
         facts = facts()
-        if len(set(self.stack(np.array(zlib.crc32(json_text(facts).encode()))))) == 1:
+        digest = zlib.crc32(json_text(facts).encode())
+        if len(set(self.stack(np.array(digest)))) == 1:
             return
-        wanted, *others = (dict(tree.leaves(of_rank)) for of_rank in self.gather(facts))
-        rank, given = next((i, given) for i, given in enumerate(others, start=1) if given != wanted)
-        name = next(name for name in wanted | given if given.get(name) != wanted.get(name))
+        first, *others = (dict(tree.leaves(of_rank)) for of_rank in self.gather(facts))
+        rank, other = next((i, other) for i, other in enumerate(others, start=1) if other != first)
+        name = next(name for name in first | other if other.get(name) != first.get(name))
         raise RankError(
-            f"rank {rank} has {name}={given.get(name)!r:.200}, rank 0 has {wanted.get(name)!r:.200}: "
+            f"rank {rank} has {name}={other.get(name)!r:.200}, "
+            f"rank 0 has {first.get(name)!r:.200}: "
             "start all ranks with the same versions, settings and data"
         )
 
     def wait(self, *requests, pause=0):
-        """Wait until messages have arrived. Meanwhile other processes may use the core, and signals are handled.
+        """Wait until messages have arrived; other processes have the core, and signals are handled.
 
         After each look there is a pause, in seconds.
         """
@@ -188,17 +207,17 @@ class Ranks(OneProcess):
         self.seconds_waited += time.perf_counter() - start
 
     def __str__(self):
-        rows = [
-            f"{rank:>4}   {row['host']:<20} {row['pid']:>8}   {row['cores']}" for rank, row in enumerate(self.table)
-        ]
-        shared = min(row["cores"] for row in self.table) < 1
-        hint = "\nranks share cores: start no more ranks on a host than it has cores" if shared else ""
-        return "\n".join(["rank   host                      pid   cores", *rows]) + hint
+        lines = ["rank   host                      pid   cores"]
+        for rank, row in enumerate(self.table):
+            lines.append(f"{rank:>4}   {row['host']:<20} {row['pid']:>8}   {row['cores']}")
+        if self.fewest_cores < 1:
+            lines.append("ranks share cores: start no more ranks on a host than it has cores")
+        return "\n".join(lines)
 
 
 @cache
 def world():
-    """Return the ranks that were started together with this process: ``Ranks``, or ``OneProcess`` if it is alone.
+    """The ranks that were started with this process: ``Ranks``; ``OneProcess`` if it is alone.
 
     Raises
     ------
@@ -223,9 +242,10 @@ def world():
         return Ranks(MPI.COMM_WORLD)
     if sizes:
         library = MPI.Get_library_version().partition("\n")[0].strip()
+        advice = "start them with the mpiexec of this MPI, or install mpi4py for the other one"
         raise RankError(
-            f"{sizes[0]} processes were started, but each is alone for mpi4py, which uses {library}: "
-            "start them with the mpiexec of this MPI, or install mpi4py for the other one"
+            f"{sizes[0]} processes were started, but each is alone for mpi4py, "
+            f"which uses {library}: {advice}"
         )
     return OneProcess()
 
@@ -246,20 +266,24 @@ def checksum(values):
     return crc
 
 
-def part_of_cores(mine, there):
-    """How many cores a rank has that may use those of ``mine``, if ranks which may use the same core share it evenly.
+def with_cores(table):
+    """The rows of a table of ranks, each with its number of cores.
 
-    ``there`` has the cores that each rank on its host may use, itself included.
+    Ranks of one host that may use the same core share it evenly.
 
     Examples
     --------
-    >>> part_of_cores([0, 1, 2, 3], [[0, 1, 2, 3], [2, 3]])
-    Fraction(3, 1)
+    >>> table = [{"host": "a", "may use": [0, 1, 2, 3]}, {"host": "a", "may use": [2, 3]}]
+    >>> [row["cores"] for row in with_cores(table)]
+    [Fraction(3, 1), Fraction(1, 1)]
     """
-    return sum(Fraction(1, sum(core in others for others in there)) for core in mine)
+    n_ranks = Counter((row["host"], core) for row in table for core in row["may use"])
+    return [
+        row | {"cores": sum(Fraction(1, n_ranks[row["host"], core]) for core in row["may use"])}
+        for row in table
+    ]
 
 
 def share_of(items, rank, size):
-    """A rank's part of a sequence: of "abcde" on three ranks, the first has "a", then "bc" and "de"."""
-    n = len(items)
-    return items[n * rank // size : n * (rank + 1) // size]
+    """A rank's part of a sequence: of "abcde" on three ranks, "a", "bc" and "de"."""
+    return items[even_slices(len(items), size)[rank]]

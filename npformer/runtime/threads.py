@@ -1,8 +1,11 @@
-"""Divide work among the cores: the calling thread takes one part after another, and so do helpers that have a core.
+"""Divide work among the cores.
 
-Nobody waits for a thread that has not begun a part. So beside programs that keep the cores busy a work takes as long as
-it would on one thread, or less, and on idle cores it is shared. The parts depend on the sizes of the work alone, and
-each of their matrix products has one thread of BLAS, so the results have the same bits on any number of threads.
+The calling thread takes one part after another, and so do helpers that have a core.
+
+Nobody waits for a thread that has not begun a part. So beside programs that keep the cores busy a
+work takes as long as it would on one thread, or less, and on idle cores it is shared. The parts
+depend on the sizes of the work alone, and each of their matrix products has one thread of BLAS, so
+the results have the same bits on any number of threads.
 """
 
 import math
@@ -12,12 +15,16 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 
-from npformer.runtime.blas_threads import blas_threads as blas_threads, one_blas_thread, user_threads
+from npformer.runtime.blas_threads import (
+    blas_threads as blas_threads,
+    one_blas_thread,
+    user_threads,
+)
 from npformer.runtime.cores import cores
 from npformer.runtime.forks import in_forked_process
 from npformer.runtime.interrupts import deferred_interrupts
 
-FEW_ROWS = 64  # up to this many rows, a product is not divided by rows; ``npformer.cpu.few_rows`` is made for those
+FEW_ROWS = 64  # the most rows of a product that is for ``npformer.cpu.few_rows``
 WORTH_A_PART = 2**24  # the fewest multiplications of a part: a third of a millisecond
 MOST_PARTS = 16  # of one matrix product
 
@@ -34,20 +41,23 @@ _kernels_have_helpers = threading.Lock()
 
 
 def n_threads():
-    """Number of threads that compute at most: the cores, unless the user limits the threads of BLAS to fewer.
+    """Number of threads that compute at most: the cores, or fewer if the user limits those of BLAS.
 
-    It is 1 inside a part of ``in_parallel``, and with another BLAS than OpenBLAS, whose own threads cannot be limited
-    and would compete with ours.
+    It is 1 inside a part of ``in_parallel``, and with another BLAS than OpenBLAS, whose own threads
+    cannot be limited and would compete with ours.
     """
     return 1 if _here.is_in_part else min(cores(), user_threads() or 1)
 
 
 def in_parallel(work, parts):
-    """``[work(part) for part in parts]``, on this thread and on helpers that have a core, with one BLAS thread each.
+    """``[work(part) for part in parts]``, on this thread and on helpers that have a core.
 
-    Work that releases the GIL (NumPy on large arrays, compiled kernels) becomes faster. The parts are begun in their
-    order, each by whoever is free first; a part does not divide its own work again. An interrupt waits until all parts
-    are done. After an error no other part begins, and it is raised when those that had begun have ended.
+    Each has one thread of BLAS.
+
+    Work that releases the GIL (NumPy on large arrays, compiled kernels) becomes faster. The parts
+    are begun in their order, each by whoever is free first; a part does not divide its own work
+    again. An interrupt waits until all parts are done. After an error no other part begins, and it
+    is raised when those that had begun have ended.
 
     Examples
     --------
@@ -66,13 +76,17 @@ class _Job:
     """The parts of a work, which the caller and helpers take."""
 
     def __init__(self, work, parts):
-        self.work, self.results = work, [None] * len(parts)
+        self.work = work
+        self.results = [None] * len(parts)
+        self.error = None
         self.untaken = iter(enumerate(parts))  # which all threads share
-        self.error, self.context = None, copy_context()  # with the caller's settings of floating-point errors
-        self.is_over, self.n_helping, self.changed = False, 0, threading.Condition()
+        self.context = copy_context()  # with the caller's settings of floating-point errors
+        self.changed = threading.Condition()  # of what follows
+        self.n_helping = 0
+        self.is_over = False
 
     def help(self):
-        """Take parts in another thread, unless the job is over when that thread begins; return how it leaves."""
+        """Take parts in another thread, unless the job is over by then; return how it leaves."""
         with self.changed:
             if self.is_over:
                 return None
@@ -80,7 +94,7 @@ class _Job:
         try:
             with one_blas_thread():
                 self.context.copy().run(self._take_parts)
-        except BaseException as error:  # outside of the work: the caller waits for this thread all the same
+        except BaseException as error:  # outside of the work: the caller waits for this thread
             self.error = self.error or error
         return self._leave
 
@@ -91,13 +105,15 @@ class _Job:
             self.changed.notify()
 
     def finish(self):
-        """Take parts until none is left, wait for those that others have begun, and return the results."""
+        """Take parts until none is left, wait for those that have begun, and return the results."""
         self._take_parts()
         with self.changed:
             self.is_over = True
             self.changed.wait_for(lambda: self.n_helping == 0)
-        results, error = self.results, self.error
-        self.work = self.results = self.error = self.untaken = None  # a helper that has not begun still has the job
+        results = self.results
+        error = self.error
+        # A helper that has not begun still has the job, and would keep alive what it refers to.
+        self.work = self.results = self.error = self.untaken = None
         if error is not None:
             raise error
         return results
@@ -132,7 +148,8 @@ class _Helper(threading.Thread):
 def call_helpers(n, function, n_at_work=0):
     """Let n helpers call a function, each when it has a core, less those that are at it already.
 
-    They are fewer if some are at other work. When the helper is free again, it calls what the function has returned.
+    They are fewer if some are at other work. When the helper is free again, it calls what the
+    function has returned.
     """
     for _ in range(n - n_at_work):
         helper = _idle_helper(n)
@@ -157,10 +174,10 @@ def _idle_helper(most):
 
 
 def in_order(run, work, parts):
-    """``run(work, parts)``, such as ``in_parallel``, where a part waits for the parts before it at places of its work.
+    """``run(work, parts)``, such as ``in_parallel``, whose parts wait for those before them.
 
-    ``work(part, reached)`` calls ``reached()`` at each place, which returns when all parts before are at that place or
-    further.
+    ``work(part, reached)`` calls ``reached()`` at each place, which returns when all parts before
+    are at that place or further.
 
     Examples
     --------
@@ -172,7 +189,8 @@ def in_order(run, work, parts):
     >>> in_order(in_parallel, work, [0, 1, 2])
     [0, 0, 10]
     """
-    n_reached, changed = [0] * len(parts), threading.Condition()
+    n_reached = [0] * len(parts)
+    changed = threading.Condition()
 
     def end(which):
         with changed:
@@ -231,9 +249,10 @@ def even_slices(n, n_parts):
 
 @contextmanager
 def kernel_threads():
-    """Context manager for kernels that share their work by ``npformer.cpu.few_rows``, in which they may have helpers.
+    """Context manager in which kernels of ``npformer.cpu.few_rows`` may have helpers.
 
-    There are none while another Python thread is in such a block; the results are the same, bit for bit.
+    There are none while another Python thread is in such a block; the results are the same, bit for
+    bit.
 
     Examples
     --------
@@ -269,4 +288,5 @@ def _reset_in_fork():
     _kernels_have_helpers = threading.Lock()
     _helpers.clear()
     _idle.clear()
-    _here.is_in_part, _here.n_kernel_threads = False, 0
+    _here.is_in_part = False
+    _here.n_kernel_threads = 0

@@ -10,8 +10,8 @@ import numpy as np
 
 from npformer.backends import get_backend
 from npformer.models import EncoderDecoder, LanguageModel, describe
-from npformer.runtime.host import HOST
-from npformer.runtime.progress import compiling_bar
+from npformer.operations.host import HOST
+from npformer.progress import compiling_bar
 from npformer.training.optimizers import Adam
 from npformer.training.trainer import Trainer
 

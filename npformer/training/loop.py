@@ -19,8 +19,8 @@ from npformer.models import describe
 from npformer.models.batch import check_batches, mean_loss
 from npformer.operations.explain import Listing
 from npformer.operations.options import check_fields, check_option
+from npformer.progress import progress_bar, say
 from npformer.runtime.interrupts import deferred_interrupts
-from npformer.runtime.progress import progress_bar, say
 from npformer.training.guard import NonFiniteError
 
 LAST, BEST, LOG = "last.safetensors", "best.safetensors", "log.jsonl"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from npformer.checks import check_paths
 from npformer.files.checkpoint import CheckpointError, refusing
 from npformer.models.description import as_json
+from npformer.operations.host import PrecisionName
 from npformer.operations.options import FRACTION, OPTIONS, brief, check_fields
-from npformer.runtime.host import PrecisionName
 
 
 @dataclass(frozen=True, kw_only=True)

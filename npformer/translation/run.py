@@ -15,7 +15,7 @@ from npformer.models import from_description
 from npformer.models.batch import mean_loss
 from npformer.models.description import check_params
 from npformer.operations.options import LARGEST
-from npformer.runtime.progress import say
+from npformer.progress import say
 from npformer.runtime.ranks import checked_ranks
 from npformer.training import average
 from npformer.training.checkpoint import check_facts

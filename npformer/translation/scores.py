@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 from npformer.checks import each_line, shown, warn
-from npformer.runtime.extras import pip_install
+from npformer.extras import pip_install
 
 WITHOUT_PREFIXES = ("ja", "ko", "cjk")  # languages that Moses' tokeniser knows, but that have no abbreviations
 

@@ -20,7 +20,7 @@ from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.report import print_table
 
 import npformer as nf
-from npformer.runtime.extras import pip_install
+from npformer.extras import pip_install
 
 PRESET = PRESETS["annotated"]
 

@@ -31,10 +31,10 @@ from scripts.bench.report import print_table, short
 from scripts.bench.steps import LABEL_SMOOTHING, SIZES, batch_of, model_of, trainer_step, training_flops
 
 from npformer import tree
+from npformer.operations.host import HOST
 from npformer.runtime import threads
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.cores import cores
-from npformer.runtime.host import HOST
 from npformer.training.shards import Sharding
 
 CORES = [1, 2, 4, 8, 16, 32, 64]

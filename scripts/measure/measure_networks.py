@@ -38,8 +38,8 @@ from scripts.bench.workers import MPIEXEC, found_by_worker, mpiexec
 
 from npformer import Adam, Trainer
 from npformer.errors import UserError
+from npformer.extras import pip_install
 from npformer.runtime.blas_threads import blas_threads
-from npformer.runtime.extras import pip_install
 from npformer.runtime.ranks import world
 from npformer.training.ranks import DividedOptimizer, Sending
 

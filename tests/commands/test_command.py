@@ -17,7 +17,7 @@ from scripts.bench.options import some_of
 
 import npformer
 from npformer.errors import UserError
-from npformer.runtime.extras import pip_install
+from npformer.extras import pip_install
 from npformer.training import CheckpointError
 
 ROOT = Path(__file__).parents[2]

@@ -185,8 +185,8 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
     src, limits = np.concatenate([SRC, SRC[::-1], SRC]), np.arange(1, 10)
     options = {**IDS, "max_len": limits, "beam_size": 3, "n_best": 2}
     whole = beam_search(model, params, src, **options)
-    monkeypatch.setattr("npformer.runtime.host.FEW_ROWS", 0)
-    for module in ("runtime.threads", "runtime.host"):
+    monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
+    for module in ("runtime.threads", "operations.host"):
         monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 4)
     for found, expected in zip(beam_search(model, params, src, **options), whole, strict=True):
         assert_same(found, expected, 1e-12)

@@ -129,8 +129,8 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
     src, params = np.concatenate([SRC, SRC[::-1], SRC]), params_for(1)
     limits = np.arange(1, 10)
     whole = greedy_decode(MODEL, params, src, **IDS, max_len=limits)
-    monkeypatch.setattr("npformer.runtime.host.FEW_ROWS", 0)
-    for module in ("runtime.threads", "runtime.host"):
+    monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
+    for module in ("runtime.threads", "operations.host"):
         monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 4)
     np.testing.assert_array_equal(greedy_decode(MODEL, params, src, **IDS, max_len=limits), whole)
 

@@ -134,9 +134,9 @@ def test_parts_of_a_batch_in_threads_draw_as_the_whole(every_backend, monkeypatc
     src, limits = np.concatenate([SRC] * 4), np.array([9, 2, 5] * 4)
     options = {**IDS, "max_len": limits, "seed": 1, "backend": every_backend}
     whole = sample(model, params, src, **options)
-    monkeypatch.setattr("npformer.runtime.host.FEW_ROWS", 0)
+    monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
     for n in (2, 3, 12):
-        for module in ("runtime.threads", "runtime.host"):
+        for module in ("runtime.threads", "operations.host"):
             monkeypatch.setattr(f"npformer.{module}.n_threads", lambda n=n: n)
         np.testing.assert_array_equal(sample(model, params, src, **options), whole)
 

@@ -210,8 +210,8 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
     model, params = made(**GPT2)
     prompts = PROMPTS * 3
     whole = greedy_decode(model, params, prompts, max_len=9, backend="cpu")
-    monkeypatch.setattr("npformer.runtime.host.FEW_ROWS", 0)
-    for module in ("runtime.threads", "runtime.host"):
+    monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
+    for module in ("runtime.threads", "operations.host"):
         monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 3)
     np.testing.assert_array_equal(greedy_decode(model, params, prompts, max_len=9, backend="cpu"), whole)
 
@@ -565,8 +565,8 @@ def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_thre
     """
     monkeypatch.setattr("npformer.decoding.reading.READ_AT_ONCE", 11)
     monkeypatch.setattr("npformer.decoding.reading.FEW_ROWS", 2)
-    for module in ("host", "threads"):
-        monkeypatch.setattr(f"npformer.runtime.{module}.n_threads", lambda: n_threads)
+    for module in ("operations.host", "runtime.threads"):
+        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: n_threads)
     writers, append, second_began = [], BlockCache.append, threading.Event()
 
     def slowly(cache, kv):

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from npformer.commands import arguments, exercises
 
-from npformer.runtime import extras
+from npformer import extras
 
 
 def test_an_extra_is_installed_in_a_clone_or_from_a_wheel(monkeypatch):
@@ -21,7 +21,7 @@ def test_an_extra_is_installed_in_a_clone_or_from_a_wheel(monkeypatch):
 
 def test_no_text_tells_of_an_extra_what_is_wrong_in_a_clone_or_in_a_shell():
     """``pip install npformer[plot]`` installs another copy beside a clone, and zsh takes the brackets for a pattern."""
-    sources = [path.read_text(encoding="utf-8") for path in Path(extras.__file__).parents[1].rglob("*.py")]
+    sources = [path.read_text(encoding="utf-8") for path in Path(extras.__file__).parent.rglob("*.py")]
     commands = [line for source in sources for line in re.findall(r"pip install .*", source) if "npformer[" in line]
     assert commands
     assert all(line.startswith("pip install 'npformer[") and "in a clone" in line for line in commands), commands

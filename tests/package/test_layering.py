@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import npformer
-from npformer.runtime.host import Host
+from npformer.operations.host import Host
 
 PACKAGE = Path(npformer.__file__).parent
 DEVICE = re.compile(r"\bcupy\b|is_cupy|is_recording|\bname [!=]= .[cg]pu\b")
@@ -19,9 +19,9 @@ DEVICE = re.compile(r"\bcupy\b|is_cupy|is_recording|\bname [!=]= .[cg]pu\b")
 MAY_KNOW = {"backends.py", "arrays.py", "checks.py", "operations/options.py"}
 
 FLOORS = """
-    arrays errors
+    arrays errors extras
     checks tree
-    runtime
+    runtime progress
     files
     operations quantized
     reference

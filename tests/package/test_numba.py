@@ -6,7 +6,7 @@ import llvmlite.binding
 import pytest
 from llvmlite.binding.ffi import lib
 from numba import njit
-from numba.core import cgutils, event
+from numba.core import cgutils
 from numba.core.caching import FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
@@ -33,7 +33,7 @@ def test_files_of_ours_can_take_the_place_of_numba_s_cache(tmp_path, monkeypatch
     cache = FunctionCache(double)
     assert isinstance(cache._cache_path, str)
     assert isinstance(cache._impl.filename_base, str)
-    assert {"load", "save", "flush"} <= set(dir(cache._cache_file))
+    assert {"load", "save"} <= set(dir(cache._cache_file))
     assert list(inspect.signature(cache.save_overload).parameters) == ["sig", "data"]
     assert list(inspect.signature(cache.load_overload).parameters) == ["sig", "target_context"]
     rtsys.initialize(cpu_target.target_context)
@@ -55,24 +55,6 @@ def test_files_of_ours_can_take_the_place_of_numba_s_cache(tmp_path, monkeypatch
 )
 def test_a_function_is_there(place, name):
     assert callable(getattr(place, name))
-
-
-def test_a_listener_is_told_which_function_is_compiled():  # cpu/jit.py
-    told = []
-
-    class Listener(event.Listener):
-        def on_start(self, compilation):
-            told.append(("begins", compilation.data["dispatcher"].py_func))
-
-        def on_end(self, compilation):
-            told.append(("ends", compilation.data["dispatcher"].py_func))
-
-    event.register("numba:compile", listener := Listener())
-    try:
-        njit(double)(1)
-    finally:
-        event.unregister("numba:compile", listener)
-    assert told == [("begins", double), ("ends", double)]
 
 
 def test_no_machine_code_is_made_of_a_function_that_is_inlined():  # cpu/jit.py

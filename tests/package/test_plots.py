@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from npformer import plots
-from npformer.runtime.extras import pip_install
+from npformer.extras import pip_install
 from npformer.training import StepInfo
 
 PNG = b"\x89PNG"

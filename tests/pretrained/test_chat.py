@@ -12,9 +12,9 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 from tiny import tiny_encoder, tiny_language_model, tiny_tokenizer
 
+from npformer import progress
 from npformer.pretrained import chat as chat_module, sandbox
 from npformer.pretrained.chat import Chat, chat_text
-from npformer.runtime import compilation
 
 TURNS = [{"role": "user", "content": "{{ 1 }} é"}, {"role": "assistant", "content": "a"}]
 IN_CHATML = "<|im_start|>user\n{{ 1 }} é<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\n"
@@ -117,14 +117,13 @@ def test_an_answer_ends_with_the_tokens_that_end_a_turn(monkeypatch):
 
 def test_the_times_of_an_answer_are_without_those_of_compiling_kernels(monkeypatch):
     seconds = count()  # a clock that is one second later each time it is read
-    monkeypatch.setattr(compilation, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
 
     def said(*arguments, on_step, **options):
         for token in range(3):
-            compilation.compilation_begins("kernel")
-            for _ in range(50):
-                next(seconds)
-            compilation.compilation_ends()
+            with progress.compiling("kernel"):
+                for _ in range(50):
+                    next(seconds)
             on_step([0], [token])
 
     monkeypatch.setattr(chat_module, "sample", said)

@@ -15,7 +15,7 @@ from on_gpu import MISSING, cupy_installed, gpu, small_blocks
 
 from scripts.bench import bench_ranks
 
-import npformer.runtime.host
+import npformer.operations.host
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
 from npformer.arrays import on_host
 from npformer.data import Subwords, TokenBatches
@@ -206,11 +206,11 @@ def with_other_threads():
     """A step of ranks whose number of threads, and so of shards, differs."""
     trainer = new_trainer(MODEL, Adam(0.01))
     trainer.sharding.worth_a_shard = 1
-    before, npformer.runtime.host.n_threads = npformer.runtime.host.n_threads, lambda: 1 + RANKS.rank
+    before, npformer.operations.host.n_threads = npformer.operations.host.n_threads, lambda: 1 + RANKS.rank
     try:
         train(trainer, 8)
     finally:
-        npformer.runtime.host.n_threads = before
+        npformer.operations.host.n_threads = before
 
 
 def read_other_text():

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from npformer.runtime import compilation
-from npformer.runtime.progress import progress_bar, say
+from npformer.progress import compilation_listener, compiling, progress_bar, say, working_time
 from npformer.training.trainer import StepInfo
 
 numba = pytest.importorskip("numba")
@@ -112,16 +111,16 @@ def test_with_kernels_on_disk_nothing_is_said(monkeypatch, first_run, stream):
 
 
 def test_numba_is_not_imported_for_it():
-    code = "import sys; from npformer.runtime.progress import progress_bar\nwith progress_bar(1, True): pass\n"
+    code = "import sys; from npformer.progress import progress_bar\nwith progress_bar(1, True): pass\n"
     subprocess.run([sys.executable, "-c", code + "assert 'numba' not in sys.modules"], check=True)
 
 
 SLOW = """
 import time
 from npformer.cpu import jit
-from npformer.runtime import compilation
+from npformer import progress
 
-compilation.PATIENCE = {patience}
+progress.PATIENCE = {patience}
 def slow(x):
     return x + 1
 jit.kernel(slow)(1)
@@ -150,8 +149,17 @@ def test_a_kernel_is_compiled_where_no_thread_can_be_started(monkeypatch, first_
 
 
 def test_the_working_time_stands_still_while_a_kernel_is_compiled():
-    with compilation.told(lambda name: None, lambda: None):
-        compilation.compilation_begins("a kernel")
-        times = [compilation.working_time(), compilation.working_time()]
-        compilation.compilation_ends()
-    assert times[0] == times[1] <= compilation.working_time()
+    with compilation_listener(), compiling("a kernel"):
+        times = [working_time(), working_time()]
+    assert times[0] == times[1] <= working_time()
+
+
+def test_the_working_time_never_goes_back_if_threads_compile_at_once():
+    times = [working_time()]
+    with compilation_listener(), compiling("a kernel"):
+        times.append(working_time())
+        with compiling("another one"):
+            times.append(working_time())
+        times.append(working_time())
+    times.append(working_time())
+    assert times == sorted(times)

@@ -264,7 +264,7 @@ def test_a_source_that_is_too_long_is_noticed_before_the_step():
 
 def test_what_decides_the_shards_is_the_largest_array(monkeypatch):
     """Of (tokens, labels) the labels are few; and what is no array is handed on as it is."""
-    monkeypatch.setattr("npformer.runtime.host.n_threads", lambda: 2)
+    monkeypatch.setattr("npformer.operations.host.n_threads", lambda: 2)
     seen = []
 
     class Classifier:

@@ -22,10 +22,10 @@ from npformer import (
     Transformer,
     derive_key,
     noam,
+    progress,
     tree,
     warmup_cosine,
 )
-from npformer.runtime import progress
 from npformer.runtime.blas_threads import blas_threads
 from npformer.training import inverse_sqrt
 
@@ -87,7 +87,7 @@ def test_shards_repeat_bit_for_bit_with_dropout_on():
 
 
 def test_small_steps_are_not_split_and_large_ones_are_over_the_threads_there_are(monkeypatch):
-    monkeypatch.setattr("npformer.runtime.host.n_threads", lambda: 2)
+    monkeypatch.setattr("npformer.operations.host.n_threads", lambda: 2)
     trainer = make()
     assert len(trainer.sharding.shards((SRC, TGT), 0)) == 1
     trainer.sharding.worth_a_shard = 1

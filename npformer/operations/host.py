@@ -10,9 +10,7 @@ from npformer.arrays import Array
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.threads import FEW_ROWS, even_slices, in_parallel, kernel_threads, n_threads
 
-PrecisionName = Literal["float32", "tf32", "bfloat16", "float16"]  # of training steps, on any device
-
-
+PrecisionName = Literal["float32", "tf32", "bfloat16", "float16"]  # of training steps
 ROWS_OF_A_SLICE = 512  # of ``run_rows``, which divides fewer rows by 2
 
 
@@ -26,9 +24,12 @@ def n_slices(n_rows: int) -> int:
 
 
 class Host:
-    """The CPU. ``npformer.gpu.device.Gpu`` has the same for a GPU; all code outside of the backends is independent."""
+    """The CPU. ``npformer.gpu.device.Gpu`` has the same for a GPU.
 
-    precisions: tuple[str, ...] = ("float32",)  # in which it can compute a training step, see ``Trainer``
+    All code outside of the backends is independent of the device.
+    """
+
+    precisions: tuple[str, ...] = ("float32",)  # of training steps that it can compute
     asynchronous = False  # whether operations return before their results are computed
 
     def asarray(self, x: Any) -> Array:
@@ -36,14 +37,14 @@ class Host:
         return np.asarray(x)
 
     def host_memory(self, n: int, dtype: np.dtype) -> np.ndarray:
-        """An array of n numbers in host memory, from and to which the device copies as fast as it can."""
+        """An array of n numbers in host memory, which the device copies as fast as it can."""
         return np.empty(n, dtype)
 
     def wait(self) -> None:
         """Wait until all operations have computed their results."""
 
     def tf32(self) -> contextlib.AbstractContextManager:
-        """Inside, the factors of matrix products are rounded to 11 significant bits, if the device is faster then."""
+        """Inside, the factors of products are rounded to 11 significant bits, if that is faster."""
         return contextlib.nullcontext()
 
     def n_parts(self) -> int:
@@ -51,14 +52,16 @@ class Host:
         return n_threads()
 
     def run_shards(self, work: Callable, shards: Sequence) -> list:
-        """``[work(shard) for shard in shards]``, in parallel on the threads of the CPU, each of them on one."""
+        """``[work(shard) for shard in shards]``, in parallel, each shard on one thread."""
         return in_parallel(work, shards)
 
     def run_rows(self, work: Callable[[slice], Any], n: int, size: int = 1) -> list:
-        """The results of ``work`` for slices of ``n`` items, each of which is ``size`` rows of a matrix product.
+        """The results of ``work`` for slices of ``n`` items.
 
-        If there are few rows, they are one slice, and the threads share its matrix products. Otherwise a slice is a
-        part for a thread.
+        Each item is ``size`` rows of a matrix product.
+
+        If there are few rows, they are one slice, and the threads share its matrix products.
+        Otherwise a slice is a part for a thread.
         """
         if n * size <= FEW_ROWS:
             with deferred_interrupts(), kernel_threads():
