@@ -17,8 +17,9 @@ from functools import partial
 import numpy as np
 
 LINE = 64  # bytes of a cache line
-# From this size on the system is asked for pages of 2 MB in place of 4 KB, as NumPy does for its own arrays. The
-# processor knows the addresses of few pages only, and rows that lie far apart, such as those of a head, are on many.
+# From this size on the system is asked for pages of 2 MB in place of 4 KB, as NumPy does for its
+# own arrays. The processor knows the addresses of few pages only, and rows that lie far apart, such
+# as those of a head, are on many.
 LARGE = 2**22
 SMALLEST = 2**18  # bytes; smaller arrays are left to malloc, which reuses memory itself (see below)
 TRIED = 4  # sizes in which free memory is looked for, up to twice the size needed
