@@ -22,9 +22,8 @@ from npformer.arrays import on_host
 from npformer.reference.math.update import BLOCK, norm_of
 from npformer.runtime.messenger import Messenger
 from npformer.runtime.ranks import share_of
-from npformer.training.flat import FlatOptimizer
+from npformer.training.flat import FlatOptimizer, GradientTree, subtrees, tree_sum
 from npformer.training.shards import OverShards
-from npformer.training.sums import GradientTree, subtrees, tree_sum
 
 GPU_AWARE = "NPFORMER_GPU_AWARE_MPI"  # set in the environment if MPI takes arrays of the GPU
 SMALLEST, LARGEST = 2**16, 2**22  # numbers of a chunk

@@ -7,7 +7,7 @@ import numpy as np
 from npformer import tree
 from npformer.reference import derive_key, split_key
 from npformer.runtime.ranks import OneProcess
-from npformer.training.sums import GradientTree, Shard, of_shards
+from npformer.training.flat import GradientTree, Shard, of_shards
 
 # Whatever its rows, a shard reads all parameters, writes their gradients, and runs Python for each
 # array. That takes as long as the computation of this number of entries (of the largest array of a

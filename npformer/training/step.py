@@ -1,9 +1,9 @@
 """One training step: the loss and its gradient, the gradient's norm, clipping, and the update.
 
-What divides the work of a step wraps the model's ``loss_and_grad``: ``OverShards`` (``shards.py``),
-or ``OverRanks``. A shorter number format wraps it, too, and the step, which it tries again after an
-overflow (``precision.py``). What divides the moments of the optimizer among ranks wraps the
-optimizer. A step knows nothing of them.
+What divides the work of a step wraps the model's ``loss_and_grad``: ``OverShards`` and
+``OverRanks`` do so in place of ``into_flat``. A shorter number format wraps it, too, and the step,
+which it tries again after an overflow (``precision.py``). What divides the moments of the optimizer
+among ranks wraps the optimizer. A step knows nothing of them.
 """
 
 from typing import Any, NamedTuple

@@ -30,7 +30,7 @@ from npformer.quantized import check_trainable
 from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.ranks import OneProcess, checked_ranks, checksum, world
 from npformer.training.checkpoint import check_training, settings_of
-from npformer.training.flat import FlatOptimizer, TrainState
+from npformer.training.flat import FlatOptimizer, TrainState, into_flat
 from npformer.training.guard import Guard, NonFiniteError, diagnosis
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks, evaluation_of
 from npformer.training.optimizers import Optimizer
@@ -165,7 +165,10 @@ class Trainer:
         self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, self.params)
         of_optimizer = self.optimizer, ops, state, settings.frozen
         if ranks.alone:
-            self.loss_and_grad = OverShards(of_model, self.sharding, state)
+            if settings.n_shards == 1 or ops.device.asynchronous:
+                self.loss_and_grad = into_flat(of_model, state)
+            else:
+                self.loss_and_grad = OverShards(of_model, self.sharding, state)
             self.flat_optimizer = FlatOptimizer(*of_optimizer)
         else:
             self.loss_and_grad = OverRanks(of_model, self.sharding, state, ops, ranks)

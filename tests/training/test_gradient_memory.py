@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from npformer import SGD, Trainer, Transformer, tree
-from npformer.training.sums import GradientTree, tree_sum
+from npformer.training.flat import GradientTree, tree_sum
 
 N_LAYERS, SIZE = 20, 1000
 PATHS = [f"layer.{i}" for i in range(N_LAYERS)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npformer import SGD, CopyTask, Trainer, Transformer
-from npformer.training.sums import GradientTree, subtrees, tree_sum
+from npformer.training.flat import GradientTree, subtrees, tree_sum
 
 PLACES = {"a.weight": (slice(0, 6), (2, 3)), "a.bias": (slice(6, 9), (3,)), "b": (slice(9, 10), ())}
 SIZE = 10

@@ -6,8 +6,8 @@ from hypothesis import given, strategies as st
 
 from npformer.reference.math.update import BLOCK
 from npformer.runtime.ranks import share_of
+from npformer.training.flat import subtrees, tree_sum
 from npformer.training.ranks import chunks_of
-from npformer.training.sums import subtrees, tree_sum
 
 MOST = 40
 
