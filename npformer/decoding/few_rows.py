@@ -1,13 +1,15 @@
 """The parts of a step of decoding for which a backend may have a kernel, as a step has few rows."""
 
 from npformer import tree
-from npformer.layers.transformer import decoder_layer, encoder_layer
+from npformer.layers.decoding import decode_layer
 from npformer.operations.explain import listed
 from npformer.quantized import dequantized
 
 
 class FewRowsLinear:
-    """A linear map of few rows, by the function ``few_rows_linear`` of the backend if it has one for the weight."""
+    """A linear map of few rows, by the function ``few_rows_linear`` of the backend if it has one
+    for the weight.
+    """
 
     def __init__(self, ops, weight, bias, max_rows, n_steps):
         self.ops, self.weight, self.bias = ops, weight, bias
@@ -28,10 +30,11 @@ class FewRowsLinear:
 
 
 class StackStep:
-    """The layers of a stack for one position of each row, by ``stack_step`` of the backend if it has this function.
+    """The layers of a stack for one position of each row, by ``stack_step`` of the backend if it
+    has this function.
 
-    The caches are those of all layers: the first axis of their ``kv`` are the layers. Without a memory the layers are
-    those of an encoder.
+    The caches are those of all layers: the first axis of their ``kv`` are the layers. Without a
+    memory the layers are those of an encoder.
     """
 
     def __init__(self, ops, layers, settings, max_rows, n_steps, has_memory=False):
@@ -40,18 +43,17 @@ class StackStep:
         self.kernel = prepare and prepare(layers, settings, has_memory, max_rows, n_steps)
 
     def __call__(self, x, cache, memory=None):
-        """The output (R, D) of the last layer for x (R, D), whose keys and values are written into the cache."""
+        """The output (R, D) of the last layer for x (R, D), whose keys and values are written into
+        the cache.
+        """
         y = self.by_kernel(x, cache, memory)
         if y is not NotImplemented:
             return y
         self.layers = list(map(dequantized, self.layers))  # once: floats stay as they are
         for i, params in enumerate(self.layers):
-            own = cache._replace(kv=cache.kv[i])
-            if memory is None:
-                x, _ = encoder_layer(self.ops, params, x, self.settings, cache=own)
-            else:
-                of_memory = memory._replace(kv=memory.kv[i])
-                x, _ = decoder_layer(self.ops, params, x, of_memory, self.settings, cache=own)
+            of_layer = cache._replace(kv=cache.kv[i])
+            of_memory = None if memory is None else memory._replace(kv=memory.kv[i])
+            x = decode_layer(self.ops, params, x, self.settings, of_layer, of_memory)
         return x
 
     def by_kernel(self, x, cache, memory=None):

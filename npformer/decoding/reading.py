@@ -1,7 +1,7 @@
 """Reading: the keys and values of texts that are there already, many positions at once.
 
-``read`` has three ways: the function of the backend for a step of few rows, whose rows are then the positions; texts
-side by side; and one long text in blocks, each of which a thread takes.
+``read`` has three ways: the function of the backend for a step of few rows, whose rows are then the
+positions; texts side by side; and one long text in blocks, each of which a thread takes.
 """
 
 from itertools import pairwise, starmap
@@ -10,9 +10,8 @@ import numpy as np
 
 from npformer import tree
 from npformer.layers.cache import BlockCache, KeyValueCache
-from npformer.layers.multi_head import self_attention_heads
-from npformer.layers.normalisation import normalise
-from npformer.layers.transformer import encoder_layer
+from npformer.layers.decoding import decode_layer, newest_heads
+from npformer.layers.sublayer import norm_before
 from npformer.operations.host import n_slices
 from npformer.quantized import dequantized, is_quantized
 from npformer.runtime.threads import FEW_ROWS, in_order
@@ -21,9 +20,10 @@ READ_AT_ONCE = 1024  # positions of a text
 
 
 def read(decoder, ids, first, kv):
-    """Write the keys and values of texts (B, n), from the position ``first`` on, into the first entries of ``kv``.
+    """Write the keys and values of texts (B, n), from position ``first`` on, into ``kv``.
 
-    ``decoder`` is a ``LanguageDecoder``, and ``kv`` is (N, P, 2*G*K): entry t of text b is number b · n + t.
+    ``decoder`` is a ``LanguageDecoder``, and ``kv`` is (N, P, 2*G*K), of which entry b·n + t is
+    that of token t of text b.
     """
     B, n = ids.shape
     device, stack = decoder.ops.device, decoder.stack
@@ -39,9 +39,10 @@ def read(decoder, ids, first, kv):
 
 
 def _read_in_a_step(decoder, ids, first, kv):
-    """Read as a step of decoding, which takes integers as they are: each position is a row of it."""
+    """Read as a step of decoding, which takes integers as they are: each position is a row."""
     B, n = ids.shape
-    columns = np.arange(first, n)[:, None] - np.arange(n)[::-1]  # all up to each position, aligned right
+    # All columns up to each position, aligned right: the newest has to be the last.
+    columns = np.arange(first, n)[:, None] - np.arange(n)[::-1]
     at = np.arange(B)[:, None, None] * n + np.maximum(columns, 0)
     positions = np.tile(columns[:, -1], B)
     keep_mask = np.tile(columns >= 0, (B, 1))[:, None, None]
@@ -68,28 +69,31 @@ def _blocks(decoder, start, stop):
     n_blocks = max(1, min(n_slices(n), n // FEW_ROWS))
     if decoder.ops.device.asynchronous:
         n_blocks = 1
-    of_position = 4 * decoder.model.d_model * np.arange(start, stop)  # the attention to all before it
-    work = np.cumsum(tree.count(decoder.stack.layers[0]) + of_position)
+    # A late position attends to more before it, so the last blocks have fewer positions.
+    of_attention = 4 * decoder.model.d_model * np.arange(start, stop)
+    work = np.cumsum(tree.count(decoder.stack.layers[0]) + of_attention)
     shares = work[-1] * np.arange(n_blocks + 1) // n_blocks
     edges = start + np.searchsorted(work, shares, side="right")
     return list(starmap(slice, pairwise(edges.tolist())))
 
 
 def _read_block(decoder, ids, block, kv, texts=slice(0, 1), wait=None):
-    """Read a block of positions of some texts, one layer after another; ``wait`` is that of ``BlockCache``."""
+    """Read a block of positions of some texts, one layer after another.
+
+    ``wait`` is that of ``BlockCache``.
+    """
     stack, ops, n = decoder.stack, decoder.ops, ids.shape[1]
     settings = stack.settings
     entries = slice(texts.start * n, texts.stop * n)
     x = decoder.embed(ids[texts, block], at=block)
     x = x.reshape(-1, x.shape[-1])
-    last = len(stack.layers) - 1
+    # One layer after another: of weights that are integers, the floats of one are in memory.
     for i, params in enumerate(map(dequantized, stack.layers)):
         of_texts = kv[i, entries].reshape(-1, n, kv.shape[2])[:, : block.stop]
         n_new = block.stop - block.start
         cache = BlockCache(of_texts, n_new, settings.attention.rotary, wait=wait)
-        if i < last:
-            x, _ = encoder_layer(ops, params, x, settings, cache=cache)
-        else:  # nobody reads the output of the last layer
-            if settings.norm == "pre":
-                x, _ = normalise(ops, params["attention_norm"], x, settings)
-            self_attention_heads(ops, params["attention"], x, settings.attention, cache=cache)
+        if i + 1 < len(stack.layers):
+            x = decode_layer(ops, params, x, settings, cache)
+        else:  # nobody reads the output of the last layer: it only writes keys and values
+            h, _ = norm_before(ops, params["attention_norm"], x, settings)
+            newest_heads(ops, params["attention"], h, settings.attention, cache)

@@ -1,19 +1,20 @@
-"""Layers as closures: ``y, backward = layer(ops, params, x, …)``, then ``dx, grads = backward(dy)``.
+"""Layers as closures: ``y, backward = layer(ops, params, x, …)``; ``dx, grads = backward(dy)``.
 
-``ops`` is the backend, as ``npformer.get_backend`` returns it; ``npformer.reference``, the module, has the operations
-that a layer calls, too. ``params`` is a dict of arrays, and ``grads`` has the same keys. The forward pass follows the
-figure of the paper from the input to the output, and the backward pass has the corresponding lines in reverse order. A
-layer has no state: the closure ``backward`` holds what the backward pass needs.
+``ops`` is the backend, as ``npformer.get_backend`` returns it; ``npformer.reference``, the module,
+has the operations that a layer calls, too. ``params`` is a dict of arrays, and ``grads`` has the
+same keys. The forward pass follows the figure of the paper from the input to the output, and the
+backward pass has the corresponding lines in reverse order. A layer has no state: the closure
+``backward`` holds what the backward pass needs.
 
-The building blocks ``linear``, ``layer_norm``, ``rms_norm``, ``attention``, ``self_attention``, ``cross_attention`` and
-``feed_forward`` can be used alone. ``encoder_layer`` and ``decoder_layer`` put ``norm_before`` before each of their
-sublayers, and ``add_and_norm`` after it.
-``AttentionSettings`` and ``LayerSettings`` are what a layer is apart from its parameters and inputs: a new option is a
-field of one of them. ``Stack`` keeps the backward functions of several layers. ``KeyValueCache`` holds the keys and
-values of earlier positions for decoding.
+The building blocks ``linear``, ``layer_norm``, ``rms_norm``, ``attention``, ``self_attention``,
+``cross_attention`` and ``feed_forward`` can be used alone. ``encoder_layer`` and ``decoder_layer``
+put ``norm_before`` before each of their sublayers, and ``add_and_norm`` after it.
+``AttentionSettings`` and ``LayerSettings`` are what a layer is apart from its parameters and
+inputs: a new option is a field of one of them. ``Stack`` keeps the backward functions of several
+layers. ``KeyValueCache`` holds the keys and values of earlier positions for decoding.
 
-A layer of this module checks the types of its settings, parameters and key first. Models, and layers that call each
-other, import the functions of its files, which leave this out.
+A layer of this module checks the types of its settings, parameters and key first. Models, and
+layers that call each other, import the functions of its files, which leave this out.
 """
 
 from npformer.layers import (

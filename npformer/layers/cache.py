@@ -12,16 +12,19 @@ from npformer.reference import Ops
 
 
 class KeyValueCache(NamedTuple):
-    """What the rows of a step see of a cache: a table of keys and values, and the entries of each row in it.
+    """What the rows of a step see of a cache: a table of keys and values, and the entries of each
+    row in it.
 
-    The table stays from step to step, and each step makes a new record of it and of the entries of its rows. Rows may
-    share entries, as beams with a common beginning do. Self-attention with a cache writes the keys and values of the
-    newest position of each row into the entry ``at[:, -1]``.
+    The table stays from step to step, and each step makes a new record of it and of the entries of
+    its rows. Rows may share entries, as beams with a common beginning do. Self-attention with a
+    cache writes the keys and values of the newest position of each row into the entry ``at[:,
+    -1]``.
 
     Attributes
     ----------
     kv : (P, 2*G*K)
-        P entries, each with a key and a value, all G heads of width K side by side. Self-attention writes to it.
+        P entries, each with a key and a value, all G heads of width K side by side. Self-attention
+        writes to it.
     at : (R, S) int
         The entries of the S positions of each of the R rows, including the newest position.
     keep_mask : bool (R, 1, 1, S), optional
@@ -33,8 +36,8 @@ class KeyValueCache(NamedTuple):
 
     Examples
     --------
-    A layer with a cache, called position by position, returns the same as the layer with ``causal=True``, called with
-    the whole sequence:
+    A layer with a cache, called position by position, returns the same as the layer with
+    ``causal=True``, called with the whole sequence:
 
     >>> from npformer import layers, reference
     >>> from npformer.models.initialization import Initializer, LayerShapes
@@ -64,16 +67,18 @@ class KeyValueCache(NamedTuple):
         if self.positions is not None:
             return self.positions
         n = self.at.shape[1]
-        return np.arange(n - 1, n, like=self.at)  # np.full(…, like=…) fails on arrays of CuPy
+        # Not np.full(…, like=…), which fails on arrays of CuPy.
+        return np.arange(n - 1, n, like=self.at)
 
     def append(self, kv: Array) -> None:
-        """Write the keys and values (R, 2*G*K) of the newest position of each row into the entries ``at[:, -1]``."""
+        """Write the keys and values (R, 2*G*K) of the newest positions into ``at[:, -1]``."""
         expected = (len(self.at), self.kv.shape[1])
         if kv.shape != expected or self.at.shape[1] == 0:
-            raise ValueError(
-                f"keys and values {kv.shape} of the newest positions for a cache with kv {self.kv.shape} and "
-                f"at {self.at.shape}: expected {expected}, and at (R, S) with the newest position as its last"
-            )
+            newest = f"keys and values {kv.shape} of the newest positions"
+            cache = f"a cache with kv {self.kv.shape} and at {self.at.shape}"
+            last = "at (R, S) with the newest position as its last"
+            raise ValueError(f"{newest} for {cache}: expected {expected}, and {last}")
+        # The ids are looked through only when something is wrong: each layer writes in each step.
         try:
             self.kv[self.at[:, -1]] = kv
         except IndexError:
@@ -84,22 +89,26 @@ class KeyValueCache(NamedTuple):
         """The cache of the latest n of the S positions of each row."""
         first = max(0, self.at.shape[1] - n)
         mask = self.keep_mask
-        if mask is not None and getattr(mask, "ndim", False):  # attention refuses a list, and a scalar
+        if mask is not None and getattr(
+            mask, "ndim", False
+        ):  # attention refuses a list, and a scalar
             mask = mask[..., first:]
         return self._replace(at=self.at[:, first:], keep_mask=mask)
 
-    def attend(self, ops: Ops, q: Array, settings: AttentionSettings, bias: Array | None = None) -> Array:
-        """Attention of one query per row, (R, D), to the keys and values of its row; returns (R, D)."""
+    def attend(
+        self, ops: Ops, q: Array, settings: AttentionSettings, bias: Array | None = None
+    ) -> Array:
+        """Attention of one query per row, (R, D), to the keys and values of its row: (R, D)."""
         return ops.cached_attention(q, self.kv, self.at, settings, self.keep_mask, bias)
 
 
 class BlockCache(NamedTuple):
-    """What takes the place of a ``KeyValueCache`` to read the T newest of S positions of B texts at once.
+    """The place of a ``KeyValueCache``, to read the T newest of S positions of B texts at once.
 
     The x of the layer is then (B·T, D).
     """
 
-    kv: Array  # (B, S, 2*G*K), to which self-attention writes the keys and values of the newest positions
+    kv: Array  # (B, S, 2*G*K), to which self-attention writes those of the newest positions
     n_new: int  # T
     rotary: Rotary | None = None
     window: int | None = None
@@ -121,8 +130,12 @@ class BlockCache(NamedTuple):
         """The cache of which each position sees the latest n up to itself."""
         return self._replace(window=n)
 
-    def attend(self, ops: Ops, q: Array, settings: AttentionSettings, bias: Array | None = None) -> Array:
-        """Causal attention of the queries (B·T, D) of the newest positions to all that they see; returns (B·T, D)."""
+    def attend(
+        self, ops: Ops, q: Array, settings: AttentionSettings, bias: Array | None = None
+    ) -> Array:
+        """Causal attention of the queries (B·T, D) of the newest positions to all that they see;
+        returns (B·T, D).
+        """
         kv, keep_mask = self.kv, None
         if self.window is not None:
             kv = kv[:, max(0, kv.shape[1] - self.n_new + 1 - self.window) :]
@@ -130,11 +143,3 @@ class BlockCache(NamedTuple):
             keep_mask = at[-self.n_new :, None] - at < self.window
         q3 = q.reshape(len(kv), self.n_new, -1)
         return ops.cross_attention(q3, kv, settings, keep_mask, bias=bias)[0].reshape(q.shape)
-
-
-def check_no_mask(keep_mask: Array | None) -> None:
-    """Raise an error if a layer with a cache is given a mask, which it would ignore."""
-    if keep_mask is not None:
-        raise ValueError(
-            "keep_mask is given beside a cache, expected None: put it into KeyValueCache(kv, at, keep_mask)"
-        )

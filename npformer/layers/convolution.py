@@ -19,10 +19,11 @@ def residual_conv_block(
     dropout_rate: float = 0.0,
     dropout_key: int | None = None,
 ) -> tuple[Array, Backward]:
-    """x + dropout(expand(a(convolve(a(reduce(a(x))))))), where a(x) = relu(LN(x)) (figure 3 of the paper, left).
+    """x + dropout(expand(a(convolve(a(reduce(a(x))))))), where a(x) = relu(LN(x)).
 
-    ``reduce`` and ``expand`` are convolutions with one tap: linear maps from width D to D/2 and back, so that the
-    expensive convolution has half the width.
+    This is figure 3 of the paper, left.
+    ``reduce`` and ``expand`` are convolutions with one tap: linear maps from width D to D/2 and
+    back, so that the expensive convolution has half the width.
 
     Parameters
     ----------
@@ -30,7 +31,8 @@ def residual_conv_block(
     params : {"reduce_norm", "reduce", "conv_norm", "conv", "expand_norm", "expand"}
     x : (B, T, D)
     convolve : callable
-        ``convolve(h)`` -> (y, backward), with h and y (B, T, D/2), and backward(dy) -> (dh, gradients of "conv").
+        ``convolve(h)`` -> (y, backward), with h and y (B, T, D/2), and backward(dy) -> (dh,
+        gradients of "conv").
     dropout_rate, dropout_key
         Dropout on the term that is added to x.
 
@@ -68,7 +70,7 @@ def residual_conv_block(
     return y, backward
 
 
-def normalised_relu(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
+def normalised_relu(ops, params, x):
     """relu(LN(x)), with the parameters of ``layer_norm``."""
     h, norm_backward = layer_norm(ops, params, x)
     return ops.relu(h), lambda dy: norm_backward(ops.relu_backward(dy, h))
@@ -101,7 +103,9 @@ def masked_conv1d(
     y = ops.conv1d(zeroed, weight, bias, dilation=dilation, causal=causal)
 
     def backward(dy):
-        dzeroed, dweight, dbias = ops.conv1d_backward(dy, zeroed, weight, bias, dilation=dilation, causal=causal)
+        dzeroed, dweight, dbias = ops.conv1d_backward(
+            dy, zeroed, weight, bias, dilation=dilation, causal=causal
+        )
         return kept(keep_mask[..., None], dzeroed), linear_grads(dweight, dbias)
 
     return y, backward

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.layers.cache import KeyValueCache, check_no_mask
 from npformer.layers.normalisation import rms_norm
 from npformer.layers.projection import project, with_output
 from npformer.layers.types import Backward, Params, part
@@ -26,7 +25,8 @@ def attention(
     dropout_key: int | None = None,
     **options: Any,
 ) -> tuple[Array, Backward]:
-    """softmax(scale · q kᵀ + bias) v; ``backward`` uses the scale and the dropout of the forward pass.
+    """softmax(scale · q kᵀ + bias) v; ``backward`` uses the scale and the dropout of the forward
+    pass.
 
     Parameters
     ----------
@@ -62,11 +62,14 @@ def attention(
     True
     """
     settings = settings_from(AttentionOptions, options, "attention", others=["bias", "dropout_key"])
-    out, weights = ops.attention(q, k, v, keep_mask, bias=bias, **settings.keywords(), dropout_key=dropout_key)
+    own = settings.keywords()
+    out, weights = ops.attention(q, k, v, keep_mask, bias=bias, **own, dropout_key=dropout_key)
 
     def backward(dout):
         others = settings.keywords("causal")  # a masked key has weight 0
-        return ops.attention_backward(dout, q, k, v, weights, bias=bias, **others, dropout_key=dropout_key)
+        return ops.attention_backward(
+            dout, q, k, v, weights, bias=bias, **others, dropout_key=dropout_key
+        )
 
     return out, backward
 
@@ -87,9 +90,9 @@ def self_attention(
     ----------
     ops : Ops
     params : {"q", "k", "v", "out"} or {"qkv", "out"}
-        Each {"weight", "bias"}, with weights (D, H*K), (D, G*K), (D, G*K) and (H*K, D), where G = H if ``n_kv_heads``
-        is not given; "qkv" holds three maps side by side, (D, (H+2*G)*K), which is faster. With ``qk_norm_eps`` also
-        "q_norm" and "k_norm", each {"gain": (K,)}.
+        Each {"weight", "bias"}, with weights (D, H*K), (D, G*K), (D, G*K) and (H*K, D), where G = H
+        if ``n_kv_heads`` is not given; "qkv" holds three maps side by side, (D, (H+2*G)*K), which
+        is faster. With ``qk_norm_eps`` also "q_norm" and "k_norm", each {"gain": (K,)}.
     x : (B, T, D)
     settings : AttentionSettings
     keep_mask : bool, broadcasts to (B, H, T, T), optional
@@ -110,14 +113,14 @@ def self_attention(
 
     >>> from npformer import layers, reference, tree
     >>> rng = np.random.default_rng(0)
-    >>> params = {
-    ...     name: {"weight": rng.normal(size=(4, 4)) / 2, "bias": np.zeros(4)} for name in ("q", "k", "v", "out")
-    ... }
+    >>> names = "q", "k", "v", "out"
+    >>> params = {x: {"weight": rng.normal(size=(4, 4)) / 2, "bias": np.zeros(4)} for x in names}
+    >>> settings = layers.AttentionSettings(2)
     >>> x = rng.normal(size=(8, 3, 4))
     >>> x[:, 0, 0] = 3  # marks the first position
     >>> losses = []
     >>> for _ in range(300):
-    ...     y, backward = layers.self_attention(reference.ops, params, x, layers.AttentionSettings(2))
+    ...     y, backward = layers.self_attention(reference.ops, params, x, settings)
     ...     error = y - x[:, :1]
     ...     losses.append(float((error**2).mean()))
     ...     dx, grads = backward(2 * error / error.size)
@@ -125,8 +128,9 @@ def self_attention(
     >>> losses[-1] < 0.1 * losses[0]
     True
     """
-    options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
-    heads, heads_backward = self_attention_heads(ops, params, x, settings, keep_mask, **options)
+    heads, heads_backward = self_attention_heads(
+        ops, params, x, settings, keep_mask, bias=bias, dropout_key=dropout_key
+    )
     return with_output(ops, params, heads, heads_backward)
 
 
@@ -168,53 +172,24 @@ def cross_attention(
     Examples
     --------
     >>> from npformer import layers, reference
-    >>> params = {name: {"weight": np.eye(4), "bias": np.zeros(4)} for name in ("q", "k", "v", "out")}
+    >>> names = "q", "k", "v", "out"
+    >>> params = {name: {"weight": np.eye(4), "bias": np.zeros(4)} for name in names}
     >>> x, memory = np.ones((1, 2, 4)), np.ones((1, 5, 4))
-    >>> y, backward = layers.cross_attention(reference.ops, params, x, memory, layers.AttentionSettings(2))
+    >>> settings = layers.AttentionSettings(2)
+    >>> y, backward = layers.cross_attention(reference.ops, params, x, memory, settings)
     >>> dx, dmemory, grads = backward(np.ones_like(y))
     >>> dx.shape, dmemory.shape, list(grads)
     ((1, 2, 4), (1, 5, 4), ['q', 'k', 'v', 'out'])
     """
-    options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
-    heads, heads_backward = cross_attention_heads(ops, params, x, memory, settings, keep_mask, **options)
+    heads, heads_backward = cross_attention_heads(
+        ops, params, x, memory, settings, keep_mask, bias=bias, dropout_key=dropout_key
+    )
     return with_output(ops, params, heads, heads_backward)
 
 
-def self_attention_heads(
-    ops: Ops,
-    params: Params,
-    x: Array,
-    settings: AttentionSettings,
-    keep_mask: Array | None = None,
-    *,
-    bias: Array | None = None,
-    dropout_key: int | None = None,
-    cache: KeyValueCache | None = None,
-) -> tuple[Array, Backward | None]:
-    """concat(head_1 … head_H): ``self_attention`` without the output projection.
-
-    With a ``cache`` of the keys and values of the earlier positions, x (R, D) is only the newest position of each of R
-    rows, whose keys and values are written into the cache. A mask belongs into the cache, a bias is that of the newest
-    position (broadcasts to (R, H, 1, S), of which a window takes the last), there is no dropout, and ``backward`` is
-    None.
-    """
-    if cache is not None and cache.rotary != settings.rotary:
-        both = f"the settings have rotary={settings.rotary}, the keys of the cache rotary={cache.rotary}"
-        expected = "expected the same, as of KeyValueCache(kv, at, rotary=settings.rotary)"
-        raise ValueError(f"{both}: {expected}")
-    qkv, project_backward = project(ops, params, x, ("q", "k", "v"), settings.parts)
-    if x.ndim != (3 if cache is None else 2):
-        raise ValueError(f"x has shape {x.shape}, expected {'(B, T, D)' if cache is None else '(R, D) with a cache'}")
-    if settings.qk_norm_eps is not None:
-        qkv, norm_backward = _normalise_heads(ops, params, qkv, settings)
-    if settings.rotary is not None:
-        positions = np.arange(x.shape[1], like=x) if cache is None else cache.newest_positions
-        n_turned, n_plain = sum(settings.parts[:2]), settings.parts[2]  # values are not turned
-        turned = positions, n_turned, n_plain
-        qkv = ops.rotary(qkv, *turned, **vars(settings.rotary))
-    if cache is not None:
-        check_no_mask(keep_mask)
-        return _newest_heads(ops, qkv, settings, cache, bias), None
+def self_attention_heads(ops, params, x, settings, keep_mask=None, *, bias=None, dropout_key=None):
+    """concat(head_1 … head_H): ``self_attention`` without the output projection."""
+    qkv, qkv_backward = packed_heads(ops, params, x, settings)
     if settings.window is not None:
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
     attention = settings.of_operation
@@ -222,67 +197,24 @@ def self_attention_heads(
     heads, peak, total = ops.self_attention(qkv, attention, keep_mask, **options)
 
     def backward(dheads):
+        # The weights are computed again from the peak and the total of each row: of all T² of them
+        # nothing is kept.
         saved = qkv, heads, peak, total, attention, keep_mask
         gradients = ops.self_attention_backward(dheads, *saved, **options)
-        dqkv, *dbias = (gradients,) if bias is None else gradients
-        if settings.rotary is not None:
-            dqkv = ops.rotary_backward(dqkv, *turned, **vars(settings.rotary))
-        norm_grads = {}
-        if settings.qk_norm_eps is not None:
-            dqkv, norm_grads = norm_backward(dqkv)
-        dx, grads = project_backward(dqkv)
-        return dx, *dbias, grads | norm_grads
+        if bias is None:
+            return qkv_backward(gradients)
+        dqkv, dbias = gradients
+        dx, grads = qkv_backward(dqkv)
+        return dx, dbias, grads
 
     return heads, backward
 
 
-def _normalise_heads(ops, params, qkv, settings):
-    """The packed heads, of which those of queries and keys are normalised, and the backward pass."""
-    n_heads, n_kv_heads, n_values = settings.parts
-    heads = qkv.reshape(*qkv.shape[:-1], n_heads + n_kv_heads + n_values, -1)
-    q, k, v = np.split(heads, [n_heads, n_heads + n_kv_heads], axis=-2)
-    q, q_backward = rms_norm(ops, part(params, "q_norm"), q, settings.qk_norm_eps)
-    k, k_backward = rms_norm(ops, part(params, "k_norm"), k, settings.qk_norm_eps)
-
-    def backward(dqkv):
-        dq, dk, dv = np.split(dqkv.reshape(heads.shape), [n_heads, n_heads + n_kv_heads], axis=-2)
-        dq, q_grads = q_backward(dq)
-        dk, k_grads = k_backward(dk)
-        dheads = np.concatenate([dq, dk, dv], axis=-2)
-        return dheads.reshape(qkv.shape), {"q_norm": q_grads, "k_norm": k_grads}
-
-    return np.concatenate([q, k, v], axis=-2).reshape(qkv.shape), backward
-
-
-def _newest_heads(ops, qkv, settings, cache, bias):
-    """The heads of the newest positions, whose keys and values go into the cache."""
-    D = qkv.shape[-1] // sum(settings.parts) * settings.n_heads
-    cache.append(qkv[:, D:])
-    if settings.window is not None:
-        cache = cache.latest(settings.window)
-        bias = None if bias is None else bias[..., -settings.window :]
-    return cache.attend(ops, qkv[:, :D], settings.of_operation, bias)
-
-
 def cross_attention_heads(
-    ops: Ops,
-    params: Params,
-    x: Array,
-    memory: Array | KeyValueCache,
-    settings: AttentionSettings,
-    keep_mask: Array | None = None,
-    *,
-    bias: Array | None = None,
-    dropout_key: int | None = None,
-) -> tuple[Array, Backward | None]:
-    """concat(head_1 … head_H): ``cross_attention`` without the output projection.
-
-    ``memory`` may be a ``KeyValueCache`` of its keys and values; x is then (R, D), and ``backward`` is None.
-    """
+    ops, params, x, memory, settings, keep_mask=None, *, bias=None, dropout_key=None
+):
+    """concat(head_1 … head_H): ``cross_attention`` without the output projection."""
     q, q_backward = project(ops, params, x, ("q",))
-    if isinstance(memory, KeyValueCache):
-        check_no_mask(keep_mask)
-        return memory.attend(ops, q, settings, bias), None
     kv, kv_backward = project(ops, params, memory, ("k", "v"))
     options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
     heads, peak, total = ops.cross_attention(q, kv, settings, keep_mask, **options)
@@ -292,6 +224,71 @@ def cross_attention_heads(
         dq, dkv, *dbias = ops.cross_attention_backward(dheads, *saved, **options)
         dx, q_grads = q_backward(dq)
         dmemory, kv_grads = kv_backward(dkv)
-        return dx, dmemory, *dbias, {**q_grads, **kv_grads}
+        return dx, dmemory, *dbias, q_grads | kv_grads
 
     return heads, backward
+
+
+def packed_heads(ops, params, x, settings, positions=None):
+    """The queries, keys and values of all heads side by side, (…, (H + 2*G)*K), of x.
+
+    With ``qk_norm_eps`` queries and keys are normalised; with ``rotary`` they are turned after it.
+    ``positions`` (R,) are those of x (R, D), in decoding; without them x is (B, T, D).
+
+    The backward pass is dqkv -> (dx, grads).
+    """
+    qkv, project_backward = project(ops, params, x, ("q", "k", "v"), settings.parts)
+    if x.ndim != (3 if positions is None else 2):
+        expected = "(B, T, D)" if positions is None else "(R, D) with a cache"
+        raise ValueError(f"x has shape {x.shape}, expected {expected}")
+    if settings.qk_norm_eps is None and settings.rotary is None:
+        return qkv, project_backward
+
+    if positions is None:
+        positions = np.arange(x.shape[1], like=x)
+    normed, norm_backward = _normalise_heads(ops, params, qkv, settings)
+    turned, turn_backward = _turn_heads(ops, normed, settings, positions)
+
+    def backward(dturned):
+        dnormed = turn_backward(dturned)
+        dqkv, norm_grads = norm_backward(dnormed)
+        dx, grads = project_backward(dqkv)
+        return dx, grads | norm_grads
+
+    return turned, backward
+
+
+def _normalise_heads(ops, params, qkv, settings):
+    """The packed heads, of which those of queries and keys are normalised, if the settings say so.
+
+    The backward pass is dy -> (dqkv, grads).
+    """
+    if settings.qk_norm_eps is None:
+        return qkv, lambda dy: (dy, {})
+    n_heads, n_kv_heads, _ = settings.parts
+    edges = [n_heads, n_heads + n_kv_heads]
+    heads = qkv.reshape(*qkv.shape[:-1], sum(settings.parts), -1)
+    q, k, v = np.split(heads, edges, axis=-2)
+    q, q_backward = rms_norm(ops, part(params, "q_norm"), q, settings.qk_norm_eps)
+    k, k_backward = rms_norm(ops, part(params, "k_norm"), k, settings.qk_norm_eps)
+
+    def backward(dy):
+        dq, dk, dv = np.split(dy.reshape(heads.shape), edges, axis=-2)
+        dq, q_grads = q_backward(dq)
+        dk, k_grads = k_backward(dk)
+        dheads = np.concatenate([dq, dk, dv], axis=-2)
+        return dheads.reshape(qkv.shape), {"q_norm": q_grads, "k_norm": k_grads}
+
+    return np.concatenate([q, k, v], axis=-2).reshape(qkv.shape), backward
+
+
+def _turn_heads(ops, qkv, settings, positions):
+    """The packed heads, of which those of queries and keys are turned, if the settings say so."""
+    if settings.rotary is None:
+        return qkv, lambda dy: dy
+    n_heads, n_kv_heads, n_values = settings.parts
+    # Values are not turned: only a product of a query and a key is to know how far apart they are.
+    turned = positions, n_heads + n_kv_heads, n_values
+    options = vars(settings.rotary)
+    y = ops.rotary(qkv, *turned, **options)
+    return y, lambda dy: ops.rotary_backward(dy, *turned, **options)

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 from npformer.arrays import Array
 from npformer.layers.types import Backward, Params, check_is_dict
-from npformer.operations.settings import LAYER_NORM_EPS, RMS_NORM_EPS, LayerSettings
+from npformer.operations.settings import LAYER_NORM_EPS, RMS_NORM_EPS
 from npformer.reference import Ops
 
 
-def layer_norm(ops: Ops, params: Params, x: Array, eps: float = LAYER_NORM_EPS) -> tuple[Array, Backward]:
+def layer_norm(
+    ops: Ops, params: Params, x: Array, eps: float = LAYER_NORM_EPS
+) -> tuple[Array, Backward]:
     """Layer normalisation with a learned gain and bias.
 
     Parameters
@@ -43,7 +45,9 @@ def layer_norm(ops: Ops, params: Params, x: Array, eps: float = LAYER_NORM_EPS) 
     return y, backward
 
 
-def rms_norm(ops: Ops, params: Params, x: Array, eps: float = RMS_NORM_EPS) -> tuple[Array, Backward]:
+def rms_norm(
+    ops: Ops, params: Params, x: Array, eps: float = RMS_NORM_EPS
+) -> tuple[Array, Backward]:
     """Root-mean-square normalisation with a learned gain; it has no bias.
 
     Parameters
@@ -62,7 +66,8 @@ def rms_norm(ops: Ops, params: Params, x: Array, eps: float = RMS_NORM_EPS) -> t
     Examples
     --------
     >>> from npformer import layers, reference
-    >>> y, backward = layers.rms_norm(reference.ops, {"gain": np.ones(4)}, np.array([[3.0, 4.0, 0.0, 0.0]]))
+    >>> x = np.array([[3.0, 4.0, 0.0, 0.0]])
+    >>> y, backward = layers.rms_norm(reference.ops, {"gain": np.ones(4)}, x)
     >>> y.round(3), backward(np.ones_like(y))[1]["gain"].round(3)
     (array([[1.2, 1.6, 0. , 0. ]]), array([1.2, 1.6, 0. , 0. ]))
     """
@@ -76,14 +81,16 @@ def rms_norm(ops: Ops, params: Params, x: Array, eps: float = RMS_NORM_EPS) -> t
     return y, backward
 
 
-def normalise(ops: Ops, params: Params, x: Array, settings: LayerSettings) -> tuple[Array, Backward]:
+def normalise(ops, params, x, settings):
     """The normalisation that a layer has: ``layer_norm`` or ``rms_norm``."""
     norm = {"layer_norm": layer_norm, "rms_norm": rms_norm}[settings.norm_type]
     return norm(ops, params, x, settings.norm_eps)
 
 
 def _exactly(params, *names):
-    """The parameters with these names, and no others: one that is not used would be ignored silently."""
+    """The parameters with these names, and no others: one that is not used would be ignored
+    silently.
+    """
     if not isinstance(params, Mapping) or params.keys() != {*names}:
         check_is_dict(params)
         raise ValueError(f"params of a normalisation has {list(params)}, expected {list(names)}")

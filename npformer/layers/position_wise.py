@@ -1,5 +1,7 @@
 """The feed-forward layer (Vaswani et al. 2017, section 3.3)."""
 
+from functools import partial
+
 from npformer.arrays import Array
 from npformer.layers.projection import linear_grads, with_output
 from npformer.layers.types import Backward, Params, part, weight_and_bias
@@ -21,9 +23,11 @@ def feed_forward(
     Parameters
     ----------
     ops : Ops
-    params : {"hidden": {"weight": (D, F), "bias": (F,)}, "out": {"weight": (F, D), "bias": (D,)}}
+    params : {"hidden", "out"}
+        Each {"weight", "bias"}, with weights (D, F) and (F, D).
     x : (..., D)
-    activation : "relu", "gelu", "gelu_erf", "silu", or "swiglu" with hidden weights (D, 2F) and biases (2F,)
+    activation : "relu", "gelu", "gelu_erf", "silu" or "swiglu"
+        With "swiglu" the hidden weight is (D, 2F), and its bias (2F,).
     dropout_rate, dropout_key
         Dropout on the hidden layer.
 
@@ -52,19 +56,28 @@ def feed_forward(
     >>> losses[-1] < 0.05 * losses[0]
     True
     """
-    return with_output(ops, params, *hidden_layer(ops, params, x, activation, dropout_rate, dropout_key))
+    hidden, hidden_backward = hidden_layer(ops, params, x, activation, dropout_rate, dropout_key)
+    return with_output(ops, params, hidden, hidden_backward)
 
 
-def hidden_layer(
-    ops: Ops, params: Params, x: Array, activation: Activation, dropout_rate: float, dropout_key: int | None
-) -> tuple[Array, Backward]:
+def hidden_layer(ops, params, x, activation, dropout_rate=0.0, dropout_key=None):
     """dropout(activation(x W_1 + b_1)): ``feed_forward`` without its second linear map."""
     weight, bias = weight_and_bias(part(params, "hidden"))
-    options: tuple[Activation, float, int | None] = activation, dropout_rate, dropout_key
-    hidden, before = ops.linear_activation_dropout(x, weight, bias, *options)
+    # One operation, so that a kernel passes over the hidden layer, the largest array, only once.
+    hidden, before = ops.linear_activation_dropout(
+        x, weight, bias, activation, dropout_rate, dropout_key
+    )
 
     def backward(dhidden):
-        dx, dweight, dbias = ops.linear_activation_dropout_backward(dhidden, x, weight, bias, before, *options)
+        dx, dweight, dbias = ops.linear_activation_dropout_backward(
+            dhidden, x, weight, bias, before, activation, dropout_rate, dropout_key
+        )
         return dx, {"hidden": linear_grads(dweight, dbias)}
 
     return hidden, backward
+
+
+def hidden_layer_of(settings):
+    """``hidden_layer`` with the activation and the dropout of a layer."""
+    rate = settings.hidden_dropout_rate
+    return partial(hidden_layer, activation=settings.activation, dropout_rate=rate)

@@ -54,13 +54,14 @@ def project(
     ----------
     ops : Ops
     params : {"qkv": …} or {"q": …, "k": …, "v": …}
-        The parameters of ``linear`` for each name; or, if the matrices are stored side by side, those of all maps under
-        the joined names.
+        The parameters of ``linear`` for each name; or, if the matrices are stored side by side,
+        those of all maps under the joined names.
     x : (..., D_in)
     names : sequence of str
         The names of the maps, for example ("q", "k", "v").
     parts : sequence of int, optional
-        The proportion of their widths, as ``AttentionSettings.parts``, the numbers of heads; equal if not given.
+        The proportion of their widths, as ``AttentionSettings.parts``, the numbers of heads; equal
+        if not given.
 
     Returns
     -------
@@ -71,34 +72,31 @@ def project(
     Examples
     --------
     >>> from npformer import layers, reference
-    >>> params = {name: {"weight": np.full((1, 2), n), "bias": np.zeros(2)} for name, n in (("k", 1.0), ("v", 2.0))}
+    >>> params = {
+    ...     "k": {"weight": np.full((1, 2), 1.0), "bias": np.zeros(2)},
+    ...     "v": {"weight": np.full((1, 2), 2.0), "bias": np.zeros(2)},
+    ... }
     >>> layers.project(reference.ops, params, np.array([[3.0]]), ("k", "v"))[0]
     array([[3., 3., 6., 6.]])
     """
     packed = "".join(names)
-    is_packed = isinstance(params, Mapping) and packed in params
-    if not is_packed:
-        check_is_dict(params)
-        if any(name not in params for name in names):
-            raise ValueError(f"params has {list(params)}, expected {packed!r}, or each of {list(names)}")
-    together = params[packed] if is_packed else _side_by_side(params, names, parts or [1] * len(names))
-    weight, bias = weight_and_bias(together)
-    y = ops.linear(x, weight, bias)
+    if isinstance(params, Mapping) and packed in params:
+        y, linear_backward = linear(ops, params[packed], x)
+        divide = lambda grads: {packed: grads}
+    else:
+        y, linear_backward = linear(ops, _side_by_side(params, names, parts), x)
+        divide = lambda grads: _divided(grads, params, names)
 
     def backward(dy):
-        dx, dweight, dbias = ops.linear_backward(dy, x, weight, bias)
-        grads = linear_grads(dweight, dbias)
-        if is_packed:
-            return dx, {packed: grads}
-        edges = np.cumsum([params[name]["weight"].shape[1] for name in names])[:-1]
-        parts = {key: np.split(grad, edges, axis=-1) for key, grad in grads.items()}
-        return dx, {name: {key: parts[key][i] for key in parts} for i, name in enumerate(names)}
+        dx, grads = linear_backward(dy)
+        return dx, divide(grads)
 
     return y, backward
 
 
-def with_output(ops: Ops, params: Params, z: Array, inner_backward: Backward | None) -> tuple[Array, Backward]:
-    """z W_out + b_out, the output projection of a sublayer, where z is the output of its other parts.
+def with_output(ops, params, z, inner_backward):
+    """z W_out + b_out, the output projection of a sublayer, where z is the output of its other
+    parts.
 
     ``inner_backward`` is their backward pass, dz -> (dx, …, grads of all but "out").
     """
@@ -112,15 +110,20 @@ def with_output(ops: Ops, params: Params, z: Array, inner_backward: Backward | N
     return y, backward
 
 
-def linear_grads(dweight: Array, dbias: Array | None) -> Params:
+def linear_grads(dweight, dbias):
     """The gradients of a linear map by the names of its parameters."""
     return {"weight": dweight} if dbias is None else {"weight": dweight, "bias": dbias}
 
 
 def _side_by_side(params, names, parts):
     """The matrices and biases of several maps, concatenated."""
+    check_is_dict(params)
+    if any(name not in params for name in names):
+        expected = f"{''.join(names)!r}, or each of {list(names)}"
+        raise ValueError(f"params has {list(params)}, expected {expected}")
     first = params[names[0]]
     *inputs, width = part(first, "weight").shape
+    parts = parts or [1] * len(names)
     for name, n in zip(names, parts, strict=True):
         axes = (*inputs, width * n // parts[0])
         shapes = {key: x.shape for key, x in params[name].items()}
@@ -129,3 +132,10 @@ def _side_by_side(params, names, parts):
             of_map = f"params of {name!r} have the shapes {shapes}"
             raise ValueError(f"{of_map}, expected {expected}, as of {names[0]!r}")
     return {key: np.concatenate([params[name][key] for name in names], axis=-1) for key in first}
+
+
+def _divided(grads, params, names):
+    """The gradients of maps side by side as those of each map."""
+    edges = np.cumsum([params[name]["weight"].shape[1] for name in names])[:-1]
+    parts = {key: np.split(grad, edges, axis=-1) for key, grad in grads.items()}
+    return {name: {key: parts[key][i] for key in parts} for i, name in enumerate(names)}

@@ -27,8 +27,8 @@ def read_steps(
     Parameters
     ----------
     ops : Ops
-    params : {"input": {"weight" (D_in, nD), "bias" (nD,)}, "hidden": {"weight" (D, nD)} and, of a GRU, {"bias" (D,)}}
-        n gates side by side: 3 for a GRU, 4 for an LSTM.
+    params : {"input": {"weight" (D_in, nD), "bias" (nD,)}, "hidden": {"weight" (D, nD)}}
+        n gates side by side: 3 for a GRU, 4 for an LSTM. "hidden" of a GRU also has "bias" (D,).
     x : (B, T, D_in)
     cell : "gru" or "lstm"
     keep_mask : bool (B, T), optional
@@ -47,22 +47,22 @@ def read_steps(
     """
     check_choice("cell", cell, ("gru", "lstm"))
     hidden = part(params, "hidden")
-    D, n_states = len(part(hidden, "weight")), 1 if cell == "gru" else 2
     if first is None:
-        first = (np.zeros_like(x, shape=(len(x), D)),) * n_states
+        zeros = np.zeros_like(x, shape=(len(x), len(part(hidden, "weight"))))
+        first = (zeros,) if cell == "gru" else (zeros, zeros)
     x_gates, input_backward = linear(ops, part(params, "input"), x)
-    run = _gru if cell == "gru" else _lstm
-    along, run_backward = run(ops, hidden, x_gates, first, keep_mask, reverse)
-    last = slice(0, 1) if reverse else slice(-1, None)
+    along, run_backward = _run(ops, cell, hidden, x_gates, first, keep_mask, reverse)
     is_empty = x.shape[1] == 0
-    end = first if is_empty else tuple(x[:, last][:, 0] for x in along)
+    last = 0 if reverse else -1
+    end = first if is_empty else tuple(states[:, last] for states in along)
 
     def backward(dstates, dend):
-        dalong = [dstates] + [None] * (n_states - 1)
+        # The state of a cell has a gradient only at the end: above it nobody sees it.
+        dalong = [dstates] + [None] * (len(first) - 1)
         if dend is not None and not is_empty:
             dalong = [dstates.copy(), *(np.zeros_like(dstates) for _ in dend[1:])]
             for d, d_at_end in zip(dalong, dend, strict=True):
-                d[:, last] += d_at_end[:, None]
+                d[:, last] += d_at_end
         dgates, dfirst, hidden_grads = run_backward(dalong)
         if dend is not None and is_empty:
             dfirst = dend
@@ -72,33 +72,25 @@ def read_steps(
     return along[0], end, backward
 
 
-def _gru(ops, params, x_gates, first, keep_mask, reverse):
-    """(states,) of a GRU, and the backward pass: [dstates] -> (dx_gates, [dh0], gradients)."""
-    weight, bias = params["weight"], params["bias"]
-    states, gates = ops.gru(x_gates, *first, weight, bias, keep_mask, reverse=reverse)
+def _run(ops, cell, params, x_gates, first, keep_mask, reverse):
+    """[states] of a GRU or [states, cells] of an LSTM, and the backward pass.
 
-    def backward(dalong):
-        saved = weight, states, gates, keep_mask
-        dgates, *dfirst, dweight, dbias = ops.gru_backward(*dalong, *first, *saved, reverse=reverse)
-        return dgates, dfirst, {"weight": dweight, "bias": dbias}
-
-    return (states,), backward
-
-
-def _lstm(ops, params, x_gates, first, keep_mask, reverse):
-    """(states, cells) of an LSTM, and the backward pass.
-
-    This is [dstates, dcells] -> (dx_gates, [dh0, dc0], gradients).
+    This is [dstates] or [dstates, dcells] -> (dx_gates, [dh0] or [dh0, dc0], gradients).
     """
-    weight = params["weight"]
-    states, cells, gates = ops.lstm(x_gates, *first, weight, keep_mask, reverse=reverse)
+    is_gru = cell == "gru"
+    run = ops.gru if is_gru else ops.lstm
+    run_backward = ops.gru_backward if is_gru else ops.lstm_backward
+    names = ["weight", "bias"] if is_gru else ["weight"]
+    arrays = [params[name] for name in names]
+    *along, gates = run(x_gates, *first, *arrays, keep_mask, reverse=reverse)
 
     def backward(dalong):
-        saved = weight, states, cells, gates, keep_mask
-        dgates, *dfirst, dweight = ops.lstm_backward(*dalong, *first, *saved, reverse=reverse)
-        return dgates, dfirst, {"weight": dweight}
+        saved = params["weight"], *along, gates, keep_mask
+        dgates, *others = run_backward(*dalong, *first, *saved, reverse=reverse)
+        dfirst, darrays = others[: len(first)], others[len(first) :]
+        return dgates, dfirst, dict(zip(names, darrays, strict=True))
 
-    return (states, cells), backward
+    return along, backward
 
 
 def read_both_ways(
@@ -106,11 +98,13 @@ def read_both_ways(
 ) -> tuple[Array, tuple, Callable]:
     """A bidirectional recurrent layer: two layers of half the width, one in each direction.
 
-    The states of both directions are side by side, and so are their final states. Parameters and results are those of
-    ``read_steps``, except that ``params`` is {"forward", "backward"} and there is no ``first``; ``dend`` must not be
-    None, and ``dfirst`` is None.
+    The states of both directions are side by side, and so are their final states. Parameters and
+    results are those of ``read_steps``, except that ``params`` is {"forward", "backward"} and there
+    is no ``first``; ``dend`` must not be None, and ``dfirst`` is None.
     """
-    forth, forth_end, forth_backward = read_steps(ops, part(params, "forward"), x, cell, keep_mask=keep_mask)
+    forth, forth_end, forth_backward = read_steps(
+        ops, part(params, "forward"), x, cell, keep_mask=keep_mask
+    )
     back, back_end, back_backward = read_steps(
         ops, part(params, "backward"), x, cell, keep_mask=keep_mask, reverse=True
     )

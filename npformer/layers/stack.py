@@ -7,8 +7,8 @@ from typing import Any
 class Stack:
     """Keep the backward function of each layer, and return them from the last layer to the first.
 
-    A backward function holds the activations of its layer. The stack drops its reference when it returns the function,
-    so that the activations are freed after the call.
+    A backward function holds the activations of its layer. The stack drops its reference when it
+    returns the function, so that the activations are freed after the call.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What is around each sublayer of a layer: a residual connection, with normalisation and dropout."""
+"""What stands around attention and around the feed-forward map: "Add & Norm", and dropout."""
 
 from npformer.arrays import Array
 from npformer.layers.normalisation import normalise
@@ -6,9 +6,51 @@ from npformer.layers.projection import linear_grads
 from npformer.layers.types import Backward, Params, part, weight_and_bias
 from npformer.operations.settings import LayerSettings
 from npformer.reference import Ops
+from npformer.reference.math.random import keys_from
 
 
-def norm_before(ops: Ops, norm_params: Params, x: Array, settings: LayerSettings) -> tuple[Array, Backward]:
+def sublayer(ops, params, name, x, inner, settings, dropout_key=None):
+    """x + dropout(inner(LN(x)) W + b); with norm="post" LN(x + dropout(inner(x) W + b)).
+
+    Parameters
+    ----------
+    ops : Ops
+    params : {name: {"out": {"weight": W, "bias": b}, …}, f"{name}_norm": …}
+        The parameters of the layer, of which those of the sublayer have its name.
+    x : (..., D)
+    inner : callable
+        ``inner(ops, params[name], h, dropout_key=key)`` -> (z, backward): all of the sublayer but
+        its last map. backward(dz) -> (dh, …, gradients of its parameters).
+    settings, dropout_key
+        As for ``add_and_norm``.
+
+    Returns
+    -------
+    y : (..., D)
+    backward : dy -> (dx, …, the gradients by the names of the layer's parameters)
+    """
+    own = part(params, name)
+    norm_params = part(params, f"{name}_norm")
+    inner_key, out_key = keys_from(dropout_key, 2)
+
+    h, norm_backward = norm_before(ops, norm_params, x, settings)
+    z, inner_backward = inner(ops, own, h, dropout_key=inner_key)
+    y, add_backward = add_and_norm(ops, own, norm_params, z, x, settings, dropout_key=out_key)
+
+    def backward(dy):
+        dz, dx_residual, out_grads, norm_after_grads = add_backward(dy)
+        dh, *dinputs, grads = inner_backward(dz)  # attention to the memory has its gradient, too
+        dx, norm_grads = norm_backward(dh)
+        # A normalisation stands before the sublayer or after it: the other dict is empty.
+        all_grads = {name: grads | out_grads, f"{name}_norm": norm_grads | norm_after_grads}
+        return dx_residual + dx, *dinputs, all_grads
+
+    return y, backward
+
+
+def norm_before(
+    ops: Ops, norm_params: Params, x: Array, settings: LayerSettings
+) -> tuple[Array, Backward]:
     """LN(x), the input of a sublayer in a pre-norm model; in a post-norm model it is x itself.
 
     Parameters
@@ -50,9 +92,9 @@ def add_and_norm(
 ) -> tuple[Array, Backward]:
     """x + dropout(z W + b): the last map of a sublayer, and the residual connection around it.
 
-    In a pre-norm model the sum itself is not normalised, so gradients pass through it unchanged, and training needs
-    little warm-up (Xiong et al. 2020). In a post-norm model the result is LN(x + dropout(z W + b)), as in Vaswani et
-    al. 2017.
+    In a pre-norm model the sum itself is not normalised, so gradients pass through it unchanged,
+    and training needs little warm-up (Xiong et al. 2020). In a post-norm model the result is LN(x +
+    dropout(z W + b)), as in Vaswani et al. 2017.
 
     Parameters
     ----------

@@ -1,11 +1,19 @@
-"""The layers of the Transformer: sublayers with residual connections (Vaswani et al. 2017, figure 1)."""
+"""The layers of the Transformer (Vaswani et al. 2017, figure 1).
+
+Each box of the figure, with its "Add & Norm", is a ``sublayer``. A ``cache`` belongs to decoding
+alone, which has a file of its own, ``decoding.py``.
+"""
+
+from functools import partial
 
 from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache
+from npformer.layers.decoding import check_no_mask, decode_layer, no_backward
 from npformer.layers.multi_head import cross_attention_heads, self_attention_heads
-from npformer.layers.position_wise import hidden_layer
-from npformer.layers.sublayer import add_and_norm, norm_before
-from npformer.layers.types import Backward, Params, part
+from npformer.layers.position_wise import hidden_layer_of
+from npformer.layers.sublayer import sublayer
+from npformer.layers.types import Backward, Params
+from npformer.operations.options import check_instance
 from npformer.operations.settings import LayerSettings
 from npformer.reference import Ops
 from npformer.reference.math.random import keys_from
@@ -21,13 +29,16 @@ def encoder_layer(
     dropout_key: int | None = None,
     cache: KeyValueCache | None = None,
 ) -> tuple[Array, Backward]:
-    """Self-attention, then feed-forward (figure 1, left); with ``causal``, the layer of a decoder-only model.
+    """Self-attention, then feed-forward (figure 1, left).
+
+    With ``causal`` in its settings it is the layer of a decoder-only model.
 
     Parameters
     ----------
     ops : Ops
     params : {"attention", "attention_norm", "feed_forward", "feed_forward_norm"}
-        The parameters of ``self_attention`` and of ``feed_forward``, and those of ``layer_norm`` for each.
+        The parameters of ``self_attention`` and of ``feed_forward``, and those of ``layer_norm``
+        for each.
     x0 : (B, S, D), or (R, D) with a cache
     settings : LayerSettings
     keep_mask : bool, broadcasts to (B, H, S, S), optional
@@ -35,9 +46,9 @@ def encoder_layer(
     dropout_key : int, optional
         Required if a rate is above 0.
     cache : KeyValueCache, optional
-        For decoding: x0 (R, D) is only the newest position of each row, and attends to itself and the earlier
-        positions. Each layer needs its own cache, and writes the keys and values of x0 into its entries
-        ``cache.at[:, -1]``; see ``KeyValueCache``.
+        For decoding: x0 (R, D) is only the newest position of each row, and attends to itself and
+        the earlier positions. Each layer needs its own cache, and writes the keys and values of x0
+        into its entries ``cache.at[:, -1]``; see ``KeyValueCache``.
 
     Returns
     -------
@@ -56,15 +67,20 @@ def encoder_layer(
     >>> list(grads), grads["feed_forward"]["hidden"]["weight"].shape
     (['attention', 'attention_norm', 'feed_forward', 'feed_forward_norm'], (4, 8))
     """
-    attention_key, feed_forward_key = keys_from(dropout_key, 2)
+    if cache is not None:  # a step of decoding, which is not what the figure shows
+        check_no_mask(keep_mask)
+        return decode_layer(ops, params, x0, settings, cache, dropout_key=dropout_key), no_backward
+    self_heads = partial(self_attention_heads, settings=settings.attention, keep_mask=keep_mask)
+    hidden = hidden_layer_of(settings)
+    key1, key2 = keys_from(dropout_key, 2)
 
-    x1, attention_backward = _attention(ops, params, x0, settings, settings.attention, keep_mask, attention_key, cache)
-    x2, feed_forward_backward = _feed_forward(ops, params, x1, settings, feed_forward_key)
+    x1, attention_backward = sublayer(ops, params, "attention", x0, self_heads, settings, key1)
+    x2, feed_backward = sublayer(ops, params, "feed_forward", x1, hidden, settings, key2)
 
     def backward(dx2):
-        dx1, feed_forward_grads = feed_forward_backward(dx2)
+        dx1, feed_grads = feed_backward(dx2)
         dx0, attention_grads = attention_backward(dx1)
-        return dx0, attention_grads | feed_forward_grads
+        return dx0, attention_grads | feed_grads
 
     return x2, backward
 
@@ -81,17 +97,18 @@ def decoder_layer(
     dropout_key: int | None = None,
     cache: KeyValueCache | None = None,
 ) -> tuple[Array, Backward]:
-    """Causal self-attention, attention to the encoder's output, then feed-forward (figure 1, right).
+    """Causal self-attention, attention to the encoder's output, then feed-forward (figure 1,
+    right).
 
-    With caches, only the newest position of each row is computed, as in decoding, and there is no backward pass.
+    With caches, only the newest position of each row is computed, as in decoding, and there is no
+    backward pass.
 
     Parameters
     ----------
     ops : Ops
-    params : {"attention", "attention_norm", "memory_attention", "memory_attention_norm", "feed_forward", \
-"feed_forward_norm"}
-        The parameters of ``self_attention``, ``cross_attention`` and ``feed_forward``, and those of ``layer_norm`` for
-        each.
+    params : {"attention", "memory_attention", "feed_forward", and each of them with "_norm"}
+        The parameters of ``self_attention``, ``cross_attention`` and ``feed_forward``, and those of
+        ``layer_norm`` for each, under "attention_norm" and so on.
     x0 : (B, T, D), or (R, D) with caches
     memory : (B, S, D), or a KeyValueCache
         The encoder's output, or its keys and values.
@@ -120,69 +137,30 @@ def decoder_layer(
     >>> dx0.shape, dmemory.shape
     ((2, 3, 4), (2, 5, 4))
     """
-    attention_key, memory_key, feed_forward_key = keys_from(dropout_key, 3)
-    causal = settings.causal_attention
+    if cache is not None:  # a step of decoding
+        check_no_mask(keep_mask, memory_keep_mask)
+        check_instance("memory", memory, KeyValueCache)
+        return decode_layer(ops, params, x0, settings, cache, memory, dropout_key), no_backward
+    self_heads = partial(
+        self_attention_heads, settings=settings.causal_attention, keep_mask=keep_mask
+    )
+    cross_heads = partial(
+        cross_attention_heads,
+        memory=memory,
+        settings=settings.memory_attention,
+        keep_mask=memory_keep_mask,
+    )
+    hidden = hidden_layer_of(settings)
+    key1, key2, key3 = keys_from(dropout_key, 3)
 
-    x1, attention_backward = _attention(ops, params, x0, settings, causal, keep_mask, attention_key, cache)
-    x2, memory_backward = _memory_attention(ops, params, x1, memory, settings, memory_keep_mask, memory_key)
-    x3, feed_forward_backward = _feed_forward(ops, params, x2, settings, feed_forward_key)
+    x1, attention_backward = sublayer(ops, params, "attention", x0, self_heads, settings, key1)
+    x2, memory_backward = sublayer(ops, params, "memory_attention", x1, cross_heads, settings, key2)
+    x3, feed_backward = sublayer(ops, params, "feed_forward", x2, hidden, settings, key3)
 
     def backward(dx3):
-        dx2, feed_forward_grads = feed_forward_backward(dx3)
+        dx2, feed_grads = feed_backward(dx3)
         dx1, dmemory, memory_grads = memory_backward(dx2)
         dx0, attention_grads = attention_backward(dx1)
-        return dx0, dmemory, attention_grads | memory_grads | feed_forward_grads
+        return dx0, dmemory, attention_grads | memory_grads | feed_grads
 
     return x3, backward
-
-
-# The sublayers. Each is x + dropout(inner(LN(x)) W + b), or, with norm="post", LN(x + dropout(inner(x) W + b)).
-
-
-def _attention(ops, params, x, settings, attention, keep_mask, dropout_key, cache):
-    """Self-attention; ``backward`` returns (dx, the gradients by the names of the layer's parameters)."""
-    own, norm = part(params, "attention"), part(params, "attention_norm")
-    heads_key, out_key = keys_from(dropout_key, 2)
-
-    h, norm_backward = norm_before(ops, norm, x, settings)
-    z, heads_backward = self_attention_heads(ops, own, h, attention, keep_mask, dropout_key=heads_key, cache=cache)
-    y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
-
-    return y, _sublayer_backward("attention", add_backward, heads_backward, norm_backward)
-
-
-def _memory_attention(ops, params, x, memory, settings, keep_mask, dropout_key):
-    """Attention to the encoder's output; ``backward`` returns (dx, dmemory, gradients)."""
-    own, norm = part(params, "memory_attention"), part(params, "memory_attention_norm")
-    heads_key, out_key = keys_from(dropout_key, 2)
-    attention = settings.memory_attention
-
-    h, norm_backward = norm_before(ops, norm, x, settings)
-    z, heads_backward = cross_attention_heads(ops, own, h, memory, attention, keep_mask, dropout_key=heads_key)
-    y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
-
-    return y, _sublayer_backward("memory_attention", add_backward, heads_backward, norm_backward)
-
-
-def _feed_forward(ops, params, x, settings, dropout_key):
-    """The last sublayer of both layers; ``backward`` returns (dx, gradients)."""
-    own, norm = part(params, "feed_forward"), part(params, "feed_forward_norm")
-    hidden_key, out_key = keys_from(dropout_key, 2)
-
-    h, norm_backward = norm_before(ops, norm, x, settings)
-    z, hidden_backward = hidden_layer(ops, own, h, settings.activation, settings.hidden_dropout_rate, hidden_key)
-    y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
-
-    return y, _sublayer_backward("feed_forward", add_backward, hidden_backward, norm_backward)
-
-
-def _sublayer_backward(name, add_backward, inner_backward, norm_backward):
-    """The backward pass of a sublayer, of those of its three lines: dy -> (dx, …, the gradients by their names)."""
-
-    def backward(dy):
-        dz, dx_residual, out_grads, norm_after_grads = add_backward(dy)
-        dh, *dinputs, grads = inner_backward(dz)  # attention to the memory has its gradient, too
-        dx, norm_grads = norm_backward(dh)
-        return dx_residual + dx, *dinputs, {name: grads | out_grads, f"{name}_norm": norm_grads | norm_after_grads}
-
-    return backward

@@ -27,7 +27,9 @@ def part(params: Params, name: str) -> Any:
 def check_is_dict(params: Params) -> Params:
     """The parameters of a layer; raises an error if they are no dict."""
     if not isinstance(params, Mapping):
-        raise TypeError(f"params={shown(params)} is a {type(params).__name__}, expected a dict of parameters")
+        raise TypeError(
+            f"params={shown(params)} is a {type(params).__name__}, expected a dict of parameters"
+        )
     return params
 
 

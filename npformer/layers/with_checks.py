@@ -14,12 +14,16 @@ Layer = TypeVar("Layer", bound=Callable)
 
 
 def checked(layer: Layer) -> Layer:
-    """A layer that checks its settings, its dict of parameters and its key, as their type hints and names tell.
+    """A layer that checks its settings, its dict of parameters and its key.
 
+    Type hints and names say which of its arguments these are.
     Its arrays are checked by the operations that it calls.
     """
     signature = inspect.signature(layer)
-    checks = {name: _check_of(name, parameter.annotation) for name, parameter in signature.parameters.items()}
+    checks = {
+        name: _check_of(name, parameter.annotation)
+        for name, parameter in signature.parameters.items()
+    }
 
     @wraps(layer)
     def call(*args, **keywords):
@@ -37,7 +41,7 @@ def checked(layer: Layer) -> Layer:
 
 
 def _check_of(name, hint):
-    """A function that returns an argument as the layer takes it, or raises; None if there is no check."""
+    """A function that returns an argument as the layer takes it, or raises; None: no check."""
     if hint in (AttentionSettings, LayerSettings):
         return lambda value: check_instance(name, value, hint)
     if hint == Params:
