@@ -1,7 +1,9 @@
-"""The sequence auto-encoder (Dai and Le 2015): compress a sequence to a few numbers, and reconstruct it from them.
+"""The sequence auto-encoder (Dai and Le 2015): compress a sequence to a few numbers, and
+reconstruct it from them.
 
-Sequences with the patterns of the training data are reconstructed well. The code is too small to hold sequences that do
-not follow these patterns, and they are reconstructed badly. So a large reconstruction error marks an unusual sequence.
+Sequences with the patterns of the training data are reconstructed well. The code is too small to
+hold sequences that do not follow these patterns, and they are reconstructed badly. So a large
+reconstruction error marks an unusual sequence.
 """
 
 from dataclasses import dataclass
@@ -12,27 +14,16 @@ from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_shape
 from npformer.decoding import log_probability
-from npformer.decoding.states import StateDecoder
+from npformer.decoding.states import AutoencoderDecoder
 from npformer.layers.projection import linear
 from npformer.layers.recurrence import read_steps
 from npformer.models.encoder_decoder import EncoderDecoder
 
 
-class AutoencoderDecoder(StateDecoder):
-    """The step-by-step decoder of a ``SequenceAutoencoder``; ``decoder`` makes one."""
-
-    def __init__(self, model, ops, params, src, max_rows, max_len):
-        code = model.encode(params, src, backend=ops)
-        first, _ = model._start(ops, params, code)
-        super().__init__(model, ops, params, [(first,)], max_rows, max_len)
-
-    def _newest(self, tokens, t, part):
-        return self._advance(tokens, t, part, "gru")[:, 0]
-
-
 @dataclass(frozen=True, repr=False)
 class SequenceAutoencoder(EncoderDecoder):
-    """A recurrent encoder, a bottleneck, and a recurrent decoder whose only input besides its tokens is the bottleneck.
+    """A recurrent encoder, a bottleneck, and a recurrent decoder whose only input besides its
+    tokens is the bottleneck.
 
     Parameters
     ----------
@@ -80,7 +71,9 @@ class SequenceAutoencoder(EncoderDecoder):
 
     tgt_vocab = src_vocab
 
-    def reconstruction_error(self, params: dict, src: Array, tgt: Array, *, backend: AnyBackend = "auto") -> Array:
+    def reconstruction_error(
+        self, params: dict, src: Array, tgt: Array, *, backend: AnyBackend = "auto"
+    ) -> Array:
         """Return the reconstruction error of each sequence: the mean of -log p per token, in nats.
 
         Parameters
@@ -123,7 +116,7 @@ class SequenceAutoencoder(EncoderDecoder):
         """Return the decoder's states (B, T, D); the first state is computed from the code."""
         check_shape(memory=(code, (len(src), self.code_size)))
         x, embed_backward = self.embed(ops, params, "target", tgt_in, dropout_key)
-        first, start_backward = self._start(ops, params, code)
+        first, start_backward = self.first_state(ops, params, code)
         states, _, read_backward = read_steps(ops, params["decoder"]["0"], x, "gru", first=(first,))
 
         def backward(dstates, gradients):
@@ -135,7 +128,7 @@ class SequenceAutoencoder(EncoderDecoder):
 
         return states, backward
 
-    def _start(self, ops, params, code):
+    def first_state(self, ops, params, code):
         """The decoder's first state, tanh of a linear map of the code."""
         inside, linear_backward = linear(ops, params["decoder"]["start"], code)
         first = ops.tanh(inside)

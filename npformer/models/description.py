@@ -16,7 +16,8 @@ from npformer.models.transformer import Transformer
 
 MOST_POSITIONS = 2**26  # numbers of a positional encoding, if the parameters are fewer
 MODELS = {
-    model.__name__: model for model in (ByteNet, Encoder, LanguageModel, Recurrent, SequenceAutoencoder, Transformer)
+    model.__name__: model
+    for model in (ByteNet, Encoder, LanguageModel, Recurrent, SequenceAutoencoder, Transformer)
 }
 
 
@@ -28,9 +29,8 @@ def describe(model: Any) -> dict[str, Any]:
     ('Transformer', [2, 1], (2, 1))
     """
     if not is_dataclass(model) or isinstance(model, type):
-        raise TypeError(
-            f"the model is a {type(model).__name__}, expected a dataclass: its fields are saved as settings"
-        )
+        expected = "a dataclass: its fields are saved as settings"
+        raise TypeError(f"the model is a {type(model).__name__}, expected {expected}")
     return {"name": type(model).__name__} | as_json(asdict(model))
 
 
@@ -43,9 +43,8 @@ def _plain(value):
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if not isinstance(value, np.generic):
-        raise TypeError(
-            f"{value!r:.60} is a {type(value).__name__}, expected what JSON can hold: numbers, texts, lists"
-        )
+        expected = "what JSON can hold: numbers, texts, lists"
+        raise TypeError(f"{value!r:.60} is a {type(value).__name__}, expected {expected}")
     return value.item()
 
 
@@ -61,17 +60,18 @@ def from_description(description: dict[str, Any], arrays: dict[str, Any] | None 
     Raises
     ------
     ValueError, TypeError
-        If it describes none of npformer's models, has settings that the model does not have, or wrong ones, or if
-        ``arrays`` do not hold its parameters.
+        If it describes none of npformer's models, has settings that the model does not have, or
+        wrong ones, or if ``arrays`` do not hold its parameters.
     """
     if not isinstance(description, dict) or not isinstance(description.get("name"), str):
-        raise ValueError(f"the model is described by {description!r:.60}, expected a dict that describe returned")
+        raise ValueError(
+            f"the model is described by {description!r:.60}, expected a dict that describe returned"
+        )
     name, settings = description["name"], {k: v for k, v in description.items() if k != "name"}
     if name not in MODELS:
-        raise ValueError(
-            f"the model is a {name!r:.60}, expected one of {list(MODELS)}; make one of your own class yourself, and "
-            "take its parameters with npformer.tree.from_arrays(arrays, 'params')"
-        )
+        advice = "make one of your own class yourself, and take its parameters with "
+        advice += "npformer.tree.from_arrays(arrays, 'params')"
+        raise ValueError(f"the model is a {name!r:.60}, expected one of {list(MODELS)}; {advice}")
     names = [field.name for field in fields(MODELS[name])]
     if others := sorted(settings.keys() - set(names)):
         expected = f"try a newer npformer, or leave them out; expected some of {names}"
@@ -83,17 +83,17 @@ def from_description(description: dict[str, Any], arrays: dict[str, Any] | None 
 
 
 def check_params(model, arrays):
-    """Check that the arrays of a checkpoint hold the parameters of a model, and that its positions fit into memory.
+    """Check that arrays of a checkpoint are a model's parameters, and that its positions fit.
 
-    This allocates nothing, so that a checkpoint that describes a model of terabytes is refused at once. The parameters
-    are the arrays whose names begin with "params.".
+    This allocates nothing, so that a checkpoint that describes a model of terabytes, or of 10**12
+    layers, is refused at once. The parameters are the arrays whose names begin with "params.".
 
     >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     >>> arrays = tree.to_arrays(model.init(0), "params")
     >>> check_params(model, arrays)
-    >>> check_params(Transformer(11, 11, d_model=8, n_heads=2, n_layers=10**12, d_ff=8), arrays)
+    >>> check_params(Transformer(11, 11, d_model=8, n_heads=2, n_layers=10**5, d_ff=8), arrays)
     Traceback (most recent call last):
-    ValueError: the model has 2000000000000 layers, expected at most as many as the 40 arrays of parameters
+    ValueError: the model has 200000 layers, expected at most as many as the 40 arrays of parameters
     """
     params = tree.leaves_under(arrays, "params")
     check_size_of(model, len(params), sum(x.size for x in params.values()))
@@ -107,21 +107,20 @@ def check_params(model, arrays):
 
 
 def check_size_of(model, n_arrays, n_numbers):
-    """Check that a model has no more layers than arrays, and no more positions than fit beside its parameters.
+    """Check that a model has no more layers than arrays, and few positions beside its parameters.
 
-    A model whose layers share parameters may have more of them: its ``_check_settings`` limits their number.
+    A model whose layers share parameters may have more of them: its ``_check_settings`` limits
+    their number.
     """
     n_layers = sum(model.depths)
     if model.share_layers is None and n_layers > n_arrays:
-        raise ValueError(
-            f"the model has {n_layers} layers, expected at most as many as the {n_arrays} arrays of parameters"
-        )
+        expected = f"at most as many as the {n_arrays} arrays of parameters"
+        raise ValueError(f"the model has {n_layers} layers, expected {expected}")
     try:
         model.shapes()
         wanted = model.n_positions * model.d_model
     except (OverflowError, ValueError) as error:
         raise ValueError(f"the model has a size that no array can have: {error}") from error
     if wanted > (most := max(MOST_POSITIONS, n_numbers)):
-        raise ValueError(
-            f"max_len={model.max_len} needs {wanted:,} numbers for the positions, expected at most {most:,}"
-        )
+        needed = f"max_len={model.max_len} needs {wanted:,} numbers for the positions"
+        raise ValueError(f"{needed}, expected at most {most:,}")

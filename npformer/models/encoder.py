@@ -1,4 +1,6 @@
-"""The encoder-only Transformer: classes, numbers, masked words or vectors of sequences (Devlin et al. 2019, BERT)."""
+"""The encoder-only Transformer: classes, numbers, masked words or vectors of sequences (Devlin et
+al. 2019, BERT).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +16,6 @@ from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import linear
 from npformer.models.pooling import POOLINGS, VectorMap, mapped, new_maps, pooled
 from npformer.models.stack import OneStack
-from npformer.quantized import look_up
 from npformer.reference.math.activations import INPUTS
 
 MaybeArray = Array | None  # in type hints
@@ -25,7 +26,8 @@ class Inputs(NamedTuple):
     """What an encoder reads: checked, and on the device of the parameters."""
 
     values: Array  # ids (B, T), or real vectors (B, T, n_inputs)
-    keep_mask: MaybeArray  # (B, T), False at padding: where an id is the padding's, or where the caller's mask is False
+    # (B, T): False where an id is the padding's, or where the caller's mask is False.
+    keep_mask: MaybeArray
     types: MaybeArray  # (B, T), of each token
 
 
@@ -33,7 +35,8 @@ class Inputs(NamedTuple):
 class Encoder(OneStack):
     """An encoder-only Transformer: the architecture only; parameters are a nested dict.
 
-    It reads token ids, or real vectors such as measurements, and predicts something about each sequence or position.
+    It reads token ids, or real vectors such as measurements, and predicts something about each
+    sequence or position.
 
     Parameters
     ----------
@@ -41,21 +44,24 @@ class Encoder(OneStack):
         Vocabulary size V of the ids; None if the inputs are real vectors.
     {settings}
     task : "classes", "numbers", "words" or None
-        What the output layer predicts: one of ``n_outputs`` classes, ``n_outputs`` numbers, or the word at each
-        position, of which some are hidden in the input (masked language model). None: there is no output layer.
+        What the output layer predicts: one of ``n_outputs`` classes, ``n_outputs`` numbers, or the
+        word at each position, of which some are hidden in the input (masked language model). None:
+        there is no output layer.
     n_outputs : int, optional
         Number of classes C, or of numbers.
-    pooling : "mean", "first", "max", "last", "mean_sqrt_length", "weighted_mean", "none", or a tuple of them
-        How the positions of a sequence become one vector: their mean, the first or the last of them, the maximum of
-        each entry, their sum divided by √T, or their mean with the weights 1, 2, …, T. Several vectors are put side by
-        side, which needs task=None. "none": the output layer predicts something for each position.
+    pooling : str, or a tuple of str
+        How the positions of a sequence become one vector. "mean", "first", "last"; "max": the
+        maximum of each entry; "mean_sqrt_length": their sum divided by √T; "weighted_mean": their
+        mean with the weights 1, 2, …, T. The vectors of several poolings are put side by side,
+        which needs task=None. "none": the output layer predicts something for each position.
     pooler : bool
-        Whether a linear map and ``pooler_activation`` come between the vector of a sequence and the output layer, as
-        in BERT. Without a task its parameters are kept and not used.
+        Whether a linear map and ``pooler_activation`` come between the vector of a sequence and the
+        output layer, as in BERT. Without a task its parameters are kept and not used.
     n_inputs : int, optional
         Width of the real vectors; they are mapped to the width D.
     n_types : int
-        Number of types of tokens, such as first and second sentence; each has a vector that is added. 0: no types.
+        Number of types of tokens, such as first and second sentence; each has a vector that is
+        added. 0: no types.
     embedding_norm : bool
         Whether the embeddings are normalised, as in BERT.
     labels : tuple of str, optional
@@ -63,14 +69,16 @@ class Encoder(OneStack):
     after_pooling : tuple of VectorMap
         What ``sentence_vectors`` does with the vector of a sequence; needs task=None.
     counted_positions : bool
-        Whether the position of a token is the number of tokens before it that are no padding, as in RoBERTa; else it
-        is its place in the row. Rows with their padding at the end have the same in both cases.
+        Whether the position of a token is the number of tokens before it that are no padding, as in
+        RoBERTa; else it is its place in the row. Rows with their padding at the end have the same
+        in both cases.
     pooler_activation : "tanh" or "relu"
         The function in the pooler: "relu" in DistilBERT.
 
     Examples
     --------
-    >>> model = Encoder(vocab=11, d_model=16, n_heads=2, n_layers=1, d_ff=32, task="classes", n_outputs=3)
+    >>> sizes = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32}
+    >>> model = Encoder(vocab=11, **sizes, task="classes", n_outputs=3)
     >>> params = model.init(seed=0)
     >>> ids, classes = np.array([[3, 4, 5], [6, 7, 0]]), np.array([2, 0])  # 0 is padding
     >>> model.outputs(params, ids).shape, model.vectors(params, ids).shape
@@ -98,11 +106,14 @@ class Encoder(OneStack):
             expected = "expected the size of a vocabulary or the width of real vectors, not both"
             raise ValueError(f"{sizes}: {expected}")
         if self.vocab is None:
-            object.__setattr__(self, "pad_id", None)
-        self._check_settings(*([] if self.vocab is None else [self.vocab]))
+            self._set(pad_id=None)
+        vocabularies = [] if self.vocab is None else [self.vocab]
+        self._check_settings(*vocabularies)
         if (self.n_outputs is not None) != (self.task in ("classes", "numbers")):
             outputs = f"n_outputs={self.n_outputs} with task={self.task!r}"
-            expected = "expected a number of outputs with 'classes' or 'numbers', and only with them"
+            expected = (
+                "expected a number of outputs with 'classes' or 'numbers', and only with them"
+            )
             raise ValueError(f"{outputs}: {expected}")
         if self.task == "words" and self.vocab is None:
             raise ValueError("task='words' with vocab=None, expected a vocabulary")
@@ -112,34 +123,44 @@ class Encoder(OneStack):
             raise ValueError("pooler=True, expected False where each position has an output")
         if self.counted_positions and (self.pad_id is None or not self.has_learned_positions):
             settings = f"pad_id={self.pad_id}, positions={self.positions!r}"
-            raise ValueError(f"counted_positions=True with {settings}, expected an id and 'learned'")
+            raise ValueError(
+                f"counted_positions=True with {settings}, expected an id and 'learned'"
+            )
         self._check_pooling()
         self._check_labels()
 
     def _check_pooling(self):
-        """Check how a sequence becomes a vector; lists and dicts, as a file has them, become tuples and maps."""
+        """Check how a sequence becomes a vector; lists and dicts, as a file has them, become tuples
+        and maps.
+        """
         if isinstance(self.pooling, (list, tuple)):
-            object.__setattr__(self, "pooling", tuple(self.pooling))
+            self._set(pooling=tuple(self.pooling))
             if len(self.pooling) < 2 or "none" in self.pooling:
                 raise ValueError(f"pooling={self.pooling}, expected two or more of {POOLINGS[:-1]}")
             for pooling in self.pooling:
                 check_choice("pooling", pooling, POOLINGS)
         else:
             check_choice("pooling", self.pooling, POOLINGS)
-        maps = [VectorMap(**each) if isinstance(each, dict) else each for each in self.after_pooling]
-        object.__setattr__(self, "after_pooling", tuple(maps))
+        maps = [
+            VectorMap(**each) if isinstance(each, dict) else each for each in self.after_pooling
+        ]
+        self._set(after_pooling=tuple(maps))
         if self.task is not None and (self.after_pooling or isinstance(self.pooling, tuple)):
             vectors = f"pooling={self.pooling!r}, after_pooling={self.after_pooling}"
-            raise ValueError(f"{vectors} with task={self.task!r}, expected one pooling and nothing after it")
+            raise ValueError(
+                f"{vectors} with task={self.task!r}, expected one pooling and nothing after it"
+            )
         if self.pooling == "none" and self.after_pooling:
-            raise ValueError(f"after_pooling={self.after_pooling} with pooling='none', expected nothing after it")
+            raise ValueError(
+                f"after_pooling={self.after_pooling} with pooling='none', expected nothing after it"
+            )
 
     def _check_labels(self):
         """Check that the names of the outputs are as many texts as there are outputs."""
         if self.labels is None:
             return
         labels = tuple(self.labels)
-        object.__setattr__(self, "labels", labels)
+        self._set(labels=labels)
         if len(labels) != self.n_outputs or not all(isinstance(label, str) for label in labels):
             raise ValueError(f"labels={shown(labels)}, expected n_outputs={self.n_outputs} texts")
 
@@ -151,9 +172,12 @@ class Encoder(OneStack):
     @property
     def vector_width(self):
         """The width D' of what ``sentence_vectors`` returns."""
-        n_poolings = len(self.pooling) if isinstance(self.pooling, tuple) else 1
         widths = [each.width for each in self.after_pooling if each.width is not None]
-        return widths[-1] if widths else n_poolings * self.d_model
+        return widths[-1] if widths else self._n_poolings * self.d_model
+
+    @property
+    def _n_poolings(self):
+        return len(self.pooling) if isinstance(self.pooling, tuple) else 1
 
     def encode(
         self,
@@ -171,12 +195,12 @@ class Encoder(OneStack):
         params : nested dict
         inputs : (B, T) int, or (B, T, n_inputs)
         keep_mask : (B, T) bool, optional
-            False = padding, as where an id is ``pad_id``. What is there never matters, not even NaN.
+            False = padding, as where an id is ``pad_id``. What is there never matters, not even
+            NaN.
         types : (B, T) int, optional
             The type of each token; 0 if not given.
         """
-        ops = self._backend(backend, params)
-        y, _ = self._encode(ops, params, self._inputs(params, inputs, keep_mask, types))
+        y, _ = self._read(self._backend(backend, params), params, inputs, keep_mask, types)
         return y
 
     def vectors(
@@ -188,14 +212,13 @@ class Encoder(OneStack):
         *,
         backend: AnyBackend = "auto",
     ) -> Array:
-        """Return one vector for each sequence, the ``pooling`` of the last layer: (B, D), or (B, T, D) without pooling.
+        """Return one vector for each sequence, the ``pooling`` of the last layer: (B, D), or (B, T,
+        D) without pooling.
 
         The arguments are those of ``encode``. The cosine of two vectors compares the sequences.
         """
-        ops = self._backend(backend, params)
-        tokens = self._inputs(params, inputs, keep_mask, types)
-        y, _ = self._encode(ops, params, tokens)
-        return pooled(y, tokens.keep_mask, self.pooling)[0]
+        y, mask = self._read(self._backend(backend, params), params, inputs, keep_mask, types)
+        return pooled(y, mask, self.pooling)[0]
 
     def sentence_vectors(
         self,
@@ -206,7 +229,7 @@ class Encoder(OneStack):
         *,
         backend: AnyBackend = "auto",
     ) -> Array:
-        """Return what ``after_pooling`` makes of ``vectors``, whose arguments this takes: (B, D')."""
+        """Return what ``after_pooling`` makes of ``vectors``, with the same arguments: (B, D')."""
         ops = self._backend(backend, params)
         vectors = self.vectors(params, inputs, keep_mask, types, backend=ops)
         return mapped(ops, params.get("after_pooling", {}), self.after_pooling, vectors)
@@ -220,7 +243,8 @@ class Encoder(OneStack):
         *,
         backend: AnyBackend = "auto",
     ) -> Array:
-        """Return what the output layer computes, without dropout: logits of classes or of words, or numbers.
+        """Return what the output layer computes, without dropout: logits of classes or of words, or
+        numbers.
 
         The arguments are those of ``encode``.
 
@@ -230,9 +254,8 @@ class Encoder(OneStack):
         """
         self._check_task()
         ops = self._backend(backend, params)
-        tokens = self._inputs(params, inputs, keep_mask, types)
-        y, _ = self._encode(ops, params, tokens)
-        z, _ = self._before_output(ops, params, y, tokens.keep_mask)
+        y, mask = self._read(ops, params, inputs, keep_mask, types)
+        z, _ = self._before_output(ops, params, y, mask)
         return ops.linear(z, *self.output_map(params))
 
     def loss_and_grad(
@@ -251,22 +274,26 @@ class Encoder(OneStack):
         with_grad: bool = True,
         ready: Callable[[str, dict], object] | None = None,
     ) -> tuple[Any, dict | None, Any]:
-        """Return the loss, its gradient, and the number of targets: cross-entropy, or the mean square of errors.
+        """Return the loss, its gradient, and the number of targets: cross-entropy, or the mean
+        square of errors.
 
         Parameters
         ----------
         params : nested dict
         inputs, keep_mask, types
             As for ``encode``.
-        targets : (B,) int, or (B, n_outputs) of numbers; (B, T) int, or (B, T, n_outputs), of positions
-            Classes, numbers or words. Of positions, padding is not counted, nor words and classes of -1.
+        targets : (B,) or (B, T) int; of numbers (B, n_outputs) or (B, T, n_outputs)
+            Classes, numbers or words, of sequences or of positions. Of positions, padding is not
+            counted, nor words and classes of -1.
         dropout_key : int, optional
             Key of the random bits of dropout, another one in each step; None means no dropout.
         label_smoothing, n_tokens, loss_scale, with_grad, ready
-            As for ``Transformer.loss_and_grad``, as are the results. Numbers have no label smoothing.
+            As for ``Transformer.loss_and_grad``, as are the results. Numbers have no label
+            smoothing.
         """
         if self.task == "numbers" and label_smoothing:
-            raise ValueError(f"label_smoothing={label_smoothing} with task='numbers', expected 0: it is of classes")
+            both = f"label_smoothing={label_smoothing} with task='numbers'"
+            raise ValueError(f"{both}, expected 0: it is of classes")
         ops = self._backend(backend, params)
         tokens = self._inputs(params, inputs, keep_mask, types)
         targets = self._targets(tokens, self._beside(targets, params))
@@ -274,16 +301,15 @@ class Encoder(OneStack):
 
         y, encode_backward = self._encode(ops, params, tokens, dropout_key, with_grad)
         z, before_backward = self._before_output(ops, params, y, tokens.keep_mask)
-        options = {"n_tokens": n_tokens, "loss_scale": loss_scale}
+        weight, bias = self.output_map(params)
+        options: dict[str, Any] = {"n_tokens": n_tokens, "loss_scale": loss_scale}
         if self.task == "numbers":
-            counts = None
-            if self.by_position and tokens.keep_mask is not None:
-                counts = tokens.keep_mask[..., None]
-            outputs = ops.linear(z, *self.output_map(params))
+            outputs = ops.linear(z, weight, bias)
+            counts = self._counts_of(tokens.keep_mask)
             loss, dlogits = ops.mse_loss(outputs, targets, counts, **options)
         else:
             options |= {"label_smoothing": label_smoothing, "ignore_id": self.ignore_id}
-            loss, dlogits = ops.linear_cross_entropy(z, *self.output_map(params), targets, **options)
+            loss, dlogits = ops.linear_cross_entropy(z, weight, bias, targets, **options)
         if not with_grad:
             return loss, None, n_targets
 
@@ -294,12 +320,17 @@ class Encoder(OneStack):
         encode_backward(dy, gradients)
         return loss, gradients.all(), n_targets
 
-    def count(self, inputs: Array, targets: Array, keep_mask: MaybeArray = None, types: MaybeArray = None) -> int:
-        """Check a batch, and return its number of targets that are counted; of numbers, each of them."""
+    def count(
+        self, inputs: Array, targets: Array, keep_mask: MaybeArray = None, types: MaybeArray = None
+    ) -> int:
+        """Check a batch, and return its number of targets that are counted; of numbers, each of
+        them.
+        """
         tokens = self._checked(inputs, keep_mask, types)
         return int(self._n_counted(self._targets(tokens, targets), tokens.keep_mask))
 
     def _new_params(self, new):
+        # The order of the calls of ``new`` is that of the random numbers: it has to stay.
         D, params = self.d_model, {}
         if self.vocab is None:
             params["input"] = new.linear(self.n_inputs, D)
@@ -312,16 +343,22 @@ class Encoder(OneStack):
         if self.embedding_norm:
             params["embedding_norm"] = new.norm(D, self.norm_type)
         params["layers"] = self._new_stack(new.encoder_layer, "layers", new)
-        if self.task == "words":  # as in BERT: a layer of its own, and its normalisation, before the projection
-            width = INPUTS[self.activation] * D
-            params["words"] = {"hidden": new.linear(D, width), "norm": new.norm(D, self.norm_type)}
+        if self.task == "words":
+            # As in BERT: a layer of its own, and its normalisation, before the projection.
+            hidden = new.linear(D, INPUTS[self.activation] * D)
+            params["words"] = {"hidden": hidden, "norm": new.norm(D, self.norm_type)}
             return params | self._new_output(new, self.vocab)
         if self.pooler:
             params["pooler"] = new.linear(D, D)
-        width = D * len(self.pooling) if isinstance(self.pooling, tuple) else D
-        if maps := new_maps(new, width, self.after_pooling):
+        if maps := new_maps(new, D * self._n_poolings, self.after_pooling):
             params["after_pooling"] = maps
         return params | (self._new_output(new, self.n_outputs) if self.task else {})
+
+    def _read(self, ops, params, inputs, keep_mask, types):
+        """The output of the last layer, without dropout, and the mask of what is no padding."""
+        tokens = self._inputs(params, inputs, keep_mask, types)
+        y, _ = self._encode(ops, params, tokens)
+        return y, tokens.keep_mask
 
     def _inputs(self, params, inputs, keep_mask=None, types=None):
         tokens = self._checked(inputs, keep_mask, types)
@@ -335,8 +372,7 @@ class Encoder(OneStack):
         if self.vocab is None:
             x, inputs_backward = self._map_inputs(ops, params, inputs)
         else:
-            embed = self._embed_counted if self.counted_positions else self.embed
-            x, inputs_backward = embed(ops, params, "", inputs.values)
+            x, inputs_backward = self._embed_tokens(ops, params, inputs.values)
             x = _zeroed(x, inputs.keep_mask)
         if self.n_types:
             types = inputs.types
@@ -358,24 +394,27 @@ class Encoder(OneStack):
 
         return x, backward
 
-    def _embed_counted(self, ops, params, side, ids):
-        """The vectors of the tokens and of their positions, which padding does not have."""
-        ops = ops.unchecked
-        ids, table, pad_id = look_up(ids, self.table_of(params, side), self.pad_id)
-        is_word = (ids != pad_id)[..., None]
-        at = np.maximum(np.cumsum(ids != pad_id, axis=1) - 1, 0)
-        scaled = self.scale_embeddings
-        x = ops.embed_tokens(ids, table, None, pad_id, scaled=scaled)
-        x = x + kept(is_word, ops.embedding(at, params["positions"]))
+    def positions_of(self, params, side, part):
+        """What is added to the embeddings at positions that are those of all rows; or None."""
+        if self.counted_positions:  # each row has its own: ``_embed_tokens`` adds them
+            return None
+        return super().positions_of(params, side, part)
+
+    def _embed_tokens(self, ops, params, ids):
+        """The vectors of the tokens and of their positions, and the backward pass."""
+        x, embed_backward = self.embed(ops, params, "", ids)
+        if not self.counted_positions:
+            return x, embed_backward
+        is_word = ids != self.pad_id
+        at = np.maximum(np.cumsum(is_word, axis=1) - 1, 0)  # how many words are before each token
+        positions = ops.unchecked.embedding(at, params["positions"])
 
         def backward(dx, gradients):
-            dtable = ops.embed_tokens_backward(dx, ids, table.shape, pad_id, scaled=scaled)
-            gradients.give("embedding", dtable)
-            dpositions = kept(is_word, dx)
-            shape = params["positions"].shape
-            gradients.give("positions", ops.embedding_backward(dpositions, at, shape))
+            embed_backward(dx, gradients)
+            dpositions = kept(is_word[..., None], dx)  # padding has no position
+            self._positions_backward(ops.unchecked, dpositions, at, "", gradients)
 
-        return x, backward
+        return x + kept(is_word[..., None], positions), backward
 
     def _map_inputs(self, ops, params, inputs):
         """A linear map of real vectors, and the positions; what is not kept may be NaN."""
@@ -389,23 +428,15 @@ class Encoder(OneStack):
             _, grads = map_backward(dx)
             gradients.give("input", grads)
             if self.has_learned_positions:
-                self._positions_backward(ops, dx, "", gradients)
+                at = np.broadcast_to(np.arange(dx.shape[1], like=dx), dx.shape[:2])
+                self._positions_backward(ops, dx, at, "", gradients)
 
         return x, backward
 
     def _before_output(self, ops, params, y, keep_mask):
-        """The input of the output projection, and its backward pass."""
+        """The input of the output projection, and its backward pass, (dz, gradients) -> dy."""
         if self.task == "words":
-            hidden, hidden_backward = hidden_layer(ops, params["words"], y, self.activation, 0.0, None)
-            z, norm_backward = normalise(ops, params["words"]["norm"], hidden, self.layer_settings)
-
-            def words_backward(dz, gradients):
-                dhidden, norm_grads = norm_backward(dz)
-                dy, grads = hidden_backward(dhidden)
-                gradients.give("words", {**grads, "norm": norm_grads})
-                return dy
-
-            return z, words_backward
+            return self._words(ops, params["words"], y)
         vectors, pool_backward = pooled(y, keep_mask, self.pooling)
         if not self.pooler:
             return vectors, lambda dz, gradients: pool_backward(dz)
@@ -421,10 +452,31 @@ class Encoder(OneStack):
 
         return z, backward
 
+    def _words(self, ops, params, y):
+        """What BERT computes at each position before the projection to words."""
+        hidden, hidden_backward = hidden_layer(ops, params, y, self.activation)
+        z, norm_backward = normalise(ops, params["norm"], hidden, self.layer_settings)
+
+        def backward(dz, gradients):
+            dhidden, norm_grads = norm_backward(dz)
+            dy, grads = hidden_backward(dhidden)
+            gradients.give("words", grads | {"norm": norm_grads})
+            return dy
+
+        return z, backward
+
+    # -- targets, and checks
+
     @property
     def ignore_id(self):
         """The class or word that is not counted, if there is one."""
         return IGNORED if self.by_position else None
+
+    def _counts_of(self, keep_mask):
+        """Which of the numbers count in the loss: None if all do, else a mask (B, T, 1)."""
+        if self.by_position and keep_mask is not None:
+            return keep_mask[..., None]
+        return None
 
     def _n_counted(self, targets, keep_mask):
         if not self.by_position:
@@ -438,9 +490,13 @@ class Encoder(OneStack):
         if self.vocab is None:
             check_array(inputs, "inputs", "float")
             if inputs.ndim != 3 or inputs.shape[2] != self.n_inputs:
-                advice = swapped("inputs", inputs.shape, lambda shape: shape[2:] == (self.n_inputs,))
-                raise ValueError(f"inputs has shape {inputs.shape}, expected (B, T, {self.n_inputs}){advice}")
-            self._check_length("inputs", inputs)
+                advice = swapped(
+                    "inputs", inputs.shape, lambda shape: shape[2:] == (self.n_inputs,)
+                )
+                raise ValueError(
+                    f"inputs has shape {inputs.shape}, expected (B, T, {self.n_inputs}){advice}"
+                )
+            self._check_length("inputs", inputs.shape[1])
         else:
             self._check_tokens("inputs", inputs, self.vocab)
         if keep_mask is not None:
@@ -458,7 +514,8 @@ class Encoder(OneStack):
 
     def _check_task(self):
         if self.task is None:
-            raise ValueError("task=None, expected 'classes', 'numbers' or 'words': without one there is no output")
+            expected = "expected 'classes', 'numbers' or 'words'"
+            raise ValueError(f"task=None, {expected}: without one there is no output")
 
     def _targets(self, tokens, targets):
         """The checked targets; of positions, -1 at padding."""

@@ -1,4 +1,6 @@
-"""The base class of all models from a source to a target: from token ids to logits, loss and gradients."""
+"""The base class of all models from a source to a target: from token ids to logits, loss and
+gradients.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -16,14 +18,17 @@ from npformer.reference import split_key
 class EncoderDecoder(Model):
     """An architecture; its parameters are a separate nested dict.
 
-    It is {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or has one "embedding" if tied; with
-    learned positions it also has {"source_positions", "target_positions"}, which are never tied.
+    It is {"source_embedding", "target_embedding", "encoder", "decoder", "output"}, or has one
+    "embedding" if tied; with learned positions it also has {"source_positions",
+    "target_positions"}, which are never tied.
 
-    A subclass is a dataclass with ``src_vocab``, ``tgt_vocab``, ``d_model``, ``dropout``, ``tie_embeddings``,
-    ``pad_id``, ``max_len`` and ``dtype``. It defines
+    A subclass is a dataclass with ``src_vocab``, ``tgt_vocab``, ``d_model``, ``dropout``,
+    ``tie_embeddings``, ``pad_id``, ``max_len`` and ``dtype``. It defines
 
-    - ``depths``, the numbers of layers of encoder and decoder; the parameters of the layers are under "0", "1", …
-    - ``_init_stacks(new)`` -> parameters of (encoder, decoder), drawn from the ``Initializer`` ``new``
+    - ``depths``, the numbers of layers of encoder and decoder; the parameters of the layers are
+      under "0", "1", …
+    - ``_init_stacks(new)`` -> parameters of (encoder, decoder), drawn from the ``Initializer``
+      ``new``
     - ``_encode(ops, params, src, dropout_key, train)`` -> (memory, backward), where
       backward(dmemory, gradients) gives the gradients of the encoder and of the source's tables to
       ``gradients``
@@ -76,7 +81,9 @@ class EncoderDecoder(Model):
         memory, _ = self._encode(ops, params, self._tokens("src", src, self.src_vocab, params))
         return memory
 
-    def decode(self, params: dict, memory: Any, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto") -> Array:
+    def decode(
+        self, params: dict, memory: Any, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto"
+    ) -> Array:
         """Return the logits of each next token, given the encoder's output, without dropout.
 
         Parameters
@@ -87,7 +94,8 @@ class EncoderDecoder(Model):
         src : (B, S) int
             Needed only to find the padding.
         tgt_in : (B, T) int
-            The decoder's input, which starts with the begin token; logits t predict the token after ``tgt_in[:, t]``.
+            The decoder's input, which starts with the begin token; logits t predict the token after
+            ``tgt_in[:, t]``.
 
         Returns
         -------
@@ -98,8 +106,11 @@ class EncoderDecoder(Model):
         y, _ = self._decode(ops, params, memory, src, tgt_in)
         return ops.linear(y, *self.output_map(params))
 
-    def decoder(self, params: dict, src: Array, *, max_rows: int, max_len: int, backend: AnyBackend = "auto") -> Any:
-        """Return a decoder for step-by-step decoding, which caches what it has computed: see ``StepwiseDecoder``.
+    def decoder(
+        self, params: dict, src: Array, *, max_rows: int, max_len: int, backend: AnyBackend = "auto"
+    ) -> Any:
+        """Return a decoder for step-by-step decoding, which caches what it has computed: see
+        ``StepwiseDecoder``.
 
         Parameters
         ----------
@@ -118,7 +129,8 @@ class EncoderDecoder(Model):
         >>> decoder = model.decoder(params, src, max_rows=1, max_len=9)
         >>> for token in (1, 3, 4):
         ...     logits = decoder.step(np.array([token]), parents=np.array([0]))
-        >>> bool(np.allclose(logits, model.logits(params, src, np.array([[1, 3, 4]]))[:, -1], atol=1e-5))
+        >>> expected = model.logits(params, src, np.array([[1, 3, 4]]))[:, -1]
+        >>> bool(np.allclose(logits, expected, atol=1e-5))
         True
         """
         ops = self._backend(backend, params)
@@ -127,13 +139,21 @@ class EncoderDecoder(Model):
         max_len = check_int("max_len", max_len, at_least=1, at_most=self.max_len)
         return self.decoder_type(self, ops, params, src, max_rows, max_len)
 
-    def logits(self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto") -> Array:
+    def logits(
+        self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto"
+    ) -> Array:
         """Call ``encode``, then ``decode``: ids (B, S) and (B, T) -> logits (B, T, V)."""
-        return self.decode(params, self.encode(params, src, backend=backend), src, tgt_in, backend=backend)
+        return self.decode(
+            params, self.encode(params, src, backend=backend), src, tgt_in, backend=backend
+        )
 
-    def attention_weights(self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto") -> dict:
+    def attention_weights(
+        self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto"
+    ) -> dict:
         """Return the attention weights, if the model has attention."""
-        raise ValueError(f"a {type(self).__name__} has no attention, so there are no attention weights")
+        raise ValueError(
+            f"a {type(self).__name__} has no attention, so there are no attention weights"
+        )
 
     def loss_and_grad(
         self,
@@ -158,27 +178,29 @@ class EncoderDecoder(Model):
         params : nested dict
         src : (B, S) int
         tgt_in : (B, T+1) or (B, T) int
-            The target with begin and end tokens, (B, T+1): its first T columns are the decoder's input, its last T
-            columns the tokens to predict. If ``tgt_out`` is given, only the first T columns.
+            The target with begin and end tokens, (B, T+1): its first T columns are the decoder's
+            input, its last T columns the tokens to predict. If ``tgt_out`` is given, only the first
+            T columns.
         tgt_out : (B, T) int, optional
             The last T columns of the target.
         dropout_key : int, optional
             Key of the random bits of dropout; None means no dropout.
         label_smoothing : float
         consistency : float
-            If not 0, each sentence passes through the model twice, with different dropout, and the loss is the
-            ``paired_cross_entropy`` of the two predictions (R-Drop). A step takes twice as long.
+            If not 0, each sentence passes through the model twice, with different dropout, and the
+            loss is the ``paired_cross_entropy`` of the two predictions (R-Drop). A step takes twice
+            as long.
         n_tokens : int, optional
-            Divide the loss by this number instead of the batch's own number of tokens, for a batch that is a part of
-            a larger one.
+            Divide the loss by this number instead of the batch's own number of tokens, for a batch
+            that is a part of a larger one.
         loss_scale : float
             Multiplies the gradient, see ``cross_entropy``.
         with_grad : bool
             If False, ``grads`` is None, and nothing is saved for the backward pass.
         ready : callable, optional
-            ``ready(path, grads)`` is called as soon as the gradients of the parameters below a path are complete, from
-            the last layer to the first, so that they can be added up and sent while the others are computed. All
-            gradients are given to it, and the result has none.
+            ``ready(path, grads)`` is called as soon as the gradients of the parameters below a path
+            are complete, from the last layer to the first, so that they can be added up and sent
+            while the others are computed. All gradients are given to it, and the result has none.
 
         Returns
         -------
@@ -186,18 +208,23 @@ class EncoderDecoder(Model):
         grads : nested dict
             With the keys and shapes of ``params``; None with ``ready``.
         n_tokens : int
-            Number of targets that are not padding. If ``tgt_out`` is on the GPU, this is an array on the GPU, so that
-            the CPU does not have to wait for it.
+            Number of targets that are not padding. If ``tgt_out`` is on the GPU, this is an array
+            on the GPU, so that the CPU does not have to wait for it.
         """
         ops = self._backend(backend, params)
         if tgt_out is None:
             check_two_axes("tgt_in", tgt_in, "expected (B, T+1) if tgt_out is not given")
-            tgt_in, tgt_out = tgt_in[:, :-1], tgt_in[:, 1:]
-        src, tgt_in = self._inputs(params, src, tgt_in)
-        targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
-        if tgt_in.shape != tgt_out.shape:
-            raise ValueError(f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}: expected equal shapes (B, T)")
-        n_targets = self._counted(tgt_out)
+            n_targets = self._counted(tgt_in[:, 1:])
+            src, tgt = self._inputs(params, src, tgt_in, n_more=1)
+            tgt_in = tgt[:, :-1]
+            targets = tgt[:, 1:]
+        else:
+            src, tgt_in = self._inputs(params, src, tgt_in)
+            targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
+            if tgt_in.shape != tgt_out.shape:
+                shapes = f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}"
+                raise ValueError(f"{shapes}: expected equal shapes (B, T)")
+            n_targets = self._counted(tgt_out)
         if consistency:  # the whole batch, twice
             src = np.concatenate([src, src])
             tgt_in = np.concatenate([tgt_in, tgt_in])
@@ -206,11 +233,17 @@ class EncoderDecoder(Model):
         memory, encode_backward = self._encode(ops, params, src, encoder_key, with_grad)
         y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, with_grad)
         weight, bias = self.output_map(params)
-        options: dict[str, Any] = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing}
-        options |= {"n_tokens": n_tokens, "loss_scale": loss_scale}
+        options: dict[str, Any] = {
+            "ignore_id": self.pad_id,
+            "label_smoothing": label_smoothing,
+            "n_tokens": n_tokens,
+            "loss_scale": loss_scale,
+        }
         if consistency:
             both = y.reshape(2, *targets.shape, y.shape[-1])
-            loss, dlogits = ops.linear_paired_cross_entropy(both, weight, bias, targets, consistency, **options)
+            loss, dlogits = ops.linear_paired_cross_entropy(
+                both, weight, bias, targets, consistency, **options
+            )
             dlogits = dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
         else:
             loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options)
@@ -242,34 +275,36 @@ class EncoderDecoder(Model):
         self._check_tokens("src", src, self.src_vocab)
         check_ids(tgt, self.tgt_vocab, "tgt")
         self._check_rows(src, tgt)
-        self._check_length("tgt without its last token", tgt[:, :-1])
+        self._check_length("tgt without its last token", tgt.shape[1] - 1)
         if (tgt[:, 0] != tgt[:1, 0]).any():
             warn("tgt begins with different tokens: is the begin token missing?")
         return int(self._counted(tgt[:, 1:]))
 
     def fill_up(self, batch: tuple, rounded_up: Callable[[int], int]) -> tuple:
-        """Pad a batch, src (B, S) and tgt (B, T+1), with rows and columns, so that there are only a few shapes.
+        """Pad a batch, src (B, S) and tgt (B, T+1), with rows and columns, so that there are only a
+        few shapes.
 
-        Nothing is done if no id is padding. ``rounded_up(n)`` is the smallest length >= n out of a small set.
+        Nothing is done if no id is padding. ``rounded_up(n)`` is the smallest length >= n out of a
+        small set.
         """
         if self.pad_id is None:
             return batch
         src, tgt = batch
         return self._filled_up(src, rounded_up), self._filled_up(tgt, rounded_up, n_more=1)
 
-    def _inputs(self, params, src, tgt_in):
+    def _inputs(self, params, src, tgt_in, n_more=0):
         """Check ids, and move them to the device of the parameters."""
         src = self._tokens("src", src, self.src_vocab, params)
-        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params)
+        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params, n_more)
         self._check_rows(src, tgt_in)
         return src, tgt_in
 
     def _check_rows(self, src, tgt_in):
         if len(tgt_in) != len(src):
-            raise ValueError(
-                f"src has {len(src)} rows, the target {len(tgt_in)}: expected the same number, a row for each "
-                "sentence; an array with a column for each becomes one with .T"
-            )
+            numbers = f"src has {len(src)} rows, the target {len(tgt_in)}"
+            expected = "expected the same number, a row for each sentence"
+            advice = "an array with a column for each becomes one with .T"
+            raise ValueError(f"{numbers}: {expected}; {advice}")
 
     def _check_settings(self):
         super()._check_settings(self.src_vocab, self.tgt_vocab)
@@ -280,8 +315,15 @@ class EncoderDecoder(Model):
             )
 
 
+def of_both(value):
+    """A number for (encoder, decoder), from one for both or from two."""
+    return value if isinstance(value, tuple) else (value, value)
+
+
 def check_depths(name, value):
-    """An int, or a tuple of two for encoder and decoder, which is a list when it was read from a file."""
+    """An int, or a tuple of two for encoder and decoder, which is a list when it was read from a
+    file.
+    """
     if not isinstance(value, (tuple, list)):
         return check_int(name, value, at_least=0)
     if len(value) != 2:

@@ -1,4 +1,4 @@
-"""The gradients of a model, as its backward pass computes them, from the last layer to the first."""
+"""The gradients of a model, which its backward pass computes from the last layer to the first."""
 
 import numpy as np
 
@@ -8,9 +8,10 @@ from npformer import tree
 class Gradients:
     """What each part of a backward pass gives its gradients to.
 
-    They are passed on to ``ready(path, grads)`` as soon as those below a path are complete; without ``ready`` they are
-    collected. ``n_uses`` says by path how often parameters are used, if more than once, as those of shared layers: the
-    gradient is the sum over the uses, and complete after the last of them.
+    They are passed on to ``ready(path, grads)`` as soon as those below a path are complete; without
+    ``ready`` they are collected. ``n_uses`` says by path how often parameters are used, if more
+    than once, as those of shared layers: the gradient is the sum over the uses, and complete after
+    the last of them.
 
     Examples
     --------
@@ -30,7 +31,7 @@ class Gradients:
         self.collected: dict = {}  # a tree
 
     def give(self, path, grads):
-        """Take the gradients of the parameters below a path, or of one array, at one of their uses."""
+        """Take the gradients of what is below a path, or of an array, at one of their uses."""
         if path in self.sums:
             grads = tree.map_leaves(_add_to, self.sums.pop(path), grads)
         self.n_missing[path] = self.n_missing.get(path, 1) - 1
@@ -54,7 +55,9 @@ class Gradients:
             place[name] = grads
 
     def give_last(self, path, grads):
-        """Take gradients that are added after all others: the rounding of a sum depends on the order."""
+        """Take gradients that are added after all others: the rounding of a sum depends on the
+        order.
+        """
         self.last.append((path, grads))
 
     def all(self):
@@ -63,13 +66,16 @@ class Gradients:
             self.give(path, grads)
         if self.sums:
             path = next(iter(self.sums))
-            raise ValueError(f"the gradients of {path} are not complete: {self.n_missing[path]} more expected")
+            raise ValueError(
+                f"the gradients of {path} are not complete: {self.n_missing[path]} more expected"
+            )
         return None if self.ready is not None else tree.ordered_like(self.collected, self.params)
 
 
 def _add_to(total, grad):
     """The sum, in the memory of ``total``.
 
-    A new array would take three times as long for a table that is the output's weight, too: its gradient is transposed.
+    A new array would take three times as long for a table that is the output's weight, too: its
+    gradient is transposed.
     """
     return np.add(total, grad, out=total)

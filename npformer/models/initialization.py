@@ -62,22 +62,28 @@ class LayerShapes:
 
 
 class Initializer:
-    """Draws parameters from one random generator, so that they depend on the seed and on the order of the calls."""
+    """Draws the parameters of a model, from one random generator.
+
+    So they depend on the seed and on the order of the calls.
+    """
 
     def __init__(self, seed, dtype):
         self.rng = np.random.default_rng(seed)
         self.dtype = np.dtype(dtype)
 
-    def linear(self, d_in, *d_outs, bias=True):
-        """Projections of the same input, concatenated: each is Xavier uniform (Glorot and Bengio 2010), with bias 0."""
-        weight = {"weight": self._joined([self._xavier(d_in, d_out) for d_out in d_outs])}
-        return {**weight, "bias": self.full(sum(d_outs), 0)} if bias else weight
+    # -- how numbers are drawn
 
     def _xavier(self, d_in, d_out):
+        """A matrix that keeps the variance, forward and backward (Glorot and Bengio 2010)."""
         return self._uniform(math.sqrt(6 / (d_in + d_out)), (d_in, d_out))
 
     def _uniform(self, bound, shape):
         return self.rng.uniform(-bound, bound, shape).astype(self.dtype)
+
+    def _orthogonal(self, d):
+        q, r = np.linalg.qr(self.rng.standard_normal((d, d)))
+        # Without the signs of r, the matrices would not be drawn uniformly (Mezzadri 2007).
+        return (q * np.sign(np.diag(r))).astype(self.dtype)
 
     def full(self, n, value):
         """A vector with n times the same number."""
@@ -86,93 +92,36 @@ class Initializer:
     def _joined(self, parts):
         return np.concatenate(parts, axis=-1)
 
+    # -- what all models are made of
+
+    def linear(self, d_in, *d_outs, bias=True):
+        """Projections of the same input, side by side: each Xavier uniform, with bias 0."""
+        params = {"weight": self._joined([self._xavier(d_in, d_out) for d_out in d_outs])}
+        if bias:
+            params["bias"] = self.full(sum(d_outs), 0)
+        return params
+
     def embedding(self, vocab, d_model):
         """An embedding table with variance 1/D: after scaling by √D its entries have variance 1."""
-        return (self.rng.standard_normal((vocab, d_model)) / math.sqrt(d_model)).astype(self.dtype)
+        table = self.rng.standard_normal((vocab, d_model)) / math.sqrt(d_model)
+        return table.astype(self.dtype)
 
     def positions(self, length, d_model):
-        """A table of learned positions with variance ½, which is the mean square of sines and cosines."""
-        return (self.rng.standard_normal((length, d_model)) * math.sqrt(0.5)).astype(self.dtype)
+        """A table of learned positions with variance ½, the mean square of sines and cosines."""
+        table = self.rng.standard_normal((length, d_model)) * math.sqrt(0.5)
+        return table.astype(self.dtype)
 
     def norm(self, d_model, norm_type="layer_norm"):
         """A normalisation with gain 1 and, if it has one, bias 0."""
-        gain = {"gain": self.full(d_model, 1)}
-        return gain if norm_type == "rms_norm" else {**gain, "bias": self.full(d_model, 0)}
-
-    def recurrence(self, d_in, d_out, cell):
-        """A recurrent layer: the linear map of its input, and that of its hidden state, orthogonal for each gate.
-
-        An orthogonal matrix preserves the norm of a vector, however often it is applied (Saxe et al. 2014). The
-        forget gate of an LSTM starts open, with bias 1 (Jozefowicz et al. 2015).
-        """
-        n_gates = {"gru": 3, "lstm": 4}[cell]
-        params = {
-            "input": self.linear(d_in, *[d_out] * n_gates),
-            "hidden": {"weight": self._joined([self._orthogonal(d_out) for _ in range(n_gates)])},
-        }
-        if cell == "gru":
-            params["hidden"]["bias"] = self.full(d_out, 0)
-        else:
-            params["input"]["bias"] = self._joined([self.full(d_out, 0), self.full(d_out, 1), self.full(2 * d_out, 0)])
+        params = {"gain": self.full(d_model, 1)}
+        if norm_type == "layer_norm":
+            params["bias"] = self.full(d_model, 0)
         return params
 
-    def _orthogonal(self, d):
-        q, r = np.linalg.qr(self.rng.standard_normal((d, d)))
-        return (q * np.sign(np.diag(r))).astype(self.dtype)
-
-    def score(self, name, d_model):
-        """The attention score of a recurrent model: a (D, D) matrix, or a hidden layer of width D."""
-        if name == "general":
-            return {"weight": self._xavier(d_model, d_model)}
-        w_q, w_k = self._xavier(d_model, d_model), self._xavier(d_model, d_model)
-        return {"w_q": w_q, "w_k": w_k, "w_score": self._xavier(d_model, 1)[:, 0]}
-
-    def self_attention(self, shapes):
-        """Projections to queries, keys and values, the output projection, and the normalisations of heads, if any."""
-        params = {
-            "qkv": self.linear(shapes.d_model, *shapes.heads, bias=shapes.has_qkv_bias),
-            "out": self.linear(shapes.heads[0], shapes.d_model, bias=shapes.bias),
-        }
-        if shapes.settings.attention.qk_norm_eps is not None:
-            for name in ("q_norm", "k_norm"):
-                params[name] = self.norm(shapes.head_width, "rms_norm")
-        return params
-
-    def memory_attention(self, shapes):
-        """The projections of cross-attention, where keys and values are computed from the encoder's output."""
-        queries, *keys_and_values = shapes.heads
-        return {
-            "q": self.linear(shapes.d_model, queries, bias=shapes.has_qkv_bias),
-            "kv": self.linear(shapes.d_model, *keys_and_values, bias=shapes.has_qkv_bias),
-            "out": self.linear(queries, shapes.d_model, bias=shapes.bias),
-        }
-
-    def feed_forward(self, shapes):
-        """The hidden layer, and the output projection."""
-        return {
-            "hidden": self.linear(shapes.d_model, *shapes.hidden, bias=shapes.bias),
-            "out": self.linear(shapes.d_ff, shapes.d_model, bias=shapes.bias),
-        }
-
-    def conv1d(self, n_taps, d_in, d_out):
-        """A convolution: Xavier uniform, with fan-in n_taps · d_in and fan-out n_taps · d_out, and bias 0."""
-        bound = math.sqrt(6 / (n_taps * (d_in + d_out)))
-        return {"weight": self._uniform(bound, (n_taps, d_in, d_out)), "bias": self.full(d_out, 0)}
-
-    def residual_conv_block(self, d_model, n_taps):
-        """A projection to half the width, a convolution, and a projection back, each preceded by a normalisation."""
-        inner = d_model // 2
-        return {
-            "reduce_norm": self.norm(d_model),
-            "reduce": self.linear(d_model, inner),
-            "conv_norm": self.norm(inner),
-            "conv": self.conv1d(n_taps, inner, inner),
-            "expand_norm": self.norm(inner),
-            "expand": self.linear(inner, d_model),
-        }
+    # -- the Transformer
 
     def encoder_layer(self, shapes):
-        """A Transformer encoder layer: self-attention and feed-forward, each with its normalisation."""
+        """A Transformer encoder layer: self-attention and feed-forward, with normalisations."""
         sublayers = {
             "attention": self.self_attention(shapes),
             "feed_forward": self.feed_forward(shapes),
@@ -180,7 +129,7 @@ class Initializer:
         return self._with_norms(sublayers, shapes)
 
     def decoder_layer(self, shapes):
-        """A Transformer decoder layer: as ``encoder_layer``, with attention to the encoder's output in between."""
+        """A Transformer decoder layer, with attention to the encoder's output in between."""
         sublayers = {
             "attention": self.self_attention(shapes),
             "memory_attention": self.memory_attention(shapes),
@@ -195,9 +144,85 @@ class Initializer:
             params[f"{name}_norm"] = self.norm(shapes.d_model, shapes.settings.norm_type)
         return params
 
+    def self_attention(self, shapes):
+        """Projections to queries, keys and values, the output projection, and norms of heads."""
+        params = {
+            "qkv": self.linear(shapes.d_model, *shapes.heads, bias=shapes.has_qkv_bias),
+            "out": self.linear(shapes.heads[0], shapes.d_model, bias=shapes.bias),
+        }
+        if shapes.settings.attention.qk_norm_eps is not None:
+            params["q_norm"] = self.norm(shapes.head_width, "rms_norm")
+            params["k_norm"] = self.norm(shapes.head_width, "rms_norm")
+        return params
+
+    def memory_attention(self, shapes):
+        """The projections of cross-attention: keys and values are of the encoder's output."""
+        queries, *keys_and_values = shapes.heads
+        return {
+            "q": self.linear(shapes.d_model, queries, bias=shapes.has_qkv_bias),
+            "kv": self.linear(shapes.d_model, *keys_and_values, bias=shapes.has_qkv_bias),
+            "out": self.linear(queries, shapes.d_model, bias=shapes.bias),
+        }
+
+    def feed_forward(self, shapes):
+        """The hidden layer, and the output projection."""
+        return {
+            "hidden": self.linear(shapes.d_model, *shapes.hidden, bias=shapes.bias),
+            "out": self.linear(shapes.d_ff, shapes.d_model, bias=shapes.bias),
+        }
+
+    # -- earlier models
+
+    def recurrence(self, d_in, d_out, cell):
+        """A recurrent layer: the linear map of its input, and that of its hidden state.
+
+        The latter is orthogonal for each gate: such a matrix preserves the norm of a vector,
+        however often it is applied (Saxe et al. 2014). The forget gate of an LSTM starts open, with
+        bias 1 (Jozefowicz et al. 2015).
+        """
+        n_gates = {"gru": 3, "lstm": 4}[cell]
+        of_input = self.linear(d_in, *[d_out] * n_gates)
+        of_state = {"weight": self._joined([self._orthogonal(d_out) for _ in range(n_gates)])}
+        if cell == "gru":
+            of_state["bias"] = self.full(d_out, 0)
+        else:
+            gates = self.full(d_out, 0), self.full(d_out, 1), self.full(2 * d_out, 0)
+            of_input["bias"] = self._joined(gates)
+        return {"input": of_input, "hidden": of_state}
+
+    def score(self, name, d_model):
+        """The attention score of a recurrent model: a (D, D) matrix, or a hidden layer of width D.
+
+        "dot" has no parameters.
+        """
+        if name == "general":
+            return {"weight": self._xavier(d_model, d_model)}
+        return {
+            "w_q": self._xavier(d_model, d_model),
+            "w_k": self._xavier(d_model, d_model),
+            "w_score": self._xavier(d_model, 1)[:, 0],
+        }
+
+    def conv1d(self, n_taps, d_in, d_out):
+        """A convolution: Xavier uniform, with n_taps · d_in inputs and n_taps · d_out outputs."""
+        bound = math.sqrt(6 / (n_taps * (d_in + d_out)))
+        return {"weight": self._uniform(bound, (n_taps, d_in, d_out)), "bias": self.full(d_out, 0)}
+
+    def residual_conv_block(self, d_model, n_taps):
+        """To half the width, a convolution, and back, each after a normalisation."""
+        inner = d_model // 2
+        return {
+            "reduce_norm": self.norm(d_model),
+            "reduce": self.linear(d_model, inner),
+            "conv_norm": self.norm(inner),
+            "conv": self.conv1d(n_taps, inner, inner),
+            "expand_norm": self.norm(inner),
+            "expand": self.linear(inner, d_model),
+        }
+
 
 class ShapesOnly(Initializer):
-    """Makes arrays of the same shapes that draw nothing and take no memory: all entries share one byte.
+    """Makes arrays of the same shapes without memory: all entries share one byte.
 
     >>> ShapesOnly().linear(10**9, 10**9)["weight"].shape
     (1000000000, 1000000000)

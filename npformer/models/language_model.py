@@ -1,4 +1,6 @@
-"""The decoder-only Transformer, a language model: it predicts each token of a text from those before it."""
+"""The decoder-only Transformer, a language model: it predicts each token of a text from those
+before it.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +17,12 @@ from npformer.operations.options import check_option
 
 @dataclass(frozen=True, repr=False)
 class LanguageModel(OneStack):
-    """A decoder-only Transformer, as GPT (Radford et al. 2018): the architecture only; parameters are a nested dict.
+    """A decoder-only Transformer, as GPT (Radford et al. 2018): the architecture only; parameters
+    are a nested dict.
 
-    Its layers are those of an encoder, with causal self-attention. The defaults are those of a small model as it is
-    built today; ``docs/descendants/changes.md`` says what each of them changes.
+    Its layers are those of an encoder, with causal self-attention. The defaults are those of a
+    small model as it is built today; ``docs/descendants/changes.md`` says what each of them
+    changes.
 
     Parameters
     ----------
@@ -33,7 +37,7 @@ class LanguageModel(OneStack):
     >>> ids = np.array([[3, 4, 5, 6, 7]])
     >>> model.logits(params, ids).shape
     (1, 5, 11)
-    >>> loss, grads, n_tokens = model.loss_and_grad(params, ids)  # of tokens 1 to 4, each from those before it
+    >>> loss, grads, n_tokens = model.loss_and_grad(params, ids)  # each token from those before it
     >>> list(grads), n_tokens
     (['embedding', 'layers'], 4)
     """
@@ -80,13 +84,15 @@ class LanguageModel(OneStack):
         with_grad: bool = True,
         ready: Callable[[str, dict], object] | None = None,
     ) -> tuple[Any, dict | None, Any]:
-        """Return the mean cross-entropy per token, its gradient, and the number of tokens, as a ``Transformer`` does.
+        """Return the mean cross-entropy per token, its gradient, and the number of tokens, as a
+        ``Transformer`` does.
 
         Parameters
         ----------
         params : nested dict
         ids : (B, T+1) or (B, T) int
-            The text: each token but the first is predicted from those before it. If ``targets`` is given, (B, T).
+            The text: each token but the first is predicted from those before it. If ``targets`` is
+            given, (B, T).
         targets : (B, T) int, optional
             The token after each token of ``ids``.
         dropout_key : int, optional
@@ -95,13 +101,18 @@ class LanguageModel(OneStack):
             As for ``Transformer.loss_and_grad``.
         """
         ops = self._backend(backend, params)
-        ids, targets = self._split(ids, targets)
-        y, encode_backward = self._encode(ops, params, self._inputs(params, ids), dropout_key, with_grad)
-        targets = self._tokens("targets", targets, self.vocab, params)
+        ids, targets = [self._beside(x, params) for x in self._checked(ids, targets)]
         n_targets = self._counted(targets)
-        options: dict[str, Any] = {"ignore_id": self.pad_id, "label_smoothing": label_smoothing}
-        options |= {"n_tokens": n_tokens, "loss_scale": loss_scale}
-        loss, dlogits = ops.linear_cross_entropy(y, *self.output_map(params), targets, **options)
+        y, encode_backward = self._encode(ops, params, ids, dropout_key, with_grad)
+        loss, dlogits = ops.linear_cross_entropy(
+            y,
+            *self.output_map(params),
+            targets,
+            ignore_id=self.pad_id,
+            label_smoothing=label_smoothing,
+            n_tokens=n_tokens,
+            loss_scale=loss_scale,
+        )
         if not with_grad:
             return loss, None, n_targets
 
@@ -113,22 +124,28 @@ class LanguageModel(OneStack):
 
     def count(self, ids: Array, targets: Array | None = None) -> int:
         """Check a batch, and return its number of targets that are not padding."""
-        ids, targets = self._split(ids, targets)
-        self._check_tokens("ids", ids, self.vocab)
-        self._check_tokens("targets", targets, self.vocab)
+        _, targets = self._checked(ids, targets)
         return int(self._counted(targets))
 
     def fill_up(self, batch: tuple, rounded_up: Callable[[int], int]) -> tuple:
-        """Pad a batch, if an id is padding, so that there are only a few shapes: see ``Transformer.fill_up``."""
+        """Pad a batch, if an id is padding, so that there are only a few shapes: see
+        ``Transformer.fill_up``.
+        """
         if self.pad_id is None:
             return batch
         n_more = 1 if len(batch) == 1 else 0  # ids (B, T+1), or ids and targets (B, T)
         return tuple(self._filled_up(ids, rounded_up, n_more) for ids in batch)
 
-    def start(self, prompts: Any, bos_id: int | None, slide: bool | None = None) -> tuple[Prompts, Array, Array]:
-        """What decoding begins with: the checked prompts, the last token of each, and how many may follow it."""
+    def start(
+        self, prompts: Any, bos_id: int | None, slide: bool | None = None
+    ) -> tuple[Prompts, Array, Array]:
+        """What decoding begins with: the checked prompts, the last token of each, and how many may
+        follow it.
+        """
         if bos_id is not None:
-            raise ValueError(f"bos_id={bos_id}, expected None: a language model goes on after its prompts")
+            raise ValueError(
+                f"bos_id={bos_id}, expected None: a language model goes on after its prompts"
+            )
         prompts = Prompts.of(prompts, self, slide)
         return prompts, prompts.last_tokens, self.max_len + 1 - prompts.lengths
 
@@ -150,7 +167,8 @@ class LanguageModel(OneStack):
         slide: bool = False,
         backend: AnyBackend = "auto",
     ) -> LanguageDecoder:
-        """Return a decoder for step-by-step decoding that has read the prompts, all but the last token of each.
+        """Return a decoder for step-by-step decoding that has read the prompts, all but the last
+        token of each.
 
         Parameters
         ----------
@@ -160,18 +178,22 @@ class LanguageModel(OneStack):
         max_rows : int
             Largest number of rows in a step: B times the number of hypotheses per prompt.
         max_len : int, optional
-            Expected number of steps. There may be more; kernels are prepared for this many. The model's if not given.
+            Expected number of steps. There may be more; kernels are prepared for this many. The
+            model's if not given.
         slide : bool
-            As for ``greedy_decode``. Without it, a step beyond the context of a row is an error, unless no text of the
-            model can be too long: one with a window, and with positions that are rotary or none.
+            As for ``greedy_decode``. Without it, a step beyond the context of a row is an error,
+            unless no text of the model can be too long: one with a window, and with positions that
+            are rotary or none.
 
         Examples
         --------
         >>> model = LanguageModel(vocab=11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
         >>> params = model.init(0)
         >>> decoder = model.decoder(params, [[3, 4], [5, 6, 7]], max_rows=2)
-        >>> logits = decoder.step(np.array([4, 7]), parents=np.array([0, 1]))  # after the last token of each
-        >>> bool(np.allclose(logits[1], model.logits(params, np.array([[5, 6, 7]]))[0, -1], atol=1e-5))
+        >>> last = np.array([4, 7])  # tokens of the prompts
+        >>> logits = decoder.step(last, parents=np.array([0, 1]))
+        >>> expected = model.logits(params, np.array([[5, 6, 7]]))[0, -1]
+        >>> bool(np.allclose(logits[1], expected, atol=1e-5))
         True
         """
         ops = self._backend(backend, params)
@@ -190,13 +212,17 @@ class LanguageModel(OneStack):
     def _inputs(self, params, ids):
         return self._tokens("ids", ids, self.vocab, params)
 
-    def _split(self, ids, targets):
-        """Ids and targets (B, T), also of a text (B, T+1), if targets is None."""
+    def _checked(self, ids, targets):
+        """Ids and targets (B, T), checked; those of a text (B, T+1) if targets is None."""
         if targets is None:
             check_two_axes("ids", ids, "expected (B, T+1) with two or more tokens", n_least=2)
+            self._check_tokens("ids", ids, self.vocab, n_more=1)
             return ids[:, :-1], ids[:, 1:]
         library_of(ids, "ids")  # raises if it is not an array
         library_of(targets, "targets")
         if ids.shape != targets.shape:
-            raise ValueError(f"ids {ids.shape}, targets {targets.shape}: expected equal shapes (B, T)")
+            shapes = f"ids {ids.shape}, targets {targets.shape}"
+            raise ValueError(f"{shapes}: expected equal shapes (B, T)")
+        self._check_tokens("ids", ids, self.vocab)
+        self._check_tokens("targets", targets, self.vocab)
         return ids, targets

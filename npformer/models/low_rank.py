@@ -1,4 +1,6 @@
-"""Low-rank adapters, to fine-tune a model whose own parameters stay as they are (Hu et al. 2021, LoRA)."""
+"""Low-rank adapters, to fine-tune a model whose own parameters stay as they are (Hu et al. 2021,
+LoRA).
+"""
 
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
@@ -18,14 +20,16 @@ from npformer.runtime.ranks import checksum
 
 @dataclass(frozen=True, repr=False)
 class LowRank:
-    """A model of which two small matrices A (D_in, r) and B (r, D_out) beside each weight W are trained, and W is not.
+    """A model of which two small matrices A (D_in, r) and B (r, D_out) beside each weight W are
+    trained, and W is not.
 
-    It computes with W' = W + (alpha / r) A B, so dA = (alpha / r) dW' Bᵀ and dB = (alpha / r) Aᵀ dW'. B begins with
-    zeros, and so the training with the given model. Projections in one matrix, such as those to queries, keys and
-    values, share their A; each has its columns of B. Parameters, and what ``Trainer`` saves, are the adapters alone.
+    It computes with W' = W + (alpha / r) A B, so dA = (alpha / r) dW' Bᵀ and dB = (alpha / r) Aᵀ
+    dW'. B begins with zeros, and so the training with the given model. Projections in one matrix,
+    such as those to queries, keys and values, share their A; each has its columns of B. Parameters,
+    and what ``Trainer`` saves, are the adapters alone.
 
-    The given parameters are copied, so that nothing that happens to them later changes the adapted model; who needs the
-    memory, and no longer the parameters, deletes them.
+    The given parameters are copied, so that nothing that happens to them later changes the adapted
+    model; who needs the memory, and no longer the parameters, deletes them.
 
     Parameters
     ----------
@@ -36,19 +40,22 @@ class LowRank:
     rank, alpha : int, float
         A larger alpha is like a larger learning rate.
     targets : tuple of str, optional
-        Parts of the paths of the weights with adapters, such as "qkv" or "layers.11"; those of all layers if not given.
+        Parts of the paths of the weights with adapters, such as "qkv" or "layers.11"; those of all
+        layers if not given.
     whole : tuple of str
         Parts of the paths of parameters that are trained themselves, such as "output".
 
     Examples
     --------
     >>> from npformer import Adam, Encoder, Trainer
-    >>> model = Encoder(vocab=11, d_model=16, n_heads=2, n_layers=1, d_ff=32, task="classes", n_outputs=3)
+    >>> sizes = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32}
+    >>> model = Encoder(vocab=11, **sizes, task="classes", n_outputs=3)
     >>> params = model.init(seed=0)  # or those of a trained model
     >>> adapted = LowRank(model, params, rank=2, targets=("qkv",), whole=("output",))
     >>> trainer = Trainer(adapted, Adam(lr=0.01))
     >>> loss = trainer.step(np.array([[3, 4, 5], [6, 7, 0]]), np.array([2, 0]))
-    >>> {name: x.shape for name, x in trainer.params["layers"]["0"]["attention"]["qkv"]["weight"].items()}
+    >>> qkv = trainer.params["layers"]["0"]["attention"]["qkv"]
+    >>> {name: x.shape for name, x in qkv["weight"].items()}
     {'A': (16, 2), 'B': (2, 48)}
     >>> model.outputs(adapted.merged(trainer.params), np.array([[3, 4]])).shape
     (1, 3)
@@ -60,30 +67,34 @@ class LowRank:
     alpha: float = 16.0
     targets: tuple[str, ...] | None = None
     whole: tuple[str, ...] = ()
-    _arrays: ClassVar[dict]  # those of the model, by path; and in other libraries and dtypes
-    _copies: ClassVar[dict]
-    _whole: ClassVar[list]  # the paths of what is trained
-    _adapted: ClassVar[list]
-    base: int = field(init=False)  # a checksum of its parameters, so that a file is not loaded beside others
+    # A checksum of the model's parameters, so that a file is not loaded beside others.
+    base: int = field(init=False)
+    _arrays: ClassVar[dict]  # the model's parameters by path
+    _copies: ClassVar[dict]  # the same in other libraries and dtypes
+    _whole: ClassVar[list]  # the paths of what is trained itself
+    _adapted: ClassVar[list]  # the paths of the weights with adapters
 
     def __post_init__(self, params: dict) -> None:
         check_fields(self)
         for method in ("shapes", "loss_and_grad", "count"):
             if not callable(getattr(self.model, method, None)):
-                raise TypeError(
-                    f"model is a {type(self.model).__name__} without {method}(), expected one of npformer's"
-                )
+                kind = f"a {type(self.model).__name__} without {method}()"
+                raise TypeError(f"model is {kind}, expected one of npformer's")
         tree.check_like(params, self.model.shapes(), dtypes=False)
         check_trainable(params)
         arrays = {path: x.copy() for path, x in tree.leaves(params)}
+        # The numbers of the layers are parts of the paths of all layers.
         layers = {name for path in arrays for name in path.split(".") if name.isdecimal()}
+        targets = layers if self.targets is None else self.targets
         whole = chosen("whole", self.whole, list(arrays))
         matrices = [path for path, x in arrays.items() if x.ndim == 2 and path not in whole]
-        adapted = chosen("targets", layers if self.targets is None else self.targets, matrices)
+        adapted = chosen("targets", targets, matrices)
         if not (whole or adapted):
-            raise ValueError("there is nothing to train, expected targets or whole to be parts of paths")
-        object.__setattr__(self, "base", checksum(map(on_host, arrays.values())))
-        self.__dict__.update(_arrays=arrays, _whole=whole, _adapted=adapted, _copies={})
+            expected = "targets or whole to be parts of paths"
+            raise ValueError(f"there is nothing to train, expected {expected}")
+        # The dataclass is frozen.
+        base = checksum(map(on_host, arrays.values()))
+        vars(self).update(base=base, _arrays=arrays, _whole=whole, _adapted=adapted, _copies={})
 
     def init(self, seed: int = 0) -> dict:
         """Return new adapters, and a copy of what is trained whole."""
@@ -99,7 +110,9 @@ class LowRank:
         return tree.from_leaves(self._arrays.items())
 
     def _new_params(self, new):
-        params = {path: on_host(self._arrays[path]).astype(self.model.dtype) for path in self._whole}
+        params = {
+            path: on_host(self._arrays[path]).astype(self.model.dtype) for path in self._whole
+        }
         for path in self._adapted:
             D_in, D_out = self._arrays[path].shape
             params[f"{path}.A"] = new.linear(D_in, self.rank, bias=False)["weight"]
@@ -108,20 +121,29 @@ class LowRank:
 
     def merged(self, params: dict, *, backend: AnyBackend = "auto") -> dict:
         """Return the parameters of the model itself, with W' in place of W, in new arrays."""
-        merged = self._merged(get_backend(backend, params), params)
-        return tree.from_leaves((path, x if path in self._adapted else x.copy()) for path, x in merged.items())
+        arrays = self._merged(get_backend(backend, params), dict(tree.leaves(params)))
+        for path in arrays.keys() - set(self._adapted):
+            arrays[path] = arrays[path].copy()
+        return tree.from_leaves(arrays.items())
 
-    def _merged(self, ops, params):
-        """The same by path; arrays without adapters are not copied."""
-        own = dict(tree.leaves(params))
-        like = next(iter(own.values()))
-        kind = type(like), like.dtype  # on a GPU, in the precision of a step
-        if kind not in self._copies:
-            self._copies[kind] = {path: beside(x, like).astype(kind[1], copy=False) for path, x in self._arrays.items()}
-        arrays = self._copies[kind] | {path: own[path] for path in self._whole}
+    def _merged(self, ops, own):
+        """The same by path, from adapters by path; arrays without adapters are not copied."""
+        arrays = self._beside(next(iter(own.values())))
+        arrays |= {path: own[path] for path in self._whole}
         for path in self._adapted:
-            arrays[path] = arrays[path] + ops.linear(self._scaled(own[f"{path}.A"]), own[f"{path}.B"])
+            A, B = own[f"{path}.A"], own[f"{path}.B"]
+            arrays[path] = arrays[path] + ops.linear(self._scaled(A), B)
         return arrays
+
+    def _beside(self, neighbour):
+        """The model's parameters by path, in the library and the dtype of an array: a new dict."""
+        kind = type(neighbour), neighbour.dtype  # on a GPU, in the precision of a step
+        if kind not in self._copies:
+            self._copies[kind] = {
+                path: beside(x, neighbour).astype(neighbour.dtype, copy=False)
+                for path, x in self._arrays.items()
+            }
+        return dict(self._copies[kind])
 
     def loss_and_grad(
         self,
@@ -132,22 +154,29 @@ class LowRank:
         ready: Callable[[str, dict], object] | None = None,
         **options: Any,
     ) -> tuple[Any, dict | None, Any]:
-        """Return the loss, the gradient of the adapters, and the number of targets; the options are the model's."""
-        ops, own = get_backend(backend, params), dict(tree.leaves(params))
-        grads = Gradients(params, ready)
+        """Return the loss, the gradient of the adapters, and the number of targets.
 
-        def take(place, of_model):
+        The options are the model's.
+        """
+        ops = get_backend(backend, params)
+        own = dict(tree.leaves(params))
+        gradients = Gradients(params, ready)
+
+        # The model gives its gradients as it computes them, so no dW of it is kept.
+        def give(place, of_model):
             for path, dW in tree.leaves(of_model, place):
                 if path in self._whole:
-                    grads.give(path, dW)
+                    gradients.give(path, dW)
                 elif path in self._adapted:
-                    dA, dB, _ = ops.linear_backward(dW, self._scaled(own[f"{path}.A"]), own[f"{path}.B"])
-                    grads.give(path, {"A": self._scaled(dA), "B": dB})
+                    A, B = own[f"{path}.A"], own[f"{path}.B"]
+                    dA, dB, _ = ops.linear_backward(dW, self._scaled(A), B)
+                    gradients.give(path, {"A": self._scaled(dA), "B": dB})
 
-        options |= {"backend": ops, "with_grad": with_grad, "ready": take}
-        merged = tree.from_leaves(self._merged(ops, params).items())
-        loss, _, n_targets = self.model.loss_and_grad(merged, *batch, **options)
-        return loss, grads.all() if with_grad else None, n_targets
+        merged = tree.from_leaves(self._merged(ops, own).items())
+        loss, _, n_targets = self.model.loss_and_grad(
+            merged, *batch, backend=ops, with_grad=with_grad, ready=give, **options
+        )
+        return loss, gradients.all() if with_grad else None, n_targets
 
     loss, __repr__ = Model.loss, Model.__repr__
 
@@ -166,12 +195,13 @@ class LowRank:
 def chosen(name, parts, paths):
     """The paths in which one of the parts is, each of which has to be in some.
 
-    >>> chosen("targets", ["attention.qkv"], ["layers.0.attention.qkv.weight", "layers.0.attention.out.weight"])
-    ['layers.0.attention.qkv.weight']
+    >>> chosen("targets", ["attention.qkv"], ["0.attention.qkv.weight", "0.attention.out.weight"])
+    ['0.attention.qkv.weight']
     """
     has = lambda path, part: f".{part}." in f".{path}."
     parts = check_paths(name, parts)
     for part in parts:
         if not any(has(path, part) for path in paths):
-            raise ValueError(f"{name} has {part!r}, expected parts of paths such as {', '.join(paths[-2:])}")
+            examples = ", ".join(paths[-2:])
+            raise ValueError(f"{name} has {part!r}, expected parts of paths such as {examples}")
     return [path for path in paths if any(has(path, part) for part in parts)]

@@ -1,4 +1,4 @@
-"""The base class of all models: parameters, embeddings, the prediction of words, and the checks of what is given."""
+"""The base class of all models: parameters, embeddings, the prediction of words, and the checks."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -22,8 +22,9 @@ from npformer.runtime.forks import cached_property
 class Model:
     """An architecture; its parameters are a separate nested dict.
 
-    A subclass is a dataclass with ``d_model``, ``dropout``, ``pad_id``, ``max_len`` and ``dtype``. It defines
-    ``_new_params(new)``, which draws the parameters from the ``Initializer`` ``new``, and what it computes.
+    A subclass is a dataclass with ``d_model``, ``dropout``, ``pad_id``, ``max_len`` and ``dtype``.
+    It defines ``_new_params(new)``, which draws the parameters from the ``Initializer`` ``new``,
+    and what it computes.
 
     A step-by-step decoder calls ``table_of``, ``embed``, ``keep_mask`` and ``stored_output``.
 
@@ -41,22 +42,25 @@ class Model:
     loss_and_grad: Callable
     sides: tuple[str, ...] = ("",)
     tie_embeddings = False
-    forced_eos_id: int | None = None  # the token with which decoding ends a target that reaches its limit, if any
-    share_layers: int | None = None  # how many sets of parameters the layers of a stack have, if several use one
+    # The token with which decoding ends a target that reaches its limit, if any.
+    forced_eos_id: int | None = None
+    # How many sets of parameters the layers of a stack have, if several use one.
+    share_layers: int | None = None
     scale_embeddings = True  # whether the vectors of the tokens are multiplied by √D
-    has_learned_positions = False  # whether the vectors that are added to the embeddings are parameters
+    # Whether the vectors that are added to the embeddings are parameters.
+    has_learned_positions = False
 
     def init(self, seed: int = 0) -> dict:
-        """Return new parameters, a nested dict of arrays; the same seed gives the same parameters."""
+        """Return new parameters, a nested dict; the same seed gives the same parameters."""
         return self._new_params(Initializer(check_option("seed", seed), self.dtype))
 
     def shapes(self) -> dict:
-        """Return arrays with the paths and shapes of the parameters that take no memory, to compare others with."""
+        """Return arrays like the parameters that take no memory, to compare others with."""
         return self._new_params(ShapesOnly())
 
     @property
     def n_positions(self):
-        """The largest number of positions, of width ``d_model``, that the model may compute for one sequence."""
+        """How many positions, of width ``d_model``, the model may compute for one sequence."""
         return self.max_len
 
     @cached_property
@@ -70,18 +74,22 @@ class Model:
         return get_backend(backend, params)
 
     def loss(self, params: dict, *batch: Array, **options: Any) -> tuple[Any, Any]:
-        """Return the same as ``loss_and_grad``, without the gradient: (loss, number of targets)."""
+        """Return what ``loss_and_grad`` does, without the gradient: (loss, number of targets)."""
         loss, _, n_targets = self.loss_and_grad(params, *batch, **options, with_grad=False)
         return loss, n_targets
 
     # -- tokens to vectors
 
-    def _name_of_table(self, side):
-        return "embedding" if self.tie_embeddings else named(side, "embedding")
+    @cached_property
+    def _tables(self):
+        """The name of the table of embeddings of each side."""
+        if self.tie_embeddings:
+            return dict.fromkeys(self.sides, "embedding")
+        return {side: named(side, "embedding") for side in self.sides}
 
     def table_of(self, params, side):
         """The embedding table (V, D) of a side."""
-        return params[self._name_of_table(side)]
+        return params[self._tables[side]]
 
     def positions_of(self, params, side, part):
         """What is added to the embeddings of a side at positions, a slice or an array; or None."""
@@ -93,28 +101,29 @@ class Model:
         ``at`` are the positions of the columns of ids, if they are not the first ones.
         """
         ops = ops.unchecked
+        name = self._tables[side]
         pad_id = -1 if self.pad_id is None else self.pad_id
-        ids, table, pad_id = look_up(ids, self.table_of(params, side), pad_id)
+        ids, table, pad_id = look_up(ids, params[name], pad_id)
         positions = self.positions_of(params, side, slice(ids.shape[1]) if at is None else at)
-        dropout, scaled = (self._rate(dropout_key), dropout_key), self.scale_embeddings
+        dropout = self._rate(dropout_key), dropout_key
+        scaled = self.scale_embeddings
         x = ops.embed_tokens(ids, table, positions, pad_id, *dropout, scaled=scaled)
 
         def backward(dx, gradients):
-            shape = table.shape
-            dtable = ops.embed_tokens_backward(dx, ids, shape, pad_id, *dropout, scaled=scaled)
-            gradients.give(self._name_of_table(side), dtable)
-            if self.has_learned_positions:
+            dtable = ops.embed_tokens_backward(
+                dx, ids, table.shape, pad_id, *dropout, scaled=scaled
+            )
+            gradients.give(name, dtable)
+            if self.has_learned_positions and positions is not None:
                 dx = kept((ids != pad_id)[..., None], ops.dropout_backward(dx, *dropout))
-                self._positions_backward(ops, dx, side, gradients)
+                # Row t of the positions is used in every sentence: a look-up of the ids 0, 1, …
+                columns = np.broadcast_to(np.arange(dx.shape[1], like=dx), dx.shape[:2])
+                self._positions_backward(ops, dx, columns, side, gradients)
 
         return x, backward
 
-    def _positions_backward(self, ops, dx, side, gradients):
-        """Give the gradient of learned positions, from that of vectors to which they were added.
-
-        They are a look-up, too, in which token t of each row has the id t.
-        """
-        at = np.broadcast_to(np.arange(dx.shape[1], like=dx), dx.shape[:2])
+    def _positions_backward(self, ops, dx, at, side, gradients):
+        """Give the gradient of learned positions, which were added to vectors at ``at`` (B, T)."""
         dpositions = ops.embedding_backward(dx, at, (self.max_len, self.d_model))
         gradients.give(named(side, "positions"), dpositions)
 
@@ -133,27 +142,35 @@ class Model:
     # -- vectors to tokens, and back
 
     def output_map(self, params):
-        """The weight (D, V) of the output projection, which is the embedding table if tied, and its bias, or None."""
+        """The weight (D, V) of the output projection, and its bias, or None.
+
+        The weight is the embedding table, transposed, if they are tied.
+        """
         weight, bias = self.stored_output(params)
         return dequantized(weight), bias
 
     def stored_output(self, params):
         """The same as it is stored: the weight may be one of 8-bit integers."""
         output = params.get("output", {})
-        return params["embedding"].T if self.tie_embeddings else output["weight"], output.get("bias")
+        weight = params["embedding"].T if self.tie_embeddings else output["weight"]
+        return weight, output.get("bias")
 
     def _new_output(self, new, vocab, has_bias=True):
-        """The parameters of the output projection, apart from a table of embeddings, in a dict under "output"."""
-        if self.tie_embeddings:
-            return {"output": {"bias": new.full(vocab, 0)}} if has_bias else {}
-        return {"output": new.linear(self.d_model, vocab, bias=has_bias)}
+        """The parameters of the output projection in a dict under "output"; no table is in it."""
+        if not self.tie_embeddings:
+            return {"output": new.linear(self.d_model, vocab, bias=has_bias)}
+        return {"output": {"bias": new.full(vocab, 0)}} if has_bias else {}
 
     def _gradients(self, params, ready):
         """What a backward pass gives its gradients to, for parameters that have some."""
         check_trainable(self.stored_output(params)[0])
-        return Gradients(params, ready, self._n_uses())
+        return Gradients(params, ready, self._n_uses)
 
+    @cached_property
     def _n_uses(self):
+        return self._count_uses()
+
+    def _count_uses(self):
         """How often parameters are used, by path: a tied table on each side, and in the output."""
         return {"embedding": len(self.sides) + 1} if self.tie_embeddings else {}
 
@@ -173,30 +190,39 @@ class Model:
         """Check the fields of the dataclass; the padding's id has to be in all vocabularies."""
         check_fields(self)
         if self.pad_id is not None and not 0 <= self.pad_id < min(vocabularies, default=1):
-            ids = "an id of both vocabularies" if len(vocabularies) > 1 else "an id of the vocabulary"
+            ids = (
+                "an id of both vocabularies" if len(vocabularies) > 1 else "an id of the vocabulary"
+            )
             raise ValueError(f"pad_id={self.pad_id}, expected {ids}")
         dtype = getattr(self.dtype, "__name__", str(self.dtype))
         if dtype not in ("float32", "float64"):
             raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
-        object.__setattr__(self, "dtype", dtype)
+        self._set(dtype=dtype)
 
-    def _tokens(self, name, ids, vocab, params):
+    def _set(self, **settings):
+        """Write fields of the frozen dataclass in another form, while it is made."""
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
+    def _tokens(self, name, ids, vocab, params, n_more=0):
         """Check ids, and move them to the device of the parameters."""
-        self._check_tokens(name, ids, vocab)
+        self._check_tokens(name, ids, vocab, n_more)
         return self._beside(ids, params)
+
+    def _check_tokens(self, name, ids, vocab, n_more=0):
+        """Check ids (B, length), of which ``n_more`` columns are not read."""
+        check_ids(ids, vocab, name)
+        check_two_axes(name, ids, "expected (B, length)")
+        self._check_length(name, ids.shape[1] - n_more)
+
+    def _check_length(self, name, length):
+        if length > self.max_len:
+            limit = f"max_len={self.max_len}"
+            raise ValueError(f"{name} has length {length}, expected at most {limit}")
 
     def _beside(self, x, params):
         """An array on the device of the parameters."""
         return beside(x, tree.first_leaf(params))
-
-    def _check_tokens(self, name, ids, vocab):
-        check_ids(ids, vocab, name)
-        check_two_axes(name, ids, "expected (B, length)")
-        self._check_length(name, ids)
-
-    def _check_length(self, name, ids):
-        if ids.shape[1] > self.max_len:
-            raise ValueError(f"{name} has length {ids.shape[1]}, expected at most max_len={self.max_len}")
 
     # -- batches
 
@@ -216,12 +242,12 @@ class Model:
         return brief(self)
 
     def __getstate__(self):
-        """The settings alone, to copy or pickle a model: what it has computed for itself is computed again."""
+        """The settings alone: a copy computes again what a model computes for itself."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def named(side, name):
-    """The name of the parameters of a side: "source_embedding", or "embedding" if there are no sides."""
+    """The name of the parameters of a side: "source_embedding", or "embedding" of the side ""."""
     return f"{side}_{name}" if side else name
 
 

@@ -20,7 +20,8 @@ class VectorMap:
     Parameters
     ----------
     kind : "linear", "layer_norm" or "unit"
-        A linear map and an activation, a normalisation with a gain and a bias, or division by the length.
+        A linear map and an activation, a normalisation with a gain and a bias, or division by the
+        length.
     width : int, optional
         Number of outputs of a linear map.
     bias : bool
@@ -42,11 +43,15 @@ class VectorMap:
     def __post_init__(self):
         check_fields(self)
         if (self.width is not None) != (self.kind == "linear"):
-            raise ValueError(f"width={self.width} with kind={self.kind!r}, expected one of 'linear' alone")
+            raise ValueError(
+                f"width={self.width} with kind={self.kind!r}, expected one of 'linear' alone"
+            )
 
 
 def new_maps(new, width, maps):
-    """The parameters of maps of a vector of this width, by their numbers; those without any are left out."""
+    """The parameters of maps of a vector of this width, by their numbers; those without any are
+    left out.
+    """
     params = {}
     for number, each in enumerate(maps):
         if each.kind == "linear":
@@ -74,10 +79,12 @@ def mapped(ops, params, maps, x):
 
 @underflow_is_zero()
 def pooled(x, keep_mask, pooling):
-    """The vector of each sequence, of its positions that are kept: (B, T, D) -> (B, D), and a backward pass.
+    """The vector of each sequence, of its positions that are kept: (B, T, D) -> (B, D), and a
+    backward pass.
 
-    ``keep_mask`` (B, T) is None if all positions are kept. "none" changes nothing. Of several poolings, a tuple, the
-    vectors lie side by side, (B, n D), and there is no backward pass. Rows of which nothing is kept get zeros.
+    ``keep_mask`` (B, T) is None if all positions are kept. "none" changes nothing. Of several
+    poolings, a tuple, the vectors lie side by side, (B, n D), and there is no backward pass. Rows
+    of which nothing is kept get zeros.
 
     >>> x = np.array([[[1.0], [3.0], [np.nan]]])
     >>> y, backward = pooled(x, np.array([[True, True, False]]), "mean")

@@ -1,8 +1,9 @@
 """The recurrent sequence-to-sequence model, and the attention that was invented for it.
 
-An encoder reads the source word by word into a state (Sutskever et al. 2014); a decoder starts from that state and
-generates the target word by word. With attention (Bahdanau et al. 2015, in the form of Luong et al. 2015) each step of
-the decoder has access to all states of the encoder, so that the last state need not hold the whole source.
+An encoder reads the source word by word into a state (Sutskever et al. 2014); a decoder starts from
+that state and generates the target word by word. With attention (Bahdanau et al. 2015, in the form
+of Luong et al. 2015) each step of the decoder has access to all states of the encoder, so that the
+last state need not hold the whole source.
 """
 
 from dataclasses import dataclass
@@ -10,10 +11,10 @@ from functools import partial
 
 import numpy as np
 
-from npformer.arrays import Array, beside, on_host
+from npformer.arrays import Array, on_host
 from npformer.backends import AnyBackend
 from npformer.checks import check_choice, check_shape, shown
-from npformer.decoding.states import StateDecoder
+from npformer.decoding.states import RecurrentDecoder
 from npformer.layers.projection import linear
 from npformer.layers.recurrence import read_both_ways, read_steps
 from npformer.layers.stack import Stack
@@ -21,21 +22,8 @@ from npformer.models.encoder_decoder import EncoderDecoder
 from npformer.reference import split_key
 from npformer.reference.math.scores import SCORES
 
-SCORE_OF = {"dot": "dot", "general": "bilinear", "additive": "additive"}  # the name in the papers: the name in npformer
-
-
-class RecurrentDecoder(StateDecoder):
-    """The step-by-step decoder of a ``Recurrent``; ``decoder`` makes one."""
-
-    def __init__(self, model, ops, params, src, max_rows, max_len):
-        self.encoder_states, ends = model.encode(params, src, backend=ops)
-        self.keep_mask = beside(src, self.encoder_states) != model.pad_id
-        super().__init__(model, ops, params, ends, max_rows, max_len)
-
-    def _newest(self, tokens, t, part):
-        states, sources = self._advance(tokens, t, part, self.model.cell), self.beside(self.sources[part])
-        memory = self.encoder_states[sources], self.keep_mask[sources]
-        return self.model._combine(self.ops, self.params["decoder"], states, *memory)[0][:, 0]
+# The names in the papers: the names in npformer.
+SCORE_OF = {"dot": "dot", "general": "bilinear", "additive": "additive"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,21 +37,23 @@ class Recurrent(EncoderDecoder):
     d_model : int
         Width D of embeddings and states.
     n_layers : int
-        Number of layers N of encoder and of decoder. The input of a layer is the states of the layer below.
+        Number of layers N of encoder and of decoder. The input of a layer is the states of the
+        layer below.
     cell : "gru" or "lstm"
     attention : None, "dot", "general" or "additive"
-        The score that compares a decoder state with the encoder's states; None means no attention, so the decoder
-        starts from the encoder's final states and sees nothing else of the source.
+        The score that compares a decoder state with the encoder's states; None means no attention,
+        so the decoder starts from the encoder's final states and sees nothing else of the source.
     bidirectional : bool
-        Half of each encoder layer reads from the end to the beginning, so that a state depends on the words on both
-        sides.
+        Half of each encoder layer reads from the end to the beginning, so that a state depends on
+        the words on both sides.
     dropout : float
-        Dropout rate on embeddings, the states of each layer and the attentional state, active when a dropout_key is
-        given.
+        Dropout rate on embeddings, the states of each layer and the attentional state, active when
+        a dropout_key is given.
     tie_embeddings : bool
         One table for source, target and output projection; both vocabularies must be the same size.
     pad_id : int
-        The id that pads short sequences: it changes no state of the encoder, and nothing attends to it.
+        The id that pads short sequences: it changes no state of the encoder, and nothing attends to
+        it.
     max_len, dtype
         As for ``Transformer``.
 
@@ -74,7 +64,7 @@ class Recurrent(EncoderDecoder):
     >>> src, tgt = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
     >>> model.logits(params, src, tgt[:, :-1]).shape
     (1, 4, 11)
-    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], dropout_key=1)
+    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt, dropout_key=1)
     """
 
     src_vocab: int
@@ -95,27 +85,34 @@ class Recurrent(EncoderDecoder):
     def __post_init__(self):
         self._check_settings()
         check_choice("cell", self.cell, ("gru", "lstm"))
-        if self.attention is not None and self.attention not in tuple(SCORE_OF):  # a list cannot be looked up in a dict
-            raise ValueError(
-                f"attention={self.attention!r}, expected None, 'dot', 'general' (the bilinear score) or 'additive'"
-            )
+        # Compared with a tuple: a list, which is wrong, too, cannot be looked up in a dict.
+        if self.attention is not None and self.attention not in tuple(SCORE_OF):
+            expected = "None, 'dot', 'general' (the bilinear score) or 'additive'"
+            raise ValueError(f"attention={self.attention!r}, expected {expected}")
         if self.bidirectional and self.d_model % 2:
-            raise ValueError(f"d_model={shown(self.d_model)} is odd: with bidirectional=True each direction gets half")
+            why = "with bidirectional=True each direction gets half"
+            raise ValueError(f"d_model={shown(self.d_model)} is odd: {why}")
 
     @property
     def depths(self):
         """Layers of (encoder, decoder)."""
         return self.n_layers, self.n_layers
 
-    def attention_weights(self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto") -> dict:
-        """Return the attention weights of the decoder, {"memory": [(B, 1, T, S)]}, in the format of ``Transformer``."""
+    def attention_weights(
+        self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto"
+    ) -> dict:
+        """Return the attention weights of the decoder, {"memory": [(B, 1, T, S)]}, in the format of
+        ``Transformer``.
+        """
         if self.attention is None:
             raise ValueError("a model with attention=None has no attention weights")
         ops = self._backend(backend, params)
         src, tgt_in = self._inputs(params, src, tgt_in)
         (encoder_states, ends), _ = self._encode(ops, params, src)
         states, _ = self._decoder_states(ops, params, ends, tgt_in)
-        _, weights = self._context(ops, params["decoder"], states, encoder_states, src != self.pad_id)
+        _, weights = self._context(
+            ops, params["decoder"], states, encoder_states, src != self.pad_id
+        )
         return {"memory": [on_host(weights)[:, None]]}
 
     def _init_stacks(self, new):
@@ -123,7 +120,8 @@ class Recurrent(EncoderDecoder):
         encoder, decoder = {}, {}
         for i in range(self.n_layers):
             if self.bidirectional:
-                encoder[str(i)] = {side: new.recurrence(D, D // 2, cell) for side in ("forward", "backward")}
+                sides = "forward", "backward"
+                encoder[str(i)] = {side: new.recurrence(D, D // 2, cell) for side in sides}
             else:
                 encoder[str(i)] = new.recurrence(D, D, cell)
             decoder[str(i)] = new.recurrence(D, D, cell)
@@ -133,10 +131,12 @@ class Recurrent(EncoderDecoder):
         return encoder, decoder
 
     def _encode(self, ops, params, src, dropout_key=None, train=False):
-        """Return the memory: the states of the last layer (B, S, D), and the final states of each layer."""
+        """The memory: the states of the last layer (B, S, D), and the final states of each."""
         read_layer = read_both_ways if self.bidirectional else read_steps
-        read = partial(read_layer, keep_mask=src != self.pad_id)
-        states, ends, read_backward = self._read(ops, params, "source", src, [read] * self.n_layers, dropout_key, train)
+        reads = [partial(read_layer, keep_mask=src != self.pad_id)] * self.n_layers
+        states, ends, read_backward = self._read(
+            ops, params, "source", src, reads, dropout_key, train
+        )
 
         def backward(dmemory, gradients):
             _, grads = read_backward(*dmemory, gradients)
@@ -145,17 +145,24 @@ class Recurrent(EncoderDecoder):
         return (states, ends), backward
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
-        states_key, out_key = split_key(dropout_key, 2)
+        """The attentional states (B, T, D)."""
         if not isinstance(memory, tuple):
-            raise TypeError(f"memory is a {type(memory).__name__}, expected the output of encode: (states, ends)")
+            expected = "the output of encode: (states, ends)"
+            raise TypeError(f"memory is a {type(memory).__name__}, expected {expected}")
         encoder_states, ends = memory
         check_shape(memory=(encoder_states, (*src.shape, self.d_model)))
+        states_key, out_key = split_key(dropout_key, 2)
+        own = params["decoder"]
+
         states, states_backward = self._decoder_states(ops, params, ends, tgt_in, states_key, train)
-        combined, combine_backward = self._combine(ops, params["decoder"], states, encoder_states, src != self.pad_id)
+        combined, combine_backward = self.combine(
+            ops, own, states, encoder_states, src != self.pad_id
+        )
         y, drop_backward = self._drop(ops, combined, out_key)
 
         def backward(dy, gradients):
-            dstates, dencoder_states, combine_grads = combine_backward(drop_backward(dy))
+            dcombined = drop_backward(dy)
+            dstates, dencoder_states, combine_grads = combine_backward(dcombined)
             dends, layer_grads = states_backward(dstates, gradients)
             gradients.give("decoder", layer_grads | combine_grads)
             return dencoder_states, dends
@@ -163,20 +170,20 @@ class Recurrent(EncoderDecoder):
         return y, backward
 
     def _decoder_states(self, ops, params, ends, tgt_in, dropout_key=None, train=False):
-        """The states h_t (B, T, D) of the last layer; each layer starts from the encoder's final state."""
+        """The states h_t (B, T, D); each layer starts from the encoder's final state."""
         reads = [partial(read_steps, first=first) for first in ends]
         states, _, backward = self._read(ops, params, "target", tgt_in, reads, dropout_key, train)
-        dends = [None] * self.n_layers
+        dends = [None] * self.n_layers  # nobody uses the final states of a decoder
         return states, lambda dstates, gradients: backward(dstates, dends, gradients)
 
     def _read(self, ops, params, side, ids, reads, dropout_key, train):
-        """The states of the last layer and the final states of each, where each of ``reads`` is a layer's function."""
+        """The states of the last layer, and the final states of each, by a function for each."""
         embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
-        stack_params = params["encoder" if side == "source" else "decoder"]
+        layers = params["encoder" if side == "source" else "decoder"]
         x, embed_backward = self.embed(ops, params, side, ids, embedding_key)
         ends, stack = [], Stack(train)
         for i, (read, layer_key) in enumerate(zip(reads, layer_keys, strict=True)):
-            states, end, read_backward = read(ops, stack_params[str(i)], x, self.cell)
+            states, end, read_backward = read(ops, layers[str(i)], x, self.cell)
             x, drop_backward = self._drop(ops, states, layer_key)
             ends.append(end)
             stack.keep((read_backward, drop_backward))
@@ -190,9 +197,11 @@ class Recurrent(EncoderDecoder):
 
         return x, ends, backward
 
-    def _combine(self, ops, params, states, encoder_states, keep_mask):
-        """The attentional state h̃_t = tanh(W [h_t; c_t] + b), which predicts the next word (Luong, equation 5)."""
-        D = self.d_model
+    def combine(self, ops, params, states, encoder_states, keep_mask):
+        """The attentional state h̃_t = tanh(W [h_t; c_t] + b), which predicts the next word.
+
+        This is equation 5 of Luong et al. Without attention there is no context c_t.
+        """
         if self.attention is None:
             joined = states
         else:
@@ -203,23 +212,29 @@ class Recurrent(EncoderDecoder):
 
         def backward(dy):
             djoined, combine_grads = linear_backward(ops.tanh_backward(dy, y))
+            grads = {"combine": combine_grads}
             if self.attention is None:
-                return djoined, np.zeros_like(encoder_states), {"combine": combine_grads}
-            dcontext = djoined[..., D:].copy()
+                return djoined, np.zeros_like(encoder_states), grads
+            dstates, dcontext = np.split(djoined, 2, axis=-1)
             saved = states, encoder_states, encoder_states, weights
-            dq, dk, dv, *dparams = ops.score_attention_backward(dcontext, *saved, *self._score(params))
-            attention_grads = dict(zip(self._score_names(), dparams, strict=True))
-            return djoined[..., :D] + dq, dk + dv, {"combine": combine_grads, "attention": attention_grads}
+            dq, dk, dv, *dparams = ops.score_attention_backward(
+                dcontext.copy(), *saved, *self._score(params)
+            )
+            grads["attention"] = dict(zip(self._score_names(), dparams, strict=True))
+            return dstates + dq, dk + dv, grads
 
         return y, backward
 
     def _context(self, ops, params, states, encoder_states, keep_mask):
         """c_t = softmax(score(h_t, H)) H, and the weights (B, T, S)."""
-        return ops.score_attention(states, encoder_states, encoder_states, *self._score(params), keep_mask[:, None])
+        return ops.score_attention(
+            states, encoder_states, encoder_states, *self._score(params), keep_mask[:, None]
+        )
 
     def _score(self, params):
         """The name of the score, and its parameters in the order of its arguments."""
-        return SCORE_OF[self.attention], tuple(params["attention"][name] for name in self._score_names())
+        arguments = tuple(params["attention"][name] for name in self._score_names())
+        return SCORE_OF[self.attention], arguments
 
     def _score_names(self):
         return SCORES[SCORE_OF[self.attention]][2]

@@ -18,18 +18,26 @@ from npformer.models.model import Model, named
 from npformer.models.watching import watched
 from npformer.operations.docstring import insert_parameters
 from npformer.operations.options import settings_from
-from npformer.operations.settings import RMS_NORM_EPS, Activation, AttentionSettings, LayerSettings, Rotary
+from npformer.operations.settings import (
+    RMS_NORM_EPS,
+    Activation,
+    AttentionSettings,
+    LayerSettings,
+    Rotary,
+)
 from npformer.quantized import dequantized
 from npformer.reference import sinusoidal_encoding, split_key
 from npformer.runtime.forks import cached_property
 
-MOST_SHARED = 1000  # layers of a stack whose parameters are shared: a file with few numbers may say that there are many
+# Layers of a stack whose parameters are shared: a file with few numbers may say that it has many.
+MOST_SHARED = 1000
 Positions = Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none"]
 
 
 @dataclass(frozen=True, repr=False)
 class TransformerSettings(Model):
-    """The settings of the layers and of the embeddings, the same in all models of Transformer layers.
+    """The settings of the layers and of the embeddings, the same in all models of Transformer
+    layers.
 
     Parameters
     ----------
@@ -40,43 +48,46 @@ class TransformerSettings(Model):
     d_ff : int
         Feed-forward width F.
     dropout : float
-        Dropout rate on embeddings and every sublayer's output (section 5.4), active when a dropout_key is given.
+        Dropout rate on embeddings and every sublayer's output (section 5.4), active when a
+        dropout_key is given.
     norm : "pre" or "post"
-        "pre": normalisation before each sublayer, and once more after each stack. "post": normalisation after each
-        residual sum, as in the paper.
+        "pre": normalisation before each sublayer, and once more after each stack. "post":
+        normalisation after each residual sum, as in the paper.
     activation : "relu", "gelu", "gelu_erf", "silu" or "swiglu"
         With "swiglu" the hidden weight is (D, 2F), as each hidden unit also has a gate.
     tie_embeddings : bool
-        One table for all embeddings and the output projection (section 3.4); a source and a target then have one
-        vocabulary.
+        One table for all embeddings and the output projection (section 3.4); a source and a target
+        then have one vocabulary.
     pad_id : int or None
-        The id that pads short sequences: never attended to, not counted in the loss, embedded as zeros. None: no id
-        is padding.
+        The id that pads short sequences: never attended to, not counted in the loss, embedded as
+        zeros. None: no id is padding.
     max_len : int
         Longest sequence accepted.
     dtype : "float32" or "float64"
         Data type of the parameters.
     inner_dropout : float, optional
-        Dropout rate on attention weights and feed-forward hidden layers; the same as ``dropout`` if not given. The
-        paper has no such dropout.
+        Dropout rate on attention weights and feed-forward hidden layers; the same as ``dropout`` if
+        not given. The paper has no such dropout.
     norm_type : "layer_norm" or "rms_norm"
-        Layer normalisation, or normalisation by the root mean square, which has no mean and no bias.
+        Layer normalisation, or normalisation by the root mean square, which has no mean and no
+        bias.
     eps : float, optional
-        Added to the variance, or to the mean square, in normalisations; that of the operation if not given.
+        Added to the variance, or to the mean square, in normalisations; that of the operation if
+        not given.
     n_kv_heads : int, optional
-        Number of heads of keys and values, a divisor of ``n_heads``: several heads of queries share one, and the cache
-        for decoding is that much smaller. ``n_heads`` if not given.
+        Number of heads of keys and values, a divisor of ``n_heads``: several heads of queries share
+        one, and the cache for decoding is that much smaller. ``n_heads`` if not given.
     window : int, optional
-        Each position attends only to positions at a distance below it, in a causal stack to the last ``window`` ones;
-        in an encoder-decoder all positions attend to the whole source.
+        Each position attends only to positions at a distance below it, in a causal stack to the
+        last ``window`` ones; in an encoder-decoder all positions attend to the whole source.
     positions : "sinusoidal", "sinusoidal_concatenated", "learned", "rotary" or "none"
-        Vectors that are added to the embeddings: sines and cosines (section 3.5), in turn or all sines first, as in
-        Marian; or parameters, a table (max_len, D) for each stack; or a rotation of the queries and keys of each
-        self-attention; or nothing. A learned position that no training sentence reaches learns nothing, so ``max_len``
-        should not be above their length.
+        Vectors that are added to the embeddings: sines and cosines (section 3.5), in turn or all
+        sines first, as in Marian; or parameters, a table (max_len, D) for each stack; or a rotation
+        of the queries and keys of each self-attention; or nothing. A learned position that no
+        training sentence reaches learns nothing, so ``max_len`` should not be above their length.
     rotary : Rotary or dict, optional
-        The settings of ``positions="rotary"``, as ``layers.Rotary(base=500000.0)``, which is that of Llama 3; those of
-        ``layers.Rotary()`` if not given.
+        The settings of ``positions="rotary"``, as ``layers.Rotary(base=500000.0)``, which is that
+        of Llama 3; those of ``layers.Rotary()`` if not given.
     bias : bool
         Whether the linear maps of the layers have a bias.
     scale_embeddings : bool
@@ -84,18 +95,19 @@ class TransformerSettings(Model):
     final_norm : bool, optional
         Whether each stack ends with a normalisation; if not given, one with ``norm="pre"`` does.
     softcap : float, optional
-        softcap · tanh(score / softcap) replaces each score of attention, so none leaves ±softcap; 50 in Gemma 2.
+        softcap · tanh(score / softcap) replaces each score of attention, so none leaves ±softcap;
+        50 in Gemma 2.
     share_layers : int, optional
-        Each stack has so many sets of parameters, each for N / share_layers layers in a row (ALBERT: 1 set for all);
-        one for each layer if not given.
+        Each stack has so many sets of parameters, each for N / share_layers layers in a row
+        (ALBERT: 1 set for all); one for each layer if not given.
     qkv_bias : bool, optional
-        Whether the maps to queries, keys and values have a bias, which alone have it in Qwen2; as ``bias`` if not
-        given.
+        Whether the maps to queries, keys and values have a bias, which alone have it in Qwen2; as
+        ``bias`` if not given.
     d_head : int, optional
         Width K of each head of attention; D / H if not given.
     qk_norm : bool
-        Whether each head of the queries and keys of a self-attention is normalised by its root mean square, before it
-        is turned by its position (Qwen3).
+        Whether each head of the queries and keys of a self-attention is normalised by its root mean
+        square, before it is turned by its position (Qwen3).
     """
 
     d_model: int = 512
@@ -136,27 +148,45 @@ class TransformerSettings(Model):
 
     def _check_settings(self, *vocabularies):
         if isinstance(self.rotary, dict):  # as it was read from a file
-            object.__setattr__(self, "rotary", settings_from(Rotary, self.rotary, "rotary"))
+            self._set(rotary=settings_from(Rotary, self.rotary, "rotary"))
         super()._check_settings(*vocabularies)
         if self.rotary is not None and self.positions != "rotary":
-            raise ValueError(f"rotary={self.rotary} with positions={self.positions!r}, expected positions='rotary'")
-        self.layer_settings.attention.widths(self.d_model)  # raises if a setting or the width is wrong
-        for depth in self.depths if self.share_layers else ():
-            shared = f"share_layers={shown(self.share_layers)} with {shown(depth)} layers"
-            if depth > MOST_SHARED:
-                raise ValueError(f"{shared}, expected at most {MOST_SHARED} layers")
-            if depth % self.share_layers:
-                raise ValueError(f"{shared}, expected a divisor of their number")
+            both = f"rotary={self.rotary} with positions={self.positions!r}"
+            raise ValueError(f"{both}, expected positions='rotary'")
+        self.layer_settings.attention.widths(self.d_model)  # raises if the widths do not fit
+        if self.share_layers:
+            for depth in self.depths:
+                self._check_shared(depth)
+
+    def _check_shared(self, depth):
+        """Check that the layers of a stack can be divided among their sets of parameters."""
+        shared = f"share_layers={shown(self.share_layers)} with {shown(depth)} layers"
+        if depth > MOST_SHARED:
+            raise ValueError(f"{shared}, expected at most {MOST_SHARED} layers")
+        if depth % self.share_layers:
+            raise ValueError(f"{shared}, expected a divisor of their number")
+
+    # -- what follows from the settings, computed once
 
     @cached_property
     def layer_settings(self):
         """The settings of each layer, without dropout."""
-        rotary = Rotary() if self.positions == "rotary" and self.rotary is None else self.rotary
-        options = {"causal": self.causal, "window": self.window, "rotary": rotary, "softcap": self.softcap}
-        options["d_head"] = self.d_head
+        rotary = self.rotary
+        if self.positions == "rotary" and rotary is None:
+            rotary = Rotary()
+        qk_norm_eps = None
         if self.qk_norm:
-            options["qk_norm_eps"] = RMS_NORM_EPS if self.eps is None else self.eps
-        heads = AttentionSettings(self.n_heads, self.n_kv_heads, **options)
+            qk_norm_eps = RMS_NORM_EPS if self.eps is None else self.eps
+        heads = AttentionSettings(
+            self.n_heads,
+            self.n_kv_heads,
+            causal=self.causal,
+            window=self.window,
+            rotary=rotary,
+            softcap=self.softcap,
+            d_head=self.d_head,
+            qk_norm_eps=qk_norm_eps,
+        )
         return LayerSettings(heads, self.norm, self.norm_type, self.eps, self.activation)
 
     @cached_property
@@ -173,14 +203,30 @@ class TransformerSettings(Model):
     def _settings_with_dropout(self):
         rate = self.dropout if self.inner_dropout is None else self.inner_dropout
         heads = replace(self.layer_settings.attention, dropout_rate=rate)
-        return replace(self.layer_settings, attention=heads, dropout_rate=self.dropout, hidden_dropout_rate=rate)
+        return replace(
+            self.layer_settings,
+            attention=heads,
+            dropout_rate=self.dropout,
+            hidden_dropout_rate=rate,
+        )
+
+    def _settings_with(self, dropout_key):
+        """The settings of the layers, without dropout if there is no key."""
+        return self.layer_settings if dropout_key is None else self._settings_with_dropout
+
+    @cached_property
+    def has_final_norm(self):
+        """Whether each stack ends with a normalisation."""
+        return self.norm == "pre" if self.final_norm is None else self.final_norm
+
+    # -- positions
 
     @property
     def n_positions(self):
         """The number of positions that have a vector, if positions are vectors."""
         return 0 if self.positions in ("rotary", "none") else self.max_len
 
-    @property
+    @cached_property
     def has_learned_positions(self):
         """Whether the vectors that are added to the embeddings are parameters."""
         return self.positions == "learned"
@@ -210,31 +256,34 @@ class TransformerSettings(Model):
             self._position_tables[kind] = beside(self.position_table, neighbour)
         return self._position_tables[kind][part]
 
-    @property
-    def has_final_norm(self):
-        """Whether each stack ends with a normalisation."""
-        return self.norm == "pre" if self.final_norm is None else self.final_norm
+    # -- the layers of a stack
+
+    @cached_property
+    def _names_of_layers(self):
+        return {
+            name: _shared_names(n_layers, self.share_layers or n_layers)
+            for name, n_layers in zip(self.stacks, self.depths, strict=True)
+        }
 
     def names_of_layers(self, name: str) -> list[str]:
         """The names of the parameters that each layer of a stack uses, from the first layer on.
 
         >>> from npformer import LanguageModel
-        >>> LanguageModel(11, d_model=8, n_heads=2, n_layers=6, share_layers=2).names_of_layers("layers")
+        >>> model = LanguageModel(11, d_model=8, n_heads=2, n_layers=6, share_layers=2)
+        >>> model.names_of_layers("layers")
         ['0', '0', '0', '1', '1', '1']
         """
         if name not in self.stacks:
             raise ValueError(f"name={shown(name)}, expected {' or '.join(map(repr, self.stacks))}")
-        n_layers = self.depths[self.stacks.index(name)]
-        n_sets = n_layers if self.share_layers is None else self.share_layers
-        return [str(i * n_sets // n_layers) for i in range(n_layers)]
+        return list(self._names_of_layers[name])
 
     def layers_of(self, params: dict, name: str) -> list[dict]:
-        """The parameters of each layer of a stack, from the first layer on: "encoder", "decoder" or "layers"."""
+        """The parameters of each layer of a stack: "encoder", "decoder" or "layers"."""
         return [params[name][layer] for layer in self.names_of_layers(name)]
 
-    def _n_uses(self):
-        of_layers = Counter(f"{name}.{layer}" for name in self.stacks for layer in self.names_of_layers(name))
-        return super()._n_uses() | of_layers
+    def _count_uses(self):
+        paths = [f"{name}.{layer}" for name in self.stacks for layer in self.names_of_layers(name)]
+        return super()._count_uses() | Counter(paths)
 
     def _new_stack(self, new_layer, name, new):
         """The parameters of a stack, whose layers ``new_layer`` draws, a method of ``new``."""
@@ -244,9 +293,7 @@ class TransformerSettings(Model):
             params["norm"] = new.norm(self.d_model, self.norm_type)
         return params
 
-    def _settings_with(self, dropout_key):
-        """The settings of the layers, without dropout if there is no key."""
-        return self.layer_settings if dropout_key is None else self._settings_with_dropout
+    # -- the first stack, forward and backward
 
     def _embed_inputs(self, ops, params, inputs, dropout_key):
         """What the first stack reads, (B, T, D), and its backward pass, (dx, gradients) -> None."""
@@ -257,31 +304,31 @@ class TransformerSettings(Model):
         return self.keep_mask(inputs)
 
     def _encode(self, ops, params, inputs, dropout_key=None, train=False):
-        """The output (B, T, D) of the first stack, whose layers have self-attention, and its backward pass.
+        """The output (B, T, D) of the first stack, and its backward pass, (dy, gradients) -> None.
 
-        The inputs are checked, and the backward pass is (dy, gradients) -> None.
+        Its layers have self-attention. The inputs are checked.
         """
         name = self.stacks[0]
-        embedding_key, *keys = split_key(dropout_key, 1 + self.depths[0])
+        names = self._names_of_layers[name]
+        layers = self.layers_of(params, name)
         settings = self._settings_with(dropout_key)
         keep_mask = self._attended(inputs)
+        embedding_key, *keys = split_key(dropout_key, 1 + len(layers))
 
         x, embed_backward = self._embed_inputs(ops, params, inputs, embedding_key)
         ops, stack = ops.unchecked, Stack(train)
-        layers = self.layers_of(params, name)
         y = None
         if not train and dropout_key is None:
             y = encoded_in_a_step(ops, layers, settings, x, keep_mask)
         if y is None:  # the weights are no integers, or there are many words
             y = x
-            for layer, key in zip(layers, keys, strict=True):
-                y, backward = encoder_layer(ops, dequantized(layer), y, settings, keep_mask, dropout_key=key)
+            for layer, key in zip(map(dequantized, layers), keys, strict=True):
+                y, backward = encoder_layer(ops, layer, y, settings, keep_mask, dropout_key=key)
                 stack.keep(backward)
         y, norm_backward = self.stack_output(ops, params, name, y)
 
         def encode_backward(dy, gradients):
             dx = norm_backward(dy, gradients)
-            names = self.names_of_layers(name)
             for i, backward in stack.backwards():
                 dx, grads = backward(dx)
                 gradients.give(f"{name}.{names[i]}", grads)
@@ -290,7 +337,7 @@ class TransformerSettings(Model):
         return y, encode_backward
 
     def stack_output(self, ops, params, name, x):
-        """The output of a stack whose last layer gives x, normalised if the stack ends so; and its backward pass.
+        """The output of a stack whose last layer gives x, normalised if the stack ends so.
 
         The backward pass is (dy, gradients) -> dx.
         """
@@ -304,6 +351,11 @@ class TransformerSettings(Model):
             return dx
 
         return y, backward
+
+
+def _shared_names(n_layers, n_sets):
+    """Which of the sets of parameters each layer uses: neighbours share one."""
+    return [str(i * n_sets // n_layers) for i in range(n_layers)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -324,12 +376,14 @@ class OneStack(TransformerSettings, OneVocabulary):
     _inputs: ClassVar[Callable]  # (params, …) -> what ``_encode`` takes
     stacks = ("layers",)
 
-    @property
+    @cached_property
     def depths(self):
         """The number of layers, of one stack."""
         return (self.n_layers,)
 
-    def attention_weights(self, params: dict, *inputs: Array, backend: AnyBackend = "auto", **more: Array) -> dict:
+    def attention_weights(
+        self, params: dict, *inputs: Array, backend: AnyBackend = "auto", **more: Array
+    ) -> dict:
         """Return the attention weights of each layer, {"layers": [(B, H, T, T), …]}, NumPy arrays.
 
         The inputs are those of ``loss_and_grad``, without targets.

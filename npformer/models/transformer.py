@@ -10,11 +10,12 @@ from npformer.checks import check_shape
 from npformer.decoding.translation import TranslationDecoder
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import decoder_layer
-from npformer.models.encoder_decoder import EncoderDecoder, check_depths
+from npformer.models.encoder_decoder import EncoderDecoder, check_depths, of_both
 from npformer.models.stack import TransformerSettings
 from npformer.models.watching import watched
 from npformer.quantized import dequantized
 from npformer.reference import split_key
+from npformer.runtime.forks import cached_property
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,8 +36,9 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         Vocabulary sizes V.
     {settings}
     forced_eos_id : int, optional
-        The token with which decoding ends a target that reaches ``max_len``, whatever its probability, as that of a
-        Marian of the library transformers is ended. Its log-probability counts as 0. None: the target is cut.
+        The token with which decoding ends a target that reaches ``max_len``, whatever its
+        probability, as that of a Marian of the library transformers is ended. Its log-probability
+        counts as 0. None: the target is cut.
 
     Examples
     --------
@@ -45,7 +47,7 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
     >>> src, tgt = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
     >>> model.logits(params, src, tgt[:, :-1]).shape
     (1, 4, 11)
-    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], dropout_key=1)
+    >>> loss, grads, n_tokens = model.loss_and_grad(params, src, tgt, dropout_key=1)
     >>> grads["encoder"]["0"]["attention"]["qkv"]["weight"].shape, n_tokens
     ((16, 48), 4)
     """
@@ -55,24 +57,28 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
     decoder_type = TranslationDecoder
 
     def __post_init__(self):
-        object.__setattr__(self, "n_layers", check_depths("n_layers", self.n_layers))
+        self._set(n_layers=check_depths("n_layers", self.n_layers))
         self._check_settings()
         end = self.forced_eos_id
         if end is not None and (not 0 <= end < self.tgt_vocab or end == self.pad_id):
-            raise ValueError(f"forced_eos_id={end}, expected an id of the target's vocabulary, and not the padding's")
+            expected = "an id of the target's vocabulary, and not the padding's"
+            raise ValueError(f"forced_eos_id={end}, expected {expected}")
 
-    @property
+    @cached_property
     def depths(self):
         """Layers of (encoder, decoder)."""
-        return self.n_layers if isinstance(self.n_layers, tuple) else (self.n_layers, self.n_layers)
+        return of_both(self.n_layers)
 
-    def attention_weights(self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto") -> dict:
+    def attention_weights(
+        self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto"
+    ) -> dict:
         """Return the attention weights of each layer.
 
         Returns
         -------
         dict of lists of NumPy arrays, one for each layer
-            "encoder" (B, H, S, S), "decoder" (B, H, T, T), and "memory" (B, H, T, S), the cross-attention.
+            "encoder" (B, H, S, S), "decoder" (B, H, T, T), and "memory" (B, H, T, S), the
+            cross-attention.
         """
         weights: list[Array] = []
         ops = watched(self._backend(backend, params), weights)
@@ -89,21 +95,22 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
         check_shape(memory=(memory, (*src.shape, self.d_model)))
-        embedding_key, *keys = split_key(dropout_key, 1 + self.depths[1])
+        names = self._names_of_layers["decoder"]
+        layers = self.layers_of(params, "decoder")
         settings = self._settings_with(dropout_key)
         masks = self.keep_mask(tgt_in), self.keep_mask(src)
+        embedding_key, *keys = split_key(dropout_key, 1 + len(layers))
 
         x, embed_backward = self.embed(ops, params, "target", tgt_in, embedding_key)
         ops, stack = ops.unchecked, Stack(train)
-        for layer, key in zip(self.layers_of(params, "decoder"), keys, strict=True):
-            x, backward = decoder_layer(ops, dequantized(layer), x, memory, settings, *masks, dropout_key=key)
+        for layer, key in zip(map(dequantized, layers), keys, strict=True):
+            x, backward = decoder_layer(ops, layer, x, memory, settings, *masks, dropout_key=key)
             stack.keep(backward)
         y, norm_backward = self.stack_output(ops, params, "decoder", x)
 
         def decode_backward(dy, gradients):
             dx = norm_backward(dy, gradients)
             dmemory = np.zeros_like(memory)  # each layer adds its part
-            names = self.names_of_layers("decoder")
             for i, backward in stack.backwards():
                 dx, dmemory_of_layer, grads = backward(dx)
                 dmemory += dmemory_of_layer

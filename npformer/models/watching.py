@@ -5,14 +5,16 @@ from npformer.reference.math.packed_attention import heads_of, split_qkv
 
 
 def watched(ops, weights):
-    """The operations, of which those of attention append their weights (B, H, T, S), NumPy arrays, to a list."""
+    """The operations, of which those of attention append their weights (B, H, T, S), NumPy arrays,
+    to a list.
+    """
 
     def self_attend(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
         return cross_attend(*split_qkv(qkv, settings), settings, keep_mask, bias=bias)
 
     def cross_attend(q, kv, settings, keep_mask=None, *, bias=None, dropout_key=None):
         q, k, v = heads_of(q, kv, settings)
-        options = settings.keywords("dropout_rate")  # the weights are those that nothing is dropped from
+        options = settings.keywords("dropout_rate")  # whole weights: nothing is dropped from them
         out, of_heads = ops.attention(q, k, v, keep_mask, bias=bias, **options)
         weights.append(on_host(of_heads))
         return ops.merge_heads(out), None, None  # nothing is kept for a backward pass
