@@ -1,4 +1,6 @@
-"""Beam search: it extends several prefixes at once, so a good sentence may begin with a less probable word."""
+"""Beam search: it extends several prefixes at once, so a good sentence may begin with a less
+probable word.
+"""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -23,8 +25,8 @@ class Hypothesis:
     Attributes
     ----------
     tokens : tuple of int
-        The tokens after the begin token, up to and including the end token, which is missing if the sequence was cut
-        at ``max_len``.
+        The tokens after the begin token, up to and including the end token, which is missing if the
+        sequence was cut at ``max_len``.
     log_probability : float
         The sum of the log-probabilities of all tokens.
     score : float
@@ -59,12 +61,14 @@ def beam_search(
     n_best: int = 1,
     backend: AnyBackend = "auto",
 ) -> list[list[Hypothesis]]:
-    """Generate a target for each source by beam search, which keeps the ``beam_size`` best prefixes at each step.
+    """Generate a target for each source by beam search, which keeps the ``beam_size`` best prefixes
+    at each step.
 
-    At each step all prefixes of a source are extended by all tokens. A result with the end token is finished if it is
-    among the beam_size most probable ones; the beam_size most probable ones without the end token are the prefixes of
-    the next step. The search for a source ends as ``early_stopping`` says, or at ``max_len``, where the unfinished
-    prefixes become hypotheses as they are. Padding is never generated.
+    At each step all prefixes of a source are extended by all tokens. A result with the end token is
+    finished if it is among the beam_size most probable ones; the beam_size most probable ones
+    without the end token are the prefixes of the next step. The search for a source ends as
+    ``early_stopping`` says, or at ``max_len``, where the unfinished prefixes become hypotheses as
+    they are. Padding is never generated.
 
     Parameters
     ----------
@@ -75,24 +79,26 @@ def beam_search(
     beam_size : int
         1 is greedy decoding.
     length_penalty : float
-        α: 0 compares sums of log-probabilities, which favours short sentences; 1 compares their means per token (with
-        "power").
+        α: 0 compares sums of log-probabilities, which favours short sentences; 1 compares their
+        means per token (with "power").
     penalty_form : "power" or "gnmt"
-        The score is log p / length^α, or log p / ((5 + length) / 6)^α (Wu et al. 2016; the Transformer paper uses it
-        with α = 0.6). The length counts the end token, not the begin token.
+        The score is log p / length^α, or log p / ((5 + length) / 6)^α (Wu et al. 2016; the
+        Transformer paper uses it with α = 0.6). The length counts the end token, not the begin
+        token.
     early_stopping : True, False or "never"
-        When a search ends, as in the library transformers. True: when beam_size hypotheses are finished. False: when,
-        moreover, no prefix has a better score than the worst of the beam_size best. "never": when no prefix can have
-        one, whatever follows; each step makes the sum smaller, and a length penalty favours the length ``max_len``.
+        When a search ends, as in the library transformers. True: when beam_size hypotheses are
+        finished. False: when, moreover, no prefix has a better score than the worst of the
+        beam_size best. "never": when no prefix can have one, whatever follows; each step makes the
+        sum smaller, and a length penalty favours the length ``max_len``.
     n_best : int
         Largest number of hypotheses to return for each source, at most beam_size.
 
     Returns
     -------
     list of lists of Hypothesis
-        The best hypotheses found for each source, best first: at least one, and ``n_best`` unless there are not as many
-        sequences of at most ``max_len`` tokens, as in a small vocabulary. (There may be better ones that the search
-        does not see; a larger beam sees more.)
+        The best hypotheses found for each source, best first: at least one, and ``n_best`` unless
+        there are not as many sequences of at most ``max_len`` tokens, as in a small vocabulary.
+        (There may be better ones that the search does not see; a larger beam sees more.)
 
     Raises
     ------
@@ -143,8 +149,9 @@ def length_penalty_of(alpha, form):
 
 
 def search(ops, decoder, params, beams):
-    """Extend all beams step by step until they are done; their prefixes are the rows of one batch."""
-    # Of the tokens of a prefix, padding and, before min_len, end tokens may be discarded.
+    """Extend all beams step by step until they are done; their prefixes are rows of one batch."""
+    # Enough of each prefix for ``size`` ends and ``size`` that go on, though padding and, before
+    # min_len, end tokens are discarded.
     k = 2 * beams[0].size + 1 + len(beams[0].request.eos_ids)
     best_tokens = lambda logits, part: ops.log_softmax_top_k(logits, k)
     parents = range(len(beams))  # in the first step these are the sources
@@ -176,7 +183,7 @@ class Prefix(NamedTuple):
 
 @dataclass
 class Beam:
-    """The search for one source: its prefixes, none when it is done, and its finished hypotheses."""
+    """The search for one source: finished hypotheses, and prefixes, none when it is done."""
 
     request: Request
     max_len: int
@@ -187,7 +194,7 @@ class Beam:
     finished: list[Hypothesis] = field(default_factory=list)
 
     def extend(self, log_p, ids, length):
-        """Extend the prefixes to this length: finish those that end, and keep the best of the others.
+        """Extend the prefixes to this length: finish those that end, keep the best of the others.
 
         ``log_p`` and ``ids`` (R, K) are the K most probable next tokens of each prefix.
         """
@@ -200,11 +207,13 @@ class Beam:
                 unfinished.append(extension)
             else:
                 break
+        self.prefixes = unfinished
         if length == self.max_len:
             for prefix in unfinished:
                 self._finish(prefix)
-        is_done = length == self.max_len or self._is_done(unfinished, length)
-        self.prefixes = [] if is_done else unfinished
+            self.prefixes = []
+        elif self._is_done(length):
+            self.prefixes = []
 
     def _extensions(self, log_p, ids, length):
         """The possible extensions of all prefixes by one token, the most probable first."""
@@ -223,14 +232,15 @@ class Beam:
                 return
             yield Prefix((*self.prefixes[row].tokens, int(ids[row, column])), total, int(row))
 
-    def _is_done(self, prefixes, length):
-        """Whether the search ends, as ``early_stopping`` says: there are as many hypotheses as wanted."""
+    def _is_done(self, length):
+        """Whether there are hypotheses enough, as ``early_stopping`` says."""
         if len(self.finished) < self.size:
             return False
-        if self.early_stopping not in (False, "never") or not prefixes:
+        if self.early_stopping not in (False, "never") or not self.prefixes:
             return True
+        # A sum of log-probabilities only falls, but a later one is divided by a larger penalty.
         longest = self.max_len if self.early_stopping == "never" else length
-        best_to_come = prefixes[0].log_probability / self.penalty(longest)
+        best_to_come = self.prefixes[0].log_probability / self.penalty(longest)
         return best_to_come <= self.best(self.size)[-1].score
 
     def _finish(self, prefix):

@@ -1,4 +1,6 @@
-"""An encoder whose weights are 8-bit integers reads a few words as decoding does, without making floats of them."""
+"""An encoder whose weights are 8-bit integers reads a few words as decoding does, without making
+floats of them.
+"""
 
 import numpy as np
 
@@ -11,8 +13,8 @@ from npformer.runtime.threads import FEW_ROWS
 def encoded_in_a_step(ops, layers, settings, x, keep_mask):
     """The output of layers of self-attention, as the function for a step of decoding computes it.
 
-    There is no dropout. Each position is a row of the step; its own entry comes last in ``at``, where the step writes
-    its key and value.
+    There is no dropout. Each position is a row of the step; its own entry comes last in ``at``,
+    where the step writes its key and value.
 
     Parameters
     ----------
@@ -41,5 +43,7 @@ def encoded_in_a_step(ops, layers, settings, x, keep_mask):
     kv = np.empty((len(layers), B * S, sum(attention.widths(D)[1:])), x.dtype)
     cache = KeyValueCache(kv, at, keep_mask, attention.rotary, np.tile(np.arange(S), B))
     rows = x.reshape(-1, D)
-    [y] = ops.device.run_rows(lambda _: step.by_kernel(rows, cache), 1)  # threads share its products
+    [y] = ops.device.run_rows(
+        lambda _: step.by_kernel(rows, cache), 1
+    )  # threads share its products
     return None if y is NotImplemented else y.reshape(x.shape)

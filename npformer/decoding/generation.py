@@ -1,4 +1,4 @@
-"""The loop over the tokens of greedy decoding and of sampling, and the errors when there is no token to choose."""
+"""The loop of greedy decoding and of sampling, and the errors when there is no token to choose."""
 
 from functools import partial
 
@@ -12,10 +12,11 @@ FORBIDDEN = "all logits but those of padding (and of the end token before min_le
 
 
 def generate(request, params, choose, backend, on_step=None, decoder=None):
-    """Generate each row token by token until its end token or its limit; return (B, T) tokens, and what fills rows up.
+    """Generate each row token by token until its end token or its limit; return the tokens (B, T).
 
-    ``choose(logits, rows, t)`` returns token t of these rows, which are not finished. The logits of tokens that may not
-    be chosen are -inf: padding, and the end token before ``min_len``. ``on_step(rows, tokens)`` is told each step.
+    ``choose(logits, rows, t)`` returns token t of these rows, which are not finished. The logits of
+    tokens that may not be chosen are -inf: padding, and the end token before ``min_len``.
+    ``on_step(rows, tokens)`` is told each step.
     """
     tokens = request.first_tokens
     n_rows = len(tokens)
@@ -24,8 +25,9 @@ def generate(request, params, choose, backend, on_step=None, decoder=None):
         return np.empty((0, 0), np.int64)
     longest = int(request.limits.max())
     if decoder is None:
-        sizes = {"max_rows": n_rows, "max_len": longest}
-        decoder = request.model.decoder(params, request.sources, **sizes, backend=backend)
+        decoder = request.model.decoder(
+            params, request.sources, max_rows=n_rows, max_len=longest, backend=backend
+        )
     else:
         decoder.begin(request.sources)
 
@@ -45,7 +47,7 @@ def generate(request, params, choose, backend, on_step=None, decoder=None):
         if on_step is not None:
             on_step(rows, tokens)
         goes_on = request.limits[rows] > t + 1
-        for end in request.eos_ids:
+        for end in request.eos_ids:  # a few: np.isin would take longer than the loop
             goes_on &= tokens != end
         parents = np.flatnonzero(goes_on)
         rows = rows[parents]
@@ -56,7 +58,7 @@ def generate(request, params, choose, backend, on_step=None, decoder=None):
 
 
 def check_decoder(decoder, model, params):
-    """Raise an error if a decoder is given that is not a ``LanguageDecoder`` of this model and these parameters."""
+    """Raise an error if a decoder is given that is not one of this model and these parameters."""
     if decoder is None:
         return
     if not (hasattr(decoder, "begin") and decoder.model is model and decoder.params is params):
@@ -68,15 +70,16 @@ def forbid(logits, request, rows, length):
     """Make the logits of all ids that may not be the last of so many tokens -inf."""
     with np.errstate(invalid="ignore"):
         for token in request.forbidden(length):
-            logits[:, token] -= np.inf  # NaN and inf become NaN
+            logits[:, token] -= np.inf  # NaN and inf become NaN: ``check_choice`` sees them
     if request.has_forced_end:
         last = np.flatnonzero(request.limits[rows] == length).tolist()
+        # log p = 0: the end token is certain, and each other one impossible.
         logits[last] = -np.inf
         logits[last, request.model.forced_eos_id] = 0
 
 
 def check_choice(logits, params, t):
-    """Raise an error if a row has no token that may be chosen after the first t, or logits that are no numbers."""
+    """Raise an error if a row has logits that are no numbers, or no token that may be chosen."""
     best = on_host(logits.max(axis=-1))
     if not np.isfinite(best).all():
         raise no_token(FORBIDDEN if (best < np.inf).all() else NOT_FINITE, params, t)
@@ -89,6 +92,8 @@ def no_token(why, params, t):
 
 def culprit(params):
     """Say which parameter holds NaN or inf."""
-    if bad := tree.not_finite(params):
-        return f"parameter {bad[0]} holds NaN or inf (one of {len(bad)}): expected finite parameters"
-    return "no parameter holds NaN or inf"
+    bad = tree.not_finite(params)
+    if not bad:
+        return "no parameter holds NaN or inf"
+    first = f"parameter {bad[0]} holds NaN or inf (one of {len(bad)})"
+    return f"{first}: expected finite parameters"

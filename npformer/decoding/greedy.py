@@ -24,46 +24,51 @@ def greedy_decode(
     decoder: Any = None,
     backend: AnyBackend = "auto",
 ) -> Array:
-    """Generate a target for each source, or go on after each prompt; each token is the most probable one.
+    """Generate a target for each source, or go on after each prompt; each token is the most
+    probable one.
 
     Parameters
     ----------
     model : EncoderDecoder or LanguageModel
     params : nested dict
     src : (B, S) int
-        The sources. Of a language model the prompts, which may also be a list of B sequences of ids.
+        The sources. Of a language model the prompts, which may also be a list of B sequences of
+        ids.
     bos_id : int
         The begin token of every target in training; not for a language model.
     eos_id : int or sequence of int
-        The end token of every target in training, or several that end one. A language model needs none.
+        The end token of every target in training, or several that end one. A language model needs
+        none.
     max_len, min_len : int
-        Maximum and minimum number of tokens to generate, including the end token; ``max_len`` may be an array (B,).
+        Maximum and minimum number of tokens to generate, including the end token; ``max_len`` may
+        be an array (B,).
     slide : bool
-        Of a language model: a text whose context is full goes on with the latest half of it, which is read again, for
-        this text alone. Of a longer prompt the last tokens are read, as many as the context holds. With a ``window``
-        and with "rotary" or no positions nothing is cut off or read again: a text is what it is with a larger
-        ``max_len`` of the model.
+        Of a language model: a text whose context is full goes on with the latest half of it, which
+        is read again, for this text alone. Of a longer prompt the last tokens are read, as many as
+        the context holds. With a ``window`` and with "rotary" or no positions nothing is cut off or
+        read again: a text is what it is with a larger ``max_len`` of the model.
     on_step : callable, optional
         ``on_step(rows, tokens)`` is called for each step, to show the tokens as they are generated.
     decoder : LanguageDecoder, optional
-        Of a language model, for one prompt after another: what ``model.decoder(params, [], max_rows=1)`` has returned.
-        What a prompt has in common with the beginning of the text before it is not read again; so the params must not
-        change meanwhile.
+        Of a language model, for one prompt after another: what ``model.decoder(params, [],
+        max_rows=1)`` has returned. What a prompt has in common with the beginning of the text
+        before it is not read again; so the params must not change meanwhile.
     backend : "auto", "reference", "cpu", "gpu", or a backend
         That of the decoder, if one is given.
 
     Returns
     -------
     (B, T) int
-        The tokens after the begin token, or after the prompt, up to and including the end token; then ``model.pad_id``,
-        which is never generated, or, of a language model without one, end tokens. T <= max_len. A text does not depend
-        on those beside it, but for the rounding of sums.
+        The tokens after the begin token, or after the prompt, up to and including the end token;
+        then ``model.pad_id``, which is never generated, or, of a language model without one, end
+        tokens. T <= max_len. A text does not depend on those beside it, but for the rounding of
+        sums.
 
     Raises
     ------
     ValueError
-        If a logit is NaN or inf, with the parameter that is; or if there is no token to choose, as all but padding (and
-        the end token before ``min_len``) have a logit of -inf.
+        If a logit is NaN or inf, with the parameter that is; or if there is no token to choose, as
+        all but padding (and the end token before ``min_len``) have a logit of -inf.
 
     Examples
     --------

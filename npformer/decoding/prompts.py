@@ -26,9 +26,6 @@ class Prompts(NamedTuple):
     >>> Prompts.of([[5, 6, 7], [3, 4]], model)
     Prompts(ids=array([[5, 6, 7],
            [3, 4, 0]]), lengths=array([3, 2]), slide=False)
-    >>> Prompts.of([[5, 6], []], model)
-    Traceback (most recent call last):
-    ValueError: prompt 1 is empty, expected one or more tokens: begin it with a token that begins texts
     """
 
     ids: Array
@@ -37,9 +34,11 @@ class Prompts(NamedTuple):
 
     @classmethod
     def of(cls, prompts: Any, model: Any, slide: bool | None = None) -> "Prompts":
-        """The prompts of an array (B, T), whose rows may end with padding, or of a list of sequences of ids.
+        """The prompts of an array (B, T), whose rows may end with padding, or of a list of
+        sequences of ids.
 
-        With ``slide`` they may be longer than the context. It is None where there is no such option.
+        With ``slide`` they may be longer than the context. It is None where there is no such
+        option.
         """
         if isinstance(prompts, cls):
             return prompts
@@ -48,7 +47,9 @@ class Prompts(NamedTuple):
         is_list = isinstance(prompts, (list, tuple))
         for text in prompts if is_list else [prompts]:
             if isinstance(text, str):
-                raise TypeError(f"prompts has the text {text!r:.40}, expected token ids: encode it first")
+                raise TypeError(
+                    f"prompts has the text {text!r:.40}, expected token ids: encode it first"
+                )
         if is_list:
             ids, lengths = _in_list(prompts, model)
         else:
@@ -105,5 +106,7 @@ def _in_array(ids, model):
     ids = on_host(ids)
     is_word = np.ones(ids.shape, bool) if model.pad_id is None else ids != model.pad_id
     if (is_word[:, 1:] > is_word[:, :-1]).any():
-        raise ValueError("prompts has padding before a token, expected it after the last one of each row")
+        raise ValueError(
+            "prompts has padding before a token, expected it after the last one of each row"
+        )
     return ids, is_word.sum(axis=1)

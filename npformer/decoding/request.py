@@ -1,4 +1,4 @@
-"""What decoding is asked for: the checks of its arguments, and the record of those that are right."""
+"""What decoding is asked for: the checks of its arguments, and the record of right ones."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,9 @@ from npformer.operations.options import LARGEST, check_option
 
 
 class Request(NamedTuple):
-    """What is to be decoded, checked: the sources or prompts, and where each target begins and ends."""
+    """What is to be decoded, checked: the sources or prompts, and where each target begins and
+    ends.
+    """
 
     model: Any
     sources: Any  # (B, S) int, or the prompts of a language model
@@ -40,10 +42,14 @@ class Request(NamedTuple):
 
 
 def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
-    """Check what decoding is asked for, and return it. ``slide`` is None where there is no such option."""
+    """Check what decoding is asked for, and return it. ``slide`` is None where there is no such
+    option.
+    """
     if not hasattr(model, "decoder"):
         wanted = "a LanguageModel, or a model from a source to a target such as a Transformer"
-        raise TypeError(f"model is a {type(model).__name__}, expected {wanted}, and then its params")
+        raise TypeError(
+            f"model is a {type(model).__name__}, expected {wanted}, and then its params"
+        )
     is_language_model = hasattr(model, "start")
     if slide and not is_language_model:
         raise ValueError(f"slide={slide!r} with a {type(model).__name__}, expected a LanguageModel")
@@ -58,7 +64,9 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
 
 
 def _start(model, src, bos_id):
-    """The checked sources of an encoder-decoder, the begin token of each target, and the room for its tokens."""
+    """The checked sources of an encoder-decoder, the begin token of each target, and the room for
+    its tokens.
+    """
     bos_id = _token(model, "bos_id", bos_id)
     check_ids(src, model.src_vocab, "src")
     if src.ndim != 2:
@@ -84,7 +92,8 @@ def _token(model, name, token):
 
 
 def _limits(model, max_len, min_len, room, slide):
-    """The largest number of tokens of each row (B,), of ``max_len``, which is one for all or one for each.
+    """The largest number of tokens of each row (B,), of ``max_len``, which is one for all or one
+    for each.
 
     ``room`` (B,) are the numbers of tokens for which each context has room.
     """

@@ -11,7 +11,9 @@ from npformer.decoding.generation import culprit
 from npformer.reference import log_softmax
 
 
-def log_probability(model: Any, params: dict, src: Array, tgt: Array, *, backend: AnyBackend = "auto") -> Array:
+def log_probability(
+    model: Any, params: dict, src: Array, tgt: Array, *, backend: AnyBackend = "auto"
+) -> Array:
     """Return log p(target | source), the sum over the tokens of the target.
 
     Parameters
@@ -20,7 +22,8 @@ def log_probability(model: Any, params: dict, src: Array, tgt: Array, *, backend
     params : nested dict
     src : (B, S) int
     tgt : (B, T+1) int
-        The target with the begin token, whose own probability is not counted; neither is that of padding.
+        The target with the begin token, whose own probability is not counted; neither is that of
+        padding.
 
     Returns
     -------
@@ -46,12 +49,16 @@ def log_probability(model: Any, params: dict, src: Array, tgt: Array, *, backend
     check_ids(tgt, model.tgt_vocab, "tgt")
     if tgt.ndim != 2 or tgt.shape[1] < 2:
         advice = advice_on_ids("tgt", tgt.shape, tgt.shape[:2])
-        raise ValueError(f"tgt has shape {tgt.shape}, expected (B, T+1), a begin token, then one or more{advice}")
+        raise ValueError(
+            f"tgt has shape {tgt.shape}, expected (B, T+1), a begin token, then one or more{advice}"
+        )
     logits = on_host(model.logits(params, src, tgt[:, :-1], backend=backend))
     with underflow_is_zero(over="ignore"):  # a sum that is out of the range of the dtype is -inf
         log_p = log_softmax(logits)
         of_tokens = np.take_along_axis(log_p, tgt[:, 1:, None], axis=-1)[..., 0]
         total = np.where(tgt[:, 1:] == model.pad_id, 0, of_tokens).sum(axis=-1)
     if np.isnan(total).any():
-        raise ValueError(f"the log-probability of row {np.isnan(total).argmax()} is NaN; {culprit(params)}")
+        raise ValueError(
+            f"the log-probability of row {np.isnan(total).argmax()} is NaN; {culprit(params)}"
+        )
     return total

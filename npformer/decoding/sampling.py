@@ -36,7 +36,8 @@ def sample(
     decoder: Any = None,
     backend: AnyBackend = "auto",
 ) -> Array:
-    """Generate a target for each source, or go on after each prompt, drawn token by token from the distribution.
+    """Generate a target for each source, or go on after each prompt, drawn token by token from the
+    distribution.
 
     Parameters
     ----------
@@ -45,18 +46,20 @@ def sample(
     src, bos_id, eos_id, max_len, min_len, slide, on_step, decoder, backend
         As for ``greedy_decode``.
     seed : int
-        The random numbers are a function of (seed, row, position), so the same seed gives the same targets.
+        The random numbers are a function of (seed, row, position), so the same seed gives the same
+        targets.
     temperature : float
         The logits are divided by it; a value below 1 makes probable tokens more probable.
     top_k : int, optional
-        Draw from the k most probable tokens only (Fan et al. 2018): from exactly k, of equally probable ones those with
-        the lowest ids. (The library transformers keeps all that are as probable as token k.)
+        Draw from the k most probable tokens only (Fan et al. 2018): from exactly k, of equally
+        probable ones those with the lowest ids. (The library transformers keeps all that are as
+        probable as token k.)
     top_p : float
-        Draw from the smallest set of most probable tokens that together have at least this probability (Holtzman et
-        al. 2020); 1 means all tokens.
+        Draw from the smallest set of most probable tokens that together have at least this
+        probability (Holtzman et al. 2020); 1 means all tokens.
     repetition_penalty : float
-        Logits of tokens that occur already, also in the prompt, are divided by it if they are positive, and multiplied
-        if negative (Keskar et al. 2019); 1 means none.
+        Logits of tokens that occur already, also in the prompt, are divided by it if they are
+        positive, and multiplied if negative (Keskar et al. 2019); 1 means none.
 
     Returns
     -------
@@ -73,7 +76,8 @@ def sample(
     >>> from npformer import Transformer
     >>> model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     >>> params, src = model.init(0), np.array([[3, 4, 5]])
-    >>> a, b, c = (sample(model, params, src, bos_id=1, eos_id=2, max_len=8, seed=seed) for seed in (1, 1, 2))
+    >>> options = {"bos_id": 1, "eos_id": 2, "max_len": 8}
+    >>> a, b, c = [sample(model, params, src, **options, seed=seed) for seed in (1, 1, 2)]
     >>> np.array_equal(a, b), np.array_equal(a, c)
     (True, False)
     """
@@ -132,14 +136,16 @@ def penalised(logits, occurs, penalty):
 
 
 def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
-    """Draw a token for each row of logits (B, V), by inverting its cumulative distribution function.
+    """Draw a token for each row of logits (B, V), by inverting its cumulative distribution
+    function.
 
     ``uniform`` (B,) holds a random number in (0, 1) for each row.
 
     >>> draw(np.log(np.array([[0.2, 0.5, 0.3]] * 3)), np.array([0.4, 0.6, 0.9]))
     array([1, 2, 0])
     """
-    # Differences that are divided by a low temperature may overflow to -inf, and improbable tokens underflow to 0.
+    # Differences that are divided by a low temperature may overflow to -inf, and improbable tokens
+    # underflow to 0.
     with underflow_is_zero(over="ignore"):
         rows = zip(logits, uniform, strict=True)
         return np.array([_drawn(row, u, temperature, top_k, top_p) for row, u in rows])
@@ -163,7 +169,8 @@ def _drawn(row, u, temperature, top_k, top_p):
 
 
 def _place(p, u, top_p, is_all):
-    """Where in the probabilities ``p``, the largest first, the drawn token is; None if it is behind them.
+    """Where in the probabilities ``p``, the largest first, the drawn token is; None if it is behind
+    them.
 
     Unless they are those of all tokens, there are less probable ones behind them.
     """

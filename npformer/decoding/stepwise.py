@@ -1,4 +1,6 @@
-"""Step-by-step decoding, one token at a time, with a cache of what was computed for the earlier tokens."""
+"""Step-by-step decoding, one token at a time, with a cache of what was computed for the earlier
+tokens.
+"""
 
 import numpy as np
 
@@ -11,25 +13,32 @@ from npformer.quantized import floats
 class StepwiseDecoder:
     """The base class of the step-by-step decoders of all models.
 
-    Each step appends one token to each row. A row extends any row of the previous step, its parent: a parent may be
-    extended by several rows, as in beam search, and finished rows are not extended. What is computed for a token is
-    written once to a cache of max_len · max_rows entries and stays in its place; for each row the decoder keeps the
-    indices of the entries of its own past.
+    Each step appends one token to each row. A row extends any row of the previous step, its parent:
+    a parent may be extended by several rows, as in beam search, and finished rows are not extended.
+    What is computed for a token is written once to a cache of max_len · max_rows entries and stays
+    in its place; for each row the decoder keeps the indices of the entries of its own past.
 
-    A subclass adds ``_newest(tokens, t, part)``: the decoder's output (R, D) for the newest tokens of some rows.
+    A subclass adds ``_newest(tokens, t, part)``: the decoder's output (R, D) for the newest tokens
+    of some rows.
     """
 
     side = "target"  # whose table has the embeddings
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
         self.model, self.ops, self.params = model, ops.unchecked, params
-        self.tables = dict(params)  # in the dict that was given, somebody may replace one by a shorter one
-        self.like = floats(model.table_of(params, self.side))  # has the dtype and the device of caches
+        self.tables = dict(
+            params
+        )  # in the dict that was given, somebody may replace one by a shorter one
+        self.like = floats(
+            model.table_of(params, self.side)
+        )  # has the dtype and the device of caches
         output = model.stored_output(params)
         self.to_logits = FewRowsLinear(self.ops, *output, max_rows, max_len)
         self.max_rows, self.max_len = max_rows, max_len
         self.sources = np.arange(n_sources)  # the source of each row
-        self.at = np.empty((n_sources, 0), np.int64)  # indices in the cache of the tokens of each row
+        self.at = np.empty(
+            (n_sources, 0), np.int64
+        )  # indices in the cache of the tokens of each row
         self.n_steps = 0
 
     def step(self, tokens, parents, then=None):
@@ -40,11 +49,11 @@ class StepwiseDecoder:
         tokens : (R,) int
             The begin token in the first step.
         parents : (R,) int
-            For each row the index of the row of the previous step that it extends; in the first step the index of
-            its source.
+            For each row the index of the row of the previous step that it extends; in the first
+            step the index of its source.
         then : callable, optional
-            ``then(logits, part)`` -> array or tuple of arrays: a function of the logits of a part of the rows, where
-            ``part`` is a slice. The threads that compute the parts call it.
+            ``then(logits, part)`` -> array or tuple of arrays: a function of the logits of a part
+            of the rows, where ``part`` is a slice. The threads that compute the parts call it.
 
         Returns
         -------
@@ -52,7 +61,9 @@ class StepwiseDecoder:
         """
         if not 0 < len(tokens) == len(parents) <= self.max_rows:
             numbers = f"{len(tokens)} tokens, {len(parents)} parents"
-            raise ValueError(f"{numbers}: expected equal numbers, from 1 to max_rows={self.max_rows}")
+            raise ValueError(
+                f"{numbers}: expected equal numbers, from 1 to max_rows={self.max_rows}"
+            )
         check_ids(parents, len(self.at), "parents")
         check_ids(tokens, self.model.tgt_vocab, "tokens")
         t = self.n_steps
@@ -68,7 +79,9 @@ class StepwiseDecoder:
         return _joined(results)
 
     def _append(self, tokens, parents):
-        """Give the newest token of each row an entry of the cache: step t has ``max_rows`` entries of its own."""
+        """Give the newest token of each row an entry of the cache: step t has ``max_rows`` entries
+        of its own.
+        """
         if self.n_steps == self.max_len:
             raise ValueError(f"step {self.n_steps + 1}, expected at most max_len={self.max_len}")
         self._extend(parents, first=self.n_steps * self.max_rows)

@@ -1,4 +1,6 @@
-"""The step-by-step decoder of a decoder-only Transformer, which goes on with a text that it has read."""
+"""The step-by-step decoder of a decoder-only Transformer, which goes on with a text that it has
+read.
+"""
 
 import numpy as np
 
@@ -12,11 +14,12 @@ BLOCK = 64  # steps by which a cache grows at least
 
 
 class LanguageDecoder(StepwiseDecoder):
-    """The step-by-step decoder of a ``LanguageModel``, which caches keys and values; ``decoder`` makes one.
+    """The step-by-step decoder of a ``LanguageModel``, which caches keys and values; ``decoder``
+    makes one.
 
-    The cache begins with the entries of the prompts, all but the last token of each; ``max_rows`` entries of each step
-    follow. It grows as it is filled, and the entries of steps that no row needs any more are used again. So there may
-    be more than ``max_len`` steps.
+    The cache begins with the entries of the prompts, all but the last token of each; ``max_rows``
+    entries of each step follow. It grows as it is filled, and the entries of steps that no row
+    needs any more are used again. So there may be more than ``max_len`` steps.
     """
 
     side = ""
@@ -27,7 +30,9 @@ class LanguageDecoder(StepwiseDecoder):
         self.stack = StackStep(self.ops, layers, model.layer_settings, max_rows, max_len)
         self.kv = self._empty_kv(0)
         self.tokens = np.empty(0, np.int64)  # of the entries of the cache
-        self.n_in_order = 0  # how many entries, from the first on, are the first positions of one text
+        self.n_in_order = (
+            0  # how many entries, from the first on, are the first positions of one text
+        )
         self.begin(prompts)
 
     # -- prompts
@@ -35,8 +40,9 @@ class LanguageDecoder(StepwiseDecoder):
     def begin(self, prompts):
         """Read prompts, all but the last token of each; the next step is then the first.
 
-        With max_rows=1, what a prompt has in common with the beginning of all that was read and said is not read again.
-        With ``prompts.slide``, a row whose context is full goes on with the latest half of it.
+        With max_rows=1, what a prompt has in common with the beginning of all that was read and
+        said is not read again. With ``prompts.slide``, a row whose context is full goes on with the
+        latest half of it.
         """
         check_ids(prompts.ids, self.model.vocab, "prompts")
         if not self.model.is_endless:
@@ -44,10 +50,13 @@ class LanguageDecoder(StepwiseDecoder):
         lengths = prompts.lengths - 1
         B, n = len(lengths), max(lengths, default=0)
         self._read(prompts.ids[:, :n])
-        # Prompts are aligned at their ends, so that the latest positions of all rows are side by side.
+        # Prompts are aligned at their ends, so that the latest positions of all rows are side by
+        # side.
         column = np.arange(n) - (n - lengths[:, None])
         self.at = np.arange(B)[:, None] * n + np.maximum(column, 0)
-        self.positions = lengths - 1  # of the latest token of each row, counted from the first that the row sees
+        self.positions = (
+            lengths - 1
+        )  # of the latest token of each row, counted from the first that the row sees
         self.sources = np.arange(B)
         self.n_steps = 0
         self.n_prompt_entries = B * n
@@ -118,10 +127,12 @@ class LanguageDecoder(StepwiseDecoder):
         return max(1, self.model.max_len // 2)
 
     def _read_kept_tokens(self, rows):
-        """Compute the keys and values of the latest tokens of some rows again, as if nothing were before them.
+        """Compute the keys and values of the latest tokens of some rows again, as if nothing were
+        before them.
 
-        They are written into the entries that the rows have for these tokens. Rows that share entries share the text up
-        to there, so they go on at the same time, and with the same keys and values.
+        They are written into the entries that the rows have for these tokens. Rows that share
+        entries share the text up to there, so they go on at the same time, and with the same keys
+        and values.
         """
         self.n_in_order = 0
         self.positions[rows] = self.n_kept - 1
@@ -136,13 +147,17 @@ class LanguageDecoder(StepwiseDecoder):
     def _newest(self, tokens, t, part):
         positions = self.positions[part]
         x = self.embed(tokens[None], at=self.beside(positions))[0]
-        y, _ = self.model.stack_output(self.ops, self.tables, "layers", self.stack(x, self._cache(part)))
+        y, _ = self.model.stack_output(
+            self.ops, self.tables, "layers", self.stack(x, self._cache(part))
+        )
         if self.max_rows == 1 and self.at[0, -1] == self.positions[0] == self.n_in_order:
             self.n_in_order += 1
         return y
 
     def _cache(self, part):
-        """What some rows see: their own entries, of which shorter rows than others have none in the first columns."""
+        """What some rows see: their own entries, of which shorter rows than others have none in the
+        first columns.
+        """
         attention = self.stack.settings.attention
         at = self.at[part, -(attention.window or self.n_needed) :]
         positions, keep_mask = self.positions[part], None

@@ -10,16 +10,22 @@ from npformer.runtime.threads import FEW_ROWS
 
 
 class TranslationDecoder(StepwiseDecoder):
-    """The step-by-step decoder of a ``Transformer``, which caches keys and values; ``decoder`` makes one."""
+    """The step-by-step decoder of a ``Transformer``, which caches keys and values; ``decoder``
+    makes one.
+    """
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)
         layers = model.layers_of(params, "decoder")
-        self.stack = StackStep(self.ops, layers, model.layer_settings, max_rows, max_len, has_memory=True)
+        self.stack = StackStep(
+            self.ops, layers, model.layer_settings, max_rows, max_len, has_memory=True
+        )
         # of the sources, the same in all steps
         self.memory_kv = self.empty_cache(len(layers), src.size, model.kv_width)
         ops.device.run_rows(lambda part: self._read(src, part), *src.shape)
-        self.memory_at = np.arange(src.size).reshape(src.shape)  # entries of the words of each source
+        self.memory_at = np.arange(src.size).reshape(
+            src.shape
+        )  # entries of the words of each source
         self.memory_mask = model.keep_mask(src)
         self.kv = self.empty_cache(len(layers), max_len * max_rows, model.kv_width)
 
