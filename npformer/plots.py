@@ -138,10 +138,10 @@ def plot_curves(
     """
     if not panels:
         raise ValueError(f"panels is {panels!r}, expected one or more")
-    panels = [_panel(**panel) for panel in panels]  # all are checked before one is drawn
+    checked = [_panel(**panel) for panel in panels]  # all of them before one is drawn
     rows, columns = (2, 2) if len(panels) == 4 else (1, len(panels))
     axes = _axes(axes, path, (rows, columns), (1 + 5 * columns, 4.5 * rows)).ravel()
-    for ax, panel in zip(axes, panels, strict=True):
+    for ax, panel in zip(axes, checked, strict=True):
         for i, curve in enumerate(panel.curves):
             ax.errorbar(
                 panel.at,

@@ -126,20 +126,20 @@ class Case(NamedTuple):
         """
         rng = np.random.default_rng(seed)
         sizes = {**SIZES, **self.sizes, **others}
-        tables = [size for size in self.contract.sizes.values() if size.table]
-        for size in tables:
-            sizes[size.letters[0]] = size.table[self.options[size.argument]]
+        for size in self.contract.sizes.values():
+            if size.table:
+                sizes[size.letters[0]] = size.table[self.options[size.argument]]
         arguments: dict[str, Any] = {}
         for name, array in self.contract.arrays.items():
             arguments[name] = draw(array, sizes, rng)
         for size in self.contract.sizes.values():
-            if size not in tables:
+            if not size.table:
                 arguments[size.field or size.argument] = sizes[size.letters[0]]
         for name, value in self.options.items():
             arguments[name] = value.draw(rng, sizes) if isinstance(value, Drawn) else value
         for name, parameter in self.forward.record.parameters.items():
-            record: Any = parameter.annotation
-            if is_dataclass(record):  # whose fields stand among the arguments
+            if is_dataclass(parameter.annotation):  # whose fields stand among the arguments
+                record: Any = parameter.annotation
                 names = {field.name for field in fields(record)} & arguments.keys()
                 arguments[name] = record(**{field: arguments[field] for field in names})
         return cast(_parameters_of(self.forward, arguments), dtype)
@@ -486,9 +486,9 @@ for score in ("dot", "scaled_dot", "cosine"):
     add_score(score, Kk=SIZES["Kq"])
 add_score("bilinear", "Kq Kk")
 add_score("additive", "Kq A", "Kk A", "A")
-similarity = {"similarity": reference.exp_cosine}
-similarity["similarity_backward"] = reference.exp_cosine_backward
-add("soft_lookup", similarity, bound=16)
+backward = reference.exp_cosine_backward
+lookup: dict = {"similarity": reference.exp_cosine, "similarity_backward": backward}
+add("soft_lookup", lookup, bound=16)
 
 add("embedding", TOKENS, bound=0, backward_bound=4, leading=(2,))
 add("embed_tokens", {**TOKENS, **DROPOUT}, {**TOKENS, **NO_DROPOUT}, bound=4, leading=(2,))
