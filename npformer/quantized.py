@@ -143,14 +143,9 @@ def dequantized(x):
 
 def is_quantized(x):
     """Whether it is such a matrix, or a tree that holds one."""
-    stack = [x]  # in the place of a recursion, as each training step asks it of each layer
-    while stack:
-        x = stack.pop()
-        if isinstance(x, Quantized):
-            return True
-        if isinstance(x, dict):
-            stack.extend(x.values())
-    return False
+    if isinstance(x, dict):
+        return any(map(is_quantized, x.values()))
+    return isinstance(x, Quantized)
 
 
 def check_trainable(params):

@@ -19,16 +19,10 @@ def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     >>> [path for path, _ in leaves({"a": {"weight": 1, "bias": 2}, "b": 3})]
     ['a.weight', 'a.bias', 'b']
     """
-    pairs = []
-    stack = [(path, tree)]  # in the place of a recursion, as each training step lists its gradients
-    while stack:
-        path, x = stack.pop()
-        if isinstance(x, dict):
-            prefix = f"{path}." if path else ""
-            stack += [(f"{prefix}{name}", child) for name, child in reversed(x.items())]
-        else:
-            pairs.append((path, x))
-    return pairs
+    if not isinstance(tree, dict):
+        return [(path, tree)]
+    prefix = f"{path}." if path else ""
+    return [leaf for name, child in tree.items() for leaf in leaves(child, f"{prefix}{name}")]
 
 
 def first_leaf(tree: Any) -> Any:
