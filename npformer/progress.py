@@ -29,13 +29,13 @@ GONE = OSError, ValueError, AttributeError  # a broken pipe, a closed file, or h
 
 
 @contextmanager
-def progress_bar(last_step, wanted, n_done=0):
+def progress_bar(last_step, is_shown, n_done=0):
     """Yield an object whose ``advance(info)`` shows a ``StepInfo``.
 
     ``n_done`` steps were made before.
     """
     file = _IfPossible(sys.stderr)
-    if not _is_shown(wanted):
+    if not (is_shown and _may_show()):
         yield _Nothing()
     elif not _can_redraw():
         lines = _Lines(file, last_step)
@@ -55,11 +55,11 @@ def progress_bar(last_step, wanted, n_done=0):
 
 
 @contextmanager
-def compiling_bar(n_kernels, wanted):
+def compiling_bar(n_kernels, is_shown):
     """Yield a function that is told how many of so many kernels are left to compile."""
     file = _IfPossible(sys.stderr)
     title = "compiling kernels for this processor, once"
-    is_shown = _is_shown(wanted)
+    is_shown = is_shown and _may_show()
     tqdm = _tqdm() if is_shown and _can_redraw() else None
     with compilation_listener():
         if tqdm is None:
@@ -88,9 +88,9 @@ def say(text):
         sys.stdout.flush()  # so that it is in a log file at once
 
 
-def _is_shown(wanted):
-    """Whether there is anybody to be told, who has not said no."""
-    return wanted and sys.stderr is not None and os.environ.get("TQDM_DISABLE", "0") in ("", "0")
+def _may_show():
+    """Whether there is somebody who can see it, and has not said no."""
+    return sys.stderr is not None and os.environ.get("TQDM_DISABLE", "0") in ("", "0")
 
 
 def _can_redraw():

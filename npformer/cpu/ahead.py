@@ -20,7 +20,7 @@ import numpy as np
 import npformer
 from npformer import reference
 from npformer.cpu.backend import ops
-from npformer.cpu.jit import KERNELS, rehearsed
+from npformer.cpu.jit import KERNELS, current_rehearsal
 from npformer.cpu.kernel_cache import note_of, place_of
 from npformer.files.locks import claimed, fcntl
 from npformer.runtime.cores import cores
@@ -35,30 +35,30 @@ def note(work):
     return note_of(next(iter(KERNELS.values())), work) if KERNELS else None
 
 
-def rehearsing(found):
+def rehearsal_backend(rehearsal):
     """A backend that computes with the reference.
 
-    It adds the kernels that are not on disk to ``found``, with the types of their arguments.
+    It appends the kernels that are not on disk, with the types of their arguments, to a list.
     """
 
-    def rehearsing_operation(name):
+    def operation(name):
         def call(*arguments, **options):
-            token = rehearsed.set(found)
+            token = current_rehearsal.set(rehearsal)
             try:
                 # A kernel after one that did nothing may find nonsense.
                 with contextlib.suppress(Exception), np.errstate(all="ignore"):
                     getattr(ops, name)(*arguments, **options)
             finally:
-                rehearsed.reset(token)
+                current_rehearsal.reset(token)
             return getattr(reference.ops, name)(*arguments, **options)
 
         return call
 
-    return ops.replaced(**{name: rehearsing_operation(name) for name in ops.kernels})
+    return ops.replaced(**{name: operation(name) for name in ops.kernels})
 
 
-class Wanted(NamedTuple):
-    """A kernel by its name, as processes know it, and the types of its arguments."""
+class Overload(NamedTuple):
+    """A kernel for arguments of some types, by names that all processes know."""
 
     module: str
     name: str
@@ -99,13 +99,13 @@ class Wanted(NamedTuple):
                     self.compile()
 
 
-def wanted(found):
+def overloads_of(rehearsal):
     """The kernels of a rehearsal, each once, the largest first."""
-    return sorted({Wanted.of(*each) for each in found}, key=Wanted.size, reverse=True)
+    return sorted({Overload.of(*call) for call in rehearsal}, key=Overload.size, reverse=True)
 
 
 def compile_together(kernels, say, n_processes=None):
-    """Compile ``wanted`` kernels in this process and others.
+    """Compile the kernels of a rehearsal in this process and others.
 
     After each one ``say(n_left)`` is called. There are as many processes as cores if not given. If
     this process is interrupted, or ends, so do the others. One that other processes do not finish
@@ -125,7 +125,7 @@ def compile_together(kernels, say, n_processes=None):
                     pickle.dump(kernels, worker.stdin)
                     worker.stdin.close()
         left = kernels
-        for compile_one in Wanted.compile_if_free, Wanted.compile:
+        for compile_one in Overload.compile_if_free, Overload.compile:
             for each in kernels:
                 compile_one(each)
                 left = [other for other in left if not other.is_on_disk()]

@@ -33,7 +33,8 @@ from npformer.runtime.forks import at_fork
 FASTMATH = {"contract", "reassoc", "arcp", "nsz", "afn"}
 
 KERNELS: dict = {}  # the compiled kernel of each function that was made one; none is ever deleted
-rehearsed: ContextVar = ContextVar("rehearsed", default=None)  # in a rehearsal, [(kernel, types)]
+# The list of (kernel, types) of a rehearsal that this thread makes, else None.
+current_rehearsal: ContextVar = ContextVar("current_rehearsal", default=None)
 LONGEST = 60.0  # seconds to wait for another process at most
 PAUSE = 0.05  # seconds between two looks at it
 
@@ -73,7 +74,7 @@ def _compile_or_load(kernel, compile, types):
     if place is not None:
         if place.is_filled():
             return compile(types)
-        rehearsal = rehearsed.get()
+        rehearsal = current_rehearsal.get()
         if rehearsal is not None:
             rehearsal.append((kernel, types))
             return does_nothing

@@ -30,10 +30,12 @@ def allowed():
     """Number of cores that the affinity of this process, and ``PYTHON_CPU_COUNT``, leave to it."""
     if hasattr(os, "process_cpu_count"):  # Python 3.13, which reads PYTHON_CPU_COUNT
         return os.process_cpu_count() or 1
-    wanted = os.environ.get("PYTHON_CPU_COUNT", "")
-    if wanted.isdecimal() and int(wanted) > 0:
-        return int(wanted)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("PYTHON_CPU_COUNT", "")
+    if limit.isdecimal() and int(limit) > 0:
+        return int(limit)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @cache

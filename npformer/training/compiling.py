@@ -81,10 +81,10 @@ def compile_for(
         return []
     from npformer.cpu import ahead  # needs numba
 
-    calls: list = []
+    rehearsal: list = []
     for work in works:
-        work(ahead.rehearsing(calls))
-    kernels = ahead.wanted(calls)
+        work(ahead.rehearsal_backend(rehearsal))
+    kernels = ahead.overloads_of(rehearsal)
     if kernels:
         with compiling_bar(len(kernels), progress) as say:
             ahead.compile_together(kernels, say, n_processes)

@@ -75,8 +75,8 @@ def test_a_step_compiles_nothing_any_more(run):
 
 REHEARSED = """
 found = []
-nf.Trainer(model, nf.Adam(0.1), backend=ahead.rehearsing(found)).step(x, y)
-kernels = ahead.wanted(found)
+nf.Trainer(model, nf.Adam(0.1), backend=ahead.rehearsal_backend(found)).step(x, y)
+kernels = ahead.overloads_of(found)
 """
 
 
@@ -209,7 +209,7 @@ import numba
 from npformer.training import compiling
 rehearsals, together = [], ahead.compile_together
 compiling.rehearse_step = lambda ops, **given: rehearsals.append(ops)
-ahead.wanted = lambda found: kernels
+ahead.overloads_of = lambda found: kernels
 ahead.compile_together = lambda *given: None
 trainer = nf.Trainer(nf.LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8), nf.Adam(0.1))
 compiling.compile_once(trainer, progress=False)
@@ -242,11 +242,11 @@ sizes = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "dropout": 0.1}
 model = MODEL
 found, is_filled = [], kernel_cache.Place.is_filled
 kernel_cache.Place.is_filled = lambda place: False
-rehearse_step(ahead.rehearsing(found), model)
+rehearse_step(ahead.rehearsal_backend(found), model)
 kernel_cache.Place.is_filled = is_filled
 rehearse_step(ahead.ops, model)
-called = {ahead.Wanted.of(kernel, types) for kernel in jit.KERNELS.values() for types in kernel.overloads}
-print(len(called) > 5, set(ahead.wanted(found)) ^ called)
+called = {ahead.Overload.of(kernel, types) for kernel in jit.KERNELS.values() for types in kernel.overloads}
+print(len(called) > 5, set(ahead.overloads_of(found)) ^ called)
 """
 
 

@@ -14,11 +14,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from npformer.cpu.few_rows.words import WORD
 from npformer.cpu.jit import inlined
 from npformer.cpu.tile import BITS
 
 BLOCK = 2**17  # bytes of columns: more than four rows read them again, from the cache
-WORD, INTEGER, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
+INTEGER = ir.IntType(32)
+BYTE = ir.IntType(8)
 
 
 @inlined
