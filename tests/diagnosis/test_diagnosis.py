@@ -451,7 +451,7 @@ def test_a_watched_schedule_that_is_over_and_the_update_at_the_highest_rate():
         match=r"the rate is 0 since step 54: the schedule is over.\n.* Try: schedules for your steps",
     ):
         trainer.fit(((TASK.batch(i, 8)[1],) for i in range(56)), watch=True, progress=False)
-    size, _, update = trainer.watched.parts["layers.0"]  # of step 52
+    size, _, update = trainer.watched.arrays.parts["layers.0"]  # of step 52
     (line,) = (line for line in trainer.report().splitlines() if line.startswith("layers.0"))
     assert float(line.split()[-1]) > 10 * update / size > 0
 
