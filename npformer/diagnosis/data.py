@@ -7,9 +7,9 @@ from npformer.diagnosis.interface import is_word, shares_by_shift
 FEW = 16  # answers, which may be equal by chance if there are fewer
 
 
-def numbers(case):
+def numbers(subject):
     """Whether numbers are finite, and near 0 ± 1."""
-    rows = case.all_rows
+    rows = subject.all_rows
     parts = {"the input": rows.inputs[0][rows.seen()], "the targets": rows.targets[rows.counted]}
     far = []
     for name, x in parts.items():
@@ -24,9 +24,9 @@ def numbers(case):
         yield "scale of the data", "; ".join(far)
 
 
-def answers(case):
+def answers(subject):
     """Whether targets differ, and have to be computed."""
-    rows = case.all_rows
+    rows = subject.all_rows
     counted = rows.targets[rows.counted]
     if len(counted) >= FEW and (counted == counted[:1]).all():
         yield "nothing to learn", f"the targets that count are all {counted[:1]}"
@@ -35,14 +35,14 @@ def answers(case):
     elif rows.inputs[0].ndim > 1 and (~rows.seen()).all(axis=1).mean() > 0.5:
         message = "more than half of the rows of the input are nothing but padding"
         yield "nothing to learn", message
-    elif case.interface.causal is not None and case.interface.n_answers > 9:
+    elif subject.interface.causal is not None and subject.interface.n_answers > 9:
         counts = np.bincount(counted)
         share = counts.max() / counted.size
         if counts.max() > 0.6 * counted.size:
             yield "nothing to learn", f"{share:.0%} of the targets are {counts.argmax()}"
-    if getattr(case.architecture, "task", None) == "words":
+    if getattr(subject.architecture, "task", None) == "words":
         yield from words_in_the_input(rows)
-    if rows.inputs[0].dtype.kind == "f" and not case.interface.by_position:
+    if rows.inputs[0].dtype.kind == "f" and not subject.interface.by_position:
         yield from numbers_in_the_input(rows)
 
 
@@ -68,11 +68,11 @@ def numbers_in_the_input(rows):
             return
 
 
-def copies(case):
+def copies(subject):
     """Whether rows are copies of others."""
-    first = case.batch[0]
+    first = subject.batch[0]
     n = len(first)
-    arrays = [x for x in case.batch if len(x) == n]
+    arrays = [x for x in subject.batch if len(x) == n]
     n_different = len({b"".join(x[i].tobytes() for x in arrays) for i in range(n)})
     # As many rows as there are, drawn with replacement, leave 63% of them: fewer than half are not
     # drawn so.
@@ -85,33 +85,33 @@ def copies(case):
     yield "copied rows", f"only {n_different} of the {n} rows are different"
 
 
-def padding(case):
+def padding(subject):
     """Where padding is, and whether the model knows it."""
-    pad_id = case.pad_id
-    if pad_id is not None and pad_id in (case.bos_id, case.eos_id):
+    pad_id = subject.pad_id
+    if pad_id is not None and pad_id in (subject.bos_id, subject.eos_id):
         yield "padding inside", f"pad_id={pad_id} is bos_id or eos_id, too"
-    x = case.all_rows.inputs[0]
-    mask = case.all_rows.seen()
+    x = subject.all_rows.inputs[0]
+    mask = subject.all_rows.seen()
     if x.ndim > 2 and not mask.all() and np.ptp(x[mask]) == 0 < np.ptp(x[~mask]):
         message = "the mask, True for what is seen, hides all numbers of the input that differ"
         yield "padding inside", message
-    for which in case.interface.ids:
-        words = is_word(case.batch[which], pad_id)
+    for which in subject.interface.ids:
+        words = is_word(subject.batch[which], pad_id)
         inside = (words[:, 1:] & ~words[:, :-1]).any(axis=1).mean()
         if inside:
             place = f"in {inside:.0%} of rows of batch[{which}]"
             yield "padding inside", f"{place}, pad_id={pad_id} is before a word"
-        yield from unknown_padding(case, which)
+        yield from unknown_padding(subject, which)
 
 
-def unknown_padding(case, which):
+def unknown_padding(subject, which):
     """Whether many rows end with several of the same id, and this is no padding for the model."""
-    ids = case.batch[which]
+    ids = subject.batch[which]
     filler = np.bincount(ids[:, -1]).argmax()
-    if filler == case.pad_id or ids.shape[1] < 4:
+    if filler == subject.pad_id or ids.shape[1] < 4:
         return
-    kind = "targets" if which == case.interface.causal else "tokens"
-    if kind == "tokens" and not hasattr(case.architecture, "pad_id"):
+    kind = "targets" if which == subject.interface.causal else "tokens"
+    if kind == "tokens" and not hasattr(subject.architecture, "pad_id"):
         return  # it may know the padding of its input all the same
     is_filler = ids == filler
     lengths = np.cumprod(is_filler[:, ::-1], axis=1).sum(axis=1)  # of the filler at the end
@@ -120,16 +120,16 @@ def unknown_padding(case, which):
     if len(set(lengths)) > 2 and is_at_the_ends and often >= 0.25:
         share = lengths.sum() / ids[:, 1:].size
         message = f"{often:.0%} of the rows end with several {filler}, {share:.0%} of all {kind}"
-        yield "padding counted", f"{message}; pad_id={case.pad_id}"
+        yield "padding counted", f"{message}; pad_id={subject.pad_id}"
 
 
-def special_tokens(case):
+def special_tokens(subject):
     """The begin and end tokens, and whether they are those of decoding."""
-    if case.interface.causal != 1 or len(case.batch[1]) < 4:
+    if subject.interface.causal != 1 or len(subject.batch[1]) < 4:
         return
-    targets = case.batch[1]
-    yield from begin_token(targets, case.bos_id)
-    yield from end_token(targets, case.pad_id, case.eos_id, case.max_len)
+    targets = subject.batch[1]
+    yield from begin_token(targets, subject.bos_id)
+    yield from end_token(targets, subject.pad_id, subject.eos_id, subject.max_len)
 
 
 def begin_token(targets, bos_id):
@@ -159,11 +159,11 @@ def end_token(targets, pad_id, eos_id, max_len):
         yield "end token", f"{message}, which follows {n_ends} times in them; {eos_id=}, {max_len=}"
 
 
-def shift(case):
+def shift(subject):
     """The targets of a text against its tokens."""
-    if case.interface.causal != 0 or len(case.batch) != 2:
+    if subject.interface.causal != 0 or len(subject.batch) != 2:
         return
-    shares = shares_by_shift(*case.batch, case.pad_id)
+    shares = shares_by_shift(*subject.batch, subject.pad_id)
     best = max(shares, key=shares.__getitem__, default=1)
     if shares and shares[best] > shares[1] + 0.2:
         token = f"token t{best:+d}" if best else "the input token t itself"

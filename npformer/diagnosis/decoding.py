@@ -8,25 +8,25 @@ N_ROWS = 4
 TOLERANCE = 1e-2  # of logits, as kernels of one token round otherwise
 
 
-def cache(case):
+def cache(subject):
     """Decoding step by step, against the whole computation."""
-    if case.interface.causal is None or not hasattr(case.architecture, "decoder"):
-        raise ValueError(f"the model, {type(case.model).__name__}, has no decoder")
-    *sources, ids = case.inputs
-    words = is_word(ids, case.pad_id)
+    if subject.interface.causal is None or not hasattr(subject.architecture, "decoder"):
+        raise ValueError(f"the model, {type(subject.model).__name__}, has no decoder")
+    *sources, ids = subject.inputs
+    words = is_word(ids, subject.pad_id)
     rows = np.argsort(words.sum(axis=1))[-N_ROWS:]
     n_steps = int(words[rows].all(axis=0).sum())  # without padding, which no decoder is given
     ids = ids[rows, :n_steps]
     sources = [x[rows] for x in sources]
-    decoder = decoder_of(case, sources, ids)
-    y = case.outputs([*sources, ids])
+    decoder = decoder_of(subject, sources, ids)
+    y = subject.outputs([*sources, ids])
     for t in range(0 if sources else 1, n_steps):
         parents = np.arange(len(rows))
         if t == max(2, n_steps // 2):  # rows change places, as in beam search
             parents = parents[::-1]
             ids[:, :t] = ids[parents, :t]
             sources = [x[parents] for x in sources]
-            y = case.outputs([*sources, ids])
+            y = subject.outputs([*sources, ids])
         off = np.abs(decoder.step(ids[:, t], parents) - y[:, t]).max()
         if not off <= TOLERANCE:
             message = f"in step {t}, from rows {parents}, logits differ by {off:.2g} from the whole"
@@ -34,8 +34,8 @@ def cache(case):
             return
 
 
-def decoder_of(case, sources, ids):
+def decoder_of(subject, sources, ids):
     """A decoder of these rows, which has read their sources, or a prompt of one token."""
     begin = sources[0] if sources else ids[:, :2]  # of a prompt, the last token is not read yet
-    options = {"max_rows": len(ids) + 1, "max_len": ids.shape[1], "backend": case.ops}
-    return case.architecture.decoder(case.full_params, begin, **options)
+    options = {"max_rows": len(ids) + 1, "max_len": ids.shape[1], "backend": subject.ops}
+    return subject.architecture.decoder(subject.full_params, begin, **options)

@@ -17,22 +17,22 @@ ROUNDING = 1e-5  # of the largest output: a smaller change may be one of the ord
 # -- of other calls and other rows
 
 
-def repeatable(case):
+def repeatable(subject):
     """Whether an output is finite, and the same again."""
-    y = case.outputs(case.inputs)
-    if not np.array_equal(y, case.outputs(case.inputs), equal_nan=True):
+    y = subject.outputs(subject.inputs)
+    if not np.array_equal(y, subject.outputs(subject.inputs), equal_nan=True):
         yield "not repeatable", "the outputs for one batch differ between two calls"
     elif not np.isfinite(y).all():
         yield "not finite", "outputs are NaN or infinite"
 
 
-def rows(case):
+def rows(subject):
     """Whether an output is the same with other rows, and in another place among them."""
-    if len(case.inputs[0]) == 1:
+    if len(subject.inputs[0]) == 1:
         raise ValueError("the batch has one row")
-    others = [np.concatenate([np.roll(x[1:], 1, axis=1), x[:1]]) for x in case.inputs]
-    y = case.outputs(case.inputs)
-    change = np.abs(case.outputs(others)[-1] - y[0]).max()
+    others = [np.concatenate([np.roll(x[1:], 1, axis=1), x[:1]]) for x in subject.inputs]
+    y = subject.outputs(subject.inputs)
+    change = np.abs(subject.outputs(others)[-1] - y[0]).max()
     # Sums may be rounded otherwise in another place. The outputs of this row alone may all be near
     # 0, so that their rounding is compared with the largest output of all.
     if change > 1e-4 * np.abs(y).max():
@@ -43,12 +43,12 @@ def rows(case):
 # -- of tokens
 
 
-def tokens(case):
+def tokens(subject):
     """Which outputs depend on a token."""
-    for which in ids_of(case):
-        places, change = influence(case, which)
-        if which == case.interface.causal:
-            yield from tokens_before(case, places, change)
+    for which in ids_of(subject):
+        places, change = influence(subject, which)
+        if which == subject.interface.causal:
+            yield from tokens_before(subject, places, change)
             continue
         share = change.reshape(len(places), -1).any(axis=1).mean()
         if share < 0.5:
@@ -56,7 +56,7 @@ def tokens(case):
             yield "input ignored", message
 
 
-def tokens_before(case, places, change):
+def tokens_before(subject, places, change):
     """Whether each output depends on the tokens up to it, and on no later one."""
     # from the token that is changed to the output
     distance = np.arange(change.shape[1]) - places[:, None]
@@ -72,7 +72,7 @@ def tokens_before(case, places, change):
         message = "outputs do not depend on any token before the newest one"
         message += "; if the model is meant to see one token, this is no mistake"
         yield "input ignored", message, LIKELY
-    elif case.is_new:  # heads that are trained may look at a few tokens alone
+    elif subject.is_new:  # heads that are trained may look at a few tokens alone
         yield from holes(places, change)
 
 
@@ -95,25 +95,25 @@ def holes(places, change):
         yield "input ignored", message, LIKELY
 
 
-def both_sides(case):
+def both_sides(subject):
     """Whether what an encoder computes for a token depends on later tokens, as on those before
     it.
     """
-    if not hasattr(case.architecture, "encode") or 0 not in case.interface.ids:
+    if not hasattr(subject.architecture, "encode") or 0 not in subject.interface.ids:
         return
-    inputs, places = longest_row(case, 0)
-    if case.interface.n_inputs > 1:
+    inputs, places = longest_row(subject, 0)
+    if subject.interface.n_inputs > 1:
         inputs = inputs[:1]  # the source alone
 
     def encode(inputs):
-        return case.architecture.encode(case.full_params, *inputs, backend=case.ops)
+        return subject.architecture.encode(subject.full_params, *inputs, backend=subject.ops)
 
     states = encode(inputs)
     if getattr(states, "shape", ())[:2] != inputs[0].shape:
         return  # a recurrent encoder has other states, too
 
     def changes(place):
-        others = encode(with_other_token(case, inputs, 0, place))
+        others = encode(with_other_token(subject, inputs, 0, place))
         return on_host(others)[0] != on_host(states)[0]
 
     changes_later = changes(places[0])[places[1:]].any()
@@ -126,12 +126,12 @@ def both_sides(case):
 # -- of positions
 
 
-def positions_or_tokens(case):
+def positions_or_tokens(subject):
     """Whether a new model sees the tokens, beside positions that may be much larger."""
-    if not case.is_new:
+    if not subject.is_new:
         return
-    for which in ids_of(case):
-        of_tokens, of_positions = variances(case, which)
+    for which in ids_of(subject):
+        of_tokens, of_positions = variances(subject, which)
         ratio = of_tokens**0.5 / max(of_positions**0.5, 1e-30)
         # It is 2 to 25 in new models of 1 to 12 layers; at 0.3, positions have ten times the
         # variance of tokens.
@@ -141,41 +141,41 @@ def positions_or_tokens(case):
             yield "input ignored", message, LIKELY
 
 
-def variances(case, which):
+def variances(subject, which):
     """The variance of outputs between tokens, and between positions, in rows of one token each."""
-    inputs, places = longest_row(case, which)
-    y = outputs_of_one_token(case, inputs, which, len(places))
+    inputs, places = longest_row(subject, which)
+    y = outputs_of_one_token(subject, inputs, which, len(places))
     of_tokens = y.var(axis=0).mean()
-    if case.interface.is_by_position_of(which):
+    if subject.interface.is_by_position_of(which):
         return of_tokens, y.var(axis=1).mean()
     # A mean over equal tokens depends on their number by their positions alone.
-    shorter = outputs_of_one_token(case, inputs, which, 1)
+    shorter = outputs_of_one_token(subject, inputs, which, 1)
     return of_tokens, ((y - shorter) ** 2).mean() / 2
 
 
-def outputs_of_one_token(case, inputs, which, length):
+def outputs_of_one_token(subject, inputs, which, length):
     """The outputs of rows in which one token, another in each row, stands in all places."""
-    words = words_of(case, which)[:N_TOKENS, None]
+    words = words_of(subject, which)[:N_TOKENS, None]
     width = inputs[which].shape[1]
     repeated = [np.repeat(x, len(words), axis=0) for x in inputs]
     for i, x in enumerate(repeated):
         if x.ndim > 1 and x.shape[1] == width:  # such as a mask of the same tokens
             repeated[i] = x[:, :length]
     repeated[which] = np.repeat(words, length, axis=1)
-    return case.outputs(repeated)
+    return subject.outputs(repeated)
 
 
-def order(case):
+def order(subject):
     """Whether the order of tokens matters."""
-    if getattr(case.architecture, "positions", None) == "none":
+    if getattr(subject.architecture, "positions", None) == "none":
         raise ValueError('positions="none" is a choice, with which an encoder sees no order')
-    for which in ids_of(case):
-        inputs, places = longest_row(case, which)
+    for which in ids_of(subject):
+        inputs, places = longest_row(subject, which)
         ids = inputs[which].copy()
         ids[0, places[:-1]] = ids[0, places[:-1]][::-1]  # all but the last in the other order
         is_other = (ids != inputs[which]).any()
-        change = difference(case, inputs, with_input(inputs, which, ids), 1e-4)[0]
-        if case.interface.is_by_position_of(which):
+        change = difference(subject, inputs, with_input(inputs, which, ids), 1e-4)[0]
+        if subject.interface.is_by_position_of(which):
             change = change[places[-1]]  # others have other tokens before them
         if len(places) > 2 and is_other and not np.any(change):
             message = f"tokens of batch[{which}] in the other order give the same output"
@@ -185,21 +185,21 @@ def order(case):
 # -- of padding
 
 
-def padding(case):
+def padding(subject):
     """Whether more padding changes outputs."""
-    case.check_outputs()
-    if case.pad_id is None:
+    subject.check_outputs()
+    if subject.pad_id is None:
         raise ValueError("the model has no pad_id")
-    if len(case.inputs) > len(ids_of(case)):
+    if len(subject.inputs) > len(ids_of(subject)):
         raise ValueError("a batch has more than ids, such as a mask that says what is padding")
-    y = case.outputs(case.inputs)
+    y = subject.outputs(subject.inputs)
     real = slice(None)
-    if case.interface.by_position:
-        real = is_word(case.inputs[-1], case.pad_id)
-    for which, ids in enumerate(case.inputs):
-        longer = np.pad(ids, ((0, 0), (0, 3)), constant_values=case.pad_id)
-        padded = case.outputs(with_input(case.inputs, which, longer))
-        if case.interface.by_position:
+    if subject.interface.by_position:
+        real = is_word(subject.inputs[-1], subject.pad_id)
+    for which, ids in enumerate(subject.inputs):
+        longer = np.pad(ids, ((0, 0), (0, 3)), constant_values=subject.pad_id)
+        padded = subject.outputs(with_input(subject.inputs, which, longer))
+        if subject.interface.by_position:
             padded = padded[:, : y.shape[1]]
         change = np.abs(padded - y)[real].max()
         if not change <= 1e-3 * np.abs(y[real]).max():
@@ -210,28 +210,28 @@ def padding(case):
 # -- experiments
 
 
-def ids_of(case):
+def ids_of(subject):
     """The numbers of the inputs that are ids."""
-    case.check_outputs()
-    if not case.interface.ids:
+    subject.check_outputs()
+    if not subject.interface.ids:
         raise ValueError("no input is an array of ids (B, T)")
-    return case.interface.ids
+    return subject.interface.ids
 
 
-def longest_row(case, which):
+def longest_row(subject, which):
     """The row with most words in an input, as inputs of one row, and where its words are."""
-    words = case.rows.seen(which)
+    words = subject.rows.seen(which)
     row = int(words.sum(axis=1).argmax())
     places = np.flatnonzero(words[row])
-    if min(len(places), len(words_of(case, which))) < 2:
+    if min(len(places), len(words_of(subject, which))) < 2:
         raise ValueError(f"batch[{which}] has fewer than two tokens in a row")
-    return [x[row : row + 1] for x in case.inputs], places
+    return [x[row : row + 1] for x in subject.inputs], places
 
 
-def words_of(case, which):
+def words_of(subject, which):
     """The words that are in the batch."""
-    ids = np.unique(case.batch[which])
-    return ids[is_word(ids[:, None], case.pad_id)[:, 0]]
+    ids = np.unique(subject.batch[which])
+    return ids[is_word(ids[:, None], subject.pad_id)[:, 0]]
 
 
 def with_input(inputs, which, x):
@@ -239,27 +239,27 @@ def with_input(inputs, which, x):
     return [*inputs[:which], x, *inputs[which + 1 :]]
 
 
-def with_other_token(case, inputs, which, place):
+def with_other_token(subject, inputs, which, place):
     """The same row with another token in one place of an input."""
     ids = inputs[which].copy()
-    words = words_of(case, which)
+    words = words_of(subject, which)
     others = words[words != ids[0, place]]
     ids[0, place] = np.random.default_rng(place).choice(others)
     return with_input(inputs, which, ids)
 
 
-def influence(case, which):
+def influence(subject, which):
     """Some places (n,) in the longest row, and what changes in each output (n, …) by them."""
-    inputs, places = longest_row(case, which)
+    inputs, places = longest_row(subject, which)
     places = np.unique(places[np.linspace(0, len(places) - 1, N_PLACES).astype(int)])
     same = [np.repeat(x, len(places), axis=0) for x in inputs]
-    changed = [with_other_token(case, inputs, which, place) for place in places]
+    changed = [with_other_token(subject, inputs, which, place) for place in places]
     others = [np.concatenate(arrays) for arrays in zip(*changed, strict=True)]
-    return places, difference(case, same, others)
+    return places, difference(subject, same, others)
 
 
-def difference(case, inputs, others, rounding=ROUNDING):
+def difference(subject, inputs, others, rounding=ROUNDING):
     """The largest change of each output, 0 where it is not above rounding."""
-    y = case.outputs(inputs)
-    change = np.abs(case.outputs(others) - y).max(axis=-1)
+    y = subject.outputs(inputs)
+    change = np.abs(subject.outputs(others) - y).max(axis=-1)
     return np.where(change > rounding * np.abs(y).max(), change, 0)

@@ -132,7 +132,7 @@ def diagnose(
         ops = trainer.ops
     else:
         ops = get_backend(backend, params)
-    case = Subject(
+    subject = Subject(
         model=model,
         original_params=params,
         params=tree.map_leaves(lambda x: x.copy(), params),
@@ -147,26 +147,26 @@ def diagnose(
     state = np.random.get_state()
     try:
         with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            return examined(case, QUICK if quick else QUICK + COSTLY)
+            return examined(subject, QUICK if quick else QUICK + COSTLY)
     finally:
         np.random.set_state(state)  # of a model that draws from it
 
 
-def examined(case, checks):
+def examined(subject, checks):
     """The ``Findings`` of the checks of the data, and of others."""
     answers = Answers()
     try:
-        count_of(case.model, case.batch)
+        count_of(subject.model, subject.batch)
         for check in OF_DATA:
-            answers.add(check, case)
-        _ = case.computed  # without a loss and a gradient, no other check can be made
+            answers.add(check, subject)
+        _ = subject.computed  # without a loss and a gradient, no other check can be made
     except Exception as error:
         answers.missing["the model fails on this batch"] = ["all else"]
         if not answers.signs:
             answers.signs["does not run"] = [f"{type(error).__name__}: {error}"]
         return answers.findings()
     for check in checks:
-        answers.add(check, case)
+        answers.add(check, subject)
         spoiled = SPOILING & answers.signs.keys()
         if spoiled:
             what = f"all that depends on '{min(spoiled)}'"
@@ -182,10 +182,10 @@ class Answers:
         self.signs = dict[str, list]()
         self.missing = dict[str, list[str]]()
 
-    def add(self, check, case):
+    def add(self, check, subject):
         """Make a check. Of signs with one name, the first one stays."""
         try:
-            for name, *seen in check(case):
+            for name, *seen in check(subject):
                 self.signs.setdefault(name, seen)
         except Exception as error:
             question = " ".join(check.__doc__.split()).rstrip(".")

@@ -15,12 +15,12 @@ MOVE = 0.2  # by which parameters are moved, relative to their size: a ReLU has 
 LEAST_MOVE = 0.02  # where they are zeros
 
 
-def differences(case):
+def differences(subject):
     """The gradient against differences of the loss, along a direction in which each parameter has
     an equal part.
     """
-    line = Line(case)
-    n_arrays = len(case.params_by_path)
+    line = Line(subject)
+    n_arrays = len(subject.params_by_path)
     if line.error(0, line.flat.size) <= TOLERANCE * n_arrays**0.5:
         return
     entry = line.worst_entry()
@@ -43,26 +43,26 @@ class Line:
     entry for each parameter.
     """
 
-    def __init__(self, case):
-        self.case = case
-        self.options = options_of(case)
-        arrays = [on_host(x).ravel() for _, x in tree.leaves(case.params)]
+    def __init__(self, subject):
+        self.subject = subject
+        self.options = options_of(subject)
+        arrays = [on_host(x).ravel() for _, x in tree.leaves(subject.params)]
         self.flat = np.concatenate(arrays, dtype=np.float64)
-        self.params = tree.view_as(self.flat, case.params)
+        self.params = tree.view_as(self.flat, subject.params)
         # The length is a prime, so that no two arrays have the same numbers.
         numbers = np.random.default_rng(7).standard_normal(65_537, np.float32)
         self.direction = np.resize(numbers, self.flat.shape)
-        parts = dict(tree.leaves(tree.view_as(self.direction, case.params)))
+        parts = dict(tree.leaves(tree.view_as(self.direction, subject.params)))
         for path, x in tree.leaves(self.params):
             x += parts[path] * length_of_move(x)
-        grads = case.gradient(params=self.params, **self.options).grads
+        grads = subject.gradient(params=self.params, **self.options).grads
         scales = scales_of(grads)
         for part, scale in zip(parts.values(), scales, strict=True):
             part /= scale
         arrays = [g.ravel() for g in grads.values()]
         self.gradient = np.concatenate(arrays, dtype=np.float64)
         self.step = STEP * float(scales.min())
-        loss = case.computed.loss
+        loss = subject.computed.loss
         if 4e-15 * abs(loss) > 0.1 * self.step:
             raise ValueError(f"the loss, {loss:.3g}, changes by less than it is rounded")
 
@@ -107,23 +107,23 @@ class Line:
         """The difference of the loss between a move and its opposite."""
         before = self.flat[begin:end].copy()
         self.flat[begin:end] = before + move
-        after = self.case.loss_of(self.params, **self.options)
+        after = self.subject.loss_of(self.params, **self.options)
         self.flat[begin:end] = before - move
-        opposite = self.case.loss_of(self.params, **self.options)
+        opposite = self.subject.loss_of(self.params, **self.options)
         self.flat[begin:end] = before
         return after - opposite
 
 
-def options_of(case):
+def options_of(subject):
     """What the loss is computed with: the reference, and dropout if the model has it.
 
     Kernels may not take float64. Operations that a user's backend has of its own are no kernels,
     and may be what is wrong: they are examined.
     """
-    ops = case.ops
+    ops = subject.ops
     names = set(ops.names()) - ops.kernels.keys()
     functions = {name: f for name, f in vars(ops).items() if name in names}
-    dropout_key = 1 if getattr(case.architecture, "dropout", 0) else None
+    dropout_key = 1 if getattr(subject.architecture, "dropout", 0) else None
     return {"backend": reference.ops.replaced(**functions), "dropout_key": dropout_key}
 
 
@@ -134,16 +134,16 @@ def scales_of(grads):
     return norms + 1e-2 * usual
 
 
-def by_parameter(case):
+def by_parameter(subject):
     """Whether each parameter has a gradient."""
-    if case.interface.compute:
-        T = min(x.shape[1] for x in case.inputs if x.ndim > 1)
+    if subject.interface.compute:
+        T = min(x.shape[1] for x in subject.inputs if x.ndim > 1)
         if T < 3:
             few = f"the inputs have length {T}"
             raise ValueError(f"{few}, and scores of so few tokens may have no gradient")
-    missing = units_without_gradient(case.computed.grads)
+    missing = units_without_gradient(subject.computed.grads)
     if missing:  # beside zeros, such as those with which an adapter begins, others may have one
-        elsewhere = units_without_gradient(gradient_beside(case))
+        elsewhere = units_without_gradient(gradient_beside(subject))
         for path, share in missing.items():
             if path in elsewhere:
                 message = f"{share:.0%} of the units of {path} get a gradient of exactly 0"
@@ -164,7 +164,7 @@ def units_without_gradient(grads):
     return shares
 
 
-def gradient_beside(case):
+def gradient_beside(subject):
     """The gradient by path for parameters in another place near these."""
     rng = np.random.default_rng(7)
 
@@ -172,7 +172,7 @@ def gradient_beside(case):
         change = length_of_move(on_host(x)) * rng.standard_normal(x.shape)
         return x + beside(change.astype(x.dtype), x)
 
-    return case.gradient(params=tree.map_leaves(other, case.params)).grads
+    return subject.gradient(params=tree.map_leaves(other, subject.params)).grads
 
 
 def length_of_move(x):

@@ -54,12 +54,12 @@ def interface_of(model, params, batch, ops):
     shape = compute(params, *[x[:1] for x in inputs]).shape
     by_position = len(shape) > 2
     ids = tuple(i for i in range(n_inputs) if are_ids[i])
+    predicts_tokens = has_logits and by_position and ids
     causal = None
-    if has_logits and by_position and ids and not has_labels(model, batch, n_inputs):
+    if predicts_tokens and not has_labels(model, batch, n_inputs):
         causal = n_inputs - 1
-    n_answers = None
-    if has_logits or getattr(model, "task", None) in ("classes", "words"):
-        n_answers = shape[-1]
+    chooses = has_logits or getattr(model, "task", None) in ("classes", "words")
+    n_answers = shape[-1] if chooses else None
     return interface._replace(ids=ids, by_position=by_position, causal=causal, n_answers=n_answers)
 
 

@@ -19,50 +19,50 @@ SEEDS = 11, 12, 13  # of new models with which a trained one is compared
 # -- the loss against the outputs
 
 
-def of_outputs(case):
+def of_outputs(subject):
     """The loss against that computed from the outputs."""
-    check_comparable(case)
-    loss = case.computed.loss
-    expected = cross_entropy(case, case.rows)
+    check_comparable(subject)
+    loss = subject.computed.loss
+    expected = cross_entropy(subject, subject.rows)
     if agree(loss, expected):
         return
     message = f"loss_and_grad gives {loss:.4g}, the outputs of the same rows {expected:.4g}"
-    if each_row_agrees(case):
+    if each_row_agrees(subject):
         reason = "rows are mixed, or sorted without their targets"
         yield "loss differs", f"{message}, but each row alone agrees: {reason}"
         return
-    nearest = min(wrong_losses(case, expected), key=lambda wrong: abs(wrong.loss - loss))
+    nearest = min(wrong_losses(subject, expected), key=lambda wrong: abs(wrong.loss - loss))
     if agree(loss, nearest.loss, within=2e-4):
         yield nearest.name, f"{message}, and {nearest.what} {nearest.loss:.4g}", SURE
     else:
         yield "loss differs", message
 
 
-def check_comparable(case):
+def check_comparable(subject):
     """Check that the loss can be computed from the outputs."""
-    check_known(case)
-    if case.interface.n_answers is None:
+    check_known(subject)
+    if subject.interface.n_answers is None:
         raise ValueError("it predicts numbers")
-    counted = case.rows.counted
-    n_targets = case.computed.n_targets
-    if case.interface.causal is None and counted.sum() != n_targets:
+    counted = subject.rows.counted
+    n_targets = subject.computed.n_targets
+    if subject.interface.causal is None and counted.sum() != n_targets:
         n = f"loss_and_grad counts {n_targets} of {counted.size}"
         raise ValueError(f"not known which targets count: {n}")
 
 
-def check_known(case):
+def check_known(subject):
     """Check that it is known what the outputs are."""
-    case.check_outputs()
-    if case.interface.n_answers is None and case.rows.targets.dtype.kind != "f":
+    subject.check_outputs()
+    if subject.interface.n_answers is None and subject.rows.targets.dtype.kind != "f":
         raise ValueError("outputs(…) are not known to be logits")
 
 
-def cross_entropy(case, rows, counted=None):
+def cross_entropy(subject, rows, counted=None):
     """The mean cross-entropy of the targets that count, computed from the outputs."""
     if counted is None:
         counted = rows.counted
     targets = np.where(counted, rows.targets, -1)
-    return reference.cross_entropy(case.outputs(rows.inputs), targets, ignore_id=-1)[0]
+    return reference.cross_entropy(subject.outputs(rows.inputs), targets, ignore_id=-1)[0]
 
 
 def agree(loss, expected, within=2e-3):
@@ -70,12 +70,12 @@ def agree(loss, expected, within=2e-3):
     return abs(loss - expected) < within * max(1, abs(expected))
 
 
-def each_row_agrees(case):
+def each_row_agrees(subject):
     """Whether the loss of each row alone is that of its outputs."""
-    n = len(case.rows.targets)
+    n = len(subject.rows.targets)
     for i in range(n):
-        row = [x[i : i + 1] if len(x) == n else x for x in case.few]
-        if not agree(case.gradient(*row).loss, cross_entropy(case, case.rows_of(row))):
+        row = [x[i : i + 1] if len(x) == n else x for x in subject.sample]
+        if not agree(subject.gradient(*row).loss, cross_entropy(subject, subject.rows_of(row))):
             return False
     return True
 
@@ -88,25 +88,27 @@ class Wrong(NamedTuple):
     loss: float
 
 
-def wrong_losses(case, expected):
+def wrong_losses(subject, expected):
     """Losses that are often computed by mistake."""
-    rows = case.rows
+    rows = subject.rows
     counted = rows.counted
     yield Wrong("not the mean", "their sum", expected * counted.sum())
-    if case.interface.causal is None:
+    if subject.interface.causal is None:
         return
-    all_counted = cross_entropy(case, rows, np.ones_like(counted))
+    all_counted = cross_entropy(subject, rows, np.ones_like(counted))
     what = f"with the {(~counted).mean():.0%} of targets that are padding"
     yield Wrong("padding counted", what, all_counted)
+
+    def not_shifted(what, ids, targets):
+        loss = cross_entropy(subject, rows._replace(inputs=[*others, ids], targets=targets))
+        return Wrong("targets not shifted", what, loss)
+
     *others, ids = rows.inputs
-    of_inputs = cross_entropy(case, rows._replace(targets=ids))
-    yield Wrong("targets not shifted", "with the input as targets", of_inputs)
-    of_targets = cross_entropy(case, rows._replace(inputs=[*others, rows.targets]))
-    yield Wrong("targets not shifted", "with the targets as the input", of_targets)
-    whole = case.few[case.interface.causal]
+    whole = subject.sample[subject.interface.causal]
+    yield not_shifted("with the input as targets", ids, ids)
+    yield not_shifted("with the targets as the input", rows.targets, rows.targets)
     with contextlib.suppress(ValueError):  # it may be too long
-        of_whole = cross_entropy(case, rows._replace(inputs=[*others, whole], targets=whole))
-        yield Wrong("targets not shifted", "with the input as targets", of_whole)
+        yield not_shifted("with the input as targets", whole, whole)
 
 
 # -- other numbers of targets, and dropout
@@ -119,14 +121,14 @@ class Ratios(NamedTuple):
     gradient: float
 
 
-def divided(case):
+def divided(subject):
     """The loss and the gradient for another number of targets, and this number."""
-    before = norm(case.computed.grads)
-    first = ratios_of_twice(case, before)
-    if norm(case.computed.grads) != before:
+    before = norm(subject.computed.grads)
+    first = ratios_of_twice(subject, before)
+    if norm(subject.computed.grads) != before:
         yield "gradients overwritten", "a gradient is another one after the next call"
     elif not np.allclose(first, 0.5, atol=0.01):
-        again = ratios_of_twice(case, before)
+        again = ratios_of_twice(subject, before)
         if np.allclose(first, again, rtol=1e-4):
             message = f"with twice the n_tokens, the loss is {first.loss:.2g} times as large"
             yield "n_tokens ignored", f"{message}, the gradient {first.gradient:.2g} times, not 0.5"
@@ -134,38 +136,42 @@ def divided(case):
             message = f"two equal calls give {first.loss:.4g} and {again.loss:.4g} times"
             message += f" the first loss, {first.gradient:.4g} and {again.gradient:.4g} times"
             yield "not repeatable", f"{message} its gradient"
-    yield from count(case)
+    yield from count(subject)
 
 
-def ratios_of_twice(case, norm_before):
+def ratios_of_twice(subject, norm_before):
     """The ``Ratios`` of another call."""
-    twice = case.gradient(n_tokens=2 * case.computed.n_targets)
+    twice = subject.gradient(n_tokens=2 * subject.computed.n_targets)
     of_gradient = 0.5  # of no gradient, nothing can be said
     if norm_before:
         of_gradient = norm(twice.grads) / norm_before
-    return Ratios(twice.loss / case.computed.loss, of_gradient)
+    return Ratios(twice.loss / subject.computed.loss, of_gradient)
 
 
-def count(case):
+def count(subject):
     """Whether the numbers of targets agree."""
-    n = case.computed.n_targets
-    n_before = case.model.count(*case.few)
+    n = subject.computed.n_targets
+    n_before = subject.model.count(*subject.sample)
     is_right = n_before == n
-    if case.interface.causal is not None:
-        is_right = is_right and n == is_word(case.rows.targets, case.pad_id).sum()
+    if subject.interface.causal is not None:
+        is_right = is_right and n == is_word(subject.rows.targets, subject.pad_id).sum()
     if not is_right:
         yield "wrong count", f"count(*batch) is {n_before}, loss_and_grad counts {n} targets"
 
 
-def dropout(case):
+def dropout(subject):
     """The rate of dropout, and what a key does to the loss."""
     for name in ("dropout", "inner_dropout"):
-        rate = getattr(case.architecture, name, None) or 0
+        rate = getattr(subject.architecture, name, None) or 0
         if rate > 0.5:
             yield "dropout", f"{name}={rate:g}"
-    rate = getattr(case.architecture, "dropout", None)
+    rate = getattr(subject.architecture, "dropout", None)
     if rate:
-        losses = {case.computed.loss, case.loss_of(dropout_key=1), case.loss_of(dropout_key=2)}
+        losses = {
+            subject.computed.loss,
+            subject.loss_of(dropout_key=1),
+            subject.loss_of(dropout_key=2),
+        }
         if len(losses) < 3:
             message = f"dropout={rate:g}, but losses with other keys, or none, are equal"
             yield "dropout has no effect", message
@@ -174,33 +180,33 @@ def dropout(case):
 # -- at the start
 
 
-def at_the_start(case):
+def at_the_start(subject):
     """Whether loss and gradient are finite, and the loss of a new model is near that of equal
     answers.
     """
-    loss, grads, _ = case.computed
-    n_answers = case.interface.n_answers
+    loss, grads, _ = subject.computed
+    n_answers = subject.interface.n_answers
     if not np.isfinite(loss):
         yield "not finite", f"the loss is {loss}"
     elif tree.not_finite(grads):
         yield "not finite", f"the gradient holds NaN or infinity, the loss is {loss:.4g}"
-    elif case.is_new and (n_answers or 0) > 1:
-        least, most = usual_losses(case)
+    elif subject.is_new and (n_answers or 0) > 1:
+        least, most = usual_losses(subject)
         if not least < loss < most:
             message = f"the first loss is {loss:.3g}, ln {n_answers} = {np.log(n_answers):.3g}"
             yield "start far from ln V", message
 
 
-def usual_losses(case):
+def usual_losses(subject):
     """The smallest and the largest loss that is usual for a new model."""
-    equal = np.log(case.interface.n_answers)
+    equal = np.log(subject.interface.n_answers)
     most = equal + 3  # outputs of variance 1 to 2 add half of it
-    if getattr(case.architecture, "tie_embeddings", False):
-        most += case.architecture.d_model**0.5  # the output of the token itself is up to √D
-    if case.computed.n_targets < FEW:
+    if getattr(subject.architecture, "tie_embeddings", False):
+        most += subject.architecture.d_model**0.5  # the output of the token itself is up to √D
+    if subject.computed.n_targets < FEW:
         return 0.0, most
-    counted = case.rows.targets[case.rows.counted]
-    chance = loss_by_chance(counted, case.interface.n_answers)
+    counted = subject.rows.targets[subject.rows.counted]
+    chance = loss_by_chance(counted, subject.interface.n_answers)
     return 0.4 * min(chance, equal), most
 
 
@@ -220,27 +226,27 @@ class Surprise(NamedTuple):
         return self.loss - self.expected
 
 
-def after_training(case):
+def after_training(subject):
     """Whether a trained model predicts its targets better than who knows their frequencies
     alone.
     """
-    check_known(case)
-    if not is_trained(case):
+    check_known(subject)
+    if not is_trained(subject):
         return
-    n_answers = case.interface.n_answers
-    rows = many_rows(case)
+    n_answers = subject.interface.n_answers
+    rows = many_rows(subject)
     targets = rows.targets[rows.counted]
     chance = loss_by_chance(targets, n_answers)
-    batch = surprise(case, rows, case.full_params)
+    batch = surprise(subject, rows, subject.full_params)
     # What a new model says is as wrong as it is at random. A trained one that is surer, and no
     # better than chance, has learned something else.
-    if batch.loss < 1.1 * chance or batch.excess < excess_of_new(case, rows):
+    if batch.loss < 1.1 * chance or batch.excess < excess_of_new(subject, rows):
         return
     message = f"the loss of the batch is {batch.loss:.3g}"
     message += f"; the frequencies of the targets alone give {chance:.3g}"
     if n_answers:
         message += f", and the model expects {batch.expected:.2g}"
-    if case.trainer is None or case.trainer.n_steps > 0:
+    if subject.trainer is None or subject.trainer.n_steps > 0:
         yield "worse than chance", message
     elif n_answers:  # it goes on with another task, which may have the same words
         wrong = -np.log(batch.answers[targets] + 1e-12).mean()
@@ -249,23 +255,23 @@ def after_training(case):
             yield "worse than chance", message, LIKELY
 
 
-def is_trained(case):
+def is_trained(subject):
     """Whether biases and gains are 2% from where they begin, and nothing is as it was drawn.
 
     They are after tens of steps.
     """
-    if case.has_new_adapters:
+    if subject.has_new_adapters:
         return False
-    movement = case.movement
+    movement = subject.movement
     return len(movement) > 0 and movement.min() > 0 and np.median(movement) > 0.02
 
 
-def many_rows(case):
+def many_rows(subject):
     """As many of the first rows of the batch as have about ``N_TOKENS`` tokens."""
-    first = case.batch[0]
+    first = subject.batch[0]
     length = first.shape[1] if first.ndim > 1 else 1
     n = max(8, N_TOKENS // length)
-    return case.rows_of([x[:n] if len(x) == len(first) else x for x in case.batch])
+    return subject.rows_of([x[:n] if len(x) == len(first) else x for x in subject.batch])
 
 
 def loss_by_chance(targets, n_answers):
@@ -280,21 +286,21 @@ def loss_by_chance(targets, n_answers):
     return float(np.log((n - 1 + n_answers) / counts[targets]).mean())
 
 
-def excess_of_new(case, rows):
+def excess_of_new(subject, rows):
     """The largest excess of the loss of new models."""
     most = -np.inf
     for seed in SEEDS:
-        params = tree.map_leaves(beside, case.architecture.init(seed), case.full_params)
-        most = max(most, surprise(case, rows, params).excess)
+        params = tree.map_leaves(beside, subject.architecture.init(seed), subject.full_params)
+        most = max(most, surprise(subject, rows, params).excess)
     return most
 
 
-def surprise(case, rows, params):
+def surprise(subject, rows, params):
     """The ``Surprise`` of the outputs that parameters lead to."""
     counted = rows.counted
-    y = case.outputs(rows.inputs, params)[counted]
+    y = subject.outputs(rows.inputs, params)[counted]
     targets = rows.targets[counted]
-    if case.interface.n_answers is None:
+    if subject.interface.n_answers is None:
         return Surprise(float(((y - targets) ** 2).mean()), 0.0, y.mean(axis=0))
     log_p = reference.log_softmax(y)
     p = np.exp(log_p)

@@ -7,13 +7,13 @@ import numpy as np
 N_PAIRS = 64  # rows of which the pairs are compared
 
 
-def partners(case):
+def partners(subject):
     """Whether targets fit the inputs of other rows better than their own."""
-    x = case.all_rows.inputs[0]
-    y = case.all_rows.targets
-    if not case.interface.ids or len(y) < 16 or y.ndim < 2:
+    x = subject.all_rows.inputs[0]
+    y = subject.all_rows.targets
+    if not subject.interface.ids or len(y) < 16 or y.ndim < 2:
         return
-    messages = list(shifted_rows(x, y)) or shuffled_rows(x, y, case.pad_id)
+    messages = list(shifted_rows(x, y)) or shuffled_rows(x, y, subject.pad_id)
     for message in messages:
         yield "rows do not match", message
 

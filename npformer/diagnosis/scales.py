@@ -12,22 +12,22 @@ from npformer.diagnosis.gradient import gradient_beside
 LARGEST = 1 << 18  # of a larger array every so manyth column is examined
 
 
-def finite(case):
+def finite(subject):
     """Whether all parameters are finite."""
-    for path in tree.not_finite(case.params):
+    for path in tree.not_finite(subject.params):
         yield "not finite", f"parameter {path} holds NaN or infinity"
 
 
-def equal(case):
+def equal(subject):
     """Whether parameters that have to differ are equal."""
     messages = []
     paths = dict[bytes, str]()  # of the matrices, by their numbers
-    for path, vectors in matrices(case):
+    for path, vectors in matrices(subject):
         other = paths.setdefault(vectors.tobytes(), path)
         n_different = n_distinct(vectors)
         n_constant = (vectors == vectors[:, :1]).all(axis=1).sum()
         is_varied = n_different >= 0.9 * len(vectors) and n_constant <= 0.1 * len(vectors)
-        if (other == path and is_varied) or is_meant_so(case, path):
+        if (other == path and is_varied) or is_meant_so(subject, path):
             continue
         if other != path:
             messages.append(f"{path} equals {other}")
@@ -40,29 +40,31 @@ def equal(case):
         yield "equal weights", messages[0]
 
 
-def scale(case):
+def scale(subject):
     """Whether parameters are as large as usual."""
-    most = 4 if case.is_new else 16  # times as large as usual: they may grow
-    for path, vectors in matrices(case):
-        usual = usual_size(path, case.params_by_path[path].shape)
+    most = 4 if subject.is_new else 16  # times as large as usual: they may grow
+    for path, vectors in matrices(subject):
+        usual = usual_size(path, subject.params_by_path[path].shape)
         numbers = np.median(np.sqrt((vectors.astype(float) ** 2).mean(axis=1)))
         largest = most * usual
         if re.search("emb|wte|wpe", path):
             largest = max(largest, 1.5)  # a table may be of variance 1
         smallest = min(usual / (2 * most), 0.01)  # half of what GPT-2 begins with at any width
-        if not smallest < numbers < largest and not is_meant_so(case, path):
+        if not smallest < numbers < largest and not is_meant_so(subject, path):
             message = f"{path} has numbers {numbers / usual:.2g} times the usual {usual:.2g}"
             yield "scale of weights", message
 
 
-def scores(case):
+def scores(subject):
     """Whether the scores of a new model's attention are as large as usual."""
-    has_heads = hasattr(case.architecture, "n_heads")
-    has_weights = has_heads and hasattr(case.architecture, "attention_weights")
-    if not (case.is_new and has_weights and case.interface.ids):
+    has_heads = hasattr(subject.architecture, "n_heads")
+    has_weights = has_heads and hasattr(subject.architecture, "attention_weights")
+    if not (subject.is_new and has_weights and subject.interface.ids):
         return
-    inputs, _ = longest_row(case, case.interface.ids[-1])
-    weights = case.architecture.attention_weights(case.full_params, *inputs, backend=case.ops)
+    inputs, _ = longest_row(subject, subject.interface.ids[-1])
+    weights = subject.architecture.attention_weights(
+        subject.full_params, *inputs, backend=subject.ops
+    )
     spreads = [spread_of_scores(on_host(x)) for of_stack in weights.values() for x in of_stack]
     spread = np.median(spreads or [0])
     # It is 0.3 to 1 in new models of 1 to 6 layers; without a scale, that times the root of a
@@ -80,14 +82,14 @@ def spread_of_scores(weights):
     return np.median(spreads[is_enough]) if is_enough.any() else 0.0
 
 
-def matrices(case):
+def matrices(subject):
     """The path of each matrix and some of its vectors, one for each unit or token."""
-    for path, x in case.params_by_path.items():
+    for path, x in subject.params_by_path.items():
         if x.ndim != 2 or min(x.shape) < 2:
             continue
         vectors = vectors_of(path, x)
-        if is_table(path) and case.pad_id in range(len(vectors)):
-            vectors = np.delete(vectors, case.pad_id, axis=0)
+        if is_table(path) and subject.pad_id in range(len(vectors)):
+            vectors = np.delete(vectors, subject.pad_id, axis=0)
         yield path, vectors[:: max(1, vectors.size // LARGEST)]
 
 
@@ -113,17 +115,17 @@ def usual_size(path, shape):
     return (shape[1] if is_table(path) else sum(shape) / 2) ** -0.5
 
 
-def is_meant_so(case, path):
+def is_meant_so(subject, path):
     """Whether a new model begins with one number there, and its columns get different gradients.
 
     The second matrix of an adapter begins with zeros, and so may the last one of a sublayer.
     """
-    x = case.new_params.get(path)
-    if x is None or (x != x.flat[0]).any() or (case.params_by_path[path] != x).any():
+    x = subject.new_params.get(path)
+    if x is None or (x != x.flat[0]).any() or (subject.params_by_path[path] != x).any():
         return False
-    gradient = case.computed.grads[path]
+    gradient = subject.computed.grads[path]
     if not gradient.any():  # if it has none elsewhere either, it is no fault of the numbers
-        return not gradient_beside(case)[path].any()
+        return not gradient_beside(subject)[path].any()
     vectors = vectors_of(path, gradient)
     vectors = vectors[vectors.any(axis=1)]
     return n_distinct(vectors) >= 0.9 * len(vectors)

@@ -150,7 +150,7 @@ class Subject:
         return self.rows_of(self.batch)
 
     @cached_property
-    def few(self):
+    def sample(self):
         """A few rows of the batch, long ones and short ones."""
         causal = self.interface.causal
         ids = self.batch[causal or 0]
@@ -171,7 +171,7 @@ class Subject:
     @cached_property
     def rows(self):
         """The inputs and targets of the few rows, on which all experiments are made."""
-        return self.rows_of(self.few)
+        return self.rows_of(self.sample)
 
     @property
     def inputs(self):
@@ -198,7 +198,7 @@ class Subject:
     def gradient(self, *batch, params=None, **options):
         """What is ``Computed`` of a batch, or the few rows, with zeros for what has no gradient."""
         params = params or self.params
-        loss, grads, n_targets = self._loss_and_grad(params, batch or self.few, options)
+        loss, grads, n_targets = self._loss_and_grad(params, batch or self.sample, options)
         arrays = arrays_by_path(grads)
         by_path = {}
         for path, x in tree.leaves(params):
@@ -209,7 +209,7 @@ class Subject:
         """The loss alone, for which a model that has the option computes no gradient."""
         if "with_grad" in inspect.signature(self.model.loss_and_grad).parameters:
             options["with_grad"] = False  # a third of the time
-        return float(self._loss_and_grad(params or self.params, self.few, options)[0])
+        return float(self._loss_and_grad(params or self.params, self.sample, options)[0])
 
     def _loss_and_grad(self, params, batch, options):
         options = {"dropout_key": None, "n_tokens": None, "backend": self.ops} | options

@@ -11,54 +11,50 @@ from npformer.diagnosis.scales import LARGEST, usual_size
 from npformer.diagnosis.subject import arrays_by_path, size
 
 WORK = 3e10  # additions and multiplications, about, for learning one batch by heart
-RATES = (
-    0.02,
-    0.2,
-    0.002,
-)  # of steps, relative to the weights: a layer of small numbers has far to go
+# Of steps, relative to the weights: a layer of small numbers has far to go.
+RATES = 0.02, 0.2, 0.002
 N_STEPS = 150  # of a training that may end later
 FEWEST = 30  # steps of a training: a schedule with a smaller ``total`` is taken for one of epochs
-MAGNITUDES = [10**e for e in range(6)]
-SAMPLED = [m * magnitude for magnitude in MAGNITUDES for m in (1, 2, 5)]  # steps with these rates
+SAMPLED = [m * 10**e for e in range(6) for m in (1, 2, 5)]  # steps at which a schedule is asked
 
 
 # -- one batch
 
 
-def one_batch(case):
+def one_batch(subject):
     """Whether a few rows can be learned by heart, with Adam and without dropout."""
-    loss = case.computed.loss
-    n_numbers = sum(x.size for x in case.inputs)
-    n_steps = int(np.clip(WORK / (6 * tree.count(case.params) * n_numbers), 4, 40))
-    enough = max((0.97 if n_steps < 15 else 0.85) * loss, loss_of_the_learned(case))
-    sizes = [size(x) for x in case.params_by_path.values() if x.ndim > 1]
+    loss = subject.computed.loss
+    n_numbers = sum(x.size for x in subject.inputs)
+    n_steps = int(np.clip(WORK / (6 * tree.count(subject.params) * n_numbers), 4, 40))
+    enough = max((0.97 if n_steps < 15 else 0.85) * loss, loss_of_the_learned(subject))
+    sizes = [size(x) for x in subject.params_by_path.values() if x.ndim > 1]
     usual = float(np.median(sizes or [1.0]))
     for rate in RATES:
-        last = loss_after_steps(case, rate * usual, n_steps, enough)
+        last = loss_after_steps(subject, rate * usual, n_steps, enough)
         if last < enough:
             return
     message = f"in {n_steps} steps on a few rows, the loss goes from {loss:.3g} to {last:.3g}"
     yield "one batch is not learned", message
 
 
-def loss_of_the_learned(case):
+def loss_of_the_learned(subject):
     """The loss at which nothing is left to learn."""
-    if case.interface.n_answers:
-        return 0.4 * np.log(case.interface.n_answers)
-    targets = case.rows.targets
+    if subject.interface.n_answers:
+        return 0.4 * np.log(subject.interface.n_answers)
+    targets = subject.rows.targets
     return 0.05 * np.nanvar(targets) if targets.dtype.kind == "f" else 0
 
 
-def loss_after_steps(case, lr, n_steps, enough):
+def loss_after_steps(subject, lr, n_steps, enough):
     """The loss of the rows after some steps of Adam, or as soon as it is small enough."""
-    flat, params = tree.flatten(case.params)
+    flat, params = tree.flatten(subject.params)
     m = np.zeros_like(flat)
     v = np.zeros_like(flat)
-    computed = case.computed
+    computed = subject.computed
     for step in range(1, n_steps):
         gradient = beside(tree.flatten(computed.grads)[0], flat)
-        case.ops.adam_update(flat, gradient, m, v, lr=lr, step=step, beta2=0.98)
-        computed = case.gradient(params=params)
+        subject.ops.adam_update(flat, gradient, m, v, lr=lr, step=step, beta2=0.98)
+        computed = subject.gradient(params=params)
         if computed.loss < enough:
             break
     return computed.loss
@@ -67,16 +63,16 @@ def loss_after_steps(case, lr, n_steps, enough):
 # -- the trainer
 
 
-def settings(case):
+def settings(subject):
     """The learning rate and the settings of the training."""
-    if case.trainer is None:
+    if subject.trainer is None:
         raise ValueError("call trainer.diagnose(*batch), which knows them")
-    first = first_step(case)
-    yield from stale(case)
+    first = first_step(subject)
+    yield from stale(subject)
     yield from direction(first)
-    yield from rate(case, first)
-    yield from frozen(case)
-    yield from unusual(case, first)
+    yield from rate(subject, first)
+    yield from frozen(subject)
+    yield from unusual(subject, first)
 
 
 class Move(NamedTuple):
@@ -88,14 +84,14 @@ class Move(NamedTuple):
     change: np.ndarray
 
 
-def first_step(case):
+def first_step(subject):
     """A ``Move`` for each array, with the largest rate and without weight decay.
 
     It is made in float64, as it may be tiny.
     """
-    optimizer = case.trainer.optimizer
-    params = {path: some_columns(x) for path, x in case.params_by_path.items()}
-    gradients = {path: some_columns(g) for path, g in case.computed.grads.items()}
+    optimizer = subject.trainer.optimizer
+    params = {path: some_columns(x) for path, x in subject.params_by_path.items()}
+    gradients = {path: some_columns(g) for path, g in subject.computed.grads.items()}
     before = tree.flatten(params)[0]
     after = before.copy()
     gradient = tree.flatten(gradients)[0]
@@ -116,10 +112,10 @@ def rates_of(optimizer):
     return [optimizer.learning_rate(step) for step in SAMPLED]
 
 
-def stale(case):
+def stale(subject):
     """Whether the parameters are those of the trainer."""
-    current = arrays_by_path(case.trainer.params)
-    arrays = arrays_by_path(case.original_params)
+    current = arrays_by_path(subject.trainer.params)
+    arrays = arrays_by_path(subject.original_params)
     paths = [path for path, x in arrays.items() if not np.array_equal(x, current[path])]
     if paths:
         message = f"{len(paths)} arrays differ from the trainer's, such as {paths[0]}"
@@ -140,9 +136,9 @@ def direction(first):
             return
 
 
-def rate(case, first):
+def rate(subject, first):
     """Whether the learning rate is too large or too small."""
-    optimizer = case.trainer.optimizer
+    optimizer = subject.trainer.optimizer
     rates = rates_of(optimizer)
     highest = max(rates)
     early = max(rates[:10])
@@ -151,7 +147,9 @@ def rate(case, first):
     message = f"with the largest rate, {highest:.3g}, a first step changes weights by {ratio:.2g}"
     message += f" times their size; {better(highest, ratio)}"
     has_warmup = rates[0] < highest / 3  # after which steps may be larger
-    least = 1e-4 if case.is_new else 1e-6  # of what is trained already, small steps may be wanted
+    least = (
+        1e-4 if subject.is_new else 1e-6
+    )  # of what is trained already, small steps may be wanted
     if ratio > (0.2 if has_warmup else 0.1):
         yield "rate too large", message
     elif ratio * early < least * highest:
@@ -159,7 +157,7 @@ def rate(case, first):
     elif max(rates[:4]) == 0:
         yield "rate too small", f"the rate is 0 up to step {SAMPLED[3]}"
     else:
-        yield from schedule(optimizer, case.n_steps, case.trainer.n_steps)
+        yield from schedule(optimizer, subject.n_steps, subject.trainer.n_steps)
 
 
 def better(rate, ratio):
@@ -198,20 +196,20 @@ def expected_steps(optimizer, n_made):
     return total if max(FEWEST, n_made) <= total else max(N_STEPS, n_made)
 
 
-def frozen(case):
+def frozen(subject):
     """Whether what is frozen is as it was drawn."""
-    training = case.trainer.settings
+    training = subject.trainer.settings
     if not training.frozen:
         return
-    new = arrays_by_path(case.trainer.model.init(training.seed))
-    names = [name for name in training.frozen if is_as_drawn(case, name, new)]
+    new = arrays_by_path(subject.trainer.model.init(training.seed))
+    names = [name for name in training.frozen if is_as_drawn(subject, name, new)]
     if names:
         yield "frozen", f"{', '.join(names)} as they were drawn"
 
 
-def is_as_drawn(case, name, new):
+def is_as_drawn(subject, name, new):
     """Whether the arrays below a path are those of a new model."""
-    leaves = case.params_by_path.items()
+    leaves = subject.params_by_path.items()
     arrays = {path: x for path, x in leaves if f"{path}.".startswith(f"{name}.")}
     vectors = [x for x in arrays.values() if x.ndim == 1]
     if vectors:
@@ -219,17 +217,17 @@ def is_as_drawn(case, name, new):
     return all(np.array_equal(x, new[path]) for path, x in arrays.items())
 
 
-def unusual(case, first):
+def unusual(subject, first):
     """Settings with which trainings hardly work."""
-    optimizer = case.trainer.optimizer
-    training = case.trainer.settings
+    optimizer = subject.trainer.optimizer
+    training = subject.trainer.settings
     entries = np.abs(np.concatenate([move.gradient.ravel() for move in first]))
     usual = float(np.median(entries[:: 1 + entries.size // LARGEST]))
-    length = norm(case.computed.grads)
-    name = "betas" if hasattr(optimizer, "betas") else "momentum"
-    beta1, beta2 = getattr(optimizer, "betas", (getattr(optimizer, "momentum", 0), 1))
+    length = norm(subject.computed.grads)
+    beta1, beta2 = getattr(optimizer, "betas", (0, 1))
     are_unusual = {
-        name: beta1 > min(beta2, 0.98),
+        "betas": beta1 > min(beta2, 0.98),
+        "momentum": getattr(optimizer, "momentum", 0) > 0.98,
         "weight_decay": optimizer.weight_decay > 2,
         "eps": getattr(optimizer, "eps", 0) > 3 * usual > 0,
         "label_smoothing": training.label_smoothing > 0.4,
