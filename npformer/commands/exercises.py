@@ -18,6 +18,7 @@ from npformer.commands import called, exercises_build
 from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
 from npformer.commands.exercises_reports import (
+    actions_of,
     add_seconds,
     named,
     print_answer,
@@ -51,13 +52,7 @@ def parser():
     """The arguments of the command line."""
     top = new_parser(__doc__)
     top.set_defaults(run=show_list)
-    commands = top.add_subparsers(title="commands", metavar="COMMAND")
-
-    def add(name, run, meaning):
-        command = commands.add_parser(name, help=meaning)
-        command.set_defaults(run=run)
-        return command
-
+    add = actions_of(top)
     add("list", show_list, "the exercises in order, and which are solved")
     start = add("start", begin, "write the file of an exercise, which you complete")
     start.add("name", "(default: the first that is not solved)", nargs="?", metavar="EXERCISE")
@@ -77,7 +72,7 @@ def parser():
     hint.add_argument("name", metavar="EXERCISE")
     answer = add("answer", show_answer, "the answer")
     answer.add_argument("name", metavar="EXERCISE")
-    exercises_build.add_to(commands)
+    exercises_build.add_to(add)
     return top
 
 

@@ -13,6 +13,7 @@ from textwrap import indent
 from npformer.commands import called
 from npformer.commands.arguments import positive, shown_as_written, utf_8
 from npformer.commands.exercises_reports import (
+    actions_of,
     add_seconds,
     named,
     print_answer,
@@ -35,18 +36,10 @@ N_TESTED = 100  # words that the trained model writes backwards
 NAMES = list(BUILD)
 
 
-def add_to(commands):
-    """Add ``build`` to the commands of ``npformer exercises``."""
+def add_to(add):
+    """Add ``build`` to the commands of ``npformer exercises``, with its own commands."""
     meaning = "write your own Transformer in fourteen exercises"
-    top = commands.add_parser("build", help=meaning, **shown_as_written(__doc__))
-    top.set_defaults(run=show)
-    actions = top.add_subparsers(title="commands", metavar="COMMAND")
-
-    def add(name, run, meaning):
-        action = actions.add_parser(name, help=meaning)
-        action.set_defaults(run=run)
-        return action
-
+    add = actions_of(add("build", show, meaning, **shown_as_written(__doc__)))
     first = "(default: the first that is not solved)"
     checking = add("check", check, "run your function, and say what is wrong")
     add_seconds(checking)

@@ -13,6 +13,18 @@ from npformer.extras import PAGES
 STATES = {"solved": "solved", "wrong": "not yet right", "not written": "not written yet"}
 
 
+def actions_of(parser):
+    """A function that adds a command to those of a parser: its name, what runs, its meaning."""
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND")
+
+    def add(name, run, meaning, **details):
+        action = actions.add_parser(name, help=meaning, **details)
+        action.set_defaults(run=run)
+        return action
+
+    return add
+
+
 def named(name, exercises, program):
     """The exercise of this name, or of this number in the list."""
     if name.isascii() and name.isdigit() and 0 < int(name) <= len(exercises):
