@@ -9,7 +9,7 @@ npformer copy --out runs/mine            # keep the model, too, in runs/mine/mod
 
 import itertools
 import time
-from typing import get_args
+from typing import Any, NamedTuple, get_args
 
 from npformer.commands.arguments import (
     add_backend,
@@ -20,9 +20,8 @@ from npformer.commands.arguments import (
     settings_in,
 )
 from npformer.commands.command import command
-from npformer.commands.compile import compile_ahead
 from npformer.commands.output import add_json, add_pictures, check_folder, will_draw, write_json
-from npformer.commands.training import SIZES, add_watching, saying_where_it_stopped
+from npformer.commands.training import SIZES, add_watching, prepare, saying_where_it_stopped
 
 from npformer import tree
 from npformer.data.copy_task import BOS, EOS, PAD, CopyTask, exact_match
@@ -80,6 +79,16 @@ PRESETS = {
 }
 
 
+class Trained(NamedTuple):
+    """A model after its training, and the sequences with which it is tested."""
+
+    model: Transformer
+    params: dict
+    ops: Any
+    src: Any  # (B, S) int
+    tgt: Any  # (B, T+1) int
+
+
 @command
 def main(argv=None):
     options = parse_arguments(argv)
@@ -103,40 +112,29 @@ def main(argv=None):
         f"{options.task} task, preset {options.preset}: {n_parameters:,} parameters, {steps} steps "
         f"of {size} sequences, seed {options.seed}, backend {trainer.ops.name}"
     )
-    progress = not options.quiet
-    compile_ahead(trainer, progress)
-    if options.explain:
-        print(f"\nthe operations of one step:\n{trainer.explain(*task.batch(0, size))}\n")
-    watch = False
-    if options.diagnose:
-        watch = trainer.diagnose(*task.batch(0, size), bos_id=BOS, eos_id=EOS, n_steps=steps)
-        print(f"\n{watch}\n")
+    first_batch = lambda: task.batch(0, size)
+    watch = prepare(trainer, first_batch, options, steps, bos_id=BOS, eos_id=EOS)
 
     start = time.perf_counter()
     seen = set()
     batches = training_batches(task, size, seen)
     average = ParameterAverage(first_step=max(1, steps - preset["average_last"] + 1))
+    progress = not options.quiet
     with saying_where_it_stopped(trainer, steps):
         history = trainer.fit(batches, steps, callbacks=[average], progress=progress, watch=watch)
     train_seconds = time.perf_counter() - start
     if not trainer.ranks.is_first:
         return
 
-    src, tgt = held_out = task.held_out(N_EVALUATED)
-    assert seen.isdisjoint(map(sequence_of, src)), "a held-out sequence was trained on"
-    params = average.params
-    ops = trainer.ops
-    share, decoded = exact_match(model, params, src, tgt, backend=ops)
-    share_longer, _ = exact_match(model, params, *task.longer(N_EVALUATED), backend=ops)
-    loss, _ = model.loss(params, src, tgt[:, :-1], tgt[:, 1:], backend=ops)
+    trained = Trained(model, average.params, trainer.ops, *task.held_out(N_EVALUATED))
+    assert seen.isdisjoint(map(sequence_of, trained.src)), "a held-out sequence was trained on"
+    scores, decoded = evaluate(trained, task)
     result = {
         "task": options.task,
         "preset": options.preset,
         "seed": options.seed,
-        "backend": ops.name,
-        "exact_match": share,
-        "exact_match_longer": share_longer,
-        "loss": float(loss),
+        "backend": trainer.ops.name,
+        **scores,
         "seconds": time.perf_counter() - start,
         "train_seconds": train_seconds,
         "steps": len(history),
@@ -148,11 +146,11 @@ def main(argv=None):
     write_json(options.json, result)
     file = options.out / MODEL
     if options.keeps_model:
-        save_checkpoint(file, tree.to_arrays(params, "params"), {"model": describe(model)})
-    weights = an_example(model, params, ops, held_out)
+        arrays = tree.to_arrays(trained.params, "params")
+        save_checkpoint(file, arrays, {"model": describe(model)})
     if options.draws:
-        draw(options.out, options.task, weights, history, model.d_model)
-    report(result, task, held_out, decoded)
+        draw(options.out, options.task, trained, history)
+    report(result, task, trained, decoded)
     if options.draws:
         print(
             f"\npictures in {options.out}/: loss.png; attention_encoder.png, attention_decoder.png "
@@ -160,7 +158,7 @@ def main(argv=None):
             "cross-attention); positional_encoding.png"
         )
     elif not options.no_plots:
-        print(f"\n{attention_in_characters(*weights)}")
+        print(f"\n{attention_in_characters(*an_example(trained))}")
     if options.keeps_model:
         print(
             f"\nthe model is {file}; in Python:\n"
@@ -182,10 +180,21 @@ def sequence_of(row):
     return tuple(int(token) for token in row if token != PAD)
 
 
-def report(result, task, held_out, decoded):
+def evaluate(trained, task):
+    """The scores of a model, and what it writes for each of the held-out sequences."""
+    model, params, ops, src, tgt = trained
+    share, decoded = exact_match(model, params, src, tgt, backend=ops)
+    share_longer, _ = exact_match(model, params, *task.longer(N_EVALUATED), backend=ops)
+    loss, _ = model.loss(params, src, tgt[:, :-1], tgt[:, 1:], backend=ops)
+    scores = {"exact_match": share, "exact_match_longer": share_longer, "loss": float(loss)}
+    return scores, decoded
+
+
+def report(result, task, trained, decoded):
     decoding = "decoded word by word; a few of them"
     print(f"\n{N_EVALUATED} sequences that were not trained on, {decoding}:")
-    for src, tgt, row in itertools.islice(zip(*held_out, decoded, strict=True), N_SHOWN):
+    rows = zip(trained.src, trained.tgt, decoded, strict=True)
+    for src, tgt, row in itertools.islice(rows, N_SHOWN):
         answer = sequence_of(row)
         mark = "right" if answer == sequence_of(tgt)[1:] else "WRONG"
         print(f"  {words(sequence_of(src)):<24} -> {words(answer):<28} {mark}")
@@ -203,11 +212,11 @@ def words(sequence):
     return " ".join(WORDS.get(token, str(token)) for token in sequence)
 
 
-def draw(folder, task, example, history, d_model):
+def draw(folder, task, trained, history):
     from npformer.plots import plot_attention, plot_loss, plot_positional_encoding
 
     folder.mkdir(parents=True, exist_ok=True)
-    weights, source, target = example
+    weights, source, target = an_example(trained)
     plot_loss(history, folder / "loss.png", f"Learning to {task}")
     key = "source word (key)"
     query = "target word just read (query)"
@@ -218,14 +227,15 @@ def draw(folder, task, example, history, d_model):
     ):
         path = folder / f"attention_{kind}.png"
         plot_attention(weights[kind], keys, queries, path, f"{title}, {task} task", xlabel, ylabel)
-    plot_positional_encoding(folder / "positional_encoding.png", length=100, d_model=d_model)
+    path = folder / "positional_encoding.png"
+    plot_positional_encoding(path, length=100, d_model=trained.model.d_model)
 
 
-def an_example(model, params, ops, held_out):
+def an_example(trained):
     """The weights of all heads for one held-out sequence, and the words of its source and
     target.
     """
-    src, tgt = held_out
+    model, params, ops, src, tgt = trained
     longest = (src != PAD).sum(axis=1).argmax()  # the first of them
     src = src[longest : longest + 1]
     tgt = tgt[longest : longest + 1, :-1]

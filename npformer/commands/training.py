@@ -56,21 +56,30 @@ def require(parser, options, name):
         parser.error(f"the following arguments are required: --{name} (or --resume)")
 
 
+def prepare(trainer, next_batch, options, n_steps, **ids):
+    """Compile the kernels of a training, and show of its first step what the options ask for.
+
+    Returns what is wrong with it, False if nobody has asked.
+    """
+    compile_ahead(trainer, progress=not options.quiet)
+    if options.explain:
+        say(f"\nthe operations of one step:\n{trainer.explain(*next_batch())}\n")
+    if not options.diagnose:
+        return False
+    findings = trainer.diagnose(*next_batch(), n_steps=n_steps, **ids)
+    say(f"\n{findings}\n")
+    return findings
+
+
 def train_until_stopped(run, options, train):
     """Call ``train(callbacks)``; return the exit code after a signal, else 0."""
     if run.ranks.size > 1:
         say(f"{run.ranks}")
-    compile_ahead(run.trainer, progress=not options.quiet)
-    if options.explain:
-        calls = run.trainer.explain(*run.next_batch())
-        say(f"\nthe operations of one step:\n{calls}\n")
-    callbacks = []
-    if options.diagnose:
-        say(f"\n{run.trainer.diagnose(*run.next_batch(), n_steps=run.settings.steps)}\n")
-        callbacks = [Watch(run.trainer, run.write)]
+    prepare(run.trainer, run.next_batch, options, run.settings.steps)
+    watching = [Watch(run.trainer, run.write)] if options.diagnose else []
     note = "stopping and saving after this step or validation; a second signal saves nothing"
     with StopSignals(note if run.ranks.is_first else "") as stop:
-        train([stop, *callbacks])
+        train([stop, *watching])
     code = max(run.ranks.gather(stop.exit_code))  # a signal may have come to one rank alone
     if code:
         saved = f"saved after step {run.trainer.n_steps}"
