@@ -36,14 +36,15 @@ def encoded_in_a_step(ops, layers, settings, x, keep_mask):
     if not has_all_in_sight or not 0 < B * S <= FEW_ROWS or not any(map(is_quantized, layers)):
         return None
     step = StackStep(ops, layers, settings, max_rows=B * S, n_steps=1)
-    others = (np.arange(S)[:, None] + np.arange(1, S + 1)) % S
-    at = (S * np.arange(B)[:, None, None] + others).reshape(-1, S)
+    places = np.arange(S)
+    columns = (places[:, None] + places + 1) % S  # each position sees all, itself last
+    first = S * np.arange(B)[:, None, None]
+    at = (first + columns).reshape(-1, S)
     if keep_mask is not None:
-        keep_mask = keep_mask[:, 0, 0][:, others].reshape(-1, 1, 1, S)
+        keep_mask = keep_mask[:, 0, 0][:, columns].reshape(-1, 1, 1, S)
     kv = np.empty((len(layers), B * S, sum(attention.widths(D)[1:])), x.dtype)
-    cache = KeyValueCache(kv, at, keep_mask, attention.rotary, np.tile(np.arange(S), B))
+    cache = KeyValueCache(kv, at, keep_mask, attention.rotary, np.tile(places, B))
     rows = x.reshape(-1, D)
-    [y] = ops.device.run_rows(
-        lambda _: step.by_kernel(rows, cache), 1
-    )  # threads share its products
+    # One part of all rows: the threads share its products.
+    [y] = ops.device.run_rows(lambda _: step.by_kernel(rows, cache), 1)
     return None if y is NotImplemented else y.reshape(x.shape)

@@ -101,8 +101,8 @@ def _in_array(ids, model):
     """The ids of an array of prompts (B, T), and their lengths without padding."""
     check_ids(ids, model.vocab, "prompts")
     if ids.ndim != 2:
-        wanted = "(B, T), or a list of sequences of ids"
-        raise ValueError(f"prompts has shape {ids.shape}, expected {wanted}")
+        expected = "(B, T), or a list of sequences of ids"
+        raise ValueError(f"prompts has shape {ids.shape}, expected {expected}")
     ids = on_host(ids)
     is_word = np.ones(ids.shape, bool) if model.pad_id is None else ids != model.pad_id
     if (is_word[:, 1:] > is_word[:, :-1]).any():

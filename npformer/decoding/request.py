@@ -46,10 +46,9 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
     option.
     """
     if not hasattr(model, "decoder"):
-        wanted = "a LanguageModel, or a model from a source to a target such as a Transformer"
-        raise TypeError(
-            f"model is a {type(model).__name__}, expected {wanted}, and then its params"
-        )
+        expected = "a LanguageModel, or a model from a source to a target such as a Transformer"
+        kind = type(model).__name__
+        raise TypeError(f"model is a {kind}, expected {expected}, and then its params")
     is_language_model = hasattr(model, "start")
     if slide and not is_language_model:
         raise ValueError(f"slide={slide!r} with a {type(model).__name__}, expected a LanguageModel")
@@ -64,9 +63,7 @@ def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
 
 
 def _start(model, src, bos_id):
-    """The checked sources of an encoder-decoder, the begin token of each target, and the room for
-    its tokens.
-    """
+    """The checked sources, the begin token of each target, and the room for its tokens."""
     bos_id = _token(model, "bos_id", bos_id)
     check_ids(src, model.src_vocab, "src")
     if src.ndim != 2:
@@ -92,8 +89,7 @@ def _token(model, name, token):
 
 
 def _limits(model, max_len, min_len, room, slide):
-    """The largest number of tokens of each row (B,), of ``max_len``, which is one for all or one
-    for each.
+    """The largest number of tokens of each row (B,); ``max_len`` is one for all or one for each.
 
     ``room`` (B,) are the numbers of tokens for which each context has room.
     """

@@ -44,21 +44,21 @@ def log_probability(
     True
     """
     if not hasattr(model, "src_vocab"):
-        wanted = "a model from a source to a target such as a Transformer"
-        raise TypeError(f"model is a {type(model).__name__}, expected {wanted}")
+        expected = "a model from a source to a target such as a Transformer"
+        raise TypeError(f"model is a {type(model).__name__}, expected {expected}")
     check_ids(tgt, model.tgt_vocab, "tgt")
     if tgt.ndim != 2 or tgt.shape[1] < 2:
         advice = advice_on_ids("tgt", tgt.shape, tgt.shape[:2])
-        raise ValueError(
-            f"tgt has shape {tgt.shape}, expected (B, T+1), a begin token, then one or more{advice}"
-        )
+        expected = f"(B, T+1), a begin token, then one or more{advice}"
+        raise ValueError(f"tgt has shape {tgt.shape}, expected {expected}")
     logits = on_host(model.logits(params, src, tgt[:, :-1], backend=backend))
+    targets = tgt[:, 1:]
     with underflow_is_zero(over="ignore"):  # a sum that is out of the range of the dtype is -inf
         log_p = log_softmax(logits)
-        of_tokens = np.take_along_axis(log_p, tgt[:, 1:, None], axis=-1)[..., 0]
-        total = np.where(tgt[:, 1:] == model.pad_id, 0, of_tokens).sum(axis=-1)
-    if np.isnan(total).any():
-        raise ValueError(
-            f"the log-probability of row {np.isnan(total).argmax()} is NaN; {culprit(params)}"
-        )
+        of_tokens = np.take_along_axis(log_p, targets[..., None], axis=-1)[..., 0]
+        total = np.where(targets == model.pad_id, 0, of_tokens).sum(axis=-1)
+    is_nan = np.isnan(total)
+    if is_nan.any():
+        row = f"the log-probability of row {is_nan.argmax()}"
+        raise ValueError(f"{row} is NaN; {culprit(params)}")
     return total

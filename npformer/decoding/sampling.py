@@ -96,6 +96,7 @@ def sample(
         logits = on_host(logits)
         if occurs is not None:
             logits = penalised(logits, occurs[rows], penalty)
+        # A function of (seed, row, position): a row is drawn the same whichever rows are left.
         uniform = (random_bits(rows, derive_key(seed, t)) + 0.5) / 2**32
         return draw(logits, uniform, temperature, top_k, top_p)
 
@@ -169,8 +170,7 @@ def _drawn(row, u, temperature, top_k, top_p):
 
 
 def _place(p, u, top_p, is_all):
-    """Where in the probabilities ``p``, the largest first, the drawn token is; None if it is behind
-    them.
+    """The place of the drawn token in ``p``, the largest first; None if it is behind them.
 
     Unless they are those of all tokens, there are less probable ones behind them.
     """
@@ -195,5 +195,8 @@ def _most_probable(row, n):
     """The ids of the n largest logits, the largest first; of equal ones the first."""
     ids = np.arange(len(row))
     if n < len(row):
-        ids = np.flatnonzero(row >= np.partition(row, -n)[-n])
-    return ids[np.argsort(-row[ids], kind="stable")][:n]
+        # As many as n, and those that are equal to the last: the sort decides between them.
+        least = np.partition(row, -n)[-n]
+        ids = np.flatnonzero(row >= least)
+    order = np.argsort(-row[ids], kind="stable")
+    return ids[order][:n]

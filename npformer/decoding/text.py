@@ -30,9 +30,8 @@ class LanguageDecoder(StepwiseDecoder):
         self.stack = StackStep(self.ops, layers, model.layer_settings, max_rows, max_len)
         self.kv = self._empty_kv(0)
         self.tokens = np.empty(0, np.int64)  # of the entries of the cache
-        self.n_in_order = (
-            0  # how many entries, from the first on, are the first positions of one text
-        )
+        # How many entries, from the first on, are the first positions of one text.
+        self.n_in_order = 0
         self.begin(prompts)
 
     # -- prompts
@@ -48,15 +47,15 @@ class LanguageDecoder(StepwiseDecoder):
         if not self.model.is_endless:
             prompts = prompts.latest(self.model.max_len)
         lengths = prompts.lengths - 1
-        B, n = len(lengths), max(lengths, default=0)
+        B = len(lengths)
+        n = max(lengths, default=0)
         self._read(prompts.ids[:, :n])
         # Prompts are aligned at their ends, so that the latest positions of all rows are side by
         # side.
         column = np.arange(n) - (n - lengths[:, None])
         self.at = np.arange(B)[:, None] * n + np.maximum(column, 0)
-        self.positions = (
-            lengths - 1
-        )  # of the latest token of each row, counted from the first that the row sees
+        # Of the latest token of each row, counted from the first that the row sees.
+        self.positions = lengths - 1
         self.sources = np.arange(B)
         self.n_steps = 0
         self.n_prompt_entries = B * n
@@ -79,9 +78,9 @@ class LanguageDecoder(StepwiseDecoder):
 
     def n_known(self, ids):
         """How many of the first tokens of a prompt need not be read again."""
-        known = self.tokens[: min(self.n_in_order, len(ids))]
-        differences = np.flatnonzero(known != ids[: len(known)])
-        return int(differences[0]) if differences.size else len(known)
+        n = min(self.n_in_order, len(ids))
+        differences = np.flatnonzero(self.tokens[:n] != ids[:n])
+        return int(differences[0]) if differences.size else n
 
     # -- the entries of the cache
 

@@ -20,12 +20,11 @@ class TranslationDecoder(StepwiseDecoder):
         self.stack = StackStep(
             self.ops, layers, model.layer_settings, max_rows, max_len, has_memory=True
         )
-        # of the sources, the same in all steps
+        # Of the sources, the same in all steps.
         self.memory_kv = self.empty_cache(len(layers), src.size, model.kv_width)
         ops.device.run_rows(lambda part: self._read(src, part), *src.shape)
-        self.memory_at = np.arange(src.size).reshape(
-            src.shape
-        )  # entries of the words of each source
+        # Entries of the words of each source.
+        self.memory_at = np.arange(src.size).reshape(src.shape)
         self.memory_mask = model.keep_mask(src)
         self.kv = self.empty_cache(len(layers), max_len * max_rows, model.kv_width)
 
@@ -48,12 +47,16 @@ class TranslationDecoder(StepwiseDecoder):
         x = self.embed(tokens[:, None], at=slice(t, t + 1))[:, 0]
         at = self.beside(np.ascontiguousarray(self.at[part]))
         cache = KeyValueCache(self.kv, at, rotary=self.stack.settings.attention.rotary)
-        y = self.stack(x, cache, self._memory(self.sources[part]))
-        return self.model.stack_output(self.ops, self.tables, "decoder", y)[0]
+        memory = self._memory(self.sources[part])
+        y, _ = self.model.stack_output(
+            self.ops, self.tables, "decoder", self.stack(x, cache, memory)
+        )
+        return y
 
     def _memory(self, sources):
         """The keys and values of the source of each row."""
+        at = self.beside(self.memory_at[sources])
         keep_mask = self.memory_mask
         if keep_mask is not None:
             keep_mask = self.beside(keep_mask[sources])
-        return KeyValueCache(self.memory_kv, self.beside(self.memory_at[sources]), keep_mask)
+        return KeyValueCache(self.memory_kv, at, keep_mask)

@@ -1,6 +1,7 @@
 """Convolutions, and ByteNet's residual block (Kalchbrenner et al. 2016)."""
 
 from collections.abc import Callable
+from typing import Any
 
 from npformer.arrays import Array, kept
 from npformer.checks import check_array, check_shape
@@ -73,7 +74,12 @@ def residual_conv_block(
 def normalised_relu(ops, params, x):
     """relu(LN(x)), with the parameters of ``layer_norm``."""
     h, norm_backward = layer_norm(ops, params, x)
-    return ops.relu(h), lambda dy: norm_backward(ops.relu_backward(dy, h))
+
+    def backward(dy):
+        dh = ops.relu_backward(dy, h)
+        return norm_backward(dh)
+
+    return ops.relu(h), backward
 
 
 def masked_conv1d(
@@ -99,13 +105,14 @@ def masked_conv1d(
     weight, bias = weight_and_bias(params)
     check_array(keep_mask, "keep_mask", "mask")
     check_shape(keep_mask=(keep_mask, x.shape[:2]))
-    zeroed = kept(keep_mask[..., None], x)
-    y = ops.conv1d(zeroed, weight, bias, dilation=dilation, causal=causal)
+    is_word = keep_mask[..., None]
+    zeroed = kept(is_word, x)
+    options: dict[str, Any] = {"dilation": dilation, "causal": causal}
+    y = ops.conv1d(zeroed, weight, bias, **options)
 
     def backward(dy):
-        dzeroed, dweight, dbias = ops.conv1d_backward(
-            dy, zeroed, weight, bias, dilation=dilation, causal=causal
-        )
-        return kept(keep_mask[..., None], dzeroed), linear_grads(dweight, dbias)
+        dzeroed, dweight, dbias = ops.conv1d_backward(dy, zeroed, weight, bias, **options)
+        dx = kept(is_word, dzeroed)
+        return dx, linear_grads(dweight, dbias)
 
     return y, backward

@@ -61,15 +61,15 @@ def attention(
     >>> bool(out.item() > 0.95)
     True
     """
-    settings = settings_from(AttentionOptions, options, "attention", others=["bias", "dropout_key"])
+    of_layer: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
+    settings = settings_from(AttentionOptions, options, "attention", others=list(of_layer))
     own = settings.keywords()
-    out, weights = ops.attention(q, k, v, keep_mask, bias=bias, **own, dropout_key=dropout_key)
+    out, weights = ops.attention(q, k, v, keep_mask, **own, **of_layer)
 
     def backward(dout):
-        others = settings.keywords("causal")  # a masked key has weight 0
-        return ops.attention_backward(
-            dout, q, k, v, weights, bias=bias, **others, dropout_key=dropout_key
-        )
+        # Neither a mask nor ``causal`` is asked for: a masked key has weight 0.
+        others = settings.keywords("causal")
+        return ops.attention_backward(dout, q, k, v, weights, **others, **of_layer)
 
     return out, backward
 
@@ -128,9 +128,8 @@ def self_attention(
     >>> losses[-1] < 0.1 * losses[0]
     True
     """
-    heads, heads_backward = self_attention_heads(
-        ops, params, x, settings, keep_mask, bias=bias, dropout_key=dropout_key
-    )
+    of_layer: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
+    heads, heads_backward = self_attention_heads(ops, params, x, settings, keep_mask, **of_layer)
     return with_output(ops, params, heads, heads_backward)
 
 
@@ -181,8 +180,9 @@ def cross_attention(
     >>> dx.shape, dmemory.shape, list(grads)
     ((1, 2, 4), (1, 5, 4), ['q', 'k', 'v', 'out'])
     """
+    of_layer: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
     heads, heads_backward = cross_attention_heads(
-        ops, params, x, memory, settings, keep_mask, bias=bias, dropout_key=dropout_key
+        ops, params, x, memory, settings, keep_mask, **of_layer
     )
     return with_output(ops, params, heads, heads_backward)
 

@@ -80,23 +80,21 @@ def project(
     array([[3., 3., 6., 6.]])
     """
     packed = "".join(names)
-    if isinstance(params, Mapping) and packed in params:
-        y, linear_backward = linear(ops, params[packed], x)
-        divide = lambda grads: {packed: grads}
-    else:
-        y, linear_backward = linear(ops, _side_by_side(params, names, parts), x)
-        divide = lambda grads: _divided(grads, params, names)
+    is_packed = isinstance(params, Mapping) and packed in params
+    maps = params[packed] if is_packed else _side_by_side(params, names, parts)
+    y, linear_backward = linear(ops, maps, x)
 
     def backward(dy):
         dx, grads = linear_backward(dy)
-        return dx, divide(grads)
+        if is_packed:
+            return dx, {packed: grads}
+        return dx, _divided(grads, params, names)
 
     return y, backward
 
 
 def with_output(ops, params, z, inner_backward):
-    """z W_out + b_out, the output projection of a sublayer, where z is the output of its other
-    parts.
+    """z W_out + b_out, the output projection of a sublayer, whose other parts compute z.
 
     ``inner_backward`` is their backward pass, dz -> (dx, …, grads of all but "out").
     """
@@ -105,14 +103,17 @@ def with_output(ops, params, z, inner_backward):
     def backward(dy):
         dz, out_grads = out_backward(dy)
         *dinputs, grads = inner_backward(dz)
-        return *dinputs, {**grads, "out": out_grads}
+        grads["out"] = out_grads
+        return *dinputs, grads
 
     return y, backward
 
 
 def linear_grads(dweight, dbias):
     """The gradients of a linear map by the names of its parameters."""
-    return {"weight": dweight} if dbias is None else {"weight": dweight, "bias": dbias}
+    if dbias is None:
+        return {"weight": dweight}
+    return {"weight": dweight, "bias": dbias}
 
 
 def _side_by_side(params, names, parts):
@@ -136,6 +137,11 @@ def _side_by_side(params, names, parts):
 
 def _divided(grads, params, names):
     """The gradients of maps side by side as those of each map."""
-    edges = np.cumsum([params[name]["weight"].shape[1] for name in names])[:-1]
-    parts = {key: np.split(grad, edges, axis=-1) for key, grad in grads.items()}
-    return {name: {key: parts[key][i] for key in parts} for i, name in enumerate(names)}
+    widths = [params[name]["weight"].shape[1] for name in names]
+    edges = np.cumsum(widths)[:-1]
+    of_maps = {name: {} for name in names}
+    for key, grad in grads.items():
+        parts = np.split(grad, edges, axis=-1)
+        for name, part_of_grad in zip(names, parts, strict=True):
+            of_maps[name][key] = part_of_grad
+    return of_maps

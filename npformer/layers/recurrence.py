@@ -111,9 +111,12 @@ def read_both_ways(
     half = forth.shape[-1]
 
     def backward(dstates, dend):
-        dx_forth, _, forth_grads = forth_backward(dstates[..., :half], [d[:, :half] for d in dend])
-        dx_back, _, back_grads = back_backward(dstates[..., half:], [d[:, half:] for d in dend])
+        dforth_end = [d[:, :half] for d in dend]
+        dback_end = [d[:, half:] for d in dend]
+        dx_forth, _, forth_grads = forth_backward(dstates[..., :half], dforth_end)
+        dx_back, _, back_grads = back_backward(dstates[..., half:], dback_end)
         return dx_forth + dx_back, None, {"forward": forth_grads, "backward": back_grads}
 
+    states = np.concatenate([forth, back], axis=-1)
     end = tuple(np.concatenate(pair, axis=-1) for pair in zip(forth_end, back_end, strict=True))
-    return np.concatenate([forth, back], axis=-1), end, backward
+    return states, end, backward

@@ -118,9 +118,10 @@ def check_size_of(model, n_arrays, n_numbers):
         raise ValueError(f"the model has {n_layers} layers, expected {expected}")
     try:
         model.shapes()
-        wanted = model.n_positions * model.d_model
+        n_of_positions = model.n_positions * model.d_model
     except (OverflowError, ValueError) as error:
         raise ValueError(f"the model has a size that no array can have: {error}") from error
-    if wanted > (most := max(MOST_POSITIONS, n_numbers)):
-        needed = f"max_len={model.max_len} needs {wanted:,} numbers for the positions"
+    most = max(MOST_POSITIONS, n_numbers)
+    if n_of_positions > most:
+        needed = f"max_len={model.max_len} needs {n_of_positions:,} numbers for the positions"
         raise ValueError(f"{needed}, expected at most {most:,}")

@@ -111,10 +111,8 @@ class Encoder(OneStack):
         self._check_settings(*vocabularies)
         if (self.n_outputs is not None) != (self.task in ("classes", "numbers")):
             outputs = f"n_outputs={self.n_outputs} with task={self.task!r}"
-            expected = (
-                "expected a number of outputs with 'classes' or 'numbers', and only with them"
-            )
-            raise ValueError(f"{outputs}: {expected}")
+            tasks = "'classes' or 'numbers', and only with them"
+            raise ValueError(f"{outputs}: expected a number of outputs with {tasks}")
         if self.task == "words" and self.vocab is None:
             raise ValueError("task='words' with vocab=None, expected a vocabulary")
         if self.tie_embeddings and self.task != "words":

@@ -1,6 +1,4 @@
-"""Low-rank adapters, to fine-tune a model whose own parameters stay as they are (Hu et al. 2021,
-LoRA).
-"""
+"""Low-rank adapters, to fine-tune a model whose own parameters stay (Hu et al. 2021, LoRA)."""
 
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
@@ -126,12 +124,12 @@ class LowRank:
             arrays[path] = arrays[path].copy()
         return tree.from_leaves(arrays.items())
 
-    def _merged(self, ops, own):
-        """The same by path, from adapters by path; arrays without adapters are not copied."""
-        arrays = self._beside(next(iter(own.values())))
-        arrays |= {path: own[path] for path in self._whole}
+    def _merged(self, ops, adapters):
+        """The same by path, of adapters by path; arrays without adapters are not copied."""
+        arrays = self._beside(next(iter(adapters.values())))
+        arrays |= {path: adapters[path] for path in self._whole}
         for path in self._adapted:
-            A, B = own[f"{path}.A"], own[f"{path}.B"]
+            A, B = adapters[f"{path}.A"], adapters[f"{path}.B"]
             arrays[path] = arrays[path] + ops.linear(self._scaled(A), B)
         return arrays
 
@@ -159,7 +157,7 @@ class LowRank:
         The options are the model's.
         """
         ops = get_backend(backend, params)
-        own = dict(tree.leaves(params))
+        adapters = dict(tree.leaves(params))
         gradients = Gradients(params, ready)
 
         # The model gives its gradients as it computes them, so no dW of it is kept.
@@ -168,11 +166,11 @@ class LowRank:
                 if path in self._whole:
                     gradients.give(path, dW)
                 elif path in self._adapted:
-                    A, B = own[f"{path}.A"], own[f"{path}.B"]
+                    A, B = adapters[f"{path}.A"], adapters[f"{path}.B"]
                     dA, dB, _ = ops.linear_backward(dW, self._scaled(A), B)
                     gradients.give(path, {"A": self._scaled(dA), "B": dB})
 
-        merged = tree.from_leaves(self._merged(ops, own).items())
+        merged = tree.from_leaves(self._merged(ops, adapters).items())
         loss, _, n_targets = self.model.loss_and_grad(
             merged, *batch, backend=ops, with_grad=with_grad, ready=give, **options
         )

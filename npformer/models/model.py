@@ -190,10 +190,8 @@ class Model:
         """Check the fields of the dataclass; the padding's id has to be in all vocabularies."""
         check_fields(self)
         if self.pad_id is not None and not 0 <= self.pad_id < min(vocabularies, default=1):
-            ids = (
-                "an id of both vocabularies" if len(vocabularies) > 1 else "an id of the vocabulary"
-            )
-            raise ValueError(f"pad_id={self.pad_id}, expected {ids}")
+            which = "both vocabularies" if len(vocabularies) > 1 else "the vocabulary"
+            raise ValueError(f"pad_id={self.pad_id}, expected an id of {which}")
         dtype = getattr(self.dtype, "__name__", str(self.dtype))
         if dtype not in ("float32", "float64"):
             raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")

@@ -152,11 +152,10 @@ class Recurrent(EncoderDecoder):
         encoder_states, ends = memory
         check_shape(memory=(encoder_states, (*src.shape, self.d_model)))
         states_key, out_key = split_key(dropout_key, 2)
-        own = params["decoder"]
 
         states, states_backward = self._decoder_states(ops, params, ends, tgt_in, states_key, train)
         combined, combine_backward = self.combine(
-            ops, own, states, encoder_states, src != self.pad_id
+            ops, params["decoder"], states, encoder_states, src != self.pad_id
         )
         y, drop_backward = self._drop(ops, combined, out_key)
 
