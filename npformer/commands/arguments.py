@@ -7,6 +7,7 @@ import re
 import sys
 from contextvars import ContextVar
 from dataclasses import fields, replace
+from pathlib import Path
 
 from npformer.commands import COMMANDS, called, nearest
 
@@ -208,6 +209,11 @@ def backend(name):
 def add_seed(parser, meaning):
     """The option --seed."""
     parser.add("--seed", meaning, type=natural, default=0)
+
+
+def add_model(parser, meaning="output of a training, or a model file"):
+    """The option --model."""
+    parser.add("--model", meaning, type=Path, required=True, metavar="DIR")
 
 
 def add_backend(parser, int8=False):

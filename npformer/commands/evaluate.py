@@ -15,7 +15,7 @@ and on lower-cased text tokenised with the Moses tokeniser, as in the literature
 import time
 from pathlib import Path
 
-from npformer.commands.arguments import add_backend, new_parser, quantized
+from npformer.commands.arguments import add_backend, add_model, new_parser, quantized
 from npformer.commands.command import command
 from npformer.commands.decoding import add_search, search_of
 from npformer.commands.output import (
@@ -189,9 +189,7 @@ def report(result):
 
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
-    parser.add(
-        "--model", "output of a training, or a model file", type=Path, required=True, metavar="DIR"
-    )
+    add_model(parser)
     parser.add(
         "--data",
         "folder with the aligned files, plain or .gz",

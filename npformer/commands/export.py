@@ -16,9 +16,7 @@ that translates:
 with mark and unmark of npformer/data/marks.py, which needs no other file.
 """
 
-from pathlib import Path
-
-from npformer.commands.arguments import new_parser
+from npformer.commands.arguments import add_model, new_parser
 from npformer.commands.command import command
 from npformer.commands.output import output_folder
 
@@ -50,8 +48,6 @@ def main(argv=None):
 
 def parse_arguments(argv):
     parser = new_parser(__doc__)
-    parser.add(
-        "--model", "output of a training, or a model file", type=Path, required=True, metavar="DIR"
-    )
+    add_model(parser)
     parser.add("--to", "folder to write", type=output_folder, required=True, metavar="DIR")
     return parser.parse_args(argv)

@@ -8,9 +8,15 @@ npformer generate --model runs/gpt - < begin.txt
 
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 
-from npformer.commands.arguments import add_backend, new_parser, positive, quantized, utf_8
+from npformer.commands.arguments import (
+    add_backend,
+    add_model,
+    new_parser,
+    positive,
+    quantized,
+    utf_8,
+)
 from npformer.commands.command import command
 from npformer.commands.decoding import Sampling, add_sampling, sampling_of
 from npformer.commands.lines import text_of_argument
@@ -42,13 +48,7 @@ def parse_arguments(argv):
         type=utf_8,
         metavar="TEXT",
     )
-    parser.add(
-        "--model",
-        "output of train-gpt, or a model that exists",
-        type=Path,
-        required=True,
-        metavar="DIR",
-    )
+    add_model(parser, "output of train-gpt, or a model that exists")
     parser.add("--n", "number of texts", type=positive, default=1, metavar="N")
     add_sampling(parser, DEFAULTS)
     add_backend(parser, int8=True)

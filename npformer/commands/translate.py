@@ -16,11 +16,10 @@ is empty; the exit code is then 1.
 import sys
 from dataclasses import asdict
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.arguments import add_backend, new_parser, positive, quantized
+from npformer.commands.arguments import add_backend, add_model, new_parser, positive, quantized
 from npformer.commands.command import command
 from npformer.commands.decoding import add_search, search_of
 from npformer.commands.lines import (
@@ -139,9 +138,7 @@ def as_label(piece):
 def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add_lines(parser, "sentence")
-    parser.add(
-        "--model", "output of a training, or a model file", type=Path, required=True, metavar="DIR"
-    )
+    add_model(parser)
     add_search(parser)
     parser.add(
         "--n-best", "write the N best of each sentence, with scores", type=positive, metavar="N"
