@@ -92,17 +92,25 @@ def small(seed=0, **options):
     return task, Trainer(model, Adam(lr=1e-3), seed=seed, backend="cpu", **options)
 
 
-def test_a_step_that_is_interrupted_is_made_and_counted(two_threads, monkeypatch):
-    loss_and_grad = Transformer.loss_and_grad
+def interrupted_by(act):
+    """``Transformer.loss_and_grad``, which calls ``act()`` in the main thread; a helper waits for that."""
+    loss_and_grad, has_begun = Transformer.loss_and_grad, threading.Event()
 
     def interrupted(*args, **options):
         if threading.current_thread() is threading.main_thread():
-            signal.raise_signal(signal.SIGINT)
+            has_begun.set()
+            act()
+        else:  # it would take all shards while the main thread has no core
+            has_begun.wait(10)
         return loss_and_grad(*args, **options)
 
+    return interrupted
+
+
+def test_a_step_that_is_interrupted_is_made_and_counted(two_threads, monkeypatch):
     _, other = small(n_shards=2)
     with monkeypatch.context() as patch:
-        patch.setattr(Transformer, "loss_and_grad", interrupted)
+        patch.setattr(Transformer, "loss_and_grad", interrupted_by(lambda: signal.raise_signal(signal.SIGINT)))
         task, trainer = small(n_shards=2)
         with pytest.raises(KeyboardInterrupt):
             trainer.step(*task.batch(0, 8))
@@ -329,7 +337,7 @@ def test_the_tests_of_signals_pass_in_the_background_and_under_nohup():
 def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(name, monkeypatch, tmp_path):
     """It would save parameters of which some are updated, or make a step inside a step."""
     _, other = small(n_shards=2)
-    loss_and_grad, errors, interrupts = Transformer.loss_and_grad, [], True
+    errors, interrupts = [], True
 
     def handler(number, frame):
         for call in (lambda: trainer.save(tmp_path / "x"), lambda: trainer.step(*task.batch(1, 8))):
@@ -337,15 +345,14 @@ def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(name, monkeypat
                 call()
             errors.append(raised.value)
 
-    def interrupted(*args, **options):
-        if interrupts and threading.current_thread() is threading.main_thread():
+    def interrupt():
+        if interrupts:
             signal.raise_signal(signal.SIGUSR1)
-        return loss_and_grad(*args, **options)
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(Transformer, "loss_and_grad", interrupted)
+            patch.setattr(Transformer, "loss_and_grad", interrupted_by(interrupt))
             task, trainer = small(n_shards=2)
             getattr(trainer, name)(*task.batch(0, 8))
     finally:
