@@ -1,8 +1,9 @@
 """Products of matrices that are parts of larger ones, which a kernel keeps in the cache.
 
-BLAS copies its matrices first, and writes zeros before it adds. Here they are read as they lie, the left one by rows or
-by columns. On a Zen 3, 96 x 64 times 64 x 256 is computed at 95 GFLOP/s (BLAS: 80 to 87), 30 x 64 times 64 x 30 at 89
-(50), 10 x 16 times 16 x 10 at 26 (15). A sum has few products before it is added to others, so it rounds little.
+BLAS copies its matrices first, and writes zeros before it adds. Here they are read as they lie, the
+left one by rows or by columns. On a Zen 3, 96 x 64 times 64 x 256 is computed at 95 GFLOP/s (BLAS:
+80 to 87), 30 x 64 times 64 x 30 at 89 (50), 10 x 16 times 16 x 10 at 26 (15). A sum has few
+products before it is added to others, so it rounds little.
 """
 
 import math
@@ -18,23 +19,31 @@ ROWS = 12 // WIDTH  # 12 sums stay in registers
 
 
 def with_room(shapes, dtype):
-    """Arrays (…, m, n) with room for whole tiles, parts of one array; what lies there has no meaning.
+    """Arrays (…, m, n) with room for whole tiles, parts of one array; what lies there has no
+    meaning.
 
     Rows have an odd number of lines, so that those of a column are in different sets of the cache.
     """
     columns = LINE // dtype.itemsize
-    filled = []
+    whole = []
     for *leading, m, n in shapes:
-        m, n = (-(-x // ROWS) * ROWS for x in (m, n))  # a tile may also have columns of this matrix as its rows
-        filled.append((*leading, m, (-(-n // columns) | 1) * columns))
-    parts = empty_parts(map(math.prod, filled), dtype)
-    return tuple(part.reshape(shape) for part, shape in zip(parts, filled, strict=True))
+        # also the columns are filled up, as a tile may have them as its rows
+        lines = -(-_whole_tiles(n) // columns) | 1
+        whole.append((*leading, _whole_tiles(m), lines * columns))
+    parts = empty_parts(map(math.prod, whole), dtype)
+    return tuple(part.reshape(shape) for part, shape in zip(parts, whole, strict=True))
 
 
-def multiply_padded(a, b, out, m, n, depth, scale, add=False, transposed=False):
-    """out = scale a b, or out += scale a b, for arrays ``with_room``: m rows and n columns, sums of ``depth`` products.
+def _whole_tiles(n_rows):
+    return -(-n_rows // ROWS) * ROWS
 
-    If ``transposed``, the left matrix is that of the columns of a.
+
+def multiply_padded(a, b, out, m, n, depth, scale, add, transposed):
+    """out = scale a b, or out += scale a b if ``add``, for arrays ``with_room``: m rows and n
+    columns.
+
+    The sums have ``depth`` products. If ``transposed``, the left matrix is that of the columns of
+    a.
     """
     left = a.T if transposed else a
     product = left[:m, :depth] @ b[:depth, :n] * scale
@@ -43,18 +52,20 @@ def multiply_padded(a, b, out, m, n, depth, scale, add=False, transposed=False):
 
 @type_callable(multiply_padded)
 def _type_of_multiply(context):
-    return lambda a, b, out, m, n, depth, scale, add=False, transposed=False: numba.void
+    number, flag = numba.int64, numba.boolean
+
+    def signature(a, b, out, m, n, depth, scale, add, transposed):
+        return numba.void(a, b, out, number, number, number, b.dtype, flag, flag)
+
+    return signature
 
 
-@lower_builtin(multiply_padded, *[numba.types.Any] * 7)
-@lower_builtin(multiply_padded, *[numba.types.Any] * 8)
 @lower_builtin(multiply_padded, *[numba.types.Any] * 9)
 def _compile_multiply(context, builder, signature, arguments):
-    """Compile ``_multiply`` once for all calls of a kernel. It need not be inlined, as it cannot round differently."""
-    kinds = [*signature.args[:3], *[numba.int64] * 3, signature.args[1].dtype, *[numba.types.boolean] * 2]
-    given = [context.cast(builder, *x) for x in zip(arguments, signature.args, kinds[: len(arguments)], strict=True)]
-    given += [context.get_constant(kind, False) for kind in kinds[len(given) :]]
-    return context.compile_internal(builder, _multiply, numba.void(*kinds), given)
+    """Compile ``_multiply`` once for all calls of a kernel. It need not be inlined: it cannot round
+    differently.
+    """
+    return context.compile_internal(builder, _multiply, signature, arguments)
 
 
 def _multiply(a, b, out, m, n, depth, scale, add, transposed):

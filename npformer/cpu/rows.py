@@ -1,4 +1,6 @@
-"""Rows of arrays, and loops over them. For ``out[:] = x``, numba would compile the text of an error, for seconds."""
+"""Rows of arrays, and loops over them. For ``out[:] = x``, numba would compile the text of an
+error, for seconds.
+"""
 
 import numba
 from numba.core.imputils import impl_ret_borrowed
@@ -8,7 +10,9 @@ from npformer.cpu.jit import inlined
 
 
 def contiguous(x):
-    """x, a row of an array of any layout, whose numbers lie one after another: LLVM vectorises loops over it."""
+    """x, a row of an array of any layout, whose numbers lie one after another: LLVM vectorises
+    loops over it.
+    """
     return x
 
 
@@ -31,6 +35,6 @@ def copy_row(x, out):
 
 @inlined
 def add_row(x, out):
-    """``out += x``."""
-    for j in range(len(out)):
+    """``out += x``, or nothing if x is empty."""
+    for j in range(len(x)):
         out[j] += x[j]

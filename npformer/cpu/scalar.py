@@ -1,7 +1,8 @@
-"""Functions of one number that kernels call in their loops; LLVM turns them into vector instructions.
+"""Functions of one number that kernels call in their loops; LLVM turns them into vector
+instructions.
 
-The bodies of ``like`` and of the functions with ``compiled_as`` are used only when the JIT is switched off, and show
-what is computed.
+The bodies of ``like`` and of the functions with ``compiled_as`` are used only when the JIT is
+switched off, and show what is computed.
 """
 
 import math
@@ -12,16 +13,29 @@ from numba.extending import lower_builtin, overload, type_callable
 
 from npformer.cpu.jit import PART, exact, inlined
 
-MIDDLES = [i + 0.5 for i in range(6)]  # t of the midpoint rule with steps of 1, and exp(-t²/2)/π with t²
-TERMS = tuple((math.exp(-0.5 * t * t) / math.pi, t * t) for t in MIDDLES)
+# Numba computes with a Python number in float64. These constants are float32.
+ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
+LEAST, MOST = np.float32(-104), np.float32(89)  # exp of less is 0, exp of more is infinite
+LOG2_E = np.float32(1 / math.log(2))
+LN2_HIGH = np.float32(355 / 512)  # nine bits of ln(2), and the rest
+LN2_LOW = np.float32(math.log(2) - 355 / 512)
+# The sum with it rounds to an integer, which is in the lower bits of the sum.
+TO_INTEGER = np.float32(1.5 * 2**23)
+LOWER_BITS = np.int32(2**31 - 1)
 
-# of (exp(r) - 1 - r) / r²: with them, the relative error of exp(r) is at most 3.1e-9 where |r| <= ln(2)/2, which is the
-# smallest that a polynomial of this degree can have
-P = 0.4999999341, 0.1666652011, 0.0416683942, 0.0083687804, 0.0013814467
+# t of the midpoint rule with steps of 1, and exp(-t²/2)/π with t²
+MIDDLES = [i + 0.5 for i in range(6)]
+TERMS = tuple((np.float32(math.exp(-0.5 * t * t) / math.pi), np.float32(t * t)) for t in MIDDLES)
+
+# of (exp(r) - 1 - r) / r²: with them, the relative error of exp(r) is at most 3.1e-9 where |r| <=
+# ln(2)/2, which is the smallest that a polynomial of this degree can have
+P = tuple(map(np.float32, (0.4999999341, 0.1666652011, 0.0416683942, 0.0083687804, 0.0013814467)))
 
 
 def like(x, number):
-    """A constant in the type of ``x``: float32 · float64 would be computed in float64, at half the speed."""
+    """A constant in the type of ``x``: float32 · float64 would be computed in float64, at half the
+    speed.
+    """
     return type(x)(number)
 
 
@@ -46,7 +60,9 @@ def of_bits(n):
 
 
 def _compile_as_cast(function, given, result):
-    """Compile ``function`` as a cast of the bits: numba's ``view`` would be a function of its own, compiled alone."""
+    """Compile ``function`` as a cast of the bits: numba's ``view`` would be a function of its own,
+    compiled alone.
+    """
 
     @type_callable(function)
     def type_of(context):
@@ -62,7 +78,9 @@ _compile_as_cast(of_bits, numba.int32, numba.float32)
 
 
 def compiled_as(of_float32, of_float64):
-    """Decorate a function whose first argument is a number or an array: kernels call these functions in its place."""
+    """Decorate a function whose first argument is a number or an array: kernels call these
+    functions in its place.
+    """
 
     def decorate(function):
         @overload(function, jit_options=PART, strict=False)  # a loop with a call is not vectorised
@@ -76,33 +94,41 @@ def compiled_as(of_float32, of_float64):
 
 @compiled_as(lambda x: _exp32(x), lambda x: math.exp(x))
 def exp(x):
-    """exp(x). In float32 the relative error is up to 9e-8, and results below the normal numbers are subnormal ones."""
+    """exp(x). In float32 the relative error is up to 9e-8, and results below the normal numbers are
+    subnormal ones.
+    """
     return np.exp(x)
 
 
 @compiled_as(lambda x: _exp_negative32(x), lambda x: math.exp(0 if x > 0 else x))
 def exp_negative(x):
-    """exp(min(x, 0)), which is cheaper: x is a distance from the largest number of a row, above 0 only by rounding."""
+    """exp(min(x, 0)), which is cheaper: x is a distance from the largest number of a row, above 0
+    only by rounding.
+    """
     return np.exp(np.minimum(x, 0))
 
 
 @exact
 def _exp_negative32(x):
-    """2ⁿ⁺²⁴ exp(r) · 2⁻²⁴. Results below the normal numbers are rounded to them in the last product only."""
-    n, expm1_r = _split(np.float32(0) if x > np.float32(0) else x)
+    """2ⁿ⁺²⁴ exp(r) · 2⁻²⁴. Results below the normal numbers are rounded to them in the last product
+    only.
+    """
+    n, expm1_r = _split(ZERO if x > ZERO else x)
     power = _power_of_two(n + np.int32(24))
     y = (power * expm1_r + power) * np.float32(2**-24)
-    return np.float32(0) if x < np.float32(-104) else y
+    return ZERO if x < LEAST else y
 
 
 @exact
 def _exp32(x):
-    """2ⁿ exp(r), with 2ⁿ as a product of two factors, so that only the result leaves the range of normal numbers."""
-    is_zero = x < np.float32(-104)  # False for NaN
-    n, expm1_r = _split(np.float32(0) if is_zero else np.float32(89) if x > np.float32(89) else x)
+    """2ⁿ exp(r), with 2ⁿ as a product of two factors, so that only the result leaves the range of
+    normal numbers.
+    """
+    is_zero = x < LEAST  # False for NaN
+    n, expm1_r = _split(ZERO if is_zero else MOST if x > MOST else x)
     half = n >> np.int32(1)
-    other = np.float32(0) if is_zero else _power_of_two(n - half)
-    return (np.float32(1) + expm1_r) * _power_of_two(half) * other
+    other = ZERO if is_zero else _power_of_two(n - half)
+    return (ONE + expm1_r) * _power_of_two(half) * other
 
 
 @exact
@@ -110,7 +136,7 @@ def _expm1_32(x):
     """exp(x) - 1 as 2ⁿ (exp(r) - 1) + (2ⁿ - 1): if x is small n is 0, and nothing cancels."""
     n, expm1_r = _split(x)
     power = _power_of_two(n)
-    return power * expm1_r + (power - np.float32(1))
+    return power * expm1_r + (power - ONE)
 
 
 @exact
@@ -123,47 +149,51 @@ def _power_of_two(n):
 def _split(x):
     """(n, exp(r) - 1) with x = n ln(2) + r and |r| <= ln(2)/2, for |x| up to 128.
 
-    Only the lower nine bits of the integer n are right: those that ``_power_of_two`` keeps.
-
-    The sum with 1.5 · 2²³ rounds to an integer, which is in the lower bits of the sum. ln(2) is split into a number of
-    nine bits, whose product with n is exact, and the rest.
+    Only the lower nine bits of the integer n are right: those that ``_power_of_two`` keeps. ln(2)
+    is subtracted in two parts, as the product of n and nine bits is exact.
     """
-    shifted = x * np.float32(1 / math.log(2)) + np.float32(1.5 * 2**23)
-    n = shifted - np.float32(1.5 * 2**23)
-    r = x - n * np.float32(355 / 512)
-    r = r - n * np.float32(math.log(2) - 355 / 512)
+    shifted = x * LOG2_E + TO_INTEGER
+    n = shifted - TO_INTEGER
+    r = x - n * LN2_HIGH
+    r = r - n * LN2_LOW
     square = r * r  # the terms are added in pairs, so that few have to wait for those before
-    low, high = np.float32(P[0]) + r * np.float32(P[1]), np.float32(P[2]) + r * np.float32(P[3])
-    p = low + square * (high + square * np.float32(P[4]))
+    low = P[0] + r * P[1]
+    high = P[2] + r * P[3]
+    p = low + square * (high + square * P[4])
     return bits_of(shifted), r + square * p
 
 
-@compiled_as(lambda x, row, n: _largest32(x, row, n), lambda x, row, n: _largest64(x, row, n))
-def largest(x, row, n):
-    """The maximum of the first n >= 1 entries of a row, NaN if any of them is NaN."""
-    return np.max(x[row, :n])
+@compiled_as(lambda x, i, n: _largest32(x, i, n), lambda x, i, n: _largest64(x, i, n))
+def largest(x, i, n):
+    """The maximum of the first n >= 1 entries of row i, NaN if any of them is NaN."""
+    return np.max(x[i, :n])
 
 
 @inlined
-def _largest32(x, row, n):
-    """The maximum of the bit patterns as integers. With the lower 31 bits of negative numbers inverted, these have the
-    same order as the floats. LLVM vectorises the maximum of integers, but not of floats, in which NaN has to be
-    handled: 0.05 ns per entry instead of 0.44.
+def _largest32(x, i, n):
+    """The maximum of the bit patterns as integers. With the lower 31 bits of negative numbers
+    inverted, these have the same order as the floats. LLVM vectorises the maximum of integers, but
+    not of floats, in which NaN has to be handled: 0.05 ns per entry instead of 0.44.
     """
     peak = np.int32(-(2**31))
-    for i in range(n):
-        bits = bits_of(x[row, i])
-        ordered = bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
-        is_nan = (bits & np.int32(0x7FFFFFFF)) > np.int32(0x7F800000)
-        peak = max(peak, np.int32(0x7FFFFFFF) if is_nan else ordered)
-    return of_bits(np.int32(peak ^ ((peak >> np.int32(31)) & np.int32(0x7FFFFFFF))))
+    for j in range(n):
+        bits = bits_of(x[i, j])
+        is_nan = (bits & LOWER_BITS) > np.int32(0x7F800000)
+        peak = max(peak, LOWER_BITS if is_nan else _in_order(bits))
+    return of_bits(np.int32(_in_order(peak)))
 
 
 @inlined
-def _largest64(x, row, n):
-    peak = x[row, 0]
-    for i in range(1, n):
-        peak = x[row, i] if x[row, i] > peak or x[row, i] != x[row, i] else peak
+def _in_order(bits):
+    """The bits, with the lower ones inverted if the number is negative; and back."""
+    return bits ^ ((bits >> np.int32(31)) & LOWER_BITS)
+
+
+@inlined
+def _largest64(x, i, n):
+    peak = x[i, 0]
+    for j in range(1, n):
+        peak = x[i, j] if x[i, j] > peak or x[i, j] != x[i, j] else peak
     return peak
 
 
@@ -182,9 +212,14 @@ def tanh(x):
 @inlined
 def _tanh32(x):
     """e / (e + 2) with e = exp(2x) - 1, and x limited to ±10, where tanh rounds to ±1."""
-    x = np.float32(-10) if x < np.float32(-10) else x
-    e = _expm1_32(np.float32(2) * (np.float32(10) if x > np.float32(10) else x))
-    return e / (e + np.float32(2))
+    e = _expm1_32(TWO * limited(x, 10))
+    return e / (e + TWO)
+
+
+@inlined
+def limited(x, most):
+    """x, but -most if it is less, and most if it is more."""
+    return like(x, -most) if x < like(x, -most) else like(x, most) if x > like(x, most) else x
 
 
 @inlined
@@ -201,16 +236,18 @@ def normal_distribution(x):
 
 @inlined
 def _normal32(x):
-    """The sum of ``reference.math.normal`` with steps of 1: without branches, it takes 1.2 ns, where erfc takes 9.5."""
-    x = np.float32(-20) if x < np.float32(-20) else np.float32(20) if x > np.float32(20) else x
+    """The sum of ``reference.math.normal`` with steps of 1: without branches, it takes 1.2 ns,
+    where erfc takes 9.5.
+    """
+    x = limited(x, 20)
     z = abs(x)
     e = exp(np.float32(-2 * math.pi) * z)
-    tail = e / (np.float32(1) + e) if z < np.float32(2 * math.pi) else np.float32(0)
-    total = np.float32(0)
+    tail = e / (ONE + e) if z < np.float32(2 * math.pi) else ZERO
+    total = ZERO
     for factor, square in TERMS:
-        total += np.float32(factor) / (z * z + np.float32(square))
+        total += factor / (z * z + square)
     tail += exp(np.float32(-0.5) * z * z) * z * total
-    return tail if x < np.float32(0) else np.float32(1) - tail
+    return tail if x < ZERO else ONE - tail
 
 
 ROUNDS, LAST_SHIFT = ((16, 0x7FEB352D), (15, 0x846CA68B)), 16
@@ -239,7 +276,9 @@ def _compile_mix32(context, builder, signature, arguments):
 
 @inlined
 def is_kept(index, draw):
-    """Whether dropout keeps an element, like ``reference.dropout_keep``; ``draw`` is (threshold, low key, high key)."""
+    """Whether dropout keeps an element, like ``reference.dropout_keep``; ``draw`` is (threshold,
+    low key, high key).
+    """
     threshold, low_key, high_key = draw
     low, high = np.uint32(index), np.uint32(index >> 32)
     return mix32(np.uint32(mix32(low ^ low_key) + (high ^ high_key))) >= threshold

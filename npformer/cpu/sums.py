@@ -1,13 +1,13 @@
 """Sums of many numbers, in blocks.
 
-A sum that takes one number after the other loses digits: it rounds to the size of what has been added up so far. The
-sum of a block is small, so it rounds little, and there are fewer sums of blocks than numbers. The blocks depend on the
-shape alone, so the bits of a sum do not depend on threads.
+A sum that takes one number after the other loses digits: it rounds to the size of what has been
+added up so far. The sum of a block is small, so it rounds little, and there are fewer sums of
+blocks than numbers. The blocks depend on the shape alone, so the bits of a sum do not depend on
+threads.
 
-The rows of a matrix are added up as an odometer counts: 16 rows to the first of four sums, 16 of its values to the
-second, and so on. The entries of one row are added up in blocks of 1,024. A kernel that computes the entries while it
-adds them up writes this loop itself. The index is unsigned there: LLVM does not vectorise a loop
-in which numba has to check whether an index is negative.
+The rows of a matrix are added up as an odometer counts: 16 rows to the first of four sums, 16 of
+its values to the second, and so on. The entries of one row are added up in blocks of 1,024. A
+kernel that computes the entries while it adds them up has a loop over each ``block`` itself.
 """
 
 import numpy as np
@@ -16,16 +16,17 @@ from npformer.cpu.jit import inlined
 from npformer.cpu.scalar import like
 
 ROWS, LEVELS = 16, 4
-BLOCK = 1024  # entries of a row: 16 for each of the 64 sums that a loop with vectors of 16 floats computes side by side
+# Entries of a row: 16 for each of the 64 sums that a loop with vectors of 16 floats computes side
+# by side.
+BLOCK = 1024
 
 
 @inlined
 def start(total):
     """The sums (levels, D) of no rows yet. A row is added to the first of them."""
-    sums = np.empty((LEVELS, total.size), total.dtype)  # np.zeros would be compiled as a function of its own
-    for level in range(LEVELS):
-        for j in range(total.size):
-            sums[level, j] = like(total[0], 0)
+    # np.zeros would be compiled as a function of its own
+    sums = np.empty((LEVELS, total.size), total.dtype)
+    sums[:] = 0
     return sums
 
 
@@ -39,7 +40,7 @@ def carry(sums, n_rows):
         n_carried *= ROWS
         for j in range(sums.shape[1]):
             sums[level + 1, j] += sums[level, j]
-            sums[level, j] = like(sums[0, 0], 0)
+            sums[level, j] = 0
 
 
 @inlined
@@ -61,13 +62,23 @@ def add_rows(x, total):
 
 
 @inlined
+def block(first, n):
+    """The indices of a block of n numbers, of which ``first`` is the first.
+
+    They are unsigned: LLVM does not vectorise a loop in which numba has to check whether an index
+    is negative.
+    """
+    return range(np.uint64(first), np.uint64(min(first + BLOCK, n)))
+
+
+@inlined
 def sum_of(x):
     """Σ x of a row."""
     total = like(x[0], 0)
     for first in range(0, x.size, BLOCK):
         part = like(x[0], 0)
-        for k in range(min(BLOCK, x.size - first)):
-            part += x[np.uint64(first + k)]
+        for j in block(first, x.size):
+            part += x[j]
         total += part
     return total
 
@@ -78,7 +89,7 @@ def sum_of_products(x, y):
     total = like(x[0], 0)
     for first in range(0, x.size, BLOCK):
         part = like(x[0], 0)
-        for k in range(min(BLOCK, x.size - first)):
-            part += x[np.uint64(first + k)] * y[np.uint64(first + k)]
+        for j in block(first, x.size):
+            part += x[j] * y[j]
         total += part
     return total

@@ -1,4 +1,6 @@
-"""Attention that returns its weights: BLAS computes the products, one kernel scale, masks and softmax of each row."""
+"""Attention that returns its weights: BLAS computes the products, one kernel scale, masks and
+softmax of each row.
+"""
 
 import numpy as np
 
@@ -7,7 +9,14 @@ from npformer.arrays import transpose
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing, dropped
-from npformer.cpu.kernels.flash_attention import KNOWN, as_heads, kernel_options, of_bias, weigh
+from npformer.cpu.kernels.flash_attention import (
+    KNOWN,
+    Tile,
+    as_heads,
+    kernel_options,
+    of_bias,
+    weigh,
+)
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty
@@ -16,12 +25,13 @@ from npformer.runtime.memory import empty
 @kernel_of(reference.attention, as_it_lies="q k v", knows=KNOWN)
 @np.errstate(invalid="ignore", under="ignore")  # masked entries may be NaN
 def attention(q, k, v, keep_mask, bias, options, dropout_key):
-    of_weights = kernel_options(q, k, keep_mask, bias, options, dropout_key=None)  # they are those before dropout
+    # without a key, as these are the weights before dropout
+    of_weights = kernel_options(q, k, keep_mask, bias, options, dropout_key=None)
     weights = _product(as_heads(q) * of_weights.scale, transpose(as_heads(k)))
     _normalise(weights, of_weights)
     out = _product(dropped(weights, options.dropout_rate, dropout_key), as_heads(v))
     if not _edges_are_finite(out):
-        return NotImplemented  # there may be a NaN or inf that the mask should hide: the reference handles it
+        return NotImplemented  # the reference handles NaN or inf that the mask should hide
     return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], k.shape[-2])
 
 
@@ -53,28 +63,33 @@ def _edges_are_finite(product):
 def _normalise(scores, options):
     """Turn scores into weights, in place."""
     B, H, T, S = scores.shape
-    peak, total = np.full((B, H, T), like(options.scale, -np.inf)), np.zeros((B, H, T), scores.dtype)
+    peak, total = np.empty(T, scores.dtype), np.empty(T, scores.dtype)
+    zero, one = like(options.scale, 0), like(options.scale, 1)
     for b in range(B):
         for h in range(H):
-            weigh(scores[b, h], T, S, (b, h, 0, 0), (H, T, S), False, scores[b, h], peak, total, options)
+            head, tile = scores[b, h], Tile(b, h, 0, 0, T, S, H, T, S)
+            peak[:] = -np.inf
+            total[:] = 0
+            weigh(head, tile, False, head, peak, total, options)
             for t in range(T):
-                share = like(options.scale, 1) / total[b, h, t] if total[b, h, t] != 0 else like(options.scale, 0)
+                share = one / total[t] if total[t] != zero else zero
                 for s in range(S):
-                    scores[b, h, t, s] *= share
+                    head[t, s] *= share
 
 
 @kernel
 def _differentiate(weights, dweights, draw, kept_scale):
     """Turn gradients of the weights after dropout into gradients of the scores, in place."""
     B, H, T, S = weights.shape
+    zero = like(kept_scale, 0)
     for b in range(B):
         for h in range(H):
             for t in range(T):
-                row, drow, total = weights[b, h, t], dweights[b, h, t], like(kept_scale, 0)
+                row, drow, total = weights[b, h, t], dweights[b, h, t], zero
                 start = ((b * H + h) * T + t) * S
                 for s in range(S):
-                    kept = row[s] != like(kept_scale, 0) and is_kept(start + s, draw)
-                    drow[s] = drow[s] * kept_scale if kept else like(kept_scale, 0)
+                    kept = row[s] != zero and is_kept(start + s, draw)
+                    drow[s] = drow[s] * kept_scale if kept else zero
                     total += drow[s] * row[s]
                 for s in range(S):
                     drow[s] = row[s] * (drow[s] - total)

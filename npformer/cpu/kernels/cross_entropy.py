@@ -1,34 +1,44 @@
-"""The losses and their gradients, which are written over the logits: each row is read from memory once."""
+"""The losses and their gradients, which are written over the logits: each row is read from memory
+once.
+"""
 
 import math
 
 import numpy as np
 
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.jit import kernel
+from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.linear import linear
+from npformer.cpu.rows import add_row
 from npformer.cpu.scalar import exp_negative, largest, like
-from npformer.cpu.sums import BLOCK
+from npformer.cpu.sums import BLOCK, block
 from npformer.kernels.shared import make_loss_kernels
 from npformer.reference.math.cross_entropy import is_counted
 from npformer.runtime.memory import empty
 
 
-def _differentiated(logits, bias, may_overwrite, targets, ignore_id, n_tokens, loss_scale, *numbers):
-    """The loss and its gradient, by a kernel that turns logits (n, V) or (2, n, V) into their gradient in place."""
+def _differentiated(
+    logits, bias, may_overwrite, targets, ignore_id, n_tokens, loss_scale, *numbers
+):
+    """The loss and its gradient, by a kernel that turns logits (n, V) or (2, n, V) into their
+    gradient in place.
+    """
     counted, V = is_counted(targets, ignore_id=ignore_id), logits.shape[-1]
     n_tokens = np.count_nonzero(counted) if n_tokens is None else n_tokens
     if n_tokens == 0:
         return NotImplemented  # there is no token to count: the reference warns about it
     share, number = 1 / n_tokens, logits.dtype.type
-    dlogits = logits if may_overwrite else empty(logits.shape, logits.dtype)
+    dlogits = logits
     if not may_overwrite:
+        dlogits = empty(logits.shape, logits.dtype)
         np.copyto(dlogits, logits)
     rows = dlogits.reshape(*logits.shape[: logits.ndim - 1 - targets.ndim], targets.size, V)
     bias = np.empty(0, number) if bias is None else bias
     differentiate = _differentiate if rows.ndim == 2 else _differentiate_pairs
     numbers = map(number, (share * loss_scale, *numbers))
-    return number(differentiate(rows, bias, targets.reshape(-1), counted.reshape(-1), *numbers) * share), dlogits
+    return number(
+        differentiate(rows, bias, targets.reshape(-1), counted.reshape(-1), *numbers) * share
+    ), dlogits
 
 
 @kernel
@@ -38,23 +48,14 @@ def _differentiate(logits, bias, targets, counted, share, smoothing):
     for i in range(n):
         row, target = logits[i], targets[i]
         if not counted[i]:
-            row[:] = like(share, 0)
+            row[:] = 0
             continue
-        for j in range(len(bias)):
-            row[j] += bias[j]
+        add_row(bias, row)
         peak = largest(logits, i, V)
         peak = like(share, 0) if peak == -np.inf else peak
-        for j in range(V):  # stored: LLVM might turn (x - peak) - log_total into x - (peak + log_total)
-            row[j] -= peak
-        total, sum_of_shifted, logit = 0.0, 0.0, row[target]
-        for first in range(0, V, BLOCK):
-            part, shifted = like(share, 0), like(share, 0)
-            for k in range(min(BLOCK, V - first)):
-                j = np.uint64(first + k)
-                shifted += row[j]
-                row[j] = exp_negative(row[j])
-                part += row[j]
-            total, sum_of_shifted = total + part, sum_of_shifted + shifted
+        _subtract(peak, row)
+        logit = row[target]
+        total, sum_of_shifted = _exponentials(row, row)
         total = 1.0 if total == 0 else total
         log_total = math.log(total)
         loss += (one - smoothing) * (log_total - logit)
@@ -65,6 +66,31 @@ def _differentiate(logits, bias, targets, counted, share, smoothing):
             row[j] = row[j] * scale - everywhere
         row[target] -= share * (one - smoothing)
     return loss
+
+
+@inlined
+def _subtract(peak, row):
+    """Stored, as LLVM might turn (x - peak) - log_total into x - (peak + log_total)."""
+    for j in range(len(row)):
+        row[j] -= peak
+
+
+@inlined
+def _exponentials(shifted, out):
+    """Write exp of a row of shifted logits, to the same row or another; return Σ exp and the sum of
+    the logits.
+    """
+    total, sum_of_shifted = 0.0, 0.0
+    for first in range(0, len(shifted), BLOCK):
+        part, part_of_shifted = like(shifted[0], 0), like(shifted[0], 0)
+        for j in block(first, len(shifted)):
+            x = shifted[j]
+            e = exp_negative(x)
+            out[j] = e
+            part += e
+            part_of_shifted += x
+        total, sum_of_shifted = total + part, sum_of_shifted + part_of_shifted
+    return total, sum_of_shifted
 
 
 @kernel
@@ -78,24 +104,13 @@ def _differentiate_pairs(logits, bias, targets, counted, share, smoothing, consi
     for i in range(n):
         target = targets[i]
         if not counted[i]:
-            logits[:, i] = like(share, 0)
+            logits[:, i] = 0
             continue
         for side in range(2):  # shifted logits, exp of them
-            row, sum_of_shifted = logits[side, i], 0.0
-            for j in range(len(bias)):
-                row[j] += bias[j]
-            peak = largest(logits[side], i, V)
-            for j in range(V):  # stored, for the same reason as above
-                row[j] -= peak
-            total[side] = 0.0
-            for first in range(0, V, BLOCK):
-                part, shifted = like(share, 0), like(share, 0)
-                for k in range(min(BLOCK, V - first)):
-                    j = np.uint64(first + k)
-                    p[side, j] = exp_negative(row[j])
-                    part += p[side, j]
-                    shifted += row[j]
-                total[side], sum_of_shifted = total[side] + part, sum_of_shifted + shifted
+            row = logits[side, i]
+            add_row(bias, row)
+            _subtract(largest(logits[side], i, V), row)
+            total[side], sum_of_shifted = _exponentials(row, p[side])
             log_total[side] = math.log(total[side])
             loss += (one - smoothing) * (log_total[side] - row[target])
             if smoothing > 0:
@@ -105,8 +120,7 @@ def _differentiate_pairs(logits, bias, targets, counted, share, smoothing, consi
         divergence_x, divergence_y = 0.0, 0.0
         for first in range(0, V, BLOCK):
             part_x, part_y = like(share, 0), like(share, 0)
-            for k in range(min(BLOCK, V - first)):
-                j = np.uint64(first + k)
+            for j in block(first, V):
                 apart = x[j] - y[j] - less
                 part_x += p[0, j] * apart
                 part_y -= p[1, j] * apart

@@ -1,4 +1,6 @@
-"""Decoding one token at a time: cached keys and values are not copied, and one pass finds the k best entries."""
+"""Decoding one token at a time: cached keys and values are not copied, and one pass finds the k
+best entries.
+"""
 
 from functools import cache
 from typing import NamedTuple
@@ -20,7 +22,9 @@ NO_MASK = np.ones((1, 1), bool)
 
 
 class Cached(NamedTuple):
-    """The keys and values that some rows attend to, as ``KeyValueCache`` has them; the mask has two axes."""
+    """The keys and values that some rows attend to, as ``KeyValueCache`` has them; the mask has two
+    axes.
+    """
 
     kv: np.ndarray
     at: np.ndarray
@@ -45,14 +49,17 @@ attention_at = record_at(Attention)
 
 @kernel_of(reference.cached_attention, knows="causal scale dropout_rate")
 def cached_attention(q, kv, at, settings, keep_mask, bias):
-    out, scale = empty(q.shape, q.dtype), q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
+    out = empty(q.shape, q.dtype)
+    scale = q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
     cached = kv, at, NO_MASK if keep_mask is None else keep_mask[:, 0, 0]
     if bias is None:
         bias = np.empty((1, 1, 1, 0), q.dtype)
     else:
         bias = with_four_axes(bias, (len(q), settings.n_heads, 1, 1), at.shape[1])
     _attend_rows(q, cached, bias, settings.n_heads, scale, out)
-    return out if np.isfinite(out).all() else NotImplemented  # the reference handles inf and NaN as in other attention
+    if not np.isfinite(out).all():
+        return NotImplemented  # the reference handles inf and NaN as in other attention
+    return out
 
 
 @kernel_of(reference.log_softmax_top_k)
@@ -94,7 +101,8 @@ def _attend_rows(q, cached, bias, n_heads, scale, out):
 
 @inlined
 def _attend(q, cached, bias, n_heads, scale, out, first, last):
-    """Some heads, counted over all rows. The rows of q begin with the queries, and may hold other numbers after them.
+    """Some heads, counted over all rows. The rows of q begin with the queries, and may hold other
+    numbers after them.
 
     Heads may share keys and values.
     """
@@ -103,30 +111,29 @@ def _attend(q, cached, bias, n_heads, scale, out, first, last):
     n_shared, weights = n_heads * K // values, np.empty((1, S), q.dtype)
     for i in range(first, last):
         b, h = i // n_heads, i % n_heads
-        keep, begin = keep_mask[b % len(keep_mask)], h // n_shared * K
+        begin, keep = h // n_shared * K, keep_mask[b % len(keep_mask)]
         added = bias[b % len(bias), h % bias.shape[1], 0]
-        _weigh(q[b, h * K : (h + 1) * K], kv, at[b], keep, added, begin, scale, weights)
+        _weigh(q[b, h * K : (h + 1) * K], kv, at[b], begin, keep, added, scale, weights)
         row = out[b, h * K : (h + 1) * K]
-        row[:] = like(scale, 0)
+        row[:] = 0
         for s in range(S):
             if weights[0, s] != like(scale, 0):  # masked values may be NaN
                 add_multiple(weights[0, s], kv[at[b, s], values + begin : values + begin + K], row)
 
 
 @inlined
-def _weigh(query, kv, at, keep, added, first, scale, weights):
-    """softmax(scale · query · key + added) over the keys of one row; zeros if all keys are masked."""
+def _weigh(query, kv, at, begin, keep, added, scale, weights):
+    """softmax(scale · query · key + added) over the keys of one row; zeros if all are masked."""
     n, K = len(at), len(query)
     for s in range(n):
-        key = kv[at[s], first : first + K]
-        score = like(scale, 0)
+        key, score = kv[at[s], begin : begin + K], like(scale, 0)
         for j in range(K):
             score += query[j] * key[j]
         score = score * scale + added[s] if len(added) else score * scale
         weights[0, s] = score if keep[s % len(keep)] else -like(scale, np.inf)
     peak, total = largest(weights, 0, n), like(scale, 0)
     if peak == -np.inf:
-        weights[0, :] = like(scale, 0)
+        weights[0, :] = 0
         return
     for s in range(n):
         weights[0, s] = exp_negative(weights[0, s] - peak)
@@ -143,7 +150,9 @@ def _beats(x, y):
 
 @inlined
 def _any_beats(block, worst):
-    """Whether any entry of a block beats the worst of the best. All are counted, so that LLVM vectorises the loop."""
+    """Whether any entry of a block beats the worst of the best. All are counted, so that LLVM
+    vectorises the loop.
+    """
     n = 0
     for j in range(len(block)):
         n += _beats(block[j], worst)
@@ -152,28 +161,32 @@ def _any_beats(block, worst):
 
 @kernel
 def _top(x, values, ids):
-    """The k best entries of each row and their ids. An entry that beats the k-th best so far is inserted in order."""
+    """The k best entries of each row and their ids. An entry that beats the k-th best so far is
+    inserted in order.
+    """
     (n, V), k = x.shape, values.shape[1]
     for i in range(n):
         row, best, where = x[i], values[i], ids[i]
-        found = 0
+        n_best = 0
         for start in range(0, V, BLOCK):
             block = row[start : start + BLOCK]
-            if found == k and not _any_beats(block, best[k - 1]):
+            if n_best == k and not _any_beats(block, best[k - 1]):
                 continue
             for j in range(len(block)):
-                if found == k and not _beats(block[j], best[k - 1]):
+                if n_best == k and not _beats(block[j], best[k - 1]):
                     continue
-                rank = min(found, k - 1)
+                rank = min(n_best, k - 1)
                 while rank > 0 and _beats(block[j], best[rank - 1]):
-                    best[rank], where[rank] = best[rank - 1], where[rank - 1]
+                    best[rank] = best[rank - 1]
+                    where[rank] = where[rank - 1]
                     rank -= 1
-                best[rank], where[rank] = block[j], start + j
-                found = min(found + 1, k)
+                best[rank] = block[j]
+                where[rank] = start + j
+                n_best = min(n_best + 1, k)
         peak, total = best[0], like(x[0, 0], 0)
         if peak == -np.inf:
             continue
-        for j in range(k):  # before the logarithm is subtracted: added to a large peak, it would lose its digits
+        for j in range(k):  # first: added to a large peak, the logarithm would lose its digits
             best[j] -= peak
         for j in range(V):
             total += exp_negative(row[j] - peak)

@@ -1,4 +1,6 @@
-"""Layer normalisation and root-mean-square normalisation, one row at a time: it stays in the cache for all passes."""
+"""Layer normalisation and root-mean-square normalisation, one row at a time: it stays in the cache
+for all passes.
+"""
 
 import numpy as np
 
@@ -15,7 +17,9 @@ from npformer.runtime.memory import empty
 def layer_norm(x, gain, bias, eps):
     y = empty(x.shape, x.dtype)
     mean, rstd = np.empty((2, *x.shape[:-1], 1), x.dtype)
-    normalise_rows(as_rows(x), gain, bias, x.dtype.type(eps), as_rows(y), mean.reshape(-1), rstd.reshape(-1))
+    normalise_rows(
+        as_rows(x), gain, bias, x.dtype.type(eps), as_rows(y), mean.reshape(-1), rstd.reshape(-1)
+    )
     return y, mean, rstd
 
 
@@ -23,8 +27,8 @@ def layer_norm(x, gain, bias, eps):
 def layer_norm_backward(dy, x, gain, mean, rstd):
     dx = empty(x.shape, x.dtype)
     dgain, dbias = np.empty((2, x.shape[-1]), x.dtype)
-    saved = gain, mean.reshape(-1), rstd.reshape(-1)
-    _normalise_backward(as_rows(dy), as_rows(x), *saved, as_rows(dx), dgain, dbias)
+    arrays = as_rows(dy), as_rows(x), gain, mean.reshape(-1), rstd.reshape(-1)
+    _normalise_backward(*arrays, as_rows(dx), dgain, dbias)
     return dx, dgain, dbias
 
 
@@ -36,8 +40,7 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
         m, total, squares = sums.sum_of(x[i]) / like(eps, D), like(eps, 0), like(eps, 0)
         for first in range(0, D, sums.BLOCK):
             deviations, their_squares = like(eps, 0), like(eps, 0)
-            for k in range(min(sums.BLOCK, D - first)):
-                j = np.uint64(first + k)
+            for j in sums.block(first, D):
                 deviations += x[i, j] - m
                 their_squares += (x[i, j] - m) * (x[i, j] - m)
             total, squares = total + deviations, squares + their_squares
@@ -53,7 +56,9 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
 
 @exact  # reordered, the square of a product would become a product of squares, which overflow
 def _moments_of_huge_row(x, eps, is_centred):
-    """The mean (or 0) and rstd of a row whose sum or squares overflow: they are computed in a larger unit."""
+    """The mean (or 0) and rstd of a row whose sum or squares overflow: they are computed in a
+    larger unit.
+    """
     per_unit = 2.0**-80 if x.itemsize == 4 else 2.0**-640
     m = squares = 0.0
     for _ in range(3):  # the mean, then its rounding error, then the squares around it
@@ -78,8 +83,7 @@ def _normalise_backward(dy, x, gain, mean, rstd, dx, dgain, dbias):
         m, r, total, total_product = mean[i], rstd[i], like(rstd[i], 0), like(rstd[i], 0)
         for first in range(0, D, sums.BLOCK):
             part, product = like(r, 0), like(r, 0)
-            for k in range(min(sums.BLOCK, D - first)):
-                j = np.uint64(first + k)
+            for j in sums.block(first, D):
                 x_hat, dx_hat = (x[i, j] - m) * r, dy[i, j] * gain[j]
                 part += dx_hat
                 product += dx_hat * x_hat
@@ -131,8 +135,7 @@ def _scale_backward(dy, x, gain, rstd, dx, dgain):
         r, total = rstd[i], like(rstd[i], 0)
         for first in range(0, D, sums.BLOCK):
             part = like(r, 0)
-            for k in range(min(sums.BLOCK, D - first)):
-                j = np.uint64(first + k)
+            for j in sums.block(first, D):
                 part += dy[i, j] * gain[j] * (x[i, j] * r)
             total += part
         mean_product = total / like(r, D)

@@ -1,4 +1,6 @@
-"""Attention on packed projections: heads are views, and results and gradients are written in packed form."""
+"""Attention on packed projections: heads are views, and results and gradients are written in packed
+form.
+"""
 
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.kernels.flash_attention import KNOWN, attend, attend_backward, kernel_options

@@ -1,4 +1,6 @@
-"""Rotary positions in one pass; cosines and sines are computed once for each position that is given."""
+"""Rotary positions in one pass; cosines and sines are computed once for each position that is
+given.
+"""
 
 from functools import lru_cache
 
@@ -17,7 +19,9 @@ from npformer.runtime.memory import empty
 def rotary(x, positions, n_heads, n_plain, base, scaling, pairs, llama3):
     K = x.shape[-1] // (n_heads + n_plain)
     cos, sin = turns(positions.tobytes(), positions.dtype, K, base, scaling, llama3, x.dtype)
-    rows = np.broadcast_to(np.arange(positions.size).reshape(positions.shape), x.shape[:-1]).flatten()
+    rows = np.broadcast_to(
+        np.arange(positions.size).reshape(positions.shape), x.shape[:-1]
+    ).flatten()
     y = empty(x.shape, x.dtype)
     _turn(as_rows(x), rows, cos, sin, n_heads, pairs == "halves", as_rows(y))
     return y

@@ -7,7 +7,7 @@ import numpy as np
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.scalar import exp, exp_negative, largest, like
-from npformer.cpu.sums import BLOCK, sum_of, sum_of_products
+from npformer.cpu.sums import BLOCK, block, sum_of, sum_of_products
 from npformer.kernels.shared import make_softmax_kernels
 from npformer.runtime.memory import empty
 
@@ -19,7 +19,8 @@ def _by_rows(compute, axis, *arrays):
         arrays = [np.ascontiguousarray(np.moveaxis(x, axis, -1)) for x in arrays]
     result = empty(arrays[0].shape, arrays[0].dtype)
     n_rows = math.prod(result.shape[:-1])
-    compute(*[x.reshape(n_rows, -1) for x in (*arrays, result)])  # a single number is a row of length 1
+    # a single number is a row of length 1
+    compute(*[x.reshape(n_rows, -1) for x in (*arrays, result)])
     return result if is_last else np.moveaxis(result, -1, axis)
 
 
@@ -29,12 +30,11 @@ def _softmax(x, y):
     for i in range(n):
         peak, total = largest(x, i, D), 0.0
         if peak == -np.inf:
-            y[i, :] = like(peak, 0)
+            y[i, :] = 0
             continue
         for first in range(0, D, BLOCK):
             part = like(peak, 0)
-            for k in range(min(BLOCK, D - first)):
-                j = np.uint64(first + k)
+            for j in block(first, D):
                 e = exp_negative(x[i, j] - peak)
                 y[i, j] = e
                 part += e
@@ -63,9 +63,9 @@ def _log_softmax(x, y):
             continue
         for first in range(0, D, BLOCK):
             part = like(peak, 0)
-            for k in range(min(BLOCK, D - first)):
-                j = np.uint64(first + k)
-                y[i, j] = x[i, j] - peak  # first: added to a large peak, the logarithm would lose its digits
+            for j in block(first, D):
+                # stored first: added to a large peak, the logarithm would lose its digits
+                y[i, j] = x[i, j] - peak
                 part += exp_negative(y[i, j])
             total += part
         log_total = like(peak, np.log(total))
@@ -82,4 +82,6 @@ def _log_softmax_backward(dy, y, dx):
             dx[i, j] = dy[i, j] - exp(y[i, j]) * total
 
 
-make_softmax_kernels(kernel_of, _by_rows, _softmax, _softmax_backward, _log_softmax, _log_softmax_backward)
+make_softmax_kernels(
+    kernel_of, _by_rows, _softmax, _softmax_backward, _log_softmax, _log_softmax_backward
+)
