@@ -1,4 +1,6 @@
-"""Activations and their derivatives: of rows for the other kernels, and of whole arrays as operations."""
+"""Activations and their derivatives: of rows for the other kernels, and of whole arrays as
+operations.
+"""
 
 import math
 from typing import NamedTuple
@@ -8,7 +10,8 @@ from numba.extending import overload
 
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import PART, inlined, kernel
-from npformer.cpu.scalar import exp, like, normal_distribution, sigmoid
+from npformer.cpu.rows import copy_row
+from npformer.cpu.scalar import exp, like, limited, normal_distribution, sigmoid
 from npformer.reference.math.activations import ACTIVATIONS, GELU_SLOPE, INPUTS
 from npformer.runtime.memory import empty
 
@@ -33,11 +36,15 @@ class SwiGlu(NamedTuple):
     """The same for silu of one half of a row, times the other half."""
 
 
+class Identity(NamedTuple):
+    """No activation."""
+
+
 KINDS = {"relu": Relu(), "gelu": Gelu(), "gelu_erf": GeluErf(), "silu": Silu(), "swiglu": SwiGlu()}
 
 
 def _register(forward, backward, kind):
-    """Make kernels of an activation that has one input for each output, and of its backward pass."""
+    """Make kernels of an activation with one input for each output, and of its backward pass."""
 
     @kernel_of(forward)
     def activated(x):
@@ -64,61 +71,106 @@ def _multiply_by_slope(kind, dx, x):
 
 
 def activate(kind, x, y):
-    """y = activation(x) of one row. Each has a loop of its own: LLVM does not vectorise a loop with a branch in it."""
+    """y = activation(x) of one row. Each has a loop of its own: LLVM does not vectorise a loop with
+    a branch in it.
+    """
     ROWS[type(kind)][0](x, y)
 
 
 def multiply_by_slope(kind, dx, x):
-    """dx *= activation'(x) of one row. For SwiGlu the first half of dx is dy, from which both halves are computed."""
+    """dx *= activation'(x) of one row. For SwiGlu the first half of dx is dy, from which both
+    halves are computed.
+    """
     ROWS[type(kind)][1](dx, x)
 
 
-@inlined
-def _relu(x, y):
-    for i in range(x.size):
-        y[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else x[i]
+@overload(activate, jit_options=PART, strict=False)
+def _compiled_activate(kind, x, y):
+    activated, _ = ROWS[kind.instance_class]
+    return lambda kind, x, y: activated(x, y)
+
+
+@overload(multiply_by_slope, jit_options=PART, strict=False)
+def _compiled_multiply_by_slope(kind, dx, x):
+    _, multiplied = ROWS[kind.instance_class]
+    return lambda kind, dx, x: multiplied(dx, x)
+
+
+def _of_each(activation, backward):
+    """Both loops over a row of ``y = activation(x)`` and ``dx = backward(dy, x)``, which are
+    inlined.
+    """
+
+    @inlined
+    def activated(x, y):
+        for i in range(x.size):
+            y[i] = activation(x[i])
+
+    @inlined
+    def multiplied(dx, x):
+        for i in range(x.size):
+            dx[i] = backward(dx[i], x[i])
+
+    return activated, multiplied
 
 
 @inlined
-def _relu_backward(dx, x):
-    for i in range(x.size):
-        dx[i] = like(x[i], 0) if x[i] <= like(x[i], 0) else dx[i]
+def _relu(x):
+    return like(x, 0) if x <= like(x, 0) else x
 
 
 @inlined
-def _gelu(x, y):
-    for i in range(x.size):
-        y[i] = x[i] * _gelu_gate(x[i])
+def _relu_backward(dy, x):
+    return like(x, 0) if x <= like(x, 0) else dy
 
 
 @inlined
-def _gelu_backward(dx, x):
-    for i in range(x.size):
-        dx[i] *= _gelu_slope(x[i])
+def _gelu(x):
+    return x * _gelu_gate(x)
 
 
 @inlined
-def _gelu_erf(x, y):
-    for i in range(x.size):
-        y[i] = x[i] * normal_distribution(x[i])
+def _gelu_backward(dy, x):
+    """The slope is σ(2u) + x σ'(2u) 2u': 0 below -30, and 1 above 30, where 2u' may overflow."""
+    x = limited(x, 30)
+    s = _gelu_gate(x)
+    twice_inner_slope = like(x, 2 * GELU_SLOPE) * (like(x, 1) + like(x, 3 * 0.044715) * x * x)
+    return dy * (s * (like(x, 1) + x * (like(x, 1) - s) * twice_inner_slope))
 
 
 @inlined
-def _gelu_erf_backward(dx, x):
-    for i in range(x.size):
-        dx[i] *= _gelu_erf_slope(x[i])
+def _gelu_gate(x):
+    """½ (1 + tanh(u)) as σ(2u), in which nothing cancels where u is negative."""
+    return sigmoid(like(x, 2 * GELU_SLOPE) * (x + like(x, 0.044715) * x * x * x))
 
 
 @inlined
-def _silu(x, y):
-    for i in range(x.size):
-        y[i] = x[i] * sigmoid(x[i])
+def _gelu_erf(x):
+    return x * normal_distribution(x)
 
 
 @inlined
-def _silu_backward(dx, x):
-    for i in range(x.size):
-        dx[i] *= _silu_slope(x[i])
+def _gelu_erf_backward(dy, x):
+    """The slope is Φ(x) + x φ(x): 0 below -40, and 1 above 40, where x² may overflow."""
+    x = limited(x, 40)
+    density = like(x, 1 / math.sqrt(2 * math.pi)) * exp(like(x, -0.5) * x * x)
+    return dy * (normal_distribution(x) + x * density)
+
+
+@inlined
+def _silu(x):
+    return x * sigmoid(x)
+
+
+@inlined
+def _silu_backward(dy, x):
+    return dy * _silu_slope(x)
+
+
+@inlined
+def _silu_slope(x):
+    s = sigmoid(x)
+    return s * (like(x, 1) + x * (like(x, 1) - s))
 
 
 @inlined
@@ -135,60 +187,19 @@ def _swiglu_backward(dx, x):
         dx[i] *= x[F + i] * _silu_slope(x[i])
 
 
+@inlined
+def _nothing(dx, x):
+    """The slope of no activation is 1."""
+
+
 ROWS = {
-    Relu: (_relu, _relu_backward),
-    Gelu: (_gelu, _gelu_backward),
-    GeluErf: (_gelu_erf, _gelu_erf_backward),
-    Silu: (_silu, _silu_backward),
+    Relu: _of_each(_relu, _relu_backward),
+    Gelu: _of_each(_gelu, _gelu_backward),
+    GeluErf: _of_each(_gelu_erf, _gelu_erf_backward),
+    Silu: _of_each(_silu, _silu_backward),
     SwiGlu: (_swiglu, _swiglu_backward),
+    Identity: (copy_row, _nothing),
 }
-
-
-@overload(activate, jit_options=PART, strict=False)
-def _compiled_activate(kind, x, y):
-    activated, _ = ROWS[kind.instance_class]
-    return lambda kind, x, y: activated(x, y)
-
-
-@overload(multiply_by_slope, jit_options=PART, strict=False)
-def _compiled_multiply_by_slope(kind, dx, x):
-    _, multiplied = ROWS[kind.instance_class]
-    return lambda kind, dx, x: multiplied(dx, x)
-
-
-@inlined
-def _gelu_gate(x):
-    """½ (1 + tanh(u)) as σ(2u), in which nothing cancels where u is negative."""
-    return sigmoid(like(x, 2 * GELU_SLOPE) * (x + like(x, 0.044715) * x * x * x))
-
-
-@inlined
-def _gelu_slope(x):
-    """σ(2u) + x σ'(2u) 2u': 0 below -30, and 1 above 30, where 2u' may overflow."""
-    x = _limited(x, 30)
-    s = _gelu_gate(x)
-    twice_inner_slope = like(x, 2 * GELU_SLOPE) * (like(x, 1) + like(x, 3 * 0.044715) * x * x)
-    return s * (like(x, 1) + x * (like(x, 1) - s) * twice_inner_slope)
-
-
-@inlined
-def _gelu_erf_slope(x):
-    """Φ(x) + x φ(x): 0 below -40, and 1 above 40, where x² may overflow."""
-    x = _limited(x, 40)
-    density = like(x, 1 / math.sqrt(2 * math.pi)) * exp(like(x, -0.5) * x * x)
-    return normal_distribution(x) + x * density
-
-
-@inlined
-def _limited(x, most):
-    return like(x, -most) if x < like(x, -most) else like(x, most) if x > like(x, most) else x
-
-
-@inlined
-def _silu_slope(x):
-    s = sigmoid(x)
-    return s * (like(x, 1) + x * (like(x, 1) - s))
-
 
 for _name, _operations in ACTIVATIONS.items():
     if INPUTS[_name] == 1:

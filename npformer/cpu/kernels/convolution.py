@@ -21,4 +21,8 @@ def _multiply(blas, a, b, out, add):
     multiply(blas, a, b, out, add)
 
 
-make_convolution_kernels(kernel_of, empty, lambda a, *others: _multiply(BLAS[a.dtype], a, *others), _sum_over_rows)
+def _product(a, b, out, add):
+    _multiply(BLAS[a.dtype], a, b, out, add)
+
+
+make_convolution_kernels(kernel_of, empty, _product, _sum_over_rows)

@@ -6,7 +6,7 @@ import numpy as np
 
 from npformer import reference
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.jit import kernel
+from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.math.dropout import kept_scale, threshold
 from npformer.reference.math.random import key_words
@@ -36,13 +36,25 @@ def dropped(x, dropout_rate, dropout_key):
 
 @lru_cache  # the backward pass asks again
 def drawing(dropout_rate, dropout_key, dtype):
-    """What a kernel needs for dropout: ``draw`` for ``is_kept``, and the factor by which kept elements are scaled."""
+    """What a kernel needs for dropout: ``draw`` for ``is_kept``, and the factor by which kept
+    elements are scaled.
+    """
     if dropout_rate == 0:
         return KEEP_ALL, dtype.type(1)
-    return (np.uint32(threshold(dropout_rate)), *key_words(dropout_key)), dtype.type(kept_scale(dropout_rate))
+    return (np.uint32(threshold(dropout_rate)), *key_words(dropout_key)), dtype.type(
+        kept_scale(dropout_rate)
+    )
 
 
 @kernel
 def _dropout(x, y, draw, factor):
-    for i in range(x.size):
-        y[i] = x[i] * factor if is_kept(i, draw) else like(factor, 0)
+    drop_row(x, y, 0, draw, factor)
+
+
+@inlined
+def drop_row(x, y, first, draw, factor):
+    """y = dropout(x) of one row, of whose numbers ``first`` is the position of the first in the
+    whole array.
+    """
+    for j in range(len(y)):
+        y[j] = x[j] * factor if is_kept(first + j, draw) else like(factor, 0)

@@ -1,10 +1,13 @@
-"""From token ids to vectors: rows of the table are copied; the backward pass adds up rows in the order of the ids."""
+"""From token ids to vectors: rows of the table are copied; the backward pass adds up rows in the
+order of the ids.
+"""
 
 from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing
+from npformer.cpu.rows import add_row
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.math.embedding import scale_of
 from npformer.runtime.memory import empty, zeros
@@ -27,26 +30,25 @@ def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scale
     D = table.shape[1]
     x = empty((*ids.shape, D), table.dtype)
     positions = zeros((1, D), x.dtype) if positions is None else positions
-    arrays, scale = (ids.reshape(-1), table, positions), table.dtype.type(scale_of(table.shape, scaled))
-    _embed(*arrays, pad_id, scale, as_rows(x), *drawing(dropout_rate, dropout_key, x.dtype))
+    scale = x.dtype.type(scale_of(table.shape, scaled))
+    draw = drawing(dropout_rate, dropout_key, x.dtype)
+    _embed(ids.reshape(-1), table, positions, pad_id, scale, as_rows(x), *draw)
     return x
 
 
 @kernel_of(reference.embed_tokens_backward)
 def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key, scaled):
-    dtable, scale = zeros(table_shape, dy.dtype), dy.dtype.type(scale_of(table_shape, scaled))
-    drawn = drawing(dropout_rate, dropout_key, dy.dtype)
-    _embed_backward(as_rows(dy), ids.reshape(-1), pad_id, scale, dtable, *drawn)
+    dtable = zeros(table_shape, dy.dtype)
+    scale = dy.dtype.type(scale_of(table_shape, scaled))
+    draw = drawing(dropout_rate, dropout_key, dy.dtype)
+    _embed_backward(as_rows(dy), ids.reshape(-1), pad_id, scale, dtable, *draw)
     return dtable
 
 
 @kernel
 def _add_rows(dy, ids, dtable):
-    n, D = dy.shape
-    for i in range(n):
-        row = dtable[ids[i]]
-        for j in range(D):
-            row[j] += dy[i, j]
+    for i in range(len(dy)):
+        add_row(dy[i], dtable[ids[i]])
 
 
 @kernel
@@ -54,7 +56,7 @@ def _embed(ids, table, positions, pad_id, scale, y, draw, factor):
     n, D = y.shape
     for i in range(n):
         if ids[i] == pad_id:
-            y[i, :] = like(scale, 0)
+            y[i, :] = 0
             continue
         word, position = table[ids[i]], positions[i % len(positions)]
         for j in range(D):

@@ -8,48 +8,51 @@ from npformer.cpu.backend import as_matrix, kernel_of, ops, suited
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.few_rows import JIT, WORTH_IT, multiply_few_rows, panels_of, team_for
 from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.rows import add_row
 from npformer.cpu.sums import add_rows
 from npformer.quantized import Quantized
 from npformer.runtime.memory import empty
 from npformer.runtime.threads import FEW_ROWS, even_slices, in_parts, n_kernel_threads
 
 ROWS_OF_A_PART = 256  # of a product, at least: BLAS copies the other matrix for each part
-NOTHING = {dtype: np.empty(0, dtype) for dtype in BLAS}  # in place of a bias, of scales, or of panels
+# In place of a bias, of scales, or of panels.
+NOTHING = {dtype: np.empty(0, dtype) for dtype in BLAS}
 
 
 @kernel_of(reference.linear, as_it_lies="weight")
 def linear(x, weight, bias):
     y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    bias = NOTHING[x.dtype] if bias is None else bias
-    blas, x, matrix, rows = BLAS[x.dtype], as_rows(x), as_matrix(weight), as_rows(y)
+    nothing = NOTHING[x.dtype]
+    bias = nothing if bias is None else bias
+    x, rows = as_rows(x), as_rows(y)
     if n_kernel_threads() and weight.size >= WORTH_IT:
-        nothing = NOTHING[x.dtype]
-        map_few_rows(team_for(x.dtype), x, (matrix, nothing, nothing, bias), rows)
+        map_few_rows(team_for(x.dtype), x, (as_matrix(weight), nothing, nothing, bias), rows)
     else:
-        in_parts(lambda part: _map(blas, x[part], matrix, bias, rows[part]), len(x), ROWS_OF_A_PART, weight.size)
+        by_rows(_map, (x, rows), weight, bias)
     return y
 
 
 @kernel_of(reference.linear_backward, as_it_lies="weight")
 def linear_backward(dy, x, weight, bias):
-    dx = empty(x.shape, x.dtype)
-    blas, dy, matrix, of_x = BLAS[x.dtype], as_rows(dy), as_matrix(weight), as_rows(dx)
-    in_parts(lambda part: _gradient_of_input(blas, dy[part], matrix, of_x[part]), len(dy), ROWS_OF_A_PART, weight.size)
+    dx, dy = empty(x.shape, x.dtype), as_rows(dy)
+    by_rows(_gradient_of_input, (dy, as_rows(dx)), weight)
     dweight, dbias = gradients_of_parameters(as_rows(x), dy, weight)
     return dx, dweight, None if bias is None else dbias
 
 
 def gradients_of_parameters(x, dy, weight):
-    """(dweight, dbias) of x W + b, given matrices x and dy. A part is some rows of dweight (columns if it is wide)."""
+    """(dweight, dbias) of x W + b, given matrices x and dy. A part is some rows of dweight (columns
+    if it is wide).
+    """
     dweight, dbias = empty(weight.shape, x.dtype), np.empty(weight.shape[1], x.dtype)
     blas, (n_rows, n_columns) = BLAS[x.dtype], weight.shape
 
     def compute_rows(part):
         of_bias = dbias if part.start == 0 else dbias[:0]
-        _gradients_of_parameters(blas, x[:, part], dy, dweight[part], of_bias)
+        multiply_and_sum(blas, x[:, part], dy, dweight[part], of_bias)
 
     def compute_columns(part):
-        _gradients_of_parameters(blas, x, dy[:, part], dweight[:, part], dbias[part])
+        multiply_and_sum(blas, x, dy[:, part], dweight[:, part], dbias[part])
 
     if n_columns > 2 * n_rows:
         in_parts(compute_columns, n_columns, ROWS_OF_A_PART, x.size)
@@ -58,19 +61,26 @@ def gradients_of_parameters(x, dy, weight):
     return dweight, dbias
 
 
-def by_rows(kernel, matrices, size, *rest):
-    """Call a kernel with some rows of each matrix, the number of the first row, and the rest, for all rows in parts."""
+def by_rows(kernel, matrices, weight, *rest):
+    """Call a kernel for all rows of these matrices in parts, each multiplied by the weight.
+
+    It gets some rows of each matrix, the number of the first, ``BLAS[dtype]``, the weight and the
+    rest.
+    """
+    blas, weight = BLAS[weight.dtype], as_matrix(weight)
 
     def work(part):
-        kernel(*[matrix[part] for matrix in matrices], part.start, *rest)
+        kernel(*[matrix[part] for matrix in matrices], part.start, blas, weight, *rest)
 
-    in_parts(work, len(matrices[0]), ROWS_OF_A_PART, size)
+    in_parts(work, len(matrices[0]), ROWS_OF_A_PART, weight.size)
 
 
 def few_rows_linear(weight, bias, max_rows, n_steps):
-    """A linear map for the rows of some steps of decoding, as a function, if its weight is ``Quantized`` or copied.
+    """A linear map for the rows of some steps of decoding, as a function, if its weight is
+    ``Quantized`` or copied.
 
-    None if it is neither, or of a dtype without a kernel. The function returns ``NotImplemented`` for x of another one.
+    None if it is neither, or of a dtype without a kernel. The function returns ``NotImplemented``
+    for x of another one.
     """
     dtype, width = weight.dtype, weight.shape[1]
     if dtype not in BLAS or (bias is not None and bias.dtype != dtype):
@@ -78,7 +88,8 @@ def few_rows_linear(weight, bias, max_rows, n_steps):
     nothing = NOTHING[dtype]
     bias = nothing if bias is None else _suited(bias)
     if isinstance(weight, Quantized):
-        integers, scale = np.ascontiguousarray(weight.values.T), np.ascontiguousarray(weight.scale.ravel())
+        integers = np.ascontiguousarray(weight.values.T)
+        scale = np.ascontiguousarray(weight.scale.ravel())
         arrays = integers, nothing, scale, bias
     else:
         matrix = as_matrix(_suited(weight))
@@ -108,38 +119,34 @@ if JIT:
 
 
 @kernel
-def _map(blas, x, weight, bias, y):
+def _map(x, y, first, blas, weight, bias):
     multiply(blas, x, weight, y, False)
-    _add_bias(y, bias)
+    for i in range(len(y)):
+        add_row(bias, y[i])
 
 
 @inlined
 def map_few_rows(team, x, arrays, y):
     """``_map``, shared between the threads of a team. The arrays are (weight, panels, scale, bias).
 
-    The weight is transposed if it has integers, and its columns may have scales. What there is not is empty.
+    The weight is transposed if it has integers, and its columns may have scales. What there is not
+    is empty.
     """
     weight, panels, scale, bias = arrays
     multiply_few_rows(team, x, weight, panels, y)
     for i in range(len(y)):
         for j in range(len(scale)):
             y[i, j] *= scale[j]
-    _add_bias(y, bias)
-
-
-@inlined
-def _add_bias(y, bias):
-    for i in range(len(y)):
-        for j in range(len(bias)):
-            y[i, j] += bias[j]
+        add_row(bias, y[i])
 
 
 @kernel
-def _gradient_of_input(blas, dy, weight, dx):
+def _gradient_of_input(dy, dx, first, blas, weight):
     multiply(blas, dy, weight.T, dx, False)
 
 
 @kernel
-def _gradients_of_parameters(blas, x, dy, dweight, dbias):
+def multiply_and_sum(blas, x, dy, dweight, dbias):
+    """dweight = xᵀ dy, dbias = Σ dy over the rows."""
     multiply(blas, x.T, dy, dweight, False)
     add_rows(dy, dbias)
