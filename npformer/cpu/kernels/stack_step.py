@@ -1,4 +1,6 @@
-"""A step of decoding through all layers as one kernel: with calls from Python, it would take twice as long."""
+"""A step of decoding through all layers as one kernel: with calls from Python, it would take twice
+as long.
+"""
 
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ from npformer.cpu.kernels.decoding import NO_MASK, Cached, address_of_attention,
 from npformer.cpu.kernels.linear import NOTHING, map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
+from npformer.cpu.rows import add_row, copy_row
 from npformer.operations.options import changed_fields
 from npformer.quantized import Quantized
 from npformer.reference.math.activations import INPUTS
@@ -21,13 +24,17 @@ from npformer.reference.math.attention import scale_of
 from npformer.runtime.threads import FEW_ROWS
 
 SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
-MAPS = {  # the linear maps that begin and end a sublayer
-    "attention": ("qkv", "out"),
-    "memory_attention": ("q", "out"),
-    "feed_forward": ("hidden", "out"),
+# The fields of the settings that the kernel of a step reads. It is not used with others that are
+# not at their defaults.
+OF_LAYER = {
+    "attention",
+    "norm",
+    "norm_type",
+    "eps",
+    "activation",
+    "dropout_rate",
+    "hidden_dropout_rate",
 }
-# The fields of the settings that the kernel of a step reads. It is not used with others that are not at their defaults.
-OF_LAYER = {"attention", "norm", "norm_type", "eps", "activation", "dropout_rate", "hidden_dropout_rate"}
 OF_ATTENTION = {"n_heads", "n_kv_heads", "causal", "window", "scale", "dropout_rate", "rotary"}
 OF_ROTARY = {"base", "scaling", "pairs", "llama3"}
 
@@ -41,9 +48,14 @@ class Map(NamedTuple):
     bias: np.ndarray
 
 
+# The kinds of sublayers: attention to the own cache, attention to a memory, and the third.
+OWN, MEMORY, FEED_FORWARD = range(3)
+
+
 class Sublayer(NamedTuple):
     """The arrays of a sublayer: two linear maps, and the normalisation before or after it."""
 
+    kind: int
     first: Map
     last: Map
     gain: np.ndarray
@@ -51,14 +63,17 @@ class Sublayer(NamedTuple):
 
     def words(self):
         """Its numbers in memory, as ``sublayer_at`` reads them."""
-        return [number for x in (*self.first, *self.last, self.gain, self.bias) for number in Matrix.of(x)]
+        arrays = *self.first, *self.last, self.gain, self.bias
+        return [self.kind, *(number for x in arrays for number in Matrix.of(x))]
 
 
 sublayer_at = record_at(Sublayer)
 
 
 class Step(NamedTuple):
-    """The settings of a layer, as the kernel takes them. It has no dropout and sees what its cache has."""
+    """The settings of a layer, as the kernel takes them. It has no dropout and sees what its cache
+    has.
+    """
 
     n_heads: int
     scale: float
@@ -71,12 +86,14 @@ class Step(NamedTuple):
 
 
 def stack_step(layers, settings, has_memory, max_rows, n_steps):
-    """The layers of a stack for the newest token of each row, as a function; None if there is no kernel for them.
+    """The layers of a stack for the newest token of each row, as a function; None if there is no
+    kernel for them.
 
-    ``step(x, cache, memory)`` is ``layers.decoder_layer`` or, without a memory, ``layers.encoder_layer`` with a cache,
-    of one layer after another, or ``NotImplemented``. The first axis of the arrays ``kv`` are the layers. All rows
-    write their keys and values before any of them attends, so the rows may be the positions of one sentence. The
-    weights may be copied: they must not change while it is used.
+    ``step(x, cache, memory)`` is ``layers.decoder_layer`` or, without a memory,
+    ``layers.encoder_layer`` with a cache, of one layer after another, or ``NotImplemented``. The
+    first axis of the arrays ``kv`` are the layers. All rows write their keys and values before any
+    of them attends, so the rows may be the positions of one sentence. The weights may be copied:
+    they must not change while it is used.
     """
     attention, rotary = settings.attention, settings.attention.rotary
     if not changed_fields(settings) <= OF_LAYER or not changed_fields(attention) <= OF_ATTENTION:
@@ -84,22 +101,26 @@ def stack_step(layers, settings, has_memory, max_rows, n_steps):
     if rotary is not None and not changed_fields(rotary) <= OF_ROTARY:
         return None
     stack = _stack_of(layers, settings, has_memory)
-    return stack and StackStep(_with_panels(stack, max_rows, n_steps), settings, has_memory)
+    return stack and StackKernel(_with_panels(stack, max_rows, n_steps), settings, has_memory)
 
 
 if JIT:
     ops.hooks["stack_step"] = stack_step
 
 
-class StackStep:
-    """What ``stack_step`` returns."""
+class StackKernel:
+    """What ``stack_step`` returns: the kernel with all that it reads of a stack."""
 
     def __init__(self, stack, settings, has_memory):
         self.stack = stack  # keeps the memory at the addresses, also if parameters are replaced
-        self.table = np.array([[sublayer.words() for sublayer in layer] for layer in stack], np.int64)
-        self.has_memory, self.attention = has_memory, settings.attention
+        self.table = np.array(
+            [[sublayer.words() for sublayer in layer] for layer in stack], np.int64
+        )
+        self.has_memory = has_memory
+        self.attention = settings.attention
         gain = stack[0][0].gain
-        self.dtype, self.head_width = gain.dtype, len(gain) // settings.attention.n_heads
+        self.dtype = gain.dtype
+        self.head_width = len(gain) // settings.attention.n_heads
         self.step = _step_of(settings, self.head_width, self.dtype)
 
     def __call__(self, x, cache, memory=None):
@@ -118,10 +139,13 @@ class StackStep:
         window, n_keys = self.attention.window, cache.at.shape[1]
         if len(x) > FEW_ROWS or (window is not None and n_keys > window):
             return False
-        if not x.dtype == cache.kv.dtype == memory.kv.dtype == self.dtype:  # they differ also in the order of bytes
+        # they differ also in the order of bytes
+        if not x.dtype == cache.kv.dtype == memory.kv.dtype == self.dtype:
+            return False
+        if not cache.at.dtype == memory.at.dtype == np.int64:
             return False
         arrays = cache.kv, cache.at, memory.kv, memory.at
-        return cache.at.dtype == memory.at.dtype == np.int64 and all(array.flags.c_contiguous for array in arrays)
+        return all(array.flags.c_contiguous for array in arrays)
 
 
 def _cached(cache):
@@ -145,7 +169,9 @@ def _step_of(settings, head_width, dtype):
 
 
 def turns_of(cache, rotary, n_rows, K, dtype):
-    """The cosines and sines of the newest positions (2, R, K/2); without rotary positions (2, 0, 0)."""
+    """The cosines and sines of the newest positions (2, R, K/2); without rotary positions (2, 0,
+    0).
+    """
     if rotary is None:
         return np.empty((2, 0, 0), dtype)
     positions = cache.newest_positions
@@ -159,49 +185,50 @@ class NotSuited(Exception):
 
 
 class Form(NamedTuple):
-    """What the layers of a stack have in common."""
+    """What the arrays of a stack have in common."""
 
-    d_model: int
     dtype: np.dtype
     is_quantized: bool
-    widths: dict  # for each sublayer, how much the first map computes, and how much the last one reads
 
 
 def _stack_of(layers, settings, has_memory):
-    """The sublayers of each layer, which have packed projections; None if the kernel does not take their arrays."""
-    names = [name for name in MAPS if has_memory or name != "memory_attention"]
+    """The sublayers of each layer, which have packed projections; None if the kernel does not take
+    their arrays.
+    """
     try:
-        form = _form_of(layers[0], settings)
-        return [[_sublayer_of(params, name, form) for name in names] for params in layers]
-    except (NotSuited, IndexError, KeyError, AttributeError):  # no layer, another dtype, other projections, or no array
+        first = layers[0]
+        weight = first["attention"]["qkv"]["weight"]
+        D = weight.shape[0]
+        d_ff = first["feed_forward"]["out"]["weight"].shape[0]
+        form = Form(weight.dtype, isinstance(weight, Quantized))
+        return [_sublayers_of(params, D, d_ff, settings, has_memory, form) for params in layers]
+    except (NotSuited, IndexError, KeyError, AttributeError):
+        # no layer, another dtype, other projections, or no array
         return None
 
 
-def _form_of(params, settings):
-    weight, d_ff = params["attention"]["qkv"]["weight"], params["feed_forward"]["out"]["weight"].shape[0]
-    D = weight.shape[0]
-    widths = {
-        "attention": (sum(settings.attention.widths(D)), D),
-        "memory_attention": (D, D),
-        "feed_forward": (INPUTS[settings.activation] * d_ff, d_ff),
-    }
-    return Form(D, weight.dtype, isinstance(weight, Quantized), widths)
+def _sublayers_of(params, D, d_ff, settings, has_memory, form):
+    def sublayer(kind, name, first, n_first, n_last):
+        """With a first map to ``n_first`` numbers, and a last one of ``n_last``."""
+        maps, norm = params[name], params[f"{name}_norm"]
+        first, last = _map_of(maps[first], D, n_first, form), _map_of(maps["out"], n_last, D, form)
+        gain, bias = _vector(norm["gain"], D, form), _vector(norm.get("bias"), D, form)
+        return Sublayer(kind, first, last, gain, bias)
 
-
-def _sublayer_of(params, name, form):
-    maps, norm, D = params[name], params[f"{name}_norm"], form.d_model
-    first, last = MAPS[name]
-    inner, between = form.widths[name]
-    gain, bias = _vector(norm["gain"], D, form), _vector(norm.get("bias"), D, form)
-    return Sublayer(_map_of(maps[first], D, inner, form), _map_of(maps[last], between, D, form), gain, bias)
+    sublayers = [sublayer(OWN, "attention", "qkv", sum(settings.attention.widths(D)), D)]
+    if has_memory:
+        sublayers.append(sublayer(MEMORY, "memory_attention", "q", D, D))
+    n_hidden = INPUTS[settings.activation] * d_ff
+    return [*sublayers, sublayer(FEED_FORWARD, "feed_forward", "hidden", n_hidden, d_ff)]
 
 
 def _map_of(params, n_in, n_out, form):
-    weight, nothing, bias = params["weight"], NOTHING[form.dtype], _vector(params.get("bias"), n_out, form)
-    if form.is_quantized:
-        values, scale = _array(weight.values.T, (n_out, n_in), np.int8), _vector(weight.scale[0], n_out, form)
-        return Map(values, nothing, scale, bias)
-    return Map(_array(weight, (n_in, n_out), form.dtype), nothing, nothing, bias)
+    weight, nothing = params["weight"], NOTHING[form.dtype]
+    bias = _vector(params.get("bias"), n_out, form)
+    if not form.is_quantized:
+        return Map(_array(weight, (n_in, n_out), form.dtype), nothing, nothing, bias)
+    values = _array(weight.values.T, (n_out, n_in), np.int8)
+    return Map(values, nothing, _vector(weight.scale[0], n_out, form), bias)
 
 
 def _vector(x, n, form):
@@ -210,27 +237,34 @@ def _vector(x, n, form):
 
 
 def _array(x, shape, dtype):
-    if type(x) is np.ndarray and x.shape == shape and x.dtype == dtype and x.flags.num & SUITED == SUITED:
-        return x
-    raise NotSuited
+    if type(x) is not np.ndarray or x.shape != shape or x.dtype != dtype:
+        raise NotSuited
+    if x.flags.num & SUITED != SUITED:
+        raise NotSuited
+    return x
 
 
 def _with_panels(stack, max_rows, n_steps):
     """The stack, with copies of its weights in panels if they pay off."""
-    maps = [arrays for layer in stack for first, last, *_ in layer for arrays in (first, last)]
-    if len(maps[0].scale) > 0:
+    if len(stack[0][0].first.scale) > 0:
         return stack
-    copies = iter(panels_of([arrays.weight for arrays in maps], max_rows, n_steps))
+    sublayers = [sublayer for layer in stack for sublayer in layer]
+    weights = [maps.weight for sublayer in sublayers for maps in (sublayer.first, sublayer.last)]
+    copies = iter(panels_of(weights, max_rows, n_steps))
 
-    def with_copy(arrays):
-        return arrays._replace(panels=next(copies))
+    def with_copies(sublayer):
+        first = sublayer.first._replace(panels=next(copies))
+        last = sublayer.last._replace(panels=next(copies))
+        return sublayer._replace(first=first, last=last)
 
-    return [[Sublayer(with_copy(first), with_copy(last), *norm) for first, last, *norm in layer] for layer in stack]
+    return [[with_copies(sublayer) for sublayer in layer] for layer in stack]
 
 
 @kernel
 def _steps(team, x, table, weight, cached, memory, turned, step):
-    """Turn x into the output of the layers, one after another. All weights have the dtype of this one."""
+    """Turn x into the output of the layers, one after another. All weights have the dtype of this
+    one.
+    """
     kv, at, keep_mask = cached
     memory_kv, memory_at, memory_mask = memory
     for i in range(len(table)):
@@ -253,18 +287,20 @@ def _layer(team, x, table, weight, own, memory, turned, step):
         if step.is_pre:
             _normalise(x, gain, bias, step, h)
         map_few_rows(team, h if step.is_pre else x, first, inner)
-        is_first = i == 0
-        if is_first:
+        if sublayer.kind == OWN:
             _turn(inner, turned, x.shape[1] + own.kv.shape[1] // 2, step.is_halves)
             _write(inner[:, x.shape[1] :], own)
-        if i == len(table) - 1:
+        if sublayer.kind == FEED_FORWARD:
             for b in range(len(x)):
                 activate(step.activation, inner[b], between[b])
         else:
-            cached = own if is_first else memory
-            attend_together(board, step.piece_of_attention, inner, cached, step.n_heads, step.scale, between)
+            cached = own if sublayer.kind == OWN else memory
+            attend_together(
+                board, step.piece_of_attention, inner, cached, step.n_heads, step.scale, between
+            )
         map_few_rows(team, between, last, y)
-        _add(y, x)
+        for b in range(len(x)):
+            add_row(y[b], x[b])
         if not step.is_pre:
             _normalise(x, gain, bias, step, x)
 
@@ -305,12 +341,4 @@ def _turn(x, turned, n, is_halves):
 def _write(newest, cached):
     """Write the keys and values of the newest tokens to the cache."""
     for b in range(len(newest)):
-        for j in range(newest.shape[1]):
-            cached.kv[cached.at[b, -1], j] = newest[b, j]
-
-
-@inlined
-def _add(y, x):
-    for b in range(len(x)):
-        for j in range(x.shape[1]):
-            x[b, j] += y[b, j]
+        copy_row(newest[b], cached.kv[cached.at[b, -1]])
