@@ -27,43 +27,43 @@ def global_norm(grad):
 
 @kernel_of(reference.sgd_update)
 def sgd_update(param, grad, velocity, lr, momentum, nesterov, grad_scale):
-    if math.isnan(grad_scale):
-        return
-    lr, momentum, grad_scale = (param.dtype.type(x) for x in (lr, momentum, grad_scale))
-
-    def work(part):
-        if velocity is None:
-            _descend(param[part], grad[part], lr, grad_scale)
-        else:
-            _descend_with_momentum(param[part], grad[part], velocity[part], lr, momentum, grad_scale, nesterov)
-
-    _in_chunks(work, param.size)
+    if velocity is None:
+        _update(_descend, (param, grad), grad_scale, lr)
+    else:
+        arrays = param, grad, velocity
+        _update(_descend_with_momentum, arrays, grad_scale, lr, momentum, nesterov)
 
 
 @kernel_of(reference.adam_update)
 def adam_update(param, grad, m, v, lr, step, beta1, beta2, eps, weight_decay, grad_scale):
-    if math.isnan(grad_scale):
-        return
-    m_scale, v_scale = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
-    numbers = (lr, 1 - beta1, 1 - beta2, eps, weight_decay, grad_scale, m_scale, v_scale)
-    numbers = tuple(param.dtype.type(x) for x in numbers)
-    _in_chunks(lambda part: _adam(param[part], grad[part], m[part], v[part], *numbers), param.size)
+    rates = 1 - beta1, 1 - beta2
+    scales = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
+    _update(_adam, (param, grad, m, v), grad_scale, lr, *rates, eps, weight_decay, *scales)
 
 
 @kernel_of(reference.lion_update)
 def lion_update(param, grad, m, lr, beta1, beta2, weight_decay, grad_scale):
+    _update(_lion, (param, grad, m), grad_scale, lr, 1 - beta1, 1 - beta2, weight_decay)
+
+
+def _update(kernel, arrays, grad_scale, *numbers):
+    """Call a kernel with parts of the arrays and with the numbers in their dtype."""
     if math.isnan(grad_scale):
         return
-    numbers = tuple(param.dtype.type(x) for x in (lr, 1 - beta1, 1 - beta2, weight_decay, grad_scale))
-    _in_chunks(lambda part: _lion(param[part], grad[part], m[part], *numbers), param.size)
+    number = arrays[0].dtype.type
+    numbers = [number(x) for x in (grad_scale, *numbers)]
+    _in_chunks(lambda part: kernel(*[x[part] for x in arrays], *numbers), arrays[0].size)
 
 
 def _in_chunks(work, size):
-    """Let threads do the work for parts of so many numbers; a few numbers are not worth asking them."""
+    """Let threads do the work for parts of so many numbers; a few numbers are not worth asking
+    them.
+    """
     if size <= CHUNK:
         work(slice(0, size))
     else:
-        in_parallel(work, [slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK)])
+        starts = range(0, size, CHUNK)
+        in_parallel(work, [slice(start, min(start + CHUNK, size)) for start in starts])
 
 
 @kernel
@@ -77,13 +77,14 @@ def _norms(x, norms):
 
 
 @kernel
-def _descend(param, grad, lr, grad_scale):
+def _descend(param, grad, grad_scale, lr):
     for i in range(param.size):
         param[i] -= lr * (grad[i] * grad_scale)
 
 
 @kernel
-def _descend_with_momentum(param, grad, velocity, lr, momentum, grad_scale, nesterov):
+def _descend_with_momentum(param, grad, velocity, grad_scale, lr, momentum, nesterov):
+    """``nesterov`` is 1 or 0."""
     for i in range(param.size):
         g = grad[i] * grad_scale
         velocity[i] = velocity[i] * momentum + g
@@ -91,18 +92,19 @@ def _descend_with_momentum(param, grad, velocity, lr, momentum, grad_scale, nest
 
 
 @kernel
-def _adam(param, grad, m, v, lr, one_minus_beta1, one_minus_beta2, eps, weight_decay, grad_scale, m_scale, v_scale):
+def _adam(param, grad, m, v, grad_scale, lr, m_rate, v_rate, eps, weight_decay, m_scale, v_scale):
     for i in range(param.size):
         g = grad[i] * grad_scale
-        m[i] += one_minus_beta1 * (g - m[i])
-        v[i] += one_minus_beta2 * (g * g - v[i])
-        param[i] -= lr * (m[i] * m_scale / (np.sqrt(v[i] * v_scale) + eps) + weight_decay * param[i])
+        m[i] += m_rate * (g - m[i])
+        v[i] += v_rate * (g * g - v[i])
+        step = m[i] * m_scale / (np.sqrt(v[i] * v_scale) + eps)
+        param[i] -= lr * (step + weight_decay * param[i])
 
 
 @kernel
-def _lion(param, grad, m, lr, one_minus_beta1, one_minus_beta2, weight_decay, grad_scale):
+def _lion(param, grad, m, grad_scale, lr, step_rate, m_rate, weight_decay):
     for i in range(param.size):
         g = grad[i] * grad_scale
-        direction = np.sign(m[i] + one_minus_beta1 * (g - m[i]))
+        direction = np.sign(m[i] + step_rate * (g - m[i]))
         param[i] -= lr * (direction + weight_decay * param[i])
-        m[i] += one_minus_beta2 * (g - m[i])
+        m[i] += m_rate * (g - m[i])
