@@ -1,7 +1,8 @@
 """Matrix products inside kernels, by the BLAS that NumPy is linked to.
 
-A kernel that can call BLAS computes a whole sublayer without returning to Python: threads that compute different parts
-of a batch then do not wait for the GIL between a product and the steps that follow it.
+A kernel that can call BLAS computes a whole sublayer without returning to Python: threads that
+compute different parts of a batch then do not wait for the GIL between a product and the steps that
+follow it.
 """
 
 import ctypes
@@ -18,11 +19,12 @@ from npformer.cpu.scalar import like
 from npformer.runtime.blas_threads import linked_function
 
 ROW_MAJOR, AS_IT_IS, TRANSPOSED = 101, 111, 112  # constants of CBLAS
-SPELLINGS = (("64_", True), ("$NEWLAPACK$ILP64", True), ("", False))  # suffix, and whether its integers have 64 bits
+# The suffix of the names of a BLAS, and whether its integers have 64 bits.
+SPELLINGS = (("64_", True), ("$NEWLAPACK$ILP64", True), ("", False))
 
 
 def _find(name, number):
-    """(address, whether integers have 64 bits) of a CBLAS function, or of one that takes its place."""
+    """(address, whether integers have 64 bits) of a CBLAS function, or of one in its place."""
     for suffix, wide in SPELLINGS:
         function = linked_function(f"cblas_{name}{suffix}")
         if function is not None:
@@ -30,26 +32,35 @@ def _find(name, number):
     return by_hand(number).address, True
 
 
+def _types_of_gemm(number, integer, a, b, c):
+    """The types of the arguments of ``cblas_?gemm``, with those of the three matrices."""
+    form, sizes = numba.int32, [integer] * 3
+    return form, form, form, *sizes, number, a, integer, b, integer, number, c, integer
+
+
 @cache
 def by_hand(number):
     """The product where NumPy has no BLAS; its arguments are those of ``cblas_?gemm``."""
-    flag, integer, pointer = numba.int32, numba.int64, numba.types.CPointer(number)
-    matrix = pointer, integer
+    matrix = numba.types.CPointer(number)
 
-    @numba.cfunc(numba.void(*[flag] * 3, *[integer] * 3, number, *matrix, *matrix, number, *matrix))
+    @numba.cfunc(numba.void(*_types_of_gemm(number, numba.int64, matrix, matrix, matrix)))
     def gemm(order, a_form, b_form, m, n, depth, alpha, a, a_step, b, b_step, beta, c, c_step):
         for i in range(m):
-            for j in range(n):
-                c[i * c_step + j] = beta * c[i * c_step + j] if beta != 0 else beta  # what is there may be NaN
+            for j in range(n):  # what is there may be NaN, also if it is not wanted
+                c[i * c_step + j] = beta * c[i * c_step + j] if beta != 0 else beta
             for k in range(depth):
                 x = alpha * (a[i * a_step + k] if a_form == AS_IT_IS else a[k * a_step + i])
                 for j in range(n):
-                    c[i * c_step + j] += x * (b[k * b_step + j] if b_form == AS_IT_IS else b[j * b_step + k])
+                    y = b[k * b_step + j] if b_form == AS_IT_IS else b[j * b_step + k]
+                    c[i * c_step + j] += x * y
 
     return gemm
 
 
-BLAS = {np.dtype(np.float32): _find("sgemm", numba.float32), np.dtype(np.float64): _find("dgemm", numba.float64)}
+BLAS = {
+    np.dtype(np.float32): _find("sgemm", numba.float32),
+    np.dtype(np.float64): _find("dgemm", numba.float64),
+}
 
 
 def multiply(blas, a, b, out, add):
@@ -62,33 +73,42 @@ def multiply(blas, a, b, out, add):
 
 @type_callable(multiply)
 def _type_of_multiply(context):
-    return lambda blas, a, b, out, add: numba.void
+    """The layouts of the arrays are left open: the call is compiled once for all of them."""
+
+    def signature(blas, a, b, out, add):
+        return numba.void(blas, *(x.copy(layout="A") for x in (a, b, out)), numba.boolean)
+
+    return signature
 
 
 @lower_builtin(multiply, *[numba.types.Any] * 5)
 def _compile_multiply(context, builder, signature, arguments):
-    """Compile ``_call_blas`` once for all layouts of the arrays: their values are alike, only their types differ."""
-    kinds = [x.copy(layout="A") if isinstance(x, numba.types.Array) else x for x in signature.args]
-    return context.compile_internal(builder, _call_blas, numba.void(*kinds), arguments)
+    return context.compile_internal(builder, _call_blas, signature, arguments)
 
 
 def _call_blas(blas, a, b, out, add):
     (m, k), n = a.shape, b.shape[1]
     address, wide = blas
-    alpha = like(a[0, 0], 1)
-    beta = alpha if add else like(alpha, 0)
+    one = like(a[0, 0], 1)
+    beta = one if add else like(one, 0)
     a_form, a_step = _layout(m, k, a.strides, a.itemsize)
     b_form, b_step = _layout(k, n, b.strides, b.itemsize)
     step = max(out.strides[0] // out.itemsize, n)
     if wide:
-        gemm_wide(address, a_form, b_form, m, n, k, alpha, a, a_step, b, b_step, beta, out, step)
+        gemm_wide(
+            address, ROW_MAJOR, a_form, b_form, m, n, k, one, a, a_step, b, b_step, beta, out, step
+        )
     else:
-        gemm_narrow(address, a_form, b_form, m, n, k, alpha, a, a_step, b, b_step, beta, out, step)
+        gemm_narrow(
+            address, ROW_MAJOR, a_form, b_form, m, n, k, one, a, a_step, b, b_step, beta, out, step
+        )
 
 
 @inlined
 def _layout(rows, columns, strides, itemsize):
-    """Whether BLAS has to transpose a matrix, and its leading dimension: the step between rows, or columns if so."""
+    """Whether BLAS has to transpose a matrix, and its leading dimension: the step between rows, or
+    columns if so.
+    """
     if columns == 1 and strides[0] >= itemsize:  # the stride of an axis of length 1 has no meaning
         return AS_IT_IS, strides[0] // itemsize
     if strides[1] == itemsize and (rows == 1 or strides[0] >= columns * itemsize):
@@ -96,38 +116,29 @@ def _layout(rows, columns, strides, itemsize):
     return TRANSPOSED, max(strides[1] // itemsize, rows)
 
 
-def _gemm(wide):
-    """A call of ``cblas_?gemm`` at an address that is an argument of the kernel, so that the kernel can be cached."""
-    integer, flag, pointer = ir.IntType(64 if wide else 32), ir.IntType(32), ir.IntType(8).as_pointer()
+def _gemm(integer):
+    """A call of ``cblas_?gemm`` at an address that is an argument of the kernel, so that the kernel
+    can be cached.
+
+    Numba converts the lengths to the integers of this BLAS.
+    """
 
     @intrinsic
-    def gemm(typing_context, address, a_form, b_form, m, n, k, alpha, a, a_step, b, b_step, beta, c, c_step):
+    def gemm(
+        typing, address, order, a_form, b_form, m, n, k, alpha, a, a_step, b, b_step, beta, c, step
+    ):
         def generate(context, builder, signature, arguments):
-            address, a_form, b_form, m, n, k, alpha, a, a_step, b, b_step, beta, c, c_step = (
-                make_array(kind)(context, builder, x).data if isinstance(kind, numba.types.Array) else x
+            address, *values = [
+                make_array(kind)(context, builder, x).data if kind in (a, b, c) else x
                 for kind, x in zip(signature.args, arguments, strict=True)
-            )
-            real = beta.type
-            parameters = [flag] * 3 + [integer] * 3 + [real, pointer, integer, pointer, integer, real, pointer, integer]
-            given = [flag(ROW_MAJOR), a_form, b_form, m, n, k, alpha, a, a_step, b, b_step, beta, c, c_step]
-            fitted = [_fit(builder, value, wanted) for value, wanted in zip(given, parameters, strict=True)]
-            function = builder.inttoptr(address, ir.FunctionType(ir.VoidType(), parameters).as_pointer())
-            builder.call(function, fitted)
+            ]
+            function = ir.FunctionType(ir.VoidType(), [x.type for x in values])
+            builder.call(builder.inttoptr(address, function.as_pointer()), values)
             return context.get_dummy_value()
 
-        integers = [numba.int64] * 6
-        return numba.void(*integers, alpha, a, numba.int64, b, numba.int64, beta, c, numba.int64), generate
+        return numba.void(numba.int64, *_types_of_gemm(alpha, integer, a, b, c)), generate
 
     return gemm
 
 
-def _fit(builder, value, wanted):
-    """Convert a value to the type that the function takes. Lengths come as 64-bit integers."""
-    if value.type == wanted:
-        return value
-    if isinstance(wanted, ir.PointerType):
-        return builder.bitcast(value, wanted)
-    return builder.trunc(value, wanted)
-
-
-gemm_wide, gemm_narrow = _gemm(wide=True), _gemm(wide=False)
+gemm_wide, gemm_narrow = _gemm(numba.int64), _gemm(numba.int32)
