@@ -1,4 +1,5 @@
-"""A tile of a product of matrices: a few rows by a few columns, whose sums stay in vector registers.
+"""A tile of a product of matrices: a few rows by a few columns, whose sums stay in vector
+registers.
 
 LLVM does not vectorise such a loop by itself, so it is written with LLVM's vector types.
 """
@@ -11,91 +12,102 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
-BITS = 512 if _FEATURES.get("avx512f") else 256 if _FEATURES.get("avx") else 128  # of a vector register
+# Of a vector register.
+BITS = 512 if _FEATURES.get("avx512f") else 256 if _FEATURES.get("avx") else 128
 UNROLLED = 4  # steps of the loop
+INDEX = ir.IntType(64)
 
 
 def tile_of(n_rows, width, fetches):
-    """``tile(a, a_layout, b, b_layout, scale, out, depth, i, j, add, fetched)``, for n_rows by ``width`` vectors.
+    """``tile(a, a_layout, b, b_layout, scale, out, depth, i, j, add, fetched)``, for n_rows by
+    ``width`` vectors.
 
-    It computes a tile of out = scale a b from row i and column j on, or adds to it. The numbers of a and of b are read
-    as they lie in memory: with ``a_layout`` = (first, row_step, column_step), number (r, k) of the tile's rows of a is
-    a.flat[first + r · row_step + k · column_step], and ``b_layout`` = (first, row_step) likewise, with a column step of
-    1. Rows beyond the last one of out are written to the last: they have to be equal to it. If the function
-    ``fetches``, ``fetched`` is (first, fetch_step): beside row k of b, the line of the number first + k · fetch_step,
-    counted from column j, is loaded to the cache.
+    It computes a tile of out = scale a b from row i and column j on, or adds to it. The numbers of
+    a and of b are read as they lie in memory: with ``a_layout`` = (first, row_step, column_step),
+    number (r, k) of the tile's rows of a is a.flat[first + r · row_step + k · column_step], and
+    ``b_layout`` = (first, row_step) likewise, with a column step of one. Rows beyond the last one
+    of out are written to the last: they have to be equal to it. If the function ``fetches``,
+    ``fetched`` is (first, fetch_step): beside row k of b, the line of the number first + k ·
+    fetch_step, counted from column j, is loaded to the cache.
     """
 
     @intrinsic
     def tile(typing_context, a, a_layout, b, b_layout, scale, out, depth, i, j, add, fetched):
         def generate(context, builder, signature, arguments):
-            kinds = [signature.args[n] for n in (0, 2, 5)]
-            a, b, out = (
-                make_array(kind)(context, builder, arguments[n]) for kind, n in zip(kinds, (0, 2, 5), strict=True)
-            )
-            _, a_layout, _, b_layout, scale, _, depth, i, j, add, fetched = arguments
-            first_row, row_step, column_step = cgutils.unpack_tuple(builder, a_layout, 3)
-            first_column, step = cgutils.unpack_tuple(builder, b_layout, 2)
-            first_fetched, fetch_step = cgutils.unpack_tuple(builder, fetched, 2)
-            number, lanes = context.get_data_type(kinds[0].dtype), BITS // kinds[0].dtype.bitwidth
-            vector, index = ir.VectorType(number, lanes), ir.IntType(64)
+            a_kind, _, b_kind, _, _, out_kind, *_ = signature.args
+            a, a_layout, b, b_layout, scale, out, depth, i, j, add, fetched = arguments
+            a, b = make_array(a_kind)(context, builder, a), make_array(b_kind)(context, builder, b)
+            out = make_array(out_kind)(context, builder, out)
+            first_row, row_step, column_step = cgutils.unpack_tuple(builder, a_layout)
+            first_column, step = cgutils.unpack_tuple(builder, b_layout)
+            first_fetched, fetch_step = cgutils.unpack_tuple(builder, fetched)
+            lanes = BITS // a_kind.dtype.bitwidth
+            vector = ir.VectorType(context.get_data_type(a_kind.dtype), lanes)
             row_i, column_j = builder.gep(a.data, [first_row]), builder.gep(b.data, [first_column])
-            starts = [builder.gep(row_i, [builder.mul(index(row), row_step)]) for row in range(n_rows)]
 
             def vectors_from(pointer):
-                places = [builder.gep(pointer, [index(lanes * n)]) for n in range(width)]
+                places = [builder.gep(pointer, [INDEX(lanes * n)]) for n in range(width)]
                 return [builder.bitcast(place, vector.as_pointer()) for place in places]
 
             def repeat(x):
-                first = builder.insert_element(vector(ir.Undefined), x, index(0))
-                return builder.shuffle_vector(first, first, ir.VectorType(ir.IntType(32), lanes)(None))
+                first = builder.insert_element(vector(ir.Undefined), x, INDEX(0))
+                zeros = ir.VectorType(ir.IntType(32), lanes)(None)
+                return builder.shuffle_vector(first, first, zeros)
+
+            def add_to(total, x, flags=()):
+                builder.store(builder.fadd(builder.load(total), x, flags=flags), total)
 
             def add_products(k):
                 line = builder.gep(column_j, [builder.mul(k, step)])
                 if fetches:
-                    at = builder.add(first_fetched, builder.mul(k, fetch_step))
-                    _fetch(builder, builder.bitcast(builder.gep(column_j, [at]), ir.IntType(8).as_pointer()))
-                vectors = [builder.load(pointer, align=4) for pointer in vectors_from(line)]
+                    ahead = builder.add(first_fetched, builder.mul(k, fetch_step))
+                    _fetch(builder, builder.gep(column_j, [ahead]))
+                ys = [builder.load(pointer, align=4) for pointer in vectors_from(line)]
                 column = builder.mul(k, column_step)
-                for start, row_sums in zip(starts, sums, strict=True):
-                    x = builder.load(builder.gep(start, [column]))
-                    repeated = repeat(x)
-                    for total, y in zip(row_sums, vectors, strict=True):
-                        product = builder.fmul(repeated, y, flags=["contract"])
-                        builder.store(builder.fadd(builder.load(total), product, flags=["contract"]), total)
+                totals = iter(sums)
+                for start in starts:
+                    x = repeat(builder.load(builder.gep(start, [column])))
+                    for y in ys:
+                        product = builder.fmul(x, y, flags=["contract"])
+                        add_to(next(totals), product, flags=["contract"])
 
-            m, _ = cgutils.unpack_tuple(builder, out.shape, 2)
-            last, places = builder.sub(m, index(1)), []
-            for row in range(n_rows):
-                at = builder.add(i, index(row))
+            m, _ = cgutils.unpack_tuple(builder, out.shape)
+            last = builder.sub(m, INDEX(1))
+            starts, places = [], []
+            for row in map(INDEX, range(n_rows)):
+                starts.append(builder.gep(row_i, [builder.mul(row, row_step)]))
+                at = builder.add(i, row)
                 at = builder.select(builder.icmp_signed("<", at, last), at, last)
-                places.append(vectors_from(cgutils.get_item_pointer(context, builder, kinds[2], out, [at, j])))
-            sums = [[cgutils.alloca_once_value(builder, vector(None)) for _ in range(width)] for _ in range(n_rows)]
-            groups = builder.sdiv(depth, index(UNROLLED))
-            done = builder.mul(groups, index(UNROLLED))
+                first = cgutils.get_item_pointer(context, builder, out_kind, out, [at, j])
+                places += vectors_from(first)
+            sums = [cgutils.alloca_once_value(builder, vector(None)) for _ in places]
+            groups = builder.sdiv(depth, INDEX(UNROLLED))
+            done = builder.mul(groups, INDEX(UNROLLED))
             with cgutils.for_range(builder, groups) as loop:
-                first = builder.mul(loop.index, index(UNROLLED))
+                first = builder.mul(loop.index, INDEX(UNROLLED))
                 for n in range(UNROLLED):
-                    add_products(builder.add(first, index(n)))
+                    add_products(builder.add(first, INDEX(n)))
             with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
                 add_products(builder.add(done, loop.index))
-            pairs = [pair for row in zip(sums, places, strict=True) for pair in zip(*row, strict=True)]
-            for total, _ in pairs:
+            for total in sums:
                 builder.store(builder.fmul(builder.load(total), repeat(scale)), total)
-            with builder.if_then(add):  # at the end: a sum of few products is small, so it rounds little
-                for total, place in pairs:
-                    builder.store(builder.fadd(builder.load(place, align=4), builder.load(total)), total)
-            for total, place in pairs:
+            # added at the end: a sum of few products is small, so it rounds little
+            with builder.if_then(add):
+                for total, place in zip(sums, places, strict=True):
+                    add_to(total, builder.load(place, align=4))
+            for total, place in zip(sums, places, strict=True):
                 builder.store(builder.load(total), place, align=4)
             return context.get_dummy_value()
 
-        return numba.void(a, a_layout, b, b_layout, a.dtype, out, depth, i, j, add, fetched), generate
+        parameters = a, a_layout, b, b_layout, a.dtype, out, depth, i, j, add, fetched
+        return numba.void(*parameters), generate
 
     return tile
 
 
-def _fetch(builder, address):
+def _fetch(builder, pointer):
     """Load a line to the cache, or nothing if the address is invalid."""
+    address = builder.bitcast(pointer, ir.IntType(8).as_pointer())
     number = ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
     prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
