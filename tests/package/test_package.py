@@ -28,8 +28,8 @@ def test_dir_has_the_names_that_type_checkers_know():
     assert dir(npformer) == sorted(known)
     assert {*npformer.__all__} == known - {"__version__", "cpu", "gpu"}
     packages = {file.name for file in pkgutil.iter_modules(npformer.__path__)}
-    own = {"arrays", "backends", "checks", "config", "errors", "files", "kernels", "operations"}
-    own |= {"quantized", "runtime"}
+    own = {"arrays", "backends", "checks", "config", "errors", "extras", "files", "kernels"}
+    own |= {"operations", "progress", "quantized", "runtime"}
     own |= {"__main__", "commands", "exercises"}  # of the command
     assert {*MODULES, "cpu", "gpu"} == packages - own
 
