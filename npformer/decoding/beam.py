@@ -1,6 +1,4 @@
-"""Beam search: it extends several prefixes at once, so a good sentence may begin with a less
-probable word.
-"""
+"""Beam search: several prefixes at once, as a good sentence may begin with a less probable word."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -61,8 +59,7 @@ def beam_search(
     n_best: int = 1,
     backend: AnyBackend = "auto",
 ) -> list[list[Hypothesis]]:
-    """Generate a target for each source by beam search, which keeps the ``beam_size`` best prefixes
-    at each step.
+    """Generate a target for each source by beam search, from the ``beam_size`` best prefixes.
 
     At each step all prefixes of a source are extended by all tokens. A result with the end token is
     finished if it is among the beam_size most probable ones; the beam_size most probable ones

@@ -7,9 +7,7 @@ from npformer.quantized import dequantized
 
 
 class FewRowsLinear:
-    """A linear map of few rows, by the function ``few_rows_linear`` of the backend if it has one
-    for the weight.
-    """
+    """A linear map of few rows, by ``few_rows_linear`` of the backend, if it has this function."""
 
     def __init__(self, ops, weight, bias, max_rows, n_steps):
         self.ops, self.weight, self.bias = ops, weight, bias
@@ -30,8 +28,7 @@ class FewRowsLinear:
 
 
 class StackStep:
-    """The layers of a stack for one position of each row, by ``stack_step`` of the backend if it
-    has this function.
+    """The layers of a stack for one position of each row, by the backend's ``stack_step``, if any.
 
     The caches are those of all layers: the first axis of their ``kv`` are the layers. Without a
     memory the layers are those of an encoder.
@@ -43,9 +40,7 @@ class StackStep:
         self.kernel = prepare and prepare(layers, settings, has_memory, max_rows, n_steps)
 
     def __call__(self, x, cache, memory=None):
-        """The output (R, D) of the last layer for x (R, D), whose keys and values are written into
-        the cache.
-        """
+        """The output (R, D) of the last layer for x (R, D); keys and values go into the cache."""
         y = self.by_kernel(x, cache, memory)
         if y is not NotImplemented:
             return y

@@ -1,6 +1,4 @@
-"""An encoder whose weights are 8-bit integers reads a few words as decoding does, without making
-floats of them.
-"""
+"""An encoder of 8-bit integers reads a few words as decoding does, without floats of them."""
 
 import numpy as np
 

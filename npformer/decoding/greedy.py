@@ -24,8 +24,7 @@ def greedy_decode(
     decoder: Any = None,
     backend: AnyBackend = "auto",
 ) -> Array:
-    """Generate a target for each source, or go on after each prompt; each token is the most
-    probable one.
+    """Generate a target for each source, or go on after each prompt, by the most probable token.
 
     Parameters
     ----------

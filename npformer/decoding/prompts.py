@@ -34,8 +34,7 @@ class Prompts(NamedTuple):
 
     @classmethod
     def of(cls, prompts: Any, model: Any, slide: bool | None = None) -> "Prompts":
-        """The prompts of an array (B, T), whose rows may end with padding, or of a list of
-        sequences of ids.
+        """The prompts of an array (B, T) with padding at the end of rows, or of a list of ids.
 
         With ``slide`` they may be longer than the context. It is None where there is no such
         option.

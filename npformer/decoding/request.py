@@ -10,9 +10,7 @@ from npformer.operations.options import LARGEST, check_option
 
 
 class Request(NamedTuple):
-    """What is to be decoded, checked: the sources or prompts, and where each target begins and
-    ends.
-    """
+    """What is to be decoded, checked: sources or prompts, and where each target begins and ends."""
 
     model: Any
     sources: Any  # (B, S) int, or the prompts of a language model
@@ -42,9 +40,7 @@ class Request(NamedTuple):
 
 
 def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
-    """Check what decoding is asked for, and return it. ``slide`` is None where there is no such
-    option.
-    """
+    """Check what decoding is asked for; ``slide`` is None where there is no such option."""
     if not hasattr(model, "decoder"):
         expected = "a LanguageModel, or a model from a source to a target such as a Transformer"
         kind = type(model).__name__

@@ -36,8 +36,7 @@ def sample(
     decoder: Any = None,
     backend: AnyBackend = "auto",
 ) -> Array:
-    """Generate a target for each source, or go on after each prompt, drawn token by token from the
-    distribution.
+    """Generate a target for each source, or go on after each prompt, drawn token by token.
 
     Parameters
     ----------
@@ -137,8 +136,7 @@ def penalised(logits, occurs, penalty):
 
 
 def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
-    """Draw a token for each row of logits (B, V), by inverting its cumulative distribution
-    function.
+    """Draw a token for each row of logits (B, V), by inverting its cumulative distribution.
 
     ``uniform`` (B,) holds a random number in (0, 1) for each row.
 

@@ -1,6 +1,4 @@
-"""Step-by-step decoding, one token at a time, with a cache of what was computed for the earlier
-tokens.
-"""
+"""Step-by-step decoding, token by token, with a cache of what was computed for earlier ones."""
 
 import numpy as np
 
@@ -76,9 +74,7 @@ class StepwiseDecoder:
         return _joined(results)
 
     def _append(self, tokens, parents):
-        """Give the newest token of each row an entry of the cache: step t has ``max_rows`` entries
-        of its own.
-        """
+        """Give the newest token of each row an entry of the cache: ``max_rows`` are of a step."""
         if self.n_steps == self.max_len:
             raise ValueError(f"step {self.n_steps + 1}, expected at most max_len={self.max_len}")
         self._extend(parents, first=self.n_steps * self.max_rows)

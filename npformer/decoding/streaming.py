@@ -2,8 +2,7 @@
 
 
 def streaming(text_of, show, begun=()):
-    """A function for ``on_step`` that calls ``show`` with each part of the text of one row as soon
-    as it is certain.
+    """A function for ``on_step`` that calls ``show`` with each part of a text once it is certain.
 
     ``text_of`` makes a text of ids, and ``begun`` are those before the first of the row. A
     character may be several tokens: until all are there, its text is U+FFFD. The text of a token

@@ -1,6 +1,4 @@
-"""The step-by-step decoder of a decoder-only Transformer, which goes on with a text that it has
-read.
-"""
+"""The step-by-step decoder of a language model, which goes on with a text that it has read."""
 
 import numpy as np
 
@@ -14,8 +12,7 @@ BLOCK = 64  # steps by which a cache grows at least
 
 
 class LanguageDecoder(StepwiseDecoder):
-    """The step-by-step decoder of a ``LanguageModel``, which caches keys and values; ``decoder``
-    makes one.
+    """The step-by-step decoder of a ``LanguageModel``, which caches keys and values.
 
     The cache begins with the entries of the prompts, all but the last token of each; ``max_rows``
     entries of each step follow. It grows as it is filled, and the entries of steps that no row
@@ -126,8 +123,7 @@ class LanguageDecoder(StepwiseDecoder):
         return max(1, self.model.max_len // 2)
 
     def _read_kept_tokens(self, rows):
-        """Compute the keys and values of the latest tokens of some rows again, as if nothing were
-        before them.
+        """Read the latest tokens of some rows again, as if nothing were before them.
 
         They are written into the entries that the rows have for these tokens. Rows that share
         entries share the text up to there, so they go on at the same time, and with the same keys
@@ -154,9 +150,7 @@ class LanguageDecoder(StepwiseDecoder):
         return y
 
     def _cache(self, part):
-        """What some rows see: their own entries, of which shorter rows than others have none in the
-        first columns.
-        """
+        """What some rows see: their own entries; shorter rows have none in the first columns."""
         attention = self.stack.settings.attention
         at = self.at[part, -(attention.window or self.n_needed) :]
         positions, keep_mask = self.positions[part], None

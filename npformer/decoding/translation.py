@@ -10,9 +10,7 @@ from npformer.runtime.threads import FEW_ROWS
 
 
 class TranslationDecoder(StepwiseDecoder):
-    """The step-by-step decoder of a ``Transformer``, which caches keys and values; ``decoder``
-    makes one.
-    """
+    """The step-by-step decoder of a ``Transformer``, which caches keys and values."""
 
     def __init__(self, model, ops, params, src, max_rows, max_len):
         super().__init__(model, ops, params, len(src), max_rows, max_len)

@@ -12,8 +12,7 @@ from npformer.reference import Ops
 
 
 class KeyValueCache(NamedTuple):
-    """What the rows of a step see of a cache: a table of keys and values, and the entries of each
-    row in it.
+    """A table of keys and values, and which entries of it the rows of a step see.
 
     The table stays from step to step, and each step makes a new record of it and of the entries of
     its rows. Rows may share entries, as beams with a common beginning do. Self-attention with a
@@ -133,9 +132,7 @@ class BlockCache(NamedTuple):
     def attend(
         self, ops: Ops, q: Array, settings: AttentionSettings, bias: Array | None = None
     ) -> Array:
-        """Causal attention of the queries (B·T, D) of the newest positions to all that they see;
-        returns (B·T, D).
-        """
+        """Causal attention of the queries (B·T, D) of the newest positions: (B·T, D)."""
         kv, keep_mask = self.kv, None
         if self.window is not None:
             kv = kv[:, max(0, kv.shape[1] - self.n_new + 1 - self.window) :]

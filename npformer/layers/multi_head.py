@@ -25,8 +25,7 @@ def attention(
     dropout_key: int | None = None,
     **options: Any,
 ) -> tuple[Array, Backward]:
-    """softmax(scale · q kᵀ + bias) v; ``backward`` uses the scale and the dropout of the forward
-    pass.
+    """softmax(scale · q kᵀ + bias) v; ``backward`` has the same scale and dropout.
 
     Parameters
     ----------

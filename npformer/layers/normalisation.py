@@ -88,9 +88,7 @@ def normalise(ops, params, x, settings):
 
 
 def _exactly(params, *names):
-    """The parameters with these names, and no others: one that is not used would be ignored
-    silently.
-    """
+    """The parameters with these names; others, which would be ignored, are refused."""
     if not isinstance(params, Mapping) or params.keys() != {*names}:
         check_is_dict(params)
         raise ValueError(f"params of a normalisation has {list(params)}, expected {list(names)}")

@@ -97,8 +97,7 @@ def decoder_layer(
     dropout_key: int | None = None,
     cache: KeyValueCache | None = None,
 ) -> tuple[Array, Backward]:
-    """Causal self-attention, attention to the encoder's output, then feed-forward (figure 1,
-    right).
+    """Causal self-attention, attention to a memory, then feed-forward (figure 1, right).
 
     With caches, only the newest position of each row is computed, as in decoding, and there is no
     backward pass.

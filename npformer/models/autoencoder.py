@@ -1,5 +1,4 @@
-"""The sequence auto-encoder (Dai and Le 2015): compress a sequence to a few numbers, and
-reconstruct it from them.
+"""The sequence auto-encoder (Dai and Le 2015): a sequence becomes a few numbers, and back.
 
 Sequences with the patterns of the training data are reconstructed well. The code is too small to
 hold sequences that do not follow these patterns, and they are reconstructed badly. So a large
@@ -22,8 +21,7 @@ from npformer.models.encoder_decoder import EncoderDecoder
 
 @dataclass(frozen=True, repr=False)
 class SequenceAutoencoder(EncoderDecoder):
-    """A recurrent encoder, a bottleneck, and a recurrent decoder whose only input besides its
-    tokens is the bottleneck.
+    """A recurrent encoder, a bottleneck, and a recurrent decoder that sees nothing else.
 
     Parameters
     ----------

@@ -6,9 +6,7 @@ from npformer.checks import check_int
 
 
 def check_batches(batches, name="batches"):
-    """Check that there are batches, and that what they hold can be read more than once: to count
-    targets, and again.
-    """
+    """Check that there are batches, which can be read twice: to count targets, and to compute."""
     if not batches:
         raise ValueError(f"{name} is empty, expected one or more tuples such as (src, tgt)")
     for n, batch in enumerate(batches):

@@ -22,8 +22,7 @@ from npformer.runtime.forks import cached_property
 
 @dataclass(frozen=True, repr=False)
 class ByteNet(EncoderDecoder):
-    """An encoder-decoder of dilated convolutions: the architecture only; parameters are a separate
-    nested dict.
+    """An encoder-decoder of dilated convolutions: the architecture; parameters are a nested dict.
 
     The encoder is a stack of residual blocks whose convolutions see the positions on both sides.
     The decoder is a stack of residual blocks with causal convolutions on top of the encoder: its
@@ -180,8 +179,7 @@ class ByteNet(EncoderDecoder):
         return y, backward
 
     def unfolded(self, src):
-        """Return a mask of the columns of each source: one for each word, and blank ones up to a·S
-        + b.
+        """Return a mask of the columns of each source: its words, and blank ones up to a·S + b.
 
         Parameters
         ----------
@@ -263,8 +261,7 @@ def check_tuple(name, value, meaning):
 
 
 def fitted(x, length):
-    """x (B, T, …) cut, or padded with zeros, to another length. The function is its own backward
-    pass.
+    """x (B, T, …) cut or padded with zeros to another length; it is its own backward pass.
 
     >>> fitted(np.array([[1, 2, 3]]), 2), fitted(np.array([[1, 2, 3]]), 5)
     (array([[1, 2]]), array([[1, 2, 3, 0, 0]]))

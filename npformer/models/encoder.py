@@ -1,6 +1,4 @@
-"""The encoder-only Transformer: classes, numbers, masked words or vectors of sequences (Devlin et
-al. 2019, BERT).
-"""
+"""The encoder-only Transformer: classes, numbers, hidden words or vectors (BERT)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -128,9 +126,7 @@ class Encoder(OneStack):
         self._check_labels()
 
     def _check_pooling(self):
-        """Check how a sequence becomes a vector; lists and dicts, as a file has them, become tuples
-        and maps.
-        """
+        """Check how a sequence becomes a vector; what was read from a file gets its types."""
         if isinstance(self.pooling, (list, tuple)):
             self._set(pooling=tuple(self.pooling))
             if len(self.pooling) < 2 or "none" in self.pooling:
@@ -210,8 +206,7 @@ class Encoder(OneStack):
         *,
         backend: AnyBackend = "auto",
     ) -> Array:
-        """Return one vector for each sequence, the ``pooling`` of the last layer: (B, D), or (B, T,
-        D) without pooling.
+        """Return the ``pooling`` of the last layer: one vector a sequence, (B, D), or (B, T, D).
 
         The arguments are those of ``encode``. The cosine of two vectors compares the sequences.
         """
@@ -241,8 +236,7 @@ class Encoder(OneStack):
         *,
         backend: AnyBackend = "auto",
     ) -> Array:
-        """Return what the output layer computes, without dropout: logits of classes or of words, or
-        numbers.
+        """Return what the output layer computes, without dropout: logits, or numbers.
 
         The arguments are those of ``encode``.
 
@@ -272,8 +266,7 @@ class Encoder(OneStack):
         with_grad: bool = True,
         ready: Callable[[str, dict], object] | None = None,
     ) -> tuple[Any, dict | None, Any]:
-        """Return the loss, its gradient, and the number of targets: cross-entropy, or the mean
-        square of errors.
+        """Return the loss (cross-entropy, or mean square), its gradient, and the number of targets.
 
         Parameters
         ----------
@@ -321,9 +314,7 @@ class Encoder(OneStack):
     def count(
         self, inputs: Array, targets: Array, keep_mask: MaybeArray = None, types: MaybeArray = None
     ) -> int:
-        """Check a batch, and return its number of targets that are counted; of numbers, each of
-        them.
-        """
+        """Check a batch, and return its number of counted targets; of numbers, each of them."""
         tokens = self._checked(inputs, keep_mask, types)
         return int(self._n_counted(self._targets(tokens, targets), tokens.keep_mask))
 
@@ -410,7 +401,7 @@ class Encoder(OneStack):
         def backward(dx, gradients):
             embed_backward(dx, gradients)
             dpositions = kept(is_word[..., None], dx)  # padding has no position
-            self._positions_backward(ops.unchecked, dpositions, at, "", gradients)
+            self._positions_backward(ops.unchecked, dpositions, "", gradients, at)
 
         return x + kept(is_word[..., None], positions), backward
 
@@ -426,8 +417,7 @@ class Encoder(OneStack):
             _, grads = map_backward(dx)
             gradients.give("input", grads)
             if self.has_learned_positions:
-                at = np.broadcast_to(np.arange(dx.shape[1], like=dx), dx.shape[:2])
-                self._positions_backward(ops, dx, at, "", gradients)
+                self._positions_backward(ops, dx, "", gradients)
 
         return x, backward
 

@@ -1,6 +1,4 @@
-"""The base class of all models from a source to a target: from token ids to logits, loss and
-gradients.
-"""
+"""The base class of all models from a source to a target: logits, loss and gradients."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -109,8 +107,7 @@ class EncoderDecoder(Model):
     def decoder(
         self, params: dict, src: Array, *, max_rows: int, max_len: int, backend: AnyBackend = "auto"
     ) -> Any:
-        """Return a decoder for step-by-step decoding, which caches what it has computed: see
-        ``StepwiseDecoder``.
+        """Return a ``StepwiseDecoder``, which caches what it has computed.
 
         Parameters
         ----------
@@ -281,8 +278,7 @@ class EncoderDecoder(Model):
         return int(self._counted(tgt[:, 1:]))
 
     def fill_up(self, batch: tuple, rounded_up: Callable[[int], int]) -> tuple:
-        """Pad a batch, src (B, S) and tgt (B, T+1), with rows and columns, so that there are only a
-        few shapes.
+        """Pad a batch, src (B, S) and tgt (B, T+1), to one of a few shapes.
 
         Nothing is done if no id is padding. ``rounded_up(n)`` is the smallest length >= n out of a
         small set.
@@ -321,9 +317,7 @@ def of_both(value):
 
 
 def check_depths(name, value):
-    """An int, or a tuple of two for encoder and decoder, which is a list when it was read from a
-    file.
-    """
+    """An int, or a tuple of (encoder, decoder), which was a list in a file."""
     if not isinstance(value, (tuple, list)):
         return check_int(name, value, at_least=0)
     if len(value) != 2:

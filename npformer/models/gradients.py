@@ -55,9 +55,7 @@ class Gradients:
             place[name] = grads
 
     def give_last(self, path, grads):
-        """Take gradients that are added after all others: the rounding of a sum depends on the
-        order.
-        """
+        """Take gradients that are added last: the rounding of a sum depends on the order."""
         self.last.append((path, grads))
 
     def all(self):

@@ -1,6 +1,4 @@
-"""The decoder-only Transformer, a language model: it predicts each token of a text from those
-before it.
-"""
+"""The decoder-only Transformer, a language model: each token is predicted from those before."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +15,7 @@ from npformer.operations.options import check_option
 
 @dataclass(frozen=True, repr=False)
 class LanguageModel(OneStack):
-    """A decoder-only Transformer, as GPT (Radford et al. 2018): the architecture only; parameters
-    are a nested dict.
+    """A decoder-only Transformer, as GPT (Radford et al. 2018); parameters are a nested dict.
 
     Its layers are those of an encoder, with causal self-attention. The defaults are those of a
     small model as it is built today; ``docs/descendants/changes.md`` says what each of them
@@ -84,8 +81,7 @@ class LanguageModel(OneStack):
         with_grad: bool = True,
         ready: Callable[[str, dict], object] | None = None,
     ) -> tuple[Any, dict | None, Any]:
-        """Return the mean cross-entropy per token, its gradient, and the number of tokens, as a
-        ``Transformer`` does.
+        """Return the mean cross-entropy per token, its gradient, and the number of tokens.
 
         Parameters
         ----------
@@ -128,9 +124,7 @@ class LanguageModel(OneStack):
         return int(self._counted(targets))
 
     def fill_up(self, batch: tuple, rounded_up: Callable[[int], int]) -> tuple:
-        """Pad a batch, if an id is padding, so that there are only a few shapes: see
-        ``Transformer.fill_up``.
-        """
+        """Pad a batch, if an id is padding, to one of a few shapes: see ``Transformer.fill_up``."""
         if self.pad_id is None:
             return batch
         n_more = 1 if len(batch) == 1 else 0  # ids (B, T+1), or ids and targets (B, T)
@@ -139,9 +133,7 @@ class LanguageModel(OneStack):
     def start(
         self, prompts: Any, bos_id: int | None, slide: bool | None = None
     ) -> tuple[Prompts, Array, Array]:
-        """What decoding begins with: the checked prompts, the last token of each, and how many may
-        follow it.
-        """
+        """Return the checked prompts, the last token of each, and how many may follow it."""
         if bos_id is not None:
             raise ValueError(
                 f"bos_id={bos_id}, expected None: a language model goes on after its prompts"
@@ -167,8 +159,7 @@ class LanguageModel(OneStack):
         slide: bool = False,
         backend: AnyBackend = "auto",
     ) -> LanguageDecoder:
-        """Return a decoder for step-by-step decoding that has read the prompts, all but the last
-        token of each.
+        """Return a decoder for single steps that has read all but the last token of each prompt.
 
         Parameters
         ----------

@@ -18,13 +18,12 @@ from npformer.runtime.ranks import checksum
 
 @dataclass(frozen=True, repr=False)
 class LowRank:
-    """A model of which two small matrices A (D_in, r) and B (r, D_out) beside each weight W are
-    trained, and W is not.
+    """A model of which, beside each weight W, two small matrices A and B are trained, and W is not.
 
-    It computes with W' = W + (alpha / r) A B, so dA = (alpha / r) dW' Bᵀ and dB = (alpha / r) Aᵀ
-    dW'. B begins with zeros, and so the training with the given model. Projections in one matrix,
-    such as those to queries, keys and values, share their A; each has its columns of B. Parameters,
-    and what ``Trainer`` saves, are the adapters alone.
+    A is (D_in, r), B (r, D_out). It computes with W' = W + (alpha / r) A B, so dA = (alpha / r) dW'
+    Bᵀ and dB = (alpha / r) Aᵀ dW'. B begins with zeros, and so the training with the given model.
+    Projections in one matrix, such as those to queries, keys and values, share their A; each has
+    its columns of B. Parameters, and what ``Trainer`` saves, are the adapters alone.
 
     The given parameters are copied, so that nothing that happens to them later changes the adapted
     model; who needs the memory, and no longer the parameters, deletes them.

@@ -116,14 +116,17 @@ class Model:
             gradients.give(name, dtable)
             if self.has_learned_positions and positions is not None:
                 dx = kept((ids != pad_id)[..., None], ops.dropout_backward(dx, *dropout))
-                # Row t of the positions is used in every sentence: a look-up of the ids 0, 1, …
-                columns = np.broadcast_to(np.arange(dx.shape[1], like=dx), dx.shape[:2])
-                self._positions_backward(ops, dx, columns, side, gradients)
+                self._positions_backward(ops, dx, side, gradients)
 
         return x, backward
 
-    def _positions_backward(self, ops, dx, at, side, gradients):
-        """Give the gradient of learned positions, which were added to vectors at ``at`` (B, T)."""
+    def _positions_backward(self, ops, dx, side, gradients, at=None):
+        """Give the gradient of learned positions, from that of vectors to which they were added.
+
+        ``at`` (B, T) are the positions of the vectors, if they are not 0, 1, … in each row.
+        """
+        if at is None:  # a look-up, too: row t of the table is used in every sentence
+            at = np.broadcast_to(np.arange(dx.shape[1], like=dx), dx.shape[:2])
         dpositions = ops.embedding_backward(dx, at, (self.max_len, self.d_model))
         gradients.give(named(side, "positions"), dpositions)
 

@@ -101,9 +101,7 @@ class Recurrent(EncoderDecoder):
     def attention_weights(
         self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto"
     ) -> dict:
-        """Return the attention weights of the decoder, {"memory": [(B, 1, T, S)]}, in the format of
-        ``Transformer``.
-        """
+        """Return the attention weights of the decoder, {"memory": [(B, 1, T, S)]}."""
         if self.attention is None:
             raise ValueError("a model with attention=None has no attention weights")
         ops = self._backend(backend, params)

@@ -36,8 +36,7 @@ Positions = Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary"
 
 @dataclass(frozen=True, repr=False)
 class TransformerSettings(Model):
-    """The settings of the layers and of the embeddings, the same in all models of Transformer
-    layers.
+    """The settings of layers and embeddings, the same in all models of Transformer layers.
 
     Parameters
     ----------

@@ -5,9 +5,7 @@ from npformer.reference.math.packed_attention import heads_of, split_qkv
 
 
 def watched(ops, weights):
-    """The operations, of which those of attention append their weights (B, H, T, S), NumPy arrays,
-    to a list.
-    """
+    """The operations; those of attention append their weights (B, H, T, S) to a list."""
 
     def self_attend(qkv, settings, keep_mask=None, *, bias=None, dropout_key=None):
         return cross_attend(*split_qkv(qkv, settings), settings, keep_mask, bias=bias)
