@@ -69,6 +69,7 @@ class StepwiseDecoder:
             return logits if then is None else then(logits, part)
 
         results = self.ops.device.run_rows(advance, len(tokens))
+        # ``then`` may return several arrays, as the best tokens and their probabilities.
         if isinstance(results[0], tuple):
             return tuple(_joined(parts) for parts in zip(*results, strict=True))
         return _joined(results)

@@ -90,6 +90,7 @@ class LanguageDecoder(StepwiseDecoder):
         n_before = self.kv.shape[1]
         if n <= n_before:
             return
+        # Twice as large at least, so that all copies together are no longer than the cache.
         kv = self._empty_kv(max(n, 2 * n_before))
         kv[:, :n_before] = self.kv
         self.kv = kv
@@ -102,6 +103,7 @@ class LanguageDecoder(StepwiseDecoder):
         if is_too_long and not self.slide:
             limit = f"max_len={self.model.max_len} of the model"
             raise ValueError(f"a text of {longest} tokens, expected at most {limit}")
+        # A ring: no row needs the entries of the step so many steps before any more.
         first = self.n_prompt_entries + self.n_steps % self.n_needed * self.max_rows
         self._make_room(first + self.max_rows)
         if first < self.n_in_order:  # the entries of a step that no row needs any more
@@ -145,6 +147,7 @@ class LanguageDecoder(StepwiseDecoder):
         y, _ = self.model.stack_output(
             self.ops, self.tables, "layers", self.stack(x, self._cache(part))
         )
+        # Only after the step: an interrupt in it may leave the entry without its keys.
         if self.max_rows == 1 and self.at[0, -1] == self.positions[0] == self.n_in_order:
             self.n_in_order += 1
         return y

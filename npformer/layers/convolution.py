@@ -106,7 +106,7 @@ def masked_conv1d(
     check_array(keep_mask, "keep_mask", "mask")
     check_shape(keep_mask=(keep_mask, x.shape[:2]))
     is_word = keep_mask[..., None]
-    zeroed = kept(is_word, x)
+    zeroed = kept(is_word, x)  # else the words beside padding would depend on what is in it
     options: dict[str, Any] = {"dilation": dilation, "causal": causal}
     y = ops.conv1d(zeroed, weight, bias, **options)
 

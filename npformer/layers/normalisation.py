@@ -83,7 +83,7 @@ def rms_norm(
 
 def normalise(ops, params, x, settings):
     """The normalisation that a layer has: ``layer_norm`` or ``rms_norm``."""
-    norm = {"layer_norm": layer_norm, "rms_norm": rms_norm}[settings.norm_type]
+    norm = layer_norm if settings.norm_type == "layer_norm" else rms_norm
     return norm(ops, params, x, settings.norm_eps)
 
 

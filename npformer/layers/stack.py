@@ -39,5 +39,6 @@ class Stack:
     def backwards(self) -> Iterator[tuple[int, Any]]:
         """Yield (index of the layer, its backward function), the last layer first."""
         while self._backwards:
+            # Popped, not iterated: the list would keep the activations of all layers to the end.
             backward = self._backwards.pop()
             yield len(self._backwards), backward

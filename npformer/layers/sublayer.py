@@ -130,6 +130,7 @@ def add_and_norm(
     (array([[30.]]), array([[1., 1.]]))
     """
     weight, bias = weight_and_bias(part(params, "out"))
+    # One operation, so that a kernel need not write z W + b before it adds x.
     y = ops.linear_dropout_residual(z, weight, bias, x, settings.dropout_rate, dropout_key)
     if settings.norm == "post":
         y, norm_backward = normalise(ops, norm_params, y, settings)

@@ -362,10 +362,10 @@ class Encoder(OneStack):
             x, inputs_backward = self._map_inputs(ops, params, inputs)
         else:
             x, inputs_backward = self._embed_tokens(ops, params, inputs.values)
-            x = _zeroed(x, inputs.keep_mask)
+            x = _zeroed(x, inputs.keep_mask)  # what is masked never matters, not even NaN
         if self.n_types:
             types = inputs.types
-            if types is None:
+            if types is None:  # as in BERT, where a lone sentence has type 0
                 types = np.zeros(x.shape[:2], np.int64, like=x)
             x = x + ops.embedding(types, params["types"])
         if self.embedding_norm:

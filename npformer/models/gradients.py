@@ -49,7 +49,7 @@ class Gradients:
         place = self.collected
         for parent in parents:
             place = place.setdefault(parent, {})
-        if name in place:  # a stack, whose layers and norm are given apart
+        if name in place:  # a stack, whose layers and norm are given one by one
             place[name] = place[name] | grads
         else:
             place[name] = grads

@@ -155,6 +155,7 @@ class Model:
     def stored_output(self, params):
         """The same as it is stored: the weight may be one of 8-bit integers."""
         output = params.get("output", {})
+        # A view: a tied table is not copied, and its gradient comes back transposed.
         weight = params["embedding"].T if self.tie_embeddings else output["weight"]
         return weight, output.get("bias")
 
