@@ -19,7 +19,7 @@ from npformer.commands.output import add_json, add_pictures, will_draw, write_js
 from npformer.commands.training import add_quiet, saying_where_it_stopped
 
 from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
-from npformer.data.parallel_text import pack
+from npformer.data.in_batches import pack
 from npformer.models import SequenceAutoencoder
 from npformer.training import Adam, Trainer, warmup_cosine
 

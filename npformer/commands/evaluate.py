@@ -28,7 +28,7 @@ from npformer.commands.output import (
 )
 
 from npformer.data import ParallelText
-from npformer.data.parallel_text import bad_lines
+from npformer.data.lines import bad_lines
 from npformer.errors import UserError
 from npformer.runtime.ranks import checksum, world
 from npformer.translation import Translator, score

@@ -32,6 +32,7 @@ from npformer.commands.lines import (
 from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
 
 from npformer import tree
+from npformer.data.lines import text_of
 from npformer.errors import UserError
 from npformer.files.checkpoint import (
     CheckpointError,
@@ -39,7 +40,6 @@ from npformer.files.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from npformer.language.text import text_of
 from npformer.models import describe
 from npformer.pretrained import load
 from npformer.pretrained.packages import check_there, in_models

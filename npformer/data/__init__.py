@@ -4,6 +4,7 @@ from npformer.data.copy_task import BOS, EOS, PAD, CopyTask
 from npformer.data.in_batches import batches
 from npformer.data.parallel_text import ParallelText, Place, TokenBatches
 from npformer.data.subwords import Subwords
+from npformer.data.text import Text
 from npformer.data.tokens import Characters, Pieces, load_tokens
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Pieces",
     "Place",
     "Subwords",
+    "Text",
     "TokenBatches",
     "batches",
     "load_tokens",

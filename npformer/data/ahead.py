@@ -6,7 +6,7 @@ _END = object()
 
 
 def ahead(items):
-    """Yield the same items; a thread makes each while the caller uses the previous one, for example on a GPU."""
+    """Yield the same items; a thread makes each while the caller uses the one before."""
     items = iter(items)
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(next, items, _END)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npformer.checks import check_int
-from npformer.data.parallel_text import pack
+from npformer.data.in_batches import pack
 from npformer.decoding import greedy_decode
 from npformer.operations.options import check_fields
 
@@ -16,10 +16,11 @@ FIRST_SYMBOL = 3
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Random sequences of symbols; each target is a copy of the source between a begin and an end token.
+    """Random sequences of symbols; each target is a copy of the source.
 
-    Of the ``vocab`` ids, 0 is padding, 1 the begin token and 2 the end token; the others are symbols. One sequence in
-    ten, chosen by its checksum, is held out: it is never in a training batch.
+    The copy is between a begin and an end token. Of the ``vocab`` ids, 0 is padding, 1 the begin
+    token and 2 the end token; the others are symbols. One sequence in ten, chosen by its checksum,
+    is held out: it is never in a training batch.
 
     Parameters
     ----------
@@ -51,39 +52,55 @@ class CopyTask:
     def __post_init__(self):
         check_fields(self)
         if self.vocab <= FIRST_SYMBOL:
-            raise ValueError(f"vocab={self.vocab}, expected at least {FIRST_SYMBOL + 1}: three ids are reserved")
+            raise ValueError(
+                f"vocab={self.vocab}, expected at least {FIRST_SYMBOL + 1}: three ids are reserved"
+            )
         if not 1 <= self.min_len <= self.max_len:
-            raise ValueError(f"min_len={self.min_len}, max_len={self.max_len}: expected 1 <= min_len <= max_len")
+            raise ValueError(
+                f"min_len={self.min_len}, max_len={self.max_len}: expected 1 <= min_len <= max_len"
+            )
 
     def batch(self, step: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return training batch number ``step``, src (B, S) and tgt (B, T+1): a pure function of (seed, step)."""
+        """Return training batch number ``step``, src (B, S) and tgt (B, T+1).
+
+        It is a function of (seed, step).
+        """
         step = check_int("step", step, at_least=0)
         return self._pack(self._draw([0, step], size, self.min_len, self.max_len, held_out=False))
 
     def held_out(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Return ``size`` different sequences that are in no training batch, as (src, tgt)."""
-        return self._pack(self._draw([1], size, self.min_len, self.max_len, held_out=True, distinct=True))
+        return self._pack(
+            self._draw([1], size, self.min_len, self.max_len, held_out=True, distinct=True)
+        )
 
     def longer(self, size: int, extra: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``size`` sequences of max_len + 1 ... max_len + extra symbols, longer than any in training."""
+        """Return ``size`` sequences that are longer than any in training.
+
+        They have max_len + 1 ... max_len + extra symbols.
+        """
         extra = check_int("extra", extra, at_least=1)
-        return self._pack(self._draw([2], size, self.max_len + 1, self.max_len + extra, held_out=True))
+        lengths = self.max_len + 1, self.max_len + extra
+        return self._pack(self._draw([2], size, *lengths, held_out=True))
 
     def _draw(self, key, size, min_len, max_len, held_out, distinct=False):
-        rng, size = np.random.default_rng([self.seed, *key]), check_int("size", size, at_least=1)
-        sequences, seen = [], set()
+        rng = np.random.default_rng([self.seed, *key])
+        size = check_int("size", size, at_least=1)
+        sequences = []
+        before = set()
         for _ in range(200 * size):
             length = rng.integers(min_len, max_len + 1)
             sequence = rng.integers(FIRST_SYMBOL, self.vocab, length)
-            if is_held_out(sequence) == held_out and not (distinct and sequence.tobytes() in seen):
-                seen.add(sequence.tobytes())
+            is_repeated = distinct and sequence.tobytes() in before
+            if is_held_out(sequence) == held_out and not is_repeated:
+                before.add(sequence.tobytes())
                 sequences.append(sequence)
                 if len(sequences) == size:
                     return sequences
-        raise ValueError(
-            f"vocab={self.vocab}, min_len={min_len}, max_len={max_len}: there are not {size} "
-            f"{'held-out' if held_out else 'training'} sequences; expected more symbols or longer sequences"
-        )
+        lengths = f"vocab={self.vocab}, min_len={min_len}, max_len={max_len}"
+        what = f"{size} {'held-out' if held_out else 'training'} sequences"
+        expected = "more symbols or longer sequences"
+        raise ValueError(f"{lengths}: there are not {what}; expected {expected}")
 
     def _pack(self, sequences):
         targets = [sequence[::-1] for sequence in sequences] if self.reverse else sequences
@@ -96,11 +113,13 @@ def is_held_out(sequence):
 
 
 def exact_match(model, params, src, tgt, *, backend="auto"):
-    """Decode src (B, S) greedily; return the share of targets (B, T+1) that are right in every token, and (B, T') ids.
+    """Decode src (B, S) greedily; return the share of right targets (B, T+1), and (B, T') ids.
 
-    The end token counts, too.
+    A right one has every token right. The end token counts, too.
     """
-    decoded = greedy_decode(model, params, src, bos_id=BOS, eos_id=EOS, max_len=tgt.shape[1] + 4, backend=backend)
+    decoded = greedy_decode(
+        model, params, src, bos_id=BOS, eos_id=EOS, max_len=tgt.shape[1] + 4, backend=backend
+    )
     width = max(decoded.shape[1], tgt.shape[1] - 1)
     right = (_widen(decoded, width) == _widen(tgt[:, 1:], width)).all(axis=1)
     return float(right.mean()), decoded

@@ -8,12 +8,33 @@ import numpy as np
 
 from npformer.arrays import library_of
 from npformer.checks import check_flag, check_int
-from npformer.data.parallel_text import pack
 from npformer.operations.options import LARGEST, check_option
 
 
+def pack(sequences, pad_id, *, begin=None, end=None):
+    """Return sequences of ids as the rows of an array (B, longest), where shorter ones are padded.
+
+    ``begin`` and ``end`` are ids to put before and after each sequence.
+
+    >>> pack([[5, 6], [7]], pad_id=0, end=2)
+    array([[5, 6, 2],
+           [7, 2, 0]])
+    """
+    first = 0 if begin is None else 1
+    longest = max(map(len, sequences), default=0)
+    width = first + longest + (0 if end is None else 1)
+    ids = np.full((len(sequences), width), pad_id)
+    if begin is not None:
+        ids[:, 0] = begin
+    for row, sequence in zip(ids, sequences, strict=True):
+        row[first : first + len(sequence)] = sequence
+        if end is not None:
+            row[first + len(sequence)] = end
+    return ids
+
+
 class Batches:
-    """What ``npformer.batches`` returns: an iterable of batches, which can be read again and again."""
+    """What ``npformer.batches`` returns: batches that can be read again and again."""
 
     def __init__(self, columns, size, epochs, seed, shuffle, drop_last, pad_id, first=0):
         self.columns, self.pad_id = columns, pad_id
@@ -36,11 +57,12 @@ class Batches:
             order = self._order(epoch)
             for i in range(n, self.per_epoch):
                 rows = order[i * self.size : (i + 1) * self.size]
-                yield tuple(self._taken(column, rows) for column in self.columns)
-            epoch, n = epoch + 1, 0
+                yield tuple(self._rows(column, rows) for column in self.columns)
+            epoch += 1
+            n = 0
 
     def from_step(self, step: int) -> Self:
-        """The same batches without the first ``step``: those after a checkpoint with this ``n_steps``."""
+        """The same without the first ``step``: those after a checkpoint with this ``n_steps``."""
         later = copy(self)
         later.first = self.first + check_int("step", step, at_least=0)
         return later
@@ -50,7 +72,7 @@ class Batches:
             return np.arange(self.n_rows)
         return np.random.default_rng([self.seed, epoch]).permutation(self.n_rows)
 
-    def _taken(self, column, rows):
+    def _rows(self, column, rows):
         if isinstance(column, list):
             return pack([column[row] for row in rows], self.pad_id)
         return column[rows]
@@ -86,13 +108,14 @@ def batches(
     drop_last : bool
         Leave out the last batch of an epoch if it has fewer rows than ``size``.
     pad_id : int, optional
-        What rows of different lengths, in a list, are padded with at their ends, up to the longest row of a batch.
+        What rows of different lengths, in a list, are padded with at their ends, up to the longest
+        row of a batch.
 
     Returns
     -------
     Batches
-        An iterable, which begins anew each time. It has a length, and ``from_step(n)`` is the same without the first n
-        batches, to go on with a training.
+        An iterable, which begins anew each time. It has a length, and ``from_step(n)`` is the same
+        without the first n batches, to go on with a training.
 
     Raises
     ------
@@ -125,7 +148,8 @@ def batches(
     shuffle = check_flag("shuffle", shuffle)
     drop_last = check_flag("drop_last", drop_last)
     if not arrays:
-        raise ValueError("batches got no arrays, expected one or more, such as batches(x, y, size=32)")
+        expected = "one or more, such as batches(x, y, size=32)"
+        raise ValueError(f"batches got no arrays, expected {expected}")
     columns = [_column(i, x, pad_id) for i, x in enumerate(arrays)]
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
@@ -133,24 +157,28 @@ def batches(
     if lengths[0] == 0:
         raise ValueError("arrays have no rows, expected one or more")
     if drop_last and size > lengths[0]:
-        raise ValueError(f"size={size} with {lengths[0]} rows and drop_last=True: there would be no batch")
+        what = f"size={size} with {lengths[0]} rows and drop_last=True"
+        raise ValueError(f"{what}: there would be no batch")
     return Batches(columns, size, epochs, seed, shuffle, drop_last, pad_id)
 
 
 def _column(i, x, pad_id):
     """An array, or a list of rows of ids that are padded."""
     name = f"array {i}"
+    kind = f"a {type(x).__name__}"
+    expected = "expected an array, or a list"
     if hasattr(x, "__next__"):
-        raise TypeError(f"{name} is a {type(x).__name__}, which can be read only once: expected an array, or a list")
+        raise TypeError(f"{name} is {kind}, which can be read only once: {expected}")
     if hasattr(x, "shape"):
         library_of(x, name)  # raises for what is no array, such as a table with names
         if not x.shape:
             raise ValueError(f"{name} has no axis, expected rows")
         if x.dtype.kind == "O":
-            raise TypeError(f"{name} has dtype object, expected numbers; give rows of different lengths in a list")
+            advice = "give rows of different lengths in a list"
+            raise TypeError(f"{name} has dtype object, expected numbers; {advice}")
         return x
     if not isinstance(x, (list, tuple)):
-        raise TypeError(f"{name} is a {type(x).__name__}, expected an array, or a list")
+        raise TypeError(f"{name} is {kind}, {expected}")
     try:
         return np.asarray(x)
     except ValueError as error:  # rows of different lengths, or arrays with different axes

@@ -1,8 +1,9 @@
-"""Line-aligned text of two languages, and batches of it. It is read as a stream, so it may be of any size."""
+"""Line-aligned text of two languages, and batches of it.
+
+It is read as a stream, so it may be of any size.
+"""
 
 import collections
-import gzip
-import zlib
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -10,94 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npformer.data.in_batches import pack
+from npformer.data.lines import find_text, is_empty, read_lines
 from npformer.data.subwords import Subwords
-from npformer.files.paths import MISSING, kind_of_file
 from npformer.operations.options import check_fields
 from npformer.reference import derive_key
 from npformer.runtime.ranks import OneProcess, checksum
-
-LONGEST_LINE = 2**26  # bytes: some devices, such as /dev/zero, never end one
-
-
-def find_text(folder, split, language):
-    """Return the path of the file of a split in a folder, ``train.en`` or ``train.en.gz``."""
-    folder = Path(folder)
-    names = [f"{split}.{language}", f"{split}.{language}.gz"]
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    there = sorted(path.name for path in folder.glob("*")) if folder.is_dir() else "no such folder"
-    raise FileNotFoundError(f"{folder}: expected {names[0]} or {names[1]}, found {there}")
-
-
-def read_lines(path, refuse=None):
-    """Yield the lines of a UTF-8 text file, which is compressed by gzip if its name ends with .gz.
-
-    ``refuse`` is as of ``decoded``.
-    """
-    path = Path(path)
-    kind = kind_of_file(path)
-    if kind in (MISSING, "a folder", "a socket"):  # a pipe, or a terminal, may be a text
-        wanted = f"take {path}.gz" if kind_of_file(f"{path}.gz") == "a file" else "expected a text, or a .gz"
-        raise FileNotFoundError(f"{path} is {kind}: {wanted}")
-    number = 0
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
-            for number, line in enumerate(decoded(file, path, refuse), start=1):  # noqa: B007, for the message
-                yield line
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path}, after line {number}: {error}; expected a whole gzip file") from error
-
-
-def decoded(file, name, refuse=None):
-    """Yield the lines of UTF-8 text, with or without a byte order mark; ``name`` is for error messages.
-
-    If a line is not UTF-8, ``refuse`` is called with a message that says so, and the line is yielded as an empty one.
-    Without ``refuse``, the message is raised.
-    """
-    for number, line in enumerate(_lines(file, name), start=1):
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            message = f"{name}, line {number}: {error}; expected UTF-8"
-            if refuse is None:
-                raise ValueError(message) from error
-            refuse(message)
-            text = ""
-        yield text.rstrip("\r\n")
-
-
-def _lines(file, name):
-    r"""Yield the lines, each with its end, which is \n alone, unlike those of str.splitlines."""
-    while line := file.readline(LONGEST_LINE + 1):
-        if len(line) > LONGEST_LINE:
-            raise ValueError(f"{name} has a line of more than {LONGEST_LINE:,} bytes, expected a text")
-        yield line
-
-
-def bad_lines(path, skip_empty=False, check=None):
-    """Return a message about each line of a text that is not UTF-8, that is empty, or that is refused.
-
-    Empty lines are no bad ones with ``skip_empty``. ``check(line, number)`` raises ``ValueError`` to refuse a line.
-    """
-    messages = []
-    n_before = 0
-    for number, line in enumerate(read_lines(path, messages.append), start=1):
-        is_decoded = len(messages) == n_before
-        if is_decoded and line.strip():
-            try:
-                if check:
-                    check(line, number)
-            except ValueError as error:
-                messages.append(f"{path}, {error}")
-        elif is_decoded and not skip_empty:
-            messages.append(_is_empty(path, number))
-        n_before = len(messages)
-    return messages
-
-
-def _is_empty(path, number):
-    return f"{path}, line {number} is empty: expected a sentence, or skip_empty=True"
 
 
 @dataclass(frozen=True)
@@ -126,7 +45,7 @@ class ParallelText:
 
     @classmethod
     def find(cls, folder, split, source, target, *, skip_empty=False):
-        """Find the two files of a split in a folder, for example ``train.en`` and ``train.fr.gz``."""
+        """Find the two files of a split in a folder, such as ``train.en`` and ``train.fr.gz``."""
         if source == target:
             raise ValueError(f"source and target are both {source!r}, expected two languages")
         return cls(find_text(folder, split, source), find_text(folder, split, target), skip_empty)
@@ -139,8 +58,8 @@ class ParallelText:
                 n_source = number - (source is None) + sum(1 for _ in sources)
                 n_target = number - (target is None) + sum(1 for _ in targets)
                 raise ValueError(
-                    f"{self.source} has {n_source} lines, {self.target} {n_target}: expected the same number, "
-                    "each line the translation of the other's"
+                    f"{self.source} has {n_source} lines, {self.target} {n_target}: expected the "
+                    "same number, each line the translation of the other's"
                 )
             if source.strip() and target.strip():
                 n_kept += 1
@@ -148,9 +67,10 @@ class ParallelText:
             elif not self.skip_empty:
                 path, rest = (self.target, targets) if source.strip() else (self.source, sources)
                 collections.deque(rest, maxlen=0)  # a .gz that is damaged is noticed at its end
-                raise ValueError(_is_empty(path, number))
+                raise ValueError(is_empty(path, number))
         if n_kept == 0:
-            raise ValueError(f"{self.source} and {self.target} have no pair of sentences, expected one per line")
+            what = f"{self.source} and {self.target} have no pair of sentences"
+            raise ValueError(f"{what}, expected one per line")
 
     def lines(self):
         """Yield the lines of both languages in turn, to learn a joint vocabulary from."""
@@ -168,12 +88,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenBatches:
-    """Batches with about the same number of tokens, of sentences of similar length, in an order given by the seed.
+    """Batches with about the same number of tokens, of sentences of similar length.
 
-    The text is read in chunks of ``chunk_size`` pairs, so memory depends on the size of a chunk, not on that of the
-    text. The pairs of a chunk are shuffled, sorted by length and divided into batches, and the batches are shuffled.
-    (If the lines of a text larger than a chunk are ordered by origin, shuffle the text once beforehand.) If the text
-    fits into one chunk, its subwords are computed once and kept.
+    Their order is given by the seed. The text is read in chunks of ``chunk_size`` pairs, so memory
+    depends on the size of a chunk, not on that of the text. The pairs of a chunk are shuffled,
+    sorted by length and divided into batches, and the batches are shuffled. (If the lines of a text
+    larger than a chunk are ordered by origin, shuffle the text once beforehand.) If the text fits
+    into one chunk, its subwords are computed once and kept.
 
     Parameters
     ----------
@@ -188,8 +109,8 @@ class TokenBatches:
     chunk_size : int
         Number of pairs in a chunk.
     ranks : Ranks, optional
-        Each rank converts its part of a chunk to ids, and all ranks yield the same batches. All have to read the same
-        text.
+        Each rank converts its part of a chunk to ids, and all ranks yield the same batches. All
+        have to read the same text.
 
     Examples
     --------
@@ -214,12 +135,14 @@ class TokenBatches:
     def __post_init__(self):
         check_fields(self)
         if self.max_len > self.max_tokens:
-            raise ValueError(f"max_len={self.max_len}, expected at most max_tokens={self.max_tokens}")
+            expected = f"at most max_tokens={self.max_tokens}"
+            raise ValueError(f"max_len={self.max_len}, expected {expected}")
         if hasattr(self.text, "__next__"):
-            raise TypeError(f"text is a {type(self.text).__name__}, which can be read only once: expected a list")
+            kind = type(self.text).__name__
+            raise TypeError(f"text is a {kind}, which can be read only once: expected a list")
 
     def from_place(self, place=None):
-        """Yield batches (place after the batch, src (B, S), tgt (B, T+1)) without end, starting at a place."""
+        """Yield (place after the batch, src (B, S), tgt (B, T+1)) without end, from a place on."""
         place = place or Place()
         while True:
             n_batches = 0
@@ -227,7 +150,8 @@ class TokenBatches:
                 n_batches += 1
                 yield after, src, tgt
             if not n_batches and place == Place(place.epoch):
-                raise ValueError(f"no pair of the text has at most max_len={self.max_len} tokens on both sides")
+                limit = f"at most max_len={self.max_len} tokens"
+                raise ValueError(f"no pair of the text has {limit} on both sides")
             place = Place(place.epoch + 1)
 
     def epoch(self, place):
@@ -243,11 +167,14 @@ class TokenBatches:
         if self._kept:
             yield from islice(enumerate(self._kept), first, None)
             return
-        lines, chunk, pairs = iter(self.text), -1, []
+        lines = iter(self.text)
+        chunk, pairs = -1, []
         while some := self._same(list(islice(lines, self.chunk_size))):
             chunk += 1
             if chunk >= first:
-                pairs = list(zip(*map(self._encode, (self.source, self.target), zip(*some, strict=True)), strict=True))
+                sources, targets = zip(*some, strict=True)
+                ids = self._encode(self.source, sources), self._encode(self.target, targets)
+                pairs = list(zip(*ids, strict=True))
                 yield chunk, pairs
         if chunk == first == 0:
             self._kept[:] = [pairs]  # assigned, not appended: two epochs may be read at once
@@ -263,24 +190,31 @@ class TokenBatches:
         ids = subwords.encode(self.ranks.my_share(lines))
         if self.ranks.alone:
             return ids
-        lengths = np.concatenate(self.ranks.gather_arrays(np.array([len(x) for x in ids], np.int64)))
-        joined = np.concatenate(self.ranks.gather_arrays(np.concatenate([np.empty(0, np.int64), *ids])))
-        return np.split(joined, np.cumsum(lengths)[:-1])
+        lengths = self._of_all_ranks([np.array([len(x) for x in ids], np.int64)])
+        return np.split(self._of_all_ranks(ids), np.cumsum(lengths)[:-1])
+
+    def _of_all_ranks(self, arrays):
+        """The numbers of arrays of all ranks, int64, one after another; a rank may have none."""
+        mine = np.concatenate([np.empty(0, np.int64), *arrays])
+        return np.concatenate(self.ranks.gather_arrays(mine))
 
     def _batches(self, pairs, key):
         """Divide the pairs of a chunk into batches."""
         rng = np.random.default_rng(key)
         pairs = [pairs[i] for i in rng.permutation(len(pairs))]
         pairs = [pair for pair in pairs if _length(pair) <= self.max_len]
-        # Sources become longer and shorter in turn, so that they are alike where the targets become longer: Multi30k in
-        # batches of 4,096 tokens has 3.2 % of padding instead of 5.2. Equal lengths stay shuffled, as sort is stable.
+        # Sources become longer and shorter in turn, so that they are alike where the targets become
+        # longer: Multi30k in batches of 4,096 tokens has 3.2 % of padding instead of 5.2. Equal
+        # lengths stay shuffled, as sort is stable.
         pairs.sort(key=lambda pair: (len(pair[1]), len(pair[0]) * (-1) ** len(pair[1])))
-        batches, batch, longest = [], [], 0
+        batches, batch = [], []
+        longest = 0
         for pair in pairs:
             longest = max(longest, _length(pair))
             if longest * (len(batch) + 1) > self.max_tokens:
                 batches.append(batch)
-                batch, longest = [], _length(pair)
+                batch = []
+                longest = _length(pair)
             batch.append(pair)
         if batch:
             batches.append(batch)
@@ -289,30 +223,11 @@ class TokenBatches:
     def _pack(self, pairs):
         sources, targets = zip(*pairs, strict=True)
         src = pack(sources, self.source.pad_id, end=self.source.eos_id)
-        return src, pack(targets, self.target.pad_id, begin=self.target.bos_id, end=self.target.eos_id)
-
-
-def pack(sequences, pad_id, *, begin=None, end=None):
-    """Return sequences of ids as the rows of an array (B, longest), where shorter ones are padded.
-
-    ``begin`` and ``end`` are ids to put before and after each sequence.
-
-    >>> pack([[5, 6], [7]], pad_id=0, end=2)
-    array([[5, 6, 2],
-           [7, 2, 0]])
-    """
-    first, more = int(begin is not None), int(begin is not None) + int(end is not None)
-    ids = np.full((len(sequences), max(map(len, sequences), default=0) + more), pad_id)
-    if begin is not None:
-        ids[:, 0] = begin
-    for row, sequence in zip(ids, sequences, strict=True):
-        row[first : first + len(sequence)] = sequence
-        if end is not None:
-            row[first + len(sequence)] = end
-    return ids
+        marks = {"begin": self.target.bos_id, "end": self.target.eos_id}
+        return src, pack(targets, self.target.pad_id, **marks)
 
 
 def _length(pair):
-    """The number of tokens of the longer side, with the source's end token and the target's begin and end tokens."""
+    """The number of tokens of the longer side, with the begin and end tokens of a batch."""
     source, target = pair
     return max(len(source) + 1, len(target) + 2)

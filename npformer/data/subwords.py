@@ -1,4 +1,4 @@
-"""Conversion of sentences to ids of subword pieces, and back, by sentencepiece (in ``npformer[translation]``)."""
+"""Conversion of sentences to ids of subword pieces, and back, by sentencepiece."""
 
 import io
 import os
@@ -14,20 +14,25 @@ from npformer.extras import imported
 from npformer.files.paths import check_regular
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
-MARKED = "<marked>"  # a piece that is in no text; a vocabulary that has it was learned from marked text
-# Bytes; sentencepiece leaves longer ones out. A larger limit of sentencepiece is no way to learn from them: the time of
-# "unigram" grows with the square of a line that repeats itself, from 0.2 s to more than 60 s for 280,000 letters.
+MARKED = (
+    "<marked>"  # a piece that is in no text; a vocabulary that has it was learned from marked text
+)
+# Bytes; sentencepiece leaves longer ones out. A larger limit of sentencepiece is no way to learn
+# from them: the time of "unigram" grows with the square of a line that repeats itself, from 0.2 s
+# to more than 60 s for 280,000 letters.
 LONGEST_LINE = 4192
-MOST_LINES = 2_000_000  # of which a vocabulary is learned; of more, this number is sampled, as each takes memory
+# Of more lines, this number is sampled to learn a vocabulary from, as each takes memory.
+MOST_LINES = 2_000_000
 AT_ONCE = 5000  # lines converted at a time, as lists of ids take ten times as much memory as arrays
 
 
 class Subwords:
     """A vocabulary of subword pieces, which converts sentences to ids and ids to sentences.
 
-    In every vocabulary made by ``learn``, ids 0, 1, 2, 3 are padding, begin, end and "unknown", and (with ``marks``)
-    text is marked (``npformer.data.marks``) before it is divided into pieces, so that a word is the same at the
-    beginning of a sentence, after an apostrophe and before a full stop.
+    In every vocabulary made by ``learn``, ids 0, 1, 2, 3 are padding, begin, end and "unknown", and
+    (with ``marks``) text is marked (``npformer.data.marks``) before it is divided into pieces, so
+    that a word is the same at the beginning of a sentence, after an apostrophe and before a full
+    stop.
 
     Parameters
     ----------
@@ -47,21 +52,24 @@ class Subwords:
 
     def __init__(self, model):
         if not isinstance(model, (bytes, bytearray, memoryview)):
-            advice = ": Subwords.read(path) reads a file" if isinstance(model, (str, os.PathLike)) else ""
-            wanted = f"expected the bytes of a sentencepiece model{advice}"
-            raise TypeError(f"model={shown(model)} is a {type(model).__name__}, {wanted}")
+            expected = "expected the bytes of a sentencepiece model"
+            if isinstance(model, (str, os.PathLike)):
+                expected += ": Subwords.read(path) reads a file"
+            raise TypeError(f"model={shown(model)} is a {type(model).__name__}, {expected}")
         self.model = bytes(model)
         try:
             self._processor = import_sentencepiece().SentencePieceProcessor(model_proto=self.model)
         except RuntimeError as error:
             raise ValueError(f"model is not a sentencepiece model: {error}") from error
-        given = {name: getattr(self._processor, f"{name}_id")() for name in ("pad", "bos", "eos")}
-        if min(given.values()) < 0:
-            missing = [name for name, id_ in given.items() if id_ < 0]
-            raise ValueError(f"the sentencepiece model has no {missing} piece, expected one with pad, bos and eos ids")
+        self.pad_id = self._processor.pad_id()
+        self.bos_id = self._processor.bos_id()
+        self.eos_id = self._processor.eos_id()
+        ids = {"pad": self.pad_id, "bos": self.bos_id, "eos": self.eos_id}
+        if missing := [name for name, id_ in ids.items() if id_ < 0]:
+            expected = "expected one with pad, bos and eos ids"
+            raise ValueError(f"the sentencepiece model has no {missing} piece, {expected}")
         self.unknown_id = self._processor.unk_id()
         self.marked = self._processor.piece_to_id(MARKED) != self.unknown_id
-        self.pad_id, self.bos_id, self.eos_id = given["pad"], given["bos"], given["eos"]
 
     def __repr__(self):
         return f"<Subwords, {len(self):,} pieces>"
@@ -82,9 +90,11 @@ class Subwords:
         kind : "bpe" or "unigram"
             Byte-pair encoding (Sennrich et al. 2016) or the unigram model (Kudo 2018).
         marks : bool
-            Whether to mark capitals and missing spaces; if False, the text is used as it is, with all its spaces.
+            Whether to mark capitals and missing spaces; if False, the text is used as it is, with
+            all its spaces.
         at_most : bool
-            Whether to learn fewer pieces if the text does not have as many, which is an error otherwise.
+            Whether to learn fewer pieces if the text does not have as many, which is an error
+            otherwise.
         """
         size = check_int("size", size, at_least=5)
         check_choice("kind", kind, ("bpe", "unigram"))
@@ -113,9 +123,11 @@ class Subwords:
                 bos_id=BOS,
                 eos_id=EOS,
                 unk_id=UNKNOWN,
-                split_by_unicode_script=not marks,  # marks already separate words and signs; l'‿ may be one piece
+                # Marks already separate words and signs, and l'‿ may be one piece.
+                split_by_unicode_script=not marks,
                 control_symbols=[MARKED] if marks else [],
-                # Unmarked text stays as it is, also where it has several spaces, as the indentation of a program.
+                # Unmarked text stays as it is, also where it has several spaces, as the indentation
+                # of a program.
                 remove_extra_whitespaces=marks,
                 normalization_rule_name="nmt_nfkc" if marks else "identity",
                 num_threads=1,  # the same pieces on every machine
@@ -125,9 +137,13 @@ class Subwords:
             if errors:
                 raise errors[0] from None
             limit = re.search(r"<= (\d+)|\d+ vs (\d+)", str(error))
-            why = f"expected at {'most' if limit[1] else 'least'} {limit[1] or limit[2]}" if limit else error
+            why = str(error)
+            if limit:
+                most, least = limit.groups()
+                why = f"expected at most {most}" if most else f"expected at least {least}"
             where = "from this text (command line: --subwords or --vocab-size)"
-            raise ValueError(f"no vocabulary of size={size} could be learned {where}: {why}") from error
+            what = f"no vocabulary of size={size} could be learned {where}"
+            raise ValueError(f"{what}: {why}") from error
         return cls(model.getvalue())
 
     @classmethod
@@ -135,7 +151,8 @@ class Subwords:
         """Read a vocabulary from a sentencepiece model file."""
         path = Path(path)
         if not path.exists():
-            raise FileNotFoundError(f"there is no sentencepiece model {path}, expected a model file of spm_train")
+            expected = "expected a model file of spm_train"
+            raise FileNotFoundError(f"there is no sentencepiece model {path}, {expected}")
         check_regular(path)
         try:
             return cls(path.read_bytes())
@@ -144,15 +161,21 @@ class Subwords:
 
     def encode(self, lines):
         """Return the ids of each line, a list of arrays of int32, without begin and end tokens."""
-        lines, ids = list(each_line("lines", lines)), []
+        lines = list(each_line("lines", lines))
+        ids = []
         for first in range(0, len(lines), AT_ONCE):
             block = lines[first : first + AT_ONCE]
-            block = list(map(mark, block)) if self.marked else block
-            ids += [np.array(row, np.int32) for row in self._processor.encode(block, num_threads=1)]
+            if self.marked:
+                block = list(map(mark, block))
+            rows = self._processor.encode(block, num_threads=1)
+            ids += [np.array(row, np.int32) for row in rows]
         return ids
 
     def decode(self, ids):
-        """Return the sentence of each sequence of ids, up to its end token; padding and begin tokens are skipped."""
+        """Return the sentence of each sequence of ids, up to its end token.
+
+        Padding and begin tokens are skipped.
+        """
         lines = self._processor.decode([self._words_of(row) for row in ids], num_threads=1)
         return list(map(unmark, lines)) if self.marked else lines
 

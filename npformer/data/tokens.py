@@ -121,7 +121,9 @@ class Pieces:
 
 
 def load_tokens(path):
-    """The tokens in a checkpoint: of ``train-gpt``, or of ``trainer.save(path, arrays=tokens.arrays)``.
+    """The tokens in a checkpoint of ``train-gpt``, or one with ``tokens.arrays``.
+
+    That is what ``trainer.save(path, arrays=tokens.arrays)`` writes.
 
     Parameters
     ----------

@@ -4,11 +4,12 @@ from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
+from npformer.data.lines import read_both
 from npformer.data.subwords import Subwords
+from npformer.data.text import Text
 from npformer.data.tokens import Characters, Pieces
 from npformer.files.checkpoint import load_checkpoint
 from npformer.language.settings import LanguageSettings
-from npformer.language.text import Text, read_both
 from npformer.language.writer import Writer, model_in
 from npformer.models import from_description
 from npformer.models.batch import mean_loss

@@ -10,7 +10,8 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend, picklable
 from npformer.checks import each_line
-from npformer.data.parallel_text import pack, read_lines
+from npformer.data.in_batches import pack
+from npformer.data.lines import read_lines
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
 from npformer.files.checkpoint import CheckpointError, joined, load_checkpoint, refusing, save_checkpoint

@@ -16,8 +16,8 @@ from npformer.commands.command import command
 from npformer.commands.output import add_json, write_json
 
 from npformer import Adam, LanguageModel, Trainer, warmup_cosine
+from npformer.data.lines import read_both
 from npformer.language import Characters, LanguageSettings, Text
-from npformer.language.text import read_both
 from npformer.models.batch import mean_loss
 
 S = LanguageSettings(text="")

@@ -19,8 +19,8 @@ from npformer.commands.output import add_json, write_json
 from scripts.bench.options import add_sizes, add_some, sizes_of
 
 from npformer import Adam, LanguageModel, Trainer, tree, warmup_cosine
+from npformer.data.lines import read_both
 from npformer.language import Characters, Text
-from npformer.language.text import read_both
 from npformer.models.batch import mean_loss
 
 FULL = {"steps": 400, "seeds": 3, "width": 128, "layers": 4, "length": 128, "batch": 32}

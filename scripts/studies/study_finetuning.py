@@ -21,7 +21,8 @@ from npformer.commands.output import add_json, write_json
 from scripts.bench.options import add_sizes, sizes_of
 
 from npformer import Adam, Encoder, Trainer, pretrained, tree, warmup_cosine
-from npformer.data.parallel_text import pack, read_lines
+from npformer.data.in_batches import pack
+from npformer.data.lines import read_lines
 from npformer.language import Characters
 from npformer.models import LowRank
 

@@ -27,7 +27,7 @@ from scripts.studies.translations import SMALL, SMALL_PARAMETERS, trained_transl
 from npformer import CopyTask, Transformer, tree
 from npformer.data import ParallelText
 from npformer.data.copy_task import exact_match
-from npformer.data.parallel_text import pack
+from npformer.data.in_batches import pack
 
 KINDS = {"encoder": "attention", "decoder": "attention", "memory": "memory_attention"}  # and their parameters
 NAMES = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}

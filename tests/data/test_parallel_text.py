@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from corpus import sentence_pairs
 
-from npformer.data import parallel_text
+from npformer.data import lines
 from npformer.data.ahead import ahead
-from npformer.data.parallel_text import ParallelText, Place, TokenBatches, find_text, pack, read_lines
+from npformer.data.in_batches import pack
+from npformer.data.lines import find_text, read_lines
+from npformer.data.parallel_text import ParallelText, Place, TokenBatches
 from npformer.data.subwords import Subwords
 
 pytest.importorskip("sentencepiece")
@@ -53,7 +55,7 @@ def test_a_folder_or_nothing_is_named(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs the devices of Unix")
 def test_a_line_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr(parallel_text, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
     with pytest.raises(ValueError, match="/dev/zero has a line of more than 1,000 bytes, expected a text"):
         next(read_lines("/dev/zero"))
 

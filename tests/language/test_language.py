@@ -11,9 +11,9 @@ from corpus import sentence_pairs
 from npformer.commands import generate, train_gpt
 
 from npformer.data import Subwords
+from npformer.data.lines import read_both, read_text
 from npformer.data.tokens import tokens_in
 from npformer.language import Characters, LanguageRun, LanguageSettings, Pieces, Text, Writer, load_tokens
-from npformer.language.text import read_both, read_text
 from npformer.layers import Rotary
 from npformer.models import LanguageModel
 from npformer.training import CheckpointError, JsonLog, load_checkpoint, save_checkpoint, warmup_cosine
