@@ -24,23 +24,25 @@ def differences(subject):
     if line.error(0, line.flat.size) <= TOLERANCE * n_arrays**0.5:
         return
     entry = line.worst_entry()
-    path, shape, begin, end = line.array_of(entry)
+    path, begin, end = line.array_of(entry)
     if line.error(begin, end) <= TOLERANCE:
         return
     loss, gradient = line.slopes(begin, end)
     message = f"along {path} the loss changes by {loss:.4g}, the gradient says {gradient:.4g}"
-    index = [int(i) for i in np.unravel_index(entry - begin, shape)]
-    loss, gradient = line.slopes_at(entry)
-    message += f"; at its entry {index}, by {loss:.2g} and {gradient:.2g}"
-    yield "wrong gradient" if line.gradient[begin:end].any() else "no gradient", message
+    grad = line.grads[path]
+    index = np.unravel_index(entry - begin, grad.shape)
+    loss = line.derivative(entry)
+    gradient = 0.0 + grad[index]  # -0.0 is told as 0
+    message += f"; at its entry {[int(i) for i in index]}, by {loss:.2g} and {gradient:.2g}"
+    yield "wrong gradient" if grad.any() else "no gradient", message
 
 
 class Line:
     """A line along which the loss is followed, through a place beside the parameters.
 
     Each array has an equal part in the slope of the loss, so that no error is hidden beside a
-    larger gradient. All is computed in float64. ``flat``, ``direction`` and ``gradient`` have an
-    entry for each parameter.
+    larger gradient. All is computed in float64. ``flat`` and ``direction`` have an entry for each
+    parameter; ``grads`` has arrays by path, as one more copy of all would take its time.
     """
 
     def __init__(self, subject):
@@ -52,15 +54,13 @@ class Line:
         # The length is a prime, so that no two arrays have the same numbers.
         numbers = np.random.default_rng(7).standard_normal(65_537, np.float32)
         self.direction = np.resize(numbers, self.flat.shape)
-        parts = dict(tree.leaves(tree.view_as(self.direction, subject.params)))
+        self.directions = dict(tree.leaves(tree.view_as(self.direction, subject.params)))
         for path, x in tree.leaves(self.params):
-            x += parts[path] * length_of_move(x)
-        grads = subject.gradient(params=self.params, **self.options).grads
-        scales = scales_of(grads)
-        for part, scale in zip(parts.values(), scales, strict=True):
+            x += self.directions[path] * length_of_move(x)
+        self.grads = subject.gradient(params=self.params, **self.options).grads
+        scales = scales_of(self.grads)
+        for part, scale in zip(self.directions.values(), scales, strict=True):
             part /= scale
-        arrays = [g.ravel() for g in grads.values()]
-        self.gradient = np.concatenate(arrays, dtype=np.float64)
         self.step = STEP * float(scales.min())
         loss = subject.computed.loss
         if 4e-15 * abs(loss) > 0.1 * self.step:
@@ -68,15 +68,18 @@ class Line:
 
     def slopes(self, begin, end):
         """The slope of the loss along some entries, by a difference and as the gradient has it."""
-        direction = self.direction[begin:end]
-        by_difference = self._difference(begin, end, self.step * direction) / (2 * self.step)
-        return by_difference, float(self.gradient[begin:end] @ direction)
+        move = self.step * self.direction[begin:end]
+        by_gradient = 0.0
+        first = 0  # the number of the first entry of an array
+        for path, g in self.grads.items():
+            entries = slice(max(begin - first, 0), max(end - first, 0))
+            by_gradient += float(g.ravel()[entries] @ self.directions[path].ravel()[entries])
+            first += g.size
+        return self._difference(begin, end, move) / (2 * self.step), by_gradient
 
-    def slopes_at(self, entry):
-        """The derivative by one entry, by a difference and as the gradient has it."""
-        difference = self._difference(entry, entry + 1, STEP_OF_ENTRY)
-        by_gradient = 0.0 + float(self.gradient[entry])  # -0.0 is told as 0
-        return difference / (2 * STEP_OF_ENTRY), by_gradient
+    def derivative(self, entry):
+        """The derivative of the loss by one entry."""
+        return self._difference(entry, entry + 1, STEP_OF_ENTRY) / (2 * STEP_OF_ENTRY)
 
     def error(self, begin, end):
         """How far the two slopes are from one another."""
@@ -96,12 +99,12 @@ class Line:
         return begin
 
     def array_of(self, entry):
-        """The path and the shape of the array that has this entry, and where it begins and ends."""
+        """The path of the array that has this entry, and where it begins and ends."""
         leaves = tree.leaves(self.params)
         ends = np.cumsum([x.size for _, x in leaves])
         i = np.searchsorted(ends, entry, side="right")
         path, x = leaves[i]
-        return path, x.shape, ends[i] - x.size, ends[i]
+        return path, ends[i] - x.size, ends[i]
 
     def _difference(self, begin, end, move):
         """The difference of the loss between a move and its opposite."""
