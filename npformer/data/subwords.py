@@ -12,6 +12,7 @@ from npformer.checks import check_choice, check_int, each_line, shown
 from npformer.data.marks import mark, unmark
 from npformer.extras import imported
 from npformer.files.paths import check_regular
+from npformer.progress import say
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
 MARKED = (
@@ -187,6 +188,23 @@ class Subwords:
         row = [int(id_) for id_ in np.asarray(row)]
         end = row.index(self.eos_id) if self.eos_id in row else len(row)
         return [id_ for id_ in row[:end] if id_ not in (self.pad_id, self.bos_id)]
+
+
+def learned_by_first(texts, size, ranks):
+    """A vocabulary for each text, which rank 0 learns; a smaller one if a text has too few pieces.
+
+    Each text is a function that returns its lines.
+    """
+
+    def models():
+        return [Subwords.learn(lines(), size, at_most=True).model.hex() for lines in texts]
+
+    vocabularies = [Subwords(bytes.fromhex(model)) for model in ranks.first(models)]
+    for subwords in vocabularies:
+        if len(subwords) < size and ranks.is_first:
+            n = f"{len(subwords):,} pieces, all of the text, instead of {size:,}"
+            say(f"the vocabulary has {n}")
+    return vocabularies
 
 
 def _in_parts(line):

@@ -6,4 +6,12 @@ from npformer.language.run import LanguageRun
 from npformer.language.settings import LanguageSettings
 from npformer.language.writer import Writer
 
-__all__ = ["Characters", "LanguageRun", "LanguageSettings", "Pieces", "Text", "Writer", "load_tokens"]
+__all__ = [
+    "Characters",
+    "LanguageRun",
+    "LanguageSettings",
+    "Pieces",
+    "Text",
+    "Writer",
+    "load_tokens",
+]

@@ -5,7 +5,7 @@ from itertools import count
 from pathlib import Path
 
 from npformer.data.lines import read_both
-from npformer.data.subwords import Subwords
+from npformer.data.subwords import learned_by_first
 from npformer.data.text import Text
 from npformer.data.tokens import Characters, Pieces
 from npformer.files.checkpoint import load_checkpoint
@@ -15,19 +15,21 @@ from npformer.models import from_description
 from npformer.models.batch import mean_loss
 from npformer.progress import say
 from npformer.runtime.ranks import checked_ranks
-from npformer.training.loop import LAST, Loop, LoopSettings
+from npformer.training.loop import LAST, Loop, LoopSettings, check_new
 from npformer.training.optimizers import Adam
 from npformer.training.schedules import warmup_cosine
 from npformer.training.trainer import Trainer
 
-MAY_CHANGE = {"text", "held_out", "lr", "steps", "every", "save_every", "precision", "n_shards"}  # on resuming
+# on resuming:
+MAY_CHANGE = {"text", "held_out", "lr", "steps", "every", "save_every", "precision", "n_shards"}
 SAMPLED = (0, 100, 1000)  # steps after which the model writes something; also at the end
 
 
 class LanguageRun(Loop):
     """One training: a ``Loop`` with its text.
 
-    The batch of a step is a function of the seed and the number of the step, so the number is its place in the data.
+    The batch of a step is a function of the seed and the number of the step, so the number is its
+    place in the data.
 
     Parameters
     ----------
@@ -43,37 +45,35 @@ class LanguageRun(Loop):
         self.settings, self.text = settings, text
         sizes = {"vocab": len(text.tokens), "max_len": settings.length}
         model = from_description({"name": "LanguageModel", **settings.model, **sizes})
-        schedule = warmup_cosine(settings.lr, min(settings.warmup, settings.steps // 2), settings.steps)
+        warmup = min(settings.warmup, settings.steps // 2)
+        schedule = warmup_cosine(settings.lr, warmup, settings.steps)
         optimizer = Adam(schedule, betas=(0.9, 0.95))
         trainer = Trainer(model, optimizer, **settings.of_trainer, backend=backend, ranks=ranks)
-        of_loop = LoopSettings(every=settings.every, save_every=settings.save_every, monitor="bits_per_character")
+        when = {"every": settings.every, "save_every": settings.save_every}
+        of_loop = LoopSettings(**when, monitor="bits_per_character")
         super().__init__(trainer, of_loop, self._evaluate, folder)
         self.writer = Writer(model, trainer.params, text.tokens, trainer.ops)
 
     @classmethod
     def start(cls, out, settings, backend="auto", ranks=None):
         """Start a new training; this reads the text and, of subwords, learns the pieces."""
-        if (Path(out) / LAST).exists():
-            raise ValueError(f"{out} holds a training: continue it with --resume, or start another with a new --out")
+        check_new(out)
         ranks = checked_ranks(ranks)
         ranks.agree(lambda: {"settings": asdict(settings), "out": str(Path(out).resolve())})
         both = read_both(settings.text, settings.held_out)
         if settings.subwords is None:
             tokens = Characters("".join(both))
         else:
-            lines = both[0].splitlines()
-            learned = ranks.first(lambda: Subwords.learn(lines, settings.subwords, at_most=True).model.hex())
-            tokens = Pieces(Subwords(bytes.fromhex(learned)))
-            if len(tokens) < settings.subwords and ranks.is_first:
-                say(f"the vocabulary has {len(tokens):,} pieces, all of the text, instead of {settings.subwords:,}")
+            [subwords] = learned_by_first([both[0].splitlines], settings.subwords, ranks)
+            tokens = Pieces(subwords)
         return cls(out, settings, Text(*both, tokens, settings.length), backend, ranks)
 
     @classmethod
     def resume(cls, out, changes=None, backend="auto", ranks=None):
-        """Resume the training that was saved in a folder; ``changes`` are settings to change from here on.
+        """Resume the training in a folder; ``changes`` are settings to change from here on.
 
-        With another ``lr`` or number of ``steps``, the learning rate goes on where a training with these settings would
-        be after as many steps.
+        With another ``lr`` or number of ``steps``, the learning rate goes on where a training with
+        these settings would be after as many steps.
         """
         path = Path(out) / LAST
         arrays, info = load_checkpoint(path)
@@ -87,8 +87,9 @@ class LanguageRun(Loop):
             raise ValueError(f"{path}: steps={settings.steps}, but {run.trainer.n_steps} are done")
         if run.ranks.is_first:
             for name in ("lr", "steps"):
-                if getattr(settings, name) != getattr(before, name):
-                    say(f"from here on {name} is {getattr(settings, name)}, not {getattr(before, name)}")
+                old, new = getattr(before, name), getattr(settings, name)
+                if new != old:
+                    say(f"from here on {name} is {new}, not {old}")
         return run
 
     def save_to(self, path):
@@ -96,13 +97,18 @@ class LanguageRun(Loop):
         self.trainer.save(path, {"settings": asdict(self.settings)}, self.text.tokens.arrays)
 
     def train(self, stops=(), progress=True):
-        """Train until all steps are done, or a callback stops the training; write samples on the way."""
-        trainer, s = self.trainer, self.settings
+        """Train until all steps are done, or a callback stops it; write samples on the way."""
+        trainer, n_steps = self.trainer, self.settings.steps
         if not trainer.n_steps:
             self.show_sample()
+
+        def sampling(_, info):
+            if info.step in (*SAMPLED, n_steps):
+                self.show_sample()
+
         batches = (self._batch(step) for step in count(trainer.n_steps))
-        sampling = lambda _, info: self.show_sample() if info.step in (*SAMPLED, s.steps) else None
-        self.run(batches, s.steps - trainer.n_steps, callbacks=[*stops, sampling], progress=progress)
+        callbacks = [*stops, sampling]
+        self.run(batches, n_steps - trainer.n_steps, callbacks=callbacks, progress=progress)
 
     def next_batch(self):
         """The batch of the next step."""
@@ -115,15 +121,19 @@ class LanguageRun(Loop):
         """Print what the model writes now, after the first line of the held-out text has begun."""
         if self.ranks.is_first:
             prompt = self.writer.tokens.decode(self.text.held_out[:8])
-            written = self.writer.write(prompt, n_tokens=120, seed=self.settings.seed, temperature=0.8)
-            say(f"step {self.trainer.n_steps} writes:\n    " + (prompt + written).replace("\n", "\n    "))
+            options = {"seed": self.settings.seed, "temperature": 0.8}
+            written = self.writer.write(prompt, n_tokens=120, **options)
+            lines = (prompt + written).replace("\n", "\n    ")
+            say(f"step {self.trainer.n_steps} writes:\n    {lines}")
 
     def keep(self, record, shown):
         """Save the parameters of the best validation, and print its numbers."""
         if self.ranks.is_first:
-            say(f"step {record['step']}: {record['bits_per_character']:.3f} bits per character of the held-out text")
+            bits = f"{record['bits_per_character']:.3f} bits per character"
+            say(f"step {record['step']}: {bits} of the held-out text")
         super().keep(record, shown=False)
 
     def _evaluate(self):
-        loss = mean_loss(self.trainer, self.trainer.params, self.text.held_out_batches(self.settings.batch_size))
+        batches = self.text.held_out_batches(self.settings.batch_size)
+        loss = mean_loss(self.trainer, self.trainer.params, batches)
         return {"val_loss": loss, "bits_per_character": self.text.bits_per_character(loss)}

@@ -18,16 +18,19 @@ class LanguageSettings(RunSettings):
     held_out : str or path, optional
         A file to measure on; the last tenth of the text if not given.
     subwords : int, optional
-        Number of pieces of words, the tokens; fewer, all that there are, if the text does not have as many. The tokens
-        are characters if not given.
+        Number of pieces of words, the tokens; fewer, all that there are, if the text does not have
+        as many. The tokens are characters if not given.
     model : dict
-        Fields of ``LanguageModel``, of which ``vocab`` and ``max_len`` follow from the other settings.
+        Fields of ``LanguageModel``, of which ``vocab`` and ``max_len`` follow from the other
+        settings.
     batch_size, length : int
-        Number of passages B in a step, and of tokens T that are predicted in each, which is the context of the model.
+        Number of passages B in a step, and of tokens T that are predicted in each, which is the
+        context of the model.
     lr : float
         Largest learning rate, after ``warmup`` steps; it falls as a cosine until the last step.
     warmup, steps, every, save_every : int
-        Numbers of steps: until the largest learning rate, in all, between validations, and between checkpoints.
+        Numbers of steps: until the largest learning rate, in all, between validations, and between
+        checkpoints.
     seed, label_smoothing, clip_norm, frozen, precision, n_shards
         As of ``TrainingSettings``.
 
@@ -53,4 +56,5 @@ class LanguageSettings(RunSettings):
     def __post_init__(self):
         super().__post_init__()
         if unknown := self.model.keys() & {"name", "vocab", "max_len"}:
-            raise ValueError(f"model has {sorted(unknown)}, which follow from the text and from length: leave them out")
+            why = "which follow from the text and from length: leave them out"
+            raise ValueError(f"model has {sorted(unknown)}, {why}")

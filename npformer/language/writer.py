@@ -56,7 +56,10 @@ class Writer:
 
     @classmethod
     def load(cls, path, backend="auto"):
-        """Load a checkpoint of a ``LanguageRun``, or the best one in its folder, or what ``pretrained.load`` reads."""
+        """Load a checkpoint of a ``LanguageRun``, or the best in its folder.
+
+        The path may also lead to what ``pretrained.load`` reads.
+        """
         path = Path(path)
         if path.suffix == ".gguf" or (path / "config.json").exists():
             model, params, tokens = pretrained.load(path)
@@ -74,7 +77,8 @@ class Writer:
         if not len(ids):
             raise ValueError("the prompt is empty, expected one or more characters")
         if unknown := getattr(self.tokens, "unknown", lambda prompt: "")(prompt):
-            raise ValueError(f"the prompt has {unknown!r:.40}, which is in no text of the training: leave it out")
+            why = "which is in no text of the training: leave it out"
+            raise ValueError(f"the prompt has {unknown!r:.40}, {why}")
         return ids
 
     def write(self, prompt, *, n_tokens=200, seed=0, show=None, **options):
@@ -83,8 +87,8 @@ class Writer:
         Parameters
         ----------
         prompt : str
-            One that is longer than the context is read from where its last tokens fill the context, as with ``slide``
-            of ``sample``.
+            One that is longer than the context is read from where its last tokens fill the context,
+            as with ``slide`` of ``sample``.
         n_tokens : int
             Number of tokens; fewer, if the tokens have one that ends a text.
         seed : int
@@ -96,7 +100,8 @@ class Writer:
         begun, n_tokens = self.encode(prompt), check_option("n_tokens", n_tokens)
         told = show and streaming(self.tokens.decode, show, begun)
         options |= {"max_len": n_tokens, "seed": seed, "slide": True, "backend": self.backend}
-        options["eos_id"] = getattr(self.tokens, "eos_ids", None) or getattr(self.tokens, "eos_id", None)
+        eos_id = getattr(self.tokens, "eos_id", None)
+        options["eos_id"] = getattr(self.tokens, "eos_ids", None) or eos_id
         new = sample(self.model, self.params, [begun], on_step=told, **options)
         before, text = map(self.tokens.decode, (begun, [*map(int, begun), *map(int, new[0])]))
         return text[len(before) :] if text.startswith(before) else self.tokens.decode(new[0])
@@ -110,5 +115,6 @@ def model_in(arrays, info, path):
             raise ValueError(f"it holds no language model, but a {type(model).__name__}")
         tokens = tokens_in(arrays)
         if model.vocab != len(tokens):
-            raise ValueError(f"the model has vocab={model.vocab}, its text {len(tokens)} tokens: expected the same")
+            what = f"the model has vocab={model.vocab}, its text {len(tokens)} tokens"
+            raise ValueError(f"{what}: expected the same")
     return model, tokens

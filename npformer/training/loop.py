@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sized
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -345,6 +346,13 @@ class Loop:
         log = JsonLog(self.folder / LOG, keep=self.trainer.state.n_logged)
         self.log = stack.enter_context(log)
         return is_its_own
+
+
+def check_new(out):
+    """Raise if a folder holds a training already."""
+    if (Path(out) / LAST).exists():
+        advice = "continue it with --resume, or start another with a new --out"
+        raise ValueError(f"{out} holds a training: {advice}")
 
 
 def _make_folder(path):

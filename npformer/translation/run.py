@@ -1,14 +1,14 @@
-"""The training of a translation model, from text files to the final model; it can be interrupted and resumed."""
+"""The training of a translation model, from text files to the final model."""
 
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 from npformer import tree
 from npformer.backends import get_backend
 from npformer.checks import check_int, check_number
-from npformer.data import ParallelText, Place, Subwords, TokenBatches
+from npformer.data import ParallelText, Place, TokenBatches
 from npformer.data.ahead import ahead
+from npformer.data.subwords import learned_by_first
 from npformer.files.checkpoint import CheckpointError, load_checkpoint, refusing
 from npformer.files.paths import name_for_damaged
 from npformer.models import from_description
@@ -19,7 +19,7 @@ from npformer.progress import say
 from npformer.runtime.ranks import checked_ranks
 from npformer.training import average
 from npformer.training.checkpoint import check_facts
-from npformer.training.loop import LAST, Loop, LoopSettings
+from npformer.training.loop import LAST, Loop, LoopSettings, check_new
 from npformer.training.optimizers import Adam
 from npformer.training.precision import check_precision
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
@@ -29,21 +29,24 @@ from npformer.translation.settings import TranslationSettings
 from npformer.translation.translator import Translator, check_subwords
 
 RESULT, SNAPSHOTS = "model.safetensors", "snapshots"
-MAY_CHANGE = {"data", "steps", "patience", "save_every", "n_average", "average", "precision", "n_shards"}  # on resuming
+# on resuming:
+MAY_CHANGE = {"data", "steps", "patience", "save_every", "precision", "n_shards"}
+MAY_CHANGE |= {"n_average", "average"}
 LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
 
 
 class TranslationRun(Loop):
     """One training: a ``Loop`` with its data and its BLEU.
 
-    Everything that changes during training is in ``trainer.state`` and ``place``, the position in the data after the
-    last step; ``save`` writes it.
+    Everything that changes during training is in ``trainer.state`` and ``place``, the position in
+    the data after the last step; ``save`` writes it.
 
     Parameters
     ----------
     folder : Path
-        Folder for the checkpoint ``last.safetensors``, the folder ``snapshots`` with the parameters at validations that
-        may be averaged, the log ``log.jsonl`` and the final model ``model.safetensors``.
+        Folder for the checkpoint ``last.safetensors``, the folder ``snapshots`` with the parameters
+        at validations that may be averaged, the log ``log.jsonl`` and the final model
+        ``model.safetensors``.
     settings : TranslationSettings
     source, target : Subwords
     backend, ranks
@@ -57,22 +60,27 @@ class TranslationRun(Loop):
         self.place = self.place_after = Place()
         optimizer = Adam(_schedule(settings, model.d_model), betas=(0.9, 0.98), eps=1e-9)
         trainer = Trainer(model, optimizer, **settings.of_trainer, backend=backend, ranks=ranks)
-        when = {"every": settings.validate_every, "save_every": settings.save_every, "patience": settings.patience}
+        when = {
+            "every": settings.validate_every,
+            "save_every": settings.save_every,
+            "patience": settings.patience,
+        }
         of_loop = LoopSettings(**when, monitor="val_bleu", mode="max")
         # Its parameters are the trainer's arrays, which steps update in place.
         self.translator = Translator(model, trainer.params, source, target, trainer.ops)
         super().__init__(trainer, of_loop, lambda: self._evaluate(self.translator), folder)
 
     def __repr__(self):
-        return f"<TranslationRun in {self.folder}, after {self.trainer.n_steps:,} of {self.settings.steps:,} steps>"
+        steps = f"{self.trainer.n_steps:,} of {self.settings.steps:,} steps"
+        return f"<TranslationRun in {self.folder}, after {steps}>"
 
     @classmethod
     def start(cls, out, settings, backend="auto", ranks=None):
         """Start a new training; this learns the vocabulary."""
         if not isinstance(settings, TranslationSettings):
-            raise TypeError(f"settings is a {type(settings).__name__}, expected TranslationSettings")
-        if (Path(out) / LAST).exists():
-            raise ValueError(f"{out} holds a training: continue it with --resume, or start another with a new --out")
+            kind = type(settings).__name__
+            raise TypeError(f"settings is a {kind}, expected TranslationSettings")
+        check_new(out)
         text, validation = _text(settings, "train"), _text(settings, "val")
         check_packages()
         check_precision(settings.precision, get_backend(backend))
@@ -85,7 +93,7 @@ class TranslationRun(Loop):
 
     @classmethod
     def resume(cls, out, changes=None, backend="auto", ranks=None):
-        """Resume the training that was saved in a folder; ``changes`` are settings to change from here on."""
+        """Resume the training in a folder; ``changes`` are settings to change from here on."""
         path, changes = Path(out) / LAST, changes or {}
         try:
             arrays, info = load_checkpoint(path)
@@ -110,7 +118,8 @@ class TranslationRun(Loop):
         check_packages()
         text, validation = _text(settings, "train"), _text(settings, "val")
         run = cls(out, settings, source, target, backend, ranks)
-        run.ranks.agree(lambda: {"settings": asdict(settings), "info": info, "out": str(path.parent.resolve())})
+        facts = {"settings": asdict(settings), "info": info, "out": str(path.parent.resolve())}
+        run.ranks.agree(lambda: facts)
         if settings.data != before.data:  # before it is saved as the text of this training
             run._check_pairs(text)
             run._check_validation(validation)
@@ -122,11 +131,12 @@ class TranslationRun(Loop):
         run.ranks.first(run._set_damaged_aside)
         wanted = len(run._ranked()[-run.settings.n_average :])
         if lacking := wanted - len(run._chosen()):
-            say(f"{path.parent / SNAPSHOTS} lacks {lacking} of {wanted} to average: the result averages the others")
+            what = f"{path.parent / SNAPSHOTS} lacks {lacking} of {wanted} to average"
+            say(f"{what}: the result averages the others")
         return run
 
     def save_to(self, path):
-        """Write everything that ``resume`` needs, then delete the snapshots that are not needed any more."""
+        """Write everything that ``resume`` needs, then delete snapshots that are not needed."""
         info = {"settings": asdict(self.settings), "place": list(self.place)}
         self.trainer.save(path, info, self.translator.subword_arrays())
         self.ranks.first(self._delete_snapshots)
@@ -138,10 +148,10 @@ class TranslationRun(Loop):
                 path.unlink()
 
     def train(self, stops=(), progress=True, minutes=None):
-        """Train until all steps are done, the validation BLEU has stopped improving, or a callback stops the training.
+        """Train until all steps are done, BLEU has stopped improving, or a callback stops it.
 
-        ``stops`` are further callbacks, ``progress`` and ``minutes`` are as of ``Trainer.fit``; the minutes begin when
-        the run was made.
+        ``stops`` are further callbacks, ``progress`` and ``minutes`` are as of ``Trainer.fit``; the
+        minutes begin when the run was made.
         """
         self.loop_settings = replace(self.loop_settings, minutes=minutes)
         remaining = self.settings.steps - self.trainer.n_steps
@@ -162,30 +172,35 @@ class TranslationRun(Loop):
         """Save the parameters of a validation as a snapshot, and print its numbers."""
         self.ranks.first(lambda: self.translator.save(self._snapshot(record), record))
         if self.ranks.is_first:
-            say(
-                f"step {record['step']}: validation loss {record['val_loss']:.3f}, BLEU {record['val_bleu']:.1f} "
-                f"cased, {record['val_bleu_lower']:.1f} lower-cased (greedy)"
-            )
+            loss = f"validation loss {record['val_loss']:.3f}"
+            bleu = f"BLEU {record['val_bleu']:.1f} cased"
+            lower = f"{record['val_bleu_lower']:.1f} lower-cased"
+            say(f"step {record['step']}: {loss}, {bleu}, {lower} (greedy)")
 
     def finish(self):
-        """Save the mean of the snapshots as the final model, and return its loss and BLEU on the validation text.
+        """Save the mean of the snapshots as the final model, and return its validation.
 
-        Without any snapshot, before the first validation, the final model has the current parameters. A snapshot that
-        is damaged is set aside, and counts as missing.
+        Without any snapshot, before the first validation, the final model has the current
+        parameters. A snapshot that is damaged is set aside, and counts as missing.
         """
         self.ranks.first(self._set_damaged_aside)
         chosen = self.ranks.first(self._chosen)
         snapshots = (Translator.load(self._snapshot(record)).params for record in chosen)
-        translator = replace(self.translator, params=average(snapshots)) if chosen else self.translator
-        result = {"step": self.trainer.n_steps, "averaged": [r["step"] for r in chosen], **self._evaluate(translator)}
+        translator = self.translator
+        if chosen:
+            translator = replace(translator, params=average(snapshots))
+        steps = [record["step"] for record in chosen]
+        result = {"step": self.trainer.n_steps, "averaged": steps, **self._evaluate(translator)}
         info = {"settings": asdict(self.settings), **result}
         self.ranks.first(lambda: translator.save(self.folder / RESULT, info))
         return result
 
     def _training_batches(self):
         """Yield (src, tgt) without end; ``place_after`` is the position after the yielded batch."""
-        batches = self._batches(_text(self.settings, "train"), seed=self.settings.seed).from_place(self.place)
-        reads_ahead = self.trainer.ops.device.asynchronous and self.ranks.alone  # messages have an order
+        text = _text(self.settings, "train")
+        batches = self._batches(text, seed=self.settings.seed).from_place(self.place)
+        # Messages between ranks have an order, which a thread would change.
+        reads_ahead = self.trainer.ops.device.asynchronous and self.ranks.alone
         for self.place_after, src, tgt in ahead(batches) if reads_ahead else batches:
             yield src, tgt
 
@@ -198,7 +213,8 @@ class TranslationRun(Loop):
     def _check_pairs(self, text):
         """Read every pair, so that every error in them comes now."""
         if not sum(1 for _ in self._batches(text).epoch(Place())):
-            raise ValueError(f"{text.source} has no pair of at most max_len={self.settings.max_len} pieces")
+            limit = f"at most max_len={self.settings.max_len} pieces"
+            raise ValueError(f"{text.source} has no pair of {limit}")
 
     def _check_validation(self, text):
         self._check_pairs(text)
@@ -211,20 +227,23 @@ class TranslationRun(Loop):
         translations = self.ranks.gather_lists(translator.greedy(self.ranks.my_share(sources)))
         scores = self.ranks.first(lambda: score(translations, references, self.settings.tgt))
         val_loss = mean_loss(self.trainer, translator.params, batches)
-        return {"val_loss": val_loss, "val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
+        bleu = {"val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
+        return {"val_loss": val_loss, **bleu}
 
     def _chosen(self):
-        """Return the validations whose parameters are averaged, among those whose snapshots still exist."""
-        return [record for record in self._ranked() if self._snapshot(record).exists()][-self.settings.n_average :]
+        """Return the validations whose parameters are averaged, if their snapshots still exist."""
+        there = [record for record in self._ranked() if self._snapshot(record).exists()]
+        return there[-self.settings.n_average :]
 
     def _set_damaged_aside(self):
-        """Rename the snapshots that cannot be averaged, so that they count as missing, and say so."""
+        """Rename snapshots that cannot be averaged, so that they count as missing; say so."""
         for path in sorted((self.folder / SNAPSHOTS).glob("*.safetensors")):
             try:
                 snapshot = Translator.load(path, self.trainer.ops)
                 tree.check_like(snapshot.params, self.trainer.params)
                 if path.stem != f"step-{str(snapshot.info.get('step')):0>7}":
-                    raise ValueError(f"{path} holds the parameters after step {snapshot.info.get('step')!s:.20}")
+                    step = f"{snapshot.info.get('step')!s:.20}"
+                    raise ValueError(f"{path} holds the parameters after step {step}")
             except ValueError as error:
                 if isinstance(error.__cause__, OSError):
                     raise  # the disk could not read it, which does not say that it is damaged
@@ -236,26 +255,26 @@ class TranslationRun(Loop):
         """Return the validations whose parameters may be averaged, the preferred ones last."""
         if self.settings.average == "best":
             return sorted(self.validations, key=lambda record: record["val_bleu"])
-        recent = [record for record in self.validations if 3 * record["step"] >= 2 * self.trainer.n_steps]
-        return recent or self.validations[-1:]  # snapshots from the first two thirds are much worse
+        # Snapshots from the first two thirds are much worse.
+        first = 2 * self.trainer.n_steps
+        recent = [record for record in self.validations if 3 * record["step"] >= first]
+        return recent or self.validations[-1:]
 
     def _snapshot(self, record):
         return self.folder / SNAPSHOTS / f"step-{record['step']:07}.safetensors"
 
 
 def _learned(text, settings, ranks):
-    """The vocabularies of source and target, which rank 0 learns; smaller ones if the text does not have enough."""
+    """The vocabularies of source and target, which may be one."""
     if settings.vocab == "joint":
-        streams = [text.lines]
+        texts = [text.lines]
     else:
-        streams = [lambda side=side: (pair[side] for pair in text) for side in (0, 1)]
-    learn = partial(Subwords.learn, size=settings.vocab_size, at_most=True)
-    models = ranks.first(lambda: [learn(lines()).model.hex() for lines in streams])
-    learned = [Subwords(bytes.fromhex(model)) for model in models]
-    for subwords in learned:
-        if len(subwords) < settings.vocab_size and ranks.is_first:
-            say(f"the vocabulary has {len(subwords):,} pieces, all of the text, instead of {settings.vocab_size:,}")
-    return learned[0], learned[-1]
+        texts = [
+            lambda: (source for source, _ in text),
+            lambda: (target for _, target in text),
+        ]
+    vocabularies = learned_by_first(texts, settings.vocab_size, ranks)
+    return vocabularies[0], vocabularies[-1]
 
 
 def _last_whole(folder):
@@ -273,7 +292,8 @@ def _check_progress(info):
     """Check how far a checkpoint says that a training is."""
     place = info["place"]
     if not isinstance(place, list) or len(place) != len(Place._fields):
-        raise ValueError(f"place={place!r:.60}, expected {len(Place._fields)} numbers: {', '.join(Place._fields)}")
+        expected = f"{len(Place._fields)} numbers: {', '.join(Place._fields)}"
+        raise ValueError(f"place={place!r:.60}, expected {expected}")
     for name, value in zip(Place._fields, place, strict=True):
         check_int(name, value, at_least=0, at_most=LARGEST)
     check_facts(info)

@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from npformer.checks import each_line, shown, warn
 from npformer.extras import pip_install
 
-WITHOUT_PREFIXES = ("ja", "ko", "cjk")  # languages that Moses' tokeniser knows, but that have no abbreviations
+# Languages that Moses' tokeniser knows, but that have no abbreviations.
+WITHOUT_PREFIXES = ("ja", "ko", "cjk")
 
 
 def score(hypotheses, references, language):
@@ -16,15 +17,16 @@ def score(hypotheses, references, language):
     hypotheses, references : lists of str
         Ordinary text, cased and not tokenised.
     language : str
-        Language of both, such as "fr", for Moses' tokeniser. It has rules for some languages; a warning says if it
-        takes those of English.
+        Language of both, such as "fr", for Moses' tokeniser. It has rules for some languages; a
+        warning says if it takes those of English.
 
     Returns
     -------
     dict
-        "bleu", cased and tokenised by sacreBLEU, which is comparable with other scores of the same signature;
-        "bleu_lower", of lower-cased text, tokenised by Moses' tokeniser, as the literature on Multi30k reports it;
-        "chrf"; and "signatures", a dict with the signature of each score.
+        "bleu", cased and tokenised by sacreBLEU, which is comparable with other scores of the same
+        signature; "bleu_lower", of lower-cased text, tokenised by Moses' tokeniser, as the
+        literature on Multi30k reports it; "chrf"; and "signatures", a dict with the signature of
+        each score.
 
     Examples
     --------
@@ -37,7 +39,8 @@ def score(hypotheses, references, language):
     hypotheses = list(each_line("hypotheses", hypotheses))
     references = list(each_line("references", references))
     if len(hypotheses) != len(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses, {len(references)} references: expected equally many")
+        what = f"{len(hypotheses)} hypotheses, {len(references)} references"
+        raise ValueError(f"{what}: expected equally many")
     if not hypotheses:
         raise ValueError("hypotheses and references are empty, expected one or more sentences")
     check_packages()
@@ -47,7 +50,10 @@ def score(hypotheses, references, language):
 
     cut, normal = MosesTokenizer(language), MosesPunctNormalizer(language)
     lower_hypotheses, lower_references = (
-        [cut.tokenize(normal.normalize(line.lower()), return_str=True, escape=False) for line in lines]
+        [
+            cut.tokenize(normal.normalize(line.lower()), return_str=True, escape=False)
+            for line in lines
+        ]
         for lines in (hypotheses, references)
     )
     metrics = {
@@ -55,26 +61,35 @@ def score(hypotheses, references, language):
         "bleu_lower": (BLEU(tokenize="none", force=True), lower_hypotheses, lower_references),
         "chrf": (CHRF(), hypotheses, references),
     }
-    scores = {name: metric.corpus_score(ours, [theirs]).score for name, (metric, ours, theirs) in metrics.items()}
+    scores = {
+        name: metric.corpus_score(ours, [theirs]).score
+        for name, (metric, ours, theirs) in metrics.items()
+    }
     signatures = {name: str(metric.get_signature()) for name, (metric, _, _) in metrics.items()}
-    signatures["bleu_lower"] += "|lower-cased, then Moses' punctuation normaliser and tokeniser (sacremoses)"
+    signatures["bleu_lower"] += (
+        "|lower-cased, then Moses' punctuation normaliser and tokeniser (sacremoses)"
+    )
     return scores | {"signatures": signatures}
 
 
 def _check_language(language):
-    """Warn of a language for which Moses' tokeniser has no rules: it takes those of English and says nothing."""
+    """Warn of a language for which Moses' tokeniser silently takes the rules of English."""
     if not isinstance(language, str):
-        raise TypeError(f"language={shown(language)} is a {type(language).__name__}, expected a code such as 'fr'")
+        kind = type(language).__name__
+        raise TypeError(f"language={shown(language)} is a {kind}, expected a code such as 'fr'")
     from sacremoses.corpus import NonbreakingPrefixes
 
     codes = NonbreakingPrefixes().available_langs  # also by the names of the languages
     if language not in {*codes.values(), *WITHOUT_PREFIXES}:
-        expected = repr(codes[language]) if language in codes else "a code such as 'fr', where there is one"
+        expected = "a code such as 'fr', where there is one"
+        if language in codes:
+            expected = repr(codes[language])
         falls_back = "Moses' tokeniser has no rules for it and takes those of English"
         warn(f"language={language!r}: {falls_back}; expected {expected}")
 
 
 def check_packages():
     """Raise an error that says what to install if a package that ``score`` needs is missing."""
-    if not (find_spec("sacrebleu") and find_spec("sacremoses")):  # to import them takes half a second
+    # To import them takes half a second.
+    if not (find_spec("sacrebleu") and find_spec("sacremoses")):
         raise ImportError(f"scores need sacrebleu and sacremoses: {pip_install('translation')}")

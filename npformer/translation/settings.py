@@ -1,4 +1,4 @@
-"""The settings of the training of a translation model: text, model, recipe, and how often it validates and saves."""
+"""The settings of the training of a translation model: text, model, recipe."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -35,21 +35,24 @@ class TranslationSettings(RunSettings):
 
     The defaults are the preset "tiny".
 
-    ``dataclasses.asdict`` converts them to a dict that JSON can hold, ``TranslationSettings(**dict)`` converts it back,
-    and ``dataclasses.replace`` returns a copy with some settings changed. NumPy numbers become Python numbers.
+    ``dataclasses.asdict`` converts them to a dict that JSON can hold,
+    ``TranslationSettings(**dict)`` converts it back, and ``dataclasses.replace`` returns a copy
+    with some settings changed. NumPy numbers become Python numbers.
 
     Parameters
     ----------
     data : str or path
-        Folder with the aligned files of ``train`` and ``val``, such as ``train.en``, plain or ``.gz``.
+        Folder with the aligned files of ``train`` and ``val``, such as ``train.en``, plain or
+        ``.gz``.
     src, tgt : str
         Languages of the source and of the target, which are the suffixes of their files.
     preset : str
         The name of the preset, for titles only; ``from_preset`` returns the settings of a preset.
     model : dict
-        The model, in the format of ``npformer.models.describe``. A missing name means "Transformer", a missing size
-        the model's default. The vocabularies, ``max_len``, ``dropout``, ``tie_embeddings`` and a Transformer's ``norm``
-        and ``inner_dropout`` follow from the other settings.
+        The model, in the format of ``npformer.models.describe``. A missing name means
+        "Transformer", a missing size the model's default. The vocabularies, ``max_len``,
+        ``dropout``, ``tie_embeddings`` and a Transformer's ``norm`` and ``inner_dropout`` follow
+        from the other settings.
     seed : int
         Seed of the parameters, of dropout and of the order of the data.
     vocab : "joint" or "separate"
@@ -61,26 +64,29 @@ class TranslationSettings(RunSettings):
     skip_empty : bool
         Leave out pairs with an empty line, which is an error otherwise.
     schedule : "inverse_sqrt", "noam" or "cosine"
-        Schedule of the learning rate, see ``npformer.training.schedules``; "cosine" ends at step ``steps``.
+        Schedule of the learning rate, see ``npformer.training.schedules``; "cosine" ends at step
+        ``steps``.
     lr : float
         The highest learning rate, or with "noam" a factor: above 0.
     warmup : int
         Number of steps until the highest learning rate, 1 or more.
     dropout, inner_dropout : float
-        Dropout rates, from 0 to below 1: on embeddings and the output of each sublayer, and on a Transformer's
-        attention weights and hidden layers.
+        Dropout rates, from 0 to below 1: on embeddings and the output of each sublayer, and on a
+        Transformer's attention weights and hidden layers.
     norm : "pre" or "post"
         Position of a Transformer's layer normalisation: before or after each sublayer.
-    label_smoothing, consistency, clip_norm, frozen, precision, n_shards : as of ``TrainingSettings``
+    label_smoothing, consistency, clip_norm, frozen, precision, n_shards : as of
+    ``TrainingSettings``
         With R-Drop, a ``consistency`` above 0, a step takes twice as long; 1 is usual.
     steps, validate_every, save_every : int
-        Total number of updates; number of updates between validations, which compute loss and BLEU on the validation
-        text, and between saves of the checkpoint from which an interrupted training resumes: 1 or more.
+        Total number of updates; number of updates between validations, which compute loss and BLEU
+        on the validation text, and between saves of the checkpoint from which an interrupted
+        training resumes: 1 or more.
     patience : int
         The training ends after this number of validations without a better BLEU, 1 or more.
     average : "last" or "best"
-        The validations whose parameters are averaged for the final model: the last ones, of the last third of the
-        steps, or the ones with the best BLEU.
+        The validations whose parameters are averaged for the final model: the last ones, of the
+        last third of the steps, or the ones with the best BLEU.
     n_average : int
         Maximum number of validations to average, 1 or more.
 
@@ -105,12 +111,15 @@ class TranslationSettings(RunSettings):
     ValueError: dropout=1.5, expected 0 <= dropout < 1
     """
 
-    # An older checkpoint has no value for a new setting and takes its default, so that must be the old behaviour.
+    # An older checkpoint has no value for a new setting and takes its default, so that must be the
+    # old behaviour.
     data: str
     src: str = "en"
     tgt: str = "fr"
     preset: str = "tiny"
-    model: dict = field(default_factory=lambda: {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256})
+    model: dict = field(
+        default_factory=lambda: {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256}
+    )
     seed: int = 1
     vocab: Literal["joint", "separate"] = "joint"
     vocab_size: int = 8000
@@ -133,7 +142,7 @@ class TranslationSettings(RunSettings):
 
     @classmethod
     def from_preset(cls, preset="tiny", **changes):
-        """Return the settings of a preset ("tiny", "small" or "base") with changes, which must include ``data``."""
+        """Return the settings of a preset with changes, which must include ``data``."""
         if preset not in PRESETS:
             raise ValueError(f"preset={preset!r}, expected one of {tuple(PRESETS)}")
         return cls(preset=preset, **PRESETS[preset] | changes)

@@ -14,16 +14,23 @@ from npformer.data.in_batches import pack
 from npformer.data.lines import read_lines
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
-from npformer.files.checkpoint import CheckpointError, joined, load_checkpoint, refusing, save_checkpoint
+from npformer.files.checkpoint import (
+    CheckpointError,
+    joined,
+    load_checkpoint,
+    refusing,
+    save_checkpoint,
+)
 from npformer.models import EncoderDecoder, describe, from_description
 from npformer.operations.options import check_option
 from npformer.quantized import moved
 from npformer.runtime.ranks import checksum
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
-BATCH_TOKENS = 2**14  # maximum number of tokens of all hypotheses of a batch, which the cache must hold
+BATCH_TOKENS = 2**14  # of all hypotheses of a batch at most, which the cache must hold
 BEAM_SIZE = 5
-SUBWORDS = {"subwords.source": "source", "subwords.target": "target"}  # the names of the arrays in a file
+# by the names of the arrays in a file:
+SUBWORDS = {"subwords.source": "source", "subwords.target": "target"}
 READ_AHEAD = 1024  # lines that are sorted by length and divided into batches together
 
 
@@ -36,8 +43,8 @@ class Translator:
     model : EncoderDecoder
     params : nested dict
     source, target : Subwords
-        Vocabularies of the two languages; the same object if they share one. Their sizes and their padding are those of
-        the model.
+        Vocabularies of the two languages; the same object if they share one. Their sizes and their
+        padding are those of the model.
     backend : "auto", "reference", "cpu", "gpu", or a backend
     info : dict, optional
         The ``info`` of the file from which it was loaded.
@@ -75,7 +82,7 @@ class Translator:
         return vars(self) | {"backend": picklable(self.backend)}
 
     def save(self, path, info=None):
-        """Save everything to one file, which ``load`` reads; ``info`` is a dict of further values to save."""
+        """Save everything to one file, which ``load`` reads; ``info`` has more values to save."""
         arrays = tree.to_arrays(self.params, "params") | self.subword_arrays()
         save_checkpoint(path, arrays, joined("info", {"model": describe(self.model)}, info))
 
@@ -94,7 +101,8 @@ class Translator:
         FileNotFoundError
             If there is no such file.
         CheckpointError
-            If it is damaged or malformed, or holds no model with its subwords, or with those of another model.
+            If it is damaged or malformed, or holds no model with its subwords, or with those of
+            another model.
         """
         path = Path(path)
         missing, last = None, path / "last.safetensors"
@@ -109,24 +117,32 @@ class Translator:
             wanted = "expected a file written by train-translation or Translator.save"
             raise CheckpointError(f"{path} holds no translation model, {wanted}")
         if missing:
-            raise FileNotFoundError(f"there is no {missing}: its training has not ended; --resume it, or take {last}")
+            advice = f"its training has not ended; --resume it, or take {last}"
+            raise FileNotFoundError(f"there is no {missing}: {advice}")
         with refusing(path):
             model = from_description(info["model"], arrays)
             source, target = cls.subwords_in(arrays)
-            check_subwords(model, source, target)  # as the next line does, but with the name of the file
+            # As the next line does, but with the name of the file.
+            check_subwords(model, source, target)
         return cls(model, tree.from_arrays(arrays, "params"), source, target, backend, info)
 
     def subword_arrays(self):
         """Return both vocabularies as arrays that a checkpoint can hold."""
-        return {name: np.frombuffer(getattr(self, side).model, np.uint8) for name, side in SUBWORDS.items()}
+        arrays = {}
+        for name, side in SUBWORDS.items():
+            arrays[name] = np.frombuffer(getattr(self, side).model, np.uint8)
+        return arrays
 
     @staticmethod
     def subwords_in(arrays):
         """Return (source, target) from the result of ``subword_arrays``."""
         for name in SUBWORDS:
             if name not in arrays or arrays[name].dtype != np.uint8 or arrays[name].ndim != 1:
-                given = f"{arrays[name].dtype} of shape {arrays[name].shape}" if name in arrays else "nothing"
-                raise ValueError(f"{name}: given {given}, expected the bytes of a sentencepiece model")
+                there = "nothing"
+                if name in arrays:
+                    there = f"{arrays[name].dtype} of shape {arrays[name].shape}"
+                expected = "the bytes of a sentencepiece model"
+                raise ValueError(f"{name}: given {there}, expected {expected}")
         return tuple(Subwords(arrays[name].tobytes()) for name in SUBWORDS)
 
     def translate(self, lines, **options):
@@ -148,13 +164,16 @@ class Translator:
             yield self.text(hypotheses[0]) if hypotheses else ""
 
     def hypotheses(self, lines, **options):
-        """Yield a list of the best hypotheses of each line, best first; it is empty for an empty line.
+        """Yield a list of the best hypotheses of each line, best first.
+
+        It is empty for an empty line.
 
         ``lines`` and the options are those of ``translate``, and n_best (default 1).
         """
 
         def decode(src):
-            return beam_search(self.model, self.params, src, **self._limits(src), **{"beam_size": BEAM_SIZE, **options})
+            search = {"beam_size": BEAM_SIZE, **options}
+            return beam_search(self.model, self.params, src, **self._limits(src), **search)
 
         beam_size = check_option("beam_size", options.get("beam_size", BEAM_SIZE))
         lines, first = each_line("lines", lines), 1
@@ -163,7 +182,7 @@ class Translator:
             first += len(chunk)
 
     def greedy(self, lines):
-        """Return a list of the greedy translations of all lines: faster than beam search, and a little worse."""
+        """Return the greedy translations of all lines: faster than beam search, a little worse."""
         decode = lambda src: greedy_decode(self.model, self.params, src, **self._limits(src))
         return self.target.decode(self._decode(list(each_line("lines", lines)), decode))
 
@@ -172,7 +191,7 @@ class Translator:
         return checksum(on_host(x) for _, x in tree.leaves(self.params))
 
     def encode(self, lines, first=1):
-        """Return the ids of the pieces of each line; ``first`` is the number of the first line, for error messages."""
+        """Return the ids of the pieces of each line; ``first`` is the first line's, for errors."""
         sources = self.source.encode(lines)
         for number, ids in enumerate(sources, start=first):
             if len(ids) >= self.model.max_len:
@@ -181,7 +200,7 @@ class Translator:
         return sources
 
     def check_file(self, path):
-        """Raise an error that names the first line of a text file that is too long, if there is one."""
+        """Raise an error that names the first line of a file that is too long, if there is one."""
         lines = list(read_lines(path))  # whose errors name the file already
         try:
             self.encode(lines)
@@ -193,7 +212,7 @@ class Translator:
         return self.target.decode([hypothesis.tokens])[0]
 
     def attention(self, line, hypothesis):
-        """Return the attention weights of the decoder on the source, for each piece that it generated.
+        """Return the attention weights of the decoder on the source, for each generated piece.
 
         Parameters
         ----------
@@ -210,14 +229,16 @@ class Translator:
         """
         src = pack(self.source.encode([line]), self.source.pad_id, end=self.source.eos_id)
         tgt_in = np.array([[self.target.bos_id, *hypothesis.tokens[:-1]]])
-        layers = self.model.attention_weights(self.params, src, tgt_in, backend=self.backend)["memory"]
-        return self.source.pieces(src[0]), self.target.pieces(hypothesis.tokens), [layer[0] for layer in layers]
+        weights = self.model.attention_weights(self.params, src, tgt_in, backend=self.backend)
+        pieces = self.source.pieces(src[0]), self.target.pieces(hypothesis.tokens)
+        return *pieces, [layer[0] for layer in weights["memory"]]
 
     def _decode(self, lines, decode, beam_size=1, first=1):
-        """Call ``decode(src)`` for batches of lines of similar length; return the results in the order of the lines."""
+        """The results of ``decode(src)`` for all lines, in batches of similar length."""
         sources = self.encode(lines, first)
         results = [[] for _ in sources]
-        order = sorted((i for i, ids in enumerate(sources) if len(ids)), key=lambda i: -len(sources[i]))
+        not_empty = [i for i, ids in enumerate(sources) if len(ids)]
+        order = sorted(not_empty, key=lambda i: -len(sources[i]))
         n_done = 0
         while n_done < len(order):
             longest = beam_size * (len(sources[order[n_done]]) + 1 + EXTRA_LEN)
@@ -229,18 +250,24 @@ class Translator:
         return results
 
     def _limits(self, src):
+        longest = (src != self.model.pad_id).sum(axis=1) + EXTRA_LEN
         return {
             "bos_id": self.target.bos_id,
             "eos_id": self.target.eos_id,
-            "max_len": np.minimum((src != self.model.pad_id).sum(axis=1) + EXTRA_LEN, self.model.max_len),
+            "max_len": np.minimum(longest, self.model.max_len),
             "backend": self.backend,
         }
 
 
 def check_subwords(model, source, target):
-    """Raise if subwords are not those of the model: each piece is a word of it, and their padding is its padding."""
-    for side, subwords, size in (("source", source, model.src_vocab), ("target", target, model.tgt_vocab)):
+    """Raise if subwords are not those of the model: its words, and its padding."""
+    for side, subwords, size in (
+        ("source", source, model.src_vocab),
+        ("target", target, model.tgt_vocab),
+    ):
         if len(subwords) != size:
-            raise ValueError(f"{side} has {len(subwords)} pieces, expected as many as the model's vocabulary, {size}")
+            expected = f"as many as the model's vocabulary, {size}"
+            raise ValueError(f"{side} has {len(subwords)} pieces, expected {expected}")
         if subwords.pad_id != model.pad_id:
-            raise ValueError(f"{side} has pad_id={subwords.pad_id}, expected that of the model, {model.pad_id}")
+            expected = f"that of the model, {model.pad_id}"
+            raise ValueError(f"{side} has pad_id={subwords.pad_id}, expected {expected}")
