@@ -6,8 +6,6 @@ are computed together.
 
 import inspect
 import threading
-from collections import defaultdict
-from contextlib import suppress
 from functools import cache, partial
 from itertools import groupby
 from typing import NamedTuple
@@ -165,13 +163,10 @@ class GradientTree:
         Whether the sum overwrites what is in its array, instead of being added to it.
     sending : Sending, optional
         Sends sums to other ranks as soon as they are complete.
-    spare : SpareArrays, optional
-        Arrays for sums that wait, which the batches of all steps may share.
     """
 
-    def __init__(self, places, sums, is_first, sending=None, spare=None):
+    def __init__(self, places, sums, is_first, sending=None):
         self.places, self.is_first, self.sending = places, is_first, sending
-        self.spare = SpareArrays() if spare is None else spare
         self.sum_of = {}
         for root, flat in sums.items():
             self.sum_of |= dict.fromkeys(range(*root), (root, flat))
@@ -222,20 +217,16 @@ class GradientTree:
                 if other is None:
                     self.waiting[path, node] = grad
                     return
-            # Not a leaf, which a model may have given as another gradient, too.
-            own = [x for x, of in ((grad, node), (other, sibling)) if self._is_own(of, root)]
             if self.is_first and parent[0] == root[0]:
                 out = total  # which has no other use before it is complete
-            elif own:
-                out = own.pop()
-            else:
-                out = self.spare.take(shape, np.result_type(grad, other))
+            elif node[1] - node[0] > 1:
+                out = grad  # a sum of this tree
+            else:  # not ``grad``, which a model may have given as another gradient, too
+                out = empty(shape, np.result_type(grad, other))
             grad = np.add(grad, other, out=out)
-            self.spare.put(own)
             node = parent
         if not self.is_first:
             total += grad
-            self.spare.put([grad] if self._is_own(root, root) else [])
         elif grad is not total:
             total[...] = grad
         with self.lock:
@@ -243,34 +234,6 @@ class GradientTree:
             is_complete = self.n_missing[path] == 0
         if is_complete and self.sending is not None:
             self.sending.complete(place)
-
-    def _is_own(self, node, root):
-        """Whether the sum of a subtree has an array of its own: that of the first is the total."""
-        start, stop = node
-        is_in_total = self.is_first and start == root[0]
-        return stop - start > 1 and not is_in_total
-
-
-class SpareArrays:
-    """Arrays that no sum needs any more, for others of their shapes, in whichever threads.
-
-    Those of ``runtime.memory`` stay with one thread. But a sum is made by the thread that comes
-    second, and in the next step that may be another one: each would keep memory for all sums.
-    """
-
-    def __init__(self):
-        self.arrays = defaultdict(list)
-
-    def take(self, shape, dtype):
-        """An array with arbitrary contents."""
-        with suppress(IndexError):
-            return self.arrays[shape, dtype].pop()
-        return empty(shape, dtype)
-
-    def put(self, arrays):
-        """Take back arrays."""
-        for x in arrays:
-            self.arrays[x.shape, x.dtype].append(x)
 
 
 def tree_sum(parts, start, stop, out=None):

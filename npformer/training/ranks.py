@@ -116,7 +116,7 @@ class OverRanks(OverShards):
         if is_last:
             sending = Sending(self, subtrees_of, sums[: len(subtrees_of[rank])], n_leaves)
         sum_of = dict(zip(roots, sums, strict=False))
-        return GradientTree(self.state.places, sum_of, is_first, sending, self.spare)
+        return GradientTree(self.state.places, sum_of, is_first, sending)
 
     def compute(self, shards, gradients, params, options):
         """The same as of ``OverShards``; the sums are exchanged when it ends."""

@@ -7,7 +7,7 @@ import numpy as np
 from npformer import tree
 from npformer.reference import derive_key, split_key
 from npformer.runtime.ranks import OneProcess
-from npformer.training.flat import GradientTree, Shard, SpareArrays, of_shards
+from npformer.training.flat import GradientTree, Shard, of_shards
 
 # Whatever its rows, a shard reads all parameters, writes their gradients, and runs Python for each
 # array. That takes as long as the computation of this number of entries (of the largest array of a
@@ -76,7 +76,6 @@ class OverShards:
     def __init__(self, loss_and_grad, sharding, state):
         self.sharding, self.state = sharding, state
         self.compute_shard = of_shards(loss_and_grad)
-        self.spare = SpareArrays()
 
     def __call__(self, params, *batches, dropout_key=None, **options):
         """The loss and gradients of all ranks together, and the number of targets of this rank."""
@@ -97,8 +96,7 @@ class OverShards:
 
     def tree(self, n_shards, *, is_first, is_last):
         """The sum of the gradients of a batch, which is the first or last of a step, or another."""
-        sums = {(0, n_shards): self.state.flat_grads}
-        return GradientTree(self.state.places, sums, is_first, spare=self.spare)
+        return GradientTree(self.state.places, {(0, n_shards): self.state.flat_grads}, is_first)
 
     def compute(self, shards, gradients, params, options):
         """Add up the gradients of this rank's shards; return the loss and targets of each."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npformer import SGD, CopyTask, Trainer, Transformer
-from npformer.training.flat import GradientTree, SpareArrays, subtrees, tree_sum
+from npformer.training.flat import GradientTree, subtrees, tree_sum
 
 PLACES = {"a.weight": (slice(0, 6), (2, 3)), "a.bias": (slice(6, 9), (3,)), "b": (slice(9, 10), ())}
 SIZE = 10
@@ -93,33 +93,6 @@ def test_no_gradient_of_a_shard_is_kept_or_changed():
         assert len(batch.waiting) <= 2 * len(PLACES)  # log2(4)
     for x, tree in zip(before, trees, strict=True):
         np.testing.assert_array_equal(tree["a"]["weight"], x)
-
-
-@pytest.mark.parametrize("n", [5, 8, 16])
-@pytest.mark.parametrize("n_batches", [1, 3])
-def test_the_sums_of_the_next_step_take_the_arrays_of_the_last_one_in_any_thread(n, n_batches):
-    flat, trees = gradients(n)
-    spare, total = SpareArrays(), np.empty(SIZE, "float32")
-
-    def step():
-        for i in range(n_batches):
-            batch = GradientTree(PLACES, {(0, n): total}, i == 0, spare=spare)
-            for shard, tree in enumerate(trees):
-                batch.add(shard, tree)
-
-    def arrays():
-        return {id(x) for some in spare.arrays.values() for x in some}
-
-    step()
-    first = arrays()
-    thread = threading.Thread(target=step)
-    thread.start()
-    thread.join()
-    assert arrays() == first
-    most = len(PLACES) * n.bit_length()  # one for each level
-    assert 0 < len(first) <= most
-    leaves = {(i, i + 1): x for i, x in enumerate(flat)}
-    assert n_batches > 1 or total.tobytes() == tree_sum(leaves, 0, n).tobytes()
 
 
 def test_what_was_given_to_ready_is_not_taken_again():
