@@ -1,5 +1,4 @@
-"""Classify texts with a model that was fine-tuned for it: print the label of each text, and its
-probability.
+"""Classify texts with a model that was fine-tuned for it: print labels and their probabilities.
 
 npformer classify runs/reviews "What a film!" "Too long."
 npformer classify runs/reviews --file reviews.txt --json classes.json
@@ -28,6 +27,7 @@ from npformer.commands.output import add_json, refuse_overwriting, write_json
 
 from npformer.models import LowRank
 from npformer.pretrained import load
+from npformer.pretrained.bert import labels_of, output_names
 from npformer.pretrained.vectors import class_probabilities
 
 AT_ONCE = 256  # texts, of a file or a pipe
@@ -46,7 +46,6 @@ def main(argv=None):
         model = model.model
     # Raises, before a text is read, if it is no classifier.
     class_probabilities(model, params, tokenizer, [])
-    labels = model.labels or [f"LABEL_{i}" for i in range(model.n_outputs)]
     refusals = Refusals()
     lines = iter(options.lines or lines_of(options.file, refusals.tell))
     at_once = 1 if options.is_typed else AT_ONCE
@@ -58,28 +57,29 @@ def main(argv=None):
             of_texts = iter(rows)
             for line in some:
                 if line.strip():
-                    classes.append(answer(line, next(of_texts), labels))
+                    classes.append(answer(line, next(of_texts), model))
                 else:
                     print(flush=True)
     finally:
-        figures = {"model": str(options.model), "labels": list(labels), "texts": classes}
+        figures = {"model": str(options.model), "labels": labels_of(model), "texts": classes}
         write_json(options.json, figures)
     return refusals.exit_code
 
 
-def answer(text, probabilities, labels):
+def answer(text, probabilities, model):
     """Print the most probable label of a text, and return its figures."""
     best = int(probabilities.argmax())
-    # A label of a file may have anything in it: a tab or a line end would break the form of the
-    # output.
-    label = "".join(letter if letter.isprintable() else "?" for letter in labels[best])
-    print(f"{label}\t{probabilities[best]:.4f}", flush=True)
+    label = labels_of(model)[best]
+    # A label may have anything in it: a tab or a line end would break the form of the output.
+    printable = "".join(letter if letter.isprintable() else "?" for letter in label)
     values = list(map(float, probabilities))
+    print(f"{printable}\t{values[best]:.4f}", flush=True)
     return {
         "text": text,
-        "label": labels[best],
+        "label": label,
         "probability": values[best],
-        "probabilities": dict(zip(labels, values, strict=True)),
+        # By names, as two classes may have one label.
+        "probabilities": dict(zip(output_names(model), values, strict=True)),
     }
 
 

@@ -52,6 +52,8 @@ class Encoder(OneStack):
         maximum of each entry; "mean_sqrt_length": their sum divided by √T; "weighted_mean": their
         mean with the weights 1, 2, …, T. The vectors of several poolings are put side by side,
         which needs task=None. "none": the output layer predicts something for each position.
+        Padding is no position: where it is at the beginning, "first" is the first token, and
+        transformers takes the padding.
     pooler : bool
         Whether a linear map and ``pooler_activation`` come between the vector of a sequence and the
         output layer, as in BERT. Without a task its parameters are kept and not used.

@@ -43,15 +43,12 @@ class VectorMap:
     def __post_init__(self):
         check_fields(self)
         if (self.width is not None) != (self.kind == "linear"):
-            raise ValueError(
-                f"width={self.width} with kind={self.kind!r}, expected one of 'linear' alone"
-            )
+            setting = f"width={self.width} with kind={self.kind!r}"
+            raise ValueError(f"{setting}, expected one of 'linear' alone")
 
 
 def new_maps(new, width, maps):
-    """The parameters of maps of a vector of this width, by their numbers; those without any are
-    left out.
-    """
+    """The parameters of maps of a vector of this width, by the numbers of those that have some."""
     params = {}
     for number, each in enumerate(maps):
         if each.kind == "linear":
@@ -99,9 +96,10 @@ def pooled(x, keep_mask, pooling):
         return x, lambda dy: dy
     mask = np.ones_like(x[..., :1], dtype=bool) if keep_mask is None else keep_mask[..., None]
     numbers = np.arange(x.shape[1], like=x)[:, None]
+    first = mask.argmax(axis=1)[:, None]  # of those that are kept: padding may be at the beginning
     weights = None  # of the positions, where they differ
     if pooling == "first":
-        chosen = (numbers == 0) & mask
+        chosen = (numbers == first) & mask
     elif pooling == "last":
         from_the_end = mask[:, ::-1].argmax(axis=1)[:, None]
         chosen = (numbers == x.shape[1] - 1 - from_the_end) & mask
@@ -111,7 +109,7 @@ def pooled(x, keep_mask, pooling):
     else:
         chosen = mask
     if pooling == "weighted_mean":  # 1, 2, …, from the first position that is kept
-        weights = (numbers + 1 - mask.argmax(axis=1)[:, None]).astype(x.real.dtype)
+        weights = (numbers + 1 - first).astype(x.real.dtype)
     share = _share(mask, weights, pooling, x.real.dtype)
     parts = kept(chosen, x)
     if weights is not None:

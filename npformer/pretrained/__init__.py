@@ -1,4 +1,4 @@
-"""Models of other libraries, from and to their files: GPT-2, Llama, BERT, Marian, PyTorch's ``nn.Transformer``."""
+"""Models of other libraries, from and to their files."""
 
 from npformer.pretrained.loading import load, save
 

@@ -1,4 +1,4 @@
-"""Translation models for CTranslate2, an inference engine in C++ (needs the package ctranslate2)."""
+"""Translation models for CTranslate2, an inference engine in C++, whose package this needs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,28 +14,38 @@ from npformer.files.paths import path_to_replace
 from npformer.models.transformer import Transformer
 from npformer.operations.options import check_expressed
 from npformer.pretrained.family import OF_ALL
+from npformer.pretrained.keys import table
 from npformer.pretrained.pytorch import PyTorch
 
-NAMES = {  # of what a layer has
-    "attention_norm": "self_attention/layer_norm",
-    "attention.qkv": "self_attention/linear_0",
-    "attention.out": "self_attention/linear_1",
-    "memory_attention_norm": "attention/layer_norm",
-    "memory_attention.q": "attention/linear_0",
-    "memory_attention.kv": "attention/linear_1",
-    "memory_attention.out": "attention/linear_2",
-    "feed_forward_norm": "ffn/layer_norm",
-    "feed_forward.hidden": "ffn/linear_0",
-    "feed_forward.out": "ffn/linear_1",
-}
-ACTIVATIONS = {"relu": "RELU", "gelu": "GELUTanh", "gelu_erf": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
+NAMES = table("""
+    attention_norm         self_attention/layer_norm
+    attention.qkv          self_attention/linear_0
+    attention.out          self_attention/linear_1
+    memory_attention_norm  attention/layer_norm
+    memory_attention.q     attention/linear_0
+    memory_attention.kv    attention/linear_1
+    memory_attention.out   attention/linear_2
+    feed_forward_norm      ffn/layer_norm
+    feed_forward.hidden    ffn/linear_0
+    feed_forward.out       ffn/linear_1
+    """)
+ACTIVATIONS = table("""
+    relu      RELU
+    gelu      GELUTanh
+    gelu_erf  GELU
+    silu      SWISH
+    swiglu    SWISH
+    """)
 SUPPORTED: dict[str, tuple] = {
     "n_kv_heads": (None,),
     "window": (None,),
     "positions": ("sinusoidal", "sinusoidal_concatenated", "learned"),
     "rotary": (None,),
 }
-WRITTEN = {*PyTorch.own_settings, "norm_type"}  # but ``forced_eos_id``, as a translation always ends there
+WRITTEN = {
+    *PyTorch.own_settings,
+    "norm_type",
+}  # but ``forced_eos_id``, as a translation always ends there
 NEVER = -1e9  # the logit of padding
 
 
@@ -50,10 +60,12 @@ def export(
     eos_id: int,
     add_source_eos: bool = True,
 ) -> None:
-    """Write a model to a folder from which ``ctranslate2.Translator(folder)`` translates as npformer does.
+    """Write a model to a folder from which ``ctranslate2.Translator(folder)`` translates as
+    npformer does.
 
-    ``translate_batch(…, min_decoding_length=0)`` then finds what ``beam_search`` finds, with the same scores. But it
-    cuts translations at ``max_decoding_length``, also those of a model with a ``forced_eos_id``.
+    ``translate_batch(…, min_decoding_length=0)`` then finds what ``beam_search`` finds, with the
+    same scores. But it cuts translations at ``max_decoding_length``, also those of a model with a
+    ``forced_eos_id``.
 
     Parameters
     ----------
@@ -62,8 +74,9 @@ def export(
     model : Transformer
     params : nested dict
     source_tokens, target_tokens : sequences of str
-        The name of each id: what CTranslate2 takes and returns. "<unk>" is that of unknown tokens. Those of a Marian
-        are [tokenizer.pieces[i] for i in range(len(tokenizer))], and one more for ``tokenizer.bos_id``.
+        The name of each id: what CTranslate2 takes and returns. "<unk>" is that of unknown tokens.
+        Those of a Marian are [tokenizer.pieces[i] for i in range(len(tokenizer))], and one more for
+        ``tokenizer.bos_id``.
     bos_id, eos_id : int
         With which each target begins and ends, as for ``beam_search``.
     add_source_eos : bool
@@ -75,8 +88,15 @@ def export(
         If CTranslate2 has no such model.
     """
     path_to_replace(folder, "a folder")
-    tokens = source_tokens, target_tokens
-    spec = specification(model, params, *tokens, bos_id=bos_id, eos_id=eos_id, add_source_eos=add_source_eos)
+    spec = specification(
+        model,
+        params,
+        source_tokens,
+        target_tokens,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        add_source_eos=add_source_eos,
+    )
     with new_files(folder) as new:
         spec.save(str(new))
 
@@ -91,14 +111,15 @@ def specification(
     eos_id: int,
     add_source_eos: bool = True,
 ) -> Any:
-    """What ``export`` writes, of the same arguments: CTranslate2's description of the model, which has been checked.
+    """CTranslate2's description of a model: what ``export`` writes, of the same arguments.
 
-    Its ``save(folder)`` writes it to a folder that is there.
+    It has been checked. Its ``save(folder)`` writes it to a folder that is there.
     """
     try:
         from ctranslate2 import specs
     except ImportError as error:
-        raise ImportError("an export to CTranslate2 needs its package: pip install ctranslate2") from error
+        advice = "pip install ctranslate2"
+        raise ImportError(f"an export to CTranslate2 needs its package: {advice}") from error
     check(model, source_tokens, target_tokens)
     spec = specs.TransformerSpec.from_config(
         model.depths,
@@ -109,21 +130,27 @@ def specification(
         rms_norm=model.norm_type == "rms_norm",
     )
     spec.config.layer_norm_epsilon = model.layer_settings.norm_eps
-    spec.config.bos_token = spec.config.decoder_start_token = target_tokens[bos_id]
-    spec.config.eos_token, spec.config.add_source_eos = target_tokens[eos_id], add_source_eos
+    spec.config.bos_token = target_tokens[bos_id]
+    spec.config.decoder_start_token = target_tokens[bos_id]
+    spec.config.eos_token = target_tokens[eos_id]
+    spec.config.add_source_eos = add_source_eos
     spec.register_source_vocabulary(list(source_tokens))
     spec.register_target_vocabulary(list(target_tokens))
 
+    spec.encoder.embeddings[0].weight = floats(model.table_of(params, "source"))
+    spec.decoder.embeddings.weight = floats(model.table_of(params, "target"))
     for side, name in (("source", "encoder"), ("target", "decoder")):
-        to = getattr(spec, name)
-        to.pre_norm, to.scale_embeddings = model.norm == "pre", model.scale_embeddings
-        embeddings = to.embeddings[0] if side == "source" else to.embeddings
-        embeddings.weight = floats(model.table_of(params, side))
-        to.position_encodings.encodings = floats(model.positions_of(params, side, slice(None)))
-        fill(specs, to, params.get(name, {}))
+        stack = getattr(spec, name)
+        stack.pre_norm = model.norm == "pre"
+        stack.scale_embeddings = model.scale_embeddings
+        positions = model.positions_of(params, side, slice(None))
+        stack.position_encodings.encodings = floats(positions)
+        fill(specs, stack, model, params.get(name, {}))
     weight, bias = model.output_map(params)
-    bias = np.where(np.arange(model.tgt_vocab) == model.pad_id, NEVER, on_host(bias))
-    spec.decoder.projection.weight, spec.decoder.projection.bias = floats(weight.T), floats(bias)
+    is_padding = np.arange(model.tgt_vocab) == model.pad_id
+    projection = spec.decoder.projection
+    projection.weight = floats(weight.T)
+    projection.bias = floats(np.where(is_padding, NEVER, on_host(bias)))
     spec.validate()
     spec.optimize()  # a table that is tied is written once
     return spec
@@ -132,31 +159,43 @@ def specification(
 def check(model: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]) -> None:
     """Raise if a model cannot be expressed, or if the names are not those of its ids."""
     if not isinstance(model, Transformer):
-        raise ValueError(f"a {type(model).__name__} cannot be exported to CTranslate2, expected a Transformer")
+        kind = type(model).__name__
+        raise ValueError(f"a {kind} cannot be exported to CTranslate2, expected a Transformer")
     for name, values in SUPPORTED.items():
-        if (given := getattr(model, name)) not in values:
-            raise ValueError(f"{name}={shown(given)} cannot be exported, expected {' or '.join(map(repr, values))}")
+        value = getattr(model, name)
+        if value not in values:
+            expected = " or ".join(map(repr, values))
+            raise ValueError(f"{name}={shown(value)} cannot be exported, expected {expected}")
     check_expressed(model, {*SUPPORTED, *WRITTEN, *OF_ALL})
     if not min(model.depths):
-        raise ValueError(f"n_layers={model.n_layers} cannot be exported, expected at least one in each stack")
-    for name, tokens, size in (("source", source_tokens, model.src_vocab), ("target", target_tokens, model.tgt_vocab)):
-        if len(set(tokens)) != size or len(tokens) != size:
-            given = f"{len(tokens)}, {len(set(tokens))} of them different"
-            raise ValueError(f"{name}_tokens are {given}, expected a name for each of {size} ids")
+        setting = f"n_layers={model.n_layers}"
+        raise ValueError(f"{setting} cannot be exported, expected at least one in each stack")
+    check_each_has_a_name("source_tokens", source_tokens, model.src_vocab)
+    check_each_has_a_name("target_tokens", target_tokens, model.tgt_vocab)
 
 
-def fill(specs: Any, spec: Any, params: dict) -> None:
+def check_each_has_a_name(argument, tokens, size):
+    """Raise unless there are as many names as ids, no two of which are the same."""
+    n_different = len(set(tokens))
+    if n_different != size or len(tokens) != size:
+        names = f"{len(tokens)}, {n_different} of them different"
+        raise ValueError(f"{argument} are {names}, expected a name for each of {size} ids")
+
+
+def fill(specs, stack, model, params):
     """Set the parameters of a stack."""
     for path, x in tree.leaves(params):
         module, _, leaf = path.rpartition(".")
         number, _, part = module.partition(".")
         place = f"layer_{number}/{NAMES[part]}" if part else "layer_norm"
-        to = specs.model_spec.index_spec(spec, place)
-        name = {"gain": "gamma", "bias": "beta"}[leaf] if place.endswith("norm") else leaf
-        if place.endswith("ffn/linear_0") and hasattr(ffn := spec.layer[int(number)].ffn, "linear_0_noact"):
-            x, other = np.split(on_host(x), 2, axis=-1)  # silu(a) b, of the two halves of one projection
-            setattr(ffn.linear_0_noact, leaf, floats(other.T))
-        setattr(to, name, floats(x.T))  # a linear map is (D_out, D_in) there
+        layer = specs.model_spec.index_spec(stack, place)
+        if place.endswith("norm"):
+            leaf = {"gain": "gamma", "bias": "beta"}[leaf]
+        if place.endswith("ffn/linear_0") and model.activation == "swiglu":
+            # silu(a) b, of the two halves a and b of one projection
+            x, b = np.split(on_host(x), 2, axis=-1)
+            setattr(stack.layer[int(number)].ffn.linear_0_noact, leaf, floats(b.T))
+        setattr(layer, leaf, floats(x.T))  # a linear map is (D_out, D_in) there
 
 
 def floats(x: Any) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""How a family of models names its parameters and its settings: tables, which are read in both directions."""
+"""How a family of models names its parameters and its settings: tables, read in both directions."""
 
 import math
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,19 +11,46 @@ from npformer import tree
 from npformer.arrays import Array, on_host
 from npformer.checks import shown
 from npformer.models.description import check_size_of
+from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.operations.options import check_expressed
-from npformer.pretrained.keys import CONFIG, Rules, check_keys, listed, read, refused_unless
+from npformer.pretrained.keys import CONFIG, Rules, check_keys, listed, read, refused_unless, table
 
 BLOCK = 2**20  # numbers that are converted at a time
-ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu"}
-ACTIVATIONS |= {"silu": "silu", "swish": "silu"}  # theirs -> ours
-THEIRS = {ours: theirs for theirs, ours in ACTIVATIONS.items() if theirs != "gelu_pytorch_tanh"}
-SIZES = {"vocab": "vocab_size", "d_model": "hidden_size", "n_heads": "num_attention_heads"}  # ours -> theirs, of most
-SIZES |= {"n_layers": "num_hidden_layers", "d_ff": "intermediate_size", "max_len": "max_position_embeddings"}
-# Settings of ours that are checked or written for each family, or that say nothing of a trained model.
+# Names of theirs, and those of ours.
+ACTIVATIONS = table("""
+    gelu               gelu_erf
+    gelu_new           gelu
+    gelu_pytorch_tanh  gelu
+    relu               relu
+    silu               silu
+    swish              silu
+    """)
+THEIRS = table("""
+    gelu_erf  gelu
+    gelu      gelu_new
+    relu      relu
+    silu      swish
+    """)
+# Sizes of most families: settings of ours, and their keys in config.json.
+SIZES = table("""
+    vocab     vocab_size
+    d_model   hidden_size
+    n_heads   num_attention_heads
+    n_layers  num_hidden_layers
+    d_ff      intermediate_size
+    max_len   max_position_embeddings
+    """)
+# Settings of ours that are checked or written for each family, or that say nothing of a model that
+# has been trained.
 OF_ALL = "dtype", "final_norm", "dropout", "inner_dropout"
-LIKE_2017 = {"norm_type": "layer_norm", "bias": True, "n_kv_heads": None, "window": None, "rotary": None}
+LIKE_2017 = {
+    "norm_type": "layer_norm",
+    "bias": True,
+    "n_kv_heads": None,
+    "window": None,
+    "rotary": None,
+}
 
 
 class Stored(NamedTuple):
@@ -53,16 +80,18 @@ class Stored(NamedTuple):
 class Family:
     """One architecture, as the library transformers writes it: the base class."""
 
-    name, architecture = "", ""  # theirs: that of the family in config.json, and the class
-    architectures: tuple[str, ...] = ()  # other classes of theirs that have the same parameters
+    name = ""  # of the family in config.json
+    # Classes of theirs that have the same parameters, the first of which ``save`` names.
+    architectures: tuple[str, ...] = ()
     model: Any  # the class of npformer
-    # The path of a layer of ours, and the module of theirs that it is, or the modules whose outputs lie side by side.
-    # "{}" is the number of a layer. A path of a parameter gives the name of a tensor.
+    # The path of a layer of ours, and the module of theirs that it is, or the modules whose outputs
+    # lie side by side. "{}" is the number of a layer. A path of a parameter gives the name of a
+    # tensor.
     names: dict[str, str]
-    # Settings of ours, and the key in config.json, also with what it means if it is missing.
-    settings: dict[str, str | tuple[str, Any]] = {}
+    settings: dict[str, str] = {}  # ours, and their keys in config.json
+    defaults: dict[str, Any] = {}  # what these keys mean where they are missing
     constants: dict[str, Any] = {}  # settings that all models of the family have
-    own_settings: tuple[str, ...] = ()  # which its own methods read and write; one that is nowhere has its default
+    own_settings: Sequence[str] = ()  # which ``read_own`` and ``own_keys`` convert
     supported: dict[str, Any] = {}  # keys of config.json that may have one value only, here
     other_keys: Rules = {}  # what else config.json says in files of the family
     prefix = "model."  # begins the names of all tensors but those of ``heads``, in some files
@@ -74,10 +103,15 @@ class Family:
 
     def rules(self, config: dict) -> Rules:
         """What each key of config.json means, in a file of this family."""
-        keys = " ".join(key for key, *_ in self.keys().values())
-        architectures = tuple([name] for name in (self.architecture, *self.architectures))
-        of_classes = refused_unless({"architectures": architectures}) if self.architecture else {}
-        return CONFIG | of_classes | self.other_keys | refused_unless(self.supported) | read(keys)
+        rules = CONFIG | self.other_keys | refused_unless(self.supported)
+        rules |= read(" ".join(self.settings.values()))
+        if self.architectures:
+            rules |= refused_unless({"architectures": tuple([name] for name in self.architectures)})
+        return rules | self.own_rules(self.defaults | config)
+
+    def own_rules(self, config: dict) -> Rules:
+        """What of this depends on other keys."""
+        return {}
 
     def settings_of(self, config: dict, tensors: dict, instead: Container[str] = ()) -> dict:
         """Our settings, of what config.json says and of the tensors by the names of the table.
@@ -85,45 +119,50 @@ class Family:
         A key may be missing if its setting is one of those that are given ``instead``.
         """
         check_keys(config, self.rules(config), "config.json")
-        keys = self.keys()
-        missing = sorted(
-            key for ours, (key, *default) in keys.items() if key not in config and not default and ours not in instead
-        )
+        config = self.defaults | config
+        missing = []
+        for ours, key in self.settings.items():
+            if key not in config and ours not in instead:
+                missing.append(key)
         if missing:
-            raise ValueError(f"config.json has no {', '.join(missing)}")
-        found = self.constants | {ours: config.get(*key) for ours, key in keys.items()}
-        if found["activation"] not in ("swiglu", *ACTIVATIONS):
-            given = f"{keys['activation'][0]}={shown(found['activation'])}"
-            raise ValueError(f"{given}, supported are {', '.join(ACTIVATIONS)}")
-        return found | {"activation": ACTIVATIONS.get(found["activation"], found["activation"])}
+            raise ValueError(f"config.json has no {', '.join(sorted(missing))}")
+        settings = {ours: config.get(key) for ours, key in self.settings.items()}
+        if "activation" in settings:
+            theirs = settings["activation"]
+            if not isinstance(theirs, str) or theirs not in ACTIVATIONS:
+                setting = f"{self.settings['activation']}={shown(theirs)}"
+                raise ValueError(f"{setting}, supported are {', '.join(ACTIVATIONS)}")
+            settings["activation"] = ACTIVATIONS[theirs]
+        return self.constants | settings | self.read_own(config, tensors)
+
+    def read_own(self, config: dict, tensors: dict) -> dict:
+        """Settings of ours that are no single keys of config.json."""
+        return {}
 
     def config_of(self, model: Any) -> dict:
         """What config.json says of a model of ours, which has to be of this family."""
         self.check(model)
         if model.has_final_norm != (model.norm == "pre"):
             raise ValueError(f"final_norm={model.final_norm}, expected None")
-        given = {name: getattr(model, name) for name in self.settings}
-        if "activation" in given:
-            if model.activation not in THEIRS:
-                raise ValueError(f"activation={shown(model.activation)}, expected {', '.join(THEIRS)}")
-            given["activation"] = THEIRS[model.activation]
-        meant = {"eps": model.layer_settings.norm_eps, "inner_dropout": model.dropout}  # where a setting is None
-        given |= {name: value for name, value in meant.items() if name in given and given[name] is None}
-        keys, about = self.keys(), {"model_type": self.name, "architectures": [self.architecture]} | self.supported
+        config = {"model_type": self.name, "architectures": [*self.architectures[:1]]}
+        config |= self.supported
         if self.model is LanguageModel and model.pad_id is not None:
-            about["pad_id"] = model.pad_id  # that it is always padding, which transformers does not know
-        return about | {keys[name][0]: value for name, value in given.items()}
+            config["pad_id"] = model.pad_id  # always padding, which transformers does not know
+        for ours, key in self.settings.items():
+            config[key] = value_for_others(model, ours)
+        return config | self.own_keys(model)
+
+    def own_keys(self, model: Any) -> dict:
+        """The keys of config.json that ``read_own`` reads."""
+        return {}
 
     def check(self, model: Any) -> None:
         """Raise if a model of ours has a setting that no model of the family has."""
         for name, value in self.constants.items():
             if getattr(model, name) != value:
-                raise ValueError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
+                setting = f"{name}={shown(getattr(model, name))}"
+                raise ValueError(f"{setting}, expected {shown(value)}")
         check_expressed(model, {*self.settings, *self.constants, *self.own_settings, *OF_ALL})
-
-    def keys(self) -> dict[str, tuple]:
-        """The key in config.json for each setting of ours, also with what it means if it is missing there."""
-        return {ours: (key,) if isinstance(key, str) else key for ours, key in self.settings.items()}
 
     # -- parameters
 
@@ -133,58 +172,113 @@ class Family:
 
     def arriving(self, tensors: dict, config: dict) -> dict:
         """The tensors of a file by the names of the table."""
-        needed = {name: x for name, x in tensors.items() if not re.fullmatch(self.unneeded, name)}
-        return {name.removeprefix(self.prefix): x for name, x in needed.items()}
+        arriving = {}
+        for name, x in tensors.items():
+            if not re.fullmatch(self.unneeded, name):
+                arriving[name.removeprefix(self.prefix)] = x
+        return arriving
 
     def leaving(self, tensors: dict, model: Any) -> dict:
         """The tensors of the table by the names of a file."""
-        return {name if name.startswith(self.heads) else self.prefix + name: x for name, x in tensors.items()}
+        leaving = {}
+        for name, x in tensors.items():
+            leaving[name if name.startswith(self.heads) else self.prefix + name] = x
+        return leaving
 
     def views(self, model: Any, params: dict) -> dict[str, Array]:
         """The tensors by the names of the table, as views of the parameters of a model of ours."""
         names = self.names_of(model)
-        found: dict[str, Array] = {}
+        tensors: dict[str, Array] = {}
         for path, x in tree.leaves(params):
-            layer, place = re.search(r"\.(\d+)\.", path), re.sub(r"\.\d+\.", ".{}.", path)
-            module, _, leaf = place.rpartition(".")
-            if (known := names.get(place, names.get(module))) is None:
-                raise ValueError(f"these models have no parameter {path}")
-            is_table = leaf not in ("weight", "bias", "gain")
-            theirs = known.format(layer and layer[1]).split()
-            if is_table or place not in names:
-                theirs = [f"{name}.{'bias' if leaf == 'bias' else 'weight'}" for name in theirs]
+            theirs = tensors_of_path(names, path)
             widths = [x.shape[-1] // len(theirs)] * len(theirs)
-            if len(theirs) == 3:
+            if len(theirs) == 3:  # there may be fewer heads of keys and values than of queries
                 widths = model.layer_settings.attention.widths(model.d_model)
             parts = np.split(x, np.cumsum(widths)[:-1], axis=-1)
-            is_map = x.ndim == 2 and not is_table and (self.has_linear_transposed or module == "output")
-            found |= zip(theirs, [part.T for part in parts] if is_map else parts, strict=True)
-        return found
+            is_transposed = self.has_linear_transposed or path.startswith("output")
+            if path.endswith(".weight") and is_transposed:
+                parts = [part.T for part in parts]
+            tensors |= zip(theirs, parts, strict=True)
+        return tensors
 
     def read(self, model: Any, tensors: dict[str, Stored], dtype: Any) -> dict:
         """The parameters of a model of ours, if the tensors are those of such a model."""
-        check_size_of(model, len(tensors), sum(math.prod(x.shape) for x in tensors.values()))
+        n_numbers = sum(math.prod(x.shape) for x in tensors.values())
+        check_size_of(model, len(tensors), n_numbers)
+        output = f"{self.names_of(model).get('output')}.weight"
         if model.tie_embeddings:  # which some files hold twice
-            output = f"{self.names_of(model)['output']}.weight"
             tensors = {name: x for name, x in tensors.items() if name != output}
         shapes = model.shapes()
-        check_names(self.views(model, shapes), tensors)
-        params = tree.view_as(np.empty(tree.count(shapes), dtype), shapes)  # one array has larger pages of memory
+        check_names(self.views(model, shapes), tensors, self.advice(model, tensors))
+        # One array has larger pages of memory than many.
+        params = tree.view_as(np.empty(tree.count(shapes), dtype), shapes)
         for name, out in self.views(model, params).items():
             tensors[name].into(out)
         return params
+
+    def advice(self, model: Any, tensors: dict[str, Stored]) -> str:
+        """Which settings to give to ``load`` where those of a file are not those of its tensors."""
+        if not isinstance(model, (LanguageModel, Encoder)):
+            return ""
+        names = self.names_of(model)
+        table = f"{names['embedding']}.weight"
+        n_rows = tensors[table].shape[:1] if table in tensors else ()
+        if n_rows and n_rows != (model.vocab,):
+            return f"; load(…, vocab={n_rows[0]}) reads all rows of its embedding"
+        predicts_words = getattr(model, "task", "words") == "words"
+        has_output = model.tie_embeddings or f"{names.get('output')}.weight" in tensors
+        if predicts_words and not has_output:
+            what = "its output, if its settings should say tie_word_embeddings=true"
+            return f"; load(…, tie_embeddings=True) takes the embedding for {what}"
+        return ""
 
     def write(self, model: Any, params: dict) -> dict[str, Array]:
         """The tensors of the table, of a model of ours."""
         return self.views(model, tree.map_leaves(on_host, params))
 
 
-def check_names(expected: dict, tensors: dict) -> None:
+def value_for_others(model: Any, name: str) -> Any:
+    """A setting of ours as others write it: they have no None that stands for another number."""
+    value = getattr(model, name)
+    if name == "activation":
+        if value not in THEIRS:
+            raise ValueError(f"activation={shown(value)}, expected {', '.join(THEIRS)}")
+        return THEIRS[value]
+    if value is None and name == "eps":
+        return model.layer_settings.norm_eps
+    if value is None and name == "inner_dropout":
+        return model.dropout
+    return value
+
+
+def tensors_of_path(names: dict[str, str], path: str) -> list[str]:
+    """The names of theirs for a parameter of ours, by the table of a family."""
+    layer = re.search(r"\.(\d+)\.", path)
+    place = re.sub(r"\.\d+\.", ".{}.", path)
+    module, _, leaf = place.rpartition(".")
+    theirs = names.get(place, names.get(module))
+    if theirs is None:
+        raise ValueError(f"these models have no parameter {path}")
+    tensors = theirs.replace("{}", layer[1] if layer else "").split()
+    is_table = leaf not in ("weight", "bias", "gain")
+    if place in names and not is_table:
+        return tensors
+    their_leaf = "bias" if leaf == "bias" else "weight"
+    return [f"{name}.{their_leaf}" for name in tensors]
+
+
+def check_names(expected: dict, tensors: dict, advice: str = "") -> None:
     """Check that tensors have the names and shapes of others."""
-    missing, additional = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
-    both = [(name, tensors[name].shape, x.shape) for name, x in expected.items() if name in tensors]
-    wrong = [f"{name} {given} and not {shape}" for name, given, shape in both if given != shape]
-    found = {"missing": missing, "additional": additional, "of another shape": wrong}
-    parts = [f"{what}: {listed(names)}" for what, names in found.items() if names]
+    wrong = []
+    for name, x in expected.items():
+        if name in tensors and tensors[name].shape != x.shape:
+            wrong.append(f"{name} {tensors[name].shape} and not {x.shape}")
+    differences = {
+        "missing": sorted(expected.keys() - tensors.keys()),
+        "additional": sorted(tensors.keys() - expected.keys()),
+        "of another shape": wrong,
+    }
+    parts = [f"{what}: {listed(names)}" for what, names in differences.items() if names]
     if parts:
-        raise ValueError(f"its tensors are not those that its settings ask for; {'; '.join(parts)}")
+        reasons = "; ".join(parts) + advice
+        raise ValueError(f"its tensors are not those that its settings ask for; {reasons}")

@@ -1,4 +1,4 @@
-"""The files of a model: settings as JSON, and tensors in safetensors files, which are read when they are used."""
+"""The files of a model: settings as JSON, and tensors, which are read when they are used."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,10 @@ from npformer.pretrained.keys import SHARDS, check_keys, listed
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".ot")
-CONVERTING = ": in transformers, AutoModel…from_pretrained(FOLDER).save_pretrained(NEW) writes model.safetensors"
+CONVERTING = (
+    ": in transformers, AutoModel…from_pretrained(FOLDER).save_pretrained(NEW)"
+    " writes model.safetensors"
+)
 LONGEST = 64 * 2**20  # bytes of a file of settings or of a tokenizer
 
 
@@ -41,7 +44,7 @@ def read_json(path: Path) -> dict:
 
 
 def tensors_of(folder: Path) -> dict[str, Stored]:
-    """The tensors of a folder: in one file or, if that is not there, in several that an index lists."""
+    """The tensors of a folder: in one file, or else in several that an index lists."""
     if kind_of_file(folder / TENSORS) != MISSING:
         return tensors_in(folder / TENSORS)
     if kind_of_file(folder / INDEX) == MISSING:
@@ -51,20 +54,26 @@ def tensors_of(folder: Path) -> dict[str, Stored]:
     index = read_json(folder / INDEX)
     check_keys(index, SHARDS, INDEX)
     places = index.get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(x, str) and Path(x).name == x for x in places.values()):
-        raise ValueError(f"{INDEX} has no weight_map from names of tensors to names of files in the folder")
+    if not isinstance(places, dict) or not all(
+        isinstance(x, str) and Path(x).name == x for x in places.values()
+    ):
+        raise ValueError(
+            f"{INDEX} has no weight_map from names of tensors to names of files in the folder"
+        )
     tensors: dict[str, Stored] = {}
     for name in sorted(set(places.values())):
         if kind_of_file(folder / name) == MISSING:
             raise ValueError(f"{name:.80} is missing, which {INDEX} lists")
         tensors |= tensors_in(folder / name)
     if missing := sorted(places.keys() - tensors.keys()):
-        raise ValueError(f"{INDEX} lists {missing[0]:.80}, which {places[missing[0]]} does not hold")
+        raise ValueError(
+            f"{INDEX} lists {missing[0]:.80}, which {places[missing[0]]} does not hold"
+        )
     return tensors
 
 
 def tensors_in(path: Path) -> dict[str, Stored]:
-    """The tensors of a safetensors file, which the library safetensors checks before anything is read."""
+    """The tensors of a safetensors file, which its library checks before anything is read."""
     safetensors = import_safetensors()
     check_regular(path)
     try:

@@ -13,75 +13,94 @@ from npformer.extras import imported
 from npformer.files.paths import check_regular
 from npformer.operations.settings import Llama3Scaling
 from npformer.pretrained.family import Stored
-from npformer.pretrained.keys import GGUF, GGUF_MODEL, check_keys, refused_unless
+from npformer.pretrained.keys import GGUF, GGUF_MODEL, check_keys, refused_unless, table
 
-NAMES = {  # theirs -> those of the library transformers
-    "token_embd": "embed_tokens",
-    "output_norm": "norm",
-    "output": "lm_head",
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-SETTINGS = {
-    "hidden_size": "embedding_length",
-    "head_dim": "attention.key_length",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "num_hidden_layers": "block_count",
-    "intermediate_size": "feed_forward_length",
-    "max_position_embeddings": "context_length",
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    "rope_theta": "rope.freq_base",
-}
+NAMES = table("""
+    token_embd   embed_tokens
+    output_norm  norm
+    output       lm_head
+    attn_norm    input_layernorm
+    attn_q       self_attn.q_proj
+    attn_k       self_attn.k_proj
+    attn_v       self_attn.v_proj
+    attn_q_norm  self_attn.q_norm
+    attn_k_norm  self_attn.k_norm
+    attn_output  self_attn.o_proj
+    ffn_norm     post_attention_layernorm
+    ffn_gate     mlp.gate_proj
+    ffn_up       mlp.up_proj
+    ffn_down     mlp.down_proj
+    """)
+SETTINGS = table("""
+    hidden_size              embedding_length
+    head_dim                 attention.key_length
+    num_attention_heads      attention.head_count
+    num_key_value_heads      attention.head_count_kv
+    num_hidden_layers        block_count
+    intermediate_size        feed_forward_length
+    max_position_embeddings  context_length
+    rms_norm_eps             attention.layer_norm_rms_epsilon
+    rope_theta               rope.freq_base
+    """)
 KINDS = "llama", "qwen2", "qwen3"  # architectures that are read
-NUMBERS = dict(enumerate("BbHhIif?")) | {
-    10: "Q",
-    11: "q",
-    12: "d",
-}  # kinds of values: the codes of struct
+# Projections whose rows have another order in a Llama, and the number of heads of each.
+TURNED = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
+NUMBERS = dict(enumerate("BbHhIif?"))  # kinds of values: the codes of struct
+NUMBERS |= {10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 ALIGNMENT = 32  # bytes, if the file does not say
 
 
 def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
-    """What a folder of transformers would hold: config.json, the tensors, and what the file says of its tokenizer."""
+    """What a folder of transformers would hold, and what the file says of itself.
+
+    That is config.json, the tensors, and all values of the file, of which some describe the
+    tokenizer.
+    """
     about, tensors = Header(path).read()
     kind = about.get("general.architecture")
     if kind not in KINDS:
-        given = f"general.architecture={shown(kind)}: its architecture is {shown(kind)}"
-        raise ValueError(f"{given}, supported are {', '.join(map(repr, KINDS))}")
+        setting = f"general.architecture={shown(kind)}: its architecture is {shown(kind)}"
+        raise ValueError(f"{setting}, supported are {', '.join(map(repr, KINDS))}")
     check_whole(about)
     prefix = f"{kind}."
-    of_model = {key.removeprefix(prefix): x for key, x in about.items() if key.startswith(prefix)}
-    others = {key: x for key, x in about.items() if not key.startswith((prefix, "tokenizer."))}
-    check_keys(others, GGUF, "the GGUF file")
+    of_model, of_file = {}, {}
+    for key, value in about.items():
+        if key.startswith(prefix):
+            of_model[key.removeprefix(prefix)] = value
+        elif not key.startswith("tokenizer."):
+            of_file[key] = value
+    check_keys(of_file, GGUF, "the GGUF file")
     width = head_width(of_model)
-    same_width = {} if width is None else {"rope.dimension_count": width, "attention.value_length": width}
-    check_keys(of_model, GGUF_MODEL | refused_unless(same_width), f"the GGUF file, in {kind}.*,")
-    config = {ours: of_model[theirs] for ours, theirs in SETTINGS.items() if theirs in of_model}
+    rules = GGUF_MODEL
+    if width is not None:
+        same = {"rope.dimension_count": width, "attention.value_length": width}
+        rules = GGUF_MODEL | refused_unless(same)
+    check_keys(of_model, rules, f"the GGUF file, in {kind}.*,")
+    config = {theirs: of_model[key] for theirs, key in SETTINGS.items() if key in of_model}
     config |= {"model_type": kind, "vocab_size": len(about.get("tokenizer.ggml.tokens", []))}
     config.setdefault("head_dim", width)  # not the default of config.json
-    rope = rotation_in(of_model, tensors.pop("rope_freqs.weight", None))
+    divisors = tensors.pop("rope_freqs.weight", None) if kind == "llama" else None
+    rope = rotation_in(of_model, divisors)
     if rope:
         config["rope_scaling"] = rope
-    found = {}
+    renamed = {}
     for name, stored in tensors.items():
-        *layer, module, leaf = name.removeprefix("blk.").split(".")
-        heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}.get(module)
-        if heads and kind == "llama":
-            stored = as_halves(stored, config.get(heads, config.get("num_attention_heads")))
-        found[".".join([*(["layers", *layer] if layer else []), NAMES.get(module, module), leaf])] = stored
-    config["tie_word_embeddings"] = "lm_head.weight" not in found
-    return config, found, about
+        theirs = transformers_name(name)
+        for projection, key in TURNED.items():
+            if kind == "llama" and f".{projection}." in theirs:
+                n_heads = config.get(key, config.get("num_attention_heads"))
+                stored = as_halves(stored, n_heads)
+        renamed[theirs] = stored
+    config["tie_word_embeddings"] = "lm_head.weight" not in renamed
+    return config, renamed, about
+
+
+def transformers_name(name: str) -> str:
+    """The name of a tensor in a folder of transformers."""
+    *layer, module, leaf = name.removeprefix("blk.").split(".")
+    theirs = f"{NAMES.get(module, module)}.{leaf}"
+    return ".".join(["layers", *layer, theirs]) if layer else theirs
 
 
 def check_whole(about: dict) -> None:
@@ -90,15 +109,18 @@ def check_whole(about: dict) -> None:
     if n_parts != 1:
         part = f"split.count={n_parts}: it is one of {n_parts} parts of a split GGUF file"
         raise ValueError(f"{part}; llama-gguf-split --merge FIRST-PART NEW-FILE joins them")
-    if about.get("tokenizer.ggml.model", "none") in ("none", "no_vocab"):
-        model = shown(about.get("tokenizer.ggml.model"))
-        raise ValueError(f"tokenizer.ggml.model={model}: it has no tokenizer; convert the model with its tokenizer")
+    model = about.get("tokenizer.ggml.model", "none")
+    if model in ("none", "no_vocab"):
+        setting = f"tokenizer.ggml.model={shown(about.get('tokenizer.ggml.model'))}"
+        advice = "convert the model with its tokenizer"
+        raise ValueError(f"{setting}: it has no tokenizer; {advice}")
 
 
 def head_width(of_model: dict) -> Any:
-    """How wide a head is, or None if a size is missing or wrong, which is named with the other settings."""
-    if of_model.get("attention.key_length") is not None:
-        return of_model["attention.key_length"]
+    """How wide a head is, or None if a size is missing or wrong, which is named later."""
+    width = of_model.get("attention.key_length")
+    if width is not None:
+        return width
     try:
         return of_model["embedding_length"] // of_model["attention.head_count"]
     except (KeyError, TypeError, ZeroDivisionError):
@@ -111,34 +133,43 @@ def rotation_in(of_model: dict, divisors: Stored | None) -> dict:
     Of the scaling of Llama 3.1 a file holds what it divides each frequency by. Its two other
     numbers are 1 and 4 in all models, which is checked.
     """
+    by_pair = np.ones(1) if divisors is None else divisors.rows(slice(None))
+    largest = float(by_pair.max())
     scaling = "linear" if "rope.scale_linear" in of_model else "none"
     scaling = of_model.get("rope.scaling.type", scaling)
     if scaling != "none":
+        if (by_pair != 1).any():  # llama.cpp divides by both
+            both = f"rope_freqs.weight and rope.scaling.type={shown(scaling)}"
+            raise ValueError(f"it has {both}, supported is one of them")
         factor = of_model.get("rope.scaling.factor", of_model.get("rope.scale_linear", 1.0))
         return {"rope_type": scaling, "factor": factor}
-    if divisors is None:
-        return {}
-    stored = divisors.rows(slice(None))
-    factor = float(stored.max())
-    if factor == 1:
+    if largest == 1:
         return {}
     length = of_model.get("rope.scaling.original_context_length", 8192)
-    llama3 = Llama3Scaling(factor, original_max_len=length)
-    frequencies = of_model.get("rope.freq_base", 1e4) ** (-np.arange(len(stored)) / len(stored))
-    if not np.allclose(frequencies / llama3.frequencies(frequencies), stored, rtol=1e-5):
+    llama3 = Llama3Scaling(largest, original_max_len=length)
+    exponents = np.arange(len(by_pair)) / len(by_pair)
+    frequencies = of_model.get("rope.freq_base", 1e4) ** -exponents
+    if not np.allclose(frequencies / llama3.frequencies(frequencies), by_pair, rtol=1e-5):
         raise ValueError(f"rope_freqs.weight is not that of {llama3}, as supported")
-    rope = {"rope_type": "llama3", "original_max_position_embeddings": length, "factor": factor}
-    return rope | {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    return {
+        "rope_type": "llama3",
+        "original_max_position_embeddings": length,
+        "factor": largest,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    }
 
 
 def as_halves(stored: Stored, n_heads: Any) -> Stored:
     """Order the rows of a projection to queries or keys as rotary positions of npformer turn them.
 
-    The pairs of a head that are turned together are the rows 2i and 2i+1 in a GGUF file, and the rows i and i + K/2 in
-    npformer and in transformers.
+    The pairs of a head that are turned together are the rows 2i and 2i+1 in a GGUF file, and the
+    rows i and i + K/2 in npformer and in transformers.
     """
     if not isinstance(n_heads, int) or n_heads < 1 or stored.shape[0] % (2 * n_heads):
-        raise ValueError(f"a projection of shape {stored.shape} has no {shown(n_heads)} heads of even width")
+        raise ValueError(
+            f"a projection of shape {stored.shape} has no {shown(n_heads)} heads of even width"
+        )
     return stored.take(stored.numbers().reshape(n_heads, -1, 2).swapaxes(1, 2).reshape(-1))
 
 
@@ -147,17 +178,18 @@ class Header:
 
     def __init__(self, path: Path):
         check_regular(path)
-        self.taken: list[tuple[int, int, str]] = []  # the places of the tensors: begin, end, name
-        self.data, self.at = (
-            np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8),
-            0,
-        )
+        self.places: list[tuple[int, int, str]] = []  # of the tensors: begin, end, name
+        self.at = 0
+        self.data = np.empty(0, np.uint8)
+        if path.stat().st_size:  # an empty file cannot be mapped
+            self.data = np.memmap(path, np.uint8, "r")
 
     def read(self) -> tuple[dict, dict[str, Stored]]:
         """The values by their names, and the tensors."""
         if self.take(4) != b"GGUF" or self.number("I") not in (2, 3):
             raise ValueError("it does not begin as a GGUF file of version 2 or 3")
-        n_tensors, n_values = self.number("Q"), self.number("Q")
+        n_tensors = self.number("Q")
+        n_values = self.number("Q")
         about = {}
         for _ in range(n_values):
             name = self.text()
@@ -210,11 +242,14 @@ class Header:
 
     def check_apart(self) -> None:
         """Raise if two tensors share bytes: a small file could have any number of large ones."""
-        for (_, end, name), (begin, _, other) in pairwise(sorted(self.taken)):
+        for (_, end, name), (begin, _, other) in pairwise(sorted(self.places)):
             if begin < end:
-                raise ValueError(f"{name:.80} and {other:.80} have the same bytes of the file, expected their own")
+                both = f"{name:.80} and {other:.80}"
+                raise ValueError(f"{both} have the same bytes of the file, expected their own")
 
-    def stored(self, name: str, begin: int, shape: tuple[int, ...], kind: int, offset: int) -> Stored:
+    def stored(
+        self, name: str, begin: int, shape: tuple[int, ...], kind: int, offset: int
+    ) -> Stored:
         """A tensor, which is dequantised when it is read."""
         gguf = imported("gguf.quants", "pretrained", "GGUF files need")
         try:
@@ -222,18 +257,23 @@ class Header:
         except ValueError:
             raise ValueError(f"{name:.80} is quantised in the unknown way {kind}") from None
         block, size = gguf.GGML_QUANT_SIZES[kind]
-        width = shape[-1] // block * size if shape else 0
-        begin, n_rows = begin + offset, math.prod(shape[:-1])
-        if not shape or shape[-1] % block or begin + n_rows * width > len(self.data):
-            raise ValueError(f"{name:.80} of shape {shape} does not lie in the file: it is cut off or damaged")
-        self.taken.append((begin, begin + n_rows * width, name))
-        data = self.data[begin : begin + n_rows * width].reshape(*shape[:-1], width)
+        n_rows = math.prod(shape[:-1])
+        width = shape[-1] // block * size if shape else 0  # bytes of a row
+        begin += offset
+        end = begin + n_rows * width
+        if not shape or shape[-1] % block or end > len(self.data):
+            what = f"{name:.80} of shape {shape} does not lie in the file"
+            raise ValueError(f"{what}: it is cut off or damaged")
+        self.places.append((begin, end, name))
+        data = self.data[begin:end].reshape(*shape[:-1], width)
+        is_vector = len(shape) == 1  # which is one row of blocks
 
         def rows(part):
             try:
-                x = gguf.quants.dequantize(data if len(shape) == 1 else data[part], kind)
+                x = gguf.quants.dequantize(data if is_vector else data[part], kind)
             except NotImplementedError:
-                raise ValueError(f"{name:.80} is quantised as {kind.name}, which is not supported") from None
-            return x[part] if len(shape) == 1 else x.reshape(-1, *shape[1:])
+                how = f"{name:.80} is quantised as {kind.name}"
+                raise ValueError(f"{how}, which is not supported") from None
+            return x[part] if is_vector else x.reshape(-1, *shape[1:])
 
         return Stored(shape, rows)

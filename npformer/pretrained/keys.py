@@ -1,10 +1,10 @@
-"""What the files of other libraries may say: a table of keys for each kind of file, and the function that applies it.
+"""What the files of other libraries may say: a table of keys for each kind of file.
 
 A table says one of four things of a key. It is read: npformer computes with it. It is harmless: no
-number that npformer computes depends on it. A file is refused unless the key has one value, usually
-its default. Or a warning names the key unless it has one value: then only a training, or a search
-for a text, would be another one. Whatever a table does not know is named in a warning, as it may
-change numbers.
+number that npformer computes depends on it. A file is refused unless the key has one of its
+supported values, usually its default. Or a warning names the key unless it has one of its usual
+values: with another one only a training, or a search for a text, would be different. Whatever a
+table does not know is named in a warning, as it may change numbers.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ class Rule(NamedTuple):
     """What a table says of a key."""
 
     kind: str  # "read", "harmless", "refused" or "warned"
-    values: tuple = ()  # of which the key needs to have one, or it is refused, or named in a warning
+    values: tuple = ()  # those that are supported, or usual
 
 
 def read(keys: str) -> Rules:
@@ -28,31 +28,52 @@ def read(keys: str) -> Rules:
 
 
 def harmless(keys: str) -> Rules:
-    """The keys, in one text, change no number; "general.*" stands for all that begin with "general."."""
+    """The keys, in one text, change no number; "a.*" stands for all that begin with "a."."""
     return dict.fromkeys(keys.split(), Rule("harmless"))
 
 
 def refused_unless(values: dict[str, Any]) -> Rules:
-    """A file is refused if one of the keys is there with another value; a tuple has several values."""
+    """A file is refused if it has a key with another value; a tuple has several values."""
     return _with_values("refused", values)
 
 
 def warned_unless(values: dict[str, Any]) -> Rules:
-    """A warning names each of the keys that is there with another value; a tuple has several values."""
+    """A warning names each key that has another value; a tuple has several values."""
     return _with_values("warned", values)
 
 
 def _with_values(kind, values):
-    return {key: Rule(kind, value if isinstance(value, tuple) else (value,)) for key, value in values.items()}
+    rules = {}
+    for key, value in values.items():
+        rules[key] = Rule(kind, value if isinstance(value, tuple) else (value,))
+    return rules
 
 
 UNKNOWN = Rule("warned")
 
 
-def check_keys(about: dict, rules: Rules, file: str) -> None:
-    """Raise an error if a file says something that is not supported; warn of what it says that is not read.
+def table(text: str) -> dict[str, str]:
+    r"""A name of ours and one of theirs in a line; more names of theirs have lines of their own.
 
-    >>> check_keys({"head_dim": 64, "use_cache": True}, refused_unless({"head_dim": 32}) | harmless("use_cache"), "x")
+    >>> table("hidden gate\n up\nout down")
+    {'hidden': 'gate up', 'out': 'down'}
+    """
+    names: dict[str, str] = {}
+    for line in text.strip().splitlines():
+        *ours, theirs = line.split()
+        if ours:
+            [name] = ours
+            names[name] = theirs
+        else:
+            names[name] += f" {theirs}"
+    return names
+
+
+def check_keys(about: dict, rules: Rules, file: str) -> None:
+    """Raise if a file says something that is not supported; warn of what it says that is not read.
+
+    >>> rules = refused_unless({"head_dim": 32}) | harmless("use_cache")
+    >>> check_keys({"head_dim": 64, "use_cache": True}, rules, "x")
     Traceback (most recent call last):
     ValueError: x has head_dim=64, supported is 32
     """
@@ -61,12 +82,14 @@ def check_keys(about: dict, rules: Rules, file: str) -> None:
         rule = rule_of(key, rules)
         if rule.kind in ("read", "harmless") or value is None or value in rule.values:
             continue
+        setting = f"{key:.80}={shown(value)}"
         if rule.kind == "refused":
             supported = " or ".join(map(repr, rule.values))
-            raise ValueError(f"{file} has {key:.80}={shown(value)}, supported is {supported}")
-        ignored.append(f"{key:.80}={shown(value)}")
+            raise ValueError(f"{file} has {setting}, supported is {supported}")
+        ignored.append(setting)
     if ignored:
-        warn(f"{file} has keys that npformer does not read: {listed(ignored)}. Results may differ")
+        what = f"keys that npformer does not read: {listed(ignored)}"
+        warn(f"{file} has {what}. Results may differ")
 
 
 def rule_of(key: str, rules: Rules) -> Rule:
@@ -84,120 +107,133 @@ def listed(names: list[str]) -> str:
     >>> listed(["a", "b"])
     'a, b'
     """
-    more = len(names) - MOST_NAMES
-    return ", ".join(f"{name:.80}" for name in names[:MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+    text = ", ".join(f"{name:.80}" for name in names[:MOST_NAMES])
+    n_more = len(names) - MOST_NAMES
+    return f"{text} and {n_more:,} more" if n_more > 0 else text
 
 
 # -- of the library transformers
 
 # How a text is generated. A caller gives such options to ``greedy_decode``, ``beam_search`` and
 # ``sample``, which read no files; what these functions do not have at all is named in a warning.
-GENERATION = (
-    read("bos_token_id eos_token_id pad_token_id decoder_start_token_id forced_eos_token_id")
-    | harmless(
-        """
-        do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff
-        repetition_penalty
-        num_beams num_beam_groups num_return_sequences length_penalty early_stopping
-        max_length max_new_tokens min_length min_new_tokens max_time
-        use_cache cache_implementation cache_config max_cache_len low_memory prefill_chunk_size
-        return_dict_in_generate output_scores output_logits output_attentions output_hidden_states
-        renormalize_logits remove_invalid_values compile_config disable_compile
-        continuous_batching_config
-        is_assistant num_assistant_tokens num_assistant_tokens_schedule
-        assistant_confidence_threshold
-        assistant_early_exit assistant_ensemble_weight assistant_lookbehind target_lookbehind
-        prompt_lookup_num_tokens max_matching_ngram_size speculation_type use_mtp
-        transformers_version trust_remote_code _from_model_config
-        """
-    )
-    | warned_unless(
-        {
-            "bad_words_ids": None,
-            "begin_suppress_tokens": [],
-            "constraints": None,
-            "diversity_penalty": 0.0,
-            "dola_layers": None,
-            "encoder_no_repeat_ngram_size": 0,
-            "encoder_repetition_penalty": 1.0,
-            "exponential_decay_length_penalty": None,
-            "force_words_ids": None,
-            "forced_bos_token_id": None,
-            "guidance_scale": 1.0,
-            "no_repeat_ngram_size": 0,
-            "penalty_alpha": 0.0,
-            "sequence_bias": None,
-            "stop_strings": None,
-            "suppress_tokens": [],
-            "token_healing": False,
-            "watermarking_config": None,
-        }
-    )
+GENERATION = read("bos_token_id eos_token_id pad_token_id decoder_start_token_id")
+GENERATION |= harmless("""
+    do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff
+    repetition_penalty
+    num_beams num_beam_groups num_return_sequences length_penalty early_stopping
+    max_length max_new_tokens min_length min_new_tokens max_time
+    use_cache cache_implementation cache_config max_cache_len low_memory prefill_chunk_size
+    return_dict_in_generate output_scores output_logits output_attentions output_hidden_states
+    renormalize_logits remove_invalid_values compile_config disable_compile
+    continuous_batching_config
+    is_assistant num_assistant_tokens num_assistant_tokens_schedule
+    assistant_confidence_threshold
+    assistant_early_exit assistant_ensemble_weight assistant_lookbehind target_lookbehind
+    prompt_lookup_num_tokens max_matching_ngram_size speculation_type use_mtp
+    transformers_version trust_remote_code _from_model_config
+    """)
+GENERATION |= warned_unless(
+    {
+        "bad_words_ids": None,
+        "begin_suppress_tokens": [],
+        "constraints": None,
+        "diversity_penalty": 0.0,
+        "dola_layers": None,
+        "encoder_no_repeat_ngram_size": 0,
+        "encoder_repetition_penalty": 1.0,
+        "exponential_decay_length_penalty": None,
+        "force_words_ids": None,
+        "forced_bos_token_id": None,
+        "forced_eos_token_id": None,  # which a Marian reads
+        "guidance_scale": 1.0,
+        "no_repeat_ngram_size": 0,
+        "penalty_alpha": 0.0,
+        "sequence_bias": None,
+        "stop_strings": None,
+        "suppress_tokens": [],
+        "token_healing": False,
+        "watermarking_config": None,
+    }
 )
 
 # config.json of all families. Those of a family are added in its class.
-CONFIG = GENERATION | (
-    read("model_type architectures tie_word_embeddings pooling after_pooling pad_id adapters")
-    | harmless(
-        """
-        _name_or_path name_or_path model_name _commit_hash transformers.js_config unsloth_fixed
-        unsloth_version
-        _attn_implementation _attn_implementation_autoset _attn_implementation_internal
-        attn_implementation
-        dtype torch_dtype use_bfloat16 torchscript initializer_range init_std gradient_checkpointing
-        chunk_size_feed_forward return_dict use_return_dict output_past finetuning_task
-        task_specific_params
-        id2label label2id num_labels _num_labels problem_type
-        tokenizer_class model_max_length sep_token_id mask_token_id cls_token_id
-        """
-    )
-    | refused_unless({"is_decoder": False, "is_encoder_decoder": False, "tie_encoder_decoder": False})
-    | refused_unless({"add_cross_attention": False, "cross_attention_hidden_size": None, "pruned_heads": {}})
-    | warned_unless({"prefix": ""})
+CONFIG = GENERATION | read("model_type architectures tie_word_embeddings")
+CONFIG |= read("pooling after_pooling pad_id adapters")  # which npformer alone writes
+CONFIG |= harmless("""
+    _name_or_path name_or_path model_name _commit_hash transformers.js_config unsloth_fixed
+    unsloth_version
+    _attn_implementation _attn_implementation_autoset _attn_implementation_internal
+    attn_implementation
+    dtype torch_dtype use_bfloat16 torchscript initializer_range init_std gradient_checkpointing
+    chunk_size_feed_forward return_dict use_return_dict output_past finetuning_task
+    task_specific_params
+    id2label label2id num_labels _num_labels problem_type
+    tokenizer_class model_max_length sep_token_id mask_token_id cls_token_id
+    """)
+CONFIG |= refused_unless(
+    {
+        "add_cross_attention": False,
+        "cross_attention_hidden_size": None,
+        "is_decoder": False,
+        "is_encoder_decoder": False,
+        "pruned_heads": {},
+        "tie_encoder_decoder": False,
+    }
 )
+CONFIG |= warned_unless({"prefix": ""})
 
-ROPE = read("rope_type type rope_theta factor") | refused_unless({"partial_rotary_factor": 1.0})
+WHOLE_HEADS = refused_unless({"partial_rotary_factor": 1.0})
+ROPE = read("rope_type type rope_theta factor") | WHOLE_HEADS
 SHARDS = read("weight_map") | harmless("metadata")
 
 # tokenizer_config.json and special_tokens_map.json. What tokenizer.json says of the same thing is
 # added where both are read. tokenizer.json itself is read as a whole by the library tokenizers,
 # which refuses what it does not know.
-TOKENIZER = (
-    read("bos_token eos_token pad_token unk_token sep_token cls_token mask_token chat_template")
-    | read("additional_special_tokens extra_special_tokens")
-    | read("model_specific_special_tokens added_tokens_decoder")
-    | read("add_bos_token add_eos_token add_prefix_space")
-    | read("do_lower_case strip_accents tokenize_chinese_chars")
-    | harmless(
-        """
-        tokenizer_class processor_class auto_map name_or_path _name_or_path special_tokens_map_file
-        tokenizer_file
-        _commit_hash transformers_version backend is_local local_files_only from_slow legacy errors
-        vocab_size
-        model_max_length max_len max_length stride truncation_side truncation_strategy truncation
-        padding
-        padding_side pad_to_multiple_of pad_token_type_id model_input_names
-        clean_up_tokenization_spaces spaces_between_special_tokens use_default_system_prompt
-        source_lang target_lang separate_vocabs sp_model_kwargs do_basic_tokenize never_split
-        use_fast
-        unk_id bos_id eos_id pad_id trim_offsets add_special_tokens
-        """
-    )
-    | warned_unless({"split_special_tokens": False, "fix_mistral_regex": None})
-)
+TOKENIZER = read("""
+    bos_token eos_token pad_token unk_token sep_token cls_token mask_token chat_template
+    additional_special_tokens extra_special_tokens
+    model_specific_special_tokens added_tokens_decoder
+    add_bos_token add_eos_token add_prefix_space
+    do_lower_case strip_accents tokenize_chinese_chars
+    """)
+TOKENIZER |= harmless("""
+    tokenizer_class processor_class auto_map name_or_path _name_or_path special_tokens_map_file
+    tokenizer_file
+    _commit_hash transformers_version backend is_local local_files_only from_slow legacy errors
+    vocab_size
+    model_max_length max_len max_length stride truncation_side truncation_strategy truncation
+    padding
+    padding_side pad_to_multiple_of pad_token_type_id model_input_names
+    clean_up_tokenization_spaces spaces_between_special_tokens use_default_system_prompt
+    source_lang target_lang separate_vocabs sp_model_kwargs do_basic_tokenize never_split
+    use_fast
+    unk_id bos_id eos_id pad_id trim_offsets add_special_tokens
+    """)
+TOKENIZER |= warned_unless({"split_special_tokens": False, "fix_mistral_regex": None})
 
 
 # -- of the library sentence-transformers
 
 # sentence_bert_config.json
-TEXTS = (
-    read("max_seq_length do_lower_case")
-    | harmless("unpad_inputs")
-    | refused_unless({"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"})
-    | refused_unless({"modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}})
-    | refused_unless(dict.fromkeys(("model_args", "model_kwargs", "config_args", "config_kwargs"), {}))
-    | refused_unless(dict.fromkeys(("tokenizer_args", "processor_kwargs", "processing_kwargs"), {}))
-    | refused_unless(dict.fromkeys(("query_length", "document_length", "query_expansion")))
+TEXTS = read("max_seq_length do_lower_case") | harmless("unpad_inputs")
+TEXTS |= refused_unless(
+    {
+        "config_args": {},
+        "config_kwargs": {},
+        "document_length": None,
+        "modality_config": {
+            "text": {"method": "forward", "method_output_name": "last_hidden_state"}
+        },
+        "model_args": {},
+        "model_kwargs": {},
+        "module_output_name": "token_embeddings",
+        "processing_kwargs": {},
+        "processor_kwargs": {},
+        "query_expansion": None,
+        "query_length": None,
+        "tokenizer_args": {},
+        "transformer_task": "feature-extraction",
+    }
 )
 
 # config_sentence_transformers.json
@@ -205,77 +241,83 @@ SENTENCES = read("prompts default_prompt_name similarity_fn_name") | harmless("_
 SENTENCES |= refused_unless({"model_type": "SentenceTransformer"})
 
 # config.json of the modules that modules.json names
-_OF_THE_VECTOR = refused_unless(dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding"))
+OF_THE_VECTOR = refused_unless(
+    {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+)
+DENSE = read("in_features out_features bias activation_function")
 MODULES = {
-    "Pooling": read("pooling_mode include_prompt embedding_dimension word_embedding_dimension")
-    | read("pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens")
-    | read("pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens pooling_mode_lasttoken"),
-    "Dense": read("in_features out_features bias activation_function")
-    | refused_unless({"use_residual": False})
-    | _OF_THE_VECTOR,
+    "Pooling": read("""
+        pooling_mode include_prompt embedding_dimension word_embedding_dimension
+        pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens
+        pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens pooling_mode_lasttoken
+        """),
+    "Dense": DENSE | refused_unless({"use_residual": False}) | OF_THE_VECTOR,
     "LayerNorm": read("dimension"),
-    "Normalize": _OF_THE_VECTOR,
+    "Normalize": OF_THE_VECTOR,
     "Dropout": harmless("dropout"),
 }
 
 
 # -- of llama.cpp
 
-GGUF = (
-    read("general.architecture general.alignment split.count")
-    | harmless("general.* quantize.* split.no split.tensors.count imatrix.*")
-    | refused_unless({"general.type": "model"})
-    | read("tokenizer.ggml.model tokenizer.ggml.pre")
-    | read("tokenizer.ggml.tokens tokenizer.ggml.token_type")
-    | read("tokenizer.ggml.merges tokenizer.ggml.add_bos_token tokenizer.ggml.add_eos_token")
-    | read("tokenizer.ggml.bos_token_id tokenizer.ggml.eos_token_id")
-    | read("tokenizer.ggml.padding_token_id")
-    | read("tokenizer.ggml.eot_token_id tokenizer.ggml.eom_token_id")
-    | read("tokenizer.ggml.unknown_token_id")
-    | read("tokenizer.chat_template tokenizer.chat_templates tokenizer.chat_template.*")
-    | harmless(
-        """
-        tokenizer.ggml.scores tokenizer.ggml.token_type_count tokenizer.huggingface.json
-        tokenizer.ggml.seperator_token_id tokenizer.ggml.separator_token_id
-        tokenizer.ggml.cls_token_id
-        tokenizer.ggml.mask_token_id tokenizer.ggml.prefix_token_id tokenizer.ggml.middle_token_id
-        tokenizer.ggml.suffix_token_id tokenizer.ggml.fim_pre_token_id
-        tokenizer.ggml.fim_suf_token_id
-        tokenizer.ggml.fim_mid_token_id tokenizer.ggml.fim_pad_token_id
-        tokenizer.ggml.fim_rep_token_id
-        tokenizer.ggml.fim_sep_token_id
-        """
-    )
-    | warned_unless({"tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.add_sep_token": False})
-    | warned_unless({"tokenizer.ggml.remove_extra_whitespaces": False})
+GGUF = read("""
+    general.architecture general.alignment split.count
+    tokenizer.ggml.model tokenizer.ggml.pre
+    tokenizer.ggml.tokens tokenizer.ggml.token_type
+    tokenizer.ggml.merges tokenizer.ggml.add_bos_token tokenizer.ggml.add_eos_token
+    tokenizer.ggml.bos_token_id tokenizer.ggml.eos_token_id
+    tokenizer.ggml.padding_token_id
+    tokenizer.ggml.eot_token_id tokenizer.ggml.eom_token_id
+    tokenizer.ggml.unknown_token_id
+    tokenizer.chat_template tokenizer.chat_templates tokenizer.chat_template.*
+    """)
+GGUF |= harmless("""
+    general.* quantize.* split.no split.tensors.count imatrix.*
+    tokenizer.ggml.scores tokenizer.ggml.token_type_count tokenizer.huggingface.json
+    tokenizer.ggml.seperator_token_id tokenizer.ggml.separator_token_id
+    tokenizer.ggml.cls_token_id
+    tokenizer.ggml.mask_token_id tokenizer.ggml.prefix_token_id tokenizer.ggml.middle_token_id
+    tokenizer.ggml.suffix_token_id tokenizer.ggml.fim_pre_token_id
+    tokenizer.ggml.fim_suf_token_id
+    tokenizer.ggml.fim_mid_token_id tokenizer.ggml.fim_pad_token_id
+    tokenizer.ggml.fim_rep_token_id
+    tokenizer.ggml.fim_sep_token_id
+    """)
+GGUF |= refused_unless({"general.type": "model"})
+GGUF |= warned_unless(
+    {
+        "tokenizer.ggml.add_space_prefix": False,
+        "tokenizer.ggml.add_sep_token": False,
+        "tokenizer.ggml.remove_extra_whitespaces": False,
+    }
 )
 
 # The keys of a GGUF file that begin with the name of its architecture, such as "llama.".
-GGUF_MODEL = (
-    read("embedding_length attention.head_count attention.head_count_kv block_count feed_forward_length")
-    | read("context_length attention.layer_norm_rms_epsilon rope.dimension_count")
-    | read("rope.freq_base vocab_size")
-    | read("rope.scaling.type rope.scaling.factor rope.scale_linear")
-    | read("attention.key_length attention.value_length")
-    | read("rope.scaling.original_context_length")
-    | harmless("rope.scaling.finetuned tensor_data_layout")
-    | refused_unless(
-        {
-            "attention.causal": True,
-            "attention.clamp_kqv": 0.0,
-            "attention.max_alibi_bias": 0.0,
-            "attention.scale": 0.0,
-            "attention.sliding_window": 0,
-            "attn_logit_softcapping": 0.0,
-            "embedding_scale": (0.0, 1.0),
-            "expert_count": 0,
-            "expert_used_count": 0,
-            "final_logit_softcapping": 0.0,
-            "logit_scale": (0.0, 1.0),
-            "pooling_type": 0,
-            "residual_scale": (0.0, 1.0),
-            "rope.scaling.attn_factor": 1.0,
-            "use_parallel_residual": False,
-        }
-    )
+GGUF_MODEL = read("""
+    embedding_length attention.head_count attention.head_count_kv block_count feed_forward_length
+    context_length attention.layer_norm_rms_epsilon rope.dimension_count
+    rope.freq_base vocab_size
+    rope.scaling.type rope.scaling.factor rope.scale_linear
+    attention.key_length attention.value_length
+    rope.scaling.original_context_length
+    """)
+GGUF_MODEL |= harmless("rope.scaling.finetuned tensor_data_layout")
+GGUF_MODEL |= refused_unless(
+    {
+        "attention.causal": True,
+        "attention.clamp_kqv": 0.0,
+        "attention.max_alibi_bias": 0.0,
+        "attention.scale": 0.0,
+        "attention.sliding_window": 0,
+        "attn_logit_softcapping": 0.0,
+        "embedding_scale": (0.0, 1.0),
+        "expert_count": 0,
+        "expert_used_count": 0,
+        "final_logit_softcapping": 0.0,
+        "logit_scale": (0.0, 1.0),
+        "pooling_type": 0,
+        "residual_scale": (0.0, 1.0),
+        "rope.scaling.attn_factor": 1.0,
+        "use_parallel_residual": False,
+    }
 )

@@ -34,7 +34,13 @@ from npformer.pretrained.llama import Llama, Mistral, Qwen2, Qwen3
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch, family_of_state, tensors_of_state
 from npformer.pretrained.sentences import sentence_modules, sentence_texts
-from npformer.pretrained.tokenizer import FILES, Tokenizer, ends_in, tokenizer_of, tokenizer_of_gguf
+from npformer.pretrained.tokenizer import (
+    FILES,
+    Tokenizer,
+    ends_in,
+    tokenizer_of,
+    tokenizer_of_gguf,
+)
 
 # What names of tensors end with, if a library has quantised them.
 QUANTISED = {
@@ -44,7 +50,11 @@ QUANTISED = {
     ".SCB": "bitsandbytes",
 }
 NO_MODEL = "it is no GGUF or safetensors file, and no folder with config.json"
-NO_DOWNLOAD = "nothing is downloaded, so it has to be a folder or a file"
+GETTING = """nothing is downloaded, so it has to be a folder or a file; \
+git clone https://huggingface.co/NAME makes a folder, and so does save_pretrained of transformers"""
+COMPILED = "_orig_mod."  # which torch.compile puts into names
+GENERATION = "generation_config.json"
+FORCED = "forced_eos_token_id"
 # The names of adapters' tensors begin with this; the type of their model in config.json, which no
 # other library knows.
 ADAPTERS, OF_ADAPTERS = "adapters.", "npformer_adapters"
@@ -52,7 +62,9 @@ CLASSES = (GPT2, Llama, Mistral, Qwen2, Qwen3, Bert, Roberta, XLMRoberta, Distil
 FAMILIES = {family.name: family() for family in CLASSES}
 
 
-def load(path: Any, *, names: dict | None = None, model: Any = None, **settings: Any) -> tuple[Any, dict, Any]:
+def load(
+    path: Any, *, names: dict | None = None, model: Any = None, **settings: Any
+) -> tuple[Any, dict, Any]:
     """Load a model that another library has saved, as GPT-2, Llama, Qwen, BERT or RoBERTa.
 
     Nothing is downloaded, nothing in a file is executed, and a file that was forged takes no more
@@ -66,8 +78,8 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
     ----------
     path : str, Path or dict
         A folder as the library transformers writes it: config.json, model.safetensors or several
-        files of it, and a tokenizer. Or a GGUF file with a Llama or Qwen, also quantised. Or the state dict
-        of an ``nn.Transformer``, as a safetensors file or as a dict of arrays.
+        files of it, and a tokenizer. Or a GGUF file with a Llama or Qwen, also quantised. Or the
+        state dict of an ``nn.Transformer``, as a safetensors file or as a dict of arrays.
     names : dict, optional
         For a state dict: the modules that are the "source_embedding", the "target_embedding" and
         the "output", and, if positions are learned, the modules or parameters that are
@@ -119,50 +131,107 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
     chat_template.jinja and additional_chat_templates before templates in tokenizer_config.json.
     """
     if not isinstance(path, dict) and kind_of_file(check_path(path)) == MISSING:
-        getting = "git clone https://huggingface.co/NAME makes a folder, and so does save_pretrained of transformers"
-        raise FileNotFoundError(f"there is no {path}: {NO_DOWNLOAD}; {getting}")
-    with refusing("the dict" if isinstance(path, dict) else path, "see help(npformer.pretrained.load)"):
+        raise FileNotFoundError(f"there is no {path}: {GETTING}")
+    what = "the dict" if isinstance(path, dict) else path
+    with refusing(what, "see help(npformer.pretrained.load)"):
         try:
-            return _load(path if isinstance(path, dict) else Path(path), names, model, settings)
+            return _load(path, names, model, settings)
         except OSError as error:
             raise ValueError(f"it cannot be read: {error}") from error
         except (KeyError, IndexError, AttributeError) as error:
             # Settings have other types than are expected.
-            raise ValueError(f"something is missing, or has another form: {type(error).__name__} {error}") from error
+            reason = f"{type(error).__name__} {error}"
+            raise ValueError(f"something is missing, or has another form: {reason}") from error
 
 
 def _load(path, names, kind, settings):
-    config, tensors, about = opened(path)
-    if names is not None and config is not None:
+    if isinstance(path, dict):
+        return _load_state(tensors_of_state(path), names, kind, settings)
+    config, tensors, place = opened(Path(path))
+    if config is None:
+        return _load_state(tensors, names, kind, settings)
+    if names is not None:
         raise ValueError("names are given, expected None for a model with config.json")
-    if kind is not None and config is not None:
-        raise ValueError(f"model={shown(kind)}, expected None for a model with config.json, which says what it is")
-    family = family_of_state(names or {}, tensors, kind) if config is None else family_of(config)
-    if config is None and "n_heads" not in settings:
-        raise ValueError("the shapes of a state dict do not show the number of heads: give n_heads=…")
-    if config is not None and family.model is Encoder and "pooling" not in config:  # which npformer alone writes
-        modules, of_modules = sentence_modules(about, config.get(family.keys()["d_model"][0]))
+    if kind is not None:
+        expected = "None for a model with config.json, which says what it is"
+        raise ValueError(f"model={shown(kind)}, expected {expected}")
+    return _load_model(config, plain_names(tensors), place, settings)
+
+
+def _load_state(tensors, names, kind, settings):
+    """The model, the parameters and no tokenizer, of a state dict."""
+    tensors = plain_names(tensors)
+    modules = {role: module.replace(COMPILED, "") for role, module in (names or {}).items()}
+    family = family_of_state(modules, tensors, kind)
+    if "n_heads" not in settings:
+        shapes = "the shapes of a state dict do not show the number of heads"
+        raise ValueError(f"{shapes}: give n_heads=…")
+    tensors = family.arriving(tensors, {})
+    ours = family.settings_of({}, tensors, settings)
+    return *built(family, ours, tensors, settings), None
+
+
+def _load_model(config, tensors, place, settings):
+    """The model, the parameters and the tokenizer, of files with config.json or a GGUF file."""
+    family = family_of(config)
+    if family.model is Encoder and "pooling" not in config:  # which npformer alone writes
+        modules, of_modules = sentence_modules(place, config.get(family.settings["d_model"]))
         config |= modules
         tensors |= of_modules
-    adapters = {name: tensors.pop(name) for name in [*tensors] if name.startswith(ADAPTERS)}
+    adapters = {name: x for name, x in tensors.items() if name.startswith(ADAPTERS)}
+    tensors = {name: x for name, x in tensors.items() if name not in adapters}
     tensors = family.arriving(tensors, config)
-    found = family.settings_of(config, tensors, settings)
-    begin_id = found["tgt_vocab"] - 1 if isinstance(family, Marian) else None
-    tokenizer = tokenizer_in(about, config, begin_id, family)
-    if config is not None and "pad_id" not in settings:
-        found["pad_id"] = padding_of(family, config, found["pad_id"], tokenizer)
-    half = {"dtype": "float32"} if settings.get("dtype") == "float16" else {}
-    model = settings_from(family.model, found | settings | half, family.model.__name__)
-    params = family.read(model, tensors, settings.get("dtype", model.dtype))
-    if config is not None and "adapters" in config:
+    generation = generation_in(place)
+    if generation is not None and isinstance(family, Marian):
+        forced = generation.get(FORCED)
+        if config.setdefault(FORCED, forced) != forced:
+            taken = f"config.json {config[FORCED]}, which is taken"
+            warn(f"{GENERATION} has {FORCED}={shown(forced)}, and {taken}")
+    ours = family.settings_of(config, tensors, settings)
+    check_keys(generation or {}, family.rules(config), GENERATION)
+    begin_id = ours["tgt_vocab"] - 1 if isinstance(family, Marian) else None
+    tokenizer = tokenizer_in(place, config, begin_id, ends_in(generation or {}, config))
+    if isinstance(place, Path) and isinstance(tokenizer, Tokenizer) and family.model is Encoder:
+        tokenizer.sentences = sentence_texts(place)
+        if tokenizer.sentences.lower_case:
+            tokenizer.lower_case()
+    if "pad_id" not in settings:
+        ours["pad_id"] = padding_of(family, config, ours["pad_id"], tokenizer)
+    model, params = built(family, ours, tensors, settings)
+    if tokenizer is not None:
+        tokenizer.family = family.name
+        warn_of_tokens_without_vectors(tokenizer, model)
+    if "adapters" in config:
         model, params = with_adapters(model, params, config["adapters"], adapters)
     return model, params, tokenizer
 
 
+def plain_names(tensors):
+    """The tensors by the names that they had before torch.compile."""
+    plain = {name.replace(COMPILED, ""): x for name, x in tensors.items()}
+    if len(plain) < len(tensors):
+        raise ValueError(
+            f"some of its tensors differ in {COMPILED} alone, expected one of each name"
+        )
+    return plain
+
+
+def built(family, ours, tensors, settings):
+    """A model of ours and its parameters; ``settings`` are in place of those of its files."""
+    all_settings = ours | settings
+    if settings.get("dtype") == "float16":
+        all_settings["dtype"] = "float32"  # in which it computes: the parameters alone are short
+    model = settings_from(family.model, all_settings, family.model.__name__)
+    return model, family.read(model, tensors, settings.get("dtype", model.dtype))
+
+
 def with_adapters(model, params, about, tensors):
     """A model with adapters, and their parameters."""
-    targets = about["targets"] if about["targets"] is None else tuple(about["targets"])
-    adapted = LowRank(model, params, about["rank"], about["alpha"], targets, tuple(about["whole"]))
+    targets = about["targets"]
+    if targets is not None:
+        targets = tuple(targets)
+    whole = tuple(about["whole"])
+    adapted = LowRank(model, params, about["rank"], about["alpha"], targets, whole)
     shapes = dict(tree.leaves(adapted.shapes()))
     stored = {name.removeprefix(ADAPTERS): x for name, x in tensors.items()}
     check_names(shapes, stored)
@@ -172,25 +241,22 @@ def with_adapters(model, params, about, tensors):
     return adapted, tree.from_leaves(own.items())
 
 
-def tokenizer_in(about, config, begin_id, family):
-    """The tokenizer of a folder or of a GGUF file, with all tokens that end a text; or None."""
-    if about is None:
+def generation_in(place):
+    """What generation_config.json says, or None if there is none."""
+    if isinstance(place, dict) or not (place / GENERATION).exists():
         return None
-    if isinstance(about, dict):
-        return tokenizer_of_gguf(about)
-    tokenizer = tokenizer_of(about, config, begin_id)
-    generation = {}
-    if (about / "generation_config.json").exists():
-        generation = read_json(about / "generation_config.json")
-        check_keys(generation, family.rules(config), "generation_config.json")
+    return read_json(place / GENERATION)
+
+
+def tokenizer_in(place, config, begin_id, ends):
+    """The tokenizer of a folder or of a GGUF file, with all tokens that end a text; or None."""
+    if isinstance(place, dict):
+        return tokenizer_of_gguf(place)
+    tokenizer = tokenizer_of(place, config, begin_id)
     if isinstance(tokenizer, Tokenizer):
-        ends = [*tokenizer.eos_ids, *ends_in(generation, config)]
         size = config.get("vocab_size")
-        tokenizer.eos_ids = tuple(id_ for id_ in dict.fromkeys(ends) if not isinstance(size, int) or id_ < size)
-        if family.model is Encoder:
-            tokenizer.sentences = sentence_texts(about)
-            if tokenizer.sentences.lower_case:
-                tokenizer.lower_case()
+        ends = dict.fromkeys([*tokenizer.eos_ids, *ends])  # each once
+        tokenizer.eos_ids = tuple(id_ for id_ in ends if not isinstance(size, int) or id_ < size)
     return tokenizer
 
 
@@ -201,37 +267,51 @@ def padding_of(family, config, pad_id, tokenizer):
     is padding. So here it is padding only if texts do not have it, as the tokenizer says, or if
     npformer has written the file.
     """
-    theirs = None if tokenizer is None else tokenizer.pad_id
+    setting = f"pad_token_id={shown(pad_id)}"
+    theirs = getattr(tokenizer, "pad_id", None)
     if family.model is Encoder and pad_id is not None and theirs not in (None, pad_id):
-        warn(f"config.json has pad_token_id={shown(pad_id)}, but the tokenizer pads with {theirs}, which is taken")
+        instead = f"but the tokenizer pads with {theirs}, which is taken"
+        warn(f"config.json has {setting}, {instead}")
         return theirs
     if family.model is not LanguageModel or pad_id is None or config.get("pad_id") == pad_id:
         return pad_id
-    ends = ends_in(config) if tokenizer is None else [*tokenizer.eos_ids, tokenizer.bos_id]
+    ends = ends_in(config)
+    if tokenizer is not None:
+        ends = [*tokenizer.eos_ids, tokenizer.bos_id]
     if pad_id in ends:
         return None  # it ends turns in the middle of a text: there it is read
-    if tokenizer is None or pad_id == tokenizer.unk_id or theirs != pad_id:
-        why = "it has no tokenizer that says so" if tokenizer is None else "texts have this token, too"
-        warn(
-            f"pad_token_id={shown(pad_id)} is not hidden as padding, as {why}; load(…, pad_id={shown(pad_id)}) hides it"
-        )
-        return None
-    return pad_id
+    if tokenizer is not None and theirs == pad_id and tokenizer.unk_id != pad_id:
+        return pad_id
+    why = "texts have this token, too"
+    if tokenizer is None:
+        why = "it has no tokenizer that says so"
+    advice = f"load(…, pad_id={shown(pad_id)}) hides it"
+    warn(f"{setting} is not hidden as padding, as {why}; {advice}")
+    return None
 
 
-def opened(path: Path | dict) -> tuple[dict | None, dict[str, Stored], Any]:
-    """The settings and the tensors of a file or folder, and where its tokenizer is: a folder, or a dict."""
-    if isinstance(path, dict):
-        return None, tensors_of_state(path), None
+def warn_of_tokens_without_vectors(tokenizer, model):
+    """Warn if a text may have a token that the model does not know, which then refuses the text."""
+    n_vectors = getattr(model, "vocab", None)
+    if n_vectors is not None and len(tokenizer) > n_vectors:
+        tokens = f"{len(tokenizer):,} tokens, and the model vectors of {n_vectors:,}"
+        warn(f"the tokenizer has {tokens}: texts with one of the others are refused")
+
+
+def opened(path: Path) -> tuple[dict | None, dict[str, Stored], Any]:
+    """The settings and the tensors of a file or folder, and where its tokenizer is.
+
+    That is a folder, or a dict of what a GGUF file says. A state dict has no settings.
+    """
     if path.is_dir():
         return opened_folder(path)
-    folder = path.parent
     if path.suffix == ".gguf":
         return read_gguf(path)
-    if path.suffix == ".safetensors" and not (folder / "config.json").is_file():
+    folder = path.parent
+    has_settings = (folder / "config.json").is_file()
+    if path.suffix == ".safetensors" and not has_settings:
         return None, tensors_in(path), None
-    is_of_a_folder = path.suffix in (*OTHER_WEIGHTS, ".safetensors", ".json")
-    if is_of_a_folder and (folder / "config.json").is_file():
+    if has_settings and path.suffix in (*OTHER_WEIGHTS, ".safetensors", ".json"):
         family_of(read_json(folder / "config.json"))  # named before the kind of the file
         if path.suffix not in OTHER_WEIGHTS:
             raise ValueError(f"{path.name} is a part of a model: give its folder, {folder}")
@@ -241,11 +321,12 @@ def opened(path: Path | dict) -> tuple[dict | None, dict[str, Stored], Any]:
 
 
 def opened_folder(path: Path) -> tuple[dict, dict[str, Stored], Path]:
-    """The settings, the tensors and the place of the tokenizer, of a folder as transformers writes it."""
+    """The settings, the tensors and the place of the tokenizer, of a folder of transformers."""
     if not (path / "config.json").is_file():
         if (path / "adapter_config.json").is_file():
             merging = "merge_and_unload() of peft, then save_pretrained(…)"
-            raise ValueError(f"adapter_config.json: it holds adapters without their model; {merging} makes one folder")
+            what = "it holds adapters without their model"
+            raise ValueError(f"adapter_config.json: {what}; {merging} makes one folder")
         raise ValueError(NO_MODEL)
     check_finished(path)
     config = read_json(path / "config.json")
@@ -253,36 +334,40 @@ def opened_folder(path: Path) -> tuple[dict, dict[str, Stored], Path]:
         config["model_type"] = config.pop("base_model_type")
     family_of(config)  # whatever else may be wrong, a family that is not known is named first
     tensors = tensors_of(path)
-    check_not_quantised(path, config, tensors)
+    check_not_quantised(config, tensors)
     return config, tensors, path
 
 
-def check_not_quantised(path: Path, config: dict, tensors: dict) -> None:
+def check_not_quantised(config: dict, tensors: dict) -> None:
     """Raise if the weights have few bits, as GPTQ, AWQ or bitsandbytes store them."""
     about = config.get("quantization_config")
     if isinstance(about, dict):
-        of_bits = next((key for key in ("load_in_4bit", "load_in_8bit") if about.get(key)), None)
-        how = about.get("quant_method") or ("bitsandbytes" if of_bits else shown(about))
+        has_bits = about.get("load_in_4bit") or about.get("load_in_8bit")
+        how = about.get("quant_method") or ("bitsandbytes" if has_bits else shown(about))
     else:
-        how = next(
-            (name for ending, name in QUANTISED.items() if any(x.endswith(ending) for x in tensors)),
-            None,
-        )
-    if how is None:
-        return
-    advice = "load the model that was quantised, a GGUF file of it, or what dequantize() of transformers saves"
-    raise ValueError(f"its weights are quantised: quantization_config is of {how}, supported are floats; {advice}")
+        endings = [ending for ending in QUANTISED if any(x.endswith(ending) for x in tensors)]
+        if not endings:
+            return
+        how = QUANTISED[endings[0]]
+    advice = "load the model that was quantised, a GGUF file of it, or what dequantize() of"
+    raise ValueError(
+        f"its weights are quantised: quantization_config is of {how}, supported are floats; "
+        f"{advice} transformers saves"
+    )
 
 
 def family_of(config: dict) -> Family:
     """The family of a model with this config.json."""
     name = config.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        raise ValueError(f"config.json has model_type={shown(name)}, supported are {', '.join(FAMILIES)}")
+        supported = ", ".join(FAMILIES)
+        raise ValueError(f"config.json has model_type={shown(name)}, supported are {supported}")
     return FAMILIES[name]
 
 
-def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: dict | None = None) -> None:
+def save(
+    path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: dict | None = None
+) -> None:
     """Write a model for the library transformers: what ``load`` reads.
 
     Adapters, and how an encoder without a task makes one vector of a text, are read by npformer
@@ -315,77 +400,100 @@ def save(path: Any, model: Any, params: dict, tokenizer: Any = None, *, names: d
     CheckpointError
         If it cannot be written, for example because the disk is full.
     """
-    safetensors = import_safetensors()
-    adapted, adapters = None, {}
-    if isinstance(model, LowRank):
-        tree.check_like(params, model.shapes(), dtypes=False)
-        adapted, adapters = (
-            model,
-            tree.to_arrays(tree.map_leaves(on_host, params), ADAPTERS.rstrip(".")),
-        )
-        model, params = adapted.model, adapted.base_params
+    import_safetensors()
+    path = path_to_replace(path, "a folder" if names is None else "a file")
     if tokenizer is not None and not getattr(tokenizer, "files", None):
         kind = type(tokenizer).__name__
-        raise TypeError(f"tokenizer is a {kind}, expected one that npformer.pretrained.load has returned")
-    if names is None:
-        path = path_to_replace(path, "a folder")
-        family, config = fitting(model)
-        if adapted is not None:
-            config |= {"model_type": OF_ADAPTERS, "base_model_type": family.name}
-            config["adapters"] = {name: getattr(adapted, name) for name in ("rank", "alpha", "targets", "whole")}
-    else:
-        path = path_to_replace(path, "a file")
-        family = PyTorch(names)
-        family.check(model)
-    end = getattr(tokenizer, "eos_id", None)
-    if isinstance(model, LanguageModel) and end is not None and model.pad_id == end:
-        raise ValueError(f"pad_id={end} is the tokenizer's end token, which ``load`` reads in a text: expected None")
-    tree.check_like(params, model.shapes(), dtypes=False)
-    tensors = family.leaving(family.write(model, params), model)
-    tensors = {name: np.ascontiguousarray(x) for name, x in (tensors | adapters).items()}
-    if why := of_npformer_alone(model, adapted):
-        warn(f"npformer alone reads {why}, the library transformers does not")
+        expected = "one that npformer.pretrained.load has returned"
+        raise TypeError(f"tokenizer is a {kind}, expected {expected}")
     try:
         if names is None:
-            _save_folder(path, config | {"dtype": model.dtype}, tensors, tokenizer)
+            _save_folder(path, model, params, tokenizer)
         else:
-            with new_file(path) as new:
-                safetensors.numpy.save_file(tensors, new)
-    except (OSError, safetensors.SafetensorError) as error:
+            _save_state(path, model, params, names)
+    except (OSError, import_safetensors().SafetensorError) as error:
         raise CheckpointError(f"{path} could not be saved: {error}") from error
 
 
-def of_npformer_alone(model, adapted):
-    """What of a model no other library reads, or ""."""
-    if adapted is not None:
-        return "a model with adapters"
-    if isinstance(model, Encoder) and model.task is None and (model.pooling != "mean" or model.after_pooling):
-        return "how a text becomes one vector"
-    return ""
+def _save_state(path, model, params, names):
+    """Write the state dict of an ``nn.Transformer``."""
+    family = PyTorch(names)
+    family.check(model)
+    tensors = tensors_for_others(family, model, params)
+    with new_file(path) as new:
+        import_safetensors().numpy.save_file(tensors, new)
 
 
-def _save_folder(path, config, tensors, tokenizer):
+def _save_folder(path, model, params, tokenizer):
+    """Write config.json, the tensors, and the files of the tokenizer."""
+    is_adapted = isinstance(model, LowRank)
+    body = model.model if is_adapted else model
+    family, config = fitting(body, getattr(tokenizer, "family", None))
+    end = getattr(tokenizer, "eos_id", None)
+    if isinstance(body, LanguageModel) and end is not None and body.pad_id == end:
+        what = "the tokenizer's end token, which ``load`` reads in a text"
+        raise ValueError(f"pad_id={end} is {what}: expected None")
+    if is_adapted:
+        tree.check_like(params, model.shapes(), dtypes=False)
+        tensors = tensors_for_others(family, body, model.base_params)
+        for name, x in tree.to_arrays(params, ADAPTERS.rstrip(".")).items():
+            tensors[name] = np.ascontiguousarray(on_host(x))
+        adapters = {name: getattr(model, name) for name in ("rank", "alpha", "targets", "whole")}
+        config |= {"model_type": OF_ADAPTERS, "base_model_type": family.name, "adapters": adapters}
+    else:
+        tensors = tensors_for_others(family, model, params)
+    alone = of_npformer_alone(model, tokenizer)
+    if alone:
+        warn(f"npformer alone reads {alone}, the library transformers does not")
+    config |= {
+        "dtype": body.dtype,
+        "bos_token_id": getattr(tokenizer, "bos_id", None),
+        "eos_token_id": end,
+    }
+    ends = getattr(tokenizer, "eos_ids", ())
+    if len(ends) > 1:
+        config["eos_token_id"] = list(ends)
     files = getattr(tokenizer, "files", {})
-    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_id", None) for name in ("bos", "eos")}
-    if len(ends := getattr(tokenizer, "eos_ids", ())) > 1:
-        ids["eos_token_id"] = list(ends)
     # What an older model left: an index of its files of weights, or a tokenizer of another kind,
     # would be read first.
     obsolete = {INDEX, *FILES} - files.keys() if files else {INDEX}
     with new_files(path, obsolete) as new:
-        (new / "config.json").write_text(json.dumps(config | ids, indent=2) + "\n", "utf-8")
+        (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
         import_safetensors().numpy.save_file(tensors, new / TENSORS, {"format": "pt"})
         for name, data in files.items():
             (new / name).write_bytes(data)
 
 
-def fitting(model: Any) -> tuple[Family, dict]:
-    """The family of a model, and its config.json."""
+def tensors_for_others(family, model, params):
+    """The tensors of a file, of a model of ours."""
+    tree.check_like(params, model.shapes(), dtypes=False)
+    tensors = family.leaving(family.write(model, params), model)
+    return {name: np.ascontiguousarray(x) for name, x in tensors.items()}
+
+
+def of_npformer_alone(model, tokenizer):
+    """What no other library reads, or ""."""
+    parts = []
+    if isinstance(model, LowRank):
+        parts.append("a model with adapters")
+    has_vector = isinstance(model, Encoder) and model.task is None
+    if has_vector and (model.pooling != "mean" or model.after_pooling):
+        parts.append("how a text becomes one vector")
+    return " and ".join(parts)
+
+
+def fitting(model: Any, preferred: str | None = None) -> tuple[Family, dict]:
+    """The family of a model, and its config.json.
+
+    Where several have such a model, it is the ``preferred`` one: an XLM-RoBERTa is a RoBERTa, too.
+    """
     reasons = []
-    for name, family in FAMILIES.items():
+    for name in sorted(FAMILIES, key=lambda name: name != preferred):
+        family = FAMILIES[name]
         if isinstance(model, family.model):
             try:
                 return family, family.config_of(model)
             except ValueError as error:
                 reasons.append(f"it is no {name}, as {error}")
-    raise ValueError("; ".join(reasons) or f"a {type(model).__name__} is none of {', '.join(FAMILIES)}")
+    kind = type(model).__name__
+    raise ValueError("; ".join(reasons) or f"a {kind} is none of {', '.join(FAMILIES)}")

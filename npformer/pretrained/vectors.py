@@ -1,4 +1,4 @@
-"""What an encoder says of texts: vectors whose cosines compare meanings, and probabilities of classes."""
+"""What an encoder says of texts: vectors to compare meanings, and probabilities of classes."""
 
 import warnings
 from collections.abc import Iterator
@@ -26,17 +26,20 @@ def sentence_vectors(
 ) -> Array:
     """The vector of each sentence (N, D), of length 1, so that the product of two is their cosine.
 
-    They are computed in batches of similar lengths. What is longer than the model reads is cut, and a warning says so.
+    They are computed in batches of similar lengths. What is longer than the model reads is cut, and
+    a warning says so.
 
     Parameters
     ----------
     model, params, tokenizer
-        A BERT that ``npformer.pretrained.load`` has loaded; of a folder of sentence-transformers with all its modules.
+        A BERT that ``npformer.pretrained.load`` has loaded; of a folder of sentence-transformers
+        with all its modules.
     sentences : list of str
     backend : "auto", "reference", "cpu", "gpu", or a backend
     prompt : str, optional
-        The name of a prompt of the folder, which is put before each sentence: "query" or "document", if it has them, to
-        search with and to search in. The folder's default one if not given.
+        The name of a prompt of the folder, which is put before each sentence: "query" or
+        "document", if it has them, to search with and to search in. The folder's default one if not
+        given.
     """
     fits = isinstance(model, Encoder) and model.pooling != "none"
     check_tokenizer(tokenizer, model, fits, "a BERT with a vector for each text")
@@ -48,10 +51,13 @@ def sentence_vectors(
     return direction(vectors)[0]
 
 
-def class_probabilities(model: Any, params: dict, tokenizer: Any, texts: list[str], backend: Any = "auto") -> Array:
-    """The probability of each class for each text, (N, n_outputs), as ``sentence_vectors`` reads texts."""
+def class_probabilities(
+    model: Any, params: dict, tokenizer: Any, texts: list[str], backend: Any = "auto"
+) -> Array:
+    """The probability of each class for each text, (N, n_outputs)."""
     fits = isinstance(model, Encoder) and model.task == "classes" and not model.by_position
-    check_tokenizer(tokenizer, model, fits, "an encoder with task='classes' that says one class of each text")
+    expected = "an encoder with task='classes' that says one class of each text"
+    check_tokenizer(tokenizer, model, fits, expected)
     rows = rows_of(model, tokenizer, texts)
     logits = np.empty((len(rows), model.n_outputs), model.dtype)
     for part, ids, is_word in batches_of(rows):
@@ -65,24 +71,25 @@ def text_settings(tokenizer: Any) -> SentenceTexts:
 
 
 def rows_of(model: Any, tokenizer: Any, texts: list[str]) -> list:
-    """The ids of each text; those of a text that is too long are cut, and a warning says how many are."""
+    """The ids of each text; a warning says how many are cut, as they are too long."""
     rows = [tokenizer.encode(text) for text in texts]
     for row, text in zip(rows, texts, strict=True):
         if len(row) == 0:
             raise ValueError(f"the sentence {text!r:.40} has no tokens, expected some")
-    longest = text_settings(tokenizer).longest or model.max_len
-    longest = int(min(longest, model.max_len))
+    longest = model.max_len
+    if text_settings(tokenizer).longest:
+        longest = int(min(text_settings(tokenizer).longest, longest))
     too_long = [i for i, row in enumerate(rows) if len(row) > longest]
     if too_long:
-        message = f"{len(too_long):,} of {len(rows):,} sentences have more than {longest} tokens: cut"
-        warnings.warn(message, stacklevel=3)
+        texts_of_all = f"{len(too_long):,} of {len(rows):,} sentences"
+        warnings.warn(f"{texts_of_all} have more than {longest} tokens: cut", stacklevel=3)
     for i in too_long:
         rows[i] = tokenizer.cut(texts[i], longest)
     return rows
 
 
 def batches_of(rows: list) -> Iterator[tuple[list[int], Array, Array]]:
-    """The numbers of some rows of similar lengths, their ids (B, T), and where there is one, until all are read."""
+    """Batches of rows of similar lengths: their numbers, ids (B, T), and where there is an id."""
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     for first in range(0, len(rows), ROWS):
         part = order[first : first + ROWS]
