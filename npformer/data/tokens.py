@@ -10,9 +10,26 @@ from npformer.data.subwords import Subwords
 from npformer.files.checkpoint import load_checkpoint, refusing
 
 END_OF_LINE = "\n"
+CHARACTERS, PIECES = "npformer_characters.txt", "npformer_pieces.model"  # beside a saved model
 
 
-class Characters:
+class Tokens:
+    """What is asked of the tokenizer of a saved model: here no token begins, ends or pads a text."""
+
+    bos_id = eos_id = pad_id = unk_id = None
+    eos_ids: tuple[int, ...] = ()
+    chat_template = None
+    chat_templates: dict[str, str] = {}
+
+    def id_of(self, token):
+        """None: no token has a meaning of its own."""
+
+    def cut(self, text, longest):
+        """The first ids of a text."""
+        return self.encode(text)[:longest]
+
+
+class Characters(Tokens):
     """The characters of a text as tokens, in the order of Unicode.
 
     Parameters
@@ -65,8 +82,13 @@ class Characters:
         """What ``tokens_in`` reads, for a checkpoint."""
         return {"characters": np.frombuffer(self.all.encode(), np.uint8)}
 
+    @property
+    def files(self):
+        """What ``npformer.pretrained`` reads, by its name."""
+        return {CHARACTERS: self.all.encode()}
 
-class Pieces:
+
+class Pieces(Tokens):
     r"""Pieces of words as tokens, and a token at the end of each line; needs sentencepiece.
 
     Parameters
@@ -118,6 +140,11 @@ class Pieces:
     def arrays(self):
         """What ``tokens_in`` reads, for a checkpoint."""
         return {"subwords": np.frombuffer(self.subwords.model, np.uint8)}
+
+    @property
+    def files(self):
+        """What ``npformer.pretrained`` reads, by its name."""
+        return {PIECES: self.subwords.model}
 
 
 def load_tokens(path):

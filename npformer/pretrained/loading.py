@@ -9,6 +9,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown, warn
+from npformer.data.tokens import Tokens
 from npformer.files.checkpoint import CheckpointError, import_safetensors, refusing
 from npformer.files.folders import check_finished, new_file, new_files
 from npformer.files.paths import MISSING, check_path, kind_of_file, path_to_replace
@@ -370,9 +371,9 @@ def save(
 ) -> None:
     """Write a model for the library transformers: what ``load`` reads.
 
-    Adapters, and how an encoder without a task makes one vector of a text, are read by npformer
-    alone; a warning says so. The parameters that ``model.merged`` returns, with ``model.model``,
-    are for both, and so are ``model.labels``.
+    Adapters, how an encoder without a task makes one vector of a text, and the tokenizers
+    ``Characters`` and ``Pieces`` are read by npformer alone; a warning says so. The parameters that
+    ``model.merged`` returns, with ``model.model``, are for both, and so are ``model.labels``.
 
     Whatever interrupts this, the folder holds the complete old model or the complete new one; other
     files in it stay. (If it has folders in it, or where two folders cannot be exchanged, which
@@ -388,8 +389,8 @@ def save(
         Whose settings are those of GPT-2, Llama, BERT or Marian; or a ``LowRank`` of one.
     params : nested dict
     tokenizer
-        That ``load`` has returned; its files are written, too. If it is not given, that of an older
-        model stays.
+        That ``load`` has returned, or ``Characters`` or ``Pieces`` of ``npformer.language``; its
+        files are written, too. If it is not given, that of an older model stays.
     names : dict, optional
         For a state dict: see ``load``.
 
@@ -404,7 +405,7 @@ def save(
     path = path_to_replace(path, "a folder" if names is None else "a file")
     if tokenizer is not None and not getattr(tokenizer, "files", None):
         kind = type(tokenizer).__name__
-        expected = "one that npformer.pretrained.load has returned"
+        expected = "one that npformer.pretrained.load has returned, Characters or Pieces"
         raise TypeError(f"tokenizer is a {kind}, expected {expected}")
     try:
         if names is None:
@@ -479,6 +480,8 @@ def of_npformer_alone(model, tokenizer):
     has_vector = isinstance(model, Encoder) and model.task is None
     if has_vector and (model.pooling != "mean" or model.after_pooling):
         parts.append("how a text becomes one vector")
+    if isinstance(tokenizer, Tokens):
+        parts.append("its tokenizer")
     return " and ".join(parts)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from npformer.checks import shown, warn
-from npformer.data.subwords import import_sentencepiece
+from npformer.data.subwords import Subwords, import_sentencepiece
+from npformer.data.tokens import CHARACTERS, PIECES, Characters, Pieces
 from npformer.extras import imported
 from npformer.pretrained.files import read_bytes, read_json, read_text
 from npformer.pretrained.keys import GGUF, TOKENIZER, check_keys, table, warned_unless
@@ -25,6 +26,8 @@ FILES = (
     "vocab.txt",
     "source.spm",
     "target.spm",
+    CHARACTERS,
+    PIECES,
     OF_TEXTS,
     OF_ALL,
 )
@@ -215,6 +218,10 @@ def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
         inner = _pairs_in(paths, about)
     elif "vocab.txt" in paths:
         inner = _word_pieces_in(paths, about)
+    elif CHARACTERS in paths:
+        return Characters(read_text(paths[CHARACTERS]))
+    elif PIECES in paths:
+        return Pieces(Subwords(read_bytes(paths[PIECES])))
     else:
         _warn_of_others(folder)
         return None

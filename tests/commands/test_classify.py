@@ -89,6 +89,10 @@ def test_the_probability_is_of_the_class_where_two_have_one_name(run):
     saved("same", classifier(labels=("same", "same", "same")))
     _, shown, _, figures = run(*TEXTS, model="same")
     assert [f"same\t{each['probability']:.4f}" for each in figures["texts"]] == shown.splitlines()
+    wanted = class_probabilities(*pretrained.load("same"), TEXTS)
+    for each, row in zip(figures["texts"], wanted, strict=True):
+        assert list(each["probabilities"]) == ["same (0)", "same (1)", "same (2)"]
+        assert list(each["probabilities"].values()) == pytest.approx(row.tolist())
 
 
 @pytest.mark.filterwarnings("ignore:npformer alone reads a model with adapters")

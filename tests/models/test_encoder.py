@@ -164,7 +164,7 @@ def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(given, every
     np.testing.assert_array_equal(model.vectors(params, inputs, keep_mask, backend=every_backend), expected)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "last", "mean_sqrt_length", "weighted_mean", "max"])
+@pytest.mark.parametrize("pooling", ["mean", "first", "last", "mean_sqrt_length", "weighted_mean", "max"])
 def test_padding_on_the_left_changes_no_vector(pooling):
     model, params = made({"pooling": pooling, "positions": "none"})
     left = np.array([[*row[row == 0], *row[row != 0]] for row in IDS])

@@ -17,6 +17,7 @@ from npformer import Encoder, LanguageModel, pretrained, tree  # noqa: E402
 from npformer.layers import Llama3Scaling  # noqa: E402
 from npformer.pretrained.chat import Chat, chat_text  # noqa: E402
 from npformer.training import CheckpointError  # noqa: E402
+from tests.tools.forge_pretrained import MODELS as FORGED, params_of  # noqa: E402
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 16, "max_len": 64, "scale_embeddings": False}
 LLAMA = LanguageModel(12, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False)
@@ -196,6 +197,76 @@ def test_googles_names_of_a_bert_are_read(tmp_path):
     tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path)[1], params)
 
 
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_names_of_torch_compile_are_read(tmp_path, is_wrapped):
+    path, params = saved(tmp_path, LLAMA)
+    tensors = load_file(path / "model.safetensors")
+    compiled = {}
+    for name, x in tensors.items():
+        compiled[f"_orig_mod.{name}" if is_wrapped else name.replace("layers.0.", "layers.0._orig_mod.")] = x
+    save_file(compiled, path / "model.safetensors")
+    tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path)[1], params)
+    save_file(tensors | compiled, path / "model.safetensors")
+    assert "some of its tensors differ in _orig_mod. alone, expected one of each name" in refused(path)
+
+
+def test_a_table_of_another_size_can_be_read_whole(tmp_path):
+    path, params = saved(tmp_path, LLAMA)
+    written(path / "config.json", {"vocab_size": 9})
+    reason = refused(path)
+    assert "embed_tokens.weight (12, 8) and not (9, 8)" in reason
+    assert "; load(…, vocab=12) reads all rows of its embedding" in reason
+    model, again, _ = pretrained.load(path, vocab=12)
+    assert model.vocab == 12
+    tree.map_leaves(np.testing.assert_array_equal, again, params)
+
+
+def test_where_the_embedding_is_the_output_and_nothing_says_it(tmp_path):
+    path, params = saved(tmp_path, replace(LLAMA, tie_embeddings=True))
+    config = json.loads((path / "config.json").read_text())
+    del config["tie_word_embeddings"]
+    (path / "config.json").write_text(json.dumps(config))
+    reason = refused(path)
+    assert "missing: lm_head.weight; load(…, tie_embeddings=True) takes the embedding for its output" in reason
+    tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path, tie_embeddings=True)[1], params)
+
+
+def test_a_classifying_roberta_needs_no_pooler_of_its_first_training(tmp_path):
+    model = replace(FORGED["roberta"], task="classes", n_outputs=2, pooling="first", pooler=True)
+    path, params = saved(tmp_path, model)
+    pooler = {"roberta.pooler.dense.weight": np.ones((8, 8), "f4"), "roberta.pooler.dense.bias": np.ones(8, "f4")}
+    save_file(load_file(path / "model.safetensors") | pooler, path / "model.safetensors")
+    left_out = r"pooler\.dense\.bias, pooler\.dense\.weight are left out: RobertaForSequenceClassification has no such"
+    with pytest.warns(UserWarning, match=left_out):
+        again = pretrained.load(path)[1]
+    tree.map_leaves(np.testing.assert_array_equal, again, params)
+
+
+def test_the_forced_end_of_generation_config_json(tmp_path):
+    model = FORGED["marian"]
+    params = params_of("marian")
+    path = tmp_path / "model"
+    pretrained.save(path, model, params)
+    config = json.loads((path / "config.json").read_text())
+    del config["forced_eos_token_id"]
+    (path / "config.json").write_text(json.dumps(config))
+    written(path / "generation_config.json", {"max_length": 9})
+    assert pretrained.load(path)[0].forced_eos_id is None
+    written(path / "generation_config.json", {"forced_eos_token_id": 5})
+    assert pretrained.load(path)[0].forced_eos_id == 5
+    written(path / "config.json", {"forced_eos_token_id": 7})
+    contradiction = "has forced_eos_token_id=5, and config.json 7, which is taken"
+    with pytest.warns(UserWarning, match=f"generation_config.json {contradiction}"):
+        assert pretrained.load(path)[0].forced_eos_id == 7
+
+
+def test_the_forced_end_of_a_language_model_is_named(tmp_path):
+    path, _ = saved(tmp_path, LLAMA)
+    written(path / "generation_config.json", {"forced_eos_token_id": 5})
+    with pytest.warns(UserWarning, match="generation_config.json has keys .* read: forced_eos_token_id=5"):
+        pretrained.load(path)
+
+
 # -- padding
 
 
@@ -303,7 +374,29 @@ def test_two_files_that_contradict_each_other_are_named(tmp_path, settings, form
         pretrained.load(path)
 
 
+def test_a_tokenizer_that_is_larger_than_the_model_is_named(tmp_path):
+    path = with_tokenizer(saved(tmp_path, replace(LLAMA, vocab=11))[0], ROLES)
+    with pytest.warns(UserWarning, match="the tokenizer has 12 tokens, and the model vectors of 11: texts with one of"):
+        model, params, tokenizer = pretrained.load(path)
+    assert model.logits(params, np.array([tokenizer.encode("a b")])).shape == (1, 2, 11)
+
+
 # -- chats
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_template_without_text_is_named(tmp_path, listed):
+    templates = [{"name": "default"}, {"name": "rag", "template": "R"}] if listed else {"default": None, "rag": "R"}
+    path = with_tokenizer(saved(tmp_path, LLAMA)[0], ROLES | {"chat_template": templates})
+    with pytest.warns(UserWarning, match="the template of chats 'default' in tokenizer_config.json is left out"):
+        tokenizer = pretrained.load(path)[2]
+    assert (tokenizer.chat_template, tokenizer.chat_templates) == (None, {"rag": "R"})
+
+
+def test_a_template_that_makes_no_text_is_named(tmp_path):
+    path = with_tokenizer(saved(tmp_path, LLAMA)[0], ROLES | {"chat_template": ""})
+    with pytest.raises(ValueError, match="the template of the chat fails: it makes no text of these turns"):
+        chat_text(pretrained.load(path)[2], HELLO)
 
 
 def test_all_tokens_that_end_an_answer_end_it(tmp_path):
@@ -413,6 +506,16 @@ def test_the_rotation_of_llama3_in_a_gguf_file(tmp_path):
     assert pretrained.load(path)[0].rotary.llama3 == wanted
     path, _ = gguf_file(tmp_path, about, tensors={"rope_freqs.weight": [3.0, 8.0]})
     assert "rope_freqs.weight is not that of Llama3Scaling(factor=8.0" in refused(path)
+
+
+@pytest.mark.parametrize("divisors", [[1.0, 1.0], [1.0, 8.0]])
+def test_two_scalings_of_one_rotation_are_refused(tmp_path, divisors):
+    about = [("llama.rope.scaling.type", "linear"), ("llama.rope.scaling.factor", 2.0)]
+    path, _ = gguf_file(tmp_path, about, tensors={"rope_freqs.weight": divisors})
+    if divisors == [1.0, 1.0]:
+        assert pretrained.load(path)[0].rotary.scaling == 2.0
+    else:
+        assert "it has rope_freqs.weight and rope.scaling.type='linear', supported is one of them" in refused(path)
 
 
 def test_qwens_in_gguf_files(tmp_path):

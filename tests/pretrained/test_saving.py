@@ -1,6 +1,7 @@
 """A folder in which a model is saved holds the older or the newer one, whatever interrupts the save."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -13,9 +14,13 @@ import pytest
 pytest.importorskip("tokenizers")
 
 from npformer import pretrained, tree
+from npformer.data import Subwords
 from npformer.files import folders
-from npformer.language import Characters
+from npformer.language import Characters, Pieces, Writer
+from npformer.pretrained.chat import Chat
 from npformer.pretrained.loading import fitting
+from npformer.pretrained.vectors import class_probabilities
+from npformer.reference import softmax
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import MODELS, small_tokenizer
 
@@ -159,9 +164,81 @@ def test_a_path_that_cannot_be_written_to_is_refused_before_the_work(tmp_path, n
             pretrained.save(path, None, None, names=names)
 
 
+LINES = ["a man rides a bicycle", "a woman rides a horse"]
+
+
 def test_a_tokenizer_without_files_is_refused(tmp_path):
-    with pytest.raises(TypeError, match="tokenizer is a Characters, expected one that npformer.pretrained.load has"):
-        pretrained.save(tmp_path / "new", OLDER, OLDER.init(0), Characters("abc"))
+    pytest.importorskip("sentencepiece")
+    expected = "expected one that npformer.pretrained.load has returned, Characters or Pieces"
+    with pytest.raises(TypeError, match=f"tokenizer is a Subwords, {expected}"):
+        pretrained.save(tmp_path / "new", OLDER, OLDER.init(0), Subwords.learn(LINES, size=32))
+
+
+@pytest.mark.parametrize("kind", ["characters", "pieces"])
+def test_tokens_of_npformer_are_saved_for_npformer(folder, kind):
+    pytest.importorskip("sentencepiece")
+    pretrained.save(folder, OLDER, OLDER.init(0), small_tokenizer())  # which is replaced
+    lines = LINES + ["two\r\nlines, é 日本"]
+    text = "\n".join(LINES)
+    tokens = Characters("\n".join(lines)) if kind == "characters" else Pieces(Subwords.learn(lines, size=48))
+    newer = replace(NEWER, vocab=len(tokens))
+    with pytest.warns(UserWarning, match="npformer alone reads its tokenizer, the library transformers does not"):
+        pretrained.save(folder, newer, newer.init(0), tokens)
+    assert_holds(folder, newer)
+    model, params, again = pretrained.load(folder)
+    assert again.files == tokens.files
+    np.testing.assert_array_equal(again.encode(text), tokens.encode(text))
+    assert again.decode(again.encode(text)) == text
+    assert (len(again), again.eos_ids, model.pad_id) == (len(tokens), (), newer.pad_id)
+    writer = Writer.load(folder)
+    assert writer.write("a man", n_tokens=3) == Writer(newer, newer.init(0), tokens).write("a man", n_tokens=3)
+    with pytest.raises(ValueError, match="the tokenizer has no template of a chat"):
+        Chat(model, params, again).answer("a man")
+    pretrained.save(folder, OLDER, OLDER.init(0), small_tokenizer())
+    assert pretrained.load(folder)[2].files == small_tokenizer().files
+
+
+@pytest.mark.filterwarnings("ignore:npformer alone reads its tokenizer")
+def test_characters_are_those_of_a_classifier_too(tmp_path):
+    tokens = Characters("abc ")
+    settings = {"task": "classes", "n_outputs": 2, "pooling": "first", "pooler": True, "vocab": len(tokens)}
+    model = replace(MODELS["bert"], **settings, pad_id=None)
+    params = model.init(0)
+    pretrained.save(tmp_path / "new", model, params, tokens)
+    loaded = pretrained.load(tmp_path / "new")
+    with pytest.warns(UserWarning, match="1 of 2 sentences have more than 16 tokens: cut"):
+        found = class_probabilities(*loaded, ["ab", "abc " * 9])
+    wanted = [model.outputs(params, tokens.encode(text)[None]) for text in ("ab", ("abc " * 9)[:16])]
+    np.testing.assert_allclose(found, [softmax(row)[0] for row in wanted], rtol=1e-5)
+
+
+def test_a_damaged_file_of_tokens_is_named(folder):
+    (folder / "npformer_characters.txt").write_bytes(b"\xff")
+    with pytest.raises(CheckpointError, match="npformer_characters.txt is no text in UTF-8"):
+        pretrained.load(folder)
+
+
+def test_two_labels_of_one_name_are_two_classes(tmp_path):
+    settings = {"task": "classes", "n_outputs": 3, "pooling": "first", "pooler": True}
+    model = replace(MODELS["bert"], **settings, labels=("no", "yes", "no"))
+    pretrained.save(tmp_path / "new", model, model.init(0))
+    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert config["id2label"] == {"0": "no", "1": "yes", "2": "no"}
+    assert config["label2id"] == {"no (0)": 0, "yes (1)": 1, "no (2)": 2}
+    assert pretrained.load(tmp_path / "new")[0].labels == model.labels
+
+
+@pytest.mark.parametrize("name", ["roberta", "xlm-roberta"])
+def test_an_xlm_roberta_is_saved_as_one(tmp_path, name):
+    model, path = MODELS["roberta"], tmp_path / "new"
+    pretrained.save(path, model, model.init(0), small_tokenizer())
+    config = json.loads((path / "config.json").read_text())
+    title = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta"}[name]
+    task = config["architectures"][0].removeprefix("Roberta")
+    config |= {"model_type": name, "architectures": [f"{title}{task}"]}
+    (path / "config.json").write_text(json.dumps(config))
+    pretrained.save(path, *pretrained.load(path))
+    assert json.loads((path / "config.json").read_text()) == config
 
 
 def test_a_tokenizer_replaces_one_of_another_kind(folder):

@@ -109,8 +109,9 @@ def main(argv=None):
 
 
 def loaded(path):
-    """Load a model; a changed name of a key is named in a warning, and not refused."""
-    for message in (".* has keys that npformer does not read", "pad_token_id=.* is not hidden as padding"):
+    """Load a model; what may be another one's is named in a warning, and not refused."""
+    unread = ".* has keys that npformer does not read"
+    for message in (unread, "pad_token_id=.* is not hidden as padding", "the tokenizer has .* tokens, and the model"):
         warnings.filterwarnings("ignore", message=message)
     return pretrained.load(path)
 
