@@ -205,8 +205,10 @@ def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
     """The tokenizer in a folder, or None if it has none."""
     paths = {name: folder / name for name in FILES if (folder / name).exists()}
     if "source.spm" in paths and "tokenizer.json" not in paths:
-        models = [read_bytes(folder / f"{side}.spm") for side in ("source", "target")]
-        of_marian = MarianTokenizer(*models, read_json(folder / "vocab.json"), begin_id)
+        source = read_bytes(folder / "source.spm")
+        target = read_bytes(folder / "target.spm")
+        ids = read_json(folder / "vocab.json")
+        of_marian = MarianTokenizer(source, target, ids, begin_id)
         of_marian.files = {name: read_bytes(path) for name, path in paths.items()}
         return of_marian
     about = about_tokens(paths)
