@@ -14,7 +14,7 @@ CHARACTERS, PIECES = "npformer_characters.txt", "npformer_pieces.model"  # besid
 
 
 class Tokens:
-    """What is asked of the tokenizer of a saved model: here no token begins, ends or pads a text."""
+    """What is asked of a tokenizer beside a saved model: no token begins, ends or pads a text."""
 
     bos_id = eos_id = pad_id = unk_id = None
     eos_ids: tuple[int, ...] = ()
