@@ -133,11 +133,15 @@ def test_a_handler_of_any_signal_may_raise(name):
     model = Transformer(20, 20, d_model=16, n_heads=2, n_layers=1, d_ff=32)
     undisturbed = Trainer(model, Adam(0.01), n_shards=2, backend="cpu")
     loss_and_grad, main = Transformer.loss_and_grad, threading.main_thread()
+    has_begun = threading.Event()
 
     def interrupted(*args, **options):
         if threading.current_thread() is main:
+            has_begun.set()
             for _ in range(7):
                 signal.raise_signal(number)
+        else:  # it would take both shards while the main thread has no core
+            has_begun.wait(10)
         return loss_and_grad(*args, **options)
 
     def handler(number, frame):
