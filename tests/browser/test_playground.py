@@ -14,7 +14,7 @@ from scripts import make_playground
 
 import npformer as nf
 from npformer.data.marks import mark, unmark
-from npformer.layers import transformer
+from npformer.layers import sublayer
 
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -251,7 +251,7 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
         "show_text(arguments[0])", {"reverse": "attention", "en-fr": "There is a big white dog."}[name]
     )
     model, params, _ = make_playground.read(name)
-    add_and_norm = transformer.add_and_norm
+    add_and_norm = sublayer.add_and_norm
     kinds = [f"{kind}-target-{layer}" for layer in (0, 1) for kind in ("decoder", "memory", "feed_forward")]
     of_encoder = [f"{kind}-source-{layer}" for layer in (0, 1) for kind in ("encoder", "feed_forward")]
     turns = set()
@@ -271,7 +271,7 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
                     y[place] = x[place]
                 return y, backward
 
-            monkeypatch.setattr(transformer, "add_and_norm", without)
+            monkeypatch.setattr(sublayer, "add_and_norm", without)
             arrays = np.array([src]), np.array([tgt_in[: step + 1]])
             shares.append(nf.softmax(model.logits(params, *arrays, backend="reference")[0, -1]))
             assert next(calls) == 3 * model.n_layers
