@@ -5,7 +5,6 @@ page fault per 4 KB, more than the arithmetic of many kernels. So the memory of 
 freed goes to a list, from which the next array of about the same size takes it.
 """
 
-import contextlib
 import itertools
 import math
 import mmap
@@ -17,10 +16,6 @@ from functools import partial
 import numpy as np
 
 LINE = 64  # bytes of a cache line
-# From this size on the system is asked for pages of 2 MB in place of 4 KB, as NumPy does for its
-# own arrays. The processor knows the addresses of few pages only, and rows that lie far apart, such
-# as those of a head, are on many.
-LARGE = 2**22
 SMALLEST = 2**18  # bytes; smaller arrays are left to malloc, which reuses memory itself (see below)
 TRIED = 4  # sizes in which free memory is looked for, up to twice the size needed
 PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
@@ -88,13 +83,9 @@ def _memory(n_bytes):
 def _pages(n_bytes):
     """New memory, which is not an array: so views of an array on it keep that array alive."""
     try:
-        memory = mmap.mmap(-1, n_bytes, **PRIVATE)
+        return mmap.mmap(-1, n_bytes, **PRIVATE)
     except OSError as error:
         raise MemoryError(f"no memory for an array of {n_bytes:,} bytes") from error
-    if n_bytes >= LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without huge pages
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
 
 
 def _recycle(free, alive, memory, reference):
