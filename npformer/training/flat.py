@@ -98,6 +98,7 @@ def into_flat(loss_and_grad, state):
             if gives_early:
                 options["ready"] = partial(gradients.ready, 0)
             key = derive_key(dropout_key, i)
+            # Not by ``of_shards``: who follows a step should come from here to the model.
             loss, grads, n_targets = loss_and_grad(params, *batch, dropout_key=key, **options)
             gradients.add(0, grads)  # what was not given to ``ready``
             gradients.check_complete()
