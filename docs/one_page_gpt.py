@@ -27,6 +27,17 @@ def linear(params, x):
     return x @ params["weight"], backward
 
 
+def embed(table, ids):
+    """The row of the table (V, D) for each id of a character: (B, T) -> (B, T, D)."""
+
+    def backward(dx):
+        dtable = np.zeros_like(table)
+        np.add.at(dtable, ids, dx)  # an id that occurs twice gets the sum
+        return dtable
+
+    return table[ids], backward
+
+
 def rms_norm(params, x, eps=1e-6):
     """Divide each row by its root mean square, then multiply by a gain: (B, T, D) -> (B, T, D)."""
     rstd = 1 / np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
@@ -66,7 +77,10 @@ def rotary(x, base=10000.0):
         a, b = np.split(x, 2, axis=-1)
         return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
 
-    return turned(x, sin), lambda dy: turned(dy, -sin)  # backward: by the opposite angle
+    def backward(dy):
+        return turned(dy, -sin)  # by the opposite angle
+
+    return turned(x, sin), backward
 
 
 def softmax(x):
@@ -141,31 +155,37 @@ def decoder_layer(params, x0, n_heads):
 def gpt(params, ids, n_heads):
     """Ids of characters (B, T) -> the logits of each next character (B, T, V)."""
     names, layer_backwards = [name for name in params["layers"] if name != "norm"], {}
-    x = params["embedding"][ids]
+    x, embed_backward = embed(params["embedding"], ids)
     for name in names:
         x, layer_backwards[name] = decoder_layer(params["layers"][name], x, n_heads)
     y, norm_backward = rms_norm(params["layers"]["norm"], x)
     logits, output_backward = linear(params["output"], y)
 
     def backward(dlogits):
-        grads = {"embedding": np.zeros_like(params["embedding"]), "layers": {}}
+        grads = {"layers": {}}
         dy, grads["output"] = output_backward(dlogits)
         dx, grads["layers"]["norm"] = norm_backward(dy)
         for name in reversed(names):
             dx, grads["layers"][name] = layer_backwards[name](dx)
-        np.add.at(grads["embedding"], ids, dx)  # an id that occurs twice gets the sum
+        grads["embedding"] = embed_backward(dx)
         return grads
 
     return logits, backward
 
 
+def cross_entropy(logits, targets):
+    """The mean loss of the targets (B, T), ids of characters, and the gradient of the logits (B, T, V)."""
+    wanted = np.eye(logits.shape[-1], dtype=logits.dtype)[targets]  # a distribution for each character
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return -(wanted * log_p).sum() / wanted.sum(), (np.exp(log_p) - wanted) / wanted.sum()
+
+
 def loss_and_grad(params, ids, n_heads):
     """The mean loss of all characters of ids (B, T+1) but the first, each predicted from those before it."""
     logits, backward = gpt(params, ids[:, :-1], n_heads)
-    wanted = np.eye(logits.shape[-1], dtype=logits.dtype)[ids[:, 1:]]  # a distribution for each character
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return -(wanted * log_p).sum() / wanted.sum(), backward((np.exp(log_p) - wanted) / wanted.sum())
+    loss, dlogits = cross_entropy(logits, ids[:, 1:])
+    return loss, backward(dlogits)
 
 
 def init(rng, vocab, d_model, n_layers, d_ff, dtype=np.float32):
