@@ -23,9 +23,8 @@ import numpy as np
 from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import output_file
-from scripts.studies.systems import trained
 
-from npformer import CopyTask, Transformer, tree
+from npformer import Adam, CopyTask, Trainer, Transformer, tree, warmup_cosine
 from npformer.data import ParallelText
 from npformer.data.copy_task import FIRST_SYMBOL, exact_match
 from npformer.models import describe, from_description
@@ -121,7 +120,10 @@ def content_of(model, params, tokens, about, **others):
 def train_reverse(steps, options):
     task = CopyTask(vocab=FIRST_SYMBOL + len(LETTERS), min_len=1, max_len=10, reverse=True)
     model = Transformer(task.vocab, task.vocab, d_model=32, n_heads=2, n_layers=2, d_ff=64, dropout=0.0, max_len=64)
-    params = rounded(trained(model, task, {"steps": steps, "batch": 64}, lr=5e-3, progress=True))
+    optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps), betas=(0.9, 0.98))
+    trainer = Trainer(model, optimizer, seed=task.seed, clip_norm=1.0)
+    trainer.fit((task.batch(step, 64) for step in range(steps)), steps)
+    params = rounded(trainer.params)
     share, _ = exact_match(model, params, *task.held_out(1000))
     longer, _ = exact_match(model, params, *task.longer(1000))
     about = {"steps": steps, "max_len": task.max_len, "n_parameters": tree.count(params)}

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from npformer.commands import copy, detect_anomalies
-from scripts.studies import study_length, study_scaling
 
 from tests.tools import mistakes
 
 for name in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses", "matplotlib"):
     pytest.importorskip(name)
 
-DRAWING = [copy, detect_anomalies, study_scaling, study_length]
+DRAWING = [copy, detect_anomalies]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="some commands and messages are those of Linux")

@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 import npformer as nf
+from npformer.operations.host import HOST
+from npformer.runtime import threads
+from npformer.runtime.blas_threads import blas_threads
+from npformer.training.shards import Sharding
 
 pytest.importorskip("resource", reason="the benchmarks need a Unix system")
 from npformer.commands import output  # noqa: E402
@@ -26,7 +30,6 @@ from scripts.bench import (  # noqa: E402
     machine,
     own_limit,
     predict_ranks,
-    predict_threads,
     report,
     steps,
 )
@@ -467,26 +470,11 @@ def test_messages_that_take_no_time_cost_nothing():
     assert falling == sorted(falling, reverse=True)
 
 
-# -- threads ------------------------------------------------------------------------------------------------------
+def test_the_steps_that_are_measured_have_a_shard_for_each_of_two_threads_except_the_smallest(monkeypatch):
+    def shards(size, cores):
+        monkeypatch.setattr(threads, "cores", lambda: cores)
+        with blas_threads(cores):
+            return Sharding(HOST, 1, None, steps.model_of(size).shapes()).count(steps.batch_of(size))
 
-
-def test_more_shards_are_faster_until_python_or_the_memory_is_the_limit(monkeypatch, capsys):
-    parts = predict_threads.Parts(64, 0.01, 0.5, 0.01, 0.02, 0.001, 10**6, 1e10, 1e11)
-    assert predict_threads.predict(parts, 1, 1) == pytest.approx(64 * 0.01 + 0.01 + 32e6 / 1e10)
-    times = [predict_threads.predict(parts, n, 64) for n in (1, 2, 4, 8, 16, 32)]
-    assert times[1:] == sorted(times[1:], reverse=True)
-    for limit in ({"python": 0.1}, {"bandwidth": 1e8}):
-        limited = parts._replace(**limit)
-        assert predict_threads.predict(limited, 64, 64) > predict_threads.predict(limited, 8, 64)
-        assert predict_threads.best(limited, 64) < predict_threads.best(parts, 64)
-    monkeypatch.setattr(predict_threads, "measured_parts", lambda *_: parts)
-    monkeypatch.setattr(predict_threads, "measure", lambda *_, **__: (0.5, 10**9))
-    predict_threads.main([])
-    assert "as Trainer chooses" in capsys.readouterr().out
-    predict_threads.main(["--memory", "4,64"])
-    assert "| 64 " in capsys.readouterr().out
-
-
-def test_the_steps_that_are_measured_have_a_shard_for_each_of_two_threads_except_the_smallest():
-    assert [predict_threads.chosen(size, 2) for size in steps.SIZES.values()] == [1, 2, 2, 2, 2]
-    assert predict_threads.chosen(steps.SIZES["base"], 64) == 16
+    assert [shards(size, 2) for size in steps.SIZES.values()] == [1, 2, 2, 2, 2]
+    assert shards(steps.SIZES["base"], 64) == 16

@@ -72,7 +72,7 @@ def without(package):
     return f"WITHOUT={package} PYTHONPATH=without:$PYTHONPATH"
 
 
-def trainings(script, short, long="--quiet", no_folder=f"{NO_FOLDER}, or --no-plots"):
+def trainings(script, short, no_folder=f"{NO_FOLDER}, or --no-plots"):
     """The mistakes with scripts that train and then write figures and pictures."""
     return [
         Mistake(script, "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
@@ -84,7 +84,7 @@ def trainings(script, short, long="--quiet", no_folder=f"{NO_FOLDER}, or --no-pl
             1,
             "/dev/full: No space left on device",
         ),
-        Mistake(script, "Ctrl-C", f"{INTERRUPTED} SCRIPT {long} --no-plots", 130, ""),
+        Mistake(script, "Ctrl-C", f"{INTERRUPTED} SCRIPT --quiet --no-plots", 130, ""),
         Mistake(script, "the reader of the output is gone", f"SCRIPT {short} --no-plots | head -1", 0, ""),
         Mistake(script, "no step", "--steps 0", 2, "argument --steps: 0, expected at least 1"),
     ]
@@ -554,29 +554,9 @@ MISTAKES = [
         2,
         "--train en-fr needs --data DIR, a folder of get_multi30k.py",
     ),
-    *trainings("studies/study_scaling.py", "--quick --steps 1 --seeds 1", long=""),
-    Mistake("studies/study_length.py", "`--json` cannot be written", "--quick --json file/x.json", 2, NO_FILE),
-    Mistake("studies/study_length.py", "`--out` is a file", "--quick --out file", 2, f"{NO_FOLDER}, or --no-plots"),
-    Mistake(
-        "studies/study_length.py",
-        "`--data` does not exist",
-        "--data nowhere",
-        2,
-        "nowhere: expected train.en or train.en.gz, found no such folder",
-    ),
-    Mistake("studies/study_length.py", "Ctrl-C", f"{INTERRUPTED} SCRIPT --no-plots", 130, ""),
-    Mistake("studies/study_heads.py", "`--json` cannot be written", "--quick --json file/x.json", 2, NO_FILE),
-    Mistake(
-        "studies/study_heads.py",
-        "`--data` does not exist",
-        "--data nowhere",
-        1,
-        "nowhere: expected train.en or train.en.gz, found no such folder",
-    ),
-    Mistake("studies/study_heads.py", "Ctrl-C", f"{INTERRUPTED} SCRIPT", 130, ""),
     *(
         Mistake(f"bench/bench_{name}.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE)
-        for name in ("attention", "copy", "decode", "gpu", "ops", "ranks", "recurrent", "train")
+        for name in ("attention", "decode", "gpu", "ops", "ranks", "recurrent", "train")
     ),
     Mistake(
         "bench/predict_ranks.py",
@@ -585,7 +565,6 @@ MISTAKES = [
         1,
         "file: expected what bench_ranks.py --json writes, with the step 'base'",
     ),
-    Mistake("bench/predict_threads.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
     Mistake("measure/measure_networks.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
     Mistake(
         "measure/measure_networks.py",
@@ -607,13 +586,6 @@ MISTAKES = [
         f"{without('matplotlib')} SCRIPT",
         1,
         NO_PICTURES,
-    ),
-    Mistake(
-        "bench/bench_copy.py",
-        "PyTorch is not installed",
-        f"{without('torch')} SCRIPT",
-        1,
-        "this needs torch: pip install -e '.[bench]'",
     ),
     Mistake(
         "bench/bench_train.py",

@@ -1,7 +1,7 @@
 """Train the same language model with each change that became usual after 2017, and measure what it brings.
 
-python scripts/studies/study_descendants.py --text train.en.gz --held-out val.en.gz --json descendants.json
-python scripts/studies/study_descendants.py --quick                       # seconds, on the text of this file
+python scripts/measure/study_descendants.py --text train.en.gz --held-out val.en.gz --json descendants.json
+python scripts/measure/study_descendants.py --quick                       # seconds, on the text of this file
 
 A decoder of 2017 (normalisation after each sum, ReLU, sines and cosines, biases, an output layer of its own) is trained
 on the text, then with one change at a time, then with all of them; each with several seeds. The numbers are bits per

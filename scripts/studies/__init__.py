@@ -1,1 +1,0 @@
-"""Studies: what models learn, and what it depends on."""
