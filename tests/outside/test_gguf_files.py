@@ -15,7 +15,15 @@ tokenizers = pytest.importorskip("tokenizers")
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:transformers", "ignore::UserWarning:torch")
 KINDS = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
-D, F, HEADS, KV_HEADS = 64, 96, 4, 2
+# Of K-quants, the places of the float16 in a block that scale it, and a value with which the others stay below 1.
+K_QUANTS = {
+    "Q2_K": ((80, 82), 2**-6),
+    "Q3_K": ((108,), 2**-8),
+    "Q4_K": ((0, 2), 2**-10),
+    "Q5_K": ((0, 2), 2**-11),
+    "Q6_K": ((208,), 2**-12),
+}
+HEADS, KV_HEADS = 4, 2
 WORDS = [*sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()), "th", "<|endoftext|>", "<|im_end|>"]
 
 
@@ -25,7 +33,19 @@ def in_float64(monkeypatch):
     logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
-def write_qwen2(path, kind):
+def quantised(x, kind, rng):
+    """A matrix in this kind of numbers; for K-quants, which gguf can only read, one of random bytes."""
+    if kind not in K_QUANTS:
+        return gguf.quants.quantize(x, gguf.GGMLQuantizationType[kind])
+    numbers, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    blocks = rng.integers(0, 256, (x.size // numbers, size), dtype=np.uint8)
+    places, scale = K_QUANTS[kind]
+    for place in places:
+        blocks[:, place : place + 2] = np.float16([scale]).view(np.uint8)
+    return blocks.reshape(len(x), -1)
+
+
+def write_qwen2(path, kind, D, F):
     """A Qwen2 whose matrices have this kind of numbers."""
     writer = gguf.GGUFWriter(str(path), "qwen2")
     writer.add_context_length(32)
@@ -56,17 +76,17 @@ def write_qwen2(path, kind):
         if len(shape) == 1:
             writer.add_tensor(name, x)
         else:
-            writer.add_tensor(name, gguf.quants.quantize(x, of_numbers), raw_dtype=of_numbers)
+            writer.add_tensor(name, quantised(x, kind, rng), raw_dtype=of_numbers)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *K_QUANTS])
 def test_a_qwen2_has_the_logits_of_theirs(tmp_path, kind):
     path = tmp_path / "qwen2.gguf"
-    write_qwen2(path, kind)
+    write_qwen2(path, kind, *((256, 512) if kind in K_QUANTS else (64, 96)))  # of whole blocks
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name).double().eval()
     model, params, _ = pretrained.load(path, dtype="float64")
     assert model.qkv_bias
