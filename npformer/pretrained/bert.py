@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer.checks import shown, warn
+from npformer.checks import shown
 from npformer.models.encoder import Encoder
 from npformer.pretrained.family import LIKE_2017, SIZES, Family
 from npformer.pretrained.keys import harmless, read, table, warned_unless
@@ -20,6 +20,7 @@ TASKS: dict[str, dict] = {
     "ForTokenClassification": {"task": "classes", "pooling": "none", "pooler": False},
 }
 REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
+TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # which config.json need not say
 POSITIONS = "embeddings.position_embeddings.weight"
 OF_TASKS = read("id2label num_labels problem_type tie_word_embeddings pooling")
 
@@ -96,7 +97,8 @@ class Bert(Family):
     # The modules of the output that predicts words, and of its bias, which has two names; those of
     # the output of classes are in ``names``.
     output_of_words, bias_of_words = "cls.predictions.decoder", "cls.predictions.bias"
-    unneeded = r"(bert\.)?embeddings\.position_ids|cls\.seq_relationship\..*"
+    unneeded = r"embeddings\.position_ids|cls\.seq_relationship\..*"
+    names_of_classifier: dict[str, str] = {}  # where a vector is classified, instead of ``names``
 
     @property
     def tasks(self) -> dict[str, dict]:
@@ -109,22 +111,25 @@ class Bert(Family):
         return names[0]
 
     def names_of(self, model):
-        """The table; where words are predicted, the output has another name."""
+        """The table; the output of some tasks has other names."""
         if model.task == "words":
             return self.names | {"output": self.output_of_words}
+        if model.task is not None and model.pooler:
+            return self.names | self.names_of_classifier
         return self.names
 
     def arriving(self, tensors, config):
         """The tensors by the names of the table, each once."""
-        task = self.tasks.get(self.class_in(config), {})
         arriving = {}
         for name, x in super().arriving(tensors, config).items():
-            # Google's files name gain and bias of a normalisation so, and have a pooler for every
-            # task.
+            # Google's files name gain and bias of a normalisation so.
             name = re.sub(r"\.gamma$", ".weight", name)
             name = re.sub(r"\.beta$", ".bias", name)
-            if task.get("pooler") is not False or not name.startswith("pooler."):
-                arriving[name] = x
+            arriving[name] = x
+        task = self.tasks.get(self.class_in(config), {})
+        has_other_name = task.get("pooler") and "pooler" in self.names_of_classifier
+        if task.get("pooler") is False or has_other_name:  # this one is of the first training
+            arriving = {name: x for name, x in arriving.items() if not name.startswith("pooler.")}
         bias = arriving.pop(self.bias_of_words, None)
         if bias is not None:
             arriving.setdefault(f"{self.output_of_words}.bias", bias)
@@ -190,10 +195,12 @@ class Bert(Family):
 
 def outputs_of(config: dict, by_position: bool) -> dict:
     """The settings of the output of classes, or of numbers."""
-    n_outputs = config.get("num_labels", len(config.get("id2label", "01")))
-    kind = config.get("problem_type") or (REGRESSION if n_outputs == 1 else CLASSIFICATION)
+    n_outputs = config.get("num_labels", len(config.get("id2label", TWO_LABELS)))
+    kind = config.get("problem_type")
     if by_position:  # tokens always have classes, whatever is said of the problem
         kind = CLASSIFICATION
+    elif kind is None:
+        kind = REGRESSION if n_outputs == 1 else CLASSIFICATION
     if kind not in (REGRESSION, CLASSIFICATION):
         supported = f"{REGRESSION}, {CLASSIFICATION}"
         raise ValueError(f"problem_type={shown(kind)}, supported are {supported}")
@@ -238,65 +245,41 @@ class Roberta(Bert):
 
     name, title = "roberta", "Roberta"
     names = Bert.names | {"words.hidden": "lm_head.dense", "words.norm": "lm_head.layer_norm"}
+    names_of_classifier = {"pooler": "classifier.dense", "output": "classifier.out_proj"}
+    settings = {ours: key for ours, key in Bert.settings.items() if ours != "activation"}
     defaults = Bert.defaults | {"pad_token_id": 1}
-    constants = Bert.constants | {"counted_positions": True}
+    constants = Bert.constants | {"counted_positions": True, "activation": "gelu_erf"}
+    supported = Bert.supported | {"hidden_act": "gelu"}
     prefix = "roberta."
     heads = ("lm_head", "classifier")
     output_of_words, bias_of_words = "lm_head.decoder", "lm_head.bias"
-    unneeded = r"(roberta\.)?embeddings\.position_ids"
-
-    def names_of(self, model):
-        """The table; the vector that is classified has a map in the module of the output."""
-        if model.task in ("classes", "numbers") and model.pooler:
-            return self.names | {"pooler": "classifier.dense", "output": "classifier.out_proj"}
-        return super().names_of(model)
 
     def arriving(self, tensors, config):
         """The tensors by the names of the table, without the positions that no token has."""
         arriving = super().arriving(tensors, config)
-        if "classifier.dense.weight" in arriving:  # instead of the pooler of the first training
-            unused = [name for name in arriving if name.startswith("pooler.")]
-            if unused:
-                warn(f"{', '.join(unused)} are left out: {self.class_in(config)} has no such layer")
-            arriving = {name: x for name, x in arriving.items() if name not in unused}
-        if POSITIONS in arriving:
-            positions = arriving[POSITIONS]
-            n_unused = first_position(self.defaults | config)
-            arriving[POSITIONS] = positions.take(positions.numbers()[n_unused:])
+        positions = arriving.get(POSITIONS)
+        pad_id = config.get("pad_token_id", self.defaults["pad_token_id"])
+        if positions is not None and isinstance(pad_id, int):  # else it is refused by what follows
+            arriving[POSITIONS] = positions.take(positions.numbers()[pad_id + 1 :])
         return arriving
 
     def leaving(self, tensors, model):
         """The tensors by the names of a file."""
         positions = tensors[POSITIONS]
         unused = np.zeros((model.pad_id + 1, model.d_model), positions.dtype)
-        positions = np.concatenate([unused, positions])
-        return super().leaving(tensors | {POSITIONS: positions}, model)
+        return super().leaving(tensors | {POSITIONS: np.concatenate([unused, positions])}, model)
 
     def read_own(self, config, tensors):
-        """Words are predicted by an exact gelu, whatever the layers have."""
+        """Also the length: config.json has the number of all rows of the table of positions."""
         settings = super().read_own(config, tensors)
-        if settings["task"] == "words" and config["hidden_act"] != "gelu":
-            raise ValueError(f"hidden_act={shown(config['hidden_act'])}, supported is 'gelu'")
-        n_rows = config.get("max_position_embeddings")
-        if isinstance(n_rows, int):
-            settings["max_len"] = n_rows - first_position(config)
+        if POSITIONS in tensors:
+            settings["max_len"] = tensors[POSITIONS].shape[0]
         return settings
 
     def own_keys(self, model):
-        """Also the number of rows of the table of positions."""
-        if model.task == "words" and model.activation != "gelu_erf":
-            raise ValueError(f"activation={shown(model.activation)}, expected 'gelu_erf'")
+        """Also that number of rows."""
         n_rows = model.max_len + model.pad_id + 1
         return super().own_keys(model) | {"max_position_embeddings": n_rows}
-
-
-def first_position(config: dict) -> int:
-    """The position of the first token of a RoBERTa: the id after that of the padding."""
-    pad_id = config["pad_token_id"]
-    if not isinstance(pad_id, int) or pad_id < 0:
-        setting = f"pad_token_id={shown(pad_id)}"
-        raise ValueError(f"{setting}, expected an id, after which positions begin")
-    return pad_id + 1
 
 
 class XLMRoberta(Roberta):
@@ -355,7 +338,6 @@ class DistilBert(Bert):
     prefix = "distilbert."
     heads = ("vocab_", "pre_classifier", "classifier")
     output_of_words, bias_of_words = "vocab_projector", "vocab_projector.bias"
-    unneeded = r"(distilbert\.)?embeddings\.position_ids"
 
     def own_rules(self, config):
         """Dropout before the classifier is that of the sublayers, here."""

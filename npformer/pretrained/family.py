@@ -174,8 +174,9 @@ class Family:
         """The tensors of a file by the names of the table."""
         arriving = {}
         for name, x in tensors.items():
+            name = name.removeprefix(self.prefix)
             if not re.fullmatch(self.unneeded, name):
-                arriving[name.removeprefix(self.prefix)] = x
+                arriving[name] = x
         return arriving
 
     def leaving(self, tensors: dict, model: Any) -> dict:

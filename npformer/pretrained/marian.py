@@ -104,7 +104,7 @@ class Marian(Family):
         {"activation_dropout": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
     )
     heads = ("lm_head", "final_logits_bias")
-    unneeded = r"model\.(encoder|decoder)\.embed_positions\.weight"
+    unneeded = r"(encoder|decoder)\.embed_positions\.weight"
 
     def arriving(self, tensors, config):
         """The tensors by the names of the table, with a row for the begin token."""

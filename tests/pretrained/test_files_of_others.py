@@ -236,10 +236,23 @@ def test_a_classifying_roberta_needs_no_pooler_of_its_first_training(tmp_path):
     path, params = saved(tmp_path, model)
     pooler = {"roberta.pooler.dense.weight": np.ones((8, 8), "f4"), "roberta.pooler.dense.bias": np.ones(8, "f4")}
     save_file(load_file(path / "model.safetensors") | pooler, path / "model.safetensors")
-    left_out = r"pooler\.dense\.bias, pooler\.dense\.weight are left out: RobertaForSequenceClassification has no such"
-    with pytest.warns(UserWarning, match=left_out):
-        again = pretrained.load(path)[1]
-    tree.map_leaves(np.testing.assert_array_equal, again, params)
+    tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path)[1], params)
+
+
+def test_a_roberta_has_one_activation(tmp_path):
+    path, _ = saved(tmp_path, FORGED["roberta"])
+    written(path / "config.json", {"hidden_act": "relu"})
+    assert "config.json has hidden_act='relu', supported is 'gelu'" in refused(path)
+    model = replace(FORGED["roberta"], activation="relu")
+    with pytest.raises(ValueError, match="it is no roberta, as activation='relu', expected 'gelu_erf'"):
+        pretrained.save(tmp_path / "other", model, model.init(0))
+
+
+@pytest.mark.parametrize("pad_id", [None, "one", -1])
+def test_the_positions_of_a_roberta_begin_after_an_id(tmp_path, pad_id):
+    path, _ = saved(tmp_path, FORGED["roberta"])
+    written(path / "config.json", {"pad_token_id": pad_id})
+    assert "pad_id=" in refused(path)
 
 
 def test_the_forced_end_of_generation_config_json(tmp_path):
