@@ -16,13 +16,17 @@ from npformer.pretrained.tokenizer import check_tokenizer
 from npformer.progress import working_time
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"  # of a turn, in ChatML
-Show = Callable[[Any], object]  # by default str, which does nothing
+Show = Callable[[Any], object]
 ENDS = (
     END,
     "<|eot_id|>",
     "<|end|>",
     "<end_of_turn>",
 )  # which end an answer, if the tokenizer has them
+
+
+def ignore(value: Any) -> None:
+    """Show nothing."""
 
 
 class Answer(NamedTuple):
@@ -90,8 +94,8 @@ class Chat:
         self,
         text: str,
         *,
-        show: Show = str,
-        reading: Show = str,
+        show: Show = ignore,
+        reading: Show = ignore,
         n_tokens: int = 512,
         **options: Any,
     ) -> Answer:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from npformer.checks import shown
 from npformer.files.checkpoint import import_safetensors
 from npformer.files.paths import MISSING, check_regular, kind_of_file, read_bounded
 from npformer.files.strict_json import parse_json
@@ -51,25 +52,29 @@ def tensors_of(folder: Path) -> dict[str, Stored]:
         others = sorted(path.name for path in folder.iterdir() if path.suffix in OTHER_WEIGHTS)
         there = f"the weights in {listed(others)} are not read" if others else "it has no weights"
         raise ValueError(f"it has neither {TENSORS} nor {INDEX}; {there}{CONVERTING}")
-    index = read_json(folder / INDEX)
-    check_keys(index, SHARDS, INDEX)
-    places = index.get("weight_map")
-    if not isinstance(places, dict) or not all(
-        isinstance(x, str) and Path(x).name == x for x in places.values()
-    ):
-        raise ValueError(
-            f"{INDEX} has no weight_map from names of tensors to names of files in the folder"
-        )
+    places = weight_map(read_json(folder / INDEX))
     tensors: dict[str, Stored] = {}
     for name in sorted(set(places.values())):
         if kind_of_file(folder / name) == MISSING:
             raise ValueError(f"{name:.80} is missing, which {INDEX} lists")
         tensors |= tensors_in(folder / name)
-    if missing := sorted(places.keys() - tensors.keys()):
-        raise ValueError(
-            f"{INDEX} lists {missing[0]:.80}, which {places[missing[0]]} does not hold"
-        )
+    for name, place in places.items():
+        if name not in tensors:
+            raise ValueError(f"{INDEX} lists {name:.80}, which {place} does not hold")
     return tensors
+
+
+def weight_map(index: dict) -> dict[str, str]:
+    """The file of each tensor, as an index lists them."""
+    check_keys(index, SHARDS, INDEX)
+    places = index.get("weight_map")
+    what = "from names of tensors to names of files in the folder"
+    if not isinstance(places, dict):
+        raise ValueError(f"{INDEX} has no weight_map {what}")
+    for place in places.values():
+        if not isinstance(place, str) or Path(place).name != place:
+            raise ValueError(f"{INDEX} has {shown(place)} in its weight_map, expected one {what}")
+    return places
 
 
 def tensors_in(path: Path) -> dict[str, Stored]:
@@ -89,12 +94,16 @@ def tensors_in(path: Path) -> dict[str, Stored]:
 
 
 def _stored(name: str, described: dict, data: Any) -> Stored:
-    dtype, (begin, end) = described["dtype"], described["data_offsets"]
+    shape = tuple(described["shape"])
+    dtype = described["dtype"]
+    begin, end = described["data_offsets"]
 
     def rows(part):
         if dtype not in DTYPES:
             raise ValueError(f"{name} has dtype {dtype}, supported are {', '.join(DTYPES)}")
-        values = np.ndarray(described["shape"], DTYPES[dtype], data[begin:end])[part]
-        return (values.astype("<u4") << 16).view("<f4") if dtype == "BF16" else values
+        values = np.ndarray(shape, DTYPES[dtype], data[begin:end])[part]
+        if dtype == "BF16":  # the upper half of a float32
+            return (values.astype("<u4") << 16).view("<f4")
+        return values
 
-    return Stored(tuple(described["shape"]), rows)
+    return Stored(shape, rows)

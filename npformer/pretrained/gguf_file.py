@@ -63,37 +63,38 @@ def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
         setting = f"general.architecture={shown(kind)}: its architecture is {shown(kind)}"
         raise ValueError(f"{setting}, supported are {', '.join(map(repr, KINDS))}")
     check_whole(about)
-    prefix = f"{kind}."
-    of_model, of_file = {}, {}
-    for key, value in about.items():
-        if key.startswith(prefix):
-            of_model[key.removeprefix(prefix)] = value
-        elif not key.startswith("tokenizer."):
-            of_file[key] = value
-    check_keys(of_file, GGUF, "the GGUF file")
-    width = head_width(of_model)
-    rules = GGUF_MODEL
-    if width is not None:
-        same = {"rope.dimension_count": width, "attention.value_length": width}
-        rules = GGUF_MODEL | refused_unless(same)
-    check_keys(of_model, rules, f"the GGUF file, in {kind}.*,")
+    of_model = keys_of_model(about, kind)
     config = {theirs: of_model[key] for theirs, key in SETTINGS.items() if key in of_model}
-    config |= {"model_type": kind, "vocab_size": len(about.get("tokenizer.ggml.tokens", []))}
-    config.setdefault("head_dim", width)  # not the default of config.json
+    config["model_type"] = kind
+    config["vocab_size"] = len(about.get("tokenizer.ggml.tokens", []))
+    config.setdefault("head_dim", head_width(of_model))  # not the default of config.json
     divisors = tensors.pop("rope_freqs.weight", None) if kind == "llama" else None
     rope = rotation_in(of_model, divisors)
     if rope:
         config["rope_scaling"] = rope
-    renamed = {}
-    for name, stored in tensors.items():
-        theirs = transformers_name(name)
-        for projection, key in TURNED.items():
-            if kind == "llama" and f".{projection}." in theirs:
-                n_heads = config.get(key, config.get("num_attention_heads"))
-                stored = as_halves(stored, n_heads)
-        renamed[theirs] = stored
+    renamed = {transformers_name(name): stored for name, stored in tensors.items()}
+    if kind == "llama":
+        renamed = in_halves(renamed, config)
     config["tie_word_embeddings"] = "lm_head.weight" not in renamed
     return config, renamed, about
+
+
+def keys_of_model(about: dict, kind: str) -> dict:
+    """The values whose names begin with that of the architecture, without it; all are checked."""
+    of_model, of_file = {}, {}
+    for key, value in about.items():
+        if key.startswith(f"{kind}."):
+            of_model[key.removeprefix(f"{kind}.")] = value
+        elif not key.startswith("tokenizer."):
+            of_file[key] = value
+    check_keys(of_file, GGUF, "the GGUF file")
+    rules = GGUF_MODEL
+    width = head_width(of_model)
+    if width is not None:
+        same = {"rope.dimension_count": width, "attention.value_length": width}
+        rules = GGUF_MODEL | refused_unless(same)
+    check_keys(of_model, rules, f"the GGUF file, in {kind}.*,")
+    return of_model
 
 
 def transformers_name(name: str) -> str:
@@ -158,6 +159,17 @@ def rotation_in(of_model: dict, divisors: Stored | None) -> dict:
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
     }
+
+
+def in_halves(tensors: dict[str, Stored], config: dict) -> dict[str, Stored]:
+    """The tensors of a Llama, whose projections to queries and keys get another order of rows."""
+    ordered = {}
+    for name, stored in tensors.items():
+        for projection, key in TURNED.items():
+            if f".{projection}." in name:
+                stored = as_halves(stored, config.get(key, config.get("num_attention_heads")))
+        ordered[name] = stored
+    return ordered
 
 
 def as_halves(stored: Stored, n_heads: Any) -> Stored:

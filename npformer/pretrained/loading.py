@@ -465,6 +465,36 @@ def _save_folder(path, model, params, tokenizer):
             (new / name).write_bytes(data)
 
 
+def check_padding_is_no_end(model, tokenizer):
+    """Raise if ``load`` would read the padding of a language model as the end of a text."""
+    end = getattr(tokenizer, "eos_id", None)
+    if isinstance(model, LanguageModel) and end is not None and model.pad_id == end:
+        what = "the tokenizer's end token, which ``load`` reads in a text"
+        raise ValueError(f"pad_id={end} is {what}: expected None")
+
+
+def generation_of_marian(model, files, path):
+    """generation_config.json with the forced end of a model, if there is one that says another.
+
+    It is among the files of the tokenizer, or else it stays in the folder.
+    """
+    if GENERATION in files:
+        about = json.loads(files[GENERATION])
+    else:
+        about = None if files else generation_in(path)
+    if about is None or about.get(FORCED) == model.forced_eos_id:
+        return {}
+    about[FORCED] = model.forced_eos_id
+    return {GENERATION: json.dumps(about, indent=2).encode()}
+
+
+def tensors_of_adapters(model, params):
+    """The tensors of a file, of the adapters of a model."""
+    tree.check_like(params, model.shapes(), dtypes=False)
+    tensors = tree.to_arrays(params, ADAPTERS.rstrip("."))
+    return {name: np.ascontiguousarray(on_host(x)) for name, x in tensors.items()}
+
+
 def tensors_for_others(family, model, params):
     """The tensors of a file, of a model of ours."""
     tree.check_like(params, model.shapes(), dtypes=False)

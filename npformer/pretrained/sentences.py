@@ -102,18 +102,10 @@ def sentence_modules(folder: Path, width: int) -> tuple[dict, dict[str, Stored]]
     empty.
     """
     modules = _modules(folder)
-    if not modules:
+    _check_order(modules)
+    if len(modules) < 2:
         return {}, {}
-    (first, place), *others = modules
-    if first != "Transformer" or place:
-        raise ValueError(
-            f"{LIST} begins with {shown(first)} in {shown(place)}, supported is Transformer in ''"
-        )
-    if not others:
-        return {}, {}
-    (second, place), *after = others
-    if second != "Pooling":
-        raise ValueError(f"{LIST} has {shown(second)} after the Transformer, supported is Pooling")
+    place, after = modules[1][1], modules[2:]
     about = _settings(folder / place / "config.json", MODULES["Pooling"])
     modes = _modes(about, place)
     _check_width(place, WIDTHS, about, width)
@@ -121,23 +113,46 @@ def sentence_modules(folder: Path, width: int) -> tuple[dict, dict[str, Stored]]
         raise ValueError(
             f"{place}: include_prompt=False, supported is True where there are prompts"
         )
+    maps, tensors = _maps(folder, after, width * len(modes))
+    _check_similarity(folder, maps)
+    # The output layer, if there is one, is not used: the class is that of the model without one.
+    keys = {"architectures": [], "pooling": {"pooling_mode": modes}, "after_pooling": maps}
+    return keys, tensors
+
+
+def _check_order(modules):
+    """Raise unless there is a model, and then a pooling, before other modules; or none at all."""
+    if modules and modules[0] != ("Transformer", ""):
+        kind, place = modules[0]
+        raise ValueError(
+            f"{LIST} begins with {shown(kind)} in {shown(place)}, supported is Transformer in ''"
+        )
+    if len(modules) > 1 and modules[1][0] != "Pooling":
+        after = f"{shown(modules[1][0])} after the Transformer"
+        raise ValueError(f"{LIST} has {after}, supported is Pooling")
+
+
+def _maps(folder, modules, width):
+    """The maps after the pooling, as dicts, and their tensors."""
     maps: list[dict] = []
     tensors: dict[str, Stored] = {}
-    width *= len(modes)
-    for kind, place in after:
+    for kind, place in modules:
         made, own = _map(kind, folder / place, width)
         if made is not None:
             tensors |= {f"after_pooling.{len(maps)}.{name}": x for name, x in own.items()}
             maps.append(asdict(made))
             width = made.width or width
+    return maps, tensors
+
+
+def _check_similarity(folder, maps):
+    """Raise if vectors are compared by their product, and do not have the length 1."""
     similarity = _settings(folder / OF_ALL, SENTENCES).get("similarity_fn_name") or "cosine"
     if similarity != "cosine" and not (maps and maps[-1]["kind"] == "unit"):
         advice = "delete the key if the cosine will do"
         raise ValueError(
             f"{OF_ALL}: similarity_fn_name={shown(similarity)}, supported is 'cosine'; {advice}"
         )
-    # The output layer, if there is one, is not used: the class is that of the model without one.
-    return {"architectures": [], "pooling": {"pooling_mode": modes}, "after_pooling": maps}, tensors
 
 
 def pooling_of(about: Any) -> str | tuple[str, ...]:

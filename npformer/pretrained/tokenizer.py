@@ -205,12 +205,7 @@ def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
     """The tokenizer in a folder, or None if it has none."""
     paths = {name: folder / name for name in FILES if (folder / name).exists()}
     if "source.spm" in paths and "tokenizer.json" not in paths:
-        source = read_bytes(folder / "source.spm")
-        target = read_bytes(folder / "target.spm")
-        ids = read_json(folder / "vocab.json")
-        of_marian = MarianTokenizer(source, target, ids, begin_id)
-        of_marian.files = {name: read_bytes(path) for name, path in paths.items()}
-        return of_marian
+        return _of_marian(folder, paths, begin_id)
     about = about_tokens(paths)
     if "tokenizer.json" in paths:
         text = read_text(paths["tokenizer.json"])
@@ -220,13 +215,8 @@ def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
         inner = _pairs_in(paths, about)
     elif "vocab.txt" in paths:
         inner = _word_pieces_in(paths, about)
-    elif CHARACTERS in paths:
-        return Characters(read_text(paths[CHARACTERS]))
-    elif PIECES in paths:
-        return Pieces(Subwords(read_bytes(paths[PIECES])))
     else:
-        _warn_of_others(folder)
-        return None
+        return _of_npformer(folder, paths)
     _add_tokens(inner, about, config.get("vocab_size", 0))
     special = {}
     for role in ROLES:
@@ -240,12 +230,28 @@ def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
     return tokenizer
 
 
-def _warn_of_others(folder):
+def _of_marian(folder, paths, begin_id):
+    """The tokenizer of a folder with a sentencepiece model for each language."""
+    source = read_bytes(folder / "source.spm")
+    target = read_bytes(folder / "target.spm")
+    ids = read_json(folder / "vocab.json")
+    tokenizer = MarianTokenizer(source, target, ids, begin_id)
+    tokenizer.files = {name: read_bytes(path) for name, path in paths.items()}
+    return tokenizer
+
+
+def _of_npformer(folder, paths):
+    """The characters or pieces of a folder; None if there is no tokenizer that is read."""
+    if CHARACTERS in paths:
+        return Characters(read_text(paths[CHARACTERS]))
+    if PIECES in paths:
+        return Pieces(Subwords(read_bytes(paths[PIECES])))
     advice = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers"
     for name in OTHERS:
         if (folder / name).exists():
             what = f"{name} is not read, so there is no tokenizer"
             warn(f"{what}; npformer reads tokenizer.json: {advice} writes it")
+    return None
 
 
 def about_tokens(paths: dict[str, Path]) -> dict:
@@ -438,39 +444,49 @@ def tokenizer_of_gguf(about: dict) -> Tokenizer:
 
 def _pairs_of_gguf(said):
     """A tokenizer of pairs of bytes, by the keys of a GGUF file without their beginnings."""
-    tokenizers = import_tokenizers()
-    kind, words = said.get("model"), said.get("pre", "default")
-    if kind != "gpt2" or words not in (*AS_GPT2, *WORDS, "default"):
-        given = f"tokenizer.ggml.model={shown(kind)} with tokenizer.ggml.pre={shown(words)}"
+    model = said.get("model")
+    words = said.get("pre", "default")
+    if model != "gpt2" or words not in (*AS_GPT2, *WORDS, "default"):
+        given = f"tokenizer.ggml.model={shown(model)} with tokenizer.ggml.pre={shown(words)}"
         supported = " or ".join(map(repr, (*AS_GPT2, *WORDS)))
         raise ValueError(f"it has {given}, supported is 'gpt2' with {supported}")
     if words == "default":
         what = "it does not say how text is divided into words (tokenizer.ggml.pre)"
         how = "divided as GPT-2 does, which may give other tokens"
         warn(f"{what}: {how}. A newer llama.cpp converts it again")
-    tokens = said["tokens"]
-    vocabulary = {token: i for i, token in enumerate(tokens)}
+    vocabulary = {token: i for i, token in enumerate(said["tokens"])}
     inner = byte_pairs(vocabulary, as_pairs(said["merges"]), digits=words == "smollm")
     if words in WORDS:
         divide_by(inner, words)
+    inner.add_tokens(_whole_tokens(said))
+    _put_around(inner, said, vocabulary)
+    return inner
+
+
+def _whole_tokens(said):
+    """The tokens of a GGUF file that are never divided."""
+    added_token = import_tokenizers().AddedToken
     whole = []
-    for token, kind in zip(tokens, said["token_type"], strict=True):
+    for token, kind in zip(said["tokens"], said["token_type"], strict=True):
         if kind in (CONTROL, USER_DEFINED):
             is_special = kind == CONTROL
-            whole.append(tokenizers.AddedToken(token, normalized=False, special=is_special))
-    inner.add_tokens(whole)
-    form = ["$A"]
+            whole.append(added_token(token, normalized=False, special=is_special))
+    return whole
+
+
+def _put_around(inner, said, vocabulary):
+    """Let each text have the tokens at its beginning and its end that a GGUF file names."""
+    form = ["$A"]  # the text
     if said.get("add_bos_token"):
-        form.insert(0, tokens[said["bos_token_id"]])
+        form.insert(0, said["tokens"][said["bos_token_id"]])
     if said.get("add_eos_token"):
-        form.append(tokens[said["eos_token_id"]])
-    if len(form) > 1:
-        around = [(token, vocabulary[token]) for token in {*form} - {"$A"}]
+        form.append(said["tokens"][said["eos_token_id"]])
+    around = [(token, vocabulary[token]) for token in {*form} - {"$A"}]
+    if around:
         with _refusing("its tokens around a text have another form"):
-            inner.post_processor = tokenizers.processors.TemplateProcessing(
+            inner.post_processor = import_tokenizers().processors.TemplateProcessing(
                 single=form, special_tokens=around
             )
-    return inner
 
 
 def as_pairs(lines: list[str]) -> list[tuple]:

@@ -287,7 +287,12 @@ def test_settings_that_are_not_supported_are_named(copy, name, values, reason):
         ("gpt2", "model.safetensors", b"12345678", "model.safetensors is no safetensors file, or a damaged one"),
         ("gpt2", "tokenizer.json", b"{}", "tokenizer.json holds no tokenizer"),
         ("shards", "model-1.safetensors", None, "model-1.safetensors is missing, which"),
-        ("shards", "model.safetensors.index.json", b'{"weight_map": {"a": "../x"}}', "has no weight_map from names"),
+        (
+            "shards",
+            "model.safetensors.index.json",
+            b'{"weight_map": {"a": "../x"}}',
+            "has '../x' in its weight_map",
+        ),
         ("llama.gguf", "", b"", "it ends before its header is complete"),
         ("llama.gguf", "", b"GGUF\1\0\0\0", "it does not begin as a GGUF file of version 2 or 3"),
     ],
