@@ -59,12 +59,22 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
     rows: Callable[[Any], Array]  # the floats of some of its rows
 
+    def parts(self):
+        """Slices of some rows, one after another."""
+        step = max(1, BLOCK // max(1, math.prod(self.shape[1:])))
+        for begin in range(0, self.shape[0], step):
+            yield slice(begin, begin + step)
+
     def into(self, out):
         """Write it into an array of the same shape, some rows at a time."""
-        step = max(1, BLOCK // max(1, math.prod(self.shape[1:])))
-        for begin in range(0, len(out), step):
-            part = slice(begin, begin + step)
+        for part in self.parts():
             out[part] = self.rows(part)
+
+    def equals(self, other):
+        """Whether another tensor has the same shape and numbers."""
+        if other.shape != self.shape:
+            return False
+        return all(np.array_equal(self.rows(part), other.rows(part)) for part in self.parts())
 
     def numbers(self):
         """The numbers of its rows, for ``take``."""
@@ -206,11 +216,19 @@ class Family:
         """The parameters of a model of ours, if the tensors are those of such a model."""
         n_numbers = sum(math.prod(x.shape) for x in tensors.values())
         check_size_of(model, len(tensors), n_numbers)
-        output = f"{self.names_of(model).get('output')}.weight"
-        if model.tie_embeddings:  # which some files hold twice
-            tensors = {name: x for name, x in tensors.items() if name != output}
+        names = self.names_of(model)
+        embedding = f"{names.get('embedding')}.weight"
+        output = f"{names.get('output')}.weight"
+        again = None  # the embedding by the name of the output, which files may have, too, or alone
+        if model.tie_embeddings and output in tensors:
+            tensors = dict(tensors)
+            again = tensors.pop(output)
+            tensors.setdefault(embedding, again)
         shapes = model.shapes()
         check_names(self.views(model, shapes), tensors, self.advice(model, tensors))
+        if again is not None and not again.equals(tensors[embedding]):
+            both = f"its settings say that {output} is {embedding}, and their numbers differ"
+            raise ValueError(f"{both}: write tie_word_embeddings=false in config.json to have both")
         # One array has larger pages of memory than many.
         params = tree.view_as(np.empty(tree.count(shapes), dtype), shapes)
         for name, out in self.views(model, params).items():

@@ -113,15 +113,19 @@ class Marian(Family):
         shared = arriving.pop("shared.weight", None)
         source = arriving.pop("encoder.embed_tokens.weight", shared)
         target = arriving.pop("decoder.embed_tokens.weight", shared)
-        output = arriving.pop("lm_head.weight", target)
+        output = arriving.pop("lm_head.weight", None)
         begin = config.get("decoder_start_token_id", config.get("pad_token_id"))
         if is_tied(config):
-            tables = {"shared.weight": extended(target, begin)}
+            tables = {
+                "shared.weight": extended(target, begin),
+                "lm_head.weight": extended(output, begin),  # the same once more, in some files
+            }
         else:
             tables = {
                 "encoder.embed_tokens.weight": source,
                 "decoder.embed_tokens.weight": extended(target, begin),
-                "lm_head.weight": extended(output, 0),  # whatever it is, its logit is NEVER
+                # Whatever the last row is, its logit is NEVER.
+                "lm_head.weight": extended(target if output is None else output, 0),
             }
         bias = arriving.pop("final_logits_bias", None)
         if bias is not None:  # (1, V)

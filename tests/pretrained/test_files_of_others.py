@@ -231,6 +231,46 @@ def test_where_the_embedding_is_the_output_and_nothing_says_it(tmp_path):
     tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path, tie_embeddings=True)[1], params)
 
 
+@pytest.mark.parametrize(
+    ("model", "embedding", "output"),
+    [
+        (LLAMA, "model.embed_tokens.weight", "lm_head.weight"),
+        (
+            replace(BERT, task="words"),
+            "bert.embeddings.word_embeddings.weight",
+            "cls.predictions.decoder.weight",
+        ),
+    ],
+    ids=["Llama", "BERT"],
+)
+def test_one_table_may_have_the_name_of_the_output(tmp_path, model, embedding, output):
+    path, params = saved(tmp_path, replace(model, tie_embeddings=True))
+    tensors = load_file(path / "model.safetensors")
+    table = tensors.pop(embedding)
+    save_file(tensors | {output: table}, path / "model.safetensors")
+    tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path)[1], params)
+    save_file(tensors | {output: table, embedding: table}, path / "model.safetensors")
+    tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path)[1], params)
+    save_file(tensors | {output: table + 1, embedding: table}, path / "model.safetensors")
+    assert "and their numbers differ: write tie_word_embeddings=false in config.json" in refused(path)
+    written(path / "config.json", {"tie_word_embeddings": False})
+    again = pretrained.load(path)[1]
+    np.testing.assert_array_equal(again["embedding"], table)
+    np.testing.assert_array_equal(again["output"]["weight"], table.T + 1)
+
+
+def test_one_table_of_a_marian_may_have_the_name_of_the_output(tmp_path):
+    path = tmp_path / "model"
+    params = params_of("marian")
+    pretrained.save(path, FORGED["marian"], params)
+    tensors = load_file(path / "model.safetensors")
+    table = tensors.pop("model.shared.weight")
+    save_file(tensors | {"lm_head.weight": table}, path / "model.safetensors")
+    tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path)[1], params)
+    save_file(tensors | {"model.shared.weight": table, "lm_head.weight": table + 1}, path / "model.safetensors")
+    assert "lm_head.weight is shared.weight, and their numbers differ" in refused(path)
+
+
 def test_a_classifying_roberta_needs_no_pooler_of_its_first_training(tmp_path):
     model = replace(FORGED["roberta"], task="classes", n_outputs=2, pooling="first", pooler=True)
     path, params = saved(tmp_path, model)
