@@ -345,20 +345,32 @@ def listed_templates(templates: dict[str, str]) -> list[dict]:
 def _said_by(tokenizer):
     """What tokenizer.json says, by the keys with which tokenizer_config.json may contradict it."""
     said = {}
-    for name in ("normalizer", "pre_tokenizer"):
-        part = getattr(tokenizer.tokenizer, name)
-        about = json.loads(part.__getstate__()) if part else {}
-        for step in about.get("normalizers", about.get("pretokenizers", [about])):
-            if step.get("type") == "BertNormalizer":
-                said["do_lower_case"] = step["lowercase"]
-                said["strip_accents"] = step["strip_accents"]
-                said["tokenize_chinese_chars"] = step["handle_chinese_chars"]
-            if step.get("type") == "ByteLevel":
-                said["add_prefix_space"] = step["add_prefix_space"]
+    inner = tokenizer.tokenizer
+    for step in [*_steps(inner.normalizer), *_steps(inner.pre_tokenizer)]:
+        kind = step.get("type")
+        if kind == "BertNormalizer":
+            said["do_lower_case"] = step["lowercase"]
+            said["strip_accents"] = step["strip_accents"]
+            said["tokenize_chinese_chars"] = step["handle_chinese_chars"]
+        elif kind == "ByteLevel":
+            said["add_prefix_space"] = step["add_prefix_space"]
+        elif kind == "Metaspace":
+            said["add_prefix_space"] = step["prepend_scheme"] != "never"
     ids = tokenizer.encode("")
     said["add_bos_token"] = tokenizer.bos_id is not None and ids[:1] == [tokenizer.bos_id]
     said["add_eos_token"] = tokenizer.eos_id is not None and ids[-1:] == [tokenizer.eos_id]
     return said
+
+
+def _steps(part):
+    """The steps of a normalizer or pre-tokenizer of the library tokenizers, each as a dict."""
+    if part is None:
+        return []
+    about = json.loads(part.__getstate__())
+    for steps in ("normalizers", "pretokenizers"):
+        if steps in about:
+            return about[steps]
+    return [about]
 
 
 def _pairs_in(paths, about):

@@ -427,6 +427,16 @@ def test_two_files_that_contradict_each_other_are_named(tmp_path, settings, form
         pretrained.load(path)
 
 
+@pytest.mark.parametrize(("scheme", "adds_space"), [("never", True), ("always", False), ("first", False)])
+def test_two_files_that_differ_in_the_first_space_are_named(tmp_path, scheme, adds_space):
+    path = with_tokenizer(saved(tmp_path, LLAMA)[0], ROLES | {"add_prefix_space": adds_space})
+    about = json.loads((path / "tokenizer.json").read_text())
+    about["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
+    written(path / "tokenizer.json", about)
+    with pytest.warns(UserWarning, match=f"keys that npformer does not read: add_prefix_space={adds_space}"):
+        pretrained.load(path)
+
+
 def test_a_tokenizer_that_is_larger_than_the_model_is_named(tmp_path):
     path = with_tokenizer(saved(tmp_path, replace(LLAMA, vocab=11))[0], ROLES)
     with pytest.warns(UserWarning, match="the tokenizer has 12 tokens, and the model vectors of 11: texts with one of"):
