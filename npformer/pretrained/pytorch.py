@@ -131,6 +131,7 @@ class PyTorch(Family):
             self._check_outside(modules, tensors)
         self.heads = tuple(modules.values())
         self.names = self.names | modules
+        self.sines = self._sines_in(tensors or {})
 
     def _prefix_in(self, tensors):
         """The beginning of the names of the nn.Transformer."""
@@ -142,10 +143,14 @@ class PyTorch(Family):
         expected = "an encoder and a decoder in one module"
         raise ValueError(f"its layers are {listed(sorted(places))}, expected {expected}")
 
+    @property
+    def inside(self):
+        """How the names of the tensors of the layers begin."""
+        return tuple(f"{self.prefix}{stack}" for stack in self.stacks)
+
     def _check_outside(self, modules, tensors):
         """Check that the modules that are named are there."""
-        inside = tuple(f"{self.prefix}{stack}" for stack in self.stacks)
-        others = listed(sorted(name for name in tensors if not name.startswith(inside)))
+        others = listed(sorted(name for name in tensors if not name.startswith(self.inside)))
         missing = [name for name in self.outside if name not in modules]
         if missing:
             example = f'names={{"{self.outside[0]}": "src_embed", …}}'
@@ -162,10 +167,13 @@ class PyTorch(Family):
         """The tensors by the names of the table: the projections of a cross-attention are two."""
         arriving = {}
         for name, x in tensors.items():
+            if name in self.sines:
+                continue
             if name in self.heads:  # a parameter without a module
                 arriving[f"{name}.weight"] = without_axes_of_one(x)
                 continue
-            name = name.removeprefix(self.prefix)
+            if name.startswith(self.inside):
+                name = name.removeprefix(self.prefix)
             projection = re.fullmatch(r"(.*\.multihead_attn\.)in_proj_(weight|bias)", name)
             if projection:
                 module, leaf = projection.groups()
@@ -174,23 +182,21 @@ class PyTorch(Family):
                 arriving[f"{module}kv_{leaf}"] = x.take(rows[D:])
             else:
                 arriving[name] = x
-        self.sines, arriving = self._without_sines(arriving)
         return arriving | self._biases_missing_in(arriving)
 
-    def _without_sines(self, tensors):
-        """The kind of a table of sines that a program keeps beside its parameters, and the rest."""
-        ours = (*self.stacks, *(f"{head}." for head in self.heads))
+    def _sines_in(self, tensors):
+        """The tables of sines that a program keeps beside its parameters: their kinds by name."""
+        modules = tuple(f"{head}." for head in self.heads)
         kinds = {}
         for name, x in tensors.items():
-            if not name.startswith(ours):
+            if name not in self.heads and not name.startswith((*self.inside, *modules)):
                 kinds[name] = kind_of_sines(x)
         others = sorted(name for name, kind in kinds.items() if kind is None)
         if others:
             learned = 'learned positions are named, as names={"source_positions": …}'
             advice = f"{learned}; leave out masks and other constants"
             raise ValueError(f"names says nothing of {listed(others)}: {advice}")
-        kind = next(iter(kinds.values()), None)
-        return kind, {name: x for name, x in tensors.items() if name not in kinds}
+        return kinds
 
     def _biases_missing_in(self, tensors):
         """Zeros for the biases that nn.Transformer(bias=False) does not have, and ours do."""
@@ -224,7 +230,7 @@ class PyTorch(Family):
         settings = {
             "norm": "post",
             "scale_embeddings": False,
-            "positions": self.sines or "none",
+            "positions": next(iter(self.sines.values()), "none"),
             "d_ff": tensors[f"{self.first_layer}linear1.weight"].shape[0],
             "bias": f"{self.first_layer}self_attn.in_proj_bias" in tensors,
         }

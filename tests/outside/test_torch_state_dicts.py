@@ -104,6 +104,20 @@ def test_parameters_are_loaded_as_a_state_dict_is():
     assert_same_logits(program, dict(program.named_parameters()))
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_names_of_a_program_on_several_devices_are_read(is_named):
+    program = noisy(Program(**SMALL))
+    state = {f"module.{name}": x for name, x in program.state_dict().items()}
+    names = {role: f"module.{module}" for role, module in NAMES.items()} if is_named else NAMES
+    assert_same_logits(program, state, names)
+
+
+def test_embeddings_may_stand_in_the_module_of_the_layers():
+    program = noisy(Program(**SMALL))
+    state = {f"net.{name.removeprefix('inner.')}": x for name, x in program.state_dict().items()}
+    assert_same_logits(program, state, {role: f"net.{module}" for role, module in NAMES.items()})
+
+
 def test_bfloat16_becomes_float32():
     program = Program(**SMALL).to(torch.bfloat16)
     model, params, _ = pretrained.load(program.state_dict(), names=NAMES, n_heads=H)
