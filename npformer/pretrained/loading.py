@@ -49,11 +49,14 @@ QUANTISED = {
     ".qzeros": "GPTQ or AWQ",
     ".absmax": "bitsandbytes",
     ".SCB": "bitsandbytes",
+    ".weight_scale": "FP8",
+    ".weight_scale_inv": "FP8",
 }
 NO_MODEL = "it is no GGUF or safetensors file, and no folder with config.json"
 GETTING = """nothing is downloaded, so it has to be a folder or a file; \
 git clone https://huggingface.co/NAME makes a folder, and so does save_pretrained of transformers"""
 COMPILED = "_orig_mod."  # which torch.compile puts into names
+PARALLEL = "module."  # with which DistributedDataParallel begins them
 GENERATION = "generation_config.json"
 FORCED = "forced_eos_token_id"
 # The names of adapters' tensors begin with this; the type of their model in config.json, which no
@@ -162,7 +165,7 @@ def _load(path, names, kind, settings):
 def _load_state(tensors, names, kind, settings):
     """The model, the parameters and no tokenizer, of a state dict."""
     tensors = plain_names(tensors)
-    modules = {role: module.replace(COMPILED, "") for role, module in (names or {}).items()}
+    modules = {role: plain_name(module) for role, module in (names or {}).items()}
     family = family_of_state(modules, tensors, kind)
     if "n_heads" not in settings:
         shapes = "the shapes of a state dict do not show the number of heads"
@@ -184,18 +187,13 @@ def _load_model(config, tensors, place, settings):
     tensors = family.arriving(tensors, config)
     generation = generation_in(place)
     if generation is not None and isinstance(family, Marian):
-        forced = generation.get(FORCED)
-        if config.setdefault(FORCED, forced) != forced:
-            taken = f"config.json {config[FORCED]}, which is taken"
-            warn(f"{GENERATION} has {FORCED}={shown(forced)}, and {taken}")
+        config[FORCED] = generation.get(FORCED)  # as in transformers, whatever config.json says
     ours = family.settings_of(config, tensors, settings)
     check_keys(generation or {}, family.rules(config), GENERATION)
     begin_id = ours["tgt_vocab"] - 1 if isinstance(family, Marian) else None
     tokenizer = tokenizer_in(place, config, begin_id, ends_in(generation or {}, config))
-    if isinstance(place, Path) and isinstance(tokenizer, Tokenizer) and family.model is Encoder:
-        tokenizer.sentences = sentence_texts(place)
-        if tokenizer.sentences.lower_case:
-            tokenizer.lower_case()
+    if family.model is Encoder:
+        read_sentence_texts(tokenizer, place)
     if "pad_id" not in settings:
         ours["pad_id"] = padding_of(family, config, ours["pad_id"], tokenizer)
     model, params = built(family, ours, tensors, settings)
@@ -207,14 +205,27 @@ def _load_model(config, tensors, place, settings):
     return model, params, tokenizer
 
 
+def read_sentence_texts(tokenizer, place):
+    """Let a tokenizer prepare texts as its folder says."""
+    if isinstance(place, Path) and isinstance(tokenizer, Tokenizer):
+        tokenizer.sentences = sentence_texts(place)
+        if tokenizer.sentences.lower_case:
+            tokenizer.lower_case()
+
+
 def plain_names(tensors):
-    """The tensors by the names that they had before torch.compile."""
-    plain = {name.replace(COMPILED, ""): x for name, x in tensors.items()}
+    """The tensors by the names that they had before their module was wrapped."""
+    plain = {plain_name(name): x for name, x in tensors.items()}
     if len(plain) < len(tensors):
         raise ValueError(
-            f"some of its tensors differ in {COMPILED} alone, expected one of each name"
+            f"tensors differ in {COMPILED} or {PARALLEL} alone, expected one of each name"
         )
     return plain
+
+
+def plain_name(name):
+    """A name without what torch.compile and DistributedDataParallel have put into it."""
+    return name.replace(COMPILED, "").removeprefix(PARALLEL)
 
 
 def built(family, ours, tensors, settings):
@@ -262,32 +273,44 @@ def tokenizer_in(place, config, begin_id, ends):
 
 
 def padding_of(family, config, pad_id, tokenizer):
-    """The id that is padding wherever it stands.
+    """The id that is padding wherever it stands."""
+    if pad_id is None or config.get("pad_id") == pad_id:  # npformer has written the file
+        return pad_id
+    if family.model is Encoder:
+        return padding_of_encoder(pad_id, tokenizer)
+    if family.model is LanguageModel:
+        return padding_of_language_model(config, pad_id, tokenizer)
+    return pad_id
+
+
+def padding_of_encoder(pad_id, tokenizer):
+    """The padding of the tokenizer, if it has one: texts are padded with it."""
+    theirs = getattr(tokenizer, "pad_id", None)
+    if theirs in (None, pad_id):
+        return pad_id
+    instead = f"but the tokenizer pads with {theirs}, which is taken"
+    warn(f"config.json has pad_token_id={shown(pad_id)}, {instead}")
+    return theirs
+
+
+def padding_of_language_model(config, pad_id, tokenizer):
+    """The padding, or None where it may be a token of a text.
 
     A language model of transformers reads the id ``pad_token_id`` like any other; a mask says what
-    is padding. So here it is padding only if texts do not have it, as the tokenizer says, or if
-    npformer has written the file.
+    is padding. So here it is padding only if texts do not have it, as the tokenizer says.
     """
-    setting = f"pad_token_id={shown(pad_id)}"
-    theirs = getattr(tokenizer, "pad_id", None)
-    if family.model is Encoder and pad_id is not None and theirs not in (None, pad_id):
-        instead = f"but the tokenizer pads with {theirs}, which is taken"
-        warn(f"config.json has {setting}, {instead}")
-        return theirs
-    if family.model is not LanguageModel or pad_id is None or config.get("pad_id") == pad_id:
-        return pad_id
     ends = ends_in(config)
     if tokenizer is not None:
         ends = [*tokenizer.eos_ids, tokenizer.bos_id]
     if pad_id in ends:
         return None  # it ends turns in the middle of a text: there it is read
-    if tokenizer is not None and theirs == pad_id and tokenizer.unk_id != pad_id:
-        return pad_id
-    why = "texts have this token, too"
-    if tokenizer is None:
-        why = "it has no tokenizer that says so"
-    advice = f"load(…, pad_id={shown(pad_id)}) hides it"
-    warn(f"{setting} is not hidden as padding, as {why}; {advice}")
+    why = "it has no tokenizer that says so"
+    if tokenizer is not None:
+        if tokenizer.pad_id == pad_id and tokenizer.unk_id != pad_id:
+            return pad_id
+        why = "texts have this token, too"
+    setting = f"pad_token_id={shown(pad_id)} is not hidden as padding"
+    warn(f"{setting}, as {why}; load(…, pad_id={shown(pad_id)}) hides it")
     return None
 
 
@@ -323,11 +346,11 @@ def opened(path: Path) -> tuple[dict | None, dict[str, Stored], Any]:
 
 def opened_folder(path: Path) -> tuple[dict, dict[str, Stored], Path]:
     """The settings, the tensors and the place of the tokenizer, of a folder of transformers."""
+    if (path / "adapter_config.json").is_file():
+        merging = "merge_and_unload() of peft, then save_pretrained(…)"
+        what = "it holds adapters, which are not read"
+        raise ValueError(f"adapter_config.json: {what}; {merging} makes one folder with the model")
     if not (path / "config.json").is_file():
-        if (path / "adapter_config.json").is_file():
-            merging = "merge_and_unload() of peft, then save_pretrained(…)"
-            what = "it holds adapters without their model"
-            raise ValueError(f"adapter_config.json: {what}; {merging} makes one folder")
         raise ValueError(NO_MODEL)
     check_finished(path)
     config = read_json(path / "config.json")
@@ -427,37 +450,30 @@ def _save_state(path, model, params, names):
 
 def _save_folder(path, model, params, tokenizer):
     """Write config.json, the tensors, and the files of the tokenizer."""
-    is_adapted = isinstance(model, LowRank)
-    body = model.model if is_adapted else model
+    body = model.model if isinstance(model, LowRank) else model
     family, config = fitting(body, getattr(tokenizer, "family", None))
-    end = getattr(tokenizer, "eos_id", None)
-    if isinstance(body, LanguageModel) and end is not None and body.pad_id == end:
-        what = "the tokenizer's end token, which ``load`` reads in a text"
-        raise ValueError(f"pad_id={end} is {what}: expected None")
-    if is_adapted:
-        tree.check_like(params, model.shapes(), dtypes=False)
-        tensors = tensors_for_others(family, body, model.base_params)
-        for name, x in tree.to_arrays(params, ADAPTERS.rstrip(".")).items():
-            tensors[name] = np.ascontiguousarray(on_host(x))
+    check_padding_is_no_end(body, tokenizer)
+    if isinstance(model, LowRank):
         adapters = {name: getattr(model, name) for name in ("rank", "alpha", "targets", "whole")}
-        config |= {"model_type": OF_ADAPTERS, "base_model_type": family.name, "adapters": adapters}
+        config["model_type"] = OF_ADAPTERS
+        config |= {"base_model_type": family.name, "adapters": adapters}
+        tensors = tensors_for_others(family, body, model.base_params)
+        tensors |= tensors_of_adapters(model, params)
     else:
         tensors = tensors_for_others(family, model, params)
     alone = of_npformer_alone(model, tokenizer)
     if alone:
         warn(f"npformer alone reads {alone}, the library transformers does not")
-    config |= {
-        "dtype": body.dtype,
-        "bos_token_id": getattr(tokenizer, "bos_id", None),
-        "eos_token_id": end,
-    }
     ends = getattr(tokenizer, "eos_ids", ())
-    if len(ends) > 1:
-        config["eos_token_id"] = list(ends)
-    files = getattr(tokenizer, "files", {})
+    config["dtype"] = body.dtype
+    config["bos_token_id"] = getattr(tokenizer, "bos_id", None)
+    config["eos_token_id"] = list(ends) if len(ends) > 1 else getattr(tokenizer, "eos_id", None)
+    files = dict(getattr(tokenizer, "files", {}))
     # What an older model left: an index of its files of weights, or a tokenizer of another kind,
     # would be read first.
     obsolete = {INDEX, *FILES} - files.keys() if files else {INDEX}
+    if isinstance(family, Marian):
+        files |= generation_of_marian(body, files, path)
     with new_files(path, obsolete) as new:
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
         import_safetensors().numpy.save_file(tensors, new / TENSORS, {"format": "pt"})

@@ -17,7 +17,7 @@ from npformer import Encoder, LanguageModel, pretrained, tree  # noqa: E402
 from npformer.layers import Llama3Scaling  # noqa: E402
 from npformer.pretrained.chat import Chat, chat_text  # noqa: E402
 from npformer.training import CheckpointError  # noqa: E402
-from tests.tools.forge_pretrained import MODELS as FORGED, params_of  # noqa: E402
+from tests.tools.forge_pretrained import MODELS as FORGED, params_of, small_tokenizer  # noqa: E402
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 16, "max_len": 64, "scale_embeddings": False}
 LLAMA = LanguageModel(12, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False)
@@ -114,9 +114,12 @@ def test_nothing_is_downloaded():
         pretrained.load("gpt2")
 
 
-def test_adapters_without_a_model_are_named(tmp_path):
+def test_adapters_are_named_also_beside_a_model(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
-    assert "adapter_config.json: it holds adapters without their model" in refused(tmp_path)
+    assert "adapter_config.json: it holds adapters, which are not read; merge_and_unload()" in refused(tmp_path)
+    path, _ = saved(tmp_path, LLAMA)
+    (path / "adapter_config.json").write_text("{}")
+    assert "adapter_config.json: it holds adapters, which are not read; merge_and_unload()" in refused(path)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +136,13 @@ def test_weights_of_few_bits_are_named(tmp_path, about, how):
     assert f"its weights are quantised: quantization_config is of {how}, supported are floats" in refused(path)
 
 
-def test_weights_of_few_bits_are_known_by_their_names(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "how"), [("qweight", "GPTQ or AWQ"), ("weight_scale", "FP8"), ("weight_scale_inv", "FP8")]
+)
+def test_weights_of_few_bits_are_known_by_their_names(tmp_path, name, how):
     path, _ = saved(tmp_path, LLAMA)
-    save_file({"model.layers.0.self_attn.q_proj.qweight": np.zeros((1, 8), "i4")}, path / "model.safetensors")
-    assert "quantization_config is of GPTQ or AWQ" in refused(path)
+    save_file({f"model.layers.0.self_attn.q_proj.{name}": np.zeros((1, 8), "i4")}, path / "model.safetensors")
+    assert f"quantization_config is of {how}" in refused(path)
 
 
 # -- keys of config.json
@@ -197,17 +203,18 @@ def test_googles_names_of_a_bert_are_read(tmp_path):
     tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path)[1], params)
 
 
-@pytest.mark.parametrize("is_wrapped", [True, False])
-def test_names_of_torch_compile_are_read(tmp_path, is_wrapped):
+@pytest.mark.parametrize("wrapped", ["_orig_mod.{}", "module.{}", "module._orig_mod.{}", "_orig_mod.module.{}", None])
+def test_names_of_modules_that_were_wrapped_are_read(tmp_path, wrapped):
     path, params = saved(tmp_path, LLAMA)
     tensors = load_file(path / "model.safetensors")
-    compiled = {}
-    for name, x in tensors.items():
-        compiled[f"_orig_mod.{name}" if is_wrapped else name.replace("layers.0.", "layers.0._orig_mod.")] = x
-    save_file(compiled, path / "model.safetensors")
+    if wrapped is None:  # each layer is compiled
+        renamed = {name.replace("layers.0.", "layers.0._orig_mod."): x for name, x in tensors.items()}
+    else:
+        renamed = {wrapped.format(name): x for name, x in tensors.items()}
+    save_file(renamed, path / "model.safetensors")
     tree.map_leaves(np.testing.assert_array_equal, pretrained.load(path)[1], params)
-    save_file(tensors | compiled, path / "model.safetensors")
-    assert "some of its tensors differ in _orig_mod. alone, expected one of each name" in refused(path)
+    save_file(tensors | renamed, path / "model.safetensors")
+    assert "tensors differ in _orig_mod. or module. alone, expected one of each name" in refused(path)
 
 
 def test_a_table_of_another_size_can_be_read_whole(tmp_path):
@@ -296,21 +303,28 @@ def test_the_positions_of_a_roberta_begin_after_an_id(tmp_path, pad_id):
 
 
 def test_the_forced_end_of_generation_config_json(tmp_path):
-    model = FORGED["marian"]
-    params = params_of("marian")
+    """Transformers reads it there, and in config.json only if there is no such file."""
     path = tmp_path / "model"
-    pretrained.save(path, model, params)
-    config = json.loads((path / "config.json").read_text())
-    del config["forced_eos_token_id"]
-    (path / "config.json").write_text(json.dumps(config))
+    pretrained.save(path, FORGED["marian"], params_of("marian"))
+    assert pretrained.load(path)[0].forced_eos_id == 2
     written(path / "generation_config.json", {"max_length": 9})
     assert pretrained.load(path)[0].forced_eos_id is None
     written(path / "generation_config.json", {"forced_eos_token_id": 5})
     assert pretrained.load(path)[0].forced_eos_id == 5
-    written(path / "config.json", {"forced_eos_token_id": 7})
-    contradiction = "has forced_eos_token_id=5, and config.json 7, which is taken"
-    with pytest.warns(UserWarning, match=f"generation_config.json {contradiction}"):
-        assert pretrained.load(path)[0].forced_eos_id == 7
+
+
+@pytest.mark.parametrize("has_tokenizer", [True, False])
+def test_another_forced_end_is_saved_in_generation_config_json(tmp_path, has_tokenizer):
+    path = tmp_path / "model"
+    pretrained.save(path, FORGED["marian"], params_of("marian"), small_tokenizer())
+    written(path / "generation_config.json", {"max_length": 9, "forced_eos_token_id": 2})
+    model, params, tokenizer = pretrained.load(path)
+    for forced in (None, 7):
+        changed = replace(model, forced_eos_id=forced)
+        pretrained.save(path, changed, params, tokenizer if has_tokenizer else None)
+        about = json.loads((path / "generation_config.json").read_text())
+        assert about == {"max_length": 9, "forced_eos_token_id": forced}
+        assert pretrained.load(path)[0] == changed
 
 
 def test_the_forced_end_of_a_language_model_is_named(tmp_path):
