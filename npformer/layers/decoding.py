@@ -3,12 +3,10 @@
 There is no backward pass. Masks belong to the cache, which knows what each row has read.
 """
 
-from functools import partial
-
 from npformer.layers.multi_head import packed_heads
-from npformer.layers.position_wise import hidden_layer_of
 from npformer.layers.projection import project
-from npformer.layers.sublayer import sublayer
+from npformer.layers.sublayer import add_and_norm, feed_forward_sublayer, norm_before
+from npformer.layers.types import part
 from npformer.reference.math.random import keys_from
 
 
@@ -19,21 +17,42 @@ def decode_layer(ops, params, x, settings, cache, memory=None, dropout_key=None)
     ``KeyValueCache`` or a ``BlockCache``. ``memory`` has the keys and values of the encoder's
     output.
     """
-    attention = settings.attention if memory is None else settings.causal_attention
-    inner = {"attention": partial(newest_heads, settings=attention, cache=cache)}
-    if memory is not None:
-        others = settings.memory_attention
-        inner["memory_attention"] = partial(memory_heads, settings=others, cache=memory)
-    inner["feed_forward"] = hidden_layer_of(settings)
-
-    keys = keys_from(dropout_key, len(inner))
-    for (name, compute), key in zip(inner.items(), keys, strict=True):
-        x, _ = sublayer(ops, params, name, x, compute, settings, key)
+    key1, key2, key3 = keys_from(dropout_key, 3)
+    if memory is None:
+        x = _attend_to_earlier(ops, params, x, settings, cache, key1)
+        x, _ = feed_forward_sublayer(ops, params, x, settings, key2)
+    else:
+        x = _attend_to_earlier(ops, params, x, settings.of_decoder, cache, key1)
+        x = _attend_to_memory(ops, params, x, settings, memory, key2)
+        x, _ = feed_forward_sublayer(ops, params, x, settings, key3)
     return x
 
 
-def newest_heads(ops, params, x, settings, cache, *, bias=None, dropout_key=None):
-    """``self_attention_heads`` of the newest positions x (R, D); there is no dropout of weights.
+def _attend_to_earlier(ops, params, x, settings, cache, dropout_key):
+    """``self_attention_sublayer`` of the newest positions; there is no dropout of weights."""
+    own, norm = part(params, "attention"), part(params, "attention_norm")
+    _, out_key = keys_from(dropout_key, 2)
+
+    h, _ = norm_before(ops, norm, x, settings)
+    heads = newest_heads(ops, own, h, settings.attention, cache)
+    y, _ = add_and_norm(ops, own, norm, heads, x, settings, dropout_key=out_key)
+    return y
+
+
+def _attend_to_memory(ops, params, x, settings, memory, dropout_key):
+    """``memory_sublayer`` where the keys and values of the memory are there."""
+    own, norm = part(params, "memory_attention"), part(params, "memory_attention_norm")
+    _, out_key = keys_from(dropout_key, 2)
+
+    h, _ = norm_before(ops, norm, x, settings)
+    q, _ = project(ops, own, h, ("q",))
+    heads = memory.attend(ops, q, settings.memory_attention)
+    y, _ = add_and_norm(ops, own, norm, heads, x, settings, dropout_key=out_key)
+    return y
+
+
+def newest_heads(ops, params, x, settings, cache, *, bias=None):
+    """``self_attention_heads`` of the newest positions x (R, D).
 
     ``bias`` broadcasts to (R, H, 1, S); a window takes the last of it.
     """
@@ -49,13 +68,7 @@ def newest_heads(ops, params, x, settings, cache, *, bias=None, dropout_key=None
         cache = cache.latest(settings.window)
         if bias is not None:
             bias = bias[..., -settings.window :]
-    return cache.attend(ops, qkv[:, :n_queries], settings.of_operation, bias), no_backward
-
-
-def memory_heads(ops, params, x, settings, cache, *, dropout_key=None):
-    """``cross_attention_heads`` of x (R, D), where the keys and values of the memory are there."""
-    q, _ = project(ops, params, x, ("q",))
-    return cache.attend(ops, q, settings), no_backward
+    return cache.attend(ops, qkv[:, :n_queries], settings.of_operation, bias)
 
 
 def no_backward(*_):

@@ -1,7 +1,5 @@
 """The feed-forward layer (Vaswani et al. 2017, section 3.3)."""
 
-from functools import partial
-
 from npformer.arrays import Array
 from npformer.layers.projection import linear_grads, with_output
 from npformer.layers.types import Backward, Params, part, weight_and_bias
@@ -75,9 +73,3 @@ def hidden_layer(ops, params, x, activation, dropout_rate=0.0, dropout_key=None)
         return dx, {"hidden": linear_grads(dweight, dbias)}
 
     return hidden, backward
-
-
-def hidden_layer_of(settings):
-    """``hidden_layer`` with the activation and the dropout of a layer."""
-    rate = settings.hidden_dropout_rate
-    return partial(hidden_layer, activation=settings.activation, dropout_rate=rate)

@@ -1,7 +1,9 @@
-"""What stands around attention and around the feed-forward map: "Add & Norm", and dropout."""
+"""The sublayers of the Transformer: a box of figure 1 with its "Add & Norm", and dropout."""
 
 from npformer.arrays import Array
+from npformer.layers.multi_head import cross_attention_heads, self_attention_heads
 from npformer.layers.normalisation import normalise
+from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import linear_grads
 from npformer.layers.types import Backward, Params, part, weight_and_bias
 from npformer.operations.settings import LayerSettings
@@ -9,41 +11,91 @@ from npformer.reference import Ops
 from npformer.reference.math.random import keys_from
 
 
-def sublayer(ops, params, name, x, inner, settings, dropout_key=None):
-    """x + dropout(inner(LN(x)) W + b); with norm="post" LN(x + dropout(inner(x) W + b)).
+def self_attention_sublayer(ops, params, x, settings, keep_mask=None, dropout_key=None):
+    """x + dropout(MultiHead(LN(x))), or with norm="post" LN(x + dropout(MultiHead(x))).
 
     Parameters
     ----------
     ops : Ops
-    params : {name: {"out": {"weight": W, "bias": b}, …}, f"{name}_norm": …}
-        The parameters of the layer, of which those of the sublayer have its name.
-    x : (..., D)
-    inner : callable
-        ``inner(ops, params[name], h, dropout_key=key)`` -> (z, backward): all of the sublayer but
-        its last map. backward(dz) -> (dh, …, gradients of its parameters).
-    settings, dropout_key
-        As for ``add_and_norm``.
+    params : {"attention", "attention_norm", …}
+        The parameters of the layer.
+    x : (B, T, D)
+    settings : LayerSettings
+    keep_mask : bool, broadcasts to (B, H, T, T), optional
+    dropout_key : int, optional
 
     Returns
     -------
-    y : (..., D)
-    backward : dy -> (dx, …, the gradients by the names of the layer's parameters)
+    y : (B, T, D)
+    backward : dy -> (dx, the gradients by the names of the layer's parameters)
     """
-    own = part(params, name)
-    norm_params = part(params, f"{name}_norm")
-    inner_key, out_key = keys_from(dropout_key, 2)
+    own, norm = part(params, "attention"), part(params, "attention_norm")
+    weights_key, out_key = keys_from(dropout_key, 2)
 
-    h, norm_backward = norm_before(ops, norm_params, x, settings)
-    z, inner_backward = inner(ops, own, h, dropout_key=inner_key)
-    y, add_backward = add_and_norm(ops, own, norm_params, z, x, settings, dropout_key=out_key)
+    h, norm_backward = norm_before(ops, norm, x, settings)
+    heads, heads_backward = self_attention_heads(
+        ops, own, h, settings.attention, keep_mask, dropout_key=weights_key
+    )
+    y, add_backward = add_and_norm(ops, own, norm, heads, x, settings, dropout_key=out_key)
 
     def backward(dy):
-        dz, dx_residual, out_grads, norm_after_grads = add_backward(dy)
-        dh, *dinputs, grads = inner_backward(dz)  # attention to the memory has its gradient, too
+        dheads, dx_residual, out_grads, norm_after_grads = add_backward(dy)
+        dh, grads = heads_backward(dheads)
         dx, norm_grads = norm_backward(dh)
         # A normalisation stands before the sublayer or after it: the other dict is empty.
-        all_grads = {name: grads | out_grads, f"{name}_norm": norm_grads | norm_after_grads}
-        return dx_residual + dx, *dinputs, all_grads
+        norm_grads = norm_grads | norm_after_grads
+        grads = grads | out_grads
+        return dx_residual + dx, {"attention": grads, "attention_norm": norm_grads}
+
+    return y, backward
+
+
+def memory_sublayer(ops, params, x, memory, settings, keep_mask=None, dropout_key=None):
+    """The same with cross-attention, from x to a memory (B, S, D).
+
+    The backward pass is dy -> (dx, dmemory, gradients).
+    """
+    own, norm = part(params, "memory_attention"), part(params, "memory_attention_norm")
+    weights_key, out_key = keys_from(dropout_key, 2)
+
+    h, norm_backward = norm_before(ops, norm, x, settings)
+    heads, heads_backward = cross_attention_heads(
+        ops, own, h, memory, settings.memory_attention, keep_mask, dropout_key=weights_key
+    )
+    y, add_backward = add_and_norm(ops, own, norm, heads, x, settings, dropout_key=out_key)
+
+    def backward(dy):
+        dheads, dx_residual, out_grads, norm_after_grads = add_backward(dy)
+        dh, dmemory, grads = heads_backward(dheads)
+        dx, norm_grads = norm_backward(dh)
+        norm_grads = norm_grads | norm_after_grads
+        grads = grads | out_grads
+        all_grads = {"memory_attention": grads, "memory_attention_norm": norm_grads}
+        return dx_residual + dx, dmemory, all_grads
+
+    return y, backward
+
+
+def feed_forward_sublayer(ops, params, x, settings, dropout_key=None):
+    """x + dropout(FFN(LN(x))), or with norm="post" LN(x + dropout(FFN(x))), of x (..., D).
+
+    The backward pass is dy -> (dx, gradients).
+    """
+    own, norm = part(params, "feed_forward"), part(params, "feed_forward_norm")
+    hidden_key, out_key = keys_from(dropout_key, 2)
+    rate = settings.hidden_dropout_rate
+
+    h, norm_backward = norm_before(ops, norm, x, settings)
+    hidden, hidden_backward = hidden_layer(ops, own, h, settings.activation, rate, hidden_key)
+    y, add_backward = add_and_norm(ops, own, norm, hidden, x, settings, dropout_key=out_key)
+
+    def backward(dy):
+        dhidden, dx_residual, out_grads, norm_after_grads = add_backward(dy)
+        dh, grads = hidden_backward(dhidden)
+        dx, norm_grads = norm_backward(dh)
+        norm_grads = norm_grads | norm_after_grads
+        grads = grads | out_grads
+        return dx_residual + dx, {"feed_forward": grads, "feed_forward_norm": norm_grads}
 
     return y, backward
 

@@ -1,17 +1,17 @@
 """The layers of the Transformer (Vaswani et al. 2017, figure 1).
 
-Each box of the figure, with its "Add & Norm", is a ``sublayer``. A ``cache`` belongs to decoding
-alone, which has a file of its own, ``decoding.py``.
+Each box of the figure, with its "Add & Norm", is a function of ``sublayer.py``. A ``cache`` belongs
+to decoding alone, which has a file of its own, ``decoding.py``.
 """
-
-from functools import partial
 
 from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.decoding import check_no_mask, decode_layer, no_backward
-from npformer.layers.multi_head import cross_attention_heads, self_attention_heads
-from npformer.layers.position_wise import hidden_layer_of
-from npformer.layers.sublayer import sublayer
+from npformer.layers.sublayer import (
+    feed_forward_sublayer,
+    memory_sublayer,
+    self_attention_sublayer,
+)
 from npformer.layers.types import Backward, Params
 from npformer.operations.options import check_instance
 from npformer.operations.settings import LayerSettings
@@ -70,12 +70,10 @@ def encoder_layer(
     if cache is not None:  # a step of decoding, which is not what the figure shows
         check_no_mask(keep_mask)
         return decode_layer(ops, params, x0, settings, cache, dropout_key=dropout_key), no_backward
-    self_heads = partial(self_attention_heads, settings=settings.attention, keep_mask=keep_mask)
-    hidden = hidden_layer_of(settings)
     key1, key2 = keys_from(dropout_key, 2)
 
-    x1, attention_backward = sublayer(ops, params, "attention", x0, self_heads, settings, key1)
-    x2, feed_backward = sublayer(ops, params, "feed_forward", x1, hidden, settings, key2)
+    x1, attention_backward = self_attention_sublayer(ops, params, x0, settings, keep_mask, key1)
+    x2, feed_backward = feed_forward_sublayer(ops, params, x1, settings, key2)
 
     def backward(dx2):
         dx1, feed_grads = feed_backward(dx2)
@@ -140,21 +138,12 @@ def decoder_layer(
         check_no_mask(keep_mask, memory_keep_mask)
         check_instance("memory", memory, KeyValueCache)
         return decode_layer(ops, params, x0, settings, cache, memory, dropout_key), no_backward
-    self_heads = partial(
-        self_attention_heads, settings=settings.causal_attention, keep_mask=keep_mask
-    )
-    cross_heads = partial(
-        cross_attention_heads,
-        memory=memory,
-        settings=settings.memory_attention,
-        keep_mask=memory_keep_mask,
-    )
-    hidden = hidden_layer_of(settings)
+    settings = settings.of_decoder
     key1, key2, key3 = keys_from(dropout_key, 3)
 
-    x1, attention_backward = sublayer(ops, params, "attention", x0, self_heads, settings, key1)
-    x2, memory_backward = sublayer(ops, params, "memory_attention", x1, cross_heads, settings, key2)
-    x3, feed_backward = sublayer(ops, params, "feed_forward", x2, hidden, settings, key3)
+    x1, attention_backward = self_attention_sublayer(ops, params, x0, settings, keep_mask, key1)
+    x2, memory_backward = memory_sublayer(ops, params, x1, memory, settings, memory_keep_mask, key2)
+    x3, feed_backward = feed_forward_sublayer(ops, params, x2, settings, key3)
 
     def backward(dx3):
         dx2, feed_grads = feed_backward(dx3)

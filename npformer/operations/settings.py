@@ -294,9 +294,9 @@ class LayerSettings:
         return default if self.eps is None else self.eps
 
     @cached_property
-    def causal_attention(self) -> AttentionSettings:
-        """The settings of a decoder's self-attention."""
-        return replace(self.attention, causal=True)
+    def of_decoder(self) -> "LayerSettings":
+        """The same with a causal self-attention."""
+        return replace(self, attention=replace(self.attention, causal=True))
 
     @cached_property
     def memory_attention(self) -> AttentionSettings:

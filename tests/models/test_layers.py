@@ -133,7 +133,7 @@ def test_a_cache_takes_the_bias_of_the_newest_position(every_backend, window):
     kv, at = np.empty((B * T, 2 * D)), np.arange(B * T).reshape(B, T)
     for t in range(T):
         cache, newest = layers.KeyValueCache(kv, at[:, : t + 1]), bias[:, :, t : t + 1, : t + 1]
-        y, _ = newest_heads(every_backend, params, x[:, t], settings, cache, bias=newest)
+        y = newest_heads(every_backend, params, x[:, t], settings, cache, bias=newest)
         np.testing.assert_allclose(y, whole[:, t], rtol=0, atol=1e-14)
 
 
