@@ -1,13 +1,16 @@
 """Fixtures and hooks that several test files share."""
 
 import gc
+import io
+import sys
 
 import on_gpu
 import pytest
 from in_browser import chromium, errors, look, site  # noqa: F401
+from programs import Ended, exit_code
 from tested import npf
 
-from npformer import cpu, reference
+from npformer import cpu, get_backend, reference
 from npformer.runtime.threads import n_threads
 
 FIRST = ["tests/operations/test_parity.py", "tests/gpu/", "tests/commands/", "tests/scripts/"]
@@ -43,6 +46,34 @@ def every_backend(request):
     vars(npf).update({name: getattr(request.param, name) for name in request.param.names()})
     yield request.param
     vars(npf).update(before)
+
+
+@pytest.fixture(params=["reference", "cpu"])
+def default_backend(request, monkeypatch):
+    """Run a test once for each backend, which is the one that "auto" chooses."""
+    monkeypatch.setattr("npformer.backends._best_on_cpu", lambda: get_backend(request.param))
+    return get_backend(request.param)
+
+
+@pytest.fixture
+def call(capsys):
+    """``call(main, *arguments)`` runs a command in this process, which is faster than in one of its own."""
+
+    def call(main, *arguments):
+        return Ended(exit_code(main, arguments), *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def standard_input(monkeypatch):
+    """``standard_input(data)`` lets a command read these bytes; None closes it."""
+
+    def standard_input(data):
+        stream = None if data is None else io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")
+        monkeypatch.setattr(sys, "stdin", stream)
+
+    return standard_input
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -1,12 +1,46 @@
-"""Properties that all encoder-decoder models should have. Each function checks one; the tests of the models call it."""
+"""Properties that all models should have. Each function checks one; the tests of the models call it."""
 
 import numpy as np
+import pytest
 
-from npformer import tree
+from npformer import greedy_decode, tree
+
+
+def params_of(model, seed=0):
+    """Parameters without any zero, so that a parameter that is not used is noticed."""
+    params, rng = model.init(seed), np.random.default_rng(seed)
+    for _, x in tree.leaves(params):
+        x += 0.3 * rng.standard_normal(x.shape)
+    return params
+
+
+def all_zero(grads):
+    return not any(x.any() for _, x in tree.leaves(grads))
+
+
+def assert_trees_close(given, expected, atol=0.0):
+    """Trees with the same names have the same numbers, up to rounding."""
+    for (path, x), (other_path, wanted) in zip(tree.leaves(given), tree.leaves(expected), strict=True):
+        assert path == other_path
+        np.testing.assert_allclose(x, wanted, rtol=0, atol=atol, equal_nan=False, err_msg=path)
+
+
+def assert_parts_of_the_gradient_are_the_whole(model, params, batch, layers):
+    """They are told layer by layer, as the model computes them: the last one first."""
+    parts = []
+    _, grads, _ = model.loss_and_grad(params, *batch)
+    model.loss_and_grad(params, *batch, ready=lambda path, part: parts.append((path, part)))
+    assert [path for path, _ in parts if path in layers] == layers
+    told = dict(leaf for path, part in parts for leaf in tree.leaves(part, path))
+    for path, grad in tree.leaves(grads):
+        np.testing.assert_array_equal(told[path], grad)
+
+
+# --- of models with an encoder and a decoder: src has two rows, of five and of three words ---
 
 
 def assert_the_past_does_not_see_the_future(model, params, src):
-    """Changing a target token changes no logits before it, bit for bit; src has two rows, V is at least 11."""
+    """Changing a target token changes no logits before it, bit for bit; V is at least 11."""
     tgt = np.array([[1, 5, 6, 8, 9, 3], [1, 4, 7, 7, 3, 10]])
     before = model.logits(params, src, tgt)
     for t in range(1, tgt.shape[1]):
@@ -28,7 +62,7 @@ def assert_the_decoder_sees_the_whole_source(model, params, src, tgt):
     np.testing.assert_array_equal(after[1], before[1])
 
 
-def assert_padding_columns_change_nothing(model, params, src, tgt, n_src, n_tgt):
+def assert_padding_columns_change_nothing(model, params, src, tgt, n_src=9, n_tgt=7):
     """More columns of padding change no logit, no gradient and no number of tokens."""
     wide_src, wide_tgt = np.pad(src, ((0, 0), (0, n_src))), np.pad(tgt, ((0, 0), (0, n_tgt)))
     logits = model.logits(params, src, tgt[:, :-1])
@@ -37,16 +71,59 @@ def assert_padding_columns_change_nothing(model, params, src, tgt, n_src, n_tgt)
     _, before, n = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:])
     _, after, n_wider = model.loss_and_grad(params, wide_src, wide_tgt[:, :-1], wide_tgt[:, 1:])
     assert n == n_wider
-    for (path, x), (_, y) in zip(tree.leaves(before), tree.leaves(after), strict=True):
-        np.testing.assert_allclose(y, x, rtol=0, atol=1e-12, err_msg=path)
+    assert_trees_close(after, before, 1e-12)
 
 
-def params_of(model, seed=0):
-    """Parameters without any zero, so that a parameter that is not used is noticed."""
-    params, rng = model.init(seed), np.random.default_rng(seed)
-    for _, x in tree.leaves(params):
-        x += 0.3 * rng.standard_normal(x.shape)
-    return params
+def assert_nan_in_the_embedding_of_the_padding_changes_nothing(model, params, src, tgt, poison=np.nan):
+    """Neither the loss nor a gradient nor what is decoded."""
+
+    def results(params):
+        loss, grads, _ = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], dropout_key=1)
+        said = greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=4)
+        return [loss, said, *(grad for _, grad in tree.leaves(grads))]
+
+    _, poisoned = tree.flatten(params)
+    poisoned["source_embedding"][0] = poison
+    poisoned["target_embedding"][0] = poison
+    for x, y in zip(results(params), results(poisoned), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def assert_infinity_in_the_embedding_of_the_padding_changes_nothing(model, params, src, tgt):
+    assert_nan_in_the_embedding_of_the_padding_changes_nothing(model, params, src, tgt, np.inf)
+
+
+def assert_rows_do_not_see_each_other(model, params, src, tgt):
+    together = model.logits(params, src, tgt[:, :-1])
+    alone = model.logits(params, src[1:, :3], tgt[1:, :2])
+    np.testing.assert_allclose(together[1, :2], alone[0], rtol=0, atol=1e-12)
+
+
+def assert_dropout_is_off_without_a_key_and_repeats_with_one(model, params, src, tgt):
+    batch = src, tgt[:, :-1], tgt[:, 1:]
+    plain, first, again, other = (model.loss(params, *batch, dropout_key=key)[0] for key in (None, 1, 1, 2))
+    assert plain == model.loss(params, *batch)[0]
+    assert first == again
+    assert len({plain, first, other}) == 3
+
+
+def assert_nothing_to_count_is_loss_zero_gradient_zero(model, params, src, tgt):
+    """In an empty batch, with targets of padding only, in a batch of padding only, with targets of length zero."""
+    for some_src, some_tgt in ((src[:0], tgt[:0]), (src, 0 * tgt), (0 * src, 0 * tgt), (src, tgt[:, :1])):
+        with pytest.warns(UserWarning, match="no target is counted"):
+            loss, grads, n_tokens = model.loss_and_grad(params, some_src, some_tgt[:, :-1], some_tgt[:, 1:])
+        assert (loss, n_tokens) == (0, 0)
+        assert all_zero(grads)
+
+
+def assert_a_source_without_words_is_finite_and_leaves_the_encoder_alone(model, params, src, tgt):
+    """Of padding only, or of length zero."""
+    for no_words in (0 * src, src[:, :0]):
+        loss, grads, _ = model.loss_and_grad(params, no_words, tgt[:, :-1], tgt[:, 1:], dropout_key=1)
+        assert np.isfinite(loss)
+        assert all(np.isfinite(x).all() for _, x in tree.leaves(grads))
+        assert all_zero(grads["encoder"])
+        assert not all_zero(grads["decoder"])
 
 
 def assert_steps_equal_recomputation(model, params, src, ops, n_steps=7, max_rows=6):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from promises import params_of
+from promises import assert_parts_of_the_gradient_are_the_whole, assert_trees_close, params_of
 from whole_models import (
     assert_gradient_along_directions,
     assert_gradient_at_every_parameter,
@@ -100,15 +100,11 @@ def test_the_gradient_at_every_number_of_a_small_model(task):
 @each_setting
 def test_gradients_are_the_same_part_by_part_and_targets_are_counted(settings):
     model, params = made(settings)
-    batch, parts = batch_of(model), []
-    loss, grads, n = model.loss_and_grad(params, *batch)
+    batch = batch_of(model)
+    loss, _, n = model.loss_and_grad(params, *batch)
     assert (loss, n) == model.loss(params, *batch)
     assert n == model.count(*batch)
-    model.loss_and_grad(params, *batch, ready=lambda path, part: parts.append((path, part)))
-    assert [path for path, _ in parts if "layers." in path] == ["layers.1", "layers.0"]
-    told = dict(leaf for path, part in parts for leaf in tree.leaves(part, path))
-    for path, grad in tree.leaves(grads):
-        np.testing.assert_array_equal(told[path], grad)
+    assert_parts_of_the_gradient_are_the_whole(model, params, batch, ["layers.1", "layers.0"])
 
 
 @each_setting
@@ -231,8 +227,7 @@ def test_padding_has_no_influence_even_if_it_is_nan(settings, every_backend):
     wide = [x if x is None or x.shape[:2] != (B, T) else widened(x) for x in batch]
     other, other_grads, other_n = model.loss_and_grad(params, *wide, backend=every_backend)
     assert (other, other_n) == (pytest.approx(loss, rel=1e-13), n)
-    for (path, x), (_, y) in zip(tree.leaves(grads), tree.leaves(other_grads), strict=True):
-        np.testing.assert_allclose(y, x, rtol=0, atol=1e-13, err_msg=path)
+    assert_trees_close(other_grads, grads, 1e-13)
     after = model.outputs(params, wide[0], *wide[2:], backend=every_backend)
     at = np.nonzero(KEEP) if model.by_position else ...
     np.testing.assert_allclose(after[at], outputs[at], rtol=0, atol=1e-12)

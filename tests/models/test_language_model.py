@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from promises import params_of
+from promises import assert_parts_of_the_gradient_are_the_whole, assert_trees_close, params_of
 from results import wait_for_helpers
 from whole_models import (
     assert_gradient_along_directions,
@@ -93,16 +93,11 @@ def test_the_gradient_at_every_number_of_a_small_model(settings):
 
 def test_targets_are_the_next_tokens_and_gradients_are_the_same_part_by_part():
     model, params = made(**GPT2)
-    loss, grads, n = model.loss_and_grad(params, IDS)
+    loss, _, n = model.loss_and_grad(params, IDS)
     other, _, _ = model.loss_and_grad(params, IDS[:, :-1], IDS[:, 1:])
     assert loss == other == model.loss(params, IDS)[0]
     assert n == model.count(IDS) == model.count(IDS[:, :-1], IDS[:, 1:]) == (IDS[:, 1:] != 0).sum()
-    parts = []
-    model.loss_and_grad(params, IDS, ready=lambda path, part: parts.append((path, part)))
-    assert [path for path, _ in parts if "layers." in path] == ["layers.1", "layers.0"]
-    told = dict(leaf for path, part in parts for leaf in tree.leaves(part, path))
-    for path, grad in tree.leaves(grads):
-        np.testing.assert_array_equal(told[path], grad)
+    assert_parts_of_the_gradient_are_the_whole(model, params, (IDS,), ["layers.1", "layers.0"])
 
 
 def test_the_loss_is_the_mean_surprise_at_tokens_that_are_not_padding():
@@ -149,8 +144,7 @@ def test_padding_has_no_influence_even_if_it_is_nan(settings, every_backend):
     wide = np.pad(IDS, ((0, 0), (0, 4)))
     other, other_grads, other_n = model.loss_and_grad(params, wide, backend=every_backend)
     assert (other, other_n) == (pytest.approx(loss, rel=1e-13), n)
-    for (path, x), (_, y) in zip(tree.leaves(grads), tree.leaves(other_grads), strict=True):
-        np.testing.assert_allclose(y, x, rtol=0, atol=1e-13, err_msg=path)
+    assert_trees_close(other_grads, grads, 1e-13)
     after = model.logits(params, wide, backend=every_backend)[:, : IDS.shape[1]]
     np.testing.assert_allclose(after[IDS != 0], logits[IDS != 0], rtol=0, atol=1e-12)
     texts = [row[row != 0] for row in IDS]

@@ -1,0 +1,45 @@
+"""What every model with an encoder and a decoder promises, on each backend: ``tests/promises.py`` says what."""
+
+from dataclasses import replace
+
+import numpy as np
+import promises
+import pytest
+from promises import params_of
+
+from npformer import ByteNet, Recurrent, Transformer
+
+SRC = np.array([[3, 4, 5, 6, 7], [3, 9, 8, 0, 0]])
+TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0]])
+SIZES = {"d_model": 14, "n_heads": 2, "n_layers": (2, 3), "d_ff": 17}
+MODELS = {
+    "pre-norm": Transformer(13, 11, **SIZES, norm="pre", dtype="float64"),
+    "post-norm": Transformer(13, 11, **SIZES, norm="post", dtype="float64"),
+    "ByteNet": ByteNet(13, 11, d_model=14, n_sets=1, dilations=(1, 2, 4), dtype="float64"),
+    "recurrent": Recurrent(13, 11, d_model=14, attention="general", dropout=0.1, dtype="float64"),
+}
+PROMISES = [
+    promises.assert_the_decoder_sees_the_whole_source,
+    promises.assert_padding_columns_change_nothing,
+    promises.assert_nan_in_the_embedding_of_the_padding_changes_nothing,
+    promises.assert_infinity_in_the_embedding_of_the_padding_changes_nothing,
+    promises.assert_rows_do_not_see_each_other,
+    promises.assert_dropout_is_off_without_a_key_and_repeats_with_one,
+    promises.assert_nothing_to_count_is_loss_zero_gradient_zero,
+    promises.assert_a_source_without_words_is_finite_and_leaves_the_encoder_alone,
+]
+each_model = pytest.mark.parametrize("model", MODELS.values(), ids=list(MODELS))
+pytestmark = pytest.mark.usefixtures("default_backend")
+
+
+@each_model
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__.removeprefix("assert_"))
+def test_the_model_keeps_its_promise(model, promise):
+    promise(model, params_of(model), SRC, TGT)
+
+
+@each_model
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_leak_probe_the_past_does_not_see_the_future(model, dtype):
+    model = replace(model, dtype=dtype)
+    promises.assert_the_past_does_not_see_the_future(model, model.init(0), SRC)
