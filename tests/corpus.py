@@ -3,6 +3,10 @@
 import gzip
 import random
 
+from npformer import Adam, Trainer, Transformer
+from npformer.data import Subwords, TokenBatches
+from npformer.translation import Translator
+
 WORDS = {
     "a": "un",
     "the": "le",
@@ -65,3 +69,15 @@ def write_corpus(folder, n_train=60, n_val=6):
     write_split(folder, "val", sentence_pairs(n_val, seed=2))
     write_split(folder, "test", sentence_pairs(n_val, seed=3))
     return folder
+
+
+def trained_translator(n_pairs, n_steps):
+    """A small translator that has learned enough to say different things of different sentences."""
+    pairs = list(sentence_pairs(n_pairs))
+    subwords = Subwords.learn([line for pair in pairs for line in pair], size=60)
+    sizes = {"d_model": 32, "n_heads": 2, "n_layers": 1, "d_ff": 32}
+    model = Transformer(60, 60, **sizes, dropout=0.0, tie_embeddings=True)
+    trainer = Trainer(model, Adam(0.01), seed=1)
+    batches = TokenBatches(pairs, subwords, subwords, max_tokens=600, seed=1).from_place()
+    trainer.fit(((src, tgt) for _, src, tgt in batches), n_steps, progress=False)
+    return Translator(model, trainer.params, subwords, subwords)

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from npformer.files.checkpoint import checksum
+from npformer.files.checkpoint import checksum, load_checkpoint, save_checkpoint
 
 OTHER_DTYPES = ["BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "C64", "I128", "f32", "float32", "", "object"]
 NUMPY = {"BOOL": "?", "F16": "f2", "F32": "f4", "F64": "f8"}
@@ -33,6 +33,18 @@ def joined(header, data):
     """The bytes of a file with this header; ``header`` may be the text itself."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data
+
+
+def rewrite(path, arrays=None, info=None):
+    """Change some arrays and facts of a checkpoint, with a right checksum; what is None is left out."""
+    arrays_before, info_before = load_checkpoint(path)
+    save_checkpoint(path, merged(arrays_before, arrays), merged(info_before, info))
+
+
+def merged(before, changes):
+    changes = changes or {}
+    left_out = [name for name, value in changes.items() if value is None]
+    return {name: value for name, value in (before | changes).items() if name not in left_out}
 
 
 def forged(draw, header, data):

@@ -5,12 +5,13 @@ import os
 
 import numpy as np
 import pytest
+from programs import WITH_PIPES
 
 from npformer import Adam, ByteNet, Trainer, Transformer, tree
 from npformer.models import describe, from_description
 from npformer.training import CheckpointError, load_checkpoint, save_checkpoint
 from tests.tools import forge_checkpoints
-from tests.tools.forgery import joined, parts, seal
+from tests.tools.forgery import joined, parts, rewrite, seal
 
 pytest.importorskip("safetensors")
 
@@ -102,7 +103,7 @@ def test_a_header_that_is_none_is_refused(path, header):
     refused(lambda: load_checkpoint(path))
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+@WITH_PIPES
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.safetensors")
     assert "is a pipe, expected a file" in refused(lambda: load_checkpoint(tmp_path / "pipe.safetensors"))
@@ -161,9 +162,7 @@ def test_what_could_not_be_loaded_is_not_saved(path, info, error):
     ],
 )
 def test_a_forged_training_is_refused(training, change, reason):
-    arrays, info = load_checkpoint(training)
-    info = {name: value for name, value in (info | change).items() if value is not None}
-    save_checkpoint(training, arrays, info)
+    rewrite(training, info=change)
     trainer = Trainer(MODEL, Adam(0.01))
     before = trainer.flat_params.copy()
     assert reason in refused(lambda: trainer.load(training))
@@ -184,8 +183,8 @@ def test_a_forged_training_is_refused(training, change, reason):
     ],
 )
 def test_forged_settings_are_refused(training, part, change, reason):
-    arrays, info = load_checkpoint(training)
-    save_checkpoint(training, arrays, info | {part: info[part] | change})
+    _, info = load_checkpoint(training)
+    rewrite(training, info={part: info[part] | change})
     assert reason in refused(lambda: Trainer(MODEL, Adam(0.01)).load(training))
 
 

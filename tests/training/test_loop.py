@@ -9,9 +9,10 @@ import time
 
 import numpy as np
 import pytest
+from trainings import log_of, steps_of
 
 from npformer import Adam, CopyTask, NonFiniteError, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
-from npformer.training import JsonLog, inverse_sqrt, load_checkpoint
+from npformer.training import inverse_sqrt, load_checkpoint
 
 pytest.importorskip("safetensors")
 TASK = CopyTask(vocab=11, max_len=5)
@@ -31,19 +32,20 @@ def fit(trainer, n_steps, **options):
     return trainer.fit(batches(trainer.n_steps), n_steps, progress=False, **options)
 
 
-def steps_of(trainer):
-    return [record["step"] for record in trainer.state.validations]
+def validated(trainer):
+    """The steps after which it was validated."""
+    return steps_of(trainer.state.validations)
 
 
 @pytest.mark.filterwarnings("ignore:batches ended after 4 of 9")
 def test_it_validates_after_every_so_many_steps_and_after_the_last():
     trainer = make()
     fit(trainer, 8, validate=HELD_OUT, every=3)
-    assert steps_of(trainer) == [3, 6, 8]
+    assert validated(trainer) == [3, 6, 8]
     for n_steps, n_batches in ((4, 100), (None, 4), (9, 4)):
         trainer = make()
         trainer.fit(batches(n=n_batches), n_steps, validate=HELD_OUT, progress=False)
-        assert steps_of(trainer) == [4]
+        assert validated(trainer) == [4]
 
 
 def test_the_loss_of_a_validation_is_the_mean_over_all_targets_without_dropout():
@@ -87,15 +89,13 @@ def test_a_training_that_goes_on_from_its_checkpoint_is_the_same_bit_for_bit(tmp
     fit(first, 12, save=tmp_path / "parts", callbacks=[stop_after_5], **rules)
     again = make(Adam(warmup_cosine(0.01, 3, 12)))
     again.load(tmp_path / "parts" / "last.safetensors")
-    assert again.n_steps == 5 and steps_of(again) == [3]
+    assert again.n_steps == 5 and validated(again) == [3]
     fit(again, 7, save=tmp_path / "parts", **rules)
     assert again.flat_params.tobytes() == whole.flat_params.tobytes()
     assert again.state.validations == whole.state.validations
-    logs = [JsonLog.read(tmp_path / name / "log.jsonl") for name in ("whole", "parts")]
-    for record in (*logs[0], *logs[1]):
-        record.pop("seconds", None)
-    assert logs[0] == logs[1]
-    assert [record["step"] for record in logs[0]] == [1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 12]
+    log = log_of(tmp_path / "whole")
+    assert log_of(tmp_path / "parts") == log
+    assert steps_of(log) == [1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 12]
 
 
 def test_what_is_kept_is_chosen(tmp_path):
@@ -142,14 +142,14 @@ def test_ctrl_c_loses_no_step(tmp_path):
         fit(trainer, 9, save=tmp_path)
     signal.signal(signal.SIGINT, before)
     assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 4
-    assert [record["step"] for record in JsonLog.read(tmp_path / "log.jsonl")] == [1, 2, 3, 4]
+    assert steps_of(log_of(tmp_path)) == [1, 2, 3, 4]
 
 
 def test_a_result_that_is_nan_is_not_the_best(tmp_path):
     scores = iter([np.nan, 3.0, np.nan, 2.0])
     trainer = make()
     fit(trainer, 4, validate=lambda trainer: next(scores), every=1, save=tmp_path, patience=2)
-    assert steps_of(trainer) == [1, 2, 3, 4]
+    assert validated(trainer) == [1, 2, 3, 4]
     assert load_checkpoint(tmp_path / "best.safetensors")[1]["n_steps"] == 4
 
 
@@ -164,10 +164,10 @@ def test_a_validation_is_noted_logged_and_kept_or_not_made_at_all(tmp_path, monk
     monkeypatch.setattr(Trainer, "save", save)
     with pytest.raises(OSError, match="the disk is full"):
         fit(trainer, 4, validate=HELD_OUT, every=2, save=tmp_path)
-    assert trainer.n_steps == 2 and steps_of(trainer) == []
+    assert trainer.n_steps == 2 and validated(trainer) == []
     fit(trainer, 2, validate=HELD_OUT, every=2, save=tmp_path)
-    assert steps_of(trainer) == [2, 4]
-    assert [record["step"] for record in JsonLog.read(tmp_path / "log.jsonl")] == [1, 2, 2, 3, 4, 4]
+    assert validated(trainer) == [2, 4]
+    assert steps_of(log_of(tmp_path)) == [1, 2, 2, 3, 4, 4]
     assert (tmp_path / "best.safetensors").exists()
 
 
@@ -186,7 +186,7 @@ def test_one_may_go_back_to_the_best_checkpoint(tmp_path):
     back.load(tmp_path / "best.safetensors")
     assert back.n_steps == 2 and back.last is None
     fit(back, 1, validate=lambda trainer: next(scores), save=tmp_path)
-    assert [record["step"] for record in JsonLog.read(tmp_path / "log.jsonl")] == [1, 1, 2, 2, 3, 3]
+    assert steps_of(log_of(tmp_path)) == [1, 1, 2, 2, 3, 3]
     assert load_checkpoint(tmp_path / "best.safetensors")[1]["n_steps"] == 3
 
 
@@ -236,13 +236,13 @@ def test_no_other_training_is_written_over(tmp_path):
     fit(other, 3)
     with pytest.raises(ValueError, match="holds another training"):
         fit(other, 3, save=tmp_path)
-    assert len(JsonLog.read(tmp_path / "log.jsonl")) == 3
+    assert len(log_of(tmp_path)) == 3
     other.save(tmp_path / "other")
     mine = make()
     mine.load(tmp_path / "last.safetensors")
     fit(mine, 1, save=tmp_path)
     fit(mine, 1, save=tmp_path)
-    assert len(JsonLog.read(tmp_path / "log.jsonl")) == 5
+    assert len(log_of(tmp_path)) == 5
 
 
 def test_a_signal_handler_that_steps_in_the_middle_of_a_save_is_refused(tmp_path, monkeypatch):
@@ -325,7 +325,7 @@ def test_a_time_limit_leaves_time_for_a_last_validation(monkeypatch):
 
     trainer = make()
     fit(trainer, 1000, validate=validate, minutes=1, callbacks=[pass_a_second])
-    assert steps_of(trainer) == [32, 41]  # the first when more than half a minute is over, to know how long one takes
+    assert validated(trainer) == [32, 41]  # the first when more than half a minute is over, to know how long one takes
     assert now == 61  # a step is finished before the last one begins
 
 

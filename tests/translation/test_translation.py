@@ -1,26 +1,26 @@
 """Translating: a trained model as an object and as a file, its scores, and trainings that are interrupted."""
 
 import copy
-import os
 import pickle
 import random
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from corpus import SETTINGS, WORDS, sentence_pairs, write_corpus
+from corpus import SETTINGS, WORDS, sentence_pairs, trained_translator, write_corpus
+from programs import environment, python
+from trainings import assert_same, outcome, steps_of
 
-from npformer import Adam, Transformer, get_backend, reference, tree
-from npformer.data import Subwords, TokenBatches
+from npformer import Transformer, get_backend, reference, tree
+from npformer.data import Subwords
 from npformer.data.marks import mark
 from npformer.files.locks import locked
 from npformer.models import describe
-from npformer.training import CheckpointError, JsonLog, Trainer, load_checkpoint, save_checkpoint
+from npformer.training import CheckpointError, load_checkpoint, save_checkpoint
 from npformer.translation import TranslationRun, TranslationSettings, Translator, score
 from npformer.translation.translator import EXTRA_LEN
+from tests.tools.forgery import rewrite
 
 pytest.importorskip("sentencepiece")
 pytest.importorskip("safetensors")
@@ -35,18 +35,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def translator():
-    """One that has learned enough to say different things of different sentences."""
-    pairs = list(sentence_pairs(400))
-    subwords = Subwords.learn([line for pair in pairs for line in pair], size=60)
-    return trained(pairs, subwords)
-
-
-def trained(pairs, subwords, n_steps=120):
-    model = Transformer(60, 60, d_model=32, n_heads=2, n_layers=1, d_ff=32, dropout=0.0, tie_embeddings=True)
-    trainer = Trainer(model, Adam(0.01), seed=1)
-    batches = TokenBatches(pairs, subwords, subwords, max_tokens=600, seed=1).from_place()
-    trainer.fit(((src, tgt) for _, src, tgt in batches), n_steps, progress=False)
-    return Translator(model, trainer.params, subwords, subwords)
+    return trained_translator(400, n_steps=120)
 
 
 LINES = [source for source, _ in sentence_pairs(30, seed=5)]
@@ -182,6 +171,13 @@ def test_a_file_that_holds_no_translator_is_refused(tmp_path, translator):
         Translator.load(tmp_path / "text")
 
 
+def forged(translator, path, arrays=None, info=None):
+    """A file of the translator with some other arrays or facts; an array that is None is left out."""
+    translator.save(path)
+    rewrite(path, arrays, info)
+    return path
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -206,10 +202,8 @@ def test_a_file_that_holds_no_translator_is_refused(tmp_path, translator):
     ],
 )
 def test_a_model_that_the_file_does_not_hold_is_refused_before_it_is_made(translator, tmp_path, change, message):
-    path = tmp_path / "x.safetensors"
-    translator.save(path)
-    arrays, info = load_checkpoint(path)
-    save_checkpoint(path, arrays, change if "model" in change else {"model": info["model"] | change})
+    facts = change if "model" in change else {"model": describe(translator.model) | change}
+    path = forged(translator, tmp_path / "x.safetensors", info=facts)
     with pytest.raises(CheckpointError, match=rf"x.safetensors: ({message}).*; try another file") as caught:
         Translator.load(path)
     assert str(caught.value).isprintable()
@@ -229,10 +223,7 @@ def test_a_model_that_the_file_does_not_hold_is_refused_before_it_is_made(transl
     ],
 )
 def test_a_file_with_other_arrays_is_refused(translator, tmp_path, change, message):
-    path = tmp_path / "x.safetensors"
-    translator.save(path)
-    arrays, info = load_checkpoint(path)
-    save_checkpoint(path, {name: x for name, x in (arrays | change).items() if x is not None}, info)
+    path = forged(translator, tmp_path / "x.safetensors", change)
     with pytest.raises(CheckpointError, match=message):
         Translator.load(path)
 
@@ -245,7 +236,7 @@ def test_another_number_of_pieces_than_the_model_has_words_is_refused(translator
         Translator(translator.model, translator.params, translator.source, other)
     arrays = {"subwords.target": np.frombuffer(other.model, np.uint8)}
     with pytest.raises(CheckpointError, match=f"x: {message}"):
-        Translator.load(with_arrays(translator, tmp_path / "x", arrays))
+        Translator.load(forged(translator, tmp_path / "x", arrays))
 
 
 def test_another_padding_than_that_of_the_model_is_refused(translator, tmp_path):
@@ -253,17 +244,9 @@ def test_another_padding_than_that_of_the_model_is_refused(translator, tmp_path)
     message = "source has pad_id=0, expected that of the model, 4"
     with pytest.raises(ValueError, match=message):
         Translator(model, translator.params, translator.source, translator.target)
-    path = with_arrays(translator, tmp_path / "x", {}, {"model": describe(model)})
+    path = forged(translator, tmp_path / "x", info={"model": describe(model)})
     with pytest.raises(CheckpointError, match=f"x: {message}"):
         Translator.load(path)
-
-
-def with_arrays(translator, path, arrays, info=None):
-    """A file with other arrays or facts than those of the translator."""
-    translator.save(path)
-    arrays_before, info_before = load_checkpoint(path)
-    save_checkpoint(path, arrays_before | arrays, info_before | (info or {}))
-    return path
 
 
 def test_a_model_with_nan_is_named_instead_of_translating_to_nothing(translator):
@@ -379,26 +362,6 @@ def start(out, data, **changes):
     return TranslationRun.start(out, TranslationSettings(**SETTINGS | {"data": data} | changes))
 
 
-def outcome(out):
-    """All that a training has left, without what it took to do so."""
-    log = [{k: v for k, v in record.items() if k != "seconds"} for record in JsonLog.read(out / "log.jsonl")]
-    files = [f"snapshots/{path.name}" for path in sorted((out / "snapshots").iterdir())]
-    arrays = {
-        (file, name): x.tobytes()
-        for file in ("last.safetensors", "model.safetensors", *files)
-        for name, x in load_checkpoint(out / file)[0].items()
-    }
-    infos = [load_checkpoint(out / file)[1] for file in ("last.safetensors", "model.safetensors")]
-    return {"log": log, "arrays": arrays, "infos": infos}
-
-
-def assert_same(given, expected):
-    assert given["log"] == expected["log"]
-    assert given["infos"] == expected["infos"]
-    assert given["arrays"].keys() == expected["arrays"].keys()
-    assert [name for name, x in given["arrays"].items() if x != expected["arrays"][name]] == []
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, data):
     """The outcome of a training that nothing disturbs."""
@@ -415,8 +378,8 @@ def undisturbed(tmp_path_factory, data):
 def test_crashes_at_any_step_leave_no_trace(tmp_path, data, changes):
     go_on(None, start(tmp_path / "whole", data, **changes)).finish()
     expected = outcome(tmp_path / "whole")
-    assert [r["step"] for r in expected["log"] if "loss" in r] == list(range(1, 11))
-    assert [r["step"] for r in expected["log"] if "val_loss" in r] == [3, 6, 9, 10]
+    assert steps_of(expected["log"], "loss") == list(range(1, 11))
+    assert steps_of(expected["log"], "val_loss") == [3, 6, 9, 10]
     assert "whole, after 10 of 10 steps>" in repr(TranslationRun.resume(tmp_path / "whole"))
 
     out = tmp_path / "disturbed"
@@ -471,17 +434,10 @@ def test_a_training_that_was_asked_to_stop_goes_on_the_same(tmp_path, data, undi
     assert_same(outcome(out), undisturbed)
 
 
-def run_python(code):
-    """In another process, which finds the modules that this one finds."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, stdout=subprocess.DEVNULL)
-
-
 def test_another_process_goes_on_the_same(tmp_path, data, undisturbed):
     out = tmp_path / "moved"
     go_on(None, start(out, data), [lambda trainer, info: info.step == 5])
-    code = f"from test_translation import *; go_on({str(out)!r}).finish()"
-    run_python(code)
+    python("-c", f"from test_translation import *; go_on({str(out)!r}).finish()", env=environment())
     assert_same(outcome(out), undisturbed)
 
 
@@ -717,12 +673,24 @@ def test_two_trainings_in_one_folder_are_refused(tmp_path, data):
 def test_a_training_from_before_a_setting_goes_on_with_its_default(tmp_path, data, undisturbed):
     out = tmp_path / "old"
     go_on(None, start(out, data), [lambda trainer, info: info.step == 5])
-    write_settings(out, lambda settings: {k: v for k, v in settings.items() if k not in ("consistency", "precision")})
+    settings = settings_in(out)
+    del settings["consistency"], settings["precision"]
+    rewrite(out / "last.safetensors", info={"settings": settings})
     assert TranslationRun.resume(out, {"consistency": 0.0}).settings.precision == "float32"
     with pytest.raises(ValueError, match=r"consistency=1\.0, but .*last.safetensors was begun with 0\.0"):
         TranslationRun.resume(out, {"consistency": 1.0})
     go_on(out).finish()
     assert_same(outcome(out), undisturbed)
+
+
+def settings_in(out):
+    return load_checkpoint(out / "last.safetensors")[1]["settings"]
+
+
+def saved_with_settings(out, data, change):
+    """The checkpoint of a new training whose settings were changed in the file."""
+    start(out, data).save()
+    rewrite(out / "last.safetensors", info={"settings": settings_in(out) | change})
 
 
 @pytest.mark.parametrize(
@@ -733,8 +701,7 @@ def test_a_training_from_before_a_setting_goes_on_with_its_default(tmp_path, dat
     ],
 )
 def test_a_checkpoint_with_settings_that_cannot_be_is_refused(tmp_path, data, change, message):
-    start(tmp_path, data).save()
-    write_settings(tmp_path, lambda settings: settings | change)
+    saved_with_settings(tmp_path, data, change)
     with pytest.raises(CheckpointError, match=message):
         TranslationRun.resume(tmp_path)
 
@@ -756,7 +723,7 @@ def test_a_checkpoint_with_settings_that_cannot_be_is_refused(tmp_path, data, ch
 )
 def test_a_checkpoint_with_progress_that_cannot_be_is_refused(tmp_path, data, change, message):
     start(tmp_path, data).save()
-    write_info(tmp_path, lambda info: info | change)
+    rewrite(tmp_path / "last.safetensors", info=change)
     with pytest.raises(CheckpointError, match=f"last.safetensors: {message}"):
         TranslationRun.resume(tmp_path)
 
@@ -767,15 +734,13 @@ def test_a_checkpoint_with_progress_that_cannot_be_is_refused(tmp_path, data, ch
     ids=["max_len", "d_model"],
 )
 def test_settings_of_a_model_that_the_file_does_not_hold_are_refused_before_it_is_made(tmp_path, data, change):
-    start(tmp_path, data).save()
-    write_settings(tmp_path, lambda settings: settings | change)
+    saved_with_settings(tmp_path, data, change)
     with pytest.raises(CheckpointError, match=r"last.safetensors: (max_len=|parameter embedding)"):
         TranslationRun.resume(tmp_path)
 
 
 def test_settings_that_contradict_the_trainer_of_the_same_file_are_refused(tmp_path, data):
-    start(tmp_path, data).save()
-    write_settings(tmp_path, lambda settings: settings | {"seed": 3})
+    saved_with_settings(tmp_path, data, {"seed": 3})
     with pytest.raises(CheckpointError, match="last.safetensors: seed is 1 in the file and 3 in the trainer"):
         TranslationRun.resume(tmp_path)
 
@@ -789,16 +754,6 @@ def test_subwords_of_another_padding_are_refused_when_resumed(tmp_path, data, mo
             patched.setattr(side, "pad_id", 4)
             with pytest.raises(CheckpointError, match="last.safetensors: .*pad_id.*(0.*4|4.*0)"):
                 TranslationRun.resume(tmp_path)
-
-
-def write_settings(out, change):
-    """Replace the settings in a checkpoint."""
-    write_info(out, lambda info: info | {"settings": change(info["settings"])})
-
-
-def write_info(out, change):
-    arrays, info = load_checkpoint(out / "last.safetensors")
-    save_checkpoint(out / "last.safetensors", arrays, change(info))
 
 
 def test_what_changes_when_a_training_goes_on_is_checked(tmp_path, data):

@@ -1,0 +1,35 @@
+"""What a training leaves in its folder, to compare two of them."""
+
+from npformer.training import JsonLog, load_checkpoint
+
+
+def log_of(folder):
+    """The records of a training, without what each has taken."""
+    records = JsonLog.read(folder / "log.jsonl")
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+def steps_of(records, name="step"):
+    """The steps whose records have a name, such as "loss"; those of all records if it is left out."""
+    return [record["step"] for record in records if name in record]
+
+
+def outcome(folder):
+    """The log, and the facts and the bytes of every array of every checkpoint."""
+    paths = sorted(folder.rglob("*.safetensors"))
+    checkpoints = {str(path.relative_to(folder)): load_checkpoint(path) for path in paths}
+    return {
+        "log": log_of(folder),
+        "infos": {file: info for file, (_, info) in checkpoints.items()},
+        "arrays": {
+            (file, name): x.tobytes() for file, (arrays, _) in checkpoints.items() for name, x in arrays.items()
+        },
+    }
+
+
+def assert_same(given, expected):
+    """Two outcomes are equal, and if not, the first difference is short."""
+    assert given["log"] == expected["log"]
+    assert given["infos"] == expected["infos"]
+    assert given["arrays"].keys() == expected["arrays"].keys()
+    assert [name for name, x in given["arrays"].items() if x != expected["arrays"][name]] == []
