@@ -1,9 +1,6 @@
 """The command ``npformer classify``, and the folder of a fine-tuned classifier that it reads."""
 
-import io
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +8,7 @@ import pytest
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors")
+from programs import python
 from tiny import saved, tiny_encoder
 
 from npformer.commands import classify
@@ -31,16 +29,15 @@ def classifier(labels=LABELS):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, call, standard_input):
     """A function that classifies with the folder "model": (exit code, output, errors, figures)."""
     monkeypatch.chdir(tmp_path)
     saved("model", classifier())
 
     def run(*arguments, model="model", text=None):
         if text is not None:
-            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-        code = classify.main([model, *arguments, "--json", "x.json"])
-        shown, errors = capsys.readouterr()
+            standard_input(text)
+        code, shown, errors = call(classify.main, model, *arguments, "--json", "x.json")
         figures = json.loads((tmp_path / "x.json").read_text()) if code == 0 else {}
         return code, shown, [line for line in errors.splitlines() if "compiling" not in line], figures
 
@@ -122,13 +119,13 @@ def test_adapters_are_merged(run):
         (["model", "--file", "a.txt", "--json", "a.txt"], "--json a.txt, which this script reads or writes itself"),
     ],
 )
-def test_bad_input_is_an_error_in_one_line(run, tmp_path, capsys, arguments, line):
+def test_bad_input_is_an_error_in_one_line(run, call, tmp_path, arguments, line):
     saved("body", tiny_encoder())
     saved("bare", classifier()[:2])
     (tmp_path / "a.txt").write_text("ab\n")
-    assert classify.main(arguments) == 1
-    shown, errors = capsys.readouterr()
-    assert shown == "" and errors.startswith(f"error: {line}") and errors.count("\n") == 1
+    code, shown, errors = call(classify.main, *arguments)
+    assert (code, shown) == (1, "")
+    assert errors.startswith(f"error: {line}") and errors.count("\n") == 1
 
 
 def test_a_fine_tuned_model_classifies_in_a_new_process(tmp_path):
@@ -140,8 +137,7 @@ def test_a_fine_tuned_model_classifies_in_a_new_process(tmp_path):
     trainer = Trainer(model, Adam(lr=0.003), params=params)
     trainer.fit(batches(rows, classes, size=20, epochs=30), progress=False)
     pretrained.save(tmp_path / "mine", model, trainer.params, tokenizer)
-    command = [sys.executable, "-m", "npformer", "classify", str(tmp_path / "mine")]
-    done = subprocess.run(command, input="\n".join(texts), capture_output=True, text=True, check=True)
+    done = python("-m", "npformer", "classify", tmp_path / "mine", input="\n".join(texts))
     found = [line.split("\t")[0] for line in done.stdout.splitlines()]
     right = [label == LABELS[c] for label, c in zip(found, classes, strict=True)]
     assert np.mean(right) > 0.9

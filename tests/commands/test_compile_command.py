@@ -13,9 +13,9 @@ from npformer.models import describe
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8}
 
 
-def test_the_command_compiles_what_is_not_on_disk(capsys):
-    assert command.main([]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == "decoding: all kernels are on disk"
+def test_the_command_compiles_what_is_not_on_disk(call):
+    code, shown, _ = call(command.main)
+    assert (code, shown.splitlines()[1]) == (0, "decoding: all kernels are on disk")
 
 
 def test_decoding_is_compiled_meanwhile_by_a_process_once(tmp_path, monkeypatch):
@@ -38,8 +38,7 @@ def test_a_model_is_decoded_by_its_description(model, tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "note"]
 
 
-def test_the_command_says_that_nothing_can_be_kept(monkeypatch, capsys):
+def test_the_command_says_that_nothing_can_be_kept(monkeypatch, call):
     monkeypatch.setattr(ahead, "KERNELS", {})
-    with pytest.raises(SystemExit):
-        command.main([])
-    assert "no compiled kernel can be kept: npformer info says why" in capsys.readouterr().err
+    code, _, errors = call(command.main)
+    assert code != 0 and "no compiled kernel can be kept: npformer info says why" in errors

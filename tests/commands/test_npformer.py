@@ -3,11 +3,11 @@
 import configparser
 import importlib
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import python
 
 from npformer.commands import COMMANDS, GROUPS, called
 
@@ -19,16 +19,12 @@ INSTALLED = "/usr/bin/npformer"
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
+def run(monkeypatch, call):
     """A function that runs the command as an installed one: (exit code, output, errors)."""
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", [INSTALLED, *arguments])
-        try:
-            code = main()
-        except SystemExit as stop:
-            code = stop.code
-        return code or 0, *capsys.readouterr()
+        return call(lambda _: main())
 
     return run
 
@@ -37,8 +33,7 @@ def run(monkeypatch, capsys):
 def test_help_imports_no_other_package(arguments):
     code = "import sys\nfrom npformer.__main__ import main\ntry:\n    main({})\nexcept SystemExit:\n    pass\n"
     code += "print(sorted({{'numpy', 'numba', 'matplotlib', 'sentencepiece'}} & {{*sys.modules}}))"
-    done = subprocess.run([sys.executable, "-c", code.format(arguments)], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.endswith("[]\n"), done.stderr
+    assert python("-c", code.format(arguments), cwd=ROOT).stdout.endswith("[]\n")
 
 
 def test_help_shows_every_command_with_an_example(run):
@@ -104,9 +99,8 @@ def test_what_is_not_known_is_named_with_the_nearest_that_is(arguments, line, ru
 
 
 def test_a_misspelt_name_of_the_library_is_named():
-    code = [sys.executable, "-c", "import npformer as nf; nf.atention"]
-    found = subprocess.run(code, capture_output=True, text=True, check=False).stderr
-    assert "no attribute 'atention'. Did you mean: 'attention'?" in found
+    errors = python("-c", "import npformer as nf; nf.atention", code=1).stderr
+    assert "no attribute 'atention'. Did you mean: 'attention'?" in errors
 
 
 def test_what_looks_like_an_option_may_be_text():
@@ -135,8 +129,7 @@ def test_a_message_names_a_command_as_the_user_calls_it(program, expected, monke
 
 
 def test_a_script_shows_its_own_name():
-    script = [sys.executable, "scripts/get_multi30k.py", "--help"]
-    shown = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = python("scripts/get_multi30k.py", "--help", cwd=ROOT).stdout
     assert shown.startswith("usage: get_multi30k.py ")
     assert "\npython scripts/get_multi30k.py --from" in shown
     assert "npformer get" not in shown

@@ -1,9 +1,7 @@
 """The command ``npformer search``."""
 
 import gzip
-import io
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from npformer.pretrained.vectors import sentence_vectors
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, call):
     """A function that searches in a folder with the files a.txt and b.md: (exit code, output, errors, figures)."""
     monkeypatch.chdir(tmp_path)
     saved("model", tiny_encoder())
@@ -28,9 +26,9 @@ def run(tmp_path, monkeypatch, capsys):
 
     def run(*arguments, files=("a.txt", "b.md"), query="milk"):
         model = [] if "--model" in arguments else ["--model", "model"]
-        code = search.main([*files, "--query", query, *model, "--json", "x.json", *arguments])
-        figures = json.loads((tmp_path / "x.json").read_text()) if code == 0 else {}
-        return code, *capsys.readouterr(), figures
+        ended = call(search.main, *files, "--query", query, *model, "--json", "x.json", *arguments)
+        figures = json.loads((tmp_path / "x.json").read_text()) if ended.code == 0 else {}
+        return *ended, figures
 
     return run
 
@@ -117,10 +115,10 @@ def test_a_file_that_is_cut_off_is_named_so_although_a_line_before_is_not_utf_8(
     assert code == 1 and "expected a whole gzip file" in errors and "UTF-8" not in errors
 
 
-def test_a_dash_stands_for_standard_input(run, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"in a pipe\n")))
+def test_a_dash_stands_for_standard_input(run, standard_input):
+    standard_input(b"in a pipe\n")
     assert run("-n", "1", files=["a.txt", "-"], query="in a pipe")[1] == "1.000  -:1: in a pipe\n"
-    monkeypatch.setattr(sys, "stdin", None)
+    standard_input(None)
     code, _, errors, _ = run(files=["-"])
     assert code == 1 and "error: there is no standard input: expected a text, or the name of a file" in errors
 
@@ -146,10 +144,9 @@ def test_vectors_that_were_computed_before_ctrl_c_are_kept(run, monkeypatch):
     assert len(load_checkpoint("model.vectors.safetensors")[0]["keys"]) == 2
 
 
-def test_a_query_without_words_is_refused(run, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        run(query=" ")
-    assert "argument --query: it is empty, expected one or more words" in capsys.readouterr().err
+def test_a_query_without_words_is_refused(run):
+    code, _, errors, _ = run(query=" ")
+    assert code == 2 and "argument --query: it is empty, expected one or more words" in errors
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
-"""``scripts/train_copy.py`` as a user runs it."""
+"""``npformer copy`` as a user runs it, once by its script."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import python
 
 from npformer.commands import copy, output
 
@@ -17,21 +16,28 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "train_copy.py"
 FIGURES = {"exact_match", "exact_match_longer", "loss", "seconds", "steps", "tokens_per_second"}
 
 
-def run(*arguments, status=0):
-    done = subprocess.run([sys.executable, "-W", "error", SCRIPT, *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
+@pytest.fixture
+def run(call):
+    """``run(*arguments)`` trains in this process, which is faster."""
+    return lambda *arguments: call(copy.main, "--quiet", *arguments)
 
 
-def run_here(*arguments):
-    """Run the script in this process, which is faster."""
-    return copy.main([str(argument) for argument in arguments])
+@pytest.fixture
+def figures_of(run, tmp_path):
+    """``figures_of(*arguments)`` trains, and returns the figures."""
+
+    def figures_of(*arguments):
+        run("--json", tmp_path / "figures.json", *arguments)
+        return json.loads((tmp_path / "figures.json").read_text())
+
+    return figures_of
 
 
 def test_the_quick_preset_learns_to_copy(tmp_path):
     """What ``make copy`` does, in half its steps: the learning rate follows their number."""
     pytest.importorskip("matplotlib")
-    shown = run("--steps", 600, "--json", tmp_path / "figures.json", "--out", tmp_path / "pictures", "--quiet").stdout
+    files = ["--json", tmp_path / "figures.json", "--out", tmp_path / "pictures"]
+    shown = python("-W", "error", SCRIPT, "--steps", 600, *files, "--quiet").stdout
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures.keys() >= FIGURES
     assert figures["exact_match"] >= 0.999
@@ -46,11 +52,10 @@ def test_the_quick_preset_learns_to_copy(tmp_path):
         assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_fewer_steps_learn_to_reverse_and_without_matplotlib_characters_show_it(tmp_path, monkeypatch, capsys):
+def test_fewer_steps_learn_to_reverse_and_without_matplotlib_characters_show_it(tmp_path, monkeypatch, run):
     monkeypatch.setattr(output.importlib.util, "find_spec", lambda name: None)
-    run_here("--task", "reverse", "--steps", 400, "--quiet", "--json", tmp_path / "f.json")
+    shown = run("--task", "reverse", "--steps", 400, "--json", tmp_path / "f.json").shown
     assert json.loads((tmp_path / "f.json").read_text())["exact_match"] >= 0.98
-    shown = capsys.readouterr().out
     assert "no pictures will be drawn: they need matplotlib" in shown
     rows = shown.split("(key)\n")[1].splitlines()[:-1]
     brightest = [max(range(10, len(row)), key=lambda column: " .:*#".index(row[column])) for row in rows[:-1]]
@@ -63,67 +68,59 @@ def few_are_evaluated(monkeypatch):
     monkeypatch.setattr(copy, "N_EVALUATED", 50)
 
 
-def test_a_training_is_diagnosed_before_it_begins(few_are_evaluated, capsys):
-    run_here("--steps", 20, "--quiet", "--no-plots", "--diagnose")
-    assert "Nothing is wrong, as far as it was examined.\n" in capsys.readouterr().out
+def test_a_training_is_diagnosed_before_it_begins(few_are_evaluated, run):
+    shown = run("--steps", 20, "--no-plots", "--diagnose").shown
+    assert "Nothing is wrong, as far as it was examined.\n" in shown
 
 
-def test_few_steps_do_not_learn_it_and_the_figures_say_so(tmp_path, few_are_evaluated):
-    run_here("--steps", 2, "--no-plots", "--quiet", "--json", tmp_path / "f.json")
-    figures = json.loads((tmp_path / "f.json").read_text())
+def test_few_steps_do_not_learn_it_and_the_figures_say_so(few_are_evaluated, figures_of):
+    figures = figures_of("--steps", 2, "--no-plots")
     assert figures["exact_match"] < 0.1
     assert figures["steps"] == 2
 
 
-def test_a_model_of_another_size_is_kept(tmp_path, few_are_evaluated):
+def test_a_model_of_another_size_is_kept(tmp_path, few_are_evaluated, figures_of):
     pytest.importorskip("safetensors")
     sizes = ["--d-model", 8, "--n-heads", 2, "--n-layers", 1, "--d-ff", 12]
-    run_here("--steps", 2, *sizes, "--no-plots", "--quiet", "--json", tmp_path / "f.json", "--out", tmp_path / "out")
+    figures = figures_of("--steps", 2, *sizes, "--no-plots", "--out", tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == [copy.MODEL]
     arrays, info = load_checkpoint(tmp_path / "out" / copy.MODEL)
     model, params = from_description(info["model"], arrays), tree.from_arrays(arrays, "params")
     assert (model.d_model, model.n_heads, model.n_layers, model.d_ff) == (8, 2, 1, 12)
-    share, _ = copy.exact_match(model, params, *copy.CopyTask(**copy.PRESETS["quick"]["task"]).held_out(50))
-    assert share == json.loads((tmp_path / "f.json").read_text())["exact_match"]
+    task = copy.CopyTask(**copy.PRESETS["quick"]["task"])
+    assert copy.exact_match(model, params, *task.held_out(50))[0] == figures["exact_match"]
 
 
-def test_a_model_that_cannot_be_kept_is_said_at_the_start(tmp_path, few_are_evaluated, monkeypatch, capsys):
+def test_a_model_that_cannot_be_kept_is_said_at_the_start(tmp_path, few_are_evaluated, monkeypatch, run):
     def missing():
         raise ImportError("checkpoints need safetensors")
 
     monkeypatch.setattr(copy, "import_safetensors", missing)
-    run_here("--steps", 1, "--no-plots", "--quiet", "--out", tmp_path / "out")
-    assert capsys.readouterr().out.startswith("the model will not be kept: checkpoints need safetensors\n")
+    shown = run("--steps", 1, "--no-plots", "--out", tmp_path / "out").shown
+    assert shown.startswith("the model will not be kept: checkpoints need safetensors\n")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("stop, name, code", [(KeyboardInterrupt, "SIGINT", 130), (SystemExit(143), "SIGTERM", 143)])
-def test_a_training_that_is_stopped_says_how_far_it_came(stop, name, code, monkeypatch, capsys):
+def test_a_training_that_is_stopped_says_how_far_it_came(stop, name, code, monkeypatch, run):
     def ends_it(average, trainer, info):
         if info.step == 3:
             raise stop
 
     monkeypatch.setattr(copy.ParameterAverage, "__call__", ends_it)
-    if code == 130:
-        assert run_here("--steps", 2000, "--no-plots", "--quiet") == code
-    else:
-        with pytest.raises(SystemExit, match=str(code)):
-            run_here("--steps", 2000, "--no-plots", "--quiet")
-    shown = capsys.readouterr()
+    ended = run("--steps", 2000, "--no-plots")
     line = "stopped after step 3 of 2,000; nothing was saved to go on from, but fewer --steps end sooner\n"
-    assert shown.out.endswith(line) and not shown.err
+    assert ended.code == code
+    assert ended.shown.endswith(line) and not ended.errors
 
 
-def test_same_seed_same_figures(tmp_path, few_are_evaluated):
-    losses = []
-    for i, seed in enumerate((3, 3, 4)):
-        run_here("--steps", 3, "--seed", seed, "--no-plots", "--quiet", "--json", tmp_path / f"{i}.json")
-        losses.append(json.loads((tmp_path / f"{i}.json").read_text())["loss"])
+def test_same_seed_same_figures(few_are_evaluated, figures_of):
+    losses = [figures_of("--steps", 3, "--seed", seed, "--no-plots")["loss"] for seed in (3, 3, 4)]
     assert losses[0] == losses[1] != losses[2]
 
 
 def test_help():
-    shown = run("--help").stdout
+    shown = python("-W", "error", SCRIPT, "--help").stdout
     for option in ("--preset", "--task", "--seed", "--steps", "--backend", "--json", "--out"):
         assert option in shown
 
@@ -140,8 +137,6 @@ def test_help():
         (["--out", "setup.cfg/x"], "argument --out: "),
     ],
 )
-def test_wrong_arguments_exit_with_2(arguments, said, capsys):
-    with pytest.raises(SystemExit) as stop:
-        run_here(*arguments)
-    assert stop.value.code == 2
-    assert said in capsys.readouterr().err
+def test_wrong_arguments_exit_with_2(arguments, said, run):
+    code, _, errors = run(*arguments)
+    assert code == 2 and said in errors

@@ -11,6 +11,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from corpus import sentence_pairs
+from programs import WITH_PIPES
 
 from npformer.data import lines
 from npformer.data.ahead import ahead
@@ -31,7 +32,7 @@ def text_of(tmp_path, source=b"a\nb\n", target=b"c\nd\n", **options):
 # ---- reading ----
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+@WITH_PIPES
 def test_a_pipe_is_a_text(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=["a\nb\n"])

@@ -1,14 +1,14 @@
 """The gradient checker: each test passes it a wrong backward, or something that it should accept."""
 
 import pickle
-import subprocess
-import sys
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from programs import python
+
+from npformer.commands import gradcheck as command
 
 import npformer
 from npformer.gradients import GradientError, cotangent, gradcheck
@@ -225,36 +225,27 @@ def test_a_sample_is_a_number_of_entries(sample, error):
         gradcheck(multiply, multiply_backward, [X, Y], sample=sample)
 
 
-def run_module(*arguments):
-    command = [sys.executable, "-m", "npformer", "gradcheck", *arguments]
-    return subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60)
-
-
 def test_command_prints_a_table():
-    done = run_module("softmax", "--seed", "3")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = python("-m", "npformer", "gradcheck", "softmax", "--seed", "3").stdout.splitlines()
     assert lines[2].split() == ["operation", "argument", "complex", "step", "central", "differences"]
     assert [line.split()[0] for line in lines[3:5]] == ["softmax", "softmax"]
     assert all(float(line.split()[-2]) < 1e-13 and float(line.split()[-1]) < 1e-8 for line in lines[3:5])
     assert lines[-1] == "every backward is the derivative of its forward"
 
 
-def test_command_names_the_operations_it_knows():
-    done = run_module("softmin")
-    assert done.returncode == 2
-    assert "no operation 'softmin'" in done.stderr
-    assert "softmax" in done.stderr
+def test_command_names_the_operations_it_knows(call):
+    code, _, errors = call(command.main, "softmin")
+    assert code == 2
+    assert "no operation 'softmin'" in errors
+    assert "softmax" in errors
 
 
-def test_command_fails_with_the_gradient(monkeypatch, capsys):
-    from npformer.commands import gradcheck as command
-
+def test_command_fails_with_the_gradient(monkeypatch, call):
     broken = SimpleNamespace(operation="broken", is_differentiable=True)
     broken.derivative = lambda seed: (np.sin, lambda dy, x: dy, {"x": X})
     monkeypatch.setattr(command, "CASES", [broken])
-    assert command.main([]) == 1
-    assert "WRONG: gradient of x is off by" in capsys.readouterr().out
+    code, shown, _ = call(command.main)
+    assert code == 1 and "WRONG: gradient of x is off by" in shown
 
 
 def test_functions_of_several_results_are_refused():

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from corpus import sentence_pairs
+from trainings import log_of, steps_of
 
 from npformer.commands import generate, train_gpt
 
@@ -157,9 +158,9 @@ def test_a_resumed_training_is_the_same_bit_for_bit(tmp_path, path, whole):
     assert expected.keys() == found.keys()
     assert all((found[name] == expected[name]).all() for name in expected)
     for log in (whole, again):
-        records = JsonLog.read(log.folder / "log.jsonl")
-        assert [record["step"] for record in records if "loss" in record] == [1, 2, 3, 4, 5, 6]
-        assert [record["step"] for record in records if "bits_per_character" in record] == [2, 4, 6]
+        records = log_of(log.folder)
+        assert steps_of(records, "loss") == [1, 2, 3, 4, 5, 6]
+        assert steps_of(records, "bits_per_character") == [2, 4, 6]
 
 
 def test_it_learns_and_writes_what_it_learned(tmp_path, path):
@@ -276,31 +277,31 @@ def test_what_takes_a_model_of_another_kind_says_which_command_does(whole, tmp_p
         (["A", "man", "is"], "put the text in quotes, not only its first word, 'A'"),
     ],
 )
-def test_arguments_of_generate_that_make_no_sense(arguments, message, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        generate.main(["--model", "x", *arguments])
-    assert message in capsys.readouterr().err
+def test_arguments_of_generate_that_make_no_sense(arguments, message, call):
+    code, _, errors = call(generate.main, "--model", "x", *arguments)
+    assert code == 2 and message in errors
 
 
 # -- the commands
 
 
-def test_the_commands_train_resume_and_generate(tmp_path, path, capsys):
+def test_the_commands_train_resume_and_generate(tmp_path, path, call):
     out = ["--out", tmp_path / "gpt", "--quiet"]
     sizes = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", value)]
     options = [*sizes, "--length", 16, "--batch-size", 4, "--steps", 4, "--every", 2, "--n-kv-heads", 1, "--diagnose"]
-    arguments = ["--text", path, *out, *options, "--positions", "learned", "--json", tmp_path / "figures.json"]
-    assert train_gpt.main(list(map(str, arguments))) == 0
-    shown, figures = capsys.readouterr().out, json.loads((tmp_path / "figures.json").read_text())
+    more = ["--positions", "learned", "--json", tmp_path / "figures.json"]
+    code, shown, _ = call(train_gpt.main, "--text", path, *out, *options, *more)
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert code == 0
     assert "as far as it was examined" in shown
     assert "step 2: " in shown and " bits per character of the held-out text\n" in shown  # --quiet hides the bar alone
     assert "step 0 writes:\n" in shown and "step 4 writes:\n" in shown and "after step" in shown
     assert figures["settings"]["model"]["positions"] == "learned" and figures["n_steps"] == 4
-    assert train_gpt.main(list(map(str, ["--resume", *out]))) == 0
-    assert "4 of 4 steps done" in capsys.readouterr().out
+    code, shown, _ = call(train_gpt.main, "--resume", *out)
+    assert code == 0 and "4 of 4 steps done" in shown
     writer = Writer.load(tmp_path / "gpt")
-    assert generate.main(["--model", str(tmp_path / "gpt"), "--n-tokens", "9", "--n", "2", "--seed", "5", "a "]) == 0
+    model = ["--model", tmp_path / "gpt"]
+    code, shown, _ = call(generate.main, *model, "--n-tokens", 9, "--n", 2, "--seed", 5, "a ")
     texts = ["a " + writer.write("a ", n_tokens=9, seed=seed, temperature=0.8) for seed in (5, 6)]
-    assert capsys.readouterr().out == "\n\n".join(texts) + "\n"
-    assert generate.main(["--model", str(tmp_path / "gpt"), "é"]) == 1
-    assert capsys.readouterr().out == ""  # it is refused before it is shown
+    assert (code, shown) == (0, "\n\n".join(texts) + "\n")
+    assert call(generate.main, *model, "é")[:2] == (1, "")  # it is refused before it is shown

@@ -1,10 +1,11 @@
 """Kernels are compiled ahead, by several processes, and each of them once."""
 
-import os
 import subprocess
 import sys
+from subprocess import PIPE
 
 import pytest
+from programs import WITH_FORK, compiling, python
 
 import npformer as nf
 from npformer.cpu import ahead
@@ -40,14 +41,10 @@ model, x, y = Line(), np.ones((4, 3), np.float32), np.zeros((4, 2), np.float32)
 def run(tmp_path):
     """A function that starts a program with an empty folder for kernels."""
 
-    def start(code, n_cores=2, **options):
-        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels"), "PYTHON_CPU_COUNT": str(n_cores)}
-        environment |= {"PYTHONPATH": os.pathsep.join(sys.path)}
-        environment.pop("NUMBA_DISABLE_JIT", None)
+    def start(code, n_cores=2):
+        variables = compiling(NUMBA_CACHE_DIR=tmp_path / "kernels", PYTHON_CPU_COUNT=str(n_cores))
         command = [sys.executable, "-c", PROGRAM + code]
-        return subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-        )
+        return subprocess.Popen(command, env=variables, text=True, stdout=PIPE, stderr=PIPE)
 
     return start
 
@@ -154,11 +151,11 @@ with claimed(Path(sys.argv[1])):
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no locks of files")
+@WITH_FORK
 def test_a_claim_ends_with_its_process(tmp_path):
     path = tmp_path / "kernel"
     command = [sys.executable, "-c", HOLDER, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(command, stdout=PIPE) as holder:
         holder.stdout.readline()
         with claimed(path) as is_free:
             assert not is_free
@@ -260,7 +257,7 @@ print(len(called) > 5, set(ahead.overloads_of(found)) ^ called)
 )
 def test_a_rehearsal_finds_what_a_step_calls(model):
     code = PROGRAM + COMPARED.replace("MODEL", model)
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True set()\n"
+    assert python("-c", code).stdout == "True set()\n"
 
 
 def test_a_model_of_vectors_needs_a_batch():

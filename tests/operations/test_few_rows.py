@@ -1,14 +1,12 @@
 """Products of a few rows, which threads share piece by piece."""
 
 import math
-import os
-import subprocess
-import sys
-import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
+from programs import environment, in_threads, python
 from results import assert_same_with_helpers
 
 from npformer import Transformer, greedy_decode
@@ -88,7 +86,7 @@ with kernel_threads():
     y = linear(np.ones((2, 256), "float32"), np.ones((256, 512), "float32"))
 assert (y == 256).all()
 """
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "NUMBA_DISABLE_JIT": "1"})
+    python("-c", code, env=environment(NUMBA_DISABLE_JIT="1"))
 
 
 def test_single_rows_whose_stride_means_nothing():
@@ -137,7 +135,7 @@ if os.fork():
 else:
     os._exit(int(helpers._take_a_piece(helpers.ADDRESS)))
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python("-c", code)
 
 
 def test_threads_that_multiply_at_once_do_not_disturb_each_other():
@@ -151,11 +149,7 @@ def test_threads_that_multiply_at_once_do_not_disturb_each_other():
         with kernel_threads():
             wrong.extend(i for _ in range(300) if not np.allclose(linear(x[i], weights[i]), expected[i], atol=1e-4))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(partial(work, i) for i in range(4)))
     assert not wrong
     assert n_threads() == before
 

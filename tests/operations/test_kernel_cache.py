@@ -4,7 +4,6 @@ import importlib
 import inspect
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
+from programs import compiling, python
 
 import npformer
 from npformer.cpu import jit, kernel_cache
@@ -35,9 +35,8 @@ def package(tmp_path):
     copy = shutil.copytree(Path(npformer.__file__).parent, tmp_path / "npformer", ignore=ignored)
 
     def run(**environment):
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path), **environment}
-        environment.pop("NUMBA_DISABLE_JIT", None)
-        return subprocess.check_output([sys.executable, "-c", RUN], text=True, cwd=tmp_path, env=environment).strip()
+        variables = compiling(PYTHONPATH=tmp_path, **environment)
+        return python("-c", RUN, cwd=tmp_path, env=variables).stdout.strip()
 
     return copy, run
 
@@ -66,19 +65,14 @@ def test_where_nothing_can_be_written_kernels_compile_all_the_same(package):
 
 def test_a_process_that_compiles_computes_the_same_bits_as_one_that_finds_kernels_on_disk(tmp_path):
     """Otherwise a resumed training would not reproduce, bit for bit, the training that compiled the kernels."""
-    code = f"""
-import hashlib, sys
-sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+    code = """
+import hashlib
 from npformer import cpu
 from results import arguments_of, run
 for name in ("linear_activation_dropout", "layer_norm", "cross_entropy"):
     print(name, [hashlib.md5(x.tobytes()).hexdigest() for x in run(cpu, name, arguments_of(name, "float32"))])
 """
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    environment.pop("NUMBA_DISABLE_JIT", None)
-    first, second = (
-        subprocess.check_output([sys.executable, "-c", code], text=True, env=environment) for _ in range(2)
-    )
+    first, second = (python("-c", code, env=compiling(NUMBA_CACHE_DIR=tmp_path)).stdout for _ in range(2))
     assert first == second
 
 

@@ -1,10 +1,8 @@
 """Memory is reused as soon as nothing refers to it any more, and never before."""
 
-import os
-import threading
-
 import numpy as np
 import pytest
+from programs import FORKS_WARN, WITH_FORK, forked, in_threads
 
 import npformer as nf
 from npformer import cpu
@@ -12,8 +10,6 @@ from npformer.runtime import memory
 from npformer.runtime.blas_threads import blas_threads
 
 SHAPE = (300, 1000)
-
-JAX_WARNS_OF_FORKS = ["ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]  # once imported
 
 
 def address(x):
@@ -75,9 +71,7 @@ def test_larger_memory_serves_up_to_half_its_size(fresh):
 
 def test_memory_freed_by_another_thread_comes_back(fresh):
     box = [new(1)]
-    thread = threading.Thread(target=box.clear)
-    thread.start()
-    thread.join()
+    in_threads(box.clear)
     new(2)
     assert len(fresh) == 1
 
@@ -122,15 +116,16 @@ def test_memory_of_what_was_smaller_is_given_back_when_more_is_asked_for(fresh):
     assert sum(n * len(blocks) for n, blocks in memory._pool.free.items()) < 3 * 39 * 400_000
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", *JAX_WARNS_OF_FORKS)
+@WITH_FORK
+@FORKS_WARN
 def test_a_forked_process_has_memory_of_its_own():
     x = new(1)
-    pid = os.fork()
-    if pid == 0:
+
+    def work():
         x.fill(2)
-        os._exit(0)
-    os.waitpid(pid, 0)
+        return 0
+
+    assert forked(work) == 0
     assert (x == 1).all()
 
 

@@ -6,13 +6,13 @@ An operation is tested by its line in ``npformer.gradients.cases``, which says h
 import inspect
 import os
 import pkgutil
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from layouts import backwards, contiguous, every_second, fortran, read_only, rows_apart
 from on_gpu import MISSING, NO_GPU, ON_GPU, gpu
+from programs import environment, python
 from results import assert_equal_within, run, written_by
 
 import npformer as nf
@@ -89,17 +89,5 @@ def test_every_operation_has_a_case():
 def test_the_kernels_without_jit():
     """As plain Python they have to give the same numbers: their meaning does not depend on LLVM."""
     ignore = "ignore::RuntimeWarning"  # hashing wraps round, which NumPy reports
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        __file__,
-        "-W",
-        ignore,
-        "-k",
-        "cpu and float32",
-    ]
-    run = subprocess.run(command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout[-3000:]
+    arguments = ["-m", "pytest", "-q", "-x", __file__, "-W", ignore, "-k", "cpu and float32"]
+    python(*arguments, env=environment(NUMBA_DISABLE_JIT="1"))

@@ -6,12 +6,12 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 import types
 
 import numpy as np
 import pytest
+from programs import python
 
 import npformer
 from npformer import config
@@ -55,10 +55,8 @@ def hide(monkeypatch):
 
 
 def run(*arguments, status=0, **environment):
-    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES} | environment
-    command = [sys.executable, "-W", "error", "-m", "npformer", "info", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == status, done.stdout + done.stderr
+    variables = {name: value for name, value in os.environ.items() if name not in VARIABLES} | environment
+    done = python("-W", "error", "-m", "npformer", "info", *arguments, code=status, env=variables)
     return done.stdout + done.stderr
 
 

@@ -2,13 +2,12 @@
 
 import ast
 import re
-import subprocess
-import sys
 from inspect import isfunction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import python
 
 import npformer
 from npformer.operations.host import Host
@@ -83,14 +82,13 @@ def test_a_misspelled_operation_is_an_error_of_types(tmp_path):
     # What NumPy's arrays hold has to be written before NumPy 2.3.
     options = ["--allow-any-generics"] if np.lib.NumpyVersion(np.__version__) < "2.3.0" else []
     options += ["--strict", "--follow-imports=silent", "--cache-dir=.mypy_cache/strict"]  # not that of make lint
-    command = [sys.executable, "-m", "mypy", *options, *map(str, [*paths, user])]
-    shown = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True).stdout
+    shown = python("-m", "mypy", *options, *paths, user, code=1, cwd=PACKAGE.parent).stdout
     assert '"Ops" has no attribute "linaer"' in shown
     assert "Found 1 error in 1 file (checked 3 source files)" in shown
 
 
 def test_a_program_with_a_model_of_its_own_runs(tmp_path):
     pytest.importorskip("safetensors")
-    command = [sys.executable, Path(__file__).with_name("typed_program.py"), tmp_path / "x.safetensors"]
-    shown = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=True).stdout
+    program = Path(__file__).with_name("typed_program.py")
+    shown = python(program, tmp_path / "x.safetensors", cwd=PACKAGE.parent).stdout
     assert "after 130 steps" in shown

@@ -8,12 +8,12 @@ import pickle
 import pkgutil
 import pydoc
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import python
 
 import npformer
 from npformer import reference
@@ -198,7 +198,7 @@ print(trainer.n_steps, trainer.ops.name)
 
 
 def run_python(code):
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    return python("-c", code).stdout.strip()
 
 
 @pytest.mark.parametrize("backend", ["gpu", "tpu", None])
@@ -241,7 +241,7 @@ import npformer
 print(npformer.config.read_config()["advice"][-1]["do"])
 npformer.get_backend("cpu")
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    done = python("-W", "ignore", "-c", code, code=1)
     assert done.stdout == "unset NUMBA_NUM_THREADS\n"
     error = "ValueError: backend='cpu' needs numba, .* must be > 0. Unset or correct NUMBA_NUM_THREADS=0\n"
     assert re.search(error, done.stderr)

@@ -1,8 +1,6 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from programs import python
 
 from npformer import plots
 from npformer.extras import pip_install
@@ -171,7 +169,7 @@ try:
 except ImportError as error:
     print(error)
 """
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    shown = python("-c", code).stdout
     assert shown == f"pictures need matplotlib: {pip_install('plot')}\n"
 
 

@@ -1,11 +1,10 @@
-import os
-import signal
 import threading
 import time
 from collections import deque
 
 import numpy as np
 import pytest
+from programs import FORKS_WARN, WITH_FORK, forked
 from results import wait_for_helpers
 
 import npformer as npf
@@ -14,7 +13,6 @@ from npformer.runtime import blas_threads as blas, threads
 
 GET = blas.openblas_function("get_num_threads")
 WITH_OPENBLAS = pytest.mark.skipif(GET is None, reason="NumPy is not linked to OpenBLAS")
-JAX_WARNS_OF_FORKS = ["ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]  # once imported
 
 
 def test_the_number_of_threads_is_set_and_restored():
@@ -181,15 +179,11 @@ def test_the_callers_floating_point_settings_hold_in_all_threads(two_threads):
         )
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings(*JAX_WARNS_OF_FORKS)
+@WITH_FORK
+@FORKS_WARN
 def test_a_forked_process_has_threads_of_its_own(two_threads):
     assert threads.in_parallel(lambda part: part, [1, 2]) == [1, 2]
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(20)
-        os._exit(0 if threads.in_parallel(lambda part: part, [3, 4]) == [3, 4] else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+    assert forked(lambda: threads.in_parallel(lambda part: part, [3, 4]) != [3, 4]) == 0
 
 
 @pytest.fixture
@@ -222,32 +216,34 @@ def test_a_user_who_gives_blas_one_thread_is_asked_but_nothing_is_set(numbers):
     assert threads.n_threads() == 1
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings(*JAX_WARNS_OF_FORKS)
+@WITH_FORK
+@FORKS_WARN
 def test_a_forked_process_calls_nothing_of_blas_before_it_computes(two_threads, monkeypatch):
     """A thread of the parent may be in BLAS during the fork: its lock is taken in the child for ever."""
-    computing, forked = threading.Event(), threading.Event()
+    computing, has_forked = threading.Event(), threading.Event()
 
     def compute():
         with blas.blas_threads(3), blas.one_blas_thread():
             computing.set()
-            forked.wait(10)
+            has_forked.wait(10)
 
     thread = threading.Thread(target=compute)
     thread.start()
     computing.wait(10)
     calls = []
+
+    def work():
+        in_hooks = list(calls)
+        with blas.one_blas_thread():
+            pass
+        return in_hooks != [] or calls != ["get", 2]  # 2 threads, as around the fork
+
     with monkeypatch.context() as patch:
         patch.setattr(blas, "_functions", lambda: (lambda: calls.append("get") or 1, calls.append))
-        pid = os.fork()
-        if pid == 0:
-            in_hooks = list(calls)
-            with blas.one_blas_thread():
-                pass
-            os._exit(0 if not in_hooks and calls == ["get", 2] else 1)  # 2 threads, as around the fork
-    forked.set()
+        code = forked(work)
+    has_forked.set()
     thread.join()
-    assert os.waitpid(pid, 0)[1] == 0
+    assert code == 0
 
 
 @WITH_OPENBLAS

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from corpus import write_corpus
+from programs import environment, python
 
 from scripts.bench.workers import MPIEXEC, mpiexec
 
@@ -27,8 +28,7 @@ pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no MPI: p
 def start(n, script, *arguments):
     """Start a script on n ranks, which find the modules that this process finds."""
     command = [*mpiexec(n), sys.executable, ROOT / script, *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run(n, script, *arguments, code=0):
@@ -146,16 +146,14 @@ def test_one_process_imports_no_mpi():
     code = (
         "import sys; from npformer.runtime.ranks import world; assert world().size == 1; print('mpi4py' in sys.modules)"
     )
-    one_rank = os.environ | {"PMI_RANK": "0", "PMI_SIZE": "1"}
-    for environment in (os.environ, one_rank):
-        assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "False\n"
+    for one_rank in ({}, {"PMI_RANK": "0", "PMI_SIZE": "1"}):
+        assert python("-c", code, env=environment(**one_rank)).stdout == "False\n"
 
 
 def test_an_mpi_that_did_not_start_the_process_is_refused():
     code = "from npformer.runtime.ranks import world; world()"
-    started = os.environ | {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}
-    done = subprocess.run([sys.executable, "-c", code], env=started, capture_output=True, text=True)
-    assert "4 processes were started, but each is alone for mpi4py" in done.stderr
+    started = environment(OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="4")
+    assert "4 processes were started, but each is alone for mpi4py" in python("-c", code, code=1, env=started).stderr
 
 
 @pytest.fixture(scope="module")

@@ -35,18 +35,15 @@ from scripts.bench import (  # noqa: E402
 )
 
 NO_PEERS = {
-    "bench_train.py": ("--without", "pytorch,fused,compile,jax"),
-    "bench_attention.py": ("--without", "pytorch,dropout"),
-    "bench_ops.py": ("--without", "pytorch"),
-    "bench_decode.py": ("--without", "npformer_int8,ctranslate2,ctranslate2_int8,huggingface"),
+    "bench_train": ("--without", "pytorch,fused,compile,jax"),
+    "bench_attention": ("--without", "pytorch,dropout"),
+    "bench_ops": ("--without", "pytorch"),
+    "bench_decode": ("--without", "npformer_int8,ctranslate2,ctranslate2_int8,huggingface"),
 }
 
 
-def exit_code(script, *arguments):
-    """The exit code of a script that stops at its arguments, run in this process, which is faster."""
-    with pytest.raises(SystemExit) as stop:
-        import_module(f"scripts.bench.{script.removesuffix('.py')}").main(list(arguments))
-    return stop.value.code
+def main_of(script):
+    return import_module(f"scripts.bench.{script}").main
 
 
 build_limits = limits.build_limits
@@ -64,16 +61,14 @@ def pauses_are_short_and_limits_small(monkeypatch):
 
 
 @pytest.fixture
-def run_npformer_alone(tmp_path, capsys):
+def run_npformer_alone(tmp_path, call):
     """The shortest possible run, in this process. Returns the figures that it writes."""
 
     def run_here(script, *arguments):
         path = tmp_path / "new" / "figures.json"
-        short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--backends", "reference", "--json", path)
-        import_module(f"scripts.bench.{script.removesuffix('.py')}").main(
-            [*map(str, short), *NO_PEERS[script], *arguments]
-        )
-        shown = capsys.readouterr().out
+        short = ["--quick", "--rounds", 1, "--seconds", 0.001, "--backends", "reference", "--json", path]
+        code, shown, _ = call(main_of(script), *short, *NO_PEERS[script], *arguments)
+        assert code == 0
         assert "sgemm" in shown and "NumPy's BLAS" in shown
         figures = json.loads(path.read_text())
         assert figures["machine"]["versions"]["numpy"] == np.__version__
@@ -85,10 +80,10 @@ def run_npformer_alone(tmp_path, capsys):
 # -- as a user runs them ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", [*NO_PEERS, "bench_recurrent.py"])
-def test_help(script, capsys):
-    assert exit_code(script, "--help") == 0
-    shown = capsys.readouterr().out
+@pytest.mark.parametrize("script", [*NO_PEERS, "bench_recurrent"])
+def test_help(script, call):
+    code, shown, _ = call(main_of(script), "--help")
+    assert code == 0
     for option in ("--quick", "--rounds", "--seconds", "--json", "--backends", "--without"):
         assert option in shown
 
@@ -96,30 +91,30 @@ def test_help(script, capsys):
 @pytest.mark.parametrize(
     ("script", "arguments", "said"),
     [
-        ("bench_train.py", ["--steps", "tiny,huge"], "argument --steps: 'huge', expected some of tiny,copy"),
-        ("bench_train.py", ["--rounds", "0"], "argument --rounds: 0, expected at least 1"),
-        ("bench_train.py", ["--seconds", "nan"], "argument --seconds: nan, expected a finite number"),
-        ("bench_train.py", ["--backends", "gpu"], "argument --backends: 'gpu'"),
-        ("bench_train.py", ["--without", "numpy"], "argument --without: 'numpy'"),
-        ("bench_train.py", ["--json", "."], "argument --json: . is a folder"),
-        ("bench_train.py", ["--scaling", "--first-step"], "argument --first-step: not allowed with"),
-        ("bench_attention.py", ["--lengths", "128,-1"], "argument --lengths: -1, expected at least 1"),
-        ("bench_ops.py", ["--ops", "layer_nrom"], "argument --ops: 'layer_nrom'"),
-        ("bench_decode.py", ["--beams", "1,0"], "argument --beams: 0, expected at least 1"),
+        ("bench_train", ["--steps", "tiny,huge"], "argument --steps: 'huge', expected some of tiny,copy"),
+        ("bench_train", ["--rounds", "0"], "argument --rounds: 0, expected at least 1"),
+        ("bench_train", ["--seconds", "nan"], "argument --seconds: nan, expected a finite number"),
+        ("bench_train", ["--backends", "gpu"], "argument --backends: 'gpu'"),
+        ("bench_train", ["--without", "numpy"], "argument --without: 'numpy'"),
+        ("bench_train", ["--json", "."], "argument --json: . is a folder"),
+        ("bench_train", ["--scaling", "--first-step"], "argument --first-step: not allowed with"),
+        ("bench_attention", ["--lengths", "128,-1"], "argument --lengths: -1, expected at least 1"),
+        ("bench_ops", ["--ops", "layer_nrom"], "argument --ops: 'layer_nrom'"),
+        ("bench_decode", ["--beams", "1,0"], "argument --beams: 0, expected at least 1"),
         (
-            "bench_decode.py",
+            "bench_decode",
             ["--without", "npformer,npformer_int8,ctranslate2,ctranslate2_int8,huggingface"],
             "argument --without: leaves no contender",
         ),
     ],
 )
-def test_wrong_arguments_are_named(script, arguments, said, capsys):
-    assert exit_code(script, *arguments) == 2
-    assert said in capsys.readouterr().err
+def test_wrong_arguments_are_named(script, arguments, said, call):
+    code, _, errors = call(main_of(script), *arguments)
+    assert code == 2 and said in errors
 
 
 def test_a_training_step_is_measured(run_npformer_alone):
-    figures = run_npformer_alone("bench_train.py", "--steps", "tiny")
+    figures = run_npformer_alone("bench_train", "--steps", "tiny")
     step = figures["steps"]["tiny"]
     (found,) = step["contenders"].values()
     assert found["times_as_long"] == 1
@@ -132,17 +127,17 @@ def test_a_training_step_is_measured(run_npformer_alone):
     assert found["libraries_bytes"] > 1e6 and found["training_bytes"] > 1e6
 
 
-def test_a_recurrent_step_is_measured(tmp_path, capsys):
-    short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--without", "pytorch", "--json", tmp_path / "x.json")
-    bench_recurrent.main([*map(str, short), "--cells", "gru", "--attention", "dot"])
-    assert "gru, attention dot: D=256, B=64, S=T=30, V=1000" in capsys.readouterr().out
+def test_a_recurrent_step_is_measured(tmp_path, call):
+    short = ["--quick", "--rounds", 1, "--seconds", 0.001, "--without", "pytorch", "--json", tmp_path / "x.json"]
+    shown = call(bench_recurrent.main, *short, "--cells", "gru", "--attention", "dot").shown
+    assert "gru, attention dot: D=256, B=64, S=T=30, V=1000" in shown
     (found,) = json.loads((tmp_path / "x.json").read_text())["results"]["gru, dot"].values()
     assert found["times_as_long"] == 1
     assert abs(found["first_loss"] - math.log(1000)) < 0.5
 
 
 def test_attention_is_measured(run_npformer_alone):
-    figures = run_npformer_alone("bench_attention.py", "--lengths", "130,64", "--masks", "causal")
+    figures = run_npformer_alone("bench_attention", "--lengths", "130,64", "--masks", "causal")
     assert [result["T"] for result in figures["results"]] == [64, 130]
     for result in figures["results"]:
         (found,) = result["contenders"].values()
@@ -152,7 +147,7 @@ def test_attention_is_measured(run_npformer_alone):
 
 
 def test_operations_are_measured(run_npformer_alone):
-    figures = run_npformer_alone("bench_ops.py", "--ops", "layer_norm,linear_backward")
+    figures = run_npformer_alone("bench_ops", "--ops", "layer_norm,linear_backward")
     assert list(figures["operations"]) == ["layer_norm", "linear_backward"]
     for result in figures["operations"].values():
         (found,) = result["contenders"].values()
@@ -162,7 +157,7 @@ def test_operations_are_measured(run_npformer_alone):
 
 def test_decoding_is_measured(run_npformer_alone):
     sizes = ("--size", "tiny", "--batches", "1,3", "--beams", "1,2")
-    figures = run_npformer_alone("bench_decode.py", *sizes)
+    figures = run_npformer_alone("bench_decode", *sizes)
     settings = [(result["batch"], result["beam"]) for result in figures["results"]]
     assert settings == [(1, 1), (1, 2), (3, 1), (3, 2)]
     for result in figures["results"]:
@@ -185,10 +180,11 @@ def test_every_operation_is_called_as_it_has_to_be(name, monkeypatch):
     bench_ops.build_npformer(name, "reference")()
 
 
-def test_the_first_step_is_timed(tmp_path, capsys):
-    bench_train.main(["--first-step", "--backends", "reference", "--json", str(tmp_path / "figures.json")])
-    figures = json.loads((tmp_path / "figures.json").read_text())
-    assert "cold cache" in capsys.readouterr().out
+def test_the_first_step_is_timed(tmp_path, call):
+    path = tmp_path / "figures.json"
+    shown = call(bench_train.main, "--first-step", "--backends", "reference", "--json", path).shown
+    figures = json.loads(path.read_text())
+    assert "cold cache" in shown
     assert 0 < figures["first_step"]["warm"]["import"] < figures["first_step"]["warm"]["first_step"]
 
 
@@ -364,21 +360,20 @@ def test_the_rest_of_a_step_is_divided():
     assert rests["Python"] == pytest.approx(0.2)
 
 
-def test_limits_are_measured(tmp_path, capsys):
-    short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--lines", "tiny,gpt64", "--json", tmp_path / "x.json")
-    bench_limits.main([*map(str, short)])
+def test_limits_are_measured(tmp_path, call):
+    short = ["--quick", "--rounds", 1, "--seconds", 0.001, "--lines", "tiny,gpt64", "--json", tmp_path / "x.json"]
+    shown = call(bench_limits.main, *short).shown
     lines = json.loads((tmp_path / "x.json").read_text())["lines"]
     assert list(lines) == ["tiny", "gpt64"]
     for found in lines.values():
         above = sum(found["rests"].values())
         assert found["seconds"] == pytest.approx(found["own_limit"]["seconds"] + above)
-    shown = capsys.readouterr().out
     assert "of its limit" in shown and "tiny: above the limit" in shown
 
 
-def test_a_gpt_is_measured(tmp_path):
-    short = ("--quick", "--rounds", 1, "--seconds", 0.001, "--lengths", 8, "--without", "transformers")
-    bench_gpt.main([*map(str, short), "--json", str(tmp_path / "x.json")])
+def test_a_gpt_is_measured(tmp_path, call):
+    short = ["--quick", "--rounds", 1, "--seconds", 0.001, "--lengths", 8, "--without", "transformers"]
+    assert call(bench_gpt.main, *short, "--json", tmp_path / "x.json").code == 0
     step, generation = json.loads((tmp_path / "x.json").read_text())["results"]
     for result in (step, generation):
         (found,) = result["contenders"].values()
@@ -434,7 +429,7 @@ def test_contenders_take_turns_and_say_why_they_are_left_out(capsys):
 # -- ranks --------------------------------------------------------------------------------------------------------
 
 
-def test_the_benchmark_of_ranks_writes_what_the_prediction_reads(tmp_path, monkeypatch, capsys):
+def test_the_benchmark_of_ranks_writes_what_the_prediction_reads(tmp_path, monkeypatch, call):
     one = {"step": 2.0, "waited": 0.0, "memory": 500.0, "parameters": 10**6, "bytes": 4e6, "chunks": 15}
     messages = {"arrived": 0.9, "exchange": 0.01, "gathering": 0.01, "one number": 1e-4}
     seconds = {"shards": 1.0, "rows": 2.1}
@@ -444,16 +439,16 @@ def test_the_benchmark_of_ranks_writes_what_the_prediction_reads(tmp_path, monke
 
     monkeypatch.setattr(bench_ranks, "measure", measure)
     monkeypatch.setattr(bench_ranks, "cores", lambda: 2)
-    bench_ranks.main(["--steps", "base", "--rounds", "1", "--json", str(tmp_path / "ranks.json")])
-    shown = capsys.readouterr().out
+    path = tmp_path / "ranks.json"
+    shown = call(bench_ranks.main, "--steps", "base", "--rounds", 1, "--json", path).shown
     assert "throughput of 2 ranks / 1 process with 2 shards: 1.000" in shown
     assert "weak scaling, 2 ranks: 0.952" in shown
     assert "90% of the chunks" in shown
-    step, tokens, _, weak = predict_ranks.measured(tmp_path / "ranks.json")
+    step, tokens, _, weak = predict_ranks.measured(path)
     assert (step.seconds, step.n_bytes, tokens) == (1.0, 4e6, 32 * 30)
     assert weak == {2: 2.0 / 2.1}
-    assert predict_ranks.main(["--measured", str(tmp_path / "ranks.json")]) in (0, None)
-    assert "strong scaling" in capsys.readouterr().out
+    code, shown, _ = call(predict_ranks.main, "--measured", path)
+    assert code == 0 and "strong scaling" in shown
 
 
 def test_what_others_published_lies_between_the_predictions():

@@ -10,10 +10,10 @@ from npformer.data.copy_task import exact_match
 
 
 @pytest.mark.parametrize("name", make_playground.PAGES)
-def test_the_page_is_one_small_file_that_needs_no_network(tmp_path, capsys, name):
+def test_the_page_is_one_small_file_that_needs_no_network(tmp_path, call, name):
     path = tmp_path / "play.html"
-    assert make_playground.main(["--out", str(path), "--page", name]) in (0, None)
-    assert str(path) in capsys.readouterr().out
+    code, shown, _ = call(make_playground.main, "--out", path, "--page", name)
+    assert code == 0 and str(path) in shown
     text = path.read_text(encoding="utf-8")
     assert len(text.encode()) < 1.5e6
     for other in ("http://", "https://", "<script src", '<link rel="stylesheet"', "fetch(", "import "):
@@ -48,8 +48,6 @@ def test_a_trained_model_is_read_as_it_was_written(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--train", "en-fr"], ["--train", "de-fr"]])
-def test_wrong_arguments(arguments, capsys):
-    with pytest.raises(SystemExit) as exit_:
-        make_playground.main(arguments)
-    assert exit_.value.code == 2
-    assert "error:" in capsys.readouterr().err
+def test_wrong_arguments(arguments, call):
+    code, _, errors = call(make_playground.main, *arguments)
+    assert code == 2 and "error:" in errors

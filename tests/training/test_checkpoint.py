@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 import pytest
+from programs import WITH_PIPES, python
 
 from npformer.files import checkpoint, locks
 from npformer.files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
@@ -296,13 +297,13 @@ try:
 except CheckpointError as error:
     print(error)
 """
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    shown = python("-c", code).stdout
     assert "last.safetensors could not be saved" in shown
     assert "File too large" in shown
     assert_untouched(path)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+@WITH_PIPES
 def test_a_pipe_or_device_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CheckpointError, match="pipe is a pipe, expected a file"):
@@ -439,7 +440,7 @@ def test_without_safetensors_the_error_says_what_to_install(path, monkeypatch):
 
 def test_importing_the_module_does_not_import_safetensors():
     code = "import sys, npformer, npformer.files.checkpoint; print('safetensors' in sys.modules)"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    shown = python("-c", code).stdout
     assert shown == "False\n"
 
 

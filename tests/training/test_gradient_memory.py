@@ -2,9 +2,11 @@
 
 import threading
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
+from programs import in_threads
 
 from npformer import SGD, Trainer, Transformer, tree
 from npformer.training.flat import GradientTree, tree_sum
@@ -40,11 +42,7 @@ def test_threads_keep_less_than_two_layers_each(n):
             batch.ready(shard, path, gradient(shard, path))
             together.wait()
 
-    shards = [threading.Thread(target=backward, args=(shard,)) for shard in range(n)]
-    for shard in shards:
-        shard.start()
-    for shard in shards:
-        shard.join()
+    in_threads(*(partial(backward, shard) for shard in range(n)))
     batch.check_complete()
     np.testing.assert_array_equal(flat, expected(n))
     assert len(most) == N_LAYERS

@@ -1,12 +1,13 @@
 """The sums of the gradients of a batch, which are added up as they come."""
 
 import random
-import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from programs import in_threads
 
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.training.flat import GradientTree, subtrees, tree_sum
@@ -75,11 +76,7 @@ def test_threads_that_give_at_once_get_the_same_bits():
         total = np.empty(SIZE, "float32")
         batch = GradientTree(PLACES, {(0, 8): total}, True)
         batch.waiting = Slow()
-        threads = [threading.Thread(target=batch.add, args=(shard, trees[shard])) for shard in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(*(partial(batch.add, shard, trees[shard]) for shard in range(8)))
         batch.check_complete()
         assert total.tobytes() == expected
 

@@ -1,12 +1,10 @@
 """Signals that ask for an end."""
 
 import signal
-import subprocess
-import sys
-import threading
 
 import numpy as np
 import pytest
+from programs import WITH_SIGNALS, in_threads, python
 
 from npformer import SGD, Trainer, Transformer
 from npformer.training import StopSignals, guard
@@ -84,7 +82,7 @@ def test_a_second_ctrl_c_interrupts_whatever_the_first_signal_was(number, code):
     assert stop.exit_code == code
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals between processes")
+@WITH_SIGNALS
 def test_a_second_sigterm_ends_the_process():
     code = """
 import signal
@@ -95,8 +93,7 @@ with StopSignals():
     signal.raise_signal(signal.SIGTERM)
     print("twice", flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "once\n")
+    assert python("-c", code, code=-signal.SIGTERM).stdout == "once\n"
 
 
 def test_as_a_callback_it_stops_the_training_after_the_step():
@@ -121,8 +118,6 @@ def test_in_another_thread_it_does_nothing():
         with StopSignals() as stop:
             seen.append((handlers(), stop(None, None), stop.exit_code))
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    in_threads(work)
     assert seen == [(before, False, 0)]
     assert handlers() == before

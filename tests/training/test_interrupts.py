@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import FORKS_WARN, WITH_FORK, WITH_SIGNALS, environment, forked, in_threads, python
 
 from npformer import Adam, Trainer, Transformer, greedy_decode
 from npformer.data import CopyTask
@@ -19,8 +20,6 @@ from npformer.runtime.interrupts import MOST, deferred_interrupts
 from npformer.training import StopSignals, load_checkpoint
 
 pytestmark = pytest.mark.usefixtures("signals_of_the_foreground")
-WITH_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-FORKS_OF_THREADS_WARN = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")
 
 
 @pytest.fixture
@@ -74,9 +73,7 @@ def test_other_threads_defer_nothing():
         with deferred_interrupts():
             seen.append(signal.getsignal(signal.SIGINT))
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    in_threads(work)
     assert seen == [signal.default_int_handler]
 
 
@@ -170,9 +167,7 @@ def test_an_interrupt_of_a_block_that_begins_leaves_the_number_of_threads(monkey
 def test_interrupts_and_forks_at_random_moments(tool):
     """In a process of its own: pytest would be interrupted, too, and forked."""
     name, *arguments = tool
-    command = [sys.executable, Path(__file__).parents[1] / "tools" / name, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    python(Path(__file__).parents[1] / "tools" / name, *arguments)
 
 
 def test_six_threads_train_six_models_with_the_same_bits_as_one_after_the_other(two_threads):
@@ -188,18 +183,14 @@ def test_six_threads_train_six_models_with_the_same_bits_as_one_after_the_other(
     def work(seed):
         results[seed] = train(seed)
 
-    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    in_threads(*(partial(work, seed) for seed in range(6)))
     for seed, (params, rows) in enumerate(expected):
         np.testing.assert_array_equal(results[seed][0], params)
         assert results[seed][1] == rows
 
 
 @WITH_FORK
-@FORKS_OF_THREADS_WARN
+@FORKS_WARN
 def test_a_fork_while_another_thread_compiles(tmp_path):
     code = """
 import os, signal, threading, time
@@ -216,21 +207,13 @@ if os.fork() == 0:
     os._exit(0)
 assert os.wait()[1] == 0
 """
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+    python("-c", code, env=environment(NUMBA_CACHE_DIR=str(tmp_path)))
 
 
 @WITH_FORK
 def test_a_process_forked_beside_stop_signals_ends_on_sigterm():
     with StopSignals():
-        child = os.fork()
-        if child == 0:
-            signal.alarm(20)
-            while True:
-                signal.pause()
-        time.sleep(0.5)  # until the child has begun
-        os.kill(child, signal.SIGTERM)
-        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGTERM
+        assert forked(lambda: os.kill(os.getpid(), signal.SIGTERM)) == -signal.SIGTERM
 
 
 def test_a_thread_goes_on_training_when_the_main_thread_has_ended():
@@ -244,7 +227,7 @@ def work():
 blas_threads(2).__enter__()
 threading.Thread(target=work).start()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = python("-c", code)
     assert (done.stdout, done.stderr) == ("[2, 4, 6]\n", "")
 
 
@@ -265,7 +248,7 @@ def test_one_trainer_in_several_threads_takes_every_step_and_saves_between_steps
 
 
 @WITH_FORK
-@FORKS_OF_THREADS_WARN
+@FORKS_WARN
 def test_a_trainer_whose_lock_another_thread_has_steps_in_a_forked_process():
     task, trainer = small()
     trainer.step(*task.batch(0, 8))
@@ -278,17 +261,19 @@ def test_a_trainer_whose_lock_another_thread_has_steps_in_a_forked_process():
 
     (holder := threading.Thread(target=hold)).start()
     taken.wait()
-    if (child := os.fork()) == 0:
-        signal.alarm(60)
+
+    def step():
         trainer.step(*task.batch(1, 8))
-        os._exit(trainer.n_steps)
+        return trainer.n_steps
+
+    n_steps = forked(step)
     done.set()
     holder.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert n_steps == 2
 
 
 @WITH_FORK
-@FORKS_OF_THREADS_WARN
+@FORKS_WARN
 def test_a_property_that_another_thread_computes_is_computed_in_a_forked_process():
     begun, done = threading.Event(), threading.Event()
 
@@ -301,13 +286,15 @@ def test_a_property_that_another_thread_computes_is_computed_in_a_forked_process
 
     (holder := threading.Thread(target=lambda: Model().shapes)).start()
     begun.wait()
-    if (child := os.fork()) == 0:
-        signal.alarm(20)
+
+    def work():
         done.set()
-        os._exit(Model().shapes != {})
+        return Model().shapes != {}
+
+    code = forked(work)
     done.set()
     holder.join()
-    assert os.waitpid(child, 0)[1] == 0
+    assert code == 0
 
 
 def test_a_timeout_is_deferred_like_an_interrupt():
@@ -324,7 +311,7 @@ def test_a_timeout_is_deferred_like_an_interrupt():
     assert done
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@WITH_SIGNALS
 def test_the_tests_of_signals_pass_in_the_background_and_under_nohup():
     files = "tests/training/test_interruption.py", "--pyargs", "npformer.runtime.interrupts", "npformer.training.guard"
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]

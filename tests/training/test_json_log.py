@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from programs import WITH_PIPES
 
 from npformer.training import JsonLog
 
@@ -131,7 +132,7 @@ def test_damaged_lines_are_told_of_when_a_log_is_read(path):
         assert steps(path) == [1, 2, 4]
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@WITH_PIPES
 def test_a_pipe_is_not_replaced_and_a_link_stays_one(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="pipe is a pipe, expected a file, or a new name"):

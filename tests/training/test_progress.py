@@ -1,11 +1,10 @@
 """What the progress bar says while kernels are compiled."""
 
 import io
-import os
-import subprocess
 import sys
 
 import pytest
+from programs import environment, python
 
 from npformer.progress import compilation_listener, compiling, progress_bar, say, working_time
 from npformer.training.trainer import StepInfo
@@ -112,7 +111,7 @@ def test_with_kernels_on_disk_nothing_is_said(monkeypatch, first_run, stream):
 
 def test_numba_is_not_imported_for_it():
     code = "import sys; from npformer.progress import progress_bar\nwith progress_bar(1, True): pass\n"
-    subprocess.run([sys.executable, "-c", code + "assert 'numba' not in sys.modules"], check=True)
+    python("-c", code + "assert 'numba' not in sys.modules")
 
 
 SLOW = """
@@ -133,11 +132,9 @@ numba.njit(lambda x: x - 1)(1)
 def test_a_compilation_that_takes_long_says_so_wherever_it_happens(patience, said, tmp_path):
     """For kernels of npformer, not for what others compile."""
     (tmp_path / "slow.py").write_text(SLOW.format(patience=patience))
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, str(tmp_path / "slow.py")]
-    run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    errors = python(tmp_path / "slow.py", env=environment(NUMBA_CACHE_DIR=str(tmp_path))).stderr
     wanted = "npformer: compiling the kernel __main__.slow for this processor ("
-    assert [line.startswith(wanted) for line in run.stderr.splitlines()] == said
+    assert [line.startswith(wanted) for line in errors.splitlines()] == said
 
 
 def test_a_kernel_is_compiled_where_no_thread_can_be_started(monkeypatch, first_run):
