@@ -1,6 +1,6 @@
 """The description on PyPI: README.md, with links that work outside of a clone. All else is in setup.cfg.
 
-The package gets a copy of docs/one_page_transformer.py, of which the exercises are made.
+The package gets copies of docs/one_page_transformer.py and docs/one_page_gpt.py, of which exercises are made.
 """
 
 import configparser
@@ -20,14 +20,16 @@ text = re.sub(r"(\]\()(?!\w+:|#)", rf"\1{url}/blob/main/", text)
 text = text.replace("pip install '.[", "pip install 'npformer[").replace("pip install .", "pip install npformer")
 
 
-class WithPage(build_py):
-    """Build the package as usual, and copy the page into it."""
+class WithPages(build_py):
+    """Build the package as usual, and copy the pages into it."""
 
     def run(self):
         """Do both."""
         super().run()
         if not self.editable_mode:
-            shutil.copy("docs/one_page_transformer.py", Path(self.build_lib, "npformer", "exercises", "transformer"))
+            folder = Path(self.build_lib, "npformer", "exercises", "track")  # where Page looks
+            for name in ("one_page_transformer.py", "one_page_gpt.py"):
+                shutil.copy(Path("docs", name), folder)
 
 
-setup(long_description=text, long_description_content_type="text/markdown", cmdclass={"build_py": WithPage})
+setup(long_description=text, long_description_content_type="text/markdown", cmdclass={"build_py": WithPages})

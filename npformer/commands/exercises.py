@@ -31,6 +31,7 @@ from npformer.exercises.process import check_in_process
 from npformer.exercises.progress import FILE, FOLDER, Progress, read_source
 from npformer.exercises.start import heading, starting_text, task_text
 from npformer.exercises.tasks import EXERCISES
+from npformer.exercises.tracks import TRACKS
 from npformer.extras import BOOK
 
 
@@ -102,7 +103,7 @@ def show_list(options, progress):
     n_solved = len(progress.solved & set(EXERCISES))
     print(f"\n{n_solved} of {len(EXERCISES)} solved")
     print(next_line(progress))
-    print(f"your own Transformer, in fourteen exercises: {exercises_build.program()}")
+    print(f"your own Transformer, in fourteen exercises: {program()} build")
 
 
 def show_hint(options, progress):
@@ -185,9 +186,9 @@ def functions_of(what, progress):
     file = Path(what)
     if not file.exists():
         raise UserError(f"{file} is missing: expected a Python file")
-    if file.resolve() == exercises_build.FILE.resolve():
-        checking = f"{exercises_build.program()} check"
-        raise UserError(f"{file} is that of your own Transformer: {checking}")
+    for track in TRACKS.values():
+        if file.resolve() == track.file.resolve():
+            raise UserError(f"{file} is that of {track.title}: {program()} {track.command} check")
     if file.stem in EXERCISES:
         return [(file.stem, file)]
     defined = names_in(file)

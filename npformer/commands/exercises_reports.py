@@ -1,6 +1,6 @@
 """What `npformer exercises` and `npformer exercises build` say about an exercise."""
 
-from textwrap import indent
+from textwrap import dedent, indent
 
 from npformer.commands import nearest
 from npformer.commands.arguments import option
@@ -86,3 +86,35 @@ def print_answer(exercise):
     """Print the answer."""
     print(f"{exercise.imports}\n\n\n{exercise.answer_source.rstrip()}")
     print(f"\n\n# explained in {PAGES}/{exercise.page}.md")
+
+
+def print_next_hint(exercise, number, progress, program):
+    """Print the next hint alone. Raises UserError if there is none, or no need of one."""
+    what = f"exercise {number}, {exercise.name},"
+    if exercise.key in progress.solved:
+        raise UserError(
+            f"{what} is solved, and needs no hint: {program} answer {number} shows the answer, and "
+            f"{program} hint {number} its hints"
+        )
+    n_shown = int(progress.hints.get(exercise.key, 0))
+    n_hints = len(exercise.hints)
+    if n_shown >= n_hints:
+        raise UserError(
+            f"{what} has no more hints, all {n_hints} were shown: {program} hint {number} shows "
+            f"them again, {program} answer {number} the answer"
+        )
+    print(f"{what} hint {n_shown + 1} of {n_hints}:\n{indent(exercise.hints[n_shown], '    ')}")
+    if n_shown + 1 < n_hints:
+        print(f"the next one: {program} --hint {number}")
+    else:
+        print(f"that was the last hint; the answer: {program} answer {number}")
+    progress.hints[exercise.key] = n_shown + 1
+    progress.save()
+
+
+def print_derivation(exercise):
+    """Print why the answer is right, if it is told."""
+    if exercise.derivation:
+        print(
+            f"\nWhy {exercise.name} is so:\n\n{indent(dedent(exercise.derivation).strip(), '    ')}"
+        )

@@ -23,13 +23,14 @@ from npformer import reference
 from npformer.exercises.compare import UNDER_WAY, Verdict, check_function, error_line, error_text, one_line, too_long
 from npformer.exercises.progress import read_source
 from npformer.exercises.tasks import EXERCISES
-from npformer.exercises.transformer import BUILD
+from npformer.exercises.tracks import TRACKS
 
 MEMORY = 8 * 2**30  # bytes of addresses, of which the libraries take some
 FILE_SIZE = 2**30  # bytes of a file that it writes
 BEGIN = b"\0"  # what it prints when its time begins
 ENDING = threading.Lock()
-ALL = {exercise.key: exercise for exercise in (*EXERCISES.values(), *BUILD.values())}
+PARTS = [part for track in TRACKS.values() for part in track.parts.values()]
+ALL = {exercise.key: exercise for exercise in (*EXERCISES.values(), *PARTS)}
 
 
 def main(key, file, answer_file, seconds):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npformer.exercises.transformer.page import PAGE
+from npformer.exercises.transformer.track import PAGE
 
 SENTENCE = 'e₂ of "that is a good idea"'
 TARGET = np.array([0.0, 1.0, -1.0])  # the loss is ½ |e₂′ - target|², as in docs/gradients/residual.md

@@ -17,14 +17,13 @@ from npformer.exercises import check_function
 from npformer.exercises.child import check_file, run as names_in
 from npformer.exercises.compare import is_same
 from npformer.exercises.exercise import WrongAnswer
-from npformer.exercises.transformer import BUILD, page, reverse
-from npformer.exercises.transformer.file import complete, starting_text
+from npformer.exercises.track.file import complete, starting_text
+from npformer.exercises.transformer import BUILD as TRACK, reverse
 from tests.tools import mutate_exercises
 from tests.tools.mutate_exercises import all_mutants, judge
 
-ROOT = Path(__file__).parents[2]
 FILE = Path("exercises/transformer.py")
-every_part = pytest.mark.parametrize("part", BUILD.values(), ids=BUILD)
+BUILD, page = TRACK.parts, TRACK.page
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +38,7 @@ def folder(tmp_path, monkeypatch):
 def run(capsys, monkeypatch):
     """The command; functions are checked in this process, as tests of the process are elsewhere."""
     in_process = lambda key, file, seconds: (check_file(BUILD[key.removeprefix("build/")], str(file)), "")
-    monkeypatch.setattr("npformer.commands.exercises_build.check_in_process", in_process)
+    monkeypatch.setattr("npformer.commands.exercises_track.check_in_process", in_process)
 
     def run_command(text):
         code = main(["build", *shlex.split(text)])
@@ -58,17 +57,6 @@ def solve(*labels):
     FILE.write_text(text, encoding="utf-8")
 
 
-@every_part
-def test_the_answer_is_right_and_every_typical_mistake_gets_its_explanation(part):
-    for seed in range(3):
-        assert check_function(part, part.function_from(part.answer_source), seed).solved
-    assert part.hints and len(part.mistakes) >= 3 and len(part.title) <= 58
-    assert (ROOT / "docs" / f"{part.page}.md").is_file()
-    for mistake in part.mistakes:
-        verdict = check_function(part, part.with_mistakes(mistake))
-        assert f"perhaps: {mistake.explanation}" in verdict.lines, mistake.change
-
-
 def test_the_checker_notices_mutants_of_the_answers(monkeypatch):
     monkeypatch.setattr(mutate_exercises, "SECONDS", 1)  # for those that do not end
     labels = ("attention", "cross_entropy", "linear", "self_attention", "encoder_layer", "merge_heads")
@@ -77,18 +65,6 @@ def test_the_checker_notices_mutants_of_the_answers(monkeypatch):
     caught, _, survivors = judge(chosen, n_seeds=3, verbose=False)
     assert len(caught) > 45
     assert len(caught) >= 0.95 * (len(caught) + len(survivors)), survivors
-
-
-def test_the_file_is_the_page_with_functions_left_to_write():
-    text = starting_text()
-    assert max(len(line) for line in text.splitlines() if "Explained in " not in line) <= 120
-    numbers = [int(number) for number in re.findall(r"Exercise (\d+), ", text)]
-    assert sorted(numbers) == list(range(1, 15))
-    names = {}
-    exec(text, names)
-    assert [check_function(part, names[part.function_name]).state for part in BUILD.values()] == ["not written"] * 14
-    given = [name for name in page.FUNCTIONS if name not in {part.function_name for part in BUILD.values()}]
-    assert all(page.source_of(name) in text for name in given)
 
 
 def test_from_the_first_exercise_to_the_model_that_writes_backwards(run):
@@ -115,31 +91,31 @@ def test_from_the_first_exercise_to_the_model_that_writes_backwards(run):
     assert code == 0 and "14 of 14 exercises are yours" in said and "\nAda backwards: " in said
     assert re.search(r"  attention +attention, forward +solved\n", run("")[1])
     names = runpy.run_path(str(FILE))  # the file alone
-    assert [name for name in page.FUNCTIONS if name not in names] == []
+    assert [name for name in page.functions if name not in names] == []
 
 
 def test_what_is_not_solved_comes_from_the_page():
     FILE.parent.mkdir()
-    FILE.write_text(starting_text(), encoding="utf-8")
+    FILE.write_text(starting_text(TRACK), encoding="utf-8")
     names = names_in(FILE.read_bytes(), str(FILE))
-    names["softmax"] = lambda x: page.PAGE.softmax(x)
-    mine, batch = names["softmax"], page.PAGE.copy_batch(np.random.default_rng(0), 4)
-    complete(names, {"build/softmax"})
-    params = page.PAGE.init(np.random.default_rng(0), 11, 8, 1, 8)
+    names["softmax"] = lambda x: page.module.softmax(x)
+    mine, batch = names["softmax"], page.module.copy_batch(np.random.default_rng(0), 4)
+    complete(TRACK, names, {"build/softmax"})
+    params = page.module.init(np.random.default_rng(0), 11, 8, 1, 8)
     loss, grads = names["loss_and_grad"](params, *batch, 2)
-    expected, expected_grads = page.PAGE.loss_and_grad(params, *batch, 2)
+    expected, expected_grads = page.module.loss_and_grad(params, *batch, 2)
     assert names["softmax"] is mine and loss == expected
     np.testing.assert_array_equal(grads["output"]["weight"], expected_grads["output"]["weight"])
 
 
 def test_a_forward_pass_goes_with_the_backward_pass_of_the_page():
-    names = dict(vars(page.PAGE))
+    names = dict(vars(page.module))
     exec("def layer_norm(params, x, eps=1e-5):\n    return 7, None", names)
-    complete(names, {"build/layer_norm"})
+    complete(TRACK, names, {"build/layer_norm"})
     params, x = {"gain": np.ones(3), "bias": np.zeros(3)}, np.eye(3)
     y, backward = names["layer_norm"](params, x)
     assert y == 7
-    np.testing.assert_array_equal(backward(x)[0], page.PAGE.layer_norm(params, x)[1](x)[0])
+    np.testing.assert_array_equal(backward(x)[0], page.module.layer_norm(params, x)[1](x)[0])
 
 
 RIGHT = "return x @ params['weight'] + params['bias']"
@@ -269,7 +245,7 @@ def test_what_the_file_lacks_is_missed_in_the_check(run, label, line, name):
 
 def test_a_file_of_another_encoding(run):
     FILE.parent.mkdir()
-    FILE.write_text(starting_text(), encoding="utf-16")
+    FILE.write_text(starting_text(TRACK), encoding="utf-16")
     assert run("train Ada")[1].endswith("; save it as UTF-8\n")
 
 
@@ -338,11 +314,11 @@ def test_a_given_function_that_is_missing_is_named(run):
     solve(*[label for label in BUILD if not BUILD[label].has_later_backward])
     FILE.write_text(FILE.read_text(encoding="utf-8").replace("def sinusoidal_encoding", "def waves"), encoding="utf-8")
     run("check")
-    assert f"it was given: copy it from {page.FILE}\n" in run("train Ada --steps 1")[1]
+    assert f"it was given: copy it from {page.file}\n" in run("train Ada --steps 1")[1]
 
 
 def test_a_loss_that_is_no_number_ends_the_training():
-    names = vars(page.PAGE) | {"loss_and_grad": lambda *args: (np.nan, {})}
+    names = vars(page.module) | {"loss_and_grad": lambda *args: (np.nan, {})}
     with pytest.raises(Exception, match="the loss is nan in step 1: which of your functions has changed"):
         reverse.train(names, [["a"]], 3)
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer.exercises.exercise import Case, draw, sizes
 from npformer.exercises.transformer.forward import attention_cases, norm_cases
-from npformer.exercises.transformer.record import add
+from npformer.exercises.transformer.track import BUILD
 
 
 def linear_params(weight, bias):
@@ -24,7 +24,7 @@ def linear_cases(rng):
     ]
 
 
-add(
+BUILD.add(
     "linear",
     linear_cases,
     [
@@ -63,7 +63,7 @@ add(
     ),
 )
 
-add(
+BUILD.add(
     "layer_norm_backward",
     lambda rng: norm_cases(rng, 1),
     [
@@ -104,7 +104,7 @@ add(
 
 TRANSPOSED = "a transposition is missing: dv = weightsᵀ dout, dk = dscoresᵀ q / √K"
 
-add(
+BUILD.add(
     "attention_backward",
     lambda rng: attention_cases(rng, 1),
     [

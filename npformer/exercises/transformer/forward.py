@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer.exercises.exercise import Case, draw, sizes
-from npformer.exercises.transformer.record import add, mask
+from npformer.exercises.track.cases import mask
+from npformer.exercises.transformer.track import BUILD
 
 EACH_ROW = "each row has a sum of its own: its numbers lie along the last axis, axis=-1"
 
@@ -21,7 +22,7 @@ def softmax_cases(rng):
     ]
 
 
-add(
+BUILD.add(
     "softmax",
     softmax_cases,
     [
@@ -68,7 +69,7 @@ def attention_cases(rng, n_dout=0):
     ]
 
 
-add(
+BUILD.add(
     "attention",
     attention_cases,
     [
@@ -118,7 +119,7 @@ def split_cases(rng):
     ]
 
 
-add(
+BUILD.add(
     "split_heads",
     split_cases,
     [
@@ -157,7 +158,7 @@ def merge_cases(rng):
     ]
 
 
-add(
+BUILD.add(
     "merge_heads",
     merge_cases,
     [
@@ -198,7 +199,7 @@ def norm_cases(rng, n_dy=0):
 
 EACH_MEAN = "each row has a mean and a variance of its own: its numbers lie along the last axis, axis=-1"
 
-add(
+BUILD.add(
     "layer_norm",
     norm_cases,
     [
@@ -260,7 +261,7 @@ def loss_cases(rng):
     ]
 
 
-add(
+BUILD.add(
     "cross_entropy",
     loss_cases,
     [

@@ -3,9 +3,9 @@
 import numpy as np
 
 from npformer.exercises.exercise import Case, draw, sizes
-from npformer.exercises.transformer.page import PAGE
-from npformer.exercises.transformer.part import AdamPart
-from npformer.exercises.transformer.record import add, mask, model, paths
+from npformer.exercises.track import AdamPart
+from npformer.exercises.track.cases import mask, paths
+from npformer.exercises.transformer.track import BUILD, PAGE, model
 from npformer.tree import map_leaves
 
 
@@ -21,7 +21,7 @@ def feed_forward_cases(rng):
     return [case("one row", 1, D), case("a batch", B, T, D), case("hidden units that are 0", B, T, D, zero=0.0)]
 
 
-add(
+BUILD.add(
     "feed_forward",
     feed_forward_cases,
     [
@@ -72,7 +72,7 @@ def self_attention_cases(rng):
     ]
 
 
-add(
+BUILD.add(
     "self_attention",
     self_attention_cases,
     [
@@ -139,7 +139,7 @@ def layer_cases(rng):
 
 NORM_AFTER = "what a sublayer reads is normalised, as in other models: here it is the sum after the sublayer"
 
-add(
+BUILD.add(
     "encoder_layer",
     layer_cases,
     [
@@ -221,7 +221,7 @@ def transformer_cases(rng):
     ]
 
 
-add(
+BUILD.add(
     "transformer",
     transformer_cases,
     [
@@ -307,7 +307,7 @@ def adam_cases(rng):
 
 WITHOUT = "means keeps m and v, without the correction, which would be applied again in the next step"
 
-add(
+BUILD.add(
     "adam_step",
     adam_cases,
     [

@@ -1,14 +1,14 @@
-"""A part of the model: an exercise whose function returns ``y, backward``, as all building blocks of the page do."""
+"""A part of a model: an exercise whose function returns ``y, backward``, as the building blocks of a page do."""
 
 import inspect
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from npformer import tree
 from npformer.exercises.exercise import Case, Complaint, Exercise
-from npformer.exercises.transformer import page
+from npformer.exercises.track.page import Page
 from npformer.runtime.forks import cached_property
 
 
@@ -24,11 +24,21 @@ class Part(Exercise):
         The names of what ``backward`` returns, "grads" for those of the parameters. Empty if it is not asked for.
     has_later_backward : bool
         Whether the backward pass is an exercise of its own, which follows.
+    derivation : str
+        Why the answer is right, for a person who has solved it. Lines that are indented are Python, with the names of
+        the page and those of the arguments: assignments, and equations ``a == b``.
+    track : str
+        The name of the track.
+    one_page : Page
+        The page that has the function.
     """
 
     label: str = ""
     gradients: tuple[str, ...] = ()
     has_later_backward: bool = False
+    derivation: str = ""
+    track: str = field(kw_only=True)
+    one_page: Page = field(kw_only=True)
 
     @property
     def name(self):
@@ -38,7 +48,7 @@ class Part(Exercise):
     @property
     def key(self):
         """Its name among those of all exercises."""
-        return f"build/{self.label}"
+        return f"{self.track}/{self.label}"
 
     @property
     def is_backward(self):
@@ -53,14 +63,16 @@ class Part(Exercise):
     @property
     def answer_source(self):
         """The text of the answer; without the backward pass if that is asked for later."""
-        return (page.forward_of if self.has_later_backward else page.source_of)(self.function_name)
+        if self.has_later_backward:
+            return self.one_page.forward_of(self.function_name)
+        return self.one_page.source_of(self.function_name)
 
     @cached_property
     def forward(self):
         """The exercise of the forward pass alone, where a backward pass is asked for with it."""
         if not self.gradients:
             return None
-        text = page.forward_of(self.function_name)
+        text = self.one_page.forward_of(self.function_name)
         return replace(
             self,
             gradients=(),
@@ -128,7 +140,7 @@ class Part(Exercise):
         What the file lacks is missed here already, as it is when the file runs alone.
         """
         own, given = names[self.function_name], {}
-        exec(page.TEXT, given)
+        exec(self.one_page.text, given)
         names.update({name: x for name, x in given.items() if name in names})
         names[self.function_name] = own
         return own

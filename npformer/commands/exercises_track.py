@@ -1,0 +1,325 @@
+"""The commands of a track: write its file, check it, give hints and answers, and train."""
+
+import contextlib
+from pathlib import Path
+from textwrap import indent
+
+from npformer.commands import called
+from npformer.commands.arguments import shown_as_written
+from npformer.commands.exercises_reports import (
+    actions_of,
+    add_seconds,
+    named,
+    print_answer,
+    print_derivation,
+    print_hint,
+    print_next_hint,
+    report,
+)
+
+from npformer.errors import UserError
+from npformer.exercises.child import run, syntax_error_text
+from npformer.exercises.compare import error_text
+from npformer.exercises.exercise import Complaint
+from npformer.exercises.process import SECONDS, check_in_process
+from npformer.exercises.progress import FOLDER, read_source
+from npformer.exercises.track.file import complete, digests, starting_text, text_of
+from npformer.exercises.track.track import track_of
+from npformer.exercises.tracks import TRACKS
+from npformer.runtime.blas_threads import one_blas_thread
+
+
+class TrackCommand:
+    """A command of ``npformer exercises`` with commands of its own.
+
+    Parameters
+    ----------
+    tracks : list of Track
+        They have one file. It is begun as that of the first, or by an option as that of another;
+        after that, what stands in it says of which track it is.
+    doc : str
+        What ``--help`` shows.
+    meaning : str
+        A line in the list of the commands.
+    """
+
+    def __init__(self, tracks, doc, meaning):
+        self.tracks = tracks
+        self.name = tracks[0].command
+        self.file = tracks[0].file
+        self.doc = doc
+        self.meaning = meaning
+
+    def add_to(self, add):
+        """Add the command, and the commands that all tracks have. Returns a function that adds
+        another one.
+        """
+        top = add(self.name, self.show, self.meaning, **shown_as_written(self.doc))
+        for track in self.tracks[1:]:
+            top.add_flag(f"--{track.name}", track.meaning)
+        top.add(
+            "--hint",
+            "the next hint of an exercise, by its number or name, that was not shown yet",
+            metavar="EXERCISE",
+        )
+        add = actions_of(top)
+        first = "(default: the first that is not solved)"
+        checking = add("check", self.check, "run your function, and say what is wrong")
+        add_seconds(checking)
+        for action in (
+            checking,
+            add("hint", self.hint, "a hint; the next time one more"),
+            add("answer", self.answer, "the answer"),
+        ):
+            action.add_argument("name", nargs="?", metavar="EXERCISE", help=first)
+        return add
+
+    def program(self):
+        """How the person calls this."""
+        return f"{called('exercises')} {self.name}"
+
+    # -- the person's file -------------------------------------------------------------------------
+
+    def read(self):
+        """The text of the person's file."""
+        if not self.file.exists():
+            other = self.renamed()
+            rename = f" (but {other} looks like it: mv {other} {self.file})" if other else ""
+            raise UserError(
+                f"there is no {self.file} in {Path.cwd()}{rename}: if you have begun elsewhere, go "
+                f"to that folder (cd); {self.program()} begins a new one here"
+            )
+        return text_of_file(self.file)
+
+    def renamed(self):
+        """A file of these tracks that has another name; None if there is none."""
+        for file in sorted(FOLDER.glob("*.py")):
+            with contextlib.suppress(OSError, ValueError):
+                if track_of(text_of_file(file), TRACKS.values()) in self.tracks:
+                    return file
+        return None
+
+    def track(self, options):
+        """The track of the person's file."""
+        found = track_of(self.read(), TRACKS.values()) or self.tracks[0]
+        if found not in self.tracks:
+            raise UserError(
+                f"{self.file} is that of {found.title}: rename it (mv {self.file} {found.file}), "
+                f"then {called('exercises')} {found.command}"
+            )
+        for track in self.tracks[1:]:
+            if getattr(options, track.name) and found is not track:
+                raise UserError(
+                    f"{self.file} is there already, and was not begun with --{track.name}: go on "
+                    f"with it without --{track.name}, or move it out of {FOLDER}, and begin a new "
+                    f"one with {self.program()} --{track.name}"
+                )
+        return found
+
+    def track_for(self, options):
+        """The track of the person's file, for a command with which --hint has no meaning."""
+        if options.hint is not None:
+            raise UserError(f"--hint stands alone: {self.program()} --hint {options.hint}")
+        return self.track(options)
+
+    def begin(self, options, progress):
+        """Write the file."""
+        track = self.tracks[0]
+        for other in self.tracks[1:]:
+            if getattr(options, other.name):
+                track = other
+        renamed = self.renamed()
+        FOLDER.mkdir(exist_ok=True)
+        text = self.starting_text(track, progress)
+        with self.file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+        print(f"Your file: {self.file}")
+        if renamed:
+            print(f"{renamed} looks like one, too: to go on with it, mv {renamed} {self.file}")
+        old = [key for key in progress.sources if track.is_of(key)]
+        if old:
+            print(f"It is new, so the {len(old)} that you had solved are no longer marked")
+            for key in old:
+                del progress.sources[key]
+            progress.save()
+
+    def starting_text(self, track, progress):
+        """What the file is at first."""
+        return starting_text(track)
+
+    def update(self, track, progress):
+        """Mark as solved what is as it was when it was right. Returns the digests of what the file
+        has now.
+        """
+        try:
+            now = digests(track, read_source(self.file))
+        except (
+            SyntaxError,
+            ValueError,
+            RecursionError,
+            MemoryError,
+        ):  # what checks or trains says so
+            return {}
+        for key, digest in now.items():
+            if progress.sources.get(key) == digest:
+                progress.solved.add(key)
+            else:
+                progress.solved.discard(key)
+        return now
+
+    def chosen(self, name, track, progress):
+        """The exercise that is named, or the first that is not solved."""
+        if name is None:
+            return next(iter(next_of(track, progress)), list(track.parts.values())[-1])
+        return named(name, track.parts, self.program())
+
+    def check_one(self, track, part, progress, now, seconds, is_first=True):
+        """Check an exercise, and note and print the verdict; but not if it is not written, and not
+        the first.
+        """
+        verdict, printed = check_in_process(part.key, self.file, seconds)
+        progress.sources.pop(part.key, None)
+        if verdict.solved and part.key in now:
+            progress.sources[part.key] = now[part.key]
+        if verdict.state != "not written" or is_first:
+            report(part, self.file, verdict, printed, progress, self.program())
+        progress.save()
+        return verdict
+
+    def print_next(self, track, progress):
+        """Print what is to be written next."""
+        parts = next_of(track, progress)
+        if not parts:
+            print(f"\nall are solved, so the model is yours: {self.program()} train")
+            return
+        part = parts[0]
+        print(f"\n{indent(text_of(track, part), '    ')}\n")
+        what = f"backward of {part.function_name}" if part.is_backward else part.function_name
+        print(f"Write {what} in {self.file}{self.line_of(part)}, then: {self.program()} check")
+
+    def line_of(self, part):
+        """Where the function stands in the file, or its backward pass."""
+        start = f"def {part.function_name}("
+        is_inside = False
+        for number, line in enumerate(self.read().splitlines(), 1):
+            is_backward = is_inside and "def backward(" in line
+            is_inside = is_inside or line.startswith(start)
+            if is_backward or (is_inside and not part.is_backward):
+                return f", line {number}"
+        return ""
+
+    # -- the commands ------------------------------------------------------------------------------
+
+    def show(self, options, progress):
+        """Print a hint; or write the file if there is none, and list the exercises."""
+        if options.hint is not None:
+            self.next_hint(options, progress)
+            return
+        if not self.file.exists():
+            self.begin(options, progress)
+        track = self.track(options)
+        self.update(track, progress)
+        for number, part in enumerate(track.parts.values(), 1):
+            state = "changed since its check" if is_changed(part, progress) else ""
+            if part.key in progress.solved:
+                state = "solved"
+            print(f"{number:3}  {part.name:<24}{part.title:<58}{state}".rstrip())
+        self.print_next(track, progress)
+
+    def check(self, options, progress):
+        """Check the exercise that is named, or the first that is not solved and those behind it
+        that are written.
+
+        The exit status is 1 if one is not right.
+        """
+        track = self.track_for(options)
+        now = self.update(track, progress)
+        to_do = next_of(track, progress)
+        parts = to_do or track.parts.values()
+        if options.name:
+            parts = [self.chosen(options.name, track, progress)]
+        for n_solved, part in enumerate(parts):
+            is_first = n_solved == 0
+            verdict = self.check_one(track, part, progress, now, options.seconds, is_first)
+            if verdict.state == "not written" and not is_first:
+                break
+            if not verdict.solved:
+                return 1
+            if part in to_do or options.name:
+                print_derivation(part)
+        self.print_next(track, progress)
+        return 0
+
+    def hint(self, options, progress):
+        """Print one hint more than the last time."""
+        track = self.track_for(options)
+        self.update(track, progress)
+        part = self.chosen(options.name, track, progress)
+        print(f"{part.name}:")
+        print_hint(part, progress, self.program())
+
+    def next_hint(self, options, progress):
+        """Print the next hint of an exercise, without those that were shown."""
+        track = self.track(options)
+        self.update(track, progress)
+        part = self.chosen(options.hint, track, progress)
+        print_next_hint(part, track.number_of(part), progress, self.program())
+
+    def answer(self, options, progress):
+        """Print the answer."""
+        track = self.track_for(options)
+        self.update(track, progress)
+        part = self.chosen(options.name, track, progress)
+        print_answer(part)
+        print_derivation(part)
+
+    # -- the training ------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def own_functions(self, options, progress):
+        """The names of the person's file for a training, those of the page in place of what is not
+        solved. What has changed since it was solved is checked first, and an error of the person's
+        code gets a line.
+        """
+        track = self.track_for(options)
+        now = self.update(track, progress)
+        parts = track.parts.values()
+        for part in parts:
+            if is_changed(part, progress):
+                self.check_one(track, part, progress, now, SECONDS)
+        own = [part.name for part in parts if part.key in progress.solved]
+        list_of_own = f": {', '.join(own)}" if own else ""
+        print(f"{len(own)} of {len(parts)} exercises are yours{list_of_own}")
+        file = str(self.file.resolve())
+        try:
+            functions = run(read_source(file), file)
+            complete(track, functions, progress.solved)
+            with one_blas_thread():  # their products, with NumPy, are small
+                yield functions
+        except SyntaxError as error:
+            raise UserError(f"{self.file}: {syntax_error_text(error)}") from None
+        except Complaint as error:
+            raise UserError(str(error)) from None
+        except (UserError, BrokenPipeError):  # of the training, or of what reads its output
+            raise
+        except (Exception, SystemExit) as error:
+            advice = f"{self.program()} check EXERCISE checks one"
+            if isinstance(error, NameError) and error.name in track.page.functions:
+                advice = f"it was given: copy it from {track.page.file}"
+            reason = error_text(error, file)
+            raise UserError(f"{self.file}: it raises {reason}; {advice}") from None
+
+
+def text_of_file(file):
+    """The text of a person's file, whatever bytes it has."""
+    return read_source(file).decode("utf-8", "replace")
+
+
+def next_of(track, progress):
+    """The exercises that are not solved, in order."""
+    return [part for part in track.parts.values() if part.key not in progress.solved]
+
+
+def is_changed(part, progress):
+    """Whether the function was right once, and is another one now."""
+    return part.key in progress.sources and part.key not in progress.solved

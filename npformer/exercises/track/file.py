@@ -1,0 +1,109 @@
+"""The person's file: the page with the functions of the exercises left to write, and what runs of it."""
+
+import ast
+import hashlib
+from textwrap import indent
+
+from npformer.exercises.start import task_text
+
+
+def starting_text(track, taken=None):
+    """The page with stubs in place of the functions that are exercises.
+
+    ``taken`` has the texts of functions, by name, that stand in place of a stub or of a given function.
+    """
+    names = {part.function_name for part in track.parts.values()}
+    new = {name: stub(track, name) for name in track.page.functions if name in names} | (taken or {})
+    if track.exercises_first:
+        return track.header + in_order(track, new)
+    text = track.page.text
+    for name, source in new.items():
+        text = text.replace(track.page.source_of(name), source)
+    return track.header + text.partition("\n\n")[2]
+
+
+def in_order(track, new):
+    """The page without its docstring: the functions of the exercises, then the given functions.
+
+    ``new`` has the texts that stand in place of the page's.
+    """
+    names = list(dict.fromkeys(part.function_name for part in track.parts.values()))
+    page = track.page
+    functions = list(page.functions.values())
+    above = page.lines(1, functions[0].lineno - 1).partition("\n\n")[2]
+    above = above.partition("\n\n\n")[0]  # without the heading of the first functions
+    below = page.text.splitlines(keepends=True)[functions[-1].end_lineno :]
+    given = [new.get(name, page.source_of(name)) for name in page.functions if name not in names]
+    blocks = [
+        "# The exercises, in the order of their numbers\n",
+        *[new[name] for name in names],
+        "# Given. Some of these resemble an answer: read them after you have solved the exercises above\n",
+        *given,
+        "".join(below).strip() + "\n",
+    ]
+    return "\n\n".join([above.rstrip() + "\n", *blocks])
+
+
+def stub(track, name):
+    """A function of the page with the tasks of its exercises in its docstring, and without its body."""
+    function = track.page.functions[name]
+    parts = [part for part in track.parts.values() if part.function_name == name]
+    first = (ast.get_docstring(function) or "").splitlines()
+    tasks = [text_of(track, part) for part in parts]
+    doc = indent("\n\n".join([*first, *tasks]), "    ", lambda line: bool(line.strip())).lstrip()
+    numbers = [track.number_of(part) for part in parts]
+    lines = [track.page.lines(function.lineno, function.body[0].lineno - 1).rstrip()]
+    lines += [f'    """{doc}\n    """', f"    raise NotImplementedError  # exercise {numbers[0]}"]
+    has_backward = any(part.gradients or part.has_later_backward for part in parts)
+    if has_backward:
+        backward = track.page.backward_of(name) or "    def backward(dy):\n"
+        lines += ["", backward.splitlines()[0]]
+        lines += [f"        raise NotImplementedError  # exercise {numbers[-1]}"]
+        lines += ["", "    return y, backward"]
+    return "\n".join(lines) + "\n"
+
+
+def text_of(track, part):
+    """What to do, with the page that explains it."""
+    number = track.number_of(part)
+    heading = f"Exercise {number}, {part.label}: {part.title}."
+    return f"{heading}\n\n{task_text(part)}\n\n{track.pointer(number, part)}"
+
+
+def digests(track, text):
+    """A digest of what each exercise checks in the person's file: of its function, without a later backward pass.
+
+    What the person has written beside the functions of the page counts for all.
+    """
+    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    beside = [node for name, node in functions.items() if name not in track.page.functions]
+    return {part.key: digest(functions.get(part.function_name), part, beside) for part in track.parts.values()}
+
+
+def digest(function, part, beside):
+    """A digest of a function as Python reads it, so that its comments and spaces do not count."""
+    nodes = [function.args, *function.body, *beside] if function else []
+    counted = [node for node in nodes if not part.has_later_backward or getattr(node, "name", "") != "backward"]
+    return hashlib.sha256("".join(map(ast.dump, counted)).encode()).hexdigest()[:16]
+
+
+def complete(track, names, solved):
+    """Put the functions of the page in place of those that are not solved, among the names of the person's file."""
+    parts = track.parts.values()
+    if solved >= {part.key for part in parts}:
+        return  # the file alone
+    own = dict(names)
+    exec(track.page.text, names)
+    for part in parts:
+        if part.key in solved and part.function_name in own:
+            mine, given = own[part.function_name], names[part.function_name]
+            names[part.function_name] = with_backward(mine, given) if part.has_later_backward else mine
+
+
+def with_backward(mine, given):
+    """A function with the person's forward pass and the page's backward pass."""
+
+    def both(*args, **options):
+        return mine(*args, **options)[0], given(*args, **options)[1]
+
+    return both

@@ -1,0 +1,6 @@
+"""The tracks: tables of exercises that ask for the functions of one page."""
+
+from npformer.exercises.track import Track
+from npformer.exercises.transformer import BUILD
+
+TRACKS: dict[str, Track] = {track.name: track for track in (BUILD,)}

@@ -1,0 +1,118 @@
+"""What holds for every track: its exercises, the file that it begins, and its derivations."""
+
+import ast
+import re
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from npformer.exercises import check_function
+from npformer.exercises.track.file import starting_text, stub
+from npformer.exercises.track.track import track_of
+from npformer.exercises.tracks import TRACKS
+
+ROOT = Path(__file__).parents[2]
+PARTS = [part for track in TRACKS.values() for part in track.parts.values()]
+every_track = pytest.mark.parametrize("track", TRACKS.values(), ids=TRACKS)
+every_part = pytest.mark.parametrize("part", PARTS, ids=[part.key for part in PARTS])
+
+
+@every_part
+def test_the_answer_is_right(part):
+    for seed in range(3):
+        assert check_function(part, part.function_from(part.answer_source), seed).solved
+
+
+@every_part
+def test_every_typical_mistake_gets_its_explanation(part):
+    assert len(part.mistakes) >= 3
+    for mistake in part.mistakes:
+        verdict = check_function(part, part.with_mistakes(mistake))
+        assert f"perhaps: {mistake.explanation}" in verdict.lines, mistake.change
+
+
+@every_part
+def test_what_is_said_of_an_exercise(part):
+    n_hints = len(part.hints)
+    assert 2 <= n_hints <= 4 or part.key == "build/merge_heads"
+    assert len(set(part.hints)) == n_hints
+    assert len(part.title) <= 58 and not part.title.endswith(".")
+    assert (ROOT / "docs" / f"{part.page}.md").is_file()
+
+
+@every_track
+def test_the_file_is_the_page_with_functions_left_to_write(track):
+    text = starting_text(track)
+    assert max(len(line) for line in text.splitlines() if "/docs/" not in line) <= 120
+    numbers = [int(number) for number in re.findall(r"Exercise (\d+), ", text)]
+    assert sorted(numbers) == list(range(1, len(track.parts) + 1))
+    names = {}
+    exec(text, names)
+    asked_for = {part.function_name for part in track.parts.values()}
+    for part in track.parts.values():
+        assert check_function(part, names[part.function_name]).state == "not written"
+    for name in track.page.functions:
+        assert (stub(track, name) if name in asked_for else track.page.source_of(name)) in text
+
+
+@every_track
+def test_a_file_is_known_as_one_of_its_track(track):
+    assert track_of(starting_text(track), TRACKS.values()) is track
+
+
+@every_track
+def test_functions_can_be_taken_from_elsewhere(track):
+    given = next(name for name in track.page.functions if not in_parts(track, name))
+    asked_for = next(iter(track.parts.values())).function_name
+    taken = {name: f"def {name}():\n    return 'taken'\n" for name in (given, asked_for)}
+    text = starting_text(track, taken)
+    assert all(source in text for source in taken.values())
+    assert stub(track, asked_for) not in text and track.page.source_of(given) not in text
+
+
+def in_parts(track, name):
+    return name in {part.function_name for part in track.parts.values()}
+
+
+# -- the derivations: their lines of Python are executed ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part.derivation], ids=lambda part: part.key)
+def test_the_formulas_of_a_derivation_hold(part):
+    code = code_of(part.derivation)
+    assert code
+    for case in part.cases(np.random.default_rng(7)):
+        names = vars(part.one_page.module) | dict(zip(part.arguments, case.args, strict=True))
+        with np.errstate(all="ignore"):
+            execute(code, names)
+        expected = part.expected(*case.args)
+        expected = expected if len(part.results) > 1 else [expected]
+        for name, value in zip(part.results, expected, strict=True):
+            if part.gradients or name in names:  # a derivation of gradients has all of them
+                np.testing.assert_allclose(eval(name, names), value, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def code_of(derivation):
+    """The indented lines of a derivation."""
+    lines = dedent(derivation).strip().splitlines()
+    assert max(map(len, lines)) <= 96
+    return dedent("\n".join(line for line in lines if line.startswith("    ")))
+
+
+def execute(code, names):
+    """Run statements; an equation has to hold."""
+    for node in ast.parse(code).body:
+        match node:
+            case ast.Expr(ast.Compare(left, [ast.Eq()], [right])):
+                sides = [eval(ast.unparse(side), names) for side in (left, right)]
+                np.testing.assert_allclose(*sides, rtol=1e-9, atol=1e-12, err_msg=ast.unparse(node))
+            case _:
+                exec(ast.unparse(node), names)
+
+
+def test_a_wrong_equation_of_a_derivation_is_noticed():
+    execute("y = 2 * x\ny == x + x", {"x": np.ones(3)})
+    with pytest.raises(AssertionError, match="y == x"):
+        execute("y = 2 * x\ny == x", {"x": np.ones(3)})
