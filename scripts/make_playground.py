@@ -91,6 +91,13 @@ def read(name):
     return from_description(content["model"]), tree.from_arrays(arrays, "params"), content
 
 
+def lab():
+    """Return {"STARTS", "QUESTIONS"}: where the lab can start, and what it asks, as its page reads it."""
+    text = (FOLDER / "lab_questions.js").read_text(encoding="utf-8")
+    found = re.findall(r"^const (\w+) = (\{$.*?^\});", text, re.MULTILINE | re.DOTALL)
+    return {name: json.loads(content) for name, content in found}
+
+
 def write(name, content):
     """Write the file of a model."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))

@@ -1,12 +1,15 @@
 """A real browser without a window. ``make test-docs`` installs what is needed; without it, these tests are skipped."""
 
+import base64
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 SITE = Path(__file__).parents[1] / "docs" / "_build"
+LOOK = "PLAYGROUND_SCREENSHOTS"  # set it to a folder, to look at the pages yourself
 
 
 @pytest.fixture(scope="session")
@@ -107,3 +110,20 @@ for (const node of document.querySelectorAll("body *")) {
 }
 return poor;
 """
+
+
+def check_screen(browser, width, theme, path, name):
+    """It fits into the width, every text has contrast, and the theme is the wanted one. Keep a picture of it."""
+    sizes = "return [document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
+    page, body, screen = browser.execute_script(sizes)
+    assert screen == width
+    assert max(page, body) <= width
+    assert browser.execute_script(CONTRAST) == []
+    dark = browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 20)"
+    assert dark == (theme == "dark")
+
+    height = browser.execute_script("return document.documentElement.scrollHeight")
+    options = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
+    png = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
+    (Path(os.environ.get(LOOK, path)) / f"{browser.title}-{name}-{width}-{theme}.png").write_bytes(png)
+    assert len(png) > 10_000

@@ -1,151 +1,311 @@
 "use strict";
-// The page lab.html: one head with 4 queries and 4 keys of width 3, whose numbers and gradients are all shown.
+// The page lab.html: benches whose numbers are changed. What a change does to a number is asked, then shown and explained.
 
-const N_QUERIES = 4, N_KEYS = 4, WIDTH = 3, STEP = 1e-5; // T, S, K = Kv, and h of the finite difference
-const LARGEST = 1000; // of an input, so that nothing overflows
-const RAISED = { "-": "⁻", ...Object.fromEntries([..."⁰¹²³⁴⁵⁶⁷⁸⁹"].entries()) };
-const SIZES = { q: N_QUERIES, k: N_KEYS, "": WIDTH }; // of an axis, by the letter before its numbers
-const DEFAULT_SCALE = 1 / Math.sqrt(WIDTH);
-const MIXED = {
-  q: [[1, 0, 0.5], [0, 1, -0.5], [-1, 0.5, 1], [0.5, 0.5, 0]],
-  k: [[1, 0.5, 0], [0, 1, 0.5], [-0.5, 0, 1], [0.5, -1, 0.5]],
-  v: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]],
-  dout: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0.5, -0.5, 1]],
-  keep_mask: no_mask(N_QUERIES, N_KEYS),
-  scale: DEFAULT_SCALE,
-};
-const LAB_EXAMPLES = { // what differs from MIXED
-  "mixed numbers": {},
-  "a dictionary: each query equals one key": {
-    q: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]],
-    k: [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]],
-    scale: 8,
-  },
-  "equal scores: the mean of the values": { q: matrix(N_QUERIES, WIDTH, () => 0) },
-  "large scores: the gradients vanish": { scale: 20 },
-  "a query that may attend to no key": { keep_mask: matrix(N_QUERIES, N_KEYS, (t) => t !== 2) },
-};
-const lab = {}; // q, k, v, dout, keep_mask, scale
+const DEFAULT_WATCH = { attention: ["weights", 0, 0], softmax: ["y", 0, 0], layer_norm: ["y", 0, 0] };
+const DIRECTIONS = { "-1": "falls", 0: "stays the same", 1: "rises" };
 
-/** Σ dout · out. @param {Matrix} out @param {Matrix} dout @returns {number} */
-function loss_of(out, dout) {
-  return out.reduce((sum, row, t) => sum + row.reduce((part, value, j) => part + value * dout[t][j], 0), 0);
+const lab = { // what is shown
+  bench: "attention", start: "mixed",
+  inputs: {}, // as they stand in the fields
+  settled: {}, // the inputs before the change
+  before: {}, shown: {}, // all arrays, before the change and as they are shown
+  watched: DEFAULT_WATCH.attention, is_pinned: false, // the place that is asked about; whether the reader has chosen it
+  is_asking: true, is_pending: false, // whether a prediction is waited for
+  question: undefined, // of QUESTIONS, if the change is its change
+  answer: undefined, // {direction, estimate}
+  touched: undefined, // the field that was changed last
+  n_asked: 0, n_right: 0,
+  embedded: undefined, // the question, if the page is a part of another one
+};
+
+const bench = () => BENCHES[lab.bench];
+const names = () => new Names(bench(), start_named(lab.bench, lab.start));
+const start_named = (of, id) => STARTS[of].find((start) => start.id === id);
+const question_named = (id) => Object.values(QUESTIONS).flat().find((question) => question.id === id);
+const bench_of = (question) => Object.keys(QUESTIONS).find((name) => QUESTIONS[name].includes(question));
+const copy_of_all = (inputs) => Object.fromEntries(Object.entries(inputs).map(([name, x]) => [name, copy_of(x)]));
+const changes = () => changed_inputs(bench(), lab.settled, lab.inputs);
+const direction_of = (before, after) => (is_same(before, after) ? 0 : Math.sign(after - before));
+
+/** The inputs of a start. */
+function inputs_of(name, id) {
+  const { id: _, title, names: words, numbers, scale, ...arrays } = start_named(name, id);
+  if (name !== "attention") return copy_of_all(arrays);
+  const { q, k } = arrays;
+  return copy_of_all({
+    scale: [[scale ?? 1 / Math.sqrt(k[0].length)]], keep_mask: no_mask(q.length, k.length), ...arrays,
+  });
 }
 
-/** The change of loss() for each number of x, in both directions. @param {Matrix} x, changed and restored */
-function finite_difference(x, loss) {
-  return x.map((row) => row.map((value, j) => {
-    row[j] = value + STEP;
-    const above = loss();
-    row[j] = value - STEP;
-    const below = loss();
-    row[j] = value;
-    return (above - below) / (2 * STEP);
-  }));
+// -- what changes -----------------------------------------------------------------------------------------------------
+
+/** From here on, what changes is compared with the numbers as they are. */
+function settle() {
+  lab.settled = copy_of_all(lab.inputs);
+  lab.before = lab.shown = compute(bench(), lab.settled);
+  Object.assign(lab, { question: undefined, answer: undefined, is_pending: false });
 }
 
-/**
- * All that the lab shows.
- * @param {{q: Matrix, k: Matrix, v: Matrix, dout: Matrix, keep_mask: boolean[][], scale: number}} inputs
- */
-function compute(inputs) {
-  const { dout, keep_mask, scale } = inputs;
-  const [q, k, v] = [inputs.q, inputs.k, inputs.v].map((x) => x.map((row) => [...row]));
-  const forward = attention(q, k, v, keep_mask, scale);
-  const grads = attention_backward(dout, q, k, v, forward.weights, scale);
+/** Change inputs. @param {Array[]} values [name, row, column, value] of each @param {Element} field by which they are changed */
+function change(values, field) {
+  const goes_on = lab.is_asking ? lab.is_pending : lab.touched === field;
+  if (!goes_on) settle();
+  lab.touched = field;
+  lab.question = undefined;
+  for (const [name, i, j, value] of values) lab.inputs[name][i][j] = value;
+  if (!lab.is_pinned && values.length === 1) follow(values[0]);
+  update(field);
+}
 
-  const loss = () => loss_of(attention(q, k, v, keep_mask, scale).out, dout);
-  const [scores, weights] = [forward.scores, forward.weights].map((x) => x.map((row) => [...row]));
-  const loss_of_weights = () => loss_of(product(weights, v), dout);
-  const masked = (row, t) => row.map((score, s) => (keep_mask[t][s] ? score : -Infinity));
-  const loss_of_scores = () => loss_of(product(scores.map((row, t) => softmax(masked(row, t))), v), dout);
-  const differences = {
-    dweights: finite_difference(weights, loss_of_weights),
-    dscores: finite_difference(scores, loss_of_scores),
-    dq: finite_difference(q, loss),
-    dk: finite_difference(k, loss),
-    dv: finite_difference(v, loss),
-  };
-  return { ...forward, loss: loss(), grads, differences };
+/** Ask about the number in the row or column of the one that is changed. */
+function follow([name, ...place]) {
+  const axes = bench().arrays[name].axes;
+  const [watched, ...at_place] = lab.watched;
+  const followed = bench().arrays[watched].axes.map((axis, n) =>
+    (axis && axes.includes(axis) ? place[axes.indexOf(axis)] : at_place[n]));
+  lab.watched = [watched, ...followed];
+}
+
+/** Ask, or show what has changed. @param {Element} [field] in which someone types, which is left alone */
+function update(field) {
+  lab.answer = undefined;
+  lab.is_pending = lab.is_asking && changes().length > 0;
+  lab.shown = lab.is_pending ? lab.before : compute(bench(), lab.inputs);
+  show(field);
+}
+
+/** Take a prediction, and show what happens. @param {number} direction -1, 0 or 1 */
+function answer(direction) {
+  const text = $("estimate").value.trim().replace("−", "-").replace(",", ".");
+  const estimate = text !== "" && Number.isFinite(Number(text)) ? Number(text) : undefined;
+  lab.answer = { direction, estimate };
+  lab.is_pending = false;
+  lab.shown = compute(bench(), lab.inputs);
+  lab.n_asked += 1;
+  lab.n_right += is_right();
+  show();
+  $("verdict").focus({ preventScroll: true });
+}
+
+/** The number that is asked about, before and after. */
+function watched_values() {
+  const [name, i, j] = lab.watched;
+  return [lab.before[name][i][j], lab.shown[name][i][j]];
+}
+
+/** Begin with the numbers of a start. */
+function begin(name, id) {
+  Object.assign(lab, { bench: name, start: id, inputs: inputs_of(name, id), watched: DEFAULT_WATCH[name], is_pinned: false });
+  lab.touched = undefined;
+  settle();
+  make_tables();
+}
+
+/** Set up a question, and ask it. */
+function ask(question) {
+  begin(bench_of(question), question.start);
+  Object.assign(lab, { watched: question.watch, question });
+  for (const [input, row, column, value] of question.change) lab.inputs[input][row][column] = value;
+  $("estimate").value = "";
+  update();
+  const [name, i, j] = question.watch;
+  if (!lab.embedded) outputs[name][i][j].scrollIntoView({ block: "nearest" }); // a part of a page would scroll that page
+}
+
+/** Change a number at random, and ask about another. */
+function ask_at_random() {
+  const one_of = (list) => list[Math.floor(Math.random() * list.length)];
+  const places = (tables) => Object.entries(tables).flatMap(([name, rows]) =>
+    rows.flatMap((row, i) => row.map((_, j) => [name, i, j])));
+  const numbers = places(fields).filter(([name]) => !bench().arrays[name].is_mask);
+  const results = places(outputs);
+  const changed = one_of(numbers);
+  const affected = results.filter((place) => sources_of(place, bench(), lab.before).has(key_of(changed)));
+  const [name, i, j] = changed;
+  const value = lab.inputs[name][i][j] + one_of([-1, 1]);
+  settle();
+  change([[name, i, j, Math.abs(value) > bench().largest ? 0 : Number(short(value))]]);
+  lab.watched = one_of(Math.random() < 0.8 ? affected : results);
+  show();
+}
+
+function take_back() {
+  lab.question = undefined;
+  lab.inputs = copy_of_all(lab.settled);
+  update();
+  lab.touched?.focus();
 }
 
 // -- tables -----------------------------------------------------------------------------------------------------------
 
-const fields = {}; // of q, k, v, dout and keep_mask: the inputs of each
-const outputs = {}; // of all computed matrices: the cells of each
+let fields = {}; // of each input: its fields
+let outputs = {}; // of each computed array: its cells
 
-/** A titled table with a cell for each number. @param {(i: number, j: number) => Node} cell */
-function lab_table(title, text, row, col, cell) {
-  const [n, m] = [SIZES[row], SIZES[col]];
-  const name = (letter, i) => (letter ? `${letter}${i}` : String(i));
-  const cols = Array.from({ length: m }, (_, j) => element("th", { scope: "col" }, name(col, j)));
-  const head = element("tr", {}, element("td"), ...cols);
-  const body = Array.from({ length: n }, (_, i) => element("tr", {}, element("th", { scope: "row" }, name(row, i)),
-    ...Array.from({ length: m }, (_, j) => cell(i, j))));
-  const caption = element("caption", {}, element("b", {}, title), ` ${text} (${n}, ${m})`);
-  return element("div", {}, element("table", {}, caption, element("thead", {}, head), element("tbody", {}, ...body)));
+/** Put all arrays of the bench into tables: matrices each into one, rows of the same axis, and single numbers, together. */
+function make_tables() {
+  [fields, outputs] = [{}, {}];
+  const is_shown = (name) => !lab.embedded || lab.embedded.shows.includes(name);
+  for (const part of ["inputs", "forward", "backward"]) {
+    const groups = new Map(); // what stands in one table
+    for (const [name, array] of Object.entries(bench().arrays)) {
+      if (array.part !== part || !is_shown(name)) continue;
+      const key = array.axes[0] ? name : `${array.axes[1]}`;
+      groups.set(key, [...(groups.get(key) ?? []), name]);
+    }
+    const tables = [...groups.values()].map((group) => (part === "inputs" ? input_table(group) : output_table(group)));
+    $(part).replaceChildren(...tables);
+    $(part).parentNode.hidden = !tables.length;
+  }
+  $("controls").hidden = !("scale" in lab.inputs) || !is_shown("scale");
+  $("bench-text").textContent = bench().text;
+  for (const node of document.querySelectorAll(".largest")) node.textContent = bench().largest;
+  $("starts").replaceChildren(...STARTS[lab.bench].map(({ id, title }) => element("option", { value: id }, title)));
+  $("starts").value = lab.start;
+  for (const radio of document.querySelectorAll("[name=bench]")) radio.checked = radio.value === lab.bench;
+  const buttons = QUESTIONS[lab.bench].map((question, i) => pressable(() => {
+    ask(question);
+    $("guess").querySelector("button").focus({ preventScroll: true });
+  }, { id: `question-${question.id}` }, `${i + 1}. ${question.title}`));
+  $("questions").replaceChildren(element("b", {}, "Questions:"), ...buttons);
 }
 
-function input_table(name, text, row) {
-  fields[name] = matrix(SIZES[row], WIDTH, (i, j) => {
-    const label = `${name}, row ${i}, column ${j}`;
-    const field = element("input", { class: "number", type: "number", step: "0.1", "aria-label": label });
-    return number_field(field, () => lab[name][i][j], (value) => {
-      lab[name][i][j] = value;
-    });
+/** The name of an array and its formula, or what it is. */
+function caption_of(name) {
+  const { symbol = name, text, parts } = bench().arrays[name];
+  return [element("b", {}, symbol), parts ? ` = ${text}` : ` ${text}`];
+}
+
+/** The head of a row or column: its word, or its number, with the letter of its axis. */
+function head_of(axis, i) {
+  const word = start_named(lab.bench, lab.start).names?.[axis]?.[i];
+  return word ?? `${{ query: "q", key: "k" }[axis] ?? ""}${names().numbered(axis, i)}`;
+}
+
+/** A table of the arrays of a group. @param {(name: string, i: number, j: number) => Node} cell */
+function table_of(group, cell, attributes = {}) {
+  const [first] = group;
+  const [row_axis, column_axis] = bench().arrays[first].axes;
+  const row_of_cells = (name, i, ...head) =>
+    element("tr", {}, ...head, ...lab.shown[name][i].map((_, j) => cell(name, i, j)));
+  const n_columns = lab.shown[first][0].length;
+  const row_head = (i) => element("th", { scope: "row" }, head_of(row_axis, i));
+  const name_of = (name) => element("tr", {}, element("th", { scope: "rowgroup", colspan: n_columns }, ...caption_of(name)));
+  const bodies = row_axis
+    ? [element("tbody", {}, ...lab.shown[first].map((_, i) => row_of_cells(first, i, row_head(i))))]
+    : group.map((name) => element("tbody", {}, name_of(name), row_of_cells(name, 0)));
+
+  const has_words = [row_axis, column_axis].some((axis) => start_named(lab.bench, lab.start).names?.[axis]);
+  const kinds = [row_axis ? "matrix" : column_axis ? "rows" : "single", ...(has_words ? ["named"] : [])];
+  const table = element("table", { class: kinds.join(" "), "aria-label": group.join(", "), ...attributes });
+  if (row_axis) table.append(element("caption", {}, ...caption_of(first)));
+  if (column_axis) {
+    const heads = lab.shown[first][0].map((_, j) => element("th", { scope: "col" }, head_of(column_axis, j)));
+    table.append(element("thead", {}, element("tr", {}, ...(row_axis ? [element("td")] : []), ...heads)));
+  }
+  table.append(...bodies);
+  return element("div", {}, table);
+}
+
+function input_table(group) {
+  for (const name of group) {
+    const new_field = bench().arrays[name].is_mask ? box_of : field_of;
+    fields[name] = lab.inputs[name].map((row, i) => row.map((_, j) => new_field(name, i, j)));
+  }
+  return table_of(group, (name, i, j) => element("td", {}, fields[name][i][j]));
+}
+
+function field_of(name, i, j) {
+  const label = `${names().symbol([name, i, j])}, ${names().told([name, i, j])}`;
+  const field = element("input", { class: "number", type: "number", step: "0.1", "aria-label": label });
+  return number_field(field, name, i, j);
+}
+
+function box_of(name, i, j) {
+  const box = element("input", { type: "checkbox", "aria-label": names().told([name, i, j]) });
+  box.addEventListener("change", () => change([[name, i, j, box.checked]], box));
+  box.addEventListener("keydown", lead_to_question);
+  return box;
+}
+
+/** The results of a group: one stop of the Tab key, in which arrows move, and Enter chooses what is asked about. */
+function output_table(group) {
+  for (const name of group) {
+    outputs[name] = lab.shown[name].map((row, i) => row.map((_, j) => {
+      const cell = element("td", { class: "value", tabindex: -1, id: name === "loss" ? "loss" : undefined });
+      cell.addEventListener("click", () => watch([name, i, j]));
+      return cell;
+    }));
+  }
+  const node = table_of(group, (name, i, j) => outputs[name][i][j], { role: "grid" });
+  const cells = group.flatMap((name) => outputs[name]);
+  cells[0][0].tabIndex = 0;
+  node.addEventListener("keydown", (event) => {
+    const i = cells.findIndex((row) => row.includes(event.target));
+    const j = cells[i]?.indexOf(event.target);
+    if (j === undefined) return;
+    if (["Enter", " "].includes(event.key)) {
+      event.preventDefault();
+      event.target.click();
+    }
+    const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const next = move && cells[i + move[0]]?.[j + move[1]];
+    if (!next) return;
+    event.preventDefault();
+    event.target.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
   });
-  return lab_table(name, text, row, "", (i, j) => element("td", {}, fields[name][i][j]));
+  return node;
 }
 
-function mask_table() {
-  fields.keep_mask = matrix(N_QUERIES, N_KEYS, (t, s) => {
-    const box = element("input", { type: "checkbox", "aria-label": `query ${t} may attend to key ${s}` });
-    box.addEventListener("change", () => {
-      lab.keep_mask[t][s] = box.checked;
-      show_lab();
-    });
-    return box;
-  });
-  const cell = (t, s) => element("td", {}, fields.keep_mask[t][s]);
-  return lab_table("mask", "checked: the query may attend to the key", "q", "k", cell);
+/** Ask about a number from now on. */
+function watch(place) {
+  Object.assign(lab, { watched: place, is_pinned: true, question: undefined });
+  if (lab.answer) lab.answer = { other: true }; // the prediction was of another number
+  show();
 }
 
-function output_table(name, text, row, col) {
-  outputs[name] = matrix(SIZES[row], SIZES[col], () => element("td", { class: "value" }));
-  return lab_table(name, text, row, col, (i, j) => outputs[name][i][j]);
+/** Enter leads from a field to the question. */
+function lead_to_question(event) {
+  if (event.key === "Enter" && lab.is_pending) {
+    event.preventDefault();
+    $("guess").querySelector("button").focus({ preventScroll: true });
+  }
 }
 
 /** Let the number of a field be typed, stepped with the arrow keys, or dragged sideways. */
-function number_field(field, get, set) {
-  [field.min, field.max] = [-LARGEST, LARGEST];
-  const change = () => {
-    const valid = field.value !== "" && Math.abs(Number(field.value)) <= LARGEST;
+function number_field(field, name, i = 0, j = 0) {
+  const value_now = () => lab.inputs[name]?.[i]?.[j];
+  const changed = () => {
+    const { largest } = bench();
+    const valid = field.value !== "" && Math.abs(Number(field.value)) <= largest;
     field.setAttribute("aria-invalid", String(!valid));
-    if (!valid) return;
-    set(Number(short(Number(field.value)))); // what will be shown
-    show_lab(field);
+    if (valid) change([[name, i, j, Number(short(Number(field.value)))]], field); // what will be shown
   };
-  field.addEventListener("input", change);
+  field.addEventListener("input", changed);
+  field.addEventListener("keydown", lead_to_question);
   field.addEventListener("wheel", () => field.blur(), { passive: true }); // scroll the page and leave the number alone
   field.addEventListener("blur", () => {
-    field.value = short(get());
+    if (value_now() === undefined) return; // another bench is shown now
+    field.value = short(value_now());
     field.setAttribute("aria-invalid", "false");
   });
   let from = null; // where a drag began
   field.addEventListener("pointerdown", (event) => {
     if (event.button) return; // another than the main one
-    from = { x: event.clientX, value: get(), moves: false };
+    from = { x: event.clientX, value: value_now(), moves: false };
     field.setPointerCapture(event.pointerId);
   });
   field.addEventListener("pointermove", (event) => {
     if (!from || (!from.moves && Math.abs(event.clientX - from.x) < 5)) return;
     from.moves = true;
+    const { largest } = bench();
     const value = from.value + Math.round((event.clientX - from.x) / 5) * 0.1;
-    field.value = short(Math.min(Math.max(value, -LARGEST), LARGEST));
-    change();
+    field.value = short(Math.min(Math.max(value, -largest), largest));
+    changed();
   });
-  for (const name of ["pointerup", "pointercancel"]) {
-    field.addEventListener(name, () => {
+  for (const end of ["pointerup", "pointercancel"]) {
+    field.addEventListener(end, () => {
       from = null;
     });
   }
@@ -158,99 +318,232 @@ function short(value) {
 }
 
 /** A number that fits into a cell: a large one has fewer digits. */
-function fitting(value) {
-  return number(value, Math.abs(value) < 100 ? 4 : 2);
+function in_cell(value) {
+  const size = Math.abs(value);
+  if (size < 100) return number(value, 4);
+  return number(value, size < 1e4 ? 2 : 1);
 }
 
-/** Fill the cells of a matrix. @param {Matrix} [differences] shown below, for gradients */
+// -- show -------------------------------------------------------------------------------------------------------------
+
+/** Fill the cells of an array. @param {Matrix} [differences] shown below, for gradients */
 function fill(name, values, differences) {
   const peak = peak_of(values);
+  const { is_masked } = bench().arrays[name];
   values.forEach((row, i) => row.forEach((value, j) => {
     const cell = outputs[name][i][j];
-    const masked = name === "scores" && !lab.keep_mask[i][j];
+    const masked = is_masked?.(lab.shown, i, j);
+    const direction = direction_of(lab.before[name][i][j], value);
     cell.dataset.value = value;
     cell.classList.toggle("minus", value < 0);
+    cell.classList.toggle("up", direction > 0);
+    cell.classList.toggle("down", direction < 0);
+    cell.classList.toggle("watched", key_of(lab.watched) === key_of([name, i, j]));
     cell.style.setProperty("--tint", masked ? 0 : ((Math.abs(value) / peak) * 22).toFixed(1));
-    cell.replaceChildren(masked ? "masked" : fitting(value));
+    cell.replaceChildren(masked ? "masked" : in_cell(value));
     if (differences) {
       cell.dataset.difference = differences[i][j];
-      cell.append(element("small", {}, fitting(differences[i][j])));
+      cell.append(element("small", {}, in_cell(differences[i][j])));
     }
   }));
 }
 
-/** Compute and show everything. @param {Element} [typing] the field in which someone types, which is left alone */
-function show_lab(typing) {
-  for (const name of ["q", "k", "v", "dout"]) {
-    fields[name].forEach((row, i) => row.forEach((field, j) => {
-      if (field !== typing) field.value = short(lab[name][i][j]);
+/** Show everything. @param {Element} [typing] the field in which someone types, which is left alone */
+function show(typing) {
+  const changed = new Set(changes().map(key_of));
+  for (const [name, rows] of Object.entries(fields)) {
+    rows.forEach((row, i) => row.forEach((field, j) => {
+      const value = lab.inputs[name][i][j];
+      if (field.type === "checkbox") field.checked = value;
+      else if (field !== typing) field.value = short(value);
+      field.classList.toggle("changed", changed.has(key_of([name, i, j])));
     }));
   }
-  fields.keep_mask.forEach((row, t) => row.forEach((box, s) => {
-    box.checked = lab.keep_mask[t][s];
-  }));
-  if ($("scale") !== typing) $("scale").value = short(lab.scale);
-  if ($("scale-range") !== typing) $("scale-range").value = lab.scale;
-
-  const computed = compute(lab);
-  for (const name of ["scores", "weights", "out"]) fill(name, computed[name]);
-  let largest = 0;
-  for (const [name, values] of Object.entries(computed.grads)) {
-    fill(name, values, computed.differences[name]);
-    values.forEach((row, i) => row.forEach((value, j) => {
-      largest = Math.max(largest, Math.abs(value - computed.differences[name][i][j]));
-    }));
+  if ("scale" in lab.inputs) {
+    const [[scale]] = lab.inputs.scale;
+    if ($("scale") !== typing) $("scale").value = short(scale);
+    if ($("scale-range") !== typing) $("scale-range").value = scale;
+    $("scale").classList.toggle("changed", changed.has("scale,0,0"));
   }
-  $("loss").textContent = number(computed.loss, 6);
-  $("loss").dataset.value = computed.loss;
-  const [digits, exponent] = largest.toExponential(1).split("e");
-  $("difference").textContent = `${digits} · 10${[...exponent].map((sign) => RAISED[sign] ?? "").join("")}`;
+  const inputs = lab.is_pending ? lab.settled : lab.inputs;
+  const differences = differences_of(bench(), inputs, lab.shown);
+  for (const name of Object.keys(outputs)) fill(name, lab.shown[name], differences[name]);
+  const gaps = Object.entries(differences).flatMap(([name, rows]) =>
+    rows.flatMap((row, i) => row.map((value, j) => Math.abs(value - lab.shown[name][i][j]))));
+  $("difference").textContent = with_exponent(Math.max(...gaps));
+  show_panel();
+  write_address();
 }
 
-function start_from(name) {
-  const { scale, ...arrays } = { ...MIXED, ...LAB_EXAMPLES[name] };
-  Object.assign(lab, { scale });
-  for (const [key, x] of Object.entries(arrays)) lab[key] = x.map((row) => [...row]);
-  show_lab();
+/** What was changed, in words. */
+function told_changes() {
+  const told = names();
+  const one = (place) => {
+    const [name, i, j] = place;
+    const [old, now] = [lab.settled[name][i][j], lab.inputs[name][i][j]];
+    if (bench().arrays[name].is_mask) return `${told.symbol(place)} is ${now ? "" : "not "}checked`;
+    return `${told.symbol(place)} from ${brief(old)} to ${brief(now)}`;
+  };
+  const all = changes();
+  const first = all.slice(0, 4).map(one);
+  return `Changed: ${list_of(all.length > 4 ? [...first, `${all.length - 4} more`] : first)}.`;
 }
 
-$("inputs").append(
-  input_table("q", "queries", "q"),
-  input_table("k", "keys", "k"),
-  input_table("v", "values", "k"),
-  input_table("dout", "gradient of the loss with respect to out", "q"),
-  mask_table(),
-);
-$("forward").append(
-  output_table("scores", "scale · q kᵀ", "q", "k"),
-  output_table("weights", "softmax of each row of scores, P", "q", "k"),
-  output_table("out", "P v", "q", ""),
-);
-$("backward").append(
-  output_table("dv", "Pᵀ dout", "k", ""),
-  output_table("dweights", "dP = dout vᵀ", "q", "k"),
-  output_table("dscores", "P (dP − Σₛ dP P)", "q", "k"),
-  output_table("dq", "scale · dscores k", "q", ""),
-  output_table("dk", "scale · dscoresᵀ q", "k", ""),
-);
-$("lab-examples").append(...Object.keys(LAB_EXAMPLES).map((name) => element("option", {}, name)));
-$("lab-examples").addEventListener("change", (event) => start_from(event.target.value));
-number_field($("scale"), () => lab.scale, (value) => {
-  lab.scale = value;
+/** The question, or its answer with the reason. */
+function show_panel() {
+  const told = names();
+  const n_changes = changes().length;
+  const [old, now] = watched_values();
+  const asks = lab.is_pending;
+  const is_told = n_changes > 0 && !asks;
+  document.body.classList.toggle("pending", asks);
+
+  const story = lab.question ? [element("b", {}, lab.question.story), " "] : [];
+  const hint = lab.is_asking ? "Change any number, or take a question. You say first what it does to the framed result."
+    : "Change any number: the framed result is explained here.";
+  $("change").replaceChildren(...(n_changes ? [...story, told_changes()] : [hint]));
+  const question = asks ? `${told.symbol(lab.watched)}, ${told.told(lab.watched)}, is ${brief(old)}. What will it do?` : "";
+  if ($("question").textContent !== question) $("question").textContent = question;
+  $("guess").hidden = !asks;
+  if (!asks) $("estimate").value = "";
+
+  const verdict = is_told ? verdict_of(told, old, now) : "";
+  if ($("verdict").textContent !== verdict) $("verdict").textContent = verdict;
+  $("verdict").className = !is_told || !is_predicted() ? "" : is_right() ? "right" : "other";
+  $("lesson").textContent = is_told ? lab.question?.lesson ?? "" : "";
+  $("why").replaceChildren(...(is_told ? why(lab.watched, told, lab.before, lab.shown) : []));
+
+  const following = next_question();
+  $("next").hidden = asks || !following || Boolean(lab.embedded);
+  $("random").hidden = asks;
+  $("undo").hidden = !n_changes;
+  $("count").textContent = lab.n_asked ? `Predicted so far: ${lab.n_right} of ${lab.n_asked}.` : "";
+  for (const node of document.querySelectorAll("h2 .before")) node.textContent = asks ? "before the change" : "";
+  for (const question_ of QUESTIONS[lab.bench]) {
+    $(`question-${question_.id}`).setAttribute("aria-pressed", String(lab.question === question_));
+  }
+}
+
+const is_predicted = () => lab.answer?.direction !== undefined;
+const is_right = () => lab.answer.direction === direction_of(...watched_values());
+
+/** What the number does, and whether that was predicted. */
+function verdict_of(told, old, now) {
+  const symbol = told.symbol(lab.watched);
+  const direction = direction_of(old, now);
+  const what = direction ? `${DIRECTIONS[direction]} from ${brief(old)} to ${brief(now)}` : `stays ${brief(now)}`;
+  if (!is_predicted()) return `${symbol}, ${told.told(lab.watched)}, ${what}.`;
+  const judged = is_right() ? "Right" : `No (you said: ${DIRECTIONS[lab.answer.direction]})`;
+  const { estimate } = lab.answer;
+  if (estimate === undefined) return `${judged}: ${symbol} ${what}.`;
+  const distance = is_same(estimate, now) ? "is exact" : `${brief(estimate)} is ${brief(Math.abs(estimate - now))} away`;
+  return `${judged}: ${symbol} ${what}. Your number ${distance}.`;
+}
+
+/** The question after the one that is open, or the first. */
+function next_question() {
+  const list = QUESTIONS[lab.bench];
+  return list[lab.question ? list.indexOf(lab.question) + 1 : 0];
+}
+
+// -- the address ------------------------------------------------------------------------------------------------------
+
+function write_address() {
+  const parts = new URLSearchParams();
+  if (lab.question) parts.set("question", lab.question.id);
+  else {
+    parts.set("bench", lab.bench);
+    parts.set("start", lab.start);
+    const inputs = lab.is_pending ? lab.settled : lab.inputs;
+    for (const place of changed_inputs(bench(), inputs_of(lab.bench, lab.start), inputs)) {
+      const [name, i, j] = place;
+      parts.set(place.join("."), String(Number(inputs[name][i][j])));
+    }
+    parts.set("watch", lab.watched.join("."));
+  }
+  if (!lab.is_asking) parts.set("ask", "off");
+  $("whole").firstChild.href = `lab.html#${parts}`;
+  if (lab.embedded) parts.set("embed", lab.embedded.id);
+  if (location.hash.slice(1) !== String(parts)) history.replaceState(null, "", `#${parts}`);
+}
+
+/** Begin with what the address says; what it does not say rightly is left out. */
+function read_address() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  lab.is_asking = parts.get("ask") !== "off";
+  $("asking").checked = lab.is_asking;
+  lab.embedded = question_named(parts.get("embed"));
+  document.body.classList.toggle("embedded", Boolean(lab.embedded));
+  $("whole").hidden = !lab.embedded;
+  const question = question_named(parts.get("question"));
+  if (question) {
+    ask(question);
+    return;
+  }
+  const name = Object.hasOwn(BENCHES, parts.get("bench")) ? parts.get("bench") : "attention";
+  begin(name, (start_named(name, parts.get("start")) ?? STARTS[name][0]).id);
+  const place_of = (text, arrays) => {
+    const [array, i, j] = text.split(".");
+    return Object.hasOwn(arrays, array) && arrays[array][i]?.[j] !== undefined ? [array, Number(i), Number(j)] : undefined;
+  };
+  for (const [text, value] of parts) {
+    const place = place_of(text, lab.inputs);
+    if (!place || !(Math.abs(Number(value)) <= bench().largest)) continue;
+    const [array, i, j] = place;
+    lab.inputs[array][i][j] = bench().arrays[array].is_mask ? value === "1" : Number(value);
+  }
+  settle();
+  const watched = place_of(parts.get("watch") ?? "", lab.shown);
+  if (watched && bench().arrays[watched[0]].parts) Object.assign(lab, { watched, is_pinned: true });
+  update();
+}
+
+// -- the page ---------------------------------------------------------------------------------------------------------
+
+$("benches").append(...Object.entries(BENCHES).map(([name, { title }]) => {
+  const radio = element("input", { type: "radio", name: "bench", value: name });
+  radio.addEventListener("change", () => {
+    begin(name, STARTS[name][0].id);
+    update();
+  });
+  return element("label", {}, radio, ` ${title}`);
+}));
+$("starts").addEventListener("change", (event) => {
+  begin(lab.bench, event.target.value);
+  update();
 });
-$("scale-range").addEventListener("input", (event) => {
-  lab.scale = Number(event.target.value);
-  show_lab(event.target);
+$("asking").addEventListener("change", (event) => {
+  lab.is_asking = event.target.checked;
+  update();
 });
-$("default-scale").addEventListener("click", () => {
-  lab.scale = DEFAULT_SCALE;
-  show_lab();
-});
+number_field($("scale"), "scale");
+$("scale-range").addEventListener("input", (event) => change([["scale", 0, 0, Number(event.target.value)]], event.target));
+$("default-scale").addEventListener("click", (event) =>
+  change([["scale", 0, 0, 1 / Math.sqrt(lab.inputs.k[0].length)]], event.target));
 for (const [id, mask] of [["causal", causal_mask], ["all-keys", no_mask]]) {
-  $(id).addEventListener("click", () => {
-    lab.keep_mask = mask(N_QUERIES, N_KEYS);
-    show_lab();
+  $(id).addEventListener("click", (event) => {
+    const kept = mask(lab.inputs.q.length, lab.inputs.k.length);
+    change(kept.flatMap((row, t) => row.map((keeps, s) => ["keep_mask", t, s, keeps])), event.target);
   });
 }
-$("lab-examples").selectedIndex = 0;
-start_from("mixed numbers");
+for (const button of $("guess").querySelectorAll("button")) {
+  button.addEventListener("click", () => answer(Number(button.value)));
+}
+$("panel").addEventListener("keydown", (event) => {
+  if (event.key === "Escape") lab.touched?.focus();
+});
+$("next").addEventListener("click", () => {
+  ask(next_question());
+  $("guess").querySelector("button").focus({ preventScroll: true });
+});
+$("random").addEventListener("click", ask_at_random);
+$("undo").addEventListener("click", take_back);
+$("verdict").tabIndex = -1;
+read_address();
+addEventListener("hashchange", read_address);
+
+if (lab.embedded && parent !== window) { // tell the page around this one that it runs, and how high it is
+  const tell = () => parent.postMessage({ lab: document.body.offsetHeight }, "*");
+  tell(); // a browser may not observe sizes in a part of the page that is not seen
+  new ResizeObserver(tell).observe(document.body);
+}

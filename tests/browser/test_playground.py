@@ -1,14 +1,11 @@
-"""The pages index.html and lab.html, in a browser: numbers are npformer's, and all works by keyboard on any screen."""
+"""The page index.html, in a browser: numbers are npformer's, and all works by keyboard on any screen."""
 
-import base64
-import os
 import re
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pytest
-from in_browser import CONTRAST, press, tab_to
+from in_browser import check_screen, press, tab_to
 
 from scripts import make_playground
 
@@ -30,15 +27,13 @@ LINES = [
     "ﬁne print ½ ① x²  two  spaces",
 ]
 SCREENS = [(width, theme) for width in (320, 1200) for theme in ("light", "dark")]
-LOOK = "PLAYGROUND_SCREENSHOTS"  # set it to a folder, to look at the page yourself
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Both pages, each put together into one file."""
+    """The page, put together into one file."""
     folder = tmp_path_factory.mktemp("pages")
-    for name in ("index.html", "lab.html"):
-        (folder / name).write_text(make_playground.page(name), encoding="utf-8")
+    (folder / "index.html").write_text(make_playground.page("index.html"), encoding="utf-8")
     return folder
 
 
@@ -46,13 +41,6 @@ def folder(tmp_path_factory):
 def browser(look, errors, folder):
     """The page just after it was opened; nothing that is done to it may write to the console."""
     yield look(folder / "index.html")
-    assert errors() == []
-
-
-@pytest.fixture
-def lab(look, errors, folder):
-    """The page with the lab."""
-    yield look(folder / "lab.html")
     assert errors() == []
 
 
@@ -75,12 +63,6 @@ def shown(piece):
 def paste(browser, text):
     """Write a text and leave its field."""
     browser.execute_script("$('text').value = arguments[0]; $('text').dispatchEvent(new Event('change'))", text)
-
-
-def numbers(browser, name, key="value"):
-    """A matrix of the lab, as it stands in the page."""
-    script = "return outputs[arguments[0]].map(row => row.map(cell => Number(cell.dataset[arguments[1]])))"
-    return np.array(browser.execute_script(script, name, key))
 
 
 # -- the numbers of the trained models -----------------------------------------------------------------------------
@@ -564,109 +546,6 @@ def test_tokens_are_npformers(browser):
         assert text.split() == subwords.decode([expected])[0].split()
 
 
-# -- the lab -------------------------------------------------------------------------------------------------------
-
-
-def check_lab(browser):
-    inputs = browser.execute_script("return lab")
-    q, k, v, dout = (np.array(inputs[name], float) for name in ("q", "k", "v", "dout"))
-    scale, keep_mask = inputs["scale"], np.array(inputs["keep_mask"])
-    out, weights = nf.attention(q, k, v, keep_mask=keep_mask, scale=scale)
-    dq, dk, dv = nf.attention_backward(dout, q, k, v, weights, scale=scale)
-    dweights = dout @ v.T
-    grads = {"dq": dq, "dk": dk, "dv": dv, "dweights": dweights, "dscores": nf.softmax_backward(dweights, weights)}
-    for name, expected in {"scores": scale * q @ k.T, "weights": weights, "out": out, **grads}.items():
-        np.testing.assert_allclose(numbers(browser, name), expected, rtol=0, atol=1e-9, err_msg=name)
-    for name, expected in grads.items():
-        np.testing.assert_allclose(numbers(browser, name, "difference"), expected, rtol=0, atol=1e-6, err_msg=name)
-    loss = float(find(browser, "#loss").get_attribute("data-value"))
-    np.testing.assert_allclose(loss, (dout * out).sum(), rtol=0, atol=1e-9)
-    text = find(browser, "#backward td.value").text.split()
-    assert text == [f"{x:.4f}".replace("-", "−") for x in (dv[0, 0], numbers(browser, "dv", "difference")[0, 0])]
-
-
-def test_every_gradient_of_the_lab_is_npformers_and_its_finite_difference(lab):
-    examples = lab.find_elements(By.CSS_SELECTOR, "#lab-examples option")
-    assert len(examples) >= 5
-    for example in examples:
-        example.click()
-        check_lab(lab)
-
-    examples[0].click()
-    for name in ("q", "k", "v", "dout"):
-        field = find(lab, f'[aria-label="{name}, row 2, column 1"]')
-        field.send_keys(Keys.CONTROL, "a")
-        field.send_keys("-1.75")
-        assert lab.execute_script("return lab[arguments[0]][2][1]", name) == -1.75
-        check_lab(lab)
-    find(lab, '[aria-label="query 1 may attend to key 3"]').click()
-    check_lab(lab)
-    find(lab, "#causal").click()
-    assert (numbers(lab, "weights") == np.tril(numbers(lab, "weights"))).all()
-    check_lab(lab)
-    find(lab, "#scale").send_keys(Keys.CONTROL, "a")
-    find(lab, "#scale").send_keys("1.25")
-    assert lab.execute_script("return lab.scale") == 1.25
-    check_lab(lab)
-    find(lab, "#default-scale").click()
-    find(lab, "#all-keys").click()
-    check_lab(lab)
-
-
-def test_a_number_can_be_dragged_and_a_wrong_one_changes_nothing(lab):
-    field = find(lab, '[aria-label="v, row 0, column 0"]')
-    webdriver.ActionChains(lab).drag_and_drop_by_offset(field, 50, 0).perform()
-    assert lab.execute_script("return lab.v[0][0]") == 2
-    check_lab(lab)
-    field.send_keys(Keys.CONTROL, "a")
-    field.send_keys("-")
-    assert field.get_attribute("aria-invalid") == "true"
-    assert find(lab, "#forward").value_of_css_property("opacity") == "0.4"
-    field.send_keys(Keys.TAB)
-    assert find(lab, "#forward").value_of_css_property("opacity") == "1"
-    assert (field.get_attribute("value"), field.get_attribute("aria-invalid")) == ("2", "false")
-    check_lab(lab)
-
-
-def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(lab):
-    field = find(lab, '[aria-label="v, row 0, column 0"]')
-    for text, taken in [("1000", 1000), ("1e308", 1000), ("-1000.5", -1000), ("0.12345678", 0.123457)]:
-        field.send_keys(Keys.CONTROL, "a")
-        field.send_keys(text, Keys.TAB)
-        assert lab.execute_script("return lab.v[0][0]") == float(field.get_attribute("value")) == taken
-
-    random = np.random.default_rng(0)
-    for scale in (-1000, 0.5, 1000):
-        q, k, v, dout = random.choice([-1000, 999.875, 1000], size=(4, 4, 3))
-        inputs = {"q": q.tolist(), "k": k.tolist(), "v": v.tolist(), "dout": dout.tolist(), "scale": scale}
-        lab.execute_script("Object.assign(lab, arguments[0]); show_lab()", inputs)
-        sign, positive = np.sign(scale), {"scale": abs(scale)}  # a scale below 0 is not npformer's
-        out, weights = nf.attention(sign * q, k, v, **positive)
-        dq, dk, dv = nf.attention_backward(dout, sign * q, k, v, weights, **positive)
-        for name, expected in zip(["dq", "dk", "dv"], [sign * dq, dk, dv], strict=True):
-            np.testing.assert_allclose(numbers(lab, name), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-            assert np.isfinite(numbers(lab, name, "difference")).all()
-        cells = "return [...document.querySelectorAll('td.value')].map(cell => cell.scrollWidth - cell.clientWidth)"
-        assert max(lab.execute_script(cells)) <= 0
-
-
-def test_only_the_main_button_drags_and_a_wheel_scrolls(lab):
-    field = find(lab, '[aria-label="v, row 0, column 0"]')
-    field.send_keys("")  # gives it the focus
-    box = lab.execute_script("return arguments[0].getBoundingClientRect()", field)
-    at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
-    drag = webdriver.ActionChains(lab)
-    drag.w3c_actions.pointer_action.move_to(field).pointer_down(button=2).move_by(50, 0).pointer_up(button=2)
-    drag.perform()
-    assert lab.execute_script("return lab.v[0][0]") == 1
-    before = lab.execute_script("return scrollY")
-    wheel = {"type": "mouseWheel", "deltaX": 0, "deltaY": 100, **at}
-    lab.execute_cdp_cmd("Input.dispatchMouseEvent", wheel)
-    lab.execute_async_script("setTimeout(arguments[0], 300)")  # as long as a scroll may take
-    assert lab.execute_script("return scrollY") > before
-    assert lab.execute_script("return lab.v[0][0]") == 1
-
-
 # -- keyboard, screens and readers ---------------------------------------------------------------------------------
 
 
@@ -732,18 +611,6 @@ def test_everything_works_by_keyboard(browser):
     assert browser.execute_script("return state.tgt_in") == [1]
 
 
-def test_the_lab_works_by_keyboard(lab):
-    tab_to(lab, "#scale-range")
-    press(lab, Keys.ARROW_RIGHT)
-    tab_to(lab, '[aria-label="q, row 0, column 0"]')
-    press(lab, Keys.ARROW_UP)
-    assert lab.execute_script("return lab.q[0][0]") == 1.1
-    tab_to(lab, '[aria-label="query 0 may attend to key 0"]')
-    press(lab, Keys.SPACE)
-    assert lab.execute_script("return lab.keep_mask[0][0]") is False
-    check_lab(lab)
-
-
 def test_the_focus_and_open_tables_stay_while_decoding(browser):
     choose(browser, "reverse")
     find(browser, "#begin").click()
@@ -756,23 +623,6 @@ def test_the_focus_and_open_tables_stay_while_decoding(browser):
         press(browser, Keys.ENTER)
     assert browser.execute_script("return document.activeElement.matches('#distribution button')")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#head details[open]:not(.worked)")) == 4
-
-
-def check_screen(browser, width, theme, path):
-    """It fits into the width, every text has contrast, and the theme is the wanted one. Keep a picture of it."""
-    sizes = "return [document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
-    page, body, screen = browser.execute_script(sizes)
-    assert screen == width
-    assert max(page, body) <= width
-    assert browser.execute_script(CONTRAST) == []
-    dark = browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 20)"
-    assert dark == (theme == "dark")
-
-    height = browser.execute_script("return document.documentElement.scrollHeight")
-    options = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
-    png = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
-    (Path(os.environ.get(LOOK, path)) / f"{browser.title}-{width}-{theme}.png").write_bytes(png)
-    assert len(png) > 50_000
 
 
 @pytest.mark.parametrize(("width", "theme"), SCREENS)
@@ -797,22 +647,11 @@ def test_it_fits_every_screen_and_theme(look, errors, folder, tmp_path, name, wi
     ]:
         find(browser, f"#part-{box}").click()
         browser.execute_script("document.querySelectorAll('summary').forEach(summary => summary.click())")
-        check_screen(browser, width, theme, tmp_path)
+        check_screen(browser, width, theme, tmp_path, name)
     assert errors() == []
 
 
-@pytest.mark.parametrize(("width", "theme"), SCREENS)
-def test_the_lab_fits_every_screen_and_theme(look, errors, folder, tmp_path, width, theme):
-    browser = look(folder / "lab.html", width, dark=theme == "dark")
-    check_screen(browser, width, theme, tmp_path)
-    fields = "return [...document.querySelectorAll('input[type=number]')].map(x => x.scrollWidth - x.clientWidth)"
-    assert max(browser.execute_script(fields)) <= 1  # no number is cut off
-    assert errors() == []
-
-
-@pytest.mark.parametrize("name", ["index.html", "lab.html"])
-def test_whatever_can_have_the_focus_has_a_name(look, folder, name):
-    browser = look(folder / name)
+def test_whatever_can_have_the_focus_has_a_name(browser):
     nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     focusable = [n for n in nodes if any(p["name"] == "focusable" for p in n.get("properties", []))]
     focusable = [n for n in focusable if n["role"]["value"] != "RootWebArea" and not n.get("ignored")]
@@ -860,12 +699,11 @@ def test_what_is_left_out_of_a_text_is_told(browser):
 
 
 def test_it_also_opens_without_being_put_together(look, errors):
-    for name, output in [("index.html", "#said"), ("lab.html", "#loss")]:
-        browser = look(make_playground.FOLDER / name)
-        assert find(browser, output).text
-        links = browser.execute_script("return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
-        assert len(links) == 2 and all((make_playground.FOLDER / link).is_file() for link in links)
-        assert errors() == []
+    browser = look(make_playground.FOLDER / "index.html")
+    assert find(browser, "#said").text
+    links = browser.execute_script("return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
+    assert len(links) == 2 and all((make_playground.FOLDER / link).is_file() for link in links)
+    assert errors() == []
 
 
 def test_each_box_of_the_drawing_shows_what_it_computes(browser):

@@ -1,0 +1,591 @@
+"""The page lab.html: its numbers and reasons are npformer's, it asks before it shows, and all works by keyboard."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from in_browser import check_screen, press, tab_to
+
+from scripts import make_playground
+
+import npformer as nf
+
+webdriver = pytest.importorskip("selenium.webdriver")
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+SCREENS = [(width, theme) for width in (320, 380, 1200) for theme in ("light", "dark")]
+CONTENT = make_playground.lab()
+QUESTIONS = {question["id"]: (bench, question) for bench, list_ in CONTENT["QUESTIONS"].items() for question in list_}
+STARTS = [(bench, start["id"]) for bench, list_ in CONTENT["STARTS"].items() for start in list_]
+# What the page asks after each of its questions, as it was found by hand and not by the page.
+ANSWERS = {
+    "value": 0, "key": -1, "longer": -1, "unseen": 0, "alone": 1, "slope": 1, "sharp": -1,
+    "shift": 0, "others": -1, "double": -1, "certain": -1, "constant": 0, "pays": -1,
+    "higher": 0, "tenfold": -1, "outlier": 1, "untouched": -1, "gain": -1, "alike": 0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The page, put together into one file."""
+    path = tmp_path_factory.mktemp("page") / "lab.html"
+    path.write_text(make_playground.page("lab.html"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def lab(look, errors, page):
+    """The page as it answers at once, without asking; nothing that is done to it may write to the console."""
+    yield look(page, address="ask=off")
+    assert errors() == []
+
+
+@pytest.fixture
+def asking(look, errors, page):
+    """The page just after it was opened."""
+    yield look(page)
+    assert errors() == []
+
+
+def find(browser, selector):
+    return browser.find_element(By.CSS_SELECTOR, selector)
+
+
+def field(browser, name):
+    """The field of a number, as q₂₁."""
+    return find(browser, f'[aria-label^="{name},"]')
+
+
+def numbers(browser, name, key="value"):
+    """An array of the lab, as it stands in the page."""
+    script = "return outputs[arguments[0]].map(row => row.map(cell => Number(cell.dataset[arguments[1]])))"
+    return np.array(browser.execute_script(script, name, key))
+
+
+def inputs_of(browser, which="inputs"):
+    """The bench and its inputs, or those before the change."""
+    bench, inputs = browser.execute_script("return [lab.bench, lab[arguments[0]]]", which)
+    return bench, {name: np.array(x) for name, x in inputs.items()}
+
+
+# -- what npformer says --------------------------------------------------------------------------------------------
+
+
+def attention(q, k, v, dout, keep_mask, scale):
+    (scale,) = scale.ravel()
+    sign, size = np.sign(scale) or 1.0, abs(scale)  # a scale below 0 is not npformer's
+    out, weights = nf.attention(sign * q, k, v, keep_mask=keep_mask, scale=size)
+    dq, dk, dv = nf.attention_backward(dout, sign * q, k, v, weights, scale=size)
+    dweights = dout @ v.T
+    scores = scale * q @ k.T
+    grads = {
+        "dv": dv,
+        "dweights": dweights,
+        "dscores": nf.softmax_backward(dweights, weights),
+        "dq": sign * dq,
+        "dk": dk,
+    }
+    return {"scores": scores, "weights": weights, "out": out, "loss": [[(dout * out).sum()]], **grads}
+
+
+def softmax(x, dy):
+    y = nf.softmax(x)
+    mean = [[(dy * y).sum()]]
+    return {"e": np.exp(x), "y": y, "loss": mean, "mean": mean, "dx": nf.softmax_backward(dy, y)}
+
+
+def layer_norm(x, gain, bias, dy):
+    y, mean, rstd = nf.layer_norm(x, gain[0], bias[0])
+    dx, dgain, dbias = nf.layer_norm_backward(dy, x, gain[0], mean, rstd)
+    x_hat, dx_hat = (x - mean) * rstd, dy * gain
+    forward = {"mean": mean, "variance": x.var(keepdims=True), "rstd": rstd, "x_hat": x_hat, "y": y}
+    means = {"shift": dx_hat.mean(keepdims=True), "along": (dx_hat * x_hat).mean(keepdims=True)}
+    grads = {"dx_hat": dx_hat, **means, "dx": dx, "dgain": dgain[None], "dbias": dbias[None]}
+    return {**forward, "loss": [[(dy * y).sum()]], **grads}
+
+
+BENCHES = {"attention": attention, "softmax": softmax, "layer_norm": layer_norm}
+GRADIENTS = {
+    "attention": ["dv", "dweights", "dscores", "dq", "dk"],
+    "softmax": ["dx"],
+    "layer_norm": ["dx", "dgain", "dbias"],
+}
+
+
+def npformers(bench, inputs):
+    """All arrays of a bench, inputs too."""
+    computed = BENCHES[bench](**{name: x if x.dtype == bool else x.astype(float) for name, x in inputs.items()})
+    return inputs | {name: np.array(x, float).reshape(-1, np.shape(x)[-1]) for name, x in computed.items()}
+
+
+def rounding(value):
+    """How far a number may be from how it is written in a cell, which has less digits for a large one."""
+    size = abs(value)
+    return 5.1e-5 if size < 100 else 5.1e-3 if size < 1e4 else 0.05 * size
+
+
+def check(browser):
+    """Every number that is shown is npformer's, and every gradient its finite difference."""
+    bench, inputs = inputs_of(browser)
+    expected = npformers(bench, inputs)
+    names = browser.execute_script("return Object.keys(outputs)")
+    assert set(names) == set(expected) - set(inputs)
+    for name in names:
+        tolerance = {"rtol": 1e-12, "atol": 1e-9, "err_msg": name}
+        np.testing.assert_allclose(numbers(browser, name), expected[name], **tolerance)
+        if name in GRADIENTS[bench]:
+            tolerance = {"rtol": 0, "atol": 2e-6 * max(1, abs(expected[name]).max()), "err_msg": name}
+            np.testing.assert_allclose(numbers(browser, name, "difference"), expected[name], **tolerance)
+        script = "return outputs[arguments[0]].map(row => row.map(cell => cell.firstChild.data))"
+        for value, text in zip(expected[name].ravel(), sum(browser.execute_script(script, name), []), strict=True):
+            assert text == "masked" or abs(float(text.replace("−", "-")) - value) <= rounding(value), name
+    check_reason(browser)
+
+
+def check_reason(browser):
+    """Every number of the reason is npformer's number of that name."""
+    arrays = {}
+    for when, which in (("before", "settled"), ("after", "inputs")):
+        arrays[when] = npformers(*inputs_of(browser, which)) | {"exp": np.exp}
+    script = (
+        "return [...$('why').querySelectorAll('data')].map(x => [x.value, x.textContent, x.dataset.of, x.dataset.when])"
+    )
+    found = browser.execute_script(script)
+    for value, text, of, when in found:
+        expected = eval(of, {"__builtins__": {}}, arrays[when])
+        np.testing.assert_allclose(float(value), expected, rtol=1e-9, atol=1e-9, err_msg=of)
+        if "10" not in text or "·" not in text:
+            assert abs(float(text.replace("−", "-")) - expected) <= 5.1e-5, of
+    return len(found)
+
+
+# -- numbers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("bench", "start"), STARTS)
+def test_every_number_is_npformers_and_every_gradient_its_finite_difference(look, errors, page, bench, start):
+    browser = look(page, address=f"bench={bench}&start={start}")
+    assert browser.execute_script("return [lab.bench, lab.start]") == [bench, start]
+    check(browser)
+    assert errors() == []
+
+
+def test_a_changed_number_changes_all_that_depends_on_it(lab):
+    for name in ("q₃₂", "k₃₂", "v₃₂", "dout₃₂"):
+        box = field(lab, name)
+        box.send_keys(Keys.CONTROL, "a")
+        box.send_keys("-1.75")
+        assert lab.execute_script("return lab.inputs[arguments[0]][2][1]", name[:-2]) == -1.75
+        check(lab)
+    find(lab, '[aria-label="whether query 2 may read key 4"]').click()
+    check(lab)
+    find(lab, "#causal").click()
+    assert (numbers(lab, "weights") == np.tril(numbers(lab, "weights"))).all()
+    check(lab)
+    find(lab, "#scale").send_keys(Keys.CONTROL, "a")
+    find(lab, "#scale").send_keys("1.25")
+    assert lab.execute_script("return lab.inputs.scale[0][0]") == 1.25
+    check(lab)
+    find(lab, "#default-scale").click()
+    find(lab, "#all-keys").click()
+    check(lab)
+    for bench, names in {"softmax": ["x₁", "dy₃"], "layer_norm": ["x₁", "gain₂", "bias₃", "dy₄"]}.items():
+        find(lab, f"[name=bench][value={bench}]").click()
+        for name in names:
+            box = field(lab, name)
+            box.send_keys(Keys.CONTROL, "a")
+            box.send_keys("2.5")
+            check(lab)
+
+
+def test_a_number_can_be_dragged_and_a_wrong_one_changes_nothing(lab):
+    box = field(lab, "v₁₁")
+    webdriver.ActionChains(lab).drag_and_drop_by_offset(box, 50, 0).perform()
+    assert lab.execute_script("return lab.inputs.v[0][0]") == 2
+    check(lab)
+    box.send_keys(Keys.CONTROL, "a")
+    box.send_keys("-")
+    assert box.get_attribute("aria-invalid") == "true"
+    assert find(lab, "#forward").value_of_css_property("opacity") == "0.4"
+    box.send_keys(Keys.TAB)
+    assert find(lab, "#forward").value_of_css_property("opacity") == "1"
+    assert (box.get_attribute("value"), box.get_attribute("aria-invalid")) == ("2", "false")
+    check(lab)
+
+
+def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(lab):
+    box = field(lab, "v₁₁")
+    for text, taken in [("1000", 1000), ("1e308", 1000), ("-1000.5", -1000), ("0.12345678", 0.123457)]:
+        box.send_keys(Keys.CONTROL, "a")
+        box.send_keys(text, Keys.TAB)
+        assert lab.execute_script("return lab.inputs.v[0][0]") == float(box.get_attribute("value")) == taken
+
+    random = np.random.default_rng(0)
+    for scale in (-1000, 0.5, 1000):
+        inputs = dict(zip("qkv", random.choice([-1000, 999.875, 1000], size=(3, 4, 3)).tolist(), strict=True))
+        inputs |= {"dout": random.choice([-1000.0, 1000.0], size=(4, 3)).tolist(), "scale": [[scale]]}
+        lab.execute_script("Object.assign(lab.inputs, arguments[0]); update()", inputs)
+        expected = npformers(*inputs_of(lab))
+        for name in ("out", "dq", "dk", "dv"):
+            np.testing.assert_allclose(
+                numbers(lab, name), expected[name], rtol=0, atol=1e-12 * abs(expected[name]).max()
+            )
+        for name in GRADIENTS["attention"]:
+            assert np.isfinite(numbers(lab, name, "difference")).all()
+        assert check_reason(lab) > 0
+        cells = "return [...document.querySelectorAll('td.value')].map(cell => cell.scrollWidth - cell.clientWidth)"
+        assert max(lab.execute_script(cells)) <= 0
+
+
+def test_only_the_main_button_drags_and_a_wheel_scrolls(lab):
+    box = field(lab, "v₁₁")
+    box.send_keys("")  # gives it the focus
+    place = lab.execute_script("return arguments[0].getBoundingClientRect()", box)
+    at = {"x": place["x"] + place["width"] / 2, "y": place["y"] + place["height"] / 2}
+    drag = webdriver.ActionChains(lab)
+    drag.w3c_actions.pointer_action.move_to(box).pointer_down(button=2).move_by(50, 0).pointer_up(button=2)
+    drag.perform()
+    assert lab.execute_script("return lab.inputs.v[0][0]") == 1
+    before = lab.execute_script("return scrollY")
+    lab.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseWheel", "deltaX": 0, "deltaY": 100, **at})
+    lab.execute_async_script("setTimeout(arguments[0], 300)")  # as long as a scroll may take
+    assert lab.execute_script("return scrollY") > before
+    assert lab.execute_script("return lab.inputs.v[0][0]") == 1
+
+
+# -- questions -----------------------------------------------------------------------------------------------------
+
+
+def test_the_answers_are_of_all_questions():
+    assert list(ANSWERS) == list(QUESTIONS)
+
+
+@pytest.mark.parametrize("id_", QUESTIONS)
+def test_a_question_is_asked_before_it_is_answered_with_its_reason(look, errors, page, id_):
+    bench, question = QUESTIONS[id_]
+    name, i, j = question["watch"]
+    for guess in (-1, 0, 1):
+        browser = look(page, address=f"question={id_}")
+        before = npformers(*inputs_of(browser, "settled"))
+        after = npformers(*inputs_of(browser))
+        for array in browser.execute_script("return Object.keys(outputs)"):
+            np.testing.assert_allclose(numbers(browser, array), before[array], rtol=1e-9, atol=1e-9)
+        assert question["story"] in find(browser, "#change").text
+        assert find(browser, "#question").text.endswith("What will it do?")
+        shown = "#verdict, #lesson, #why"
+        assert "".join(node.text for node in browser.find_elements(By.CSS_SELECTOR, shown)) == ""
+        find(browser, f"#guess button[value='{guess}']").click()
+        check(browser)
+        change = after[name][i, j] - before[name][i, j]
+        direction = 0 if abs(change) < 5e-5 else np.sign(change)
+        assert direction == ANSWERS[id_]
+        verdict = find(browser, "#verdict").text
+        assert verdict.startswith("Right: " if guess == direction else "No (you said: ")
+        assert find(browser, "#lesson").text == question["lesson"]
+        assert find(browser, "#why").text
+        assert find(browser, "#count").text == f"Predicted so far: {int(guess == direction)} of 1."
+    assert errors() == []
+
+
+def test_what_the_questions_tell_of_numbers_is_so(look, page):
+    """The numbers of stories and lessons that the page does not compute."""
+    script = "ask(question_named(arguments[0])); answer(0); return [lab.before, lab.shown]"
+    browser = look(page)
+    before, after = browser.execute_script(script, "longer")
+    np.testing.assert_allclose([before["scores"][0][1], after["scores"][0][1]], [1.5, 3])
+    before, after = browser.execute_script(script, "unseen")
+    assert before["q"] == [[1, 0, 1]] and before["k"][3] == [0, 2, 0] and after["k"][3] == [0, 6, 0]
+    before, after = browser.execute_script(script, "alone")
+    assert after["weights"][0] == [1, 0, 0, 0] and after["dq"][0] == [0, 0, 0] and any(before["dq"][0])
+    before, after = browser.execute_script(script, "others")
+    np.testing.assert_allclose([sum(before["e"][0]), sum(after["e"][0])], [8, 13], atol=1e-5)
+    _, after = browser.execute_script(script, "double")
+    np.testing.assert_allclose(after["e"][0], [1, 4, 25], atol=1e-4)
+    before, after = browser.execute_script(script, "outlier")
+    assert 1.7315 < after["x_hat"][0][3] < 3**0.5
+    before, after = browser.execute_script(script, "tenfold")
+    np.testing.assert_allclose(before["y"], after["y"], atol=5e-5)
+    np.testing.assert_allclose(before["dx"], 10 * np.array(after["dx"]), atol=5e-5)
+    _, after = browser.execute_script(script, "pays")
+    assert abs(sum(after["dx"][0])) < 1e-12
+
+
+def test_any_change_is_asked_about_and_explained(asking):
+    script = """
+        let n_calls = 0;
+        Math.random = () => (Math.sin(99 * arguments[0] + 7 * n_calls++) + 1) / 2.001;
+    """
+    n_numbers = 0
+    for n in range(36):
+        if n % 12 == 0:
+            find(asking, f"[name=bench][value={list(BENCHES)[n // 12]}]").click()
+        asking.execute_script(script, n)
+        find(asking, "#random").click()
+        assert asking.execute_script("return lab.is_pending")
+        before = npformers(*inputs_of(asking, "settled"))
+        for array in asking.execute_script("return Object.keys(outputs)"):
+            np.testing.assert_allclose(numbers(asking, array), before[array], rtol=1e-9, atol=1e-9)
+        asking.execute_script("answer(arguments[0])", n % 3 - 1)
+        check(asking)
+        n_numbers += len(asking.find_elements(By.CSS_SELECTOR, "#why data"))
+        assert re.match(r"(Right|No \(you said: .*\)): ", find(asking, "#verdict").text)
+    assert n_numbers > 300
+
+
+def test_an_estimate_is_compared(asking):
+    asking.execute_script("ask(question_named('others'))")
+    find(asking, "#estimate").send_keys("0,1")
+    find(asking, "#guess button[value='-1']").click()
+    assert find(asking, "#verdict").text == "Right: y₁ falls from 0.125 to 0.0769. Your number 0.1 is 0.0231 away."
+    find(asking, "#next").click()
+    assert find(asking, "#estimate").get_attribute("value") == ""
+    find(asking, "#estimate").send_keys("0.1333")
+    find(asking, "#guess button[value='1']").click()
+    verdict = find(asking, "#verdict").text
+    assert verdict == "No (you said: rises): y₂ falls from 0.25 to 0.1333. Your number is exact."
+
+
+def test_asking_can_be_switched_off_and_on(asking):
+    field(asking, "q₁₁").send_keys(Keys.ARROW_UP)
+    assert find(asking, "#guess").is_displayed() and not find(asking, "#why").text
+    find(asking, "#asking").click()
+    assert not find(asking, "#guess").is_displayed() and find(asking, "#why").text
+    assert find(asking, "#verdict").text.startswith("weights₁₁, the weight of key 1 for query 1, rises from")
+    assert find(asking, "#count").text == ""
+    field(asking, "q₁₁").send_keys(Keys.ARROW_UP)
+    check(asking)
+    assert asking.execute_script("return location.hash.includes('ask=off')")
+    find(asking, "#asking").click()
+    field(asking, "q₁₁").send_keys(Keys.ARROW_UP)
+    assert find(asking, "#guess").is_displayed()
+
+
+def test_a_change_can_be_taken_back_and_another_number_asked_about(asking):
+    field(asking, "k₂₁").send_keys(Keys.ARROW_UP)
+    assert "weights₁₂" in find(asking, "#question").text  # follows the key
+    asking.execute_script("outputs.out[2][1].click()")
+    assert "out₃₂, component 2 of output 3," in find(asking, "#question").text
+    find(asking, "#undo").click()
+    assert asking.execute_script("return [lab.inputs.k[1][0], lab.is_pending]") == [0, False]
+    field(asking, "k₃₁").send_keys(Keys.ARROW_UP)
+    assert "out₃₂" in find(asking, "#question").text  # what was chosen stays
+    find(asking, "#guess button[value='1']").click()
+    asking.execute_script("outputs.dv[0][0].click()")
+    assert find(asking, "#verdict").text.startswith("dv₁₁, the gradient of component 1 of value 1,")
+    check(asking)
+
+
+def test_why_a_number_does_not_change_is_said(asking):
+    cases = {
+        "v.0.0": "weights₁₁ is computed from scale, q₁, k and mask₁. v₁₁ is not among them.",
+        "q.1.0": "weights₁₁ is computed from scale, q₁, k and mask₁. q₂₁ is not among them.",
+    }
+    for place, reason in cases.items():
+        name, i, j = place.split(".")
+        script = """
+            begin('attention', 'mixed');
+            lab.is_pinned = true;
+            change([[arguments[0], arguments[1], arguments[2], 3]]);
+            answer(0);
+        """
+        asking.execute_script(script, name, int(i), int(j))
+        assert find(asking, "#why").text == reason
+
+
+def test_the_address_keeps_the_numbers_and_what_is_asked_about(asking, look, errors):
+    field(asking, "q₁₁").send_keys(Keys.ARROW_UP)
+    find(asking, "#guess button[value='1']").click()
+    asking.execute_script("outputs.dk[1][2].click()")
+    find(asking, '[aria-label="whether query 2 may read key 4"]').click()
+    find(asking, "#guess button[value='1']").click()
+    path, _, address = asking.current_url.removeprefix("file://").partition("#")
+    assert address == "bench=attention&start=mixed&q.0.0=1.1&keep_mask.1.3=0&watch=dk.1.2"
+    look(path, address=address)
+    check(asking)
+    assert asking.execute_script("return [lab.inputs.q[0][0], lab.inputs.keep_mask[1][3]]") == [1.1, False]
+    assert asking.execute_script("return [lab.watched, lab.is_pending]") == [["dk", 1, 2], False]
+    for wrong in (
+        "bench=none",
+        "bench=constructor",
+        "question=none&start=nothing",
+        "q.9.9=1",
+        "q.0.0=x",
+        "watch=q.0.0",
+        "watch=out",
+    ):
+        look(path, address=wrong)
+        assert asking.execute_script("return [lab.bench, lab.start]") == ["attention", "mixed"]
+        check(asking)
+        assert errors() == []
+
+
+# -- keyboard, screens and readers ---------------------------------------------------------------------------------
+
+
+def test_it_works_by_keyboard_alone(asking):
+    tab_to(asking, "[name=bench]")
+    press(asking, Keys.ARROW_RIGHT)
+    assert asking.execute_script("return lab.bench") == "softmax"
+    press(asking, Keys.ARROW_LEFT)
+    tab_to(asking, "#scale-range")
+    press(asking, Keys.ARROW_RIGHT)
+    tab_to(asking, "#undo")
+    press(asking, Keys.ENTER)
+    assert asking.execute_script("return document.activeElement.id") == "scale-range"
+    tab_to(asking, '[aria-label^="q₁₁,"]')
+    press(asking, Keys.ARROW_UP, Keys.ARROW_UP, Keys.ENTER)
+    assert asking.execute_script("return document.activeElement.value") == "-1"
+    press(asking, Keys.ESCAPE)
+    assert asking.execute_script("return document.activeElement.value") == "1.2"
+    press(asking, Keys.ENTER, Keys.TAB, Keys.TAB, Keys.ENTER)  # rises
+    assert find(asking, "#verdict").text.startswith("Right: weights₁₁ rises from")
+    assert asking.execute_script("return document.activeElement.id") == "verdict"
+    press(asking, Keys.ESCAPE)
+    assert asking.execute_script("return document.activeElement.value") == "1.2"
+    tab_to(asking, '[aria-label="whether query 1 may read key 1"]')
+    press(asking, Keys.SPACE, Keys.ENTER, Keys.SPACE)
+    assert asking.execute_script("return lab.inputs.keep_mask[0][0]") is False
+    assert find(asking, "#verdict").text.startswith("Right: weights₁₁ falls from")
+    tab_to(asking, "#forward [aria-label=weights] td")
+    press(asking, Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ENTER)
+    assert asking.execute_script("return lab.watched") == ["weights", 1, 1]
+    tab_to(asking, "#next")
+    press(asking, Keys.ENTER)
+    assert "ten times as large" in find(asking, "#change").text
+    press(asking, Keys.TAB, Keys.ENTER)
+    assert find(asking, "#verdict").text.startswith("Right: weights₂₄ stays 0.1577")
+    check(asking)
+
+
+@pytest.mark.parametrize(("width", "theme"), SCREENS)
+@pytest.mark.parametrize("bench", BENCHES)
+def test_it_fits_every_screen_and_theme(look, errors, page, tmp_path, bench, width, theme):
+    browser = look(page, width, theme == "dark", f"bench={bench}")
+    check_screen(browser, width, theme, tmp_path, f"lab {bench}")
+    for id_ in [question["id"] for question in CONTENT["QUESTIONS"][bench]]:
+        browser.execute_script("ask(question_named(arguments[0]))", id_)
+        check_screen(browser, width, theme, tmp_path, f"lab {id_} asked")
+        browser.execute_script("answer(1)")
+        check_screen(browser, width, theme, tmp_path, f"lab {id_} answered")
+        fields = "return [...document.querySelectorAll('input[type=number]')].map(x => x.scrollWidth - x.clientWidth)"
+        assert max(browser.execute_script(fields)) <= 1  # no number is cut off
+        cells = "return [...document.querySelectorAll('td.value')].map(cell => cell.scrollWidth - cell.clientWidth)"
+        assert max(browser.execute_script(cells)) <= 0
+    assert errors() == []
+
+
+@pytest.mark.parametrize("bench", BENCHES)
+def test_whatever_can_have_the_focus_has_a_name(look, page, bench):
+    browser = look(page, address=f"bench={bench}")
+    nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    focusable = [n for n in nodes if any(p["name"] == "focusable" for p in n.get("properties", []))]
+    focusable = [n for n in focusable if n["role"]["value"] != "RootWebArea" and not n.get("ignored")]
+    assert len(focusable) > 20
+    unnamed = [n["role"]["value"] for n in focusable if not n.get("name", {}).get("value", "").strip()]
+    assert [role for role in unnamed if role not in ("generic", "none")] == []
+
+
+def test_it_also_opens_without_being_put_together(look, errors):
+    browser = look(make_playground.FOLDER / "lab.html")
+    assert find(browser, "#loss").text
+    links = browser.execute_script("return [...document.querySelectorAll('#links a')].map(a => a.getAttribute('href'))")
+    assert len(links) == 2 and all((make_playground.FOLDER / link).is_file() for link in links)
+    assert errors() == []
+
+
+# -- as a part of a page of the book -------------------------------------------------------------------------------
+
+EMBEDDED = [id_ for id_, (_, question) in QUESTIONS.items() if "shows" in question]
+
+
+@pytest.mark.parametrize("width", [380, 700])
+@pytest.mark.parametrize("id_", EMBEDDED)
+def test_embedded_it_shows_one_question_and_its_arrays(look, errors, page, tmp_path, id_, width):
+    browser = look(page, width, address=f"embed={id_}&question={id_}")
+    _, question = QUESTIONS[id_]
+    tables = browser.execute_script("return [...Object.keys(fields), ...Object.keys(outputs)]")
+    assert sorted(tables) == sorted(question["shows"])
+    assert not find(browser, "#lab-title").is_displayed() and not find(browser, "#links").is_displayed()
+    check_screen(browser, width, "light", tmp_path, f"embedded {id_}")
+    find(browser, "#guess button[value='-1']").click()
+    assert find(browser, "#verdict").text.startswith("Right: ")
+    check_reason(browser)
+    check_screen(browser, width, "light", tmp_path, f"embedded {id_} answered")
+    link = find(browser, "#whole a").get_attribute("href")
+    assert link.endswith(f"lab.html#question={id_}")
+    assert errors() == []
+
+
+@pytest.fixture
+def pages_of_the_book(site):
+    """The built pages with a lab in them, and their questions."""
+    texts = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html") if "_modules" not in path.parts}
+    found = {path: re.findall(r'data-page="[^"]*#embed=(\w+)', text) for path, text in texts.items()}
+    return {path: ids for path, ids in found.items() if ids}
+
+
+@pytest.mark.parametrize(("width", "dark"), [(380, False), (1200, True)])
+def test_the_book_has_three_labs_that_are_the_pages_own(look, errors, pages_of_the_book, width, dark):
+    assert sorted(sum(pages_of_the_book.values(), [])) == sorted(EMBEDDED)
+    for path in pages_of_the_book:
+        browser = look(path, width, dark)
+        frame = find(browser, ".embedded iframe")
+        wait_for(browser, "document.querySelector('.embedded').classList.contains('runs')")
+        assert not find(browser, ".embedded img").is_displayed()
+        assert browser.execute_script("return scrollY") == 0  # it leaves the page where it is
+        browser.execute_script("arguments[0].scrollIntoView()", frame)
+        browser.switch_to.frame(frame)
+        browser.execute_script("arguments[0].click()", find(browser, "#guess button[value='-1']"))
+        assert find(browser, "#verdict").text.startswith("Right: ")
+        color = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert (color == "rgb(20, 20, 20)") == dark
+        wait_for(browser, "document.documentElement.scrollHeight <= innerHeight")  # it grows with the answer
+        browser.switch_to.default_content()
+    assert errors() == []
+
+
+def test_a_lab_in_the_book_follows_the_theme_that_a_reader_chooses(look, pages_of_the_book):
+    browser = look(next(iter(pages_of_the_book)))
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})  # which a lab would follow instead
+    frame = find(browser, ".embedded iframe")
+    for theme in ("dark", "light"):
+        browser.execute_script("document.body.dataset.theme = arguments[0]", theme)
+        browser.switch_to.frame(frame)
+        wait_for(browser, f"matchMedia('(prefers-color-scheme: {theme})').matches")
+        browser.switch_to.default_content()
+
+
+@pytest.mark.parametrize("blocked", ["frame-src 'none'", "script-src 'none'"])
+def test_where_the_lab_is_blocked_its_picture_is_shown(look, errors, pages_of_the_book, blocked):
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{blocked}">'
+    for path in pages_of_the_book:
+        other = path.with_name(f"blocked {path.name}")
+        try:
+            other.write_text(path.read_text(encoding="utf-8").replace("<head>", f"<head>{policy}"), encoding="utf-8")
+            browser = look(other)
+            browser.execute_async_script("setTimeout(arguments[0], 500)")
+            picture = find(browser, ".embedded img")
+            assert picture.is_displayed() and picture.size["height"] > 100
+            assert not browser.find_elements(By.CSS_SELECTOR, ".embedded.runs")
+        finally:
+            other.unlink()
+    errors()
+
+
+def wait_for(browser, condition):
+    for _ in range(100):
+        if browser.execute_script(f"return {condition}"):
+            return
+        browser.execute_async_script("setTimeout(arguments[0], 50)")
+    raise AssertionError(condition)
+
+
+def test_the_content_is_json_and_names_numbers_that_exist():
+    for bench, question in QUESTIONS.values():
+        start = next(start for start in CONTENT["STARTS"][bench] if start["id"] == question["start"])
+        for name, i, j, value in question["change"]:
+            if name in start:
+                assert start[name][i][j] != value
+    assert len(QUESTIONS) == len({json.dumps(question["story"]) for _, question in QUESTIONS.values()})
