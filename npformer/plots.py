@@ -230,7 +230,7 @@ def plot_attention(
         raise ValueError(f"weights {weights[0].shape}: expected {expected}")
     largest = max(layer.max() for layer in weights)
     rotation = 90 if max(map(len, keys), default=0) > 2 else 0
-    width = 1 + n_heads * max(2.0, 0.22 * S)
+    width = 1 + n_heads * max(1.7, 0.18 * S)
     height = 1 + len(weights) * max(2.2, 0.24 * T)
     axes = _axes(
         axes,
@@ -248,10 +248,10 @@ def plot_attention(
         of_head = np.ma.masked_equal(weights[i][h], 0)
         image = ax.imshow(of_head, vmin=0, vmax=largest, cmap=colours, aspect="auto")
         if axes.size > 1:
-            ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=9)
+            ax.set_title(f"layer {i + 1}, head {h + 1}", fontsize=10)
         # A word may have $.
-        ax.set_xticks(range(S), keys, fontsize=7, rotation=rotation, parse_math=False)
-        ax.set_yticks(range(T), queries, fontsize=7, parse_math=False)
+        ax.set_xticks(range(S), keys, fontsize=9, rotation=rotation, parse_math=False)
+        ax.set_yticks(range(T), queries, fontsize=9, parse_math=False)
     for ax in axes[-1]:
         ax.set_xlabel(xlabel)
     for ax in axes[:, 0]:

@@ -124,7 +124,12 @@ def bytenet():
 STYLES = {  # of the lines, so that they differ in grey
     "recurrent": {"marker": "o", "linestyle": "--", "color": "#b05000"},
     "recurrent + general": {"marker": "s", "linestyle": "-.", "color": "#3070b0"},
+    "recurrent + additive": {"marker": "D", "linestyle": ":", "color": "#3070b0"},
+    "ByteNet": {"marker": "v", "linestyle": ":", "color": DARK},
     "Transformer": {"marker": "^", "linestyle": "-", "color": "black"},
+    "dot product": {"marker": "o", "linestyle": "--", "color": "#b05000"},
+    "dot product / √K": {"marker": "^", "linestyle": "-", "color": "black"},
+    "additive": {"marker": "D", "linestyle": ":", "color": "#3070b0"},
 }
 
 
@@ -176,6 +181,52 @@ def length_sequences():
     panels[1].legend(loc="upper right", frameon=False, fontsize=11)
     panels[0].text(8.6, 45, "lengths of\nthe training", ha="center", size=11, color=DARK)
     panels[1].set_xlabel("symbols of the sequence (logarithmic)")
+
+
+@figure
+def length_exact():
+    """The share of sequences that are right as a whole, of models that read up to 20 symbols in the training."""
+    found = read("length_exact")
+    _, panels = plt.subplots(2, 1, figsize=(6.2, 6.2), sharex=True, layout="tight")
+    for axes, task in zip(panels, ("reverse", "copy"), strict=True):
+        for system, values in found[task].items():
+            axes.plot(found["lengths"], values, label=system, **STYLES[system])
+        axes.set(ylim=(-3, 104), ylabel=f"{task}: all right, %", xticks=found["lengths"])
+    panels[1].legend(loc="lower left", frameon=False, fontsize=11)
+    panels[1].set_xlabel("symbols of the sequence")
+
+
+@figure
+def path_and_time():
+    """The path between two words, and the time of an update, against the length."""
+    found = read("path_and_time")
+    _, panels = plt.subplots(2, 1, figsize=(6.2, 7.2), sharex=True, layout="tight")
+    for axes, name in zip(panels, ("path", "milliseconds"), strict=True):
+        for system, values in found[name].items():
+            axes.plot(found["words"][: len(values)], values, label=system, **STYLES[system])
+        axes.set(xscale="log", yscale="log")
+        axes.set_xticks(found["words"], found["words"])
+        axes.minorticks_off()
+    panels[0].set_ylabel("states or layers on the path")
+    panels[1].set(xlabel="words (logarithmic)", ylabel="ms an update, 8 pairs")
+    panels[1].legend(loc="upper left", frameon=False, fontsize=11)
+
+
+@figure
+def attention_scores():
+    """Three forms of a score against the width of queries and keys: the means of five seeds."""
+    found = read("attention_scores")
+    _, panels = plt.subplots(2, 2, figsize=(7.4, 6.6), layout="tight")
+    for axes, (name, panel) in zip(panels.ravel(), found["panels"].items(), strict=True):
+        for score, values in panel.items():
+            axes.plot(found["K"][: len(values)], values, label=score, **STYLES[score])
+        axes.set(xscale="log", xlabel="width K (logarithmic)")
+        axes.set_title(name, size=12)
+        axes.set_xticks(found["K"], found["K"])
+        axes.minorticks_off()
+        if name in found["logarithmic"]:
+            axes.set_yscale("log")
+    panels[0, 0].legend(loc="upper left", frameon=False, fontsize=11)
 
 
 @figure
