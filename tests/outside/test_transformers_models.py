@@ -359,6 +359,19 @@ def test_classes_of_sequences_have_the_same_logits_loss_and_gradients(options):
     assert_same_outputs_loss_and_gradients(models, classes, classes)
 
 
+def test_the_first_token_is_no_padding_at_the_beginning_of_a_row():
+    """Theirs classifies the padding there, which changes what it says of the same text."""
+    theirs, _, ours, params = encoder("ForSequenceClassification", "Roberta", pad_id=1, labels=3)
+    batch = encoder_batch(ours)
+    wanted = their_encoder_output(theirs, batch).logits.detach().numpy()
+    rows = [np.roll(row, 9 - n) for row, n in zip(batch[0], LENGTHS, strict=True)]
+    left = np.stack(rows), LEFT_KEEP, None
+    assert_near(ours.outputs(params, *left), wanted, "logits")
+    of_theirs = their_encoder_output(theirs, left).logits.detach().numpy()
+    assert np.abs(of_theirs - wanted)[LENGTHS < 9].max() > 0.01
+    assert_near(of_theirs[LENGTHS == 9], wanted[LENGTHS == 9], "logits")
+
+
 def test_numbers_of_sequences_have_the_same_loss_and_gradients():
     models = encoder("ForSequenceClassification", problem="regression")
     numbers = np.random.default_rng(1).standard_normal((4, 2))
