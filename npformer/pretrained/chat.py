@@ -203,17 +203,21 @@ def _rendered(tokenizer, messages):
         id_ = getattr(tokenizer, f"{role}_id")
         if id_ is not None:
             variables[f"{role}_token"] = tokenizer.tokenizer.id_to_token(id_)
-    work = json.dumps({"template": tokenizer.chat_template, "variables": variables}).encode()
-    command = [sys.executable, "-P", sandbox.__file__]
-    try:
-        done = subprocess.run(command, input=work, capture_output=True, timeout=sandbox.SECONDS)
-    except subprocess.TimeoutExpired:
-        result = {"error": f"it has not ended after {sandbox.SECONDS} seconds"}
-    else:
-        result = {"error": f"its process ended: {done.returncode}"}
-        if done.returncode == 0:
-            result = json.loads(done.stdout)
+    result = _in_sandbox({"template": tokenizer.chat_template, "variables": variables})
     if not result.get("text"):
         error = result.get("error", "it makes no text of these turns")
         raise ValueError(f"the template of the chat fails: {error}")
     return result["text"]
+
+
+def _in_sandbox(work):
+    """What the process of ``sandbox`` answers: a dict with a text, or with an error."""
+    command = [sys.executable, "-P", sandbox.__file__]
+    given = json.dumps(work).encode()
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, timeout=sandbox.SECONDS)
+    except subprocess.TimeoutExpired:
+        return {"error": f"it has not ended after {sandbox.SECONDS} seconds"}
+    if done.returncode != 0:
+        return {"error": f"its process ended: {done.returncode}"}
+    return json.loads(done.stdout)

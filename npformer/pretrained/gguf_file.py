@@ -129,25 +129,28 @@ def head_width(of_model: dict) -> Any:
 
 
 def rotation_in(of_model: dict, divisors: Stored | None) -> dict:
-    """How the rotation is scaled, as config.json says it; an empty dict if it is not.
-
-    Of the scaling of Llama 3.1 a file holds what it divides each frequency by. Its two other
-    numbers are 1 and 4 in all models, which is checked.
-    """
+    """How the rotation is scaled, as config.json says it; an empty dict if it is not."""
     by_pair = np.ones(1) if divisors is None else divisors.rows(slice(None))
-    largest = float(by_pair.max())
-    scaling = "linear" if "rope.scale_linear" in of_model else "none"
-    scaling = of_model.get("rope.scaling.type", scaling)
-    if scaling != "none":
-        if (by_pair != 1).any():  # llama.cpp divides by both
-            both = f"rope_freqs.weight and rope.scaling.type={shown(scaling)}"
-            raise ValueError(f"it has {both}, supported is one of them")
-        factor = of_model.get("rope.scaling.factor", of_model.get("rope.scale_linear", 1.0))
-        return {"rope_type": scaling, "factor": factor}
-    if largest == 1:
-        return {}
+    is_divided = bool((by_pair != 1).any())
+    kind = "linear" if "rope.scale_linear" in of_model else "none"
+    kind = of_model.get("rope.scaling.type", kind)
+    if kind == "none":
+        return rotation_of_llama3(of_model, by_pair) if is_divided else {}
+    if is_divided:  # llama.cpp divides by both
+        both = f"rope_freqs.weight and rope.scaling.type={shown(kind)}"
+        raise ValueError(f"it has {both}, supported is one of them")
+    factor = of_model.get("rope.scaling.factor", of_model.get("rope.scale_linear", 1.0))
+    return {"rope_type": kind, "factor": factor}
+
+
+def rotation_of_llama3(of_model: dict, by_pair: Any) -> dict:
+    """The scaling of Llama 3.1, of which a file holds what it divides each frequency by.
+
+    Its two other numbers are 1 and 4 in all models, which is checked.
+    """
+    factor = float(by_pair.max())
     length = of_model.get("rope.scaling.original_context_length", 8192)
-    llama3 = Llama3Scaling(largest, original_max_len=length)
+    llama3 = Llama3Scaling(factor, original_max_len=length)
     exponents = np.arange(len(by_pair)) / len(by_pair)
     frequencies = of_model.get("rope.freq_base", 1e4) ** -exponents
     if not np.allclose(frequencies / llama3.frequencies(frequencies), by_pair, rtol=1e-5):
@@ -155,7 +158,7 @@ def rotation_in(of_model: dict, divisors: Stored | None) -> dict:
     return {
         "rope_type": "llama3",
         "original_max_position_embeddings": length,
-        "factor": largest,
+        "factor": factor,
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
     }
@@ -278,14 +281,20 @@ class Header:
             raise ValueError(f"{what}: it is cut off or damaged")
         self.places.append((begin, end, name))
         data = self.data[begin:end].reshape(*shape[:-1], width)
-        is_vector = len(shape) == 1  # which is one row of blocks
 
         def rows(part):
-            try:
-                x = gguf.quants.dequantize(data if is_vector else data[part], kind)
-            except NotImplementedError:
-                how = f"{name:.80} is quantised as {kind.name}"
-                raise ValueError(f"{how}, which is not supported") from None
-            return x[part] if is_vector else x.reshape(-1, *shape[1:])
+            if len(shape) == 1:  # a vector is one row of blocks
+                return dequantised(name, data, kind)[part]
+            return dequantised(name, data[part], kind).reshape(-1, *shape[1:])
 
         return Stored(shape, rows)
+
+
+def dequantised(name: str, data: Any, kind: Any) -> Any:
+    """The floats of the bytes of a tensor, or of some of its rows."""
+    gguf = imported("gguf.quants", "pretrained", "GGUF files need")
+    try:
+        return gguf.quants.dequantize(data, kind)
+    except NotImplementedError:
+        how = f"{name:.80} is quantised as {kind.name}"
+        raise ValueError(f"{how}, which is not supported") from None

@@ -429,29 +429,33 @@ def tokenizer_of_gguf(about: dict) -> Tokenizer:
     check_keys(of_tokenizer, GGUF, "the GGUF file")
     said = {key.removeprefix("tokenizer.ggml."): value for key, value in about.items()}
     inner = _pairs_of_gguf(said)
-    tokens = said["tokens"]
     special = {role: said.get(f"{name}_token_id") for role, name in OF_GGUF.items()}
-    default = about.get("tokenizer.chat_template")
-    tokenizer = Tokenizer(inner, special, default)
+    tokenizer = Tokenizer(inner, special, about.get("tokenizer.chat_template"))
     for key, text in about.items():
         if key.startswith("tokenizer.chat_template."):
             tokenizer.chat_templates[key.removeprefix("tokenizer.chat_template.")] = text
     ends = [said.get(f"{name}_token_id") for name in ("eos", "eot", "eom")]
     tokenizer.eos_ids = tuple(dict.fromkeys(id_ for id_ in ends if isinstance(id_, int)))
+    roles = {role: said["tokens"][id_] for role, id_ in special.items() if id_ is not None}
+    tokenizer.files = _files_of_gguf(tokenizer, roles)
+    return tokenizer
 
-    # What the same tokenizer has in a folder.
-    config = {f"{role}_token": tokens[id_] for role, id_ in special.items() if id_ is not None}
+
+def _files_of_gguf(tokenizer, roles):
+    """What the tokenizer of a GGUF file has in a folder; ``roles`` are its special tokens."""
+    default = tokenizer.chat_template
+    config = {f"{role}_token": token for role, token in roles.items()}
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
     config["chat_template"] = default
     if tokenizer.chat_templates:
         templates = {"default": default} if default else {}
         config["chat_template"] = listed_templates(templates | tokenizer.chat_templates)
-    texts = {"tokenizer.json": inner.to_str(), "tokenizer_config.json": json.dumps(config)}
+    whole = tokenizer.tokenizer.to_str()
+    texts = {"tokenizer.json": whole, "tokenizer_config.json": json.dumps(config)}
     if len(tokenizer.eos_ids) > 1:
-        ends_of_texts = {"eos_token_id": list(tokenizer.eos_ids)}
-        texts["generation_config.json"] = json.dumps(ends_of_texts)
-    tokenizer.files = {name: text.encode() for name, text in texts.items()}
-    return tokenizer
+        ends = {"eos_token_id": list(tokenizer.eos_ids)}
+        texts["generation_config.json"] = json.dumps(ends)
+    return {name: text.encode() for name, text in texts.items()}
 
 
 def _pairs_of_gguf(said):

@@ -581,8 +581,9 @@ def test_the_rotation_of_llama3_in_a_gguf_file(tmp_path):
     about = [("llama.rope.scaling.original_context_length", 64)]
     path, _ = gguf_file(tmp_path, about, tensors={"rope_freqs.weight": divisors})
     assert pretrained.load(path)[0].rotary.llama3 == wanted
-    path, _ = gguf_file(tmp_path, about, tensors={"rope_freqs.weight": [3.0, 8.0]})
-    assert "rope_freqs.weight is not that of Llama3Scaling(factor=8.0" in refused(path)
+    for others in ([3.0, 8.0], [0.5, 1.0]):
+        path, _ = gguf_file(tmp_path, about, tensors={"rope_freqs.weight": others})
+        assert f"rope_freqs.weight is not that of Llama3Scaling(factor={others[1]}" in refused(path)
 
 
 @pytest.mark.parametrize("divisors", [[1.0, 1.0], [1.0, 8.0]])
