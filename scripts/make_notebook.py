@@ -1,4 +1,5 @@
-"""Make the notebook of the tour, docs/guides/library.ipynb, from its page library.md: run it, and keep what it shows.
+"""Make the notebook of the tour, docs/guides/library.ipynb, from its page library.md: run it, and
+keep what it shows.
 
 python scripts/make_notebook.py      # half a minute; needs pip install -e '.[docs]'
 """
@@ -19,7 +20,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "guides" / "library.md"
 NOTEBOOK = PAGE.with_suffix(".ipynb")
 INSTALL = '%pip install -q "npformer[plot,progress,checkpoint]"'
-INSTALLS = "The first cell installs npformer, and what draws pictures, shows progress and saves checkpoints:"
+INSTALLS = (
+    "The first cell installs npformer, "
+    "and what draws pictures, shows progress and saves checkpoints:"
+)
 
 
 @command
@@ -36,10 +40,14 @@ def main(argv=None):
 
 def cells():
     """(kind, source, what the page says it shows) of each cell."""
-    introduction, rest = re.split(r"(?=^## )", PAGE.read_text(encoding="utf-8"), maxsplit=1, flags=re.MULTILINE)
+    introduction, rest = re.split(
+        r"(?=^## )", PAGE.read_text(encoding="utf-8"), maxsplit=1, flags=re.MULTILINE
+    )
     yield "markdown", f"{with_addresses(introduction)}\n\n{INSTALLS}", ""
     yield "code", INSTALL, ""
-    for i, part in enumerate(re.split(r"^```pycon\n(.*?)^```\n", rest, flags=re.DOTALL | re.MULTILINE)):
+    for i, part in enumerate(
+        re.split(r"^```pycon\n(.*?)^```\n", rest, flags=re.DOTALL | re.MULTILINE)
+    ):
         if i % 2:
             yield from code_cells(part)
         else:
@@ -87,10 +95,14 @@ def made():
 
 
 def run(notebook, folder=None):
-    """Run every cell but the one that installs, and keep all outputs but standard error: kernels that are compiled."""
+    """Run every cell but the one that installs, and keep all outputs but standard error: kernels
+    that are compiled.
+    """
     import nbclient
 
-    client = nbclient.NotebookClient(notebook, record_timing=False, resources={"metadata": {"path": folder}})
+    client = nbclient.NotebookClient(
+        notebook, record_timing=False, resources={"metadata": {"path": folder}}
+    )
     with client.setup_kernel():
         for i, cell in enumerate(notebook.cells):
             if cell.cell_type == "code" and cell.source != INSTALL:

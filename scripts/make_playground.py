@@ -1,12 +1,13 @@
-"""Make the pages to play with, each one HTML file that needs nothing else: trained models, a lab, and one that trains.
+"""Make the pages to play with, each one HTML file that needs nothing else: trained models, a lab,
+and one that trains.
 
-python scripts/make_playground.py --out play.html                          # put docs/play/ together: a second
-python scripts/make_playground.py --out train.html --page train.html       # the figure that trains
-python scripts/make_playground.py --train reverse                          # train again, into docs/play/: 10 seconds
-python scripts/make_playground.py --train en-fr --data data/multi30k       # about 10 minutes
+python scripts/make_playground.py --out play.html   # put docs/play/ together: a second
+python scripts/make_playground.py --out train.html --page train.html  # the figure that trains
+python scripts/make_playground.py --train reverse   # train again, into docs/play/: 10 seconds
+python scripts/make_playground.py --train en-fr --data data/multi30k  # about 10 minutes
 
-The parts of the pages are in docs/play/, where they also open without being put together. A model is a file
-NAME.js there: its settings, its tokens and its parameters, which are rounded to float16.
+The parts of the pages are in docs/play/, where they also open without being put together. A model
+is a file NAME.js there: its settings, its tokens and its parameters, which are rounded to float16.
 """
 
 import base64
@@ -53,7 +54,9 @@ RARE = 30  # a word in fewer sentences of the training is told
 def main(argv=None):
     parser = new_parser(__doc__)
     parser.add_argument("--out", type=output_file, metavar="FILE", help="write the page to FILE")
-    parser.add_argument("--page", choices=PAGES, default=PAGES[0], help="which page (default: %(default)s)")
+    parser.add_argument(
+        "--page", choices=PAGES, default=PAGES[0], help="which page (default: %(default)s)"
+    )
     parser.add_argument("--train", choices=list(STEPS), help="train one of the models again")
     steps = ", ".join(f"{n} for {name}" for name, n in STEPS.items())
     parser.add_argument("--steps", type=positive, help=f"training steps (default: {steps})")
@@ -72,15 +75,21 @@ def main(argv=None):
 
 
 def page(name=PAGES[0], home=None):
-    """Return a page of docs/play/ with its styles, its scripts and its models in it, and a link to the book at home."""
+    """Return a page of docs/play/ with its styles, its scripts and its models in it, and a link to
+    the book at home.
+    """
 
     def content(match):
         text = (FOLDER / match[2]).read_text(encoding="utf-8")
         return f"<script>\n{text}</script>" if match[1] == "script" else f"<style>\n{text}</style>"
 
     html = (FOLDER / name).read_text(encoding="utf-8")
-    html = re.sub(r'<(script|link rel="stylesheet") (?:src|href)="([\w.-]+)">(?:</script>)?', content, html)
-    return html.replace("<!-- home -->", f'<a href="{home}">The book of npformer</a>' if home else "")
+    html = re.sub(
+        r'<(script|link rel="stylesheet") (?:src|href)="([\w.-]+)">(?:</script>)?', content, html
+    )
+    return html.replace(
+        "<!-- home -->", f'<a href="{home}">The book of npformer</a>' if home else ""
+    )
 
 
 def read(name):
@@ -101,7 +110,9 @@ def lab():
 def write(name, content):
     """Write the file of a model."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    (FOLDER / f"{name}.js").write_text(f"{PREFIX.format(json.dumps(name))}{text};\n", encoding="utf-8")
+    (FOLDER / f"{name}.js").write_text(
+        f"{PREFIX.format(json.dumps(name))}{text};\n", encoding="utf-8"
+    )
     print(f"{FOLDER / name}.js: {len(text) / 1e6:.2f} MB, {json.dumps(content['about'])}")
 
 
@@ -110,7 +121,9 @@ def encoded(x):
 
 
 def decoded(x):
-    return np.frombuffer(base64.b64decode(x["float16"]), "<f2").reshape(x["shape"]).astype(np.float64)
+    return (
+        np.frombuffer(base64.b64decode(x["float16"]), "<f2").reshape(x["shape"]).astype(np.float64)
+    )
 
 
 def rounded(params):
@@ -126,7 +139,9 @@ def content_of(model, params, tokens, about, **others):
 
 def train_reverse(steps, options):
     task = CopyTask(vocab=FIRST_SYMBOL + len(LETTERS), min_len=1, max_len=10, reverse=True)
-    model = Transformer(task.vocab, task.vocab, d_model=32, n_heads=2, n_layers=2, d_ff=64, dropout=0.0, max_len=64)
+    model = Transformer(
+        task.vocab, task.vocab, d_model=32, n_heads=2, n_layers=2, d_ff=64, dropout=0.0, max_len=64
+    )
     optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps), betas=(0.9, 0.98))
     trainer = Trainer(model, optimizer, seed=task.seed, clip_norm=1.0)
     trainer.fit((task.batch(step, 64) for step in range(steps)), steps)
@@ -144,7 +159,9 @@ def train_en_fr(steps, options):
 
     sizes = {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 256}
     recipe = {"vocab_size": 2000, "schedule": "cosine", "warmup": steps // 8, "dropout": 0.1}
-    settings = TranslationSettings(data=options.data, model=sizes, steps=steps, validate_every=steps, **recipe)
+    settings = TranslationSettings(
+        data=options.data, model=sizes, steps=steps, validate_every=steps, **recipe
+    )
     with tempfile.TemporaryDirectory() as folder:
         run = TranslationRun.start(folder, settings)
         say(f"{tree.count(run.trainer.params):,} parameters")
@@ -172,17 +189,28 @@ def train_en_fr(steps, options):
 
 
 def examples(pairs, translations, trained_on):
-    """What the page tells of EXAMPLES: how a person and the model translate them, and which words are rare."""
+    """What the page tells of EXAMPLES: how a person and the model translate them, and which words
+    are rare.
+    """
     from sacrebleu import BLEU
 
     bleu = BLEU(lowercase=True, effective_order=True)
     n_sentences = Counter(word for line in trained_on for word in words(line))
-    found = {source: (reference, line) for (source, reference), line in zip(pairs, translations, strict=True)}
+    found = {
+        source: (reference, line)
+        for (source, reference), line in zip(pairs, translations, strict=True)
+    }
     for text in EXAMPLES:
         reference, line = found[text]
         rare = {word: n_sentences[word] for word in words(text) if n_sentences[word] < RARE}
         score = round(bleu.sentence_score(line, [reference]).score)
-        yield {"text": text, "translation": line, "reference": reference, "bleu": score, "rare": rare}
+        yield {
+            "text": text,
+            "translation": line,
+            "reference": reference,
+            "bleu": score,
+            "rare": rare,
+        }
 
 
 def words(line):

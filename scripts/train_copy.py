@@ -1,4 +1,6 @@
-"""Train a Transformer to copy sequences, and test it on sequences it was not trained on: ``npformer copy``."""
+"""Train a Transformer to copy sequences, and test it on sequences it was not trained on: ``npformer
+copy``.
+"""
 
 import sys
 

@@ -1,12 +1,13 @@
-"""Measure time and memory of attention: npformer's tiled attention and PyTorch's, in turns, each in its own process.
+"""Measure time and memory of attention: npformer's tiled attention and PyTorch's, in turns, each in
+its own process.
 
 python scripts/bench/bench_attention.py  # lengths 128 to 16,384: many minutes
 python scripts/bench/bench_attention.py --quick
 python scripts/bench/bench_attention.py --lengths 1024,4096 --rounds 7
 
-B=1, H=8, K=64, float32; full and causal, without dropout and with rate 0.1; forward with backward, and forward alone.
-Memory is the largest growth of the process during forward and backward pass, without its inputs. FLOPs are 4·T²·K·H
-forward and 10·T²·K·H backward, half if causal.
+B=1, H=8, K=64, float32; full and causal, without dropout and with rate 0.1; forward with backward,
+and forward alone. Memory is the largest growth of the process during forward and backward pass,
+without its inputs. FLOPs are 4·T²·K·H forward and 10·T²·K·H backward, half if causal.
 """
 
 import itertools
@@ -28,35 +29,26 @@ import npformer as nf
 H, K = 8, 64
 DROPOUT = 0.1
 LENGTHS = [2**i for i in range(7, 15)]
-PYTORCH = "PyTorch"
-PYTORCH_MOST_BYTES = 8e9
+PYTORCH_MOST_GIGABYTES = 8
 
 
 @command
 def main(argv=None):
-    quick = "lengths 128 to 1,024, 3 short rounds: about a minute"
-    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick=quick)
-    parser.add_argument("--lengths", type=positives, metavar="T,T", help="(default: 128,256,...,16384)")
-    add_some(parser, "--masks", ["full", "causal"], ["full", "causal"], help="(default: both)")
-    add_backends(parser, default=["cpu"])
-    add_without(parser, ["pytorch", "dropout"])
-    options = parsed(parser, argv)
-    options.lengths = sorted(options.lengths or ([128, 256, 512, 1024] if options.quick else LENGTHS))
-    options.masks = [mask == "causal" for mask in options.masks]
-    options.rates = [0.0] if "dropout" in options.without else [0.0, DROPOUT]
+    options = parse_arguments(argv)
     facts = print_machine(machine())
-    results = []
+    results, fits = [], []
     with limits_contender(options.sgemm_sizes) as limits:
         for causal, rate in itertools.product(options.masks, options.rates):
             setting = [measure(T, causal, rate, options, limits) for T in options.lengths]
-            print_setting(causal, rate, setting)
             results += setting
-    fits = [fit | {"name": name} for name, fit in fits_of(results).items()]
+            fits += report_setting(setting_name(causal, rate), setting)
     write_json(options.json, {"machine": facts, "H": H, "K": K, "results": results, "fits": fits})
 
 
 def forward_flops(T, causal):
-    """FLOPs of scores and weighted sum: 4·T²·K·H, half if causal. The backward pass needs 2.5 times as many."""
+    """FLOPs of scores and weighted sum: 4·T²·K·H, half if causal. The backward pass needs 2.5 times
+    as many.
+    """
     return 4 * T * T * K * H / (2 if causal else 1)
 
 
@@ -67,7 +59,9 @@ def inputs(T):
 
 
 def build_npformer(T, causal, rate, forward_only, backend):
-    """``step`` of ``flash_attention`` and its backward, both compiled beforehand on a short sequence."""
+    """``step`` of ``flash_attention`` and its backward, both compiled beforehand on a short
+    sequence.
+    """
     ops = nf.get_backend(backend)
     options = {"causal": causal, "dropout_rate": rate, "dropout_key": 1 if rate else None}
 
@@ -82,7 +76,9 @@ def build_npformer(T, causal, rate, forward_only, backend):
 
 
 def build_pytorch(T, causal, rate, forward_only):
-    """``step`` of ``scaled_dot_product_attention`` and autograd, both called beforehand on a short sequence."""
+    """``step`` of ``scaled_dot_product_attention`` and autograd, both called beforehand on a short
+    sequence.
+    """
     import torch
     import torch.nn.functional as F
 
@@ -108,69 +104,94 @@ def pytorch_bytes(T, rate):
     return 4.2 * H * T * T * 4 if rate else 0
 
 
+def contenders_of(T, rate, options):
+    """(name, libraries, build) of each contender; not PyTorch where it needs too much memory."""
+    wanted = of_backends(options.backends, build_npformer)
+    if "pytorch" in options.without:
+        return wanted
+    gigabytes = pytorch_bytes(T, rate) / 1e9
+    if gigabytes > PYTORCH_MOST_GIGABYTES:
+        needs = f"needs about {gigabytes:.0f} GB"
+        print(f"left out: PyTorch, T={T:,} with dropout: {needs}")
+        return wanted
+    return [*wanted, ("PyTorch", ("torch",), build_pytorch)]
+
+
 def measure(T, causal, rate, options, limits):
     """Measure forward with backward, then forward alone, in new processes."""
-    wanted = of_backends(options.backends, build_npformer)
-    if "pytorch" not in options.without:
-        if pytorch_bytes(T, rate) > PYTORCH_MOST_BYTES:
-            print(f"left out: {PYTORCH}, T={T:,} with dropout: needs about {pytorch_bytes(T, rate) / 1e9:.0f} GB")
-        else:
-            wanted.append((PYTORCH, ("torch",), build_pytorch))
-
     figures = {}
-    with started(wanted) as contenders:
+    with started(contenders_of(T, rate, options)) as contenders:
         for part, forward_only in (("both", False), ("forward", True)):
             contenders = build_all(contenders, T, causal, rate, forward_only, warm_up=1)
             turns, facts = alternate_with(limits, contenders, options)
             contenders = [contender for contender in contenders if contender.name in turns]
             flops = forward_flops(T, causal) * (1 if forward_only else 3.5)
             for one in contenders:
-                found = figures.setdefault(one.name, {"bytes": one.memory().running_peak - one.memory().built})
-                found[part] = rated(timing(turns, one.name), flops, facts)
+                if part == "both":
+                    memory = one.memory()
+                    figures[one.name] = {"bytes": memory.running_peak - memory.built}
+                figures[one.name][part] = rated(timing(turns, one.name), flops, facts)
     return {"T": T, "causal": causal, "dropout": rate, **facts, "contenders": figures}
-
-
-def fits_of(results):
-    """(contender, setting) -> exponents of time and memory over T."""
-    points = {}
-    for result in results:
-        for name, figures in result["contenders"].items():
-            if "both" in figures:
-                key = f"{name}, {setting_name(result['causal'], result['dropout'])}"
-                points.setdefault(key, []).append((result["T"], figures["both"]["seconds"]["median"], figures["bytes"]))
-    fits = {}
-    for key, rows in points.items():
-        T, seconds, held = zip(*rows, strict=True)
-        fits[key] = {"time_exponent": fit_power(T, seconds)[0], "memory_exponent": fit_power(T, held)[0]}
-    return fits
 
 
 def setting_name(causal, rate):
     return f"{'causal' if causal else 'full'}, dropout {rate}"
 
 
-def print_setting(causal, rate, results):
-    print(f"{setting_name(causal, rate)}: forward with backward, then forward alone")
-    header = ["T", "", "ms", "spread", "× first", "GFLOP/s", "of sgemm", "extra MB", "fwd ms", "× first", "GFLOP/s"]
-    rows = [
-        [f"{result['T']:,}", name, *cells(figures)]
-        for result in results
-        for name, figures in result["contenders"].items()
-        if {"both", "forward"} <= figures.keys()
-    ]
+def report_setting(setting, results):
+    """Print the results of all lengths, and return how time and memory grow with the length."""
+    print(f"{setting}: forward with backward, then forward alone")
+    header = ["T", "", "ms", "spread", "× first", "GFLOP/s", "of sgemm", "extra MB"]
+    header += ["fwd ms", "× first", "GFLOP/s"]
+    rows, points = [], {}
+    for result in results:
+        for name, figures in result["contenders"].items():
+            if "forward" not in figures:  # it has failed meanwhile
+                continue
+            rows.append([f"{result['T']:,}", name, *cells(figures)])
+            seconds = figures["both"]["seconds"]["median"]
+            points.setdefault(name, []).append((result["T"], seconds, figures["bytes"]))
     print_table(header, rows)
-    for name, fit in fits_of(results).items():
+    fits = [fit_of(f"{name}, {setting}", *zip(*of, strict=True)) for name, of in points.items()]
+    for fit in fits:
         if not math.isnan(fit["time_exponent"]):  # of more than one length
-            print(f"{name}: time ~ T^{fit['time_exponent']:.2f}, memory ~ T^{fit['memory_exponent']:.2f} (upper half)")
+            exponents = (
+                f"time ~ T^{fit['time_exponent']:.2f}, memory ~ T^{fit['memory_exponent']:.2f}"
+            )
+            print(f"{fit['name']}: {exponents} (upper half)")
     print_limits(results)
     print(flush=True)
+    return fits
+
+
+def fit_of(name, lengths, seconds, memory):
+    time_exponent, _ = fit_power(lengths, seconds)
+    memory_exponent, _ = fit_power(lengths, memory)
+    return {"name": name, "time_exponent": time_exponent, "memory_exponent": memory_exponent}
 
 
 def cells(figures):
     both, forward = figures["both"], figures["forward"]
-    rates = short(both["gflops"]), percent(both["share_of_sgemm"])
+    row = [*time_cells(both), short(both["gflops"]), percent(both["share_of_sgemm"])]
+    row.append(f"{figures['bytes'] / 1e6:,.1f}")
     median, _, ratio = time_cells(forward)
-    return [*time_cells(both), *rates, f"{figures['bytes'] / 1e6:,.1f}", median, ratio, short(forward["gflops"])]
+    return [*row, median, ratio, short(forward["gflops"])]
+
+
+def parse_arguments(argv):
+    quick = "lengths 128 to 1,024, 3 short rounds: about a minute"
+    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick=quick)
+    default = "(default: 128,256,...,16384)"
+    parser.add_argument("--lengths", type=positives, metavar="T,T", help=default)
+    add_some(parser, "--masks", ["full", "causal"], ["full", "causal"], help="(default: both)")
+    add_backends(parser, default=["cpu"])
+    add_without(parser, ["pytorch", "dropout"])
+    options = parsed(parser, argv)
+    usual = LENGTHS[:4] if options.quick else LENGTHS
+    options.lengths = sorted(options.lengths or usual)
+    options.masks = [mask == "causal" for mask in options.masks]
+    options.rates = [0.0] if "dropout" in options.without else [0.0, DROPOUT]
+    return options
 
 
 if __name__ == "__main__":

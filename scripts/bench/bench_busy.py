@@ -1,13 +1,15 @@
-"""Time training steps and decoding beside processes that keep the cores busy, as on a laptop or a shared machine.
+"""Time training steps and decoding beside processes that keep the cores busy, as on a laptop or a
+shared machine.
 
-python scripts/bench/bench_busy.py                              # all work, beside 0, 1, 2, 8 and 32 busy processes
+python scripts/bench/bench_busy.py                        # all work, beside 0, 1, 2, 8 and 32
 python scripts/bench/bench_busy.py --work tiny,sentence --busy 0,1
-python scripts/bench/bench_busy.py --session another            # Linux gives other sessions a share of their own
-python scripts/bench/bench_busy.py --latency --work tiny        # and the slowest of 100 steps
+python scripts/bench/bench_busy.py --session another      # to which Linux gives a share of its own
+python scripts/bench/bench_busy.py --latency --work tiny  # and the slowest of 100 steps
 
-Each contender runs as it comes, and on one thread: npformer and PyTorch with that setting of their own, JAX as it comes
-alone, as it has none. A busy process computes without end; all are started at once, and stopped (SIGSTOP) while they
-are not to disturb. In each round all contenders have a turn beside each number of busy processes.
+Each contender runs as it comes, and on one thread: npformer and PyTorch with that setting of their
+own, JAX as it comes alone, as it has none. A busy process computes without end; all are started at
+once, and stopped (SIGSTOP) while they are not to disturb. In each round all contenders have a turn
+beside each number of busy processes.
 """
 
 import contextlib
@@ -37,9 +39,19 @@ from npformer.runtime.blas_threads import blas_threads
 
 PAGE_0 = Size(V=29, N=1, D=64, H=4, F=256, B=64, S=10, T=11)  # about that of docs/start.md
 DECODED = SIZES["base"]._replace(S=30, T=32)
-SENTENCES = {"sentence": 1, "sentences": 32}  # how many are decoded at once, greedily, by the model "base"
+SENTENCES = {
+    "sentence": 1,
+    "sentences": 32,
+}  # how many are decoded at once, greedily, by the model "base"
 CHAT = LanguageModel(
-    8192, d_model=576, n_heads=9, n_kv_heads=3, n_layers=10, d_ff=1536, activation="swiglu", bias=False
+    8192,
+    d_model=576,
+    n_heads=9,
+    n_kv_heads=3,
+    n_layers=10,
+    d_ff=1536,
+    activation="swiglu",
+    bias=False,
 )
 WORK = {"page0": PAGE_0, **SIZES, **SENTENCES, "chat": CHAT}  # chat: a third of SmolLM2's layers
 
@@ -53,9 +65,14 @@ def main(argv=None):
 
 
 def report_work(name, options):
-    """Measure all contenders of a work beside each number of busy processes, and print their times."""
-    wanted = [x for key, x in contenders_of(name).items() if key.split(",")[0] not in options.without]
-    with started(wanted) as contenders, busy_processes(max(options.busy), options.session) as beside:
+    """Measure a work beside each number of busy processes, and print the times."""
+    wanted = [
+        x for key, x in contenders_of(name).items() if key.split(",")[0] not in options.without
+    ]
+    with (
+        started(wanted) as contenders,
+        busy_processes(max(options.busy), options.session) as beside,
+    ):
         able = build_all(contenders, WORK[name])
         seconds = {one.name: {n: [] for n in options.busy} for one in able}
         latencies = {one.name: {n: [] for n in options.busy} for one in able}
@@ -71,23 +88,32 @@ def report_work(name, options):
         note("")
     print_work(name, seconds, latencies, options)
     return {
-        "seconds": {one: {n: summary(found) for n, found in of.items()} for one, of in seconds.items()},
+        "seconds": {
+            one: {n: summary(found) for n, found in of.items()} for one, of in seconds.items()
+        },
         "latencies": latencies if options.latency else None,
     }
 
 
 def print_work(name, seconds, latencies, options):
-    """Print a table of milliseconds a step: the median of the turns, and how many times as long as idle."""
+    """Print a table of milliseconds a step: the median of the turns, and how many times as long as
+    idle.
+    """
     first = options.busy[0]
     rows = []
     for one, of in seconds.items():
         medians = {n: statistics.median(found) for n, found in of.items()}
-        cells = [f"{short(1e3 * medians[n])} ({medians[n] / medians[first]:.2f})" for n in options.busy]
+        cells = [
+            f"{short(1e3 * medians[n])} ({medians[n] / medians[first]:.2f})" for n in options.busy
+        ]
         rows.append([one, *cells])
         if options.latency:
             worst = (np.quantile(latencies[one][n], 0.99) for n in options.busy)
             rows.append([f"{one}, 99th of 100 steps", *(short(1e3 * x) for x in worst)])
-    print(f"\n{name}: ms (times as long as beside {first}), busy processes of {options.session} session")
+    print(
+        f"\n{name}: ms (times as long as beside {first}), "
+        f"busy processes of {options.session} session"
+    )
     print_table(["", *(f"beside {n}" for n in options.busy)], rows)
 
 
@@ -97,15 +123,27 @@ def contenders_of(name):
         build = build_chat if name == "chat" else build_sentences
         return {
             "npformer": ("npformer", ("npformer.cpu",), partial(timed, build)),
-            "npformer,1": ("npformer, one thread", ("npformer.cpu",), partial(timed, build, n_threads=1)),
+            "npformer,1": (
+                "npformer, one thread",
+                ("npformer.cpu",),
+                partial(timed, build, n_threads=1),
+            ),
         }
     ours = partial(build_npformer, backend="cpu")
     torch = ("torch",)
     return {
         "npformer": ("npformer", ("npformer.cpu",), partial(timed, ours)),
-        "npformer,1": ("npformer, one thread", ("npformer.cpu",), partial(timed, ours, n_threads=1)),
+        "npformer,1": (
+            "npformer, one thread",
+            ("npformer.cpu",),
+            partial(timed, ours, n_threads=1),
+        ),
         "pytorch": ("PyTorch", torch, partial(timed, PEERS["fused"][2])),
-        "pytorch,1": ("PyTorch, one thread", torch, partial(timed, partial(build_pytorch, n_threads=1, fused=True))),
+        "pytorch,1": (
+            "PyTorch, one thread",
+            torch,
+            partial(timed, partial(build_pytorch, n_threads=1, fused=True)),
+        ),
         "jax": ("JAX", ("jax",), partial(timed, build_jax)),
     }
 
@@ -123,7 +161,9 @@ def build_chat(model):
 
 
 def timed(build, case, n_threads=None):
-    """``step`` that returns the seconds of its latest calls, at most 1,000; npformer may be limited to some threads."""
+    """``step`` that returns the seconds of its latest calls, at most 1,000; npformer may be limited
+    to some threads.
+    """
     blas_threads(n_threads).__enter__()  # until the process ends
     step, seconds = build(case), []
 
@@ -139,9 +179,13 @@ def timed(build, case, n_threads=None):
 
 @contextlib.contextmanager
 def busy_processes(n, session):
-    """Start n processes that are stopped; yields ``beside(m)``, a context manager in which m of them are busy."""
+    """Start n processes that are stopped; yields ``beside(m)``, a context manager in which m of
+    them are busy.
+    """
     command = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(command, start_new_session=session == "another") for _ in range(n)]
+    processes = [
+        subprocess.Popen(command, start_new_session=session == "another") for _ in range(n)
+    ]
     try:
         for process in processes:
             os.kill(process.pid, signal.SIGSTOP)
@@ -166,13 +210,26 @@ def _beside(processes, m):
 
 
 def parse_arguments(argv):
-    parser = parser_of(__doc__, rounds=7, seconds=2, quick_seconds=0.2, quick="tiny and a sentence, 3 short turns")
+    parser = parser_of(
+        __doc__, rounds=7, seconds=2, quick_seconds=0.2, quick="tiny and a sentence, 3 short turns"
+    )
     add = parser.add_argument
     add_some(parser, "--work", WORK, help=f"some of {','.join(WORK)} (default: all)")
     numbers = [0, 1, 2, 8, 32]
-    add("--busy", type=between_commas(natural), default=numbers, metavar="A,B", help="numbers of busy processes")
+    add(
+        "--busy",
+        type=between_commas(natural),
+        default=numbers,
+        metavar="A,B",
+        help="numbers of busy processes",
+    )
     sessions = ["the same", "another"]
-    add("--session", choices=sessions, default=sessions[0], help="of the busy processes (default: the same)")
+    add(
+        "--session",
+        choices=sessions,
+        default=sessions[0],
+        help="of the busy processes (default: the same)",
+    )
     add("--latency", action="store_true", help="also the 99th of 100 steps, of all turns")
     add_without(parser, ["npformer", "pytorch", "jax"])
     options = parsed(parser, argv)

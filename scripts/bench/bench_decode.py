@@ -1,13 +1,15 @@
-"""Measure decoding in new tokens per second: npformer, CTranslate2 and Hugging Face, in turns, each in its own process.
+"""Measure decoding in new tokens per second: npformer, CTranslate2 and Hugging Face, in turns, each
+in its own process.
 
 python scripts/bench/bench_decode.py  # batches of 1 and 32, greedy and beam 4: minutes
 python scripts/bench/bench_decode.py --quick
 python scripts/bench/bench_decode.py --batches 1 --beams 1,4 --without huggingface --rounds 9
 
-The model is a base-size encoder-decoder Transformer with random weights, in float32 or, with the name int8, in 8-bit
-integers. A sentence has 30 source tokens without padding, and gets exactly 32 new tokens, since the end token is
-forbidden before. The time includes the encoder. CTranslate2 uses npformer's parameters; Hugging Face's Marian has only
-the same size (both are in peers/). All use every core.
+The model is a base-size encoder-decoder Transformer with random weights, in float32 or, with the
+name int8, in 8-bit integers. A sentence has 30 source tokens without padding, and gets exactly 32
+new tokens, since the end token is forbidden before. The time includes the encoder. CTranslate2 uses
+npformer's parameters; Hugging Face's Marian has only the same size (both are in peers/). All use
+every core.
 """
 
 import functools
@@ -35,15 +37,7 @@ BOS, EOS = 1, 2
 
 @command
 def main(argv=None):
-    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick="3 short rounds")
-    parser.add_argument("--batches", type=positives, default=[1, 32], metavar="B,B", help="(default: 1,32)")
-    parser.add_argument("--beams", type=positives, default=[1, 4], metavar="N,N", help="1 is greedy (default: 1,4)")
-    parser.add_argument("--size", choices=SIZES, default="base", help="model of bench_train.py (default: base)")
-    add_backends(parser, default=["cpu"])
-    add_without(parser, ["npformer", *PEERS])
-    options = parsed(parser, argv)
-    if {"npformer", *PEERS} == set(options.without):
-        parser.error("argument --without: leaves no contender to measure")
+    options = parse_arguments(argv)
     facts = print_machine(machine("ctranslate2", "transformers"))
     size = SIZES[options.size]._replace(S=S, T=T)
     print(f"{options.size}: {size.of_model()}, {S} source tokens, {T} new tokens", flush=True)
@@ -60,24 +54,19 @@ def source(size, batch):
 
 
 @functools.cache
-def model_and_params(size):
+def model_and_params(size, int8=False):
     """A model and its parameters, the same in each process; made once for all settings."""
     model = model_of(size)
-    return model, model.init(seed=0)
-
-
-@functools.cache
-def quantized(size):
-    """The parameters with weights of 8-bit integers."""
-    return nf.quantize(model_and_params(size)[1])
+    params = model.init(seed=0)
+    return model, nf.quantize(params) if int8 else params
 
 
 def build_npformer(size, batch, beam, backend, int8=False):
     """``step`` that decodes a batch and returns the ids (B, T)."""
-    model, params = model_and_params(size)
-    params = quantized(size) if int8 else params
+    model, params = model_and_params(size, int8)
     src = source(size, batch)
-    options = {"bos_id": BOS, "eos_id": EOS, "min_len": size.T, "max_len": size.T, "backend": backend}
+    length = {"min_len": size.T, "max_len": size.T}
+    options = {"bos_id": BOS, "eos_id": EOS, "backend": backend, **length}
 
     def step():
         if beam == 1:
@@ -96,7 +85,9 @@ def build_npformer(size, batch, beam, backend, int8=False):
 def peer_decoder(name, size, **kind):
     """The decoder of peers/; Hugging Face's has parameters of its own."""
     peer = import_module(f"scripts.bench.peers.{name}_model")
-    return peer.decoder(*model_and_params(size)[: 1 if name == "huggingface" else 2], physical_cores(), **kind)
+    model, params = model_and_params(size)
+    given = [model] if name == "huggingface" else [model, params]
+    return peer.decoder(*given, physical_cores(), **kind)
 
 
 def build_peer(size, batch, beam, name, **kind):
@@ -104,21 +95,26 @@ def build_peer(size, batch, beam, name, **kind):
     return partial(peer_decoder(name, size, **kind), source(size, batch), size.T, beam)
 
 
+CTRANSLATE2 = partial(build_peer, name="ctranslate2")
+HUGGINGFACE = partial(build_peer, name="huggingface")
 PEERS = {  # option -> (name, libraries, build)
     "npformer_int8": ("npformer int8", (), partial(build_npformer, backend="cpu", int8=True)),
-    "ctranslate2": ("CTranslate2", ("ctranslate2",), partial(build_peer, name="ctranslate2")),
-    "ctranslate2_int8": ("CTranslate2 int8", ("ctranslate2",), partial(build_peer, name="ctranslate2", kind="int8")),
-    "huggingface": ("Hugging Face", ("torch", "transformers"), partial(build_peer, name="huggingface")),
+    "ctranslate2": ("CTranslate2", ("ctranslate2",), CTRANSLATE2),
+    "ctranslate2_int8": ("CTranslate2 int8", ("ctranslate2",), partial(CTRANSLATE2, kind="int8")),
+    "huggingface": ("Hugging Face", ("torch", "transformers"), HUGGINGFACE),
 }
 
 
 def measure(size, options):
     """Measure all settings, with the same processes for all of them."""
-    wanted = [] if "npformer" in options.without else of_backends(options.backends, build_npformer)
+    wanted = []
+    if "npformer" not in options.without:
+        wanted += of_backends(options.backends, build_npformer)
     wanted += [peer for key, peer in PEERS.items() if key not in options.without]
+    results = []
     with started(wanted) as contenders, limits_contender(options.sgemm_sizes) as limits:
-        settings = itertools.product(options.batches, options.beams)
-        results = [measure_setting(size, batch, beam, contenders, limits, options) for batch, beam in settings]
+        for batch, beam in itertools.product(options.batches, options.beams):
+            results.append(measure_setting(size, batch, beam, contenders, limits, options))
     return [result for result in results if result["contenders"]]
 
 
@@ -136,20 +132,35 @@ def figures_of(turns, name, first, n_tokens):
 
 
 def print_results(results):
-    """Print a line for each setting and contender. The ratio is above 1 if the first contender is faster."""
-    header = ["batch", "search", "", "tokens/s", "ms a call", "spread", f"{results[0]['compared_with']} / it"]
-    rows = [
-        [str(result["batch"]), "greedy" if result["beam"] == 1 else f"beam {result['beam']}", name, *cells(figures)]
-        for result in results
-        for name, figures in result["contenders"].items()
-    ]
-    print_table(header, rows)
+    """Print a line for each setting and contender. The ratio is above 1 if the first is faster."""
+    ratio = f"{results[0]['compared_with']} / it"
+    rows = []
+    for result in results:
+        search = "greedy" if result["beam"] == 1 else f"beam {result['beam']}"
+        for name, of in result["contenders"].items():
+            row = [str(result["batch"]), search, name, short(of["tokens_per_second"])]
+            row += [milliseconds(of), percent(of["seconds"]["spread"]), short(of["times_as_long"])]
+            rows.append(row)
+    print_table(["batch", "search", "", "tokens/s", "ms a call", "spread", ratio], rows)
     print_limits(results)
 
 
-def cells(figures):
-    spread = percent(figures["seconds"]["spread"])
-    return [short(figures["tokens_per_second"]), milliseconds(figures), spread, short(figures["times_as_long"])]
+def parse_arguments(argv):
+    quick = "3 short rounds"
+    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick=quick)
+    add = parser.add_argument
+    add("--batches", type=positives, default=[1, 32], metavar="B,B", help="(default: 1,32)")
+    beams = "1 is greedy (default: 1,4)"
+    add("--beams", type=positives, default=[1, 4], metavar="N,N", help=beams)
+    model = "model of bench_train.py (default: base)"
+    add("--size", choices=SIZES, default="base", help=model)
+    add_backends(parser, default=["cpu"])
+    everybody = ["npformer", *PEERS]
+    add_without(parser, everybody)
+    options = parsed(parser, argv)
+    if set(options.without) == set(everybody):
+        parser.error("argument --without: leaves no contender to measure")
+    return options
 
 
 if __name__ == "__main__":

@@ -1,92 +1,108 @@
-"""Time GPT-2 (124 million parameters): a training step and cached generation, npformer and transformers in turns.
+"""Time GPT-2 (124 million parameters): a training step and cached generation, npformer and
+transformers in turns.
 
 python scripts/bench/bench_gpt.py                    # minutes
 python scripts/bench/bench_gpt.py --quick            # a small model
 python scripts/bench/bench_gpt.py --lengths 64 --rounds 9
 
-Both start with the same parameters, are in float32 and use every core; a step ends with AdamW and clipping. Of one
-prompt of 32 tokens, generation continues with 64, greedy. A contender whose loss or tokens differ is left out. A
-step's own limit is explained in own_limit.py.
+Both start with the same parameters, are in float32 and use every core; a step ends with AdamW and
+clipping. Of one prompt of 32 tokens, generation continues with 64, greedy. A contender whose loss
+or tokens differ is left out. A step's own limit is explained in own_limit.py.
 """
 
-import functools
 import sys
 import tempfile
+from functools import partial
 
 import numpy as np
 
 from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
 from scripts.bench.contenders import agreeing, build_all, of_backends, started
-from scripts.bench.limits import alternate_with, limits_contender, measure_own_limit, print_limits
+from scripts.bench.limits import (
+    alternate_with,
+    limits_contender,
+    measure_own_limit,
+    print_limits,
+)
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_without, parsed, parser_of, positives
-from scripts.bench.report import percent, print_table, rated, time_cells, timing
+from scripts.bench.report import print_shares, rated, timing
 
 import npformer as nf
 from npformer import pretrained
 
 B, PROMPT, NEW = 4, 32, 64
-GPT2 = {"vocab": 50257, "d_model": 768, "n_heads": 12, "n_layers": 12, "d_ff": 3072, "max_len": 1024}
-SMALL = {"vocab": 500, "d_model": 96, "n_heads": 4, "n_layers": 2, "d_ff": 384, "max_len": 1024}
-LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 1e-4, 0.1, 1.0
+GPT2 = {
+    "vocab": 50257,
+    "d_model": 768,
+    "n_heads": 12,
+    "n_layers": 12,
+    "d_ff": 3072,
+    "max_len": 1024,
+}
+SMALL = GPT2 | {"vocab": 500, "d_model": 96, "n_heads": 4, "n_layers": 2, "d_ff": 384}
+TRAINING = {"lr": 1e-4, "weight_decay": 0.1}
+CLIP_NORM = 1.0
 SHARES = {"of sgemm": "share_of_sgemm", "of own limit": "share_of_own_limit"}
-THEIRS = {"activation_function": "gelu_pytorch_tanh", "embd_pdrop": 0.0}  # the same function in one pass; no dropout
+# The same function in one pass, and no dropout.
+THEIRS = {"activation_function": "gelu_pytorch_tanh", "embd_pdrop": 0.0}
 
 
 @command
 def main(argv=None):
-    parser = parser_of(__doc__, rounds=5, seconds=1.0, quick_seconds=0.1, quick="a small model, 3 short rounds")
-    parser.add_argument("--lengths", type=positives, default=[64, 512], metavar="T,T", help="(default: 64,512)")
-    add_without(parser, ["transformers"])
-    options = parsed(parser, argv)
+    options = parse_arguments(argv)
     facts = print_machine(machine("torch", "transformers"))
     shape = SMALL if options.quick else GPT2
     wanted = of_backends(["cpu"], build_npformer)
     if "transformers" not in options.without:
         wanted.append(("transformers", ("torch", "transformers"), build_transformers))
-    cases = [("step", T) for T in options.lengths] + [("generate", NEW)]
+    cases = [("step", T) for T in options.lengths]
+    cases.append(("generate", NEW))
     with started(wanted) as contenders, limits_contender(options.sgemm_sizes) as limits:
         results = [measured(shape, *case, contenders, limits, options) for case in cases]
     write_json(options.json, {"machine": facts, "shape": shape, "results": results})
-    rows = [
-        [result["what"], name, *time_cells(found), *(percent(found[share]) for share in SHARES.values())]
-        for result in results
-        for name, found in result["contenders"].items()
-    ]
-    print_table(["", "", "ms", "spread", "x npformer", *SHARES], rows)
+    print_shares(results, SHARES)
     print_limits(results)
 
 
 def measured(shape, kind, n, contenders, limits, options):
     """The times of a training step of B texts of n tokens, or of the generation of n tokens."""
-    able = agreeing(build_all(contenders, shape, kind, n), lambda a, b: not np.allclose(a, b, rtol=1e-3))
-    measure_own_limit(limits, options.sgemm_sizes, functools.partial(build_npformer, shape, kind, n, "cpu"))
+    differs = lambda theirs, ours: not np.allclose(theirs, ours, rtol=1e-3)
+    able = agreeing(build_all(contenders, shape, kind, n), differs)
+    build = partial(build_npformer, shape, kind, n, "cpu")
+    measure_own_limit(limits, options.sgemm_sizes, build)
     turns, facts = alternate_with(limits, able, options)
-    n_weights = sum(x.size for _, x in nf.tree.leaves(model_of(shape).shapes())) - shape["max_len"] * shape["d_model"]
-    flops = 6 * n_weights * B * n if kind == "step" else 2 * n_weights * (PROMPT + n)
     what = f"step, B {B}, T {n}" if kind == "step" else f"{n} new tokens"
-    return {"what": what, **facts, "contenders": {name: rated(timing(turns, name), flops, facts) for name in turns}}
+    flops = flops_of(shape, kind, n)
+    figures = {name: rated(timing(turns, name), flops, facts) for name in turns}
+    return {"what": what, **facts, "contenders": figures}
+
+
+def flops_of(shape, kind, n):
+    """The operations of the products with weights; the table of positions is in none."""
+    n_parameters = nf.tree.count(model_of(shape).shapes())
+    n_weights = n_parameters - shape["max_len"] * shape["d_model"]
+    return 6 * n_weights * B * n if kind == "step" else 2 * n_weights * (PROMPT + n)
 
 
 def model_of(shape):
     return nf.LanguageModel(**shape, positions="learned", scale_embeddings=False)
 
 
-@functools.cache
-def ids_of(vocab, n_rows, length):
-    return np.random.default_rng(0).integers(0, vocab, (n_rows, length))
+def ids_of(shape, n_rows, length):
+    return np.random.default_rng(0).integers(0, shape["vocab"], (n_rows, length))
 
 
 def build_npformer(shape, kind, n, backend):
     """A step that returns its loss, or the generation that returns its tokens."""
     model = model_of(shape)
     if kind == "generate":
-        params, prompt = nf.tree.fixed(model.init(0)), ids_of(shape["vocab"], 1, PROMPT)
+        params = nf.tree.fixed(model.init(0))
+        prompt = ids_of(shape, 1, PROMPT)
         return lambda: nf.greedy_decode(model, params, prompt, max_len=n, backend=backend)[0]
-    optimizer = nf.AdamW(LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    trainer = nf.Trainer(model, optimizer, clip_norm=CLIP_NORM, backend=backend)
-    ids = ids_of(shape["vocab"], B, n + 1)
+    trainer = nf.Trainer(model, nf.AdamW(**TRAINING), clip_norm=CLIP_NORM, backend=backend)
+    ids = ids_of(shape, B, n + 1)
     return lambda: trainer.step(ids)
 
 
@@ -98,9 +114,18 @@ def build_transformers(shape, kind, n):
     with tempfile.TemporaryDirectory() as folder:
         pretrained.save(folder, model, model.init(0))
         if kind == "generate":
-            return generation(folder, ids_of(shape["vocab"], 1, PROMPT), n, **THEIRS)
-        settings = {"lr": LEARNING_RATE, "weight_decay": WEIGHT_DECAY, "clip_norm": CLIP_NORM}
-        return training_step(folder, ids_of(shape["vocab"], B, n + 1), **settings, **THEIRS)
+            return generation(folder, ids_of(shape, 1, PROMPT), n, **THEIRS)
+        ids = ids_of(shape, B, n + 1)
+        return training_step(folder, ids, clip_norm=CLIP_NORM, **TRAINING, **THEIRS)
+
+
+def parse_arguments(argv):
+    quick = "a small model, 3 short rounds"
+    parser = parser_of(__doc__, rounds=5, seconds=1.0, quick_seconds=0.1, quick=quick)
+    lengths = {"type": positives, "default": [64, 512], "metavar": "T,T"}
+    parser.add_argument("--lengths", **lengths, help="(default: 64,512)")
+    add_without(parser, ["transformers"])
+    return parsed(parser, argv)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
-"""Compare npformer with PyTorch on one NVIDIA GPU: training steps, attention, and the speed of a large matrix product.
+"""Compare npformer with PyTorch on one NVIDIA GPU: training steps, attention, and the speed of a
+large matrix product.
 
 python scripts/bench/bench_gpu.py          # everything; twenty minutes, at a guess
 python scripts/bench/bench_gpu.py --quick  # tiny and base, attention of 1,024 and 4,096 keys
 python scripts/bench/bench_gpu.py --steps base --precisions tf32
 
-The steps are those of bench_train.py, and "large", which is base on 16,384 tokens. PyTorch runs eagerly, and compiled
-in two modes, always with fused Adam. All contenders start with the same parameters and have to start with the same
-loss. Each has its own process, and they take turns. Attention is forward and backward, without dropout, on 16,384
-tokens with 8 heads of width 64; PyTorch's is its fused attention.
+The steps are those of bench_train.py, and "large", which is base on 16,384 tokens. PyTorch runs
+eagerly, and compiled in two modes, always with fused Adam. All contenders start with the same
+parameters and have to start with the same loss. Each has its own process, and they take turns.
+Attention is forward and backward, without dropout, on 16,384 tokens with 8 heads of width 64;
+PyTorch's is its fused attention.
 """
 
 import subprocess
@@ -38,19 +40,29 @@ def main(argv=None):
     quick = "tiny and base, eager PyTorch, 3 rounds"
     parser = parser_of(__doc__, rounds=7, seconds=0.5, quick_seconds=0.5, quick=quick)
     add_some(parser, "--steps", STEPS, help=f"some of {','.join(STEPS)} (default: all)")
-    add_some(parser, "--precisions", PRECISIONS, PRECISIONS, help=f"some of {','.join(PRECISIONS)} (default: both)")
+    add_some(
+        parser,
+        "--precisions",
+        PRECISIONS,
+        PRECISIONS,
+        help=f"some of {','.join(PRECISIONS)} (default: both)",
+    )
     options = parsed(parser, argv)
     options.steps = options.steps or (["tiny", "base"] if options.quick else list(STEPS))
     if missing := why_no_gpu():
         sys.exit(f"there is nothing to measure: {missing}")
     facts = {**machine(), "gpu": gpu()}
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)
+    versions = ", ".join(
+        f"{name} {version}" for name, version in facts["versions"].items() if version
+    )
     print(f"{facts['gpu']}; Python {facts['python']}, {versions}\n")
     figures = {"machine": facts, "product": {}, "steps": {}, "attention": {}}
     for precision in options.precisions:
         best = report_product(precision, options)
         figures["product"][precision] = best
-        figures["steps"][precision] = {name: report_step(name, precision, best, options) for name in options.steps}
+        figures["steps"][precision] = {
+            name: report_step(name, precision, best, options) for name in options.steps
+        }
         figures["attention"][precision] = report_attention(precision, options)
     write_json(options.json, figures)
 
@@ -67,7 +79,10 @@ def build_our_product(precision):
 
     from npformer.gpu.blas import multiply, tf32
 
-    a, b = (_array(cupy.random.standard_normal((LARGE, LARGE), dtype=np.float32), precision) for _ in range(2))
+    a, b = (
+        _array(cupy.random.standard_normal((LARGE, LARGE), dtype=np.float32), precision)
+        for _ in range(2)
+    )
 
     def step():
         with tf32():
@@ -84,7 +99,9 @@ def build_our_attention(T, causal, precision):
     from npformer.gpu import flash_attention, flash_attention_backward
 
     shape = TOKENS // T, HEADS, T, WIDTH
-    q, k, v, dout = (_array(cupy.random.standard_normal(shape, dtype=np.float32), precision) for _ in range(4))
+    q, k, v, dout = (
+        _array(cupy.random.standard_normal(shape, dtype=np.float32), precision) for _ in range(4)
+    )
 
     def step():
         saved = flash_attention(q, k, v, causal=causal)
@@ -122,7 +139,9 @@ def _array(x, precision):
 
 def report_product(precision, options):
     """Measure the TFLOP/s of a large product, which no step can exceed."""
-    figures, _ = compare([("npformer", ("npformer.gpu",), build_our_product)], (precision,), options, WARM_UP)
+    figures, _ = compare(
+        [("npformer", ("npformer.gpu",), build_our_product)], (precision,), options, WARM_UP
+    )
     rate = 2 * LARGE**3 / figures["npformer"]["seconds"]["median"] / 1e12
     print(f"{precision}: a product of {LARGE} x {LARGE} matrices: {rate:.0f} TFLOP/s\n", flush=True)
     return rate
@@ -130,12 +149,19 @@ def report_product(precision, options):
 
 def report_step(name, precision, best, options):
     """Measure one step, and print a table."""
-    wanted = [("npformer", ("npformer.gpu",), partial(build_npformer, backend="gpu", precision=precision))]
+    wanted = [
+        ("npformer", ("npformer.gpu",), partial(build_npformer, backend="gpu", precision=precision))
+    ]
     modes = {"eager": False, "compiled": "default", "compiled, graphs": "reduce-overhead"}
     variant = {"n_threads": 1, "fused": True, "device": "cuda", "precision": precision}
     for mode, compiled in list(modes.items())[: 1 if options.quick else None]:
-        wanted.append((f"PyTorch, {mode}", ("torch",), partial(build_pytorch, compiled=compiled, **variant)))
-    (figures, _), flops = compare(wanted, (STEPS[name],), options, WARM_UP), training_flops(STEPS[name])
+        wanted.append(
+            (f"PyTorch, {mode}", ("torch",), partial(build_pytorch, compiled=compiled, **variant))
+        )
+    (figures, _), flops = (
+        compare(wanted, (STEPS[name],), options, WARM_UP),
+        training_flops(STEPS[name]),
+    )
     print(f"{name}, {precision}: {short(flops / 1e12)} TFLOP a step, of {best:.0f} TFLOP/s")
     show(figures, flops, best)
     return figures
@@ -150,7 +176,10 @@ def report_attention(precision, options):
             wanted = [ours, ("PyTorch", ("torch",), build_their_attention)]
             figures, _ = compare(wanted, (T, causal, precision), options, WARM_UP)
             flops = 14 * TOKENS * T * HEADS * WIDTH / (2 if causal else 1)  # 4 forward, 10 backward
-            print(f"attention, forward and backward, {T} keys{', causal' if causal else ''}, {precision}")
+            print(
+                f"attention, forward and backward, {T} keys"
+                f"{', causal' if causal else ''}, {precision}"
+            )
             show(figures, flops)
             results[f"{T}{' causal' if causal else ''}"] = figures
     return results
@@ -162,7 +191,9 @@ def show(figures, flops, best=None):
     for name, found in figures.items():
         rate = flops / found["seconds"]["median"] / 1e12
         rows.append([name, *time_cells(found), short(rate), percent(rate / best) if best else ""])
-    print_table(["", "ms", "spread", f"× {next(iter(figures), '')}", "TFLOP/s", "of the product"], rows)
+    print_table(
+        ["", "ms", "spread", f"× {next(iter(figures), '')}", "TFLOP/s", "of the product"], rows
+    )
     print(flush=True)
 
 

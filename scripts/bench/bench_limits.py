@@ -1,21 +1,25 @@
-"""What a step could save: its own limit (own_limit.py explains it), and where the rest of its time goes.
+"""What a step could save: its own limit (own_limit.py explains it), and where the rest of its time
+goes.
 
-python scripts/bench/bench_limits.py                                    # five training steps, two of GPT-2: minutes
-python scripts/bench/bench_limits.py --language-model SmolLM2.gguf      # and this model, as in bench_pretrained.py
+python scripts/bench/bench_limits.py   # five training steps, two of GPT-2: minutes
 python scripts/bench/bench_limits.py --lines tiny,base --rounds 9
 python scripts/bench/bench_limits.py --quick
+python scripts/bench/bench_limits.py --language-model SmolLM2.gguf  # as in bench_pretrained.py
 
 The rest is divided by the times of ``npformer.explain()`` and by the processor time of the process:
 
-- Products: how much longer they take as the step divides them, in shards or by themselves, than in the fastest way.
-- Beside products: what else the same operations do, bias, activation, dropout and sums, above the limit of its bytes.
-- Of another operation, what it takes above its own limit. Two threads that compute a shard each count half.
-- Python: the processor time outside of operations, on the threads that compute. NumPy between the operations is in it,
-  such as the sum of the gradients of shards.
+- Products: how much longer they take as the step divides them, in shards or by themselves, than in
+  the fastest way.
+- Beside products: what else the same operations do, bias, activation, dropout and sums, above the
+  limit of its bytes.
+- Of another operation, what it takes above its own limit. Two threads that compute a shard each
+  count half.
+- Python: the processor time outside of operations, on the threads that compute. NumPy between the
+  operations is in it, such as the sum of the gradients of shards.
 - Waiting: while shards are computed side by side, the time in which a core has nothing to do.
 
-A step that is not divided into shards has one thread outside of its products: there, all that is outside of operations
-is Python.
+A step that is not divided into shards has one thread outside of its products: there, all that is
+outside of operations is Python.
 """
 
 import statistics
@@ -56,15 +60,33 @@ KINDS = {  # operation -> what the rest of its time is called beside that of slo
     "adam_update": "update",
     "global_norm": "update",
 }
-RESTS = "products", "beside products", "loss", "attention", "update", "decoder", "elementwise", "Python", "waiting"
+RESTS = (
+    "products",
+    "beside products",
+    "loss",
+    "attention",
+    "update",
+    "decoder",
+    "elementwise",
+    "Python",
+    "waiting",
+)
 LARGEST = 3  # rests of a step that are named
 
 
 @command
 def main(argv=None):
-    parser = parser_of(__doc__, rounds=7, seconds=2.0, quick_seconds=0.1, quick="tiny and a small GPT, 3 short rounds")
+    parser = parser_of(
+        __doc__,
+        rounds=7,
+        seconds=2.0,
+        quick_seconds=0.1,
+        quick="tiny and a small GPT, 3 short rounds",
+    )
     add_some(parser, "--lines", LINES, help=f"some of {','.join(LINES)} (default: all)")
-    parser.add_argument("--language-model", type=Path, metavar="FILE", help="a GGUF file or a folder with a Llama")
+    parser.add_argument(
+        "--language-model", type=Path, metavar="FILE", help="a GGUF file or a folder with a Llama"
+    )
     options = parsed(parser, argv)
     lines = options.lines or (["tiny", "gpt64"] if options.quick else LINES)
     facts, results = print_machine(machine()), {}
@@ -72,7 +94,10 @@ def main(argv=None):
         builds = {name: build_of(name, options.quick) for name in lines}
         if options.language_model:
             work = bench_pretrained.prepared(options.language_model, Path(folder) / "model", {})
-            for kind in ("first", "generate"):  # a long prompt has blocks side by side, which cannot be told from one
+            for kind in (
+                "first",
+                "generate",
+            ):  # a long prompt has blocks side by side, which cannot be told from one
                 name = f"{options.language_model.stem}: {bench_pretrained.WORK[kind]}"
                 builds[name] = partial(bench_pretrained.build_npformer, work, kind, "cpu")
         for name, build in builds.items():
@@ -94,7 +119,9 @@ def build_of(name, quick):
 
 
 def build_watched(build, seconds):
-    """``step`` that makes steps for about so many seconds, and says where the time of one of them goes."""
+    """``step`` that makes steps for about so many seconds, and says where the time of one of them
+    goes.
+    """
     step = build()
 
     def watched():
@@ -123,7 +150,9 @@ def build_watched(build, seconds):
 
 def measured(build, limits, options):
     """The time of a step, its own limit, and the parts of the rest, all in seconds."""
-    with started([("npformer", ("npformer.cpu",), partial(build_watched, build, options.seconds))]) as contenders:
+    with started(
+        [("npformer", ("npformer.cpu",), partial(build_watched, build, options.seconds))]
+    ) as contenders:
         able = build_all(contenders, warm_up=1)
         if not able:
             sys.exit("the step does not run")
@@ -134,17 +163,25 @@ def measured(build, limits, options):
 
 
 def divided(watched, own_limit, n_cores):
-    """Divide the median time of a step: the seconds of its operations, its own limit, and the rests by kind."""
+    """Divide the median time of a step: the seconds of its operations, its own limit, and the rests
+    by kind.
+    """
     wall = statistics.median(of["wall"] for of in watched)
     processor = statistics.median(of["processor"] / of["wall"] for of in watched) * wall
     operations, rests = {}, dict.fromkeys(RESTS, 0.0)
-    n_shards = max(round(n / own_limit["operations"][name]["calls"]) for name, n in watched[0]["calls"].items())
+    n_shards = max(
+        round(n / own_limit["operations"][name]["calls"]) for name, n in watched[0]["calls"].items()
+    )
     for name, limit in own_limit["operations"].items():
         at_once = max(1, round(watched[0]["calls"].get(name, 1) / limit["calls"]))
-        seconds = statistics.median(of["operations"].get(name, 0.0) for of in watched) / min(at_once, n_cores)
+        seconds = statistics.median(of["operations"].get(name, 0.0) for of in watched) / min(
+            at_once, n_cores
+        )
         best = limit["products"] + limit["bytes"]
         operations[name] = {"seconds": seconds, "own_limit": best}
-        slower = limit["products_in_shards" if at_once > 1 else "products_undivided"] - limit["products"]
+        slower = (
+            limit["products_in_shards" if at_once > 1 else "products_undivided"] - limit["products"]
+        )
         rests["products"] += slower
         rests[KINDS.get(name, "elementwise")] += seconds - best - slower
     outside = wall - sum(of["seconds"] for of in operations.values())
@@ -158,7 +195,9 @@ def print_line(name, result):
     """Print which rests of a step are the largest, as soon as it is measured."""
     wall, rests = result["seconds"], result["rests"]
     largest = sorted(rests, key=rests.__getitem__, reverse=True)[:LARGEST]
-    text = ", ".join(f"{rest} {short(1e3 * rests[rest])} ms ({percent(rests[rest] / wall)})" for rest in largest)
+    text = ", ".join(
+        f"{rest} {short(1e3 * rests[rest])} ms ({percent(rests[rest] / wall)})" for rest in largest
+    )
     by = {name: of["seconds"] - of["own_limit"] for name, of in result["operations"].items()}
     worst = sorted(by, key=by.__getitem__, reverse=True)[:LARGEST]
     operations = ", ".join(f"{operation} {short(1e3 * by[operation])} ms" for operation in worst)
@@ -171,7 +210,9 @@ def print_shares(results):
     rows = []
     for name, result in results.items():
         seconds, of_operations = result["seconds"], result["own_limit"]["operations"].values()
-        products, n_bytes = (sum(of[part] for of in of_operations) for part in ("products", "bytes"))
+        products, n_bytes = (
+            sum(of[part] for of in of_operations) for part in ("products", "bytes")
+        )
         flops = 2 * sum(of["multiplications"] for of in of_operations)
         share = percent(result["own_limit"]["seconds"] / seconds)
         of_sgemm = percent(flops / seconds / 1e9 / result["limits"]["sgemm"])

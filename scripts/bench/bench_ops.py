@@ -1,14 +1,16 @@
-"""Time single operations: npformer's kernels, its reference and PyTorch, in turns, each in its own process.
+"""Time single operations: npformer's kernels, its reference and PyTorch, in turns, each in its own
+process.
 
 python scripts/bench/bench_ops.py  # everything
 python scripts/bench/bench_ops.py --quick
 python scripts/bench/bench_ops.py --ops layer_norm,adam_update --backends cpu --rounds 9
 
-float32, at the sizes of the step "base" of bench_train.py: 32 sequences of 30 tokens, D=512, F=2048, V=16,000; 16M
-parameters for the optimizer; 4 causal sequences of 512 tokens for flash_attention. Dropout 0.1. "MB" is the memory that
-has to be read and written at least, each array once; arrays that fit into the processor's cache can be faster than the
-measured copy. PyTorch's backward passes are those of autograd, of the same function; cross_entropy is the loss with its
-gradient.
+float32, at the sizes of the step "base" of bench_train.py: 32 sequences of 30 tokens, D=512,
+F=2048, V=16,000; 16M parameters for the optimizer; 4 causal sequences of 512 tokens for
+flash_attention. Dropout 0.1. "MB" is the memory that has to be read and written at least, each
+array once; arrays that fit into the processor's cache can be faster than the measured copy.
+PyTorch's backward passes are those of autograd, of the same function; cross_entropy is the loss
+with its gradient.
 """
 
 import statistics
@@ -44,7 +46,10 @@ def main(argv=None):
     add_without(parser, ["pytorch"])
     options = parsed(parser, argv)
     facts = print_machine(machine())
-    with limits_contender(options.sgemm_sizes[:3]) as limits, started(wanted(options)) as contenders:
+    with (
+        limits_contender(options.sgemm_sizes[:3]) as limits,
+        started(wanted(options)) as contenders,
+    ):
         names = [contender.name for contender in contenders]
         results = {name: measure(name, contenders, options, limits) for name in options.ops}
     best = best_of([result["limits"] for result in results.values()])
@@ -53,7 +58,9 @@ def main(argv=None):
 
 
 class Operation(NamedTuple):
-    """The sizes of an operation's arrays, the least work that it has to do, and its other arguments."""
+    """The sizes of an operation's arrays, the least work that it has to do, and its other
+    arguments.
+    """
 
     sizes: dict  # of the letters of its contract
     n_moved: int  # numbers read and written
@@ -70,7 +77,10 @@ LONG = {"...": (4, 4), "T": 512, "S": 512, "K": 64, "Kv": 64}
 TABLE = {"V": V, "D": D}
 NUMBERS = {"n": N_PARAMETERS, "...": (N_PARAMETERS,)}
 
-TO_HIDDEN, TO_LOGITS = R * D + D * F + R * F, R * D + D * V + R * V  # the numbers of input, weights and output
+TO_HIDDEN, TO_LOGITS = (
+    R * D + D * F + R * F,
+    R * D + D * V + R * V,
+)  # the numbers of input, weights and output
 N_SCORES, ATTENTION_FLOPS = B * H * T * T, 4 * B * T * T * D
 LONG_SIZE, LONG_FLOPS = 4 * 4 * 512 * 64, 4 * 4 * 4 * 512 * 512 * 64 // 2  # half: it is causal
 
@@ -89,7 +99,9 @@ OPERATIONS = {
     "linear_activation_dropout": Operation(ROWS, TO_HIDDEN, 2 * R * D * F, RELU),
     "linear_activation_dropout_backward": Operation(ROWS, 2 * TO_HIDDEN, 4 * R * D * F, RELU),
     "linear_dropout_residual": Operation(HIDDEN_TO_D, TO_HIDDEN + R * D, 2 * R * D * F, DROPOUT),
-    "linear_dropout_residual_backward": Operation(HIDDEN_TO_D, 2 * TO_HIDDEN - R * D, 4 * R * D * F, DROPOUT),
+    "linear_dropout_residual_backward": Operation(
+        HIDDEN_TO_D, 2 * TO_HIDDEN - R * D, 4 * R * D * F, DROPOUT
+    ),
     "linear_cross_entropy": Operation(ROWS, TO_LOGITS, 2 * R * D * V, LOSS),
     "cross_entropy": Operation(ROWS, 2 * R * V, given=LOSS),
     "layer_norm": Operation(ROWS, 2 * R * D),
@@ -102,11 +114,17 @@ OPERATIONS = {
     "dropout": Operation(FLAT, 2 * R * F, given=DROPOUT),
     "embedding": Operation(TABLE | {"...": (B, T)}, 2 * R * D),
     "embedding_backward": Operation(TABLE | {"...": (B, T)}, R * D + V * D),
-    "embed_tokens": Operation(TABLE | {"...": (B,), "T": T}, 2 * R * D, given={"pad_id": 0} | DROPOUT),
+    "embed_tokens": Operation(
+        TABLE | {"...": (B,), "T": T}, 2 * R * D, given={"pad_id": 0} | DROPOUT
+    ),
     "attention": Operation(HEADS, 4 * R * D + N_SCORES, ATTENTION_FLOPS, ALL_KEYS | DROPOUT),
-    "attention_backward": Operation(HEADS, 7 * R * D + N_SCORES, 2 * ATTENTION_FLOPS, ALL_KEYS | DROPOUT),
+    "attention_backward": Operation(
+        HEADS, 7 * R * D + N_SCORES, 2 * ATTENTION_FLOPS, ALL_KEYS | DROPOUT
+    ),
     "self_attention": Operation(PACKED, 4 * R * D, ATTENTION_FLOPS, ALL_KEYS | DROPOUT),
-    "self_attention_backward": Operation(PACKED, 8 * R * D, 2 * ATTENTION_FLOPS, ALL_KEYS | DROPOUT),
+    "self_attention_backward": Operation(
+        PACKED, 8 * R * D, 2 * ATTENTION_FLOPS, ALL_KEYS | DROPOUT
+    ),
     "flash_attention": Operation(LONG, 4 * LONG_SIZE, LONG_FLOPS, CAUSAL),
     "flash_attention_backward": Operation(LONG, 8 * LONG_SIZE, 5 * LONG_FLOPS // 2, CAUSAL),
     "adam_update": Operation(NUMBERS, 7 * N_PARAMETERS, given=ADAM),
@@ -117,18 +135,27 @@ OPERATIONS = {
 def wanted(options):
     """(name, libraries, build) of each contender."""
     found = of_backends(options.backends, build_npformer)
-    return found if "pytorch" in options.without else [*found, ("PyTorch", ("torch",), build_pytorch)]
+    return (
+        found if "pytorch" in options.without else [*found, ("PyTorch", ("torch",), build_pytorch)]
+    )
 
 
 def case_of(name):
     """The arguments of an operation, the same for all contenders."""
     operation = OPERATIONS[name]
-    return Case(name.removesuffix("_backward"), operation.given, operation.sizes, bound=0, backward_bound=0)
+    return Case(
+        name.removesuffix("_backward"), operation.given, operation.sizes, bound=0, backward_bound=0
+    )
 
 
 def build_npformer(name, backend):
-    """``step`` that calls the operation of a backend. It returns None, so that no arrays are sent between processes."""
-    operation, arguments = getattr(nf.get_backend(backend), name), case_of(name).arguments_of(name, "float32")
+    """``step`` that calls the operation of a backend. It returns None, so that no arrays are sent
+    between processes.
+    """
+    operation, arguments = (
+        getattr(nf.get_backend(backend), name),
+        case_of(name).arguments_of(name, "float32"),
+    )
 
     def step():
         operation(**arguments)
@@ -137,7 +164,9 @@ def build_npformer(name, backend):
 
 
 def build_pytorch(name):
-    """``step`` that calls the same operation in PyTorch; a backward pass is that of autograd, for all inputs."""
+    """``step`` that calls the same operation in PyTorch; a backward pass is that of autograd, for
+    all inputs.
+    """
     import torch
 
     from scripts.bench.peers import pytorch_operations as peers
@@ -149,7 +178,9 @@ def build_pytorch(name):
     if name == "adam_update":
         param = torch.nn.Parameter(tensors["param"])
         param.grad = tensors["grad"]
-        adam = torch.optim.Adam([param], ADAM["lr"], (ADAM["beta1"], ADAM["beta2"]), ADAM["eps"], fused=True)
+        adam = torch.optim.Adam(
+            [param], ADAM["lr"], (ADAM["beta1"], ADAM["beta2"]), ADAM["eps"], fused=True
+        )
         compute = adam.step
     elif "cross_entropy" in name:
         to_logits = {x: tensors.pop(x) for x in ("x", "weight", "bias") if x in tensors}
@@ -179,7 +210,10 @@ def measure(name, contenders, options, limits):
     figures = {contender: timing(turns, contender) for contender in turns}
     for found in figures.values():
         median = found["seconds"]["median"]
-        found |= {"gb_per_second": 4 * operation.n_moved / median / 1e9, "gflops": operation.flops / median / 1e9}
+        found |= {
+            "gb_per_second": 4 * operation.n_moved / median / 1e9,
+            "gflops": operation.flops / median / 1e9,
+        }
     arrays = getattr(nf.reference, name).record.contract.arrays
     given = {x: array.axes for x, array in arrays.items() if operation.given.get(x, x) is not None}
     return {
@@ -201,7 +235,11 @@ def print_results(results, names, best):
     for operation, result in results.items():
         ours, *theirs = (result["contenders"].get(name) for name in names)
         row = [operation, short(result["bytes"] / 1e6)]
-        row += [milliseconds(ours), short(ours["gb_per_second"]), *matrix_cells(ours, best)] if ours else ["–"] * 4
+        row += (
+            [milliseconds(ours), short(ours["gb_per_second"]), *matrix_cells(ours, best)]
+            if ours
+            else ["–"] * 4
+        )
         for one in theirs:
             row += [milliseconds(one), f"{one['times_as_long']:.2f}"] if one else ["–"] * 2
         rows.append(row)

@@ -3,13 +3,14 @@
     python scripts/bench/bench_ranks.py
     python scripts/bench/bench_ranks.py --steps base --ranks 2,4 --rounds 9
 
-Strong scaling: all compute the same batch. Weak scaling: each rank has a batch of the full size. *Waiting* is the part
-of a step in which a rank waits for others: for messages, and for ranks that are slower. "At the end" is the same with
-gradients that are sent when the backward pass has ended, not beside it.
+Strong scaling: all compute the same batch. Weak scaling: each rank has a batch of the full size.
+*Waiting* is the part of a step in which a rank waits for others: for messages, and for ranks that
+are slower. "At the end" is the same with gradients that are sent when the backward pass has ended,
+not beside it.
 
-The messages are also timed alone, between ranks that do nothing else: the exchange of the gradients, the gathering of
-the parameters, and a message of one number. What predict_ranks.py predicts from them is printed beside the measured
-step.
+The messages are also timed alone, between ranks that do nothing else: the exchange of the
+gradients, the gathering of the parameters, and a message of one number. What predict_ranks.py
+predicts from them is printed beside the measured step.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import numpy as np
 from npformer.commands.arguments import above_zero, new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import add_json, write_json
-from scripts.bench.machine import machine
+from scripts.bench.machine import machine, print_machine
 from scripts.bench.memory import peak_bytes
 from scripts.bench.options import positives, some_of
 from scripts.bench.predict_ranks import Network, Step, predict
@@ -44,29 +45,38 @@ def main(argv=None):
     if options.worker:
         print(json.dumps(work(**options.worker)))  # rank 0 alone prints
         return
-    facts = machine()
-    write_json(options.json, {"machine": facts, "steps": {name: report(name, options) for name in options.steps}})
+    facts = print_machine(machine())
+    steps = {name: report(name, options) for name in options.steps}
+    write_json(options.json, {"machine": facts, "steps": steps})
 
 
 def work(size, seconds, shards=1, rows=1, at_end=False):
     """Make steps for some time, and return what they took."""
-    ranks, size = world(), SIZES[size]
+    ranks = world()
+    size = SIZES[size]
     batch = batch_of(size._replace(B=size.B * rows))
-    settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": max(shards, ranks.size), "ranks": ranks}
     with blas_threads(1 if ranks.size > 1 else shards):
-        model = model_of(size)
-        trainer = Trainer(AtEnd(model) if at_end else model, Adam(LEARNING_RATE), **settings)
+        model = AtEnd(model_of(size)) if at_end else model_of(size)
+        shards = max(shards, ranks.size)
+        settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": shards, "ranks": ranks}
+        trainer = Trainer(model, Adam(LEARNING_RATE), **settings)
         for _ in range(3):
             trainer.step(*batch)
         arrived = note_arrived(trainer.loss_and_grad) if ranks.size > 1 else [0.0]
-        taken, waited, end = [], ranks.seconds_waited, time.perf_counter() + seconds
+        taken = []
+        waited = ranks.seconds_waited
+        end = time.perf_counter() + seconds
         while max(ranks.gather(time.perf_counter() < end)):
             start = time.perf_counter()
             trainer.step(*batch)
             taken.append(time.perf_counter() - start)
-        waited = (ranks.seconds_waited - waited) / len(taken)
-        found = {"step": statistics.median(taken), "waited": waited, "arrived": statistics.median(arrived)}
-        found |= {"memory": max(ranks.gather(peak_bytes())) / 1e6, "parameters": trainer.flat_params.size}
+        found = {
+            "step": statistics.median(taken),
+            "waited": (ranks.seconds_waited - waited) / len(taken),
+            "arrived": statistics.median(arrived),
+            "memory": max(ranks.gather(peak_bytes())) / 1e6,
+            "parameters": trainer.flat_params.size,
+        }
         return found | (messages(trainer, ranks) if ranks.size > 1 else {})
 
 
@@ -83,18 +93,23 @@ class AtEnd:
 
 
 def note_arrived(over_ranks):
-    """A list that gets, at each step, which share of the chunks has been exchanged when the backward pass ends."""
+    """A list that gets, at each step, which share of the chunks has been exchanged when the
+    backward pass ends.
+    """
+    has_arrived = over_ranks.ranks.mpi.Request.Testall
 
     def share(sending):
         with sending.messenger.lock:
-            arrived = [over_ranks.ranks.mpi.Request.Testall(requests) for requests, _ in sending.under_way]
+            arrived = [has_arrived(requests) for requests, _ in sending.under_way]
         return sum(arrived) / len(over_ranks.chunks)
 
     return after_backward(over_ranks, share)
 
 
 def after_backward(over_ranks, look):
-    """A list that gets, at each step, ``look(sending)`` when the last backward pass of this rank has ended."""
+    """A list that gets, at each step, ``look(sending)`` when the last backward pass of this rank
+    has ended.
+    """
     found, new_tree = [], over_ranks.tree
 
     def noting_tree(*args, **options):
@@ -114,12 +129,15 @@ def after_backward(over_ranks, look):
 
 
 def messages(trainer, ranks, turns=9):
-    """The median seconds of a step's messages between ranks that do nothing else, and the bytes that each receives."""
+    """The median seconds of a step's messages between ranks that do nothing else, and the bytes
+    that each receives.
+    """
+    n_shards = trainer.settings.n_shards
     taken = []
     for _ in range(turns):
         ranks.stack(np.zeros(1))  # all begin together
         moments = [time.perf_counter()]
-        tree = OverRanks.tree(trainer.loss_and_grad, trainer.settings.n_shards, is_first=True, is_last=True)
+        tree = OverRanks.tree(trainer.loss_and_grad, n_shards, is_first=True, is_last=True)
         tree.sending.finish()
         moments.append(time.perf_counter())
         trainer.flat_optimizer.share_parameters()
@@ -128,10 +146,17 @@ def messages(trainer, ranks, turns=9):
             ranks.stack(np.zeros(1))
         taken.append(np.diff([*moments, time.perf_counter()]))
     exchange, gathering, numbers = np.median(taken, axis=0).tolist()
-    own = sum(x.stop - x.start for x in (chunk.own for chunk in trainer.flat_optimizer.chunks))
-    n_bytes = trainer.flat_params.itemsize * (own * (ranks.size - 1) + trainer.flat_params.size - own)
-    found = {"exchange": exchange, "gathering": gathering, "one number": numbers / 20}
-    return found | {"bytes": n_bytes, "chunks": len(trainer.flat_optimizer.chunks)}
+    chunks = trainer.flat_optimizer.chunks
+    own = sum(chunk.own.stop - chunk.own.start for chunk in chunks)
+    # The gradients of its own chunks from each other rank, and the parameters of all others.
+    n_received = own * (ranks.size - 1) + trainer.flat_params.size - own
+    return {
+        "exchange": exchange,
+        "gathering": gathering,
+        "one number": numbers / 20,
+        "bytes": trainer.flat_params.itemsize * n_received,
+        "chunks": len(chunks),
+    }
 
 
 def report(name, options):
@@ -143,49 +168,63 @@ def report(name, options):
         contenders[f"{n} ranks"] = (n, {})
         contenders[f"{n} ranks, at the end"] = (n, {"at_end": True})
         contenders[f"{n} ranks, {n} × the batch"] = (n, {"rows": n})
-    measured = {contender: [] for contender in contenders}
+    turn = {"size": name, "seconds": options.seconds}
+    runs = {contender: [] for contender in contenders}
     for _ in range(options.rounds):
         for contender, (n, settings) in contenders.items():
-            measured[contender].append(measure(n, {"size": name, "seconds": options.seconds} | settings))
-    rows = {
-        contender: summary([1000 * run["step"] for run in runs])
-        | {"waited": 1000 * statistics.median(run["waited"] for run in runs)}
-        | {"memory": statistics.median(run["memory"] for run in runs)}
-        for contender, runs in measured.items()
-    }
-    parameters = measured["1 process, 1 thread"][0]["parameters"]
+            runs[contender].append(measure(n, turn | settings))
+    rows = {contender: row_of(of) for contender, of in runs.items()}
+    parameters = runs["1 process, 1 thread"][0]["parameters"]
     print(f"\n{name}: {parameters:,} parameters; {4e-6 * parameters:.1f} MB of gradients")
-    columns = "median", "min", "max", "waited", "memory"
-    table = [[contender, *(f"{row[column]:.1f}" for column in columns)] for contender, row in rows.items()]
+    columns = ("median", "min", "max", "waited", "memory")
+    cells = lambda row: [f"{row[column]:.1f}" for column in columns]
+    table = [[contender, *cells(row)] for contender, row in rows.items()]
     print_table(["", "ms a step", "smallest", "largest", "waiting", "MB of a rank"], table)
     tokens = SIZES[name].B * SIZES[name].T
-    figures = {"parameters": parameters, "tokens": tokens, "contenders": rows, "messages": {}}
-    for n in options.ranks:
-        figures["messages"][n] = compare(n, parameters, rows, measured[f"{n} ranks"])
-    return figures
+    alone = {n: compare(n, parameters, rows, runs[f"{n} ranks"]) for n in options.ranks}
+    return {"parameters": parameters, "tokens": tokens, "contenders": rows, "messages": alone}
+
+
+def row_of(runs):
+    """Milliseconds of a step, and of these waiting, and the memory, of the runs of a contender."""
+    row = summary([1000 * run["step"] for run in runs])
+    row["waited"] = 1000 * median_of(runs, "waited")
+    row["memory"] = median_of(runs, "memory")
+    return row
+
+
+def median_of(runs, key):
+    return statistics.median(run[key] for run in runs)
 
 
 def compare(n, parameters, rows, runs):
     """Print how n ranks scale, and what their messages take."""
-    alone = {key: statistics.median(run[key] for run in runs) for key in ("exchange", "gathering", "one number")}
-    n_bytes, ours = runs[0]["bytes"], rows[f"{n} ranks"]["median"]
+    ours = rows[f"{n} ranks"]
     if one := rows.get(f"1 process, {n} shards"):
-        print(f"throughput of {n} ranks / 1 process with {n} shards: {one['median'] / ours:.3f}")
-        less, share = one["memory"] - rows[f"{n} ranks"]["memory"], 8e-6 * parameters * (n - 1) / n
-        print(f"memory of a rank: {less:.0f} MB less, of which {share:.0f} MB are moments of Adam")
+        ratio = one["median"] / ours["median"]
+        print(f"throughput of {n} ranks / 1 process with {n} shards: {ratio:.3f}")
+        less = one["memory"] - ours["memory"]
+        moments = 8e-6 * parameters * (n - 1) / n
+        print(f"memory of a rank: {less:.0f} MB less, of which {moments:.0f} MB are Adam's moments")
     one = rows["1 process, 1 thread"]
-    print(f"strong scaling, {n} ranks: {one['median'] / ours:.2f} times the throughput of 1 process with 1 thread")
+    ratio = one["median"] / ours["median"]
+    print(f"strong scaling, {n} ranks: {ratio:.2f} times the throughput of 1 thread")
     weak = rows[f"{n} ranks, {n} × the batch"]
-    print(f"weak scaling, {n} ranks: {one['median'] / weak['median']:.3f} of the throughput per rank")
+    ratio = one["median"] / weak["median"]
+    print(f"weak scaling, {n} ranks: {ratio:.3f} of the throughput per rank")
+    alone = {key: median_of(runs, key) for key in ("exchange", "gathering", "one number")}
     times = ", ".join(f"{key} {1000 * seconds:.3g} ms" for key, seconds in alone.items())
+    n_bytes = runs[0]["bytes"]
     print(f"each rank receives {n_bytes / 1e6:.1f} MB a step; alone: {times}")
-    arrived = statistics.median(run["arrived"] for run in runs)
+    arrived = median_of(runs, "arrived")
     print(f"{arrived:.0%} of the chunks have been exchanged when the backward pass ends")
     bandwidth = n_bytes / (alone["exchange"] + alone["gathering"])
     step = Step(one["median"] / 1000, n_bytes=4.0 * parameters, n_chunks=runs[0]["chunks"])
     predicted = 1000 * predict(step, Network(alone["one number"], bandwidth), n).step
-    print(f"weak scaling, predicted: {predicted:.1f} ms a step, measured {weak['median']:.1f}", flush=True)
-    return alone | {"bytes": n_bytes, "bandwidth": bandwidth, "arrived": arrived, "predicted": predicted}
+    times = f"{predicted:.1f} ms a step, measured {weak['median']:.1f}"
+    print(f"weak scaling, predicted: {times}", flush=True)
+    facts = {"bytes": n_bytes, "bandwidth": bandwidth, "arrived": arrived, "predicted": predicted}
+    return alone | facts
 
 
 def measure(n, settings):
@@ -197,7 +236,13 @@ def parse_arguments(argv):
     parser = new_parser(__doc__, allow_abbrev=False)
     add = parser.add_argument
     sizes = [name for name in SIZES if name != "long"]
-    add("--steps", type=some_of(sizes), default=["copy", "small", "base"], metavar="A,B", help=f"some of {sizes}")
+    add(
+        "--steps",
+        type=some_of(sizes),
+        default=["copy", "small", "base"],
+        metavar="A,B",
+        help=f"some of {sizes}",
+    )
     add("--ranks", type=positives, default=[2], metavar="N,M")
     add("--rounds", type=positive, default=5, help="turns of each contender (default: 5)")
     add("--seconds", type=above_zero, default=4.0, help="of each turn (default: 4)")

@@ -1,12 +1,14 @@
-"""Time a training step of the recurrent models in npformer and PyTorch, each in a process of its own, in turns.
+"""Time a training step of the recurrent models in npformer and PyTorch, each in a process of its
+own, in turns.
 
 python scripts/bench/bench_recurrent.py
 python scripts/bench/bench_recurrent.py --quick
 python scripts/bench/bench_recurrent.py --cells lstm --attention none,additive
 
-The models have one layer, which is bidirectional in the encoder, and D 256. Batches have 64 pairs of 30 words without
-padding, V 1,000; dropout 0.1, Adam(0.9, 0.98), float32. Both libraries start with the same parameters (the PyTorch
-model is in peers/) and have to start with the same loss; both use all cores.
+The models have one layer, which is bidirectional in the encoder, and D 256. Batches have 64 pairs
+of 30 words without padding, V 1,000; dropout 0.1, Adam(0.9, 0.98), float32. Both libraries start
+with the same parameters (the PyTorch model is in peers/) and have to start with the same loss; both
+use all cores.
 """
 
 import itertools
@@ -19,7 +21,14 @@ from scripts.bench.contenders import of_backends
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of
 from scripts.bench.report import print_table, time_cells
-from scripts.bench.steps import LEARNING_RATE, Size, batch_of, compare, print_best_of_pytorch, trainer_step
+from scripts.bench.steps import (
+    LEARNING_RATE,
+    Size,
+    batch_of,
+    compare,
+    print_best_of_pytorch,
+    trainer_step,
+)
 
 import npformer as nf
 
@@ -75,7 +84,9 @@ def build_pytorch(cell, attention, **variant):
     """``step`` of peers/pytorch_recurrent.py."""
     from scripts.bench.peers.pytorch_recurrent import training_step
 
-    return training_step(model_of(cell, attention), *batch_of(SIZE), LEARNING_RATE, physical_cores(), **variant)
+    return training_step(
+        model_of(cell, attention), *batch_of(SIZE), LEARNING_RATE, physical_cores(), **variant
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Contenders that take turns.
 
-Libraries that run in one process, or in two at the same time, compete for the cores, and the load of a shared machine
-changes from one hour to the next. So each contender (a library that is measured) has a process of its own, which sleeps
-unless it is its turn, and the contenders take turns: A B C, A B C, ...
+Libraries that run in one process, or in two at the same time, compete for the cores, and the load
+of a shared machine changes from one hour to the next. So each contender (a library that is
+measured) has a process of its own, which sleeps unless it is its turn, and the contenders take
+turns: A B C, A B C, ...
 """
 
 import contextlib
@@ -45,10 +46,12 @@ class Memory(NamedTuple):
 
 
 class Contender:
-    """A library that is measured, in a process of its own, which sleeps unless it has a command to run.
+    """A library that is measured, in a process of its own, which sleeps unless it has a command to
+    run.
 
-    The process imports the ``libraries`` before anything is measured. ``build``, a function at the top of a module, is
-    called there as ``build(*case)`` and returns ``step``, a function without arguments.
+    The process imports the ``libraries`` before anything is measured. ``build``, a function at the
+    top of a module, is called there as ``build(*case)`` and returns ``step``, a function without
+    arguments.
     """
 
     def __init__(self, name, libraries, build):
@@ -60,7 +63,9 @@ class Contender:
         theirs.close()
 
     def build(self, *case, warm_up=2):
-        """Build the step for a case, which replaces the previous step, and call it ``warm_up`` times."""
+        """Build the step for a case, which replaces the previous step, and call it ``warm_up``
+        times.
+        """
         self.built = self._ask("build", case, warm_up)
 
     def run(self, n_steps):
@@ -72,7 +77,7 @@ class Contender:
         return self._ask("memory")
 
     def cpu_seconds(self):
-        """Processor time of all threads of the process so far; 0 if the system does not provide it."""
+        """Processor time of all threads so far; 0 if the system does not provide it."""
         stat = Path(f"/proc/{self._process.pid}/stat")
         if not stat.exists():
             return 0.0
@@ -103,8 +108,12 @@ class Contender:
 
 
 def _serve(pipe, libraries, build):
-    """The main loop of a contender's process: answer commands until the other end of the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which closes the pipe
+    """The main loop of a contender's process: answer commands until the other end of the pipe is
+    closed.
+    """
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is handled by the parent, which closes the pipe
     worker = _Worker(libraries, build)
     while True:
         try:
@@ -149,14 +158,17 @@ class _Worker:
 
     def memory(self):
         running = peak_bytes()
-        return Memory(self._after_imports, self._after_build, max(running, self._peak_of_build), running)
+        return Memory(
+            self._after_imports, self._after_build, max(running, self._peak_of_build), running
+        )
 
 
 def alternate(contenders, rounds, seconds):
-    """Run rounds in which the contenders work one after another, each for about ``seconds`` seconds.
+    """Run rounds in which the contenders work one after another, each for about ``seconds``
+    seconds.
 
-    Returns {name: a (seconds per step, result of the last step) for each round}, without contenders that failed, and
-    the number of cores that other programs used meanwhile.
+    Returns {name: a (seconds per step, result of the last step) for each round}, without contenders
+    that failed, and the number of cores that other programs used meanwhile.
     """
     turns = {contender.name: [] for contender in contenders}
     start, busy, own = time.perf_counter(), busy_seconds(), sum(c.cpu_seconds() for c in contenders)
@@ -183,15 +195,23 @@ def started(wanted):
 
 
 def of_backends(backends, build):
-    """(name, libraries, build) of a contender for each backend of npformer: ``build(*case, backend=...)``."""
+    """(name, libraries, build) of a contender for each backend of npformer: ``build(*case,
+    backend=...)``.
+    """
     return [
-        ("npformer" if name == "cpu" else f"npformer, {name}", (f"npformer.{name}",), partial(build, backend=name))
+        (
+            "npformer" if name == "cpu" else f"npformer, {name}",
+            (f"npformer.{name}",),
+            partial(build, backend=name),
+        )
         for name in backends
     ]
 
 
 def build_all(contenders, *case, warm_up=2):
-    """Build a case in each contender, one after another. Returns those that succeed; prints why the others fail."""
+    """Build a case in each contender, one after another. Returns those that succeed; prints why the
+    others fail.
+    """
     able = []
     for contender in contenders:
         note(f"building {contender.name}")
@@ -205,15 +225,22 @@ def build_all(contenders, *case, warm_up=2):
 
 
 def agreeing(contenders, differs, inexact=()):
-    """The contenders whose first value is that of the first one: ``differs(theirs, ours)``; prints the others.
+    """The contenders whose first value is that of the first one: ``differs(theirs, ours)``; prints
+    the others.
 
     Those named in ``inexact`` only need a value of the same shape.
     """
     able = []
     for contender in contenders:
         theirs, ours = contender.built.first_value, contenders[0].built.first_value
-        if np.shape(theirs) != np.shape(ours) or (contender.name not in inexact and differs(theirs, ours)):
-            print(f"left out: {contender.name}: begins with {theirs}, {contenders[0].name} with {ours}", flush=True)
+        if np.shape(theirs) != np.shape(ours) or (
+            contender.name not in inexact and differs(theirs, ours)
+        ):
+            print(
+                f"left out: {contender.name}: begins with {theirs}, "
+                f"{contenders[0].name} with {ours}",
+                flush=True,
+            )
         else:
             able.append(contender)
     return able

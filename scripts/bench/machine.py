@@ -11,14 +11,21 @@ from npformer.config import read_config
 from npformer.runtime.cores import cores
 
 LIBRARIES = ("npformer", "numpy", "numba", "torch", "jax", "jaxlib")
-SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-PAUSE = 0.5  # seconds between turns: OpenMP threads continue to spin for a fifth of a second after their work
+SETTINGS = (
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
+# Seconds between turns: OpenMP threads spin for a fifth of a second after their work.
+PAUSE = 0.5
 MOSTLY_IDLE = 0.2  # cores that other programs may use without a warning
 WHEN_BUSY = "threads wait for each other, and even ratios mean little"
 
 
 def machine(*libraries):
-    """Processor, cores, versions, and the BLAS core in use: everything on which the figures depend."""
+    """Processor, cores, versions, and the BLAS core in use: all on which the figures depend."""
     config = read_config()
     blas = config["blas"]  # core and threads are None if it is not OpenBLAS
     return {
@@ -28,7 +35,11 @@ def machine(*libraries):
         "busy_cores": busy_cores(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in (*LIBRARIES, *libraries)},
-        "blas": {"name": f"{blas['library']} {blas['version']}", "core": blas["core"], "threads": blas["threads"]},
+        "blas": {
+            "name": f"{blas['library']} {blas['version']}",
+            "core": blas["core"],
+            "threads": blas["threads"],
+        },
         "settings": {name: os.environ[name] for name in SETTINGS if name in os.environ},
     }
 
@@ -36,8 +47,10 @@ def machine(*libraries):
 def print_machine(facts):
     """Print ``machine()``, with warnings about what distorts the figures. Returns it."""
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items() if number)
-    print(f"{facts['processor']}, {facts['physical_cores']} cores; Python {facts['python']}, {versions}")
-    print(f"NumPy's BLAS: {facts['blas']['name']}, core {facts['blas']['core']}, {facts['blas']['threads']} threads")
+    cores = f"{facts['processor']}, {facts['physical_cores']} cores"
+    print(f"{cores}; Python {facts['python']}, {versions}")
+    blas = facts["blas"]
+    print(f"NumPy's BLAS: {blas['name']}, core {blas['core']}, {blas['threads']} threads")
     for warning in warnings_about(facts["settings"], facts["busy_cores"]):
         print(f"WARNING: {warning}")
     print(flush=True)
@@ -45,27 +58,38 @@ def print_machine(facts):
 
 
 def warnings_about(settings, busy):
-    """What makes the figures differ from those of a user on this processor, one sentence for each cause."""
+    """What makes the figures differ from those of a user on this processor, one sentence for each
+    cause.
+    """
     found = []
     if busy > MOSTLY_IDLE:
         found.append(f"other programs use {busy:.1f} cores: {WHEN_BUSY}")
     if settings:
         given = ", ".join(f"{name}={value}" for name, value in settings.items())
-        found.append(f"{given} in the environment: users do not set this, and products may be slower or faster")
+        found.append(
+            f"{given} in the environment: users do not set this, "
+            "and products may be slower or faster"
+        )
     return found
 
 
 def busy_cores():
-    """The number of cores that other programs use while this one sleeps; 0 if the system does not provide it."""
+    """The number of cores that other programs use while this one sleeps; 0 if the system does not
+    provide it.
+    """
     start, before = time.perf_counter(), busy_seconds()
     time.sleep(PAUSE)
     return (busy_seconds() - before) / (time.perf_counter() - start)
 
 
 def busy_seconds():
-    """Processor time of all programs since the machine was started; 0 if the system does not provide it."""
+    """Processor time of all programs since the machine was started; 0 if the system does not
+    provide it.
+    """
     try:
-        user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9])
+        user, nice, system, _, _, *rest = map(
+            int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+        )
     except OSError:
         return 0.0
     return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
@@ -75,7 +99,9 @@ def physical_cores():
     """The number of physical cores that this process may use."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text() if cpuinfo.exists() else ""
-    physical = set(re.findall(r"^physical id\s*: (\d+)$.*?^core id\s*: (\d+)$", text, re.MULTILINE | re.DOTALL))
+    physical = set(
+        re.findall(r"^physical id\s*: (\d+)$.*?^core id\s*: (\d+)$", text, re.MULTILINE | re.DOTALL)
+    )
     return min(cores(), len(physical) or cores())
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from npformer.commands.arguments import above_zero, meant, new_parser, positive
+from npformer.commands.arguments import above_zero, meant, new_parser, positive, with_default
 from npformer.commands.output import add_json
 
 
@@ -29,28 +29,17 @@ def some_of(names):
 
 def add_some(parser, option, names, default=None, metavar="A,B", **details):
     """An option that is a comma-separated list of some of these names."""
-    parser.add_argument(option, type=some_of(list(names)), default=default, metavar=metavar, **details)
-
-
-def add_sizes(parser, full, quick, **meanings):
-    """Options that replace sizes of a full or of a quick study, for ``sizes_of``."""
-    for name, meaning in meanings.items():
-        numbers = f"(default: {full[name]}, with --quick {quick[name]})"
-        parser.add_argument(f"--{name}", type=positive, metavar="N", help=f"{meaning} {numbers}")
-
-
-def sizes_of(options, full, quick):
-    """The sizes of the full or the quick study, with those that were given as options."""
-    given = {name: value for name, value in vars(options).items() if name in full and value}
-    return (quick if options.quick else full) | given
+    details |= {"type": some_of(list(names)), "default": default, "metavar": metavar}
+    parser.add_argument(option, **details)
 
 
 def parser_of(description, *, rounds, seconds, quick_seconds, quick):
     """A parser with the options --rounds, --seconds, --quick and --json, for ``parsed``."""
     parser = new_parser(description)
     add = parser.add_argument
-    add("--rounds", type=positive, help=f"turns of each contender (default: {rounds})")
-    add("--seconds", type=above_zero, help=f"seconds per turn, at least one step (default: {seconds})")
+    add("--rounds", type=positive, help=with_default("turns of each contender", rounds))
+    per_turn = with_default("seconds per turn, at least one step", seconds)
+    add("--seconds", type=above_zero, help=per_turn)
     add("--quick", action="store_true", help=quick)
     add_json(parser)
     parser.set_defaults(usual={False: (rounds, seconds), True: (3, quick_seconds)})
@@ -58,17 +47,19 @@ def parser_of(description, *, rounds, seconds, quick_seconds, quick):
 
 
 def parsed(parser, argv):
-    """The options, with the rounds, the seconds and the sizes of products that depend on --quick."""
+    """The options, with the rounds, seconds and sizes of products that depend on --quick."""
     options = parser.parse_args(argv)
     rounds, seconds = options.usual[options.quick]
-    options.rounds, options.seconds = options.rounds or rounds, options.seconds or seconds
+    options.rounds = options.rounds or rounds
+    options.seconds = options.seconds or seconds
     options.sgemm_sizes = (1024, 2048) if options.quick else (1024, 2048, 3072, 4096)
     return options
 
 
 def add_backends(parser, default):
     """Add the option --backends, for the backends of npformer."""
-    text = f"backends of npformer, cpu,reference; all are compared with the first (default: {','.join(default)})"
+    text = "backends of npformer, cpu,reference; all are compared with the first"
+    text = with_default(text, ",".join(default))
     add_some(parser, "--backends", ["cpu", "reference"], default, help=text)
 
 

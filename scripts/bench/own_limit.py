@@ -1,17 +1,22 @@
-"""The limit of one step: its matrix products, each at the best time of this run, and the bytes of what is no product.
+"""The limit of one step: its matrix products, each at the best time of this run, and the bytes of
+what is no product.
 
 What a step computes is read from ``npformer.explain()`` of one step in one piece, on one thread:
 
-- Its products are those of the linear maps and of attention, with their shapes and layouts. Each is timed on all cores,
-  by BLAS and by npformer, as one product and as parts side by side; the fastest counts. Products of a causal attention
-  count as the part of the scores that is seen, and at the speed of a tile that stays in the cache.
-- Its bytes are those of the arrays that an operation reads or writes and that are not in one of its products, as the
-  time of a product has those. Of attention, whose tiles are copies, all arrays count. An array that is updated in place
-  is read and written. Bytes are moved at the speed at which one core or all of them copy memory.
-- A step of decoding reads its weights, at the speed at which a large matrix is multiplied by a vector.
+- Its products are those of the linear maps and of attention, with their shapes and layouts. Each is
+  timed on all cores, by BLAS and by npformer, as one product and as parts side by side; the fastest
+  counts. Products of a causal attention count as the part of the scores that is seen, and at the
+  speed of a tile that stays in the cache.
+- Its bytes are those of the arrays that an operation reads or writes and that are not in one of its
+  products, as the time of a product has those. Of attention, whose tiles are copies, all arrays
+  count. An array that is updated in place is read and written. Bytes are moved at the speed at
+  which one core or all of them copy memory.
+- A step of decoding reads its weights, at the speed at which a large matrix is multiplied by a
+  vector.
 
-What is neither counts nothing: exponentials and other arithmetic, sums of gradients between operations, and Python. As
-the speed of memory is that of large arrays, bytes that stay in a cache count too much.
+What is neither counts nothing: exponentials and other arithmetic, sums of gradients between
+operations, and Python. As the speed of memory is that of large arrays, bytes that stay in a cache
+count too much.
 """
 
 import math
@@ -48,7 +53,9 @@ WRITTEN = {"adam_update": ("param", "m", "v"), "sgd_update": ("param", "velocity
 
 
 class Product(NamedTuple):
-    """A product of two matrices, (m, depth) times (depth, n), which lie in memory by rows or by columns."""
+    """A product of two matrices, (m, depth) times (depth, n), which lie in memory by rows or by
+    columns.
+    """
 
     m: int
     depth: int
@@ -74,7 +81,7 @@ class Work(NamedTuple):
     read: int = 0  # bytes of weights that a step of decoding only reads
 
 
-# -- what a call has to do -----------------------------------------------------------------------------------------
+# -- what a call has to do -------------------------------------------------------------------------
 
 
 def work_of(call):
@@ -82,7 +89,10 @@ def work_of(call):
     if call.operation in WORK:
         return WORK[call.operation](call)
     if call.flops:
-        raise UserError(f"{call.operation}: nobody has said which products it has, expected one of {', '.join(WORK)}")
+        raise UserError(
+            f"{call.operation}: nobody has said which products it has, "
+            f"expected one of {', '.join(WORK)}"
+        )
     written = sum(math.prod(call.shapes[name]) for name in WRITTEN.get(call.operation, ()))
     return Work({}, moved=call.bytes + NUMBER * written)
 
@@ -103,7 +113,8 @@ def of_linear_backward(call):
     if call.operation == "linear_backward":
         in_products += n * F
     elif call.operation == "linear_dropout_residual_backward":
-        # dy is listed twice, also as the gradient of the residual. Without dropout the products read dy itself.
+        # dy is listed twice, also as the gradient of the residual. Without dropout the products
+        # read dy itself.
         in_products += n * F if call.options["dropout_rate"] else 2 * n * F
     return Work(dict(Counter([of_input, of_weight])), call.bytes - NUMBER * in_products)
 
@@ -139,7 +150,9 @@ def transposed(S, T, K):
 
 
 def sizes_of_attention(call):
-    """The number of heads of the batch, T, S, the width of a head, and the part of the scores that is seen."""
+    """The number of heads of the batch, T, S, the width of a head, and the part of the scores that
+    is seen.
+    """
     settings = call.options["settings"]
     if "qkv" in call.shapes:
         B, T, width = call.shapes["qkv"]
@@ -190,15 +203,16 @@ def _sum(works):
     return Work(dict(products), sum(work.moved for work in works), sum(work.read for work in works))
 
 
-# -- how long it takes at best -------------------------------------------------------------------------------------
+# -- how long it takes at best ---------------------------------------------------------------------
 
 
 def build_own_limit(build):
-    """``limit(copied)``, which measures the limit of the step that ``build()`` returns, better from call to call.
+    """``limit(copied)``, which measures the limit of the step that ``build()`` returns, better from
+    call to call.
 
-    ``copied`` is the number of bytes that are read and written per second. The result has the seconds of the products
-    and of the bytes of each operation, those of its products undivided and in shards, the number of its calls, and
-    the seconds of each way to compute the products.
+    ``copied`` is the number of bytes that are read and written per second. The result has the
+    seconds of the products and of the bytes of each operation, those of its products undivided and
+    in shards, the number of its calls, and the seconds of each way to compute the products.
     """
     with blas_threads(1):  # in one piece
         step = build()
@@ -224,9 +238,15 @@ def build_own_limit(build):
             name: {
                 "products": sum(n * timed[product].best for product, n in work.products.items()),
                 "bytes": work.moved / fastest_copy + seconds_to_read(work.read),
-                "products_undivided": sum(n * timed[product].undivided for product, n in work.products.items()),
-                "products_in_shards": sum(n * timed[product].in_shards for product, n in work.products.items()),
-                "multiplications": sum(n * product.multiplications for product, n in work.products.items()),
+                "products_undivided": sum(
+                    n * timed[product].undivided for product, n in work.products.items()
+                ),
+                "products_in_shards": sum(
+                    n * timed[product].in_shards for product, n in work.products.items()
+                ),
+                "multiplications": sum(
+                    n * product.multiplications for product, n in work.products.items()
+                ),
                 "moved": work.moved + work.read,
                 "calls": n_calls[name],
             }
@@ -238,7 +258,9 @@ def build_own_limit(build):
         return {"operations": found, "ways": dict(ways)}
 
     def seconds_to_read(n_bytes):
-        return n_bytes * timed[READING].best / (NUMBER * READING.depth * READING.n) if n_bytes else 0.0
+        return (
+            n_bytes * timed[READING].best / (NUMBER * READING.depth * READING.n) if n_bytes else 0.0
+        )
 
     return limit
 
@@ -259,7 +281,9 @@ class Timed:
     @property
     def way(self):
         """The name of the way that is the fastest."""
-        whole = [way for way in self._seconds if way != IN_SHARDS[0]]  # nobody has added the parts of its sums
+        whole = [
+            way for way in self._seconds if way != IN_SHARDS[0]
+        ]  # nobody has added the parts of its sums
         return min(whole, key=self._seconds.__getitem__)
 
     @property
@@ -276,7 +300,9 @@ class Timed:
         return next((self._seconds[way] for way in ways if way in self._seconds), self.best)
 
     def measure(self, has_turn=lambda way: True):
-        """Time the ways of a step, and all others that may be the best, of those that have their turn."""
+        """Time the ways of a step, and all others that may be the best, of those that have their
+        turn.
+        """
         for way, (run, products) in filter(lambda item: has_turn(item[0]), self._ways.items()):
             of_step = way in UNDIVIDED + IN_SHARDS
             if not of_step and HOPELESS * self.best < self._seconds[way] < math.inf:
@@ -288,7 +314,8 @@ class Timed:
 
 
 def ways_of(product, number):
-    """{name: (a function that multiplies, how many products that is)} for a product of two large matrices.
+    """{name: (a function that multiplies, how many products that is)} for a product of two large
+    matrices.
 
     Its right matrix is another one from call to call, as the weights of layers are.
     """
@@ -350,7 +377,9 @@ def matrix(n_rows, n_columns, by_columns=False):
 
 
 def ways_in_tiles(product):
-    """The same for a product of one head of attention, of matrices that stay in the cache of a core."""
+    """The same for a product of one head of attention, of matrices that stay in the cache of a
+    core.
+    """
     m, depth, n, left_by_columns, right_by_columns, _ = product
     n_cores, heads = physical_cores(), max(1, CACHED // (m * depth + depth * n + m * n))
     repeats = math.ceil(AT_LEAST / (heads * product.multiplications))
@@ -373,12 +402,20 @@ def ways_in_tiles(product):
     of_tile = math.ceil(AT_LEAST / tile.multiplications)
 
     def in_registers(core):
-        multiply_tile(*tiles[core], tile.m, tile.n, tile.depth, np.float32(1), left_by_columns, of_tile)
+        multiply_tile(
+            *tiles[core], tile.m, tile.n, tile.depth, np.float32(1), left_by_columns, of_tile
+        )
 
     share = tile.multiplications / product.multiplications
     return {
-        "heads by BLAS": (lambda: in_parallel(with_blas, range(n_cores)), n_cores * repeats * heads),
-        "tiles by npformer": (lambda: in_parallel(in_registers, range(n_cores)), n_cores * of_tile * share),
+        "heads by BLAS": (
+            lambda: in_parallel(with_blas, range(n_cores)),
+            n_cores * repeats * heads,
+        ),
+        "tiles by npformer": (
+            lambda: in_parallel(in_registers, range(n_cores)),
+            n_cores * of_tile * share,
+        ),
     }
 
 
@@ -393,7 +430,9 @@ def tile_of_product(product):
 
 
 def shapes_in_memory(tile):
-    """The shapes of left, right and product; the left one lies as its transpose if it is given by columns."""
+    """The shapes of left, right and product; the left one lies as its transpose if it is given by
+    columns.
+    """
     left = (tile.depth, tile.m) if tile.left_by_columns else (tile.m, tile.depth)
     return [left, (tile.depth, tile.n), (tile.m, tile.n)]
 

@@ -1,17 +1,22 @@
-"""Predict the step of many ranks from the measured step of one process: a model of data parallel training.
+"""Predict the step of many ranks from the measured step of one process: a model of data parallel
+training.
 
     python scripts/bench/predict_ranks.py
-    python scripts/bench/bench_ranks.py --json here.json && python scripts/bench/predict_ranks.py --measured here.json
+    python scripts/bench/bench_ranks.py --json here.json
+    python scripts/bench/predict_ranks.py --measured here.json
 
-A step of n ranks takes the step of one process on its part of the batch, and what it waits for messages:
+A step of n ranks takes the step of one process on its part of the batch, and what it waits for
+messages:
 
 - the *exchange* of gradients, which goes on beside the backward pass, except for its last chunk;
 - the *gathering* of the new parameters, which begins after the update, so that nothing hides it;
-- three small messages among all ranks: whether all have the same batch, the loss with the norm, whether to stop.
+- three small messages among all ranks: whether all have the same batch, the loss with the norm,
+  whether to stop.
 
-Exchange and gathering each bring (n - 1)/n of the gradient's bytes to every rank, in n - 1 messages for each chunk. A
-message takes the network's latency, a byte the inverse of its bandwidth. If the processor has to move the bytes, it
-computes later what it would compute meanwhile. Slow ranks and networks that others use too are not in the model.
+Exchange and gathering each bring (n - 1)/n of the gradient's bytes to every rank, in n - 1 messages
+for each chunk. A message takes the network's latency, a byte the inverse of its bandwidth. If the
+processor has to move the bytes, it computes later what it would compute meanwhile. Slow ranks and
+networks that others use too are not in the model.
 """
 
 import json
@@ -38,7 +43,9 @@ class Network(NamedTuple):
 
     latency: float  # seconds of a message
     bandwidth: float  # bytes per second into a rank, and as many out of it
-    processor: float = 0.0  # seconds in which a byte needs the processor: 0 if the network's card moves it
+    processor: float = (
+        0.0  # seconds in which a byte needs the processor: 0 if the network's card moves it
+    )
 
 
 class Step(NamedTuple):
@@ -48,7 +55,9 @@ class Step(NamedTuple):
     n_bytes: float  # of the gradient
     backward: float = 2 / 3  # share of the seconds, beside which gradients are exchanged
     n_chunks: int = 16
-    early: Sequence[float] = ()  # seconds from when a chunk is complete to the end of the backward pass, if measured
+    early: Sequence[
+        float
+    ] = ()  # seconds from when a chunk is complete to the end of the backward pass, if measured
 
 
 class Prediction(NamedTuple):
@@ -78,13 +87,15 @@ NETWORKS = {  # latencies as is usual: TCP, and remote direct memory access
     "25 Gbit/s": Network(30e-6, 25 * GBIT),
     "100 Gbit/s": Network(2e-6, 100 * GBIT),
 }
-# Of 8 GPUs in one host, as their manufacturer tells: NVLink 4 of an H100, PCIe 5. A step takes 6 FLOP per parameter and
-# token, at 300 TFLOP/s in bfloat16: an assumption, nothing here was measured on a GPU.
+# Of 8 GPUs in one host, as their manufacturer tells: NVLink 4 of an H100, PCIe 5. A step takes 6
+# FLOP per parameter and token, at 300 TFLOP/s in bfloat16: an assumption, nothing here was measured
+# on a GPU.
 LINKS = {"NVLink": Network(3e-6, 450e9), "PCIe": Network(3e-6, 64e9)}
 GPU_PARAMETERS, GPU_TOKENS, GPU_SPEED = 10**9, [16_384, 4_096], 300e12
-# Horovod's documentation, "Benchmarks": 512 Pascal GPUs, 4 in each host, RoCE with 25 Gbit/s; and its README of 2018
-# for 128 GPUs. Batches of 64 images per GPU. Images per second of one GPU (P100): TensorFlow's guide "Benchmarks"; for
-# ResNet-101, which is not in it, a 16th of the 1,656.82 of Horovod's 16 GPUs.
+# Horovod's documentation, "Benchmarks": 512 Pascal GPUs, 4 in each host, RoCE with 25 Gbit/s; and
+# its README of 2018 for 128 GPUs. Batches of 64 images per GPU. Images per second of one GPU, a
+# P100: TensorFlow's guide "Benchmarks"; for ResNet-101, which is not in it, a 16th of the 1,656.82
+# of Horovod's 16 GPUs.
 ROCE = Network(3e-6, 25 * GBIT)
 PUBLISHED = [
     Published("VGG-16", 32, 0.79, Step(64 / 154, 4 * 138.4e6)),
@@ -97,9 +108,10 @@ PUBLISHED = [
 def predict(step, network, n, *, hidden=1.0, all_beside=False):
     """The ``Prediction`` of a step on n ranks.
 
-    The exchange can use the share ``hidden`` of the backward pass: 1 if the network needs no processor, 0 if gradients
-    are sent after it. With ``all_beside`` the gathering goes on beside the backward pass, too, as in an all-reduce of
-    the gradients; npformer has to update its part of the parameters first.
+    The exchange can use the share ``hidden`` of the backward pass: 1 if the network needs no
+    processor, 0 if gradients are sent after it. With ``all_beside`` the gathering goes on beside
+    the backward pass, too, as in an all-reduce of the gradients; npformer has to update its part of
+    the parameters first.
 
     Examples
     --------
@@ -109,7 +121,9 @@ def predict(step, network, n, *, hidden=1.0, all_beside=False):
     """
     if n == 1:
         return Prediction(step.seconds, 0.0)
-    transfer = step.n_chunks * (n - 1) * network.latency + (n - 1) / n * step.n_bytes / network.bandwidth
+    transfer = (
+        step.n_chunks * (n - 1) * network.latency + (n - 1) / n * step.n_bytes / network.bandwidth
+    )
     first = 2 * transfer if all_beside else transfer
     busy = network.processor * (n - 1) / n * step.n_bytes / step.n_chunks
     small = 3 * math.ceil(math.log2(n)) * network.latency
@@ -120,8 +134,8 @@ def predict(step, network, n, *, hidden=1.0, all_beside=False):
 def exchanged(step, hidden, seconds, busy):
     """How much later the exchange ends than the backward pass of one process would.
 
-    A chunk is sent for so many ``seconds`` when it is complete and the chunk before has arrived, and keeps the
-    processor ``busy`` for a part of them, by which later chunks are complete later.
+    A chunk is sent for so many ``seconds`` when it is complete and the chunk before has arrived,
+    and keeps the processor ``busy`` for a part of them, by which later chunks are complete later.
     """
     n = step.n_chunks
     backward = step.backward * step.seconds
@@ -133,9 +147,13 @@ def exchanged(step, hidden, seconds, busy):
 
 
 def range_of(published):
-    """The efficiencies with nothing and with everything hidden behind the backward pass, of an all-reduce."""
+    """The efficiencies with nothing and with everything hidden behind the backward pass, of an
+    all-reduce.
+    """
     step, n = published.step, published.n
-    return [predict(step, ROCE, n, hidden=hidden, all_beside=True).efficiency for hidden in (0.0, 1.0)]
+    return [
+        predict(step, ROCE, n, hidden=hidden, all_beside=True).efficiency for hidden in (0.0, 1.0)
+    ]
 
 
 class Measured(NamedTuple):
@@ -156,10 +174,15 @@ def measured(path=MEASURED, name="base"):
         *_, all_cores = (row for contender, row in rows.items() if contender.endswith(" shards"))
         step = Step(all_cores["median"] / 1000, 4.0 * found["parameters"])
         one_thread = rows["1 process, 1 thread"]["median"]
-        weak = {int(n): one_thread / rows[f"{n} ranks, {n} × the batch"]["median"] for n in found["messages"]}
+        weak = {
+            int(n): one_thread / rows[f"{n} ranks, {n} × the batch"]["median"]
+            for n in found["messages"]
+        }
         return Measured(step, found["tokens"], figures["machine"]["processor"], weak)
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: expected what bench_ranks.py --json writes, with the step {name!r}") from error
+        raise UserError(
+            f"{path}: expected what bench_ranks.py --json writes, with the step {name!r}"
+        ) from error
 
 
 def strong(step, tokens, network, n):
@@ -171,23 +194,42 @@ def strong(step, tokens, network, n):
 @command
 def main(argv=None):
     parser = new_parser(__doc__, allow_abbrev=False)
-    parser.add_argument("--measured", type=Path, default=MEASURED, metavar="FILE", help="of bench_ranks.py --json")
+    parser.add_argument(
+        "--measured", type=Path, default=MEASURED, metavar="FILE", help="of bench_ranks.py --json"
+    )
     step, tokens, processor, _ = measured(parser.parse_args(argv).measured)
     print(f"base, on hosts such as {processor}: {step.seconds:.2f} s for {tokens} tokens")
     scalings = {
-        f"{tokens} tokens on each rank (weak scaling)": lambda of, n: predict(step, of, n).efficiency,
-        f"{TOKENS_OF_THE_PAPER:,} tokens on all ranks together (strong scaling)": partial(strong, step, tokens),
+        f"{tokens} tokens on each rank (weak scaling)": lambda of, n: (
+            predict(step, of, n).efficiency
+        ),
+        f"{TOKENS_OF_THE_PAPER:,} tokens on all ranks together (strong scaling)": partial(
+            strong, step, tokens
+        ),
     }
     for title, efficiency in scalings.items():
         print(f"\nefficiency, {title}:")
-        rows = [[name, *(f"{efficiency(of, n):.1%}" for n in RANKS)] for name, of in NETWORKS.items()]
+        rows = [
+            [name, *(f"{efficiency(of, n):.1%}" for n in RANKS)] for name, of in NETWORKS.items()
+        ]
         print_table(["ranks", *map(str, RANKS)], rows)
     print("\nefficiency of 8 GPUs, a model of a billion parameters, by the tokens on each:")
-    steps = [Step(6 * GPU_PARAMETERS * tokens / GPU_SPEED, 4 * GPU_PARAMETERS) for tokens in GPU_TOKENS]
-    rows = [[name, *(f"{predict(each, link, 8).efficiency:.0%}" for each in steps)] for name, link in LINKS.items()]
+    steps = [
+        Step(6 * GPU_PARAMETERS * tokens / GPU_SPEED, 4 * GPU_PARAMETERS) for tokens in GPU_TOKENS
+    ]
+    rows = [
+        [name, *(f"{predict(each, link, 8).efficiency:.0%}" for each in steps)]
+        for name, link in LINKS.items()
+    ]
     print_table(["tokens", *(f"{tokens:,}" for tokens in GPU_TOKENS)], rows)
-    print("\npublished efficiencies, and the model's with nothing and with everything hidden behind the backward pass:")
-    rows = [[one.name, one.n, *(f"{share:.0%}" for share in (one.efficiency, *range_of(one)))] for one in PUBLISHED]
+    print(
+        "\npublished efficiencies, and the model's with nothing "
+        "and with everything hidden behind the backward pass:"
+    )
+    rows = [
+        [one.name, one.n, *(f"{share:.0%}" for share in (one.efficiency, *range_of(one)))]
+        for one in PUBLISHED
+    ]
     print_table(["", "hosts", "published", "nothing", "everything"], rows)
 
 

@@ -10,18 +10,27 @@ import numpy as np
 def summary(values):
     """Median, min, max and spread, which is (max - min) / median."""
     median = statistics.median(values)
-    return {"median": median, "min": min(values), "max": max(values), "spread": (max(values) - min(values)) / median}
+    return {
+        "median": median,
+        "min": min(values),
+        "max": max(values),
+        "spread": (max(values) - min(values)) / median,
+    }
 
 
 def times_as_long(theirs, ours):
-    """Median over the rounds of their time divided by ours: whatever slows down a round affects both."""
+    """Median over the rounds of their time divided by ours: whatever slows down a round affects
+    both.
+    """
     return statistics.median(their / our for their, our in zip(theirs, ours, strict=True))
 
 
 def timing(turns, name, first=None):
-    """The times of one contender: a summary of its seconds, their ratio to those of the first, and all rounds.
+    """The times of one contender: a summary of its seconds, their ratio to those of the first, and
+    all rounds.
 
-    ``first`` is the contender to compare with, by default the first in ``turns``. If it has failed, the ratio is None.
+    ``first`` is the contender to compare with, by default the first in ``turns``. If it has failed,
+    the ratio is None.
     """
     seconds = [second for second, _ in turns[name]]
     ours = [second for second, _ in turns.get(first or next(iter(turns)), ())]
@@ -30,15 +39,23 @@ def timing(turns, name, first=None):
 
 
 def rated(found, flops, facts):
-    """A ``timing`` with its GFLOP/s and their share of the best sgemm, and with the share of its own limit or None."""
+    """A ``timing`` with its GFLOP/s and their share of the best sgemm, and with the share of its
+    own limit or None.
+    """
     seconds = found["seconds"]["median"]
     rate = flops / seconds / 1e9
     share = facts["own_limit"]["seconds"] / seconds if "own_limit" in facts else None
-    return found | {"gflops": rate, "share_of_sgemm": rate / facts["limits"]["sgemm"], "share_of_own_limit": share}
+    return found | {
+        "gflops": rate,
+        "share_of_sgemm": rate / facts["limits"]["sgemm"],
+        "share_of_own_limit": share,
+    }
 
 
 def fit_power(x, y):
-    """(p, c) of the power law c xᵖ that fits the upper half of the points (a straight line on logarithmic axes)."""
+    """(p, c) of the power law c xᵖ that fits the upper half of the points (a straight line on
+    logarithmic axes).
+    """
     points = upper_half(sorted(zip(x, y, strict=True)))
     if len(points) < 2 or min(y for _, y in points) <= 0:
         return math.nan, math.nan
@@ -47,7 +64,9 @@ def fit_power(x, y):
 
 
 def upper_half(points):
-    """The upper half of sorted points, where constant costs no longer count; all points if there are up to three."""
+    """The upper half of sorted points, where constant costs no longer count; all points if there
+    are up to three.
+    """
     return points[len(points) // 2 :] if len(points) > 3 else points
 
 
@@ -64,14 +83,36 @@ def percent(share):
     return "–" if share is None else f"{100 * share:.0f} %"
 
 
-def milliseconds(figures):
-    """The median of ``timing``."""
-    return short(1e3 * figures["seconds"]["median"])
+def milliseconds(figures, which="median"):
+    """The median of ``timing``, or another of its statistics."""
+    return short(1e3 * figures["seconds"][which])
 
 
 def time_cells(figures):
-    """The cells of a table for ``timing``: milliseconds, their spread, the ratio to the first contender."""
-    return [milliseconds(figures), percent(figures["seconds"]["spread"]), f"{figures['times_as_long']:.2f}"]
+    """The cells of a table for ``timing``: milliseconds, their spread, the ratio to the first
+    contender.
+    """
+    return [
+        milliseconds(figures),
+        percent(figures["seconds"]["spread"]),
+        f"{figures['times_as_long']:.2f}",
+    ]
+
+
+def print_shares(results, shares, with_memory=False):
+    """Print a line for each contender of each result: its times, and these of its figures, which
+    are shares; ``shares`` has the title of each.
+    """
+    memory = ["MB"] if with_memory else []
+    rows = []
+    for result in results:
+        for name, found in result["contenders"].items():
+            row = [result["what"], name, *time_cells(found)]
+            row += [percent(found[share]) for share in shares.values()]
+            if with_memory:
+                row.append(f"{found['memory'] / 1e6:,.0f}")
+            rows.append(row)
+    print_table(["", "", "ms", "spread", "× first", *shares, *memory], rows)
 
 
 def note(text):
@@ -90,4 +131,7 @@ def print_table(header, rows):
 
 
 def _aligned(row, widths):
-    return [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+    return [
+        row[0].ljust(widths[0]),
+        *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+    ]

@@ -38,32 +38,42 @@ SIZES = {
 }
 LEARNING_RATE = 1e-4
 LABEL_SMOOTHING = 0.1
-SAME_LOSS = 0.05  # the largest relative difference of the first losses: each library draws its own dropout
+SAME_LOSS = (
+    0.05  # the largest relative difference of the first losses: each library draws its own dropout
+)
 
 
 def model_of(size):
     """The Transformer of this size."""
     V, N, D, H, F, _, S, T = size
-    return nf.Transformer(V, V, d_model=D, n_heads=H, n_layers=N, d_ff=F, dropout=0.1, max_len=max(S, T))
+    return nf.Transformer(
+        V, V, d_model=D, n_heads=H, n_layers=N, d_ff=F, dropout=0.1, max_len=max(S, T)
+    )
 
 
 def batch_of(size):
     """Random ids (B, S) and (B, T+1) without padding."""
     rng = np.random.default_rng(0)
-    src, tgt = rng.integers(1, size.V, (size.B, size.S)), rng.integers(1, size.V, (size.B, size.T + 1))
+    src, tgt = (
+        rng.integers(1, size.V, (size.B, size.S)),
+        rng.integers(1, size.V, (size.B, size.T + 1)),
+    )
     tgt[:, 0] = 1  # the begin token
     return src, tgt
 
 
 def training_flops(size):
-    """Floating-point operations of forward and backward pass: 6 per token and matrix entry, plus those of attention.
+    """Floating-point operations of forward and backward pass: 6 per token and matrix entry, plus
+    those of attention.
 
-    The scores and the weighted sum of a query take 4 · keys · D operations forward and twice that backward; causal
-    attention takes half of it.
+    The scores and the weighted sum of a query take 4 · keys · D operations forward and twice that
+    backward; causal attention takes half of it.
     """
     V, N, D, _, F, B, S, T = size
     attention, memory_keys_values, feed_forward = 4 * D * D, 2 * D * D, 2 * D * F
-    source_weights = N * (attention + feed_forward + memory_keys_values)  # the decoder projects the source as well
+    source_weights = N * (
+        attention + feed_forward + memory_keys_values
+    )  # the decoder projects the source as well
     target_weights = N * (attention + (attention - memory_keys_values) + feed_forward) + D * V
     pairs = S * S + T * S + T * T / 2
     return 6 * B * (S * source_weights + T * target_weights) + 12 * N * B * pairs * D
@@ -71,13 +81,19 @@ def training_flops(size):
 
 def trainer_step(model, batch, **settings):
     """``step`` of ``npformer.Trainer``."""
-    trainer = nf.Trainer(model, nf.Adam(LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9), seed=0, **settings)
+    trainer = nf.Trainer(
+        model, nf.Adam(LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9), seed=0, **settings
+    )
     return lambda: trainer.step(*batch)
 
 
 def build_npformer(size, backend, **settings):
-    """``step`` of ``npformer.Trainer`` for the Transformer of this size; on a GPU it is recorded and then replayed."""
-    return trainer_step(model_of(size), batch_of(size), label_smoothing=LABEL_SMOOTHING, backend=backend, **settings)
+    """``step`` of ``npformer.Trainer`` for the Transformer of this size; on a GPU it is recorded
+    and then replayed.
+    """
+    return trainer_step(
+        model_of(size), batch_of(size), label_smoothing=LABEL_SMOOTHING, backend=backend, **settings
+    )
 
 
 def build_pytorch(size, n_threads=None, **variant):
@@ -85,18 +101,23 @@ def build_pytorch(size, n_threads=None, **variant):
     from scripts.bench.peers.pytorch_model import training_step
 
     n_threads = n_threads or physical_cores()
-    return training_step(model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, n_threads, **variant)
+    return training_step(
+        model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, n_threads, **variant
+    )
 
 
 def compare(wanted, case, options, warm_up=2, limits=None, build=None):
-    """Measure contenders, in turns: {name: ``timing``, first loss and memory}, and what ``alternate_with`` says.
+    """Measure contenders, in turns: {name: ``timing``, first loss and memory}, and what
+    ``alternate_with`` says.
 
     With ``limits``, ``build()`` returns the step whose own limit is measured.
     """
     with started(wanted) as contenders:
         contenders = build_all(contenders, *case, warm_up=warm_up)
         if contenders and contenders[0].built.first_value is not None:
-            contenders = agreeing(contenders, lambda theirs, ours: abs(theirs - ours) > SAME_LOSS * ours)
+            contenders = agreeing(
+                contenders, lambda theirs, ours: abs(theirs - ours) > SAME_LOSS * ours
+            )
         if limits:
             measure_own_limit(limits, options.sgemm_sizes, build)
         turns, facts = alternate_with(limits, contenders, options)

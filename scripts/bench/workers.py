@@ -15,7 +15,9 @@ def mpiexec(n):
 
 
 def found_by_worker(command, settings, **environment):
-    """What the worker of a script prints: ``command``, started with these settings as its option --worker."""
+    """What the worker of a script prints: ``command``, started with these settings as its option
+    --worker.
+    """
     command = [*command, "--worker", json.dumps(settings)]
     run = subprocess.run(command, env=os.environ | environment, stdout=subprocess.PIPE, check=True)
     return json.loads(run.stdout)

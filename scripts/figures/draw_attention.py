@@ -7,7 +7,20 @@ from pathlib import Path
 import numpy as np
 
 from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, figure, label, matrix, node, plt
+from scripts.figures.drawing import (
+    DARK,
+    LIGHT,
+    MIDDLE,
+    arrow,
+    box,
+    canvas,
+    cell,
+    figure,
+    label,
+    matrix,
+    node,
+    plt,
+)
 
 import npformer as nf
 
@@ -20,18 +33,30 @@ W_V = np.array([[0.0, 0, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]])
 
 @figure
 def reversed_word():
-    """The attention of a trained model that reverses a word: start.md has the lines that trained it."""
+    """The attention of a trained model that reverses a word: start.md has the lines that trained
+    it.
+    """
     path = Path(__file__).parent / "results" / "reversed_word.json"
     found = json.loads(path.read_text(encoding="utf-8"))
     axes = canvas(6.0, 5.6)
     side, left, top = 0.42, 1.15, 4.75
-    texts = [[f"{weight:.1f}"[1:] if weight >= 0.05 else "" for weight in row] for row in found["weights"]]
+    texts = [
+        [f"{weight:.1f}"[1:] if weight >= 0.05 else "" for weight in row]
+        for row in found["weights"]
+    ]
     matrix(axes, left, top, found["weights"], side, texts=texts, peak=1)
     for i, (read, written) in enumerate(zip(found["read"], found["written"], strict=True)):
         axes.text(left + (i + 0.5) * side, top + 0.1, read, ha="center", size=14)
         axes.text(left - 0.12, top - (i + 0.5) * side, written, ha="right", va="center", size=14)
     axes.text(left + 5.5 * side, top + 0.5, "the word that it reads", ha="center")
-    axes.text(0.45, top - 5.5 * side, "what it writes, from top to bottom", ha="center", va="center", rotation=90)
+    axes.text(
+        0.45,
+        top - 5.5 * side,
+        "what it writes, from top to bottom",
+        ha="center",
+        va="center",
+        rotation=90,
+    )
 
 
 @figure
@@ -40,7 +65,9 @@ def soft_dictionary():
     _, panels = plt.subplots(1, 2, figsize=(5.4, 2.9), sharey=True, layout="tight")
     keys, values = ("computer", "dog", "cat"), np.array([9, 2, 3])
     titles = ("is_same(dog)", "how_similar(puppy)")
-    for panel, title, similarities in zip(panels, titles, ([0, 1, 0], [0.1, 0.9, 0.7]), strict=True):
+    for panel, title, similarities in zip(
+        panels, titles, ([0, 1, 0], [0.1, 0.9, 0.7]), strict=True
+    ):
         weights = np.array(similarities) / sum(similarities)
         names = [f"{key}\nvalue {value}" for key, value in zip(keys, values, strict=True)]
         bars = panel.bar(names, weights, facecolor=MIDDLE, edgecolor=DARK)
@@ -64,9 +91,20 @@ def word_vectors():
         axes.text(*np.add(vector, places[name]), name)
     puppy = "puppy (dashed)", query[0], "--", (-0.36, 0.13)
     for name, vector, line, place in (puppy, ("answer (dotted)", answer[0], ":", (0.1, -0.3))):
-        axes.annotate("", vector, (0, 0), arrowprops={"arrowstyle": "-|>", "ls": line, "lw": 2, "color": "black"})
+        axes.annotate(
+            "",
+            vector,
+            (0, 0),
+            arrowprops={"arrowstyle": "-|>", "ls": line, "lw": 2, "color": "black"},
+        )
         axes.text(*(vector + place), name, weight="bold")
-    axes.set(xlim=(-0.3, 1.9), ylim=(-1.0, 1.5), aspect="equal", xlabel="component 1", ylabel="component 2")
+    axes.set(
+        xlim=(-0.3, 1.9),
+        ylim=(-1.0, 1.5),
+        aspect="equal",
+        xlabel="component 1",
+        ylabel="component 2",
+    )
     axes.axhline(0, color=MIDDLE, lw=0.8, zorder=0)
     axes.axvline(0, color=MIDDLE, lw=0.8, zorder=0)
 
@@ -91,7 +129,9 @@ def attention_is():
 
 @figure
 def words_and_layers():
-    """Five words and the rows of their vectors: one node for each word and layer, and what z(1, 2) is computed from."""
+    """Five words and the rows of their vectors: one node for each word and layer, and what z(1, 2)
+    is computed from.
+    """
     axes = canvas(5.9, 4.3)
     at, rows = 1.55 + 0.95 * np.arange(5), (0.95, 2.25, 3.55)
     names = ("layer 0:\nembeddings", "layer 1", "layer 2")
@@ -104,7 +144,11 @@ def words_and_layers():
         for start in at:
             for j, end in enumerate(at):
                 used = low == rows[0] and j == 1
-                line = {"color": DARK, "lw": 2.2, "zorder": 1} if used else {"color": MIDDLE, "lw": 0.5, "zorder": 0}
+                line = (
+                    {"color": DARK, "lw": 2.2, "zorder": 1}
+                    if used
+                    else {"color": MIDDLE, "lw": 0.5, "zorder": 0}
+                )
                 axes.plot([start, end], [low + 0.35, high - 0.35], **line)
     for j, x in enumerate(at, start=1):
         label(axes, x + 0.3 * (at[1] - x), rows[0] + 0.53, f"a(2, {j})", size=9, pad=1)
@@ -149,7 +193,14 @@ def one_head():
         axes.text(x + 0.21 * values.shape[1], y + 0.14 + above, title, ha="center")
         if x == 1.0:
             for row, word in enumerate(WORDS):
-                axes.text(x - 0.08, y - 0.42 * (row + 0.5), f"{word} {row + 1}", ha="right", va="center", size=11)
+                axes.text(
+                    x - 0.08,
+                    y - 0.42 * (row + 0.5),
+                    f"{word} {row + 1}",
+                    ha="right",
+                    va="center",
+                    size=11,
+                )
                 axes.text(x + 0.42 * (row + 0.5), y + 0.08, str(row + 1), ha="center", size=10)
     text = "rows on the left: queries, columns: keys; the larger the number, the darker"
     axes.text(2.7, 0.06, text, ha="center", size=10)
@@ -162,7 +213,10 @@ def linear_bridge():
     english = np.array([[1.0, 0.2], [0.8, 0.6], [-0.5, 1.0], [-0.4, -0.9]])
     french = english @ np.array([[0.0, 1.0], [-2.0, 0.0]])
     figure, panels = plt.subplots(2, 1, figsize=(4.4, 6.4))
-    spaces = (french, french_of.values(), "queries: French"), (english, french_of.keys(), "keys: English")
+    spaces = (
+        (french, french_of.values(), "queries: French"),
+        (english, french_of.keys(), "keys: English"),
+    )
     for panel, (points, names, title) in zip(panels, spaces, strict=True):
         ring = [0, 1, 2, 3, 0]
         panel.plot(*points[ring].T, color=MIDDLE, lw=1)
@@ -175,7 +229,9 @@ def linear_bridge():
     figure.tight_layout(h_pad=4.5)
     top, bottom = panels[0].get_position().y0, panels[1].get_position().y1
     style = {"arrowstyle": "-|>", "mutation_scale": 18, "color": DARK}
-    panel.annotate("", (0.42, bottom + 0.055), (0.42, top - 0.085), "figure fraction", arrowprops=style)
+    panel.annotate(
+        "", (0.42, bottom + 0.055), (0.42, top - 0.085), "figure fraction", arrowprops=style
+    )
     figure.text(0.46, (top + bottom) / 2 - 0.015, "q W: a linear map", va="center", weight="bold")
 
 
@@ -192,7 +248,15 @@ def multi_head():
         arrow(axes, (x, 2.6), (x, 3.4), "(H, T, K)")
     for head in (2, 1, 0):
         shift = 0.12 * head
-        box(axes, 0.25 + shift, 3.4 + shift, 4.6, 0.6, "" if head else "attention in each head", color=LIGHT)
+        box(
+            axes,
+            0.25 + shift,
+            3.4 + shift,
+            4.6,
+            0.6,
+            "" if head else "attention in each head",
+            color=LIGHT,
+        )
     arrow(axes, (2.6, 4.24), (2.6, 4.85), "(H, T, K)")
     box(axes, 1.2, 4.85, 2.8, 0.45, "concatenate the heads")
     arrow(axes, (2.6, 5.3), (2.6, 5.85), "(T, D)")
@@ -227,18 +291,31 @@ def axes_in_front():
 
     def stack(x, y):
         for head in (2, 1, 0):
-            cell(axes, x + 0.12 * head, y + 0.12 * head, 0.7, 0.9, color=(LIGHT, "white", MIDDLE)[head])
+            cell(
+                axes,
+                x + 0.12 * head,
+                y + 0.12 * head,
+                0.7,
+                0.9,
+                color=(LIGHT, "white", MIDDLE)[head],
+            )
 
     cell(axes, 0.35, 1.1, 0.7, 0.9, color=LIGHT)
     stack(1.75, 1.1)
     for sentence in (0, 1):
         stack(3.25 + 1.08 * sentence, 1.1)
-    for x, step, shape in ((0.7, "sentence", "(T, K)"), (2.2, "heads", "(H, T, K)"), (4.25, "batch", "(B, H, T, K)")):
+    for x, step, shape in (
+        (0.7, "sentence", "(T, K)"),
+        (2.2, "heads", "(H, T, K)"),
+        (4.25, "batch", "(B, H, T, K)"),
+    ):
         axes.text(x, 2.5, step, ha="center")
         axes.text(x, 0.65, shape, ha="center")
     axes.text(0.3, 1.55, "T", ha="right", va="center", size=11)
     axes.text(0.7, 0.93, "K", ha="center", va="center", size=11)
-    axes.text(2.7, 0.2, "new axes stand in front; the last two are the matrices", ha="center", size=11)
+    axes.text(
+        2.7, 0.2, "new axes stand in front; the last two are the matrices", ha="center", size=11
+    )
 
 
 @figure
@@ -252,7 +329,18 @@ def masks():
         x, y = 0.42 + 1.68 * column, 2.15
         for (row, key), keep in np.ndenumerate(mask):
             text, color = ("", DARK) if keep else ("×", "white")
-            cell(axes, x + 0.3 * key, y - 0.3 * (row + 1), 0.3, 0.3, text, color, 10, DARK, edgecolor=MIDDLE)
+            cell(
+                axes,
+                x + 0.3 * key,
+                y - 0.3 * (row + 1),
+                0.3,
+                0.3,
+                text,
+                color,
+                10,
+                DARK,
+                edgecolor=MIDDLE,
+            )
         axes.text(x + 0.75, 2.42, title, ha="center")
         axes.text(x + 0.75, 2.2, "keys", ha="center", size=10)
         if column == 0:

@@ -1,6 +1,8 @@
-"""Draw the figures of docs/before: the models before the Transformer, and what was measured of them.
+"""Draw the figures of docs/before: the models before the Transformer, and what was measured of
+them.
 
-The measured figures are drawn from the files in ``scripts/figures/results``; the pages say which command wrote each.
+The measured figures are drawn from the files in ``scripts/figures/results``; the pages say which
+command wrote each.
 """
 
 import itertools
@@ -11,20 +13,38 @@ from pathlib import Path
 import numpy as np
 
 from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import BY_SIGN, DARK, LIGHT, MIDDLE, arrow, box, canvas, color_of, figure, node, plt
+from scripts.figures.drawing import (
+    BY_SIGN,
+    DARK,
+    LIGHT,
+    MIDDLE,
+    arrow,
+    box,
+    canvas,
+    color_of,
+    figure,
+    node,
+    plt,
+)
 
 SUBLAYERS = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
 
 
 def line(axes, start, end, **style):
-    axes.plot(*zip(start, end, strict=True), **{"color": MIDDLE, "linewidth": 1, "zorder": 1} | style)
+    axes.plot(
+        *zip(start, end, strict=True), **{"color": MIDDLE, "linewidth": 1, "zorder": 1} | style
+    )
 
 
 @figure
 def hourglass():
     """An auto-encoder: 4 → 2 → 4 numbers."""
     axes = canvas(5.3, 4.0)
-    columns = {0.9: np.linspace(0.8, 2.9, 4), 2.6: np.linspace(1.5, 2.2, 2), 4.3: np.linspace(0.8, 2.9, 4)}
+    columns = {
+        0.9: np.linspace(0.8, 2.9, 4),
+        2.6: np.linspace(1.5, 2.2, 2),
+        4.3: np.linspace(0.8, 2.9, 4),
+    }
     names = [["x₄", "x₃", "x₂", "x₁"], ["z₂", "z₁"], ["x′₄", "x′₃", "x′₂", "x′₁"]]
     places = list(columns.items())
     for (x, ys), (next_x, next_ys) in zip(places, places[1:], strict=False):
@@ -37,7 +57,11 @@ def hourglass():
         axes.text(x, 3.55, text, ha="center", size=13)
     axes.text(1.75, 3.2, "encoder", ha="center", size=12, color=DARK)
     axes.text(3.45, 3.2, "decoder", ha="center", size=12, color=DARK)
-    for start, end in (((0.9, 0.5), (0.9, 0.4)), ((0.9, 0.4), (4.3, 0.4)), ((4.3, 0.4), (4.3, 0.5))):
+    for start, end in (
+        ((0.9, 0.5), (0.9, 0.4)),
+        ((0.9, 0.4), (4.3, 0.4)),
+        ((4.3, 0.4), (4.3, 0.5)),
+    ):
         line(axes, start, end, color=DARK)
     axes.text(2.6, 0.2, "loss: |x − x′|²", ha="center", va="center", size=13)
 
@@ -79,7 +103,9 @@ def recurrent_attention():
         axes.text(x + 0.35, 2.1 + 0.9 * weight, f"{weight}", ha="center", va="bottom", size=10)
         line(axes, (x + 0.35, 1.35), (x + 0.35, 2.0), color=DARK, linestyle=":")
     line(axes, (0.25, 2.05), (2.75, 2.05), color=DARK)
-    axes.text(1.5, 1.66, "scores", ha="center", va="center", size=11, color=DARK, backgroundcolor="white")
+    axes.text(
+        1.5, 1.66, "scores", ha="center", va="center", size=11, color=DARK, backgroundcolor="white"
+    )
     axes.text(1.5, 3.22, "w = softmax(hₜ W Hᵀ)", ha="center", va="center", size=12)
     box(axes, 1.0, 3.6, 1.0, 0.45, "c = w H")
     arrow(axes, (1.5, 3.38), (1.5, 3.6))
@@ -96,22 +122,33 @@ def recurrent_attention():
     arrow(axes, (2.0, 3.82), (4.1, 3.82))
     arrow(axes, (5.15, 4.05), (5.15, 4.5))
     axes.text(5.15, 4.68, "ŷ = softmax(h̃ W′ + b′): “chat”", ha="center", va="center", size=11)
-    axes.text(1.5, 0.07, "keys and values: all states H", ha="center", va="center", size=11, color=DARK)
+    axes.text(
+        1.5, 0.07, "keys and values: all states H", ha="center", va="center", size=11, color=DARK
+    )
 
 
 @figure
 def bytenet():
-    """The words that a column sees: two layers of three taps, in the encoder and in the causal decoder."""
+    """The words that a column sees: two layers of three taps, in the encoder and in the causal
+    decoder.
+    """
     axes = canvas(7.2, 3.1)
-    for left, title, back, ahead in ((0.5, "encoder: both sides", 1, 1), (4.2, "decoder: causal", 2, 0)):
+    for left, title, back, ahead in (
+        (0.5, "encoder: both sides", 1, 1),
+        (4.2, "decoder: causal", 2, 0),
+    ):
         ys, seen = (0.6, 1.45, 2.3), [set(), set(), {2}]
         for depth in (2, 1):
             for at in seen[depth]:
-                seen[depth - 1] |= {at + shift for shift in range(-back, ahead + 1) if 0 <= at + shift < 5}
+                seen[depth - 1] |= {
+                    at + shift for shift in range(-back, ahead + 1) if 0 <= at + shift < 5
+                }
         for depth, at, lower in itertools.product((1, 2), range(5), range(5)):
             if -back <= lower - at <= ahead:
                 style = {"color": DARK, "linewidth": 2} if at in seen[depth] else {"linestyle": ":"}
-                line(axes, (left + 0.6 * at, ys[depth]), (left + 0.6 * lower, ys[depth - 1]), **style)
+                line(
+                    axes, (left + 0.6 * at, ys[depth]), (left + 0.6 * lower, ys[depth - 1]), **style
+                )
         for depth, at in itertools.product(range(3), range(5)):
             text, color = "" if depth else str(at + 1), MIDDLE if at in seen[depth] else "white"
             node(axes, left + 0.6 * at, ys[depth], text, 0.19, color)
@@ -134,11 +171,15 @@ STYLES = {  # of the lines, so that they differ in grey
 
 
 def read(name):
-    return json.loads((Path(__file__).parent / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (Path(__file__).parent / "results" / f"{name}.json").read_text(encoding="utf-8")
+    )
 
 
 def by_length(axes, at, systems, trained, name="values"):
-    """Curves of the median of the seeds, with bars from the smallest to the largest; what was trained is shaded."""
+    """Curves of the median of the seeds, with bars from the smallest to the largest; what was
+    trained is shaded.
+    """
     axes.axvspan(*trained, color=LIGHT, zorder=0)
     for system, found in systems.items():
         values = np.array(found[name])
@@ -160,16 +201,28 @@ def recurrent_alignment():
     for (t, s), weight in np.ndenumerate(weights):
         if weight >= 0.1:
             ink = color_of(weight)[1]
-            axes.text(s, t, f"{weight:.1f}".lstrip("0"), ha="center", va="center", size=9, color=ink)
-    axes.set_xticks(range(len(found["source"])), [piece.replace("▁", "") for piece in found["source"]], rotation=60)
-    axes.set_yticks(range(len(found["target"])), [piece.replace("▁", "") for piece in found["target"]])
-    axes.set(xlabel="pieces of the source", ylabel="pieces of the translation, from the first (top)")
+            axes.text(
+                s, t, f"{weight:.1f}".lstrip("0"), ha="center", va="center", size=9, color=ink
+            )
+    axes.set_xticks(
+        range(len(found["source"])),
+        [piece.replace("▁", "") for piece in found["source"]],
+        rotation=60,
+    )
+    axes.set_yticks(
+        range(len(found["target"])), [piece.replace("▁", "") for piece in found["target"]]
+    )
+    axes.set(
+        xlabel="pieces of the source", ylabel="pieces of the translation, from the first (top)"
+    )
     axes.spines[["top", "right"]].set_visible(True)
 
 
 @figure
 def length_sequences():
-    """The share of symbols that are right against length, up to ten times the length of the training."""
+    """The share of symbols that are right against length, up to ten times the length of the
+    training.
+    """
     found = read("length_sequences")
     at, longest = found["sizes"]["lengths"], found["sizes"]["longest"]
     _, panels = plt.subplots(2, 1, figsize=(6.2, 6.6), sharex=True, layout="tight")
@@ -242,7 +295,9 @@ def length_joined():
 
 @figure
 def heads_reverse():
-    """The mean weights of all heads of the model that reverses, darker with what is lost without the head."""
+    """The mean weights of all heads of the model that reverses, darker with what is lost without
+    the head.
+    """
     found = read("heads_reverse")
     figure, panels = plt.subplots(6, 4, figsize=(6.4, 10.2), layout="tight")
     for axes, head in zip(panels.ravel(), found["heads"], strict=True):
@@ -258,7 +313,9 @@ def heads_reverse():
 
 @figure
 def heads_en_fr():
-    """By how much the loss of the translation model grows without each head, and without each sublayer's heads."""
+    """By how much the loss of the translation model grows without each head, and without each
+    sublayer's heads.
+    """
     found = read("heads_en_fr")
     _, axes = plt.subplots(figsize=(6.2, 6.4), layout="tight")
     labels, y = [], 0.0
@@ -273,7 +330,9 @@ def heads_en_fr():
         labels.append((y, "all four"))
         y += 1.6
     axes.set_yticks([at for at, _ in labels], [text for _, text in labels], size=9)
-    axes.set(xscale="log", xlim=(0.002, 2), xlabel="increase of the loss, nats per token (logarithmic)")
+    axes.set(
+        xscale="log", xlim=(0.002, 2), xlabel="increase of the loss, nats per token (logarithmic)"
+    )
     axes.set_xticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
     axes.invert_yaxis()
     axes.grid(axis="x", color=LIGHT)

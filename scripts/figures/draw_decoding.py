@@ -21,8 +21,15 @@ def cache():
         cell(axes, 0.2 + i * width, 3.4, width, 0.45, token, color if token else "white", size=13)
         axes.text(0.2 + (i + 0.5) * width, 3.92, str(i), ha="center", size=11, color=DARK)
     for i in range(3):
-        axes.text(0.2 + (3 * i + 1.5) * width, 3.08, f"step {i + 1}", ha="center", size=12, color=DARK)
-        axes.plot(np.array([3 * i + 0.1, 3 * i + 2.9]) * width + 0.2, [3.32, 3.32], color=DARK, linewidth=1.5)
+        axes.text(
+            0.2 + (3 * i + 1.5) * width, 3.08, f"step {i + 1}", ha="center", size=12, color=DARK
+        )
+        axes.plot(
+            np.array([3 * i + 0.1, 3 * i + 2.9]) * width + 0.2,
+            [3.32, 3.32],
+            color=DARK,
+            linewidth=1.5,
+        )
     axes.text(0.2, 2.55, "at: indices of the entries, one line per row", size=14)
     steps = [[[0]], [[0, 3], [0, 4]], [[0, 3, 6], [0, 3, 7], [0, 4, 8]]]
     lefts = 0.3, 1.75, 4.0
@@ -33,14 +40,18 @@ def cache():
                 cell(axes, left + 0.5 * i, 1.85 - 0.55 * r, 0.5, 0.45, str(entry), color, size=13)
         axes.text(left + 0.25 * n, 0.15, f"step {n}", ha="center", size=13)
     parents = [((0.8, 2.08), (1.75, 2.08)), ((0.8, 2.08), (1.75, 1.53))]
-    parents += [((2.75, 2.08), (4.0, 2.08)), ((2.75, 2.08), (4.0, 1.53)), ((2.75, 1.53), (4.0, 0.98))]
+    parents += [
+        ((2.75, 2.08), (4.0, 2.08)),
+        ((2.75, 2.08), (4.0, 1.53)),
+        ((2.75, 1.53), (4.0, 0.98)),
+    ]
     for start, end in parents:
         arrow(axes, start, end)
 
 
 @figure
 def beam_search():
-    """The tree of the page, with the prefixes that are kept and the hypotheses that are finished."""
+    """The tree of the page, with the prefixes that are kept and the finished hypotheses."""
     axes = canvas(6.4, 5.2)
     xs, height = (0.1, 1.5, 3.15, 4.9), 0.62
     nodes = {  # text: (what it continues, column, y, what becomes of it)
@@ -62,12 +73,18 @@ def beam_search():
     for start, column, y, _ in nodes.values():
         if start:
             _, before, y_before, _ = nodes[start]
-            arrow(axes, (xs[before] + widths[before], y_before + height / 2), (xs[column], y + height / 2))
+            arrow(
+                axes,
+                (xs[before] + widths[before], y_before + height / 2),
+                (xs[column], y + height / 2),
+            )
     for i, (state, color) in enumerate(colors.items()):
         cell(axes, 2.9 + 1.15 * i, 0.42, 0.25, 0.25, color=color)
         axes.text(3.2 + 1.15 * i, 0.545, state, va="center", size=13)
     for i in range(3):
-        axes.text(xs[i + 1] + widths[i + 1] / 2, 4.9, f"step {i + 1}", ha="center", size=13, color=DARK)
+        axes.text(
+            xs[i + 1] + widths[i + 1] / 2, 4.9, f"step {i + 1}", ha="center", size=13, color=DARK
+        )
 
 
 @figure

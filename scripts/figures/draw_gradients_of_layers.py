@@ -5,7 +5,20 @@ import sys
 import numpy as np
 
 from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import DARK, DASHED, LIGHT, MIDDLE, arrow, box, canvas, figure, matrix, node, plt, rung
+from scripts.figures.drawing import (
+    DARK,
+    DASHED,
+    LIGHT,
+    MIDDLE,
+    arrow,
+    box,
+    canvas,
+    figure,
+    matrix,
+    node,
+    plt,
+    rung,
+)
 
 import npformer as nf
 from npformer.reference.math.activations import ACTIVATIONS
@@ -17,8 +30,16 @@ def gradients_layer_norm():
     axes = canvas(5.0, 4.7)
     centre, radius, turn = np.array([1.75, 2.05]), 1.5, 0.4
     angle = np.linspace(0, 2 * np.pi, 200)
-    axes.plot(centre[0] + radius * np.cos(angle), centre[1] + radius * np.sin(angle), color=DARK, linewidth=1.2)
-    direction, around = np.array([np.cos(turn), np.sin(turn)]), np.array([-np.sin(turn), np.cos(turn)])
+    axes.plot(
+        centre[0] + radius * np.cos(angle),
+        centre[1] + radius * np.sin(angle),
+        color=DARK,
+        linewidth=1.2,
+    )
+    direction, around = (
+        np.array([np.cos(turn), np.sin(turn)]),
+        np.array([-np.sin(turn), np.cos(turn)]),
+    )
     x_hat, x = centre + radius * direction, centre + 2.6 * direction
     kept = x_hat + 1.4 * around
     end = kept + 0.75 * direction
@@ -33,9 +54,13 @@ def gradients_layer_norm():
     axes.text(*(centre + 0.6 * direction + 0.1 * around), "x̂", ha="center", va="bottom", size=14)
     axes.text(x[0], x[1] + 0.12, "x − mean(x)", ha="center", va="bottom", size=12)
     axes.text(end[0] - 0.2, end[1] + 0.08, "dx̂ − mean(dx̂)", ha="center", va="bottom", size=12)
-    axes.text(kept[0] - 0.12, kept[1] + 0.1, "what is kept: dx / rstd", ha="right", va="bottom", size=12)
+    axes.text(
+        kept[0] - 0.12, kept[1] + 0.1, "what is kept: dx / rstd", ha="right", va="bottom", size=12
+    )
     axes.text(centre[0] - 0.1, centre[1] - 0.1, "0", ha="right", va="top", size=12)
-    axes.text(2.5, 0.3, "the rows with mean 0; the circle has radius √D", ha="center", va="top", size=12)
+    axes.text(
+        2.5, 0.3, "the rows with mean 0; the circle has radius √D", ha="center", va="top", size=12
+    )
 
 
 @figure
@@ -89,7 +114,9 @@ def positions_rotation():
     turn = np.linspace(0, 2 * np.pi, 200)
     encoding = nf.sinusoidal_encoding(101, 64)
     for i, (frequency, name) in enumerate(((1.0, "pair 0, ω = 1"), (0.1, "pair 1, ω = 0.1"))):
-        axes = figure.add_axes((0.03 + 0.49 * i, 0.56, 0.46, 0.36), aspect="equal", xlim=(-1.4, 1.4), ylim=(-1.4, 1.4))
+        axes = figure.add_axes(
+            (0.03 + 0.49 * i, 0.56, 0.46, 0.36), aspect="equal", xlim=(-1.4, 1.4), ylim=(-1.4, 1.4)
+        )
         axes.set_axis_off()
         axes.plot(np.cos(turn), np.sin(turn), color=MIDDLE)
         for position in range(7):
@@ -112,14 +139,19 @@ def cross_entropy_smoothing():
     V, gaps = 10, np.linspace(0, 10, 201)
     figure, axes = plt.subplots(figsize=(5, 3.4), layout="constrained")
     for smoothing, style in ((0.0, "--"), (0.1, "-")):
-        of_gap = lambda gap, eps=smoothing: nf.cross_entropy(gap * np.eye(1, V), np.array([0]), label_smoothing=eps)[1]
+        of_gap = lambda gap, eps=smoothing: nf.cross_entropy(
+            gap * np.eye(1, V), np.array([0]), label_smoothing=eps
+        )[1]
         gradients = [of_gap(gap)[0, 0] for gap in gaps]
         axes.plot(gaps, gradients, style, color=DARK, label=f"ε = {smoothing:g}")
     best = np.log(1 + 0.9 * V / 0.1)
     axes.axhline(0, color=MIDDLE, linewidth=0.8)
     axes.plot(best, 0, "o", color=DARK)
     axes.annotate("p = q", (best, 0), (best - 1.6, 0.08), arrowprops={"arrowstyle": "->"})
-    axes.set(ylabel="gradient of the target's logit", xlabel="target's logit minus the others' logit (V = 10)")
+    axes.set(
+        ylabel="gradient of the target's logit",
+        xlabel="target's logit minus the others' logit (V = 10)",
+    )
     axes.legend(frameon=False, loc="lower right")
 
 
@@ -142,18 +174,28 @@ def residual_gradients():
             ends = ((4.3, y), (3.05, y)), ((1.75, y), (1.37, y)), ((1.03, y), (0.7, y))
         for start, end in ends:
             arrow(axes, start, end)
-        axes.text(2.45, y + 0.93, "x, unchanged" if forward else "ds, unchanged", ha="center", va="bottom")
+        axes.text(
+            2.45, y + 0.93, "x, unchanged" if forward else "ds, unchanged", ha="center", va="bottom"
+        )
     axes.text(2.5, 4.6, "forward: s = x + f(x)", ha="center", weight="bold")
     axes.text(2.5, 2.1, "backward: dx = ds + Jᵀ ds", ha="center", weight="bold")
 
 
 @figure
 def layer_backward():
-    """The word e₂ of layers.md through an encoder layer, and one loss back to it, with all numbers of residual.md."""
+    """The word e₂ of layers.md through an encoder layer, and one loss back to it, with all numbers
+    of residual.md.
+    """
     axes = canvas(9.0, 12.0)
     e = np.array([[1.0, 0, 1], [0, 1, 1], [1, 1, 0], [0, 2, 0], [2, 0, 0]])
-    W_q, W_k = np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]]), np.array([[1.0, 0, 0], [0, 1, 0], [1, 0, 1]])
-    W_v, W1 = np.array([[1.0, 0, 0], [0, 1, 1], [0, 0, 1]]), np.array([[1.0, -1, 0, 0], [0, 1, -1, 1], [0, 0, 1, 1]])
+    W_q, W_k = (
+        np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]]),
+        np.array([[1.0, 0, 0], [0, 1, 0], [1, 0, 1]]),
+    )
+    W_v, W1 = (
+        np.array([[1.0, 0, 0], [0, 1, 1], [0, 0, 1]]),
+        np.array([[1.0, -1, 0, 0], [0, 1, -1, 1], [0, 0, 1, 1]]),
+    )
     W2, b1 = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1]]), np.array([0, 0, 0, -0.5])
     unit, root = (np.ones(3), np.zeros(3)), np.sqrt(3)
     q, k, v = e[1] @ W_q, e @ W_k, e @ W_v
@@ -188,8 +230,27 @@ def layer_backward():
     ]
     tops = 11.1 - 1.05 * np.arange(len(rungs))
     for top, (name, value, gradient, text) in zip(tops, rungs, strict=True):
-        rung(axes, 4.5, top, 0.6, (name, value), (f"d{name}", gradient), peak=3, form="{:.2f}", width=0.5)
-        box(axes, 3.3, top - 0.45, 2.4, 0.45, text, color=LIGHT if text.startswith("add") else "white", size=11)
+        rung(
+            axes,
+            4.5,
+            top,
+            0.6,
+            (name, value),
+            (f"d{name}", gradient),
+            peak=3,
+            form="{:.2f}",
+            width=0.5,
+        )
+        box(
+            axes,
+            3.3,
+            top - 0.45,
+            2.4,
+            0.45,
+            text,
+            color=LIGHT if text.startswith("add") else "white",
+            size=11,
+        )
     for start, end in ((0, 4), (6, 8)):  # past the sublayer, on both sides
         for sign in (-1, 1):
             outer, inner = 4.5 + sign * 4.25, 4.5 + sign * 1.2
@@ -198,7 +259,11 @@ def layer_backward():
             axes.plot([inner, outer, outer], [low, low, high], color=DARK)
             ends = (outer, high), (near, high)
             axes.plot(*zip(*ends, strict=True), color=DARK)
-            tip = ((inner + sign * 0.2, low), (inner, low)) if sign < 0 else ((near + 0.2, high), (near, high))
+            tip = (
+                ((inner + sign * 0.2, low), (inner, low))
+                if sign < 0
+                else ((near + 0.2, high), (near, high))
+            )
             arrow(axes, *tip)
     axes.text(3.9, 11.85, "forward", ha="right", va="center", weight="bold")
     axes.text(5.1, 11.85, "backward", ha="left", va="center", weight="bold")
@@ -215,12 +280,19 @@ def model_backward():
         box(axes, x, 2.8, width, 0.75, f"{stack},\nN layers")
     box(axes, right, 4.1, width, 0.75, "linear map")
     box(axes, right, 5.4, width, 0.75, "loss", color=MIDDLE)
-    for x, y, name in ((source, 2.25, "dx"), (target, 2.25, "dx"), (target, 3.55, "dy"), (target, 4.85, "dlogits")):
+    for x, y, name in (
+        (source, 2.25, "dx"),
+        (target, 2.25, "dx"),
+        (target, 3.55, "dy"),
+        (target, 4.85, "dlogits"),
+    ):
         arrow(axes, (x - 0.3, y), (x - 0.3, y + 0.55), linestyle=DASHED)
         arrow(axes, (x, y + 0.55), (x, y), name)
     arrow(axes, (left + width, 3.38), (right, 3.38), linestyle=DASHED)
     arrow(axes, (right, 3.1), (left + width, 3.1))
-    axes.text((left + width + right) / 2, 3.45, "memory", ha="center", va="bottom", size=10, color=DARK)
+    axes.text(
+        (left + width + right) / 2, 3.45, "memory", ha="center", va="bottom", size=10, color=DARK
+    )
     text = "dmemory:\nsum over N\nlayers"
     axes.text((left + width + right) / 2, 3.02, text, ha="center", va="top", size=10, color=DARK)
     box(axes, left, 0.2, 4.4, 0.7, "gradient of a tied table: the sum of three", color="white")
@@ -243,8 +315,17 @@ def checks_error():
     central = [abs((f(x + h) - f(x - h)) / (2 * h) / exact - 1) for h in steps]
     step = [abs(f(x + 1j * h).imag / h / exact - 1) for h in steps]
     figure, axes = plt.subplots(figsize=(5, 4.6), layout="constrained")
-    axes.loglog(steps, np.maximum(central, 1.1e-16), "o-", color=MIDDLE, markersize=4, label="central differences")
-    axes.loglog(steps, np.maximum(step, 1.1e-16), "s--", color=DARK, markersize=3, label="complex step")
+    axes.loglog(
+        steps,
+        np.maximum(central, 1.1e-16),
+        "o-",
+        color=MIDDLE,
+        markersize=4,
+        label="central differences",
+    )
+    axes.loglog(
+        steps, np.maximum(step, 1.1e-16), "s--", color=DARK, markersize=3, label="complex step"
+    )
     axes.loglog(steps, 2 * steps**2 / x**2, ":", color=DARK, linewidth=1)
     axes.loglog(steps, 1.1e-16 * x / (5 * steps), ":", color=DARK, linewidth=1)
     axes.text(1e-3, 1e-8, "2 h² / x²", ha="left", size=11)
@@ -267,7 +348,9 @@ def dilated_convolution():
                 lower = t - dilations[level] * tap
                 if lower >= 0 and ((level + 1, t) if forward else (level, lower)) in marked:
                     lines.add((level, lower, t))
-            marked |= {(level, u) if forward else (level + 1, t) for at, u, t in lines if at == level}
+            marked |= {
+                (level, u) if forward else (level + 1, t) for at, u, t in lines if at == level
+            }
         for level, u, t in sorted(lines):
             low, high = np.array(place(level, u)), np.array(place(level + 1, t))
             axes.plot(*np.transpose([low, high]), color=DARK, linewidth=0.8, zorder=0)
@@ -277,12 +360,18 @@ def dilated_convolution():
         for row, text in enumerate(("d = 1", "d = 2", "d = 4")):
             x = 0.28 if forward else 0.28 + gap * 15 + 0.1
             side = "left" if forward else "right"
-            axes.text(x, bottom + height * (row + 0.5), text, ha=side, va="center", size=10, color=DARK)
+            axes.text(
+                x, bottom + height * (row + 0.5), text, ha=side, va="center", size=10, color=DARK
+            )
         names = ("inputs x", "outputs y") if forward else ("dx", "dy")
         axes.text(2.5, bottom - 0.17, names[0], ha="center", va="top", size=11)
         axes.text(2.5, bottom + 3 * height + 0.14, names[1], ha="center", va="bottom", size=11)
-    axes.text(2.5, 6.0, "forward: what the last output sees (d: dilation)", ha="center", weight="bold")
-    axes.text(2.5, 2.8, "backward: what the first input's gradient collects", ha="center", weight="bold")
+    axes.text(
+        2.5, 6.0, "forward: what the last output sees (d: dilation)", ha="center", weight="bold"
+    )
+    axes.text(
+        2.5, 2.8, "backward: what the first input's gradient collects", ha="center", weight="bold"
+    )
 
 
 @figure
@@ -301,7 +390,9 @@ def unrolled_recurrence():
                 up = 1 if forward else -1
                 arrow(axes, (x, y - 0.75 * up), (x, y - 0.28 * up))
                 arrow(axes, (x, y + 0.28 * up), (x, y + 0.75 * up))
-                axes.text(x, y + 0.8, ("h" if forward else "ds") + digits[t], ha="center", va="bottom")
+                axes.text(
+                    x, y + 0.8, ("h" if forward else "ds") + digits[t], ha="center", va="bottom"
+                )
                 axes.text(x, y - 0.8, ("x" if forward else "dx") + digits[t], ha="center", va="top")
                 if not forward and t < 3:
                     axes.text(x + 0.39, y + 0.3, "+", size=16, ha="center", va="center")

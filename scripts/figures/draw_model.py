@@ -5,7 +5,18 @@ import sys
 import numpy as np
 
 from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import DARK, LIGHT, MIDDLE, arrow, box, canvas, cell, figure, label, plt
+from scripts.figures.drawing import (
+    DARK,
+    LIGHT,
+    MIDDLE,
+    arrow,
+    box,
+    canvas,
+    cell,
+    figure,
+    label,
+    plt,
+)
 
 from npformer import sinusoidal_encoding, softmax
 
@@ -13,7 +24,9 @@ HEIGHT, GAP = 0.42, 0.4
 
 
 def sublayers(axes, x, width, y, length, names, side):
-    """Sublayers above each other, each with its residual connection at one side; return the y of the upper edge."""
+    """Sublayers above each other, each with its residual connection at one side; return the y of
+    the upper edge.
+    """
     center = x + width / 2
     at_left, shape = side > 0, f"(B, {length}, D)"
     options = {"side": "left"} if at_left else {}
@@ -21,7 +34,9 @@ def sublayers(axes, x, width, y, length, names, side):
     for name in names:
         arrow(axes, (center, start), (center, y))
         align, shift = ("right", -0.08) if at_left else ("left", 0.08)
-        axes.text(center + shift, y - GAP / 2 - 0.02, shape, ha=align, va="center", size=10, color=DARK)
+        axes.text(
+            center + shift, y - GAP / 2 - 0.02, shape, ha=align, va="center", size=10, color=DARK
+        )
         box(axes, x, y, width, HEIGHT, name, color="white")
         norm = y + HEIGHT + GAP
         arrow(axes, (center, y + HEIGHT), (center, norm), shape, **options)
@@ -66,7 +81,15 @@ def architecture():
     arrow(axes, (turn, cross), (right, cross))
     axes.text(encoder + 0.08, y + 0.06, "memory (B, S, D)", size=10, color=DARK, va="bottom")
     axes.text(turn + 0.06, cross + 0.06, "K, V", ha="left", va="bottom", size=10, weight="bold")
-    axes.text(decoder - 0.76, cross - HEIGHT / 2 - GAP / 2 - 0.02, "Q", ha="right", va="center", size=10, weight="bold")
+    axes.text(
+        decoder - 0.76,
+        cross - HEIGHT / 2 - GAP / 2 - 0.02,
+        "Q",
+        ha="right",
+        va="center",
+        size=10,
+        weight="bold",
+    )
 
     y = last
     shape = "(B, T, D)"
@@ -76,12 +99,21 @@ def architecture():
         box(axes, right, y, width, HEIGHT, text, color=MIDDLE)
         y, shape = y + HEIGHT, "(B, T, V) logits"
     arrow(axes, (decoder, y), (decoder, y + 0.4), "(B, T, V)")
-    axes.text(decoder, y + 0.55, "p(next token | earlier ones, source)", ha="center", va="center", size=10.5)
+    axes.text(
+        decoder,
+        y + 0.55,
+        "p(next token | earlier ones, source)",
+        ha="center",
+        va="center",
+        size=10.5,
+    )
 
 
 @figure
 def one_word():
-    """The new vector of the second of five words: a weighted sum of the values of all, then feed-forward."""
+    """The new vector of the second of five words: a weighted sum of the values of all, then
+    feed-forward.
+    """
     axes = canvas(5.9, 5.55)
     words = ["that", "is", "a", "good", "idea"]
     weights = softmax(np.array([3, 2, 1, 0, 2]) / np.sqrt(3)).round(2)  # of the scores on the page
@@ -93,7 +125,9 @@ def one_word():
         box(axes, x - 0.4, 0.72, 0.8, 0.42, f"e{digit}", color=MIDDLE)
         arrow(axes, (x, 1.14), (x, 1.48))
         box(axes, x - 0.4, 1.48, 0.8, 0.42, f"v{digit}", color="white")
-        axes.plot([x, target], [1.9, 2.78], color=DARK, linewidth=0.5 + 9 * weight, solid_capstyle="butt")
+        axes.plot(
+            [x, target], [1.9, 2.78], color=DARK, linewidth=0.5 + 9 * weight, solid_capstyle="butt"
+        )
         label(axes, x + 0.3 * (target - x), 1.9 + 0.3 * 0.88, f"{weight:.2f}")
     box(axes, target - 0.9, 2.78, 1.8, 0.42, "z₂ = Σⱼ a(2, j) vⱼ", color=LIGHT)
     arrow(axes, (target, 3.2), (target, 3.46))
@@ -116,7 +150,9 @@ def one_word():
 def position_curves():
     """The vectors of six positions, as curves over the width."""
     encoding = sinusoidal_encoding(5000, 128)
-    figure, rows = plt.subplots(6, 1, figsize=(5.9, 8.4), sharex=True, sharey=True, layout="constrained")
+    figure, rows = plt.subplots(
+        6, 1, figsize=(5.9, 8.4), sharex=True, sharey=True, layout="constrained"
+    )
     for axes, position in zip(rows, (0, 1, 10, 1000, 2500, 4999), strict=True):
         axes.plot(encoding[position], color="black", linewidth=0.9, marker=".", markersize=3)
         axes.set_title(f"position {position}", loc="left", size=12)
@@ -131,7 +167,14 @@ def parallel_and_serial():
     """In training all positions at once; in decoding one after the other."""
     axes = canvas(5.9, 5.75)
     given, wanted = ["begin", "le", "chat", "dort"], ["le", "chat", "dort", "end"]
-    axes.text(0.1, 5.57, "training: one pass; the inputs are the true target", size=12, va="center", weight="bold")
+    axes.text(
+        0.1,
+        5.57,
+        "training: one pass; the inputs are the true target",
+        size=12,
+        va="center",
+        weight="bold",
+    )
     at = 0.8 + 1.43 * np.arange(4)
     box(axes, 0.2, 4.2, 5.5, 0.5, "decoder (causal mask)")
     for x, below, above in zip(at, given, wanted, strict=True):
@@ -139,7 +182,14 @@ def parallel_and_serial():
         arrow(axes, (x, 3.88), (x, 4.2))
         arrow(axes, (x, 4.7), (x, 5.02))
         axes.text(x, 5.17, above, ha="center", va="center")
-    axes.text(0.1, 3.2, "decoding: one pass for each token it generates", size=12, va="center", weight="bold")
+    axes.text(
+        0.1,
+        3.2,
+        "decoding: one pass for each token it generates",
+        size=12,
+        va="center",
+        weight="bold",
+    )
     line = 0.25  # each pass reads all tokens so far, written below each other
     for i, (x, above) in enumerate(zip(at, wanted, strict=True)):
         box(axes, x - 0.55, 1.83, 1.1, 0.5, f"pass {i + 1}")
@@ -150,7 +200,12 @@ def parallel_and_serial():
         axes.text(x, 2.8, above, ha="center", va="center")
         if i < 3:
             bend, newest = x + 0.715, 1.36 - line * (i + 1)
-            axes.plot([x + 0.3, bend, bend, x + 1.02], [2.8, 2.8, newest, newest], color=DARK, linestyle=":")
+            axes.plot(
+                [x + 0.3, bend, bend, x + 1.02],
+                [2.8, 2.8, newest, newest],
+                color=DARK,
+                linestyle=":",
+            )
             arrow(axes, (x + 1.02, newest), (x + 1.18, newest))
     axes.text(0.1, 0.2, "time →", size=11, va="center", color=DARK)
 

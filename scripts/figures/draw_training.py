@@ -17,7 +17,9 @@ def label_smoothing():
     axes = chart("target's logit - other logits", "loss")
     gaps = np.linspace(0, 8, 200)
     for smoothing, style in ((0.0, "-"), (0.1, "--"), (0.2, ":")):
-        of_gap = lambda gap, eps=smoothing: nf.cross_entropy(gap * np.eye(1, 5), np.array([0]), label_smoothing=eps)[0]
+        of_gap = lambda gap, eps=smoothing: nf.cross_entropy(
+            gap * np.eye(1, 5), np.array([0]), label_smoothing=eps
+        )[0]
         losses = [float(of_gap(gap)) for gap in gaps]
         axes.plot(gaps, losses, style, color="black", label=f"ε = {smoothing:g}")
         if smoothing:
@@ -58,7 +60,9 @@ def schedules():
 
 @figure
 def norm_gradients():
-    """The norm of the gradients of a model's decoder layers at the first step, pre-norm and post-norm."""
+    """The norm of the gradients of a model's decoder layers at the first step, pre-norm and
+    post-norm.
+    """
     axes = chart("decoder layer", "norm of the gradient")
     rng = np.random.default_rng(0)
     src, tgt = rng.integers(3, 50, (8, 10)), rng.integers(3, 50, (8, 11))
@@ -66,7 +70,10 @@ def norm_gradients():
         sizes = {"d_model": 64, "n_heads": 4, "n_layers": 12, "d_ff": 256, "dtype": "float64"}
         model = nf.Transformer(50, 50, norm=norm, **sizes)
         _, grads, _ = model.loss_and_grad(model.init(seed=0), src, tgt, backend="reference")
-        norms = [np.linalg.norm(grads["decoder"][str(i)]["feed_forward"]["out"]["weight"]) for i in range(12)]
+        norms = [
+            np.linalg.norm(grads["decoder"][str(i)]["feed_forward"]["out"]["weight"])
+            for i in range(12)
+        ]
         axes.plot(range(1, 13), norms, style, color="black", label=f"{norm}-norm")
     axes.set(yscale="log", xticks=[1, 4, 8, 12])
     axes.legend(frameon=False)

@@ -1,10 +1,13 @@
-"""What the figures of the book have in common: their size, letters and colours, boxes, arrows and matrices.
+"""What the figures of the book have in common: their size, letters and colours, boxes, arrows and
+matrices.
 
-Numbers are coloured by their sign as on the page docs/play/train.html, red for positive and blue for negative ones; 0
-is white, and the largest absolute value of an array has the full colour. What is not a number is grey. In the dark
-theme of a browser the greys are exchanged, and the colours of numbers and what is written on them stay.
+Numbers are coloured by their sign as on the page docs/play/train.html, red for positive and blue
+for negative ones; 0 is white, and the largest absolute value of an array has the full colour. What
+is not a number is grey. In the dark theme of a browser the greys are exchanged, and the colours of
+numbers and what is written on them stay.
 
-``python scripts/figures/draw_NAME.py`` draws one figure with each function that has the decorator ``figure``.
+``python scripts/figures/draw_NAME.py`` draws one figure with each function that has the decorator
+``figure``.
 """
 
 import re
@@ -38,7 +41,9 @@ IN_THE_DARK = {  # what stands for white, black and the three greys: as an area,
     DARK: ("#c8c8c8", "#c8c8c8"),
 }
 INKS = "#010101", "#fefefe"  # on the colours of numbers; they are not exchanged
-BY_SIGN = LinearSegmentedColormap.from_list("by sign", ["#2166ac", "#fefefe", "#b2182b"])  # from -1 to 1
+BY_SIGN = LinearSegmentedColormap.from_list(
+    "by sign", ["#2166ac", "#fefefe", "#b2182b"]
+)  # from -1 to 1
 DASHED = (0, (3, 2))  # a linestyle
 plt.rcParams.update(
     {
@@ -53,7 +58,9 @@ plt.rcParams.update(
 
 
 def figure(draw):
-    """Decorate a function that draws a figure, docs/figures/NAME.svg: its script's command line draws it."""
+    """Decorate a function that draws a figure, docs/figures/NAME.svg: its script's command line
+    draws it.
+    """
     FIGURES.append(draw)
     return draw
 
@@ -66,9 +73,13 @@ def main(argv=None):
         drawing = StringIO()
         with plt.rc_context():  # what a figure sets is for this figure only
             draw()
-            plt.savefig(drawing, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
+            plt.savefig(
+                drawing, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white"
+            )
         plt.close()
-        rounded = re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):.3f}", drawing.getvalue())
+        rounded = re.sub(
+            r"\d+\.\d{5,}", lambda number: f"{float(number[0]):.3f}", drawing.getvalue()
+        )
         text = rounded.replace("</svg>", f"{dark_style()}</svg>")
         (FOLDER / f"{draw.__name__}.svg").write_text(text, encoding="utf-8")
 
@@ -78,7 +89,9 @@ def dark_style():
     rules = ["text { fill: #e6e6e6 }"]  # what is black has no attribute
     for color, others in IN_THE_DARK.items():
         kinds = zip(("fill", "stroke"), others, strict=True)
-        rules += [f'[style*="{kind}: {color}"] {{ {kind}: {other} !important }}' for kind, other in kinds]
+        rules += [
+            f'[style*="{kind}: {color}"] {{ {kind}: {other} !important }}' for kind, other in kinds
+        ]
     return f"<style>@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}</style>\n"
 
 
@@ -106,13 +119,17 @@ def canvas(width, height):
 def box(axes, x, y, width, height, text, color=LIGHT, size=12):
     """Draw a box whose lower left corner is (x, y), with a text in its centre."""
     corners = "round,pad=0,rounding_size=0.08"
-    axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=corners, facecolor=color, edgecolor=DARK))
+    axes.add_patch(
+        FancyBboxPatch((x, y), width, height, boxstyle=corners, facecolor=color, edgecolor=DARK)
+    )
     axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", size=size)
 
 
 def cell(axes, x, y, width, height, text="", color="white", size=11, ink="black", **style):
     """Draw a rectangle whose lower left corner is (x, y), with a text in its centre."""
-    axes.add_patch(plt.Rectangle((x, y), width, height, **{"facecolor": color, "edgecolor": DARK} | style))
+    axes.add_patch(
+        plt.Rectangle((x, y), width, height, **{"facecolor": color, "edgecolor": DARK} | style)
+    )
     axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", size=size, color=ink)
 
 
@@ -130,18 +147,38 @@ def node(axes, x, y, text="", radius=0.2, color="white", size=11):
 
 def arrow(axes, start, end, text="", curve=0.0, side="right", linestyle="-"):
     """Draw an arrow between two points, with a text (such as a shape) beside its middle."""
-    style = {"arrowstyle": "-|>", "mutation_scale": 12, "color": DARK, "shrinkA": 0, "shrinkB": 0, "ls": linestyle}
+    style = {
+        "arrowstyle": "-|>",
+        "mutation_scale": 12,
+        "color": DARK,
+        "shrinkA": 0,
+        "shrinkB": 0,
+        "ls": linestyle,
+    }
     axes.add_patch(FancyArrowPatch(start, end, connectionstyle=f"arc3,rad={curve}", **style))
     middle = (np.add(start, end)) / 2
     shift, align = (0.08, "left") if side == "right" else (-0.08, "right")
     axes.text(middle[0] + shift, middle[1], text, ha=align, va="center", size=10, color=DARK)
 
 
-def matrix(axes, x, y, values, side=0.5, form="{:g}", title="", *, texts=None, peak=None, width=None, size=10):
+def matrix(
+    axes,
+    x,
+    y,
+    values,
+    side=0.5,
+    form="{:g}",
+    title="",
+    *,
+    texts=None,
+    peak=None,
+    width=None,
+    size=10,
+):
     """Draw a matrix of numbers, coloured by their sign; its upper left corner is (x, y).
 
-    The number ``peak`` has the full colour, and ``width`` is that of a column, if it is not ``side``. ``texts`` are
-    written in place of the numbers.
+    The number ``peak`` has the full colour, and ``width`` is that of a column, if it is not
+    ``side``. ``texts`` are written in place of the numbers.
     """
     values = np.atleast_2d(values)
     peak, width = peak or abs(values).max() or 1.0, width or side
@@ -153,7 +190,9 @@ def matrix(axes, x, y, values, side=0.5, form="{:g}", title="", *, texts=None, p
 
 
 def rung(axes, middle, low, length, down, up, peak, form="{:g}", width=0.42):
-    """Beside an arrow that goes down the name and numbers of a value, beside one that goes up those of its gradient."""
+    """Beside an arrow that goes down the name and numbers of a value, beside one that goes up those
+    of its gradient.
+    """
     high, side = low + length, 0.36
     for at, (name, values), sign in ((middle - 0.5, down, -1), (middle + 0.5, up, 1)):
         arrow(axes, *((at, high), (at, low))[::-sign])

@@ -1,11 +1,13 @@
-"""Plant mistakes into models, batches, trainers and decoders, and count which of them npformer.diagnose finds.
+"""Plant mistakes into models, batches, trainers and decoders, and count which of them
+npformer.diagnose finds.
 
 python scripts/measure/diagnose_mistakes.py             # minutes
 python scripts/measure/diagnose_mistakes.py --only causal
 
-A mistake is found if there is any finding, and named rightly if one of the first two has a name that a user would call
-right; no finding has a name for those without one. Some are seen only while a model trains, with ``watch``. Beside them
-are healthy trainings and new models, in which every finding is a false alarm.
+A mistake is found if there is any finding, and named rightly if one of the first two has a name
+that a user would call right; no finding has a name for those without one. Some are seen only while
+a model trains, with ``watch``. Beside them are healthy trainings and new models, in which every
+finding is a false alarm.
 """
 
 import copy
@@ -14,6 +16,7 @@ import itertools
 import sys
 import time
 import warnings
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -41,7 +44,9 @@ RNG = np.random.default_rng(5)
 
 
 class Planted(NamedTuple):
-    """A mistake: the names that are right, and a function that returns the arguments of ``diagnose`` that have it."""
+    """A mistake: the names that are right, and a function that returns the arguments of
+    ``diagnose`` that have it.
+    """
 
     title: str
     names: set
@@ -52,8 +57,12 @@ MISTAKES: list = []
 
 
 def plant(*names, **makes):
-    """Add mistakes of which these names are right: for each title, a function that makes the arguments."""
-    MISTAKES.extend(Planted(title.replace("_", " "), set(names), make) for title, make in makes.items())
+    """Add mistakes of which these names are right: for each title, a function that makes the
+    arguments.
+    """
+    MISTAKES.extend(
+        Planted(title.replace("_", " "), set(names), make) for title, make in makes.items()
+    )
 
 
 def mistake(*names):
@@ -70,7 +79,11 @@ def new(model, batch):
 
 def pairs(kind=nf.Transformer, batch=None, **settings):
     shape = SMALL if issubclass(kind, nf.Transformer) else {"d_model": 32, "dropout": 0.0}
-    shape = shape | ({"n_sets": 1, "dilations": (1, 2)} if issubclass(kind, nf.ByteNet) else {}) | settings
+    shape = (
+        shape
+        | ({"n_sets": 1, "dilations": (1, 2)} if issubclass(kind, nf.ByteNet) else {})
+        | settings
+    )
     return new(kind(13, 13, **shape), batch or TASK.batch(0, 32))
 
 
@@ -94,8 +107,13 @@ def classes(kind=nf.Encoder, batch=None, **settings):
 
 
 def numbers(**settings):
-    model = nf.Encoder(None, **SMALL | {"n_inputs": 5, "task": "numbers", "n_outputs": 1} | settings)
-    return new(model, (RNG.standard_normal((16, 8, 5), np.float32), RNG.standard_normal((16, 1), np.float32)))
+    model = nf.Encoder(
+        None, **SMALL | {"n_inputs": 5, "task": "numbers", "n_outputs": 1} | settings
+    )
+    return new(
+        model,
+        (RNG.standard_normal((16, 8, 5), np.float32), RNG.standard_normal((16, 1), np.float32)),
+    )
 
 
 def trained(case, optimizer=None, **settings):
@@ -113,7 +131,9 @@ def with_batch(case, change):
 
 def changed(tree_of, path, change):
     """A copy of parameters, or of a gradient, with those arrays changed whose path ends so."""
-    return tree.from_leaves((p, change(x.copy()) if p.endswith(path) else x) for p, x in tree.leaves(tree_of))
+    return tree.from_leaves(
+        (p, change(x.copy()) if p.endswith(path) else x) for p, x in tree.leaves(tree_of)
+    )
 
 
 def with_params(case, path, change):
@@ -127,7 +147,9 @@ def around(inherited, change):
 
 
 def given(**arguments):
-    """What calls the function that it is given, with other arguments: a function of them, or what is in their place."""
+    """What calls the function that it is given, with other arguments: a function of them, or what
+    is in their place.
+    """
 
     def call(inherited, *args, **options):
         bound = inspect.signature(inherited).bind(*args, **options)
@@ -142,12 +164,18 @@ def given(**arguments):
 def with_ops(case, **changes):
     """The same on a backend some of whose operations are changed, as in ``around``."""
     ops = nf.get_backend("auto")
-    return case | {"backend": ops.replaced(**{name: around(getattr(ops, name), f) for name, f in changes.items()})}
+    return case | {
+        "backend": ops.replaced(
+            **{name: around(getattr(ops, name), f) for name, f in changes.items()}
+        )
+    }
 
 
 def variant(base, **members):
     """A subclass with other members; functions are changed, as in ``around``."""
-    own = {name: around(getattr(base, name), f) if callable(f) else f for name, f in members.items()}
+    own = {
+        name: around(getattr(base, name), f) if callable(f) else f for name, f in members.items()
+    }
     return type(base.__name__, (base,), own)
 
 
@@ -184,31 +212,47 @@ def watched(case, batches, *args, **options):
 plant(
     "targets not shifted",
     targets_are_the_inputs=lambda: with_batch(text(batch=(words(),)), lambda ids: (ids, ids)),
-    targets_two_ahead=lambda: with_batch(text(batch=(words(),)), lambda ids: (ids[:, :-2], ids[:, 2:])),
-    targets_one_behind=lambda: with_batch(text(batch=(words(),)), lambda ids: (ids[:, 1:], ids[:, :-1])),
+    targets_two_ahead=lambda: with_batch(
+        text(batch=(words(),)), lambda ids: (ids[:, :-2], ids[:, 2:])
+    ),
+    targets_one_behind=lambda: with_batch(
+        text(batch=(words(),)), lambda ids: (ids[:, 1:], ids[:, :-1])
+    ),
 )
 plant(
     *("begin token", "targets not shifted"),
     no_begin_token=lambda: with_batch(pairs(), lambda src, tgt: (src, tgt[:, 1:])),
 )
-plant("begin token", begin_token_twice=lambda: with_batch(pairs(), lambda src, tgt: (src, np.c_[tgt[:, :1], tgt])))
+plant(
+    "begin token",
+    begin_token_twice=lambda: with_batch(pairs(), lambda src, tgt: (src, np.c_[tgt[:, :1], tgt])),
+)
 plant(
     "end token",
     no_end_token=lambda: with_batch(pairs(), lambda src, tgt: (src, np.where(tgt == 2, 0, tgt))),
 )
 plant(
     *("end token", "padding inside"),
-    words_after_the_end=lambda: with_batch(pairs(), lambda src, tgt: (src, np.c_[tgt, np.full(32, 2)])),
+    words_after_the_end=lambda: with_batch(
+        pairs(), lambda src, tgt: (src, np.c_[tgt, np.full(32, 2)])
+    ),
 )
 plant(
     *("padding counted", "end token"),
-    padded_with_another_id=lambda: with_batch(pairs(), lambda *both: (np.where(x == 0, 12, x) for x in both)),
+    padded_with_another_id=lambda: with_batch(
+        pairs(), lambda *both: (np.where(x == 0, 12, x) for x in both)
+    ),
 )
 plant("padding counted", the_model_knows_no_padding=lambda: text(pad_id=None))
-plant("padding inside", padding_at_the_beginning=lambda: with_batch(pairs(), lambda src, tgt: (src[:, ::-1], tgt)))
+plant(
+    "padding inside",
+    padding_at_the_beginning=lambda: with_batch(pairs(), lambda src, tgt: (src[:, ::-1], tgt)),
+)
 plant(
     *("padding inside", "end token"),
-    padding_is_a_word=lambda: with_batch(pairs(pad_id=5), lambda *both: (np.where(x == 0, 5, x) for x in both)),
+    padding_is_a_word=lambda: with_batch(
+        pairs(pad_id=5), lambda *both: (np.where(x == 0, 5, x) for x in both)
+    ),
 )
 plant(
     "does not run",
@@ -225,18 +269,26 @@ plant(
     "nothing to learn",
     all_padding=lambda: with_batch(pairs(), lambda src, tgt: (0 * src, tgt)),
     one_class=lambda: classes(batch=(words(), np.ones(16, int))),
-    most_words_are_unknown=lambda: with_batch(pairs(), lambda *both: (np.where(x > 4, 3, x) for x in both)),
+    most_words_are_unknown=lambda: with_batch(
+        pairs(), lambda *both: (np.where(x > 4, 3, x) for x in both)
+    ),
 )
 plant(
     "copied rows",
-    one_row_again_and_again=lambda: with_batch(pairs(), lambda *both: (np.repeat(x[:1], 32, axis=0) for x in both)),
+    one_row_again_and_again=lambda: with_batch(
+        pairs(), lambda *both: (np.repeat(x[:1], 32, axis=0) for x in both)
+    ),
 )
 plant(
-    one_long_row=lambda: with_batch(pairs(), lambda src, tgt: (np.pad(src, ((0, 0), (0, 60))), tgt)),
+    one_long_row=lambda: with_batch(
+        pairs(), lambda src, tgt: (np.pad(src, ((0, 0), (0, 60))), tgt)
+    ),
 )
 plant(
     "one batch again and again",
-    the_same_batch_in_each_step=lambda: watched(trained(pairs()), itertools.repeat(TASK.batch(0, 32)), SAME),
+    the_same_batch_in_each_step=lambda: watched(
+        trained(pairs()), itertools.repeat(TASK.batch(0, 32)), SAME
+    ),
 )
 
 
@@ -250,12 +302,17 @@ def nan_in_the_measurements():
 @mistake("answers in the input", "start far from ln V")
 def masked_words_are_shown():
     ids = words()
-    return classes(task="words", n_outputs=None, batch=(ids, np.where(RNG.random(ids.shape) < 0.2, ids, -1)))
+    return classes(
+        task="words", n_outputs=None, batch=(ids, np.where(RNG.random(ids.shape) < 0.2, ids, -1))
+    )
 
 
 @mistake("rows do not match")
 def sources_shuffled():
-    shuffled = ((np.roll(src, 5, axis=0), tgt) for src, tgt in (TASK.batch(i, 16) for i in itertools.count()))
+    shuffled = (
+        (np.roll(src, 5, axis=0), tgt)
+        for src, tgt in (TASK.batch(i, 16) for i in itertools.count())
+    )
     return watched(trained(pairs(d_model=16, n_layers=1)), shuffled, MATCHED)
 
 
@@ -268,7 +325,9 @@ def sources_of_other_batches():
 @mistake("overfitting")
 def few_rows_learned_by_heart():
     few, held_out = [TASK.batch(i, 4) for i in range(5)], [TASK.held_out(50)]
-    return watched(trained(pairs(), nf.Adam(3e-3)), itertools.cycle(few), 300, validate=held_out, every=20)
+    return watched(
+        trained(pairs(), nf.Adam(3e-3)), itertools.cycle(few), 300, validate=held_out, every=20
+    )
 
 
 @mistake("answers in the input")
@@ -297,7 +356,9 @@ def no_causal_mask_in_training_alone():
         ops = ops.replaced(self_attention=around(ops.self_attention, not_causal)) if train else ops
         return inherited(self, ops, params, ids, dropout_key, train)
 
-    return text(variant(nf.LanguageModel, _encode=encode, loss_and_grad=given()))  # which does not tell of with_grad
+    return text(
+        variant(nf.LanguageModel, _encode=encode, loss_and_grad=given())
+    )  # which does not tell of with_grad
 
 
 plant(
@@ -356,8 +417,12 @@ def without_states(memory):
 
 plant(
     "input ignored",
-    memory_is_zero=lambda: pairs(variant(nf.Transformer, _decode=given(memory=lambda memory: 0 * memory))),
-    states_of_the_encoder_are_not_used=lambda: pairs(variant(nf.Recurrent, _decode=given(memory=without_states))),
+    memory_is_zero=lambda: pairs(
+        variant(nf.Transformer, _decode=given(memory=lambda memory: 0 * memory))
+    ),
+    states_of_the_encoder_are_not_used=lambda: pairs(
+        variant(nf.Recurrent, _decode=given(memory=without_states))
+    ),
 )
 
 
@@ -373,14 +438,19 @@ plant(
 plant(
     "input ignored",
     positions_30_times_too_large=lambda: pairs(
-        variant(nf.Transformer, position_table=property(lambda self: 30 * nf.sinusoidal_encoding(99, self.d_model)))
+        variant(
+            nf.Transformer,
+            position_table=property(lambda self: 30 * nf.sinusoidal_encoding(99, self.d_model)),
+        )
     ),
 )
 
 
 def heads_split_without_a_transpose(attend, qkv, settings, keep_mask=None, **options):
     B, T, H = *qkv.shape[:2], settings.n_heads
-    mixed = [x.reshape(B, H, T, -1).swapaxes(1, 2).reshape(B, T, -1) for x in np.split(qkv, 3, axis=-1)]
+    mixed = [
+        x.reshape(B, H, T, -1).swapaxes(1, 2).reshape(B, T, -1) for x in np.split(qkv, 3, axis=-1)
+    ]
     y, *saved = attend(np.concatenate(mixed, axis=-1), settings, keep_mask, **options)
     return y.reshape(B, T, H, -1).swapaxes(1, 2).reshape(y.shape), *saved
 
@@ -388,7 +458,9 @@ def heads_split_without_a_transpose(attend, qkv, settings, keep_mask=None, **opt
 @mistake("input ignored")
 def heads_are_split_without_a_transpose():
     case = text(pad_id=None, batch=(RNG.integers(0, 13, (8, 25)),))
-    return with_ops(case, self_attention=heads_split_without_a_transpose) | {"quick": True}  # its gradient is not made
+    return with_ops(case, self_attention=heads_split_without_a_transpose) | {
+        "quick": True
+    }  # its gradient is not made
 
 
 plant("input ignored", encoder_with_a_causal_mask=lambda: classes(variant(nf.Encoder, causal=True)))
@@ -400,11 +472,15 @@ def drawn(_):
 
 plant(
     "not repeatable",
-    dropout_is_always_on=lambda: pairs(variant(nf.Transformer, _decode=given(dropout_key=drawn)), dropout=0.2),
+    dropout_is_always_on=lambda: pairs(
+        variant(nf.Transformer, _decode=given(dropout_key=drawn)), dropout=0.2
+    ),
 )
 plant(
     "dropout has no effect",
-    dropout_key_is_lost=lambda: text(variant(nf.LanguageModel, loss_and_grad=given(dropout_key=None)), dropout=0.2),
+    dropout_key_is_lost=lambda: text(
+        variant(nf.LanguageModel, loss_and_grad=given(dropout_key=None)), dropout=0.2
+    ),
 )
 
 
@@ -431,12 +507,16 @@ def layer_in_two_places():
 QKV = "attention.qkv.weight"
 plant(
     "equal weights",
-    queries_are_zero=lambda: with_params(pairs(), f"encoder.0.{QKV}", lambda x: x * (np.arange(96) >= 32)),
+    queries_are_zero=lambda: with_params(
+        pairs(), f"encoder.0.{QKV}", lambda x: x * (np.arange(96) >= 32)
+    ),
     values_are_zero=lambda: with_params(text(), f"0.{QKV}", lambda x: x * (np.arange(96) < 64)),
     heads_are_equal=lambda: with_params(text(), f"1.{QKV}", equal_heads),
     layers_are_equal=equal_layers,
     one_layer_twice=layer_in_two_places,
-    all_weights_are_equal=lambda: with_params(classes(), "hidden.weight", lambda x: np.full_like(x, 0.1)),
+    all_weights_are_equal=lambda: with_params(
+        classes(), "hidden.weight", lambda x: np.full_like(x, 0.1)
+    ),
 )
 
 
@@ -453,7 +533,9 @@ def no_scale_in_the_settings():
 
 plant(
     *("scale of weights", "start far from ln V"),
-    weights_ten_times_too_large=lambda: with_params(pairs(), "", lambda x: 10 * x if x.ndim > 1 else x),
+    weights_ten_times_too_large=lambda: with_params(
+        pairs(), "", lambda x: 10 * x if x.ndim > 1 else x
+    ),
     output_layer_too_large=lambda: with_params(pairs(), "output.weight", lambda x: 20 * x),
 )
 plant(
@@ -470,12 +552,21 @@ def with_nan(x):
     return x
 
 
-plant(no_residual_connection=lambda: with_ops(text(), linear_dropout_residual=given(residual=np.zeros_like)))
+plant(
+    no_residual_connection=lambda: with_ops(
+        text(), linear_dropout_residual=given(residual=np.zeros_like)
+    )
+)
 plant(
     "no gradient",
-    units_never_wake_up=lambda: with_params(pairs(), "encoder.0.feed_forward.hidden.bias", lambda x: x - 9),
+    units_never_wake_up=lambda: with_params(
+        pairs(), "encoder.0.feed_forward.hidden.bias", lambda x: x - 9
+    ),
 )
-plant("not finite", one_weight_is_nan=lambda: with_params(pairs(), "decoder.1.memory_attention.q.weight", with_nan))
+plant(
+    "not finite",
+    one_weight_is_nan=lambda: with_params(pairs(), "decoder.1.memory_attention.q.weight", with_nan),
+)
 
 
 # -- loss and gradient
@@ -514,19 +605,27 @@ def all_counted(_, self, ids, targets=None):
     return ids[:, 1:].size
 
 
-plant("padding counted", padding_is_in_the_loss=lambda: pairs(variant(nf.Transformer, loss_and_grad=loss_with_padding)))
+plant(
+    "padding counted",
+    padding_is_in_the_loss=lambda: pairs(variant(nf.Transformer, loss_and_grad=loss_with_padding)),
+)
 plant("not the mean", loss_is_a_sum=lambda: text(variant(nf.LanguageModel, loss_and_grad=summed)))
 plant(
     "targets not shifted",
     loss_of_the_inputs=lambda: text(variant(nf.LanguageModel, loss_and_grad=loss_of_the_inputs)),
-    decoder_is_given_the_targets=lambda: pairs(variant(nf.Transformer, loss_and_grad=loss_given_the_targets)),
+    decoder_is_given_the_targets=lambda: pairs(
+        variant(nf.Transformer, loss_and_grad=loss_given_the_targets)
+    ),
 )
 plant(
     "n_tokens ignored",
     n_tokens_is_ignored=lambda: pairs(without_n_tokens),
     n_tokens_is_ignored_with_two_shards=lambda: trained(pairs(without_n_tokens), n_shards=2),
 )
-plant("wrong count", padding_is_in_the_count=lambda: text(variant(nf.LanguageModel, count=all_counted)))
+plant(
+    "wrong count",
+    padding_is_in_the_count=lambda: text(variant(nf.LanguageModel, count=all_counted)),
+)
 
 
 def cut_from_the_encoder(decode, *args):
@@ -536,7 +635,9 @@ def cut_from_the_encoder(decode, *args):
 
 plant(
     "no gradient",
-    bias_gets_no_gradient=lambda: pairs(with_gradient(nf.Recurrent, "combine.bias", lambda g: 0 * g)),
+    bias_gets_no_gradient=lambda: pairs(
+        with_gradient(nf.Recurrent, "combine.bias", lambda g: 0 * g)
+    ),
     encoder_gets_no_gradient=lambda: pairs(variant(nf.Transformer, _decode=cut_from_the_encoder)),
 )
 
@@ -569,7 +670,9 @@ def embed_with_another_key(embed, self, ops, params, side, ids, dropout_key=None
 
 plant(
     "wrong gradient",
-    sign_of_a_gradient=lambda: pairs(with_gradient(nf.Transformer, "decoder.0.feed_forward.out.weight", np.negative)),
+    sign_of_a_gradient=lambda: pairs(
+        with_gradient(nf.Transformer, "decoder.0.feed_forward.out.weight", np.negative)
+    ),
     gradient_of_keys_too_large=lambda: text(
         with_gradient(nf.LanguageModel, f"0.{QKV}", lambda g: g * np.repeat([1, 2, 1], 32))
     ),
@@ -591,14 +694,20 @@ plant(
 
 
 def with_buffers(write):
-    """``loss_and_grad`` whose gradients are ``write(buffer, gradient)``, where buffers are kept between calls."""
+    """``loss_and_grad`` whose gradients are ``write(buffer, gradient)``, where buffers are kept
+    between calls.
+    """
     buffers = {}
 
     def loss_and_grad(compute, *args, **options):
         loss, grads, n = compute(*args, **options)
         for path, g in tree.leaves(grads) if grads else ():
             buffers[path, g.dtype] = write(buffers.get((path, g.dtype), np.zeros_like(g)), g)
-        return loss, grads and tree.from_leaves((p, buffers[p, g.dtype]) for p, g in tree.leaves(grads)), n
+        return (
+            loss,
+            grads and tree.from_leaves((p, buffers[p, g.dtype]) for p, g in tree.leaves(grads)),
+            n,
+        )
 
     return loss_and_grad
 
@@ -610,11 +719,15 @@ def overwritten(buffer, g):
 
 plant(
     "gradients overwritten",
-    one_buffer_for_all_gradients=lambda: pairs(variant(nf.Recurrent, loss_and_grad=with_buffers(overwritten))),
+    one_buffer_for_all_gradients=lambda: pairs(
+        variant(nf.Recurrent, loss_and_grad=with_buffers(overwritten))
+    ),
 )
 plant(
     "not repeatable",
-    gradients_are_added_up=lambda: text(variant(nf.LanguageModel, loss_and_grad=with_buffers(np.add))),
+    gradients_are_added_up=lambda: text(
+        variant(nf.LanguageModel, loss_and_grad=with_buffers(np.add))
+    ),
 )
 
 
@@ -641,9 +754,13 @@ plant(
     "rate too small",
     warm_up_of_a_million_steps=lambda: trained(pairs(), nf.Adam(nf.noam(32, 1_000_000))),
     epochs_are_given_for_steps=lambda: watched(
-        trained(pairs(), nf.Adam(nf.warmup_cosine(1e-3, 1, 10))), map(TASK.batch, range(14), [32] * 14), 14
+        trained(pairs(), nf.Adam(nf.warmup_cosine(1e-3, 1, 10))),
+        map(TASK.batch, range(14), [32] * 14),
+        14,
     ),
-    warm_up_is_longer_than_the_training=lambda: trained(pairs(), nf.Adam(nf.noam(32))) | {"n_steps": 300},
+    warm_up_is_longer_than_the_training=lambda: (
+        trained(pairs(), nf.Adam(nf.noam(32))) | {"n_steps": 300}
+    ),
     decay_of_epochs_in_each_step=lambda: trained(pairs(), nf.Adam(lambda step: 6e-3 * 0.9**step)),
     rate_a_million_times_too_small=lambda: trained(pairs(), nf.Adam(1e-9)),
 )
@@ -665,7 +782,9 @@ def optimizer_forgets_half():
     class Half(nf.Adam):
         def update(self, ops, param, grad, state, *args, **options):
             n = len(param) // 2
-            super().update(ops, param[:n], grad[:n], {k: v[:n] for k, v in state.items()}, *args, **options)
+            super().update(
+                ops, param[:n], grad[:n], {k: v[:n] for k, v in state.items()}, *args, **options
+            )
 
     return trained(pairs(), Half(1e-3))
 
@@ -703,13 +822,19 @@ plant(
     parents_are_ignored=lambda: pairs(
         with_decoder(nf.Transformer, TranslationDecoder, step=given(parents=each_its_own))
     ),
-    cache_is_written_over=lambda: text(with_decoder(nf.LanguageModel, LanguageDecoder, _extend=over_the_last_step)),
+    cache_is_written_over=lambda: text(
+        with_decoder(nf.LanguageModel, LanguageDecoder, _extend=over_the_last_step)
+    ),
     rotary_positions_begin_again=lambda: text(
         with_decoder(nf.LanguageModel, LanguageDecoder, _cache=rotary_from_0), positions="rotary"
     ),
-    state_of_the_last_step_is_lost=lambda: pairs(with_decoder(nf.Recurrent, RecurrentDecoder, _newest=given(t=0))),
+    state_of_the_last_step_is_lost=lambda: pairs(
+        with_decoder(nf.Recurrent, RecurrentDecoder, _newest=given(t=0))
+    ),
 )
-plant("begin token", decoding_begins_with_another_token=lambda: pairs() | {"bos_id": 2, "eos_id": 2})
+plant(
+    "begin token", decoding_begins_with_another_token=lambda: pairs() | {"bos_id": 2, "eos_id": 2}
+)
 plant(
     "end token",
     decoding_ends_with_another_token=lambda: pairs() | {"bos_id": 1, "eos_id": 3},
@@ -731,7 +856,9 @@ plant(
 )
 plant(
     "padding leaks",
-    mask_of_padding_is_lost_in_deep_layers=lambda: with_ops(pairs(**DEEP), self_attention=masking(np.ones_like)),
+    mask_of_padding_is_lost_in_deep_layers=lambda: with_ops(
+        pairs(**DEEP), self_attention=masking(np.ones_like)
+    ),
 )
 plant(
     "input ignored",
@@ -742,7 +869,9 @@ plant(
 )
 plant(
     "no positions",
-    positions_are_zeros_in_deep_layers=lambda: classes(variant(nf.Encoder, position_table=all_positions(0)), **DEEP),
+    positions_are_zeros_in_deep_layers=lambda: classes(
+        variant(nf.Encoder, position_table=all_positions(0)), **DEEP
+    ),
 )
 
 
@@ -769,7 +898,9 @@ plant(
 )
 plant(
     "later tokens leak",
-    adapters_of_a_text_without_a_mask=lambda: adapted(text(variant(nf.LanguageModel, causal=False))),
+    adapters_of_a_text_without_a_mask=lambda: adapted(
+        text(variant(nf.LanguageModel, causal=False))
+    ),
 )
 plant(
     "targets not shifted",
@@ -785,8 +916,12 @@ plant(
 )
 plant(
     *("no gradient", "wrong gradient"),
-    adapters_get_no_gradient=lambda: adapted(text(), with_gradient(LowRank, "qkv.weight.B", np.zeros_like)),
-    adapters_get_half_of_their_gradient=lambda: adapted(text(), with_gradient(LowRank, ".B", lambda g: g / 2)),
+    adapters_get_no_gradient=lambda: adapted(
+        text(), with_gradient(LowRank, "qkv.weight.B", np.zeros_like)
+    ),
+    adapters_get_half_of_their_gradient=lambda: adapted(
+        text(), with_gradient(LowRank, ".B", lambda g: g / 2)
+    ),
 )
 
 
@@ -794,7 +929,9 @@ plant(
 
 
 def rules(n=32):
-    """Rows (n, 10) in which each word is at most three after that before it, and a class for each row."""
+    """Rows (n, 10) in which each word is at most three after that before it, and a class for each
+    row.
+    """
     first = RNG.choice(10, (n, 1), p=np.arange(10, 0, -1) / 55)
     return 3 + (first + np.cumsum(RNG.integers(0, 4, (n, 10)), axis=1)) % 10, first[:, 0] % 3
 
@@ -804,10 +941,14 @@ def rules_of_text():
 
 
 def after(case, n_steps=150, optimizer=None, **settings):
-    """The same with a trainer, which has made steps with new rows of the task, or with the same batch."""
+    """The same with a trainer, which has made steps with new rows of the task, or with the same
+    batch.
+    """
     case = trained(case, optimizer or nf.Adam(5e-3), **settings)
     for i in range(n_steps):
-        case["trainer"].step(*(TASK.batch(i, 32) if isinstance(case["model"], EncoderDecoder) else case["batch"]))
+        case["trainer"].step(
+            *(TASK.batch(i, 32) if isinstance(case["model"], EncoderDecoder) else case["batch"])
+        )
     return case
 
 
@@ -827,25 +968,37 @@ def all_in_another_order(*batch):
 
 plant(
     "worse than chance",
-    sources_in_another_order=lambda: with_batch(loaded(pairs(), 400), lambda src, tgt: (in_another_order(src), tgt)),
+    sources_in_another_order=lambda: with_batch(
+        loaded(pairs(), 400), lambda src, tgt: (in_another_order(src), tgt)
+    ),
     text_in_another_order=lambda: with_batch(loaded(rules_of_text()), all_in_another_order),
     deep_text_in_another_order=lambda: with_batch(
         loaded(text(batch=rules()[:1], n_layers=4, norm="post")), all_in_another_order
     ),
-    training_goes_on_in_another_order=lambda: with_batch(after(rules_of_text()), all_in_another_order),
-    new_adapters_for_another_vocabulary=lambda: with_batch(adapted(loaded(rules_of_text())), all_in_another_order),
+    training_goes_on_in_another_order=lambda: with_batch(
+        after(rules_of_text()), all_in_another_order
+    ),
+    new_adapters_for_another_vocabulary=lambda: with_batch(
+        adapted(loaded(rules_of_text())), all_in_another_order
+    ),
     trained_adapters_for_another_vocabulary=lambda: with_batch(
         after(adapted(loaded(rules_of_text()), whole=("norm",)), 60), all_in_another_order
     ),
-    classes_in_another_order=lambda: with_batch(loaded(classes(batch=rules())), lambda x, y: (x, (y + 1) % 3)),
+    classes_in_another_order=lambda: with_batch(
+        loaded(classes(batch=rules())), lambda x, y: (x, (y + 1) % 3)
+    ),
     words_of_a_classifier_in_another_order=lambda: with_batch(
         loaded(classes(batch=rules(64))), lambda x, y: (in_another_order(x), y)
     ),
-    targets_of_a_trained_model_are_negated=lambda: with_batch(loaded(numbers()), lambda x, y: (x, -y)),
+    targets_of_a_trained_model_are_negated=lambda: with_batch(
+        loaded(numbers()), lambda x, y: (x, -y)
+    ),
 )
 plant(
     *("worse than chance", "scale of the data"),
-    targets_of_a_trained_model_have_other_units=lambda: with_batch(loaded(numbers()), lambda x, y: (x, 1000 + 30 * y)),
+    targets_of_a_trained_model_have_other_units=lambda: with_batch(
+        loaded(numbers()), lambda x, y: (x, 1000 + 30 * y)
+    ),
 )
 
 
@@ -916,11 +1069,15 @@ plant(
     sources_of_the_validation_have_another_vocabulary=lambda: validated(
         pairs(), of_task(), lambda src, tgt: (in_another_order(src), tgt)
     ),
-    text_of_the_validation_has_another_vocabulary=lambda: validated(text(), of_text(), all_in_another_order),
+    text_of_the_validation_has_another_vocabulary=lambda: validated(
+        text(), of_text(), all_in_another_order
+    ),
     validation_is_padded_with_another_id=lambda: validated(
         pairs(), of_task(), lambda src, tgt: (np.where(src == 0, 12, src), tgt)
     ),
-    validation_has_other_units=lambda: validated(numbers(), of_numbers(), lambda x, y: (1000 + 30 * x, y)),
+    validation_has_other_units=lambda: validated(
+        numbers(), of_numbers(), lambda x, y: (1000 + 30 * x, y)
+    ),
     targets_of_the_validation_have_other_units=lambda: validated(
         numbers(), of_numbers(), lambda x, y: (x, 1000 + 30 * y)
     ),
@@ -945,13 +1102,42 @@ OPTIONS = [
     {"dtype": "float64"},
 ]
 OF_ENCODERS = [each for each in OPTIONS[:8] if "window" not in each]
-POOLED = [{"pooling": "first"}, {"pooling": "max", "pooler": True}, {"n_outputs": 7}, {"positions": "none"}]
+POOLED = [
+    {"pooling": "first"},
+    {"pooling": "max", "pooler": True},
+    {"n_outputs": 7},
+    {"positions": "none"},
+]
 CELLS = [{}, {"cell": "lstm"}, {"attention": "additive"}, {"attention": None}]
 CELLS += [{"bidirectional": False}, {"n_layers": 2}]
-BLOCKS = [{}, {"dilations": (1, 2, 4)}, {"kernel_sizes": (3, 2)}, {"tie_embeddings": True}, {"dropout": 0.1}]
-GPT2 = {"positions": "learned", "max_len": 40, "activation": "gelu", "tie_embeddings": True, "scale_embeddings": False}
-LLAMA = {"positions": "rotary", "n_kv_heads": 2, "norm_type": "rms_norm", "activation": "swiglu", "bias": False}
-BERT = {"norm": "post", "positions": "learned", "max_len": 40, "activation": "gelu", "pooling": "first"}
+BLOCKS = [
+    {},
+    {"dilations": (1, 2, 4)},
+    {"kernel_sizes": (3, 2)},
+    {"tie_embeddings": True},
+    {"dropout": 0.1},
+]
+GPT2 = {
+    "positions": "learned",
+    "max_len": 40,
+    "activation": "gelu",
+    "tie_embeddings": True,
+    "scale_embeddings": False,
+}
+LLAMA = {
+    "positions": "rotary",
+    "n_kv_heads": 2,
+    "norm_type": "rms_norm",
+    "activation": "swiglu",
+    "bias": False,
+}
+BERT = {
+    "norm": "post",
+    "positions": "learned",
+    "max_len": 40,
+    "activation": "gelu",
+    "pooling": "first",
+}
 
 
 def without_padding(**settings):
@@ -984,9 +1170,21 @@ OPTIMIZERS = [
     nf.Adam(nf.noam(32, 400), betas=(0.9, 0.98), eps=1e-9),
     nf.Adam(3e-4),
 ]
-TRAININGS = list(zip(OPTIMIZERS, [0, 5, 30, 0, 60, 15], [{}, {"clip_norm": 1.0}, {"n_shards": 2}] * 2, strict=True))
+TRAININGS = list(
+    zip(
+        OPTIMIZERS,
+        [0, 5, 30, 0, 60, 15],
+        [{}, {"clip_norm": 1.0}, {"n_shards": 2}] * 2,
+        strict=True,
+    )
+)
 SHAPES = [{}, {"d_model": 16, "d_ff": 32}, {"d_model": 64, "d_ff": 256}, {"tie_embeddings": True}]
-OF_DEPTHS = {"Transformer": pairs, "LanguageModel": text, "Encoder": classes, "Encoder of words": masked}
+OF_DEPTHS = {
+    "Transformer": pairs,
+    "LanguageModel": text,
+    "Encoder": classes,
+    "Encoder of words": masked,
+}
 ADAPTED = {
     "Transformer": (pairs, {}),
     "Transformer of the paper": (partial(pairs, norm="post"), {}),
@@ -1018,10 +1216,14 @@ WATCHED = {
 
 
 def healthy():
-    """(title, function that returns arguments of ``diagnose``) of trainings without a mistake, and of new models."""
+    """(title, function that returns arguments of ``diagnose``) of trainings without a mistake, and
+    of new models.
+    """
     yield from trainings()
     yield from new_models()
-    for (name, (make, options)), n_before, n_steps in itertools.product(ADAPTED.items(), (0, 100), (0, 30)):
+    for (name, (make, options)), n_before, n_steps in itertools.product(
+        ADAPTED.items(), (0, 100), (0, 30)
+    ):
         title = f"LowRank of {name} after {n_before} steps, {n_steps} steps"
         yield title, partial(trained_adapters, make, options, n_before, n_steps)
     for name, make in LEARNED.items():
@@ -1033,7 +1235,9 @@ def healthy():
 def trainings():
     """Trainings of different lengths."""
     cases = ((name, make, settings) for name, (make, each) in FAMILIES.items() for settings in each)
-    for (name, make, settings), (optimizer, n_steps, options) in zip(cases, itertools.cycle(TRAININGS)):
+    for (name, make, settings), (optimizer, n_steps, options) in zip(
+        cases, itertools.cycle(TRAININGS)
+    ):
         title = f"{name} {settings}, {n_steps} steps of {optimizer}"
         yield title, partial(training, make, settings, n_steps, optimizer, options)
 
@@ -1072,31 +1276,49 @@ def watched_training(make, batches, rate):
 @command
 def main(argv=None):
     parser = new_parser(__doc__)
-    parser.add_argument("--only", metavar="WORD", help="mistakes and healthy models whose title has this word")
+    only = "mistakes and healthy models whose title has this word"
+    parser.add_argument("--only", default="", metavar="WORD", help=only)
     parser.add_argument("--verbose", action="store_true", help="print each report")
     add_json(parser)
     options = parser.parse_args(argv)
     warnings.simplefilter("ignore")
-    rows, figures = [], {"mistakes": {}, "healthy": {}}
+    mistakes = diagnosed_mistakes(options)
+    alarms = false_alarms(options)
+    write_json(options.json, {"mistakes": mistakes, "healthy": alarms})
+
+
+def diagnosed_mistakes(options):
+    """The findings for each mistake; prints a table of them, and how many were found."""
+    figures, rows = {}, []
+    counts = Counter()
     for title, names, make in MISTAKES:
-        if options.only and options.only not in title:
+        if options.only not in title:
             continue
-        found = examined(make(), options.verbose)
-        named = bool(names & set(found.names[:2]))
-        figures["mistakes"][title] = {"findings": found.names, "named": named}
-        rows.append((title, "named" if named else "found" if found else "MISSED", ", ".join(found.names[:4])))
+        findings = examined(make(), options.verbose).names
+        is_named = bool(names & set(findings[:2]))
+        outcome = "named" if is_named else "found" if findings else "MISSED"
+        counts[outcome] += 1
+        figures[title] = {"findings": findings, "named": is_named}
+        rows.append((title, outcome, ", ".join(findings[:4])))
     print_table(["mistake", "", "findings"], rows)
+    n_found = counts["named"] + counts["found"]
+    named = f"{counts['named']} named rightly, {counts['MISSED']} missed"
+    print(f"{len(rows)} mistakes: {n_found} found, {named}\n")
+    return figures
+
+
+def false_alarms(options):
+    """The findings for each healthy training and new model; prints those that have any."""
+    figures = {}
     for title, make in healthy():
-        if options.only and options.only not in title:
+        if options.only not in title:
             continue
-        figures["healthy"][title] = found = examined(make(), options.verbose).names
-        if found:
-            print(f"false alarm: {title}: {', '.join(found)}")
-    alarms = [title for title, found in figures["healthy"].items() if found]
-    print(f"\n{len(alarms)} false alarms in {len(figures['healthy'])} healthy trainings and new models")
-    n, of = len(rows), lambda *kinds: sum(kind in kinds for _, kind, _ in rows)
-    print(f"{n} mistakes: {of('named', 'found')} found, {of('named')} named rightly, {of('MISSED')} missed")
-    write_json(options.json, figures)
+        figures[title] = findings = examined(make(), options.verbose).names
+        if findings:
+            print(f"false alarm: {title}: {', '.join(findings)}")
+    n_alarms = sum(map(bool, figures.values()))
+    print(f"{n_alarms} false alarms in {len(figures)} healthy trainings and new models")
+    return figures
 
 
 def examined(case, verbose):

@@ -1,7 +1,8 @@
-"""Measure the README's figures for the copy task: run each preset, task and seed in its own process, and print a table.
+"""Measure the README's figures for the copy task: run each preset, task and seed in its own
+process, and print a table.
 
-python scripts/measure/measure_copy.py              # quick preset, both tasks, seeds 0 to 4: about three minutes
-python scripts/measure/measure_copy.py --annotated  # and the annotated preset, seed 0: about two minutes more
+python scripts/measure/measure_copy.py   # quick preset, both tasks, seeds 0 to 4: three minutes
+python scripts/measure/measure_copy.py --annotated  # and the annotated preset: two minutes more
 """
 
 import json
@@ -21,7 +22,9 @@ SCRIPT = Path(__file__).resolve().parents[1] / "train_copy.py"
 def main(argv=None):
     parser = new_parser(__doc__)
     parser.add_argument("--annotated", action="store_true", help="the annotated preset too")
-    parser.add_argument("--seeds", type=positive, default=5, help="number of seeds, from 0 on (default: 5)")
+    parser.add_argument(
+        "--seeds", type=positive, default=5, help="number of seeds, from 0 on (default: 5)"
+    )
     parser.add_argument("--backend", default="auto", help="as for train_copy.py (default: auto)")
     options = parser.parse_args(argv)
 
@@ -33,10 +36,15 @@ def main(argv=None):
     print("| --- | --- | --- | --- | --- | --- |")
     for preset, task, seeds in rows:
         figures = [run(preset, task, seed, options.backend) for seed in seeds]
-        right, longer = (spread([100 * f[name] for f in figures]) for name in ("exact_match", "exact_match_longer"))
+        right, longer = (
+            spread([100 * f[name] for f in figures])
+            for name in ("exact_match", "exact_match_longer")
+        )
         of_seeds = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
         seconds = spread([f["seconds"] for f in figures])
-        print(f"| {preset} | {task} | {of_seeds} | {right} % | {longer} % | {seconds} |", flush=True)
+        print(
+            f"| {preset} | {task} | {of_seeds} | {right} % | {longer} % | {seconds} |", flush=True
+        )
 
 
 def run(preset, task, seed, backend):

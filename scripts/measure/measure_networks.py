@@ -1,15 +1,18 @@
-"""Time training steps on ranks that a network of limited bandwidth connects, against what predict_ranks.py predicts.
+"""Time training steps on ranks that a network of limited bandwidth connects, against what
+predict_ranks.py predicts.
 
     sudo python scripts/measure/measure_networks.py
     sudo python scripts/measure/measure_networks.py --ranks 2 --gbit 10 --step tiny --rounds 2
 
-On one machine with Linux: each rank has a network namespace, whose interface a bridge connects to those of the others;
-``tc`` limits what enters and leaves it. The messages go through TCP, and the kernel's counters show that they do. The
-namespaces belong to the process that measures, and disappear with it.
+On one machine with Linux: each rank has a network namespace, whose interface a bridge connects to
+those of the others; ``tc`` limits what enters and leaves it. The messages go through TCP, and the
+kernel's counters show that they do. The namespaces belong to the process that measures, and
+disappear with it.
 
-The prediction needs no step with messages. It starts from a step in which the ranks compute side by side but send
-neither gradients nor parameters, so that they share the cores as they do otherwise, from one message at a time, and
-from the time that the messages take in a network without a limit: then the processor is the limit.
+The prediction needs no step with messages. It starts from a step in which the ranks compute side by
+side but send neither gradients nor parameters, so that they share the cores as they do otherwise,
+from one message at a time, and from the time that the messages take in a network without a limit:
+then the processor is the limit.
 """
 
 import argparse
@@ -46,10 +49,13 @@ from npformer.training.ranks import DividedOptimizer, Sending
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "mount": "util-linux"}
 RECEIVED = Path("/sys/class/net/eth0/statistics/rx_bytes")  # of a rank's own namespace
 TURNS = 3  # of messages
-WAITING = {"finish": Sending, "share_parameters": DividedOptimizer}  # methods that wait for messages, and their classes
+WAITING = {
+    "finish": Sending,
+    "share_parameters": DividedOptimizer,
+}  # methods that wait for messages, and their classes
 TCP_ALONE = {"MPICH_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}  # MPICH: libfabric, and there TCP
-# ``ip netns`` keeps the names of namespaces in /run, here one that no other process sees. mpiexec calls LAUNCHER as it
-# would call ssh.
+# ``ip netns`` keeps the names of namespaces in /run, here one that no other process sees. mpiexec
+# calls LAUNCHER as it would call ssh.
 SWITCH = """
 mount -t tmpfs none /run
 echo '#!/bin/sh
@@ -107,32 +113,55 @@ def what_is_missing():
     if not MPIEXEC.exists():
         return f"there is no MPI: {pip_install('mpi')}"
     tried = subprocess.run([*in_network(2, 1.0), "true"], capture_output=True, text=True)
-    return f"network namespaces cannot be made here: {tried.stderr.strip()}" if tried.returncode else ""
+    return (
+        f"network namespaces cannot be made here: {tried.stderr.strip()}"
+        if tried.returncode
+        else ""
+    )
 
 
 def in_network(n, gbit):
     """The beginning of a command that runs at the switch of a new network of n ranks."""
     lines = SWITCH
     for i in range(1, n + 1):
-        lines += PORT.format(i=i) + ("" if gbit is None else LIMIT.format(i=i, mbit=round(1000 * gbit)))
+        lines += PORT.format(i=i) + (
+            "" if gbit is None else LIMIT.format(i=i, mbit=round(1000 * gbit))
+        )
     return ["unshare", "--net", "--mount", "sh", "-ec", lines + 'exec "$@"', "sh"]
 
 
 def measure(n, gbit, size, rounds, progress_thread):
     """Run the worker on n ranks in a network; ``gbit`` None is one without a limit."""
     hosts = ",".join(f"10.0.0.{i}" for i in range(1, n + 1))
-    launch = ["-iface", "switch", "-launcher", "ssh", "-launcher-exec", "/run/launcher", "-hosts", hosts, "-ppn", "1"]
+    launch = [
+        "-iface",
+        "switch",
+        "-launcher",
+        "ssh",
+        "-launcher-exec",
+        "/run/launcher",
+        "-hosts",
+        hosts,
+        "-ppn",
+        "1",
+    ]
     command = [*in_network(n, gbit), *mpiexec(n), *launch, sys.executable, __file__]
     environment = TCP_ALONE | {"MPICH_ASYNC_PROGRESS": str(int(progress_thread))}
     return found_by_worker(command, {"size": size, "rounds": rounds}, **environment)
 
 
 class Mute:
-    """A communicator that carries all messages but gradients and parameters, and notes when gradients are sent."""
+    """A communicator that carries all messages but gradients and parameters, and notes when
+    gradients are sent.
+    """
 
     def __init__(self, ranks):
         self.ranks, self.sent = ranks, []
-        self.Iallgather, self.Ibarrier, self.Igatherv = ranks.comm.Iallgather, ranks.comm.Ibarrier, ranks.comm.Igatherv
+        self.Iallgather, self.Ibarrier, self.Igatherv = (
+            ranks.comm.Iallgather,
+            ranks.comm.Ibarrier,
+            ranks.comm.Igatherv,
+        )
 
     def Irecv(self, x, source):
         """Receive zeros."""
@@ -163,7 +192,9 @@ def work(size, rounds):
         found |= {"received": (received() - before) / TURNS, "parameters": trainer.flat_params.size}
         found |= one_message(ranks, trainer.flat_params.nbytes // ranks.size)
         if rounds:
-            found |= steps(trainer, ranks, batch_of(SIZES[size]._replace(B=SIZES[size].B * ranks.size)), rounds)
+            found |= steps(
+                trainer, ranks, batch_of(SIZES[size]._replace(B=SIZES[size].B * ranks.size)), rounds
+            )
     return found
 
 
@@ -173,7 +204,7 @@ def received():
 
 
 def one_message(ranks, n_bytes):
-    """The latency of a message, and the bandwidth of one of ``n_bytes`` from each rank to the next."""
+    """The latency of a message, and the bandwidth of ``n_bytes`` from each rank to the next."""
     seconds = {}
     for size in (1, n_bytes):
         sent, arrived, taken = np.zeros(size, np.uint8), np.zeros(size, np.uint8), []
@@ -190,8 +221,9 @@ def one_message(ranks, n_bytes):
 def steps(trainer, ranks, batch, rounds):
     """The medians of steps with and without messages, in turns, and of what they wait for.
 
-    ``early`` has how long before the end of the slowest rank's backward pass each chunk is complete on all ranks. Of
-    the waiting, that of the rank is taken which waits least: others also wait for this rank.
+    ``early`` has how long before the end of the slowest rank's backward pass each chunk is complete
+    on all ranks. Of the waiting, that of the rank is taken which waits least: others also wait for
+    this rank.
     """
     over_ranks, optimizer = trainer.loss_and_grad, trainer.flat_optimizer
     backward_ended = after_backward(over_ranks, lambda _: time.perf_counter())
@@ -207,7 +239,9 @@ def steps(trainer, ranks, batch, rounds):
             trainer.step(*batch)
             taken.append(time.perf_counter() - start)
             if how == "apart":
-                sent = optimizer.ranks.comm.sent[:: ranks.size - 1]  # when the first message of each chunk is
+                sent = optimizer.ranks.comm.sent[
+                    :: ranks.size - 1
+                ]  # when the first message of each chunk is
                 latest = ranks.stack(np.array([*sent, backward_ended[-1]])).max(0)
                 early.append(np.maximum(latest[-1] - latest[:-1], 0))
     found = {how: statistics.median(taken[1:]) for how, taken in seconds.items()}
@@ -217,7 +251,9 @@ def steps(trainer, ranks, batch, rounds):
 
 
 def note_waiting(optimizer, owner, name):
-    """A list that gets, at each call of this method of a class, the seconds in which it waits for messages."""
+    """A list that gets, at each call of this method of a class, the seconds in which it waits for
+    messages.
+    """
     found, method = [], getattr(owner, name)
 
     def noting(self):
@@ -230,8 +266,12 @@ def note_waiting(optimizer, owner, name):
 
 
 def compared(found, free):
-    """What was measured of a case, with what is predicted from the messages in it and in a network without a limit."""
-    step = Step(found["apart"], 4.0 * found["parameters"], n_chunks=found["chunks"], early=found["early"])
+    """What was measured of a case, with what is predicted from the messages in it and in a network
+    without a limit.
+    """
+    step = Step(
+        found["apart"], 4.0 * found["parameters"], n_chunks=found["chunks"], early=found["early"]
+    )
     processor = free["exchange"] / (free["bytes"] / 2)
     network = Network(found["latency"], found["bandwidth"], processor)
     predicted = predict(step, network, found["ranks"]).step
@@ -243,13 +283,29 @@ def print_cases(cases):
     """Print a table of them."""
     rows = []
     for case in cases:
-        seconds = (case[name] for name in ("exchange", "gathering", "apart", "together", "predicted"))
+        seconds = (
+            case[name] for name in ("exchange", "gathering", "apart", "together", "predicted")
+        )
         rows.append(
             [f"{case['ranks']} ranks, {case['gbit']:g} Gbit/s"]
-            + [f"{1e6 * case['latency']:.0f}", f"{case['bandwidth'] / GBIT:.2f}", *(short(1e3 * x) for x in seconds)]
+            + [
+                f"{1e6 * case['latency']:.0f}",
+                f"{case['bandwidth'] / GBIT:.2f}",
+                *(short(1e3 * x) for x in seconds),
+            ]
             + [f"{case['predicted'] / case['together'] - 1:+.1%}", percent(case["hidden"])]
         )
-    columns = "µs", "Gbit/s", "exchange", "gathering", "apart", "together", "predicted", "difference", "hidden"
+    columns = (
+        "µs",
+        "Gbit/s",
+        "exchange",
+        "gathering",
+        "apart",
+        "together",
+        "predicted",
+        "difference",
+        "hidden",
+    )
     print_table(["milliseconds", *columns], rows)
 
 
@@ -259,9 +315,19 @@ def parse_arguments(argv):
     sizes = [name for name in SIZES if name != "long"]
     add("--step", choices=sizes, default="base", help="size of the training step (default: base)")
     add("--ranks", type=positives, default=[2, 3], metavar="N,M", help="(default: 2,3)")
-    add("--gbit", type=above_zeros, default=[1.0, 2.5, 10.0], metavar="A,B", help="Gbit/s (default: 1,2.5,10)")
+    add(
+        "--gbit",
+        type=above_zeros,
+        default=[1.0, 2.5, 10.0],
+        metavar="A,B",
+        help="Gbit/s (default: 1,2.5,10)",
+    )
     add("--rounds", type=positive, default=3, help="steps of each kind, in turns (default: 3)")
-    add("--progress-thread", action="store_true", help="with MPI's own thread (MPICH_ASYNC_PROGRESS=1)")
+    add(
+        "--progress-thread",
+        action="store_true",
+        help="with MPI's own thread (MPICH_ASYNC_PROGRESS=1)",
+    )
     add_json(parser)
     add("--worker", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)

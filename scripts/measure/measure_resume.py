@@ -1,17 +1,19 @@
-"""Kill a training again and again at random moments of every phase, and check that this does not change its result.
+"""Kill a training again and again at random moments of every phase, and check that this does not
+change its result.
 
 python scripts/measure/measure_resume.py --data data/multi30k
 python scripts/measure/measure_resume.py --data data/multi30k --kills 5 --steps 60
 python scripts/measure/measure_resume.py --data data/multi30k --ranks 1,2,3
 
-Runs two trainings with the same settings, with dropout: one is not interrupted, the other is killed and resumed. It is
-killed by the operating system, as by ``kill -9``, at a random moment of a phase: of a step, of writing to the log, of
-saving, of a validation, of resuming, and of averaging at the end. At the end the checkpoints of both (parameters,
-Adam's state, validations), their results and their logs have to be equal, bit for bit. The exit code is 1 if they are
-not. Needs Linux or macOS.
+Runs two trainings with the same settings, with dropout: one is not interrupted, the other is killed
+and resumed. It is killed by the operating system, as by ``kill -9``, at a random moment of a phase:
+of a step, of writing to the log, of saving, of a validation, of resuming, and of averaging at the
+end. At the end the checkpoints of both (parameters, Adam's state, validations), their results and
+their logs have to be equal, bit for bit. The exit code is 1 if they are not. Needs Linux or macOS.
 
-With --ranks the killed training continues each time on another number of ranks of MPI, and one of them is killed: the
-others have to end within ten seconds. The undisturbed training runs in one process, with as many shards.
+With --ranks the killed training continues each time on another number of ranks of MPI, and one of
+them is killed: the others have to end within ten seconds. The undisturbed training runs in one
+process, with as many shards.
 """
 
 import collections
@@ -55,47 +57,68 @@ TRAIN = Path(__file__).resolve().parents[1] / "train_translation.py"
 
 @command
 def main(argv=None):
+    options = parse_arguments(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        undisturbed, killed = Path(folder) / "undisturbed", Path(folder) / "killed"
+        times = Path(folder) / "seconds.json"
+        run(undisturbed, options, times=times)
+        kills = kill_again_and_again(killed, json.loads(times.read_text()), options)
+        run(killed, options)
+        different = compare(undisturbed, killed, options)
+    for what in ("phase", "ranks", "rank"):
+        counts = collections.Counter(kill[what] for kill in kills)
+        numbers = ", ".join(f"{value}: {n}" for value, n in sorted(counts.items()))
+        print(f"{len(kills)} kills by {what}: {numbers}")
+    latest, lost = (max(kill[what] for kill in kills) for what in ("end", "lost"))
+    print(f"the last process ended {latest:.1f} s after a kill, at most")
+    print(f"steps lost, at most: {lost}; saved every {SAVE_EVERY}")
+    print("different: " + (", ".join(different) or "nothing"))
+    write_json(options.json, {"kills": kills, "steps": options.steps, "different": different})
+    return int(bool(different))
+
+
+def kill_again_and_again(out, seconds, options):
+    """Kill the training, each time after it was resumed; return what happened at each kill.
+
+    ``seconds`` are the medians of the calls of the phases.
+    """
+    kills, draw = [], random.Random(options.seed)
+    for phase in phases(options.kills, draw):
+        moment = draw.random() * seconds.get(phase, seconds["saving"])
+        n = draw.choice(options.ranks)
+        victim = 0 if phase == "logging" else draw.randrange(n)  # only rank 0 writes a log
+        end = None
+        while end is None:
+            call = draw.randint(1, CALLS.get(phase, 1))
+            end = run(out, options, [victim, phase, call, moment], n)
+            if end is None and phase != "averaging":
+                raise SystemExit(f"the training ended after {len(kills)} kills: more --steps")
+            moment /= 2  # the averaging was quicker; it can be repeated
+        step = last_step(out)
+        lost = max(0, step - saved_step(out))
+        kill = {"phase": phase, "rank": victim, "ranks": n, "step": step, "end": end, "lost": lost}
+        kills.append(kill)
+        on = f"rank {victim} of {n}, " if n > 1 else ""
+        what = f"{on}{phase}, after step {step}; {lost} lost, end in {end:.1f} s"
+        print(f"kill {len(kills)}: {what}", flush=True)
+        if lost > SAVE_EVERY or end > PATIENCE or still_running(out):
+            raise SystemExit(f"{lost} steps are lost, or not all has ended after {PATIENCE:g} s")
+    return kills
+
+
+def parse_arguments(argv):
     parser = new_parser(__doc__)
     add = parser.add_argument
     add("--data", required=True, metavar="DIR", help="folder with the aligned files")
     add("--src", default="en", help="(default: en)")
     add("--tgt", default="fr", help="(default: fr)")
-    add("--ranks", type=positives, default=[1], metavar="N,M", help="numbers of ranks to draw from (default: 1)")
+    ranks = "numbers of ranks to draw from (default: 1)"
+    add("--ranks", type=positives, default=[1], metavar="N,M", help=ranks)
     add("--kills", type=positive, default=20, help="(default: 20)")
     add("--steps", type=positive, default=400, help="of the training (default: 400)")
     add("--seed", type=natural, default=0, help="seed of the moments (default: 0)")
     add_json(parser)
-    options = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as folder:
-        undisturbed, killed = Path(folder) / "undisturbed", Path(folder) / "killed"
-        run(undisturbed, options, times=Path(folder) / "seconds.json")
-        seconds = json.loads((Path(folder) / "seconds.json").read_text())
-        kills, draw = [], random.Random(options.seed)
-        for phase in phases(options.kills, draw):
-            moment = draw.random() * seconds.get(phase, seconds["saving"])
-            n = draw.choice(options.ranks)
-            victim = 0 if phase == "logging" else draw.randrange(n)  # only rank 0 writes a log
-            while not (end := run(killed, options, [victim, phase, draw.randint(1, CALLS.get(phase, 1)), moment], n)):
-                if phase != "averaging":  # which may have been quicker, and can be repeated
-                    raise SystemExit(f"the training ended after {len(kills)} kills: more --steps")
-                moment /= 2
-            step = last_step(killed)
-            kills.append({"phase": phase, "rank": victim, "ranks": n, "step": step, "moment": moment, "end": end})
-            kills[-1]["lost"] = lost = max(0, step - saved_step(killed))
-            on = f"rank {victim} of {n}, " if n > 1 else ""
-            print(f"kill {len(kills)}: {on}{phase}, after step {step}; {lost} lost, end in {end:.1f} s", flush=True)
-            if lost > SAVE_EVERY or end > PATIENCE or still_running(killed):
-                raise SystemExit(f"{lost} steps are lost, or not all has ended after {PATIENCE:g} s")
-        run(killed, options)
-        different = compare(undisturbed, killed, options)
-    for what in "phase", "ranks", "rank":
-        counts = collections.Counter(kill[what] for kill in kills)
-        print(f"{len(kills)} kills by {what}: " + ", ".join(f"{value}: {n}" for value, n in sorted(counts.items())))
-    print(f"the last process ended {max(kill['end'] for kill in kills):.1f} s after a kill, at most")
-    print(f"steps lost, at most: {max(kill['lost'] for kill in kills)}; saved every {SAVE_EVERY}")
-    print("different: " + (", ".join(different) or "nothing"))
-    write_json(options.json, {"kills": kills, "steps": options.steps, "different": different})
-    return int(bool(different))
+    return parser.parse_args(argv)
 
 
 def phases(n, draw):
@@ -115,48 +138,62 @@ def run(out, options, moment=None, n=1, times=None):
     if (out / LAST).exists():
         arguments.append("--resume")
     else:
-        arguments += ["--data", options.data, "--src", options.src, "--tgt", options.tgt, "--steps", options.steps]
+        arguments += ["--data", options.data, "--src", options.src, "--tgt", options.tgt]
+        arguments += ["--steps", options.steps, "--save-every", SAVE_EVERY]
         arguments += ["--max-tokens", 1024, "--vocab-size", 2000, "--warmup", 50]
-        arguments += ["--validate-every", 50, "--save-every", SAVE_EVERY]
+        arguments += ["--validate-every", 50]
         if max(options.ranks) > 1:
             arguments += ["--n-shards", math.lcm(*options.ranks)]
     note = out.with_name("killed at")
-    given = json.dumps([arguments, moment, times, note], default=str)
-    command = [*mpiexec(n), sys.executable, __file__, "--train", given]
-    code = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE if n > 1 else None).returncode
+    train_arguments = json.dumps([arguments, moment, times, note], default=str)
+    training = [*mpiexec(n), sys.executable, __file__, "--train", train_arguments]
+    errors = subprocess.PIPE if n > 1 else None
+    code = subprocess.run(training, stdout=subprocess.DEVNULL, stderr=errors).returncode
     end = time.time()
-    # mpiexec returns the bitwise or of the signals: that which killed one rank, and perhaps that which ended the others
-    expected = [signal.SIGALRM, signal.SIGALRM | signal.SIGKILL] if n > 1 else [-signal.SIGALRM]
-    if code not in (0, *expected):
+    killed = [-signal.SIGALRM]
+    if n > 1:
+        # mpiexec returns the bitwise or of the signals: that which killed one rank, and perhaps
+        # that which ended the others.
+        killed = [signal.SIGALRM, signal.SIGALRM | signal.SIGKILL]
+    if code == 0:
+        return None
+    if code not in killed:
         raise SystemExit(f"the training failed with exit code {code}")
-    return max(0.0, end - float(note.read_text())) if code else None
+    return max(0.0, end - float(note.read_text()))
 
 
 def train(arguments, moment, times, note):
-    """Run the script, be killed at a moment of a call of a phase, and write the median seconds of the phases."""
+    """Run the script, be killed at a moment of a call of a phase, and write the median seconds of
+    the phases.
+    """
     seconds = {phase: [] for phase in PHASES}
-    victim, of, *when = moment or (None, None)
+    victim, phase_of_kill, *when = moment or (None, None)
     for phase, (owner, name) in PHASES.items():
-        kill = [*when, note] if phase == of and victim == (rank() or 0) else None
+        is_fatal = phase == phase_of_kill and victim == (rank() or 0)
+        kill = [*when, note] if is_fatal else None
         setattr(owner, name, watched(getattr(owner, name), seconds[phase], kill))
     sys.argv = [str(TRAIN), *map(str, arguments)]
     try:
         runpy.run_path(str(TRAIN), run_name="__main__")
     finally:
         if times:
-            medians = {phase: statistics.median(values) for phase, values in seconds.items() if values}
+            medians = {phase: statistics.median(of) for phase, of in seconds.items() if of}
             Path(times).write_text(json.dumps(medians))
 
 
-def watched(function, seconds, moment):
-    """Note the seconds of each call of a function; at a moment of one the operating system kills the process."""
+def watched(function, seconds, kill):
+    """Note the seconds of each call of a function; the operating system kills the process at a
+    moment of a call, if ``kill`` has the number of the call, the moment and a file to note it.
+    """
 
     def call(*arguments, **options):
         start = time.perf_counter()
-        if moment and len(seconds) + 1 == moment[0]:
-            Path(moment[2]).write_text(str(time.time() + moment[1]))
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process, whatever Python does
-            signal.setitimer(signal.ITIMER_REAL, max(moment[1], 1e-6))
+        if kill and len(seconds) + 1 == kill[0]:
+            _, moment, note = kill
+            Path(note).write_text(str(time.time() + moment))
+            # The default action ends the process, whatever Python does.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, max(moment, 1e-6))
         result = function(*arguments, **options)
         seconds.append(time.perf_counter() - start)
         return result
@@ -165,35 +202,52 @@ def watched(function, seconds, moment):
 
 
 def last_step(out):
-    return max((record["step"] for record in JsonLog.read(out / LOG)), default=0) if (out / LOG).exists() else 0
+    """The step of the latest record of the log."""
+    if not (out / LOG).exists():
+        return 0
+    return max((record["step"] for record in JsonLog.read(out / LOG)), default=0)
 
 
 def saved_step(out):
+    """The step of the last checkpoint."""
     return load_checkpoint(out / LAST)[1]["n_steps"] if (out / LAST).exists() else 0
 
 
 def still_running(out):
     """Whether a process with this folder among its arguments is left."""
-    return subprocess.run(["pgrep", "-f", "--", f"--train.*{out}"], stdout=subprocess.DEVNULL).returncode == 0
+    search = ["pgrep", "-f", "--", f"--train.*{out}"]
+    return subprocess.run(search, stdout=subprocess.DEVNULL).returncode == 0
 
 
 def compare(undisturbed, killed, options):
-    """The bitwise differences between the checkpoints, the results and the logs of the two trainings."""
+    """The bitwise differences between the checkpoints, the results and the logs of the two
+    trainings.
+    """
     different = []
     for name in (LAST, RESULT):
-        (expected, info), (arrays, info_of_killed) = (load_checkpoint(run / name) for run in (undisturbed, killed))
-        different += [f"{name}: {key}" for key in expected if arrays[key].tobytes() != expected[key].tobytes()]
-        different += [f"{name}: {key}" for key in info if info_of_killed[key] != info[key]]
-    logs = [list(JsonLog.read(run / LOG)) for run in (undisturbed, killed)]
-    expected, records = ([record | {"seconds": None} for record in log] for log in logs)
-    if max(options.ranks) > 1:  # which add the squares of the norm, in float64, in another order
-        for record, of_record in zip(records, expected, strict=False):
-            if "grad_norm" in record and math.isclose(record["grad_norm"], of_record["grad_norm"], rel_tol=1e-12):
-                record["grad_norm"] = of_record["grad_norm"]
-    different += [LOG] if records != expected else []
+        arrays, info = load_checkpoint(undisturbed / name)
+        others, other_info = load_checkpoint(killed / name)
+        bits_differ = lambda key, x=arrays, y=others: x[key].tobytes() != y[key].tobytes()
+        different += [f"{name}: {key}" for key in arrays if bits_differ(key)]
+        different += [f"{name}: {key}" for key in info if other_info[key] != info[key]]
+    expected, records = (log_of(out) for out in (undisturbed, killed))
+    if max(options.ranks) > 1:
+        # Ranks add the squares of the norm, in float64, in another order.
+        for record, other in zip(records, expected, strict=False):
+            norms = record.get("grad_norm"), other.get("grad_norm")
+            if None not in norms and math.isclose(*norms, rel_tol=1e-12):
+                record["grad_norm"] = other["grad_norm"]
+    if records != expected:
+        different.append(LOG)
     steps = [record["step"] for record in records if "loss" in record]
-    assert steps == list(range(1, options.steps + 1)), "a step is missing from the log, or in it twice"
+    if steps != list(range(1, options.steps + 1)):
+        raise SystemExit("a step is missing from the log, or in it twice")
     return different
+
+
+def log_of(out):
+    """The records of a log, without their times."""
+    return [record | {"seconds": None} for record in JsonLog.read(out / LOG)]
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@ import json
 
 import numpy as np
 
-from scripts.measure.compare_rows import compared, main
-
 from npformer.decoding.text import LanguageDecoder
+from tests.tools.compare_rows import compared, main
 
 
 def test_a_text_beside_others_is_the_text_alone(tmp_path):

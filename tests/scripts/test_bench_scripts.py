@@ -97,7 +97,6 @@ def test_help(script, call):
         ("bench_train", ["--backends", "gpu"], "argument --backends: 'gpu'"),
         ("bench_train", ["--without", "numpy"], "argument --without: 'numpy'"),
         ("bench_train", ["--json", "."], "argument --json: . is a folder"),
-        ("bench_train", ["--scaling", "--first-step"], "argument --first-step: not allowed with"),
         ("bench_attention", ["--lengths", "128,-1"], "argument --lengths: -1, expected at least 1"),
         ("bench_ops", ["--ops", "layer_nrom"], "argument --ops: 'layer_nrom'"),
         ("bench_decode", ["--beams", "1,0"], "argument --beams: 0, expected at least 1"),
@@ -180,14 +179,6 @@ def test_every_operation_is_called_as_it_has_to_be(name, monkeypatch):
     bench_ops.build_npformer(name, "reference")()
 
 
-def test_the_first_step_is_timed(tmp_path, call):
-    path = tmp_path / "figures.json"
-    shown = call(bench_train.main, "--first-step", "--backends", "reference", "--json", path).shown
-    figures = json.loads(path.read_text())
-    assert "cold cache" in shown
-    assert 0 < figures["first_step"]["warm"]["import"] < figures["first_step"]["warm"]["first_step"]
-
-
 # -- statistics ---------------------------------------------------------------------------------------------------
 
 
@@ -234,19 +225,19 @@ def test_what_distorts_the_figures_is_pointed_out():
 
 def test_training_flops_by_hand():
     """18 entries of matrices, 6 FLOPs each; 12 for each of 1 + 1 + ½ pairs of query and key."""
-    ones = bench_train.Size(V=2, N=1, D=1, H=1, F=1, B=1, S=1, T=1)
+    ones = steps.Size(V=2, N=1, D=1, H=1, F=1, B=1, S=1, T=1)
     assert bench_train.training_flops(ones) == 6 * 18 + 12 * 2.5
 
 
 def test_training_flops_count_every_matrix_of_the_model():
-    size = bench_train.Size(V=13, N=3, D=8, H=2, F=24, B=5, S=1, T=1)
+    size = steps.Size(V=13, N=3, D=8, H=2, F=24, B=5, S=1, T=1)
     leaves = nf.tree.leaves(bench_train.model_of(size).init())
     entries = sum(x.size for path, x in leaves if path.endswith("weight"))
     assert bench_train.training_flops(size) == 5 * (6 * entries + 12 * 3 * 2.5 * 8)
 
 
 def test_training_flops_of_the_source_do_not_grow_with_the_target():
-    size = bench_train.MIDDLE
+    size = bench_train.SIZES["small"]._replace(N=2)
     of_target = bench_train.training_flops(size) - bench_train.training_flops(size._replace(T=0))
     of_source = bench_train.training_flops(size._replace(T=0))
     assert of_source == bench_train.training_flops(size._replace(T=0, B=1)) * size.B
@@ -275,7 +266,7 @@ def works_of(size):
 
 
 def test_the_products_of_a_step_are_those_that_its_mathematics_needs():
-    size = bench_train.Size(V=13, N=2, D=8, H=2, F=24, B=3, S=5, T=4)
+    size = steps.Size(V=13, N=2, D=8, H=2, F=24, B=3, S=5, T=4)
     works = works_of(size).values()
     counted = 2 * sum(n * product.multiplications for work in works for product, n in work.products.items())
     diagonal = 12 * size.N * size.B * size.T / 2 * size.D  # a query also sees its own position

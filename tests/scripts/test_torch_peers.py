@@ -6,9 +6,9 @@ import pytest
 import npformer as nf
 
 pytest.importorskip("resource", reason="the benchmarks need a Unix system")
-from scripts.bench import bench_train  # noqa: E402
+from scripts.bench import steps  # noqa: E402
 
-SMALL = bench_train.Size(V=17, N=2, D=32, H=4, F=48, B=3, S=7, T=6)
+SMALL = steps.Size(V=17, N=2, D=32, H=4, F=48, B=3, S=7, T=6)
 OPTIONS = {"lr": 1e-3, "label_smoothing": 0.1}
 
 
@@ -18,7 +18,7 @@ def losses_of(step):
 
 def small_case():
     model = nf.Transformer(SMALL.V, SMALL.V, SMALL.D, SMALL.H, SMALL.N, SMALL.F, dropout=0.0)
-    src, tgt = bench_train.batch_of(SMALL)
+    src, tgt = steps.batch_of(SMALL)
     optimizer = nf.Adam(OPTIONS["lr"], betas=(0.9, 0.98), eps=1e-9)
     trainer = nf.Trainer(model, optimizer, label_smoothing=OPTIONS["label_smoothing"], backend="reference")
     return model, src, tgt, losses_of(lambda: trainer.step(src, tgt))

@@ -587,13 +587,6 @@ MISTAKES = [
         1,
         NO_PICTURES,
     ),
-    Mistake(
-        "bench/bench_train.py",
-        "a picture without matplotlib",
-        f"{without('matplotlib')} SCRIPT --plot x.png",
-        2,
-        f"argument --plot: {NO_PICTURES}",
-    ),
     Mistake("chat.py", "`--model` does not exist", "--model nowhere --prompt x", 1, "there is no nowhere: …"),
     Mistake(
         "chat.py",

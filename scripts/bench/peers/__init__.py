@@ -1,1 +1,1 @@
-"""The same training and decoding steps in other libraries, written as well as we can, for comparison."""
+"""The same training and decoding steps in other libraries, written as well as we can."""

@@ -9,13 +9,17 @@ from npformer.pretrained.ctranslate2 import export
 
 
 def decoder(model, params, n_threads, kind="float32"):
-    """``decode(src, n_new, beam_size)`` -> (B, n_new) ids, for an ``npformer.Transformer`` and its parameters.
+    """``decode(src, n_new, beam_size)`` -> (B, n_new) ids, for an ``npformer.Transformer`` and its
+    parameters.
 
-    Targets begin with id 1 and end with 2. CTranslate2's defaults are used, with which it is fastest on an AMD EPYC
-    (Zen 5): MKL instead of oneDNN, also with packed weights, decodes 0.25 to 0.8 times as fast; AVX512 instead of AVX2
-    was up to 12 % faster once, but not with one thread; OMP_PROC_BIND and OMP_WAIT_POLICY changed nothing beyond noise.
+    Targets begin with id 1 and end with 2. CTranslate2's defaults are used, with which it is
+    fastest on an AMD EPYC (Zen 5): MKL instead of oneDNN, also with packed weights, decodes 0.25 to
+    0.8 times as fast; AVX512 instead of AVX2 was up to 12 % faster once, but not with one thread;
+    OMP_PROC_BIND and OMP_WAIT_POLICY changed nothing beyond noise.
     """
-    source, target = (["<unk>", *map(str, range(1, size))] for size in (model.src_vocab, model.tgt_vocab))
+    source, target = (
+        ["<unk>", *map(str, range(1, size))] for size in (model.src_vocab, model.tgt_vocab)
+    )
     with tempfile.TemporaryDirectory() as folder:
         export(folder, model, params, source, target, bos_id=1, eos_id=2, add_source_eos=False)
         threads = {"inter_threads": 1, "intra_threads": n_threads}
@@ -31,7 +35,9 @@ def decoder(model, params, n_threads, kind="float32"):
         )
         lengths = {len(result.hypotheses[0]) for result in found}
         if lengths != {n_new}:
-            raise ValueError(f"{n_new} new tokens a sentence were asked for, but the lengths are {sorted(lengths)}")
+            raise ValueError(
+                f"expected {n_new} new tokens per sentence, but the lengths are {sorted(lengths)}"
+            )
         return np.array([list(map(target.index, result.hypotheses[0])) for result in found])
 
     return decode

@@ -1,8 +1,9 @@
-"""Decoding with Marian, Hugging Face's encoder-decoder Transformer for translation, at the size of an npformer model.
+"""Decoding with Marian, Hugging Face's encoder-decoder Transformer for translation, at the size of
+an npformer model.
 
-Its layers are post-norm, so it cannot use npformer's parameters: the weights are random, and only the speed can be
-compared. The arithmetic is the same, except for the order of the norms, and for one table that is used for both
-embeddings and the output.
+Its layers are post-norm, so it cannot use npformer's parameters: the weights are random, and only
+the speed can be compared. The arithmetic is the same, except for the order of the norms, and for
+one table that is used for both embeddings and the output.
 """
 
 import torch
@@ -12,11 +13,12 @@ PAD, BOS, EOS = 0, 1, 2
 
 
 def decoder(model, n_threads):
-    """``decode(src, n_new, beam_size)`` -> (B, n_new) ids, at the size of an ``npformer.Transformer``.
+    """``decode(src, n_new, beam_size)`` -> (B, n_new) ids, at the size of an
+    ``npformer.Transformer``.
 
-    Attention "eager" instead of "sdpa", a static cache, and torch.compile with either cache changed little (-2 to +10 %
-    with greedy search). Only torch.compile with the growing cache was slower: it compiles again and again, and halves
-    the speed of beam search.
+    Attention "eager" instead of "sdpa", a static cache, and torch.compile with either cache changed
+    little (-2 to +10 % with greedy search). Only torch.compile with the growing cache was slower:
+    it compiles again and again, and halves the speed of beam search.
     """
     torch.set_num_threads(n_threads)
     torch.manual_seed(0)
@@ -29,7 +31,9 @@ def decoder(model, n_threads):
         found = found.numpy()[:, 1:]  # without the begin token
         lengths = {list(row).index(EOS) if EOS in row else len(row) for row in found}
         if lengths != {n_new}:
-            raise ValueError(f"expected {n_new} new tokens per sentence, but the lengths are {sorted(lengths)}")
+            raise ValueError(
+                f"expected {n_new} new tokens per sentence, but the lengths are {sorted(lengths)}"
+            )
         return found
 
     return decode

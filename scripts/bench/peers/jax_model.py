@@ -1,7 +1,8 @@
-"""The training step of ``npformer.Transformer`` (pre-norm, ReLU) in jax.numpy, compiled as a whole by ``jax.jit``.
+"""The training step of ``npformer.Transformer`` (pre-norm, ReLU) in jax.numpy, compiled as a whole
+by ``jax.jit``.
 
-The parameters are npformer's nested dict, so both start with the same numbers. There is no padding mask, since the
-benchmark has no padding.
+The parameters are npformer's nested dict, so both start with the same numbers. There is no padding
+mask, since the benchmark has no padding.
 """
 
 from functools import partial
@@ -18,7 +19,9 @@ def forward(params, src, tgt_in, key, *, n_heads, rate):
     x = embed(params["source_embedding"], src, source_key, rate)
     memory = layers(params["encoder"], x, None, encoder_key, n_heads, rate)
     y = embed(params["target_embedding"], tgt_in, target_key, rate)
-    return linear(params["output"], layers(params["decoder"], y, memory, decoder_key, n_heads, rate))
+    return linear(
+        params["output"], layers(params["decoder"], y, memory, decoder_key, n_heads, rate)
+    )
 
 
 def layers(params, x, memory, key, n_heads, rate):
@@ -30,14 +33,20 @@ def layers(params, x, memory, key, n_heads, rate):
 
 
 def layer(params, x, memory, key, n_heads, rate):
-    """Self-attention, which in the decoder is causal and followed by attention to the memory, then feed-forward."""
+    """Self-attention, which in the decoder is causal and followed by attention to the memory, then
+    feed-forward.
+    """
     keys = jax.random.split(key, 6)
     h = layer_norm(params["attention_norm"], x)
-    of_self = attention(params["attention"], h, h, keys[0], n_heads, rate, causal=memory is not None)
+    of_self = attention(
+        params["attention"], h, h, keys[0], n_heads, rate, causal=memory is not None
+    )
     x = x + dropout(of_self, keys[1], rate)
     if memory is not None:
         h = layer_norm(params["memory_attention_norm"], x)
-        x = x + dropout(attention(params["memory_attention"], h, memory, keys[2], n_heads, rate), keys[3], rate)
+        x = x + dropout(
+            attention(params["memory_attention"], h, memory, keys[2], n_heads, rate), keys[3], rate
+        )
     h = layer_norm(params["feed_forward_norm"], x)
     return x + dropout(feed_forward(params["feed_forward"], h, keys[4], rate), keys[5], rate)
 
@@ -103,14 +112,20 @@ def adam(params, grads, m, v, step, lr, beta1=0.9, beta2=0.98, eps=1e-9):
     m = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, m, grads)
     v = jax.tree.map(lambda v, g: beta2 * v + (1 - beta2) * g * g, v, grads)
     m_scale, v_scale = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
-    params = jax.tree.map(lambda p, m, v: p - lr * m * m_scale / (jnp.sqrt(v * v_scale) + eps), params, m, v)
+    params = jax.tree.map(
+        lambda p, m, v: p - lr * m * m_scale / (jnp.sqrt(v * v_scale) + eps), params, m, v
+    )
     return params, m, v
 
 
 def training_step(model, src, tgt, lr, label_smoothing):
-    """``step()`` -> loss, of an ``npformer.Transformer``'s twin on the CPU; buffers are donated to the next step."""
+    """``step()`` -> loss, of an ``npformer.Transformer``'s twin on the CPU; buffers are donated to
+    the next step.
+    """
     jax.config.update("jax_platforms", "cpu")
-    loss_of = partial(smoothed_loss, n_heads=model.n_heads, rate=model.dropout, label_smoothing=label_smoothing)
+    loss_of = partial(
+        smoothed_loss, n_heads=model.n_heads, rate=model.dropout, label_smoothing=label_smoothing
+    )
 
     @partial(jax.jit, donate_argnums=0)
     def update(state, key, src, tgt_in, tgt_out):
@@ -120,7 +135,12 @@ def training_step(model, src, tgt, lr, label_smoothing):
         return loss, (*adam(params, grads, m, v, n + 1, lr), n + 1)
 
     params = jax.tree.map(jnp.asarray, model.init(seed=0))
-    state = params, jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params), jnp.int32(0)
+    state = (
+        params,
+        jax.tree.map(jnp.zeros_like, params),
+        jax.tree.map(jnp.zeros_like, params),
+        jnp.int32(0),
+    )
     key = jax.random.key(0)
     batch = tuple(jnp.asarray(ids, jnp.int32) for ids in (src, tgt[:, :-1], tgt[:, 1:]))
 

@@ -12,18 +12,27 @@ from scripts.bench.machine import physical_cores
 def generation(path, prompt, n):
     """Greedy generation, that returns the new tokens."""
     n_threads = physical_cores()
-    options = {"n_ctx": prompt.size + n, "n_batch": prompt.size, "n_threads": n_threads, "n_threads_batch": n_threads}
+    options = {
+        "n_ctx": prompt.size + n,
+        "n_batch": prompt.size,
+        "n_threads": n_threads,
+        "n_threads_batch": n_threads,
+    }
     llama, prompt = llama_cpp.Llama(path, verbose=False, **options), prompt[0].tolist()
 
     def generate():
         llama.reset()
-        return np.array(list(islice(llama.generate(prompt, top_k=1, temp=0.0, repeat_penalty=1.0), n)))
+        return np.array(
+            list(islice(llama.generate(prompt, top_k=1, temp=0.0, repeat_penalty=1.0), n))
+        )
 
     return generate
 
 
 def converted(path, to, kind):
-    """Write a GGUF file with the tensors of another one, its matrices in "F32" or "Q8_0"; return its name."""
+    """Write a GGUF file with the tensors of another one, its matrices in "F32" or "Q8_0"; return
+    its name.
+    """
     file = gguf.GGUFReader(path)
     writer = gguf.GGUFWriter(to, file.fields["general.architecture"].contents())
     for name, field in file.fields.items():

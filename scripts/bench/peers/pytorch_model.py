@@ -1,8 +1,9 @@
 """The training step of ``npformer.Transformer`` (pre-norm, ReLU) in PyTorch.
 
-Modules have the names of npformer's parameters, so that ``load`` can copy them. Projections that read the same input
-are one product; attention is PyTorch's own. (``nn.TransformerEncoderLayer`` and the related modules compute the same
-and take a little longer.) There is no padding mask, since the benchmark has no padding.
+Modules have the names of npformer's parameters, so that ``load`` can copy them. Projections that
+read the same input are one product; attention is PyTorch's own. (``nn.TransformerEncoderLayer`` and
+the related modules compute the same and take a little longer.) There is no padding mask, since the
+benchmark has no padding.
 """
 
 from collections import OrderedDict
@@ -45,7 +46,9 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention, which in the decoder is causal and followed by attention to the memory, then feed-forward."""
+    """Self-attention, which in the decoder is causal and followed by attention to the memory, then
+    feed-forward.
+    """
 
     def __init__(self, model, in_decoder):
         super().__init__()
@@ -55,7 +58,12 @@ class Layer(nn.Module):
         if in_decoder:
             self.memory_attention = Attention(D, model.n_heads, rate, to_memory=True)
             self.memory_attention_norm = nn.LayerNorm(D)
-        parts = {"hidden": nn.Linear(D, F), "relu": nn.ReLU(), "dropout": nn.Dropout(rate), "out": nn.Linear(F, D)}
+        parts = {
+            "hidden": nn.Linear(D, F),
+            "relu": nn.ReLU(),
+            "dropout": nn.Dropout(rate),
+            "out": nn.Linear(F, D),
+        }
         self.feed_forward = nn.Sequential(OrderedDict(parts))
         self.feed_forward_norm = nn.LayerNorm(D)
         self.dropout = nn.Dropout(rate)
@@ -79,7 +87,9 @@ class Embedding(nn.Embedding):
 
     def forward(self, ids):
         """(B, T) -> (B, T, D)."""
-        return self.dropout(super().forward(ids) * self.embedding_dim**0.5 + self.positions[: ids.shape[1]])
+        return self.dropout(
+            super().forward(ids) * self.embedding_dim**0.5 + self.positions[: ids.shape[1]]
+        )
 
 
 class Transformer(nn.Module):
@@ -90,7 +100,12 @@ class Transformer(nn.Module):
         self.source_embedding = Embedding(model.src_vocab, model.d_model, model.dropout, longest)
         self.target_embedding = Embedding(model.tgt_vocab, model.d_model, model.dropout, longest)
         self.encoder, self.decoder = (
-            nn.ModuleDict({**{str(i): Layer(model, in_decoder) for i in range(n)}, "norm": nn.LayerNorm(model.d_model)})
+            nn.ModuleDict(
+                {
+                    **{str(i): Layer(model, in_decoder) for i in range(n)},
+                    "norm": nn.LayerNorm(model.d_model),
+                }
+            )
             for n, in_decoder in zip(model.depths, (False, True), strict=True)
         )
         self.output = nn.Linear(model.d_model, model.tgt_vocab)
@@ -129,27 +144,44 @@ def training_step(model, src, tgt, lr, label_smoothing, n_threads, **settings):
 
 
 def step_of(
-    twin, src, tgt, lr, n_threads, label_smoothing=0.0, fused=False, compiled=False, device="cpu", precision="float32"
+    twin,
+    src,
+    tgt,
+    lr,
+    n_threads,
+    label_smoothing=0.0,
+    fused=False,
+    compiled=False,
+    device="cpu",
+    precision="float32",
 ):
     """``step()`` -> loss, of a model in PyTorch, with Adam on one array at a time, or fused.
 
-    ``step(src, tgt, lr=...)`` uses another batch or learning rate. On a GPU ("cuda") the precision may be "tf32" or
-    "bfloat16", which is PyTorch's automatic mixed precision, and ``compiled`` a mode of ``torch.compile``.
+    ``step(src, tgt, lr=...)`` uses another batch or learning rate. On a GPU ("cuda") the precision
+    may be "tf32" or "bfloat16", which is PyTorch's automatic mixed precision, and ``compiled`` a
+    mode of ``torch.compile``.
     """
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     mixed = torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16")
     torch.set_num_threads(n_threads)
     torch.manual_seed(0)
     twin.to(device)
-    optimizer = torch.optim.Adam(twin.parameters(), lr=lr, betas=(0.9, 0.98), eps=1e-9, fused=fused or None)
+    optimizer = torch.optim.Adam(
+        twin.parameters(), lr=lr, betas=(0.9, 0.98), eps=1e-9, fused=fused or None
+    )
 
     def tensors(src, tgt):
-        return [torch.from_numpy(np.ascontiguousarray(x)).to(device) for x in (src, tgt[:, :-1], tgt[:, 1:])]
+        return [
+            torch.from_numpy(np.ascontiguousarray(x)).to(device)
+            for x in (src, tgt[:, :-1], tgt[:, 1:])
+        ]
 
     def loss_of(source, target_in, target_out):
         with mixed:
             logits = twin(source, target_in)
-        return F.cross_entropy(logits.flatten(0, 1), target_out.flatten(), label_smoothing=label_smoothing)
+        return F.cross_entropy(
+            logits.flatten(0, 1), target_out.flatten(), label_smoothing=label_smoothing
+        )
 
     if compiled:  # on a processor, the generator of eager mode is faster
         how = {"options": {"fallback_random": True}} if device == "cpu" else {"mode": compiled}

@@ -7,12 +7,18 @@ import torch.nn.functional as F
 
 def tensors_of(arguments):
     """The arguments with tensors instead of arrays."""
-    return {name: torch.tensor(x) if isinstance(x, np.ndarray) else x for name, x in arguments.items()}
+    return {
+        name: torch.tensor(x) if isinstance(x, np.ndarray) else x for name, x in arguments.items()
+    }
 
 
 def leaves_of(tensors):
     """Those by which autograd differentiates from now on."""
-    return {name: x.requires_grad_() for name, x in tensors.items() if torch.is_tensor(x) and x.is_floating_point()}
+    return {
+        name: x.requires_grad_()
+        for name, x in tensors.items()
+        if torch.is_tensor(x) and x.is_floating_point()
+    }
 
 
 def dropout(x, dropout_rate=0.0, **_):
@@ -43,7 +49,12 @@ def conv1d(x, weight, bias, **_):
 def gru(x_gates, h0, weight, bias, **_):
     D = h0.shape[1]
     biases = torch.cat([torch.zeros(2 * D, dtype=bias.dtype), bias])
-    maps = torch.eye(3 * D, dtype=bias.dtype), weight.T, torch.zeros(3 * D, dtype=bias.dtype), biases
+    maps = (
+        torch.eye(3 * D, dtype=bias.dtype),
+        weight.T,
+        torch.zeros(3 * D, dtype=bias.dtype),
+        biases,
+    )
     return torch._VF.gru(x_gates, h0[None], maps, True, 1, 0.0, True, False, True)[0]
 
 
@@ -84,8 +95,24 @@ def paired_cross_entropy(logits, targets, consistency, **_):
     return (losses + consistency * divergences / 2) / (2 * len(targets))
 
 
-OF_THE_SAME_NAME = [torch.tanh, torch.sigmoid, torch.relu, swiglu, dropout, linear, linear_activation_dropout]
-OF_THE_SAME_NAME += [linear_dropout_residual, conv1d, gru, lstm, embed_tokens, additive_score, attention]
+OF_THE_SAME_NAME = [
+    torch.tanh,
+    torch.sigmoid,
+    torch.relu,
+    swiglu,
+    dropout,
+    linear,
+    linear_activation_dropout,
+]
+OF_THE_SAME_NAME += [
+    linear_dropout_residual,
+    conv1d,
+    gru,
+    lstm,
+    embed_tokens,
+    additive_score,
+    attention,
+]
 OF_THE_SAME_NAME += [self_attention, cross_entropy, paired_cross_entropy]
 OPERATIONS = {operation.__name__: operation for operation in OF_THE_SAME_NAME} | {
     "gelu": lambda x: F.gelu(x, approximate="tanh"),
@@ -97,6 +124,8 @@ OPERATIONS = {operation.__name__: operation for operation in OF_THE_SAME_NAME} |
     "rms_norm": lambda x, gain: F.rms_norm(x, gain.shape, gain, 1e-6),
     "embedding": lambda ids, table: F.embedding(ids, table),
     "flash_attention": attention,
-    "cosine_score": lambda q, k: F.cosine_similarity(q[..., :, None, :], k[..., None, :, :], dim=-1),
+    "cosine_score": lambda q, k: F.cosine_similarity(
+        q[..., :, None, :], k[..., None, :, :], dim=-1
+    ),
     "global_norm": lambda grad: torch.linalg.vector_norm(grad),
 }

@@ -1,7 +1,7 @@
 """The training step of ``npformer.Recurrent`` in PyTorch, with its own ``nn.GRU`` and ``nn.LSTM``.
 
-The model has one layer, which is bidirectional in the encoder; batches have no padding. ``load`` copies npformer's
-parameters.
+The model has one layer, which is bidirectional in the encoder; batches have no padding. ``load``
+copies npformer's parameters.
 """
 
 import numpy as np
@@ -61,10 +61,15 @@ def load(twin, model, params):
     """Copy all of npformer's parameters to the twin."""
     encoder, decoder = params["encoder"]["0"], params["decoder"]
     state = {f"{name}.weight": params[name] for name in ("source_embedding", "target_embedding")}
-    state |= layer_state("encoder", encoder["forward"]) | layer_state("encoder", encoder["backward"], "_reverse")
+    state |= layer_state("encoder", encoder["forward"]) | layer_state(
+        "encoder", encoder["backward"], "_reverse"
+    )
     state |= layer_state("decoder", decoder["0"])
     for name, linear in (("combine", decoder["combine"]), ("output", params["output"])):
-        state |= {f"{name}.weight": linear["weight"].T, f"{name}.bias": linear["bias"]}  # theirs are (D_out, D_in)
+        state |= {
+            f"{name}.weight": linear["weight"].T,
+            f"{name}.bias": linear["bias"],
+        }  # theirs are (D_out, D_in)
     for name, weight in decoder.get("attention", {}).items():
         state["bridge.weight" if name == "weight" else f"{name}.weight"] = np.atleast_2d(weight.T)
     twin.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in state.items()})
@@ -73,8 +78,8 @@ def load(twin, model, params):
 def layer_state(name, params, suffix=""):
     """The parameters of a recurrent layer.
 
-    PyTorch has a bias of the hidden state for every gate. Only that of a GRU's third gate is not redundant with the
-    bias of the input; the others are set to 0.
+    PyTorch has a bias of the hidden state for every gate. Only that of a GRU's third gate is not
+    redundant with the bias of the input; the others are set to 0.
     """
     bias, hidden = params["input"]["bias"], np.zeros_like(params["input"]["bias"])
     if "bias" in params["hidden"]:

@@ -9,12 +9,16 @@ from scripts.bench.machine import physical_cores
 def training_step(folder, ids, lr, weight_decay, clip_norm, **settings):
     """A step with AdamW, that returns its loss."""
     network = loaded(AutoModelForCausalLM, folder, **settings).train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=lr, weight_decay=weight_decay, fused=True
+    )
     inputs, targets = torch.from_numpy(ids[:, :-1]), torch.from_numpy(ids[:, 1:]).reshape(-1)
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        loss = torch.nn.functional.cross_entropy(network(inputs, use_cache=False).logits.flatten(0, 1), targets)
+        loss = torch.nn.functional.cross_entropy(
+            network(inputs, use_cache=False).logits.flatten(0, 1), targets
+        )
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), clip_norm)
         optimizer.step()
@@ -29,7 +33,13 @@ def generation(folder, prompt, n, **settings):
 
     @torch.inference_mode()
     def generate():
-        options = {"max_new_tokens": n, "min_new_tokens": n, "do_sample": False, "use_cache": True, "pad_token_id": 0}
+        options = {
+            "max_new_tokens": n,
+            "min_new_tokens": n,
+            "do_sample": False,
+            "use_cache": True,
+            "pad_token_id": 0,
+        }
         return network.generate(prompt, **options)[0, prompt.shape[1] :].numpy()
 
     return generate

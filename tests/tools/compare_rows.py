@@ -1,7 +1,7 @@
 """Compare texts that are decoded side by side with the same texts alone: random models, prompts, methods and options.
 
-python scripts/measure/compare_rows.py
-python scripts/measure/compare_rows.py --groups 50 --seed 7 --json rows.json
+python tests/tools/compare_rows.py
+python tests/tools/compare_rows.py --groups 50 --seed 7 --json rows.json
 
 A group is two to five prompts or sources of a small model with random parameters and settings. Rounding differs between
 a row alone and a row beside others. So where two texts differ, they are a close call if changes of the logits by less
