@@ -101,7 +101,7 @@ def read(name):
 
 
 def lab():
-    """Return {"STARTS", "QUESTIONS"}: where the lab can start, and what it asks, as its page reads it."""
+    """{"STARTS", "QUESTIONS"}: where the lab can start, and what it asks, as its page reads it."""
     text = (FOLDER / "lab_questions.js").read_text(encoding="utf-8")
     found = re.findall(r"^const (\w+) = (\{$.*?^\});", text, re.MULTILINE | re.DOTALL)
     return {name: json.loads(content) for name, content in found}

@@ -238,7 +238,9 @@ def length_sequences():
 
 @figure
 def length_exact():
-    """The share of sequences that are right as a whole, of models that read up to 20 symbols in the training."""
+    """The share of sequences that are right as a whole, of models that read up to 20 symbols in the
+    training.
+    """
     found = read("length_exact")
     _, panels = plt.subplots(2, 1, figsize=(6.2, 6.2), sharex=True, layout="tight")
     for axes, task in zip(panels, ("reverse", "copy"), strict=True):

@@ -1,4 +1,6 @@
-"""Draw the pictures that stand for the labs in the pages of the book, where a browser does not run them."""
+"""Draw the pictures that stand for the labs in the pages of the book, where a browser does not run
+them.
+"""
 
 import sys
 from textwrap import fill
@@ -39,7 +41,9 @@ def lab(question, rows, columns):
     axes.text(0.15, height - 0.15, text, ha="left", va="top", size=12)
     top = height - 0.6 - 0.22 * text.count("\n")
     for j, name in enumerate(columns):
-        axes.text(2.7 + (j + 0.5) * WIDTH, top - 0.05, name, ha="center", va="center", size=10, color=DARK)
+        axes.text(
+            2.7 + (j + 0.5) * WIDTH, top - 0.05, name, ha="center", va="center", size=10, color=DARK
+        )
     top -= 0.25
     for name, numbers, watched in rows:
         matrix(axes, 2.7, top, np.round(numbers, 4), SIDE, width=WIDTH)

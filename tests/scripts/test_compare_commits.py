@@ -1,0 +1,48 @@
+"""``compare_commits.py``: processes of two checkouts in turns, and what it makes of their times."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts.measure import compare_commits
+
+ROOT = str(Path(__file__).parents[2])
+
+
+def test_processes_take_turns_and_medians_are_over_them(tmp_path, monkeypatch, capsys):
+    """The second checkout is twice as slow, and one of three processes of each has a bad place in memory."""
+    started = []
+
+    def timed(checkout, case, seconds):
+        if seconds:
+            started.append((checkout, *case))
+        n = sum(each == (checkout, *case) for each in started)
+        return (0.002 if checkout == "/after" else 0.001) * (1.14 if n == 2 else 1)
+
+    monkeypatch.setattr(compare_commits, "timed", timed)
+    arguments = ["/before", "/after", "--steps", "tiny", "--batches", "4", "--beams", "1", "--processes", "3"]
+    compare_commits.main([*arguments, "--json", str(tmp_path / "x.json")])
+    assert [checkout for checkout, kind, *_ in started if kind == "step"] == [
+        *("/before", "/after"),
+        *("/after", "/before"),
+        *("/before", "/after"),
+    ]
+    cases = json.loads((tmp_path / "x.json").read_text())["cases"]
+    assert list(cases) == ["step tiny", "decode base 4 1"]
+    for case in cases.values():
+        assert case["seconds"]["before"] == [0.001, 0.001 * 1.14, 0.001]
+        assert case["ratio"] == 2
+    assert "1.00 (1.00 … 1.14)" in capsys.readouterr().out
+
+
+def test_a_checkout_is_compared_with_itself(capsys):
+    sizes = ["--steps", "tiny", "--batches", "1", "--beams", "2", "--size", "tiny"]
+    compare_commits.main([ROOT, ROOT, *sizes, "--processes", "1", "--seconds", "0.001"])
+    *_, step, decoding = capsys.readouterr().out.splitlines()
+    assert step.startswith("step tiny ") and decoding.startswith("decode tiny 1 2 ")
+
+
+def test_a_folder_without_the_benchmarks_is_named(tmp_path):
+    with pytest.raises(SystemExit, match="ModuleNotFoundError: No module named 'bench_decode'"):
+        compare_commits.timed(str(tmp_path), ("step", "tiny", []), 0.001)
