@@ -93,8 +93,10 @@ def _limits(model, max_len, min_len, room, slide):
         limits = np.array(check_int("max_len", max_len), object)  # an int of any size
     else:
         limits = _limit_of_each(max_len, room.shape)
+    # Where there are rows, the room of each is checked below.
+    has_no_rows = room.size == 0
     for limit in np.unique(limits):
-        is_beyond_model = limit > model.max_len and not (room.size or slide)
+        is_beyond_model = limit > model.max_len and has_no_rows and not slide
         if limit < 1 or is_beyond_model:
             possible = f"1 <= max_len <= {model.max_len}"
             raise ValueError(f"max_len={limit}, expected {possible}, the model's")

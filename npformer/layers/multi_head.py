@@ -6,7 +6,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.layers.normalisation import rms_norm
-from npformer.layers.projection import project, with_output
+from npformer.layers.projection import linear, project
 from npformer.layers.types import Backward, Params, part
 from npformer.operations.options import settings_from
 from npformer.operations.settings import AttentionOptions, AttentionSettings
@@ -127,9 +127,17 @@ def self_attention(
     >>> losses[-1] < 0.1 * losses[0]
     True
     """
-    of_layer: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
-    heads, heads_backward = self_attention_heads(ops, params, x, settings, keep_mask, **of_layer)
-    return with_output(ops, params, heads, heads_backward)
+    heads, heads_backward = self_attention_heads(
+        ops, params, x, settings, keep_mask, bias=bias, dropout_key=dropout_key
+    )
+    y, out_backward = linear(ops, part(params, "out"), heads)
+
+    def backward(dy):
+        dheads, out_grads = out_backward(dy)
+        *dinputs, grads = heads_backward(dheads)  # dx, and dbias if there is a bias
+        return *dinputs, grads | {"out": out_grads}
+
+    return y, backward
 
 
 def cross_attention(
@@ -179,11 +187,17 @@ def cross_attention(
     >>> dx.shape, dmemory.shape, list(grads)
     ((1, 2, 4), (1, 5, 4), ['q', 'k', 'v', 'out'])
     """
-    of_layer: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
     heads, heads_backward = cross_attention_heads(
-        ops, params, x, memory, settings, keep_mask, **of_layer
+        ops, params, x, memory, settings, keep_mask, bias=bias, dropout_key=dropout_key
     )
-    return with_output(ops, params, heads, heads_backward)
+    y, out_backward = linear(ops, part(params, "out"), heads)
+
+    def backward(dy):
+        dheads, out_grads = out_backward(dy)
+        *dinputs, grads = heads_backward(dheads)  # dx, dmemory, and dbias if there is a bias
+        return *dinputs, grads | {"out": out_grads}
+
+    return y, backward
 
 
 def self_attention_heads(ops, params, x, settings, keep_mask=None, *, bias=None, dropout_key=None):

@@ -93,22 +93,6 @@ def project(
     return y, backward
 
 
-def with_output(ops, params, z, inner_backward):
-    """z W_out + b_out, the output projection of a sublayer, whose other parts compute z.
-
-    ``inner_backward`` is their backward pass, dz -> (dx, …, grads of all but "out").
-    """
-    y, out_backward = linear(ops, part(params, "out"), z)
-
-    def backward(dy):
-        dz, out_grads = out_backward(dy)
-        *dinputs, grads = inner_backward(dz)
-        grads["out"] = out_grads
-        return *dinputs, grads
-
-    return y, backward
-
-
 def linear_grads(dweight, dbias):
     """The gradients of a linear map by the names of its parameters."""
     if dbias is None:

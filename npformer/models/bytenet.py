@@ -16,7 +16,7 @@ from npformer.layers.normalisation import layer_norm
 from npformer.layers.projection import linear
 from npformer.layers.stack import Stack
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, of_both
-from npformer.reference import split_key
+from npformer.reference.math.random import keys_from
 from npformer.runtime.forks import cached_property
 
 
@@ -142,7 +142,7 @@ class ByteNet(EncoderDecoder):
 
     def _encode(self, ops, params, src, dropout_key=None, train=False):
         """The columns (B, S', D) of the encoder: one for each word, and some more."""
-        embedding_key, *block_keys = split_key(dropout_key, 1 + self.depths[0])
+        embedding_key, *block_keys = keys_from(dropout_key, 1 + self.depths[0])
         keep_mask = beside(self.unfolded(src), src)
 
         words, embed_backward = self.embed(ops, params, "source", src, embedding_key)
@@ -160,7 +160,7 @@ class ByteNet(EncoderDecoder):
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
         """The decoder stands on the encoder: its input is word t plus a map of column t."""
-        embedding_key, *block_keys = split_key(dropout_key, 1 + self.depths[1])
+        embedding_key, *block_keys = keys_from(dropout_key, 1 + self.depths[1])
         keep_mask = tgt_in != self.pad_id
 
         words, embed_backward = self.embed(ops, params, "target", tgt_in, embedding_key)

@@ -10,7 +10,7 @@ from npformer.backends import AnyBackend
 from npformer.checks import check_ids, check_int, warn
 from npformer.models.model import Model, check_two_axes
 from npformer.operations.options import check_option
-from npformer.reference import split_key
+from npformer.reference.math.random import keys_from
 
 
 class EncoderDecoder(Model):
@@ -226,7 +226,7 @@ class EncoderDecoder(Model):
             src = np.concatenate([src, src])
             tgt_in = np.concatenate([tgt_in, tgt_in])
 
-        encoder_key, decoder_key = split_key(dropout_key, 2)
+        encoder_key, decoder_key = keys_from(dropout_key, 2)
         memory, encode_backward = self._encode(ops, params, src, encoder_key, with_grad)
         y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, with_grad)
         weight, bias = self.output_map(params)

@@ -19,7 +19,7 @@ from npformer.layers.projection import linear
 from npformer.layers.recurrence import read_both_ways, read_steps
 from npformer.layers.stack import Stack
 from npformer.models.encoder_decoder import EncoderDecoder
-from npformer.reference import split_key
+from npformer.reference.math.random import keys_from
 from npformer.reference.math.scores import SCORES
 
 # The names in the papers: the names in npformer.
@@ -149,7 +149,7 @@ class Recurrent(EncoderDecoder):
             raise TypeError(f"memory is a {type(memory).__name__}, expected {expected}")
         encoder_states, ends = memory
         check_shape(memory=(encoder_states, (*src.shape, self.d_model)))
-        states_key, out_key = split_key(dropout_key, 2)
+        states_key, out_key = keys_from(dropout_key, 2)
 
         states, states_backward = self._decoder_states(ops, params, ends, tgt_in, states_key, train)
         combined, combine_backward = self.combine(
@@ -175,7 +175,7 @@ class Recurrent(EncoderDecoder):
 
     def _read(self, ops, params, side, ids, reads, dropout_key, train):
         """The states of the last layer, and the final states of each, by a function for each."""
-        embedding_key, *layer_keys = split_key(dropout_key, 1 + self.n_layers)
+        embedding_key, *layer_keys = keys_from(dropout_key, 1 + self.n_layers)
         layers = params["encoder" if side == "source" else "decoder"]
         x, embed_backward = self.embed(ops, params, side, ids, embedding_key)
         ends, stack = [], Stack(train)

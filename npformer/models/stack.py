@@ -26,7 +26,8 @@ from npformer.operations.settings import (
     Rotary,
 )
 from npformer.quantized import dequantized
-from npformer.reference import sinusoidal_encoding, split_key
+from npformer.reference import sinusoidal_encoding
+from npformer.reference.math.random import keys_from
 from npformer.runtime.forks import cached_property
 
 # Layers of a stack whose parameters are shared: a file with few numbers may say that it has many.
@@ -312,7 +313,7 @@ class TransformerSettings(Model):
         layers = self.layers_of(params, name)
         settings = self._settings_with(dropout_key)
         keep_mask = self._attended(inputs)
-        embedding_key, *keys = split_key(dropout_key, 1 + len(layers))
+        embedding_key, *keys = keys_from(dropout_key, 1 + len(layers))
 
         x, embed_backward = self._embed_inputs(ops, params, inputs, embedding_key)
         ops, stack = ops.unchecked, Stack(train)

@@ -14,7 +14,7 @@ from npformer.models.encoder_decoder import EncoderDecoder, check_depths, of_bot
 from npformer.models.stack import TransformerSettings
 from npformer.models.watching import watched
 from npformer.quantized import dequantized
-from npformer.reference import split_key
+from npformer.reference.math.random import keys_from
 from npformer.runtime.forks import cached_property
 
 
@@ -99,7 +99,7 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         layers = self.layers_of(params, "decoder")
         settings = self._settings_with(dropout_key)
         masks = self.keep_mask(tgt_in), self.keep_mask(src)
-        embedding_key, *keys = split_key(dropout_key, 1 + len(layers))
+        embedding_key, *keys = keys_from(dropout_key, 1 + len(layers))
 
         x, embed_backward = self.embed(ops, params, "target", tgt_in, embedding_key)
         ops, stack = ops.unchecked, Stack(train)

@@ -185,7 +185,7 @@ class AttentionSettings(AttentionOptions):
     d_head: int | None = None
     qk_norm_eps: float | None = None
 
-    @property
+    @cached_property
     def parts(self) -> tuple[int, int, int]:
         """The numbers of heads of queries, keys and values, which lie side by side in a packed
         projection.

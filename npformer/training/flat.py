@@ -307,10 +307,13 @@ class FlatOptimizer:
         own = self.own(flat_params)
         return {name: np.zeros_like(own) for name in self.optimizer.moments}
 
-    def norm(self, flat_grads):
-        """The norm of the gradient of what is updated; the gradient of the rest becomes 0."""
+    def clear_frozen(self, flat_grads):
+        """Write 0 to the gradient of what is not updated, so that the norm does not count it."""
         for place in self.frozen:
             flat_grads[place] = 0
+
+    def norm(self, flat_grads):
+        """The norm of the gradient."""
         return self.ops.global_norm(flat_grads)
 
     def update(self, state, **numbers):

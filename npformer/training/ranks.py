@@ -211,8 +211,6 @@ class DividedOptimizer(FlatOptimizer):
 
     def norm(self, flat_grads):
         """The norm of the gradient of all ranks."""
-        for place in self.frozen:
-            flat_grads[place] = 0
         norms = [on_host(self.ops.norms_of_blocks(flat_grads[x.own])) for x in self.chunks]
         return norm_of(np.concatenate(self.ranks.gather_arrays(np.concatenate(norms))))
 

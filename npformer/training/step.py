@@ -54,8 +54,9 @@ def training_step(
     options = options | {"dropout_key": key, "n_tokens": n_targets, "backend": ops}
     if state.precision.has_loss_scale:  # others are not asked to take this option
         options["loss_scale"] = loss_scale
-    # The gradients are then in state.flat_grads.
+    # It writes the gradients into state.flat_grads, which its wrapper knows.
     loss, _, _ = loss_and_grad(state.params, *batches, **options)
+    optimizer.clear_frozen(state.flat_grads)
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
     is_usable = can_update(loss, norm, clip_norm, state.flat_params.dtype)

@@ -173,7 +173,9 @@ class Trainer:
         else:
             self.loss_and_grad = OverRanks(of_model, self.sharding, state, ops, ranks)
             self.flat_optimizer = DividedOptimizer(*of_optimizer, ranks)
-        # No method, which would refer to the trainer: a cycle, whose memory is freed late.
+        # One step in three forms: what it computes; the same as a GPU repeats it from a recording;
+        # and that again after an overflow of a short format. None is a method, which would refer
+        # to the trainer: a cycle, whose memory is freed late.
         self._step = partial(
             training_step,
             state,
