@@ -16,6 +16,7 @@ const lab = { // what is shown
   touched: undefined, // the field that was changed last
   n_asked: 0, n_right: 0,
   embedded: undefined, // the question, if the page is a part of another one
+  shows: undefined, // the names of the arrays that are shown, if not all are
 };
 
 const bench = () => BENCHES[lab.bench];
@@ -93,9 +94,10 @@ function watched_values() {
   return [lab.before[name][i][j], lab.shown[name][i][j]];
 }
 
-/** Begin with the numbers of a start. */
-function begin(name, id) {
+/** Begin with the numbers of a start. @param {string[]} [shows] the arrays to show, if not all */
+function begin(name, id, shows = lab.embedded?.shows) {
   Object.assign(lab, { bench: name, start: id, inputs: inputs_of(name, id), watched: DEFAULT_WATCH[name], is_pinned: false });
+  lab.shows = $("all").checked ? undefined : shows;
   lab.touched = undefined;
   settle();
   make_tables();
@@ -103,13 +105,19 @@ function begin(name, id) {
 
 /** Set up a question, and ask it. */
 function ask(question) {
-  begin(bench_of(question), question.start);
+  begin(bench_of(question), question.start, question.shows);
   Object.assign(lab, { watched: question.watch, question });
   for (const [input, row, column, value] of question.change) lab.inputs[input][row][column] = value;
   $("estimate").value = "";
   update();
+}
+
+/** Ask a question that the reader has chosen, and bring it into sight. */
+function open_question(question) {
+  ask(question);
   const [name, i, j] = question.watch;
-  if (!lab.embedded) outputs[name][i][j].scrollIntoView({ block: "nearest" }); // a part of a page would scroll that page
+  outputs[name][i][j].scrollIntoView({ block: "nearest" });
+  $("guess").querySelector("button").focus({ preventScroll: true });
 }
 
 /** Change a number at random, and ask about another. */
@@ -144,7 +152,7 @@ let outputs = {}; // of each computed array: its cells
 /** Put all arrays of the bench into tables: matrices each into one, rows of the same axis, and single numbers, together. */
 function make_tables() {
   [fields, outputs] = [{}, {}];
-  const is_shown = (name) => !lab.embedded || lab.embedded.shows.includes(name);
+  const is_shown = (name) => !lab.shows || lab.shows.includes(name);
   for (const part of ["inputs", "forward", "backward"]) {
     const groups = new Map(); // what stands in one table
     for (const [name, array] of Object.entries(bench().arrays)) {
@@ -162,10 +170,8 @@ function make_tables() {
   $("starts").replaceChildren(...STARTS[lab.bench].map(({ id, title }) => element("option", { value: id }, title)));
   $("starts").value = lab.start;
   for (const radio of document.querySelectorAll("[name=bench]")) radio.checked = radio.value === lab.bench;
-  const buttons = QUESTIONS[lab.bench].map((question, i) => pressable(() => {
-    ask(question);
-    $("guess").querySelector("button").focus({ preventScroll: true });
-  }, { id: `question-${question.id}` }, `${i + 1}. ${question.title}`));
+  const buttons = QUESTIONS[lab.bench].map((question, i) =>
+    pressable(() => open_question(question), { id: `question-${question.id}` }, `${i + 1}. ${question.title}`));
   $("questions").replaceChildren(element("b", {}, "Questions:"), ...buttons);
 }
 
@@ -195,7 +201,7 @@ function table_of(group, cell, attributes = {}) {
     : group.map((name) => element("tbody", {}, name_of(name), row_of_cells(name, 0)));
 
   const has_words = [row_axis, column_axis].some((axis) => start_named(lab.bench, lab.start).names?.[axis]);
-  const kinds = [row_axis ? "matrix" : column_axis ? "rows" : "single", ...(has_words ? ["named"] : [])];
+  const kinds = [row_axis ? "matrix" : column_axis ? "rows" : "single", ...(has_words ? ["named"] : []), ...(n_columns > 4 ? ["wide"] : [])];
   const table = element("table", { class: kinds.join(" "), "aria-label": group.join(", "), ...attributes });
   if (row_axis) table.append(element("caption", {}, ...caption_of(first)));
   if (column_axis) {
@@ -231,7 +237,7 @@ function box_of(name, i, j) {
 function output_table(group) {
   for (const name of group) {
     outputs[name] = lab.shown[name].map((row, i) => row.map((_, j) => {
-      const cell = element("td", { class: "value", tabindex: -1, id: name === "loss" ? "loss" : undefined });
+      const cell = element("td", { class: "value", tabindex: -1 });
       cell.addEventListener("click", () => watch([name, i, j]));
       return cell;
     }));
@@ -440,10 +446,10 @@ function verdict_of(told, old, now) {
   return `${judged}: ${symbol} ${what}. Your number ${distance}.`;
 }
 
-/** The question after the one that is open, or the first. */
+/** The question after the one that is open, also of the next bench; or the first of this bench. */
 function next_question() {
-  const list = QUESTIONS[lab.bench];
-  return list[lab.question ? list.indexOf(lab.question) + 1 : 0];
+  const list = Object.values(QUESTIONS).flat();
+  return lab.question ? list[list.indexOf(lab.question) + 1] : QUESTIONS[lab.bench][0];
 }
 
 // -- the address ------------------------------------------------------------------------------------------------------
@@ -462,6 +468,7 @@ function write_address() {
     parts.set("watch", lab.watched.join("."));
   }
   if (!lab.is_asking) parts.set("ask", "off");
+  if ($("all").checked) parts.set("all", "on");
   $("whole").firstChild.href = `lab.html#${parts}`;
   if (lab.embedded) parts.set("embed", lab.embedded.id);
   if (location.hash.slice(1) !== String(parts)) history.replaceState(null, "", `#${parts}`);
@@ -475,7 +482,8 @@ function read_address() {
   lab.embedded = question_named(parts.get("embed"));
   document.body.classList.toggle("embedded", Boolean(lab.embedded));
   $("whole").hidden = !lab.embedded;
-  const question = question_named(parts.get("question"));
+  $("all").checked = parts.get("all") === "on";
+  const question = String(parts) ? question_named(parts.get("question")) : QUESTIONS.attention[0];
   if (question) {
     ask(question);
     return;
@@ -516,6 +524,12 @@ $("asking").addEventListener("change", (event) => {
   lab.is_asking = event.target.checked;
   update();
 });
+$("all").addEventListener("change", () => {
+  lab.shows = $("all").checked ? undefined : lab.question?.shows;
+  if (lab.shows && !lab.shows.includes(lab.watched[0])) lab.watched = lab.question.watch;
+  make_tables();
+  show();
+});
 number_field($("scale"), "scale");
 $("scale-range").addEventListener("input", (event) => change([["scale", 0, 0, Number(event.target.value)]], event.target));
 $("default-scale").addEventListener("click", (event) =>
@@ -532,10 +546,7 @@ for (const button of $("guess").querySelectorAll("button")) {
 $("panel").addEventListener("keydown", (event) => {
   if (event.key === "Escape") lab.touched?.focus();
 });
-$("next").addEventListener("click", () => {
-  ask(next_question());
-  $("guess").querySelector("button").focus({ preventScroll: true });
-});
+$("next").addEventListener("click", () => open_question(next_question()));
 $("random").addEventListener("click", ask_at_random);
 $("undo").addEventListener("click", take_back);
 $("verdict").tabIndex = -1;

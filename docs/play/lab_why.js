@@ -227,18 +227,28 @@ function step_of(name, places, names, before, after) {
   const { symbol = name, text, axes } = names.bench.arrays[name];
   const head = [element("b", {}, symbol), ` = ${text}`];
   const [[, row]] = places;
-  if (axes[1] && places.every(([, i]) => i === row)) return element("li", {}, ...head, row_then_and_now(name, row, names, before, after));
+  if (axes[1] && places.every(([, i]) => i === row)) {
+    const which = axes[0] ? `, ${axes[0]} ${names.label(axes[0], row)}` : "";
+    return element("li", {}, ...head, which, row_then_and_now(name, row, names, before, after));
+  }
   const cells = places.slice(0, MOST_CELLS).map((place) =>
     element("span", {}, axes.some(Boolean) ? `${names.symbol(place)} ` : "", ...then_and_now(place, before, after)));
   const more = places.length > MOST_CELLS ? [`and ${places.length - MOST_CELLS} more`] : [];
   return element("li", {}, ...head, ": ", ...[...cells, ...more].flatMap((cell, n) => (n ? [", ", cell] : [cell])));
 }
 
-/** A row of an array before and after the change. */
+/** A row of an array before and after the change, with bars as long as its numbers are large. */
 function row_then_and_now(name, i, names, before, after) {
-  const heads = before[name][i].map((_, j) => element("th", { scope: "col" }, names.symbol([name, i, j])));
+  const peak = peak_of([before[name][i], after[name][i]]);
+  const cell = (arrays, when, j) => {
+    const value = arrays[name][i][j];
+    const style = `--share: ${((100 * Math.abs(value)) / peak).toFixed(1)}%`;
+    return element("td", { class: value < 0 ? "minus" : "", style }, told_number(at(name, i, j), arrays, when));
+  };
+  const [, axis] = names.bench.arrays[name].axes;
+  const heads = before[name][i].map((_, j) => element("th", { scope: "col" }, names.label(axis, j).replace(/[‘’]/g, "")));
   const line = (when, arrays) => element("tr", {}, element("th", { scope: "row" }, when),
-    ...arrays[name][i].map((_, j) => element("td", {}, told_number(at(name, i, j), arrays, when))));
+    ...arrays[name][i].map((_, j) => cell(arrays, when, j)));
   return element("table", { class: "then-and-now" }, element("thead", {}, element("tr", {}, element("td"), ...heads)),
     element("tbody", {}, line("before", before), line("after", after)));
 }
