@@ -11,6 +11,7 @@ from scripts.figures.drawing import (
     LIGHT,
     MIDDLE,
     arrow,
+    beside_arrows,
     box,
     canvas,
     figure,
@@ -186,7 +187,7 @@ def layer_backward():
     """The word e₂ of layers.md through an encoder layer, and one loss back to it, with all numbers
     of residual.md.
     """
-    axes = canvas(9.0, 12.0)
+    axes = canvas(9.0, 12.9)
     e = np.array([[1.0, 0, 1], [0, 1, 1], [1, 1, 0], [0, 2, 0], [2, 0, 0]])
     W_q, W_k = (
         np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]]),
@@ -214,7 +215,9 @@ def layer_backward():
     da = v @ ds1
     dscores = nf.softmax_backward(da, a) / root
     dq = dscores @ k
-    de = ds1 + dq @ W_q.T + (dscores[1] * q) @ W_k.T + a[1] * ds1 @ W_v.T
+    dk2 = dscores[1] * q
+    dv2 = a[1] * ds1
+    de = ds1 + dq @ W_q.T + dk2 @ W_k.T + dv2 @ W_v.T
     rungs = [
         ("e₂", e[1], de, "maps W_q, W_k, W_v"),
         ("q₂", q, dq, "keys: scores = k q₂"),
@@ -228,19 +231,16 @@ def layer_backward():
         ("sum", x + fed, ds2, "normalise"),
         ("e₂′", y, dy, "L = ½ |e₂′ − t|²"),
     ]
-    tops = 11.1 - 1.05 * np.arange(len(rungs))
+    tops = 12.0 - 1.05 * np.arange(len(rungs))
+    tops[1:] -= 0.9  # e₂ is also one of the keys, and one of the values: two rows more
+    style = {"peak": 3, "form": "{:.2f}", "width": 0.5}
     for top, (name, value, gradient, text) in zip(tops, rungs, strict=True):
-        rung(
-            axes,
-            4.5,
-            top,
-            0.6,
-            (name, value),
-            (f"d{name}", gradient),
-            peak=3,
-            form="{:.2f}",
-            width=0.5,
-        )
+        if name == "q₂":
+            rung(axes, 4.5, top, 1.5, ("k₂", k[1]), ("dk₂", dk2), **style)
+            beside_arrows(axes, 4.5, top + 1.2, (name, value), (f"d{name}", gradient), **style)
+            beside_arrows(axes, 4.5, top + 0.3, ("v₂", v[1]), ("dv₂", dv2), **style)
+        else:
+            rung(axes, 4.5, top, 0.6, (name, value), (f"d{name}", gradient), **style)
         box(
             axes,
             3.3,
@@ -265,8 +265,8 @@ def layer_backward():
                 else ((near + 0.2, high), (near, high))
             )
             arrow(axes, *tip)
-    axes.text(3.9, 11.85, "forward", ha="right", va="center", weight="bold")
-    axes.text(5.1, 11.85, "backward", ha="left", va="center", weight="bold")
+    axes.text(3.9, 12.75, "forward", ha="right", va="center", weight="bold")
+    axes.text(5.1, 12.75, "backward", ha="left", va="center", weight="bold")
 
 
 @figure

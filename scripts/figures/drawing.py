@@ -193,15 +193,22 @@ def rung(axes, middle, low, length, down, up, peak, form="{:g}", width=0.42):
     """Beside an arrow that goes down the name and numbers of a value, beside one that goes up those
     of its gradient.
     """
-    high, side = low + length, 0.36
+    high = low + length
+    arrow(axes, (middle - 0.5, high), (middle - 0.5, low))
+    arrow(axes, (middle + 0.5, low), (middle + 0.5, high))
+    beside_arrows(axes, middle, low + length / 2, down, up, peak, form, width)
+
+
+def beside_arrows(axes, middle, y, down, up, peak, form="{:g}", width=0.42):
+    """The names and numbers of a ``rung`` alone, around the height y."""
+    side = 0.36
     for at, (name, values), sign in ((middle - 0.5, down, -1), (middle + 0.5, up, 1)):
-        arrow(axes, *((at, high), (at, low))[::-sign])
         values = np.atleast_2d(values)
         size = values.shape[1] * width
         left = at - 0.1 - size if sign < 0 else at + 0.1
-        matrix(axes, left, low + (length + side) / 2, values, side, form, peak=peak, width=width)
+        matrix(axes, left, y + side / 2, values, side, form, peak=peak, width=width)
         name_at, align = (left - 0.08, "right") if sign < 0 else (left + size + 0.08, "left")
-        axes.text(name_at, low + length / 2, name, ha=align, va="center")
+        axes.text(name_at, y, name, ha=align, va="center")
 
 
 def number(value, form="{:g}"):
