@@ -1,8 +1,10 @@
 """A GPT on one page: a decoder-only Transformer of today, in NumPy alone; read it from top to bottom.
-
 ``python docs/one_page_gpt.py TEXT`` trains it on the characters of a file, without TEXT on the sentences of this book.
-The form ``y, backward = f(params, x)`` is that of one_page_transformer.py. Axes: B passages of T characters (S, where
-they are keys), D model width, H heads, K = D/H head width, F feed-forward width, V different characters.
+
+Every building block has the form ``y, backward = f(params, x)``, as in one_page_transformer.py. ``backward(dy)`` takes
+the gradient of the loss with respect to y, and returns that with respect to x and those of the parameters, a dict with
+the names of params. Axes: B passages of T characters (S, where they are keys), D model width, H heads, K = D/H head
+width, F feed-forward width, V different characters.
 """
 
 import os
