@@ -6,6 +6,7 @@ npformer exercises check softmax    # run it, and say precisely what is wrong
 npformer exercises hint softmax     # a hint; the next time one more
 npformer exercises answer softmax   # the answer
 npformer exercises build            # write your own Transformer in fourteen exercises
+npformer exercises gpt              # write your own GPT in twelve exercises
 """
 
 import ast
@@ -14,7 +15,7 @@ import sys
 from pathlib import Path
 from textwrap import indent
 
-from npformer.commands import called, exercises_build
+from npformer.commands import called, exercises_build, exercises_gpt
 from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
 from npformer.commands.exercises_reports import (
@@ -74,6 +75,7 @@ def parser():
     answer = add("answer", show_answer, "the answer")
     answer.add_argument("name", metavar="EXERCISE")
     exercises_build.add_to(add)
+    exercises_gpt.add_to(add)
     return top
 
 
@@ -104,6 +106,7 @@ def show_list(options, progress):
     print(f"\n{n_solved} of {len(EXERCISES)} solved")
     print(next_line(progress))
     print(f"your own Transformer, in fourteen exercises: {program()} build")
+    print(f"your own GPT, in twelve exercises: {program()} gpt")
 
 
 def show_hint(options, progress):

@@ -1,6 +1,7 @@
 """The tracks: tables of exercises that ask for the functions of one page."""
 
+from npformer.exercises.gpt import GPT
 from npformer.exercises.track import Track
 from npformer.exercises.transformer import BUILD
 
-TRACKS: dict[str, Track] = {track.name: track for track in (BUILD,)}
+TRACKS: dict[str, Track] = {track.name: track for track in (BUILD, GPT)}

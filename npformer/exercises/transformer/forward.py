@@ -99,7 +99,7 @@ BUILD.add(
 
             scores = q kᵀ / √K, and -inf where keep_mask is False;  weights = softmax(scores);  y = weights v
 
-        Use your softmax. Return y and the function backward, which you write later.""",
+        Use softmax. Return y and the function backward, which you write later.""",
     hints=(
         "k.swapaxes(-1, -2) transposes the last two axes, and @ multiplies the last two of both.",
         "np.where(keep_mask, scores, -np.inf) keeps the scores where the mask is True.",

@@ -1,0 +1,91 @@
+"""What a person has solved in another track, of the functions that the page of that track and the page of gpt share."""
+
+import ast
+import builtins
+import symtable
+from typing import NamedTuple
+
+from npformer.exercises.gpt.track import GPT
+from npformer.exercises.track.file import digests, stub
+
+
+class Taken(NamedTuple):
+    """A function of the person's file of another track."""
+
+    name: str
+    source: str  # as it stands in the file of gpt
+    missing: str  # a name of the other file that it uses, so that it cannot stand there; or ""
+
+
+def shared_functions(track):
+    """The names of the functions that are the same, letter by letter, on the page of a track and on that of gpt."""
+    ours, theirs = GPT.page, track.page
+    return [
+        name for name in ours.functions if name in theirs.functions and ours.source_of(name) == theirs.source_of(name)
+    ]
+
+
+def solved_functions(track, text, sources):
+    """The functions of a person's file that gpt needs, too, and that are as they were when they were right.
+
+    Parameters
+    ----------
+    track : Track
+        That of the file.
+    text : str
+        Of the file. Raises SyntaxError if it is no Python.
+    sources : dict
+        The digests of what was right, as in ``Progress``.
+
+    Returns
+    -------
+    list of Taken
+    """
+    now = digests(track, text)
+    nodes = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    found = []
+    for name in shared_functions(track):
+        keys = [part.key for part in track.parts.values() if part.function_name == name]
+        if name in nodes and keys and all(sources.get(key) == now[key] for key in keys):
+            found.append(_taken(name, text, nodes[name]))
+    return found
+
+
+def _taken(name, text, node):
+    """A function, with the docstring that it has in the file of gpt, where exercises have other numbers."""
+    lines = text.splitlines(keepends=True)[: node.end_lineno]
+    first = node.body[0]
+    if first.lineno == node.lineno:  # all of it is one line
+        own = lines[node.lineno - 1 :]
+    else:
+        is_docstring = ast.get_docstring(node) is not None
+        head = lines[node.lineno - 1 : first.lineno - 1]
+        body = lines[first.end_lineno if is_docstring else first.lineno - 1 :]
+        own = [*head, *_docstring_lines(name), *body]
+    source = "".join(own).rstrip() + "\n"
+    missing = _names_from_outside(source) - set(vars(GPT.page.module)) - set(vars(builtins))
+    return Taken(name, source, min(missing, default=""))
+
+
+def _docstring_lines(name):
+    """The lines of the docstring that a function has in the file of gpt."""
+    is_exercise = any(part.function_name == name for part in GPT.parts.values())
+    text = stub(GPT, name) if is_exercise else GPT.page.source_of(name)
+    function = ast.parse(text).body[0]
+    if ast.get_docstring(function) is None:
+        return []
+    first = function.body[0]
+    return text.splitlines(keepends=True)[first.lineno - 1 : first.end_lineno]
+
+
+def _names_from_outside(source):
+    """The names that a function uses and does not define."""
+    tables, names = [symtable.symtable(source, "", "exec")], set()
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            is_defined = symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+            if symbol.is_referenced() and symbol.is_global() and not is_defined:
+                names.add(symbol.get_name())
+    return names

@@ -1,0 +1,65 @@
+"""The text on which a person's GPT is trained: one of theirs, or sentences of npformer itself."""
+
+import ast
+import re
+from pathlib import Path
+
+import numpy as np
+
+import npformer
+from npformer.data.lines import read_lines
+from npformer.errors import UserError
+
+LEAST = 2_000  # characters, of which a tenth is held out
+FEW = 50_000  # with fewer, the model learns them by heart
+MOST = 10_000_000  # characters; a training of some minutes reads a part of them
+
+
+def read_text(path):
+    """The characters of a file in UTF-8. Raises OSError, ValueError or UserError, with words."""
+    lines = []
+    n = 0
+    for line in read_lines(path):
+        lines.append(line)
+        n += len(line) + 1
+        if n >= MOST:
+            print(f"{path} is long: its first {MOST:,} characters are read")
+            break
+    text = "\n".join(lines)[:MOST].strip()
+    if len(text) < LEAST:
+        raise UserError(
+            f"{path} has {len(text):,} characters, expected at least {LEAST:,}: take a longer text, best one of "
+            f"{FEW:,} or more, or leave out --text"
+        )
+    if len(text) < FEW:
+        print(f"{path} has {len(text):,} characters: with fewer than {FEW:,} the model learns them by heart")
+    return text
+
+
+def sentences_of_npformer():
+    """The sentences of the docstrings in the package, each once and on a line of its own."""
+    sentences: dict[str, None] = {}
+    for path in sorted(Path(npformer.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                sentences |= dict.fromkeys(sentences_of(ast.get_docstring(node) or ""))
+    return "\n".join(sentences)
+
+
+def sentences_of(docstring):
+    """The sentences of a docstring, without its examples."""
+    prose = re.sub(r"(?m)^ *(>>>|\.\.\.).*", "", docstring)
+    return [" ".join(sentence.split()) for sentence in re.findall(r"(?a)[A-Z][\w\s,;:'\"()-]+[.?!]", prose)]
+
+
+class Characters:
+    """The different characters of a text, in order, and the number of each place's."""
+
+    def __init__(self, text):
+        codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype="<u4")
+        different, self.ids = np.unique(codes, return_inverse=True)
+        self.characters = np.array([chr(code) for code in different])
+
+    def text(self, ids):
+        """The text of ids."""
+        return "".join(self.characters[ids])
