@@ -39,10 +39,8 @@ from npformer.runtime.blas_threads import blas_threads
 
 PAGE_0 = Size(V=29, N=1, D=64, H=4, F=256, B=64, S=10, T=11)  # about that of docs/start.md
 DECODED = SIZES["base"]._replace(S=30, T=32)
-SENTENCES = {
-    "sentence": 1,
-    "sentences": 32,
-}  # how many are decoded at once, greedily, by the model "base"
+# How many are decoded at once, greedily, by the model "base".
+SENTENCES = {"sentence": 1, "sentences": 32}
 CHAT = LanguageModel(
     8192,
     d_model=576,
@@ -66,9 +64,8 @@ def main(argv=None):
 
 def report_work(name, options):
     """Measure a work beside each number of busy processes, and print the times."""
-    wanted = [
-        x for key, x in contenders_of(name).items() if key.split(",")[0] not in options.without
-    ]
+    is_wanted = lambda key: key.split(",")[0] not in options.without
+    wanted = [one for key, one in contenders_of(name).items() if is_wanted(key)]
     with (
         started(wanted) as contenders,
         busy_processes(max(options.busy), options.session) as beside,
@@ -87,12 +84,10 @@ def report_work(name, options):
                     latencies[one.name][n] += steps[-n_steps:]
         note("")
     print_work(name, seconds, latencies, options)
-    return {
-        "seconds": {
-            one: {n: summary(found) for n, found in of.items()} for one, of in seconds.items()
-        },
-        "latencies": latencies if options.latency else None,
-    }
+    summaries = {}
+    for one, of in seconds.items():
+        summaries[one] = {n: summary(found) for n, found in of.items()}
+    return {"seconds": summaries, "latencies": latencies if options.latency else None}
 
 
 def print_work(name, seconds, latencies, options):
@@ -103,10 +98,10 @@ def print_work(name, seconds, latencies, options):
     rows = []
     for one, of in seconds.items():
         medians = {n: statistics.median(found) for n, found in of.items()}
-        cells = [
-            f"{short(1e3 * medians[n])} ({medians[n] / medians[first]:.2f})" for n in options.busy
-        ]
-        rows.append([one, *cells])
+        shown = lambda seconds, idle=medians[first]: (
+            f"{short(1e3 * seconds)} ({seconds / idle:.2f})"
+        )
+        rows.append([one, *(shown(medians[n]) for n in options.busy)])
         if options.latency:
             worst = (np.quantile(latencies[one][n], 0.99) for n in options.busy)
             rows.append([f"{one}, 99th of 100 steps", *(short(1e3 * x) for x in worst)])

@@ -139,9 +139,8 @@ def _array(x, precision):
 
 def report_product(precision, options):
     """Measure the TFLOP/s of a large product, which no step can exceed."""
-    figures, _ = compare(
-        [("npformer", ("npformer.gpu",), build_our_product)], (precision,), options, WARM_UP
-    )
+    ours = ("npformer", ("npformer.gpu",), build_our_product)
+    figures, _ = compare([ours], (precision,), options, WARM_UP)
     rate = 2 * LARGE**3 / figures["npformer"]["seconds"]["median"] / 1e12
     print(f"{precision}: a product of {LARGE} x {LARGE} matrices: {rate:.0f} TFLOP/s\n", flush=True)
     return rate
@@ -149,19 +148,18 @@ def report_product(precision, options):
 
 def report_step(name, precision, best, options):
     """Measure one step, and print a table."""
-    wanted = [
-        ("npformer", ("npformer.gpu",), partial(build_npformer, backend="gpu", precision=precision))
-    ]
-    modes = {"eager": False, "compiled": "default", "compiled, graphs": "reduce-overhead"}
+    build = partial(build_npformer, backend="gpu", precision=precision)
+    wanted = [("npformer", ("npformer.gpu",), build)]
+    modes = {"eager": False}
+    if not options.quick:
+        modes |= {"compiled": "default", "compiled, graphs": "reduce-overhead"}
     variant = {"n_threads": 1, "fused": True, "device": "cuda", "precision": precision}
-    for mode, compiled in list(modes.items())[: 1 if options.quick else None]:
-        wanted.append(
-            (f"PyTorch, {mode}", ("torch",), partial(build_pytorch, compiled=compiled, **variant))
-        )
-    (figures, _), flops = (
-        compare(wanted, (STEPS[name],), options, WARM_UP),
-        training_flops(STEPS[name]),
-    )
+    for mode, compiled in modes.items():
+        build = partial(build_pytorch, compiled=compiled, **variant)
+        wanted.append((f"PyTorch, {mode}", ("torch",), build))
+    size = STEPS[name]
+    figures, _ = compare(wanted, (size,), options, WARM_UP)
+    flops = training_flops(size)
     print(f"{name}, {precision}: {short(flops / 1e12)} TFLOP a step, of {best:.0f} TFLOP/s")
     show(figures, flops, best)
     return figures
@@ -169,19 +167,19 @@ def report_step(name, precision, best, options):
 
 def report_attention(precision, options):
     """Measure attention, and print a table for each length, causal or not."""
+    wanted = [
+        ("npformer", ("npformer.gpu",), build_our_attention),
+        ("PyTorch", ("torch",), build_their_attention),
+    ]
     results = {}
     for T in LENGTHS[::2] if options.quick else LENGTHS:
         for causal in (False, True):
-            ours = "npformer", ("npformer.gpu",), build_our_attention
-            wanted = [ours, ("PyTorch", ("torch",), build_their_attention)]
+            case = f"{T} causal" if causal else f"{T}"
             figures, _ = compare(wanted, (T, causal, precision), options, WARM_UP)
             flops = 14 * TOKENS * T * HEADS * WIDTH / (2 if causal else 1)  # 4 forward, 10 backward
-            print(
-                f"attention, forward and backward, {T} keys"
-                f"{', causal' if causal else ''}, {precision}"
-            )
+            print(f"attention, forward and backward, keys: {case}, {precision}")
             show(figures, flops)
-            results[f"{T}{' causal' if causal else ''}"] = figures
+            results[case] = figures
     return results
 
 
@@ -191,9 +189,7 @@ def show(figures, flops, best=None):
     for name, found in figures.items():
         rate = flops / found["seconds"]["median"] / 1e12
         rows.append([name, *time_cells(found), short(rate), percent(rate / best) if best else ""])
-    print_table(
-        ["", "ms", "spread", f"× {next(iter(figures), '')}", "TFLOP/s", "of the product"], rows
-    )
+    print_table(["", "ms", "spread", "× first", "TFLOP/s", "of the product"], rows)
     print(flush=True)
 
 

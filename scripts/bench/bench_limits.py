@@ -22,6 +22,7 @@ A step that is not divided into shards has one thread outside of its products: t
 outside of operations is Python.
 """
 
+import itertools
 import statistics
 import sys
 import tempfile
@@ -76,38 +77,21 @@ LARGEST = 3  # rests of a step that are named
 
 @command
 def main(argv=None):
-    parser = parser_of(
-        __doc__,
-        rounds=7,
-        seconds=2.0,
-        quick_seconds=0.1,
-        quick="tiny and a small GPT, 3 short rounds",
-    )
-    add_some(parser, "--lines", LINES, help=f"some of {','.join(LINES)} (default: all)")
-    parser.add_argument(
-        "--language-model", type=Path, metavar="FILE", help="a GGUF file or a folder with a Llama"
-    )
-    options = parsed(parser, argv)
-    lines = options.lines or (["tiny", "gpt64"] if options.quick else LINES)
-    facts, results = print_machine(machine()), {}
+    options = parse_arguments(argv)
+    facts = print_machine(machine())
+    builds = {name: build_of(name, options.quick) for name in options.lines}
+    results = {}
     with tempfile.TemporaryDirectory() as folder, limits_contender(options.sgemm_sizes) as limits:
-        builds = {name: build_of(name, options.quick) for name in lines}
         if options.language_model:
-            work = bench_pretrained.prepared(options.language_model, Path(folder) / "model", {})
-            for kind in (
-                "first",
-                "generate",
-            ):  # a long prompt has blocks side by side, which cannot be told from one
-                name = f"{options.language_model.stem}: {bench_pretrained.WORK[kind]}"
-                builds[name] = partial(bench_pretrained.build_npformer, work, kind, "cpu")
+            builds |= builds_of_file(options.language_model, Path(folder) / "model")
         for name, build in builds.items():
             results[name] = measured(build, limits, options)
             print_line(name, results[name])
+    write_json(options.json, {"machine": facts, "lines": results})
     print()
     print_shares(results)
     print_rests(results)
     print_limits(list(results.values()))
-    write_json(options.json, {"machine": facts, "lines": results})
 
 
 def build_of(name, quick):
@@ -118,6 +102,20 @@ def build_of(name, quick):
     return partial(bench_gpt.build_npformer, shape, "step", int(name.removeprefix("gpt")), "cpu")
 
 
+def builds_of_file(path, folder):
+    """Functions that build the work with a model that exists.
+
+    A long prompt is left out: it has blocks side by side, which cannot be told from one.
+    """
+    work = bench_pretrained.prepared(path, folder, [])
+    return {
+        f"{path.stem}: {bench_pretrained.WORK[kind]}": partial(
+            bench_pretrained.build_npformer, work, kind, "cpu"
+        )
+        for kind in ("first", "generate")
+    }
+
+
 def build_watched(build, seconds):
     """``step`` that makes steps for about so many seconds, and says where the time of one of them
     goes.
@@ -125,24 +123,26 @@ def build_watched(build, seconds):
     step = build()
 
     def watched():
-        steps, end = [], time.perf_counter() + seconds
-        while not steps or time.perf_counter() < end:
-            begin, begin_of_processor = time.perf_counter(), time.process_time()
+        walls, processors, calls = [], [], []
+        end = time.perf_counter() + seconds
+        while not walls or time.perf_counter() < end:
+            start, start_of_processor = time.perf_counter(), time.process_time()
             step()
-            wall, processor = time.perf_counter() - begin, time.process_time() - begin_of_processor
-            with nf.explain() as calls:  # which takes a little time itself
+            walls.append(time.perf_counter() - start)
+            processors.append(time.process_time() - start_of_processor)
+            with nf.explain() as calls_of_step:  # which takes a little time itself
                 step()
-            steps.append((wall, processor, calls))
-        steps = steps[1:] or steps  # the first one after a pause is slow
+            calls.append(calls_of_step)
+        if len(walls) > 1:  # the first step after a pause is slow
+            walls, processors, calls = walls[1:], processors[1:], calls[1:]
         operations = defaultdict(float)
-        for _, _, calls in steps:
-            for call in calls:
-                operations[call.operation] += call.seconds / len(steps)
+        for call in itertools.chain.from_iterable(calls):
+            operations[call.operation] += call.seconds / len(calls)
         return {
-            "wall": statistics.mean(wall for wall, *_ in steps),
-            "processor": statistics.mean(processor for _, processor, _ in steps),
+            "wall": statistics.mean(walls),
+            "processor": statistics.mean(processors),
             "operations": dict(operations),
-            "calls": dict(Counter(call.operation for call in calls)),
+            "calls": dict(Counter(call.operation for call in calls[-1])),
         }
 
     return watched
@@ -150,16 +150,15 @@ def build_watched(build, seconds):
 
 def measured(build, limits, options):
     """The time of a step, its own limit, and the parts of the rest, all in seconds."""
-    with started(
-        [("npformer", ("npformer.cpu",), partial(build_watched, build, options.seconds))]
-    ) as contenders:
+    watched = partial(build_watched, build, options.seconds)
+    with started([("npformer", ("npformer.cpu",), watched)]) as contenders:
         able = build_all(contenders, warm_up=1)
         if not able:
             sys.exit("the step does not run")
         measure_own_limit(limits, options.sgemm_sizes, build)
         turns, facts = alternate_with(limits, able, options)
-    watched = [value for _, value in turns["npformer"]]
-    return {**facts, **divided(watched, facts["own_limit"], physical_cores())}
+    values = [value for _, value in turns["npformer"]]
+    return {**facts, **divided(values, facts["own_limit"], physical_cores())}
 
 
 def divided(watched, own_limit, n_cores):
@@ -168,20 +167,18 @@ def divided(watched, own_limit, n_cores):
     """
     wall = statistics.median(of["wall"] for of in watched)
     processor = statistics.median(of["processor"] / of["wall"] for of in watched) * wall
+    calls = watched[0]["calls"]
     operations, rests = {}, dict.fromkeys(RESTS, 0.0)
-    n_shards = max(
-        round(n / own_limit["operations"][name]["calls"]) for name, n in watched[0]["calls"].items()
-    )
+    n_shards = 1
     for name, limit in own_limit["operations"].items():
-        at_once = max(1, round(watched[0]["calls"].get(name, 1) / limit["calls"]))
-        seconds = statistics.median(of["operations"].get(name, 0.0) for of in watched) / min(
-            at_once, n_cores
-        )
+        at_once = max(1, round(calls.get(name, 1) / limit["calls"]))
+        n_shards = max(n_shards, at_once)
+        seconds = statistics.median(of["operations"].get(name, 0.0) for of in watched)
+        seconds /= min(at_once, n_cores)
         best = limit["products"] + limit["bytes"]
         operations[name] = {"seconds": seconds, "own_limit": best}
-        slower = (
-            limit["products_in_shards" if at_once > 1 else "products_undivided"] - limit["products"]
-        )
+        way = "products_in_shards" if at_once > 1 else "products_undivided"
+        slower = limit[way] - limit["products"]
         rests["products"] += slower
         rests[KINDS.get(name, "elementwise")] += seconds - best - slower
     outside = wall - sum(of["seconds"] for of in operations.values())
@@ -193,15 +190,19 @@ def divided(watched, own_limit, n_cores):
 
 def print_line(name, result):
     """Print which rests of a step are the largest, as soon as it is measured."""
-    wall, rests = result["seconds"], result["rests"]
-    largest = sorted(rests, key=rests.__getitem__, reverse=True)[:LARGEST]
-    text = ", ".join(
-        f"{rest} {short(1e3 * rests[rest])} ms ({percent(rests[rest] / wall)})" for rest in largest
-    )
-    by = {name: of["seconds"] - of["own_limit"] for name, of in result["operations"].items()}
-    worst = sorted(by, key=by.__getitem__, reverse=True)[:LARGEST]
-    operations = ", ".join(f"{operation} {short(1e3 * by[operation])} ms" for operation in worst)
-    print(f"{name}: above the limit {text}; by operation {operations}", flush=True)
+    shown = lambda part, seconds: f"{part} {short(1e3 * seconds)} ms"
+    of_step = lambda seconds: percent(seconds / result["seconds"])
+    rests = [f"{shown(*rest)} ({of_step(rest[1])})" for rest in largest(result["rests"])]
+    operations = result["operations"].items()
+    above = {operation: of["seconds"] - of["own_limit"] for operation, of in operations}
+    by_operation = ", ".join(shown(*part) for part in largest(above))
+    limit = f"above the limit {', '.join(rests)}"
+    print(f"{name}: {limit}; by operation {by_operation}", flush=True)
+
+
+def largest(parts):
+    """The largest of named seconds, with their names."""
+    return sorted(parts.items(), key=lambda part: part[1], reverse=True)[:LARGEST]
 
 
 def print_shares(results):
@@ -209,15 +210,16 @@ def print_shares(results):
     header = ["", "ms", "limit, ms", "of products", "of bytes", "of its limit", "of sgemm", "cores"]
     rows = []
     for name, result in results.items():
-        seconds, of_operations = result["seconds"], result["own_limit"]["operations"].values()
-        products, n_bytes = (
-            sum(of[part] for of in of_operations) for part in ("products", "bytes")
-        )
-        flops = 2 * sum(of["multiplications"] for of in of_operations)
-        share = percent(result["own_limit"]["seconds"] / seconds)
-        of_sgemm = percent(flops / seconds / 1e9 / result["limits"]["sgemm"])
-        times = [short(1e3 * x) for x in (seconds, products + n_bytes, products, n_bytes)]
-        rows.append([name, *times, share, of_sgemm, f"{result['cores']:.2f}"])
+        seconds = result["seconds"]
+        operations = result["own_limit"]["operations"].values()
+        sum_of = lambda part, operations=operations: sum(of[part] for of in operations)
+        products, moving = sum_of("products"), sum_of("bytes")
+        row = [name, *(short(1e3 * x) for x in (seconds, products + moving, products, moving))]
+        row.append(percent(result["own_limit"]["seconds"] / seconds))
+        gflops = 2 * sum_of("multiplications") / seconds / 1e9
+        row.append(percent(gflops / result["limits"]["sgemm"]))
+        row.append(f"{result['cores']:.2f}")
+        rows.append(row)
     print_table(header, rows)
     print()
 
@@ -225,12 +227,23 @@ def print_shares(results):
 def print_rests(results):
     """Print the rests of each step in per cent of its time."""
     print("above the limit, in per cent of the step:")
-    rows = [
-        [name, *(percent(result["rests"][rest] / result["seconds"]) for rest in RESTS)]
-        for name, result in results.items()
-    ]
+    rows = []
+    for name, result in results.items():
+        shares = (result["rests"][rest] / result["seconds"] for rest in RESTS)
+        rows.append([name, *map(percent, shares)])
     print_table(["", *RESTS], rows)
     print()
+
+
+def parse_arguments(argv):
+    quick = "tiny and a small GPT, 3 short rounds"
+    parser = parser_of(__doc__, rounds=7, seconds=2.0, quick_seconds=0.1, quick=quick)
+    add_some(parser, "--lines", LINES, help=f"some of {','.join(LINES)} (default: all)")
+    llama = "a GGUF file or a folder with a Llama"
+    parser.add_argument("--language-model", type=Path, metavar="FILE", help=llama)
+    options = parsed(parser, argv)
+    options.lines = options.lines or (["tiny", "gpt64"] if options.quick else LINES)
+    return options
 
 
 if __name__ == "__main__":

@@ -39,17 +39,12 @@ N_PARAMETERS = 2**24
 
 @command
 def main(argv=None):
-    quick = "3 very short rounds: under a minute"
-    parser = parser_of(__doc__, rounds=5, seconds=0.2, quick_seconds=0.03, quick=quick)
-    add_some(parser, "--ops", OPERATIONS, list(OPERATIONS), help="(default: all)")
-    add_backends(parser, default=["cpu", "reference"])
-    add_without(parser, ["pytorch"])
-    options = parsed(parser, argv)
+    options = parse_arguments(argv)
     facts = print_machine(machine())
-    with (
-        limits_contender(options.sgemm_sizes[:3]) as limits,
-        started(wanted(options)) as contenders,
-    ):
+    wanted = of_backends(options.backends, build_npformer)
+    if "pytorch" not in options.without:
+        wanted.append(("PyTorch", ("torch",), build_pytorch))
+    with limits_contender(options.sgemm_sizes) as limits, started(wanted) as contenders:
         names = [contender.name for contender in contenders]
         results = {name: measure(name, contenders, options, limits) for name in options.ops}
     best = best_of([result["limits"] for result in results.values()])
@@ -132,14 +127,6 @@ OPERATIONS = {
 }
 
 
-def wanted(options):
-    """(name, libraries, build) of each contender."""
-    found = of_backends(options.backends, build_npformer)
-    return (
-        found if "pytorch" in options.without else [*found, ("PyTorch", ("torch",), build_pytorch)]
-    )
-
-
 def case_of(name):
     """The arguments of an operation, the same for all contenders."""
     operation = OPERATIONS[name]
@@ -176,23 +163,14 @@ def build_pytorch(name):
     arguments = case.arguments("float32")
     tensors = peers.tensors_of(arguments)
     if name == "adam_update":
-        param = torch.nn.Parameter(tensors["param"])
-        param.grad = tensors["grad"]
-        adam = torch.optim.Adam(
-            [param], ADAM["lr"], (ADAM["beta1"], ADAM["beta2"]), ADAM["eps"], fused=True
-        )
-        compute = adam.step
+        compute = adam_of_pytorch(**tensors)
     elif "cross_entropy" in name:
-        to_logits = {x: tensors.pop(x) for x in ("x", "weight", "bias") if x in tensors}
-
-        def compute():
-            logits = peers.linear(**to_logits) if to_logits else tensors["logits"]
-            given = tensors | {"logits": logits.detach().requires_grad_()}
-            torch.autograd.grad(peers.cross_entropy(**given), given["logits"])
+        compute = partial(loss_and_gradient_of_pytorch, tensors)
     elif name.endswith("_backward"):
         inputs = peers.leaves_of(tensors)
         y = peers.OPERATIONS[case.operation](**tensors)
-        dy = torch.from_numpy(next(iter(case.cotangents(arguments, "float32").values())))
+        dy, *_ = case.cotangents(arguments, "float32").values()
+        dy = torch.from_numpy(dy)
         compute = partial(torch.autograd.grad, y, inputs.values(), dy, retain_graph=True)
     else:
         compute = partial(peers.OPERATIONS[name], **tensors)
@@ -203,22 +181,44 @@ def build_pytorch(name):
     return step
 
 
+def adam_of_pytorch(param, grad, lr, beta1, beta2, eps, **_):
+    """The step of PyTorch's fused Adam."""
+    import torch
+
+    param = torch.nn.Parameter(param)
+    param.grad = grad
+    return torch.optim.Adam([param], lr, (beta1, beta2), eps, fused=True).step
+
+
+def loss_and_gradient_of_pytorch(tensors):
+    """The gradient by the logits, which a linear map computes if its arrays are given."""
+    import torch
+
+    from scripts.bench.peers import pytorch_operations as peers
+
+    tensors = dict(tensors)
+    to_logits = {name: tensors.pop(name) for name in ("x", "weight", "bias") if name in tensors}
+    logits = peers.linear(**to_logits) if to_logits else tensors["logits"]
+    tensors["logits"] = logits.detach().requires_grad_()
+    torch.autograd.grad(peers.cross_entropy(**tensors), tensors["logits"])
+
+
 def measure(name, contenders, options, limits):
+    """The figures of an operation, of all contenders that have it."""
     operation = OPERATIONS[name]
     able = build_all(contenders, name)
     turns, others = alternate(able, options.rounds, options.seconds)
-    figures = {contender: timing(turns, contender) for contender in turns}
-    for found in figures.values():
+    n_bytes = 4 * operation.n_moved
+    figures = {}
+    for contender in turns:
+        found = timing(turns, contender)
         median = found["seconds"]["median"]
-        found |= {
-            "gb_per_second": 4 * operation.n_moved / median / 1e9,
-            "gflops": operation.flops / median / 1e9,
-        }
-    arrays = getattr(nf.reference, name).record.contract.arrays
-    given = {x: array.axes for x, array in arrays.items() if operation.given.get(x, x) is not None}
+        found["gb_per_second"] = n_bytes / median / 1e9
+        found["gflops"] = operation.flops / median / 1e9
+        figures[contender] = found
     return {
-        "shapes": {x: shape_of(axes, operation.sizes) for x, axes in given.items()},
-        "bytes": 4 * operation.n_moved,
+        "shapes": shapes_of(name, operation),
+        "bytes": n_bytes,
         "flops": operation.flops,
         "limits": limits.run(1)[1],
         "other_programs_cores": others,
@@ -226,7 +226,15 @@ def measure(name, contenders, options, limits):
     }
 
 
+def shapes_of(name, operation):
+    """The shapes of the arrays of an operation, without those that are None."""
+    arrays = getattr(nf.reference, name).record.contract.arrays
+    is_given = lambda array: operation.given.get(array, array) is not None
+    return {x: shape_of(of.axes, operation.sizes) for x, of in arrays.items() if is_given(x)}
+
+
 def print_results(results, names, best):
+    """Print a line for each operation, with the figures of the first contender first."""
     first, *others = names
     header = ["", "MB", f"{first} ms", "GB/s", "GFLOP/s", "of sgemm"]
     for name in others:
@@ -234,12 +242,7 @@ def print_results(results, names, best):
     rows = []
     for operation, result in results.items():
         ours, *theirs = (result["contenders"].get(name) for name in names)
-        row = [operation, short(result["bytes"] / 1e6)]
-        row += (
-            [milliseconds(ours), short(ours["gb_per_second"]), *matrix_cells(ours, best)]
-            if ours
-            else ["–"] * 4
-        )
+        row = [operation, short(result["bytes"] / 1e6), *cells_of_first(ours, best)]
         for one in theirs:
             row += [milliseconds(one), f"{one['times_as_long']:.2f}"] if one else ["–"] * 2
         rows.append(row)
@@ -247,9 +250,24 @@ def print_results(results, names, best):
     print_limits(results.values(), over=statistics.median)
 
 
-def matrix_cells(figures, best):
+def cells_of_first(figures, best):
+    """Milliseconds, GB/s, and GFLOP/s with their share of the best sgemm, if there are products."""
+    if figures is None:
+        return ["–"] * 4
     gflops = figures["gflops"]
-    return [short(gflops), percent(gflops / best["sgemm"])] if gflops else ["", ""]
+    of_products = [short(gflops), percent(gflops / best["sgemm"])] if gflops else ["", ""]
+    return [milliseconds(figures), short(figures["gb_per_second"]), *of_products]
+
+
+def parse_arguments(argv):
+    quick = "3 very short rounds: under a minute"
+    parser = parser_of(__doc__, rounds=5, seconds=0.2, quick_seconds=0.03, quick=quick)
+    add_some(parser, "--ops", OPERATIONS, list(OPERATIONS), help="(default: all)")
+    add_backends(parser, default=["cpu", "reference"])
+    add_without(parser, ["pytorch"])
+    options = parsed(parser, argv)
+    options.sgemm_sizes = options.sgemm_sizes[:3]  # measured with each operation
+    return options
 
 
 if __name__ == "__main__":

@@ -195,17 +195,12 @@ def started(wanted):
 
 
 def of_backends(backends, build):
-    """(name, libraries, build) of a contender for each backend of npformer: ``build(*case,
-    backend=...)``.
-    """
-    return [
-        (
-            "npformer" if name == "cpu" else f"npformer, {name}",
-            (f"npformer.{name}",),
-            partial(build, backend=name),
-        )
-        for name in backends
-    ]
+    """(name, libraries, build) of a contender for each backend: ``build(*case, backend=...)``."""
+    wanted = []
+    for backend in backends:
+        name = "npformer" if backend == "cpu" else f"npformer, {backend}"
+        wanted.append((name, (f"npformer.{backend}",), partial(build, backend=backend)))
+    return wanted
 
 
 def build_all(contenders, *case, warm_up=2):
@@ -231,16 +226,15 @@ def agreeing(contenders, differs, inexact=()):
     Those named in ``inexact`` only need a value of the same shape.
     """
     able = []
+    first = contenders[0] if contenders else None
     for contender in contenders:
-        theirs, ours = contender.built.first_value, contenders[0].built.first_value
-        if np.shape(theirs) != np.shape(ours) or (
-            contender.name not in inexact and differs(theirs, ours)
-        ):
-            print(
-                f"left out: {contender.name}: begins with {theirs}, "
-                f"{contenders[0].name} with {ours}",
-                flush=True,
-            )
-        else:
+        theirs, ours = contender.built.first_value, first.built.first_value
+        agrees = np.shape(theirs) == np.shape(ours)
+        if agrees and contender.name not in inexact:
+            agrees = not differs(theirs, ours)
+        if agrees:
             able.append(contender)
+        else:
+            why = f"begins with {theirs}, {first.name} with {ours}"
+            print(f"left out: {contender.name}: {why}", flush=True)
     return able

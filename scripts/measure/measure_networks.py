@@ -157,11 +157,10 @@ class Mute:
 
     def __init__(self, ranks):
         self.ranks, self.sent = ranks, []
-        self.Iallgather, self.Ibarrier, self.Igatherv = (
-            ranks.comm.Iallgather,
-            ranks.comm.Ibarrier,
-            ranks.comm.Igatherv,
-        )
+        comm = ranks.comm
+        self.Iallgather = comm.Iallgather
+        self.Ibarrier = comm.Ibarrier
+        self.Igatherv = comm.Igatherv
 
     def Irecv(self, x, source):
         """Receive zeros."""
@@ -183,18 +182,19 @@ class Mute:
 def work(size, rounds):
     """Measure messages, and steps with and without them, and return what they took."""
     ranks = world()
+    size = SIZES[size]
     with blas_threads(1):
         settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": ranks.size, "ranks": ranks}
-        trainer = Trainer(model_of(SIZES[size]), Adam(LEARNING_RATE), **settings)
+        trainer = Trainer(model_of(size), Adam(LEARNING_RATE), **settings)
         trainer.state.flat_grads.fill(0)  # memory that nobody has written to is sent faster
         before = received()
         found = messages(trainer, ranks, TURNS)
-        found |= {"received": (received() - before) / TURNS, "parameters": trainer.flat_params.size}
+        found["received"] = (received() - before) / TURNS
+        found["parameters"] = trainer.flat_params.size
         found |= one_message(ranks, trainer.flat_params.nbytes // ranks.size)
         if rounds:
-            found |= steps(
-                trainer, ranks, batch_of(SIZES[size]._replace(B=SIZES[size].B * ranks.size)), rounds
-            )
+            batch = batch_of(size._replace(B=size.B * ranks.size))
+            found |= steps(trainer, ranks, batch, rounds)
     return found
 
 
@@ -232,21 +232,21 @@ def steps(trainer, ranks, batch, rounds):
     early = []
     for _ in range(1 + rounds):  # the first turn is to warm up
         for how, taken in seconds.items():
-            over_ranks.ranks = optimizer.ranks = copy.copy(ranks)
+            own = copy.copy(ranks)
             if how == "apart":
-                optimizer.ranks.comm = Mute(ranks)
+                own.comm = Mute(ranks)
+            over_ranks.ranks = optimizer.ranks = own
             start = time.perf_counter()
             trainer.step(*batch)
             taken.append(time.perf_counter() - start)
             if how == "apart":
-                sent = optimizer.ranks.comm.sent[
-                    :: ranks.size - 1
-                ]  # when the first message of each chunk is
-                latest = ranks.stack(np.array([*sent, backward_ended[-1]])).max(0)
-                early.append(np.maximum(latest[-1] - latest[:-1], 0))
+                complete = own.comm.sent[:: ranks.size - 1]  # the first message of each chunk
+                *chunks, end = ranks.stack(np.array([*complete, backward_ended[-1]])).max(0)
+                early.append(np.maximum(end - chunks, 0))
     found = {how: statistics.median(taken[1:]) for how, taken in seconds.items()}
     for name, waited in waiting.items():
-        found[name] = float(np.median(ranks.stack(np.array(waited[3::2])).min(0)))
+        of_ranks = ranks.stack(np.array(waited[3::2]))  # with messages, after the warm-up
+        found[name] = float(np.median(of_ranks.min(0)))
     return found | {"early": np.median(early[1:], axis=0).tolist()}
 
 
@@ -269,9 +269,8 @@ def compared(found, free):
     """What was measured of a case, with what is predicted from the messages in it and in a network
     without a limit.
     """
-    step = Step(
-        found["apart"], 4.0 * found["parameters"], n_chunks=found["chunks"], early=found["early"]
-    )
+    chunks = {"n_chunks": found["chunks"], "early": found["early"]}
+    step = Step(found["apart"], 4.0 * found["parameters"], **chunks)
     processor = free["exchange"] / (free["bytes"] / 2)
     network = Network(found["latency"], found["bandwidth"], processor)
     predicted = predict(step, network, found["ranks"]).step
@@ -281,32 +280,17 @@ def compared(found, free):
 
 def print_cases(cases):
     """Print a table of them."""
+    times = ("exchange", "gathering", "apart", "together", "predicted")
     rows = []
     for case in cases:
-        seconds = (
-            case[name] for name in ("exchange", "gathering", "apart", "together", "predicted")
-        )
-        rows.append(
-            [f"{case['ranks']} ranks, {case['gbit']:g} Gbit/s"]
-            + [
-                f"{1e6 * case['latency']:.0f}",
-                f"{case['bandwidth'] / GBIT:.2f}",
-                *(short(1e3 * x) for x in seconds),
-            ]
-            + [f"{case['predicted'] / case['together'] - 1:+.1%}", percent(case["hidden"])]
-        )
-    columns = (
-        "µs",
-        "Gbit/s",
-        "exchange",
-        "gathering",
-        "apart",
-        "together",
-        "predicted",
-        "difference",
-        "hidden",
-    )
-    print_table(["milliseconds", *columns], rows)
+        row = [f"{case['ranks']} ranks, {case['gbit']:g} Gbit/s"]
+        row.append(f"{1e6 * case['latency']:.0f}")
+        row.append(f"{case['bandwidth'] / GBIT:.2f}")
+        row += [short(1e3 * case[time]) for time in times]
+        row.append(f"{case['predicted'] / case['together'] - 1:+.1%}")
+        row.append(percent(case["hidden"]))
+        rows.append(row)
+    print_table(["milliseconds", "µs", "Gbit/s", *times, "difference", "hidden"], rows)
 
 
 def parse_arguments(argv):
