@@ -1,8 +1,10 @@
 """Write your own Transformer in fourteen exercises.
 
 npformer exercises build               # write exercises/transformer.py, and say what comes next
+npformer exercises build --derive      # the same, without formulas of gradients: you derive them
 npformer exercises build check         # run what you have written, and say precisely what is wrong
 npformer exercises build hint          # a hint; the next time one more
+npformer exercises build --hint 9      # the next hint of exercise 9 alone
 npformer exercises build answer        # the answer
 npformer exercises build train Ada     # let it learn to write words backwards, a minute
 """
@@ -16,7 +18,7 @@ from npformer.exercises.transformer import reverse
 
 N_TESTED = 100  # words that the trained model writes backwards
 COMMAND = TrackCommand(
-    [TRACKS["build"]], __doc__, "write your own Transformer in fourteen exercises"
+    [TRACKS["build"], TRACKS["derive"]], __doc__, "write your own Transformer in fourteen exercises"
 )
 
 

@@ -1,6 +1,6 @@
 """What `npformer exercises` and `npformer exercises build` say about an exercise."""
 
-from textwrap import dedent, indent
+from textwrap import dedent, fill, indent
 
 from npformer.commands import nearest
 from npformer.commands.arguments import option
@@ -31,6 +31,8 @@ def named(name, exercises, program):
         name = list(exercises)[int(name) - 1]
     if name not in exercises:
         advice = nearest(name, exercises) or f": see {program}"
+        if name.lstrip("-").isdigit():
+            advice = f": they are 1 to {len(exercises)}, see {program}"
         raise UserError(f"there is no exercise {name!r:.40}{advice}")
     return exercises[name]
 
@@ -103,7 +105,8 @@ def print_next_hint(exercise, number, progress, program):
             f"{what} has no more hints, all {n_hints} were shown: {program} hint {number} shows "
             f"them again, {program} answer {number} the answer"
         )
-    print(f"{what} hint {n_shown + 1} of {n_hints}:\n{indent(exercise.hints[n_shown], '    ')}")
+    text = fill(exercise.hints[n_shown], width=96, break_on_hyphens=False)
+    print(f"{what} hint {n_shown + 1} of {n_hints}:\n{indent(text, '    ')}")
     if n_shown + 1 < n_hints:
         print(f"the next one: {program} --hint {number}")
     else:

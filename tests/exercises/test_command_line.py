@@ -119,7 +119,7 @@ def test_a_file_of_ones_own_with_several_functions(capsys):
             "error: other.py is there already: check it, delete it, or choose another name with --file\n",
         ),
         ("start softmax --file nowhere/x.py", "error: nowhere/x.py: No such file or directory\n"),
-        ("hint 99", "error: there is no exercise '99': see npformer exercises\n"),
+        ("hint 99", "error: there is no exercise '99': they are 1 to 43, see npformer exercises\n"),
     ],
 )
 def test_what_a_person_can_mend_is_one_line(capsys, command, line):

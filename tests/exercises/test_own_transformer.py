@@ -259,7 +259,7 @@ def test_a_change_of_the_parameters_is_named():
     ("command", "line"),
     [
         ("hint softmx", "error: there is no exercise 'softmx', did you mean softmax?\n"),
-        ("answer 15", "error: there is no exercise '15': see npformer exercises build\n"),
+        ("answer 15", "error: there is no exercise '15': they are 1 to 14, see npformer exercises build\n"),
     ],
 )
 def test_what_a_person_can_mend_is_one_line(run, command, line):

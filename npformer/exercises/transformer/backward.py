@@ -48,6 +48,10 @@ BUILD.add(
             {"dy_rows.sum(axis=0)": "dy.sum(axis=0)"},
             "in a batch there are more axes than the first to sum over: all but the last",
         ),
+        (
+            {"x_rows.T @ dy_rows": "x_rows.T @ dy_rows / len(x_rows)"},
+            "the weight is used by every row, so its gradient is the sum, not the mean",
+        ),
     ],
     gradients=("dx", "grads"),
     title="a linear map, forward and backward",
@@ -84,6 +88,54 @@ BUILD.add(
         (
             {"tuple(range(dy.ndim - 1))": "-1"},
             "the gradients of gain and bias are sums over the rows, not sums of each row",
+        ),
+        (
+            {"rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean - 2 * x_hat * slope)"},
+            "the term of the variance has a factor 2 too much in dx: that of the square and the 1/2 of the root cancel",
+        ),
+        (
+            {"rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean - 0.5 * x_hat * slope)"},
+            "the term of the variance has a factor 1/2 too much in dx: the square of the deviation gives a 2",
+        ),
+        (
+            {"rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat + mean + x_hat * slope)"},
+            "the terms of mean and variance have the wrong sign in dx",
+        ),
+        (
+            {"rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean + x_hat * slope)"},
+            "the term of the variance has the wrong sign in dx",
+        ),
+        (
+            {"rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean - deviation * slope)"},
+            "the term of the variance in dx has the deviation in place of x̂",
+        ),
+        (
+            {"rstd * (dx_hat - mean - x_hat * slope)": 'rstd * params["gain"] * (dx_hat - mean - x_hat * slope)'},
+            "the gain occurs twice in dx: dx̂ = dy · gain has it already",
+        ),
+        (
+            {"dx_hat = dy *": "dx_hat = dy; dy_hat = dy *", "rstd * (dx_hat": "rstd * (dy_hat"},
+            "the gain is missing in the two means of dx: they are means of dy · gain, too",
+        ),
+        (
+            {"(dx_hat * x_hat).mean": "(dy * x_hat).mean"},
+            "the gain is missing in one of the means of dx: it belongs to dy everywhere",
+        ),
+        ({"dx_hat.mean": "dy.mean"}, "the gain is missing in one of the means of dx: it belongs to dy everywhere"),
+        (
+            {
+                'dx_hat = dy * params["gain"]': "dx_hat = dy",
+                "rstd * (dx_hat - mean - x_hat * slope)": 'rstd * params["gain"] * (dx_hat - mean - x_hat * slope)',
+            },
+            "the gain is multiplied last in dx: it belongs to dy, before the means",
+        ),
+        (
+            {"(dy * x_hat).sum(axis=rows)": "(dy * x_hat).mean(axis=rows)"},
+            "the gradient of the gain is the sum over the rows, not the mean",
+        ),
+        (
+            {"dy.sum(axis=rows)": "dy.mean(axis=rows)"},
+            "the gradient of the bias is the sum over the rows, not the mean",
         ),
     ],
     gradients=("dx", "grads"),
@@ -134,6 +186,24 @@ BUILD.add(
             TRANSPOSED,
         ),
         ({"weights.swapaxes(-1, -2) @ dout": "weights @ dout"}, TRANSPOSED),
+        ({"scale * dscores @ k": "dscores @ k"}, "the factor 1/√K is missing in dq"),
+        ({"scale * dscores.swapaxes": "dscores.swapaxes"}, "the factor 1/√K is missing in dk"),
+        (
+            {"scale * dscores @ k, scale *": "scale**2 * dscores @ k, scale**2 *"},
+            "the factor 1/√K occurs twice in dq and dk",
+        ),
+        (
+            {"dscores @ k, scale * dscores.swapaxes(-1, -2) @ q": "dscores @ q, scale * dscores.swapaxes(-1, -2) @ k"},
+            "q and k are exchanged: dq contains k, and dk contains q",
+        ),
+        (
+            {"(dweights * weights).sum(": "(dweights * weights).mean("},
+            "this is a mean where softmax's backward pass has a sum over the keys",
+        ),
+        (
+            {"(dweights * weights).sum(": "dweights.sum("},
+            "the sum of softmax's backward pass is that of dweights · weights",
+        ),
     ],
     gradients=("dq", "dk", "dv"),
     title="attention, backward",

@@ -301,6 +301,30 @@ BUILD.add(
             {"(1 - label_smoothing) * np.eye": "np.eye"},
             "with smoothing the right word has 1 - label_smoothing, so that wanted sums to 1",
         ),
+        (
+            {"share * (np.exp(log_p) - wanted)": "counted * (np.exp(log_p) - wanted)"},
+            "the gradient is not divided by the number of targets: the loss is their mean",
+        ),
+        (
+            {"share * (np.exp(log_p) - wanted)": "counted / counted.size * (np.exp(log_p) - wanted)"},
+            "the gradient is divided by the number of all targets: padding does not count",
+        ),
+        (
+            {"share * (np.exp(log_p) - wanted)": "(np.exp(log_p) - wanted) / counted.sum()"},
+            "padding has a gradient: it has to be 0 where the target is PAD",
+        ),
+        (
+            {"share * (np.exp(log_p) - wanted)": "-share * wanted / np.exp(log_p)"},
+            "this is the derivative with respect to p, not to the logits: each p depends on all logits of its row",
+        ),
+        (
+            {"share * (np.exp(log_p) - wanted)": "share * np.exp(log_p)"},
+            "wanted is missing in the gradient: the loss depends on the targets",
+        ),
+        (
+            {"share * (np.exp(log_p) - wanted)": "share * (np.exp(log_p) - np.eye(V)[targets])"},
+            "label_smoothing is not used in the gradient",
+        ),
     ],
     results=("loss", "dlogits"),
     title="the loss, and its gradient",

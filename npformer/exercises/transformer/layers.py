@@ -39,6 +39,18 @@ BUILD.add(
             {'{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'},
             "the gradients of the two maps are exchanged",
         ),
+        (
+            {"np.where(h > 0, drelu, 0)": "drelu * np.maximum(h, 0)"},
+            "this multiplies by relu itself, where its derivative belongs: 1 where h is above 0, else 0",
+        ),
+        (
+            {"np.where(h > 0, drelu, 0)": "drelu * h"},
+            "this multiplies by h, where the derivative of relu belongs: 1 where h is above 0, else 0",
+        ),
+        (
+            {"np.where(h > 0, drelu, 0)": "np.where(h > 0, 1.0, 0)"},
+            "this is the derivative of relu alone: the gradient that comes back is missing",
+        ),
     ],
     gradients=("dx", "grads"),
     title="the feed-forward layer, forward and backward",
@@ -186,6 +198,22 @@ BUILD.add(
             NORM_AFTER,
         ),
         ({'["attention"], x0': '["attention"], layer_norm(params["attention_norm"], x0)[0]'}, NORM_AFTER),
+        (
+            {"feed_backward(dsum)": "feed_backward(dx2)"},
+            "the feed-forward layer gets the gradient of the layer's result: that has to go back through the normalisation first",
+        ),
+        (
+            {"attend_backward(dsum)": "attend_backward(dx2)"},
+            "the attention gets the gradient of the layer's result: that has to go back through both normalisations first",
+        ),
+        (
+            {"attend_backward(dsum)": "attend_backward(dfed)"},
+            "the attention gets the gradient of the feed-forward layer: that has to go back through the normalisation first",
+        ),
+        (
+            {"norm1_backward(dsum + dfed)": "norm1_backward(dx2 + dfed)"},
+            "what goes past the feed-forward layer is the gradient of the sum x1 + fed, not dy itself",
+        ),
     ],
     results=("x2",),
     gradients=("dx0", "grads"),
@@ -262,6 +290,14 @@ BUILD.add(
             "the gradients of the two embeddings are exchanged",
         ),
         ({"!= PAD": "== PAD"}, "the masks are the wrong way round: True = may attend, so ids != PAD"),
+        (
+            {"embed_src_backward(dmemory)": "embed_src_backward(dx)"},
+            "the source's embedding gets the gradient of the decoder's: it is what comes out of the encoder's layers",
+        ),
+        (
+            {"encoder_backwards[i](dmemory)": "encoder_backwards[i](dx)"},
+            "the encoder gets the gradient of the decoder's embedding: it is the sum of the gradients of the memory",
+        ),
     ],
     results=("logits",),
     gradients=("grads",),
