@@ -201,14 +201,15 @@ function details(values, rows, cols, keep_mask) {
   return node;
 }
 
-/** A small picture of weights without names. @param {Matrix} weights (T, S) @param {number} chosen a row that is framed */
+/** A small picture of weights without names. @param {Matrix} weights (T, S) @param {number} [chosen] a row that is framed */
 function small_map(weights, chosen) {
   const [n, m] = [weights.length, weights[0].length];
   const span = document.createElement("span");
   const size = Math.max(n, m) * 8;
+  const frame = chosen === undefined ? ""
+    : `<rect class="chosen" y="${chosen * 8}" width="${m * 8}" height="8" vector-effect="non-scaling-stroke"/>`;
   span.innerHTML = `<svg viewBox="-1 -1 ${size + 2} ${size + 2}" aria-hidden="true">
     <g transform="translate(${(size - m * 8) / 2} ${(size - n * 8) / 2})">${cells(weights, (value) => value, 8, 8)}
-    <rect class="frame" width="${m * 8}" height="${n * 8}" vector-effect="non-scaling-stroke"/>
-    <rect class="chosen" y="${chosen * 8}" width="${m * 8}" height="8" vector-effect="non-scaling-stroke"/></g></svg>`;
+    <rect class="frame" width="${m * 8}" height="${n * 8}" vector-effect="non-scaling-stroke"/>${frame}</g></svg>`;
   return span.firstChild;
 }

@@ -25,6 +25,7 @@ function show() {
   show_picture(traced);
   show_next(traced);
   show_parts(traced);
+  show_without();
   $("hidden-text").textContent = effect_of_hiding(traced);
   $("verdict").textContent = verdict();
   $("lesson").textContent = lesson(shares);

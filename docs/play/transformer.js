@@ -287,6 +287,27 @@ class Transformer {
     return { embedded, layers, x };
   }
 
+  /**
+   * The same model with some heads left out: their part of the concatenation (merged) is zero.
+   * Then it does not matter what stands in the rows of the output projection that this part is multiplied by. Here it is
+   * these rows that are zero, which gives the same sums.
+   * @param {{stack: string, layer: number, name: string, head: number}[]} heads  name: "attention" or "memory_attention"
+   */
+  without_heads(heads) {
+    const other = Object.assign(Object.create(Transformer.prototype), this);
+    other.params = { ...this.params };
+    const K = this.d_model / this.n_heads;
+    for (const { stack, layer, name, head } of heads) {
+      const params = other.params[stack][layer];
+      const { out } = params[name];
+      const is_of_head = (row) => Math.floor(row / K) === head;
+      const weight = out.weight.map((numbers, row) => (is_of_head(row) ? numbers.map(() => 0) : numbers));
+      const changed = { ...params, [name]: { ...params[name], out: { ...out, weight } } };
+      other.params[stack] = { ...other.params[stack], [layer]: changed };
+    }
+    return other;
+  }
+
   /** The last layer norm. @param {Matrix} x (T, D) @returns {Matrix} (T, D) */
   normed(x) {
     return layer_norm(this.params.decoder.norm, x);

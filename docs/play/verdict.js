@@ -62,13 +62,14 @@ function first_wrong() {
   });
 }
 
+const ONE_WORD = /[\p{L}\p{N}⁇-]+['’]?/gu;
 /** The words of a line in lower case, without signs. @returns {string[]} */
-const words_of = (line) => line.toLowerCase().match(/[\p{L}\p{N}⁇-]+['’]?/gu) ?? [];
+const words_of = (line) => line.toLowerCase().match(ONE_WORD) ?? [];
 
 /**
  * The fewest changes that make the wanted words of those written.
  * @param {boolean} is_part whether more is to be written: then nothing is missing at the end, and the last word may be a part
- * @returns {[string, string][]} pairs of a word and the one that is wanted instead; "" for none
+ * @returns {[string, string, number, number][]} a word, the one that is wanted instead ("" for none), and their places
  */
 function changes(written, wanted, is_part) {
   const [n, m] = [written.length, wanted.length];
@@ -79,9 +80,9 @@ function changes(written, wanted, is_part) {
       const [here, there] = [written[i - 1], wanted[j - 1]];
       const is_same = here === there || (is_part && i === n && there?.startsWith(here));
       best[i][j] = fewest([
-        ...(i && j ? [[...best[i - 1][j - 1], ...(is_same ? [] : [[here, there]])]] : []),
-        ...(i ? [[...best[i - 1][j], [here, ""]]] : []),
-        ...(j ? [[...best[i][j - 1], ["", there]]] : []),
+        ...(i && j ? [[...best[i - 1][j - 1], ...(is_same ? [] : [[here, there, i - 1, j - 1]])]] : []),
+        ...(i ? [[...best[i - 1][j], [here, "", i - 1, j - 1]]] : []),
+        ...(j ? [[...best[i][j - 1], ["", there, i - 1, j - 1]]] : []),
       ]);
     }
   }

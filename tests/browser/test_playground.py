@@ -16,6 +16,7 @@ from npformer.layers import sublayer
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 WORDS = ["attention", "a", "zebra", "abcdefghijklmnop"]
 SENTENCES = ["A man is riding a bicycle.", "Two dogs play in the snow.", "Quick: (l'été), 2 TVs!"]
@@ -287,6 +288,145 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
             assert turn.startswith("Several boxes are needed for ") and turn.count("the ") == len(told)
             assert all(box in turn for box in told)
     assert len(turns) > 1
+
+
+@pytest.fixture
+def logits_without(monkeypatch):
+    """npformer's logits with the output of one head set to 0; its kind is "encoder", "decoder" or "memory"."""
+    originals = {name: getattr(sublayer, name) for name in ("self_attention_heads", "cross_attention_heads")}
+
+    def logits_without(model, params, src, tgt_in, kind, layer, head):
+        patched = "cross_attention_heads" if kind == "memory" else "self_attention_heads"
+        calls = count(-model.n_layers if kind == "decoder" else 0)  # the layers of the encoder come first
+
+        def without(*args, **kwargs):
+            heads, backward = originals[patched](*args, **kwargs)  # (B, T, D), the heads side by side
+            if next(calls) == layer:
+                width = model.d_model // model.n_heads
+                heads = heads.copy()
+                heads[..., head * width : (head + 1) * width] = 0
+            return heads, backward
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sublayer, patched, without)
+            return model.logits(params, np.array([src]), np.array([tgt_in]), backend="reference")[0]
+
+    return logits_without
+
+
+def fewest_changes(a, b):
+    """The edit distance of two lists."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        last, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (x != y))
+    return row[-1]
+
+
+@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+def test_what_is_written_without_a_head_is_npformers_with_the_output_of_this_head_set_to_zero(
+    browser, logits_without, name
+):
+    choose(browser, name)
+    text = {"reverse": "transformer", "en-fr": "A dog runs outside with a yellow toy."}[name]
+    browser.execute_script("show_text(arguments[0])", text)
+    find(browser, "#each").click()
+    WebDriverWait(browser, 30).until(lambda _: find(browser, "#each-text").text)
+    model, params, _ = make_playground.read(name)
+    src, whole = browser.execute_script("return [state.src, without.own.ids]")
+    limit = browser.execute_script("return task().limit(state.src.length)")
+    steps = range(len(whole) - 1)
+
+    def loss_of(logits):
+        shares = nf.softmax(logits)
+        return -np.mean([np.log(shares[t, whole[t + 1]]) for t in steps])
+
+    def units(ids):
+        text = browser.execute_script("return text_of(arguments[0])", ids)
+        return list(text) if name == "reverse" else re.findall(r"[\w-]+['’]?", text.lower())
+
+    loss_of_all = loss_of(model.logits(params, np.array([src]), np.array([whole[:-1]]), backend="reference")[0])
+    heads = browser.execute_script("return all_heads().flat()")
+    assert len(heads) == 3 * model.n_layers * model.n_heads
+    effects = {}
+    for head in heads:
+        place = head["kind"], head["layer"], head["head"]
+        output = browser.execute_script(
+            "return output_without([arguments[0]], state.src, [], without.own.ids)", head["name"]
+        )
+        loss = loss_of(logits_without(model, params, src, whole[:-1], *place))
+        assert abs(output["loss"] - loss) < 1e-9
+        ids = [1]
+        while ids[-1] != 2 and len(ids) <= limit:
+            logits = logits_without(model, params, src, ids, *place)[-1]
+            logits[0] = -np.inf  # padding is never written
+            ids.append(int(logits.argmax()))
+        assert output["ids"] == ids
+        changed = fewest_changes(units(ids), units(whole))
+        effects[head["name"]] = changed, loss - loss_of_all
+        said = browser.execute_script(
+            "return $(`without-${arguments[0]}`).querySelector('span').innerText", head["name"]
+        )
+        word, loss = said.split()[0], float(said.split()[-1].replace("−", "-"))
+        assert (word == "same" and not changed) or int(word) == changed
+        assert abs(loss - effects[head["name"]][1]) < 0.005 + 1e-9
+    most = max(heads, key=lambda head: effects[head["name"]])
+    assert effects[most["name"]][0] > 0
+    told = find(browser, "#each-text").text
+    assert (
+        f"head {most['head'] + 1} of the " in told and f": {effects[most['name']][0]} of {len(units(whole))}." in told
+    )
+    idle = sum(not changed for changed, _ in effects.values())
+    assert (f" {idle} of the {len(heads)} heads change no " in told) == bool(idle)
+
+
+def test_heads_that_are_left_out_are_shown_beside_the_whole_model_and_can_be_put_back(browser):
+    head = find(browser, "[id='without-memory.1.0']")
+    assert "Press a head" in find(browser, "#without-said").text
+    head.send_keys(Keys.ENTER)
+    assert head.get_attribute("aria-pressed") == "true" and browser.find_elements(By.CSS_SELECTOR, "#without-said mark")
+    with_all, other = (x.text for x in browser.find_elements(By.CSS_SELECTOR, "#without-said .said"))
+    assert with_all == find(browser, "#said").text.removesuffix(" <end>") and other != with_all
+    assert "Without head 1 of the cross-attention, layer 2" in find(browser, "#without-said").text
+    find(browser, "#without-said button").send_keys(Keys.ENTER)  # where it looks
+    assert browser.execute_script("return [state.kind, state.layer, state.head]") == ["memory", 1, 0]
+    assert find(browser, "#heads [aria-pressed=true]").text == "head 1"
+
+    browser.execute_script("show_text('Two dogs play by a tree.')")  # the head stays left out
+    assert find(browser, "[id='without-memory.1.0']").get_attribute("aria-pressed") == "true"
+    assert "Without head 1" in find(browser, "#without-said").text
+    find(browser, "#all-heads").send_keys(Keys.ENTER)
+    assert browser.execute_script("return document.activeElement.id") == "without-memory.1.0"
+    assert "Press a head" in find(browser, "#without-said").text
+
+    find(browser, "#each").send_keys(Keys.ENTER)
+    WebDriverWait(browser, 60).until(lambda _: find(browser, "#each-text").text)
+    effects = browser.execute_script("return Object.fromEntries(without.effects)")
+    idle = [name for name, effect in effects.items() if not effect["changed"]]
+    find(browser, "#idle").send_keys(Keys.ENTER)
+    pressed = browser.find_elements(By.CSS_SELECTOR, "#without-heads [aria-pressed=true]")
+    assert {f"without-{name}" for name in idle} == {x.get_attribute("id") for x in pressed}
+    assert f"Without {len(idle)} heads" in find(browser, "#without-said").text
+
+    find(browser, "[name=measured][value=examples]").send_keys(Keys.SPACE)
+    WebDriverWait(browser, 60).until(lambda _: find(browser, "#each-text").text)
+    effects = browser.execute_script("return Object.fromEntries(without.effects)")
+    script = """
+        const texts = [...$('examples').options].map(({ value }) => value).filter(Boolean);
+        return texts.map((text) => {
+          const src = source_of(state.name, text);
+          const whole = output_without([], src, []);
+          const output = output_without(['memory.1.0'], src, [], whole.ids);
+          return [changed_units(output).length, output.loss - whole.loss, whole.ids.length - 1];
+        });
+    """
+    of_each = browser.execute_script(script)
+    changed, losses, n_tokens = np.array(of_each).T
+    assert effects["memory.1.0"]["changed"] == changed.sum() > 1
+    assert abs(effects["memory.1.0"]["loss"] - np.average(losses, weights=n_tokens)) < 1e-9
+    choose(browser, "reverse")  # which has other heads
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#without-heads td button")) == 12
 
 
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
