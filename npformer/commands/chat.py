@@ -29,6 +29,7 @@ from npformer.commands.lines import (
     standard_input,
     text_of_argument,
 )
+from npformer.commands.models import check_kind
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
 from npformer import tree
@@ -50,6 +51,7 @@ def main(argv=None):
         check_there("smollm2")
         path = PACKAGES["smollm2"].place(in_models("smollm2"))
     refuse_overwriting({"--json": options.json}, [path])
+    check_kind(path, "chat")
     model, params, tokenizer = load(path)
     params = quantize(params) if options.int8 else params
     chat = Chat(model, params, tokenizer, options.system, options.backend, options.context)

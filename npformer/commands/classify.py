@@ -23,6 +23,7 @@ from npformer.commands.lines import (
     is_standard_input,
     lines_of,
 )
+from npformer.commands.models import check_kind
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
 from npformer.models import LowRank
@@ -40,6 +41,7 @@ def main(argv=None):
     if options.file and not is_standard_input(options.file):
         inputs.append(options.file)
     refuse_overwriting({"--json": options.json}, inputs)
+    check_kind(options.model, "classify")
     model, params, tokenizer = load(options.model)
     if isinstance(model, LowRank):
         params = model.merged(params)

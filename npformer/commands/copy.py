@@ -25,7 +25,7 @@ from npformer.commands.training import SIZES, add_watching, prepare, saying_wher
 
 from npformer import tree
 from npformer.data.copy_task import BOS, EOS, PAD, CopyTask, exact_match
-from npformer.files.checkpoint import import_safetensors
+from npformer.files.checkpoint import RESULT, import_safetensors
 from npformer.models import Transformer, describe
 from npformer.operations.host import PrecisionName
 from npformer.runtime.ranks import world
@@ -40,7 +40,6 @@ from npformer.training import (
 
 N_EVALUATED = 1000
 N_SHOWN = 5
-MODEL = "model.safetensors"
 WORDS = {BOS: "<begin>", EOS: "<end>"}
 SHADES = " .:*#"  # of attention weights from 0 to 1
 
@@ -144,7 +143,7 @@ def main(argv=None):
         "n_ranks": trainer.ranks.size,
     }
     write_json(options.json, result)
-    file = options.out / MODEL
+    file = options.out / RESULT
     if options.keeps_model:
         arrays = tree.to_arrays(trained.params, "params")
         save_checkpoint(file, arrays, {"model": describe(model)})
@@ -272,7 +271,7 @@ def parse_arguments(argv):
         choices=precisions,
         default="float32",
     )
-    more = f"; if it is given, {MODEL} is written to it, too"
+    more = f"; if it is given, {RESULT} is written to it, too"
     add_pictures(parser, default="runs/copy or runs/reverse", more=more)
     add_json(parser)
     add_watching(parser)

@@ -18,6 +18,7 @@ from pathlib import Path
 from npformer.commands.arguments import add_backend, add_model, new_parser, quantized
 from npformer.commands.command import command
 from npformer.commands.decoding import add_search, search_of
+from npformer.commands.models import check_kind
 from npformer.commands.output import (
     add_json,
     output_file,
@@ -30,9 +31,9 @@ from npformer.commands.output import (
 from npformer.data import ParallelText
 from npformer.data.lines import bad_lines
 from npformer.errors import UserError
+from npformer.files.checkpoint import RESULT
 from npformer.runtime.ranks import checksum, world
 from npformer.translation import Translator, score
-from npformer.translation.run import RESULT
 from npformer.translation.scores import check_packages
 
 UNLIMITED = 10**9
@@ -61,6 +62,7 @@ def main(argv=None):
 
 
 def evaluate(options):
+    check_kind(options.model, "evaluate")
     translator = quantized(Translator.load(options.model, options.backend), options)
     src, tgt = languages(translator, options)
     try:

@@ -18,6 +18,7 @@ with mark and unmark of npformer/data/marks.py, which needs no other file.
 
 from npformer.commands.arguments import add_model, new_parser
 from npformer.commands.command import command
+from npformer.commands.models import check_kind
 from npformer.commands.output import output_folder
 
 from npformer.files.folders import new_files
@@ -28,6 +29,7 @@ from npformer.translation import Translator
 @command
 def main(argv=None):
     options = parse_arguments(argv)
+    check_kind(options.model, "export")
     translator = Translator.load(options.model)
     sides = {"source": translator.source, "target": translator.target}
     names = [subwords.pieces(range(len(subwords))) for subwords in sides.values()]

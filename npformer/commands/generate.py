@@ -20,6 +20,7 @@ from npformer.commands.arguments import (
 from npformer.commands.command import command
 from npformer.commands.decoding import Sampling, add_sampling, sampling_of
 from npformer.commands.lines import text_of_argument
+from npformer.commands.models import check_kind
 
 from npformer.language import Writer
 
@@ -29,6 +30,7 @@ DEFAULTS = Sampling()
 @command
 def main(argv=None):
     options = parse_arguments(argv)
+    check_kind(options.model, "generate")
     writer = quantized(Writer.load(options.model, options.backend), options)
     writer.encode(options.prompt)  # which may refuse it, before anything is printed
     show = partial(print, end="", flush=True)

@@ -29,6 +29,7 @@ from npformer.commands.lines import (
     read,
     standard_input,
 )
+from npformer.commands.models import check_kind
 from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
 
 from npformer import tree
@@ -74,6 +75,7 @@ def main(argv=None):
         print_note(f"skipped: {reason}")
     if options.model == MODEL:
         check_there("minilm")
+    check_kind(options.model, "search")
     model, params, tokenizer = load(options.model)
 
     def vectors_of(texts, prompt):

@@ -36,11 +36,12 @@ from npformer.commands.training import (
 )
 
 from npformer import tree
+from npformer.files.checkpoint import BEST, LAST
 from npformer.language import LanguageRun, LanguageSettings
 from npformer.models import LanguageModel
 from npformer.progress import say
 from npformer.runtime.ranks import world
-from npformer.training.loop import BEST, LAST, LOG
+from npformer.training.loop import LOG
 
 OF_TRAINING = {  # fields of the settings, and what their options mean
     "subwords": "pieces of words as tokens, fewer if the text has fewer; if none, characters",

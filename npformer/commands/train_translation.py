@@ -43,12 +43,13 @@ from npformer.commands.training import (
 )
 
 from npformer import tree
+from npformer.files.checkpoint import LAST, RESULT
 from npformer.models import Transformer
 from npformer.progress import say
 from npformer.runtime.ranks import world
-from npformer.training.loop import LAST, LOG
+from npformer.training.loop import LOG
 from npformer.translation import TranslationRun, TranslationSettings
-from npformer.translation.run import RESULT, SNAPSHOTS
+from npformer.translation.run import SNAPSHOTS
 from npformer.translation.settings import PRESETS
 
 OF_TRAINING = {  # fields of the settings, and what their options mean

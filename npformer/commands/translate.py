@@ -30,6 +30,7 @@ from npformer.commands.lines import (
     lines_of,
     name_of,
 )
+from npformer.commands.models import check_kind
 from npformer.commands.output import picture_file
 
 from npformer.decoding.beam import Hypothesis
@@ -46,6 +47,7 @@ def main(argv=None):
     ranks = world() if is_large else OneProcess()
     if not is_large and not world().is_first:
         return 0  # rank 0 is enough for some sentences
+    check_kind(options.model, "translate")
     translator = quantized(Translator.load(options.model, options.backend), options)
     refusals = Refusals()
     lines = sentences(translator, options, refusals)

@@ -20,6 +20,9 @@ from npformer.files.strict_json import check_restorable, check_size, parse_json
 from npformer.runtime.interrupts import deferred_interrupts
 
 FORMAT, VERSION = "npformer checkpoint", "1"
+# The checkpoints in the folder of a training: of the last step, of the best validation, and what
+# is made of them in the end.
+LAST, BEST, RESULT = "last.safetensors", "best.safetensors", "model.safetensors"
 LONGEST_REASON = 400  # characters: the reason may quote the file
 
 
@@ -139,6 +142,23 @@ def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
     if metadata.pop("crc32") != checksum(arrays, metadata):
         raise _refusal(path, "its checksum is wrong, so some of it was changed or damaged")
     return arrays, info
+
+
+def description_in(path):
+    """The description of the model in a checkpoint, and the names of its arrays: no array is read.
+
+    It is (None, set()) if there is no checkpoint, or none of a model; ``load_checkpoint`` says why.
+    """
+    safetensors = import_safetensors()
+    try:
+        check_regular(path)
+        with safetensors.safe_open(path, "numpy") as file:
+            metadata = file.metadata() or {}
+            _check_metadata(metadata)
+            info = parse_json(metadata["info"], "its info")
+            return info["model"], {*file.keys()}
+    except (OSError, ValueError, TypeError, KeyError, safetensors.SafetensorError):
+        return None, set()
 
 
 @contextlib.contextmanager

@@ -8,14 +8,14 @@ from npformer.data.lines import read_both
 from npformer.data.subwords import learned_by_first
 from npformer.data.text import Text
 from npformer.data.tokens import Characters, Pieces
-from npformer.files.checkpoint import load_checkpoint
+from npformer.files.checkpoint import LAST, load_checkpoint
 from npformer.language.settings import LanguageSettings
 from npformer.language.writer import Writer, model_in
 from npformer.models import from_description
 from npformer.models.batch import mean_loss
 from npformer.progress import say
 from npformer.runtime.ranks import checked_ranks
-from npformer.training.loop import LAST, Loop, LoopSettings, check_new
+from npformer.training.loop import Loop, LoopSettings, check_new
 from npformer.training.optimizers import Adam
 from npformer.training.schedules import warmup_cosine
 from npformer.training.trainer import Trainer

@@ -9,12 +9,11 @@ from npformer.backends import get_backend
 from npformer.data.tokens import tokens_in
 from npformer.decoding import sample
 from npformer.decoding.streaming import streaming
-from npformer.files.checkpoint import load_checkpoint, refusing
+from npformer.files.checkpoint import BEST, LAST, load_checkpoint, refusing
 from npformer.models import LanguageModel, from_description
 from npformer.operations.options import check_option
 from npformer.pretrained.tokenizer import check_tokenizer
 from npformer.quantized import moved
-from npformer.training.loop import BEST, LAST
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from npformer.checks import check_callable, check_number, shown, warn
+from npformer.files.checkpoint import BEST, LAST
 from npformer.files.json_log import JsonLog
 from npformer.files.locks import locked
 from npformer.files.paths import check_path
@@ -24,7 +25,7 @@ from npformer.progress import progress_bar, say
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.training.guard import NonFiniteError
 
-LAST, BEST, LOG = "last.safetensors", "best.safetensors", "log.jsonl"
+LOG = "log.jsonl"
 END = object()  # of the batches
 
 

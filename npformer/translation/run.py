@@ -9,7 +9,7 @@ from npformer.checks import check_int, check_number
 from npformer.data import ParallelText, Place, TokenBatches
 from npformer.data.ahead import ahead
 from npformer.data.subwords import learned_by_first
-from npformer.files.checkpoint import CheckpointError, load_checkpoint, refusing
+from npformer.files.checkpoint import LAST, RESULT, CheckpointError, load_checkpoint, refusing
 from npformer.files.paths import name_for_damaged
 from npformer.models import from_description
 from npformer.models.batch import mean_loss
@@ -19,7 +19,7 @@ from npformer.progress import say
 from npformer.runtime.ranks import checked_ranks
 from npformer.training import average
 from npformer.training.checkpoint import check_facts
-from npformer.training.loop import LAST, Loop, LoopSettings, check_new
+from npformer.training.loop import Loop, LoopSettings, check_new
 from npformer.training.optimizers import Adam
 from npformer.training.precision import check_precision
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
@@ -28,7 +28,7 @@ from npformer.translation.scores import check_packages, score
 from npformer.translation.settings import TranslationSettings
 from npformer.translation.translator import Translator, check_subwords
 
-RESULT, SNAPSHOTS = "model.safetensors", "snapshots"
+SNAPSHOTS = "snapshots"
 # on resuming:
 MAY_CHANGE = {"data", "steps", "patience", "save_every", "precision", "n_shards"}
 MAY_CHANGE |= {"n_average", "average"}

@@ -15,6 +15,8 @@ from npformer.data.lines import read_lines
 from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
 from npformer.files.checkpoint import (
+    LAST,
+    RESULT,
     CheckpointError,
     joined,
     load_checkpoint,
@@ -105,15 +107,13 @@ class Translator:
             another model.
         """
         path = Path(path)
-        missing, last = None, path / "last.safetensors"
+        missing, last = None, path / LAST
         if path.is_dir():
-            path /= "model.safetensors"
+            path /= RESULT
             if last.exists() and not path.exists():
                 missing, path = path, last
         arrays, info = load_checkpoint(path)
         if "model" not in info or not SUBWORDS.keys() <= arrays.keys():
-            if info.get("model", {}).get("name") == "LanguageModel":
-                raise CheckpointError(f"{path} holds a language model: npformer generate takes it")
             wanted = "expected a file written by train-translation or Translator.save"
             raise CheckpointError(f"{path} holds no translation model, {wanted}")
         if missing:

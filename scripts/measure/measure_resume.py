@@ -36,10 +36,10 @@ from npformer.commands.output import add_json, write_json
 from scripts.bench.options import positives
 from scripts.bench.workers import mpiexec
 
+from npformer.files.checkpoint import LAST, RESULT
 from npformer.training import JsonLog, Trainer, load_checkpoint
-from npformer.training.loop import LAST, LOG
+from npformer.training.loop import LOG
 from npformer.translation import TranslationRun
-from npformer.translation.run import RESULT
 
 PHASES = {
     "step": (Trainer, "step"),

@@ -15,10 +15,9 @@ from programs import environment, python
 
 from scripts.bench.workers import MPIEXEC, mpiexec
 
+from npformer.files.checkpoint import LAST, RESULT
 from npformer.training import JsonLog, load_checkpoint
-from npformer.training.loop import LAST
 from npformer.translation import Translator
-from npformer.translation.run import RESULT
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = "--steps", "100000", "--validate-every", "100000"

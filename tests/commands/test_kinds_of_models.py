@@ -1,0 +1,72 @@
+"""A command that is given a model of another kind names the kind, and the commands that take it."""
+
+import pytest
+
+from npformer.commands.chat import main as chat
+from npformer.commands.classify import main as classify
+from npformer.commands.export import main as export
+from npformer.commands.generate import main as generate
+from npformer.commands.search import main as search
+from npformer.commands.translate import main as translate
+
+from npformer import LanguageModel, Transformer, pretrained
+from npformer.files.checkpoint import BEST, LAST, RESULT, save_checkpoint
+from npformer.models import describe
+
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8}
+LLAMA = {"positions": "rotary", "norm_type": "rms_norm", "activation": "swiglu", "bias": False}
+COMMANDS = {
+    "chat": (chat, lambda path: ["--model", path, "--prompt", "a"]),
+    "classify": (classify, lambda path: [path, "a"]),
+    "export": (export, lambda path: ["--model", path, "--to", f"{path}.exported"]),
+    "generate": (generate, lambda path: ["--model", path, "a"]),
+    "search": (search, lambda path: ["--model", path, "--query", "a", __file__]),
+    "translate": (translate, lambda path: ["--model", path, "a"]),
+}
+OF_TRAIN_GPT = "holds a language model of train-gpt: npformer generate takes it"
+OF_TRANSFORMERS = (
+    "holds a model as the library transformers writes it: npformer generate, chat, classify and search take it"
+)
+WITHOUT_TEXT = "holds a model without the tokens of its texts: no command takes it"
+TRANSLATES = "holds a translation model: npformer translate, evaluate and export take it"
+
+
+def folder_of(kind, path):
+    """A folder with a model of a kind."""
+    language = LanguageModel(11, **SIZES, **LLAMA, scale_embeddings=False)
+    translation = Transformer(11, 11, **SIZES)
+    if kind == "transformers":
+        pretrained.save(path, language, language.init(0))
+        return path
+    model = language if kind == "train-gpt" else translation
+    arrays = {"params.x": language.init(0)["embedding"]}
+    if kind == "translation":
+        arrays |= dict.fromkeys(("subwords.source", "subwords.target"), arrays["params.x"])
+    name = {"train-gpt": BEST, "training": LAST}.get(kind, RESULT)
+    save_checkpoint(path / name, arrays, {"model": describe(model)})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "not_taken_by"),
+    [
+        ("train-gpt", OF_TRAIN_GPT, "chat classify export search translate"),
+        ("transformers", OF_TRANSFORMERS, "export translate"),
+        ("translation", TRANSLATES, "chat classify generate search"),
+        ("copy", WITHOUT_TEXT, "chat classify export generate search translate"),
+        ("training", WITHOUT_TEXT, "chat classify export generate search translate"),
+    ],
+)
+def test_a_model_of_another_kind_is_named(kind, words, not_taken_by, tmp_path, capsys):
+    path = folder_of(kind, tmp_path / "model")
+    for name in not_taken_by.split():
+        main, arguments_of = COMMANDS[name]
+        assert main([str(x) for x in arguments_of(path)]) == 1
+        error = capsys.readouterr().err
+        assert f"{path} {words}" in error, (name, error)
+
+
+def test_what_holds_no_model_is_left_to_who_loads_it(tmp_path, capsys):
+    for name, (main, arguments_of) in COMMANDS.items():
+        assert main([str(x) for x in arguments_of(tmp_path)]) == 1
+        assert " holds " not in capsys.readouterr().err, name
