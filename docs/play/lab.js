@@ -377,8 +377,18 @@ function show(typing) {
   const gaps = Object.entries(differences).flatMap(([name, rows]) =>
     rows.flatMap((row, i) => row.map((value, j) => Math.abs(value - lab.shown[name][i][j]))));
   $("difference").textContent = with_exponent(Math.max(...gaps));
+  show_flow();
   show_panel();
   write_address();
+}
+
+/** The drawing of what is computed from what, with the way of the change once it is shown. */
+function show_flow() {
+  const is_moved = (name) => lab.shown[name].some((row, i) => row.some((value, j) => brief(value) !== brief(lab.before[name][i][j])));
+  const moved = new Set(Object.keys(bench().arrays).filter((name) => bench().arrays[name].parts && is_moved(name)));
+  const changed = new Set(changes().map(([name]) => name));
+  const arrays = lab.shows ?? Object.keys(bench().arrays);
+  $("flow").innerHTML = flow(lab.bench, arrays, { changed, moved, watched: lab.watched[0] }, lab.shown);
 }
 
 /** What was changed, in words. */

@@ -204,22 +204,40 @@ function why(watched, names, before, after) {
     return [element("p", {}, text)];
   }
 
-  const shown = ([name, i, j], arrays) => brief(Number(arrays[name][i][j]));
-  const moved = [...sources.values()].filter((place) => shown(place, before) !== shown(place, after));
-  const steps = Object.keys(bench.arrays).filter((name) => bench.arrays[name].parts && name !== watched[0]).flatMap((name) => {
-    const places = moved.filter(([other]) => other === name);
-    return places.length ? [step_of(name, places, names, before, after)] : [];
-  });
-  const [name, i, j] = watched;
-  const array = bench.arrays[name];
-  const line = (when, arrays) => element("p", { class: "worked-out" }, `${when}: `,
-    ...with_numbers(array.parts(i, j, arrays), arrays, when), " = ", element("b", {}, told_number(at(...watched), arrays, when)));
-  const last = element("li", {}, element("b", {}, names.symbol(watched)), ` = ${array.text}`, line("before", before), line("after", after));
-  const list = element("ol", {}, ...steps, last);
+  const moved = [...sources.values()].filter(([name, i, j]) =>
+    bench.arrays[name].parts && brief(before[name][i][j]) !== brief(after[name][i][j]));
+  if (!moved.length) return why_nothing_moves(watched, sources, reached, names, before, after);
 
+  const [name] = watched;
+  const steps = Object.keys(bench.arrays).filter((other) => other !== name).flatMap((other) => {
+    const places = moved.filter(([of]) => of === other);
+    return places.length ? [step_of(other, places, names, before, after)] : [];
+  });
+  const list = element("ol", {}, ...steps, worked_out(watched, names, before, after));
+  const array = bench.arrays[name];
   const reason = array.terms ? reason_of_sum : array.scores ? reason_of_softmax : undefined;
   const texts = [reason?.(watched, names, before, after), name === "loss" ? foretold(changed, names, before, after) : ""];
   return [list, ...texts.filter(Boolean).map((text) => element("p", {}, text))];
+}
+
+/** Why a change comes to nothing: the first number that is computed from it, and the one that was asked about. */
+function why_nothing_moves(watched, sources, reached, names, before, after) {
+  const keys = new Set(reached.map(key_of));
+  const uses_change = ([name, i, j]) => names.bench.arrays[name].parts?.(i, j, after).some((part) =>
+    part.cells?.some((place) => keys.has(key_of(place))));
+  const first = [...sources.values()].find(uses_change) ?? watched;
+  const places = key_of(first) === key_of(watched) ? [watched] : [first, watched];
+  const text = "There is a way to it, but no number on it changes in four digits: the change is multiplied by 0, or by next to nothing.";
+  return [element("ol", {}, ...places.map((place) => worked_out(place, names, before, after))), element("p", {}, text)];
+}
+
+/** A number and its formula, with all numbers before and after the change. */
+function worked_out(place, names, before, after) {
+  const [name, i, j] = place;
+  const { parts, text } = names.bench.arrays[name];
+  const line = (when, arrays) => element("p", { class: "worked-out" }, `${when}: `,
+    ...with_numbers(parts(i, j, arrays), arrays, when), " = ", element("b", {}, told_number(at(...place), arrays, when)));
+  return element("li", {}, element("b", {}, names.symbol(place)), ` = ${text}`, line("before", before), line("after", after));
 }
 
 /** One array on the way, with its numbers that have changed: a table, if they stand in one row. */

@@ -143,6 +143,22 @@ def check(browser):
         for value, text in zip(expected[name].ravel(), sum(browser.execute_script(script, name), []), strict=True):
             assert text == "masked" or abs(float(text.replace("−", "-")) - value) <= rounding(value), name
     check_reason(browser)
+    check_flow(browser)
+
+
+def check_flow(browser):
+    """The drawing marks the arrays that the change has moved."""
+    before, after = (npformers(*inputs_of(browser, which)) for which in ("settled", "inputs"))
+    names = "return [...document.querySelectorAll(arguments[0])].map(box => box.dataset.name)"
+    drawn, moved, changed = (
+        set(browser.execute_script(names, f"#flow g{kind}")) for kind in ("", ".moved", ".changed")
+    )
+    for name in drawn:
+        distance = abs(np.subtract(after[name], before[name], dtype=float)).max()
+        if 1e-9 < distance < 1e-4:
+            continue  # whether it is seen in four digits depends on them
+        assert (name in moved | changed) == (distance > 0.5e-4), name
+    assert changed <= set(after) - set(browser.execute_script("return Object.keys(outputs)"))
 
 
 def check_reason(browser):
@@ -400,6 +416,30 @@ def test_a_change_can_be_taken_back_and_another_number_asked_about(asking):
     check(asking)
 
 
+def test_the_drawing_has_an_arrow_for_each_array_that_a_formula_names(asking):
+    expected = {
+        "attention": "scores from scale, q and k; weights from scores and mask; out from weights and v; "
+        "loss from dout and out; dv from weights and dout; dweights from dout and v; "
+        "dscores from weights and dweights; dq from scale, dscores and k; dk from scale, dscores and q",
+        "softmax": "e from x; y from e; loss from dy and y; mean from dy and y; dx from y, dy and mean",
+        "layer_norm": "mean from x; variance from x and mean; rstd from variance; x̂ from x, mean and rstd; "
+        "y from x̂, gain and bias; loss from dy and y; dx̂ from dy and gain; mean(dx̂) from dx̂; "
+        "mean(dx̂ · x̂) from dx̂ and x̂; dx from rstd, dx̂, mean(dx̂), x̂ and mean(dx̂ · x̂); "
+        "dgain from dy and x̂; dbias from dy",
+    }
+    for bench, arrows in expected.items():
+        find(asking, f"[name=bench][value={bench}]").click()
+        drawing = find(asking, "#flow svg")
+        told = drawing.get_attribute("aria-label").removeprefix("What is computed from what: ")
+        assert sorted(told.split("; ")) == sorted(arrows.split("; "))
+        n_arrows = sum(len(re.split(", | and ", arrow.split(" from ")[1])) for arrow in arrows.split("; "))
+        assert len(asking.find_elements(By.CSS_SELECTOR, "#flow svg > path")) == n_arrows
+        sides = "[box.x, box.y, box.width, box.height].map(side => side.baseVal.value)"
+        rectangles = asking.execute_script(f"return [...document.querySelectorAll('#flow rect')].map(box => {sides})")
+        for n, (x, y, w, h) in enumerate(rectangles):
+            assert not any(x < a + c and a < x + w and y < b + d and b < y + h for a, b, c, d in rectangles[:n])
+
+
 def test_why_a_number_does_not_change_is_said(asking):
     cases = {
         "v.0.0": "weights₁₁ is computed from scale, q₁, k and mask₁. v₁₁ is not among them.",
@@ -415,6 +455,9 @@ def test_why_a_number_does_not_change_is_said(asking):
         """
         asking.execute_script(script, name, int(i), int(j))
         assert find(asking, "#why").text == reason
+    asking.execute_script("ask(question_named('unseen')); answer(0)")
+    assert "There is a way to it, but no number on it changes" in (text := find(asking, "#why").text)
+    assert "before: 0.5774 · (1 · 0 + 0 · 2 + 1 · 0) = 0\nafter: 0.5774 · (1 · 0 + 0 · 6 + 1 · 0) = 0" in text
 
 
 def test_the_address_keeps_the_numbers_and_what_is_asked_about(asking, look, errors):
