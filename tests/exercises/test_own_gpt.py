@@ -222,8 +222,9 @@ def n_cases(label):
 # -- what is taken over from one's own Transformer ---------------------------------------------------------------------
 
 
-def test_what_is_solved_in_build_is_taken_over_and_said(run):
-    run("build")
+@pytest.mark.parametrize("option", ["", "--derive"])
+def test_what_is_solved_in_build_is_taken_over_and_said(run, option):
+    run(f"build {option}")
     solve(BUILD, "softmax", "attention_backward", "adam_step", "split_heads")
     text = TRANSFORMER.read_text(encoding="utf-8").replace("    e = np.exp(", "    # mine\n    e = np.exp(", 1)
     TRANSFORMER.write_text(text, encoding="utf-8")

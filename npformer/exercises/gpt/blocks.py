@@ -26,6 +26,10 @@ GPT.add(
     [
         ({"np.add.at(dtable, ids, dx)": "dtable[ids] += dx"}, TWICE),
         ({"np.add.at(dtable, ids, dx)": "dtable[ids] = dx"}, TWICE),
+        (
+            {"return dtable": "return dtable / np.maximum(np.bincount(ids.ravel(), minlength=len(table)), 1)[:, None]"},
+            "an id that occurs twice gets the sum of its gradients, not their mean",
+        ),
         ({"return dtable": "return dx"}, "this is the gradient of x: that of the table has the table's shape, (V, D)"),
         (
             {"dtable = np.zeros_like(table)": "dtable = table.copy()"},
@@ -112,6 +116,11 @@ GPT.add(
         ({'x_hat * params["gain"], backward': "x_hat, backward"}, "the gain is missing"),
         ({'dx_hat = dy * params["gain"]': "dx_hat = dy"}, "the gain is missing in dx: dx̂ = dy · gain"),
         ({"dx_hat - x_hat * slope": "dx_hat"}, CONSTANT),
+        (
+            {"dx_hat - x_hat * slope": "dx_hat - 2 * x_hat * slope"},
+            "there is no factor 2 in dx: that of the square goes with the 1/2 of the root",
+        ),
+        ({"dx_hat - x_hat * slope": "dx_hat + x_hat * slope"}, "the term x̂ · mean(dx̂ · x̂) is subtracted in dx"),
         ({"dx_hat - x_hat * slope": "dx_hat - slope"}, "the mean of dx̂ · x̂ is multiplied by x̂ before it is subtracted"),
         ({"rstd * (dx_hat": "(dx_hat"}, "the factor 1/√(mean(x²) + eps) in front of dx is missing"),
         ({"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum"}, "a sum is subtracted in dx where a mean is expected"),
@@ -172,6 +181,7 @@ def feed_forward_cases(rng):
     ]
 
 
+SIDE_BY_SIDE = "da and db are side by side, as a and b were: concatenate them along the last axis"
 SIGMOID = "this is the slope of the sigmoid alone: that of a σ(a) is σ(a) (1 + a (1 - σ(a)))"
 
 GPT.add(
@@ -206,10 +216,8 @@ GPT.add(
         ({", dh * a * s\n": ", dh * s\n"}, "db = dh · silu(a): a is missing"),
         ({", dh * a * s\n": ", dh\n"}, "db = dh · silu(a): the gradient of one factor has the other one in it"),
         ({"[da, db]": "[db, da]"}, "da and db are side by side as a and b were: da first"),
-        (
-            {"np.concatenate([da, db], axis=-1)": "da + db"},
-            "da and db are side by side, as a and b were: concatenate them",
-        ),
+        ({"np.concatenate([da, db], axis=-1)": "da + db"}, SIDE_BY_SIDE),
+        ({"np.concatenate([da, db], axis=-1)": "np.concatenate([da, db])"}, SIDE_BY_SIDE),
         (
             {'{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'},
             "the gradients of the two maps are exchanged",

@@ -71,6 +71,10 @@ GPT.add(
             "the map out is missing after the heads are merged",
         ),
         (
+            {"merge_heads(heads))": "heads.reshape(x.shape))"},
+            "reshape alone mixes heads and positions: merge_heads moves the axis of the heads back first",
+        ),
+        (
             {HEADS: "np.split(split_heads(qkv, n_heads), 3, axis=-1)"},
             "first split qkv into q, k and v, each of width D, then each of them into heads",
         ),
@@ -79,6 +83,10 @@ GPT.add(
         (
             {TURN_BACK: "(rotary(dq)[0], rotary(dk)[0], dv)"},
             "dq and dk are turned once more: turn them back with the functions that rotary returned",
+        ),
+        (
+            {TURN_BACK: "(k_backward(dk), q_backward(dq), dv)"},
+            "dq and dk are exchanged: q was the first part, k the second",
         ),
         ({TURN_BACK: "(q_backward(dq), k_backward(dk), k_backward(dv))"}, "dv is turned, but v was not"),
         (
@@ -253,6 +261,16 @@ GPT.add(
                 LAST_NORM: "y, norm_backward = x, lambda dy: (dy, params['layers']['norm'])",
             },
             "the last normalisation is missing, after the layers: its gain is params['layers']['norm']",
+        ),
+        (
+            {
+                "    for name in names:\n        x, ": "    x = x * x.shape[-1] ** 0.5\n    for name in names:\n        x, "
+            },
+            "the rows of the table are taken as they are: the factor √D belongs to positions that are added",
+        ),
+        (
+            {"    def backward": "    logits = softmax(logits)\n\n    def backward"},
+            "the logits are wanted as they are: softmax comes later, with the loss and in write",
         ),
         ({IS_LAYER: ""}, '"norm" is not a layer: leave it out of the loop'),
         (

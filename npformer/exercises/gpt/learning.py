@@ -54,6 +54,14 @@ GPT.add(
         ({MEAN_OF_GRADIENT: "wanted) / wanted.size"}, "the gradient is divided by B T V: there are B T characters"),
         ({"np.exp(log_p) - wanted": "np.exp(log_p)"}, "the 1 of the right character is not subtracted: p - wanted"),
         ({"np.exp(log_p) - wanted": "log_p - wanted"}, "p is wanted in the gradient, not log p"),
+        (
+            {"-(wanted * log_p).sum() / wanted.sum()": "-(wanted * log_p)[:, -1].sum() / len(wanted)"},
+            "this is the loss of the last position: every position predicts a character, and all count",
+        ),
+        (
+            {"shifted - np.log(np.exp(shifted)": "shifted - np.log2(np.exp(shifted)"},
+            "the natural logarithm is wanted, np.log",
+        ),
         ({"-(wanted * log_p)": "-(wanted * np.exp(log_p))"}, "the logarithm of p is missing in the loss"),
         ({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, "exp overflows: subtract each row's maximum first"),
         (
@@ -78,7 +86,7 @@ GPT.add(
 
         Logits of 1000 must not overflow, nor give log 0: log p = x - log Σ exp(x), after the maximum is subtracted.""",
     hints=(
-        "np.eye(V)[targets] has a row with a single 1 for each target.",
+        "np.eye(V, dtype=logits.dtype)[targets] has a row with a single 1 for each target.",
         "shifted = logits - logits.max(axis=-1, keepdims=True); the logarithm of the sum of its exp is subtracted.",
         "np.exp(log_p) is p; both results are divided by targets.size.",
     ),
@@ -141,6 +149,15 @@ GPT.add(
         (
             {"ids[None, -context:]": "ids[None]"},
             "the model reads the whole text: it reads the last characters alone, as many as context says",
+        ),
+        (
+            {"-context:": "-1:"},
+            "this is the newest character alone: the model reads those before it, too, as many as context says",
+        ),
+        ({"-context:": "-context - 1:"}, "this is one character more than context says"),
+        (
+            {APPEND: APPEND.replace("append(ids", "append(ids[1:]")},
+            "the oldest character is dropped: only what the model reads is cut, not the text",
         ),
         ({"-context:": ":context"}, "this is the beginning of the text: the model reads its end, ids[-context:]"),
         (

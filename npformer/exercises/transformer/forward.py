@@ -82,6 +82,12 @@ BUILD.add(
             {"np.where(keep_mask, scores, -np.inf)": "scores"},
             "the mask is not used: set the scores where it is False to -inf",
         ),
+        (
+            {
+                "weights = softmax(np.where(keep_mask": "scores[~keep_mask] = -np.inf\n    weights = softmax(np.where(keep_mask"
+            },
+            "an index has to have the axes of scores: np.where(keep_mask, scores, -np.inf) takes a mask of fewer axes, too",
+        ),
         ({"scores, -np.inf": "-np.inf, scores"}, "the mask is used the wrong way round: True = may attend"),
         ({"scores, -np.inf": "scores, 0"}, "a forbidden score is 0, which exp makes 1: it has to be -inf"),
         (
