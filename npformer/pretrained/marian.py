@@ -110,7 +110,9 @@ class Marian(Family):
         """The tensors by the names of the table, with a row for the begin token."""
         config = self.defaults | config
         arriving = super().arriving(tensors, config)
-        shared = arriving.pop("shared.weight", None)
+        shared = None
+        if config["share_encoder_decoder_embeddings"]:
+            shared = arriving.pop("shared.weight", None)
         source = arriving.pop("encoder.embed_tokens.weight", shared)
         target = arriving.pop("decoder.embed_tokens.weight", shared)
         output = arriving.pop("lm_head.weight", None)
@@ -121,11 +123,12 @@ class Marian(Family):
                 "lm_head.weight": extended(output, begin),  # the same once more, in some files
             }
         else:
+            if config["tie_word_embeddings"] and output is None:
+                output = target
             tables = {
                 "encoder.embed_tokens.weight": source,
                 "decoder.embed_tokens.weight": extended(target, begin),
-                # Whatever the last row is, its logit is NEVER.
-                "lm_head.weight": extended(target if output is None else output, 0),
+                "lm_head.weight": extended(output, 0),  # whatever it is, its logit is NEVER
             }
         bias = arriving.pop("final_logits_bias", None)
         if bias is not None:  # (1, V)

@@ -278,6 +278,20 @@ def test_one_table_of_a_marian_may_have_the_name_of_the_output(tmp_path):
     assert "lm_head.weight is shared.weight, and their numbers differ" in refused(path)
 
 
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("tie_word_embeddings", "missing: lm_head.weight"),
+        ("share_encoder_decoder_embeddings", "missing: decoder.embed_tokens.weight, encoder.embed_tokens.weight"),
+    ],
+)
+def test_a_marian_with_one_table_has_no_others(tmp_path, key, reason):
+    path = tmp_path / "model"
+    pretrained.save(path, FORGED["marian"], params_of("marian"))
+    written(path / "config.json", {key: False})
+    assert reason in refused(path)
+
+
 def test_a_classifying_roberta_needs_no_pooler_of_its_first_training(tmp_path):
     model = replace(FORGED["roberta"], task="classes", n_outputs=2, pooling="first", pooler=True)
     path, params = saved(tmp_path, model)
