@@ -34,6 +34,7 @@ FILES = (
 # Those of other kinds of tokenizers, which are not read.
 OTHERS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
 TEMPLATES = "additional_chat_templates"  # a folder
+FORM = "lstrip", "rstrip", "single_word", "normalized"  # how a text has a special token
 ROLES = "bos", "eos", "unk", "sep", "pad", "cls", "mask"  # of special tokens
 OF_BERT = table("""
     unk   [UNK]
@@ -41,6 +42,15 @@ OF_BERT = table("""
     sep   [SEP]
     pad   [PAD]
     mask  [MASK]
+    """)
+OF_ROBERTA = table("""
+    bos   <s>
+    cls   <s>
+    eos   </s>
+    sep   </s>
+    unk   <unk>
+    pad   <pad>
+    mask  <mask>
     """)
 OF_GGUF = table("""
     bos  bos
@@ -212,7 +222,7 @@ def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
         with _refusing("tokenizer.json holds no tokenizer"):
             inner = import_tokenizers().Tokenizer.from_str(text)
     elif "merges.txt" in paths:
-        inner = _pairs_in(paths, about)
+        inner = _pairs_in(paths, about, config)
     elif "vocab.txt" in paths:
         inner = _word_pieces_in(paths, about)
     else:
@@ -273,14 +283,21 @@ def about_tokens(paths: dict[str, Path]) -> dict:
     return about
 
 
-def special_tokens(about: dict) -> list[str]:
-    """The texts of all tokens that have a meaning of their own."""
+def special_tokens(about: dict) -> dict[str, dict]:
+    """All tokens that have a meaning of their own, by their texts, and how a text has each."""
     tokens = [about.get(f"{role}_token") for role in ROLES]
     for key in ("additional_special_tokens", "extra_special_tokens"):
-        if isinstance(about.get(key), list):
-            tokens.extend(about[key])
-    texts = [text_of(token) for token in tokens]
-    return [text for text in texts if isinstance(text, str) and text]
+        more = about.get(key) or []
+        tokens.extend(more.values() if isinstance(more, dict) else more)
+    special = {}
+    for token in tokens:
+        text = text_of(token)
+        if isinstance(text, str) and text:
+            form = {"normalized": False}
+            if isinstance(token, dict):
+                form = {key: token[key] for key in FORM if key in token}
+            special[text] = form
+    return special
 
 
 def text_of(token: Any) -> Any:
@@ -301,10 +318,10 @@ def _add_tokens(inner, about, n_vectors):
         if number != id_:
             what = f"the added token {shown(token['content'])} has the id {id_}"
             raise ValueError(f"{what}, expected {number}, the next of the vocabulary")
-    for text in special_tokens(about):
+    for text, form in special_tokens(about).items():
         has_id = inner.token_to_id(text) is not None
         if text not in there and (has_id or inner.get_vocab_size() < n_vectors):
-            inner.add_special_tokens([text])
+            inner.add_special_tokens([added_token(text, **form)])
 
 
 def _add_templates(tokenizer, folder, about):
@@ -373,16 +390,34 @@ def _steps(part):
     return [about]
 
 
-def _pairs_in(paths, about):
-    """A tokenizer as that of GPT-2, of pairs of bytes."""
+def _pairs_in(paths, about, config):
+    """A tokenizer as that of GPT-2 or of RoBERTa, of pairs of bytes."""
     lines = read_text(paths["merges.txt"]).splitlines()
     merges = [line for line in lines if line and not line.startswith("#version")]
     vocabulary = read_json(paths["vocab.json"])
-    if "<|endoftext|>" in vocabulary:  # these are GPT-2's, if no file says another token
+    has_space = bool(about.get("add_prefix_space"))
+    inner = byte_pairs(vocabulary, as_pairs(merges), begins_with_space=has_space)
+    if str(about.get("tokenizer_class", config.get("model_type"))).lower().startswith("roberta"):
+        for role, token in OF_ROBERTA.items():
+            about.setdefault(f"{role}_token", token)
+        if isinstance(about["mask_token"], str):  # which has no space before it in a text
+            form = {"lstrip": True, "normalized": False}
+            about["mask_token"] = {"content": about["mask_token"], **form}
+        _put_between(inner, about)
+    elif "<|endoftext|>" in vocabulary:  # these are GPT-2's, if no file says another token
         about.setdefault("bos_token", "<|endoftext|>")
         about.setdefault("eos_token", "<|endoftext|>")
-    has_space = bool(about.get("add_prefix_space"))
-    return byte_pairs(vocabulary, as_pairs(merges), begins_with_space=has_space)
+    return inner
+
+
+def _put_between(inner, about):
+    """Let each text begin and end with the tokens that classify and separate."""
+    begin, end = (text_of(about[f"{role}_token"]) for role in ("cls", "sep"))
+    around = [(token, inner.token_to_id(token)) for token in (begin, end)]
+    with _refusing(f"{begin} and {end} are no tokens of it"):
+        inner.post_processor = import_tokenizers().processors.TemplateProcessing(
+            single=f"{begin} $A {end}", special_tokens=around
+        )
 
 
 def _word_pieces_in(paths, about):
@@ -391,14 +426,11 @@ def _word_pieces_in(paths, about):
     pieces = read_text(paths["vocab.txt"]).splitlines()
     for role, token in OF_BERT.items():
         about.setdefault(f"{role}_token", token)
-    begin, end = about["cls_token"], about["sep_token"]
     ids = {piece: i for i, piece in enumerate(pieces)}
     with _refusing("vocab.txt makes no tokenizer"):
-        model = tokenizers.models.WordPiece(ids, unk_token=about["unk_token"])
+        model = tokenizers.models.WordPiece(ids, unk_token=text_of(about["unk_token"]))
         inner = tokenizers.Tokenizer(model)
-        inner.post_processor = tokenizers.processors.TemplateProcessing(
-            single=f"{begin} $A {end}", special_tokens=[(begin, ids[begin]), (end, ids[end])]
-        )
+    _put_between(inner, about)
     inner.normalizer = tokenizers.normalizers.BertNormalizer(
         lowercase=about.get("do_lower_case", True),
         strip_accents=about.get("strip_accents"),

@@ -1,5 +1,6 @@
 """Models of each family of the library transformers, small and random: the same in float64."""
 
+import json
 import logging
 from dataclasses import replace
 from tempfile import TemporaryDirectory
@@ -484,3 +485,27 @@ def test_the_tokens_of_a_translation_model_are_theirs(tmp_path):
         assert ids == theirs(text)["input_ids"], text
         if ours.ids["<unk>"] not in ids:  # which theirs leaves out
             assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True), text
+
+
+def test_the_tokens_of_a_roberta_of_older_files_are_theirs(tmp_path):
+    vocabulary = [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<unk>",
+        *"thean,",
+        "\u0120",
+        "th",
+        "the",
+        "\u0120the",
+        "<mask>",
+    ]
+    (tmp_path / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(vocabulary)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\nth e\n\u0120 the\n")
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    mask = {"content": "<mask>", "single_word": False, "lstrip": True, "rstrip": False, "normalized": False}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"cls_token": "<s>", "mask_token": mask}))
+    ours = tokenizer_of(tmp_path, {"model_type": "roberta", "vocab_size": len(vocabulary)}, None)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("the hat", "the <mask>, an", "<mask>", " the ", ""):
+        assert ours.encode(text) == theirs(text)["input_ids"], text

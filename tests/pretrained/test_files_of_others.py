@@ -421,12 +421,37 @@ def test_a_token_that_only_the_settings_name_is_the_next_one(tmp_path):
     assert pretrained.load(path)[2].pad_id == 12
 
 
+@pytest.mark.parametrize("mask", [None, "<mask>", {"content": "<mask>", "lstrip": True, "normalized": False}])
+def test_a_roberta_of_older_files_has_tokens_around_a_text(tmp_path, mask):
+    path, _ = saved(tmp_path, replace(FORGED["roberta"], vocab=9))
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "Ġ", "<mask>"]
+    written(path / "vocab.json", {piece: i for i, piece in enumerate(pieces)})
+    (path / "merges.txt").write_text("#version: 0.2\n")
+    written(path / "special_tokens_map.json", {} if mask is None else {"mask_token": mask})
+    tokenizer = pretrained.load(path)[2]
+    assert tokenizer.encode("a <mask>b") == [0, 4, 7, 5, 2]  # the mask takes the space before it
+    assert (tokenizer.pad_id, tokenizer.eos_id, tokenizer.decode([0, 4, 2])) == (1, 2, "a")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bos_token": {"content": "<x>", "lstrip": True, "normalized": False}},
+        {"extra_special_tokens": {"of_images": {"content": "<x>", "lstrip": True}}},
+    ],
+)
+def test_a_special_token_takes_the_space_that_its_form_says(tmp_path, settings):
+    path = gpt2_with(tmp_path, [*"abĠ"], vocab=4)
+    written(path / "tokenizer_config.json", settings)
+    assert pretrained.load(path)[2].encode("a <x> b") == [0, 3, 2, 1]
+
+
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_word_pieces_are_read_from_their_list(tmp_path, lowercase):
     path, _ = saved(tmp_path, BERT)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "bc", "##d", "A", "é", "e", "."]
     (path / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    written(path / "tokenizer_config.json", {"do_lower_case": lowercase})
+    written(path / "tokenizer_config.json", {"do_lower_case": lowercase, "cls_token": {"content": "[CLS]"}})
     tokenizer = pretrained.load(path)[2]
     assert tokenizer.encode("A bcd é.") == [2, 5 if lowercase else 8, 6, 7, 10 if lowercase else 9, 11, 3]
     assert tokenizer.decode(tokenizer.encode("bcd [MASK]")) == "bcd"
