@@ -21,11 +21,11 @@ import numpy as np
 from npformer.commands.arguments import new_parser  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import add_json, write_json
+from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_some
 from scripts.bench.report import print_table
 
 from npformer import get_backend, reference
-from npformer.config import read_config
 from npformer.gradients.cases import Case, Drawn, cast, draw
 
 
@@ -338,8 +338,8 @@ def main(argv=None):
     add_json(parser)
     options = parser.parse_args(argv)
 
-    processor = read_config()["processor"]["name"]
-    print(f"{processor}, NumPy {np.__version__}, {options.dtype}; result / worst gradient\n")
+    facts = print_machine(machine())
+    print(f"{options.dtype}; error of the result / largest error of a gradient\n")
     rows, table = [], []
     for hard in HARD:
         operation = hard.case.operation
@@ -350,8 +350,8 @@ def main(argv=None):
         rows.append(row)
         label = f"{hard.label}, each" if hard.each else hard.label
         table.append([operation, label, *map(shown, errors.values())])
+    write_json(options.json, {"machine": facts, "dtype": options.dtype, "rows": rows})
     print_table(["operation", "input", *contenders()], table)
-    write_json(options.json, {"dtype": options.dtype, "rows": rows})
 
 
 if __name__ == "__main__":

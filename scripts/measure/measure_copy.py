@@ -14,6 +14,7 @@ from pathlib import Path
 from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 from scripts.bench.machine import machine, print_machine
+from scripts.bench.report import note, print_table
 
 SCRIPT = Path(__file__).resolve().parents[1] / "train_copy.py"
 
@@ -28,23 +29,22 @@ def main(argv=None):
     parser.add_argument("--backend", default="auto", help="as for train_copy.py (default: auto)")
     options = parser.parse_args(argv)
 
-    rows = [("quick", task, range(options.seeds)) for task in ("copy", "reverse")]
+    cases = [("quick", task, range(options.seeds)) for task in ("copy", "reverse")]
     if options.annotated:
-        rows.append(("annotated", "copy", range(1)))
+        cases.append(("annotated", "copy", range(1)))
     print_machine(machine())
-    print("| preset | task | seeds | exact match, held out | longer than in training | seconds |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for preset, task, seeds in rows:
+    rows = []
+    for preset, task, seeds in cases:
+        note(f"{preset}, {task}")
         figures = [run(preset, task, seed, options.backend) for seed in seeds]
-        right, longer = (
-            spread([100 * f[name] for f in figures])
-            for name in ("exact_match", "exact_match_longer")
-        )
-        of_seeds = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
-        seconds = spread([f["seconds"] for f in figures])
-        print(
-            f"| {preset} | {task} | {of_seeds} | {right} % | {longer} % | {seconds} |", flush=True
-        )
+        row = [preset, task, f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"]
+        percents = lambda name, figures=figures: spread([100 * of[name] for of in figures])
+        row += [f"{percents(name)} %" for name in ("exact_match", "exact_match_longer")]
+        row.append(spread([of["seconds"] for of in figures]))
+        rows.append(row)
+    note("")
+    columns = "seeds", "exact match, held out", "longer than in training", "seconds"
+    print_table(["preset", "task", *columns], rows)
 
 
 def run(preset, task, seed, backend):
