@@ -6,6 +6,7 @@ npformer exercises check softmax    # run it, and say precisely what is wrong
 npformer exercises hint softmax     # a hint; the next time one more
 npformer exercises answer softmax   # the answer
 npformer exercises build            # write your own Transformer in fourteen exercises
+npformer exercises build --derive   # the same, and derive its gradients
 npformer exercises gpt              # write your own GPT in twelve exercises
 """
 

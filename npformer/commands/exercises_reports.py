@@ -118,6 +118,5 @@ def print_next_hint(exercise, number, progress, program):
 def print_derivation(exercise):
     """Print why the answer is right, if it is told."""
     if exercise.derivation:
-        print(
-            f"\nWhy {exercise.name} is so:\n\n{indent(dedent(exercise.derivation).strip(), '    ')}"
-        )
+        text = indent(dedent(exercise.derivation).strip(), "    ")
+        print(f"\nWhy {exercise.name} is so (a == b: equal but for rounding):\n\n{text}")

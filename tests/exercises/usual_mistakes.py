@@ -1,7 +1,7 @@
-"""Thirty mistakes that learners usually make when they derive the gradients of a Transformer.
+"""Mistakes that learners usually make when they derive the gradients of a Transformer.
 
-Each has the exercise, what is changed in the page's function, and words that a right explanation has. The list was
-written before it was looked at what the checker names.
+Each has the exercise, what is changed in the page's function, and words that a right explanation has. The lists were
+written before the checker was asked what it names.
 """
 
 DSCORES = "weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))"

@@ -52,6 +52,10 @@ BUILD.add(
             {"x_rows.T @ dy_rows": "x_rows.T @ dy_rows / len(x_rows)"},
             "the weight is used by every row, so its gradient is the sum, not the mean",
         ),
+        (
+            {"dy_rows.sum(axis=0)": "dy_rows.sum(axis=1)"},
+            "the gradient of the bias is a sum over the rows, axis 0, not the sum of each row",
+        ),
     ],
     gradients=("dx", "grads"),
     title="a linear map, forward and backward",
@@ -107,7 +111,7 @@ BUILD.add(
         ),
         (
             {"rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean - deviation * slope)"},
-            "the term of the variance in dx has the deviation in place of x̂",
+            "the term of the variance in dx has a factor 1/√(variance + eps) too little: its x̂ has one, and all of dx has another",
         ),
         (
             {"rstd * (dx_hat - mean - x_hat * slope)": 'rstd * params["gain"] * (dx_hat - mean - x_hat * slope)'},
@@ -136,6 +140,26 @@ BUILD.add(
         (
             {"dy.sum(axis=rows)": "dy.mean(axis=rows)"},
             "the gradient of the bias is the sum over the rows, not the mean",
+        ),
+        (
+            {"rstd * (dx_hat - mean - x_hat * slope)": "rstd**2 * (dx_hat - mean - x_hat * slope)"},
+            "the factor 1/√(variance + eps) occurs twice in dx",
+        ),
+        (
+            {"rstd * (dx_hat - mean - x_hat * slope)": "(dx_hat - mean - x_hat * slope) / rstd"},
+            "rstd is one over the root already: dx is multiplied by it, not divided",
+        ),
+        (
+            {"rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean - slope)"},
+            "x̂ is missing in the term of the variance in dx: it occurs in the mean and in front of it",
+        ),
+        (
+            {"(dy * x_hat).sum(axis=rows)": "dx_hat.sum(axis=rows)"},
+            "the gradient of the gain contains x̂, by which the gain is multiplied",
+        ),
+        (
+            {'"bias": dy.sum(axis=rows)': '"bias": dx_hat.sum(axis=rows)'},
+            "the bias is added after the gain, which its gradient does not contain",
         ),
     ],
     gradients=("dx", "grads"),
@@ -203,6 +227,20 @@ BUILD.add(
         (
             {"(dweights * weights).sum(": "dweights.sum("},
             "the sum of softmax's backward pass is that of dweights · weights",
+        ),
+        (
+            {"weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))": "weights * (1 - weights)"},
+            "this is a derivative of softmax, without the gradient dweights that comes back",
+        ),
+        (
+            {
+                "weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))": "dweights - weights * dweights.sum(axis=-1, keepdims=True)"
+            },
+            "this is the backward pass of log softmax, not of softmax",
+        ),
+        (
+            {"dq, dk = scale * dscores @ k, scale * dscores": "dq, dk = dscores @ k / scale, 1 / scale * dscores"},
+            "dq and dk are multiplied by √K where they are divided by it",
         ),
     ],
     gradients=("dq", "dk", "dv"),

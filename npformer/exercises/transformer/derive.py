@@ -213,8 +213,8 @@ derive(
             loss = -1/n Σ wanted · log p, without the targets that are PAD
 
         Logits of 1000 must not overflow, nor give log 0: log p = x - log Σ exp(x), after the
-        maximum is subtracted. dlogits is the gradient of the loss with respect to the logits:
-        derive it.""",
+        maximum is subtracted. Derive dlogits, the gradient of the loss with respect to the logits,
+        also those of targets that are PAD, and return loss, dlogits.""",
     hints=(
         "Take one target alone, with the logits x: -Σ_j wanted_j log p_j with log p_j = x_j - "
         "log Σ_k exp(x_k). What is ∂ log p_j/∂x_i?",
@@ -417,9 +417,10 @@ derive(
         merge the heads; the linear map out. backward(dy) returns dx and grads = {"qkv": …, "out":
         …}; it has a step for each of these.""",
     hints=(
+        "List the steps forward, then the same in the opposite order: each step back is the backward "
+        "pass of one forward. split_heads and merge_heads only move numbers: what moves them back?",
         "np.split(qkv, 3, axis=-1) gives the three parts; split_heads(part, n_heads) for each. "
-        "Keep each backward function.",
-        "List the steps in the opposite order. split_heads and merge_heads only move numbers: what moves them back?",
+        "Keep the backward functions of the two maps and of attention.",
         "dheads, out_grads = out_backward(dy); attention's backward function gets dheads, split into heads again.",
         "Merge the heads of dq, dk and dv; q, k, v were side by side, so np.concatenate the "
         "three along the last axis, and call qkv_backward.",

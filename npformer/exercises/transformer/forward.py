@@ -236,6 +236,8 @@ BUILD.add(
             "this is the variance of the whole array: each row has its own, axis=-1",
         ),
         ({'x_hat * params["gain"] + params["bias"]': "x_hat"}, "gain and bias are missing"),
+        ({'x_hat * params["gain"] + params["bias"]': 'x_hat + params["bias"]'}, "the gain is missing"),
+        ({'x_hat * params["gain"] + params["bias"]': 'x_hat * params["gain"]'}, "the bias is missing"),
     ],
     has_later_backward=True,
     title="layer normalisation, forward",
@@ -330,6 +332,15 @@ BUILD.add(
         (
             {"share * (np.exp(log_p) - wanted)": "share * (np.exp(log_p) - np.eye(V)[targets])"},
             "label_smoothing is not used in the gradient",
+        ),
+        ({"share * (np.exp(log_p) - wanted)": "share * (log_p - wanted)"}, "the gradient has log p where p belongs"),
+        (
+            {"share * (np.exp(log_p) - wanted)": "share * wanted * (np.exp(log_p) - 1)"},
+            "this is the gradient of the right word's logit alone: the other logits change the loss, too",
+        ),
+        (
+            {"share * (np.exp(log_p) - wanted)": "share * (np.exp(log_p) - wanted) / V"},
+            "the gradient is divided by V, too: the mean is one over the targets, not over the ids",
         ),
     ],
     results=("loss", "dlogits"),

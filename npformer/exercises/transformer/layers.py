@@ -214,6 +214,14 @@ BUILD.add(
             {"norm1_backward(dsum + dfed)": "norm1_backward(dx2 + dfed)"},
             "what goes past the feed-forward layer is the gradient of the sum x1 + fed, not dy itself",
         ),
+        (
+            {"norm1_backward(dsum + dfed)": "norm1_backward(dx2)"},
+            "the gradient of the layer's result goes back through the second normalisation and the feed-forward layer first",
+        ),
+        (
+            {"return dsum + dattended": "return dsum + dattended + dx2"},
+            "x0 does not act on x2 directly: only its sum with the attention does, through two normalisations",
+        ),
     ],
     results=("x2",),
     gradients=("dx0", "grads"),
