@@ -492,6 +492,7 @@ function read_address() {
   lab.embedded = question_named(parts.get("embed"));
   document.body.classList.toggle("embedded", Boolean(lab.embedded));
   $("whole").hidden = !lab.embedded;
+  if (lab.embedded) $("panel").parentNode.prepend($("panel")); // the question is read first
   $("all").checked = parts.get("all") === "on";
   const question = String(parts) ? question_named(parts.get("question")) : QUESTIONS.attention[0];
   if (question) {
@@ -564,7 +565,7 @@ read_address();
 addEventListener("hashchange", read_address);
 
 if (lab.embedded && parent !== window) { // tell the page around this one that it runs, and how high it is
-  const tell = () => parent.postMessage({ lab: document.body.offsetHeight }, "*");
+  const tell = () => parent.postMessage({ lab: Math.ceil(document.body.getBoundingClientRect().height) }, "*");
   tell(); // a browser may not observe sizes in a part of the page that is not seen
   new ResizeObserver(tell).observe(document.body);
 }
