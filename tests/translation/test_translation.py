@@ -163,9 +163,10 @@ def test_two_vocabularies_are_kept_apart(translator, tmp_path):
 
 
 def test_a_file_that_holds_no_translator_is_refused(tmp_path, translator):
-    save_checkpoint(tmp_path / "other", {"a": np.zeros(1)}, {})
-    with pytest.raises(CheckpointError, match="other holds no translation model"):
-        Translator.load(tmp_path / "other")
+    for facts in ({}, {"model": {}}, {"model": 3}, {"model": [1]}):
+        save_checkpoint(tmp_path / "other", {"a": np.zeros(1)}, facts)
+        with pytest.raises(CheckpointError, match="other holds no translation model"):
+            Translator.load(tmp_path / "other")
     (tmp_path / "text").write_text("hello")
     with pytest.raises(CheckpointError, match="text cannot be read as a checkpoint"):
         Translator.load(tmp_path / "text")
