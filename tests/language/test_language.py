@@ -259,9 +259,9 @@ def test_a_prompt_of_other_characters_is_refused(whole):
     assert re.fullmatch(r"<Writer with a LanguageModel, [\d,]+ parameters, \d+ tokens>", repr(writer))
 
 
-def test_what_takes_a_model_of_another_kind_says_which_command_does(whole, tmp_path):
+def test_what_loads_a_model_of_another_kind_says_what_it_holds(whole, tmp_path):
     for path in (whole.folder, whole.folder / "last.safetensors"):
-        with pytest.raises(CheckpointError, match="last.safetensors holds a language model: npformer generate takes"):
+        with pytest.raises(CheckpointError, match="last.safetensors holds no translation model, expected a"):
             Translator.load(path)
     whole.trainer.save(tmp_path / "x")
     with pytest.raises(CheckpointError, match=r"no characters and no subwords: save it by trainer\.save\(path, arr"):
