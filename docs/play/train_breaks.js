@@ -82,7 +82,7 @@ const BREAKS = {
     told({ at_end, settings: { n_layers: N } }) {
       const last = `encoder.${N - 1}.feed_forward_norm`;
       const forgotten = norm(at_end.seen[`${last}.dy`]) === 0;
-      return `${forgotten ? "Every gradient of the encoder is exactly 0: switch to gradients, and its half of the figure is white. " : ""}No parameter there has
+      return `${forgotten ? "Every gradient of the encoder is exactly 0: switch to gradients, and its half of the figure has no colour. " : ""}No parameter there has
         changed since step 0; the decoder has learned to read an encoder of random numbers. Nothing raises an error. Choose a number in the last
         box of the encoder: what arrives there is not 0, and the slope that is measured is not 0 either. That is how such a mistake is found.`;
     },

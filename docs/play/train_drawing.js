@@ -1,15 +1,23 @@
 "use strict";
 // Numbers as colours: small pictures, tables whose cells are read by pointer and keyboard, the attention, the curves.
-// Blue is negative, white is 0, red is positive, in both themes; each matrix has its own scale, but weights and
+// Blue is negative, the colour of the page is 0, red is positive; each matrix has its own scale, but weights and
 // probabilities are drawn from 0 to 1.
 
-const ENDS = { negative: [33, 102, 172], positive: [178, 24, 43] };
+const ENDS = {}; // of the colours, red, green, blue from 0 to 255: page.css has them, for the light and the dark scheme
+
+function read_colours() {
+  const style = getComputedStyle(document.documentElement);
+  for (const [end, name] of Object.entries({ negative: "--minus", zero: "--paper", positive: "--plus" })) {
+    ENDS[end] = style.getPropertyValue(name).trim().match(/[\da-f]{2}/g).map((hex) => parseInt(hex, 16));
+  }
+}
+read_colours();
 
 /** The colour of a number from -1 to 1. @returns {number[]} red, green, blue from 0 to 255 */
 function colour(value) {
   if (!Number.isFinite(value)) return [255, 214, 0]; // what is no number is yellow
   const part = Math.min(Math.abs(value), 1) ** 0.7;
-  return (value < 0 ? ENDS.negative : ENDS.positive).map((end) => Math.round(255 + part * (end - 255)));
+  return (value < 0 ? ENDS.negative : ENDS.positive).map((end, i) => Math.round(ENDS.zero[i] + part * (end - ENDS.zero[i])));
 }
 
 const ink_on = ([r, g, b]) => (0.2126 * (r / 255) ** 2.2 + 0.7152 * (g / 255) ** 2.2 + 0.0722 * (b / 255) ** 2.2 > 0.18 ? "#000" : "#fff");
@@ -62,7 +70,7 @@ function matrix_table({ title, rows, cols, name }) {
   const body = rows.map((label, i) => element("tr", {}, element("th", { scope: "row" }, label), ...cols.map((_, j) => cell(i, j))));
   const caption = element("figcaption");
   const table = element("table", { class: "numbers", "aria-label": title }, element("thead", {}, head), element("tbody", {}, ...body));
-  const figure = element("figure", { class: "matrix", "data-name": name }, caption, element("div", { class: "scroll" }, table));
+  const figure = element("figure", { class: "matrix", "data-name": name }, caption, scrolling(table));
   const cells = [...table.querySelectorAll("tbody td")];
 
   function fill(matrix, text, most = peak(matrix)) {

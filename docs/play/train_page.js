@@ -190,7 +190,7 @@ function show_maps(step) {
   const T = rows.length;
   $("maps").replaceChildren(...Array.from({ length: settings.n_heads }, (_, h) => (
     attention_map(`head ${h + 1}`, part_of(traced.seen[key], [h * T, (h + 1) * T]), rows, cols, places))));
-  $("maps-text").textContent = `Cross-attention at step ${step}, from 0 (white) to 1 (red): how much each row reads from each letter of the word. Row a → l has read a and is to write l; the frame is where l stands. The last row writes ‘end’, which stands nowhere in the word, so it has no frame.`;
+  $("maps-text").textContent = `Cross-attention at step ${step}: how much each row reads from each letter of the word, from 0 (no colour) to 1 (red). Row a → l has read a and should write l. The frame is where l stands. The last row should write ‘end’. This is no letter of the word, so the row has no frame.`;
 }
 
 function show_measures(step) {
@@ -267,12 +267,12 @@ function build_figure() {
     return element("div", { class: `skip ${box.side}`, style: `grid-row: ${2 * from - 1} / ${2 * box.row + 1}`, "aria-hidden": "true" });
   });
   const memory = element("div", { class: "memory", style: `grid-row: ${2 * last + 1} / ${2 * last + 3}` }, element("small", {}, "memory: keys and values for the decoder"));
-  $("figure").replaceChildren(view_switch(2 * (last - 3)), ...skips, memory, ...nodes, element("div", { id: "panel", hidden: true, tabindex: "-1", role: "region" }));
+  $("figure").replaceChildren(view_switch(), ...skips, memory, ...nodes, element("div", { id: "panel", hidden: true, tabindex: "-1", role: "region" }));
   tables = [];
   if (state.box) open_box(state.box);
 }
 
-function view_switch(rows) {
+function view_switch() {
   const radios = ["values", "gradients"].map((view) => {
     const input = element("input", { type: "radio", name: "view", value: view, checked: state.view === view });
     input.addEventListener("change", () => {
@@ -284,8 +284,8 @@ function view_switch(rows) {
     return element("label", {}, input, view === "values" ? " values y" : " gradients dy");
   });
   const legend = element("div", { class: "legend" }, element("span", {}, "−"), element("i"), element("span", {}, "+"));
-  return element("div", { id: "switch", style: `grid-row: 2 / ${rows + 1}` }, element("fieldset", {}, element("legend", {}, "Each box shows"), ...radios),
-    legend, element("small", {}, "white is 0; each matrix has its own scale, but weights and p go from 0 to 1"));
+  return element("div", { id: "switch" }, element("fieldset", {}, element("legend", {}, "Each box shows"), ...radios),
+    legend, element("small", {}, "0 has no colour; each matrix has its own scale, but weights and p go from 0 to 1"));
 }
 
 /** What is drawn red at most, if this is not the largest number of the matrix. */
@@ -387,7 +387,7 @@ function show_number() {
 
   const name = described(boxes, key, i, j).text;
   const lines = [element("p", {}, element("b", {}, name), ` = ${digits(value)}. Its gradient is `, element("b", {}, `${slope_of(name)} = ${digits(slope)}`),
-    ": this many times a small change of the number is the change of the loss."), element("p", { class: agrees ? "" : "differs" }, agrees
+    ": if the number grows a little, the loss grows this many times as much."), element("p", { class: agrees ? "" : "differs" }, agrees
     ? `✓ Measured, by changing this number alone: ${digits(measured)}` : `✗ Measured, by changing this number alone: ${digits(measured)}. The backward pass is wrong here.`)];
   if (from.length && Math.abs(total - slope) > 1e-9 + 1e-6 * Math.abs(slope)) {
     lines.push(element("p", { class: "differs" }, `What arrives from the left column is ${digits(total)}: the backward pass has left out a part of it.`));
@@ -527,6 +527,10 @@ function choose_cell(cell) {
   choose([view.key, Number(cell.dataset.i) + (view.row_range?.[0] ?? 0), Number(cell.dataset.j) + (view.col_range?.[0] ?? 0)], []);
 }
 window.addEventListener("hashchange", read_address);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  read_colours();
+  if (state.saved.length) show();
+});
 
 trainer = start_training(tiny, hear);
 read_address();

@@ -14,6 +14,7 @@ from npformer import tree
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 SMALL = "D=8&H=2&F=8&letters=5&length=3"
 ONE_PAGE = Path(__file__).parents[2] / "docs" / "one_page_transformer.py"
@@ -480,6 +481,41 @@ def test_it_fits_every_screen_and_theme(opened, width, dark):
     )
     browser.execute_script("scrollTo(0, 0)")
     assert browser.execute_script(bottom) < 640  # the attention is seen without scrolling
+
+
+@pytest.mark.parametrize("width", [380, 1200])
+def test_an_open_box_covers_no_text_and_what_is_cut_off_says_so(opened, width):
+    browser = opened("D=32&letters=5&length=3", width=width)
+    covered = """
+        const panel = $("panel").getBoundingClientRect();
+        const texts = [...document.querySelectorAll("#figure :is(b, small, label)")];
+        return texts.filter((node) => !$("panel").contains(node)).filter((node) => {
+          const box = node.getBoundingClientRect();
+          return box.bottom > panel.top && box.top < panel.bottom && box.right > panel.left && box.left < panel.right;
+        }).map((node) => node.textContent);
+    """
+    cut = """
+        return [...document.querySelectorAll("#panel .scroll")]
+          .map((x) => [x.scrollWidth > x.clientWidth + 1, x.classList.contains("cut")]);
+    """
+    boxes = browser.find_elements(By.CSS_SELECTOR, "#figure > .box")
+    assert len(boxes) == 14
+    for box in boxes:
+        browser.execute_script("arguments[0].click()", box)
+        assert browser.execute_script(covered) == []
+    browser.execute_script("open_box('encoder.0.feed_forward')")
+    WebDriverWait(browser, 10).until(lambda _: browser.execute_script(cut)[0] == [True, True])
+    assert all(is_cut == says_so for is_cut, says_so in browser.execute_script(cut))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_zero_has_the_colour_of_the_page_in_both_schemes(opened, dark):
+    browser = opened(SMALL, dark=dark)
+    zero, paper = browser.execute_script("return [colour(0), getComputedStyle(document.body).backgroundColor]")
+    assert paper == f"rgb({', '.join(map(str, zero))})" and (sum(zero) < 150) == dark
+    masked = """const context = $("box-decoder.0.attention").querySelector("canvas").getContext("2d");
+    return [...context.getImageData(1, 0, 1, 1).data].slice(0, 3)"""  # the first row does not read the second letter
+    assert browser.execute_script(masked) == zero
 
 
 def test_sizes_and_words_out_of_range_are_refused_with_a_message(browser):
