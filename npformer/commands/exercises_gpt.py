@@ -92,7 +92,7 @@ def train(options, progress):
     print(f"\n{written}\n")
     bits = loss / math.log(2)
     print(f"loss of new text: {loss:.2f}, or {bits:.2f} bits a character", end="")
-    print(f" (without a model: {math.log2(n_characters):.2f})")
+    print(f" ({math.log2(n_characters):.2f} if all are equally probable)")
     words, known = words_of(written), set(words_of(text))
     n_known = sum(word in known for word in words)
     print(f"{n_known} of the {len(words)} words of three letters or more occur in the text")
