@@ -1,6 +1,7 @@
 """Matrix products by cuBLAS, which reads transposed matrices without copying them.
 
-cuBLAS is called through ctypes, because CuPy's own calls cannot be recorded in a CUDA graph (cupy issue 6290).
+cuBLAS is called through ctypes, because CuPy's own calls cannot be recorded in a CUDA graph (cupy
+issue 6290).
 """
 
 import contextlib
@@ -21,13 +22,16 @@ EACH = "cublasGemmStridedBatchedEx"
 NO_REDUCED_SUMS = 16  # cublasMath_t: partial sums of half-precision products are added in float32
 WORKSPACE = 32 * 2**20  # bytes; NVIDIA recommends this size for Hopper
 
-_handles = threading.local()  # by device: another thread would set the stream of a shared one before a product
+# by device: another thread would set the stream of a shared one before a product
+_handles = threading.local()
 _compute_type = {"float32": FLOAT32, "float64": FLOAT64, "float16": FLOAT32, "bfloat16": FLOAT32}
 
 
 @contextlib.contextmanager
 def tf32():
-    """Context manager in which products of float32 arrays use tensor cores, which round their inputs to 11 bits."""
+    """Context manager in which products of float32 arrays use tensor cores, which round their
+    inputs to 11 bits.
+    """
     before = _compute_type["float32"]
     _compute_type["float32"] = FAST_TF32
     try:
@@ -39,18 +43,23 @@ def tf32():
 def multiply(a, b, out=None, add=False):
     """``a @ b``: (n, m) @ (m, p), or N such products in one call, (N, n, m) @ (N, m, p).
 
-    Arrays of one dtype, which are not copied if their rows or their columns are contiguous. ``out`` (n, p) is the array
-    to write to, C-contiguous; with ``add`` the product is added to what is in it.
+    Arrays of one dtype, which are not copied if their rows or their columns are contiguous. ``out``
+    (n, p) is the array to write to, C-contiguous; with ``add`` the product is added to what is in
+    it.
     """
     if out is None:
         out = cupy.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
     (n, m), p, dtype = a.shape[-2:], b.shape[-1], a.dtype.name
     (a, a_op, *a_steps), (b, b_op, *b_steps) = _as_it_lies(a), _as_it_lies(b)
-    name, steps, count = ("cublasGemmEx", (p,), ()) if a.ndim == 2 else (EACH, (p, n * p), (len(a),))
+    name, steps, count = (
+        ("cublasGemmEx", (p,), ()) if a.ndim == 2 else (EACH, (p, n * p), (len(a),))
+    )
     kind, scalar = DATA_TYPE[dtype], ctypes.c_double if dtype == "float64" else ctypes.c_float
     one, factor = ctypes.byref(scalar(1)), ctypes.byref(scalar(add))
-    # cuBLAS expects column-major matrices, so it sees ours as transposed, and computes outᵀ = bᵀ aᵀ.
-    matrices = one, b.data.ptr, kind, *b_steps, a.data.ptr, kind, *a_steps, factor, out.data.ptr, kind, *steps
+    # cuBLAS expects column-major matrices, so it sees ours as transposed, and computes outᵀ = bᵀ
+    # aᵀ.
+    factors = b.data.ptr, kind, *b_steps, a.data.ptr, kind, *a_steps
+    matrices = one, *factors, factor, out.data.ptr, kind, *steps
     how = *count, _compute_type[dtype], DEFAULT_ALGORITHM
     _check(name, getattr(library(), name)(handle(), b_op, a_op, p, n, m, *matrices, *how))
     return out
@@ -71,14 +80,19 @@ def _as_it_lies(x):
 
 
 def handle():
-    """The cuBLAS handle of this thread and device, set to the current stream and a workspace of its own."""
+    """The cuBLAS handle of this thread and device, set to the current stream and a workspace of its
+    own.
+    """
     device, handles = cupy.cuda.Device().id, _handles.__dict__
     if device not in handles:
         handles[device] = _new_handle()
     known, workspace = handles[device]
     stream = cupy.cuda.get_current_stream().ptr  # setting the stream resets the workspace
     _check("cublasSetStream_v2", library().cublasSetStream_v2(known, stream))
-    _check("cublasSetWorkspace_v2", library().cublasSetWorkspace_v2(known, workspace.data.ptr, workspace.nbytes))
+    _check(
+        "cublasSetWorkspace_v2",
+        library().cublasSetWorkspace_v2(known, workspace.data.ptr, workspace.nbytes),
+    )
     return known
 
 
@@ -98,13 +112,15 @@ def library():
 
     loaded = ctypes.CDLL(f"libcublas.so.{cupy.cuda.runtime.runtimeGetVersion() // 1000}")
     pointer, number = ctypes.c_void_p, ctypes.c_int
-    matrix, matrices = [pointer, number, number], [pointer, number, number, ctypes.c_longlong]  # address, type, steps
+    # address, type, steps
+    matrix, matrices = [pointer, number, number], [pointer, number, number, ctypes.c_longlong]
     loaded.cublasCreate_v2.argtypes = [pointer]
     loaded.cublasSetMathMode.argtypes = [pointer, number]
     loaded.cublasSetStream_v2.argtypes = [pointer, pointer]
     loaded.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]
     sizes = [pointer, *[number] * 5]
-    loaded.cublasGemmEx.argtypes = [*sizes, pointer, *matrix, *matrix, pointer, *matrix, *[number] * 2]
+    arrays = [pointer, *matrix, *matrix, pointer, *matrix]
+    loaded.cublasGemmEx.argtypes = [*sizes, *arrays, number, number]
     products = loaded.cublasGemmStridedBatchedEx
     products.argtypes = [*sizes, pointer, *matrices, *matrices, pointer, *matrices, *[number] * 3]
     return loaded

@@ -26,5 +26,7 @@ def _sum(name, dy, arrays, n_sums):
     launch("columns", name, dy.dtype, grid, (32, 8), *arrays, *sums, n_rows, n_columns)
     totals = [cupy.empty(n_columns, dy.dtype) for _ in range(n_sums)]
     for of_parts, total in zip(sums, totals, strict=True):
-        for_each_element("columns", "add_parts", dy.dtype, n_columns, of_parts, total, parts, n_columns)
+        for_each_element(
+            "columns", "add_parts", dy.dtype, n_columns, of_parts, total, parts, n_columns
+        )
     return totals

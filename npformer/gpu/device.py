@@ -25,7 +25,9 @@ class Gpu(Host):
         return np.frombuffer(cupy.cuda.alloc_pinned_memory(n * dtype.itemsize), dtype, n)
 
     def wait(self):
-        """Wait until all kernels have finished. Returns at once during recording, when no kernel runs."""
+        """Wait until all kernels have finished. Returns at once during recording, when no kernel
+        runs.
+        """
         stream = cupy.cuda.get_current_stream()
         if not stream.is_capturing():
             stream.synchronize()

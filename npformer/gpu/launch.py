@@ -16,9 +16,10 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 def launch(file, name, dtype, grid, block, *args, shared=0, **constants):
     """Run the kernel ``name`` of ``file``.cu, compiled for arrays of ``dtype``.
 
-    ``grid`` and ``block`` are tuples: the numbers of blocks, and of threads per block. ``args`` are CuPy arrays, None
-    for no array, Python integers and bools for ``Index`` and ``bool``, and NumPy scalars for the other types that a
-    kernel declares; ``shared`` is in bytes per block. ``constants`` are macros that the comment in the file lists.
+    ``grid`` and ``block`` are tuples: the numbers of blocks, and of threads per block. ``args`` are
+    CuPy arrays, None for no array, Python integers and bools for ``Index`` and ``bool``, and NumPy
+    scalars for the other types that a kernel declares; ``shared`` is in bytes per block.
+    ``constants`` are macros that the comment in the file lists.
     """
     kernel = _kernel(file, name, dtype, tuple(constants.items()))
     if shared and shared > kernel.max_dynamic_shared_size_bytes:
@@ -49,17 +50,23 @@ def _kernel(file, name, dtype, constants):
 @cache
 def _module(file, dtype, constants):
     """The kernels of a file, compiled at the first use; CuPy caches them on disk."""
-    return cupy.RawModule(code=_source(f"{file}.cu", set()), options=("-std=c++17", *macros(dtype, constants)))
+    return cupy.RawModule(
+        code=_source(f"{file}.cu", set()), options=("-std=c++17", *macros(dtype, constants))
+    )
 
 
 def _source(name, included):
-    """The text of a file with its includes inserted: CuPy's cache would not notice a change in an included file."""
+    """The text of a file with its includes inserted: CuPy's cache would not notice a change in an
+    included file.
+    """
     included.add(name)
 
     def text_of(include):
         return "" if include[1] in included else _source(include[1], included)
 
-    return re.sub(r'#include "(.+)"', text_of, (FOLDER / name).read_text()).replace("#pragma once", "")
+    return re.sub(r'#include "(.+)"', text_of, (FOLDER / name).read_text()).replace(
+        "#pragma once", ""
+    )
 
 
 def real(dtype):

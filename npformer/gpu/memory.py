@@ -11,9 +11,10 @@ OutOfMemory = cupy.cuda.memory.OutOfMemoryError
 class WorkingMemory:
     """The memory in which steps are computed and recorded, and the recordings that use it.
 
-    All steps share it, because the pool counts the working memory of a recording as free. A replay uses it all the
-    same: when the pool gives free memory back to the system, as it does if there is too little, no recording may be
-    replayed again. ``was_given_back`` says so; it is set to False only by those who then record anew.
+    All steps share it, because the pool counts the working memory of a recording as free. A replay
+    uses it all the same: when the pool gives free memory back to the system, as it does if there is
+    too little, no recording may be replayed again. ``was_given_back`` says so; it is set to False
+    only by those who then record anew.
     """
 
     def __init__(self):
@@ -33,7 +34,9 @@ class WorkingMemory:
 
 
 def lasting():
-    """Context manager for arrays that are kept when the step is over: they would split the memory that steps share."""
+    """Context manager for arrays that are kept when the step is over: they would split the memory
+    that steps share.
+    """
     return cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc)
 
 
@@ -41,7 +44,8 @@ def _allocate(size, owner):
     """Memory of the system, for a pool."""
     try:
         return cupy.cuda.MemoryPointer(_Memory(size, owner), 0)
-    except Exception:  # CuPy gives the free memory of the pool back and tries again: let there be as much as possible
+    # CuPy gives the free memory of the pool back and tries again: let there be as much as possible
+    except Exception:
         with contextlib.suppress(AttributeError):  # without an owner there are no recordings
             owner().recordings.clear()
         cupy.get_default_memory_pool().free_all_blocks()

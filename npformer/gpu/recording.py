@@ -1,7 +1,7 @@
 """Record work as a CUDA graph and replay it: one call launches hundreds of kernels.
 
-Everything that changes from one replay to the next is read from arrays on the GPU: the token ids, some numbers, and the
-words of each dropout key. One copy from the host fills them all.
+Everything that changes from one replay to the next is read from arrays on the GPU: the token ids,
+some numbers, and the words of each dropout key. One copy from the host fills them all.
 """
 
 import contextlib
@@ -24,28 +24,37 @@ ALIGNMENT = 256  # in bytes, of each array in the block of inputs
 class Recorder:
     """A function of batches that is recorded once for each shape of a batch, and then replayed.
 
-    For the first batch of a shape the function is called normally, which compiles missing kernels. For the second it
-    is recorded. From then on the recording is replayed. Each call waits for its result, because the next call
-    overwrites the inputs.
+    For the first batch of a shape the function is called normally, which compiles missing kernels.
+    For the second it is recorded. From then on the recording is replayed. Each call waits for its
+    result, because the next call overwrites the inputs.
 
-    ``work(batches, key, numbers)`` -> a tuple of numbers on the GPU, from which it must not read values.
-    ``fill_up(batch, rounded_up)`` -> the batch, a tuple of NumPy arrays, padded so that there are few shapes.
+    ``work(batches, key, numbers)`` -> a tuple of numbers on the GPU, from which it must not read
+    values. ``fill_up(batch, rounded_up)`` -> the batch, a tuple of NumPy arrays, padded so that
+    there are few shapes.
     """
 
     def __init__(self, work, fill_up):
         self.work, self.fill_up = work, fill_up
         self.seen, self.too_large = set(), set()  # shapes
         self.refused = False
-        self.stream = cupy.cuda.Stream(non_blocking=True)  # else a call on the default stream would spoil a recording
+        # else a call on the default stream would spoil a recording
+        self.stream = cupy.cuda.Stream(non_blocking=True)
         self.memory = WorkingMemory()
         self.recordings = self.memory.recordings  # by shape; the one used last comes last
-        dropped = weakref.finalize(self, self.memory.give_back)  # CuPy keeps what a pool holds when it is deleted
+        # CuPy keeps what a pool holds when it is deleted
+        dropped = weakref.finalize(self, self.memory.give_back)
         dropped.atexit = False
 
     def __call__(self, batches, key, numbers):
-        """Call ``work``, or replay its recording if there is a single batch; return the numbers as a list of float."""
-        batches, numbers = [self.fill_up(batch, rounded_up) for batch in batches], np.array(numbers, np.float64)
-        self.stream.synchronize()  # a call that was interrupted may have left a copy that still reads the inputs
+        """Call ``work``, or replay its recording if there is a single batch; return the numbers as
+        a list of float.
+        """
+        batches, numbers = (
+            [self.fill_up(batch, rounded_up) for batch in batches],
+            np.array(numbers, np.float64),
+        )
+        # a call that was interrupted may have left a copy that still reads the inputs
+        self.stream.synchronize()
         self.stream.wait_event(cupy.cuda.get_current_stream().record())
         with self.stream, self.memory.using():
             recording = self._recording_of(batches[0], numbers) if len(batches) == 1 else None
@@ -57,7 +66,7 @@ class Recorder:
             return result.get().tolist()
 
     def _recording_of(self, batch, numbers):
-        """The recording for this shape, which is made at the second batch; None if there is none."""
+        """The recording for this shape, made at the second batch; None if there is none."""
         shape = tuple(x.shape for x in batch)
         if self.refused or shape in self.too_large:
             return None
@@ -74,7 +83,9 @@ class Recorder:
         return recording
 
     def _record(self, shape, batch, numbers):
-        """A new recording. If the work cannot be recorded, a warning is issued, and the result is None."""
+        """A new recording. If the work cannot be recorded, a warning is issued, and the result is
+        None.
+        """
         try:
             for _ in range(2):
                 self.memory.was_given_back = False
@@ -88,7 +99,8 @@ class Recorder:
                         raise
                 self.memory.give_back()  # the second time there is all the memory that can be had
             self.too_large.add(shape)
-            reason = f"the GPU has too little memory to record a step with arrays of {', '.join(map(str, shape))}"
+            shapes = ", ".join(map(str, shape))
+            reason = f"the GPU has too little memory to record a step with arrays of {shapes}"
         except Exception as error:  # CuPy raises many types of errors
             self.refused = True
             reason = f"this step cannot be recorded: {error}"
@@ -106,7 +118,9 @@ class Recording:
         handle()  # of cuBLAS: a new one could not be made in the recording
         stream.begin_capture()
         try:
-            self.result = _together(work([tuple(batch_there)], KeyToCome(words, self.places), numbers_there))
+            self.result = _together(
+                work([tuple(batch_there)], KeyToCome(words, self.places), numbers_there)
+            )
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is the one to report
                 stream.end_capture()
@@ -114,7 +128,7 @@ class Recording:
         self.graph = stream.end_capture()
 
     def replay(self, batch, key, numbers, stream):
-        """Replay the recording on another batch. Returns the same array each time, with new values."""
+        """Replay the recording on another batch; return the same array, with new values."""
         words = [key_words(derive_key(key, *path)) for path in self.places]
         *here, words_here = self.inputs.here
         for place, x in zip(here, [numbers, *batch], strict=True):
@@ -126,14 +140,19 @@ class Recording:
 
 
 class Inputs:
-    """Arrays that the host fills for each replay, ``here`` in one block of its memory, ``there`` in one of the GPU."""
+    """Arrays that the host fills for each replay, ``here`` in one block of its memory, ``there`` in
+    one of the GPU.
+    """
 
     def __init__(self, arrays):
         starts = [0, *accumulate(-(-x.nbytes // ALIGNMENT) * ALIGNMENT for x in arrays)]
         self.memory = np.frombuffer(cupy.cuda.alloc_pinned_memory(starts[-1]), np.uint8, starts[-1])
         self.copy = cupy.empty(starts[-1], np.uint8)
         self.here, self.there = (
-            [block[start:][: x.nbytes].view(x.dtype).reshape(x.shape) for start, x in zip(starts, arrays, strict=False)]
+            [
+                block[start:][: x.nbytes].view(x.dtype).reshape(x.shape)
+                for start, x in zip(starts, arrays, strict=False)
+            ]
             for block in (self.memory, self.copy)
         )
         for place, x in zip(self.here, arrays, strict=True):
@@ -141,14 +160,20 @@ class Inputs:
         self.copy.set(self.memory)
 
     def send(self, n_unused, stream):
-        """Copy all but the last ``n_unused`` bytes, in the order of the stream; until then they must not change."""
-        self.copy.data.copy_from_host_async(self.memory.ctypes.data, self.memory.nbytes - n_unused, stream)
+        """Copy all but the last ``n_unused`` bytes, in the order of the stream; until then they
+        must not change.
+        """
+        self.copy.data.copy_from_host_async(
+            self.memory.ctypes.data, self.memory.nbytes - n_unused, stream
+        )
 
 
 class KeyToCome:
-    """A placeholder for a key in a recording. Only its path of derivation is known; each replay has another key.
+    """A placeholder for a key in a recording. Only its path of derivation is known; each replay has
+    another key.
 
-    The words of each key are in a row of a table on the GPU; ``places`` has the rows of the paths that were asked for.
+    The words of each key are in a row of a table on the GPU; ``places`` has the rows of the paths
+    that were asked for.
     """
 
     def __init__(self, table, places, path=()):
@@ -164,7 +189,9 @@ class KeyToCome:
 
 
 def rounded_up(n):
-    """Round up to a multiple of 8; above 128 of 16, above 256 of 32, ... This gives few shapes and little padding."""
+    """Round up to a multiple of 8; above 128 of 16, above 256 of 32, ... This gives few shapes and
+    little padding.
+    """
     step = max(8, 2 ** ((n - 1).bit_length() - 4))
     return -(-n // step) * step
 

@@ -12,18 +12,22 @@ CODES = {name: np.int32(code) for code, name in enumerate(ACTIVATIONS)}  # as in
 
 
 def _register(forward, backward, code):
-    """Make kernels of an activation that has one input for each output, and of its backward pass."""
+    """Make kernels of an activation with one input for each output, and of its backward pass."""
 
     @kernel_of(forward)
     def activated(x):
         y = cupy.empty(x.shape, x.dtype)
-        for_each_element("fused", "add_bias_activate_drop", x.dtype, x.size, x, None, y, *_options(x, code))
+        for_each_element(
+            "fused", "add_bias_activate_drop", x.dtype, x.size, x, None, y, *_options(x, code)
+        )
         return y
 
     @kernel_of(backward)
     def passed_on(dy, x):
         dx = cupy.empty(x.shape, x.dtype)
-        for_each_element("fused", "activate_drop_backward", x.dtype, x.size, dy, x, dx, *_options(x, code))
+        for_each_element(
+            "fused", "activate_drop_backward", x.dtype, x.size, dy, x, dx, *_options(x, code)
+        )
         return dx
 
 

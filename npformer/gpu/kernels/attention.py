@@ -1,4 +1,6 @@
-"""Attention that returns its weights: cuBLAS computes the products, one kernel scale, masks and softmax of each row."""
+"""Attention that returns its weights: cuBLAS computes the products, one kernel scale, masks and
+softmax of each row.
+"""
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of
@@ -12,7 +14,8 @@ from npformer.reference.math.attention import scale_of
 DTYPES = "float32 float64"  # in half precision the scores would be rounded before the softmax
 
 
-@kernel_of(reference.attention, dtypes=DTYPES, without="bias", knows=KNOWN)  # which no kernel of the GPU adds
+# which no kernel of the GPU adds
+@kernel_of(reference.attention, dtypes=DTYPES, without="bias", knows=KNOWN)
 def attention(q, k, v, keep_mask, bias, options, dropout_key):
     weights = multiply(_each(q), _each(k).swapaxes(1, 2))
     (_, T, S), mask = weights.shape, mask_of(keep_mask, q, k)

@@ -17,13 +17,16 @@ def cached_attention(q, kv, at, settings, keep_mask, bias):
     if D > 1 and q.strides[1] != q.itemsize:
         q = cupy.ascontiguousarray(q)
     out, weights = cupy.empty((B, D), q.dtype), cupy.empty((B, n_heads, S), real(q.dtype))
-    arrays, K = (q, q.strides[0] // q.itemsize, kv, at, keep_mask, weights, out), D // n_heads
-    scale = real(q.dtype).type(scale_of(K, settings.scale))
-    launch("decoding", "cached_attention", q.dtype, (B, n_heads), (128,), *arrays, S, K, kv.shape[1] // 2, scale)
+    K = D // n_heads
+    arrays = q, q.strides[0] // q.itemsize, kv, at, keep_mask, weights, out
+    numbers = S, K, kv.shape[1] // 2, real(q.dtype).type(scale_of(K, settings.scale))
+    grid = B, n_heads
+    launch("decoding", "cached_attention", q.dtype, grid, (128,), *arrays, *numbers)
     return out
 
 
-@kernel_of(reference.log_softmax_top_k, dtypes="float32 float64")  # rounding to half precision would make ties
+# rounding to half precision would make ties
+@kernel_of(reference.log_softmax_top_k, dtypes="float32 float64")
 def log_softmax_top_k(x, k):
     y, shape = ops.log_softmax(x), (len(x), min(k, x.shape[1]))
     values, ids = cupy.empty(shape, x.dtype), cupy.empty(shape, np.int64)

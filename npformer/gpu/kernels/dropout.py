@@ -33,7 +33,9 @@ def _drop(x, dropout_rate, dropout_key):
 
 
 def drawing(dropout_rate, dropout_key, dtype):
-    """What a kernel needs for dropout: the words of the key on the GPU, the threshold, the factor of kept elements."""
+    """What a kernel needs for dropout: the words of the key on the GPU, the threshold, the factor
+    of kept elements.
+    """
     if dropout_rate == 0:
         return None, np.uint32(0), real(dtype).type(1)
     words = dropout_key.words() if hasattr(dropout_key, "words") else words_on_gpu(dropout_key)

@@ -1,4 +1,6 @@
-"""From token ids to vectors: rows of the table are copied; the backward pass adds up rows in the order of the ids."""
+"""From token ids to vectors: rows of the table are copied; the backward pass adds up rows in the
+order of the ids.
+"""
 
 import cupy
 
@@ -29,7 +31,9 @@ def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scale
 
 @kernel_of(reference.embed_tokens_backward)
 def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key, scaled):
-    return _embed_backward(dy, ids, table_shape, pad_id, scale_of(table_shape, scaled), dropout_rate, dropout_key)
+    return _embed_backward(
+        dy, ids, table_shape, pad_id, scale_of(table_shape, scaled), dropout_rate, dropout_key
+    )
 
 
 def _embed(ids, table, positions, length, pad_id, scale, dropout_rate, dropout_key):
@@ -43,7 +47,13 @@ def _embed(ids, table, positions, length, pad_id, scale, dropout_rate, dropout_k
 def _embed_backward(dy, ids, table_shape, pad_id, scale, dropout_rate, dropout_key):
     (n_ids, n), dtype = table_shape, dy.dtype
     dtable = cupy.empty((n_ids, n), dtype)
-    numbers = ids.size, n, pad_id, real(dtype).type(scale), *drawing(dropout_rate, dropout_key, dtype)
+    numbers = (
+        ids.size,
+        n,
+        pad_id,
+        real(dtype).type(scale),
+        *drawing(dropout_rate, dropout_key, dtype),
+    )
     grid = n_ids, -(-n // THREADS)
     launch("embedding", "embed_backward", dtype, grid, (THREADS,), dy, ids, dtable, *numbers)
     return dtable

@@ -1,4 +1,6 @@
-"""Attention in tiles: only one tile of the (T, S) weights exists at a time, in shared memory or in registers."""
+"""Attention in tiles: only one tile of the (T, S) weights exists at a time, in shared memory or in
+registers.
+"""
 
 import math
 from typing import NamedTuple
@@ -25,13 +27,15 @@ class Tiles(NamedTuple):
     rows: int  # the rows that a block keeps
     block: tuple
     kept: int = 0  # bytes of shared memory for each array whose rows a block keeps
-    passing: int = 0  # bytes of shared memory for the tiles of the other arrays, through which it loops
+    # bytes of shared memory for the tiles of the other arrays, through which it loops
+    passing: int = 0
 
 
 KNOWN = "causal scale dropout_rate"  # the fields of AttentionOptions that these kernels know
 
 
-@kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias", knows=KNOWN)  # no kernel of the GPU adds it
+# no kernel of the GPU adds it
+@kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias", knows=KNOWN)
 def flash_attention(q, k, v, keep_mask, bias, options, dropout_key, return_peak):
     out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
     for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
@@ -41,8 +45,12 @@ def flash_attention(q, k, v, keep_mask, bias, options, dropout_key, return_peak)
     return results_of(out, *(x.reshape(q.shape[:-1]) for x in saved), return_peak)
 
 
-@kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out", without="bias", knows=KNOWN)
-def flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, bias, options, dropout_key, peak):
+@kernel_of(
+    reference.flash_attention_backward, as_it_lies="dout q k v out", without="bias", knows=KNOWN
+)
+def flash_attention_backward(
+    dout, q, k, v, out, logsumexp, keep_mask, bias, options, dropout_key, peak
+):
     gradients = tuple(cupy.empty(x.shape, x.dtype) for x in (q, k, v))
     for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
     if peak is None:  # a forward pass finds it
@@ -70,7 +78,8 @@ def attend(q, k, v, out, options):
     Returns
     -------
     peak, total : (B, H, T)
-        The largest score of each query, -inf if it sees no key, and Σ exp(score - peak). Or NotImplemented.
+        The largest score of each query, -inf if it sees no key, and Σ exp(score - peak). Or
+        NotImplemented.
     """
     tiles = tiles_of(q, k, v, out)
     if tiles is None:
@@ -89,49 +98,69 @@ def attend_backward(dout, out, q, k, v, peak, total, gradients, options):
     if tiles is None:
         return NotImplemented  # as above
     B, H, T, _ = q.shape
-    of_queries = tuple(cupy.empty((B, H, T), real(q.dtype)) for _ in range(3))  # shift, inverse, sums
+    # shift, inverse, sums
+    of_queries = tuple(cupy.empty((B, H, T), real(q.dtype)) for _ in range(3))
     n_queries = 128  # per block, one for each thread
     arrays = *_with_steps(dout), *_with_steps(out), peak, total, *of_queries, T, v.shape[3]
     grid, block = (-(-T // n_queries), H, B), (n_queries,)
     launch(tiles.file, "prepare_backward", q.dtype, grid, block, *arrays, **tiles.constants)
     inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), *of_queries
     options = *_sizes(q, k, v), *options
-    _launch("attention_backward_q", 2, tiles, q.dtype, (T, H, B), *inputs, *_with_steps(dq), *options)
+    _launch(
+        "attention_backward_q", 2, tiles, q.dtype, (T, H, B), *inputs, *_with_steps(dq), *options
+    )
     parts = [cupy.empty((B, H, *x.shape[2:]), x.dtype) if x.shape[1] < H else x for x in (dk, dv)]
     outputs = [given for x in parts for given in _with_steps(x)]
-    _launch("attention_backward_kv", 2, tiles, q.dtype, (k.shape[2], H, B), *inputs, *outputs, *options)
-    for x, part in zip((dk, dv), parts, strict=True):  # heads of queries that share keys and values add to them
+    _launch(
+        "attention_backward_kv", 2, tiles, q.dtype, (k.shape[2], H, B), *inputs, *outputs, *options
+    )
+    # heads of queries that share keys and values add to them
+    for x, part in zip((dk, dv), parts, strict=True):
         if part is not x:
             x[...] = part.reshape(B, x.shape[1], -1, *x.shape[2:]).sum(axis=2, dtype=real(x.dtype))
     return None
 
 
 def tiles_of(q, *arrays):
-    """The tiles for these heads (B, H, T or S, width); None if the heads are too wide or too many."""
+    """The tiles for heads (B, H, T or S, width); None if they are too wide or too many."""
     width = max(x.shape[-1] for x in (q, *arrays))
     if width > WIDTHS[-1] or max(q.shape[:2]) > MOST_HEADS:
         return None
     width = next(wide for wide in WIDTHS if wide >= width)
-    return tensor_tiles(width) if on_tensor_cores(q, *arrays) else plain_tiles(width, real(q.dtype).itemsize)
+    return (
+        tensor_tiles(width)
+        if on_tensor_cores(q, *arrays)
+        else plain_tiles(width, real(q.dtype).itemsize)
+    )
 
 
 def on_tensor_cores(*arrays):
-    """Whether the GPU has tensor cores for this dtype, and all rows begin and end at multiples of 16 bytes."""
+    """Whether the GPU has tensor cores for this dtype, and all rows begin and end at multiples of
+    16 bytes.
+    """
     if arrays[0].dtype.itemsize != 2 or int(cupy.cuda.Device().compute_capability) < 80:
         return False
-    places = [place for x in arrays for place in (x.data.ptr, *x.strides[:-1], x.shape[-1] * x.itemsize)]
+    places = [
+        place for x in arrays for place in (x.data.ptr, *x.strides[:-1], x.shape[-1] * x.itemsize)
+    ]
     return all(place % 16 == 0 for place in places)
 
 
 def tensor_tiles(width):
-    """A block keeps 64 rows. It loops over two arrays, with two tiles of each, which are smaller if heads are wide."""
+    """A block keeps 64 rows. It loops over two arrays, with two tiles of each, which are smaller if
+    heads are wide.
+    """
     rows, tile, row_bytes = 64, 64 if width <= 64 else 32, 2 * (width + 8)
     constants = {"WIDTH": width, "ROWS": rows, "TILE": tile}
-    return Tiles("tensor_attention", constants, rows, (128,), rows * row_bytes, 4 * tile * row_bytes)
+    return Tiles(
+        "tensor_attention", constants, rows, (128,), rows * row_bytes, 4 * tile * row_bytes
+    )
 
 
 def plain_tiles(width, itemsize):
-    """The largest tiles of which four, and two tiles of scores, fit into shared memory; None if not even 16 rows do."""
+    """The largest tiles of which four, and two tiles of scores, fit into shared memory; None if not
+    even 16 rows do.
+    """
     for tile in (32, 16):
         if (4 * tile * (width + 1) + 2 * tile * (tile + 1)) * itemsize <= SHARED_MEMORY:
             return Tiles("flash_attention", {"WIDTH": width, "TILE": tile}, tile, (16, 16))
@@ -152,7 +181,9 @@ def mask_of(keep_mask, q, k):
 
 
 def _with_four_axes(x):
-    """A view or copy with four axes: leading axes of length 1 are added, or the first axes merged into one."""
+    """A view or copy with four axes: leading axes of length 1 are added, or the first axes merged
+    into one.
+    """
     if x.ndim > 4:
         return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
     return x[(None,) * (4 - x.ndim)]

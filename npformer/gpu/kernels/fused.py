@@ -25,7 +25,9 @@ def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout
 
 
 @kernel_of(reference.linear_activation_dropout_backward, as_it_lies="weight")
-def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, dropout_rate, dropout_key):
+def linear_activation_dropout_backward(
+    dy, x, weight, bias, h, activation, dropout_rate, dropout_key
+):
     dh = cupy.empty(h.shape, h.dtype)
     gates = INPUTS[activation]
     code = CODES["silu" if gates > 1 else activation]
@@ -38,7 +40,9 @@ def linear_activation_dropout_backward(dy, x, weight, bias, h, activation, dropo
 def linear_dropout_residual(x, weight, bias, residual, dropout_rate, dropout_key):
     y = multiply(as_rows(x), weight)
     options = y.size, y.shape[1], *drawing(dropout_rate, dropout_key, y.dtype)
-    for_each_element("fused", "add_bias_drop_residual", y.dtype, y.size, y, bias, residual, y, *options)
+    for_each_element(
+        "fused", "add_bias_drop_residual", y.dtype, y.size, y, bias, residual, y, *options
+    )
     return y.reshape(*x.shape[:-1], y.shape[1])
 
 

@@ -21,7 +21,8 @@ def layer_norm(x, gain, bias, eps):
 @kernel_of(reference.layer_norm_backward)
 def layer_norm_backward(dy, x, gain, mean, rstd):
     dx = cupy.empty(x.shape, x.dtype)
-    for_each_row("layer_norm", "layer_norm_backward", x.dtype, mean.size, dy, x, gain, mean, rstd, dx, x.shape[-1])
+    arrays = dy, x, gain, mean, rstd, dx
+    for_each_row("layer_norm", "layer_norm_backward", x.dtype, mean.size, *arrays, x.shape[-1])
     return dx, *sum_gain_and_bias(as_rows(dy), x, mean, rstd)
 
 
@@ -29,13 +30,15 @@ def layer_norm_backward(dy, x, gain, mean, rstd):
 def rms_norm(x, gain, eps):
     n, wide, y = x.shape[-1], real(x.dtype), cupy.empty(x.shape, x.dtype)
     rstd = cupy.empty((*x.shape[:-1], 1), wide)
-    for_each_row("layer_norm", "layer_norm", x.dtype, rstd.size, x, gain, None, y, None, rstd, n, wide.type(eps))
+    arrays = x, gain, None, y, None, rstd
+    for_each_row("layer_norm", "layer_norm", x.dtype, rstd.size, *arrays, n, wide.type(eps))
     return y, rstd
 
 
 @kernel_of(reference.rms_norm_backward)
 def rms_norm_backward(dy, x, gain, rstd):
     dx = cupy.empty(x.shape, x.dtype)
-    for_each_row("layer_norm", "layer_norm_backward", x.dtype, rstd.size, dy, x, gain, None, rstd, dx, x.shape[-1])
+    arrays = dy, x, gain, None, rstd, dx
+    for_each_row("layer_norm", "layer_norm_backward", x.dtype, rstd.size, *arrays, x.shape[-1])
     dgain, _ = sum_gain_and_bias(as_rows(dy), x, None, rstd)
     return dx, dgain

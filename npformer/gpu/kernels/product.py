@@ -13,9 +13,13 @@ def product(a, b):
 
 
 def mended_product(a, b):
-    """(N, n, m) @ (N, m, p) for matrices in any layout, in which an exact 0 annihilates NaN and inf."""
+    """(N, n, m) @ (N, m, p) for matrices in any layout, in which an exact 0 annihilates NaN and
+    inf.
+    """
     out, places = multiply(a, b), (*_with_steps(a), *_with_steps(b))
-    for_each_element("product", "mend", out.dtype, out.size, out, *places, out.size, *a.shape[1:], b.shape[2])
+    for_each_element(
+        "product", "mend", out.dtype, out.size, out, *places, out.size, *a.shape[1:], b.shape[2]
+    )
     return out
 
 

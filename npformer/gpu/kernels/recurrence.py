@@ -16,7 +16,8 @@ def gru(x_gates, h0, weight, bias, keep_mask, reverse):
     states, gates = (cupy.empty((B, T, width), h0.dtype) for width in (D, 4 * D))
     for t in steps(T, reverse):
         h_gates = multiply(state_before(t, states, h0, reverse), weight)
-        _launch_step("gru_step", h0.shape, t, T, reverse, x_gates, h_gates, bias, h0, keep_mask, states, gates)
+        arrays = x_gates, h_gates, bias, h0, keep_mask, states, gates
+        _launch_step("gru_step", h0.shape, t, T, reverse, *arrays)
     return states, gates
 
 
@@ -26,7 +27,9 @@ def gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse):
     dx_gates, dh_gates = (cupy.empty((B, T, 3 * D), h0.dtype) for _ in range(2))
     dh, saved = cupy.zeros((B, D), h0.dtype), (h0, keep_mask, states, gates)
     for t in reversed(steps(T, reverse)):
-        _launch_step("gru_step_backward", h0.shape, t, T, reverse, dstates, *saved, dh, dx_gates, dh_gates)
+        _launch_step(
+            "gru_step_backward", h0.shape, t, T, reverse, dstates, *saved, dh, dx_gates, dh_gates
+        )
         multiply(dh_gates[:, t], weight.T, out=dh, add=True)
     rows = dh_gates.reshape(B * T, 3 * D)
     dweight = multiply(_states_before(states, h0, reverse).T, rows)

@@ -20,4 +20,6 @@ def _by_rows(name, axis, *arrays):
     return result
 
 
-make_softmax_kernels(kernel_of, _by_rows, "softmax", "softmax_backward", "log_softmax", "log_softmax_backward")
+make_softmax_kernels(
+    kernel_of, _by_rows, "softmax", "softmax_backward", "log_softmax", "log_softmax_backward"
+)
