@@ -83,7 +83,7 @@ function answer(direction) {
   lab.is_pending = false;
   lab.shown = compute(bench(), lab.inputs);
   lab.n_asked += 1;
-  lab.n_right += is_right();
+  if (is_right()) lab.n_right += 1;
   show();
   $("verdict").focus({ preventScroll: true });
 }
@@ -201,7 +201,10 @@ function table_of(group, cell, attributes = {}) {
     : group.map((name) => element("tbody", {}, name_of(name), row_of_cells(name, 0)));
 
   const has_words = [row_axis, column_axis].some((axis) => start_named(lab.bench, lab.start).names?.[axis]);
-  const kinds = [row_axis ? "matrix" : column_axis ? "rows" : "single", ...(has_words ? ["named"] : []), ...(n_columns > 4 ? ["wide"] : [])];
+  const kinds = [column_axis ? "rows" : "single"];
+  if (row_axis) kinds[0] = "matrix";
+  if (has_words) kinds.push("named");
+  if (n_columns > 4) kinds.push("wide");
   const table = element("table", { class: kinds.join(" "), "aria-label": group.join(", "), ...attributes });
   if (row_axis) table.append(element("caption", {}, ...caption_of(first)));
   if (column_axis) {
@@ -264,10 +267,9 @@ function output_table(group) {
   return node;
 }
 
-/** Ask about a number from now on. */
+/** Ask about a number from now on; a prediction of another one counts no more. */
 function watch(place) {
-  Object.assign(lab, { watched: place, is_pinned: true, question: undefined });
-  if (lab.answer) lab.answer = { other: true }; // the prediction was of another number
+  Object.assign(lab, { watched: place, is_pinned: true, answer: undefined });
   show();
 }
 
@@ -412,9 +414,9 @@ function show_panel() {
   const [old, now] = watched_values();
   const asks = lab.is_pending;
   const is_told = n_changes > 0 && !asks;
-  document.body.classList.toggle("pending", asks);
 
-  const story = lab.question ? [element("b", {}, lab.question.story), " "] : [];
+  const question_shown = lab.question && key_of(lab.question.watch) === key_of(lab.watched) ? lab.question : undefined;
+  const story = question_shown ? [element("b", {}, question_shown.story), " "] : [];
   const hint = lab.is_asking ? "Change any number, or take a question. You say first what it does to the framed result."
     : "Change any number: the framed result is explained here.";
   $("change").replaceChildren(...(n_changes ? [...story, told_changes()] : [hint]));
@@ -425,8 +427,9 @@ function show_panel() {
 
   const verdict = is_told ? verdict_of(told, old, now) : "";
   if ($("verdict").textContent !== verdict) $("verdict").textContent = verdict;
-  $("verdict").className = !is_told || !is_predicted() ? "" : is_right() ? "right" : "other";
-  $("lesson").textContent = is_told ? lab.question?.lesson ?? "" : "";
+  $("verdict").className = "";
+  if (is_told && is_predicted()) $("verdict").className = is_right() ? "right" : "other";
+  $("lesson").textContent = is_told && question_shown ? question_shown.lesson : "";
   $("why").replaceChildren(...(is_told ? why(lab.watched, told, lab.before, lab.shown) : []));
 
   const following = next_question();
@@ -435,12 +438,12 @@ function show_panel() {
   $("undo").hidden = !n_changes;
   $("count").textContent = lab.n_asked ? `Predicted so far: ${lab.n_right} of ${lab.n_asked}.` : "";
   for (const node of document.querySelectorAll("h2 .before")) node.textContent = asks ? "before the change" : "";
-  for (const question_ of QUESTIONS[lab.bench]) {
-    $(`question-${question_.id}`).setAttribute("aria-pressed", String(lab.question === question_));
+  for (const each of QUESTIONS[lab.bench]) {
+    $(`question-${each.id}`).setAttribute("aria-pressed", String(lab.question === each));
   }
 }
 
-const is_predicted = () => lab.answer?.direction !== undefined;
+const is_predicted = () => lab.answer !== undefined;
 const is_right = () => lab.answer.direction === direction_of(...watched_values());
 
 /** What the number does, and whether that was predicted. */

@@ -131,12 +131,13 @@ function reason_of_sum([name, i, j], names, before, after) {
   const listed = changed.slice(0, MOST_CELLS).map((n) => `${named(n)} (${signed(changes[n])})`);
   const more = changed.length > MOST_CELLS ? ` and ${changed.length - MOST_CELLS} more` : "";
   const total = changed.length > 1 ? `, together ${signed(total_of(changes))}` : "";
-  const of_all = changed.length < changes.length ? `Of ${changes.length} terms, ${changed.length} change` : "All terms change";
-  const verb = changed.length === 1 && changes.length > 1 ? `${of_all}s` : of_all;
+  let head = `Of ${changes.length} terms, ${changed.length} change`;
+  if (changed.length === 1) head = `Of ${changes.length} terms, 1 changes`;
+  if (changed.length === changes.length) head = changes.length === 1 ? "The one term changes" : "All terms change";
   let then = "";
   if (factor) then = `; the sum is multiplied by ${names.symbol(factor.cells[0])}`;
   if (is_mean) then = `; the sum is divided by ${changes.length}`;
-  return `${changes.length === 1 ? "The one term changes" : verb}: ${listed.join(", ")}${more}${total}${then}.`;
+  return `${head}: ${listed.join(", ")}${more}${total}${then}.`;
 }
 
 /** Why a weight has changed: each e is multiplied by exp(the change of its score), and the weights divided by their sum. */
@@ -162,11 +163,11 @@ function reason_of_softmax([name, i, j], names, before, after) {
     return "All scores change by the same number, so every e is multiplied by the same factor, which cancels in e / Σ e.";
   }
   const listed = new_keys.map((s, n) => `${brief(factors[n])} for ${named(s)}`);
-  const compared = is_same(own, mean) ? "equal to that" : own > mean ? "more than that" : "less than that";
-  const then = is_same(own, mean) ? "keeps its share" : own > mean ? "gains" : "loses";
+  let compared = own > mean ? "more than that: it gains" : "less than that: it loses";
+  if (is_same(own, mean)) compared = "equal to that: it keeps its share";
   return `Each e is multiplied by exp(the change of its score): ${listed.join(", ")}. On average, by the old weights, the sum grows ` +
     `${brief(mean)} times. That of ${named(j)} is multiplied by ${brief(own)}, ` +
-    `${compared}: it ${then}. (${brief(before[name][i][j])} · ${brief(own)} / ${brief(mean)} = ${brief(after[name][i][j])})`;
+    `${compared}. (${brief(before[name][i][j])} · ${brief(own)} / ${brief(mean)} = ${brief(after[name][i][j])})`;
 }
 
 /** What the gradients before the change said about the loss. @returns {string} "" if a change has no gradient here */
@@ -215,8 +216,10 @@ function why(watched, names, before, after) {
   });
   const list = element("ol", {}, ...steps, worked_out(watched, names, before, after));
   const array = bench.arrays[name];
-  const reason = array.terms ? reason_of_sum : array.scores ? reason_of_softmax : undefined;
-  const texts = [reason?.(watched, names, before, after), name === "loss" ? foretold(changed, names, before, after) : ""];
+  const texts = [];
+  if (array.terms) texts.push(reason_of_sum(watched, names, before, after));
+  if (array.scores) texts.push(reason_of_softmax(watched, names, before, after));
+  if (name === "loss") texts.push(foretold(changed, names, before, after));
   return [list, ...texts.filter(Boolean).map((text) => element("p", {}, text))];
 }
 

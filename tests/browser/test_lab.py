@@ -411,7 +411,9 @@ def test_a_change_can_be_taken_back_and_another_number_asked_about(asking):
     field(asking, "k₃₁").send_keys(Keys.ARROW_UP)
     assert "out₃₂" in find(asking, "#question").text  # what was chosen stays
     find(asking, "#guess button[value='1']").click()
+    assert find(asking, "#verdict").get_attribute("class") in ("right", "other")
     asking.execute_script("outputs.dv[0][0].click()")
+    assert find(asking, "#verdict").get_attribute("class") == ""  # it was not predicted
     assert find(asking, "#verdict").text.startswith("dv₁₁, the gradient of component 1 of value 1,")
     check(asking)
 
