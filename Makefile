@@ -19,7 +19,7 @@ CUPY_VENV := .venv-cupy
 FMA := 1
 CC := 90
 
-.PHONY: help copy gpt translate chat search docs test-docs test test-torch test-models test-cupy test-wheel lint bench gpu test-gpu bench-gpu clean
+.PHONY: help copy gpt translate chat search docs test-docs test test-slow test-torch test-models test-cupy test-wheel lint bench gpu test-gpu bench-gpu clean
 
 help:
 	@echo "make copy         train a Transformer to copy, and look at what it does (a minute)"
@@ -31,6 +31,7 @@ help:
 	@echo "make search       search in README.md and the guides by meaning: QUERY=\"how fast is it?\" (downloads 83 MB);"
 	@echo "                  FILES=\"notes.txt more.md\" for files of yours"
 	@echo "make test         run every test (three to five minutes)"
+	@echo "make test-slow    what is slow and rare: faults at random moments, wrong gradients on purpose (six minutes)"
 	@echo "make test-torch   compare with PyTorch and with ONNX's test cases, which it installs for that"
 	@echo "make test-models  compare both models with the library transformers (downloads both, and PyTorch)"
 	@echo "make test-cupy    run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)"
@@ -80,6 +81,24 @@ search: $(VENV)/with-pretrained
 PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/$(BIN_NAME)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/with-dev,nvrtc
 	$(call PYTEST,$(VENV))
+	@echo "make test-slow runs what is slow and rare: faults at random moments, and whether tests notice a wrong gradient"
+
+# Faults at random moments, then the tests themselves: do they notice a wrong gradient, and a kernel that does not run?
+# Another SEED draws others.
+SEED := 0
+SLOW = $(BIN)/python tests/tools/$(1).py --seed $(SEED)
+test-slow: $(VENV)/with-dev,nvrtc
+	$(call SLOW,forge_checkpoints) --forged 300 --damaged 100
+	$(call SLOW,forge_pretrained) --files 200
+	$(call SLOW,kill_saving) --kills 60 --full 10
+	$(call SLOW,interrupt_training) --interrupts 100
+	$(call SLOW,fork_training) --forks 20
+	$(call SLOW,disturb_training) --rounds 20
+	$(BIN)/python tests/tools/compare_threads.py --models 4 --threads 1,2,3
+	$(call SLOW,fuzz_operations) --calls 20
+	$(call SLOW,mutate_exercises) --sample 100
+	$(call SLOW,mutate_backward) --sample 10
+	$(call SLOW,sabotage_kernels) --sample 4
 
 test-torch: $(TORCH_VENV)/ready
 	$(call PYTEST,$(TORCH_VENV)) $(TORCH_TESTS)

@@ -7,12 +7,14 @@ copy of the package. A mutant that no test notices is a survivor, and is printed
 
     python tests/tools/mutate_backward.py                    # everything, about twenty minutes on 2 cores
     python tests/tools/mutate_backward.py --only reference/math/normalisation  # the files whose names begin with this
+    python tests/tools/mutate_backward.py --sample 50       # a random part of them
 """
 
 import ast
 import concurrent.futures
 import copy
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -20,7 +22,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
+from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 
 from npformer.gradients.cases import CASES
@@ -74,10 +76,14 @@ KEPT = {"str", "range", "zip", "warn", "result_type", "operation", "backward_of"
 def main(argv=None):
     parser = new_parser(__doc__)
     parser.add_argument("--only", default="", help="only files whose name begins with this")
+    parser.add_argument("--sample", type=positive, metavar="N", help="so many mutants, drawn at random (default: all)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the sample (default: %(default)s)")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count(), help="mutants at a time (default: all cores)")
     options = parser.parse_args(argv)
     files = [path for path in FILES if place_of(path).startswith(options.only)]
     mutants = [mutant for path in files for mutant in mutants_of(path)]
+    if options.sample and options.sample < len(mutants):
+        mutants = random.Random(options.seed).sample(mutants, options.sample)
     print(f"{len(mutants)} mutants of {len({(path, name) for path, name, *_ in mutants})} backward passes", flush=True)
 
     survivors = []

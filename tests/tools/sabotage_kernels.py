@@ -2,17 +2,19 @@
 
     python tests/tools/sabotage_kernels.py  # every kernel of npformer.cpu and npformer.gpu
     python tests/tools/sabotage_kernels.py --backend cpu --only layer_norm
+    python tests/tools/sabotage_kernels.py --sample 10
 
 Without a GPU the kernels of ``npformer.gpu`` run on the tests' simulation of a GPU. The exit status is 1 if the tests
 do not notice the absence of a kernel.
 """
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
-from npformer.commands.arguments import new_parser
+from npformer.commands.arguments import natural, new_parser, positive
 from npformer.commands.command import command  # needs pip install -e .
 
 from npformer import cpu, reference
@@ -26,6 +28,8 @@ def main(argv=None):
     parser = new_parser(__doc__)
     parser.add_argument("--backend", choices=("cpu", "gpu"), help="only kernels of this backend")
     parser.add_argument("--only", default="", help="only kernels whose name begins with this")
+    parser.add_argument("--sample", type=positive, metavar="N", help="so many kernels, drawn at random (default: all)")
+    parser.add_argument("--seed", type=natural, default=0, help="of the sample (default: %(default)s)")
     options = parser.parse_args(argv)
     from tests.on_gpu import gpu
 
@@ -35,6 +39,8 @@ def main(argv=None):
         for name in sorted(ops.kernels)
         if options.backend in (None, backend) and name.startswith(options.only)
     ]
+    if options.sample and options.sample < len(kernels):
+        kernels = random.Random(options.seed).sample(kernels, options.sample)
     survivors = []
     if not all(passes(backend, "") for backend in {backend for backend, _ in kernels}):
         sys.exit("the tests fail without any sabotage, so no kernel can be tested")
