@@ -103,9 +103,12 @@ class TrackCommand:
         """The track of the person's file."""
         found = track_of(self.read(), TRACKS.values()) or self.tracks[0]
         if found not in self.tracks:
+            advice = f"rename it (mv {self.file} {found.file})"
+            if found.file.exists():  # which is not to be lost
+                advice = f"move it out of {FOLDER}, as {found.file} is there, too"
             raise UserError(
-                f"{self.file} is that of {found.title}: rename it (mv {self.file} {found.file}), "
-                f"then {called('exercises')} {found.command}"
+                f"{self.file} is that of {found.title}: {advice}, then "
+                f"{called('exercises')} {found.command}"
             )
         for track in self.tracks[1:]:
             if getattr(options, track.name) and found is not track:

@@ -313,6 +313,10 @@ def test_a_file_of_another_track_is_refused(run, monkeypatch):
         "exercises/transformer.py is that of your own X: rename it (mv exercises/transformer.py exercises/o.py), then"
     )
     assert run("check") == (1, f"error: {line} npformer exercises other\n")
+    other.file.write_text("")  # which mv would replace
+    line = line.replace("rename it (mv exercises/transformer.py exercises/o.py)", "move it out of exercises, as {}")
+    line = line.format("exercises/o.py is there, too")
+    assert run("check") == (1, f"error: {line} npformer exercises other\n")
 
 
 def test_the_other_command_leads_here(capsys, run):
