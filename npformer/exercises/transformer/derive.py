@@ -307,7 +307,8 @@ derive(
           ∂r/∂x_i = -1/2 r³ ∂v/∂x_i = -r³ (x_i - m) / D = -r² x̂_i / D
           ∂x̂_j/∂x_i = r (δ_ij - 1/D) + (x_j - m) ∂r/∂x_i = r (δ_ij - 1/D - x̂_i x̂_j / D)
 
-        The sum over j of dx̂_j times that has the means of dx̂ and of dx̂ · x̂ in it:
+        where δ_ij is 1 if i = j, and 0 else. The sum over j of dx̂_j times that has the means of
+        dx̂ and of dx̂ · x̂ in it:
 
             D = x.shape[-1]
             rstd = 1 / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5)
@@ -352,7 +353,8 @@ derive(
 
           dw_ts = Σ_k dout_tk v_sk,  dv_sk = Σ_t w_ts dout_tk
 
-        Softmax of a row: w_j = exp(z_j) / S with S = Σ exp(z). By the rule of the quotient
+        Softmax of a row: w_j = exp(z_j) / S with S = Σ exp(z). By the rule of the quotient, with
+        δ_ij = 1 if i = j, and 0 else,
 
           ∂w_j/∂z_i = δ_ij exp(z_j) / S - exp(z_j) exp(z_i) / S² = w_j (δ_ij - w_i)
           dz_i = Σ_j dw_j w_j (δ_ij - w_i) = w_i (dw_i - Σ_j dw_j w_j)
@@ -417,8 +419,9 @@ derive(
         merge the heads; the linear map out. backward(dy) returns dx and grads = {"qkv": …, "out":
         …}; it has a step for each of these.""",
     hints=(
-        "List the steps forward, then the same in the opposite order: each step back is the backward "
-        "pass of one forward. split_heads and merge_heads only move numbers: what moves them back?",
+        "List the steps forward, then the same in the opposite order: each step back is the "
+        "backward pass of one forward. split_heads and merge_heads only move numbers: what "
+        "moves them back?",
         "np.split(qkv, 3, axis=-1) gives the three parts; split_heads(part, n_heads) for each. "
         "Keep the backward functions of the two maps and of attention.",
         "dheads, out_grads = out_backward(dy); attention's backward function gets dheads, split into heads again.",
