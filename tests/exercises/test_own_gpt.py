@@ -319,7 +319,11 @@ def test_a_function_that_was_broken_since_its_check_is_given(run):
     ("content", "words"),
     [
         (b"To be, or not to be.", "t.txt has 20 characters, expected at least 2,000: take a longer text"),
-        (b"caf\xe9 " * 1000, "t.txt, line 1: 'utf-8' codec can't decode byte 0xe9 in position 3"),
+        (
+            b"caf\xe9 " * 1000,
+            "t.txt, line 1: 'utf-8' codec can't decode byte 0xe9 in position 3",
+        ),
+        (b"\xff" * 3000, "expected UTF-8: save the text as UTF-8 in your editor"),
         (None, "t.txt is missing: expected a text"),
     ],
 )

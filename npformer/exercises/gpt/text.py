@@ -17,15 +17,12 @@ MOST = 10_000_000  # characters; a training of some minutes reads a part of them
 
 def read_text(path):
     """The characters of a file in UTF-8. Raises OSError, ValueError or UserError, with words."""
-    lines = []
-    n = 0
-    for line in read_lines(path):
-        lines.append(line)
-        n += len(line) + 1
-        if n >= MOST:
-            print(f"{path} is long: its first {MOST:,} characters are read")
-            break
-    text = "\n".join(lines)[:MOST].strip()
+    try:
+        text = _beginning(path)
+    except ValueError as error:
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            raise UserError(f"{error}: save the text as UTF-8 in your editor, or leave out --text") from None
+        raise
     if len(text) < LEAST:
         raise UserError(
             f"{path} has {len(text):,} characters, expected at least {LEAST:,}: take a longer text, best one of "
@@ -34,6 +31,18 @@ def read_text(path):
     if len(text) < FEW:
         print(f"{path} has {len(text):,} characters: with fewer than {FEW:,} the model learns them by heart")
     return text
+
+
+def _beginning(path):
+    lines = []
+    n = 0
+    for line in read_lines(path):
+        lines.append(line)
+        n += len(line) + 1
+        if n >= MOST:
+            print(f"{path} is long: its first {MOST:,} characters are read")
+            break
+    return "\n".join(lines)[:MOST].strip()
 
 
 def sentences_of_npformer():
