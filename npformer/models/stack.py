@@ -316,16 +316,17 @@ class TransformerSettings(Model):
         embedding_key, *keys = keys_from(dropout_key, 1 + len(layers))
 
         x, embed_backward = self._embed_inputs(ops, params, inputs, embedding_key)
-        ops, stack = ops.unchecked, Stack(train)
-        y = None
+        ops = ops.unchecked
         if not train and dropout_key is None:
-            y = encoded_in_a_step(ops, layers, settings, x, keep_mask)
-        if y is None:  # the weights are no integers, or there are many words
-            y = x
-            for layer, key in zip(map(dequantized, layers), keys, strict=True):
-                y, backward = encoder_layer(ops, layer, y, settings, keep_mask, dropout_key=key)
-                stack.keep(backward)
-        y, norm_backward = self.stack_output(ops, params, name, y)
+            # Of weights of 8 bits and few words the kernel of decoding computes all layers.
+            few = encoded_in_a_step(ops, layers, settings, x, keep_mask)
+            if few is not None:
+                return self.stack_output(ops, params, name, few)
+        stack = Stack(train)
+        for layer, key in zip(map(dequantized, layers), keys, strict=True):
+            x, backward = encoder_layer(ops, layer, x, settings, keep_mask, dropout_key=key)
+            stack.keep(backward)
+        y, norm_backward = self.stack_output(ops, params, name, x)
 
         def encode_backward(dy, gradients):
             dx = norm_backward(dy, gradients)

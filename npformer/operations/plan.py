@@ -60,12 +60,12 @@ def make_plan(record, kernel, arguments: Mapping[str, Any]) -> Plan:
         if name in arguments:
             check_in_dtype(name, arguments[name], widened(dtype))
     results = [_dtype_of(result.kind, dtype) for result in contract.results]
-    function = _function_of_nothing(contract, sizes, results, operands)
     why, for_kernel = _for_kernel(record.name, kernel, operands, dtype)
-    if function is not None:
+    function = kernel.function if kernel and not why else None
+    nothing = _function_of_nothing(contract, sizes, results, operands)
+    if nothing is not None:  # all results are empty: neither kernel nor reference has to know it
+        function = nothing
         for_kernel = {}
-    elif kernel and not why:
-        function = kernel.function
     return Plan(
         kernel=function,
         why=why,
