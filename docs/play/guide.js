@@ -120,7 +120,7 @@ function show_guide() {
   const found = guided();
   const list = sentences(found);
   $("guide").append(links(found), element("ol", {}, ...list.map(({ title, text }, i) =>
-    element("li", {}, element("b", {}, title), ` ${text} `,
+    element("li", {}, element("b", {}, title), element("span", {}, ` ${text}`), " ",
       pressable(() => point_to(list, i), { "aria-label": `Show: ${title}` }, "show")))));
 }
 show_guide();

@@ -340,6 +340,7 @@ function show_head(traced) {
     $("head").querySelector("svg").focus({ preventScroll: true });
   };
   const narrow = { signed: true, width: 12, height: 18 };
+  const is_narrow = matchMedia("(max-width: 30rem)").matches; // there it would be long: the reader opens it
   const open = [...$("head").querySelectorAll("details")].map((node) => node.open);
   const work = worked({ ...traced.heads[kind][layer][head], row, key, rows: queries, cols: keys }, (j) => {
     state.key = j;
@@ -384,6 +385,6 @@ function show_head(traced) {
         heat_map({ title: "sum", text: `input + result ${shape(x)}: the input of the next box`, values: x, ...wide }))),
   );
   $("head").querySelectorAll("details").forEach((node, i) => {
-    node.open = open[i] ?? node === work;
+    node.open = open[i] ?? (node === work && !is_narrow);
   });
 }
