@@ -9,6 +9,7 @@ not notice, though it is not equivalent, is a survivor, and is printed with the 
     python tests/tools/mutate_exercises.py                # all mutants, about two minutes
     python tests/tools/mutate_exercises.py --sample 200   # a random part of them
     python tests/tools/mutate_exercises.py --only build/  # those of the fourteen exercises
+    python tests/tools/mutate_exercises.py --only gpt/    # those of the twelve of one's own GPT
     python tests/tools/mutate_exercises.py --only derive/ --sample 150 --least 97
 
 The answers and the cases of derive/ are those of build/, so all mutants are without them; their mistakes have other
