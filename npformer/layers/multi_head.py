@@ -60,15 +60,14 @@ def attention(
     >>> bool(out.item() > 0.95)
     True
     """
-    of_layer: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
-    settings = settings_from(AttentionOptions, options, "attention", others=list(of_layer))
-    own = settings.keywords()
-    out, weights = ops.attention(q, k, v, keep_mask, **own, **of_layer)
+    bias_and_key: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
+    settings = settings_from(AttentionOptions, options, "attention", others=list(bias_and_key))
+    out, weights = ops.attention(q, k, v, keep_mask, **settings.keywords(), **bias_and_key)
 
     def backward(dout):
         # Neither a mask nor ``causal`` is asked for: a masked key has weight 0.
-        others = settings.keywords("causal")
-        return ops.attention_backward(dout, q, k, v, weights, **others, **of_layer)
+        without_causal = settings.keywords("causal")
+        return ops.attention_backward(dout, q, k, v, weights, **without_causal, **bias_and_key)
 
     return out, backward
 
@@ -207,6 +206,7 @@ def self_attention_heads(ops, params, x, settings, keep_mask=None, *, bias=None,
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
     attention = settings.of_operation
     options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
+    # ``attention`` of each head, in reference/math/packed_attention.py.
     heads, peak, total = ops.self_attention(qkv, attention, keep_mask, **options)
 
     def backward(dheads):

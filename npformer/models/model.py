@@ -103,6 +103,7 @@ class Model:
         ops = ops.unchecked
         name = self._tables[side]
         pad_id = -1 if self.pad_id is None else self.pad_id
+        # Of a table with 8 bits the rows of these ids become floats; another one stays as it is.
         ids, table, pad_id = look_up(ids, params[name], pad_id)
         positions = self.positions_of(params, side, slice(ids.shape[1]) if at is None else at)
         dropout = self._rate(dropout_key), dropout_key

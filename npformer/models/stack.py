@@ -316,6 +316,7 @@ class TransformerSettings(Model):
         embedding_key, *keys = keys_from(dropout_key, 1 + len(layers))
 
         x, embed_backward = self._embed_inputs(ops, params, inputs, embedding_key)
+        # The model has checked its settings, the ids and the key: its layers need not.
         ops = ops.unchecked
         if not train and dropout_key is None:
             # Of weights of 8 bits and few words the kernel of decoding computes all layers.

@@ -86,6 +86,7 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         memory, _ = self._encode(ops, params, src)
         self._decode(ops, params, memory, src, tgt_in)
         n = self.depths[0]
+        # After those of the encoder, two for each layer of the decoder: of itself, of the memory.
         return {"encoder": weights[:n], "decoder": weights[n::2], "memory": weights[n + 1 :: 2]}
 
     def _init_stacks(self, new):

@@ -123,6 +123,7 @@ def attention_backward(
     # out = dropped v
     dropped = dropout(weights, dropout_rate, dropout_key)
     dv = product(transpose(dropped), dout)
+    # May be NaN at masked keys, so it is no ``product``: the softmax step sets these entries to 0.
     ddropped = dout @ transpose(v)
 
     # dropped = dropout(weights)

@@ -51,6 +51,7 @@ def dropout_keep(index, dropout_rate, dropout_key):
 
 def threshold(dropout_rate):
     """The integer below which a fraction ``dropout_rate`` of all 32-bit integers lies."""
+    # Not 2**32, to which a rate just below 1 would be rounded: 32 bits do not hold it.
     return round(dropout_rate * (2**32 - 1))
 
 

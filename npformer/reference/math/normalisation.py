@@ -150,5 +150,6 @@ def _units(overflows, x):
     It is a power of two, so that the division changes no digit.
     """
     dtype = x.real.dtype
+    # 5/8 of the largest exponent, and not half of it, as a sum of D squares has to fit.
     large = np.ldexp(dtype.type(1), 5 * np.finfo(dtype).maxexp // 8)
     return np.where(overflows, large, dtype.type(1))

@@ -25,6 +25,7 @@ def product(a: Array, b: Array) -> Array:
         return out
     finite_a = np.isfinite(a)
     finite_b = np.isfinite(b)
+    # Of booleans: whether the sum of an entry has a term that is not finite, other than 0 · NaN.
     tainted = (~finite_a @ (b != 0)) | ((a != 0) @ ~finite_b)
     finite = np.where(finite_a, a, 0) @ np.where(finite_b, b, 0)
     return np.where(tainted, np.nan, finite)

@@ -35,6 +35,7 @@ def softmax(x: Array, axis: int = -1) -> Array:
     """
     if x.size == 0:  # there is no largest of no entries
         return x
+    # .real: gradient checks pass complex numbers, which have no largest; otherwise it is x itself.
     peak = x.real.max(axis=axis, keepdims=True)
     shift = np.where(np.isneginf(peak), 0, peak)  # -inf - -inf would be NaN
     e = np.exp(x - shift)
