@@ -67,7 +67,11 @@ def test_batches_without_end_have_no_length():
 def test_rows_of_different_lengths_are_padded_to_the_longest_of_their_batch():
     rows = [[5, 6, 7], [8], [], [9, 4], [3, 3, 3, 3]]
     found = list(nf.batches(rows, np.arange(5), size=2, pad_id=0, shuffle=False))
-    assert [ids.tolist() for ids, _ in found] == [[[5, 6, 7], [8, 0, 0]], [[0, 0], [9, 4]], [[3, 3, 3, 3]]]
+    assert [ids.tolist() for ids, _ in found] == [
+        [[5, 6, 7], [8, 0, 0]],
+        [[0, 0], [9, 4]],
+        [[3, 3, 3, 3]],
+    ]
     assert [labels.tolist() for _, labels in found] == [[0, 1], [2, 3], [4]]
     assert all(ids.dtype == np.int64 for ids, _ in found)
 
@@ -92,7 +96,11 @@ def test_a_training_goes_on_after_a_checkpoint(tmp_path):
     [
         ((X, Y), {"size": 0}, "size=0, expected"),
         ((X, Y), {"size": 2.5}, "size=2.5"),
-        ((X, Y), {"size": 12, "drop_last": True}, "size=12 with 11 rows and drop_last=True: there would be no batch"),
+        (
+            (X, Y),
+            {"size": 12, "drop_last": True},
+            "size=12 with 11 rows and drop_last=True: there would be no batch",
+        ),
         ((X, Y[:4]), {"size": 2}, "arrays have [11, 4] rows, expected the same number in all"),
         ((), {"size": 2}, "batches got no arrays, expected one or more"),
         ((X[:0],), {"size": 2}, "arrays have no rows, expected one or more"),
@@ -100,13 +108,29 @@ def test_a_training_goes_on_after_a_checkpoint(tmp_path):
         ((np.float64(3),), {"size": 2}, "array 0 has no axis, expected rows"),
         (({"x": X},), {"size": 2}, "array 0 is a dict, expected an array, or a list"),
         (([[1, 2], [3]],), {"size": 2}, "array 0 has rows of different lengths, expected pad_id="),
-        (([[1, [2, 3]], [4]],), {"size": 2, "pad_id": 0}, "array 0, row 0 holds lists of different lengths"),
+        (
+            ([[1, [2, 3]], [4]],),
+            {"size": 2, "pad_id": 0},
+            "array 0, row 0 holds lists of different lengths",
+        ),
         (([[1, 2], [2**63]],), {"size": 2, "pad_id": 0}, "array 0, row 1 has 9223372036854775808"),
-        (([np.array([2**63 + 5], np.uint64), [1, 2]],), {"size": 2, "pad_id": 0}, "expected token ids that int64"),
-        ((np.array([[1], [2, 3]], object),), {"size": 2}, "array 0 has dtype object, expected numbers"),
+        (
+            ([np.array([2**63 + 5], np.uint64), [1, 2]],),
+            {"size": 2, "pad_id": 0},
+            "expected token ids that int64",
+        ),
+        (
+            (np.array([[1], [2, 3]], object),),
+            {"size": 2},
+            "array 0 has dtype object, expected numbers",
+        ),
         ((memoryview(b"abc"),), {"size": 2}, "array 0"),
         ((X,), {"size": 2, "pad_id": 2**63}, "pad_id=9223372036854775808, expected"),
-        (([[1, 2], [0.5]],), {"size": 2, "pad_id": 0}, "array 0, row 1 is float64 of shape (1,), expected token ids"),
+        (
+            ([[1, 2], [0.5]],),
+            {"size": 2, "pad_id": 0},
+            "array 0, row 1 is float64 of shape (1,), expected token ids",
+        ),
         ((X,), {"size": 2, "epochs": 0}, "epochs=0, expected"),
         ((X,), {"size": 2, "epochs": iter([1])}, "epochs="),
         ((X,), {"size": 2, "seed": -1}, "seed=-1, expected"),

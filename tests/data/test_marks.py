@@ -1,4 +1,4 @@
-"""Marks for the capitals of sentences and missing spaces: words alike everywhere, and the text comes back."""
+"""Marks for capitals of sentences and missing spaces: words are alike, and the text comes back."""
 
 import random
 import unicodedata
@@ -65,5 +65,7 @@ def test_what_mark_never_wrote_loses_its_marks_and_nothing_else():
     for _ in range(5000):
         line = "".join(draw.choices(["a", "b", " ", ".", CAPITAL, JOINED], k=draw.randint(0, 12)))
         given = unmark(line)
-        assert given.lower().replace(" ", "") == "".join(letter for letter in line if letter in "ab.")
+        assert given.lower().replace(" ", "") == "".join(
+            letter for letter in line if letter in "ab."
+        )
     assert unmark("↑ ‿ ↑") == ""

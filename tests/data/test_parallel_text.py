@@ -57,7 +57,9 @@ def test_a_folder_or_nothing_is_named(tmp_path):
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs the devices of Unix")
 def test_a_line_without_end_is_refused(monkeypatch):
     monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
-    with pytest.raises(ValueError, match="/dev/zero has a line of more than 1,000 bytes, expected a text"):
+    with pytest.raises(
+        ValueError, match="/dev/zero has a line of more than 1,000 bytes, expected a text"
+    ):
         next(read_lines("/dev/zero"))
 
 
@@ -75,7 +77,11 @@ def test_plain_and_gzip_files_give_the_same_lines(tmp_path):
     (tmp_path / "plain").write_bytes(content)
     (tmp_path / "packed.gz").write_bytes(gzip.compress(content))
     expected = ["Un vélo.", "", "à  la mer "]
-    assert list(read_lines(tmp_path / "plain")) == list(read_lines(str(tmp_path / "packed.gz"))) == expected
+    assert (
+        list(read_lines(tmp_path / "plain"))
+        == list(read_lines(str(tmp_path / "packed.gz")))
+        == expected
+    )
 
 
 def test_windows_line_ends_are_left_out(tmp_path):
@@ -112,18 +118,25 @@ def test_the_plain_file_comes_before_the_packed_one(tmp_path):
 
 def test_a_missing_file_is_named_with_what_is_there(tmp_path):
     (tmp_path / "train.de").touch()
-    with pytest.raises(FileNotFoundError, match=r"expected train\.en or train\.en\.gz, found \['train\.de'\]"):
+    with pytest.raises(
+        FileNotFoundError, match=r"expected train\.en or train\.en\.gz, found \['train\.de'\]"
+    ):
         find_text(tmp_path, "train", "en")
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nowhere: expected train\.en or .* found no such folder"):
+    with pytest.raises(
+        FileNotFoundError, match=r"nowhere: expected train\.en or .* found no such folder"
+    ):
         find_text(tmp_path / "nowhere", "train", "en")
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
     mark = b"\xef\xbb\xbf"  # which some editors write
-    assert list(text_of(tmp_path, mark + b"a\nb\n", b"c\n" + mark + b"d\n")) == [("a", "c"), ("b", "\ufeffd")]
+    assert list(text_of(tmp_path, mark + b"a\nb\n", b"c\n" + mark + b"d\n")) == [
+        ("a", "c"),
+        ("b", "\ufeffd"),
+    ]
 
 
 def test_bytes_that_are_not_utf_8_are_found_by_line(tmp_path):
@@ -148,7 +161,9 @@ def test_damage_inside_a_gzip_file_is_noticed(tmp_path):
 
 
 def test_an_empty_line_in_a_gzip_file_may_be_damage(tmp_path):
-    packed = bytearray(gzip.compress(b"".join(b"line %d\n" % i for i in range(1000)), 0))  # stored, not compressed
+    packed = bytearray(
+        gzip.compress(b"".join(b"line %d\n" % i for i in range(1000)), 0)
+    )  # stored, not compressed
     at = packed.index(b"line 500\n")
     packed[at : at + 8] = b"        "
     (tmp_path / "train.en.gz").write_bytes(packed)
@@ -214,7 +229,12 @@ def subwords():
 @pytest.fixture
 def make(subwords):
     def make(pairs=PAIRS, **options):
-        options = {"max_tokens": MAX_TOKENS, "max_len": MAX_LEN, "seed": 3, "chunk_size": 25} | options
+        options = {
+            "max_tokens": MAX_TOKENS,
+            "max_len": MAX_LEN,
+            "seed": 3,
+            "chunk_size": 25,
+        } | options
         return TokenBatches(pairs, subwords, subwords, **options)
 
     return make
@@ -222,14 +242,19 @@ def make(subwords):
 
 def stream(batches, n, place=None):
     """The next n batches, comparable."""
-    return [(place, src.tolist(), tgt.tolist()) for place, src, tgt in islice(batches.from_place(place), n)]
+    return [
+        (place, src.tolist(), tgt.tolist())
+        for place, src, tgt in islice(batches.from_place(place), n)
+    ]
 
 
 def epoch_of(batches, number=0):
     return [(src.tolist(), tgt.tolist()) for _, src, tgt in batches.epoch(Place(number))]
 
 
-@pytest.mark.parametrize("options", [{}, {"chunk_size": 1000}, {"chunk_size": 1}, {"max_tokens": 60}])
+@pytest.mark.parametrize(
+    "options", [{}, {"chunk_size": 1000}, {"chunk_size": 1}, {"max_tokens": 60}]
+)
 def test_every_pair_occurs_once_an_epoch(make, subwords, options):
     for number in (0, 1):
         found = Counter()
@@ -277,7 +302,9 @@ def test_no_batch_has_more_than_max_tokens_on_either_side(make, max_tokens):
 
 def test_batches_hold_sentences_of_similar_length_and_are_nearly_full(make):
     sizes, words = [], []
-    for _, src, tgt in make(list(sentence_pairs(2000)), max_tokens=1000, chunk_size=1000).epoch(Place()):
+    for _, src, tgt in make(list(sentence_pairs(2000)), max_tokens=1000, chunk_size=1000).epoch(
+        Place()
+    ):
         sizes.append([src.size, tgt.size])
         words.append([np.count_nonzero(src), np.count_nonzero(tgt)])
     padding = 1 - np.sum(words, axis=0) / np.sum(sizes, axis=0)
@@ -298,7 +325,9 @@ def test_sentences_of_one_length_meet_others_each_epoch_and_chunk():
     batches = TokenBatches(pairs * 2, Letters(), Letters(), 20, max_len=20, chunk_size=60)
 
     def groups(number, chunk):
-        rows = [src.tolist() for place, src, _ in batches.epoch(Place(number)) if place.chunk == chunk]
+        rows = [
+            src.tolist() for place, src, _ in batches.epoch(Place(number)) if place.chunk == chunk
+        ]
         return {tuple(sorted(map(tuple, batch))) for batch in rows}
 
     assert len(groups(0, 0)) == 10
@@ -322,7 +351,9 @@ def test_max_len_counts_begin_and_end(make, subwords):
 
 
 def test_a_text_of_which_all_pairs_are_too_long_is_refused(make):
-    with pytest.raises(ValueError, match="no pair of .* has at most max_len=2 tokens on both sides"):
+    with pytest.raises(
+        ValueError, match="no pair of .* has at most max_len=2 tokens on both sides"
+    ):
         next(make(max_len=2).from_place())
 
 
@@ -398,5 +429,7 @@ def test_what_goes_wrong_ahead_is_said_in_its_turn():
 def test_a_text_that_can_be_read_once_is_refused(make):
     """It would have one epoch."""
     for once in (iter(PAIRS), (pair for pair in PAIRS)):
-        with pytest.raises(TypeError, match="text is a .*or, which can be read only once: expected a list"):
+        with pytest.raises(
+            TypeError, match="text is a .*or, which can be read only once: expected a list"
+        ):
             make(once)

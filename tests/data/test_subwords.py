@@ -31,7 +31,9 @@ def subwords(kind):
 def test_text_comes_back(subwords):
     ids = subwords.encode(LINES)
     assert subwords.decode(ids) == LINES
-    assert all(3 < id_ < len(subwords) for row in ids for id_ in row)  # nothing unknown, no begin or end
+    assert all(
+        3 < id_ < len(subwords) for row in ids for id_ in row
+    )  # nothing unknown, no begin or end
 
 
 def test_pieces_join_to_the_text(subwords, kind):
@@ -60,7 +62,9 @@ def test_the_first_ids_are_special(subwords):
 
 
 def test_learning_repeats_bit_for_bit_from_any_iterable(kind):
-    learned = [Subwords.learn(lines, size=SIZE, kind=kind).model for lines in (LINES * 4, iter(LINES * 4))]
+    learned = [
+        Subwords.learn(lines, size=SIZE, kind=kind).model for lines in (LINES * 4, iter(LINES * 4))
+    ]
     assert learned[0] == learned[1]
 
 
@@ -79,7 +83,9 @@ def test_decoding_ends_at_the_end_token_and_leaves_padding_out(subwords):
 
 def test_one_string_in_place_of_lines_is_refused(subwords):
     for take in (subwords.encode, lambda lines: Subwords.learn(lines, size=SIZE)):
-        with pytest.raises(TypeError, match=r"lines is one string, 'a cat', expected a list of them: try \[lines\]"):
+        with pytest.raises(
+            TypeError, match=r"lines is one string, 'a cat', expected a list of them: try \[lines\]"
+        ):
             take("a cat")
         with pytest.raises(TypeError, match=r"lines\[1\]=3 is a int, expected a str"):
             take(["a cat", 3])
@@ -87,14 +93,21 @@ def test_one_string_in_place_of_lines_is_refused(subwords):
 
 def test_a_path_in_place_of_a_model_is_told_how_to_read_it(tmp_path):
     for path in ("x.model", tmp_path / "x.model"):
-        with pytest.raises(TypeError, match=r"expected the bytes of a .* model: Subwords\.read\(path\) reads a file"):
+        with pytest.raises(
+            TypeError,
+            match=r"expected the bytes of a .* model: Subwords\.read\(path\) reads a file",
+        ):
             Subwords(path)
-    with pytest.raises(TypeError, match="model=None is a NoneType, expected the bytes of a sentencepiece model$"):
+    with pytest.raises(
+        TypeError, match="model=None is a NoneType, expected the bytes of a sentencepiece model$"
+    ):
         Subwords(None)
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no sentencepiece model .*nothing\.model"):
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no sentencepiece model .*nothing\.model"
+    ):
         Subwords.read(tmp_path / "nothing.model")
     (tmp_path / "folder.model").mkdir()
     with pytest.raises(ValueError, match=r"folder\.model is a folder, expected a file"):
@@ -112,7 +125,11 @@ def test_a_model_without_padding_is_refused(tmp_path):
     prefix = tmp_path / "x"
     lines = [line for pair in sentence_pairs(30) for line in pair]
     spm.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_prefix=str(prefix), vocab_size=40, model_type="bpe", minloglevel=2
+        sentence_iterator=iter(lines),
+        model_prefix=str(prefix),
+        vocab_size=40,
+        model_type="bpe",
+        minloglevel=2,
     )
     with pytest.raises(ValueError, match=r"x\.model: .* has no \['pad'\] piece"):
         Subwords.read(prefix.with_suffix(".model"))
@@ -121,7 +138,9 @@ def test_a_model_without_padding_is_refused(tmp_path):
 @pytest.mark.parametrize("size", [10, 5000])
 def test_a_size_that_the_text_does_not_allow_is_named(kind, size):
     why = r".*--subwords or --vocab-size\): expected at (most|least) \d+$"
-    with pytest.raises(ValueError, match=f"no vocabulary of size={size} could be learned from this text" + why):
+    with pytest.raises(
+        ValueError, match=f"no vocabulary of size={size} could be learned from this text" + why
+    ):
         Subwords.learn(LINES, size=size, kind=kind)
 
 
@@ -144,12 +163,15 @@ def test_a_line_of_any_length_is_learned_from(kind):
 
 
 def test_no_text_is_refused(kind):
-    with pytest.raises(ValueError, match="no vocabulary of size=40 could be learned from this text"):
+    with pytest.raises(
+        ValueError, match="no vocabulary of size=40 could be learned from this text"
+    ):
         Subwords.learn([], size=40, kind=kind)
 
 
 @pytest.mark.parametrize(
-    "options, message", [({"size": 4}, "size=4"), ({"size": 40, "kind": "words"}, "kind='words', expected 'bpe' or")]
+    "options, message",
+    [({"size": 4}, "size=4"), ({"size": 40, "kind": "words"}, "kind='words', expected 'bpe' or")],
 )
 def test_options_that_make_no_sense_are_named(options, message):
     with pytest.raises(ValueError, match=message):

@@ -14,10 +14,24 @@ from npformer.commands import generate, train_gpt
 from npformer.data import Subwords
 from npformer.data.lines import read_both, read_text
 from npformer.data.tokens import tokens_in
-from npformer.language import Characters, LanguageRun, LanguageSettings, Pieces, Text, Writer, load_tokens
+from npformer.language import (
+    Characters,
+    LanguageRun,
+    LanguageSettings,
+    Pieces,
+    Text,
+    Writer,
+    load_tokens,
+)
 from npformer.layers import Rotary
 from npformer.models import LanguageModel
-from npformer.training import CheckpointError, JsonLog, load_checkpoint, save_checkpoint, warmup_cosine
+from npformer.training import (
+    CheckpointError,
+    JsonLog,
+    load_checkpoint,
+    save_checkpoint,
+    warmup_cosine,
+)
 from npformer.translation import Translator
 
 pytest.importorskip("safetensors")
@@ -36,7 +50,9 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, path):
     """A training that was not interrupted."""
-    run = LanguageRun.start(tmp_path_factory.mktemp("run"), LanguageSettings(text=str(path), **SHORT))
+    run = LanguageRun.start(
+        tmp_path_factory.mktemp("run"), LanguageSettings(text=str(path), **SHORT)
+    )
     run.train(progress=False)
     return run
 
@@ -48,7 +64,9 @@ def arrays_of(run):
 # -- tokens and passages
 
 
-@pytest.mark.parametrize("text", ["a man\nrides", "a", "man,\n\nrides a\n", "\n", "L'homme est là.\n"])
+@pytest.mark.parametrize(
+    "text", ["a man\nrides", "a", "man,\n\nrides a\n", "\n", "L'homme est là.\n"]
+)
 def test_pieces_and_characters_give_the_text_back(text):
     pytest.importorskip("sentencepiece")
     lines = [*LINES, "L'homme est là. man, ,"]
@@ -93,7 +111,9 @@ def test_bits_per_character_of_pieces_count_the_characters_of_a_piece():
     pytest.importorskip("sentencepiece")
     pieces, held_out = Pieces(Subwords.learn(LINES, size=80)), "\n".join(LINES[:20])
     text = Text("\n".join(LINES), held_out, pieces, length=8)
-    assert text.bits_per_character(2 * np.log(2)) == pytest.approx(2 * len(pieces.encode(held_out)) / len(held_out))
+    assert text.bits_per_character(2 * np.log(2)) == pytest.approx(
+        2 * len(pieces.encode(held_out)) / len(held_out)
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +132,9 @@ def test_a_file_that_is_no_text_is_refused(tmp_path, content, problem):
 
 
 def test_a_text_shorter_than_a_context_is_refused(tmp_path, path):
-    with pytest.raises(ValueError, match="the held-out text has 4 tokens, expected more than length=8"):
+    with pytest.raises(
+        ValueError, match="the held-out text has 4 tokens, expected more than length=8"
+    ):
         Text("abcd" * 9, "abcd", Characters("abcd"), length=8)
     with pytest.raises(ValueError, match="expected another"):
         read_both(path, path)
@@ -125,7 +147,9 @@ def test_pieces_name_what_no_text_of_the_training_had():
     pytest.importorskip("sentencepiece")
     tokens = Pieces(Subwords.learn(LINES, size=80))
     model = LanguageModel(len(tokens), **SMALL)
-    with pytest.raises(ValueError, match="the prompt has '日本', which is in no text of the training: leave it out"):
+    with pytest.raises(
+        ValueError, match="the prompt has '日本', which is in no text of the training: leave it out"
+    ):
         Writer(model, model.init(0), tokens).write("a man 日本\n")
     assert tokens.unknown("a man\n") == ""
 
@@ -136,7 +160,9 @@ def test_characters_decode_the_ids_of_one_text():
     for ids in ([1000], [-1]):
         with pytest.raises(ValueError, match=rf"ids\[0\] is {ids[0]}, expected 0 <= id < 3"):
             characters.decode(ids)
-    with pytest.raises(ValueError, match=r"ids has shape \(2, 1\), expected those of one text: decode each row"):
+    with pytest.raises(
+        ValueError, match=r"ids has shape \(2, 1\), expected those of one text: decode each row"
+    ):
         characters.decode([[0], [1]])
     for given in (b"abc", ""):
         with pytest.raises(ValueError, match="expected a str that is not empty"):
@@ -164,7 +190,13 @@ def test_a_resumed_training_is_the_same_bit_for_bit(tmp_path, path, whole):
 
 
 def test_it_learns_and_writes_what_it_learned(tmp_path, path):
-    settings = SHORT | {"steps": 150, "batch_size": 16, "model": SMALL | {"d_model": 32}, "lr": 0.02, "every": 150}
+    settings = SHORT | {
+        "steps": 150,
+        "batch_size": 16,
+        "model": SMALL | {"d_model": 32},
+        "lr": 0.02,
+        "every": 150,
+    }
     run = LanguageRun.start(tmp_path, LanguageSettings(text=str(path), **settings))
     before = run._evaluate()["bits_per_character"]
     run.train(progress=False)
@@ -181,7 +213,9 @@ def test_settings_become_what_a_checkpoint_holds(tmp_path, path):
     settings = LanguageSettings(**SHORT | {"text": path, "held_out": path, "model": model})
     assert (settings.text, settings.held_out) == (str(path), str(path))
     assert settings.model["rotary"]["base"] == 500 and type(settings.model["d_ff"]) is int
-    LanguageRun.start(tmp_path, LanguageSettings(**SHORT | {"text": path, "model": model, "steps": 1})).train()
+    LanguageRun.start(
+        tmp_path, LanguageSettings(**SHORT | {"text": path, "model": model, "steps": 1})
+    ).train()
     assert LanguageRun.resume(tmp_path, {"model": SMALL}).trainer.model.rotary == Rotary(base=500.0)
 
 
@@ -215,7 +249,9 @@ def test_a_resumed_training_may_have_another_rate_and_more_steps(tmp_path, path,
     rates = [record["lr"] for record in JsonLog.read(again.folder / "log.jsonl") if "lr" in record]
     schedule = warmup_cosine(1e-3, 6, 12)
     assert rates[6:] == [schedule(step) for step in range(7, 13)]
-    assert LanguageRun.resume(tmp_path).settings == again.settings  # they are those of the training now
+    assert (
+        LanguageRun.resume(tmp_path).settings == again.settings
+    )  # they are those of the training now
     assert capsys.readouterr().out.count("from here on") == 0
     with pytest.raises(ValueError, match="steps=11, but 12 are done"):
         LanguageRun.resume(tmp_path, {"steps": 11})
@@ -230,9 +266,13 @@ def test_tokens_come_from_a_checkpoint(tmp_path, whole):
 
 
 def test_what_it_began_with_does_not_change(tmp_path, whole):
-    with pytest.raises(ValueError, match="length=8, but .* was begun with 16: leave it out, or start anew"):
+    with pytest.raises(
+        ValueError, match="length=8, but .* was begun with 16: leave it out, or start anew"
+    ):
         LanguageRun.resume(whole.folder, {"length": 8})
-    with pytest.raises(ValueError, match="d_model=8, but .* was begun with 16: leave it out, or start anew"):
+    with pytest.raises(
+        ValueError, match="d_model=8, but .* was begun with 16: leave it out, or start anew"
+    ):
         LanguageRun.resume(whole.folder, {"model": {"d_model": 8}})
     assert LanguageRun.resume(whole.folder, {"model": {"d_model": 16}}).settings == whole.settings
     with pytest.raises(ValueError, match="sizes=8, but"):
@@ -256,15 +296,21 @@ def test_a_prompt_of_other_characters_is_refused(whole):
         writer.write("")
     with pytest.raises(ValueError, match="n_tokens=0, expected at least 1"):
         writer.write("a", n_tokens=0)
-    assert re.fullmatch(r"<Writer with a LanguageModel, [\d,]+ parameters, \d+ tokens>", repr(writer))
+    assert re.fullmatch(
+        r"<Writer with a LanguageModel, [\d,]+ parameters, \d+ tokens>", repr(writer)
+    )
 
 
 def test_what_loads_a_model_of_another_kind_says_what_it_holds(whole, tmp_path):
     for path in (whole.folder, whole.folder / "last.safetensors"):
-        with pytest.raises(CheckpointError, match="last.safetensors holds no translation model, expected a"):
+        with pytest.raises(
+            CheckpointError, match="last.safetensors holds no translation model, expected a"
+        ):
             Translator.load(path)
     whole.trainer.save(tmp_path / "x")
-    with pytest.raises(CheckpointError, match=r"no characters and no subwords: save it by trainer\.save\(path, arr"):
+    with pytest.raises(
+        CheckpointError, match=r"no characters and no subwords: save it by trainer\.save\(path, arr"
+    ):
         Writer.load(tmp_path / "x")
     whole.trainer.save(tmp_path / "x", arrays=whole.text.tokens.arrays)
     assert len(Writer.load(tmp_path / "x").write("a ", n_tokens=3)) == 3
@@ -273,7 +319,10 @@ def test_what_loads_a_model_of_another_kind_says_what_it_holds(whole, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--temperature", "0", "a"], "--temperature: 0, expected a finite number above 0; --top-k 1 takes the most"),
+        (
+            ["--temperature", "0", "a"],
+            "--temperature: 0, expected a finite number above 0; --top-k 1 takes the most",
+        ),
         (["A", "man", "is"], "put the text in quotes, not only its first word, 'A'"),
     ],
 )
@@ -287,14 +336,31 @@ def test_arguments_of_generate_that_make_no_sense(arguments, message, call):
 
 def test_the_commands_train_resume_and_generate(tmp_path, path, call):
     out = ["--out", tmp_path / "gpt", "--quiet"]
-    sizes = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", value)]
-    options = [*sizes, "--length", 16, "--batch-size", 4, "--steps", 4, "--every", 2, "--n-kv-heads", 1, "--diagnose"]
+    sizes = [
+        part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", value)
+    ]
+    options = [
+        *sizes,
+        "--length",
+        16,
+        "--batch-size",
+        4,
+        "--steps",
+        4,
+        "--every",
+        2,
+        "--n-kv-heads",
+        1,
+        "--diagnose",
+    ]
     more = ["--positions", "learned", "--json", tmp_path / "figures.json"]
     code, shown, _ = call(train_gpt.main, "--text", path, *out, *options, *more)
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert code == 0
     assert "as far as it was examined" in shown
-    assert "step 2: " in shown and " bits per character of the held-out text\n" in shown  # --quiet hides the bar alone
+    assert (
+        "step 2: " in shown and " bits per character of the held-out text\n" in shown
+    )  # --quiet hides the bar alone
     assert "step 0 writes:\n" in shown and "step 4 writes:\n" in shown and "after step" in shown
     assert figures["settings"]["model"]["positions"] == "learned" and figures["n_steps"] == 4
     code, shown, _ = call(train_gpt.main, "--resume", *out)

@@ -1,4 +1,4 @@
-"""Run by mpiexec on several ranks: train with them, and compare with one process that has as many shards.
+"""Run by mpiexec on several ranks: train, and compare with one process with as many shards.
 
 Rank 0 prints what it found, as JSON.
 """
@@ -46,7 +46,9 @@ class Silent:
         return self.model.count(src, tgt)
 
     def loss_and_grad(self, params, src, tgt, *, dropout_key, n_tokens, backend):
-        return self.model.loss_and_grad(params, src, tgt, dropout_key=dropout_key, n_tokens=n_tokens, backend=backend)
+        return self.model.loss_and_grad(
+            params, src, tgt, dropout_key=dropout_key, n_tokens=n_tokens, backend=backend
+        )
 
 
 TRAININGS = {  # name: (model, optimizer, settings of the trainer, rows of a batch)
@@ -60,7 +62,12 @@ TRAININGS = {  # name: (model, optimizer, settings of the trainer, rows of a bat
     "rows that do not divide": (MODEL, Adam(0.01), {}, 5),
     "silent": (Silent(), Adam(0.01), {}, 8),
     "low rank": (LowRank(MODEL, MODEL.init(0), rank=64), Adam(0.01), {"clip_norm": 0.1}, 8),
-    "learned positions": (Transformer(50, 50, **SIZES, positions="learned", max_len=11), Adam(0.01), {}, 8),
+    "learned positions": (
+        Transformer(50, 50, **SIZES, positions="learned", max_len=11),
+        Adam(0.01),
+        {},
+        8,
+    ),
     "untied": (Transformer(50, 50, **SIZES, tie_embeddings=False), Adam(0.01), {}, 8),
     "two shards each": (MODEL, Adam(0.01), {"n_shards": 2 * RANKS.size}, 8),
     "seven shards": (MODEL, Adam(0.01), {"n_shards": 7}, 8),  # which no number of ranks divides
@@ -69,7 +76,9 @@ TRAININGS = {  # name: (model, optimizer, settings of the trainer, rows of a bat
 
 def trainer_of(name, ranks=None):
     model, optimizer, settings, _ = TRAININGS[name]
-    return Trainer(model, optimizer, backend="reference", ranks=ranks, **{"n_shards": RANKS.size} | settings)
+    return Trainer(
+        model, optimizer, backend="reference", ranks=ranks, **{"n_shards": RANKS.size} | settings
+    )
 
 
 def train(trainer, rows, first=0, steps=STEPS):
@@ -86,32 +95,44 @@ def compare_trainings():
         early = sent_early(together.loss_and_grad)
         numbers = train(together, rows)
         state = {key: together.flat_optimizer.whole(x) for key, x in together.state.moments.items()}
-        found[name] = RANKS.first(partial(compare_alone, name, together, numbers, state)) | {"sent early": early}
+        found[name] = RANKS.first(partial(compare_alone, name, together, numbers, state)) | {
+            "sent early": early
+        }
     return found
 
 
 def compare_alone(name, together, numbers, state):
     alone = trainer_of(name)
-    pairs = [(numbers, train(alone, TRAININGS[name][-1])), (together.flat_params, alone.flat_params)]
+    pairs = [
+        (numbers, train(alone, TRAININGS[name][-1])),
+        (together.flat_params, alone.flat_params),
+    ]
     pairs += [(state[key], alone.state.moments[key]) for key in state]
     sizes = [sum(x.size for x in trainer.state.moments.values()) for trainer in (together, alone)]
-    return {"same bits": all(np.array_equal(x, y) for x, y in pairs), "state": sizes[0] / max(1, sizes[1])}
+    return {
+        "same bits": all(np.array_equal(x, y) for x, y in pairs),
+        "state": sizes[0] / max(1, sizes[1]),
+    }
 
 
 def sent_early(sums):
-    """A list that gets, at each step, how many chunks were under way before the backward pass had ended."""
+    """A list that gets, at each step, how many chunks were under way when backward ended."""
     return bench_ranks.after_backward(sums, lambda sending: len(sending.under_way))
 
 
 def compare_accumulated():
-    """The largest difference between the parameters after two steps of several batches; the first has one row."""
-    trainers = [new_trainer(MODEL, SGD(0.1), n_shards=RANKS.size, ranks=ranks) for ranks in (RANKS, None)]
+    """The largest difference of parameters after steps of several batches, the first of one row."""
+    trainers = [
+        new_trainer(MODEL, SGD(0.1), n_shards=RANKS.size, ranks=ranks) for ranks in (RANKS, None)
+    ]
     for trainer in trainers:
         for _ in range(2):
             trainer.step(batches=[TASK.batch(0, 1), TASK.batch(1, 8), TASK.batch(2, 6)])
     together, alone = trainers
     start = new_trainer(MODEL, SGD(0.1), ranks=None).flat_params
-    return float(abs(together.flat_params - alone.flat_params).max() / abs(alone.flat_params - start).max())
+    return float(
+        abs(together.flat_params - alone.flat_params).max() / abs(alone.flat_params - start).max()
+    )
 
 
 def resume(folder):
@@ -139,8 +160,12 @@ def on_the_gpu():
         return None
     model = Transformer(50, 50, **SIZES | {"n_layers": 1, "dropout": 0.0})
     with cupy_installed(), small_blocks():
-        RANKS.first(lambda: train(Trainer(model, SGD(0.1), backend=gpu), 4, steps=1))  # compiles the kernels
-        trainers = [Trainer(model, SGD(0.1), backend=backend, ranks=RANKS) for backend in (gpu, "reference")]
+        RANKS.first(
+            lambda: train(Trainer(model, SGD(0.1), backend=gpu), 4, steps=1)
+        )  # compiles the kernels
+        trainers = [
+            Trainer(model, SGD(0.1), backend=backend, ranks=RANKS) for backend in (gpu, "reference")
+        ]
         for trainer in trainers:
             train(trainer, 4, steps=2)
     theirs, ours = (on_host(trainer.flat_params) for trainer in trainers)
@@ -172,20 +197,31 @@ def watched():
     seen.fit(batches, watch=True, progress=False)
     plain.fit(batches, progress=False)
     same = bool(np.array_equal(plain.flat_params, seen.flat_params))
-    return {"same bits": same, "findings": RANKS.gather_lists([before + seen.watched.findings.names])}
+    return {
+        "same bits": same,
+        "findings": RANKS.gather_lists([before + seen.watched.findings.names]),
+    }
 
 
 def stopped():
     """All ranks stop when one of them wants to."""
     trainer = trainer_of("adam", RANKS)
-    trainer.fit((TASK.batch(i, 8) for i in range(9)), callbacks=[lambda _, info: info.step == 3 and RANKS.rank == 1])
+    trainer.fit(
+        (TASK.batch(i, 8) for i in range(9)),
+        callbacks=[lambda _, info: info.step == 3 and RANKS.rank == 1],
+    )
     return RANKS.gather(trainer.n_steps)
 
 
 def goes_on(folder):
-    """All ranks count the validations of the checkpoint from which a training goes on: one better, two worse."""
+    """All ranks count the validations of the checkpoint that goes on: one better, two worse."""
     scores = iter([1.0, 2.0, 3.0, 4.0])
-    options = {"validate": lambda trainer: next(scores), "every": 1, "save": folder / "fit", "progress": False}
+    options = {
+        "validate": lambda trainer: next(scores),
+        "every": 1,
+        "save": folder / "fit",
+        "progress": False,
+    }
     trainer_of("adam", RANKS).fit([TASK.batch(i, 8) for i in range(2)], **options)
     trainer = trainer_of("adam", RANKS)
     trainer.load(folder / "fit" / "last.safetensors")
@@ -206,7 +242,10 @@ def with_other_threads():
     """A step of ranks whose number of threads, and so of shards, differs."""
     trainer = new_trainer(MODEL, Adam(0.01))
     trainer.sharding.worth_a_shard = 1
-    before, npformer.operations.host.n_threads = npformer.operations.host.n_threads, lambda: 1 + RANKS.rank
+    before, npformer.operations.host.n_threads = (
+        npformer.operations.host.n_threads,
+        lambda: 1 + RANKS.rank,
+    )
     try:
         train(trainer, 8)
     finally:
@@ -217,7 +256,9 @@ def read_other_text():
     """Batches of a text that is another on rank 1."""
     lines = [("a b c", "c b a"), ("b", "b"), ("c c", f"c {'abc'[RANKS.rank]}")]
     subwords = Subwords.learn(["a b c", "c b a"] * 4, size=9)
-    next(TokenBatches(lines, subwords, subwords, max_tokens=30, max_len=8, ranks=RANKS).from_place())
+    next(
+        TokenBatches(lines, subwords, subwords, max_tokens=30, max_len=8, ranks=RANKS).from_place()
+    )
 
 
 def time_messages():
@@ -225,7 +266,10 @@ def time_messages():
     trainer = trainer_of("adam", RANKS)
     arrived = bench_ranks.note_arrived(trainer.loss_and_grad)
     train(trainer, 8)
-    return bench_ranks.messages(trainer, RANKS) | {"arrived": arrived, "numbers": trainer.flat_params.size}
+    return bench_ranks.messages(trainer, RANKS) | {
+        "arrived": arrived,
+        "numbers": trainer.flat_params.size,
+    }
 
 
 def fail():
@@ -252,13 +296,22 @@ def main(folder):
             RankError, lambda: RANKS.agree(lambda: {"a": {"name": RANKS.rank}, "b": {"name": 0}})
         ),
         "other threads": message_of(RankError, with_other_threads),
-        "other rates": message_of(RankError, lambda: train(new_trainer(MODEL, SGD(0.1 + RANKS.rank)), 8)),
-        "other settings": message_of(RankError, lambda: new_trainer(MODEL, Adam(0.1), seed=RANKS.rank)),
+        "other rates": message_of(
+            RankError, lambda: train(new_trainer(MODEL, SGD(0.1 + RANKS.rank)), 8)
+        ),
+        "other settings": message_of(
+            RankError, lambda: new_trainer(MODEL, Adam(0.1), seed=RANKS.rank)
+        ),
         "other text": message_of(RankError, read_other_text),
         "other end": message_of(
-            RankError, lambda: trainer_of("adam", RANKS).fit([TASK.batch(0, 4)] * (1 + RANKS.rank), progress=False)
+            RankError,
+            lambda: trainer_of("adam", RANKS).fit(
+                [TASK.batch(0, 4)] * (1 + RANKS.rank), progress=False
+            ),
         ),
-        "other batch": message_of(RankError, lambda: train(trainer_of("adam", RANKS), 8, first=RANKS.rank)),
+        "other batch": message_of(
+            RankError, lambda: train(trainer_of("adam", RANKS), 8, first=RANKS.rank)
+        ),
         "arrays": [x.tolist() for x in RANKS.gather_arrays(np.arange(RANKS.rank))],
         "shares": RANKS.gather_lists(RANKS.my_share(list("abcde"))),
         "table": str(RANKS),

@@ -71,7 +71,10 @@ def test_a_step_that_fails_leaves_no_thread_behind(monkeypatch):
     def fail(*args, **options):
         raise OSError("while computing")
 
-    model, task = Transformer(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8), CopyTask(vocab=9, max_len=4)
+    model, task = (
+        Transformer(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8),
+        CopyTask(vocab=9, max_len=4),
+    )
     trainer = Trainer(model, SGD(0.1), backend="reference")
     mpi = SimpleNamespace(Request=SimpleNamespace(Testall=lambda requests: False))
     state, ops = trainer.state, trainer.ops
@@ -79,7 +82,9 @@ def test_a_step_that_fails_leaves_no_thread_behind(monkeypatch):
     over_ranks = OverRanks(model.loss_and_grad, trainer.sharding, state, ops, ranks)
     sending = Sending(over_ranks, [], [], 1)
     deliver(sending.messenger, "a")
-    monkeypatch.setattr(over_ranks, "tree", lambda *_, **__: GradientTree(state.places, {}, True, sending))
+    monkeypatch.setattr(
+        over_ranks, "tree", lambda *_, **__: GradientTree(state.places, {}, True, sending)
+    )
     monkeypatch.setattr(over_ranks, "compute_shard", fail)
     with pytest.raises(OSError, match="while computing"):
         over_ranks(trainer.params, task.batch(0, 2), dropout_key=0, n_tokens=8, backend=ops)

@@ -21,13 +21,17 @@ from npformer.translation import Translator
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = "--steps", "100000", "--validate-every", "100000"
-pytestmark = pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no MPI: pip install -e '.[mpi]'")
+pytestmark = pytest.mark.skipif(
+    not MPIEXEC.exists(), reason="there is no MPI: pip install -e '.[mpi]'"
+)
 
 
 def start(n, script, *arguments):
     """Start a script on n ranks, which find the modules that this process finds."""
     command = [*mpiexec(n), sys.executable, ROOT / script, *map(str, arguments)]
-    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def run(n, script, *arguments, code=0):
@@ -48,7 +52,9 @@ def test_ranks_compute_the_same_bits_as_shards_of_one_process(found):
     assert len(found["trainings"]) > 9
     for name, training in found["trainings"].items():
         assert training["same bits"], name
-        assert training["state"] <= 1 / found["n"] + 0.07, name  # of a small model: a piece has whole blocks
+        assert training["state"] <= 1 / found["n"] + 0.07, (
+            name
+        )  # of a small model: a piece has whole blocks
 
 
 def test_gradients_are_sent_while_others_are_computed(found):
@@ -81,7 +87,9 @@ def test_arrays_of_the_gpu_are_sent_too(found):
 def test_the_benchmark_times_the_messages_of_a_step(found):
     messages = found["messages"]
     all_but_own = 4 * messages["numbers"] * (found["n"] - 1) / found["n"]
-    assert messages["bytes"] == pytest.approx(2 * all_but_own, rel=0.07)  # as of a small model: see above
+    assert messages["bytes"] == pytest.approx(
+        2 * all_but_own, rel=0.07
+    )  # as of a small model: see above
     assert min(messages[name] for name in ("exchange", "gathering", "one number")) > 0
     assert len(messages["arrived"]) == 2
     assert all(0 <= share <= 1 for share in messages["arrived"])
@@ -136,15 +144,16 @@ def test_values_come_in_the_order_of_the_ranks(found):
 
 def test_the_table_names_every_rank(found):
     rows = found["table"].splitlines()
-    assert [row.split()[0] for row in rows[1 : found["n"] + 1]] == [str(rank) for rank in range(found["n"])]
+    assert [row.split()[0] for row in rows[1 : found["n"] + 1]] == [
+        str(rank) for rank in range(found["n"])
+    ]
     too_many = found["n"] > len(os.sched_getaffinity(0))
     assert ("ranks share cores" in found["table"]) == too_many
 
 
 def test_one_process_imports_no_mpi():
-    code = (
-        "import sys; from npformer.runtime.ranks import world; assert world().size == 1; print('mpi4py' in sys.modules)"
-    )
+    code = "import sys; from npformer.runtime.ranks import world; assert world().size == 1; "
+    code += "print('mpi4py' in sys.modules)"
     for one_rank in ({}, {"PMI_RANK": "0", "PMI_SIZE": "1"}):
         assert python("-c", code, env=environment(**one_rank)).stdout == "False\n"
 
@@ -152,7 +161,10 @@ def test_one_process_imports_no_mpi():
 def test_an_mpi_that_did_not_start_the_process_is_refused():
     code = "from npformer.runtime.ranks import world; world()"
     started = environment(OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="4")
-    assert "4 processes were started, but each is alone for mpi4py" in python("-c", code, code=1, env=started).stderr
+    assert (
+        "4 processes were started, but each is alone for mpi4py"
+        in python("-c", code, code=1, env=started).stderr
+    )
 
 
 @pytest.fixture(scope="module")
@@ -163,13 +175,26 @@ def text(tmp_path_factory):
 
 
 def training(text, out, *more):
-    sizes = ["--vocab-size", "60", "--max-tokens", "200", "--max-len", "60", "--validate-every", "4", "--warmup", "4"]
+    sizes = [
+        "--vocab-size",
+        "60",
+        "--max-tokens",
+        "200",
+        "--max-len",
+        "60",
+        "--validate-every",
+        "4",
+        "--warmup",
+        "4",
+    ]
     where = ["--data", text, "--out", out, "--backend", "reference", "--quiet"]
     return ["scripts/train_translation.py", *where, *sizes, *more]
 
 
 def test_a_translation_model_is_trained_resumed_and_used_on_two_ranks(text, tmp_path):
-    out, _ = run(2, *training(text, tmp_path / "two", "--steps", "4", "--json", tmp_path / "two.json"))
+    out, _ = run(
+        2, *training(text, tmp_path / "two", "--steps", "4", "--json", tmp_path / "two.json")
+    )
     assert out.count("validation loss") == 2  # of rank 0: one of the step, one of the result
     assert "rank   host" in out
     assert json.loads((tmp_path / "two.json").read_text())["n_ranks"] == 2
@@ -214,9 +239,13 @@ def test_a_dead_rank_ends_all_and_a_signal_to_one_saves_once(text, tmp_path):
     os.kill(pids[1], signal.SIGKILL)
     said = "".join(ended(process))
     assert process.returncode != 0
-    assert any(f"PID {pid}" in said for pid in pids), said  # mostly of that rank, but mpiexec kills the other, too
+    assert any(f"PID {pid}" in said for pid in pids), (
+        said
+    )  # mostly of that rank, but mpiexec kills the other, too
 
-    process, pids = in_the_midst(3, log, "scripts/train_translation.py", "--out", out, "--resume", "--quiet")
+    process, pids = in_the_midst(
+        3, log, "scripts/train_translation.py", "--out", out, "--resume", "--quiet"
+    )
     os.kill(pids[2], signal.SIGTERM)
     said, _ = ended(process)
     assert process.returncode == 143
@@ -227,11 +256,18 @@ def test_a_dead_rank_ends_all_and_a_signal_to_one_saves_once(text, tmp_path):
 
 
 def test_a_second_interrupt_of_one_rank_ends_all(text, tmp_path):
-    process, pids = in_the_midst(2, tmp_path / "out" / "log.jsonl", *training(text, tmp_path / "out", *ENDLESS))
+    process, pids = in_the_midst(
+        2, tmp_path / "out" / "log.jsonl", *training(text, tmp_path / "out", *ENDLESS)
+    )
     while process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pids[1], signal.SIGINT)
         time.sleep(0.02)
     ended(process)
-    status = process.returncode | signal.SIGKILL  # by which mpiexec ends the other rank; it joins the statuses with |
-    assert status in (130 | signal.SIGKILL, signal.SIGINT | signal.SIGKILL)  # the latter if one came in the handler
+    status = (
+        process.returncode | signal.SIGKILL
+    )  # by which mpiexec ends the other rank; it joins the statuses with |
+    assert status in (
+        130 | signal.SIGKILL,
+        signal.SIGINT | signal.SIGKILL,
+    )  # the latter if one came in the handler

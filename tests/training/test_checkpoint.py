@@ -37,7 +37,9 @@ def assert_same_arrays(given, expected):
 
 
 def save_numbers(path, number):
-    save_checkpoint(path, {"a": np.full((7, 5), number), "b": np.full(9, number)}, {"number": number})
+    save_checkpoint(
+        path, {"a": np.full((7, 5), number), "b": np.full(9, number)}, {"number": number}
+    )
 
 
 @pytest.fixture
@@ -63,14 +65,19 @@ def assert_untouched(path):
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (5, 3)])
 def test_arrays_come_back_bit_for_bit(tmp_path, dtype, shape):
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    bits = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 256, n_bytes, dtype=np.uint8)
+    bits = np.random.default_rng(0).integers(
+        0, 2 if dtype == "bool" else 256, n_bytes, dtype=np.uint8
+    )
     arrays = {"x": bits.view(dtype).reshape(shape)}  # NaNs of all kinds among the floats
     save_checkpoint(tmp_path / "x", arrays, {})
     assert_same_arrays(load_checkpoint(tmp_path / "x")[0], arrays)
 
 
 def test_the_order_of_the_names_is_kept(tmp_path):
-    arrays = {name: np.full(2, i, DTYPES[i]) for i, name in enumerate(["z", "a", "é.ü", "", 'qu"ote\n', "m/n", "5"])}
+    arrays = {
+        name: np.full(2, i, DTYPES[i])
+        for i, name in enumerate(["z", "a", "é.ü", "", 'qu"ote\n', "m/n", "5"])
+    }
     save_checkpoint(tmp_path / "x", arrays, {})
     assert_same_arrays(load_checkpoint(tmp_path / "x")[0], arrays)
 
@@ -88,7 +95,9 @@ def test_strided_and_foreign_arrays_come_back_with_their_values(tmp_path):
     arrays["read-only"].flags.writeable = False
     save_checkpoint(tmp_path / "x", arrays, {})
     loaded, _ = load_checkpoint(tmp_path / "x")
-    assert_same_arrays(loaded, {name: np.array(array, dtype="=f8", order="C") for name, array in arrays.items()})
+    assert_same_arrays(
+        loaded, {name: np.array(array, dtype="=f8", order="C") for name, array in arrays.items()}
+    )
 
 
 def test_loaded_arrays_are_writable_and_do_not_touch_the_file(path):
@@ -101,7 +110,17 @@ def test_loaded_arrays_are_writable_and_do_not_touch_the_file(path):
 
 def test_info_comes_back_exactly(tmp_path):
     info = {
-        "floats": [0.1, 1e-300, 5e-324, -0.0, 1 / 3, 1.7976931348623157e308, np.float64(0.1), math.inf, -math.inf],
+        "floats": [
+            0.1,
+            1e-300,
+            5e-324,
+            -0.0,
+            1 / 3,
+            1.7976931348623157e308,
+            np.float64(0.1),
+            math.inf,
+            -math.inf,
+        ],
         "ints": [0, -1, 2**53 + 1, 2**64 - 1, 2**127 + 1, -(10**100)],
         "nested": {"none": None, "flags": [True, False], "empty": [{}, [], ""]},
         "unicode ü": "naïve 日本 \U0001f600 \ud800 \0 \n \"'\\",
@@ -110,7 +129,9 @@ def test_info_comes_back_exactly(tmp_path):
     arrays, loaded = load_checkpoint(tmp_path / "x")
     assert arrays == {}
     assert loaded == info
-    assert repr(loaded) == repr(info).replace("np.float64(0.1)", "0.1")  # 1 is not True, 0.0 is not -0.0
+    assert repr(loaded) == repr(info).replace(
+        "np.float64(0.1)", "0.1"
+    )  # 1 is not True, 0.0 is not -0.0
 
 
 def test_a_nan_in_info_comes_back(tmp_path):
@@ -178,7 +199,10 @@ def test_info_that_json_would_change_is_named(path, info, message):
 
 @pytest.mark.parametrize(
     "name, message",
-    [("__metadata__", "'__metadata__', which safetensors reserves"), ("\ud800", r"the key '\\ud800', expected text")],
+    [
+        ("__metadata__", "'__metadata__', which safetensors reserves"),
+        ("\ud800", r"the key '\\ud800', expected text"),
+    ],
 )
 def test_a_name_that_safetensors_cannot_write_is_refused(path, name, message):
     with pytest.raises(ValueError, match=message):
@@ -200,24 +224,33 @@ def test_truncated_files_are_refused(path):
     whole = path.read_bytes()
     for size in {*range(16), *np.linspace(16, len(whole) - 1, 60).astype(int).tolist()}:
         path.write_bytes(whole[:size])
-        with pytest.raises(CheckpointError, match=r"last\.safetensors cannot be read as a checkpoint: "):
+        with pytest.raises(
+            CheckpointError, match=r"last\.safetensors cannot be read as a checkpoint: "
+        ):
             load_checkpoint(path)
 
 
 def test_a_flipped_bit_is_noticed_wherever_it_is(path):
     whole = path.read_bytes()
     header_end = 8 + int.from_bytes(whole[:8], "little")
-    for i in [*range(header_end), *np.linspace(header_end, len(whole) - 1, 300).astype(int).tolist()]:
+    for i in [
+        *range(header_end),
+        *np.linspace(header_end, len(whole) - 1, 300).astype(int).tolist(),
+    ]:
         damaged = bytearray(whole)
         damaged[i] ^= 1 << i % 8
         path.write_bytes(damaged)
-        with pytest.raises(CheckpointError, match=r"last\.safetensors cannot be read as a checkpoint: "):
+        with pytest.raises(
+            CheckpointError, match=r"last\.safetensors cannot be read as a checkpoint: "
+        ):
             load_checkpoint(path)
 
 
 def test_arrays_that_changed_places_are_noticed(path):
     whole = path.read_bytes()
-    swapped = whole.replace(b'"a":{', b'"?":{').replace(b'"b":{', b'"a":{').replace(b'"?":{', b'"b":{')
+    swapped = (
+        whole.replace(b'"a":{', b'"?":{').replace(b'"b":{', b'"a":{').replace(b'"?":{', b'"b":{')
+    )
     assert swapped != whole
     path.write_bytes(swapped)
     with pytest.raises(CheckpointError, match="its checksum is wrong"):
@@ -226,13 +259,21 @@ def test_arrays_that_changed_places_are_noticed(path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"hello", b"\x80\x04N.", b"\xff" * 100, (2**40).to_bytes(8, "little") + b"{}", (50).to_bytes(8, "little")],
+    [
+        b"",
+        b"hello",
+        b"\x80\x04N.",
+        b"\xff" * 100,
+        (2**40).to_bytes(8, "little") + b"{}",
+        (50).to_bytes(8, "little"),
+    ],
     ids=["empty", "short", "pickle", "header of 2**64", "header of 2**40", "no header"],
 )
 def test_other_files_are_refused(path, content):
     path.write_bytes(content)
     with pytest.raises(
-        CheckpointError, match=r"last\.safetensors cannot be read .* expected a file written by save_checkpoint"
+        CheckpointError,
+        match=r"last\.safetensors cannot be read .* expected a file written by save_checkpoint",
     ):
         load_checkpoint(path)
 
@@ -260,13 +301,17 @@ def test_a_folder_is_refused(tmp_path):
 # ---- saves that fail ----
 
 
-@pytest.mark.parametrize("function", ["os.fsync", "os.replace", "safetensors.numpy.save_file", "pathlib.Path.mkdir"])
+@pytest.mark.parametrize(
+    "function", ["os.fsync", "os.replace", "safetensors.numpy.save_file", "pathlib.Path.mkdir"]
+)
 def test_a_full_disk_leaves_the_old_file(path, monkeypatch, function):
     def fail(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(function, fail)
-    with pytest.raises(CheckpointError, match=r"last\.safetensors could not be saved: .*No space left .* unchanged"):
+    with pytest.raises(
+        CheckpointError, match=r"last\.safetensors could not be saved: .*No space left .* unchanged"
+    ):
         save_numbers(path, 2)
     monkeypatch.undo()
     assert_untouched(path)
@@ -335,7 +380,9 @@ def test_a_folder_where_the_file_should_go_is_refused(tmp_path):
         save_numbers(tmp_path, 1)
 
 
-@pytest.mark.parametrize("name", ["a" * 300, "a\0b", "a\udc80"], ids=["too long", "NUL", "surrogate"])
+@pytest.mark.parametrize(
+    "name", ["a" * 300, "a\0b", "a\udc80"], ids=["too long", "NUL", "surrogate"]
+)
 def test_a_name_that_no_file_can_have_is_refused(tmp_path, name):
     with pytest.raises(CheckpointError, match="too long|no name of a file can have"):
         save_numbers(tmp_path / name, 1)
@@ -346,7 +393,8 @@ def test_a_killed_process_leaves_a_whole_file_and_the_next_save_clears_up(path):
 import itertools, numpy as np
 from npformer.files.checkpoint import save_checkpoint
 for number in itertools.count(2):
-    save_checkpoint({str(path)!r}, {{"a": np.full((1000, 300), number), "b": np.full(9, number)}}, {{"number": number}})
+    arrays = {{"a": np.full((1000, 300), number), "b": np.full(9, number)}}
+    save_checkpoint({str(path)!r}, arrays, {{"number": number}})
     print(number, flush=True)
 """
     draw = random.Random(0)
@@ -469,5 +517,9 @@ def test_an_array_that_changes_during_a_save_is_noticed(tmp_path, monkeypatch):
 
 
 def test_masks_are_not_dropped(tmp_path):
-    with pytest.raises(TypeError, match=r"arrays\['weight'\] is a MaskedArray, expected a NumPy array"):
-        save_checkpoint(tmp_path / "x", {"weight": np.ma.masked_array([1.0, 2.0], [False, True])}, {})
+    with pytest.raises(
+        TypeError, match=r"arrays\['weight'\] is a MaskedArray, expected a NumPy array"
+    ):
+        save_checkpoint(
+            tmp_path / "x", {"weight": np.ma.masked_array([1.0, 2.0], [False, True])}, {}
+        )

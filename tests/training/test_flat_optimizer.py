@@ -8,7 +8,9 @@ from npformer.training.checkpoint import settings_of
 
 SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 5, 0, 0]])
 TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 5, 2, 0, 0]])
-MODEL = Transformer(11, 11, d_model=14, n_heads=2, n_layers=2, d_ff=17, dtype="float64", dropout=0.1)
+MODEL = Transformer(
+    11, 11, d_model=14, n_heads=2, n_layers=2, d_ff=17, dtype="float64", dropout=0.1
+)
 
 
 def changed(trainer, before):
@@ -17,7 +19,9 @@ def changed(trainer, before):
     return {path for (path, x), (_, y) in pairs if (x != y).any()}
 
 
-@pytest.mark.parametrize("optimizer", [SGD(0.1, momentum=0.9), Adam(0.01), AdamW(0.01)], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "optimizer", [SGD(0.1, momentum=0.9), Adam(0.01), AdamW(0.01)], ids=lambda x: type(x).__name__
+)
 def test_what_is_frozen_stays_and_all_else_moves(optimizer):
     frozen = ["encoder.0", "decoder.1.attention.qkv", "source_embedding"]
     trainer, before = Trainer(MODEL, optimizer, frozen=frozen), MODEL.init(0)
@@ -30,7 +34,10 @@ def test_what_is_frozen_stays_and_all_else_moves(optimizer):
 
 
 def test_what_is_frozen_does_not_count_in_the_norm():
-    whole, part = Trainer(MODEL, SGD(0.1)), Trainer(MODEL, SGD(0.1), frozen=["encoder", "source_embedding"])
+    whole, part = (
+        Trainer(MODEL, SGD(0.1)),
+        Trainer(MODEL, SGD(0.1), frozen=["encoder", "source_embedding"]),
+    )
     for trainer in (whole, part):
         trainer.step(SRC, TGT)
     grads = {
@@ -38,7 +45,9 @@ def test_what_is_frozen_does_not_count_in_the_norm():
         for path, x in tree.leaves(tree.view_as(whole.state.flat_grads, whole.params))
         if not path.startswith(("encoder.", "source_embedding"))
     }
-    np.testing.assert_allclose(part.last.grad_norm, np.sqrt(sum((x**2).sum() for x in grads.values())), rtol=1e-12)
+    np.testing.assert_allclose(
+        part.last.grad_norm, np.sqrt(sum((x**2).sum() for x in grads.values())), rtol=1e-12
+    )
     assert part.last.grad_norm < whole.last.grad_norm
 
 
@@ -50,10 +59,22 @@ def test_nothing_frozen_is_one_update():
 @pytest.mark.parametrize(
     ("frozen", "error", "said"),
     [
-        ("encoder", TypeError, r"frozen='encoder' is a str, expected a sequence of paths: try \['encoder'\]"),
-        (["encodr"], ValueError, "frozen has 'encodr', expected paths of parameters such as 'source_embedding' or"),
+        (
+            "encoder",
+            TypeError,
+            r"frozen='encoder' is a str, expected a sequence of paths: try \['encoder'\]",
+        ),
+        (
+            ["encodr"],
+            ValueError,
+            "frozen has 'encodr', expected paths of parameters such as 'source_embedding' or",
+        ),
         (["encoder.0.atten"], ValueError, "frozen has 'encoder.0.atten'"),
-        (list(MODEL.init(0)), ValueError, "includes all parameters, expected some that are trained"),
+        (
+            list(MODEL.init(0)),
+            ValueError,
+            "includes all parameters, expected some that are trained",
+        ),
     ],
 )
 def test_paths_that_cannot_be_frozen(frozen, error, said):
@@ -78,7 +99,9 @@ def test_adamw_of_older_checkpoints_decayed_everything(tmp_path, monkeypatch):
     settings = settings_of(old)
     assert settings["optimizer"].pop("decay_all") and settings.pop("frozen") == []
     with monkeypatch.context() as before:
-        before.setattr("npformer.training.trainer.settings_of", lambda trainer: settings)  # as they were written
+        before.setattr(
+            "npformer.training.trainer.settings_of", lambda trainer: settings
+        )  # as they were written
         old.save(tmp_path / "old.safetensors")
     Trainer(MODEL, AdamW(0.01, decay_all=True)).load(tmp_path / "old.safetensors")
     with pytest.raises(ValueError, match="decay_all"):

@@ -62,12 +62,32 @@ def refused(call):
         ("metadata", {"info": 3}, "invalid type: integer `3`, expected a string"),
         ("metadata", {"info": "[1]"}, "its info is a list, expected a dict"),
         ("metadata", {"info": "{"}, "its info is not valid JSON"),
-        ("metadata", {"info": '{"a": ' + "9" * 5000 + "}"}, "its info is not valid JSON: Exceeds the limit"),
+        (
+            "metadata",
+            {"info": '{"a": ' + "9" * 5000 + "}"},
+            "its info is not valid JSON: Exceeds the limit",
+        ),
         ("metadata", {"info": '{"a": ' + "9" * 300 + "}"}, "is an integer of more than 299 digits"),
-        ("metadata", {"info": '{"a":' * 50_000 + "1" + "}" * 50_000}, "its info is nested too deeply, expected at"),
-        ("metadata", {"info": '{"a":' * 101 + "1" + "}" * 101}, "is nested too deeply, expected at most 100 levels"),
-        ("metadata", {"info": "[" + "1," * 500_000 + "1]"}, "values, expected at most 400,000: save more as arrays"),
-        ("metadata", {"info": '"' + "x" * 9_000_000 + '"'}, "its info has 9,000,002 characters, expected at most"),
+        (
+            "metadata",
+            {"info": '{"a":' * 50_000 + "1" + "}" * 50_000},
+            "its info is nested too deeply, expected at",
+        ),
+        (
+            "metadata",
+            {"info": '{"a":' * 101 + "1" + "}" * 101},
+            "is nested too deeply, expected at most 100 levels",
+        ),
+        (
+            "metadata",
+            {"info": "[" + "1," * 500_000 + "1]"},
+            "values, expected at most 400,000: save more as arrays",
+        ),
+        (
+            "metadata",
+            {"info": '"' + "x" * 9_000_000 + '"'},
+            "its info has 9,000,002 characters, expected at most",
+        ),
         ("metadata", {"order": "3"}, "its order is 3, expected the names of its arrays"),
         ("metadata", {"order": '["a", 1]'}, "its order is ['a', 1], expected"),
         ("metadata", {"order": '["a", "a"]'}, "expected the names of its arrays, each once"),
@@ -75,7 +95,11 @@ def refused(call):
         ("a", {"dtype": "BF16"}, "cannot be read as a checkpoint"),
         ("a", {"dtype": "F8_E4M3"}, "cannot be read as a checkpoint"),
         ("a", {"dtype": ["F32"]}, "invalid JSON in header"),
-        ("a", {"shape": [0, 10**12, 10**12], "data_offsets": [0, 0]}, "cannot be read as a checkpoint"),
+        (
+            "a",
+            {"shape": [0, 10**12, 10**12], "data_offsets": [0, 0]},
+            "cannot be read as a checkpoint",
+        ),
         ("a", {"shape": [1] * 70}, "cannot be read as a checkpoint"),
         ("a", {"shape": [6.0]}, "invalid JSON in header"),
         ("a", {"shape": [2, -3]}, "invalid JSON in header"),
@@ -106,7 +130,9 @@ def test_a_header_that_is_none_is_refused(path, header):
 @WITH_PIPES
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.safetensors")
-    assert "is a pipe, expected a file" in refused(lambda: load_checkpoint(tmp_path / "pipe.safetensors"))
+    assert "is a pipe, expected a file" in refused(
+        lambda: load_checkpoint(tmp_path / "pipe.safetensors")
+    )
 
 
 def test_the_order_of_the_names_is_that_of_the_metadata(path):
@@ -134,7 +160,9 @@ def test_what_could_not_be_loaded_is_not_saved(path, info, error):
         shared = [shared, shared]
     with pytest.raises(ValueError, match="info is nested too deeply"):
         save_checkpoint(path, {}, {"a": deep})
-    with pytest.raises(ValueError, match="too many values, expected at most 400,000: save more as arrays"):
+    with pytest.raises(
+        ValueError, match="too many values, expected at most 400,000: save more as arrays"
+    ):
         save_checkpoint(path, {}, {"a": shared})
     assert path.read_bytes() == before
 
@@ -175,7 +203,11 @@ def test_a_forged_training_is_refused(training, change, reason):
         ("model", {"cache": 1}, "model has settings that this npformer does not know: ['cache']"),
         ("model", {"dropout": float("nan")}, "dropout is nan in the file and 0.1 in the model"),
         ("model", {"n_layers": 10**12}, "n_layers is 1000000000000 in the file and 1 in the model"),
-        ("trainer", {"cache": 1}, "trainer has settings that this npformer does not know: ['cache']"),
+        (
+            "trainer",
+            {"cache": 1},
+            "trainer has settings that this npformer does not know: ['cache']",
+        ),
         ("trainer", {"seed": "1"}, "seed is '1' in the file and 0 in the trainer"),
         ("trainer", {"frozen": [1]}, "frozen is [1] in the file and [] in the trainer"),
         ("trainer", {"optimizer": "Adam"}, "optimizer is 'Adam' in the file and {"),
@@ -191,7 +223,9 @@ def test_forged_settings_are_refused(training, part, change, reason):
 # ---- descriptions and names ----
 
 
-@pytest.mark.parametrize("description", [None, [1], {}, {"name": 3}, {"name": "Transformer", "x": 1}, {"name": "exec"}])
+@pytest.mark.parametrize(
+    "description", [None, [1], {}, {"name": 3}, {"name": "Transformer", "x": 1}, {"name": "exec"}]
+)
 def test_a_description_of_nothing_is_named(description):
     with pytest.raises(ValueError, match="expected"):
         from_description(description)
@@ -200,20 +234,30 @@ def test_a_description_of_nothing_is_named(description):
 def test_a_description_that_the_arrays_contradict_is_refused():
     arrays = tree.to_arrays(MODEL.init(0), "params")
     assert from_description(describe(MODEL), arrays) == MODEL
-    with pytest.raises(ValueError, match="max_len=1000000000000 needs 8,000,000,000,000 numbers for the positions"):
+    with pytest.raises(
+        ValueError, match="max_len=1000000000000 needs 8,000,000,000,000 numbers for the positions"
+    ):
         from_description(describe(MODEL) | {"max_len": 10**12}, arrays)
 
 
 def test_columns_of_a_convolution_that_no_memory_has_are_refused():
     model = ByteNet(9, 10, d_model=8, n_sets=1)
     arrays = tree.to_arrays(model.init(0), "params")
-    for change in ({"dilations": [1, 2, 4, 8, 10**12]}, {"unfold": [1e300, 0]}, {"unfold": [1, 10**12]}):
+    for change in (
+        {"dilations": [1, 2, 4, 8, 10**12]},
+        {"unfold": [1e300, 0]},
+        {"unfold": [1, 10**12]},
+    ):
         with pytest.raises(ValueError, match="numbers for the positions, expected at most"):
             from_description(describe(model) | change, arrays)
 
 
 def test_names_that_contradict_each_other_are_refused():
-    for names in (["params.a", "params.a.b"], ["params.a.b", "params.a"], ["params.a", "params.a.b.c"]):
+    for names in (
+        ["params.a", "params.a.b"],
+        ["params.a.b", "params.a"],
+        ["params.a", "params.a.b.c"],
+    ):
         with pytest.raises(ValueError, match="leads through a leaf or ends at one"):
             tree.from_arrays(dict.fromkeys(names, np.zeros(1)), "params")
 
@@ -227,11 +271,15 @@ def test_a_name_with_many_dots_gives_a_tree_that_can_be_walked():
 # ---- at random ----
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="the memory is measured on Linux")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/clear_refs"), reason="the memory is measured on Linux"
+)
 def test_no_forgery_gives_anything_but_a_line(monkeypatch, capsys):
     """The short form of tests/tools/forge_checkpoints.py, which forges thousands."""
     pytest.importorskip("sentencepiece")
     names = ("max_len", "model of the settings", "lists up to the limit", "deep")
-    monkeypatch.setattr(forge_checkpoints, "BOMBS", {name: forge_checkpoints.BOMBS[name] for name in names})
+    monkeypatch.setattr(
+        forge_checkpoints, "BOMBS", {name: forge_checkpoints.BOMBS[name] for name in names}
+    )
     assert forge_checkpoints.main(["--forged", "250", "--damaged", "50", "--seed", "3"]) == 0
     assert "\n0 failures\n" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Gradients are added up while the backward passes go on, so that no thread keeps a whole gradient."""
+"""Gradients are added up during the backward passes, so no thread keeps a whole gradient."""
 
 import threading
 import weakref
@@ -17,7 +17,9 @@ PLACES = {path: (slice(i * SIZE, (i + 1) * SIZE), (SIZE,)) for i, path in enumer
 
 
 def gradient(shard, path):
-    return np.random.default_rng([shard, PATHS.index(path)]).standard_normal(SIZE).astype(np.float32)
+    return (
+        np.random.default_rng([shard, PATHS.index(path)]).standard_normal(SIZE).astype(np.float32)
+    )
 
 
 def expected(n):
@@ -69,7 +71,9 @@ def test_a_step_of_one_shard_keeps_no_gradient_that_a_model_has_given(n_batches)
 
     def watched(*batch, ready, **options):
         def take(path, grads):
-            most.append(sum(x.nbytes for x in (reference() for reference in given) if x is not None))
+            most.append(
+                sum(x.nbytes for x in (reference() for reference in given) if x is not None)
+            )
             given.extend(weakref.ref(x) for _, x in tree.leaves(grads))
             ready(path, grads)
 
@@ -85,7 +89,9 @@ def test_a_step_of_one_shard_keeps_no_gradient_that_a_model_has_given(n_batches)
 
 @pytest.mark.parametrize("tie_embeddings", [False, True])
 def test_a_model_does_not_keep_the_gradients_that_it_has_given(tie_embeddings):
-    model = Transformer(200, 200, d_model=8, n_heads=2, n_layers=3, d_ff=9, tie_embeddings=tie_embeddings)
+    model = Transformer(
+        200, 200, d_model=8, n_heads=2, n_layers=3, d_ff=9, tie_embeddings=tie_embeddings
+    )
     params, given, most = model.init(0), [], []
 
     def ready(path, grads):

@@ -17,10 +17,14 @@ SIZE = 10
 
 
 def gradients(n, seed=0):
-    """For each shard, a tree of gradients of very different sizes, whose sum depends on its order."""
+    """For each shard, gradients of very different sizes, whose sum depends on its order."""
     rng = np.random.default_rng(seed)
-    flat = (rng.standard_normal((n, SIZE)) * 10.0 ** rng.integers(-6, 7, (n, SIZE))).astype("float32")
-    trees = [{"a": {"weight": x[:6].reshape(2, 3), "bias": x[6:9]}, "b": x[9:].reshape(())} for x in flat]
+    flat = (rng.standard_normal((n, SIZE)) * 10.0 ** rng.integers(-6, 7, (n, SIZE))).astype(
+        "float32"
+    )
+    trees = [
+        {"a": {"weight": x[:6].reshape(2, 3), "bias": x[6:9]}, "b": x[9:].reshape(())} for x in flat
+    ]
     return flat, trees
 
 
@@ -33,8 +37,12 @@ def test_the_sum_has_one_order_in_whichever_order_gradients_come(n, is_first):
     expected = expected if is_first else before + expected
     for seed in range(20):
         total, complete = before.copy(), []
-        batch = GradientTree(PLACES, {(0, n): total}, is_first, SimpleNamespace(complete=complete.append))
-        gifts = [(shard, path, part) for shard, tree in enumerate(trees) for path, part in tree.items()]
+        batch = GradientTree(
+            PLACES, {(0, n): total}, is_first, SimpleNamespace(complete=complete.append)
+        )
+        gifts = [
+            (shard, path, part) for shard, tree in enumerate(trees) for path, part in tree.items()
+        ]
         random.Random(seed).shuffle(gifts)
         for shard, path, part in gifts:
             batch.ready(shard, path, part)
@@ -111,9 +119,13 @@ def test_a_gradient_that_is_missing_twice_there_or_of_another_shape_is_named():
     with pytest.raises(ValueError, match=r"the gradient of b: given nothing, expected shape \(\)"):
         (missing := batch()).add(0, {"a": tree["a"]})
         missing.check_complete()
-    with pytest.raises(ValueError, match=r"the gradient of a.bias: given shape \(1,\), expected \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"the gradient of a.bias: given shape \(1,\), expected \(3,\)"
+    ):
         batch().add(0, {"a": {"bias": np.zeros(1)}})
-    with pytest.raises(ValueError, match=r"the gradient of c: given shape \(1,\), expected nothing"):
+    with pytest.raises(
+        ValueError, match=r"the gradient of c: given shape \(1,\), expected nothing"
+    ):
         batch().add(0, {"c": np.zeros(1)})
     with pytest.raises(ValueError, match="the gradient of b: given twice, expected once"):
         (twice := batch()).ready(0, "b", tree["b"])
@@ -131,8 +143,12 @@ class WithoutOutput(Transformer):
 @pytest.mark.parametrize("n_shards", [1, 2])
 def test_a_step_without_all_gradients_names_the_first_that_is_missing(n_shards):
     task = CopyTask(vocab=9, max_len=4)
-    trainer = Trainer(WithoutOutput(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8), SGD(0.1), n_shards=n_shards)
+    trainer = Trainer(
+        WithoutOutput(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8), SGD(0.1), n_shards=n_shards
+    )
     before = trainer.flat_params.copy()
-    with pytest.raises(ValueError, match=r"the gradient of output\.weight: given nothing, expected shape \(8, 9\)"):
+    with pytest.raises(
+        ValueError, match=r"the gradient of output\.weight: given nothing, expected shape \(8, 9\)"
+    ):
         trainer.step(*task.batch(0, 4))
     assert np.array_equal(trainer.flat_params, before)

@@ -12,7 +12,8 @@ from npformer.training import StopSignals, guard
 pytestmark = pytest.mark.usefixtures("signals_of_the_foreground")
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}  # Windows has no SIGHUP
 ALL = pytest.mark.parametrize(
-    "number, code", [(getattr(signal, name), code) for name, code in CODES.items() if hasattr(signal, name)]
+    "number, code",
+    [(getattr(signal, name), code) for name, code in CODES.items() if hasattr(signal, name)],
 )
 
 

@@ -85,12 +85,14 @@ def test_a_handler_that_the_block_sets_is_kept():
 
 def small(seed=0, **options):
     task = CopyTask(seed=seed)
-    model = Transformer(task.vocab, task.vocab, d_model=16, n_heads=2, n_layers=1, d_ff=32, dropout=0.1)
+    model = Transformer(
+        task.vocab, task.vocab, d_model=16, n_heads=2, n_layers=1, d_ff=32, dropout=0.1
+    )
     return task, Trainer(model, Adam(lr=1e-3), seed=seed, backend="cpu", **options)
 
 
 def interrupted_by(act):
-    """``Transformer.loss_and_grad``, which calls ``act()`` in the main thread; a helper waits for that."""
+    """``loss_and_grad``, which calls ``act()`` in the main thread; a helper waits for that."""
     loss_and_grad, has_begun = Transformer.loss_and_grad, threading.Event()
 
     def interrupted(*args, **options):
@@ -107,7 +109,9 @@ def interrupted_by(act):
 def test_a_step_that_is_interrupted_is_made_and_counted(two_threads, monkeypatch):
     _, other = small(n_shards=2)
     with monkeypatch.context() as patch:
-        patch.setattr(Transformer, "loss_and_grad", interrupted_by(lambda: signal.raise_signal(signal.SIGINT)))
+        patch.setattr(
+            Transformer, "loss_and_grad", interrupted_by(lambda: signal.raise_signal(signal.SIGINT))
+        )
         task, trainer = small(n_shards=2)
         with pytest.raises(KeyboardInterrupt):
             trainer.step(*task.batch(0, 8))
@@ -117,7 +121,9 @@ def test_a_step_that_is_interrupted_is_made_and_counted(two_threads, monkeypatch
 
 
 @pytest.mark.parametrize("n_interrupts", [1, 2])
-def test_a_trainer_knows_the_file_whose_writing_was_interrupted(n_interrupts, tmp_path, monkeypatch):
+def test_a_trainer_knows_the_file_whose_writing_was_interrupted(
+    n_interrupts, tmp_path, monkeypatch
+):
     task, trainer = small()
     replace = os.replace
 
@@ -134,7 +140,9 @@ def test_a_trainer_knows_the_file_whose_writing_was_interrupted(n_interrupts, tm
     assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 5
 
 
-@pytest.mark.skipif(blas.openblas_function("get_num_threads") is None, reason="NumPy is not linked to OpenBLAS")
+@pytest.mark.skipif(
+    blas.openblas_function("get_num_threads") is None, reason="NumPy is not linked to OpenBLAS"
+)
 def test_an_interrupt_of_a_block_that_begins_leaves_the_number_of_threads(monkeypatch, two_threads):
     real = blas.openblas_function
 
@@ -150,7 +158,11 @@ def test_an_interrupt_of_a_block_that_begins_leaves_the_number_of_threads(monkey
         return set_to
 
     with monkeypatch.context() as patch:
-        patch.setattr(blas, "_functions", lambda: (real("get_num_threads"), interrupting("set_num_threads", None)))
+        patch.setattr(
+            blas,
+            "_functions",
+            lambda: (real("get_num_threads"), interrupting("set_num_threads", None)),
+        )
         for block in (blas.blas_threads(1), blas.one_blas_thread()):
             with pytest.raises(KeyboardInterrupt), block:
                 pass
@@ -175,7 +187,9 @@ def test_six_threads_train_six_models_with_the_same_bits_as_one_after_the_other(
         task, trainer = small(seed, n_shards=2 if seed % 2 else None)
         for step in range(20):
             trainer.step(*task.batch(step, 8))
-        rows = greedy_decode(trainer.model, trainer.params, task.batch(0, 80)[0], bos_id=1, eos_id=2, max_len=6)
+        rows = greedy_decode(
+            trainer.model, trainer.params, task.batch(0, 80)[0], bos_id=1, eos_id=2, max_len=6
+        )
         return trainer.flat_params, [list(row) for row in rows]
 
     expected, results = [train(seed) for seed in range(6)], {}
@@ -235,7 +249,10 @@ threading.Thread(target=work).start()
 def test_one_trainer_in_several_threads_takes_every_step_and_saves_between_steps(tmp_path):
     pytest.importorskip("safetensors")
     task, trainer = small()
-    steps = [threading.Thread(target=lambda: [trainer.step(*task.batch(i, 8)) for i in range(30)]) for _ in range(2)]
+    steps = [
+        threading.Thread(target=lambda: [trainer.step(*task.batch(i, 8)) for i in range(30)])
+        for _ in range(2)
+    ]
     for thread in steps:
         thread.start()
     n_saved = 0
@@ -313,10 +330,17 @@ def test_a_timeout_is_deferred_like_an_interrupt():
 
 @WITH_SIGNALS
 def test_the_tests_of_signals_pass_in_the_background_and_under_nohup():
-    files = "tests/training/test_interruption.py", "--pyargs", "npformer.runtime.interrupts", "npformer.training.guard"
+    files = (
+        "tests/training/test_interruption.py",
+        "--pyargs",
+        "npformer.runtime.interrupts",
+        "npformer.training.guard",
+    )
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     ignoring = ["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh"]
-    done = subprocess.run([*ignoring, *tests], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    done = subprocess.run(
+        [*ignoring, *tests], cwd=Path(__file__).parents[2], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout
 
 

@@ -24,7 +24,10 @@ def steps(path):
 
 
 def test_records_come_back_exactly(path):
-    assert JsonLog.read(str(path))[1:3] == [{"step": 2, "loss": 2 / 3}, {"step": 2, "val_loss": 2 / 3}]
+    assert JsonLog.read(str(path))[1:3] == [
+        {"step": 2, "loss": 2 / 3},
+        {"step": 2, "val_loss": 2 / 3},
+    ]
 
 
 def test_each_record_is_a_line_that_can_be_read_at_once(tmp_path):
@@ -42,7 +45,9 @@ def test_a_new_log_replaces_an_old_one(path):
     assert JsonLog.read(path) == []
 
 
-@pytest.mark.parametrize("keep, kept", [(1, [1]), (2, [1, 2]), (3, [1, 2, 2]), (9, [1, 2, 2, 3, 4])])
+@pytest.mark.parametrize(
+    "keep, kept", [(1, [1]), (2, [1, 2]), (3, [1, 2, 2]), (9, [1, 2, 2, 3, 4])]
+)
 def test_as_many_records_are_kept_and_new_ones_follow(path, keep, kept):
     before = JsonLog.read(path)
     with JsonLog(path, keep=keep) as log:
@@ -58,7 +63,9 @@ def test_a_record_that_cannot_be_written_is_not_written_later(path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with JsonLog(path, keep=4) as log:
         whole = path.read_bytes()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 10, before[1]))  # the disk takes 10 bytes more
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (len(whole) + 10, before[1])
+        )  # the disk takes 10 bytes more
         try:
             for _ in range(2):
                 with pytest.raises(OSError, match="File too large"):
@@ -106,7 +113,15 @@ def test_an_interruption_while_old_records_are_kept_loses_none(path, monkeypatch
 
 @pytest.mark.parametrize(
     "line",
-    [b"\0" * 30, b'{"step": 2, "lo', b"[1]", b"3", b"\xff\xfe", b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"],
+    [
+        b"\0" * 30,
+        b'{"step": 2, "lo',
+        b"[1]",
+        b"3",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"a": ' + b"9" * 5000 + b"}",
+    ],
     ids=["zeros", "cut", "a list", "a number", "no text", "deep", "a huge number"],
 )
 def test_a_damaged_line_is_told_of_and_the_file_kept_aside(path, line):
@@ -115,7 +130,9 @@ def test_a_damaged_line_is_told_of_and_the_file_kept_aside(path, line):
     path.write_bytes(before := b"\n".join(lines))
     for n in ("", 1):  # the second damage does not replace what the first left
         path.write_bytes(before)
-        with pytest.warns(UserWarning, match=r"log.jsonl: line 2 is damaged, .* is now .*log.jsonl.damaged"):
+        with pytest.warns(
+            UserWarning, match=r"log.jsonl: line 2 is damaged, .* is now .*log.jsonl.damaged"
+        ):
             log = JsonLog(path, keep=4)
         with log:
             assert log.n_records == 3
@@ -147,7 +164,9 @@ def test_a_pipe_is_not_replaced_and_a_link_stays_one(tmp_path):
     assert JsonLog.read(tmp_path / "log") == [{"step": 1}]
 
 
-@pytest.mark.parametrize("record", [[1, 2], None, {1: 2}, {"a": (1,)}, {"a": 10**700}, {"a": object()}])
+@pytest.mark.parametrize(
+    "record", [[1, 2], None, {1: 2}, {"a": (1,)}, {"a": 10**700}, {"a": object()}]
+)
 def test_a_record_that_could_not_be_read_again_is_refused(path, record):
     with JsonLog(path) as log:
         with pytest.raises((TypeError, ValueError), match="^record"):
@@ -159,6 +178,8 @@ def test_a_record_that_could_not_be_read_again_is_refused(path, record):
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="it has no links")
 def test_a_link_that_leads_to_itself_is_named(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "link")
-    with pytest.raises(ValueError, match="link is a link that leads to itself, expected a file, or a new name"):
+    with pytest.raises(
+        ValueError, match="link is a link that leads to itself, expected a file, or a new name"
+    ):
         JsonLog(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 from trainings import log_of, steps_of
 
-from npformer import Adam, CopyTask, NonFiniteError, ParameterAverage, Trainer, Transformer, noam, tree, warmup_cosine
+from npformer import (
+    Adam,
+    CopyTask,
+    NonFiniteError,
+    ParameterAverage,
+    Trainer,
+    Transformer,
+    noam,
+    tree,
+    warmup_cosine,
+)
 from npformer.training import inverse_sqrt, load_checkpoint
 
 pytest.importorskip("safetensors")
@@ -69,11 +79,25 @@ def test_it_ends_when_validations_do_not_get_better(tmp_path, mode, best, last):
     scores = iter([3.0, 1.0, 2.0, 2.0, 5.0, 5.0, 5.0])
     trainer = make()
     rules = {"monitor": "score", "mode": mode, "patience": 2}
-    fit(trainer, 20, validate=lambda trainer: {"score": next(scores)}, every=1, save=tmp_path, **rules)
+    fit(
+        trainer,
+        20,
+        validate=lambda trainer: {"score": next(scores)},
+        every=1,
+        save=tmp_path,
+        **rules,
+    )
     assert trainer.n_steps == last
     _, info = load_checkpoint(tmp_path / "best.safetensors")
     assert info["n_steps"] == best
-    fit(trainer, 5, validate=lambda trainer: {"score": next(scores)}, every=1, save=tmp_path, **rules)
+    fit(
+        trainer,
+        5,
+        validate=lambda trainer: {"score": next(scores)},
+        every=1,
+        save=tmp_path,
+        **rules,
+    )
     assert trainer.n_steps == last  # nor does it go on
 
 
@@ -102,7 +126,10 @@ def test_what_is_kept_is_chosen(tmp_path):
     fit(make(), 4, validate=HELD_OUT, save=tmp_path / "both")
     fit(make(), 4, validate=HELD_OUT, save=tmp_path / "last", keep="last")
     names = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("both", "last")]
-    assert names == [["best.safetensors", "last.safetensors", "log.jsonl"], ["last.safetensors", "log.jsonl"]]
+    assert names == [
+        ["best.safetensors", "last.safetensors", "log.jsonl"],
+        ["last.safetensors", "log.jsonl"],
+    ]
 
 
 def test_a_callback_that_raises_loses_no_step(tmp_path):
@@ -135,7 +162,9 @@ def test_ctrl_c_loses_no_step(tmp_path):
         return whole(self, *arguments, **options)
 
     whole = Transformer.loss_and_grad
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores it
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a process in the background ignores it
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Transformer, "loss_and_grad", functools.wraps(whole)(interrupt))
         trainer = make()
@@ -175,7 +204,13 @@ def test_another_fit_begins_its_patience_anew():
     trainer = make()
     for _ in range(2):
         before = trainer.n_steps
-        fit(trainer, 9, validate=lambda trainer, before=before: trainer.n_steps - before, every=1, patience=2)
+        fit(
+            trainer,
+            9,
+            validate=lambda trainer, before=before: trainer.n_steps - before,
+            every=1,
+            patience=2,
+        )
         assert trainer.n_steps == before + 3
 
 
@@ -193,7 +228,13 @@ def test_one_may_go_back_to_the_best_checkpoint(tmp_path):
 def test_a_callback_may_change_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
-    fit(make(), 3, save="run", save_every=1, callbacks=[lambda trainer, info: os.chdir(tmp_path / "elsewhere")])
+    fit(
+        make(),
+        3,
+        save="run",
+        save_every=1,
+        callbacks=[lambda trainer, info: os.chdir(tmp_path / "elsewhere")],
+    )
     assert load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["n_steps"] == 3
 
 
@@ -216,7 +257,9 @@ def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path)
     assert trainer.n_steps == 0
 
 
-@pytest.mark.parametrize("count, message", [(-3, "at least 0"), (2.5, "is a float, expected an int")])
+@pytest.mark.parametrize(
+    "count, message", [(-3, "at least 0"), (2.5, "is a float, expected an int")]
+)
 def test_a_number_of_targets_that_is_none_is_refused(count, message, monkeypatch):
     monkeypatch.setattr(Transformer, "count", lambda self, src, tgt: count)
     with pytest.raises((TypeError, ValueError), match=f"Transformer.count.*{message}"):
@@ -226,7 +269,14 @@ def test_a_number_of_targets_that_is_none_is_refused(count, message, monkeypatch
 def test_another_result_is_monitored_from_there_on():
     trainer = make()
     fit(trainer, 2, validate=HELD_OUT, every=1)
-    fit(trainer, 2, validate=lambda trainer: {"score": -trainer.n_steps}, every=1, monitor="score", patience=1)
+    fit(
+        trainer,
+        2,
+        validate=lambda trainer: {"score": -trainer.n_steps},
+        every=1,
+        monitor="score",
+        patience=1,
+    )
     assert trainer.n_steps == 4
 
 
@@ -273,14 +323,19 @@ def test_a_validation_that_raises_loses_no_step(tmp_path):
         ({"validate": HELD_OUT, "mode": "best"}, "mode='best', expected 'min' or 'max'"),
         ({"save": "here", "keep": "all"}, "keep='all', expected 'best and last' or 'last'"),
         ({"minutes": 0}, "minutes=0, expected a finite number above 0"),
-        ({"save": __file__}, r"save='.*test_loop.py' cannot be made \(.+\), expected a folder or a new name"),
+        (
+            {"save": __file__},
+            r"save='.*test_loop.py' cannot be made \(.+\), expected a folder or a new name",
+        ),
         ({"save": f"{__file__}/sub"}, r"save='.*sub' cannot be made \(.+\), expected a folder"),
         ({"save": "x" * 5000}, r"save='.* cannot be made \(.+\), expected a folder"),
         ({"save": "a\0b"}, r"save='.* cannot be made \(.+\), expected a folder"),
         ({"save": 5}, "save=5 is a int, expected a str or a Path"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_the_first_step(options, message, tmp_path, monkeypatch):
+def test_what_makes_no_sense_is_refused_before_the_first_step(
+    options, message, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     trainer = make()
     with pytest.raises((ValueError, TypeError), match=message):
@@ -289,13 +344,17 @@ def test_what_makes_no_sense_is_refused_before_the_first_step(options, message, 
 
 
 def test_a_result_that_is_not_there_is_named():
-    with pytest.raises(ValueError, match=r"monitor='bleu', expected one of what validate returns: \['val_loss'\]"):
+    with pytest.raises(
+        ValueError, match=r"monitor='bleu', expected one of what validate returns: \['val_loss'\]"
+    ):
         fit(make(), 1, validate=lambda trainer: 1.0, monitor="bleu")
     trainer = make()
     with pytest.raises(ValueError, match="monitor='bleu' of batches, expected 'val_loss'"):
         fit(trainer, 1, validate=HELD_OUT, monitor="bleu")
     assert trainer.n_steps == 0
-    with pytest.raises(ValueError, match="validate returned a result 'step', expected names that are texts"):
+    with pytest.raises(
+        ValueError, match="validate returned a result 'step', expected names that are texts"
+    ):
         fit(make(), 1, validate=lambda trainer: {"val_loss": 1.0, "step": 3})
     with pytest.raises(TypeError, match="validate: val_loss='3' is a str, expected a number"):
         fit(make(), 1, validate=lambda trainer: "3")
@@ -325,7 +384,10 @@ def test_a_time_limit_leaves_time_for_a_last_validation(monkeypatch):
 
     trainer = make()
     fit(trainer, 1000, validate=validate, minutes=1, callbacks=[pass_a_second])
-    assert validated(trainer) == [32, 41]  # the first when more than half a minute is over, to know how long one takes
+    assert validated(trainer) == [
+        32,
+        41,
+    ]  # the first when more than half a minute is over, to know how long one takes
     assert now == 61  # a step is finished before the last one begins
 
 
@@ -336,13 +398,21 @@ def test_the_number_of_steps_goes_on_where_it_was(capsys):
     assert capsys.readouterr().err.startswith("step 7 of 7: loss ")
 
 
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
-@pytest.mark.parametrize("schedule", [0.01, noam(8, 3), inverse_sqrt(0.01, 3), warmup_cosine(0.01, 2, 9)], ids=str)
+@pytest.mark.parametrize(
+    "again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"]
+)
+@pytest.mark.parametrize(
+    "schedule", [0.01, noam(8, 3), inverse_sqrt(0.01, 3), warmup_cosine(0.01, 2, 9)], ids=str
+)
 def test_a_copy_makes_the_same_steps(again, schedule):
     trainer = make(Adam(schedule), seed=5, clip_norm=0.5, frozen=["encoder"], n_shards=2)
     fit(trainer, 3, validate=HELD_OUT, every=2)
     twin = again(trainer)
-    assert (twin.last, twin.settings, twin.optimizer) == (trainer.last, trainer.settings, trainer.optimizer)
+    assert (twin.last, twin.settings, twin.optimizer) == (
+        trainer.last,
+        trainer.settings,
+        trainer.optimizer,
+    )
     assert twin.state.validations == trainer.state.validations
     for t in (trainer, twin):
         fit(t, 2)
@@ -355,8 +425,13 @@ def test_the_text_of_a_trainer_and_of_its_parts_is_short():
     assert repr(trainer) == f"<Trainer of a Transformer, {n} parameters, after 0 steps>"
     assert repr(fit(trainer, 0)) == "<History of 0 steps>"
     history = fit(trainer, 3, callbacks=[average])
-    assert repr(history) == f"<History of 3 steps, loss {history[0].loss:.4f} to {history[2].loss:.4f}>"
-    assert repr(history[1:] + history[:1]).startswith(f"<History of 3 steps, loss {history[1].loss:.4f} to")
+    assert (
+        repr(history)
+        == f"<History of 3 steps, loss {history[0].loss:.4f} to {history[2].loss:.4f}>"
+    )
+    assert repr(history[1:] + history[:1]).startswith(
+        f"<History of 3 steps, loss {history[1].loss:.4f} to"
+    )
     assert repr(average) == "<ParameterAverage of 2 steps, from step 2 on>"
     assert repr(trainer.optimizer) == (
         "Adam(lr=noam(d_model=8, warmup=4000, factor=1.0), betas=(0.9, 0.999), eps=1e-08)"
@@ -364,9 +439,12 @@ def test_the_text_of_a_trainer_and_of_its_parts_is_short():
 
 
 def test_an_unknown_setting_is_named_with_the_known_ones():
-    with pytest.raises(TypeError, match="clip=1.0 is no setting of a training, expected seed, label_smoothing, "):
+    with pytest.raises(
+        TypeError, match="clip=1.0 is no setting of a training, expected seed, label_smoothing, "
+    ):
         make(clip=1.0)
     with pytest.raises(
-        TypeError, match="valid=5 is no setting of fit, expected n_steps, validate, save, callbacks, .*every"
+        TypeError,
+        match="valid=5 is no setting of fit, expected n_steps, validate, save, callbacks, .*every",
     ):
         make().fit([], valid=5)

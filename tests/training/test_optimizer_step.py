@@ -9,7 +9,9 @@ import npformer as nf
 from npformer import tree
 from npformer.training import OPTIMIZERS
 
-MODEL = nf.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=16, norm="post", dtype="float64")
+MODEL = nf.Transformer(
+    11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=16, norm="post", dtype="float64"
+)
 TASK = nf.CopyTask(vocab=11, max_len=5)
 KINDS = [
     nf.SGD(0.1),
@@ -29,7 +31,7 @@ def reversed_order(params):
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 @pytest.mark.parametrize("optimizer", KINDS, ids=repr)
 def test_a_loop_by_hand_is_a_training(optimizer, backend):
-    """Each leaf is updated as the trainer updates the flat array, bit for bit, whatever the order of the gradients."""
+    """Leaves are updated as the flat array, bit for bit, whatever the order of the gradients."""
     trainer = nf.Trainer(MODEL, optimizer, backend=backend, n_shards=1, seed=3)
     params = MODEL.init(3)
     state = optimizer.init(params)
@@ -78,7 +80,11 @@ ADAM = nf.Adam(0.1)
 @pytest.mark.parametrize(
     ("grads", "state", "message"),
     [
-        ({"layer": {"weight": np.ones((2, 3))}}, ADAM.init(PARAMS), "the gradient of layer.bias: given nothing"),
+        (
+            {"layer": {"weight": np.ones((2, 3))}},
+            ADAM.init(PARAMS),
+            "the gradient of layer.bias: given nothing",
+        ),
         (
             {"layer": GRADS["layer"] | {"gain": np.ones(1)}},
             ADAM.init(PARAMS),
@@ -90,9 +96,17 @@ ADAM = nf.Adam(0.1)
             "the gradient of layer.weight: given shape (3, 2), expected shape (2, 3): try its .T",
         ),
         ([1, 2], ADAM.init(PARAMS), "grads is a list, expected a nested dict"),
-        (GRADS, nf.SGD(0.1).init(PARAMS), "state has ['n_steps'], expected what Adam.init(params) returns"),
+        (
+            GRADS,
+            nf.SGD(0.1).init(PARAMS),
+            "state has ['n_steps'], expected what Adam.init(params) returns",
+        ),
         (GRADS, None, "state has a NoneType, expected what Adam.init(params) returns"),
-        (GRADS, ADAM.init({"other": np.ones(2)}), "m of layer.weight: given nothing, expected shape (2, 3)"),
+        (
+            GRADS,
+            ADAM.init({"other": np.ones(2)}),
+            "m of layer.weight: given nothing, expected shape (2, 3)",
+        ),
         (GRADS, ADAM.init(PARAMS) | {"n_steps": -1}, "state['n_steps']=-1, expected"),
     ],
 )
@@ -100,13 +114,18 @@ def test_what_does_not_fit_is_named_and_nothing_is_changed(grads, state, message
     params = tree.map_leaves(np.copy, PARAMS)
     with pytest.raises((ValueError, TypeError), match=re.escape(message)):
         ADAM.step(params, grads, state)
-    assert all((x == y).all() for (_, x), (_, y) in zip(tree.leaves(params), tree.leaves(PARAMS), strict=True))
+    assert all(
+        (x == y).all()
+        for (_, x), (_, y) in zip(tree.leaves(params), tree.leaves(PARAMS), strict=True)
+    )
 
 
 def test_parameters_that_are_no_contiguous_arrays_are_refused():
     """An update of a copy would be lost."""
     params = {"weight": np.ones((3, 2)).T}
-    with pytest.raises(ValueError, match="parameter weight is not contiguous, expected np.ascontiguousarray"):
+    with pytest.raises(
+        ValueError, match="parameter weight is not contiguous, expected np.ascontiguousarray"
+    ):
         ADAM.step(params, {"weight": np.ones((2, 3))}, ADAM.init(params))
     with pytest.raises(TypeError, match="the tree has a list at a, expected an array"):
         ADAM.init({"a": [1.0, 2.0]})
@@ -116,7 +135,11 @@ def test_parameters_that_are_no_contiguous_arrays_are_refused():
     ("bad", "grad", "message"),
     [
         (np.asfortranarray(np.ones((2, 3))), np.ones((2, 3)), "parameter b is not contiguous"),
-        (np.broadcast_to(np.ones(1), (3,)).copy(), np.ones(3, int), "the gradient of b has dtype int64"),
+        (
+            np.broadcast_to(np.ones(1), (3,)).copy(),
+            np.ones(3, int),
+            "the gradient of b has dtype int64",
+        ),
         (np.ones(3), np.ones(3, complex), "the gradient of b has dtype complex128"),
     ],
 )
@@ -141,14 +164,18 @@ def test_a_read_only_parameter_is_refused_before_any_is_updated():
 
 @pytest.mark.parametrize("dtype", ["float16", "int64", "complex128", "bool"])
 def test_parameters_of_other_dtypes_are_refused(dtype):
-    with pytest.raises(TypeError, match=f"parameter a has dtype {dtype}, expected float32 or float64"):
+    with pytest.raises(
+        TypeError, match=f"parameter a has dtype {dtype}, expected float32 or float64"
+    ):
         ADAM.init({"a": np.ones(3, dtype)})
 
 
 def test_what_an_update_could_not_change_or_tell_apart_is_refused():
     with pytest.raises(TypeError, match="parameter s is a float64, expected an array"):
         ADAM.init({"s": np.float64(1)})
-    with pytest.raises(ValueError, match="two parameters have the path a.b, expected names that differ"):
+    with pytest.raises(
+        ValueError, match="two parameters have the path a.b, expected names that differ"
+    ):
         ADAM.init({"a.b": np.ones(1), "a": {"b": np.ones(1)}})
     optimizer, params = nf.SGD(lambda step: 1e300), {"a": np.ones(1, np.float32)}
     with pytest.raises(ValueError, match=r"lr\(1\)=1e\+300 is inf in float32"):
@@ -159,7 +186,9 @@ def test_what_an_update_could_not_change_or_tell_apart_is_refused():
 
 def test_an_array_at_two_places_would_be_updated_twice():
     weight = np.ones(3)
-    with pytest.raises(ValueError, match="parameter b is the array of a, expected arrays of their own"):
+    with pytest.raises(
+        ValueError, match="parameter b is the array of a, expected arrays of their own"
+    ):
         ADAM.init({"a": weight, "b": weight})
 
 
@@ -177,4 +206,6 @@ def test_the_registry_has_all_optimizers():
     kinds = set(nf.training.optimizers.Optimizer.__subclasses__())
     while more := {kind for each in kinds for kind in each.__subclasses__()} - kinds:
         kinds |= more
-    assert {kind.__name__ for kind in kinds if kind.__module__.startswith("npformer.")} == set(OPTIMIZERS)
+    assert {kind.__name__ for kind in kinds if kind.__module__.startswith("npformer.")} == set(
+        OPTIMIZERS
+    )

@@ -1,4 +1,4 @@
-"""A training in another process, which ``multiprocessing`` starts while a thread of this one trains."""
+"""A training in a process that ``multiprocessing`` starts while a thread of this one trains."""
 
 import multiprocessing
 import threading

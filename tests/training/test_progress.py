@@ -48,7 +48,9 @@ def shown(monkeypatch, stream, kernel, arguments):
     return stream.getvalue()
 
 
-def test_a_terminal_sees_which_kernel_is_compiled_and_afterwards_no_more_of_it(monkeypatch, first_run):
+def test_a_terminal_sees_which_kernel_is_compiled_and_afterwards_no_more_of_it(
+    monkeypatch, first_run
+):
     text = shown(monkeypatch, Terminal(), first_run(), [1, 1, 1.5])
     assert (
         "compiling kernel 1: test_progress.increase_twice" in text
@@ -91,7 +93,9 @@ def closed():
     return stream
 
 
-@pytest.mark.parametrize("stream", [Gone(), None, closed(), Lines()], ids=["broken", "none", "closed", "no file"])
+@pytest.mark.parametrize(
+    "stream", [Gone(), None, closed(), Lines()], ids=["broken", "none", "closed", "no file"]
+)
 def test_a_training_goes_on_if_nobody_can_be_told(monkeypatch, stream):
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(sys, "stdout", stream)
@@ -110,7 +114,9 @@ def test_with_kernels_on_disk_nothing_is_said(monkeypatch, first_run, stream):
 
 
 def test_numba_is_not_imported_for_it():
-    code = "import sys; from npformer.progress import progress_bar\nwith progress_bar(1, True): pass\n"
+    code = (
+        "import sys; from npformer.progress import progress_bar\nwith progress_bar(1, True): pass\n"
+    )
     python("-c", code + "assert 'numba' not in sys.modules")
 
 

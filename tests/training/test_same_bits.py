@@ -1,4 +1,7 @@
-"""When a training gives the same bits: docs/guides/same-bits.md, in one process. Those of ranks are in tests/ranks."""
+"""When a training gives the same bits (docs/guides/same-bits.md), in one process.
+
+Those of ranks are in tests/ranks.
+"""
 
 import signal
 import threading
@@ -20,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def train(n_shards, rows, dtype="float32"):
-    """The losses, norms and parameters of two clipped steps, whose products are large enough for two BLAS threads."""
+    """Losses, norms and parameters of two clipped steps, whose products two BLAS threads divide."""
     model = Transformer(20, 20, d_model=256, n_heads=2, n_layers=1, d_ff=300, dtype=dtype)
     trainer = Trainer(model, Adam(0.01), n_shards=n_shards, backend="cpu", clip_norm=0.1)
     history = trainer.fit((TASK.batch(i, rows) for i in range(2)), progress=False)
@@ -66,7 +69,9 @@ def three_cores_and_two_threads():
 
 
 @pytest.fixture(
-    scope="module", params=[(2, 3, "float32"), (3, 3, "float64"), (2, 1, "float32"), (1, 12, "float32")], ids=str
+    scope="module",
+    params=[(2, 3, "float32"), (3, 3, "float64"), (2, 1, "float32"), (1, 12, "float32")],
+    ids=str,
 )
 def on_two_threads(request):
     """Shards, rows and dtype of a training, and what it gives."""

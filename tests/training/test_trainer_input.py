@@ -17,12 +17,19 @@ SRC, TGT = np.array([[3, 4, 5]]), np.array([[1, 3, 4, 2]])
 
 
 def reversed_order(params):
-    return {k: reversed_order(params[k]) for k in reversed(params)} if isinstance(params, dict) else params
+    return (
+        {k: reversed_order(params[k]) for k in reversed(params)}
+        if isinstance(params, dict)
+        else params
+    )
 
 
 def test_parameters_in_another_order_are_the_same_parameters(tmp_path):
     pytest.importorskip("safetensors")
-    one, other = Trainer(MODEL, Adam()), Trainer(MODEL, Adam(), params=reversed_order(MODEL.init(0)))
+    one, other = (
+        Trainer(MODEL, Adam()),
+        Trainer(MODEL, Adam(), params=reversed_order(MODEL.init(0))),
+    )
     for trainer in (one, other):
         trainer.step(SRC, TGT)
     np.testing.assert_array_equal(one.flat_params, other.flat_params)
@@ -38,7 +45,9 @@ def test_no_batches_are_refused_and_nothing_moves(batches):
     trainer = Trainer(MODEL, SGD(0.1))
     trainer.step(SRC, TGT)
     before = trainer.flat_params.copy()
-    with pytest.raises(ValueError, match=r"batches(\[0\])? is .*, expected (one or more tuples|a tuple) such as"):
+    with pytest.raises(
+        ValueError, match=r"batches(\[0\])? is .*, expected (one or more tuples|a tuple) such as"
+    ):
         trainer.step(batches=batches)
     for others in ([], zip()):
         with pytest.raises(ValueError, match="batches is empty, expected one or more tuples"):
@@ -51,7 +60,11 @@ def test_no_batches_are_refused_and_nothing_moves(batches):
 
 @pytest.mark.parametrize(
     "once",
-    [iter, lambda pairs: (pair for pair in pairs), lambda pairs: zip(*zip(*pairs, strict=True), strict=True)],
+    [
+        iter,
+        lambda pairs: (pair for pair in pairs),
+        lambda pairs: zip(*zip(*pairs, strict=True), strict=True),
+    ],
     ids=["iterator", "generator", "zip"],
 )
 def test_batches_that_can_be_read_once_make_a_whole_step(once):
@@ -71,7 +84,9 @@ def test_what_can_be_read_once_is_no_part_of_a_batch():
         lambda: trainer.fit([(SRC, iter(rows))], progress=False),
         lambda: trainer.explain(SRC, iter(rows)),
     ):
-        with pytest.raises(TypeError, match=r"batch\[1\] is a list_iterator, which can be read only once: expected"):
+        with pytest.raises(
+            TypeError, match=r"batch\[1\] is a list_iterator, which can be read only once: expected"
+        ):
             call()
     np.testing.assert_array_equal(trainer.flat_params, before)
 
@@ -87,13 +102,19 @@ def test_callbacks_may_be_a_generator():
 @pytest.mark.parametrize(
     "callbacks, message",
     [
-        (print, r"callbacks is a builtin_function_or_method, expected a list of functions: try \[callbacks\]"),
+        (
+            print,
+            r"callbacks is a builtin_function_or_method, expected a list of functions: "
+            r"try \[callbacks\]",
+        ),
         (3, "callbacks is a int, expected a list of functions$"),
         ([print, 3], r"callbacks\[1\]=3 is a int, expected a function"),
     ],
     ids=str,
 )
-def test_callbacks_that_cannot_be_called_are_refused_before_the_first_step(callbacks, message, watch):
+def test_callbacks_that_cannot_be_called_are_refused_before_the_first_step(
+    callbacks, message, watch
+):
     trainer = Trainer(MODEL, SGD(0.1))
     with pytest.raises(TypeError, match=message):
         trainer.fit([(SRC, TGT)] * 2, callbacks=callbacks, watch=watch, progress=False)
@@ -103,18 +124,36 @@ def test_callbacks_that_cannot_be_called_are_refused_before_the_first_step(callb
 @pytest.mark.parametrize(
     "change, name",
     [
-        (lambda trainer: trainer.params["output"].update(bias=np.ones(11, "float32")), "parameter 'bias'"),
-        (lambda trainer: operator.setitem(trainer.params["output"], "bias", np.ones(11)), "parameter 'bias'"),
-        (lambda trainer: trainer.params.update({"output": MODEL.init(1)["output"]}), "parameter 'name'"),
-        (lambda trainer: operator.ior(trainer.params, {"output": MODEL.init(1)["output"]}), "parameter 'name'"),
+        (
+            lambda trainer: trainer.params["output"].update(bias=np.ones(11, "float32")),
+            "parameter 'bias'",
+        ),
+        (
+            lambda trainer: operator.setitem(trainer.params["output"], "bias", np.ones(11)),
+            "parameter 'bias'",
+        ),
+        (
+            lambda trainer: trainer.params.update({"output": MODEL.init(1)["output"]}),
+            "parameter 'name'",
+        ),
+        (
+            lambda trainer: operator.ior(trainer.params, {"output": MODEL.init(1)["output"]}),
+            "parameter 'name'",
+        ),
         (lambda trainer: setattr(trainer, "params", MODEL.init(1)), "trainer.params"),
         (lambda trainer: setattr(trainer, "params", None), "trainer.params"),
-        (lambda trainer: trainer.params["output"].setdefault("more", np.ones(2)), "parameter 'more'"),
+        (
+            lambda trainer: trainer.params["output"].setdefault("more", np.ones(2)),
+            "parameter 'more'",
+        ),
         (lambda trainer: trainer.params["output"].pop("bias"), "parameter 'bias'"),
         (lambda trainer: operator.delitem(trainer.params, "encoder"), "parameter 'encoder'"),
         (lambda trainer: trainer.params.popitem(), "parameter 'name'"),
         (lambda trainer: trainer.params["encoder"].clear(), "parameter 'name'"),
-        (lambda trainer: setattr(trainer, "flat_params", trainer.flat_params * 2), "trainer.flat_params"),
+        (
+            lambda trainer: setattr(trainer, "flat_params", trainer.flat_params * 2),
+            "trainer.flat_params",
+        ),
         (lambda trainer: setattr(trainer, "ops", None), "trainer.ops"),
     ],
 )
@@ -149,14 +188,18 @@ def test_frozen_may_be_a_generator():
     before = trainer.params["encoder"]["0"]["attention"]["qkv"]["weight"].copy()
     trainer.step(SRC, TGT)
     assert trainer.settings.frozen == ["encoder"]
-    np.testing.assert_array_equal(trainer.params["encoder"]["0"]["attention"]["qkv"]["weight"], before)
+    np.testing.assert_array_equal(
+        trainer.params["encoder"]["0"]["attention"]["qkv"]["weight"], before
+    )
 
 
 def test_numbers_of_numpy_are_saved_as_those_of_python(tmp_path):
     pytest.importorskip("safetensors")
     sizes = SIZES | {"n_layers": (1, 1)}
     model = Transformer(np.int64(11), 11, **sizes | {"dropout": np.float32(0.5)})
-    trainer = Trainer(model, AdamW(weight_decay=np.float32(0.5)), seed=np.int64(1), clip_norm=np.float32(1))
+    trainer = Trainer(
+        model, AdamW(weight_decay=np.float32(0.5)), seed=np.int64(1), clip_norm=np.float32(1)
+    )
     trainer.save(tmp_path / "x.safetensors")
     model = Transformer(11, 11, **sizes | {"dropout": 0.5})
     Trainer(model, AdamW(weight_decay=0.5), seed=1, clip_norm=1.0).load(tmp_path / "x.safetensors")
@@ -164,7 +207,9 @@ def test_numbers_of_numpy_are_saved_as_those_of_python(tmp_path):
 
 def test_a_fraction_is_saved_as_the_float_that_it_is_computed_as(tmp_path):
     pytest.importorskip("safetensors")
-    trainer = Trainer(MODEL, Adam(Fraction(1, 8), [np.float32(0.5), Fraction(3, 4)]), clip_norm=Fraction(1, 3))
+    trainer = Trainer(
+        MODEL, Adam(Fraction(1, 8), [np.float32(0.5), Fraction(3, 4)]), clip_norm=Fraction(1, 3)
+    )
     trainer.step(SRC, TGT)
     trainer.save(tmp_path / "x.safetensors")
     again = Trainer(MODEL, Adam(0.125, (0.5, 0.75)), clip_norm=1 / 3)
@@ -179,7 +224,11 @@ def test_a_fraction_is_saved_as_the_float_that_it_is_computed_as(tmp_path):
         ({"seed": 2**64}, ValueError, "seed=18446744073709551616, expected at least 0 and below"),
         ({"clip_norm": True}, TypeError, "clip_norm=True is a bool, expected a number"),
         ({"frozen": 5}, TypeError, "frozen=5 is a int, expected a sequence of paths such as"),
-        ({"frozen": None}, TypeError, "frozen=None is a NoneType, expected a sequence of paths such as"),
+        (
+            {"frozen": None},
+            TypeError,
+            "frozen=None is a NoneType, expected a sequence of paths such as",
+        ),
         ({"frozen": [5]}, ValueError, "frozen has 5, expected paths of parameters such as"),
     ],
 )
@@ -198,14 +247,22 @@ def test_the_largest_seed_trains_and_is_saved(tmp_path):
 
 def test_names_of_the_trainer_are_refused_before_they_are_saved(tmp_path):
     with pytest.raises(
-        ValueError, match="arrays has 'params.average', expected names that do not begin with 'params.'"
+        ValueError,
+        match="arrays has 'params.average', expected names that do not begin with 'params.'",
     ):
-        Trainer(MODEL, SGD(0.1)).save(tmp_path / "x.safetensors", arrays={"params.average": np.ones(2)})
+        Trainer(MODEL, SGD(0.1)).save(
+            tmp_path / "x.safetensors", arrays={"params.average": np.ones(2)}
+        )
     assert not list(tmp_path.iterdir())
 
 
 def test_what_is_saved_beside_a_training_is_a_dict(tmp_path):
-    for given in ({"info": "note"}, {"info": ["note"]}, {"arrays": "note"}, {"arrays": [np.ones(2)]}):
+    for given in (
+        {"info": "note"},
+        {"info": ["note"]},
+        {"arrays": "note"},
+        {"arrays": [np.ones(2)]},
+    ):
         [(name, value)] = given.items()
         with pytest.raises(TypeError, match=f"{name} is a {type(value).__name__}, expected a dict"):
             Trainer(MODEL, SGD(0.1)).save(tmp_path / "x.safetensors", **given)
@@ -215,7 +272,9 @@ def test_what_is_saved_beside_a_training_is_a_dict(tmp_path):
 
 
 def test_ranks_are_those_of_this_program():
-    with pytest.raises(TypeError, match=r"ranks is a str, expected npformer\.runtime\.ranks\.world\(\), or None"):
+    with pytest.raises(
+        TypeError, match=r"ranks is a str, expected npformer\.runtime\.ranks\.world\(\), or None"
+    ):
         Trainer(MODEL, SGD(0.1), ranks="x")
 
 
@@ -237,7 +296,10 @@ def test_a_checkpoint_that_lacks_an_array_changes_nothing(tmp_path):
     [
         ((1, 2), "params is a tuple, expected a nested dict"),
         ("path", "params is a str, expected a nested dict"),
-        (dict(tree.leaves(MODEL.init(0))), "parameter .*: given nothing, expected float32 of shape"),
+        (
+            dict(tree.leaves(MODEL.init(0))),
+            "parameter .*: given nothing, expected float32 of shape",
+        ),
     ],
     ids=["tuple", "str", "flat"],
 )
@@ -302,7 +364,9 @@ def test_a_refused_token_leaves_the_decoder_as_it_was(backend):
     with pytest.raises(ValueError, match=r"tokens\[0\] is 99, expected 0 <= id < 11"):
         decoder.step(np.array([99]), row)
     logits = decoder.step(np.array([3]), row)
-    np.testing.assert_allclose(logits, MODEL.logits(params, SRC, np.array([[1, 3]]))[:, -1], atol=1e-5)
+    np.testing.assert_allclose(
+        logits, MODEL.logits(params, SRC, np.array([[1, 3]]))[:, -1], atol=1e-5
+    )
 
 
 def test_merging_takes_dicts():

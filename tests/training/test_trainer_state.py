@@ -7,7 +7,14 @@ import pytest
 
 from npformer import SGD, Adam, AdamW, CopyTask, Recurrent, Trainer, Transformer, tree
 from npformer.models import describe
-from npformer.training import CheckpointError, average, inverse_sqrt, load_checkpoint, noam, save_checkpoint
+from npformer.training import (
+    CheckpointError,
+    average,
+    inverse_sqrt,
+    load_checkpoint,
+    noam,
+    save_checkpoint,
+)
 from npformer.training.checkpoint import settings_of
 
 pytest.importorskip("safetensors")
@@ -27,7 +34,9 @@ def make(optimizer=None, model=None, **options):
     ids=["Adam, schedule", "AdamW", "SGD, momentum", "SGD"],
 )
 @pytest.mark.parametrize("consistency, n_shards", [(0.0, None), (0.7, 2)])
-def test_saved_and_loaded_half_way_the_training_is_the_same_bit_for_bit(tmp_path, optimizer, consistency, n_shards):
+def test_saved_and_loaded_half_way_the_training_is_the_same_bit_for_bit(
+    tmp_path, optimizer, consistency, n_shards
+):
     options = {"optimizer": optimizer, "seed": 5, "label_smoothing": 0.1, "clip_norm": 0.5}
     options |= {"consistency": consistency, "n_shards": n_shards}
     whole, first, second = make(**options), make(**options), make(**options)
@@ -46,7 +55,9 @@ def test_saved_and_loaded_half_way_the_training_is_the_same_bit_for_bit(tmp_path
 
 
 def test_a_deep_copy_makes_the_same_steps_and_is_on_its_own():
-    trainer = make(Adam(inverse_sqrt(0.01, 3)), seed=5, label_smoothing=0.1, clip_norm=0.5, frozen=["encoder"])
+    trainer = make(
+        Adam(inverse_sqrt(0.01, 3)), seed=5, label_smoothing=0.1, clip_norm=0.5, frozen=["encoder"]
+    )
     trainer.step(SRC, TGT)
     (twin,) = copy.deepcopy([trainer])
     assert twin.last == trainer.last
@@ -79,7 +90,11 @@ def test_loaded_parameters_are_still_views_of_one_buffer(tmp_path):
 def test_what_else_was_saved_comes_back(tmp_path):
     trainer = make()
     trainer.step(SRC, TGT)
-    trainer.save(tmp_path / "x", {"place": [1, 2, 3], "note": "é"}, {"vocabulary": np.arange(5, dtype=np.uint8)})
+    trainer.save(
+        tmp_path / "x",
+        {"place": [1, 2, 3], "note": "é"},
+        {"vocabulary": np.arange(5, dtype=np.uint8)},
+    )
     arrays, info = make().load(tmp_path / "x")
     assert (info["place"], info["note"], info["n_steps"]) == ([1, 2, 3], "é", 1)
     np.testing.assert_array_equal(arrays["vocabulary"], np.arange(5))
@@ -90,7 +105,10 @@ def test_what_else_was_saved_comes_back(tmp_path):
     "more, message",
     [
         ({"info": {"n_steps": 7, "note": 1}}, r"info has the names \['n_steps'\], expected others"),
-        ({"arrays": {"params.output.bias": np.zeros(11)}}, r"arrays has 'params.output.bias', expected names"),
+        (
+            {"arrays": {"params.output.bias": np.zeros(11)}},
+            r"arrays has 'params.output.bias', expected names",
+        ),
     ],
 )
 def test_what_else_is_saved_may_not_replace_the_trainers_own(tmp_path, more, message):
@@ -103,7 +121,9 @@ def test_a_checkpoint_from_before_a_setting_is_read_with_its_default(tmp_path):
     trainer = make()
     info = {"model": describe(trainer.model), "trainer": settings_of(trainer), "n_steps": 7}
     del info["trainer"]["consistency"]
-    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(trainer.state.moments, "optimizer")
+    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(
+        trainer.state.moments, "optimizer"
+    )
     save_checkpoint(tmp_path / "x", arrays, info)
     trainer.load(tmp_path / "x")
     assert trainer.n_steps == 7
@@ -124,7 +144,10 @@ def test_a_checkpoint_from_before_a_setting_is_read_with_its_default(tmp_path):
         ({"model": {"d_ff": 16}}, "d_ff is 12 in the file and 16 in the model"),
         ({"model": {"dropout": 0.1}}, r"dropout is 0\.2 in the file and 0\.1 in the model"),
         ({"model": {"n_layers": (1, 2)}}, r"n_layers is 1 in the file and \[1, 2\] in the model"),
-        ({"model": {"dtype": "float64"}}, "dtype is 'float32' in the file and 'float64' in the model"),
+        (
+            {"model": {"dtype": "float64"}},
+            "dtype is 'float32' in the file and 'float64' in the model",
+        ),
     ],
 )
 def test_a_trainer_with_other_arguments_is_refused_and_unchanged(tmp_path, options, message):
@@ -146,7 +169,9 @@ def test_the_learning_rate_may_be_another(tmp_path):
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     save_checkpoint(tmp_path / "x", {"a": np.zeros(2)}, {"a": 1})
-    with pytest.raises(ValueError, match="x: name is None in the file and 'Transformer' in the model"):
+    with pytest.raises(
+        ValueError, match="x: name is None in the file and 'Transformer' in the model"
+    ):
         make().load(tmp_path / "x")
 
 
@@ -172,12 +197,16 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
 
 def test_the_average_of_trees_is_taken_leaf_by_leaf_in_their_dtype():
     rng = np.random.default_rng(0)
-    trees = [{"a": {"b": rng.normal(size=(2, 3)).astype("f")}, "c": rng.normal(size=4)} for _ in range(5)]
+    trees = [
+        {"a": {"b": rng.normal(size=(2, 3)).astype("f")}, "c": rng.normal(size=4)} for _ in range(5)
+    ]
     mean = average(iter(trees))
     for path, x in tree.leaves(mean):
         values = [dict(tree.leaves(t))[path] for t in trees]
         assert x.dtype == values[0].dtype
-        np.testing.assert_allclose(x, np.mean(values, axis=0, dtype="d"), rtol=1e-6 if x.dtype == "f" else 1e-15)
+        np.testing.assert_allclose(
+            x, np.mean(values, axis=0, dtype="d"), rtol=1e-6 if x.dtype == "f" else 1e-15
+        )
 
 
 def test_the_average_changes_none_of_its_trees():
@@ -198,7 +227,9 @@ def test_the_average_of_no_tree_is_refused():
 
 
 def test_one_tree_in_place_of_several_is_refused():
-    with pytest.raises(TypeError, match=r"trees is a dict, expected a list of trees .*: try \[params\]"):
+    with pytest.raises(
+        TypeError, match=r"trees is a dict, expected a list of trees .*: try \[params\]"
+    ):
         average({"a": np.ones(3)})
     with pytest.raises(TypeError, match="trees is a NoneType, expected a list of trees"):
         average(None)
@@ -208,7 +239,10 @@ def test_one_tree_in_place_of_several_is_refused():
 
 def test_inverse_sqrt_is_noam_given_by_its_peak():
     peak, warmup, d_model = 0.005, 20, 64
-    by_peak, by_factor = inverse_sqrt(peak, warmup), noam(d_model, warmup, factor=peak * (d_model * warmup) ** 0.5)
+    by_peak, by_factor = (
+        inverse_sqrt(peak, warmup),
+        noam(d_model, warmup, factor=peak * (d_model * warmup) ** 0.5),
+    )
     assert by_peak(warmup) == peak
     for step in range(1, 200):
         assert by_peak(step) == pytest.approx(by_factor(step), rel=1e-14)

@@ -30,11 +30,21 @@ from npformer.runtime.blas_threads import blas_threads
 from npformer.training import inverse_sqrt
 
 SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 0, 0, 0], [5, 5, 6, 0], [9, 10, 3, 3]])
-TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 2, 0, 0, 0], [1, 5, 5, 6, 2, 0], [1, 9, 10, 3, 3, 2]])
+TGT = np.array(
+    [
+        [1, 3, 4, 5, 6, 2],
+        [1, 7, 3, 2, 0, 0],
+        [1, 8, 2, 0, 0, 0],
+        [1, 5, 5, 6, 2, 0],
+        [1, 9, 10, 3, 3, 2],
+    ]
+)
 
 
 def make(dropout=0.0, dtype="float64", optimizer=None, **options):
-    model = Transformer(11, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, dropout=dropout, dtype=dtype)
+    model = Transformer(
+        11, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, dropout=dropout, dtype=dtype
+    )
     return Trainer(model, optimizer or Adam(0.01), **options)
 
 
@@ -42,18 +52,27 @@ def make(dropout=0.0, dtype="float64", optimizer=None, **options):
 @pytest.mark.parametrize("cuts", [[2], [1, 2, 3, 4], [3]])
 def test_accumulation_equals_the_large_batch(cuts, label_smoothing):
     """Micro-batches of uneven sizes and lengths, padded only as far as each needs."""
-    options = {"optimizer": SGD(0.1, momentum=0.9), "label_smoothing": label_smoothing, "clip_norm": 0.5}
+    options = {
+        "optimizer": SGD(0.1, momentum=0.9),
+        "label_smoothing": label_smoothing,
+        "clip_norm": 0.5,
+    }
     whole, parts = make(**options), make(**options)
 
     def trimmed(ids):
         return ids[:, : (ids != 0).sum(axis=1).max()]
 
-    batches = [(trimmed(src), trimmed(tgt)) for src, tgt in zip(np.split(SRC, cuts), np.split(TGT, cuts), strict=True)]
+    batches = [
+        (trimmed(src), trimmed(tgt))
+        for src, tgt in zip(np.split(SRC, cuts), np.split(TGT, cuts), strict=True)
+    ]
     assert len({tgt.shape for _, tgt in batches}) > 1
     for _ in range(3):
         loss = whole.step(SRC, TGT)
         assert abs(parts.step(batches=batches) - loss) <= 1e-12
-        np.testing.assert_allclose(parts.state.flat_grads, whole.state.flat_grads, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            parts.state.flat_grads, whole.state.flat_grads, rtol=0, atol=1e-12
+        )
     np.testing.assert_allclose(parts.flat_params, whole.flat_params, rtol=0, atol=1e-12)
     assert parts.last.n_tokens == whole.last.n_tokens == np.count_nonzero(TGT[:, 1:])
 
@@ -68,8 +87,10 @@ def test_the_mean_of_means_is_something_else():
 @pytest.mark.parametrize("n_shards", [2, 3, 99])
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_shards_compute_what_the_whole_batch_does(backend, n_shards):
-    """Without dropout, whose bits depend on the number of shards; rows of different lengths, a row a shard at least."""
-    whole, sharded = (make(optimizer=SGD(0.1, momentum=0.9), backend=backend, n_shards=n) for n in (1, n_shards))
+    """Without dropout, whose bits depend on shards; rows differ in length, and a shard has some."""
+    whole, sharded = (
+        make(optimizer=SGD(0.1, momentum=0.9), backend=backend, n_shards=n) for n in (1, n_shards)
+    )
     with blas_threads(2):
         for _ in range(3):
             assert abs(sharded.step(SRC, TGT) - whole.step(SRC, TGT)) <= 1e-12
@@ -158,7 +179,14 @@ def test_clipping_scales_the_gradient_to_the_norm():
 
 
 @pytest.mark.parametrize(
-    "optimizer", [SGD(0.5), SGD(0.1, momentum=0.9), SGD(0.1, momentum=0.9, nesterov=True), Adam(0.01), AdamW(0.01)]
+    "optimizer",
+    [
+        SGD(0.5),
+        SGD(0.1, momentum=0.9),
+        SGD(0.1, momentum=0.9, nesterov=True),
+        Adam(0.01),
+        AdamW(0.01),
+    ],
 )
 def test_every_optimizer_learns_one_batch(optimizer):
     trainer = make(optimizer=optimizer, clip_norm=5.0)
@@ -173,8 +201,16 @@ def test_every_optimizer_learns_one_batch(optimizer):
     [
         (SGD(0.1), "SGD", {"lr": 0.1}),
         (SGD(0.1, momentum=0.9), "SGD", {"lr": 0.1, "momentum": 0.9}),
-        (SGD(0.1, momentum=0.9, nesterov=True), "SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
-        (Adam(0.01, betas=(0.8, 0.95), eps=1e-7), "Adam", {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-7}),
+        (
+            SGD(0.1, momentum=0.9, nesterov=True),
+            "SGD",
+            {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+        ),
+        (
+            Adam(0.01, betas=(0.8, 0.95), eps=1e-7),
+            "Adam",
+            {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-7},
+        ),
         (AdamW(0.01, weight_decay=0.1, decay_all=True), "AdamW", {"lr": 0.01, "weight_decay": 0.1}),
     ],
 )
@@ -209,11 +245,15 @@ def test_schedules():
     assert values[0] == pytest.approx(values[9] / 10)
     assert values[39] == pytest.approx(values[9] / 2)
     rate = warmup_cosine(peak=2.0, warmup=4, total=20, floor=0.5)
-    assert [rate(step) for step in (1, 2, 4, 12, 20, 99)] == pytest.approx([0.5, 1.0, 2.0, 1.25, 0.5, 0.5])
+    assert [rate(step) for step in (1, 2, 4, 12, 20, 99)] == pytest.approx(
+        [0.5, 1.0, 2.0, 1.25, 0.5, 0.5]
+    )
     assert warmup_cosine(peak=2.0, warmup=0, total=2)(1) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("rate", [noam(512), inverse_sqrt(0.01, 10), warmup_cosine(0.01, 10, 20)], ids=str)
+@pytest.mark.parametrize(
+    "rate", [noam(512), inverse_sqrt(0.01, 10), warmup_cosine(0.01, 10, 20)], ids=str
+)
 def test_the_first_step_of_a_schedule_is_1(rate):
     assert rate(np.int8(1)) == rate(1) > 0
     for step in (0, -1):
@@ -244,10 +284,14 @@ def test_data_that_is_not_finite_where_it_counts_is_named():
     inputs, targets, keep_mask = np.ones((2, 3, 2)), np.ones((2, 3)), np.ones((2, 3), bool)
     inputs[0, 0], keep_mask[0, 0] = np.nan, False
     assert np.isfinite(trainer.step(inputs, targets, keep_mask))
-    with pytest.raises(NonFiniteError, match=r"the loss is nan; inputs\[0, 0, 0\] is nan\. .*Mask what is missing"):
+    with pytest.raises(
+        NonFiniteError, match=r"the loss is nan; inputs\[0, 0, 0\] is nan\. .*Mask what is missing"
+    ):
         trainer.step(inputs, targets)
     inputs[1, 2, 1], keep_mask[1, 2] = np.inf, True
-    with pytest.raises(NonFiniteError, match=r"; inputs\[1, 2, 1\] is inf where keep_mask is True\."):
+    with pytest.raises(
+        NonFiniteError, match=r"; inputs\[1, 2, 1\] is inf where keep_mask is True\."
+    ):
         trainer.step(inputs, targets, keep_mask)
     inputs[1, 2, 1], targets[1, 0] = 1, np.nan
     with pytest.raises(NonFiniteError, match=r"; targets\[1, 0\] is nan\."):
@@ -258,7 +302,9 @@ def test_data_that_is_not_finite_where_it_counts_is_named():
 def test_batches_that_end_too_soon_are_told():
     trainer, batches = make(), iter([(SRC, TGT)] * 3)
     trainer.fit(batches, 2, progress=False)
-    with pytest.warns(UserWarning, match="batches ended after 1 of 2 steps: a generator can be read only once"):
+    with pytest.warns(
+        UserWarning, match="batches ended after 1 of 2 steps: a generator can be read only once"
+    ):
         trainer.fit(batches, 2, progress=False)
     with pytest.warns(UserWarning, match="batches ended after 0 steps"):
         trainer.fit(batches, progress=False)
@@ -303,7 +349,9 @@ class Steep:
 def test_a_gradient_whose_square_overflows_is_no_step_without_clipping_and_a_step_with_it():
     """Adam would keep a mean of squares that is infinite, and never change the parameter again."""
     trainer = Trainer(Steep(), Adam(0.1))
-    with pytest.raises(NonFiniteError, match="the square of the gradient's norm is too large .*clip_norm"):
+    with pytest.raises(
+        NonFiniteError, match="the square of the gradient's norm is too large .*clip_norm"
+    ):
         trainer.step(np.ones(1))
     assert trainer.n_steps == 0
     assert (trainer.flat_params == 1).all()
@@ -319,7 +367,9 @@ def test_fit_reports_each_step_and_callbacks_can_stop_it(capsys):
         seen.append((trainer.n_steps, info.step, info.loss))
         return info.step == 3
 
-    history = trainer.fit((task.batch(i, 2) for i in range(9)), callbacks=[stop_after_three], progress=False)
+    history = trainer.fit(
+        (task.batch(i, 2) for i in range(9)), callbacks=[stop_after_three], progress=False
+    )
     assert [info.step for info in history] == [1, 2, 3]
     assert seen == [(info.step, info.step, info.loss) for info in history]
     assert all(info.n_tokens > 0 and info.seconds > 0 for info in history)
@@ -358,7 +408,9 @@ def test_the_progress_bar_shows_loss_rate_and_tokens_per_second(monkeypatch):
     assert "lr 0.01" in shown
     assert "tokens/s" in shown
     assert "3/3" in shown
-    shown = shown_by(monkeypatch, Terminal(), lambda: trainer.fit([(SRC, TGT)] * 2, 2))  # it goes on where it was
+    shown = shown_by(
+        monkeypatch, Terminal(), lambda: trainer.fit([(SRC, TGT)] * 2, 2)
+    )  # it goes on where it was
     assert "5/5" in shown
     assert "0/5" not in shown
 
@@ -371,7 +423,11 @@ def test_the_number_of_batches_of_a_list_is_known(monkeypatch, watch):
     assert "3/3" in shown
     shown = shown_by(monkeypatch, Terminal(), lambda: trainer.fit([(SRC, TGT)] * 3, 2, watch=watch))
     assert "5/5" in shown
-    shown = shown_by(monkeypatch, Terminal(), lambda: trainer.fit((batch for batch in [(SRC, TGT)] * 2), watch=watch))
+    shown = shown_by(
+        monkeypatch,
+        Terminal(),
+        lambda: trainer.fit((batch for batch in [(SRC, TGT)] * 2), watch=watch),
+    )
     assert "7step" in shown and "7/" not in shown
 
 
@@ -424,7 +480,10 @@ def test_batches_may_come_from_a_generator_but_not_be_missing():
 def test_parameters_have_to_fit_the_model():
     params = make().model.init(0)
     params["output"]["bias"] = np.zeros(12)
-    with pytest.raises(ValueError, match=r"output.bias: given float64 of shape \(12,\), expected float64 .* \(11,\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"output.bias: given float64 of shape \(12,\), expected float64 .* \(11,\)",
+    ):
         make(params=params)
     del params["output"]
     with pytest.raises(ValueError, match="output.weight: given nothing, expected float64"):
@@ -447,7 +506,8 @@ def test_a_step_with_consistency_has_the_loss_of_the_model_that_is_asked_for_it(
     options = {"dropout_key": derive_key(trainer.state.key, 0), "label_smoothing": 0.1}
     batch = SRC, TGT[:, :-1], TGT[:, 1:]
     expected, without = (
-        trainer.model.loss(trainer.params, *batch, **options, consistency=consistency)[0] for consistency in (0.7, 1e-9)
+        trainer.model.loss(trainer.params, *batch, **options, consistency=consistency)[0]
+        for consistency in (0.7, 1e-9)
     )
     assert abs(expected - without) > 1e-3
     np.testing.assert_allclose(trainer.step(SRC, TGT), expected, rtol=1e-6)
@@ -468,7 +528,9 @@ def test_a_missing_begin_token_is_suspected():
 
 @pytest.mark.parametrize("batches", [(SRC, TGT), [SRC], [None, (SRC, TGT)]])
 def test_batches_are_tuples(batches):
-    message = rf"batches\[0\] is a {type(batches[0]).__name__}, expected a tuple such as \(src, tgt\)"
+    message = (
+        rf"batches\[0\] is a {type(batches[0]).__name__}, expected a tuple such as \(src, tgt\)"
+    )
     with pytest.raises(ValueError, match=message):
         make().step(batches=batches)
     with pytest.raises(ValueError, match=message):
@@ -477,12 +539,16 @@ def test_batches_are_tuples(batches):
 
 def test_a_batch_is_what_the_model_takes():
     for batch in ((SRC,), (SRC, TGT, SRC)):
-        message = rf"a batch has {len(batch)} items, expected those that Transformer takes: \(src, tgt\)"
+        message = (
+            rf"a batch has {len(batch)} items, expected those that Transformer takes: \(src, tgt\)"
+        )
         with pytest.raises(TypeError, match=message):
             make().step(*batch)
         with pytest.raises(TypeError, match=message):
             make().fit([batch], progress=False)
-    with pytest.raises(TypeError, match=r"a batch has 1 items, .*: unpack the tuple, as in step\(\*batch\)"):
+    with pytest.raises(
+        TypeError, match=r"a batch has 1 items, .*: unpack the tuple, as in step\(\*batch\)"
+    ):
         make().step((SRC, TGT))
 
 
@@ -503,7 +569,9 @@ def test_a_gradient_of_another_shape_is_not_broadcast():
         def loss_and_grad(self, params, *args, **options):
             return 1.0, {"w": np.ones((1, 2))}, 1
 
-    with pytest.raises(ValueError, match=r"the gradient of w: given shape \(1, 2\), expected \(3, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"the gradient of w: given shape \(1, 2\), expected \(3, 2\)"
+    ):
         Trainer(Model(), SGD(1.0)).step(SRC, TGT)
 
 

@@ -48,7 +48,9 @@ def test_chunks_divide_everything_among_the_ranks(n, size):
     owned, states = [], []
     for rank in (0, size // 2, size - 1):
         chunks = chunks_of(n, rank, size)
-        assert [chunk.place.stop for chunk in chunks][1:] == [chunk.place.start for chunk in chunks][:-1]
+        assert [chunk.place.stop for chunk in chunks][1:] == [
+            chunk.place.start for chunk in chunks
+        ][:-1]
         assert (chunks[0].place.stop, chunks[-1].place.start) == (n, 0)
         assert all(sum(chunk.counts) == chunk.place.stop - chunk.place.start for chunk in chunks)
         assert all(chunk.own == chunk.pieces[rank] for chunk in chunks)
@@ -56,4 +58,9 @@ def test_chunks_divide_everything_among_the_ranks(n, size):
         owned.append(sum(chunk.counts[rank] for chunk in chunks))
         assert states[-1][-1].stop == owned[-1]
     assert max(owned) - min(owned) <= BLOCK * len(chunks)
-    assert all(piece.start % BLOCK == 0 for chunk in chunks for piece in chunk.pieces if piece.start < piece.stop)
+    assert all(
+        piece.start % BLOCK == 0
+        for chunk in chunks
+        for piece in chunk.pieces
+        if piece.start < piece.stop
+    )

@@ -25,8 +25,14 @@ OF_TYPE = [  # a value of another type for each field
     *((name, 3, "an int, expected a str") for name in TEXTS),
     *((name, 3.0, "a float, expected an int") for name in ("seed", *COUNTS)),
     *((name, True, "a bool, expected an int") for name in ("seed", *COUNTS)),
-    *((name, "0.1", "a str, expected a number") for name in ("lr", "consistency", "clip_norm", *RATES)),
-    *((name, True, "a bool, expected a number") for name in ("lr", "consistency", "clip_norm", *RATES)),
+    *(
+        (name, "0.1", "a str, expected a number")
+        for name in ("lr", "consistency", "clip_norm", *RATES)
+    ),
+    *(
+        (name, True, "a bool, expected a number")
+        for name in ("lr", "consistency", "clip_norm", *RATES)
+    ),
     ("lr", None, "a NoneType, expected a number"),
     ("skip_empty", 2, "an int, expected True or False"),
     ("model", "Transformer", "a str, expected a dict"),
@@ -43,8 +49,16 @@ OF_RANGE = [
     *(("seed", seed, "expected at least 0 and below 2**64") for seed in (-1, 2**64)),
     *((name, 0, f"expected {OPTIONS[name].expected}") for name in COUNTS),
     ("vocab_size", 4, "expected at least 5"),
-    *((name, value, f"expected 0 <= {name} < 1") for name in RATES for value in (-0.1, 1.0, np.nan)),
-    *((name, value, "expected a finite number above 0") for name in ("lr", "clip_norm") for value in (0.0, np.inf)),
+    *(
+        (name, value, f"expected 0 <= {name} < 1")
+        for name in RATES
+        for value in (-0.1, 1.0, np.nan)
+    ),
+    *(
+        (name, value, "expected a finite number above 0")
+        for name in ("lr", "clip_norm")
+        for value in (0.0, np.inf)
+    ),
     *(("consistency", value, "expected a finite number of 0 or more") for value in (-1.0, np.nan)),
     *((name, value, listed(choices)) for name, choices in CHOICES.items() for value in ("x", None)),
 ]
@@ -71,7 +85,10 @@ def test_a_value_out_of_range_is_named(name, value, message):
 
 
 def test_a_model_that_json_cannot_hold_is_named():
-    with pytest.raises(TypeError, match=r"^model=\{'d_model': array\(8\)\}, expected what JSON can hold: .* ndarray"):
+    with pytest.raises(
+        TypeError,
+        match=r"^model=\{'d_model': array\(8\)\}, expected what JSON can hold: .* ndarray",
+    ):
         TranslationSettings(data="x", model={"d_model": np.array(8)})
 
 
@@ -83,16 +100,28 @@ def test_changes_are_checked_too():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_settings_go_through_json_unchanged(preset):
     settings = TranslationSettings.from_preset(preset, data="x", clip_norm=1.5, skip_empty=True)
-    assert TranslationSettings(**json.loads(json.dumps(asdict(settings), allow_nan=False))) == settings
+    assert (
+        TranslationSettings(**json.loads(json.dumps(asdict(settings), allow_nan=False))) == settings
+    )
 
 
 def test_paths_tuples_and_numbers_of_numpy_go_through_json_as_well():
     model = {"name": "ByteNet", "kernel_sizes": (5, 3)}
-    given = {"data": Path("x", "y"), "model": model, "lr": np.float32(0.5), "steps": np.int64(7), "clip_norm": 1}
+    given = {
+        "data": Path("x", "y"),
+        "model": model,
+        "lr": np.float32(0.5),
+        "steps": np.int64(7),
+        "clip_norm": 1,
+    }
     settings = TranslationSettings(**given, skip_empty=np.True_)
     assert TranslationSettings(**json.loads(json.dumps(asdict(settings)))) == settings
     assert (settings.data, settings.lr, settings.steps) == (str(Path("x", "y")), 0.5, 7)
-    assert [type(x) for x in (settings.lr, settings.steps, settings.clip_norm)] == [float, int, float]
+    assert [type(x) for x in (settings.lr, settings.steps, settings.clip_norm)] == [
+        float,
+        int,
+        float,
+    ]
     assert settings.skip_empty is True
     described = describe(ByteNet(11, 11, d_model=8, kernel_sizes=(5, 3)))
     assert TranslationSettings(data="x", model=described).model == described
@@ -112,7 +141,9 @@ def test_a_preset_is_the_defaults_but_for_what_it_says():
     base = TranslationSettings.from_preset("base", data="x", lr=2.0)
     assert (base.preset, base.schedule, base.model["n_layers"], base.lr) == ("base", "noam", 6, 2.0)
     assert base.patience == TranslationSettings.patience
-    with pytest.raises(ValueError, match=r"^preset='large', expected one of \('tiny', 'small', 'base'\)$"):
+    with pytest.raises(
+        ValueError, match=r"^preset='large', expected one of \('tiny', 'small', 'base'\)$"
+    ):
         TranslationSettings.from_preset("large", data="x")
 
 
@@ -125,7 +156,9 @@ def test_settings_from_before_some_fields_get_what_was_done_then():
 def test_every_field_is_documented():
     parameters = inspect.getdoc(TranslationSettings).split("Parameters\n")[1].split("Raises\n")[0]
     documented = re.findall(r"^(\w[\w, ]*) : ", parameters, re.MULTILINE)
-    assert sorted(", ".join(documented).split(", ")) == sorted(field.name for field in fields(TranslationSettings))
+    assert sorted(", ".join(documented).split(", ")) == sorted(
+        field.name for field in fields(TranslationSettings)
+    )
 
 
 def test_a_dict_in_their_place_is_refused(tmp_path):

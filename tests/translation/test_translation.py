@@ -1,4 +1,4 @@
-"""Translating: a trained model as an object and as a file, its scores, and trainings that are interrupted."""
+"""A trained model as an object and as a file, its scores, and trainings that are interrupted."""
 
 import copy
 import pickle
@@ -39,7 +39,11 @@ def translator():
 
 
 LINES = [source for source, _ in sentence_pairs(30, seed=5)]
-COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dumps(x))}
+COPIES = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+}
 
 
 # ---- Translator ----
@@ -173,7 +177,7 @@ def test_a_file_that_holds_no_translator_is_refused(tmp_path, translator):
 
 
 def forged(translator, path, arrays=None, info=None):
-    """A file of the translator with some other arrays or facts; an array that is None is left out."""
+    """A file of the translator with other arrays or facts; an array that is None is left out."""
     translator.save(path)
     rewrite(path, arrays, info)
     return path
@@ -186,26 +190,40 @@ def forged(translator, path, arrays=None, info=None):
         ({"model": {"name": ["Transformer"]}}, "the model is described by .*, expected a dict"),
         (
             {"max_len": 10**12},
-            r"max_len=1000000000000 needs 32,000,000,000,000 numbers .*, expected at most 67,108,864",
+            r"max_len=1000000000000 needs 32,000,000,000,000 .*, expected at most 67,108,864",
         ),
-        ({"n_layers": 10**9}, "the model has 2000000000 layers, expected at most as many as the 38 arrays"),
-        ({"d_ff": 10**9}, "parameter encoder.0.feed_forward.hidden.weight: given shape .*, expected shape"),
-        ({"src_vocab": 10**15, "tgt_vocab": 10**15}, "parameter embedding: given shape .*, expected shape"),
+        (
+            {"n_layers": 10**9},
+            "the model has 2000000000 layers, expected at most as many as the 38 arrays",
+        ),
+        (
+            {"d_ff": 10**9},
+            "parameter encoder.0.feed_forward.hidden.weight: given shape .*, expected shape",
+        ),
+        (
+            {"src_vocab": 10**15, "tgt_vocab": 10**15},
+            "parameter embedding: given shape .*, expected shape",
+        ),
         (
             {"d_model": 10**30},
             "the model has a size that no array can have",
         ),
         (
             {"beam": 4},
-            r"the Transformer has settings \['beam'\], try a newer npformer, or leave them out; expected some of",
+            r"the Transformer has settings \['beam'\], try a newer npformer, or leave them out; "
+            "expected some of",
         ),
         ({"dropout": float("nan")}, "dropout=nan, expected 0 <= dropout < 1"),
     ],
 )
-def test_a_model_that_the_file_does_not_hold_is_refused_before_it_is_made(translator, tmp_path, change, message):
+def test_a_model_that_the_file_does_not_hold_is_refused_before_it_is_made(
+    translator, tmp_path, change, message
+):
     facts = change if "model" in change else {"model": describe(translator.model) | change}
     path = forged(translator, tmp_path / "x.safetensors", info=facts)
-    with pytest.raises(CheckpointError, match=rf"x.safetensors: ({message}).*; try another file") as caught:
+    with pytest.raises(
+        CheckpointError, match=rf"x.safetensors: ({message}).*; try another file"
+    ) as caught:
         Translator.load(path)
     assert str(caught.value).isprintable()
 
@@ -214,11 +232,20 @@ def test_a_model_that_the_file_does_not_hold_is_refused_before_it_is_made(transl
     "change, message",
     [
         ({"subwords.target": None}, "x.safetensors holds no translation model"),
-        ({"subwords.target": np.zeros(0, np.uint8)}, r"the sentencepiece model has no \['pad', 'bos', 'eos'\] piece"),
+        (
+            {"subwords.target": np.zeros(0, np.uint8)},
+            r"the sentencepiece model has no \['pad', 'bos', 'eos'\] piece",
+        ),
         ({"subwords.target": np.zeros(9, np.uint8)}, "model is not a sentencepiece model"),
-        ({"subwords.target": np.zeros(9)}, r"subwords.target: given float64 of shape \(9,\), expected the bytes"),
+        (
+            {"subwords.target": np.zeros(9)},
+            r"subwords.target: given float64 of shape \(9,\), expected the bytes",
+        ),
         ({"params.a": np.zeros(3, "f")}, "parameter a: given shape"),
-        ({"params.output.bias": np.zeros(60, "i")}, "parameter output.bias: given int32, expected float32"),
+        (
+            {"params.output.bias": np.zeros(60, "i")},
+            "parameter output.bias: given int32, expected float32",
+        ),
         ({"params.embedding.x": np.zeros(3, "f")}, "parameter embedding.x: given shape"),
         ({"params" + ".a" * 5000: np.zeros(3, "f")}, r"parameter a\.a\."),
     ],
@@ -271,8 +298,16 @@ def test_a_folder_without_a_model_is_named(tmp_path):
 
 # ---- scores ----
 
-REFERENCES = ["L'homme voit le cheval.", "Un âgé homme mange du pain sur le sol.", "C'est un cheval, non ?"]
-HYPOTHESES = ["L'homme voit un cheval.", "un homme mange le pain sur le sol .", "C'est un cheval , oui ?"]
+REFERENCES = [
+    "L'homme voit le cheval.",
+    "Un âgé homme mange du pain sur le sol.",
+    "C'est un cheval, non ?",
+]
+HYPOTHESES = [
+    "L'homme voit un cheval.",
+    "un homme mange le pain sur le sol .",
+    "C'est un cheval , oui ?",
+]
 
 
 def test_identical_text_scores_100():
@@ -294,8 +329,16 @@ def test_lower_cased_bleu_does_not_see_case_or_spaces_before_punctuation():
 
 
 def test_lower_cased_bleu_is_sacrebleus_of_words_cut_by_hand():
-    cut = ["l' homme voit le cheval .", "un âgé homme mange du pain sur le sol .", "c' est un cheval , non ?"]
-    ours = ["l' homme voit un cheval .", "un homme mange le pain sur le sol .", "c' est un cheval , oui ?"]
+    cut = [
+        "l' homme voit le cheval .",
+        "un âgé homme mange du pain sur le sol .",
+        "c' est un cheval , non ?",
+    ]
+    ours = [
+        "l' homme voit un cheval .",
+        "un homme mange le pain sur le sol .",
+        "c' est un cheval , oui ?",
+    ]
     expected = sacrebleu.corpus_bleu(ours, [cut], tokenize="none", force=True).score
     assert score(HYPOTHESES, REFERENCES, "fr")["bleu_lower"] == pytest.approx(expected)
 
@@ -312,26 +355,37 @@ def test_signatures_say_what_was_computed():
 def test_texts_of_different_length_are_refused():
     with pytest.raises(ValueError, match="2 hypotheses, 3 references: expected equally many"):
         score(HYPOTHESES[:2], REFERENCES, "fr")
-    with pytest.raises(ValueError, match="hypotheses and references are empty, expected one or more sentences"):
+    with pytest.raises(
+        ValueError, match="hypotheses and references are empty, expected one or more sentences"
+    ):
         score([], [], "fr")
 
 
 def test_one_string_in_place_of_a_list_has_no_score():
-    with pytest.raises(TypeError, match=r"hypotheses is one string, 'a cat', expected a list .* try \[hypotheses\]"):
+    with pytest.raises(
+        TypeError, match=r"hypotheses is one string, 'a cat', expected a list .* try \[hypotheses\]"
+    ):
         score("a cat", "a cat", "en")
     with pytest.raises(TypeError, match=r"references is one string"):
         score(["a cat"], "a", "en")
     with pytest.raises(TypeError, match=r"references\[1\]=None is a NoneType, expected a str"):
         score(["a cat", "a"], ["a cat", None], "en")
-    with pytest.raises(TypeError, match="hypotheses=None is a NoneType, expected a list of strings"):
+    with pytest.raises(
+        TypeError, match="hypotheses=None is a NoneType, expected a list of strings"
+    ):
         score(None, ["a cat"], "en")
 
 
 def test_a_language_without_rules_of_its_own_is_told():
     for language, expected in (("klingon", "a code such as 'fr'"), ("french", "'fr'")):
-        with pytest.warns(UserWarning, match=f"language='{language}': .* takes those of English; expected {expected}"):
+        with pytest.warns(
+            UserWarning,
+            match=f"language='{language}': .* takes those of English; expected {expected}",
+        ):
             score(REFERENCES, REFERENCES, language)
-    with pytest.raises(TypeError, match="language=None is a NoneType, expected a code such as 'fr'"):
+    with pytest.raises(
+        TypeError, match="language=None is a NoneType, expected a code such as 'fr'"
+    ):
         score(REFERENCES, REFERENCES, None)
 
 
@@ -394,12 +448,16 @@ def test_crashes_at_any_step_leave_no_trace(tmp_path, data, changes):
 
 
 @pytest.mark.parametrize("method", ["_evaluate", "save"], ids=["in it", "after it"])
-def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(tmp_path, data, undisturbed, monkeypatch, method):
+def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(
+    tmp_path, data, undisturbed, monkeypatch, method
+):
     out = tmp_path / "disturbed"
     run, whole_method = start(out, data), getattr(TranslationRun, method)
 
     def crash_at_6(self, *arguments):
-        if self.trainer.n_steps == 6 and (method == "_evaluate" or self.validations[-1]["step"] == 6):
+        if self.trainer.n_steps == 6 and (
+            method == "_evaluate" or self.validations[-1]["step"] == 6
+        ):
             raise Crash
         return whole_method(self, *arguments)
 
@@ -422,7 +480,10 @@ def test_a_damaged_checkpoint_leaves_a_snapshot_to_translate_with(tmp_path, data
 
 def test_an_unfinished_training_is_named_as_such(tmp_path, data):
     start(tmp_path, data).save()
-    with pytest.raises(FileNotFoundError, match="its training has not ended; --resume it, or take .*last.safetensors"):
+    with pytest.raises(
+        FileNotFoundError,
+        match="its training has not ended; --resume it, or take .*last.safetensors",
+    ):
         Translator.load(tmp_path)
     Translator.load(tmp_path / "last.safetensors")
 
@@ -443,7 +504,11 @@ def test_another_process_goes_on_the_same(tmp_path, data, undisturbed):
 
 
 def test_a_training_that_got_worse_is_not_gone_on_with(tmp_path, data):
-    changes = {"patience": 1, "lr": 1e-9, "validate_every": 2}  # so that no validation is better than the first
+    changes = {
+        "patience": 1,
+        "lr": 1e-9,
+        "validate_every": 2,
+    }  # so that no validation is better than the first
     run = go_on(None, start(tmp_path, data, **changes))
     assert run.trainer.n_steps == 4
     run.finish()
@@ -476,7 +541,9 @@ def test_a_validation_line_that_is_too_long_is_noticed_at_the_start(tmp_path, da
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "val.en").write_text("the man\n\n" + "the horse " * 5000 + "\n", encoding="utf-8")
     (tmp_path / "val.fr").write_text("l'homme\n\nle cheval\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"val.en, line 3 has \d+ pieces, expected fewer than 1024"):
+    with pytest.raises(
+        ValueError, match=r"val.en, line 3 has \d+ pieces, expected fewer than 1024"
+    ):
         start(tmp_path / "out", tmp_path, skip_empty=True)
 
 
@@ -510,7 +577,7 @@ def test_more_steps_can_be_added(tmp_path, data):
 
 
 def test_a_stop_soon_after_a_crash_finds_all_snapshots(tmp_path, data):
-    """Those of the checkpoint's validations may not be removed before the next checkpoint is written."""
+    """Those of the checkpoint's validations are kept until the next checkpoint is written."""
     every = {"validate_every": 1, "save_every": 5}
     with pytest.raises(Crash):
         go_on(None, start(tmp_path, data, **every), [crash_after(9)])
@@ -538,7 +605,9 @@ def test_the_result_is_the_mean_of_the_chosen_snapshots(tmp_path, data, average,
         parameters[step] = run.trainer.flat_params.copy()
     assert run.finish()["averaged"] == chosen
     result, _ = tree.flatten(Translator.load(tmp_path).params)
-    np.testing.assert_allclose(result, (parameters[chosen[0]] + parameters[chosen[1]]) / 2, rtol=1e-6)
+    np.testing.assert_allclose(
+        result, (parameters[chosen[0]] + parameters[chosen[1]]) / 2, rtol=1e-6
+    )
 
 
 def test_a_missing_snapshot_is_told_of_when_resumed(tmp_path, data, capsys):
@@ -547,7 +616,10 @@ def test_a_missing_snapshot_is_told_of_when_resumed(tmp_path, data, capsys):
     assert "lacks" not in capsys.readouterr().out
     (tmp_path / "snapshots" / "step-0000009.safetensors").unlink()
     assert TranslationRun.resume(tmp_path).finish()["averaged"] == [10]
-    assert "snapshots lacks 1 of 2 to average: the result averages the others" in capsys.readouterr().out
+    assert (
+        "snapshots lacks 1 of 2 to average: the result averages the others"
+        in capsys.readouterr().out
+    )
 
 
 def of_another_model(path):
@@ -567,15 +639,18 @@ def of_another_step(path):
     ids=["truncated", "of another model", "of another step"],
 )
 @pytest.mark.parametrize("before", ["resume", "finish"])
-def test_a_damaged_snapshot_is_told_of_and_counts_as_missing(tmp_path, data, capsys, damage, before):
+def test_a_damaged_snapshot_is_told_of_and_counts_as_missing(
+    tmp_path, data, capsys, damage, before
+):
     run = go_on(None, start(tmp_path, data))
     snapshot = tmp_path / "snapshots" / "step-0000009.safetensors"
     damage(snapshot)
     damaged = snapshot.read_bytes()
     run = TranslationRun.resume(tmp_path) if before == "resume" else run
     assert run.finish()["averaged"] == [10]
-    assert "it is now step-0000009.safetensors.damaged, and the result will be averaged without it" in (
-        capsys.readouterr().out
+    assert (
+        "it is now step-0000009.safetensors.damaged, and the result will be averaged without it"
+        in (capsys.readouterr().out)
     )
     assert snapshot.with_name(f"{snapshot.name}.damaged").read_bytes() == damaged
     assert not snapshot.exists()
@@ -583,7 +658,10 @@ def test_a_damaged_snapshot_is_told_of_and_counts_as_missing(tmp_path, data, cap
 
 def test_a_damaged_checkpoint_names_a_snapshot_that_is_whole(tmp_path, data):
     go_on(None, start(tmp_path, data))
-    for path in (tmp_path / "last.safetensors", tmp_path / "snapshots" / "step-0000010.safetensors"):
+    for path in (
+        tmp_path / "last.safetensors",
+        tmp_path / "snapshots" / "step-0000010.safetensors",
+    ):
         path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(CheckpointError, match="step-0000009.safetensors can still translate"):
         TranslationRun.resume(tmp_path)
@@ -601,7 +679,10 @@ def test_what_is_older_than_a_third_of_the_training_is_not_averaged(tmp_path, da
 
 def test_only_the_snapshots_that_will_be_averaged_are_kept(tmp_path, data):
     go_on(None, start(tmp_path, data))
-    assert [path.stem for path in sorted((tmp_path / "snapshots").iterdir())] == ["step-0000009", "step-0000010"]
+    assert [path.stem for path in sorted((tmp_path / "snapshots").iterdir())] == [
+        "step-0000009",
+        "step-0000010",
+    ]
 
 
 def test_it_stops_when_validations_get_no_better(tmp_path, data, monkeypatch):
@@ -621,9 +702,14 @@ def test_validation_measures_the_loss_of_all_tokens_and_greedy_bleu(tmp_path, da
     pairs = list(sentence_pairs(6, seed=2))
     total, n_tokens = 0.0, 0
     for source, target in pairs:
-        [src], [tgt] = run.translator.source.encode([source]), run.translator.target.encode([target])
+        [src], [tgt] = (
+            run.translator.source.encode([source]),
+            run.translator.target.encode([target]),
+        )
         tgt = np.array([[1, *tgt, 2]])
-        loss, n = run.trainer.model.loss(run.trainer.params, np.array([[*src, 2]]), tgt[:, :-1], tgt[:, 1:])
+        loss, n = run.trainer.model.loss(
+            run.trainer.params, np.array([[*src, 2]]), tgt[:, :-1], tgt[:, 1:]
+        )
         total, n_tokens = total + loss * n, n_tokens + n
     assert record["val_loss"] == pytest.approx(total / n_tokens, rel=1e-5)
     greedy = run.translator.greedy([source for source, _ in pairs])
@@ -631,7 +717,9 @@ def test_validation_measures_the_loss_of_all_tokens_and_greedy_bleu(tmp_path, da
 
 
 def test_a_joint_vocabulary_has_one_embedding_a_separate_one_two(tmp_path, data):
-    joint, separate = (start(tmp_path / vocab, data, vocab=vocab) for vocab in ("joint", "separate"))
+    joint, separate = (
+        start(tmp_path / vocab, data, vocab=vocab) for vocab in ("joint", "separate")
+    )
     assert joint.translator.source is joint.translator.target
     assert "embedding" in joint.trainer.params
     assert separate.translator.source.model != separate.translator.target.model
@@ -642,7 +730,9 @@ def test_a_joint_vocabulary_has_one_embedding_a_separate_one_two(tmp_path, data)
 def test_a_missing_validation_text_is_noticed_before_the_training(tmp_path):
     folder = write_corpus(tmp_path / "data")
     (folder / "val.en").unlink()
-    with pytest.raises(FileNotFoundError, match=r"expected val\.en or val\.en\.gz, found .*'val\.fr\.gz'"):
+    with pytest.raises(
+        FileNotFoundError, match=r"expected val\.en or val\.en\.gz, found .*'val\.fr\.gz'"
+    ):
         start(tmp_path / "out", str(folder))
 
 
@@ -678,7 +768,9 @@ def test_a_training_from_before_a_setting_goes_on_with_its_default(tmp_path, dat
     del settings["consistency"], settings["precision"]
     rewrite(out / "last.safetensors", info={"settings": settings})
     assert TranslationRun.resume(out, {"consistency": 0.0}).settings.precision == "float32"
-    with pytest.raises(ValueError, match=r"consistency=1\.0, but .*last.safetensors was begun with 0\.0"):
+    with pytest.raises(
+        ValueError, match=r"consistency=1\.0, but .*last.safetensors was begun with 0\.0"
+    ):
         TranslationRun.resume(out, {"consistency": 1.0})
     go_on(out).finish()
     assert_same(outcome(out), undisturbed)
@@ -697,7 +789,10 @@ def saved_with_settings(out, data, change):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"cache": 1, "beam": 2}, r"last.safetensors has settings that this version .* not know: \['beam', 'cache'\]"),
+        (
+            {"cache": 1, "beam": 2},
+            r"last.safetensors has settings that this version .* not know: \['beam', 'cache'\]",
+        ),
         ({"dropout": 2}, "last.safetensors: dropout=2, expected 0 <= dropout < 1"),
     ],
 )
@@ -717,7 +812,10 @@ def test_a_checkpoint_with_settings_that_cannot_be_is_refused(tmp_path, data, ch
         ({"n_logged": 2**63}, "n_logged=9223372036854775808, expected at most 9223372036854775807"),
         ({"validations": {"step": 1}}, r"validations=.*, expected a list"),
         ({"validations": [3]}, "a validation is 3, expected a dict"),
-        ({"validations": [{"step": "../x", "val_bleu": 1.0}]}, "the step of a validation='../x' is a str"),
+        (
+            {"validations": [{"step": "../x", "val_bleu": 1.0}]},
+            "the step of a validation='../x' is a str",
+        ),
         ({"validations": [{"step": 1}]}, "val_bleu=None is a NoneType, expected a number"),
         ({"n_steps": 11}, "steps=10, but 11 are done"),
     ],
@@ -731,10 +829,15 @@ def test_a_checkpoint_with_progress_that_cannot_be_is_refused(tmp_path, data, ch
 
 @pytest.mark.parametrize(
     "change",
-    [{"max_len": 10**12, "max_tokens": 10**12}, {"model": {"d_model": 10**9, "n_heads": 2, "n_layers": 1, "d_ff": 8}}],
+    [
+        {"max_len": 10**12, "max_tokens": 10**12},
+        {"model": {"d_model": 10**9, "n_heads": 2, "n_layers": 1, "d_ff": 8}},
+    ],
     ids=["max_len", "d_model"],
 )
-def test_settings_of_a_model_that_the_file_does_not_hold_are_refused_before_it_is_made(tmp_path, data, change):
+def test_settings_of_a_model_that_the_file_does_not_hold_are_refused_before_it_is_made(
+    tmp_path, data, change
+):
     saved_with_settings(tmp_path, data, change)
     with pytest.raises(CheckpointError, match=r"last.safetensors: (max_len=|parameter embedding)"):
         TranslationRun.resume(tmp_path)
@@ -742,7 +845,9 @@ def test_settings_of_a_model_that_the_file_does_not_hold_are_refused_before_it_i
 
 def test_settings_that_contradict_the_trainer_of_the_same_file_are_refused(tmp_path, data):
     saved_with_settings(tmp_path, data, {"seed": 3})
-    with pytest.raises(CheckpointError, match="last.safetensors: seed is 1 in the file and 3 in the trainer"):
+    with pytest.raises(
+        CheckpointError, match="last.safetensors: seed is 1 in the file and 3 in the trainer"
+    ):
         TranslationRun.resume(tmp_path)
 
 
@@ -759,14 +864,18 @@ def test_subwords_of_another_padding_are_refused_when_resumed(tmp_path, data, mo
 
 def test_what_changes_when_a_training_goes_on_is_checked(tmp_path, data):
     start(tmp_path, data).save()
-    assert TranslationRun.resume(tmp_path, {"data": Path(data), "patience": 3}).settings.patience == 3
+    assert (
+        TranslationRun.resume(tmp_path, {"data": Path(data), "patience": 3}).settings.patience == 3
+    )
     with pytest.raises(ValueError, match="patience=0, expected at least 1"):
         TranslationRun.resume(tmp_path, {"patience": 0})
     with pytest.raises(ValueError, match="beam=4, but .*last.safetensors was begun with None"):
         TranslationRun.resume(tmp_path, {"beam": 4})
 
 
-def test_a_precision_that_cannot_be_is_named_before_the_vocabulary_is_learned(tmp_path, data, monkeypatch):
+def test_a_precision_that_cannot_be_is_named_before_the_vocabulary_is_learned(
+    tmp_path, data, monkeypatch
+):
     monkeypatch.setattr(Subwords, "learn", lambda *_, **__: pytest.fail("it is learned"))
     with pytest.raises(ValueError, match="precision='float16' on the backend cpu"):
         start(tmp_path, data, precision="float16")
