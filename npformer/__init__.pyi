@@ -1,4 +1,4 @@
-"""The names of ``npformer``: where each comes from. ``__init__.py`` reads this file, as type checkers do."""
+"""The names of ``npformer``, and their files. ``__init__.py`` reads this, as type checkers do."""
 
 from npformer import (
     cpu as cpu,
