@@ -21,8 +21,8 @@ from npformer.runtime.interrupts import deferred_interrupts
 _lock = threading.RLock()  # on all that follows; a signal handler may take it again
 computing: dict = {}  # the identifiers of the threads inside ``one_blas_thread``
 _of_user: int | None = None  # the number that the user gave BLAS, while it has one thread
-# The unfinished blocks of ``blas_threads``, in any thread; the first holds the number before them.
-_blocks: list = []
+_blocks: list = []  # the unfinished blocks of ``blas_threads``, in any thread
+_before_blocks: int | None = None  # the number of the user before the first of them
 
 
 class one_blas_thread:
@@ -113,6 +113,7 @@ class blas_threads:
         self.n = n if n is None else check_int("n", n, at_least=1, at_most=2**31 - 1)
 
     def __enter__(self):
+        global _before_blocks
         before = user_threads()
         if self.n is None or before is None:
             return
@@ -120,7 +121,7 @@ class blas_threads:
         try:
             with deferred_interrupts(), _lock:
                 if not _blocks:
-                    _blocks.append(blas_threads(before))
+                    _before_blocks = before
                 _blocks.append(self)
                 _give_user(self.n)
         except BaseException:  # an interrupt, after which nobody would end this block
@@ -131,9 +132,12 @@ class blas_threads:
         with deferred_interrupts(), _lock:
             if self in _blocks:
                 _blocks.remove(self)
-                _give_user(_blocks[-1].n)
-                if len(_blocks) == 1:
-                    _blocks.clear()
+                _give_user(_by_blocks())
+
+
+def _by_blocks():
+    """The number that the last block gives BLAS, or, after all blocks, the number before them."""
+    return _blocks[-1].n if _blocks else _before_blocks
 
 
 def _forget_other_threads():
@@ -148,8 +152,10 @@ def _forget_other_threads():
         if thread != get_ident():
             del computing[thread]
     if _blocks:
-        _blocks[1:] = [block for block in _blocks[1:] if block.thread == get_ident()]
-        _of_user = _blocks[-1].n
+        for block in list(_blocks):
+            if block.thread != get_ident():
+                _blocks.remove(block)
+        _of_user = _by_blocks()
     _lock.release()
 
 
