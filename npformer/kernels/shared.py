@@ -4,6 +4,8 @@ These functions are given: ``kernel_of`` of the backend, and ``empty(shape, dtyp
 a new array, among them. ``as_it_lies`` and ``without`` are those of ``kernel_of``.
 """
 
+from typing import Protocol
+
 from npformer import reference
 from npformer.reference.math.attention import summed_to
 from npformer.reference.math.convolution import taps
@@ -129,17 +131,26 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_li
         return slice(positions.start * B, positions.stop * B)
 
 
-def make_packed_kernels(
-    kernel_of, empty, kernel_options, attend, attend_backward, knows, without=""
-):
-    """Make the kernels of attention on packed projections, whose heads it reads and writes as
-    views.
+class HeadAttention(Protocol):
+    """Attention of heads (B, H, T, K) that lie anywhere: a module of a backend."""
 
-    ``kernel_options(q, k, keep_mask, bias, settings, dropout_key)`` returns the last argument of
-    the others. ``attend(q, k, v, out, for_kernel)`` writes ``out`` and returns (peak, total).
-    ``attend_backward(dout, out, q, k, v, peak, total, gradients, for_kernel)`` writes the gradients
-    (dq, dk, dv), and returns that of a bias for each head. Or they return ``NotImplemented``.
-    """
+    KNOWN: str  # the fields of ``AttentionOptions`` that it knows
+
+    def kernel_options(self, q, k, keep_mask, bias, options, dropout_key):
+        """The last argument of the other two."""
+
+    def attend(self, q, k, v, out, options):
+        """Write ``out``, and return (peak, total), or ``NotImplemented``."""
+
+    def attend_backward(self, dout, out, q, k, v, peak, total, gradients, options):
+        """Write the gradients (dq, dk, dv), and return that of the bias for each head, or
+        ``NotImplemented``.
+        """
+
+
+def make_packed_kernels(kernel_of, empty, heads: HeadAttention, without=""):
+    """Make the kernels of attention on packed projections, whose heads are views of them."""
+    knows = heads.KNOWN
 
     @kernel_of(reference.cross_attention, without=without, knows=knows)
     def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
@@ -154,8 +165,8 @@ def make_packed_kernels(
         q, k, v = split_q_kv(q, kv, settings)
         B, H, T, K = q.shape
         out = empty((B, T, H * K), q.dtype)
-        for_kernel = kernel_options(q, k, keep_mask, bias, settings, dropout_key)
-        saved = attend(q, k, v, split_heads(out, H), for_kernel)
+        for_kernel = heads.kernel_options(q, k, keep_mask, bias, settings, dropout_key)
+        saved = heads.attend(q, k, v, split_heads(out, H), for_kernel)
         if saved is NotImplemented:
             return NotImplemented
         peak, total = saved
@@ -193,8 +204,10 @@ def make_packed_kernels(
         dheads = split_q_kv(*gradients, settings)
         dout_heads = split_heads(dout, settings.n_heads)
         out_heads = split_heads(out, settings.n_heads)
-        for_kernel = kernel_options(q, k, keep_mask, bias, settings, dropout_key)
-        dbias = attend_backward(dout_heads, out_heads, q, k, v, peak, total, dheads, for_kernel)
+        for_kernel = heads.kernel_options(q, k, keep_mask, bias, settings, dropout_key)
+        dbias = heads.attend_backward(
+            dout_heads, out_heads, q, k, v, peak, total, dheads, for_kernel
+        )
         if dbias is NotImplemented or bias is None:
             return dbias
         return summed_to(dbias, bias.shape)

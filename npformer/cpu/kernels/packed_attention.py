@@ -3,8 +3,8 @@ form.
 """
 
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.kernels.flash_attention import KNOWN, attend, attend_backward, kernel_options
+from npformer.cpu.kernels import flash_attention
 from npformer.kernels.shared import make_packed_kernels
 from npformer.runtime.memory import empty
 
-make_packed_kernels(kernel_of, empty, kernel_options, attend, attend_backward, KNOWN)
+make_packed_kernels(kernel_of, empty, flash_attention)

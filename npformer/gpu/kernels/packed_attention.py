@@ -3,9 +3,7 @@
 import cupy
 
 from npformer.gpu.backend import kernel_of
-from npformer.gpu.kernels.flash_attention import KNOWN, attend, attend_backward, kernel_options
+from npformer.gpu.kernels import flash_attention
 from npformer.kernels.shared import make_packed_kernels
 
-make_packed_kernels(
-    kernel_of, cupy.empty, kernel_options, attend, attend_backward, KNOWN, without="bias"
-)
+make_packed_kernels(kernel_of, cupy.empty, flash_attention, without="bias")
