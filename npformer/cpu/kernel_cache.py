@@ -90,7 +90,7 @@ def place_of(kernel, types):
     """The place of a kernel compiled for such arguments; None if kernels are not kept on disk."""
     if not isinstance(kernel._cache, _Cache):
         return None
-    return kernel._cache.place(types, kernel.targetctx)
+    return kernel._cache.place(kernel._cache._index_key(types, kernel.targetctx.codegen()))
 
 
 def note_of(kernel, work):
@@ -118,11 +118,8 @@ class _Cache(FunctionCache):
         self._sources = sources_of(function.__code__.co_filename)
         self._cache_file = self  # of which numba calls ``load`` and ``save``
 
-    def place(self, sig, target_context):
-        """The place of what is compiled for a signature."""
-        return self._place(self._index_key(sig, target_context.codegen()))
-
-    def _place(self, key):
+    def place(self, key):
+        """The place of what is compiled with this key, which numba makes of a signature."""
         name = f"{self._impl.filename_base}.{_digest(key).hex()[:16]}.nbc"
         origin = _digest([key, self._sources, numba.__version__])
         return Place(Path(self._cache_path, name), origin)
@@ -147,7 +144,7 @@ class _Cache(FunctionCache):
 
     def load(self, key):
         """Return what was saved with this key, None if there is nothing that can be used."""
-        place = self._place(key)
+        place = self.place(key)
         try:
             whole = place.path.read_bytes()
         except OSError:
@@ -161,7 +158,7 @@ class _Cache(FunctionCache):
 
     def save(self, key, data):
         """Write the file of this key."""
-        place = self._place(key)
+        place = self.place(key)
         content = place.origin + dumps(data)
         replace_file(place.path, _checksum(content) + content)
 
