@@ -94,14 +94,11 @@ def _call_blas(blas, a, b, out, add):
     a_form, a_step = _layout(m, k, a.strides, a.itemsize)
     b_form, b_step = _layout(k, n, b.strides, b.itemsize)
     step = max(out.strides[0] // out.itemsize, n)
+    arguments = ROW_MAJOR, a_form, b_form, m, n, k, one, a, a_step, b, b_step, beta, out, step
     if wide:
-        gemm_wide(
-            address, ROW_MAJOR, a_form, b_form, m, n, k, one, a, a_step, b, b_step, beta, out, step
-        )
+        gemm_wide(address, *arguments)
     else:
-        gemm_narrow(
-            address, ROW_MAJOR, a_form, b_form, m, n, k, one, a, a_step, b, b_step, beta, out, step
-        )
+        gemm_narrow(address, *arguments)
 
 
 @inlined
