@@ -80,7 +80,7 @@ def test_a_helper_computes_what_the_caller_has_not_begun(two_threads):
             waiting.set()
 
     threads.in_parallel(work, range(10))
-    assert len(others) == 9
+    assert len(others) >= 9  # all ten, if the helper was there before the caller took the first
 
 
 class Slow(deque):
