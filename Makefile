@@ -31,7 +31,7 @@ help:
 	@echo "make search       search in README.md and the guides by meaning: QUERY=\"how fast is it?\" (downloads 83 MB);"
 	@echo "                  FILES=\"notes.txt more.md\" for files of yours"
 	@echo "make test         run every test (three to five minutes)"
-	@echo "make test-slow    what is slow and rare: faults at random moments, wrong gradients on purpose (six minutes)"
+	@echo "make test-slow    what is slow and rare: faults at random moments, kernels that do not run (two minutes)"
 	@echo "make test-torch   compare with PyTorch and with ONNX's test cases, which it installs for that"
 	@echo "make test-models  compare both models with the library transformers (downloads both, and PyTorch)"
 	@echo "make test-cupy    run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)"
@@ -81,9 +81,10 @@ search: $(VENV)/with-pretrained
 PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/$(BIN_NAME)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/with-dev,nvrtc
 	$(call PYTEST,$(VENV))
-	@echo "make test-slow runs what is slow and rare: faults at random moments, and whether tests notice a wrong gradient"
+	@echo "make test-slow runs what is slow and rare: faults at random moments, and whether tests notice a lost kernel"
 
-# Faults at random moments, then the tests themselves: do they notice a wrong gradient, and a kernel that does not run?
+# Faults at random moments, then the tests themselves: do they notice a kernel that does not run? (Whether they notice a
+# wrong gradient, tests/tools/mutate_backward.py finds out in half an hour.)
 # Another SEED draws others.
 SEED := 0
 SLOW = $(BIN)/python tests/tools/$(1).py --seed $(SEED)
@@ -97,7 +98,6 @@ test-slow: $(VENV)/with-dev,nvrtc
 	$(BIN)/python tests/tools/compare_threads.py --models 4 --threads 1,2,3
 	$(call SLOW,fuzz_operations) --calls 20
 	$(call SLOW,mutate_exercises) --sample 100
-	$(call SLOW,mutate_backward) --sample 10
 	$(call SLOW,sabotage_kernels) --sample 4
 
 test-torch: $(TORCH_VENV)/ready
