@@ -5,22 +5,33 @@ from typing import NamedTuple
 from npformer.errors import UserError
 from npformer.files.checkpoint import BEST, LAST, RESULT, description_in
 from npformer.files.paths import MISSING, kind_of_file
+from npformer.models import Encoder, LanguageModel, Transformer
+from npformer.pretrained.files import read_json
+from npformer.pretrained.loading import FAMILIES
 from npformer.translation.translator import SUBWORDS
 
 
 class Kind(NamedTuple):
-    """A kind of model, and the commands that take it."""
+    """A kind of model, the commands that take it, and what does if there is none."""
 
     what: str
     commands: tuple[str, ...]
+    function: str = ""
 
 
 LANGUAGE = Kind("a language model of train-gpt", ("generate",))
 TRANSLATION = Kind("a translation model", ("translate", "evaluate", "export"))
-FOREIGN = Kind(
-    "a model as the library transformers writes it", ("generate", "chat", "classify", "search")
+WITHOUT_TEXT = Kind(
+    "a model without the tokens of its texts", (), "npformer.training.load_checkpoint"
 )
-WITHOUT_TEXT = Kind("a model without the tokens of its texts", ())
+# By the class that ``pretrained.load`` makes of it:
+OF_TRANSFORMERS = {
+    LanguageModel: Kind("a language model of the library transformers", ("generate", "chat")),
+    Encoder: Kind("an encoder of the library transformers", ("classify", "search")),
+    Transformer: Kind(
+        "a translation model of the library transformers", (), "npformer.pretrained.load"
+    ),
+}
 
 
 def check_kind(path, command):
@@ -31,13 +42,13 @@ def check_kind(path, command):
     kind = kind_of_model(path)
     if kind is None or command in kind.commands:
         return
-    *others, last = kind.commands or ("",)
-    if others:
-        advice = f"npformer {', '.join(others)} and {last} take it"
-    elif last:
-        advice = f"npformer {last} takes it"
+    if not kind.commands:
+        advice = f"no command takes it, but {kind.function} in Python"
+    elif len(kind.commands) == 1:
+        advice = f"npformer {kind.commands[0]} takes it"
     else:
-        advice = "no command takes it, but npformer.training.load_checkpoint in Python"
+        *others, last = kind.commands
+        advice = f"npformer {', '.join(others)} and {last} take it"
     raise UserError(f"{path} holds {kind.what}: {advice}")
 
 
@@ -45,8 +56,10 @@ def kind_of_model(path):
     """The ``Kind`` of model that lies at a path, by names and settings alone; None if none does."""
     if kind_of_file(path) == MISSING:
         return None
-    if path.suffix == ".gguf" or (path / "config.json").exists():
-        return FOREIGN
+    if path.suffix == ".gguf":
+        return OF_TRANSFORMERS[LanguageModel]
+    if (path / "config.json").exists():
+        return _kind_in_folder(path)
     if path.is_dir():
         names = [name for name in (RESULT, BEST, LAST) if (path / name).exists()]
         if not names:
@@ -58,3 +71,13 @@ def kind_of_model(path):
     if description.get("name") == "LanguageModel":
         return LANGUAGE
     return TRANSLATION if SUBWORDS.keys() <= arrays else WITHOUT_TEXT
+
+
+def _kind_in_folder(path):
+    """The kind of a model of transformers; None if its family is not known."""
+    try:
+        config = read_json(path / "config.json")
+    except (OSError, ValueError):
+        return None
+    family = FAMILIES.get(config.get("model_type"))
+    return family and OF_TRANSFORMERS[family.model]

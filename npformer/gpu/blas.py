@@ -51,9 +51,10 @@ def multiply(a, b, out=None, add=False):
         out = cupy.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
     (n, m), p, dtype = a.shape[-2:], b.shape[-1], a.dtype.name
     (a, a_op, *a_steps), (b, b_op, *b_steps) = _as_it_lies(a), _as_it_lies(b)
-    name, steps, count = (
-        ("cublasGemmEx", (p,), ()) if a.ndim == 2 else (EACH, (p, n * p), (len(a),))
-    )
+    if a.ndim == 2:
+        name, steps, count = "cublasGemmEx", (p,), ()
+    else:
+        name, steps, count = EACH, (p, n * p), (len(a),)
     kind, scalar = DATA_TYPE[dtype], ctypes.c_double if dtype == "float64" else ctypes.c_float
     one, factor = ctypes.byref(scalar(1)), ctypes.byref(scalar(add))
     # cuBLAS expects column-major matrices, so it sees ours as transposed, and computes outᵀ = bᵀ

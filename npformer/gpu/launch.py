@@ -64,9 +64,8 @@ def _source(name, included):
     def text_of(include):
         return "" if include[1] in included else _source(include[1], included)
 
-    return re.sub(r'#include "(.+)"', text_of, (FOLDER / name).read_text()).replace(
-        "#pragma once", ""
-    )
+    source = re.sub(r'#include "(.+)"', text_of, (FOLDER / name).read_text())
+    return source.replace("#pragma once", "")
 
 
 def real(dtype):

@@ -49,10 +49,8 @@ class Recorder:
         """Call ``work``, or replay its recording if there is a single batch; return the numbers as
         a list of float.
         """
-        batches, numbers = (
-            [self.fill_up(batch, rounded_up) for batch in batches],
-            np.array(numbers, np.float64),
-        )
+        batches = [self.fill_up(batch, rounded_up) for batch in batches]
+        numbers = np.array(numbers, np.float64)
         # a call that was interrupted may have left a copy that still reads the inputs
         self.stream.synchronize()
         self.stream.wait_event(cupy.cuda.get_current_stream().record())

@@ -43,9 +43,8 @@ class Network(NamedTuple):
 
     latency: float  # seconds of a message
     bandwidth: float  # bytes per second into a rank, and as many out of it
-    processor: float = (
-        0.0  # seconds in which a byte needs the processor: 0 if the network's card moves it
-    )
+    # Seconds in which a byte needs the processor: 0 if the network's card moves it.
+    processor: float = 0.0
 
 
 class Step(NamedTuple):
@@ -55,9 +54,8 @@ class Step(NamedTuple):
     n_bytes: float  # of the gradient
     backward: float = 2 / 3  # share of the seconds, beside which gradients are exchanged
     n_chunks: int = 16
-    early: Sequence[
-        float
-    ] = ()  # seconds from when a chunk is complete to the end of the backward pass, if measured
+    # Seconds from when a chunk is complete to the end of the backward pass, if measured.
+    early: Sequence[float] = ()
 
 
 class Prediction(NamedTuple):

@@ -219,7 +219,7 @@ def test_a_model_of_another_kind_is_an_error_in_one_line(tmp_path, call):
     folder = saved(tmp_path / "encoder", tiny_encoder())
     for main, more in ((chat.main, ["--prompt"]), (generate.main, [])):
         code, _, errors = call(main, "--model", folder, *more, "x")
-        assert (code, errors.count("\n")) == (1, 1) and "expected a tokenizer and a language model" in errors
+        assert (code, errors.count("\n")) == (1, 1) and "npformer classify and search take it" in errors
 
 
 def test_a_text_is_continued_by_a_model_that_exists(use):

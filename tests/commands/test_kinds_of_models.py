@@ -1,9 +1,12 @@
 """A command that is given a model of another kind names the kind, and the commands that take it."""
 
+import json
+
 import pytest
 
 from npformer.commands.chat import main as chat
 from npformer.commands.classify import main as classify
+from npformer.commands.evaluate import main as evaluate
 from npformer.commands.export import main as export
 from npformer.commands.generate import main as generate
 from npformer.commands.search import main as search
@@ -18,14 +21,17 @@ LLAMA = {"positions": "rotary", "norm_type": "rms_norm", "activation": "swiglu",
 COMMANDS = {
     "chat": (chat, lambda path: ["--model", path, "--prompt", "a"]),
     "classify": (classify, lambda path: [path, "a"]),
+    "evaluate": (evaluate, lambda path: ["--model", path, "--data", path, "--src", "en", "--tgt", "fr"]),
     "export": (export, lambda path: ["--model", path, "--to", f"{path}.exported"]),
     "generate": (generate, lambda path: ["--model", path, "a"]),
     "search": (search, lambda path: ["--model", path, "--query", "a", __file__]),
     "translate": (translate, lambda path: ["--model", path, "a"]),
 }
 OF_TRAIN_GPT = "holds a language model of train-gpt: npformer generate takes it"
-OF_TRANSFORMERS = (
-    "holds a model as the library transformers writes it: npformer generate, chat, classify and search take it"
+OF_TRANSFORMERS = "holds a language model of the library transformers: npformer generate and chat take it"
+AN_ENCODER = "holds an encoder of the library transformers: npformer classify and search take it"
+A_MARIAN = (
+    "holds a translation model of the library transformers: no command takes it, but npformer.pretrained.load in Python"
 )
 WITHOUT_TEXT = "holds a model without the tokens of its texts: no command takes it"
 TRANSLATES = "holds a translation model: npformer translate, evaluate and export take it"
@@ -37,6 +43,10 @@ def folder_of(kind, path):
     translation = Transformer(11, 11, **SIZES)
     if kind == "transformers":
         pretrained.save(path, language, language.init(0))
+        return path
+    if kind in ("bert", "marian"):  # its family is named by its settings
+        path.mkdir()
+        (path / "config.json").write_text(json.dumps({"model_type": kind}))
         return path
     model = language if kind == "train-gpt" else translation
     arrays = {"params.x": language.init(0)["embedding"]}
@@ -51,7 +61,9 @@ def folder_of(kind, path):
     ("kind", "words", "not_taken_by"),
     [
         ("train-gpt", OF_TRAIN_GPT, "chat classify export search translate"),
-        ("transformers", OF_TRANSFORMERS, "export translate"),
+        ("transformers", OF_TRANSFORMERS, "classify evaluate export search translate"),
+        ("bert", AN_ENCODER, "chat evaluate export generate translate"),
+        ("marian", A_MARIAN, "chat classify evaluate export generate search translate"),
         ("translation", TRANSLATES, "chat classify generate search"),
         ("copy", WITHOUT_TEXT, "chat classify export generate search translate"),
         ("training", WITHOUT_TEXT, "chat classify export generate search translate"),

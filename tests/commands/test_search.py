@@ -165,7 +165,7 @@ def test_a_query_without_words_is_refused(run):
         (["a.txt"], ["--index", "marks"], "marks cannot be read as a checkpoint: "),
         (["a.txt"], ["--index", "strange"], "strange has no vectors of this model: choose another --index, or delete"),
         (["a.txt"], ["--model", "none"], "there is no none"),
-        (["a.txt"], ["--model", "gpt"], "the model is of the kind LanguageModel, with a tokenizer: expected a"),
+        (["a.txt"], ["--model", "gpt"], "gpt holds a language model of the library transformers: npformer"),
     ],
 )
 def test_bad_input_is_an_error_in_one_line(run, tmp_path, files, options, line):
