@@ -1,4 +1,4 @@
-"""What `npformer exercises` and `npformer exercises build` say about an exercise."""
+"""What `npformer exercises`, with its commands `build` and `gpt`, says about an exercise."""
 
 from textwrap import dedent, fill, indent
 

@@ -1,6 +1,6 @@
 """What a person has done: which exercises are solved, where their files are, and how many hints were given.
 
-``sources`` has a digest of each function of one's own Transformer, as it was when it was right.
+``sources`` has a digest of each function of one's own Transformer and GPT, as it was when it was right.
 """
 
 import json

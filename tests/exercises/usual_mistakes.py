@@ -1,7 +1,6 @@
 """Mistakes that learners usually make when they derive the gradients of a Transformer.
 
-Each has the exercise, what is changed in the page's function, and words that a right explanation has. The lists were
-written before the checker was asked what it names.
+Each has the exercise, what is changed in the page's function, and words that a right explanation has.
 """
 
 DSCORES = "weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))"

@@ -1,7 +1,6 @@
 """Thirty mistakes that learners usually make when they write a GPT.
 
-Each has the exercise, words that a right explanation has, and the code. The comment above it says what is wrong. The
-list was written before what the checker names was looked at.
+Each has the exercise, words that a right explanation has, and the code. The comment above it says what is wrong.
 """
 
 USUAL = [
