@@ -11,14 +11,13 @@ npformer exercises gpt train --text FILE    # on a text of yours
 import math
 
 from npformer.commands.arguments import positive
-from npformer.commands.exercises_track import TrackCommand, text_of_file
+from npformer.commands.exercises_track import TrackCommand, text_of_file, track_or_most_solved
 
 from npformer import tree
 from npformer.exercises.gpt.taking import solved_functions
 from npformer.exercises.gpt.text import read_text, sentences_of_npformer
 from npformer.exercises.gpt.writing import N_WRITTEN, Writer, words_of
 from npformer.exercises.track.file import digests, starting_text
-from npformer.exercises.track.track import track_of
 from npformer.exercises.tracks import TRACKS
 
 
@@ -55,7 +54,8 @@ def taken_over(progress):
     if not file.exists():
         return []
     text = text_of_file(file)
-    track = track_of(text, TRACKS.values()) or TRACKS["build"]
+    tracks = [track for track in TRACKS.values() if track.file == file]
+    track = track_or_most_solved(text, tracks, progress)
     try:
         return solved_functions(track, text, progress.sources)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -77,7 +77,7 @@ def add_to(add):
 
 def train(options, progress):
     """Train the person's model on a text, and let it write."""
-    COMMAND.track_for(options)
+    COMMAND.track_for(options, progress)
     text = read_text(options.text) if options.text else sentences_of_npformer()
     with COMMAND.own_functions(options, progress) as functions:
         writer = Writer(functions, text)

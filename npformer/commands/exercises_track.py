@@ -36,7 +36,7 @@ class TrackCommand:
     ----------
     tracks : list of Track
         They have one file. It is begun as that of the first, or by an option as that of another;
-        after that, what stands in it says of which track it is.
+        after that, its docstring says of which track it is.
     doc : str
         What ``--help`` shows.
     meaning : str
@@ -99,9 +99,9 @@ class TrackCommand:
                     return file
         return None
 
-    def track(self, options):
+    def track(self, options, progress):
         """The track of the person's file."""
-        found = track_of(self.read(), TRACKS.values()) or self.tracks[0]
+        found = track_or_most_solved(self.read(), self.tracks, progress)
         if found not in self.tracks:
             advice = f"rename it (mv {self.file} {found.file})"
             if found.file.exists():  # which is not to be lost
@@ -119,11 +119,11 @@ class TrackCommand:
                 )
         return found
 
-    def track_for(self, options):
+    def track_for(self, options, progress):
         """The track of the person's file, for a command with which --hint has no meaning."""
         if options.hint is not None:
             raise UserError(f"--hint stands alone: {self.program()} --hint {options.hint}")
-        return self.track(options)
+        return self.track(options, progress)
 
     def begin(self, options, progress):
         """Write the file."""
@@ -220,7 +220,7 @@ class TrackCommand:
             return
         if not self.file.exists():
             self.begin(options, progress)
-        track = self.track(options)
+        track = self.track(options, progress)
         self.update(track, progress)
         for number, part in enumerate(track.parts.values(), 1):
             state = "changed since its check" if is_changed(part, progress) else ""
@@ -235,7 +235,7 @@ class TrackCommand:
 
         The exit status is 1 if one is not right.
         """
-        track = self.track_for(options)
+        track = self.track_for(options, progress)
         now = self.update(track, progress)
         to_do = next_of(track, progress)
         parts = to_do or track.parts.values()
@@ -255,7 +255,7 @@ class TrackCommand:
 
     def hint(self, options, progress):
         """Print one hint more than the last time."""
-        track = self.track_for(options)
+        track = self.track_for(options, progress)
         self.update(track, progress)
         part = self.chosen(options.name, track, progress)
         print(f"{part.name}:")
@@ -263,14 +263,14 @@ class TrackCommand:
 
     def next_hint(self, options, progress):
         """Print the next hint of an exercise, without those that were shown."""
-        track = self.track(options)
+        track = self.track(options, progress)
         self.update(track, progress)
         part = self.chosen(options.hint, track, progress)
         print_next_hint(part, track.number_of(part), progress, self.program())
 
     def answer(self, options, progress):
         """Print the answer."""
-        track = self.track_for(options)
+        track = self.track_for(options, progress)
         self.update(track, progress)
         part = self.chosen(options.name, track, progress)
         print_answer(part)
@@ -284,7 +284,7 @@ class TrackCommand:
         solved. What has changed since it was solved is checked first, and an error of the person's
         code gets a line.
         """
-        track = self.track_for(options)
+        track = self.track_for(options, progress)
         now = self.update(track, progress)
         parts = track.parts.values()
         for part in parts:
@@ -316,6 +316,17 @@ class TrackCommand:
 def text_of_file(file):
     """The text of a person's file, whatever bytes it has."""
     return read_source(file).decode("utf-8", "replace")
+
+
+def track_or_most_solved(text, tracks, progress):
+    """The track of a file with this text. If its docstring names none, it is that of ``tracks`` of
+    which most is solved, or the first.
+    """
+
+    def n_solved(track):
+        return sum(track.is_of(key) for key in progress.solved)
+
+    return track_of(text, TRACKS.values()) or max(tracks, key=n_solved)
 
 
 def next_of(track, progress):

@@ -295,6 +295,14 @@ def test_the_file_says_of_which_kind_it_is(run):
     assert run("")[1].count("  solved\n") == 1
 
 
+def test_a_hint_that_was_pasted_changes_nothing(run):
+    run("")
+    text = FILE.read_text(encoding="utf-8")
+    FILE.write_text(f"{text}\n# the next one: npformer exercises build --hint 2\n", encoding="utf-8")
+    assert run("--hint 2")[1].startswith("exercise 2, attention, hint 1 of 3:\n")  # those of build
+    assert Progress().hints == {"build/attention": 1}
+
+
 def test_a_renamed_file_is_found(run, folder):
     run("--derive")
     FILE.rename("exercises/mine.py")

@@ -62,6 +62,16 @@ def test_a_file_is_known_as_one_of_its_track(track):
     assert track_of(starting_text(track), TRACKS.values()) is track
 
 
+def test_what_is_written_below_the_docstring_says_nothing_of_the_track():
+    line = f"{TRACKS['derive'].mark} {TRACKS['gpt'].mark}"
+    for track in TRACKS.values():
+        text = starting_text(track)
+        for below in (f"# {line}\n", f"TEXT = '{line}'\n", f"# {line}\ndef (\n"):
+            assert track_of(text + below, TRACKS.values()) is track
+    for text in ("", f"# {line}\nimport os\n", f"import os\n# {line}\ndef (\n", f'x = 1\n"""{line}"""\n'):
+        assert track_of(text, TRACKS.values()) is None
+
+
 @every_track
 def test_functions_can_be_taken_from_elsewhere(track):
     given = next(name for name in track.page.functions if not in_parts(track, name))

@@ -1,5 +1,6 @@
 """A track: a page, and the exercises that ask for its functions."""
 
+import ast
 import inspect
 import re
 from collections.abc import Callable
@@ -33,8 +34,8 @@ class Track:
     file_name : str
         The name of the person's file in the folder of the exercises.
     mark : str
-        What stands in the person's file, so that it is known of which track it is. If the marks of
-        several tracks do, the longest counts.
+        What stands in the docstring of the person's file, so that it is known of which track it is.
+        If the marks of several tracks do, the longest counts.
     page : Page
     title : str
         What the person writes, as in "your own Transformer".
@@ -124,6 +125,18 @@ def _leaves_of(name, params):
 
 
 def track_of(text, tracks):
-    """The track whose mark stands in the text of a file; None if there is none."""
-    found = [track for track in tracks if track.mark in text]
+    """The track whose mark stands in the docstring of a file; None if there is none.
+
+    What the person has written below it, as a command in a comment, says nothing of the track.
+    """
+    beginning = docstring_of(text)
+    found = [track for track in tracks if track.mark in beginning]
     return max(found, key=lambda track: len(track.mark), default=None)
+
+
+def docstring_of(text):
+    """The docstring of a file; what stands above its first import if Python cannot read it."""
+    try:
+        return ast.get_docstring(ast.parse(text)) or ""
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return re.split(r"(?m)^(?:import|from) ", text, maxsplit=1)[0]
