@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer.checks import shown
+from npformer.checks import check_int, shown
 from npformer.models.encoder import Encoder
 from npformer.pretrained.family import LIKE_2017, SIZES, Family
 from npformer.pretrained.keys import harmless, read, table, warned_unless
@@ -126,14 +126,24 @@ class Bert(Family):
             name = re.sub(r"\.gamma$", ".weight", name)
             name = re.sub(r"\.beta$", ".bias", name)
             arriving[name] = x
-        task = self.tasks.get(self.class_in(config), {})
-        has_other_name = task.get("pooler") and "pooler" in self.names_of_classifier
-        if task.get("pooler") is False or has_other_name:  # this one is of the first training
+        if self.leaves_out_pooler(config):
             arriving = {name: x for name, x in arriving.items() if not name.startswith("pooler.")}
         bias = arriving.pop(self.bias_of_words, None)
         if bias is not None:
             arriving.setdefault(f"{self.output_of_words}.bias", bias)
         return arriving
+
+    def leaves_out_pooler(self, config):
+        """Whether the pooler of a file is that of the first training, which its task does not use.
+
+        The files of some models that were trained for a task hold it still.
+        """
+        task = self.tasks.get(self.class_in(config), {})
+        if "pooler" not in task:  # without a task, a model may have one
+            return False
+        if task["pooler"]:  # the one that is used has this name, or one of the classifier
+            return "pooler" in self.names_of_classifier
+        return True
 
     def leaving(self, tensors, model):
         """The tensors by the names of a file, which a model without output has without a prefix."""
@@ -258,9 +268,12 @@ class Roberta(Bert):
         """The tensors by the names of the table, without the positions that no token has."""
         arriving = super().arriving(tensors, config)
         positions = arriving.get(POSITIONS)
-        pad_id = config.get("pad_token_id", self.defaults["pad_token_id"])
-        if positions is not None and isinstance(pad_id, int):  # else it is refused by what follows
-            arriving[POSITIONS] = positions.take(positions.numbers()[pad_id + 1 :])
+        if positions is not None:
+            numbers = positions.numbers()
+            pad_id = config.get("pad_token_id", self.defaults["pad_token_id"])
+            last = len(numbers) - 2  # which leaves one position
+            pad_id = check_int("pad_token_id", pad_id, at_least=0, at_most=last)
+            arriving[POSITIONS] = positions.take(numbers[pad_id + 1 :])
         return arriving
 
     def leaving(self, tensors, model):
@@ -269,11 +282,17 @@ class Roberta(Bert):
         unused = np.zeros((model.pad_id + 1, model.d_model), positions.dtype)
         return super().leaving(tensors | {POSITIONS: np.concatenate([unused, positions])}, model)
 
-    def read_own(self, config, tensors):
-        """Also the length: config.json has the number of all rows of the table of positions."""
-        settings = super().read_own(config, tensors)
-        if POSITIONS in tensors:
-            settings["max_len"] = tensors[POSITIONS].shape[0]
+    def settings_of(self, config, tensors, instead=()):
+        """Our settings; the length is that of all rows of the table without those of no token."""
+        settings = super().settings_of(config, tensors, instead)
+        if POSITIONS in tensors and "max_len" not in instead:
+            key = self.settings["max_len"]
+            length = tensors[POSITIONS].shape[0]
+            n_rows = length + settings["pad_id"] + 1
+            if check_int(key, config[key]) != n_rows:
+                rows = f"{n_rows}, the number of rows of {POSITIONS}"
+                raise ValueError(f"config.json has {key}={shown(config[key])}, expected {rows}")
+            settings["max_len"] = length
         return settings
 
     def own_keys(self, model):

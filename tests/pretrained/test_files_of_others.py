@@ -309,11 +309,27 @@ def test_a_roberta_has_one_activation(tmp_path):
         pretrained.save(tmp_path / "other", model, model.init(0))
 
 
-@pytest.mark.parametrize("pad_id", [None, "one", -1])
+@pytest.mark.parametrize("pad_id", [None, "one", -1, 10**6])
 def test_the_positions_of_a_roberta_begin_after_an_id(tmp_path, pad_id):
     path, _ = saved(tmp_path, FORGED["roberta"])
     written(path / "config.json", {"pad_token_id": pad_id})
-    assert "pad_id=" in refused(path)
+    assert f"pad_token_id={pad_id!r}" in refused(path)
+    assert f"pad_token_id={pad_id!r}" in refused(path, pad_id=1)
+
+
+@pytest.mark.parametrize("change", [502, -1, "x", 0.0, None])
+def test_the_length_of_a_roberta_is_that_of_its_table(tmp_path, change):
+    path, _ = saved(tmp_path, FORGED["roberta"])
+    max_len = FORGED["roberta"].max_len
+    n_rows = max_len + FORGED["roberta"].pad_id + 1
+    value = n_rows + change if isinstance(change, (int, float)) else change
+    written(path / "config.json", {"max_position_embeddings": value})
+    expected = f"{n_rows}, the number of rows of embeddings.position_embeddings.weight"
+    if not isinstance(value, int):
+        expected = "an int"
+    reason = refused(path)
+    assert f"max_position_embeddings={value!r}" in reason and f"expected {expected}" in reason
+    assert pretrained.load(path, max_len=max_len)[0].max_len == max_len
 
 
 def test_the_forced_end_of_generation_config_json(tmp_path):
