@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from npformer.checks import shown, warn
+from npformer.checks import check_flag, shown, warn
 from npformer.data.subwords import Subwords, import_sentencepiece
 from npformer.data.tokens import CHARACTERS, PIECES, Characters, Pieces
 from npformer.extras import imported
@@ -287,17 +287,35 @@ def special_tokens(about: dict) -> dict[str, dict]:
     """All tokens that have a meaning of their own, by their texts, and how a text has each."""
     tokens = [about.get(f"{role}_token") for role in ROLES]
     for key in ("additional_special_tokens", "extra_special_tokens"):
-        more = about.get(key) or []
-        tokens.extend(more.values() if isinstance(more, dict) else more)
+        tokens.extend(_listed_tokens(about, key))
     special = {}
     for token in tokens:
         text = text_of(token)
-        if isinstance(text, str) and text:
-            form = {"normalized": False}
-            if isinstance(token, dict):
-                form = {key: token[key] for key in FORM if key in token}
-            special[text] = form
+        if isinstance(text, str) and text:  # the last one of a text decides, as in transformers
+            special[text] = _form_of(token)
     return special
+
+
+def _listed_tokens(about, key):
+    """The tokens in a list, or in a dict by their names."""
+    tokens = about.get(key)
+    if tokens is None:
+        return []
+    if not isinstance(tokens, (list, dict)):
+        kind = type(tokens).__name__
+        raise TypeError(f"{key}={shown(tokens)} is a {kind}, expected a list or a dict of tokens")
+    return tokens.values() if isinstance(tokens, dict) else tokens
+
+
+def _form_of(token):
+    """How a text has a token, which only a dict describes."""
+    if not isinstance(token, dict):
+        return {"normalized": False}
+    form = {}
+    for key in FORM:
+        if key in token:
+            form[key] = check_flag(f"the token {shown(token['content'])}: {key}", token[key])
+    return form
 
 
 def text_of(token: Any) -> Any:
@@ -397,7 +415,7 @@ def _pairs_in(paths, about, config):
     vocabulary = read_json(paths["vocab.json"])
     has_space = bool(about.get("add_prefix_space"))
     inner = byte_pairs(vocabulary, as_pairs(merges), begins_with_space=has_space)
-    if str(about.get("tokenizer_class", config.get("model_type"))).lower().startswith("roberta"):
+    if is_roberta(about, config):
         for role, token in OF_ROBERTA.items():
             about.setdefault(f"{role}_token", token)
         if isinstance(about["mask_token"], str):  # which has no space before it in a text
@@ -410,14 +428,37 @@ def _pairs_in(paths, about, config):
     return inner
 
 
+def is_roberta(about: dict, config: dict) -> bool:
+    """Whether vocab.json and merges.txt are of RoBERTa, and not of GPT-2, which has both, too.
+
+    The class of the tokenizer says so, and where no file names it, the family of the model.
+    """
+    kind = about.get("tokenizer_class") or config.get("model_type")
+    return kind in ("RobertaTokenizer", "RobertaTokenizerFast", "roberta")
+
+
 def _put_between(inner, about):
     """Let each text begin and end with the tokens that classify and separate."""
-    begin, end = (text_of(about[f"{role}_token"]) for role in ("cls", "sep"))
-    around = [(token, inner.token_to_id(token)) for token in (begin, end)]
-    with _refusing(f"{begin} and {end} are no tokens of it"):
+    around = []
+    for key in ("cls_token", "sep_token"):
+        token = _text_in(about, key)
+        id_ = inner.token_to_id(token)
+        if id_ is None:
+            raise ValueError(f"{key}={shown(about[key])}, expected a token of the vocabulary")
+        around.append((token, id_))
+    (begin, _), (end, _) = around
+    with _refusing(f"{begin} and {end} cannot be around a text"):
         inner.post_processor = import_tokenizers().processors.TemplateProcessing(
             single=f"{begin} $A {end}", special_tokens=around
         )
+
+
+def _text_in(about, key):
+    """The text of a token that each tokenizer of the kind has."""
+    text = text_of(about[key])
+    if not isinstance(text, str):
+        raise TypeError(f"{key}={shown(about[key])}, expected a text or a dict with its content")
+    return text
 
 
 def _word_pieces_in(paths, about):
@@ -427,8 +468,9 @@ def _word_pieces_in(paths, about):
     for role, token in OF_BERT.items():
         about.setdefault(f"{role}_token", token)
     ids = {piece: i for i, piece in enumerate(pieces)}
+    unknown = _text_in(about, "unk_token")
     with _refusing("vocab.txt makes no tokenizer"):
-        model = tokenizers.models.WordPiece(ids, unk_token=text_of(about["unk_token"]))
+        model = tokenizers.models.WordPiece(ids, unk_token=unknown)
         inner = tokenizers.Tokenizer(model)
     _put_between(inner, about)
     inner.normalizer = tokenizers.normalizers.BertNormalizer(

@@ -462,11 +462,56 @@ def test_a_special_token_takes_the_space_that_its_form_says(tmp_path, settings):
     assert pretrained.load(path)[2].encode("a <x> b") == [0, 3, 2, 1]
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_word_pieces_are_read_from_their_list(tmp_path, lowercase):
-    path, _ = saved(tmp_path, BERT)
+@pytest.mark.parametrize("has_form_last", [True, False])
+def test_of_two_forms_of_a_special_token_the_last_one_is_read(tmp_path, has_form_last):
+    """As transformers does, whatever the first one says."""
+    path = gpt2_with(tmp_path, [*"abĠ"], vocab=4)
+    tokens = ["<x>", {"content": "<x>", "lstrip": True}]
+    if not has_form_last:
+        tokens.reverse()
+    written(path / "tokenizer_config.json", {"mask_token": tokens[0], "additional_special_tokens": tokens[1:]})
+    assert pretrained.load(path)[2].encode("a <x>b") == ([0, 3, 1] if has_form_last else [0, 2, 3, 1])
+
+
+def with_word_pieces(folder):
+    """A folder with BERT's vocab.txt."""
+    path, _ = saved(folder, BERT)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "bc", "##d", "A", "é", "e", "."]
     (path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"extra_special_tokens": "ab"}, "extra_special_tokens='ab' is a str, expected a list or a dict of tokens"),
+        ({"extra_special_tokens": ""}, "extra_special_tokens='' is a str, expected a list"),
+        ({"additional_special_tokens": 5}, "additional_special_tokens=5 is a int, expected a list"),
+        ({"cls_token": None}, "cls_token=None, expected a text or a dict with its content"),
+        ({"sep_token": {"content": 5}}, "sep_token={'content': 5}, expected a text or a dict with its content"),
+        ({"sep_token": "<s>"}, "sep_token='<s>', expected a token of the vocabulary"),
+        ({"unk_token": None}, "unk_token=None, expected a text or a dict with its content"),
+        (
+            {"mask_token": {"content": "[MASK]", "lstrip": "yes"}},
+            "the token '[MASK]': lstrip='yes' is a str, expected True or False",
+        ),
+    ],
+)
+def test_a_special_token_of_another_form_is_named(tmp_path, settings, reason):
+    path = with_word_pieces(tmp_path)
+    written(path / "tokenizer_config.json", settings)
+    assert reason in refused(path)
+
+
+def test_no_special_tokens_may_be_named(tmp_path):
+    path = with_word_pieces(tmp_path)
+    written(path / "tokenizer_config.json", {"extra_special_tokens": None, "additional_special_tokens": []})
+    assert pretrained.load(path)[2].encode("a") == [2, 5, 3]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_word_pieces_are_read_from_their_list(tmp_path, lowercase):
+    path = with_word_pieces(tmp_path)
     written(path / "tokenizer_config.json", {"do_lower_case": lowercase, "cls_token": {"content": "[CLS]"}})
     tokenizer = pretrained.load(path)[2]
     assert tokenizer.encode("A bcd é.") == [2, 5 if lowercase else 8, 6, 7, 10 if lowercase else 9, 11, 3]
