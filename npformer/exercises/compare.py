@@ -103,6 +103,9 @@ def check_function(exercise, function, seed=SEED, file=None):
                 perhaps = first_note(outcome.error)  # of results_of, or of some library
                 perhaps = perhaps or reason(exercise, function, cases, case)
                 return Verdict("wrong", [*UNDER_WAY.lines, *([f"{PERHAPS}{perhaps}"] if perhaps else [])])
+        leak = complaint_about_float32(exercise, function, cases[0], file) if exercise.float64_from else None
+        if leak:
+            return Verdict("wrong", [UNDER_WAY.case, leak])
     return Verdict("solved", [f"right in {'both' if len(cases) == 2 else f'all {len(cases)}'} cases"])
 
 
@@ -244,6 +247,28 @@ def has_dtype_of(value, expected):
     if kinds == {"f"}:
         return value.dtype.itemsize >= expected.dtype.itemsize
     return value.dtype == expected.dtype or kinds <= {"i", "u"}
+
+
+def complaint_about_float32(exercise, function, case, file):
+    """The line that says what a function does wrong where its arguments are float32, or None."""
+    case = Case(f"{case.what}, in float32", *map(in_float32, case.args))
+    UNDER_WAY.case = f"with {described(exercise, case)}"
+    outcome = call(exercise, function, case)
+    if outcome.error is not None or outcome.replaced:
+        return complaint_about(exercise, outcome, None, file)
+    values = outcome.value if is_many(outcome.value) else [outcome.value]
+    for name, array in zip(exercise.results, map(as_array, values), strict=False):
+        if array.ndim and array.dtype != np.float32:
+            return f"{name} has dtype {array.dtype}, expected float32, as its arguments have: {exercise.float64_from}"
+    return None
+
+
+def in_float32(x):
+    """An argument of a case with its arrays of floats in float32."""
+    if isinstance(x, dict):
+        return tree.map_leaves(in_float32, x)
+    is_of_floats = isinstance(x, np.ndarray) and x.dtype.kind == "f"
+    return x.astype(np.float32) if is_of_floats else x
 
 
 def complaint_about_list(name, value, expected):

@@ -68,6 +68,9 @@ class Exercise:
         In a task of the kind "find the bug", the faulty code.
     needs : tuple of str
         Lines that import what the function may use besides NumPy.
+    float64_from : str
+        What usually makes float64 of float32 here, if what the function returns has to be float32
+        where its arguments are.
     """
 
     answer: Callable
@@ -82,6 +85,7 @@ class Exercise:
     hints: tuple[str, ...]
     given: str = ""
     needs: tuple[str, ...] = ()
+    float64_from: str = ""
 
     @property
     def name(self):

@@ -173,6 +173,13 @@ def test_usual_mistakes_are_named_and_none_wrongly(mistakes, n_named):
     assert (len(mistakes), n_right) == (30, n_named)
 
 
+def test_a_position_that_does_not_see_itself_is_not_called_the_other_way_round():
+    part = DERIVE.parts["transformer"]
+    change = {"np.tri(tgt_in.shape[1], dtype=bool)": "np.tril(np.ones((tgt_in.shape[1],) * 2, dtype=bool), k=-1)"}
+    verdict = check_function(part, part.with_mistakes(Mistake(change, "")))
+    assert "each position sees itself" in verdict.lines[-1]
+
+
 def test_the_checker_notices_mutants_of_the_answers(monkeypatch):
     monkeypatch.setattr(mutate_exercises, "SECONDS", 1)  # for those that do not end
     labels = ("cross_entropy", "linear", "layer_norm_backward", "attention_backward", "feed_forward")

@@ -15,6 +15,7 @@ from npformer.commands.exercises import main
 
 from npformer.exercises import check_function
 from npformer.exercises.child import ALL, check_file
+from npformer.exercises.exercise import Mistake
 from npformer.exercises.gpt import GPT
 from npformer.exercises.gpt.taking import shared_functions
 from npformer.exercises.gpt.text import Characters, sentences_of, sentences_of_npformer
@@ -125,7 +126,7 @@ def embed(table, ids):
                 dtable[ids[b, t]] += dx[b, t]
         return dtable
 
-    return np.eye(len(table))[ids] @ table, backward
+    return np.eye(len(table), dtype=table.dtype)[ids] @ table, backward
 """,
     "rms_norm": """
 def rms_norm(params, x, eps=1e-6):
@@ -164,7 +165,7 @@ def rotary(x, base=10000.0):
 
     def turned(x, turn):
         z = (x[..., : K // 2] + 1j * x[..., K // 2 :]) * turn
-        return np.concatenate([z.real, z.imag], -1)
+        return np.concatenate([z.real, z.imag], -1).astype(x.dtype)
 
     return turned(x, turn), lambda dy: turned(dy, turn.conj())
 """,
@@ -213,6 +214,51 @@ def test_a_right_answer_may_be_written_otherwise(label):
     names = dict(vars(GPT.page.module))
     exec(OTHERWISE[label], names)
     assert check_function(GPT.parts[label], names[label]).lines == [f"right in all {n_cases(label)} cases"]
+
+
+# An array of float64 makes float64 of all that follows.
+LEAKS = {
+    "embed": ("np.zeros_like(table)", "np.zeros(table.shape)", "np.zeros_like(table)"),
+    "rotary": (".astype(x.dtype)", "", ".astype(x.dtype)"),
+    "attention": ("scale * q", "1 / np.sqrt(q.shape[-1]) * q", "np.sqrt of an int"),
+    "attention_backward": ("dq, dk = scale", "dq, dk = 1 / np.sqrt(q.shape[-1])", "np.sqrt of an int"),
+    "self_attention": ("rotary(q), rotary(k)", "rotary(q * np.float64(1)), rotary(k)", "np.sqrt of an int"),
+    "cross_entropy": (", dtype=logits.dtype", "", "np.eye(V, dtype=logits.dtype)"),
+}
+
+
+@pytest.mark.parametrize("label", LEAKS)
+def test_float64_that_leaks_into_float32_is_noticed(label):
+    part = GPT.parts[label]
+    old, new, words = LEAKS[label]
+    verdict = check_function(part, part.with_mistakes(Mistake({old: new}, "")))
+    assert verdict.state == "wrong" and ", in float32: " in verdict.lines[0]
+    assert (
+        "has dtype float64, expected float32, as its arguments have" in verdict.lines[1] and words in verdict.lines[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        ("np.eye(T, dtype=bool) | np.eye(T, k=-1, dtype=bool)", "only itself and the one before"),
+        ("np.tril(np.ones((T, T), dtype=bool), k=1)", "also sees the next one"),
+        ("np.ones((T, T), dtype=bool)", "there is no causal mask"),
+        ("np.arange(T) <= np.arange(T)[:, None] ** 2", "yours is"),  # sees more of the future, the later it is
+    ],
+)
+def test_a_mask_that_is_right_for_two_positions_is_not_enough(mask, words):
+    part = GPT.parts["self_attention"]
+    change = {"np.tri(x.shape[1], dtype=bool)": mask.replace("T", "x.shape[1]")}
+    verdict = check_function(part, part.with_mistakes(Mistake(change, "")))
+    assert verdict.state == "wrong" and words in verdict.lines[-1]
+
+
+@pytest.mark.parametrize("label", ["self_attention", "decoder_layer", "gpt"])
+def test_a_case_has_more_than_three_positions(label):
+    for seed in range(3):
+        cases = GPT.parts[label].cases(np.random.default_rng(seed))
+        assert max(case.args[1].shape[1] for case in cases) > 3
 
 
 def n_cases(label):

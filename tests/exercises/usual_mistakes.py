@@ -79,7 +79,7 @@ USUAL = [
     ("transformer", {"dmemory += dmemory_of_layer": "dmemory = dmemory_of_layer"}, "every decoder layer reads"),
 ]
 
-# Thirty others, written before the mistakes of the first list had names.
+# Thirty others.
 OTHERS = [
     ("softmax", {"x - x.max(axis=-1, keepdims=True)": "x"}, "overflows"),
     ("attention", {"scores, -np.inf": "-np.inf, scores"}, "the wrong way round"),

@@ -48,6 +48,7 @@ GPT.add(
     ],
     results=("x",),
     gradients=("dtable",),
+    float64_from="np.zeros makes float64; np.zeros_like(table) has the dtype of the table",
     title="look up a row for each character, forward and backward",
     page="gradients/embedding",
     task="""
@@ -201,6 +202,10 @@ GPT.add(
         ),
         ({"b * s * (1 + a * (1 - s))": "b * s * (1 - s)"}, SIGMOID),
         (
+            {"(1 + a * (1 - s))": "(1 + a * s)"},
+            "the slope of the sigmoid is σ(a) (1 - σ(a)), so that of a σ(a) is σ(a) (1 + a (1 - σ(a)))",
+        ),
+        (
             {"dh * b * s * (1 + a * (1 - s))": "dh * b * s"},
             "the sigmoid depends on a, too: the slope of a σ(a) is σ(a) (1 + a (1 - σ(a)))",
         ),
@@ -329,6 +334,7 @@ GPT.add(
         ({"turned(dy, -sin)": "dy"}, "the gradient is not turned back: it needs the opposite angle, -sin"),
     ],
     gradients=("dx",),
+    float64_from="cos and sin of positions are float64: convert them, as in np.cos(angles).astype(x.dtype)",
     title="positions that turn, forward and backward",
     page="model/options",
     task="""

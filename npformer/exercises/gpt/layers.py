@@ -3,6 +3,7 @@
 from npformer.exercises.exercise import Case, draw, sizes
 from npformer.exercises.gpt.track import GPT, layer, model, take
 from npformer.exercises.transformer import BUILD
+from npformer.exercises.transformer.forward import ROOT_OF_INT
 
 take(BUILD.parts["attention"])
 take(BUILD.parts["attention_backward"])
@@ -22,6 +23,7 @@ def self_attention_cases(rng):
         case("several heads", B, T, H, K),
         case("as many positions as passages", T, T, H, K),
         case("one position", B, 1, H, K),
+        case("five positions", 2, 5, 3, 4),  # with two, a wrong mask may look like the right one
     ]
 
 
@@ -46,6 +48,15 @@ GPT.add(
             {MASK: "np.tri(x.shape[1], k=-1, dtype=bool)"},
             "a position has to see itself, too: the diagonal of the mask is True",
         ),
+        (
+            {MASK: "np.tri(x.shape[1], k=1, dtype=bool)"},
+            "each position also sees the next one: the mask is True on and below the diagonal, np.tri(T, dtype=bool)",
+        ),
+        (
+            {MASK: f"{MASK} & ~np.tri(x.shape[1], k=-2, dtype=bool)"},
+            "a position sees only itself and the one before: it may see all those before it, np.tri(T, dtype=bool)",
+        ),
+        ({MASK: "np.eye(x.shape[1], dtype=bool)"}, "a position sees only itself: it may see those before it, too"),
         ({MASK: "np.tri(x.shape[0], dtype=bool)"}, "the mask has a row for each position: T is x.shape[1]"),
         ({TURN: "q_backward = k_backward = lambda dy: dy"}, "q and k are not turned: rotary is missing"),
         (
@@ -111,6 +122,7 @@ GPT.add(
         ),
     ],
     gradients=("dx", "grads"),
+    float64_from=ROOT_OF_INT,
     title="causal self-attention of many heads, both directions",
     page="gradients/heads",
     task="""
@@ -142,6 +154,7 @@ def layer_cases(rng):
         case("one passage, one head", 1, 2, 1, 2),
         case("a batch", B, T, H, K),
         case("one position", B, 1, H, K),
+        case("five positions", 2, 5, 3, 4),
     ]
 
 
@@ -246,6 +259,7 @@ def gpt_cases(rng):
         case("one passage, one head", 1, 2, 1, 2, 3),
         case("a batch, with ids that occur twice", B, T, H, K, 3),
         case("more different characters than there are in the passages", B, T, H, K, B * T + 2),
+        case("five positions", 2, 5, 3, 4, 7),
     ]
 
 

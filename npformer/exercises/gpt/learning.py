@@ -75,6 +75,7 @@ GPT.add(
         ),
     ],
     results=("loss", "dlogits"),
+    float64_from="np.eye(V) is float64; np.eye(V, dtype=logits.dtype) has the dtype of the logits",
     title="the loss, and its gradient",
     page="gradients/cross-entropy",
     task="""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.exercises.exercise import Case, draw, sizes
-from npformer.exercises.transformer.forward import attention_cases, norm_cases
+from npformer.exercises.transformer.forward import ROOT_OF_INT, attention_cases, norm_cases
 from npformer.exercises.transformer.track import BUILD
 
 
@@ -202,6 +202,14 @@ BUILD.add(
             "dv = weightsᵀ dout, with the weights themselves",
         ),
         (
+            {"dv = weights.swapaxes(-1, -2) @ dout": "dv = dscores.swapaxes(-1, -2) @ dout"},
+            "dv has the gradient of the scores where the weights belong",
+        ),
+        (
+            {"weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))": "dweights"},
+            "softmax's backward pass is missing: dweights is the gradient of the weights, not of the scores",
+        ),
+        (
             {"(dweights * weights).sum(axis=-1, keepdims=True)": "(dweights * weights).sum(axis=-2, keepdims=True)"},
             "the sum of softmax's backward pass is over the keys, the last axis",
         ),
@@ -244,6 +252,7 @@ BUILD.add(
         ),
     ],
     gradients=("dq", "dk", "dv"),
+    float64_from=ROOT_OF_INT,
     title="attention, backward",
     page="gradients/attention",
     task="""

@@ -125,7 +125,7 @@ derive(
         A score is a sum over k: scores_ts = Σ_k q_tk k_sk / √K, so it is row t of q times column s
         of kᵀ:
 
-            scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
+            scores = q @ np.swapaxes(k, -1, -2) * q.shape[-1] ** -0.5
             weights = softmax(np.where(keep_mask, scores, -np.inf))
             weights.sum(axis=-1) == 1
             y = weights @ v

@@ -35,6 +35,7 @@ BUILD.add(
         ),
         ({"x.max(axis=-1, keepdims=True)": "x.max()", "e.sum(axis=-1, keepdims=True)": "e.sum()"}, EACH_ROW),
         ({"axis=-1": "axis=0"}, EACH_ROW),
+        ({"axis=-1": "axis=-2"}, EACH_ROW),
     ],
     title="softmax of each row",
     page="attention/soft-dictionary",
@@ -47,6 +48,11 @@ BUILD.add(
         "x.max(axis=-1, keepdims=True) has one number a row, with a shape that can be subtracted from x.",
         "e = np.exp(x - maximum); the sum needs axis=-1 and keepdims=True too.",
     ),
+)
+
+
+ROOT_OF_INT = (
+    "np.sqrt of an int is an np.float64, which makes float64 of all that it is multiplied with; K ** -0.5 does not"
 )
 
 
@@ -94,10 +100,15 @@ BUILD.add(
             {"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, softmax(scores), 0)"},
             "the mask is applied after softmax: the weights no longer sum to 1",
         ),
+        (
+            {"-np.inf))": "-np.inf).swapaxes(-1, -2)).swapaxes(-1, -2)"},
+            "the softmax is over the queries, axis=-2: the weights of a query sum to 1 over the keys, the last axis",
+        ),
         ({"k.swapaxes(-1, -2)": "k.T"}, "k.T reverses all axes, also batch and heads: swap the last two"),
         ({"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, 0)"}, "the softmax is missing"),
     ],
     has_later_backward=True,
+    float64_from=ROOT_OF_INT,
     title="attention, forward",
     page="attention/masks",
     task="""
@@ -224,6 +235,7 @@ BUILD.add(
             "this divides by the variance, not by its root",
         ),
         ({"x - x.mean(axis=-1, keepdims=True)": "x"}, "the mean is not subtracted"),
+        ({"deviation * rstd": "x * rstd"}, "the mean is not subtracted"),
         ({"x.mean(axis=-1, keepdims=True)": "x.mean()"}, "this is the mean of all rows: each row has its own"),
         ({"axis=-1": "axis=0"}, EACH_MEAN),
         ({"(deviation**2).mean(axis=-1": "(deviation**2).mean(axis=0"}, EACH_MEAN),
@@ -269,6 +281,8 @@ def loss_cases(rng):
     ]
 
 
+PADDING_IS_SUMMED = "padding is summed, too, though not counted: where the target is PAD the loss is 0"
+
 BUILD.add(
     "cross_entropy",
     loss_cases,
@@ -292,6 +306,14 @@ BUILD.add(
         (
             {"counted / counted.sum()": "counted / counted.size"},
             "the sum is divided by the number of all targets: padding does not count",
+        ),
+        ({"share = counted / counted.sum()": "share = 1 / counted.sum()"}, PADDING_IS_SUMMED),
+        ({"-(share * wanted": "-(wanted / counted.sum()"}, PADDING_IS_SUMMED),
+        (
+            {
+                "(1 - label_smoothing) * np.eye(V)[targets] + label_smoothing / V": "np.where(np.eye(V)[targets] == 1, 1 - label_smoothing, label_smoothing / V)"
+            },
+            "the right id has 1 - label_smoothing alone: it gets label_smoothing / V, too, as every id",
         ),
         ({"share = counted / counted.sum()": "share = counted"}, "the loss is the mean over the targets, not the sum"),
         ({"-(share * wanted": "-(counted * wanted"}, "the loss is the mean over the targets, not the sum"),

@@ -159,6 +159,7 @@ BUILD.add(
             {"x0 + attended": "attended"},
             "the residual connection round the attention is missing: normalise x0 + attended",
         ),
+        ({"x1 + fed": "x0 + fed"}, "the feed-forward layer's result is added to x1, not to x0"),
         ({"x1 + fed": "fed"}, "the residual connection round the feed-forward layer is missing: normalise x1 + fed"),
         (
             {'feed_forward(params["feed_forward"], x1)': 'feed_forward(params["feed_forward"], x0)'},
@@ -179,6 +180,10 @@ BUILD.add(
         (
             {"return dsum + dattended": "return dattended", "norm1_backward(dsum + dfed)": "norm1_backward(dfed)"},
             "x0 and x1 are used twice: what goes past the two sublayers is missing in both gradients",
+        ),
+        (
+            {"(dsum + dfed)": "(dx1 := dsum + dfed)", "return dsum + dattended": "return dx1 + dattended"},
+            "what goes past the attention is the gradient of the sum x0 + attended: that of x1, back through the normalisation",
         ),
         (
             {"return dsum + dattended": "return dx2 + dattended"},
@@ -257,6 +262,9 @@ def transformer_cases(rng):
     ]
 
 
+# All of these masks make NaN of every number.
+SEES_NOTHING = "a position may attend to nothing: True = may attend, so ids != PAD, and each position sees itself"
+
 BUILD.add(
     "transformer",
     transformer_cases,
@@ -268,6 +276,10 @@ BUILD.add(
         (
             {"dtype=bool)": "dtype=bool).T"},
             "the causal mask is upside down: True on and below the diagonal, as np.tril has it",
+        ),
+        (
+            {"np.tri(tgt_in.shape[1], dtype=bool)": "np.tri(tgt_in.shape[1], k=-1, dtype=bool)"},
+            SEES_NOTHING,
         ),
         ({"is_past & is_tgt": "is_past"}, "target positions may read padding: combine both masks"),
         (
@@ -297,7 +309,7 @@ BUILD.add(
             },
             "the gradients of the two embeddings are exchanged",
         ),
-        ({"!= PAD": "== PAD"}, "the masks are the wrong way round: True = may attend, so ids != PAD"),
+        ({"!= PAD": "== PAD"}, SEES_NOTHING),
         (
             {"embed_src_backward(dmemory)": "embed_src_backward(dx)"},
             "the source's embedding gets the gradient of the decoder's: it is what comes out of the encoder's layers",
@@ -349,6 +361,7 @@ def adam_cases(rng):
     ]
 
 
+BETAS = "beta1 and beta2 are exchanged: beta1 is that of m, beta2 that of v"
 WITHOUT = "means keeps m and v, without the correction, which would be applied again in the next step"
 
 BUILD.add(
@@ -364,6 +377,27 @@ BUILD.add(
         (
             {"**step": "**(step + 1)"},
             "the exponent of the bias correction is one too large: step is 1 for the first step",
+        ),
+        (
+            {"**step": "**(step - 1)"},
+            "the exponent of the bias correction is one too small: step is 1 for the first step, and 1 - beta**0 is 0",
+        ),
+        ({"**step": ""}, "the exponent of the bias correction is missing: 1 - beta1**step, and the same for beta2"),
+        (
+            {
+                "= beta1 * m + (1 - beta1)": "= beta2 * m + (1 - beta2)",
+                "= beta2 * v + (1 - beta2)": "= beta1 * v + (1 - beta1)",
+            },
+            BETAS,
+        ),
+        (
+            {
+                "= beta1 * m + (1 - beta1)": "= beta2 * m + (1 - beta2)",
+                "= beta2 * v + (1 - beta2)": "= beta1 * v + (1 - beta1)",
+                "m / (1 - beta1**step)": "m / (1 - beta2**step)",
+                "v / (1 - beta2**step)": "v / (1 - beta1**step)",
+            },
+            BETAS,
         ),
         (
             {"(np.sqrt(v / (1 - beta2**step)) + eps)": "np.sqrt(v / (1 - beta2**step) + eps)"},
