@@ -22,7 +22,7 @@ from contextlib import contextmanager
 
 from npformer.extras import pip_install
 
-RECENT = 50  # steps, whose tokens per second are shown
+RECENT = 50  # steps, whose targets per second are shown
 EVERY = 60.0  # seconds from one line to the next in a file
 PATIENCE = 1.0  # seconds of compiling, after which standard error has a line
 GONE = OSError, ValueError, AttributeError  # a broken pipe, a closed file, or hardly a file
@@ -155,7 +155,7 @@ class _Steps:
         n_tokens = sum(step.n_tokens for step in self.recent)
         seconds = sum(step.seconds for step in self.recent)
         rate = n_tokens / max(seconds, 1e-9)
-        self.text = f"loss {info.loss:.4f}, lr {info.lr:.2g}, {rate:,.0f} tokens/s"
+        self.text = f"loss {info.loss:.4f}, lr {info.lr:.2g}, {rate:,.0f} targets/s"
 
 
 class _Bar:

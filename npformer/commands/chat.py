@@ -34,8 +34,8 @@ from npformer.commands.output import add_json, refuse_overwriting, write_json
 
 from npformer import tree
 from npformer.operations.explain import explain
-from npformer.pretrained import load
 from npformer.pretrained.chat import Chat
+from npformer.pretrained.loading import load_merged
 from npformer.pretrained.packages import PACKAGES, check_there, in_models
 from npformer.quantized import quantize
 
@@ -52,7 +52,7 @@ def main(argv=None):
         path = PACKAGES["smollm2"].place(in_models("smollm2"))
     refuse_overwriting({"--json": options.json}, [path])
     check_kind(path, "chat")
-    model, params, tokenizer = load(path)
+    model, params, tokenizer = load_merged(path)
     params = quantize(params) if options.int8 else params
     chat = Chat(model, params, tokenizer, options.system, options.backend, options.context)
     answers = []

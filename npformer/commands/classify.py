@@ -26,9 +26,8 @@ from npformer.commands.lines import (
 from npformer.commands.models import check_kind
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
-from npformer.models import LowRank
-from npformer.pretrained import load
 from npformer.pretrained.bert import labels_of, output_names
+from npformer.pretrained.loading import load_merged
 from npformer.pretrained.vectors import class_probabilities
 
 AT_ONCE = 256  # texts, of a file or a pipe
@@ -42,10 +41,7 @@ def main(argv=None):
         inputs.append(options.file)
     refuse_overwriting({"--json": options.json}, inputs)
     check_kind(options.model, "classify")
-    model, params, tokenizer = load(options.model)
-    if isinstance(model, LowRank):
-        params = model.merged(params)
-        model = model.model
+    model, params, tokenizer = load_merged(options.model)
     # Raises, before a text is read, if it is no classifier.
     class_probabilities(model, params, tokenizer, [])
     refusals = Refusals()

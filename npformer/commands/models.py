@@ -6,7 +6,7 @@ from npformer.errors import UserError
 from npformer.files.checkpoint import BEST, LAST, RESULT, description_in
 from npformer.files.paths import MISSING, kind_of_file
 from npformer.models import Encoder, LanguageModel, Transformer
-from npformer.pretrained.files import read_json
+from npformer.pretrained.files import only_gguf, read_json
 from npformer.pretrained.loading import FAMILIES
 from npformer.translation.translator import SUBWORDS
 
@@ -56,7 +56,7 @@ def kind_of_model(path):
     """The ``Kind`` of model that lies at a path, by names and settings alone; None if none does."""
     if kind_of_file(path) == MISSING:
         return None
-    if path.suffix == ".gguf":
+    if path.suffix == ".gguf" or only_gguf(path):
         return OF_TRANSFORMERS[LanguageModel]
     if (path / "config.json").exists():
         return _kind_in_folder(path)

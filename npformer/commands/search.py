@@ -42,7 +42,7 @@ from npformer.files.checkpoint import (
     save_checkpoint,
 )
 from npformer.models import describe
-from npformer.pretrained import load
+from npformer.pretrained.loading import load_merged
 from npformer.pretrained.packages import check_there, in_models
 from npformer.pretrained.vectors import sentence_vectors, text_settings
 
@@ -76,7 +76,7 @@ def main(argv=None):
     if options.model == MODEL:
         check_there("minilm")
     check_kind(options.model, "search")
-    model, params, tokenizer = load(options.model)
+    model, params, tokenizer = load_merged(options.model)
 
     def vectors_of(texts, prompt):
         return sentence_vectors(model, params, tokenizer, texts, options.backend, prompt=prompt)

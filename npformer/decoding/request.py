@@ -41,6 +41,9 @@ class Request(NamedTuple):
 
 def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
     """Check what decoding is asked for; ``slide`` is None where there is no such option."""
+    if hasattr(model, "merged"):
+        what = f"model is a {type(model).__name__}, whose adapters have to be merged first"
+        raise TypeError(f"{what}: give model.model, and model.merged(params) as its params")
     if not hasattr(model, "decoder"):
         expected = "a LanguageModel, or a model from a source to a target such as a Transformer"
         kind = type(model).__name__

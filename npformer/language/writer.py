@@ -4,14 +4,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npformer import pretrained, tree
+from npformer import tree
 from npformer.backends import get_backend
 from npformer.data.tokens import tokens_in
 from npformer.decoding import sample
 from npformer.decoding.streaming import streaming
 from npformer.files.checkpoint import BEST, LAST, load_checkpoint, refusing
+from npformer.files.paths import MISSING, kind_of_file
 from npformer.models import LanguageModel, from_description
 from npformer.operations.options import check_option
+from npformer.pretrained.files import only_gguf
+from npformer.pretrained.loading import GETTING, load_merged
 from npformer.pretrained.tokenizer import check_tokenizer
 from npformer.quantized import moved
 
@@ -60,10 +63,13 @@ class Writer:
         The path may also lead to what ``pretrained.load`` reads.
         """
         path = Path(path)
-        if path.suffix == ".gguf" or (path / "config.json").exists():
-            model, params, tokens = pretrained.load(path)
+        if path.suffix == ".gguf" or (path / "config.json").exists() or only_gguf(path):
+            model, params, tokens = load_merged(path)
             check_tokenizer(tokens, model, isinstance(model, LanguageModel), "a language model")
             return cls(model, params, tokens, backend)
+        if kind_of_file(path) == MISSING:
+            what = f"there is no checkpoint {path}, and no model that exists"
+            raise FileNotFoundError(f"{what}: {GETTING}")
         if path.is_dir():
             path = path / (BEST if (path / BEST).exists() else LAST)
         arrays, info = load_checkpoint(path)

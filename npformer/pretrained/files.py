@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from npformer.checks import shown
-from npformer.files.checkpoint import import_safetensors
+from npformer.extras import imported
 from npformer.files.paths import MISSING, check_regular, kind_of_file, read_bounded
 from npformer.files.strict_json import parse_json
 from npformer.pretrained.family import Stored
@@ -42,6 +42,24 @@ def read_json(path: Path) -> dict:
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} holds a {type(found).__name__}, expected a dict")
     return found
+
+
+def gguf_names(folder: Path) -> list[str]:
+    """The names of the GGUF files in a folder."""
+    return sorted(path.name for path in folder.iterdir() if path.suffix == ".gguf")
+
+
+def only_gguf(folder: Path) -> Path | None:
+    """The GGUF file that is the model of a folder without config.json, if there is just one."""
+    if not folder.is_dir() or (folder / "config.json").exists():
+        return None
+    names = gguf_names(folder)
+    return folder / names[0] if len(names) == 1 else None
+
+
+def import_safetensors() -> Any:
+    """The package safetensors."""
+    return imported("safetensors.numpy", "pretrained", "models that exist need")
 
 
 def tensors_of(folder: Path) -> dict[str, Stored]:

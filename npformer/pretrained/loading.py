@@ -10,7 +10,7 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown, warn
 from npformer.data.tokens import Tokens
-from npformer.files.checkpoint import CheckpointError, import_safetensors, refusing
+from npformer.files.checkpoint import CheckpointError, refusing
 from npformer.files.folders import check_finished, new_file, new_files
 from npformer.files.paths import MISSING, check_path, kind_of_file, path_to_replace
 from npformer.models.encoder import Encoder
@@ -24,13 +24,16 @@ from npformer.pretrained.files import (
     INDEX,
     OTHER_WEIGHTS,
     TENSORS,
+    gguf_names,
+    import_safetensors,
+    only_gguf,
     read_json,
     tensors_in,
     tensors_of,
 )
 from npformer.pretrained.gguf_file import read_gguf
 from npformer.pretrained.gpt2 import GPT2
-from npformer.pretrained.keys import check_keys
+from npformer.pretrained.keys import check_keys, listed
 from npformer.pretrained.llama import Llama, Mistral, Qwen2, Qwen3
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch, family_of_state, tensors_of_state
@@ -82,8 +85,9 @@ def load(
     ----------
     path : str, Path or dict
         A folder as the library transformers writes it: config.json, model.safetensors or several
-        files of it, and a tokenizer. Or a GGUF file with a Llama or Qwen, also quantised. Or the
-        state dict of an ``nn.Transformer``, as a safetensors file or as a dict of arrays.
+        files of it, and a tokenizer. Or a GGUF file with a Llama or Qwen, also quantised, or a
+        folder without config.json with one such file. Or the state dict of an ``nn.Transformer``,
+        as a safetensors file or as a dict of arrays.
     names : dict, optional
         For a state dict: the modules that are the "source_embedding", the "target_embedding" and
         the "output", and, if positions are learned, the modules or parameters that are
@@ -135,7 +139,7 @@ def load(
     chat_template.jinja and additional_chat_templates before templates in tokenizer_config.json.
     """
     if not isinstance(path, dict) and kind_of_file(check_path(path)) == MISSING:
-        raise FileNotFoundError(f"there is no {path}: {GETTING}")
+        raise FileNotFoundError(missing(Path(path)))
     what = "the dict" if isinstance(path, dict) else path
     with refusing(what, "see help(npformer.pretrained.load)"):
         try:
@@ -146,6 +150,25 @@ def load(
             # Settings have other types than are expected.
             reason = f"{type(error).__name__} {error}"
             raise ValueError(f"something is missing, or has another form: {reason}") from error
+
+
+def load_merged(path: Any) -> tuple[Any, dict, Any]:
+    """What ``load`` returns, but of a model with adapters the model itself, with merged parameters:
+    it can be used, not trained further.
+    """
+    model, params, tokenizer = load(path)
+    if isinstance(model, LowRank):
+        params = model.merged(params)
+        model = model.model
+    return model, params, tokenizer
+
+
+def missing(path: Path) -> str:
+    """Why there is no model at a path that leads to nothing."""
+    folder = path.parent
+    if path.suffix in (".gguf", *OTHER_WEIGHTS) and kind_of_file(folder) == "a folder":
+        return f"there is no {path}: {folder} has {listed(gguf_names(folder)) or 'no .gguf file'}"
+    return f"there is no {path}: {GETTING}"
 
 
 def _load(path, names, kind, settings):
@@ -344,13 +367,17 @@ def opened(path: Path) -> tuple[dict | None, dict[str, Stored], Any]:
     raise ValueError(NO_MODEL)
 
 
-def opened_folder(path: Path) -> tuple[dict, dict[str, Stored], Path]:
-    """The settings, the tensors and the place of the tokenizer, of a folder of transformers."""
+def opened_folder(path: Path) -> tuple[dict, dict[str, Stored], Any]:
+    """What ``opened`` returns of a folder: one of transformers, or one with a GGUF file."""
     if (path / "adapter_config.json").is_file():
         merging = "merge_and_unload() of peft, then save_pretrained(…)"
         what = "it holds adapters, which are not read"
         raise ValueError(f"adapter_config.json: {what}; {merging} makes one folder with the model")
     if not (path / "config.json").is_file():
+        if file := only_gguf(path):
+            return read_gguf(file)
+        if names := gguf_names(path):
+            raise ValueError(f"{NO_MODEL}: give one of its files, {listed(names)}")
         raise ValueError(NO_MODEL)
     check_finished(path)
     config = read_json(path / "config.json")

@@ -204,11 +204,15 @@ class MarianTokenizer:
 
 def check_tokenizer(tokenizer: Any, model: Any, fits: bool, expected: str) -> None:
     """Raise unless there is a tokenizer and the model fits, whose kind ``expected`` says."""
-    if tokenizer is None or not fits:
-        kind = type(model).__name__
-        beside = "without" if tokenizer is None else "with"
-        what = f"the model is of the kind {kind}, {beside} a tokenizer"
-        raise ValueError(f"{what}: expected a tokenizer and {expected}")
+    if tokenizer is not None and fits:
+        return
+    kind = type(model).__name__
+    beside, advice = "with", ""
+    if tokenizer is None:
+        beside = "without"
+        advice = ": copy tokenizer.json and tokenizer_config.json into its folder"
+    what = f"the model is of the kind {kind}, {beside} a tokenizer"
+    raise ValueError(f"{what}: expected a tokenizer and {expected}{advice}")
 
 
 def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
@@ -219,8 +223,9 @@ def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
     about = about_tokens(paths)
     if "tokenizer.json" in paths:
         text = read_text(paths["tokenizer.json"])
+        tokenizers = import_tokenizers()
         with _refusing("tokenizer.json holds no tokenizer"):
-            inner = import_tokenizers().Tokenizer.from_str(text)
+            inner = tokenizers.Tokenizer.from_str(text)
     elif "merges.txt" in paths:
         inner = _pairs_in(paths, about, config)
     elif "vocab.txt" in paths:

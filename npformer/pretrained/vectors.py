@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array, on_host
+from npformer.extras import PAGES
 from npformer.models.encoder import Encoder
 from npformer.pretrained.sentences import SentenceTexts
 from npformer.pretrained.tokenizer import check_tokenizer
@@ -56,7 +57,8 @@ def class_probabilities(
 ) -> Array:
     """The probability of each class for each text, (N, n_outputs)."""
     fits = isinstance(model, Encoder) and model.task == "classes" and not model.by_position
-    expected = "an encoder with task='classes' that says one class of each text"
+    what = "an encoder with task='classes' that says one class of each text"
+    expected = f"{what}, as {PAGES}/guides/fine-tuning.md makes one"
     check_tokenizer(tokenizer, model, fits, expected)
     rows = rows_of(model, tokenizer, texts)
     logits = np.empty((len(rows), model.n_outputs), model.dtype)

@@ -314,7 +314,7 @@ class Trainer:
             True ends the training. It is not called after a step that is interrupted.
         progress : bool
             Print the results of validations, and show a progress bar with loss, learning rate and
-            the tokens per second of the last steps (needs tqdm). Where standard error is no
+            the targets per second of the last steps (needs tqdm). Where standard error is no
             terminal, a line each minute says the same.
         watch : bool, or the result of ``diagnose``
             Examine the first batch, unless it was examined, and look at each step; warn of signs of

@@ -18,6 +18,8 @@ from tiny import saved, tiny_encoder, tiny_language_model
 
 from npformer.commands import chat, generate
 
+from npformer import tree
+from npformer.models import LowRank
 from npformer.pretrained.chat import Answer
 
 SHORT = ["--n-tokens", "20", "--temperature", "9"]
@@ -227,3 +229,24 @@ def test_a_text_is_continued_by_a_model_that_exists(use):
     first, second = shown.split("\n\na man")
     assert code == 0 and first.startswith("a man") and len(first) > 6
     assert second != first[5:]
+
+
+@pytest.mark.filterwarnings("ignore:npformer alone reads a model with adapters")
+@pytest.mark.parametrize("command", [chat, generate])
+def test_adapters_are_merged(call, tmp_path, command):
+    model, params, tokenizer = tiny_language_model(max_len=200)
+    adapted = LowRank(model, params, rank=2)
+    own = tree.map_leaves(lambda x: x + 0.5, adapted.init(1))
+    ways = {"adapters": (adapted, own, tokenizer), "merged": (model, adapted.merged(own), tokenizer)}
+    prompt = ["how?"] if command is generate else ["--prompt", "how?"]
+    shown = []
+    for name, made in ways.items():
+        code, text, errors = call(command.main, "--model", saved(tmp_path / name, made), *prompt, *SHORT)
+        assert code == 0, errors
+        shown.append(text)
+    assert shown[0] == shown[1]
+
+
+def test_a_model_that_is_missing_is_answered_with_where_models_come_from(call, tmp_path):
+    code, _, errors = call(generate.main, "--model", tmp_path / "gpt2", "a")
+    assert code == 1 and "nothing is downloaded" in errors and "git clone https://huggingface.co/NAME" in errors

@@ -112,7 +112,7 @@ def test_adapters_are_merged(run):
         (["none", "ab"], "there is no none"),
         (
             ["body", "ab"],
-            "the model is of the kind Encoder, with a tokenizer: expected a tokenizer and an encoder",
+            "the model is of the kind Encoder, with a tokenizer: expected a tokenizer and an encoder with task=",
         ),
         (["bare", "ab"], "the model is of the kind Encoder, without a tokenizer: expected a tokenizer and"),
         (["model", "--file", "none"], "none is missing: expected a text, or a .gz"),

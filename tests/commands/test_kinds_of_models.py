@@ -44,6 +44,10 @@ def folder_of(kind, path):
     if kind == "transformers":
         pretrained.save(path, language, language.init(0))
         return path
+    if kind == "gguf":
+        path.mkdir()
+        (path / "a.gguf").touch()
+        return path
     if kind in ("bert", "marian"):  # its family is named by its settings
         path.mkdir()
         (path / "config.json").write_text(json.dumps({"model_type": kind}))
@@ -62,6 +66,7 @@ def folder_of(kind, path):
     [
         ("train-gpt", OF_TRAIN_GPT, "chat classify export search translate"),
         ("transformers", OF_TRANSFORMERS, "classify evaluate export search translate"),
+        ("gguf", OF_TRANSFORMERS, "classify evaluate export search translate"),
         ("bert", AN_ENCODER, "chat evaluate export generate translate"),
         ("marian", A_MARIAN, "chat classify evaluate export generate search translate"),
         ("translation", TRANSLATES, "chat classify generate search"),

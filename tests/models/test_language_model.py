@@ -39,7 +39,7 @@ from npformer.decoding.generation import generate
 from npformer.decoding.prompts import Prompts
 from npformer.decoding.request import checked
 from npformer.layers.cache import BlockCache
-from npformer.models import describe, from_description
+from npformer.models import LowRank, describe, from_description
 
 V = 13
 SIZES = {"d_model": 8, "n_heads": 4, "n_layers": 2, "d_ff": 9, "max_len": 24, "dtype": "float64"}
@@ -503,6 +503,10 @@ def test_what_cannot_decode_is_named():
     for model, params, kind in ((encoder, encoder.init(0), "Encoder"), (PARAMS, MODEL, "dict")):
         with pytest.raises(TypeError, match=f"model is a {kind}, expected a LanguageModel, or .*, and then its params"):
             greedy_decode(model, params, [[1]], max_len=3)
+    adapted = LowRank(MODEL, PARAMS)
+    for decode in (greedy_decode, beam_search, partial(sample, seed=0)):
+        with pytest.raises(TypeError, match=r"is a LowRank, .*: give model\.model, and model\.merged\(params\)"):
+            decode(adapted, adapted.init(0), [[1]], max_len=3)
 
 
 @pytest.mark.parametrize("positions", ["rotary", "learned"])

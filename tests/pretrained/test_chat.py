@@ -84,7 +84,8 @@ def test_a_model_that_says_nothing_is_refused():
     given, expected = "the model is of the kind", "expected a tokenizer and a language model"
     with pytest.raises(ValueError, match=f"{given} Encoder, with a tokenizer: {expected}"):
         Chat(*tiny_encoder())
-    with pytest.raises(ValueError, match=f"{given} LanguageModel, without a tokenizer: {expected}"):
+    advice = "copy tokenizer.json and tokenizer_config.json into its folder"
+    with pytest.raises(ValueError, match=f"{given} LanguageModel, without a tokenizer: {expected}: {advice}"):
         Chat(*tiny_language_model()[:2], None)
 
 

@@ -1,6 +1,7 @@
 """What people report of other people's files: each is read as its library reads it, or named."""
 
 import json
+import sys
 import warnings
 from dataclasses import replace
 
@@ -112,6 +113,28 @@ def test_a_file_of_a_folder_is_not_the_folder(tmp_path):
 def test_nothing_is_downloaded():
     with pytest.raises(FileNotFoundError, match="there is no gpt2: nothing is downloaded, .*git clone https"):
         pretrained.load("gpt2")
+
+
+def test_a_file_that_is_missing_is_answered_with_the_gguf_files_of_its_folder(tmp_path):
+    (tmp_path / "b.gguf").touch()
+    (tmp_path / "a.gguf").touch()
+    for name in ("c.gguf", "pytorch_model.bin"):
+        with pytest.raises(FileNotFoundError, match=rf"there is no .*{name}: .* has a\.gguf, b\.gguf$"):
+            pretrained.load(tmp_path / name)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"empty has no \.gguf file$"):
+        pretrained.load(tmp_path / "empty" / "c.gguf")
+
+
+def test_without_tokenizers_the_error_says_what_to_install(tmp_path, monkeypatch):
+    path = with_tokenizer(saved(tmp_path, LLAMA)[0], {})
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ImportError, match=r"^tokenizers of models that exist need .*pip install .*pretrained\]'"):
+        pretrained.load(path)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.delitem(sys.modules, "safetensors.numpy")
+    with pytest.raises(ImportError, match=r"^models that exist need .*pip install .*pretrained\]'"):
+        pretrained.load(path)
 
 
 def test_adapters_are_named_also_beside_a_model(tmp_path):

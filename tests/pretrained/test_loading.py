@@ -374,6 +374,16 @@ def test_a_regular_expression_without_end_is_an_error_at_its_text(copy, capfd):
         tokenizer.decode([-1])
 
 
+def test_the_one_gguf_file_of_a_folder_is_read(originals, tmp_path):
+    shutil.copy(originals["llama.gguf"], tmp_path / "a.gguf")
+    model, params, _ = pretrained.load(tmp_path)
+    of_file = pretrained.load(tmp_path / "a.gguf")
+    assert model == of_file[0]
+    tree.map_leaves(np.testing.assert_array_equal, params, of_file[1])
+    (tmp_path / "b.gguf").touch()
+    assert "no folder with config.json: give one of its files, a.gguf, b.gguf" in refused(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["folder.gguf", "folder.safetensors"])
 def test_a_folder_is_none_of_the_files_whose_name_it_has(originals, tmp_path, name):
     (tmp_path / name).mkdir()

@@ -406,7 +406,7 @@ def test_the_progress_bar_shows_loss_rate_and_tokens_per_second(monkeypatch):
     shown = shown_by(monkeypatch, Terminal(), lambda: trainer.fit([(SRC, TGT)] * 3, 3))
     assert "loss " in shown
     assert "lr 0.01" in shown
-    assert "tokens/s" in shown
+    assert "targets/s" in shown
     assert "3/3" in shown
     shown = shown_by(
         monkeypatch, Terminal(), lambda: trainer.fit([(SRC, TGT)] * 2, 2)
@@ -434,7 +434,7 @@ def test_the_number_of_batches_of_a_list_is_known(monkeypatch, watch):
 def test_without_a_terminal_there_is_a_line_each_minute(monkeypatch):
     trainer = make()
     shown = shown_by(monkeypatch, io.StringIO(), lambda: trainer.fit([(SRC, TGT)] * 30))
-    assert re.fullmatch(r"step 30 of 30: loss \d\.\d{4}, lr 0\.01, [\d,]+ tokens/s\n", shown)
+    assert re.fullmatch(r"step 30 of 30: loss \d\.\d{4}, lr 0\.01, [\d,]+ targets/s\n", shown)
     seconds = count(step=20.0)  # at each look at the clock
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     shown = shown_by(monkeypatch, io.StringIO(), lambda: trainer.fit((SRC, TGT) for _ in range(10)))
