@@ -143,8 +143,10 @@ class Encoder(OneStack):
         self._set(after_pooling=tuple(maps))
         if self.task is not None and (self.after_pooling or isinstance(self.pooling, tuple)):
             vectors = f"pooling={self.pooling!r}, after_pooling={self.after_pooling}"
+            advice = "replace(model, …, pooling='first', after_pooling=()) has such a vector"
             raise ValueError(
-                f"{vectors} with task={self.task!r}, expected one pooling and nothing after it"
+                f"{vectors} with task={self.task!r}, expected one pooling and nothing after it: "
+                f"{advice}"
             )
         if self.pooling == "none" and self.after_pooling:
             raise ValueError(
@@ -157,6 +159,11 @@ class Encoder(OneStack):
             return
         labels = tuple(self.labels)
         self._set(labels=labels)
+        if self.n_outputs is None:
+            raise ValueError(
+                f"labels={shown(labels)} with task={self.task!r}, expected none; "
+                "with names of classes, give task='classes' and n_outputs=…, too"
+            )
         if len(labels) != self.n_outputs or not all(isinstance(label, str) for label in labels):
             raise ValueError(f"labels={shown(labels)}, expected n_outputs={self.n_outputs} texts")
 

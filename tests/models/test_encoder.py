@@ -277,6 +277,11 @@ def test_a_description_gives_the_model_back(settings):
         ({"after_pooling": (UNIT,)}, ValueError, r"with task='classes', expected one pooling and nothing after it"),
         ({**BODY, "pooling": "none", "after_pooling": (UNIT,)}, ValueError, "with pooling='none', expected nothing"),
         ({"labels": ("a", "b")}, ValueError, r"labels=\('a', 'b'\), expected n_outputs=3 texts"),
+        (
+            {**BODY, "labels": ("a",)},
+            ValueError,
+            r"labels=\('a',\) with task=None, .* give task='classes' and n_outputs=…",
+        ),
         ({"labels": (1, 2, 3)}, ValueError, r"labels=\(1, 2, 3\), expected n_outputs=3 texts"),
         ({"tie_embeddings": True}, ValueError, "tie_embeddings=True with task='classes', expected task='words'"),
         ({"pooler": True, "pooling": "none"}, ValueError, "pooler=True, expected False where"),
