@@ -41,7 +41,7 @@ from npformer.files.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from npformer.models import describe
+from npformer.models import Encoder, describe
 from npformer.pretrained.loading import load_merged
 from npformer.pretrained.packages import check_there, in_models
 from npformer.pretrained.vectors import sentence_vectors, text_settings
@@ -77,6 +77,10 @@ def main(argv=None):
         check_there("minilm")
     check_kind(options.model, "search")
     model, params, tokenizer = load_merged(options.model)
+    if isinstance(model, Encoder) and model.task in ("classes", "numbers"):
+        reason = "whose vectors were trained for its outputs, not to compare meanings"
+        advice = "give the folder of a model without an output, such as models/minilm"
+        raise UserError(f"{options.model} holds a classifier, {reason}: {advice}")
 
     def vectors_of(texts, prompt):
         return sentence_vectors(model, params, tokenizer, texts, options.backend, prompt=prompt)

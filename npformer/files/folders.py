@@ -50,8 +50,8 @@ def new_files(folder, obsolete=()):
 
     ``folder`` is made if it is missing. It stays the same folder with the same permissions, a link
     to it stays a link, and its other files stay, but for those with the names ``obsolete``, which
-    belong to the old ones. No other process may make a file in it meanwhile: one that is made
-    during the exchange is lost.
+    belong to the old ones; a folder with such a name goes if it is empty. No other process may make
+    a file in it meanwhile: one that is made during the exchange is lost.
     """
     # In a real path, "." has a name, too.
     folder = Path(os.path.realpath(path_to_replace(folder, "a folder")))
@@ -169,7 +169,12 @@ def _move_all(new, folder, obsolete):
     for path in sorted(new.iterdir()):
         os.replace(path, folder / path.name)
     for name in obsolete:
-        (folder / name).unlink(missing_ok=True)
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            with contextlib.suppress(OSError):  # it has files of a person
+                path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
     _sync_folder(folder)
 
 

@@ -37,7 +37,13 @@ from npformer.pretrained.keys import check_keys, listed
 from npformer.pretrained.llama import Llama, Mistral, Qwen2, Qwen3
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch, family_of_state, tensors_of_state
-from npformer.pretrained.sentences import sentence_modules, sentence_texts
+from npformer.pretrained.sentences import (
+    OF_ALL,
+    OF_TEXTS,
+    files_of_vector,
+    sentence_modules,
+    sentence_texts,
+)
 from npformer.pretrained.tokenizer import (
     FILES,
     Tokenizer,
@@ -430,6 +436,10 @@ def save(
     Linux can on most disks, an interruption in its last moments may leave some files of each; then
     ``load`` refuses the folder.) No other program may make a file in it meanwhile.
 
+    What says in an older folder how sentence-transformers make one vector of a text is removed if
+    an encoder with a task is saved: modules.json, config.json and weights of the modules that it
+    names, sentence_bert_config.json (but for lower case) and config_sentence_transformers.json.
+
     Parameters
     ----------
     path : str or Path
@@ -498,7 +508,11 @@ def _save_folder(path, model, params, tokenizer):
     files = dict(getattr(tokenizer, "files", {}))
     # What an older model left: an index of its files of weights, or a tokenizer of another kind,
     # would be read first.
-    obsolete = {INDEX, *FILES} - files.keys() if files else {INDEX}
+    obsolete = [INDEX, *FILES] if files else [INDEX]
+    if isinstance(body, Encoder) and body.task is not None:  # its output reads the vector as it is
+        obsolete += files_of_vector(path)
+        files = files_of_texts(files, tokenizer, path)
+    obsolete = [name for name in obsolete if name not in files]
     if isinstance(family, Marian):
         files |= generation_of_marian(body, files, path)
     with new_files(path, obsolete) as new:
@@ -514,6 +528,19 @@ def check_padding_is_no_end(model, tokenizer):
     if isinstance(model, LanguageModel) and end is not None and model.pad_id == end:
         what = "the tokenizer's end token, which ``load`` reads in a text"
         raise ValueError(f"pad_id={end} is {what}: expected None")
+
+
+def files_of_texts(files, tokenizer, path):
+    """The files of a tokenizer for a model with an output, whose texts are cut at no length but its
+    own and have no prompts. Lower case stays, as the tokens of its training had it.
+    """
+    files = {name: data for name, data in files.items() if name not in (OF_TEXTS, OF_ALL)}
+    of_texts = getattr(tokenizer, "sentences", None)
+    if tokenizer is None:  # that of the older model stays
+        of_texts = sentence_texts(path)
+    if of_texts is not None and of_texts.lower_case:
+        files[OF_TEXTS] = json.dumps({"do_lower_case": True}).encode()
+    return files
 
 
 def generation_of_marian(model, files, path):

@@ -181,12 +181,29 @@ def _modules(folder):
         if not library.startswith("sentence_transformers"):
             setting = f"type={shown(about['type'])}"
             raise ValueError(f"{LIST} has {setting}, supported are those of sentence_transformers")
-        if Path(place).name != place:
+        if Path(place).name != place or place == "..":
             raise ValueError(
                 f"{LIST} has path={shown(place)}, expected the name of a folder in this one"
             )
         modules.append((kind, place))
     return modules
+
+
+def files_of_vector(folder: Path) -> list[str]:
+    """What says in a folder how a text becomes one vector: files there and in folders of modules.
+
+    The name of each of these folders comes after those of the files in it.
+    """
+    try:
+        places = [place for kind, place in _modules(folder) if kind in MODULES]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        places = []  # nothing reads such a list
+    names = [LIST, OF_TEXTS, OF_ALL]
+    for place in places:
+        if not (folder / place).is_symlink():  # else the link goes, and what it leads to stays
+            names += [f"{place}/{name}" for name in ("config.json", TENSORS, "pytorch_model.bin")]
+        names.append(place)
+    return [name for name in names if (folder / name).exists()]
 
 
 def _modes(about, place):

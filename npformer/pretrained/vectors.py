@@ -79,12 +79,19 @@ def rows_of(model: Any, tokenizer: Any, texts: list[str]) -> list:
         if len(row) == 0:
             raise ValueError(f"the sentence {text!r:.40} has no tokens, expected some")
     longest = model.max_len
-    if text_settings(tokenizer).longest:
-        longest = int(min(text_settings(tokenizer).longest, longest))
+    limit = "max_len of the model: divide longer texts"
+    of_folder = text_settings(tokenizer).longest
+    if of_folder and of_folder < longest:
+        longest = int(of_folder)
+        limit = (
+            "max_seq_length in sentence_bert_config.json of the folder, or else model_max_length "
+            f"in tokenizer_config.json, and may be up to {model.max_len} there"
+        )
     too_long = [i for i, row in enumerate(rows) if len(row) > longest]
     if too_long:
         texts_of_all = f"{len(too_long):,} of {len(rows):,} sentences"
-        warnings.warn(f"{texts_of_all} have more than {longest} tokens: cut", stacklevel=3)
+        cut = f"{texts_of_all} have more than {longest} tokens: cut"
+        warnings.warn(f"{cut}; {longest} is {limit}", stacklevel=3)
     for i in too_long:
         rows[i] = tokenizer.cut(texts[i], longest)
     return rows

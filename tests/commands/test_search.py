@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -165,6 +166,7 @@ def test_a_query_without_words_is_refused(run):
         (["a.txt"], ["--index", "marks"], "marks cannot be read as a checkpoint: "),
         (["a.txt"], ["--index", "strange"], "strange has no vectors of this model: choose another --index, or delete"),
         (["a.txt"], ["--model", "none"], "there is no none"),
+        (["a.txt"], ["--model", "classifier"], "classifier holds a classifier, whose vectors were trained for its"),
         (["a.txt"], ["--model", "gpt"], "gpt holds a language model of the library transformers: npformer"),
     ],
 )
@@ -175,6 +177,9 @@ def test_bad_input_is_an_error_in_one_line(run, tmp_path, files, options, line):
         (tmp_path / name).write_bytes(data)
     save_checkpoint("strange", {"x": np.ones(3)}, {})
     saved("gpt", tiny_language_model())
+    body, _, tokenizer = tiny_encoder()
+    model = replace(body, task="classes", n_outputs=2, pooling="first", pooler=True)
+    saved("classifier", (model, model.init(0), tokenizer))
     code, shown, errors, _ = run(*options, files=files)
     assert (code, shown) == (1, "")
     assert errors.startswith(f"error: {line}") and errors.count("\n") == 1
@@ -189,7 +194,7 @@ def test_the_vectors_of_another_model_are_refused(run):
 def test_the_vectors_of_batches_are_those_of_each_sentence_and_a_long_one_is_cut():
     made = tiny_encoder()
     sentences = [n * "ab " for n in range(1, 30)] + ["x" * 99]
-    with pytest.warns(UserWarning, match=r"17 of 30 sentences have more than 40 tokens: cut"):
+    with pytest.warns(UserWarning, match=r"17 of 30 .* more than 40 tokens: cut; 40 is max_len of the model"):
         together = sentence_vectors(*made, sentences)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-6)
     each = [sentence_vectors(*made, [sentence[:40]])[0] for sentence in sentences[:-1]]

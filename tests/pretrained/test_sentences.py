@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ pytest.importorskip("tokenizers")
 from safetensors.numpy import save_file
 from tiny import saved, tiny_encoder
 
-from npformer import pretrained
+from npformer import pretrained, tree
 from npformer.pretrained.sentences import SentenceTexts
-from npformer.pretrained.vectors import sentence_vectors
+from npformer.pretrained.vectors import class_probabilities, sentence_vectors
+from npformer.reference import softmax
 from npformer.training import CheckpointError
 
 D = 16
@@ -92,11 +94,60 @@ def test_prompts_lengths_and_lower_case(write, tmp_path):
         for prompt, before in cases.items():
             found = sentence_vectors(*loaded, ["Ab"], prompt=prompt)
             np.testing.assert_array_equal(found, sentence_vectors(*plain, [f"{before}ab"]))
-        with pytest.warns(UserWarning, match="1 of 1 sentences have more than 6 tokens: cut"):
+        limit = "6 is max_seq_length in sentence_bert_config.json .* up to 40 there"
+        with pytest.warns(UserWarning, match=f"1 of 1 sentences have more than 6 tokens: cut; {limit}"):
             found = sentence_vectors(*loaded, ["abcdefgh"])
         np.testing.assert_array_equal(found, sentence_vectors(*plain, ["o: abc"]))
         with pytest.raises(ValueError, match="prompt='nobody', expected one of \\['query', 'passage'"):
             sentence_vectors(*loaded, ["ab"], prompt="nobody")
+
+
+@pytest.mark.parametrize("own_tokenizer", [True, False])
+def test_a_classifier_saved_over_a_folder_leaves_its_vector_out(write, own_tokenizer):
+    modules = MEAN | {"2_Dense": ("Dense", DENSE, TENSORS), "3_Normalize": ("Normalize", {}, None)}
+    files = {
+        "sentence_bert_config.json": {"max_seq_length": 6, "do_lower_case": True},
+        "config_sentence_transformers.json": {"prompts": {"query": "q: "}},
+    }
+    folder = write(modules, files)
+    (folder / "2_Dense" / "notes.txt").write_text("Mine.")
+    body, params, tokenizer = pretrained.load(folder)
+    settings = {"task": "classes", "n_outputs": 2, "pooling": "first", "pooler": True}
+    with pytest.raises(ValueError, match=r"nothing after it: replace\(model, …, pooling='first', after_pooling=\(\)\)"):
+        replace(body, **settings)
+    model = replace(body, **settings, after_pooling=())
+    params = tree.merged(params, model.init(1))[0]
+    pretrained.save(folder, model, params, tokenizer if own_tokenizer else None)
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*")} == {
+        *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
+        *("sentence_bert_config.json", "2_Dense", "2_Dense/notes.txt"),
+    }
+    again = pretrained.load(folder)
+    assert again[0] == model
+    text = "AB" * 8  # longer than 6 tokens, not than the 40 of the model
+    [found] = class_probabilities(*again, [text])
+    ids = np.array([tokenizer.encode(text)])
+    np.testing.assert_allclose(found, softmax(model.outputs(params, ids))[0], rtol=1e-6)
+    assert ids.tolist() == [again[2].encode(text.lower())]
+
+
+def test_a_link_to_the_folder_of_a_module_goes_and_what_it_leads_to_stays(write, tmp_path):
+    folder = write(MEAN)
+    (folder / "1_Pooling").rename(tmp_path / "mine")
+    (folder / "1_Pooling").symlink_to(tmp_path / "mine")
+    model = replace(tiny_encoder()[0], task="classes", n_outputs=2, pooling="first", pooler=True)
+    pretrained.save(folder, model, model.init(0))
+    assert pretrained.load(folder)[0].task == "classes"
+    assert not (folder / "1_Pooling").is_symlink() and (tmp_path / "mine" / "config.json").exists()
+
+
+@pytest.mark.parametrize("listed", [[1], [{"type": "sentence_transformers.models.Pooling", "path": ".."}]])
+def test_a_list_that_no_one_reads_names_nothing_to_remove(write, listed):
+    folder = write(MEAN, {"modules.json": listed})
+    (folder.parent / "config.json").write_text("{}")
+    model = replace(tiny_encoder()[0], task="classes", n_outputs=2, pooling="first", pooler=True)
+    pretrained.save(folder, model, model.init(0))
+    assert not (folder / "modules.json").exists() and (folder.parent / "config.json").exists()
 
 
 def test_a_folder_without_prompts_has_none():
