@@ -52,7 +52,7 @@ BUILD.add(
 
 
 ROOT_OF_INT = (
-    "np.sqrt of an int is an np.float64, which makes float64 of all that it is multiplied with; K ** -0.5 does not"
+    "np.sqrt of an int is an np.float64, which makes float64 of all that it multiplies or divides; K ** -0.5 does not"
 )
 
 
