@@ -34,6 +34,8 @@ def tuned():
 
 def test_merged_weights_and_labels_are_read_by_transformers(tuned, tmp_path):
     adapted, trainer, tokenizer, texts = tuned
+    # A limit of sentence-transformers, at which transformers does not cut.
+    tokenizer.files["sentence_bert_config.json"] = b'{"max_seq_length": 3}'
     pretrained.save(tmp_path / "mine", adapted.model, adapted.merged(trainer.params), tokenizer)
     loaded = pretrained.load(tmp_path / "mine")
     assert loaded[0].labels == LABELS
