@@ -56,14 +56,14 @@ def kind_of_model(path):
     """The ``Kind`` of model that lies at a path, by names and settings alone; None if none does."""
     if kind_of_file(path) == MISSING:
         return None
-    if path.suffix == ".gguf" or only_gguf(path):
+    if path.suffix == ".gguf":
         return OF_TRANSFORMERS[LanguageModel]
     if (path / "config.json").exists():
         return _kind_in_folder(path)
     if path.is_dir():
         names = [name for name in (RESULT, BEST, LAST) if (path / name).exists()]
         if not names:
-            return None
+            return OF_TRANSFORMERS[LanguageModel] if only_gguf(path) else None
         path = path / names[0]
     description, arrays = description_in(path)
     if not isinstance(description, dict):

@@ -13,7 +13,7 @@ from npformer.files.checkpoint import BEST, LAST, load_checkpoint, refusing
 from npformer.files.paths import MISSING, kind_of_file
 from npformer.models import LanguageModel, from_description
 from npformer.operations.options import check_option
-from npformer.pretrained.files import only_gguf
+from npformer.pretrained.files import gguf_names
 from npformer.pretrained.loading import GETTING, load_merged
 from npformer.pretrained.tokenizer import check_tokenizer
 from npformer.quantized import moved
@@ -63,7 +63,9 @@ class Writer:
         The path may also lead to what ``pretrained.load`` reads.
         """
         path = Path(path)
-        if path.suffix == ".gguf" or (path / "config.json").exists() or only_gguf(path):
+        names = [name for name in (BEST, LAST) if (path / name).exists()]
+        has_gguf = path.is_dir() and not names and gguf_names(path)
+        if path.suffix == ".gguf" or (path / "config.json").exists() or has_gguf:
             model, params, tokens = load_merged(path)
             check_tokenizer(tokens, model, isinstance(model, LanguageModel), "a language model")
             return cls(model, params, tokens, backend)
@@ -71,7 +73,7 @@ class Writer:
             what = f"there is no checkpoint {path}, and no model that exists"
             raise FileNotFoundError(f"{what}: {GETTING}")
         if path.is_dir():
-            path = path / (BEST if (path / BEST).exists() else LAST)
+            path = path / (names[0] if names else LAST)
         arrays, info = load_checkpoint(path)
         model, tokens = model_in(arrays, info, path)
         return cls(model, tree.from_arrays(arrays, "params"), tokens, backend, info)

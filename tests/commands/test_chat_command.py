@@ -250,3 +250,11 @@ def test_adapters_are_merged(call, tmp_path, command):
 def test_a_model_that_is_missing_is_answered_with_where_models_come_from(call, tmp_path):
     code, _, errors = call(generate.main, "--model", tmp_path / "gpt2", "a")
     assert code == 1 and "nothing is downloaded" in errors and "git clone https://huggingface.co/NAME" in errors
+
+
+def test_the_gguf_files_of_a_folder_are_named_if_there_are_several(call, tmp_path):
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).touch()
+    for command, prompt in ((chat, ["--prompt", "a"]), (generate, ["a"])):
+        code, _, errors = call(command.main, "--model", tmp_path, *prompt)
+        assert code == 1 and "give one of its files, a.gguf, b.gguf" in errors

@@ -87,3 +87,10 @@ def test_what_holds_no_model_is_left_to_who_loads_it(tmp_path, capsys):
     for name, (main, arguments_of) in COMMANDS.items():
         assert main([str(x) for x in arguments_of(tmp_path)]) == 1
         assert " holds " not in capsys.readouterr().err, name
+
+
+def test_a_checkpoint_is_taken_before_a_gguf_file_beside_it(tmp_path, capsys):
+    path = folder_of("copy", tmp_path)
+    (path / "a.gguf").touch()
+    assert classify([str(path), "a"]) == 1
+    assert f"{path} {WITHOUT_TEXT}" in capsys.readouterr().err
