@@ -256,7 +256,7 @@ def named(side, name):
 
 def check_two_axes(name, ids, expected, n_least=0):
     """Check that ids are an array with two axes, and not fewer than so many columns."""
-    if getattr(ids, "ndim", None) != 2 or ids.shape[1] < n_least:
-        library_of(ids, name)  # raises if it is not an array
+    library_of(ids, name)  # raises if it is not an array
+    if ids.ndim != 2 or ids.shape[1] < n_least:
         advice = advice_on_ids(name, ids.shape, ids.shape[:2])
         raise ValueError(f"{name} has shape {ids.shape}, {expected}{advice}")

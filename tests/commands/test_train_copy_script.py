@@ -83,8 +83,8 @@ def test_a_model_of_another_size_is_kept(tmp_path, few_are_evaluated, figures_of
     pytest.importorskip("safetensors")
     sizes = ["--d-model", 8, "--n-heads", 2, "--n-layers", 1, "--d-ff", 12]
     figures = figures_of("--steps", 2, *sizes, "--no-plots", "--out", tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [copy.MODEL]
-    arrays, info = load_checkpoint(tmp_path / "out" / copy.MODEL)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [copy.RESULT]
+    arrays, info = load_checkpoint(tmp_path / "out" / copy.RESULT)
     model, params = from_description(info["model"], arrays), tree.from_arrays(arrays, "params")
     assert (model.d_model, model.n_heads, model.n_layers, model.d_ff) == (8, 2, 1, 12)
     task = copy.CopyTask(**copy.PRESETS["quick"]["task"])
