@@ -6,7 +6,7 @@ from npformer.errors import UserError
 from npformer.files.checkpoint import BEST, LAST, RESULT, description_in
 from npformer.files.paths import MISSING, kind_of_file
 from npformer.models import Encoder, LanguageModel, Transformer
-from npformer.pretrained.files import only_gguf, read_json
+from npformer.pretrained.files import is_of_others, read_json
 from npformer.pretrained.loading import FAMILIES
 from npformer.translation.translator import SUBWORDS
 
@@ -56,14 +56,13 @@ def kind_of_model(path):
     """The ``Kind`` of model that lies at a path, by names and settings alone; None if none does."""
     if kind_of_file(path) == MISSING:
         return None
-    if path.suffix == ".gguf":
-        return OF_TRANSFORMERS[LanguageModel]
-    if (path / "config.json").exists():
-        return _kind_in_folder(path)
+    names = [name for name in (RESULT, BEST, LAST) if (path / name).exists()]
+    if is_of_others(path, has_checkpoint=bool(names)):
+        has_settings = (path / "config.json").exists()
+        return _kind_in_folder(path) if has_settings else OF_TRANSFORMERS[LanguageModel]
     if path.is_dir():
-        names = [name for name in (RESULT, BEST, LAST) if (path / name).exists()]
         if not names:
-            return OF_TRANSFORMERS[LanguageModel] if only_gguf(path) else None
+            return None
         path = path / names[0]
     description, arrays = description_in(path)
     if not isinstance(description, dict):

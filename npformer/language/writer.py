@@ -13,7 +13,7 @@ from npformer.files.checkpoint import BEST, LAST, load_checkpoint, refusing
 from npformer.files.paths import MISSING, kind_of_file
 from npformer.models import LanguageModel, from_description
 from npformer.operations.options import check_option
-from npformer.pretrained.files import gguf_names
+from npformer.pretrained.files import is_of_others
 from npformer.pretrained.loading import GETTING, load_merged
 from npformer.pretrained.tokenizer import check_tokenizer
 from npformer.quantized import moved
@@ -64,8 +64,7 @@ class Writer:
         """
         path = Path(path)
         names = [name for name in (BEST, LAST) if (path / name).exists()]
-        has_gguf = path.is_dir() and not names and gguf_names(path)
-        if path.suffix == ".gguf" or (path / "config.json").exists() or has_gguf:
+        if is_of_others(path, has_checkpoint=bool(names)):
             model, params, tokens = load_merged(path)
             check_tokenizer(tokens, model, isinstance(model, LanguageModel), "a language model")
             return cls(model, params, tokens, backend)

@@ -57,6 +57,16 @@ def only_gguf(folder: Path) -> Path | None:
     return folder / names[0] if len(names) == 1 else None
 
 
+def is_of_others(path: Path, has_checkpoint: bool) -> bool:
+    """Whether ``pretrained.load`` is to read what a path leads to.
+
+    The checkpoints of a training in a folder without config.json come before its GGUF files.
+    """
+    if path.suffix == ".gguf" or (path / "config.json").exists():
+        return True
+    return path.is_dir() and not has_checkpoint and bool(gguf_names(path))
+
+
 def import_safetensors() -> Any:
     """The package safetensors."""
     return imported("safetensors.numpy", "pretrained", "models that exist need")

@@ -1,8 +1,6 @@
 """``npformer exercises build --derive``: no formulas of gradients, but hints and derivations."""
 
 import re
-import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 from npformer.commands.exercises import main
 
 from npformer.exercises import check_function
-from npformer.exercises.child import ALL, check_file
 from npformer.exercises.exercise import Mistake
 from npformer.exercises.progress import Progress
 from npformer.exercises.track.file import starting_text
@@ -20,6 +17,7 @@ from npformer.exercises.track.track import track_of
 from npformer.exercises.tracks import TRACKS
 from npformer.exercises.transformer import BUILD
 from npformer.exercises.transformer.derive import DERIVE, FORWARD, INSTEAD
+from tests.exercises.solving import solve
 from tests.exercises.usual_mistakes import OTHERS, USUAL
 from tests.tools import mutate_exercises
 
@@ -28,34 +26,13 @@ BEGUN = "npformer exercises build --derive"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["npformer exercises"])
-    return tmp_path
+def folder(exercises_folder):
+    return exercises_folder
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """The command; functions are checked in this process, as tests of the process are elsewhere."""
-    in_process = lambda key, file, seconds: (check_file(ALL[key], str(file)), "")
-    monkeypatch.setattr("npformer.commands.exercises_track.check_in_process", in_process)
-
-    def run_command(text):
-        code = main(["build", *shlex.split(text)])
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    return run_command
-
-
-def solve(*labels):
-    """Put answers into the file, those of the page."""
-    text = FILE.read_text(encoding="utf-8")
-    for label in labels:
-        part = DERIVE.parts[label]
-        pattern = rf"(?ms)^def {part.function_name}\(.*?(?=^\S)"
-        text = re.sub(pattern, lambda _, part=part: part.answer_source + "\n\n", text)
-    FILE.write_text(text, encoding="utf-8")
+def run(exercises):
+    return lambda text: exercises(f"build {text}")
 
 
 # -- the exercises ------------------------------------------------------------------------------------------------
@@ -198,7 +175,7 @@ def test_from_the_first_exercise_to_a_derivation(run):
     assert code == 0 and "Your file: exercises/transformer.py" in said and "--hint 1\n" in said
     assert track_of(FILE.read_text(encoding="utf-8"), TRACKS.values()) is DERIVE
     assert run("check")[1].startswith("softmax: not written yet\n")
-    solve("softmax")
+    solve(DERIVE, "softmax")
     code, said = run("check")
     assert (
         code == 0
@@ -211,7 +188,7 @@ def test_from_the_first_exercise_to_a_derivation(run):
     code, said = run("answer softmax")
     assert "def softmax(x):" in said and "Why softmax is so" in said
     rest = [label for label in list(DERIVE.parts)[1:] if not DERIVE.parts[label].has_later_backward]
-    solve(*rest)
+    solve(DERIVE, *rest)
     code, said = run("check")
     assert code == 0 and said.count("\nWhy ") == 13 and "so the model is yours: npformer exercises build train" in said
     assert run("train Ada --steps 1")[1].startswith("14 of 14 exercises are yours: softmax, ")
@@ -237,7 +214,7 @@ def test_each_hint_is_shown_once_and_none_is_lost(run):
 
 def test_a_solved_exercise_needs_no_hint(run):
     run("--derive")
-    solve("softmax")
+    solve(DERIVE, "softmax")
     run("check")
     code, said = run("--hint 1")
     assert code == 1 and said == (
@@ -270,7 +247,7 @@ def test_without_a_file_nothing_is_begun(run, folder, command):
 
 def test_a_file_with_the_formulas_is_left_as_it_is(run):
     run("")
-    solve("softmax")
+    solve(DERIVE, "softmax")
     run("check")
     before = FILE.read_text(encoding="utf-8")
     for command in ("--derive", "--derive check", "--derive --hint 9"):
@@ -286,7 +263,7 @@ def test_a_file_with_the_formulas_is_left_as_it_is(run):
 
 def test_the_file_says_of_which_kind_it_is(run):
     run("--derive")
-    solve("softmax")
+    solve(DERIVE, "softmax")
     run("check")
     before = FILE.read_text(encoding="utf-8")
     assert "Hints: npformer exercises build --hint 2" in run("")[1]  # also without the option

@@ -3,18 +3,13 @@
 import gzip
 import re
 import runpy
-import shlex
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from usual_mistakes_of_gpt import USUAL
 
-from npformer.commands.exercises import main
-
 from npformer.exercises import check_function
-from npformer.exercises.child import ALL, check_file
 from npformer.exercises.exercise import Mistake
 from npformer.exercises.gpt import GPT
 from npformer.exercises.gpt.taking import shared_functions
@@ -22,6 +17,7 @@ from npformer.exercises.gpt.text import Characters, sentences_of, sentences_of_n
 from npformer.exercises.gpt.writing import Writer, words_of
 from npformer.exercises.track.file import starting_text
 from npformer.exercises.transformer import BUILD
+from tests.exercises.solving import solve
 from tests.tools import mutate_exercises
 from tests.tools.mutate_exercises import all_mutants, judge
 
@@ -32,37 +28,15 @@ TINY = {"d_model": 8, "n_layers": 1, "d_ff": 8}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["npformer exercises"])
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def folder(exercises_folder, monkeypatch):
     monkeypatch.setattr("npformer.exercises.gpt.writing.SIZES", TINY)
     monkeypatch.setattr("npformer.exercises.gpt.writing.N_WRITTEN", 40)
-    return tmp_path
+    return exercises_folder
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """The command; functions are checked in this process, as tests of the process are elsewhere."""
-    in_process = lambda key, file, seconds: (check_file(ALL[key], str(file)), "")
-    monkeypatch.setattr("npformer.commands.exercises_track.check_in_process", in_process)
-
-    def run_command(text):
-        code = main(shlex.split(text))
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    return run_command
-
-
-def solve(track, *labels):
-    """Put answers into the file of a track, those of the page; by default all."""
-    text = track.file.read_text(encoding="utf-8")
-    for label in labels or [label for label, part in track.parts.items() if not part.has_later_backward]:
-        part = track.parts[label]
-        function = re.compile(rf"(?ms)^def {part.function_name}\(.*?(?=^\S)")
-        text = function.sub(lambda _, part=part: part.answer_source + "\n\n", text)
-    track.file.write_text(text, encoding="utf-8")
+def run(exercises):
+    return exercises
 
 
 def test_from_the_first_exercise_to_the_model_that_writes(run):

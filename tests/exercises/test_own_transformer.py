@@ -3,8 +3,6 @@
 import builtins
 import re
 import runpy
-import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +12,12 @@ import pytest
 from npformer.commands.exercises import main
 
 from npformer.exercises import check_function
-from npformer.exercises.child import check_file, run as names_in
+from npformer.exercises.child import run as names_in
 from npformer.exercises.compare import is_same
 from npformer.exercises.exercise import WrongAnswer
 from npformer.exercises.track.file import complete, starting_text
 from npformer.exercises.transformer import BUILD as TRACK, reverse
+from tests.exercises.solving import solve
 from tests.tools import mutate_exercises
 from tests.tools.mutate_exercises import all_mutants, judge
 
@@ -27,34 +26,13 @@ BUILD, page = TRACK.parts, TRACK.page
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["npformer exercises"])
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return tmp_path
+def folder(exercises_folder):
+    return exercises_folder
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """The command; functions are checked in this process, as tests of the process are elsewhere."""
-    in_process = lambda key, file, seconds: (check_file(BUILD[key.removeprefix("build/")], str(file)), "")
-    monkeypatch.setattr("npformer.commands.exercises_track.check_in_process", in_process)
-
-    def run_command(text):
-        code = main(["build", *shlex.split(text)])
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    return run_command
-
-
-def solve(*labels):
-    """Put answers into the file, those of the page."""
-    text = FILE.read_text(encoding="utf-8")
-    for label in labels:
-        name = BUILD[label].function_name
-        text = re.sub(rf"(?ms)^def {name}\(.*?(?=^\S)", lambda _, part=BUILD[label]: part.answer_source + "\n\n", text)
-    FILE.write_text(text, encoding="utf-8")
+def run(exercises):
+    return lambda text: exercises(f"build {text}")
 
 
 def test_the_checker_notices_mutants_of_the_answers(monkeypatch):
@@ -74,13 +52,13 @@ def test_from_the_first_exercise_to_the_model_that_writes_backwards(run):
         1,
         "softmax: not written yet\n    put your code in place of `raise NotImplementedError`\n",
     )
-    solve("softmax")
+    solve(TRACK, "softmax")
     assert "Exercise 2, attention: " in run("check")[1]
-    solve("attention")
+    solve(TRACK, "attention")
     run("check")
     assert "2 of 14 exercises are yours: softmax, attention\nstep    3   loss " in run("train Ada --steps 3")[1]
     rest = list(BUILD)[2:]
-    solve(*[label for label in rest if not BUILD[label].has_later_backward])
+    solve(TRACK, *[label for label in rest if not BUILD[label].has_later_backward])
     code, said = run("check")  # all that are written, one after the other
     assert (
         code == 0
@@ -212,7 +190,7 @@ def test_two_results_in_one_variable_are_named():
 
 def test_the_forward_pass_is_checked_first(run):
     run("")
-    solve("linear")
+    solve(TRACK, "linear")
     text = FILE.read_text(encoding="utf-8")
     start = text.index("        x_rows, dy_rows")
     text = text[:start] + "        raise NotImplementedError" + text[text.index("\n\n    return y, backward", start) :]
@@ -237,7 +215,7 @@ def test_the_names_are_those_of_the_task():
 )
 def test_what_the_file_lacks_is_missed_in_the_check(run, label, line, name):
     run("")
-    solve(label)
+    solve(TRACK, label)
     text = FILE.read_text(encoding="utf-8")
     FILE.write_text(text.replace(line, line[: -len(name)] + "other"), encoding="utf-8")
     assert f"it raises NameError: name '{name}' is not defined (line " in run(f"check {label}")[1]
@@ -311,7 +289,7 @@ def test_a_file_that_cannot_be_run_gets_a_line(run, text, line):
 
 def test_a_given_function_that_is_missing_is_named(run):
     run("")
-    solve(*[label for label in BUILD if not BUILD[label].has_later_backward])
+    solve(TRACK, *[label for label in BUILD if not BUILD[label].has_later_backward])
     FILE.write_text(FILE.read_text(encoding="utf-8").replace("def sinusoidal_encoding", "def waves"), encoding="utf-8")
     run("check")
     assert f"it was given: copy it from {page.file}\n" in run("train Ada --steps 1")[1]
@@ -344,7 +322,7 @@ def test_the_other_commands_lead_here(capsys, run):
 
 def test_a_mark_is_of_the_function_that_was_checked(run):
     run("")
-    solve("softmax", "attention", "split_heads")
+    solve(TRACK, "softmax", "attention", "split_heads")
     run("check")
     text = FILE.read_text(encoding="utf-8")
     FILE.write_text(text.replace("e / e.sum", "e.sum"), encoding="utf-8")
@@ -368,7 +346,7 @@ def test_a_mark_is_of_the_function_that_was_checked(run):
 
 def test_what_to_write_next_is_said_with_its_line(run):
     run("")
-    solve("softmax", "attention", "split_heads", "merge_heads", "layer_norm", "cross_entropy", "linear")
+    solve(TRACK, "softmax", "attention", "split_heads", "merge_heads", "layer_norm", "cross_entropy", "linear")
     run("check")
     lines = FILE.read_text(encoding="utf-8").splitlines()
     number = lines.index("    def backward(dy):", lines.index("def layer_norm(params, x, eps=1e-5):")) + 1
@@ -377,9 +355,9 @@ def test_what_to_write_next_is_said_with_its_line(run):
 
 def test_a_later_backward_pass_leaves_the_mark_of_the_forward_pass(run):
     run("")
-    solve("softmax", "attention")
+    solve(TRACK, "softmax", "attention")
     run("check")
-    solve("attention_backward")
+    solve(TRACK, "attention_backward")
     assert run("")[1].count("  solved\n") == 2
 
 
