@@ -30,7 +30,7 @@ from npformer.commands.exercises_reports import (
 
 from npformer.errors import UserError
 from npformer.exercises.process import check_in_process
-from npformer.exercises.progress import FILE, FOLDER, Progress, read_source
+from npformer.exercises.progress import FILE, FOLDER, UNREADABLE, Progress, read_source
 from npformer.exercises.start import heading, starting_text, task_text
 from npformer.exercises.tasks import EXERCISES
 from npformer.exercises.tracks import TRACKS
@@ -211,7 +211,7 @@ def names_in(file):
     source = read_source(file)
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except UNREADABLE as error:
         reason = str(error)
         if isinstance(error, SyntaxError):
             reason = f"{error.msg} in line {error.lineno}"

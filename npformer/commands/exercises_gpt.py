@@ -17,6 +17,7 @@ from npformer import tree
 from npformer.exercises.gpt.taking import solved_functions
 from npformer.exercises.gpt.text import read_text, sentences_of_npformer
 from npformer.exercises.gpt.writing import N_WRITTEN, Writer, words_of
+from npformer.exercises.progress import UNREADABLE
 from npformer.exercises.track.file import digests, starting_text
 from npformer.exercises.tracks import TRACKS
 
@@ -58,7 +59,7 @@ def taken_over(progress):
     track = track_or_most_solved(text, tracks, progress)
     try:
         return solved_functions(track, text, progress.sources)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         print(f"Python cannot read {file}, so nothing is taken over from it")
         return []
 

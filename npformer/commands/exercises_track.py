@@ -22,7 +22,7 @@ from npformer.exercises.child import run, syntax_error_text
 from npformer.exercises.compare import error_text
 from npformer.exercises.exercise import Complaint
 from npformer.exercises.process import SECONDS, check_in_process
-from npformer.exercises.progress import FOLDER, read_source
+from npformer.exercises.progress import FOLDER, UNREADABLE, read_source
 from npformer.exercises.track.file import complete, digests, starting_text, text_of
 from npformer.exercises.track.track import track_of
 from npformer.exercises.tracks import TRACKS
@@ -156,12 +156,7 @@ class TrackCommand:
         """
         try:
             now = digests(track, read_source(self.file))
-        except (
-            SyntaxError,
-            ValueError,
-            RecursionError,
-            MemoryError,
-        ):  # what checks or trains says so
+        except UNREADABLE:  # what checks or trains says so
             return {}
         for key, digest in now.items():
             if progress.sources.get(key) == digest:
@@ -177,8 +172,8 @@ class TrackCommand:
         return named(name, track.parts, self.program())
 
     def check_one(self, track, part, progress, now, seconds, is_first=True):
-        """Check an exercise, and note and print the verdict; but not if it is not written, and not
-        the first.
+        """Check an exercise, and note and print the verdict. Of one that is not written nothing is
+        printed, unless it is the first.
         """
         verdict, printed = check_in_process(part.key, self.file, seconds)
         progress.sources.pop(part.key, None)

@@ -12,6 +12,8 @@ from npformer.files.paths import name_for_damaged, read_bounded, replace_file
 FOLDER = Path("exercises")  # in the current folder
 FILE = FOLDER / "progress.json"
 LARGEST = 2**20  # bytes; the files of the exercises have some thousands
+# What Python raises of a source that it cannot read: no Python, a zero byte, nested too deeply.
+UNREADABLE = SyntaxError, ValueError, RecursionError, MemoryError
 
 
 def read_source(path):

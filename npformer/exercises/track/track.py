@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from npformer.exercises.exercise import Mistake
-from npformer.exercises.progress import FOLDER
+from npformer.exercises.progress import FOLDER, UNREADABLE
 from npformer.exercises.start import explained
 from npformer.exercises.track.cases import paths
 from npformer.exercises.track.page import Page
@@ -138,5 +138,5 @@ def docstring_of(text):
     """The docstring of a file; what stands above its first import if Python cannot read it."""
     try:
         return ast.get_docstring(ast.parse(text)) or ""
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return re.split(r"(?m)^(?:import|from) ", text, maxsplit=1)[0]
