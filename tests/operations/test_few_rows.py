@@ -1,6 +1,6 @@
 """Products of a few rows, which threads share piece by piece."""
 
-import math
+import threading
 import time
 from functools import partial
 
@@ -15,7 +15,7 @@ from npformer.cpu.few_rows import helpers, multiply_few_rows, team_for
 from npformer.cpu.few_rows.dots import multiply_transposed
 from npformer.cpu.few_rows.panels import COLUMNS, columns_in_panels, multiply_columns, rows_in_panels
 from npformer.runtime.blas_threads import blas_threads
-from npformer.runtime.threads import kernel_threads, n_kernel_threads, n_threads
+from npformer.runtime.threads import in_parallel, kernel_threads, may_spin, n_kernel_threads, n_threads
 
 pytestmark = pytest.mark.skipif(not helpers.JIT, reason="the helper and the tiles are nothing but compiled code")
 SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (17, 64, 512), (64, 65, 1030)]
@@ -115,7 +115,6 @@ def test_helpers_beyond_a_lower_limit_end_while_others_go_on(monkeypatch):
         RNG.standard_normal((512, 1000), "float32"),
         np.empty((1, 1000), "float32"),
     )
-    monkeypatch.setattr(helpers, "_cores_are_taken", lambda: False)
     deadline = time.monotonic() + 60
     for threads in (4, 2):
         monkeypatch.setattr(helpers, "n_kernel_threads", lambda n=threads: n)
@@ -165,6 +164,18 @@ def test_helpers_fall_asleep():
     raise AssertionError("a helper is still awake after ten seconds without work")
 
 
+def test_a_helper_that_looks_for_pieces_takes_parts_of_other_work(monkeypatch):
+    """Else the first layers of a sentence would have one thread, right after the last step of another."""
+    monkeypatch.setattr("npformer.runtime.threads.n_threads", lambda: 2)
+    for _ in range(20):
+        with kernel_threads():
+            team_for(np.dtype("float32"))
+        time.sleep(0.001)  # in which the helper begins to look
+        both = threading.Barrier(2, timeout=30)
+        in_parallel(lambda _, both=both: both.wait(), [0, 1])  # which only two threads pass
+        assert may_spin.value == 0  # so that the helper comes at once
+
+
 def test_kernel_threads_says_how_many_and_restores():
     n = n_threads()
     assert n_kernel_threads() == 0
@@ -182,18 +193,3 @@ def test_decoding_one_sentence_gives_what_the_reference_gives_each_time():
     expected = greedy_decode(model, params, src, **options, backend="reference")
     for _ in range(20):
         np.testing.assert_array_equal(greedy_decode(model, params, src, **options, backend="cpu"), expected)
-
-
-def test_a_thread_that_lost_its_core_works_alone_for_a_while(monkeypatch):
-    product = np.dtype("float32")
-    n_preemptions = helpers.n_preemptions()
-    monkeypatch.setattr(helpers, "n_kernel_threads", lambda: 2)
-    monkeypatch.setattr(helpers, "n_preemptions", lambda: n_preemptions)
-    monkeypatch.setattr(helpers._latest, "n_preemptions", n_preemptions)
-    monkeypatch.setattr(helpers._latest, "time", -math.inf)
-    assert team_for(product)[0] == helpers.ADDRESS
-    n_preemptions += 1
-    assert team_for(product)[0] == 0
-    assert helpers.board[helpers.HELPERS] == 0  # those that look for work leave
-    helpers._latest.time -= helpers.ALONE
-    assert team_for(product)[0] == helpers.ADDRESS

@@ -7,20 +7,13 @@ only 50 microseconds. The calling thread does not wait for helpers to wake up: e
 free takes the next piece, so without helpers the caller computes all of them. It does wait for
 pieces that helpers have taken. While threads wait they give way to others now and then: to
 programs, and to helpers that lost their core in the middle of a piece. The helpers go to sleep soon
-after the last job.
+after the last job, or leave when other work calls them (``threads.may_spin``).
 """
 
 import atexit
 import ctypes
-import math
 import sys
-import threading
 import time
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 import numba
 import numpy as np
@@ -29,25 +22,24 @@ from llvmlite import binding
 from npformer.cpu.few_rows.words import add_to, call, load, stored, swap
 from npformer.cpu.jit import inlined, kernel
 from npformer.runtime.forks import in_forked_process
-from npformer.runtime.threads import call_helpers, n_kernel_threads
+from npformer.runtime.threads import call_helpers, may_spin, n_kernel_threads
 
 PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slower to read
 JIT = not numba.config.DISABLE_JIT  # without it there are no helpers
 SPINS = 2**22  # how often a helper looks for work before it goes to sleep: about two milliseconds
 PATIENCE = 2**12  # how often a thread checks what it waits for before it gives way to others
-ALONE = 0.1  # seconds without helpers after another program has had the thread's core
 
 # The board is an array through which threads share work. These are the positions of its words.
 # Words that different threads write are a cache line (8 words) apart.
 LEFT = 0  # the number of pieces that no thread has taken, or less than 0
 UNDONE = 8  # the number of unfinished pieces
 AWAKE = 16  # how many helpers are spinning
-HELPERS = 24  # how many helpers may work
-DISMISSED = 25  # whether all have to end
+DISMISSED = 24  # whether all have to end
 FUNCTION = 32  # the address of the function that computes a piece
 JOB = 33  # the address of the job, which lies on the stack of the thread that waits for the pieces
 board = np.zeros(40, np.int64)
 ADDRESS = board.ctypes.data
+MAY_SPIN = ctypes.addressof(may_spin)
 
 if sys.platform == "win32":
     _yield = ctypes.CDLL("kernel32").SwitchToThread
@@ -66,47 +58,19 @@ def board_with_helpers():
     n = min(n_kernel_threads(), PIECES) - 1
     if not JIT or n <= 0:
         return 0
-    board[HELPERS] = 0 if _cores_are_taken() else n
-    if board[HELPERS] == 0:
-        return 0
+    may_spin.value = n
     call_helpers(n, _help, n_at_work=int(board[AWAKE]))
     return ADDRESS
 
 
 def _help():
+    """Let the helper be idle, which other work may call, before it looks for pieces."""
+    return _look_for_pieces
+
+
+def _look_for_pieces():
     if not board[DISMISSED]:
-        _serve(ADDRESS)
-
-
-def _cores_are_taken():
-    """Whether another program has just had this thread's core.
-
-    A helper would lose its own in the middle of a piece.
-    """
-    now = time.monotonic()
-    n = n_preemptions()
-    if n != _latest.n_preemptions:
-        _latest.n_preemptions = n
-        _latest.time = now
-    return now < _latest.time + ALONE
-
-
-def n_preemptions():
-    """How often this thread has lost its core to another program; 0 if the system does not say."""
-    if not hasattr(resource, "RUSAGE_THREAD"):
-        return 0
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
-
-
-class _Latest(threading.local):
-    """When this thread saw for the last time that it had lost its core, and how often that was."""
-
-    def __init__(self):
-        self.n_preemptions = n_preemptions()
-        self.time = -math.inf
-
-
-_latest = _Latest()
+        _serve(ADDRESS, MAY_SPIN)
 
 
 @in_forked_process
@@ -146,11 +110,11 @@ def share(board, function, job):
 
 
 @kernel
-def _serve(board):
+def _serve(board, may_spin):
     """Compute pieces of jobs until there has been none for a while, or fewer helpers may work."""
     add_to(board, AWAKE, 1)
     idle = 0
-    while idle < SPINS and load(board, HELPERS) >= load(board, AWAKE):
+    while idle < SPINS and load(may_spin, 0) >= load(board, AWAKE):
         if load(board, DISMISSED) != 0:
             break
         idle = 0 if _take_a_piece(board) else _wait(idle)
