@@ -1,8 +1,10 @@
 """Products of a few rows, which threads share piece by piece."""
 
+import math
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -116,6 +118,7 @@ def test_helpers_beyond_a_lower_limit_end_while_others_go_on(monkeypatch):
         np.empty((1, 1000), "float32"),
     )
     deadline = time.monotonic() + 60
+    monkeypatch.setattr(helpers, "_cores_are_taken", lambda: False)
     for threads in (4, 2):
         monkeypatch.setattr(helpers, "n_kernel_threads", lambda n=threads: n)
         while helpers.board[helpers.AWAKE] != threads - 1:
@@ -167,6 +170,7 @@ def test_helpers_fall_asleep():
 def test_a_helper_that_looks_for_pieces_takes_parts_of_other_work(monkeypatch):
     """Else the first layers of a sentence would have one thread, right after the last step of another."""
     monkeypatch.setattr("npformer.runtime.threads.n_threads", lambda: 2)
+    monkeypatch.setattr(helpers, "_cores_are_taken", lambda: False)
     for _ in range(20):
         with kernel_threads():
             team_for(np.dtype("float32"))
@@ -193,3 +197,20 @@ def test_decoding_one_sentence_gives_what_the_reference_gives_each_time():
     expected = greedy_decode(model, params, src, **options, backend="reference")
     for _ in range(20):
         np.testing.assert_array_equal(greedy_decode(model, params, src, **options, backend="cpu"), expected)
+
+
+def test_a_thread_that_loses_its_core_again_and_again_works_alone_for_a_while(monkeypatch):
+    """Once is not enough: the tasks of the system take it at times on an idle machine, too."""
+    now = n = 0
+    monkeypatch.setattr(helpers, "n_kernel_threads", lambda: 2)
+    monkeypatch.setattr(helpers, "n_preemptions", lambda: n)
+    monkeypatch.setattr(helpers, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(helpers, "_window", helpers._Window())
+    of_a_window = math.ceil(helpers.MANY * helpers.WINDOW)
+    for lost, alone in [(1, False), (3 * of_a_window, True), (2, False), (0, False)]:
+        now += 1.1 * helpers.WINDOW
+        n += lost
+        assert team_for(np.dtype("float32"))[0] == (0 if alone else helpers.ADDRESS)
+        assert may_spin.value == (0 if alone else 1)  # those that look for work leave
+        now += 0.5 * helpers.WINDOW  # in the window, it stays so
+        assert team_for(np.dtype("float32"))[0] == (0 if alone else helpers.ADDRESS)

@@ -13,7 +13,13 @@ after the last job, or leave when other work calls them (``threads.may_spin``).
 import atexit
 import ctypes
 import sys
+import threading
 import time
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 import numba
 import numpy as np
@@ -28,6 +34,9 @@ PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slowe
 JIT = not numba.config.DISABLE_JIT  # without it there are no helpers
 SPINS = 2**22  # how often a helper looks for work before it goes to sleep: about two milliseconds
 PATIENCE = 2**12  # how often a thread checks what it waits for before it gives way to others
+
+WINDOW = 0.1  # seconds in which the preemptions of a thread are counted
+MANY = 60  # preemptions a second: an idle system has about 5, one with two busy programs 250
 
 # The board is an array through which threads share work. These are the positions of its words.
 # Words that different threads write are a cache line (8 words) apart.
@@ -58,7 +67,9 @@ def board_with_helpers():
     n = min(n_kernel_threads(), PIECES) - 1
     if not JIT or n <= 0:
         return 0
-    may_spin.value = n
+    may_spin.value = 0 if _cores_are_taken() else n
+    if may_spin.value == 0:
+        return 0
     call_helpers(n, _help, n_at_work=int(board[AWAKE]))
     return ADDRESS
 
@@ -71,6 +82,40 @@ def _help():
 def _look_for_pieces():
     if not board[DISMISSED]:
         _serve(ADDRESS, MAY_SPIN)
+
+
+class _Window(threading.local):
+    """When this thread began to count its preemptions anew, their number then, and whether there
+    were many in the window before.
+    """
+
+    begin = 0.0
+    n_before = 0
+    had_many = False
+
+
+_window = _Window()
+
+
+def _cores_are_taken():
+    """Whether other programs have had this thread's core again and again.
+
+    A helper would lose its own in the middle of a piece.
+    """
+    now = time.monotonic()
+    passed = now - _window.begin
+    if passed > WINDOW:
+        n = n_preemptions()
+        _window.had_many = n - _window.n_before > MANY * passed
+        _window.begin, _window.n_before = now, n
+    return _window.had_many
+
+
+def n_preemptions():
+    """How often this thread has lost its core to another program; 0 if the system does not say."""
+    if not hasattr(resource, "RUSAGE_THREAD"):
+        return 0
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
 @in_forked_process
