@@ -34,7 +34,6 @@ PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slowe
 JIT = not numba.config.DISABLE_JIT  # without it there are no helpers
 SPINS = 2**22  # how often a helper looks for work before it goes to sleep: about two milliseconds
 PATIENCE = 2**12  # how often a thread checks what it waits for before it gives way to others
-
 WINDOW = 0.1  # seconds in which the preemptions of a thread are counted
 MANY = 60  # preemptions a second: an idle system has about 5, one with two busy programs 250
 
