@@ -15,6 +15,7 @@ class Sampling:
     temperature: float = 0.8
     top_k: int | None = None
     top_p: float = 1.0
+    min_p: float = 0.0
     repetition_penalty: float = 1.0
     seed: int = 0
 
@@ -24,6 +25,7 @@ SAMPLING = {  # what each field does
     "temperature": "lower: more probable tokens",
     "top_k": "draw from the N most probable tokens only",
     "top_p": "draw from the most probable tokens, of probability X together",
+    "min_p": "draw from tokens at least X times as probable as the most probable",
     "repetition_penalty": "above 1: fewer repetitions",
     "seed": "of the random numbers",
 }

@@ -29,6 +29,7 @@ def sample(
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
+    min_p: float = 0.0,
     repetition_penalty: float = 1.0,
     min_len: int = 0,
     slide: bool = False,
@@ -56,6 +57,9 @@ def sample(
     top_p : float
         Draw from the smallest set of most probable tokens that together have at least this
         probability (Holtzman et al. 2020); 1 means all tokens.
+    min_p : float
+        Draw from the tokens only that are at least ``min_p`` times as probable as the most probable
+        one (Nguyen et al. 2025); 0 means all tokens.
     repetition_penalty : float
         Logits of tokens that occur already, also in the prompt, are divided by it if they are
         positive, and multiplied if negative (Keskar et al. 2019); 1 means none.
@@ -86,6 +90,7 @@ def sample(
     seed = check_key("seed", seed)
     temperature = check_option("temperature", temperature)
     top_p = check_option("top_p", top_p)
+    min_p = check_option("min_p", min_p)
     penalty = check_option("repetition_penalty", repetition_penalty)
     if top_k is not None:
         top_k = check_option("top_k", top_k)
@@ -97,7 +102,7 @@ def sample(
             logits = penalised(logits, occurs[rows], penalty)
         # A function of (seed, row, position): a row is drawn the same whichever rows are left.
         uniform = (random_bits(rows, derive_key(seed, t)) + 0.5) / 2**32
-        return draw(logits, uniform, temperature, top_k, top_p)
+        return draw(logits, uniform, temperature, top_k, top_p, min_p)
 
     def remember(rows, tokens):
         if occurs is not None:
@@ -135,7 +140,7 @@ def penalised(logits, occurs, penalty):
     return logits
 
 
-def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
+def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
     """Draw a token for each row of logits (B, V), by inverting its cumulative distribution.
 
     ``uniform`` (B,) holds a random number in (0, 1) for each row.
@@ -147,38 +152,39 @@ def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0):
     # underflow to 0.
     with underflow_is_zero(over="ignore"):
         rows = zip(logits, uniform, strict=True)
-        return np.array([_drawn(row, u, temperature, top_k, top_p) for row, u in rows])
+        return np.array([_drawn(row, u, temperature, top_k, top_p, min_p) for row, u in rows])
 
 
-def _drawn(row, u, temperature, top_k, top_p):
+def _drawn(row, u, temperature, top_k, top_p, min_p):
     """The token of one row."""
     if top_k is not None:
         ids = _most_probable(row, top_k)
         p = _powers(row[ids], row[ids[0]], temperature)
-        return ids[_place(p / p.sum(), u, top_p, is_all=True)]
+        return ids[_place(p / p.sum(), u, top_p, min_p, is_all=True)]
     p = _powers(row, row.max(), temperature)
     p /= p.sum()
     # To rank all of a large vocabulary takes long, and the token is nearly always among a few.
     ids = _most_probable(row, FEW)
-    place = _place(p[ids], u, top_p, is_all=len(ids) == len(row))
+    place = _place(p[ids], u, top_p, min_p, is_all=len(ids) == len(row))
     if place is None:
         ids = _most_probable(row, len(row))
-        place = _place(p[ids], u, top_p, is_all=True)
+        place = _place(p[ids], u, top_p, min_p, is_all=True)
     return ids[place]
 
 
-def _place(p, u, top_p, is_all):
+def _place(p, u, top_p, min_p, is_all):
     """The place of the drawn token in ``p``, the largest first; None if it is behind them.
 
     Unless they are those of all tokens, there are less probable ones behind them.
     """
     before = np.cumsum(p) - p  # the probability of all more probable tokens
-    holds_top_p = is_all or before[-1] >= top_p
-    p[before >= top_p] = 0
+    kept = (before < top_p) & (p >= min_p * p[0])
+    holds_kept = is_all or not kept[-1]
+    p[~kept] = 0
     cumulative = np.cumsum(p)
-    if holds_top_p:
+    if holds_kept:
         target = u * cumulative[-1]
-    elif top_p == 1 and u <= cumulative[-1]:
+    elif top_p == 1 and min_p == 0 and u <= cumulative[-1]:
         target = u
     else:
         return None

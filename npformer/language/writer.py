@@ -101,7 +101,7 @@ class Writer:
         show : callable, optional
             Is called with each part of the text as soon as it is certain.
         **options
-            Those of ``sample``: temperature, top_k, top_p, repetition_penalty.
+            Those of ``sample``: temperature, top_k, top_p, min_p, repetition_penalty.
         """
         begun, n_tokens = self.encode(prompt), check_option("n_tokens", n_tokens)
         told = show and streaming(self.tokens.decode, show, begun)

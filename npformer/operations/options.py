@@ -73,7 +73,7 @@ NAMES = {
     AT_LEAST_5: "subwords vocab_size",  # of which four are special
     Option(float): "grad_scale",
     FRACTION: "beta1 beta2 dropout dropout_rate hidden_dropout_rate inner_dropout momentum",
-    SHARE: "label_smoothing",
+    SHARE: "label_smoothing min_p",
     PROBABILITY: "top_p",
     NOT_NEGATIVE: "consistency floor length_penalty lr weight_decay",
     ABOVE_0: """

@@ -5,7 +5,7 @@ import pytest
 
 from npformer import Transformer, greedy_decode, tree
 from npformer.decoding import sample
-from npformer.decoding.sampling import draw
+from npformer.decoding.sampling import FEW, draw
 
 PAD, BOS, EOS = 0, 1, 2
 IDS = {"bos_id": BOS, "eos_id": EOS}
@@ -95,12 +95,24 @@ def test_top_p_draws_among_the_fewest_that_together_have_it(top_p):
     assert_frequencies(np.bincount(drawn, minlength=7), p / p.sum())
 
 
+@pytest.mark.parametrize("min_p", [0.2, 0.5, 0.8])
+def test_min_p_draws_among_those_with_a_share_of_the_largest_probability(min_p):
+    model, params = random_model()
+    drawn = sample(model, params, MANY, **IDS, max_len=1, seed=5, min_p=min_p)[:, 0]
+    p = probabilities(model, params, SRC[:1], [BOS])
+    p[p < min_p * p.max()] = 0
+    assert 0 < (p > 0).sum() < 7
+    assert_frequencies(np.bincount(drawn, minlength=7), p / p.sum())
+
+
 # --- what is nearly certain is greedy ---
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
-    "options", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}, {"temperature": 1e-30}], ids=str
+    "options",
+    [{"top_k": 1}, {"top_p": 1e-9}, {"min_p": 0.999999}, {"temperature": 1e-4}, {"temperature": 1e-30}],
+    ids=str,
 )
 def test_the_most_probable_only_is_greedy(options, seed):
     model, params = random_model(seed, dtype="float32")
@@ -199,6 +211,28 @@ def test_top_p_is_of_what_top_k_has_left():
     assert drawn_from(P, [0.999], top_k=2, top_p=0.58) == [3]
 
 
+def test_draw_among_those_of_min_p_only():
+    assert drawn_from(P, [0.57, 0.58, 0.999], min_p=0.6) == [1, 3, 3]  # 0.3 of 0.4
+    assert drawn_from(P, [0.999], min_p=0.4) == [0]
+    assert drawn_from(P, [0.999], min_p=0.2) == [4]
+    assert drawn_from(P, [0.999], min_p=0.0) == [4]
+    assert drawn_from(P, [0.999], min_p=0.2, top_p=0.71) == drawn_from(P, [0.999], min_p=0.2, top_k=3) == [0]
+
+
+@pytest.mark.parametrize("min_p", [0.0, 1e-3, 0.3])
+def test_a_large_vocabulary_is_drawn_from_as_if_all_were_ranked(min_p):
+    """Few tokens are ranked at first, and all only if they do not suffice."""
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((200, 3 * FEW)) / 4
+    uniform = (np.arange(200) + 0.5) / 200
+    for row, u, token in zip(logits, uniform, draw(logits, uniform, min_p=min_p), strict=True):
+        ids = np.argsort(-row, kind="stable")
+        p = np.exp(row[ids] - row.max())
+        p[p < min_p] = 0
+        p = np.cumsum(p / p.sum())
+        assert token == ids[(p < u).sum()]
+
+
 def test_of_equal_logits_the_lower_id_is_drawn_first():
     assert drawn_from(np.full((1, 4), 0.25), [0.1, 0.3, 0.6, 0.9]) == [0, 1, 2, 3]
     assert drawn_from(np.full((1, 4), 0.25), [0.4, 0.6], top_k=2) == [0, 1]
@@ -249,7 +283,7 @@ def test_a_penalty_that_overflows_is_refused(penalty, logits):
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-3, 1.0, 1e308])
-@pytest.mark.parametrize("options", [{}, {"top_k": 3}, {"top_p": 5e-324}, {"top_p": 0.5}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"top_k": 3}, {"top_p": 5e-324}, {"top_p": 0.5}, {"min_p": 5e-324}], ids=str)
 def test_no_temperature_overflows_or_underflows(temperature, options):
     logits = np.array([[-3e38, 1.0, 3.0, -np.inf, 1e-45], [-1.0, -1e38, -2.0, -1e-40, -2e3]], "float32")
     with np.errstate(all="raise"):
@@ -276,6 +310,8 @@ def test_no_temperature_overflows_or_underflows(temperature, options):
         ({"top_p": 1.1}, ValueError, "top_p=1.1, expected 0 < top_p <= 1"),
         ({"top_p": np.nan}, ValueError, "top_p=nan, expected 0 < top_p <= 1"),
         ({"top_p": "1"}, TypeError, "top_p='1' is a str, expected a number"),
+        ({"min_p": -0.1}, ValueError, "min_p=-0.1, expected 0 <= min_p <= 1"),
+        ({"min_p": np.nan}, ValueError, "min_p=nan, expected 0 <= min_p <= 1"),
         ({"bos_id": 7}, ValueError, "bos_id=7, expected 0 <= bos_id < 7"),
         ({"max_len": 17}, ValueError, "max_len=17, expected 1 <= max_len <= 16, the model's"),
         ({"min_len": 4}, ValueError, "min_len=4, expected at most max_len=3"),

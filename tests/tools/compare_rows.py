@@ -111,6 +111,7 @@ def new_group(rng):
         options["temperature"] = float(rng.choice([0.5, 1.0, 2.0]))
         options["top_k"] = None if rng.random() < 0.5 else int(rng.integers(1, V))
         options["top_p"] = float(rng.choice([0.5, 0.9, 1.0]))
+        options["min_p"] = float(rng.choice([0.0, 0.2]))
         options["repetition_penalty"] = float(rng.choice([0.8, 1.0, 1.3]))
     return Group(model, params, inputs, limits, method, options, slides)
 
@@ -259,7 +260,8 @@ def chosen_of(group, row, t, logits, occurs):
     options, rows = group.options, np.array([row])
     logits = penalised(logits[None], occurs[None], options["repetition_penalty"])
     uniform = (random_bits(rows, derive_key(options["seed"], t)) + 0.5) / 2**32
-    return int(draw(logits, uniform, options["temperature"], options["top_k"], options["top_p"])[0])
+    names = "temperature", "top_k", "top_p", "min_p"
+    return int(draw(logits, uniform, **{name: options[name] for name in names})[0])
 
 
 if __name__ == "__main__":
