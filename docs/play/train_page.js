@@ -321,13 +321,22 @@ function open_box(id) {
     const group = (title, views) => {
       const made = views.map((view) => ({ view, ...matrix_table({ title: `${box.name}: ${view.name}`, rows: view.rows, cols: view.cols, name: view.key }) }));
       tables.push(...made);
-      return views.length ? [element("h3", {}, title), element("div", { class: "matrices" }, ...made.map((x) => x.figure))] : [];
+      return [element("h3", {}, title), element("div", { class: "matrices" }, ...made.map((x) => x.figure))];
+    };
+    // Parameters are many numbers: they are folded, unless the number that is followed is one of them.
+    const folded = (views) => {
+      const [title, matrices] = group("Parameters", views);
+      const names = views.map(({ name, rows, cols }) => `${name} ${rows.length} × ${cols.length}`).join(", ");
+      title.append(element("small", {}, ` ${names}`));
+      const is_followed = views.some(({ key }) => key === state.at?.[0]);
+      return element("details", { open: is_followed }, element("summary", {}, title), matrices);
     };
     panel.style.gridRow = 2 * box.row + 1;
     const close = element("button", { type: "button", class: "close" }, "Close");
     close.addEventListener("click", close_box);
     const card = element("div", { id: "number" });
-    panel.replaceChildren(close, element("h3", {}, `${box.name}: ${box.text}`), card, ...group("Computed for your word", box.views), ...group("Parameters", box.params));
+    panel.replaceChildren(close, element("h3", {}, `${box.name}: ${box.text}`), card, ...group("Computed for your word", box.views),
+      ...(box.params.length ? [folded(box.params)] : []));
     panel.setAttribute("aria-label", box.name);
   }
   show_boxes();
@@ -359,6 +368,8 @@ function choose(at, trail) {
   else show_number();
   const cell = cell_of(at);
   if (cell) {
+    const parameters = cell.closest("details");
+    if (parameters) parameters.open = true;
     focus_cell(cell);
     $("number").scrollIntoView({ block: "nearest" });
   }
