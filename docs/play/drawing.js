@@ -1,6 +1,7 @@
 "use strict";
-// Pictures and tables of matrices. A picture is one SVG, whose cells are more or less opaque, so that it fits both themes:
-// weights have the colour of the text, numbers with a sign two colours of page.css.
+// What all pages need: elements, what a narrow screen folds, pictures and tables of matrices. A picture is one SVG, whose
+// cells are more or less opaque, so that it fits both themes: weights have the colour of the text, numbers with a sign two
+// colours of page.css.
 
 const $ = (id) => document.getElementById(id);
 
@@ -21,6 +22,21 @@ function pressable(act, attributes, ...children) {
   node.addEventListener("click", act);
   return node;
 }
+
+const narrow_screen = matchMedia("(max-width: 40rem)");
+
+/** On a wide screen everything is open; on a narrow one the reader opens what is secondary. */
+function fold() {
+  for (const node of document.querySelectorAll("details.fold")) node.open = !narrow_screen.matches;
+}
+
+/** Open everything in which a node is folded. */
+function unfold(node) {
+  for (let at = node.closest("details"); at; at = at.parentElement.closest("details")) at.open = true;
+}
+
+narrow_screen.addEventListener("change", fold);
+fold();
 
 /** A number for people, with a real minus sign; a large one with an exponent. */
 function number(value, digits = 4) {
@@ -76,7 +92,8 @@ const sizes = new ResizeObserver((entries) => {
 /** The width of cells with which a picture fits into a box, if it is not too small to be read. */
 function fitting(box, rows, cols, most = 22) {
   const names = 20 + 7.2 * Math.max(...rows.map((name) => name.length)) + 4 * Math.max(...cols.map((name) => name.length));
-  return Math.min(most, Math.max(14, Math.floor((box.clientWidth - names) / cols.length)));
+  const width = box.clientWidth || document.querySelector("main").clientWidth; // a folded box has none
+  return Math.min(most, Math.max(14, Math.floor((width - names) / cols.length)));
 }
 
 /**

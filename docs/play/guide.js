@@ -111,6 +111,7 @@ function point_to(list, i) {
     element("div", {}, ...(i + 1 < list.length ? [next] : []), back));
   $("guide-bar").hidden = false;
   const node = $(box ? key_of(box) : place);
+  unfold(node);
   node.classList.add("pointed");
   (box ? $("part") : node.parentNode).scrollIntoView({ block: box ? "start" : "center" });
   (i + 1 < list.length ? next : back).focus({ preventScroll: true });

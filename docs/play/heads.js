@@ -5,7 +5,9 @@ const STACKS = { encoder: "encoder", decoder: "decoder", memory: "decoder" }; //
 
 const without = {
   heads: [], // the names of the heads that are left out
-  key: "", // the model, the text, what is hidden and what is measured: everything below was computed for these
+  text: "", // the model, the text and what is hidden
+  key: "", // the same, and what is measured: everything below was computed for these
+  guess: "", // the name of the head that the reader thinks is needed most
   own: null, // the output with all heads for the text of the page
   effects: new Map(), // name of a head -> {changed, of, loss}: what happens if it alone is left out
   is_asked: false, // whether the reader wants the effect of every head
@@ -111,6 +113,13 @@ function leave_out(names) {
   without.heads = names;
   show_effects();
   show_outputs();
+  write_address();
+}
+
+/** The heads of the model that a text names; what it names else is left away. @param {string} text names with spaces between */
+function heads_in(text) {
+  const names = text.split(" ");
+  return all_heads().flat().map(({ name }) => name).filter((name) => names.includes(name));
 }
 
 function toggle_head(name) {
@@ -119,12 +128,17 @@ function toggle_head(name) {
 
 /** Everything of this part of the page, if the text is another one. */
 function show_without() {
-  const key = JSON.stringify([state.name, state.src, state.hidden, without.is_of_examples]);
+  const text = JSON.stringify([state.name, state.src, state.hidden]);
+  const key = JSON.stringify([text, without.is_of_examples]);
   if (without.key === key) return;
-  const names = all_heads().flat().map(({ name }) => name); // the other model has others
+  if (without.text !== text && !without.is_of_examples) { // the answer for another text waits for a guess
+    Object.assign(without, { guess: "", is_asked: false });
+  }
+  const heads = heads_in(without.heads.join(" ")); // the other model has others
   const own = output_without([], state.src, state.hidden);
-  Object.assign(without, { key, own, effects: new Map(), heads: without.heads.filter((name) => names.includes(name)) });
+  Object.assign(without, { text, key, own, heads, guess: heads_in(without.guess).join(""), effects: new Map() });
   make_table();
+  make_guesses();
   show_effects();
   show_outputs();
   if (without.is_asked) measure_each();
@@ -151,6 +165,13 @@ function make_table() {
   }));
 }
 
+/** The list from which the reader guesses. */
+function make_guesses() {
+  const option = ({ name, kind, layer, head }) => element("option", { value: name }, told_head({ kind, layer, head }));
+  $("guessed-head").replaceChildren(element("option", { value: "" }, "none"), ...all_heads().flat().map(option));
+  $("guessed-head").value = without.guess;
+}
+
 /** The numbers in the table, and what they say. */
 function show_effects() {
   const heads = all_heads().flat();
@@ -162,7 +183,7 @@ function show_effects() {
     const is_known = loss !== undefined;
     const is_out = without.heads.includes(head.name);
     node.lastChild.replaceChildren(element("b", {}, !is_known ? is_out ? "out" : "in" : changed ? counted(changed) : "same"),
-      is_known ? element("small", {}, with_sign(loss)) : "");
+      head.name === without.guess ? element("small", {}, "my guess") : "", is_known ? element("small", {}, with_sign(loss)) : "");
     node.setAttribute("aria-pressed", String(is_out));
     node.setAttribute("aria-label", `leave out ${told_head(head)}${is_known
       ? `: ${changed ? `${counted(changed)} changed` : "the same text"}, loss ${with_sign(loss)}` : ""}`);
@@ -177,8 +198,12 @@ function show_effects() {
   $("idle").hidden = idle.length < 2;
   $("idle").textContent = `Leave out all ${idle.length} that change no ${unit()} alone`;
   $("idle").onclick = () => leave_out(idle);
-  const text = is_done ? told_effects(heads, idle) : "";
-  if ($("each-text").textContent !== text) $("each-text").textContent = text; // a status is read out when it is written
+  $("guessed-head").disabled = is_asked; // one more guess would know the answer
+  const [result, judged] = is_done ? told_guess(heads) : ["", ""];
+  const texts = { "guess-result": result, "guess-text": judged, "each-text": is_done ? told_effects(heads, idle) : "" };
+  for (const [id, text] of Object.entries(texts)) {
+    if ($(id).textContent !== text) $(id).textContent = text; // a status is read out when it is written
+  }
   $("without-key").textContent = !is_asked ? "Each picture is a head’s weights for this text: rows ask, columns are read."
     : `Each number is of one head left out alone, ${without.is_of_examples ? "over all examples" : "for this text"}. First line: ` +
       `how many ${unit()}s of the output change${unit() === "word" ? " (signs and capital letters do not count)" : ""}. Second ` +
@@ -193,10 +218,37 @@ function with_sign(x) {
   return x > 0 && text !== "0.00" ? `+${text}` : text;
 }
 
+/** The heads, the one that is needed most first: by what changes without each, and then by the loss. */
+function needed_first(heads) {
+  const effect = ({ name }) => without.effects.get(name);
+  return [...heads].sort((a, b) => effect(b).changed - effect(a).changed || effect(b).loss - effect(a).loss);
+}
+
+/** Whether the reader's guess was right, and by how much. @returns {[string, string]} the result, and the numbers */
+function told_guess(heads) {
+  const order = needed_first(heads);
+  const rank = order.findIndex(({ name }) => name === without.guess);
+  if (rank < 0) return ["", ""];
+  const effect = ({ name }) => without.effects.get(name);
+  const [most, second] = order;
+  if (rank === 0) {
+    const { changed, of, loss } = effect(second);
+    return ["✓ Your guess was right.", `Without the head that comes next, ${told_head(second)}, ${changed} of ${of} ${unit()}s ` +
+      `change, and the loss changes by ${with_sign(loss)}.`];
+  }
+  const { changed, of, loss } = effect(order[rank]);
+  const fewer = effect(most).changed - changed;
+  const smaller = effect(most).loss - loss; // below 0 if the loss rises most without another one
+  const result = fewer ? "✗ Your guess was not right." : `Your guess was nearly right: as many ${unit()}s change as without the first.`;
+  return [result, `It is number ${rank + 1} of ${heads.length}. Without it, ${changed} of ${of} ${unit()}s change` +
+    `${fewer ? `, ${fewer} fewer than without the first,` : ","} and the loss changes by ${with_sign(loss)}, ` +
+    `${number(Math.abs(smaller), 2)} ${smaller < 0 ? "more" : "less"} than without the first.`];
+}
+
 /** Which head is needed most, and how many are not needed. */
 function told_effects(heads, idle) {
   const effect = ({ name }) => without.effects.get(name);
-  const [most] = [...heads].sort((a, b) => effect(b).changed - effect(a).changed || effect(b).loss - effect(a).loss);
+  const [most] = needed_first(heads);
   const { changed, of, loss } = effect(most);
   if (!changed) return `No head alone is needed: without any one of the ${heads.length}, the same ${unit()}s are written.`;
   const by_loss = heads.reduce((a, b) => (effect(b).loss > effect(a).loss ? b : a));
@@ -258,10 +310,15 @@ function told_difference(found) {
 function see_head({ kind, layer, head }) {
   Object.assign(state, { kind, layer, head, side: kind === "encoder" ? "source" : "target", key: undefined });
   show();
+  unfold($("part"));
   $("part").scrollIntoView();
   $("heads").children[head].focus({ preventScroll: true });
 }
 
+$("guessed-head").addEventListener("change", (event) => {
+  without.guess = event.target.value;
+  show_effects();
+});
 $("each").addEventListener("click", () => {
   if (without.is_asked) return;
   without.is_asked = true;

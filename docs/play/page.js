@@ -1,5 +1,5 @@
 "use strict";
-// The first half of the page, its events, and its address, which holds the model and the text.
+// The first half of the page, its events, and its address, which holds the model, the text and the heads that are left out.
 
 const SIGNS = { // in tokens
   "<begin>": "what the decoder reads first",
@@ -177,15 +177,29 @@ function show_text(text) {
   $("examples").value = text;
   if ($("examples").selectedIndex < 0) $("examples").value = ""; // it is one's own
   $("message").textContent = choose_text(text);
-  const address = `#${new URLSearchParams({ model: state.name, text: state.text })}`;
+  write_address();
+}
+
+function write_address() {
+  const parts = new URLSearchParams({ model: state.name, text: state.text });
+  if (without.heads.length) parts.set("without", without.heads.join(" "));
+  const address = `#${parts}`;
   if (location.hash !== address) history.replaceState(null, "", address);
 }
 
+/** Show what the address asks for. Others may have written it: names are looked up in the tables of the page alone. */
 function read_address() {
   const parts = new URLSearchParams(location.hash.slice(1));
   const name = Object.hasOwn(MODELS, parts.get("model")) ? parts.get("model") : "en-fr";
   show_model(name);
+  const asked = parts.get("without") ?? "";
+  const heads = heads_in(asked);
   show_text(source_of(name, parts.get("text") ?? "").length ? parts.get("text") : $("examples").options[1].value);
+  leave_out(heads);
+  if (heads.length) unfold($("without-heads"));
+  if (asked && !asked.split(" ").every((name) => heads.includes(name))) {
+    $("message").textContent = "The address names heads that this model does not have; they are left away.";
+  }
 }
 
 for (const radio of document.querySelectorAll("[name=model]")) {

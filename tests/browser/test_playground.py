@@ -429,6 +429,92 @@ def test_heads_that_are_left_out_are_shown_beside_the_whole_model_and_can_be_put
     assert len(browser.find_elements(By.CSS_SELECTOR, "#without-heads td button")) == 12
 
 
+def test_a_guess_which_head_is_needed_most_is_judged(browser):
+    def measured():
+        find(browser, "#each").click()
+        WebDriverWait(browser, 60).until(lambda _: find(browser, "#each-text").text)
+        effects = browser.execute_script("return Object.fromEntries(without.effects)")
+        return sorted(effects.items(), key=lambda item: (item[1]["changed"], item[1]["loss"]), reverse=True)
+
+    def guess(name):
+        find(browser, f"#guessed-head option[value='{name}']").click()
+        assert "my guess" in find(browser, f"[id='without-{name}']").text
+
+    def signed(loss):
+        return f"{loss:+.2f}".replace("-", "−")
+
+    find(browser, "#each").click()
+    WebDriverWait(browser, 60).until(lambda _: find(browser, "#each-text").text)
+    assert find(browser, "#guess-text").text == ""  # nothing was guessed
+    assert not find(browser, "#guessed-head").is_enabled()  # the answer stands there
+    for rank in (0, 3):
+        browser.execute_script("show_text(FIRST)")
+        order = measured()
+        browser.execute_script("show_text('Two dogs play by a tree.')")
+        assert find(browser, "#each-text").text == "" and find(browser, "#guessed-head").is_enabled()
+        browser.execute_script("show_text(FIRST)")
+        guess(order[rank][0])
+        assert find(browser, "#guess-text").text == ""
+        assert measured() == order
+        text = f"{find(browser, '#guess-result').text} {find(browser, '#guess-text').text}"
+        (_, most), (_, own), (_, second) = order[0], order[rank], order[1]
+        if rank:
+            assert text == (
+                "✗ Your guess was not right. It is number 4 of 24. "
+                f"Without it, {own['changed']} of {own['of']} words change, "
+                f"{most['changed'] - own['changed']} fewer than without the first, and the loss changes by "
+                f"{signed(own['loss'])}, {most['loss'] - own['loss']:.2f} less than without the first."
+            )
+        else:
+            assert text.startswith("✓ Your guess was right. Without the head that comes next, head ")
+            told = (
+                f"{second['changed']} of {second['of']} words change, and the loss changes by {signed(second['loss'])}."
+            )
+            assert text.endswith(told)
+    choose(browser, "reverse")
+    assert find(browser, "#guessed-head").get_attribute("value") == "" and find(browser, "#guess-text").text == ""
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#guessed-head option")) == 13
+
+
+def test_the_address_keeps_the_heads_that_are_left_out(browser, look):
+    for name in ("memory.1.0", "encoder.0.3"):
+        find(browser, f"[id='without-{name}']").click()
+    said = find(browser, "#without-said").text
+    path, _, address = browser.current_url.removeprefix("file://").partition("#")
+    assert address.endswith("&without=memory.1.0+encoder.0.3")
+    look(path, address=address)
+    assert find(browser, "#without-said").text == said and "Without 2 heads" in said
+    assert find(browser, "#message").text == ""
+    choose(browser, "reverse")  # which has no fourth head
+    assert browser.current_url.endswith("&without=memory.1.0")
+    find(browser, "#all-heads").click()
+    assert "without" not in browser.current_url
+
+    browser.execute_script("location.hash = 'model=reverse&text=level&without=decoder.1.1'")
+    WebDriverWait(browser, 10).until(lambda _: "decoder, layer 2" in find(browser, "#without-said").text)
+    assert find(browser, "#said").text == "level <end>"
+
+
+def test_heads_in_an_address_are_looked_up_in_the_table_of_the_model(browser, look):
+    path = browser.current_url.removeprefix("file://").partition("#")[0]
+    for names in (
+        "constructor",
+        "__proto__",
+        "memory.9.9",
+        "memory.-1.0",
+        "<b>x</b>",
+        "memory.0",
+        "memory.1.0,encoder.0.0",
+    ):
+        look(path, address=f"model=en-fr&without={names}")
+        assert browser.execute_script("return without.heads") == []
+        assert "heads that this model does not have" in find(browser, "#message").text
+        assert "without" not in browser.current_url and find(browser, "#said").text.endswith("<end>")
+    look(path, address="model=en-fr&without=memory.1.0+memory.1.0+attic")
+    assert browser.execute_script("return without.heads") == ["memory.1.0"]
+    assert "heads that this model does not have" in find(browser, "#message").text
+
+
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
 def test_a_weight_that_is_worked_out_is_that_of_the_model(browser, name):
     """q · k, the score and the weight as text, and the columns that add up to the output of the head."""
@@ -777,6 +863,7 @@ def test_it_fits_every_screen_and_theme(look, errors, folder, tmp_path, name, wi
         return widths;
     """
     assert max(browser.execute_script(script)) <= width  # at every step, as the tokens differ
+    browser.execute_script("document.querySelectorAll('.fold').forEach(node => { node.open = true; })")
     browser.execute_script("for (let i = 0; i < 4; i++) $('back').click()")
     for box in [
         "embedding-target-0",
@@ -786,9 +873,42 @@ def test_it_fits_every_screen_and_theme(look, errors, folder, tmp_path, name, wi
         "memory-target-1",
     ]:
         find(browser, f"#part-{box}").click()
-        browser.execute_script("document.querySelectorAll('summary').forEach(summary => summary.click())")
+        inner = "document.querySelectorAll('details:not(.fold) > summary').forEach(summary => summary.click())"
+        browser.execute_script(inner)
         check_screen(browser, width, theme, tmp_path, name)
     assert errors() == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_telephone_folds_what_is_secondary(look, errors, folder, tmp_path, theme):
+    browser = look(folder / "index.html", 380, dark=theme == "dark")
+    folds = browser.find_elements(By.CSS_SELECTOR, ".fold")
+    assert folds and not any(node.get_attribute("open") for node in folds)
+    assert browser.execute_script("return document.documentElement.scrollHeight") <= 4500
+    check_screen(browser, 380, theme, tmp_path, "folded")
+    for summary in browser.find_elements(By.CSS_SELECTOR, ".fold > summary"):
+        browser.execute_script("arguments[0].focus()", summary)
+        press(browser, Keys.ENTER)
+    assert all(node.get_attribute("open") for node in folds)
+    check_screen(browser, 380, theme, tmp_path, "unfolded")
+    assert errors() == []
+
+
+def test_what_a_link_or_the_guide_shows_is_unfolded(look, errors, folder):
+    browser = look(folder / "index.html", 380, address="model=en-fr&without=memory.1.0")
+    assert find(browser, "#without-said").is_displayed() and not find(browser, "#part").is_displayed()
+    find(browser, "#without-said button").click()  # where the head looks
+    assert find(browser, "#part").is_displayed()
+    browser = look(folder / "index.html", 380)
+    browser.execute_script("document.querySelector('#guide li button').click()")
+    assert find(browser, ".pointed").is_displayed() and find(browser, "#part").is_displayed()
+    assert errors() == []
+
+
+def test_a_wide_screen_folds_nothing(browser):
+    folds = browser.find_elements(By.CSS_SELECTOR, ".fold")
+    assert folds and all(node.get_attribute("open") for node in folds)
+    assert not any(node.is_displayed() for node in browser.find_elements(By.CSS_SELECTOR, ".fold > summary"))
 
 
 def test_whatever_can_have_the_focus_has_a_name(browser):
@@ -961,7 +1081,7 @@ def test_each_experiment_asks_and_then_shows_what_it_says(browser):
         if i < 4:
             assert find(browser, "#try-next").text.startswith(f"Next experiment: {i + 2}.")
             find(browser, "#try-next").click()
-            assert browser.execute_script("return document.activeElement.id") == "try-see"
+            assert browser.execute_script("return document.activeElement.matches('#try-guess button:first-of-type')")
     assert not find(browser, "#try-next").is_displayed()
     assert "Un petit chien noir court. <end> The first passes over ‘black’" in seen[0] and "(96." in seen[0]
     assert seen[1].startswith("Un chien court dehors avec un jouet. <end> None")
@@ -980,6 +1100,85 @@ def test_each_experiment_asks_and_then_shows_what_it_says(browser):
     assert not browser.find_elements(By.CSS_SELECTOR, "#picture .mark")
     paste(browser, "hello")
     assert find(browser, "#try-text").text == "" and not find(browser, "#try-see").is_displayed()
+
+
+def guess_in_experiment(browser, i, guess):
+    """Open an experiment, press one of its guesses. Returns what the page says of the guess."""
+    find(browser, f"#try-{i}").click()
+    find(browser, f"#try-guess button:nth-of-type({guess + 1})").click()
+    assert not find(browser, "#try-guess").is_displayed() and find(browser, "#try-answer").text
+    return f"{find(browser, '#try-result').text} {find(browser, '#try-judged').text}"
+
+
+def test_a_guess_in_an_experiment_is_judged(browser):
+    n_right = 0
+    for i, right in enumerate(browser.execute_script("return TRIES.map(({ right }) => right)")):
+        find(browser, f"#try-{i}").click()
+        guesses = [button.text for button in browser.find_elements(By.CSS_SELECTOR, "#try-guess button")]
+        assert len(guesses) >= 3 and find(browser, "#try-judged").text == ""
+        order = [right, *(guess for guess in range(len(guesses)) if guess != right)]
+        for guess in order if i % 2 else order[::-1]:
+            judged = guess_in_experiment(browser, i, guess)
+            wrong = f"✗ You guessed “{guesses[guess]}”, and it is “{guesses[right]}”: "
+            assert judged.startswith("✓ Your guess was right: " if guess == right else wrong)
+            assert not re.search("NaN|undefined|Infinity", judged) and re.search(r"\d", judged)
+        n_right += i % 2  # the first guess counts
+        if i:
+            assert judged.endswith(f" Right so far: {n_right} of {i + 1}.")
+    find(browser, "#back").click()
+    assert find(browser, "#try-judged").text == ""  # it was of another state
+    find(browser, "#try-see").click()
+    assert find(browser, "#try-judged").text == "" and find(browser, "#try-answer").text  # without a guess
+
+
+def test_how_far_off_a_guess_is_said_in_npformers_numbers(browser):
+    model, params, _ = make_playground.read("en-fr")
+
+    def computed():
+        """The probabilities and the mean weights of the last cross-attention for what the page shows."""
+        src, tgt_in, hidden = browser.execute_script("return [state.src, read_tokens(), state.hidden]")
+        masked = np.array([[0 if s in hidden else id_ for s, id_ in enumerate(src)]])
+        arrays = masked, np.array([tgt_in])
+        shares = nf.softmax(model.logits(params, *arrays, backend="reference")[0])
+        return shares, model.attention_weights(params, *arrays, backend="reference")["memory"][-1][0].mean(0)
+
+    def places(*names):
+        """A step by the token that it writes, or a place of the source."""
+        script = "return arguments[0].map((name) => source_place(name) < 0 ? step_of(name) : source_place(name))"
+        return browser.execute_script(script, names)
+
+    def ids(*names):
+        return browser.execute_script("return arguments[0].map(id_of)", names)
+
+    judged = guess_in_experiment(browser, 0, 0)
+    _, weights = computed()
+    first, second, dog, black = places("chien", "noir", "dog", "black")
+    assert weights[first].argmax() == dog and weights[second].argmax() == black
+    told = f"‘chien’ gives ‘dog’ {100 * weights[first, dog]:.1f} % and ‘black’ {100 * weights[first, black]:.1f} %"
+    assert told in judged.replace(" %", " %")
+
+    judged = guess_in_experiment(browser, 1, 0)
+    shares, _ = computed()
+    step = browser.execute_script("return state.step")
+    colour = max(shares[step, id_] for id_ in browser.execute_script("return COLOURS.map(id_of)") if id_ >= 0)
+    end = shares[step, ids(".")[0]]
+    assert end > colour and f"‘.’ has a probability of {end:.2f}, and" in judged and f" has {colour:.2f}" in judged
+
+    judged = guess_in_experiment(browser, 2, 1)
+    shares, weights = computed()
+    step, yellow = places("rouge", "yellow")
+    end, word = shares[step + 1, ids(".", "jaune")]
+    assert weights[step].argmax() == yellow and end == shares[step + 1].max()
+    assert f"‘.’ has a probability of {end:.2f}, and ‘jaune’ has {word:.2f}" in judged
+
+    judged = guess_in_experiment(browser, 3, 1)
+    shares, _ = computed()
+    share = shares[places("chien")[0], ids("chien")[0]]
+    assert share > 0.9 and f"‘chien’ has a probability of {share:.2f}" in judged
+    assert f"your guess is too low by at least {share - 0.5:.2f}" in judged
+
+    judged = guess_in_experiment(browser, 4, 0)
+    assert f"it takes {fewest_changes('emroffsnart', 'remrofsnart')} changes of letters" in judged
 
 
 def test_an_experiment_covers_the_picture_that_would_answer_it(browser):
