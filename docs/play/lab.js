@@ -439,8 +439,16 @@ function show_panel() {
   $("count").textContent = lab.n_asked ? `Predicted so far: ${lab.n_right} of ${lab.n_asked}.` : "";
   for (const node of document.querySelectorAll("h2 .before")) node.textContent = asks ? "before the change" : "";
   for (const each of QUESTIONS[lab.bench]) {
-    $(`question-${each.id}`).setAttribute("aria-pressed", String(lab.question === each));
+    const button = $(`question-${each.id}`);
+    button.setAttribute("aria-pressed", String(lab.question === each));
+    if (lab.question === each) bring_to_middle(button, $("questions"));
   }
+}
+
+/** Scroll a line sideways, and nothing else, until a part of it is in its middle: on a telephone it is cut off. */
+function bring_to_middle(part, line) {
+  const middle = (node) => node.offsetLeft + node.offsetWidth / 2;
+  line.scrollLeft = middle(part) - middle(line);
 }
 
 const is_predicted = () => lab.answer !== undefined;

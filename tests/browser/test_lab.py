@@ -544,6 +544,46 @@ def test_it_fits_every_screen_and_theme(look, errors, page, tmp_path, bench, wid
     assert errors() == []
 
 
+@pytest.mark.parametrize(("width", "height"), [(320, 700), (360, 640), (412, 900)])
+def test_on_a_telephone_a_question_can_be_answered_without_scrolling(look, errors, page, width, height):
+    browser = look(page, width)
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    for id_ in [question["id"] for questions in CONTENT["QUESTIONS"].values() for question in questions]:
+        browser.execute_script("ask(question_named(arguments[0]))", id_)
+        script = """
+            const panel = $("panel").getBoundingClientRect();
+            return [...$("guess").querySelectorAll("button")].map((button) => {
+              const { top, bottom } = button.getBoundingClientRect();
+              return top >= panel.top && bottom <= Math.min(panel.bottom, innerHeight);
+            });
+        """
+        assert browser.execute_script(script) == [True] * 3
+        chosen, row = browser.execute_script("""
+            return [$(`question-${lab.question.id}`), $("questions")].map((node) => {
+              const { left, right } = node.getBoundingClientRect();
+              return [left, right];
+            });
+        """)
+        assert row[0] <= chosen[0] and chosen[1] <= row[1]  # the list has scrolled to the question that is asked
+    assert browser.execute_script("return scrollY") == 0
+    assert errors() == []
+
+
+def test_on_a_telephone_the_options_are_folded(look, errors, page):
+    browser = look(page, 380)
+    assert not find(browser, "#starts").is_displayed() and not find(browser, "#asking").is_displayed()
+    tab_to(browser, ".fold > summary")
+    press(browser, Keys.ENTER)
+    assert find(browser, "#starts").is_displayed()
+    tab_to(browser, "#asking")
+    press(browser, Keys.SPACE)
+    assert not browser.execute_script("return lab.is_asking")
+    browser = look(page)
+    assert find(browser, "#starts").is_displayed() and not find(browser, ".fold > summary").is_displayed()
+    assert errors() == []
+
+
 @pytest.mark.parametrize("bench", BENCHES)
 def test_whatever_can_have_the_focus_has_a_name(look, page, bench):
     browser = look(page, address=f"bench={bench}")
