@@ -176,7 +176,8 @@ function answer_try(guess) {
   $(i < last ? "try-next" : `try-${last}`).focus({ preventScroll: true });
   const top = (id) => $(id).getBoundingClientRect().top - 8;
   const bottom = $("picture").getBoundingClientRect().bottom;
-  const first = ["tries", "try-answer"].find((id) => bottom - top(id) < innerHeight); // else the answer would leave the screen
+  const firsts = ["tries", "try-text", "try-result", "try-answer"];
+  const first = firsts.find((id) => bottom - top(id) < innerHeight); // else the answer would leave the screen
   if (first && (bottom > innerHeight || top(first) < 0)) scrollBy(0, top(first));
 }
 
@@ -191,7 +192,7 @@ function show_try() {
   const seen = is_seen();
   const { ask, is_covered } = TRIES[tried?.i] ?? {};
   const covers = Boolean(is_covered && !seen); // the answer would be there to read
-  const asked = tried ? `${ask}${covers ? " The picture is covered until you press the button." : ""}` : "";
+  const asked = tried ? `${ask}${covers ? " The picture is covered until you press a button." : ""}` : "";
   const [result, judged, answer] = seen ? [tried.result, tried.judged, tried.told] : ["", "", ""];
   const texts = { "try-text": asked, "try-result": result, "try-judged": judged, "try-answer": answer };
   for (const [id, text] of Object.entries(texts)) if ($(id).textContent !== text) $(id).textContent = text;

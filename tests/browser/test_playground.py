@@ -1055,7 +1055,7 @@ def test_each_experiment_asks_and_then_shows_what_it_says(browser):
     cells = [[(3, 4), (4, 3)], [(8, 7)], [(8, 7)], [(2, 6)], [(0, 9)]]
     find(browser, "#try-0").click()
     for i in range(5):
-        asked = find(browser, "#try-text").text.removesuffix(" The picture is covered until you press the button.")
+        asked = find(browser, "#try-text").text.removesuffix(" The picture is covered until you press a button.")
         assert asked.endswith("?")
         assert find(browser, "#try-answer").text == ""
         find(browser, "#try-see").click()
@@ -1107,6 +1107,8 @@ def guess_in_experiment(browser, i, guess):
     find(browser, f"#try-{i}").click()
     find(browser, f"#try-guess button:nth-of-type({guess + 1})").click()
     assert not find(browser, "#try-guess").is_displayed() and find(browser, "#try-answer").text
+    top = browser.execute_script("return $('try-result').getBoundingClientRect().top")
+    assert 0 <= top < 900  # what is said of the guess is in sight
     return f"{find(browser, '#try-result').text} {find(browser, '#try-judged').text}"
 
 
@@ -1189,7 +1191,7 @@ def test_an_experiment_covers_the_picture_that_would_answer_it(browser):
     for i in (0, 2):
         find(browser, f"#try-{i}").click()
         assert covered() == [[True, True]] * 3
-        assert "covered until you press the button." in find(browser, "#try-text").text
+        assert "covered until you press a button." in find(browser, "#try-text").text
         find(browser, "#next").click()
         assert covered() == [[True, True]] * 3
         find(browser, "#try-see").click()
