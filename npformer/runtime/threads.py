@@ -39,9 +39,9 @@ _here = _Here()
 _helpers: list = []
 _idle: deque = deque()  # the helpers that wait for work; the last has waited for the shortest time
 _kernels_have_helpers = threading.Lock()
-# How many helpers may look for pieces of kernels in a busy loop. They count as idle: who calls them
-# for other work sets this to 0, as they see the call only when they have left the loop.
-may_spin = ctypes.c_int64(0)
+# How many helpers may look for pieces of kernels in a busy loop, that is, spin. They count as idle,
+# but see a call only after the loop: who calls them for other work sets this to 0.
+spinning_limit = ctypes.c_int64(0)
 
 
 def n_threads():
@@ -72,8 +72,8 @@ def in_parallel(work, parts):
         return [work(part) for part in parts]
     with deferred_interrupts(), one_blas_thread():
         job = _Job(work, parts)
-        if not _kernels_have_helpers.locked():
-            may_spin.value = 0
+        if not _kernels_have_helpers.locked():  # else a thread that decodes needs them
+            spinning_limit.value = 0
         call_helpers(min(n_threads(), len(parts)) - 1, job.help)
         return job.finish()
 
@@ -294,6 +294,6 @@ def _reset_in_fork():
     _kernels_have_helpers = threading.Lock()
     _helpers.clear()
     _idle.clear()
-    may_spin.value = 0
+    spinning_limit.value = 0
     _here.is_in_part = False
     _here.n_kernel_threads = 0

@@ -17,7 +17,7 @@ from npformer.cpu.few_rows import helpers, multiply_few_rows, team_for
 from npformer.cpu.few_rows.dots import multiply_transposed
 from npformer.cpu.few_rows.panels import COLUMNS, columns_in_panels, multiply_columns, rows_in_panels
 from npformer.runtime.blas_threads import blas_threads
-from npformer.runtime.threads import in_parallel, kernel_threads, may_spin, n_kernel_threads, n_threads
+from npformer.runtime.threads import in_parallel, kernel_threads, n_kernel_threads, n_threads, spinning_limit
 
 pytestmark = pytest.mark.skipif(not helpers.JIT, reason="the helper and the tiles are nothing but compiled code")
 SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (17, 64, 512), (64, 65, 1030)]
@@ -177,7 +177,7 @@ def test_a_helper_that_looks_for_pieces_takes_parts_of_other_work(monkeypatch):
         time.sleep(0.001)  # in which the helper begins to look
         both = threading.Barrier(2, timeout=30)
         in_parallel(lambda _, both=both: both.wait(), [0, 1])  # which only two threads pass
-        assert may_spin.value == 0  # so that the helper comes at once
+        assert spinning_limit.value == 0  # so that the helper comes at once
 
 
 def test_kernel_threads_says_how_many_and_restores():
@@ -205,12 +205,12 @@ def test_a_thread_that_loses_its_core_again_and_again_works_alone_for_a_while(mo
     monkeypatch.setattr(helpers, "n_kernel_threads", lambda: 2)
     monkeypatch.setattr(helpers, "n_preemptions", lambda: n)
     monkeypatch.setattr(helpers, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(helpers, "_window", helpers._Window())
-    of_a_window = math.ceil(helpers.MANY * helpers.WINDOW)
+    monkeypatch.setattr(helpers, "_preemptions", helpers._Preemptions())
+    of_a_window = math.ceil(helpers.MANY_A_SECOND * helpers.WINDOW)
     for lost, alone in [(1, False), (3 * of_a_window, True), (2, False), (0, False)]:
         now += 1.1 * helpers.WINDOW
         n += lost
         assert team_for(np.dtype("float32"))[0] == (0 if alone else helpers.ADDRESS)
-        assert may_spin.value == (0 if alone else 1)  # those that look for work leave
+        assert spinning_limit.value == (0 if alone else 1)  # those that look for work leave
         now += 0.5 * helpers.WINDOW  # in the window, it stays so
         assert team_for(np.dtype("float32"))[0] == (0 if alone else helpers.ADDRESS)

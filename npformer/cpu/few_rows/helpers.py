@@ -7,7 +7,7 @@ only 50 microseconds. The calling thread does not wait for helpers to wake up: e
 free takes the next piece, so without helpers the caller computes all of them. It does wait for
 pieces that helpers have taken. While threads wait they give way to others now and then: to
 programs, and to helpers that lost their core in the middle of a piece. The helpers go to sleep soon
-after the last job, or leave when other work calls them (``threads.may_spin``).
+after the last job, and leave the loop when other work calls them (``threads.spinning_limit``).
 """
 
 import atexit
@@ -28,14 +28,14 @@ from llvmlite import binding
 from npformer.cpu.few_rows.words import add_to, call, load, stored, swap
 from npformer.cpu.jit import inlined, kernel
 from npformer.runtime.forks import in_forked_process
-from npformer.runtime.threads import call_helpers, may_spin, n_kernel_threads
+from npformer.runtime.threads import call_helpers, n_kernel_threads, spinning_limit
 
 PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slower to read
 JIT = not numba.config.DISABLE_JIT  # without it there are no helpers
 SPINS = 2**22  # how often a helper looks for work before it goes to sleep: about two milliseconds
 PATIENCE = 2**12  # how often a thread checks what it waits for before it gives way to others
 WINDOW = 0.1  # seconds in which the preemptions of a thread are counted
-MANY = 60  # preemptions a second: an idle system has about 5, one with two busy programs 250
+MANY_A_SECOND = 60  # an idle system has about 5, one with two busy programs 250
 
 # The board is an array through which threads share work. These are the positions of its words.
 # Words that different threads write are a cache line (8 words) apart.
@@ -47,7 +47,7 @@ FUNCTION = 32  # the address of the function that computes a piece
 JOB = 33  # the address of the job, which lies on the stack of the thread that waits for the pieces
 board = np.zeros(40, np.int64)
 ADDRESS = board.ctypes.data
-MAY_SPIN = ctypes.addressof(may_spin)
+LIMIT_ADDRESS = ctypes.addressof(spinning_limit)
 
 if sys.platform == "win32":
     _yield = ctypes.CDLL("kernel32").SwitchToThread
@@ -66,34 +66,33 @@ def board_with_helpers():
     n = min(n_kernel_threads(), PIECES) - 1
     if not JIT or n <= 0:
         return 0
-    may_spin.value = 0 if _cores_are_taken() else n
-    if may_spin.value == 0:
+    if _cores_are_taken():
+        spinning_limit.value = 0
         return 0
-    call_helpers(n, _help, n_at_work=int(board[AWAKE]))
+    spinning_limit.value = n
+    call_helpers(n, _become_idle, n_at_work=int(board[AWAKE]))
     return ADDRESS
 
 
-def _help():
-    """Let the helper be idle, which other work may call, before it looks for pieces."""
+def _become_idle():
+    """Return what a helper does next, when it counts as idle: so other work may call it then."""
     return _look_for_pieces
 
 
 def _look_for_pieces():
     if not board[DISMISSED]:
-        _serve(ADDRESS, MAY_SPIN)
+        _serve(ADDRESS, LIMIT_ADDRESS)
 
 
-class _Window(threading.local):
-    """When this thread began to count its preemptions anew, their number then, and whether there
-    were many in the window before.
-    """
+class _Preemptions(threading.local):
+    """The preemptions of this thread, counted in one window of time after another."""
 
-    begin = 0.0
-    n_before = 0
-    had_many = False
+    window_began = 0.0
+    n_before = 0  # the number of all until the window began
+    are_many = False  # whether there were many in the window before
 
 
-_window = _Window()
+_preemptions = _Preemptions()
 
 
 def _cores_are_taken():
@@ -102,12 +101,13 @@ def _cores_are_taken():
     A helper would lose its own in the middle of a piece.
     """
     now = time.monotonic()
-    passed = now - _window.begin
-    if passed > WINDOW:
+    seconds = now - _preemptions.window_began
+    if seconds > WINDOW:
         n = n_preemptions()
-        _window.had_many = n - _window.n_before > MANY * passed
-        _window.begin, _window.n_before = now, n
-    return _window.had_many
+        _preemptions.are_many = n - _preemptions.n_before > MANY_A_SECOND * seconds
+        _preemptions.n_before = n
+        _preemptions.window_began = now
+    return _preemptions.are_many
 
 
 def n_preemptions():
@@ -154,11 +154,11 @@ def share(board, function, job):
 
 
 @kernel
-def _serve(board, may_spin):
+def _serve(board, limit):
     """Compute pieces of jobs until there has been none for a while, or fewer helpers may work."""
     add_to(board, AWAKE, 1)
     idle = 0
-    while idle < SPINS and load(may_spin, 0) >= load(board, AWAKE):
+    while idle < SPINS and load(limit, 0) >= load(board, AWAKE):
         if load(board, DISMISSED) != 0:
             break
         idle = 0 if _take_a_piece(board) else _wait(idle)
@@ -167,7 +167,7 @@ def _serve(board, may_spin):
 
 @inlined
 def _wait(n):
-    """n + 1, if n is how often a busy loop has found nothing. Others have the core at times."""
+    """Count that a busy loop has found nothing once more: n + 1. At times others get the core."""
     if n % PATIENCE == PATIENCE - 1:
         give_way()
     return n + 1
