@@ -9,14 +9,13 @@ from npformer.reference import derive_key, split_key
 from npformer.runtime.ranks import OneProcess
 from npformer.training.flat import GradientTree, Shard, of_shards
 
-# Whatever its rows, a shard reads all parameters, writes their gradients, and runs Python for each
-# array. That takes as long as the computation of this number of entries (of the largest array of a
-# batch), which a shard should have:
+# However few rows a shard has, it reads all parameters, writes their gradients, and runs Python for
+# each array of them. In this time it could compute so many entries of the largest array of a batch:
 FOR_THE_PARAMETERS = 50
 FOR_AN_ARRAY = 4 * 10**6  # divided by the number of parameters
-# if there are enough entries for so many shards. With fewer, one shard, whose products are divided
-# among all threads, is faster:
-WORTH_IT = 4
+# A shard should have as many entries as both together. If a batch has not enough for this number of
+# shards, one shard, whose products are divided among all threads, is faster.
+FEWEST_SHARDS = 4
 
 
 class Sharding:
@@ -25,9 +24,8 @@ class Sharding:
     def __init__(self, device, n_ranks, n_shards, params):
         self.device, self.n_ranks, self.n_shards = device, n_ranks, n_shards
         n_arrays = len(tree.leaves(params))
-        self.worth_a_shard = FOR_THE_PARAMETERS + FOR_AN_ARRAY * n_arrays // max(
-            1, tree.count(params)
-        )
+        n_params = max(1, tree.count(params))
+        self.worth_a_shard = FOR_THE_PARAMETERS + FOR_AN_ARRAY * n_arrays // n_params
         if device.asynchronous and n_shards not in (None, n_ranks):
             expected = f"expected None or {n_ranks}"
             raise ValueError(
@@ -43,8 +41,8 @@ class Sharding:
             return 1  # a model may take anything else
         n = self.n_shards
         if n is None:
-            worth = max(x.size for x in batch) // (self.worth_a_shard * self.n_ranks)
-            on_each = 1 if worth < WORTH_IT else min(self.device.n_parts(), worth)
+            possible = max(x.size for x in batch) // (self.worth_a_shard * self.n_ranks)
+            on_each = 1 if possible < FEWEST_SHARDS else min(self.device.n_parts(), possible)
             n = on_each * self.n_ranks
         return max(1, min(n, len(batch[0])))
 
