@@ -17,14 +17,10 @@ __all__ = [
     "settings_of",
 ]
 
-SETTINGS = (
-    "seed",
-    "label_smoothing",
-    "consistency",
-    "clip_norm",
-    "frozen",
-)  # which a checkpoint has to agree with
-ADDED_LATER = {"consistency": 0.0, "frozen": []}  # settings that older checkpoints do not have
+# Those that a checkpoint has to agree with.
+SETTINGS = "seed", "label_smoothing", "consistency", "clip_norm", "frozen"
+# What older checkpoints, which do not have these settings, were computed with.
+ADDED_LATER = {"consistency": 0.0, "frozen": []}
 ADDED_TO_OPTIMIZERS = {"AdamW": {"decay_all": True}}
 
 
@@ -41,8 +37,8 @@ def check_training(arrays, info, trainer):
 
     The error names the first thing that is missing, malformed or different.
     """
-    newer = {f.name: f.default for f in fields(trainer.model) if f.default is not MISSING}
-    _check_settings("model", info.get("model", {}), describe(trainer.model), as_json(newer))
+    defaults = {f.name: f.default for f in fields(trainer.model) if f.default is not MISSING}
+    _check_settings("model", info.get("model", {}), describe(trainer.model), as_json(defaults))
     _check_settings("trainer", info.get("trainer", {}), settings_of(trainer), ADDED_LATER)
     check_facts(info)
     # The moments in a file are whole, also if this process has a part of them.
@@ -69,22 +65,24 @@ def check_facts(info):
     check_int("loss_scale[1]", loss_scale[1], at_least=0)
 
 
-def _check_settings(owner, settings, expected, newer):
-    """Check that settings of a checkpoint are as expected.
-
-    ``newer`` has the defaults of what older files lack.
-    """
+def _check_settings(owner, settings, expected, defaults):
+    """Check that settings of a checkpoint, or the defaults of those it lacks, are as expected."""
     if not isinstance(settings, dict):
         raise TypeError(f"{owner}={settings!r:.60}, expected a dict of settings")
-    settings = newer | settings
-    if isinstance(settings.get("frozen"), list):
-        settings["frozen"] = sorted(settings["frozen"], key=str)  # older files have any order
-    if isinstance(settings.get("optimizer"), dict):
-        name = str(settings["optimizer"].get("name"))
-        settings["optimizer"] = ADDED_TO_OPTIMIZERS.get(name, {}) | settings["optimizer"]
+    settings = _as_written_now(defaults | settings)
     for name, value in expected.items():
         if settings.get(name) != value:
             there = f"{settings.get(name)!r:.200} in the file"
             raise ValueError(f"{name} is {there} and {value!r} in the {owner}")
     if unknown := sorted(settings.keys() - expected.keys()):
         raise ValueError(f"{owner} has settings that this npformer does not know: {unknown!s:.200}")
+
+
+def _as_written_now(settings):
+    """The settings of an older file in the form that a new file has."""
+    if isinstance(settings.get("frozen"), list):
+        settings["frozen"] = sorted(settings["frozen"], key=str)  # older files have any order
+    if isinstance(settings.get("optimizer"), dict):
+        name = str(settings["optimizer"].get("name"))
+        settings["optimizer"] = ADDED_TO_OPTIMIZERS.get(name, {}) | settings["optimizer"]
+    return settings
