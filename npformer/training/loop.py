@@ -189,12 +189,8 @@ class Loop:
                 self._validate_if_due(trainer.n_steps, shown)  # as this step is the last
             if trainer.n_steps:
                 self.save()
-        if batch is END and len(history) < (1 if n_steps is None else n_steps):
-            of = f" of {n_steps}" if n_steps else ""
-            why = "a generator can be read only once"
-            if isinstance(batches, Sized):  # such as a list
-                why = "itertools.cycle(batches) repeats them" if len(batches) else "there are none"
-            warn(f"batches ended after {len(history)}{of} steps: {why}")
+        if batch is END:
+            _warn_if_too_few(batches, len(history), n_steps)
         return history
 
     def _is_stopped_by(self, callbacks):
@@ -347,6 +343,17 @@ class Loop:
         log = JsonLog(self.folder / LOG, keep=self.trainer.state.n_logged)
         self.log = stack.enter_context(log)
         return is_its_own
+
+
+def _warn_if_too_few(batches, n_made, n_steps):
+    """Warn if the batches ended before ``n_steps`` steps, or before the first, were made."""
+    if n_made >= (1 if n_steps is None else n_steps):
+        return
+    of = f" of {n_steps}" if n_steps else ""
+    why = "a generator can be read only once"
+    if isinstance(batches, Sized):  # such as a list
+        why = "itertools.cycle(batches) repeats them" if len(batches) else "there are none"
+    warn(f"batches ended after {n_made}{of} steps: {why}")
 
 
 def check_new(out):
