@@ -106,17 +106,17 @@ class Model:
         # Of a table with 8 bits the rows of these ids become floats; another one stays as it is.
         ids, table, pad_id = look_up(ids, params[name], pad_id)
         positions = self.positions_of(params, side, slice(ids.shape[1]) if at is None else at)
-        dropout = self._rate(dropout_key), dropout_key
+        rate = self._rate(dropout_key)
         scaled = self.scale_embeddings
-        x = ops.embed_tokens(ids, table, positions, pad_id, *dropout, scaled=scaled)
+        x = ops.embed_tokens(ids, table, positions, pad_id, rate, dropout_key, scaled=scaled)
 
         def backward(dx, gradients):
             dtable = ops.embed_tokens_backward(
-                dx, ids, table.shape, pad_id, *dropout, scaled=scaled
+                dx, ids, table.shape, pad_id, rate, dropout_key, scaled=scaled
             )
             gradients.give(name, dtable)
             if self.has_learned_positions and positions is not None:
-                dx = kept((ids != pad_id)[..., None], ops.dropout_backward(dx, *dropout))
+                dx = kept((ids != pad_id)[..., None], ops.dropout_backward(dx, rate, dropout_key))
                 self._positions_backward(ops, dx, side, gradients)
 
         return x, backward
@@ -136,8 +136,9 @@ class Model:
 
     def _drop(self, ops, x, dropout_key):
         """Dropout of x, and its backward pass."""
-        dropout = self._rate(dropout_key), dropout_key
-        return ops.dropout(x, *dropout), lambda dy: ops.dropout_backward(dy, *dropout)
+        rate = self._rate(dropout_key)
+        y = ops.dropout(x, rate, dropout_key)
+        return y, lambda dy: ops.dropout_backward(dy, rate, dropout_key)
 
     def keep_mask(self, ids):
         """The ``padding_mask`` of ids, or None if no id is padding."""
@@ -154,7 +155,7 @@ class Model:
         return dequantized(weight), bias
 
     def stored_output(self, params):
-        """The same as it is stored: the weight may be one of 8-bit integers."""
+        """The ``output_map`` as it is stored: its weight may have integers of 8 bits."""
         output = params.get("output", {})
         # A view: a tied table is not copied, and its gradient comes back transposed.
         weight = params["embedding"].T if self.tie_embeddings else output["weight"]
