@@ -266,5 +266,6 @@ def fitted(x, length):
     >>> fitted(np.array([[1, 2, 3]]), 2), fitted(np.array([[1, 2, 3]]), 5)
     (array([[1, 2]]), array([[1, 2, 3, 0, 0]]))
     """
-    missing = max(0, length - x.shape[1])
-    return np.pad(x[:, :length], ((0, 0), (0, missing), *((0, 0) for _ in x.shape[2:])))
+    added = [(0, 0)] * x.ndim  # zeros before and after, on each axis
+    added[1] = 0, max(0, length - x.shape[1])
+    return np.pad(x[:, :length], added)

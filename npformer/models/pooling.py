@@ -128,10 +128,8 @@ def pooled(x, keep_mask, pooling):
 
 def _share(mask, weights, pooling, dtype):
     """What the sum over the positions is multiplied by: a number, or one for each row, (B, 1)."""
-    if pooling == "mean":
-        return 1 / np.maximum(mask.sum(axis=1), 1).astype(dtype)
-    if pooling == "mean_sqrt_length":
-        return 1 / np.sqrt(np.maximum(mask.sum(axis=1), 1).astype(dtype))
-    if pooling == "weighted_mean":
-        return 1 / np.maximum(kept(mask, weights).sum(axis=1), 1).astype(dtype)
-    return 1
+    if pooling in ("first", "last", "max"):  # the sum is that of one position
+        return 1
+    counted = mask if weights is None else kept(mask, weights)
+    length = np.maximum(counted.sum(axis=1), 1).astype(dtype)
+    return 1 / (np.sqrt(length) if pooling == "mean_sqrt_length" else length)

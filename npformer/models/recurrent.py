@@ -213,9 +213,9 @@ class Recurrent(EncoderDecoder):
             if self.attention is None:
                 return djoined, np.zeros_like(encoder_states), grads
             dstates, dcontext = np.split(djoined, 2, axis=-1)
-            saved = states, encoder_states, encoder_states, weights
+            q, k, v = states, encoder_states, encoder_states
             dq, dk, dv, *dparams = ops.score_attention_backward(
-                dcontext.copy(), *saved, *self._score(params)
+                dcontext.copy(), q, k, v, weights, *self._score(params)
             )
             grads["attention"] = dict(zip(self._score_names(), dparams, strict=True))
             return dstates + dq, dk + dv, grads
