@@ -87,7 +87,8 @@ def _compile_multiply(context, builder, signature, arguments):
 
 
 def _call_blas(blas, a, b, out, add):
-    (m, k), n = a.shape, b.shape[1]
+    m, k = a.shape
+    n = b.shape[1]
     address, wide = blas
     one = like(a[0, 0], 1)
     beta = one if add else like(one, 0)

@@ -53,14 +53,15 @@ class Product(NamedTuple):
 product_at = record_at(Product)
 
 
-def team_for(dtype, of_matrix=None):
-    """What a thread multiplies matrices of these dtypes with; wakes helpers if it may have some.
+def team_for(dtype, matrix_dtype=None):
+    """What a thread needs for products of few rows; wakes helpers if it may have some.
 
-    It is (address of the board, or 0 if the thread works alone; address of the function that
-    computes a piece of a product; ``BLAS[dtype]``): a plain tuple, as numba takes microseconds to
-    look at the type of a named one.
+    ``dtype`` is that of the rows, and of the matrix unless ``matrix_dtype`` is given. The result is
+    (address of the board, or 0 if the thread works alone; address of the function that computes a
+    piece of a product; ``BLAS[dtype]``): a plain tuple, as numba takes microseconds to look at the
+    type of a named one.
     """
-    piece_of_product = _address_of_piece(dtype, of_matrix or dtype) if JIT else 0
+    piece_of_product = _address_of_piece(dtype, matrix_dtype or dtype) if JIT else 0
     return board_with_helpers(), piece_of_product, BLAS[dtype]
 
 
@@ -78,9 +79,9 @@ def panels_of(matrices, max_rows, n_steps):
 def multiply_few_rows(team, a, b, panels, out):
     """out = a b, where the rows of a and of out are contiguous.
 
-    So are those of b, or of its transpose, which takes the place of b if it is of int8.
-
-    ``panels`` has the columns of b as ``columns_in_panels`` copies them, or nothing.
+    The rows of b are contiguous, too, or its columns. In place of a matrix of int8, b is its
+    transpose, with contiguous rows. ``panels`` has the columns of b as ``columns_in_panels`` copies
+    them, or nothing.
 
     If a has only a few rows, the product is shared with the helpers that are awake. A piece is a
     range of columns of b, or, if a has very few rows, a range of rows of b, so that each thread
@@ -158,8 +159,8 @@ def _add_up(sums, out):
 
 
 @cache
-def _address_of_piece(number, of_matrix):
-    """The address of ``compute(job, piece)``, for products of matrices of these numbers.
+def _address_of_piece(dtype, matrix_dtype):
+    """The address of ``compute(job, piece)``, which computes a piece of a product.
 
     The kernels that multiply call it by its address, so it is not compiled again into each of them.
     """
@@ -167,13 +168,13 @@ def _address_of_piece(number, of_matrix):
     def compute(address, piece):
         job = product_at(address)
         depth = job.depth
-        a = array_at(job.a, number)
-        b = array_at(job.b, of_matrix)
-        out = array_at(job.out, number)
+        a = array_at(job.a, dtype)
+        b = array_at(job.b, matrix_dtype)
+        out = array_at(job.out, dtype)
         first = _first_column(job, piece)
         last = _first_column(job, piece + 1)
         if job.way == PANELS:
-            panels = array_at(job.panels, number)[0]
+            panels = array_at(job.panels, dtype)[0]
             multiply_panels(a, panels, out, depth, job.columns, first, last)
         elif job.way == ROWS:
             sums = out[job.a.rows * piece : job.a.rows * (piece + 1)]

@@ -79,17 +79,20 @@ def attend_together(board, piece_of_attention, q, cached, n_heads, scale, out):
 
 
 @cache
-def address_of_attention(number):
+def address_of_attention(dtype):
     """The address of ``compute(job, piece)``, which computes a piece of the heads of all rows."""
 
     def compute(address, piece):
         job = attention_at(address)
-        q, kv, out = array_at(job.q, number), array_at(job.kv, number), array_at(job.out, number)
+        q = array_at(job.q, dtype)
+        kv = array_at(job.kv, dtype)
+        out = array_at(job.out, dtype)
         cached = Cached(kv, array_at(job.at, np.int64), array_at(job.keep_mask, np.bool_))
-        no_bias = np.empty((1, 1, 1, 0), number)
+        no_bias = np.empty((1, 1, 1, 0), dtype)
         n = len(out) * job.n_heads
-        first, last = n * piece // job.pieces, n * (piece + 1) // job.pieces
-        _attend(q, cached, no_bias, job.n_heads, number(job.scale), out, first, last)
+        first = n * piece // job.pieces
+        last = n * (piece + 1) // job.pieces
+        _attend(q, cached, no_bias, job.n_heads, dtype(job.scale), out, first, last)
 
     return address_of(compute, JOB)
 
@@ -101,17 +104,22 @@ def _attend_rows(q, cached, bias, n_heads, scale, out):
 
 @inlined
 def _attend(q, cached, bias, n_heads, scale, out, first, last):
-    """Some heads, counted over all rows. The rows of q begin with the queries, and may hold other
-    numbers after them.
+    """Attention of the heads from ``first`` to ``last``, which are counted over all rows.
 
-    Heads may share keys and values.
+    The rows of q begin with the queries, and may hold other numbers after them. A row of kv has the
+    keys of all heads, then the values. ``n_shared`` neighbouring heads have the same ones.
     """
     kv, at, keep_mask = cached
-    S, values, K = at.shape[1], kv.shape[1] // 2, out.shape[1] // n_heads
-    n_shared, weights = n_heads * K // values, np.empty((1, S), q.dtype)
+    S = at.shape[1]
+    values = kv.shape[1] // 2
+    K = out.shape[1] // n_heads
+    n_shared = n_heads * K // values
+    weights = np.empty((1, S), q.dtype)
     for i in range(first, last):
-        b, h = i // n_heads, i % n_heads
-        begin, keep = h // n_shared * K, keep_mask[b % len(keep_mask)]
+        b = i // n_heads
+        h = i % n_heads
+        begin = h // n_shared * K
+        keep = keep_mask[b % len(keep_mask)]
         added = bias[b % len(bias), h % bias.shape[1], 0]
         _weigh(q[b, h * K : (h + 1) * K], kv, at[b], begin, keep, added, scale, weights)
         row = out[b, h * K : (h + 1) * K]
@@ -124,14 +132,17 @@ def _attend(q, cached, bias, n_heads, scale, out, first, last):
 @inlined
 def _weigh(query, kv, at, begin, keep, added, scale, weights):
     """softmax(scale · query · key + added) over the keys of one row; zeros if all are masked."""
-    n, K = len(at), len(query)
+    n = len(at)
+    K = len(query)
     for s in range(n):
-        key, score = kv[at[s], begin : begin + K], like(scale, 0)
+        key = kv[at[s], begin : begin + K]
+        score = like(scale, 0)
         for j in range(K):
             score += query[j] * key[j]
         score = score * scale + added[s] if len(added) else score * scale
         weights[0, s] = score if keep[s % len(keep)] else -like(scale, np.inf)
-    peak, total = largest(weights, 0, n), like(scale, 0)
+    peak = largest(weights, 0, n)
+    total = like(scale, 0)
     if peak == -np.inf:
         weights[0, :] = 0
         return
@@ -161,10 +172,12 @@ def _any_beats(block, worst):
 
 @kernel
 def _top(x, values, ids):
-    """The k best entries of each row and their ids. An entry that beats the k-th best so far is
-    inserted in order.
+    """The k best entries of each row, as log-probabilities, and their ids.
+
+    An entry that beats the k-th best so far is inserted in order.
     """
-    (n, V), k = x.shape, values.shape[1]
+    n, V = x.shape
+    k = values.shape[1]
     for i in range(n):
         row, best, where = x[i], values[i], ids[i]
         n_best = 0
@@ -183,11 +196,12 @@ def _top(x, values, ids):
                 best[rank] = block[j]
                 where[rank] = start + j
                 n_best = min(n_best + 1, k)
-        peak, total = best[0], like(x[0, 0], 0)
+        peak = best[0]
         if peak == -np.inf:
             continue
         for j in range(k):  # first: added to a large peak, the logarithm would lose its digits
             best[j] -= peak
+        total = like(x[0, 0], 0)
         for j in range(V):
             total += exp_negative(row[j] - peak)
         log_total = like(peak, np.log(total))

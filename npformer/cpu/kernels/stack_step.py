@@ -128,7 +128,8 @@ class StackKernel:
         memory = memory if self.has_memory else cache  # which is not read as one
         if not self._suits(x, cache, memory):
             return NotImplemented
-        weight, x = self.stack[0][0].first.weight, np.array(x)
+        weight = self.stack[0][0].first.weight
+        x = np.array(x)  # which the kernel turns into the output
         turned = turns_of(cache, self.attention.rotary, len(x), self.head_width, self.dtype)
         team = team_for(self.dtype, weight.dtype)
         _steps(team, x, self.table, weight, _cached(cache), _cached(memory), turned, self.step)
@@ -223,7 +224,8 @@ def _sublayers_of(params, D, d_ff, settings, has_memory, form):
 
 
 def _map_of(params, n_in, n_out, form):
-    weight, nothing = params["weight"], NOTHING[form.dtype]
+    weight = params["weight"]
+    nothing = NOTHING[form.dtype]
     bias = _vector(params.get("bias"), n_out, form)
     if not form.is_quantized:
         return Map(_array(weight, (n_in, n_out), form.dtype), nothing, nothing, bias)
@@ -249,7 +251,7 @@ def _with_panels(stack, max_rows, n_steps):
     if len(stack[0][0].first.scale) > 0:
         return stack
     sublayers = [sublayer for layer in stack for sublayer in layer]
-    weights = [maps.weight for sublayer in sublayers for maps in (sublayer.first, sublayer.last)]
+    weights = [each.weight for sublayer in sublayers for each in (sublayer.first, sublayer.last)]
     copies = iter(panels_of(weights, max_rows, n_steps))
 
     def with_copies(sublayer):
@@ -262,8 +264,9 @@ def _with_panels(stack, max_rows, n_steps):
 
 @kernel
 def _steps(team, x, table, weight, cached, memory, turned, step):
-    """Turn x into the output of the layers, one after another. All weights have the dtype of this
-    one.
+    """Turn x into the output of the layers, one after another; ``weight`` is any of their weights.
+
+    All have its dtype, which the addresses in the table do not say.
     """
     kv, at, keep_mask = cached
     memory_kv, memory_at, memory_mask = memory
