@@ -77,7 +77,7 @@ def compile_for(
 
     A work is a function of the backend that it computes with.
     """
-    if note_of(ops, "") is None:
+    if note_of(ops, "") is None:  # of any work: kernels are not compiled ahead, or not kept
         return []
     from npformer.cpu import ahead  # needs numba
 

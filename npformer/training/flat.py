@@ -181,9 +181,9 @@ class GradientTree:
         for leaf, grad in tree.leaves(grads, path):
             _, shape = self.places.get(leaf, (None, "nothing"))
             if getattr(grad, "shape", None) != shape:  # otherwise it would be broadcast
-                what = (
-                    f"shape {grad.shape}" if hasattr(grad, "shape") else f"a {type(grad).__name__}"
-                )
+                what = f"a {type(grad).__name__}"
+                if hasattr(grad, "shape"):
+                    what = f"shape {grad.shape}"
                 raise ValueError(f"the gradient of {leaf}: given {what}, expected {shape}")
             if (leaf, shard) in self.taken:
                 raise ValueError(f"the gradient of {leaf}: given twice, expected once")

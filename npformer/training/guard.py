@@ -32,9 +32,8 @@ class Guard:
     def _begin(self):
         self.lock = threading.RLock()
         self.process = os.getpid()
-        self.changing: list[
-            bool
-        ] = []  # for each open block of this thread: what it was called with
+        # For each open block of the thread that has the lock: whether it changes the trainer.
+        self.changing: list[bool] = []
 
     @contextlib.contextmanager
     def __call__(self, changing=False):

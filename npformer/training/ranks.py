@@ -119,7 +119,7 @@ class OverRanks(OverShards):
         return GradientTree(self.state.places, sum_of, is_first, sending)
 
     def compute(self, shards, gradients, params, options):
-        """The same as of ``OverShards``; the sums are exchanged when it ends."""
+        """Add up the gradients as ``OverShards`` does, and exchange the sums with other ranks."""
         sending = gradients.sending
         try:
             results = super().compute(shards, gradients, params, options)

@@ -161,21 +161,22 @@ class Trainer:
     def _divide_work(self):
         """Wrap loss and gradient, the optimizer, and the step in what divides and repeats them."""
         state, ops, ranks, settings = self.state, self.ops, self.ranks, self.settings
-        of_model = state.precision.over(self.model.loss_and_grad)
+        of_one_batch = state.precision.over(self.model.loss_and_grad)
         self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, self.params)
-        of_optimizer = self.optimizer, ops, state, settings.frozen
         if ranks.alone:
             if settings.n_shards == 1 or ops.device.asynchronous:
-                self.loss_and_grad = into_flat(of_model, state)
+                self.loss_and_grad = into_flat(of_one_batch, state)
             else:
-                self.loss_and_grad = OverShards(of_model, self.sharding, state)
-            self.flat_optimizer = FlatOptimizer(*of_optimizer)
+                self.loss_and_grad = OverShards(of_one_batch, self.sharding, state)
+            self.flat_optimizer = FlatOptimizer(self.optimizer, ops, state, settings.frozen)
         else:
-            self.loss_and_grad = OverRanks(of_model, self.sharding, state, ops, ranks)
-            self.flat_optimizer = DividedOptimizer(*of_optimizer, ranks)
-        # One step in three forms: what it computes; the same as a GPU repeats it from a recording;
-        # and that again after an overflow of a short format. None is a method, which would refer
-        # to the trainer: a cycle, whose memory is freed late.
+            self.loss_and_grad = OverRanks(of_one_batch, self.sharding, state, ops, ranks)
+            self.flat_optimizer = DividedOptimizer(
+                self.optimizer, ops, state, settings.frozen, ranks
+            )
+        # One step in three forms. ``_step`` computes it, ``_run_step`` may repeat it from a recording
+        # on a GPU, and ``_try_step`` tries it again after an overflow of a short format. None of
+        # them is a method: it would refer to the trainer, a cycle, whose memory is freed late.
         self._step = partial(
             training_step,
             state,
@@ -386,10 +387,9 @@ class Trainer:
         ('adam_update', 'kernel')
         """
         check_batches([batch])
-        runs = [
-            self._rehearse(batch) for _ in range(1 + EXPLAINED)
-        ]  # the first one may compile kernels
-        return min(runs[1:], key=lambda calls: sum(call.seconds for call in calls))
+        self._rehearse(batch)  # may compile kernels
+        runs = [self._rehearse(batch) for _ in range(EXPLAINED)]
+        return min(runs, key=lambda calls: sum(call.seconds for call in calls))
 
     def _rehearse(self, batch):
         """The operations of a step, which is undone."""
