@@ -66,7 +66,7 @@ class Overload(NamedTuple):
 
     @classmethod
     def of(cls, kernel, types):
-        """That of a kernel of this process."""
+        """The names of a kernel of this process, with the types of its arguments."""
         return cls(kernel.__module__, kernel.__qualname__, types)
 
     @property

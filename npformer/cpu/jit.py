@@ -35,8 +35,8 @@ FASTMATH = {"contract", "reassoc", "arcp", "nsz", "afn"}
 KERNELS: dict = {}  # the compiled kernel of each function that was made one; none is ever deleted
 # The list of (kernel, types) of a rehearsal that this thread makes, else None.
 current_rehearsal: ContextVar = ContextVar("current_rehearsal", default=None)
-LONGEST = 60.0  # seconds to wait for another process at most
-PAUSE = 0.05  # seconds between two looks at it
+LONGEST = 60.0  # seconds to wait at most for another process that compiles the same kernel
+PAUSE = 0.05  # seconds between two looks whether it has ended
 
 
 def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
@@ -67,8 +67,8 @@ def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
 def _compile_or_load(kernel, compile, types):
     """Compile a kernel for arguments of these types, or load it from disk.
 
-    One that another process compiles is waited for. In a rehearsal, a kernel that is not on disk is
-    noted, and ``does_nothing``.
+    If another process is compiling it, this waits until its file is there. In a rehearsal, a kernel
+    that is not on disk is noted, and ``does_nothing`` takes its place.
     """
     place = place_of(kernel, types)
     if place is not None:
@@ -90,12 +90,12 @@ def does_nothing(*arguments):
 def _claim(place):
     """Claim the place of a kernel, if it has one, as soon as no other process has claimed it.
 
-    It is not waited for for ever: the other process may be stopped.
+    After ``LONGEST`` seconds the kernel is compiled in any case: the other process may be stopped.
     """
-    until = time.monotonic() + LONGEST
+    deadline = time.monotonic() + LONGEST
     while place is not None:
         with claimed(place.path) as is_free:
-            if is_free or time.monotonic() > until:
+            if is_free or time.monotonic() > deadline:
                 yield
                 return
         time.sleep(PAUSE)

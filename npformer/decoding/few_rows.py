@@ -52,7 +52,7 @@ class StackStep:
         return x
 
     def by_kernel(self, x, cache, memory=None):
-        """The same by the function of the backend, or ``NotImplemented``."""
+        """What a call returns, by the function of the backend alone; else ``NotImplemented``."""
         if self.kernel is None:
             return NotImplemented
         return listed(self.ops, "stack_step", self.kernel, self._about, x, cache, memory)

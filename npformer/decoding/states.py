@@ -8,7 +8,7 @@ from npformer.layers.recurrence import read_steps
 
 
 class StateDecoder(StepwiseDecoder):
-    """What they have in common: for each layer, the state after each token so far.
+    """The base class of both decoders: for each layer it keeps the state after each token so far.
 
     ``ends`` has the initial state of each layer: (h,) or (h, c) of each source, (B, D).
     """

@@ -483,7 +483,7 @@ class Encoder(OneStack):
         return targets.size if keep_mask is None else keep_mask.sum() * self.n_outputs
 
     def _checked(self, inputs, keep_mask, types):
-        """The ``Inputs``, where they lie."""
+        """The checked ``Inputs``, on the device where they are."""
         if self.vocab is None:
             check_array(inputs, "inputs", "float")
             if inputs.ndim != 3 or inputs.shape[2] != self.n_inputs:

@@ -124,7 +124,7 @@ class LowRank:
         return tree.from_leaves(arrays.items())
 
     def _merged(self, ops, adapters):
-        """The same by path, of adapters by path; arrays without adapters are not copied."""
+        """The arrays of ``merged`` by path, from adapters by path; other arrays are not copied."""
         arrays = self._beside(next(iter(adapters.values())))
         arrays |= {path: adapters[path] for path in self._whole}
         for path in self._adapted:

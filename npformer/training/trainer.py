@@ -174,8 +174,8 @@ class Trainer:
             self.flat_optimizer = DividedOptimizer(
                 self.optimizer, ops, state, settings.frozen, ranks
             )
-        # One step in three forms. ``_step`` computes it, ``_run_step`` may repeat it from a recording
-        # on a GPU, and ``_try_step`` tries it again after an overflow of a short format. None of
+        # One step in three forms. ``_step`` computes it, ``_run_step`` may repeat it on a GPU from
+        # a recording, and ``_try_step`` tries it again after an overflow of a short format. None of
         # them is a method: it would refer to the trainer, a cycle, whose memory is freed late.
         self._step = partial(
             training_step,

@@ -28,9 +28,9 @@ COPIED = BITS < 512
 
 @inlined
 def rows_in_panels(a):
-    """Panels (panels, depth · rows) of six rows, or of four if these are no more panels.
+    """Panels (panels, depth · rows) of six rows, or of four rows if that makes no more panels.
 
-    The last one is filled up.
+    Where the last panel has a place left, it repeats the last row.
     """
     m, depth = a.shape
     height = 6
@@ -92,12 +92,11 @@ def _multiply_tile(panel, b, b_layout, fetched, out, depth, i, j):
 
 
 def columns_in_panels(matrices):
-    """Panels of the columns of each matrix, one after another in a vector.
+    """A vector for each matrix: panels of its columns, one after another.
 
-    The last panel has the last columns.
-
-    A vector is empty if the matrix has too few columns. All are parts of one array, as large arrays
-    lie in large pages of memory.
+    All panels are equally wide: the last one has the last columns, of which some may be in the one
+    before it, too. The vector is empty if the matrix has too few columns for a panel. All vectors
+    are parts of one array, as large arrays lie in large pages of memory.
     """
     columns = WIDTH * BITS // (8 * matrices[0].itemsize)
 

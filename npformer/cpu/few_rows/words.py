@@ -30,7 +30,7 @@ class Matrix(NamedTuple):
 
     @classmethod
     def of(cls, x):
-        """That of an array."""
+        """An array as it lies in memory."""
         return cls(x.ctypes.data, *np.atleast_2d(x).shape)
 
 
