@@ -34,7 +34,7 @@ PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slowe
 JIT = not numba.config.DISABLE_JIT  # without it there are no helpers
 SPINS = 2**22  # how often a helper looks for work before it goes to sleep: about two milliseconds
 PATIENCE = 2**12  # how often a thread checks what it waits for before it gives way to others
-WINDOW = 0.1  # seconds in which the preemptions of a thread are counted
+WINDOW = 0.1  # the fewest seconds in which the preemptions of a thread are counted
 MANY_A_SECOND = 60  # an idle system has about 5, one with two busy programs 250
 
 # The board is an array through which threads share work. These are the positions of its words.
@@ -87,7 +87,7 @@ def _look_for_pieces():
 class _Preemptions(threading.local):
     """The preemptions of this thread, counted in one window of time after another."""
 
-    window_began = 0.0
+    window_began = 0.0  # long ago: the first window ends at once
     n_before = 0  # the number of all until the window began
     are_many = False  # whether there were many in the window before
 
