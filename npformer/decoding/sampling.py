@@ -156,13 +156,12 @@ def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
 
 
 def _drawn(row, u, temperature, top_k, top_p, min_p):
-    """The token of one row."""
+    """The token of one row of logits."""
     if top_k is not None:
         ids = _most_probable(row, top_k)
-        p = _powers(row[ids], row[ids[0]], temperature)
-        return ids[_place(p / p.sum(), u, top_p, min_p, is_all=True)]
-    p = _powers(row, row.max(), temperature)
-    p /= p.sum()
+        p = _probabilities(row[ids], row[ids[0]], temperature)
+        return ids[_place(p, u, top_p, min_p, is_all=True)]
+    p = _probabilities(row, row.max(), temperature)
     # To rank all of a large vocabulary takes long, and the token is nearly always among a few.
     ids = _most_probable(row, FEW)
     place = _place(p[ids], u, top_p, min_p, is_all=len(ids) == len(row))
@@ -173,16 +172,14 @@ def _drawn(row, u, temperature, top_k, top_p, min_p):
 
 
 def _place(p, u, top_p, min_p, is_all):
-    """The place of the drawn token in ``p``, the largest first; None if it is behind them.
+    """The place of the drawn token among the most probable ones; None if it is none of these.
 
-    Unless they are those of all tokens, there are less probable ones behind them.
+    ``p`` has their probabilities, the largest first. It ``is_all`` if there are no other tokens.
     """
     before = np.cumsum(p) - p  # the probability of all more probable tokens
     kept = (before < top_p) & (p >= min_p * p[0])
-    holds_kept = is_all or not kept[-1]
-    p[~kept] = 0
-    cumulative = np.cumsum(p)
-    if holds_kept:
+    cumulative = np.cumsum(np.where(kept, p, 0))
+    if is_all or not kept[-1]:  # all tokens that are kept are in ``p``
         target = u * cumulative[-1]
     elif top_p == 1 and min_p == 0 and u <= cumulative[-1]:
         target = u
@@ -191,8 +188,10 @@ def _place(p, u, top_p, min_p, is_all):
     return (cumulative < target).sum()
 
 
-def _powers(logits, largest, temperature):
-    return np.exp((logits.astype(np.float64) - largest) / temperature)
+def _probabilities(logits, largest, temperature):
+    """softmax(logits / temperature), in float64."""
+    powers = np.exp((logits.astype(np.float64) - largest) / temperature)
+    return powers / powers.sum()
 
 
 def _most_probable(row, n):
