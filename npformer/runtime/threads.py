@@ -171,11 +171,14 @@ def _idle_helper(most):
     if len(_helpers) >= most:
         return None
     helper = _Helper()
+    _helpers.append(helper)  # before the start, in which other threads may look for helpers
     try:
         helper.start()
-    except RuntimeError:  # the interpreter is ending, or the system has no more threads
-        return None
-    _helpers.append(helper)
+    except BaseException as error:
+        _helpers.remove(helper)
+        if isinstance(error, RuntimeError):  # the interpreter is ending, or there are no threads
+            return None
+        raise
     return helper
 
 

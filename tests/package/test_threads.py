@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 import pytest
-from programs import FORKS_WARN, WITH_FORK, forked
+from programs import FORKS_WARN, WITH_FORK, forked, in_threads
 from results import wait_for_helpers
 
 import npformer as npf
@@ -99,6 +99,30 @@ def test_a_helper_of_one_work_is_there_for_the_next(two_threads, monkeypatch):
     for _ in range(10):
         meeting = threading.Barrier(2, timeout=5)  # nobody passes it alone
         threads.in_parallel(lambda part, meeting=meeting: meeting.wait(), range(2))
+
+
+def test_threads_that_need_the_first_helper_at_once_start_only_one(two_threads, monkeypatch):
+    def start_slowly(helper):
+        time.sleep(0.05)  # in which the other threads look for a helper
+        threading.Thread.start(helper)
+
+    monkeypatch.setattr(threads._Helper, "start", start_slowly)
+    monkeypatch.setattr(threads, "_idle", deque())
+    monkeypatch.setattr(threads, "_helpers", [])
+    in_threads(*[lambda: threads.in_parallel(abs, [1, 2])] * 4)
+    assert len(threads._helpers) == 1
+    wait_for_helpers()  # else it would say after the test that it is idle
+
+
+def test_a_helper_that_cannot_start_does_not_count(two_threads, monkeypatch):
+    def fail(helper):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads._Helper, "start", fail)
+    monkeypatch.setattr(threads, "_idle", deque())
+    monkeypatch.setattr(threads, "_helpers", [])
+    assert threads.in_parallel(abs, [-1, -2]) == [1, 2]
+    assert threads._helpers == []
 
 
 @pytest.mark.parametrize(("n", "expected"), [(100, 1), (511, 1), (512, 2), (1023, 2), (1024, 4), (10**6, 16)])
