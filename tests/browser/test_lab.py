@@ -1,4 +1,6 @@
-"""The page lab.html: its numbers and reasons are npformer's, it asks before it shows, and all works by keyboard."""
+"""The page lab.html: its numbers and reasons are npformer's, it asks before it shows,
+and all works by keyboard.
+"""
 
 import json
 import re
@@ -17,7 +19,11 @@ from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 SCREENS = [(width, theme) for width in (320, 380, 1200) for theme in ("light", "dark")]
 CONTENT = make_playground.lab()
-QUESTIONS = {question["id"]: (bench, question) for bench, list_ in CONTENT["QUESTIONS"].items() for question in list_}
+QUESTIONS = {
+    question["id"]: (bench, question)
+    for bench, list_ in CONTENT["QUESTIONS"].items()
+    for question in list_
+}
 STARTS = [(bench, start["id"]) for bench, list_ in CONTENT["STARTS"].items() for start in list_]
 # What the page asks after each of its questions, as it was found by hand and not by the page.
 ANSWERS = {
@@ -37,7 +43,10 @@ def page(tmp_path_factory):
 
 @pytest.fixture
 def lab(look, errors, page):
-    """The page as it answers at once, without asking; nothing that is done to it may write to the console."""
+    """The page as it answers at once, without asking.
+
+    Nothing that is done to it may write to the console.
+    """
     yield look(page, address="ask=off&bench=attention")
     assert errors() == []
 
@@ -60,7 +69,10 @@ def field(browser, name):
 
 def numbers(browser, name, key="value"):
     """An array of the lab, as it stands in the page."""
-    script = "return outputs[arguments[0]].map(row => row.map(cell => Number(cell.dataset[arguments[1]])))"
+    script = (
+        "const number = cell => Number(cell.dataset[arguments[1]]);"
+        "return outputs[arguments[0]].map(row => row.map(number))"
+    )
     return np.array(browser.execute_script(script, name, key))
 
 
@@ -70,7 +82,7 @@ def inputs_of(browser, which="inputs"):
     return bench, {name: np.array(x) for name, x in inputs.items()}
 
 
-# -- what npformer says --------------------------------------------------------------------------------------------
+# -- what npformer says ----------------------------------------------------------------------------
 
 
 def attention(q, k, v, dout, keep_mask, scale):
@@ -87,7 +99,13 @@ def attention(q, k, v, dout, keep_mask, scale):
         "dq": sign * dq,
         "dk": dk,
     }
-    return {"scores": scores, "weights": weights, "out": out, "loss": [[(dout * out).sum()]], **grads}
+    return {
+        "scores": scores,
+        "weights": weights,
+        "out": out,
+        "loss": [[(dout * out).sum()]],
+        **grads,
+    }
 
 
 def softmax(x, dy):
@@ -116,12 +134,18 @@ GRADIENTS = {
 
 def npformers(bench, inputs):
     """All arrays of a bench, inputs too."""
-    computed = BENCHES[bench](**{name: x if x.dtype == bool else x.astype(float) for name, x in inputs.items()})
-    return inputs | {name: np.array(x, float).reshape(-1, np.shape(x)[-1]) for name, x in computed.items()}
+    computed = BENCHES[bench](
+        **{name: x if x.dtype == bool else x.astype(float) for name, x in inputs.items()}
+    )
+    return inputs | {
+        name: np.array(x, float).reshape(-1, np.shape(x)[-1]) for name, x in computed.items()
+    }
 
 
 def rounding(value):
-    """How far a number may be from how it is written in a cell, which has less digits for a large one."""
+    """How far a number may be from how it is written in a cell,
+    which has less digits for a large one.
+    """
     size = abs(value)
     return 5.1e-5 if size < 100 else 5.1e-3 if size < 1e4 else 0.05 * size
 
@@ -137,11 +161,21 @@ def check(browser):
         tolerance = {"rtol": 1e-12, "atol": 1e-9, "err_msg": name}
         np.testing.assert_allclose(numbers(browser, name), expected[name], **tolerance)
         if name in GRADIENTS[bench]:
-            tolerance = {"rtol": 0, "atol": 2e-6 * max(1, abs(expected[name]).max()), "err_msg": name}
-            np.testing.assert_allclose(numbers(browser, name, "difference"), expected[name], **tolerance)
+            tolerance = {
+                "rtol": 0,
+                "atol": 2e-6 * max(1, abs(expected[name]).max()),
+                "err_msg": name,
+            }
+            np.testing.assert_allclose(
+                numbers(browser, name, "difference"), expected[name], **tolerance
+            )
         script = "return outputs[arguments[0]].map(row => row.map(cell => cell.firstChild.data))"
-        for value, text in zip(expected[name].ravel(), sum(browser.execute_script(script, name), []), strict=True):
-            assert text == "masked" or abs(float(text.replace("−", "-")) - value) <= rounding(value), name
+        for value, text in zip(
+            expected[name].ravel(), sum(browser.execute_script(script, name), []), strict=True
+        ):
+            assert text == "masked" or abs(float(text.replace("−", "-")) - value) <= rounding(
+                value
+            ), name
     check_reason(browser)
     check_flow(browser)
 
@@ -167,7 +201,8 @@ def check_reason(browser):
     for when, which in (("before", "settled"), ("after", "inputs")):
         arrays[when] = npformers(*inputs_of(browser, which)) | {"exp": np.exp}
     script = (
-        "return [...$('why').querySelectorAll('data')].map(x => [x.value, x.textContent, x.dataset.of, x.dataset.when])"
+        "return [...$('why').querySelectorAll('data')].map(x => "
+        "[x.value, x.textContent, x.dataset.of, x.dataset.when])"
     )
     found = browser.execute_script(script)
     for value, text, of, when in found:
@@ -178,11 +213,13 @@ def check_reason(browser):
     return len(found)
 
 
-# -- numbers -------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("bench", "start"), STARTS)
-def test_every_number_is_npformers_and_every_gradient_its_finite_difference(look, errors, page, bench, start):
+def test_every_number_is_npformers_and_every_gradient_its_finite_difference(
+    look, errors, page, bench, start
+):
     browser = look(page, address=f"bench={bench}&start={start}")
     assert browser.execute_script("return [lab.bench, lab.start]") == [bench, start]
     check(browser)
@@ -208,7 +245,10 @@ def test_a_changed_number_changes_all_that_depends_on_it(lab):
     find(lab, "#default-scale").click()
     find(lab, "#all-keys").click()
     check(lab)
-    for bench, names in {"softmax": ["x₁", "dy₃"], "layer_norm": ["x₁", "gain₂", "bias₃", "dy₄"]}.items():
+    for bench, names in {
+        "softmax": ["x₁", "dy₃"],
+        "layer_norm": ["x₁", "gain₂", "bias₃", "dy₄"],
+    }.items():
         find(lab, f"[name=bench][value={bench}]").click()
         for name in names:
             box = field(lab, name)
@@ -234,15 +274,29 @@ def test_a_number_can_be_dragged_and_a_wrong_one_changes_nothing(lab):
 
 def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(lab):
     box = field(lab, "v₁₁")
-    for text, taken in [("1000", 1000), ("1e308", 1000), ("-1000.5", -1000), ("0.12345678", 0.123457)]:
+    for text, taken in [
+        ("1000", 1000),
+        ("1e308", 1000),
+        ("-1000.5", -1000),
+        ("0.12345678", 0.123457),
+    ]:
         box.send_keys(Keys.CONTROL, "a")
         box.send_keys(text, Keys.TAB)
-        assert lab.execute_script("return lab.inputs.v[0][0]") == float(box.get_attribute("value")) == taken
+        assert (
+            lab.execute_script("return lab.inputs.v[0][0]")
+            == float(box.get_attribute("value"))
+            == taken
+        )
 
     random = np.random.default_rng(0)
     for scale in (-1000, 0.5, 1000):
-        inputs = dict(zip("qkv", random.choice([-1000, 999.875, 1000], size=(3, 4, 3)).tolist(), strict=True))
-        inputs |= {"dout": random.choice([-1000.0, 1000.0], size=(4, 3)).tolist(), "scale": [[scale]]}
+        inputs = dict(
+            zip("qkv", random.choice([-1000, 999.875, 1000], size=(3, 4, 3)).tolist(), strict=True)
+        )
+        inputs |= {
+            "dout": random.choice([-1000.0, 1000.0], size=(4, 3)).tolist(),
+            "scale": [[scale]],
+        }
         lab.execute_script("Object.assign(lab.inputs, arguments[0]); update()", inputs)
         expected = npformers(*inputs_of(lab))
         for name in ("out", "dq", "dk", "dv"):
@@ -252,7 +306,10 @@ def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(lab):
         for name in GRADIENTS["attention"]:
             assert np.isfinite(numbers(lab, name, "difference")).all()
         assert check_reason(lab) > 0
-        cells = "return [...document.querySelectorAll('td.value')].map(cell => cell.scrollWidth - cell.clientWidth)"
+        cells = (
+            "return [...document.querySelectorAll('td.value')].map(cell => "
+            "cell.scrollWidth - cell.clientWidth)"
+        )
         assert max(lab.execute_script(cells)) <= 0
 
 
@@ -262,17 +319,21 @@ def test_only_the_main_button_drags_and_a_wheel_scrolls(lab):
     place = lab.execute_script("return arguments[0].getBoundingClientRect()", box)
     at = {"x": place["x"] + place["width"] / 2, "y": place["y"] + place["height"] / 2}
     drag = webdriver.ActionChains(lab)
-    drag.w3c_actions.pointer_action.move_to(box).pointer_down(button=2).move_by(50, 0).pointer_up(button=2)
+    drag.w3c_actions.pointer_action.move_to(box).pointer_down(button=2).move_by(50, 0).pointer_up(
+        button=2
+    )
     drag.perform()
     assert lab.execute_script("return lab.inputs.v[0][0]") == 1
     before = lab.execute_script("return scrollY")
-    lab.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseWheel", "deltaX": 0, "deltaY": 100, **at})
+    lab.execute_cdp_cmd(
+        "Input.dispatchMouseEvent", {"type": "mouseWheel", "deltaX": 0, "deltaY": 100, **at}
+    )
     lab.execute_async_script("setTimeout(arguments[0], 300)")  # as long as a scroll may take
     assert lab.execute_script("return scrollY") > before
     assert lab.execute_script("return lab.inputs.v[0][0]") == 1
 
 
-# -- questions -----------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 
 def test_the_answers_are_of_all_questions():
@@ -306,7 +367,9 @@ def test_a_question_is_asked_before_it_is_answered_with_its_reason(look, errors,
     assert errors() == []
 
 
-def test_the_first_question_is_asked_when_the_page_is_opened_and_each_leads_to_the_next(look, errors, page):
+def test_the_first_question_is_asked_when_the_page_is_opened_and_each_leads_to_the_next(
+    look, errors, page
+):
     browser = look(page)
     for bench, question in QUESTIONS.values():
         assert browser.execute_script("return [lab.bench, lab.question.id, lab.is_pending]") == [
@@ -320,9 +383,14 @@ def test_the_first_question_is_asked_when_the_page_is_opened_and_each_leads_to_t
         find(browser, "#guess button[value='0']").click()
         if find(browser, "#next").is_displayed():
             find(browser, "#next").click()
-    assert find(browser, "#count").text == f"Predicted so far: {list(ANSWERS.values()).count(0)} of {len(ANSWERS)}."
+    assert (
+        find(browser, "#count").text
+        == f"Predicted so far: {list(ANSWERS.values()).count(0)} of {len(ANSWERS)}."
+    )
     find(browser, "#all").click()
-    assert browser.execute_script("return [lab.shows === null || lab.shows === undefined, location.hash]")[0]
+    assert browser.execute_script(
+        "return [lab.shows === null || lab.shows === undefined, location.hash]"
+    )[0]
     check(browser)
     assert find(browser, "#lesson").text == question["lesson"]
     assert errors() == []
@@ -337,7 +405,9 @@ def test_what_the_questions_tell_of_numbers_is_so(look, page):
     before, after = browser.execute_script(script, "unseen")
     assert before["q"] == [[1, 0, 1]] and before["k"][3] == [0, 2, 0] and after["k"][3] == [0, 6, 0]
     before, after = browser.execute_script(script, "alone")
-    assert after["weights"][0] == [1, 0, 0, 0] and after["dq"][0] == [0, 0, 0] and any(before["dq"][0])
+    assert (
+        after["weights"][0] == [1, 0, 0, 0] and after["dq"][0] == [0, 0, 0] and any(before["dq"][0])
+    )
     before, after = browser.execute_script(script, "others")
     np.testing.assert_allclose([sum(before["e"][0]), sum(after["e"][0])], [8, 13], atol=1e-5)
     _, after = browser.execute_script(script, "double")
@@ -377,7 +447,10 @@ def test_an_estimate_is_compared(asking):
     asking.execute_script("ask(question_named('others'))")
     find(asking, "#estimate").send_keys("0,1")
     find(asking, "#guess button[value='-1']").click()
-    assert find(asking, "#verdict").text == "Right: y₁ falls from 0.125 to 0.0769. Your number 0.1 is 0.0231 away."
+    assert (
+        find(asking, "#verdict").text
+        == "Right: y₁ falls from 0.125 to 0.0769. Your number 0.1 is 0.0231 away."
+    )
     find(asking, "#next").click()
     assert find(asking, "#estimate").get_attribute("value") == ""
     find(asking, "#estimate").send_keys("0.1333")
@@ -391,7 +464,9 @@ def test_asking_can_be_switched_off_and_on(asking):
     assert find(asking, "#guess").is_displayed() and not find(asking, "#why").text
     find(asking, "#asking").click()
     assert not find(asking, "#guess").is_displayed() and find(asking, "#why").text
-    assert find(asking, "#verdict").text.startswith("weights₁₁, the weight of key 1 for query 1, rises from")
+    assert find(asking, "#verdict").text.startswith(
+        "weights₁₁, the weight of key 1 for query 1, rises from"
+    )
     assert find(asking, "#count").text == ""
     field(asking, "q₁₁").send_keys(Keys.ARROW_UP)
     check(asking)
@@ -420,12 +495,15 @@ def test_a_change_can_be_taken_back_and_another_number_asked_about(asking):
 
 def test_the_drawing_has_an_arrow_for_each_array_that_a_formula_names(asking):
     expected = {
-        "attention": "scores from scale, q and k; weights from scores and mask; out from weights and v; "
-        "loss from dout and out; dv from weights and dout; dweights from dout and v; "
-        "dscores from weights and dweights; dq from scale, dscores and k; dk from scale, dscores and q",
-        "softmax": "e from x; y from e; loss from dy and y; mean from dy and y; dx from y, dy and mean",
-        "layer_norm": "mean from x; variance from x and mean; rstd from variance; x̂ from x, mean and rstd; "
-        "y from x̂, gain and bias; loss from dy and y; dx̂ from dy and gain; mean(dx̂) from dx̂; "
+        "attention": "scores from scale, q and k; weights from scores and mask; "
+        "out from weights and v; loss from dout and out; dv from weights and dout; "
+        "dweights from dout and v; dscores from weights and dweights; "
+        "dq from scale, dscores and k; dk from scale, dscores and q",
+        "softmax": "e from x; y from e; loss from dy and y; mean from dy and y; "
+        "dx from y, dy and mean",
+        "layer_norm": "mean from x; variance from x and mean; rstd from variance; "
+        "x̂ from x, mean and rstd; y from x̂, gain and bias; loss from dy and y; "
+        "dx̂ from dy and gain; mean(dx̂) from dx̂; "
         "mean(dx̂ · x̂) from dx̂ and x̂; dx from rstd, dx̂, mean(dx̂), x̂ and mean(dx̂ · x̂); "
         "dgain from dy and x̂; dbias from dy",
     }
@@ -434,12 +512,18 @@ def test_the_drawing_has_an_arrow_for_each_array_that_a_formula_names(asking):
         drawing = find(asking, "#flow svg")
         told = drawing.get_attribute("aria-label").removeprefix("What is computed from what: ")
         assert sorted(told.split("; ")) == sorted(arrows.split("; "))
-        n_arrows = sum(len(re.split(", | and ", arrow.split(" from ")[1])) for arrow in arrows.split("; "))
+        n_arrows = sum(
+            len(re.split(", | and ", arrow.split(" from ")[1])) for arrow in arrows.split("; ")
+        )
         assert len(asking.find_elements(By.CSS_SELECTOR, "#flow svg > path")) == n_arrows
         sides = "[box.x, box.y, box.width, box.height].map(side => side.baseVal.value)"
-        rectangles = asking.execute_script(f"return [...document.querySelectorAll('#flow rect')].map(box => {sides})")
+        rectangles = asking.execute_script(
+            f"return [...document.querySelectorAll('#flow rect')].map(box => {sides})"
+        )
         for n, (x, y, w, h) in enumerate(rectangles):
-            assert not any(x < a + c and a < x + w and y < b + d and b < y + h for a, b, c, d in rectangles[:n])
+            assert not any(
+                x < a + c and a < x + w and y < b + d and b < y + h for a, b, c, d in rectangles[:n]
+            )
 
 
 def test_why_a_number_does_not_change_is_said(asking):
@@ -458,8 +542,13 @@ def test_why_a_number_does_not_change_is_said(asking):
         asking.execute_script(script, name, int(i), int(j))
         assert find(asking, "#why").text == reason
     asking.execute_script("ask(question_named('unseen')); answer(0)")
-    assert "There is a way to it, but no number on it changes" in (text := find(asking, "#why").text)
-    assert "before: 0.5774 · (1 · 0 + 0 · 2 + 1 · 0) = 0\nafter: 0.5774 · (1 · 0 + 0 · 6 + 1 · 0) = 0" in text
+    assert "There is a way to it, but no number on it changes" in (
+        text := find(asking, "#why").text
+    )
+    assert (
+        "before: 0.5774 · (1 · 0 + 0 · 2 + 1 · 0) = 0\nafter: 0.5774 · (1 · 0 + 0 · 6 + 1 · 0) = 0"
+        in text
+    )
 
 
 def test_the_address_keeps_the_numbers_and_what_is_asked_about(asking, look, errors):
@@ -472,7 +561,10 @@ def test_the_address_keeps_the_numbers_and_what_is_asked_about(asking, look, err
     assert address == "bench=attention&start=mixed&q.0.0=1.1&keep_mask.1.3=0&watch=dk.1.2"
     look(path, address=address)
     check(asking)
-    assert asking.execute_script("return [lab.inputs.q[0][0], lab.inputs.keep_mask[1][3]]") == [1.1, False]
+    assert asking.execute_script("return [lab.inputs.q[0][0], lab.inputs.keep_mask[1][3]]") == [
+        1.1,
+        False,
+    ]
     assert asking.execute_script("return [lab.watched, lab.is_pending]") == [["dk", 1, 2], False]
     for wrong in (
         "bench=none",
@@ -489,7 +581,7 @@ def test_the_address_keeps_the_numbers_and_what_is_asked_about(asking, look, err
         assert errors() == []
 
 
-# -- keyboard, screens and readers ---------------------------------------------------------------------------------
+# -- keyboard, screens and readers -----------------------------------------------------------------
 
 
 def test_it_works_by_keyboard_alone(asking):
@@ -537,9 +629,15 @@ def test_it_fits_every_screen_and_theme(look, errors, page, tmp_path, bench, wid
         check_screen(browser, width, theme, tmp_path, f"lab {id_} asked")
         browser.execute_script("answer(1)")
         check_screen(browser, width, theme, tmp_path, f"lab {id_} answered")
-        fields = "return [...document.querySelectorAll('input[type=number]')].map(x => x.scrollWidth - x.clientWidth)"
+        fields = (
+            "return [...document.querySelectorAll('input[type=number]')].map(x => "
+            "x.scrollWidth - x.clientWidth)"
+        )
         assert max(browser.execute_script(fields)) <= 1  # no number is cut off
-        cells = "return [...document.querySelectorAll('td.value')].map(cell => cell.scrollWidth - cell.clientWidth)"
+        cells = (
+            "return [...document.querySelectorAll('td.value')].map(cell => "
+            "cell.scrollWidth - cell.clientWidth)"
+        )
         assert max(browser.execute_script(cells)) <= 0
     assert errors() == []
 
@@ -589,21 +687,27 @@ def test_whatever_can_have_the_focus_has_a_name(look, page, bench):
     browser = look(page, address=f"bench={bench}")
     nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     focusable = [n for n in nodes if any(p["name"] == "focusable" for p in n.get("properties", []))]
-    focusable = [n for n in focusable if n["role"]["value"] != "RootWebArea" and not n.get("ignored")]
+    focusable = [
+        n for n in focusable if n["role"]["value"] != "RootWebArea" and not n.get("ignored")
+    ]
     assert len(focusable) > 20
-    unnamed = [n["role"]["value"] for n in focusable if not n.get("name", {}).get("value", "").strip()]
+    unnamed = [
+        n["role"]["value"] for n in focusable if not n.get("name", {}).get("value", "").strip()
+    ]
     assert [role for role in unnamed if role not in ("generic", "none")] == []
 
 
 def test_it_also_opens_without_being_put_together(look, errors):
     browser = look(make_playground.FOLDER / "lab.html")
     assert find(browser, "#question").text
-    links = browser.execute_script("return [...document.querySelectorAll('#links a')].map(a => a.getAttribute('href'))")
+    links = browser.execute_script(
+        "return [...document.querySelectorAll('#links a')].map(a => a.getAttribute('href'))"
+    )
     assert len(links) == 2 and all((make_playground.FOLDER / link).is_file() for link in links)
     assert errors() == []
 
 
-# -- as a part of a page of the book -------------------------------------------------------------------------------
+# -- as a part of a page of the book ---------------------------------------------------------------
 
 EMBEDDED = ["longer", "certain", "tenfold"]
 
@@ -615,7 +719,10 @@ def test_embedded_it_shows_one_question_and_its_arrays(look, errors, page, tmp_p
     _, question = QUESTIONS[id_]
     tables = browser.execute_script("return [...Object.keys(fields), ...Object.keys(outputs)]")
     assert sorted(tables) == sorted(question["shows"])
-    assert not find(browser, "#lab-title").is_displayed() and not find(browser, "#links").is_displayed()
+    assert (
+        not find(browser, "#lab-title").is_displayed()
+        and not find(browser, "#links").is_displayed()
+    )
     check_screen(browser, width, "light", tmp_path, f"embedded {id_}")
     find(browser, "#guess button[value='-1']").click()
     assert find(browser, "#verdict").text.startswith("Right: ")
@@ -629,13 +736,21 @@ def test_embedded_it_shows_one_question_and_its_arrays(look, errors, page, tmp_p
 @pytest.fixture
 def pages_of_the_book(site):
     """The built pages with a lab in them, and their questions."""
-    texts = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html") if "_modules" not in path.parts}
-    found = {path: re.findall(r'data-page="[^"]*#embed=(\w+)', text) for path, text in texts.items()}
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in site.rglob("*.html")
+        if "_modules" not in path.parts
+    }
+    found = {
+        path: re.findall(r'data-page="[^"]*#embed=(\w+)', text) for path, text in texts.items()
+    }
     return {path: ids for path, ids in found.items() if ids}
 
 
 @pytest.mark.parametrize(("width", "dark"), [(380, False), (1200, True)])
-def test_the_book_has_three_labs_that_are_the_pages_own(look, errors, pages_of_the_book, width, dark):
+def test_the_book_has_three_labs_that_are_the_pages_own(
+    look, errors, pages_of_the_book, width, dark
+):
     assert sorted(sum(pages_of_the_book.values(), [])) == sorted(EMBEDDED)
     for path in pages_of_the_book:
         browser = look(path, width, dark)
@@ -649,14 +764,16 @@ def test_the_book_has_three_labs_that_are_the_pages_own(look, errors, pages_of_t
         assert find(browser, "#verdict").text.startswith("Right: ")
         color = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
         assert (color == "rgb(20, 20, 20)") == dark
-        wait_for(browser, "document.documentElement.scrollHeight <= innerHeight")  # it grows with the answer
+        # the page grows with the answer
+        wait_for(browser, "document.documentElement.scrollHeight <= innerHeight")
         browser.switch_to.default_content()
     assert errors() == []
 
 
 def test_a_lab_in_the_book_follows_the_theme_that_a_reader_chooses(look, pages_of_the_book):
     browser = look(next(iter(pages_of_the_book)))
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})  # which a lab would follow instead
+    # a lab would follow the media feature instead
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     frame = find(browser, ".embedded iframe")
     for theme in ("dark", "light"):
         browser.execute_script("document.body.dataset.theme = arguments[0]", theme)
@@ -671,7 +788,10 @@ def test_where_the_lab_is_blocked_its_picture_is_shown(look, errors, pages_of_th
     for path in pages_of_the_book:
         other = path.with_name(f"blocked {path.name}")
         try:
-            other.write_text(path.read_text(encoding="utf-8").replace("<head>", f"<head>{policy}"), encoding="utf-8")
+            other.write_text(
+                path.read_text(encoding="utf-8").replace("<head>", f"<head>{policy}"),
+                encoding="utf-8",
+            )
             browser = look(other)
             browser.execute_async_script("setTimeout(arguments[0], 500)")
             picture = find(browser, ".embedded img")
@@ -692,8 +812,12 @@ def wait_for(browser, condition):
 
 def test_the_content_is_json_and_names_numbers_that_exist():
     for bench, question in QUESTIONS.values():
-        start = next(start for start in CONTENT["STARTS"][bench] if start["id"] == question["start"])
+        start = next(
+            start for start in CONTENT["STARTS"][bench] if start["id"] == question["start"]
+        )
         for name, i, j, value in question["change"]:
             if name in start:
                 assert start[name][i][j] != value
-    assert len(QUESTIONS) == len({json.dumps(question["story"]) for _, question in QUESTIONS.values()})
+    assert len(QUESTIONS) == len(
+        {json.dumps(question["story"]) for _, question in QUESTIONS.values()}
+    )

@@ -1,4 +1,7 @@
-"""The page index.html, in a browser: numbers are npformer's, and all works by keyboard on any screen."""
+"""The page index.html, in a browser.
+
+Numbers are npformer's, and all works by keyboard on any screen.
+"""
 
 import re
 from itertools import count
@@ -63,10 +66,12 @@ def shown(piece):
 
 def paste(browser, text):
     """Write a text and leave its field."""
-    browser.execute_script("$('text').value = arguments[0]; $('text').dispatchEvent(new Event('change'))", text)
+    browser.execute_script(
+        "$('text').value = arguments[0]; $('text').dispatchEvent(new Event('change'))", text
+    )
 
 
-# -- the numbers of the trained models -----------------------------------------------------------------------------
+# -- the numbers of the trained models -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
@@ -80,7 +85,9 @@ def test_logits_distribution_and_weights_of_every_head_are_npformers(browser, na
         arrays = np.array([src]), np.array([tgt_in])
         logits = model.logits(params, *arrays, backend="reference")[0]
         np.testing.assert_allclose(traced["decoded"]["logits"], logits, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(traced["probabilities"], nf.softmax(logits[-1]), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            traced["probabilities"], nf.softmax(logits[-1]), rtol=0, atol=1e-9
+        )
         memory = model.encode(params, arrays[0], backend="reference")[0]
         np.testing.assert_allclose(traced["encoded"]["memory"], memory, rtol=0, atol=1e-9)
 
@@ -101,9 +108,14 @@ def test_the_page_decodes_what_greedy_decode_does(browser, name):
         paste(browser, text)
         src = np.array([browser.execute_script("return state.src")])
         limit = src.shape[1] + {"reverse": 5, "en-fr": 50}[name]
-        expected = nf.greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=limit, backend="reference")[0]
+        expected = nf.greedy_decode(
+            model, params, src, bos_id=1, eos_id=2, max_len=limit, backend="reference"
+        )[0]
         assert browser.execute_script("return state.tgt_in") == [1, *expected]
-        tokens = [item.text.split("\n")[0] for item in browser.find_elements(By.CSS_SELECTOR, "#target li")]
+        tokens = [
+            item.text.split("\n")[0]
+            for item in browser.find_elements(By.CSS_SELECTOR, "#target li")
+        ]
         assert tokens == [written(content["tokens"][id_]) for id_ in [1, *expected]]
     if name == "reverse":
         assert find(browser, "#said").text == "arbez <end>"
@@ -112,19 +124,29 @@ def test_the_page_decodes_what_greedy_decode_does(browser, name):
 def test_a_hidden_token_is_masked_as_padding_is_and_its_effect_is_told(browser):
     model, params, _ = make_playground.read("en-fr")
     place = browser.execute_script("return state.src.findIndex(id => token(id) === 'yellow')")
-    before = browser.execute_script("return softmax(trace('en-fr', state.src, read_tokens()).logits)")
+    before = browser.execute_script(
+        "return softmax(trace('en-fr', state.src, read_tokens()).logits)"
+    )
     find(browser, f"#source li:nth-child({place + 1}) button").click()
     assert browser.execute_script("return document.activeElement.textContent") == "yellowhidden"
     src, tgt_in = browser.execute_script("return [state.src, read_tokens()]")
     step, id_ = browser.execute_script("return [state.step, state.tgt_in[state.step + 1]]")
     masked = np.array([[0 if s == place else id_ for s, id_ in enumerate(src)]])
-    logits = [model.logits(params, x, np.array([tgt_in]), backend="reference")[0] for x in (np.array([src]), masked)]
-    traced = browser.execute_script("return trace('en-fr', state.src, read_tokens(), state.hidden).decoded.logits")
+    logits = [
+        model.logits(params, x, np.array([tgt_in]), backend="reference")[0]
+        for x in (np.array([src]), masked)
+    ]
+    traced = browser.execute_script(
+        "return trace('en-fr', state.src, read_tokens(), state.hidden).decoded.logits"
+    )
     np.testing.assert_allclose(traced, logits[1], rtol=0, atol=1e-9)
     np.testing.assert_allclose(before, nf.softmax(logits[0][-1]), rtol=0, atol=1e-9)
     was, now = (nf.softmax(x[step])[id_] for x in logits)
     assert was > 0.9 and now < 0.1
-    effect = f"‘jaune’ at the selected step is {now:.3f} with ‘yellow’ hidden, and {was:.3f} without hiding"
+    effect = (
+        f"‘jaune’ at the selected step is {now:.3f} with ‘yellow’ hidden, "
+        f"and {was:.3f} without hiding"
+    )
     assert effect in find(browser, "#hidden-text").text
     assert "Press Write again" in find(browser, "#verdict").text
     find(browser, "#target li:nth-child(2) button").click()
@@ -133,13 +155,19 @@ def test_a_hidden_token_is_masked_as_padding_is_and_its_effect_is_told(browser):
     assert "‘jaune’ is missing" in find(browser, "#verdict").text
     assert not find(browser, "#end").is_enabled()  # it would write the same
     find(browser, "#begin").click()
-    assert find(browser, "#hidden-text").text == "Now ‘yellow’ is hidden: press To the end to write without it."
-    hide = "for (const s of state.src.keys()) state.hidden.includes(s) || $('source').children[s].firstChild.click()"
+    hidden = find(browser, "#hidden-text").text
+    assert hidden == "Now ‘yellow’ is hidden: press To the end to write without it."
+    hide = (
+        "for (const s of state.src.keys()) "
+        "state.hidden.includes(s) || $('source').children[s].firstChild.click()"
+    )
     browser.execute_script(hide)
     assert "looks at nothing, as all source tokens are hidden" in find(browser, "#step-text").text
     assert "all weights are 0" in find(browser, "#part-text").text
     find(browser, "#end").click()
-    assert find(browser, "#verdict").text.endswith("It was written without reading any source token.")
+    assert find(browser, "#verdict").text.endswith(
+        "It was written without reading any source token."
+    )
 
 
 def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
@@ -149,34 +177,54 @@ def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
     weights = model.attention_weights(params, *arrays, backend="reference")["memory"][-1][0].mean(0)
     words = browser.execute_script("return [state.src, state.tgt_in].map(ids => ids.map(token))")
     best = weights.argmax(-1)
-    back = [t for t in range(1, len(best)) if best[t] == best[t - 1] - 1 and min(weights.max(-1)[[t - 1, t]]) >= 0.5]
+    back = [
+        t
+        for t in range(1, len(best))
+        if best[t] == best[t - 1] - 1 and min(weights.max(-1)[[t - 1, t]]) >= 0.5
+    ]
     assert [words[1][t + 1] for t in back] == ["jaune"] and step == back[0]
     text = find(browser, "#step-text").text
     assert text.startswith(
-        f"Selected: step {step + 1}, after ‘{words[1][step]}’, because here two words change places."
+        f"Selected: step {step + 1}, after ‘{words[1][step]}’, "
+        "because here two words change places."
     )
     share = (
-        f"{100 * weights[step].max():.1f}\u00a0% of its attention (mean of the 4 heads of layer 2), and writes ‘jaune’."
+        f"{100 * weights[step].max():.1f}\u00a0% of its attention "
+        "(mean of the 4 heads of layer 2), and writes ‘jaune’."
     )
-    assert text.replace(" %", "\u00a0%").endswith(f"It looks most at ‘{words[0][best[step]]}’, with {share}")
-    swap = "the step that wrote ‘jouet’ looks at ‘toy’, and the step that wrote ‘jaune’, the next one, at ‘yellow’"
+    assert text.replace(" %", "\u00a0%").endswith(
+        f"It looks most at ‘{words[0][best[step]]}’, with {share}"
+    )
+    swap = (
+        "the step that wrote ‘jouet’ looks at ‘toy’, and the step that wrote ‘jaune’, "
+        "the next one, at ‘yellow’"
+    )
     assert swap in find(browser, "#picture-text").text
     for text in ["Two dogs play by a tree.", "Three men are cooking in a kitchen.", "A big dog."]:
         paste(browser, text)
-        assert find(browser, "#picture-text").text == "" and "<end>" not in find(browser, "#step-text").text
+        assert (
+            find(browser, "#picture-text").text == ""
+            and "<end>" not in find(browser, "#step-text").text
+        )
 
     choose(browser, "reverse")
     assert "At 9 of the 9 steps" in find(browser, "#picture-text").text
     browser.execute_script("show_text('transformer')")  # longer than those in training
-    assert "has 11 letters, and no word of the training had more than 10" in find(browser, "#lesson").text
-    assert find(browser, "#picture-text").text.startswith("Step 1 should look at the 3rd ‘r’, and looks most at ")
-    browser.execute_script("show_text('hello'); state.hidden = [2]; show()")  # the text was right when it was written
+    lesson = find(browser, "#lesson").text
+    assert "has 11 letters, and no word of the training had more than 10" in lesson
+    assert find(browser, "#picture-text").text.startswith(
+        "Step 1 should look at the 3rd ‘r’, and looks most at "
+    )
+    # the text was right when it was written
+    browser.execute_script("show_text('hello'); state.hidden = [2]; show()")
     assert "should" not in find(browser, "#picture-text").text
 
 
 def test_an_earlier_step_can_be_chosen_and_written_differently(browser):
     find(browser, "#target li:nth-child(4) button").click()
-    assert browser.execute_script("return [state.step, document.activeElement.firstChild.data]") == [2, "chien"]
+    assert browser.execute_script(
+        "return [state.step, document.activeElement.firstChild.data]"
+    ) == [2, "chien"]
     assert find(browser, "#distribution button").text == "chien"
     other = browser.find_elements(By.CSS_SELECTOR, "#distribution button")[1]
     name = other.text
@@ -188,7 +236,9 @@ def test_an_earlier_step_can_be_chosen_and_written_differently(browser):
     assert browser.execute_script("return state.step") < 3
 
 
-def test_what_a_decoder_that_ended_after_a_box_would_write_is_computed_by_its_last_norm_and_output(browser):
+def test_what_a_decoder_that_ended_after_a_box_would_write_is_computed_by_its_last_norm_and_output(
+    browser,
+):
     _, params, _ = make_playground.read("en-fr")
     traced, step, ids = browser.execute_script(
         "return [trace('en-fr', state.src, read_tokens()).decoded, state.step, state.tgt_in]"
@@ -212,31 +262,45 @@ def test_what_a_decoder_that_ended_after_a_box_would_write_is_computed_by_its_la
         assert f"{word} {said}" in box.text
         assert bool(box.find_elements(By.TAG_NAME, "mark")) == (word == "now")
         followed = share[ids[step + 1]]
-        width = browser.execute_script("return parseFloat(arguments[0].querySelector('.share').style.width)", box)
+        width = browser.execute_script(
+            "return parseFloat(arguments[0].querySelector('.share').style.width)", box
+        )
         assert abs(width - 100 * followed) < 0.06
         box.click()
         text = find(browser, "#part-effect").text
         assert f"If the decoder ended here, it would write {said}" in text
         if i:
             before = shares[i - 1][ids[step + 1]]
-            moved = f"{'rises' if followed > before else 'falls'} from {before:.3f} to {followed:.3f}"
+            moved = (
+                f"{'rises' if followed > before else 'falls'} from {before:.3f} to {followed:.3f}"
+            )
             moved = f"stays {followed:.3f}" if abs(followed - before) < 5e-4 else moved
             assert f"The probability of ‘jaune’, which follows, {moved}." in text
     find(browser, "#part-feed_forward-source-0").click()
-    assert "the decoder ended" not in find(browser, "#part-effect").text  # it does not end in the encoder
+    # the text does not end in the encoder
+    assert "the decoder ended" not in find(browser, "#part-effect").text
 
 
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
 def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, name):
-    """The probabilities without each box are npformer's with that residual addition set to 0 in the last row."""
+    """The probabilities without each box are npformer's with that residual addition set to 0
+    in the last row.
+    """
     choose(browser, name)
     browser.execute_script(
-        "show_text(arguments[0])", {"reverse": "attention", "en-fr": "There is a big white dog."}[name]
+        "show_text(arguments[0])",
+        {"reverse": "attention", "en-fr": "There is a big white dog."}[name],
     )
     model, params, _ = make_playground.read(name)
     add_and_norm = sublayer.add_and_norm
-    kinds = [f"{kind}-target-{layer}" for layer in (0, 1) for kind in ("decoder", "memory", "feed_forward")]
-    of_encoder = [f"{kind}-source-{layer}" for layer in (0, 1) for kind in ("encoder", "feed_forward")]
+    kinds = [
+        f"{kind}-target-{layer}"
+        for layer in (0, 1)
+        for kind in ("decoder", "memory", "feed_forward")
+    ]
+    of_encoder = [
+        f"{kind}-source-{layer}" for layer in (0, 1) for kind in ("encoder", "feed_forward")
+    ]
     turns = set()
     for step in {"reverse": [0, 4], "en-fr": [0, 1, 7]}[name]:
         browser.execute_script("choose_step(arguments[0]), show()", step)
@@ -245,7 +309,9 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
         for left_out in [None, *range(6), *range(-4, 0)]:
             calls = count(-2 * model.n_layers)  # the sublayers of the encoder come first
 
-            def without(ops, params, norm_params, z, x, *args, calls=calls, left_out=left_out, **kwargs):
+            def without(
+                ops, params, norm_params, z, x, *args, calls=calls, left_out=left_out, **kwargs
+            ):
                 y, backward = add_and_norm(ops, params, norm_params, z, x, *args, **kwargs)
                 if next(calls) == left_out:
                     place = (
@@ -261,7 +327,9 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
         all_, *others = shares
         id_ = tgt_in[step + 1]
         for kind, expected in zip(kinds + of_encoder, others, strict=True):
-            script = "return shares_without(arguments[0], trace(state.name, state.src, read_tokens()))"
+            script = (
+                "return shares_without(arguments[0], trace(state.name, state.src, read_tokens()))"
+            )
             box = dict(zip(("kind", "side", "layer"), kind.split("-"), strict=True))
             found = browser.execute_script(script, box | {"layer": int(box["layer"])})
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
@@ -274,7 +342,11 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
         falls = all_[id_] - np.array([x[id_] for x in others[:6]])
         needed = [kinds[i] for i in np.argsort(-falls) if 2 * falls[i] > falls.max()]
         turn = find(browser, "#turn").text
-        titles = {"decoder": "causal self-attention", "memory": "cross-attention", "feed_forward": "feed-forward"}
+        titles = {
+            "decoder": "causal self-attention",
+            "memory": "cross-attention",
+            "feed_forward": "feed-forward",
+        }
         told = [f"the {titles[kind.split('-')[0]]} of layer {int(kind[-1]) + 1}" for kind in needed]
         if falls.max() < all_[id_] / 4:
             turns.add("none")
@@ -282,25 +354,36 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
         elif len(told) == 1:
             turns.add("one")
             assert turn.startswith(f"Without what {told[0]} adds, ")
-            assert turn.endswith(f"would have {others[kinds.index(needed[0])][id_]:.2f} instead of {all_[id_]:.2f}.")
+            assert turn.endswith(
+                f"would have {others[kinds.index(needed[0])][id_]:.2f} instead of {all_[id_]:.2f}."
+            )
         else:
             turns.add("several")
-            assert turn.startswith("Several boxes are needed for ") and turn.count("the ") == len(told)
+            assert turn.startswith("Several boxes are needed for ") and turn.count("the ") == len(
+                told
+            )
             assert all(box in turn for box in told)
     assert len(turns) > 1
 
 
 @pytest.fixture
 def logits_without(monkeypatch):
-    """npformer's logits with the output of one head set to 0; its kind is "encoder", "decoder" or "memory"."""
-    originals = {name: getattr(sublayer, name) for name in ("self_attention_heads", "cross_attention_heads")}
+    """npformer's logits with the output of one head set to 0.
+
+    Its kind is "encoder", "decoder" or "memory".
+    """
+    originals = {
+        name: getattr(sublayer, name) for name in ("self_attention_heads", "cross_attention_heads")
+    }
 
     def logits_without(model, params, src, tgt_in, kind, layer, head):
         patched = "cross_attention_heads" if kind == "memory" else "self_attention_heads"
-        calls = count(-model.n_layers if kind == "decoder" else 0)  # the layers of the encoder come first
+        # the layers of the encoder come first
+        calls = count(-model.n_layers if kind == "decoder" else 0)
 
         def without(*args, **kwargs):
-            heads, backward = originals[patched](*args, **kwargs)  # (B, T, D), the heads side by side
+            # (B, T, D), the heads side by side
+            heads, backward = originals[patched](*args, **kwargs)
             if next(calls) == layer:
                 width = model.d_model // model.n_heads
                 heads = heads.copy()
@@ -346,7 +429,9 @@ def test_what_is_written_without_a_head_is_npformers_with_the_output_of_this_hea
         text = browser.execute_script("return text_of(arguments[0])", ids)
         return list(text) if name == "reverse" else re.findall(r"[\w-]+['’]?", text.lower())
 
-    loss_of_all = loss_of(model.logits(params, np.array([src]), np.array([whole[:-1]]), backend="reference")[0])
+    loss_of_all = loss_of(
+        model.logits(params, np.array([src]), np.array([whole[:-1]]), backend="reference")[0]
+    )
     heads = browser.execute_script("return all_heads().flat()")
     assert len(heads) == 3 * model.n_layers * model.n_heads
     effects = {}
@@ -375,7 +460,8 @@ def test_what_is_written_without_a_head_is_npformers_with_the_output_of_this_hea
     assert effects[most["name"]][0] > 0
     told = find(browser, "#each-text").text
     assert (
-        f"head {most['head'] + 1} of the " in told and f": {effects[most['name']][0]} of {len(units(whole))}." in told
+        f"head {most['head'] + 1} of the " in told
+        and f": {effects[most['name']][0]} of {len(units(whole))}." in told
     )
     idle = sum(not changed for changed, _ in effects.values())
     assert (f" {idle} of the {len(heads)} heads change no " in told) == bool(idle)
@@ -385,12 +471,20 @@ def test_heads_that_are_left_out_are_shown_beside_the_whole_model_and_can_be_put
     head = find(browser, "[id='without-memory.1.0']")
     assert "Press a head" in find(browser, "#without-said").text
     head.send_keys(Keys.ENTER)
-    assert head.get_attribute("aria-pressed") == "true" and browser.find_elements(By.CSS_SELECTOR, "#without-said mark")
-    with_all, other = (x.text for x in browser.find_elements(By.CSS_SELECTOR, "#without-said .said"))
+    assert head.get_attribute("aria-pressed") == "true" and browser.find_elements(
+        By.CSS_SELECTOR, "#without-said mark"
+    )
+    with_all, other = (
+        x.text for x in browser.find_elements(By.CSS_SELECTOR, "#without-said .said")
+    )
     assert with_all == find(browser, "#said").text.removesuffix(" <end>") and other != with_all
     assert "Without head 1 of the cross-attention, layer 2" in find(browser, "#without-said").text
     find(browser, "#without-said button").send_keys(Keys.ENTER)  # where it looks
-    assert browser.execute_script("return [state.kind, state.layer, state.head]") == ["memory", 1, 0]
+    assert browser.execute_script("return [state.kind, state.layer, state.head]") == [
+        "memory",
+        1,
+        0,
+    ]
     assert find(browser, "#heads [aria-pressed=true]").text == "head 1"
 
     browser.execute_script("show_text('Two dogs play by a tree.')")  # the head stays left out
@@ -517,48 +611,74 @@ def test_heads_in_an_address_are_looked_up_in_the_table_of_the_model(browser, lo
 
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
 def test_a_weight_that_is_worked_out_is_that_of_the_model(browser, name):
-    """q · k, the score and the weight as text, and the columns that add up to the output of the head."""
+    """q · k, the score and the weight as text,
+    and the columns that add up to the output of the head.
+    """
     choose(browser, name)
     model, params, _ = make_playground.read(name)
     src, tgt_in, step = browser.execute_script("return [state.src, read_tokens(), state.step]")
-    weights = model.attention_weights(params, np.array([src]), np.array([tgt_in]), backend="reference")
+    weights = model.attention_weights(
+        params, np.array([src]), np.array([tgt_in]), backend="reference"
+    )
 
     def numbers_of(table):
-        rows = browser.find_elements(By.CSS_SELECTOR, f"#head .worked .scroll:nth-of-type({table}) tbody tr")
-        texts = [[cell.text for cell in row.find_elements(By.CSS_SELECTOR, ".value")] for row in rows]
+        rows = browser.find_elements(
+            By.CSS_SELECTOR, f"#head .worked .scroll:nth-of-type({table}) tbody tr"
+        )
+        texts = [
+            [cell.text for cell in row.find_elements(By.CSS_SELECTOR, ".value")] for row in rows
+        ]
         return np.array([[float(text.replace("−", "-")) for text in row] for row in texts])
 
-    for kind, side, layer, head in [("memory", "target", 1, 0), ("memory", "target", 0, 1), ("decoder", "target", 1, 1),
-                                    ("encoder", "source", 0, 0)]:  # fmt: skip
+    for kind, side, layer, head in [
+        ("memory", "target", 1, 0),
+        ("memory", "target", 0, 1),
+        ("decoder", "target", 1, 1),
+        ("encoder", "source", 0, 0),
+    ]:
         find(browser, f"#part-{kind}-{side}-{layer}").click()
         find(browser, f"#heads button:nth-child({head + 1})").click()
-        row = browser.execute_script("return framed(trace(state.name, state.src, read_tokens()), state.side)")
+        row = browser.execute_script(
+            "return framed(trace(state.name, state.src, read_tokens()), state.side)"
+        )
         assert side == "source" or row == step
         expected = weights[kind][layer][0, head][row]
-        assert find(browser, "#worked-weight").text == f"{expected.max():.4f}"  # of the strongest key
+        # of the strongest key
+        assert find(browser, "#worked-weight").text == f"{expected.max():.4f}"
         for key in (0, len(expected) - 1):
-            browser.execute_script("$('key').value = arguments[0]; $('key').dispatchEvent(new Event('change'))", key)
+            browser.execute_script(
+                "$('key').value = arguments[0]; $('key').dispatchEvent(new Event('change'))", key
+            )
             assert browser.execute_script("return document.activeElement.id") == "key"
             text = find(browser, "#head .worked").text
             if kind == "decoder" and key > row:
-                assert "This key is masked" in text and not browser.find_elements(By.ID, "worked-weight")
+                assert "This key is masked" in text and not browser.find_elements(
+                    By.ID, "worked-weight"
+                )
                 continue
             assert find(browser, "#worked-weight").text == f"{expected[key]:.4f}"
-            traced = browser.execute_script("return trace(state.name, state.src, read_tokens()).heads")[kind][layer][
-                head
-            ]
+            traced = browser.execute_script(
+                "return trace(state.name, state.src, read_tokens()).heads"
+            )[kind][layer][head]
             q, k, v = (np.array(traced[x]) for x in "qkv")
             dot = q[row] @ k[key]
             assert f"q · k = {dot:.6f}" in (minus := text.replace("−", "-"))
             assert f"the score is {dot:.6f} / 4.000 = {dot / 4:.6f}" in minus
-            said = re.search(r"exp\((.*?)\) = (.*?), and .*, ([\d.,e+-]+)\. The weight is (.*?) / (.*?) =", minus)
+            said = re.search(
+                r"exp\((.*?)\) = (.*?), and .*, ([\d.,e+-]+)\. The weight is (.*?) / (.*?) =", minus
+            )
             score, e, total, *again = (float(x.replace(",", "")) for x in said.groups())
             np.testing.assert_allclose(np.exp(score), e, rtol=5.1e-8)  # as a calculator finds it
-            assert again == [e, total] and f"{e / total:.4f}" == find(browser, "#worked-weight").text
-            np.testing.assert_allclose(numbers_of(1), [q[row], k[key], q[row] * k[key]], rtol=0, atol=0.00501)
+            assert (
+                again == [e, total] and f"{e / total:.4f}" == find(browser, "#worked-weight").text
+            )
+            np.testing.assert_allclose(
+                numbers_of(1), [q[row], k[key], q[row] * k[key]], rtol=0, atol=0.00501
+            )
             parts = numbers_of(2)
             np.testing.assert_allclose(parts[-1], expected @ v, rtol=0, atol=0.00501)
-            np.testing.assert_allclose(parts[:-1].sum(0), expected @ v, rtol=0, atol=0.021)  # each is rounded
+            # each part is rounded
+            np.testing.assert_allclose(parts[:-1].sum(0), expected @ v, rtol=0, atol=0.021)
     assert name == "reverse" or len(expected) == 11
 
 
@@ -580,24 +700,32 @@ def test_a_cell_that_is_pressed_is_worked_out(browser):
     assert "at which the selected step looks most" in find(browser, "#part-text").text
 
 
-# -- who decided on a token ----------------------------------------------------------------------------------------
+# -- who decided on a token ------------------------------------------------------------------------
 
 
 def test_texts_know_which_tokens_the_reader_chose(browser):
-    browser.execute_script("write(state.tgt_in.slice(0, 9)), write([...state.tgt_in, id_of('rouge')], true)")
+    browser.execute_script(
+        "write(state.tgt_in.slice(0, 9)), write([...state.tgt_in, id_of('rouge')], true)"
+    )
     assert "and has not written yet: ‘.’ is the most probable" in find(browser, "#step-text").text
     find(browser, "#end").click()
     find(browser, "#target li:nth-child(10) button").click()
     said = find(browser, "#step-text").text
-    assert "which you selected." in said and said.endswith("and would write ‘jaune’. You chose ‘rouge’ instead.")
-    assert "and the step at which you chose ‘rouge’, the next one, at ‘yellow’" in find(browser, "#picture-text").text
+    assert "which you selected." in said and said.endswith(
+        "and would write ‘jaune’. You chose ‘rouge’ instead."
+    )
+    assert (
+        "and the step at which you chose ‘rouge’, the next one, at ‘yellow’"
+        in find(browser, "#picture-text").text
+    )
     assert "you chose ‘rouge’, which is read next" in find(browser, "#part-output-target-0").text
     find(browser, "#part-feed_forward-target-1").click()
     assert "The probability of ‘rouge’, which you chose," in find(browser, "#part-effect").text
     assert "the lowest at ‘rouge’, which you chose" in find(browser, "#lesson").text
     assert "wrote ‘rouge’" not in find(browser, "main").text
     browser.execute_script(
-        "take_all(), write([...state.tgt_in.slice(0, 9), id_of('jaune')], true), choose_step(8), show()"
+        "take_all(), write([...state.tgt_in.slice(0, 9), id_of('jaune')], true), "
+        "choose_step(8), show()"
     )
     assert find(browser, "#step-text").text.endswith("and would write ‘jaune’. You chose the same.")
 
@@ -614,7 +742,9 @@ def test_texts_know_which_letters_are_hidden(browser):
     assert find(browser, "#verdict").text.endswith("It was written without reading the 2nd ‘l’.")
     find(browser, "#begin").click()
     assert find(browser, "#hidden-text").text.startswith("Now the 2nd ‘l’ is hidden")
-    assert find(browser, "#picture-text").text == "Step 1 cannot look at the 2nd ‘l’, which is hidden."
+    assert (
+        find(browser, "#picture-text").text == "Step 1 cannot look at the 2nd ‘l’, which is hidden."
+    )
     choose(browser, "en-fr")
     browser.execute_script("state.hidden = [0], show()")
     assert "Hiding ‘↑’ changes none of its tokens." in find(browser, "#verdict").text
@@ -644,15 +774,23 @@ def test_a_word_without_which_the_same_is_written_is_told(browser):
         ("The man who is wearing a blue shirt is eating an apple.", None),
     ]:
         browser.execute_script("show_text(arguments[0])", text)
-        said = f"The same words are written if ‘{word}’ is hidden. Hide it to see how their probabilities change."
+        said = (
+            f"The same words are written if ‘{word}’ is hidden. "
+            "Hide it to see how their probabilities change."
+        )
         lesson = find(browser, "#lesson").text
         assert said in lesson if word else "is hidden" not in lesson
         if word:
             before = find(browser, "#said").text
-            hide = "state.src.forEach((id, s) => arguments[0].includes(token(id)) && state.hidden.push(s))"
+            hide = (
+                "state.src.forEach((id, s) => "
+                "arguments[0].includes(token(id)) && state.hidden.push(s))"
+            )
             browser.execute_script(hide, {"not": ["n", "·ot"]}.get(word, [word]))
             browser.execute_script("write([BOS]), take_all()")
-            assert browser.execute_script("return state.hidden.length") == (2 if word == "not" else 1)
+            assert browser.execute_script("return state.hidden.length") == (
+                2 if word == "not" else 1
+            )
             assert find(browser, "#said").text == before
     for button in browser.find_elements(By.CSS_SELECTOR, "#hint button"):
         browser.execute_script("arguments[0].click()", button)
@@ -661,18 +799,29 @@ def test_a_word_without_which_the_same_is_written_is_told(browser):
 
 def test_temperature_changes_the_distribution_and_what_is_drawn(browser):
     logits = np.array(
-        browser.execute_script("return trace('en-fr', state.src, read_tokens()).decoded.logits[state.step]")
+        browser.execute_script(
+            "return trace('en-fr', state.src, read_tokens()).decoded.logits[state.step]"
+        )
     )
     find(browser, "#temperature").send_keys(Keys.ARROW_RIGHT * 10)
     assert find(browser, "#temperature-shown").text == "2.0"
     expected = nf.softmax(logits / 2)
-    column = [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#distribution td:nth-child(3)")]
-    assert "Low p" not in find(browser, "#lesson").text  # how sure the model is does not depend on the temperature
+    column = [
+        cell.text
+        for cell in browser.find_elements(By.CSS_SELECTOR, "#distribution td:nth-child(3)")
+    ]
+    # how sure the model is does not depend on the temperature
+    assert "Low p" not in find(browser, "#lesson").text
     assert column == [f"{p:.4f}" for p in np.sort(expected)[::-1][:6]]
     n = int((np.cumsum(np.sort(expected)[::-1]) < 0.9).sum()) + 1
     assert f"here {n} together have at least 90 %" in find(browser, "#temperature-text").text
-    script = "return [trace('en-fr', state.src, read_tokens()).decoded.logits, state.tgt_in.slice(1)]"
-    shares = [nf.softmax(np.array(row))[id_] for row, id_ in zip(*browser.execute_script(script), strict=True)]
+    script = (
+        "return [trace('en-fr', state.src, read_tokens()).decoded.logits, state.tgt_in.slice(1)]"
+    )
+    shares = [
+        nf.softmax(np.array(row))[id_]
+        for row, id_ in zip(*browser.execute_script(script), strict=True)
+    ]
     notes = [small.text for small in browser.find_elements(By.CSS_SELECTOR, "#target small")]
     assert notes == [f"p {share:.2f}" for share in shares]
     last = find(browser, "#part-feed_forward-target-1").text
@@ -680,7 +829,9 @@ def test_temperature_changes_the_distribution_and_what_is_drawn(browser):
 
     uniform = (np.arange(4000) + 0.5) / 4000
     script = "const [logits, u] = arguments; return u.map(x => sample(logits, 2, x))"
-    drawn = np.bincount(browser.execute_script(script, logits.tolist(), uniform.tolist()), minlength=len(logits))
+    drawn = np.bincount(
+        browser.execute_script(script, logits.tolist(), uniform.tolist()), minlength=len(logits)
+    )
     without_padding = nf.softmax(np.where(np.arange(len(logits)) == 0, -np.inf, logits / 2))
     np.testing.assert_allclose(drawn / 4000, without_padding, rtol=0, atol=1 / 4000)
     find(browser, "#draw").click()
@@ -710,7 +861,9 @@ def test_the_numbers_in_the_tables_are_those_that_were_computed(browser):
     weights = model.attention_weights(params, *arrays, backend="reference")["memory"][-1][0, 0]
     summaries = browser.find_elements(By.CSS_SELECTOR, "#head summary")
     browser.execute_script("arguments[0].click()", summaries[0])
-    cells = browser.find_elements(By.CSS_SELECTOR, "#head details[open]:not(.worked) td:not(:empty)")
+    cells = browser.find_elements(
+        By.CSS_SELECTOR, "#head details[open]:not(.worked) td:not(:empty)"
+    )
     assert [cell.text for cell in cells] == [f"{weight:.4f}" for weight in weights.ravel()]
 
 
@@ -736,20 +889,27 @@ def test_the_examples_are_translated_as_the_page_says_and_the_lesson_tells_why_o
         text = find(browser, "#lesson").text
         assert all(f"{n} have ‘{word}’" in text for word, n in example["rare"].items())
     browser.execute_script("show_text('A pretty woman plays a harpsichord.')")
-    assert "0 have ‘harpsichord’" in (text := find(browser, "#lesson").text) and "h·ar·ps·ich·ord" in text
-    shares = [float(small.text[2:]) for small in browser.find_elements(By.CSS_SELECTOR, "#target small")]
+    assert (
+        "0 have ‘harpsichord’" in (text := find(browser, "#lesson").text)
+        and "h·ar·ps·ich·ord" in text
+    )
+    shares = [
+        float(small.text[2:]) for small in browser.find_elements(By.CSS_SELECTOR, "#target small")
+    ]
     unsure = sum(p < 0.5 for p in shares)
     assert f"at {unsure} of {len(shares)} tokens" in text
     assert len(browser.find_elements(By.CSS_SELECTOR, "#target .unsure")) == unsure > 0
 
 
-# -- text to tokens ------------------------------------------------------------------------------------------------
+# -- text to tokens --------------------------------------------------------------------------------
 
 
 def test_marks_are_npformers(browser):
     for line in [*LINES, *SENTENCES, "𐐀b İ"]:
         assert browser.execute_script("return mark(arguments[0])", line) == mark(line)
-        assert browser.execute_script("return unmark(arguments[0])", mark(line)) == unmark(mark(line))
+        assert browser.execute_script("return unmark(arguments[0])", mark(line)) == unmark(
+            mark(line)
+        )
 
 
 def test_tokens_are_npformers(browser):
@@ -772,7 +932,7 @@ def test_tokens_are_npformers(browser):
         assert text.split() == subwords.decode([expected])[0].split()
 
 
-# -- keyboard, screens and readers ---------------------------------------------------------------------------------
+# -- keyboard, screens and readers -----------------------------------------------------------------
 
 
 def test_everything_works_by_keyboard(browser):
@@ -794,7 +954,10 @@ def test_everything_works_by_keyboard(browser):
     row = browser.execute_script("return state.step") + 1
     assert f"({row + 1}), looks at" in find(browser, "#picture .readout").text
     press(browser, Keys.ARROW_UP, Keys.ARROW_UP, Keys.ENTER)
-    assert browser.execute_script("return [state.step, document.activeElement.localName]") == [row - 2, "svg"]
+    assert browser.execute_script("return [state.step, document.activeElement.localName]") == [
+        row - 2,
+        "svg",
+    ]
     tab_to(browser, "#source button")
     press(browser, Keys.TAB, Keys.SPACE, Keys.SPACE)
     assert browser.execute_script("return state.hidden") == []
@@ -831,9 +994,11 @@ def test_everything_works_by_keyboard(browser):
     tab_to(browser, "#end")
     press(browser, Keys.SPACE)
     assert find(browser, "#said").text.endswith("<end>")
-    assert browser.execute_script("return document.activeElement.id") == "begin"  # the button itself is disabled now
+    # the button itself is disabled now
+    assert browser.execute_script("return document.activeElement.id") == "begin"
     find(browser, "#begin").send_keys(Keys.ENTER)
-    assert browser.execute_script("return document.activeElement.id") == "next"  # the button itself is disabled now
+    # the button itself is disabled now
+    assert browser.execute_script("return document.activeElement.id") == "next"
     assert browser.execute_script("return state.tgt_in") == [1]
 
 
@@ -914,9 +1079,13 @@ def test_a_wide_screen_folds_nothing(browser):
 def test_whatever_can_have_the_focus_has_a_name(browser):
     nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     focusable = [n for n in nodes if any(p["name"] == "focusable" for p in n.get("properties", []))]
-    focusable = [n for n in focusable if n["role"]["value"] != "RootWebArea" and not n.get("ignored")]
+    focusable = [
+        n for n in focusable if n["role"]["value"] != "RootWebArea" and not n.get("ignored")
+    ]
     assert len(focusable) > 50
-    unnamed = [n["role"]["value"] for n in focusable if not n.get("name", {}).get("value", "").strip()]
+    unnamed = [
+        n["role"]["value"] for n in focusable if not n.get("name", {}).get("value", "").strip()
+    ]
     assert [role for role in unnamed if role not in ("generic", "none")] == []
 
 
@@ -948,27 +1117,40 @@ def test_what_is_left_out_of_a_text_is_told(browser):
     assert len(src) == 41 and src[-1] == 2  # the end token, which the model was trained on
     assert message("Two dogs play.") == ""
     assert "<unk>" not in find(browser, "#signs").text
-    assert message("日本 play") == "It does not know the characters 日 本; each run of them becomes ‘<unk>’."
+    assert (
+        message("日本 play")
+        == "It does not know the characters 日 本; each run of them becomes ‘<unk>’."
+    )
     assert find(browser, "#read").text == "<unk> play"
     assert "the page cannot say what is right" in find(browser, "#verdict").text
-    assert "<unk>: unknown" in (signs := find(browser, "#signs").text) and "(space): a word begins" in signs
+    assert (
+        "<unk>: unknown" in (signs := find(browser, "#signs").text)
+        and "(space): a word begins" in signs
+    )
     assert message("日 play") == "It does not know the character 日; it becomes ‘<unk>’."
     message("A man has xylophones")  # without a full stop, the end token follows the word
-    assert re.search(r"Cut into parts: [\w·]+\. English and French share one table", find(browser, "#lesson").text)
+    assert re.search(
+        r"Cut into parts: [\w·]+\. English and French share one table",
+        find(browser, "#lesson").text,
+    )
     assert message("") == "Type an English sentence: the page still shows the last source."
 
 
 def test_it_also_opens_without_being_put_together(look, errors):
     browser = look(make_playground.FOLDER / "index.html")
     assert find(browser, "#said").text
-    links = browser.execute_script("return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
+    links = browser.execute_script(
+        "return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))"
+    )
     assert len(links) == 2 and all((make_playground.FOLDER / link).is_file() for link in links)
     assert errors() == []
 
 
 def test_each_box_of_the_drawing_shows_what_it_computes(browser):
     titles = {}
-    for id_ in browser.execute_script("return [...$('diagram').querySelectorAll('button')].map(box => box.id)"):
+    for id_ in browser.execute_script(
+        "return [...$('diagram').querySelectorAll('button')].map(box => box.id)"
+    ):
         box = find(browser, f"#{id_}")
         box.click()
         assert box.get_attribute("aria-pressed") == "true"
@@ -979,7 +1161,7 @@ def test_each_box_of_the_drawing_shows_what_it_computes(browser):
     assert titles["part-memory-target-0"] == "Decoder, layer 1: cross-attention"
 
 
-# -- verdicts --------------------------------------------------------------------------------------------------------
+# -- verdicts --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -990,9 +1172,11 @@ def test_each_box_of_the_drawing_shows_what_it_computes(browser):
         ("oof", "All letters are right. The end is missing."),
         ("oof.", "Right: ‘oof’ is ‘foo’ backwards."),
         ("of", "Wrong: letter 2 is ‘f’ instead of ‘o’. ‘foo’ backwards is ‘oof’."),
-        ("oo.", "Wrong: it ends after 2 of 3 letters; next should come ‘f’. ‘foo’ backwards is ‘oof’."),
+        ("oo.", "Wrong: it ends after 2 of 3 letters; next should come ‘f’. "
+                "‘foo’ backwards is ‘oof’."),
         ("ooff.", "Wrong: letter 4 is ‘f’ and should not be there. ‘foo’ backwards is ‘oof’."),
-        ("emroffsnart.", "Wrong: ‘r’ is skipped, ‘f’ is doubled. ‘transformer’ backwards is ‘remrofsnart’."),
+        ("emroffsnart.", "Wrong: ‘r’ is skipped, ‘f’ is doubled. "
+                         "‘transformer’ backwards is ‘remrofsnart’."),
         ("oofooooo", "Wrong: letter 4 is ‘o’ and should not be there. ‘foo’ backwards is ‘oof’. "
                      "The page stops after 8 tokens without an end."),
     ],
@@ -1012,8 +1196,10 @@ def test_the_verdict_names_the_first_wrong_letter(browser, written, verdict):
     ("written", "difference"),
     [
         ("Un chien court dehors avec un jouet.", "Different from {}: ‘jaune’ is missing."),
-        ("Un chien court dehors avec un jouet rouge.", "Different from {}: ‘rouge’ instead of ‘jaune’. This can be"),
-        ("Un chien court dehors avec un jouet jaune", "The same words as {}. Only signs or capital letters differ."),
+        ("Un chien court dehors avec un jouet rouge.",
+         "Different from {}: ‘rouge’ instead of ‘jaune’. This can be"),
+        ("Un chien court dehors avec un jouet jaune",
+         "The same words as {}. Only signs or capital letters differ."),
         ("Un gros chien court dehors avec un jouet jaune.", "Different from {}: ‘gros’ is added."),
         (
             "Un chien court avec un ballon jaune.",
@@ -1022,9 +1208,10 @@ def test_the_verdict_names_the_first_wrong_letter(browser, written, verdict):
         ("Deux hommes sont assis.", "Far from {}: 8 words differ."),
         ("Deux hommes sont assis dans un parc", "So far not close to {}: 6 words differ."),
         ("Un chien cou", "So far the same words as the translation in the data set: “"),
-        ("Un chien court dehors avec un jouet rouge", "So far different from {}: ‘rouge’ instead of ‘jaune’."),
+        ("Un chien court dehors avec un jouet rouge",
+         "So far different from {}: ‘rouge’ instead of ‘jaune’."),
     ],
-)
+)  # fmt: skip
 def test_the_verdict_compares_words(browser, written, difference):
     script = """
         const [text, has_ended] = arguments, ids = chosen('en-fr').vocabulary.encode(text);
@@ -1047,7 +1234,8 @@ def test_the_lesson_names_why_a_sentence_of_ones_own_fails(browser):
     browser.execute_script("show_text('Wow !!!')")
     assert "repeats" not in find(browser, "#lesson").text  # as the source does
     browser.execute_script("show_text('A crowd is present at a bar.')")
-    assert "does not say that it is right" not in find(browser, "#lesson").text  # not all have a high p
+    # not all have a high p
+    assert "does not say that it is right" not in find(browser, "#lesson").text
 
 
 def test_each_experiment_asks_and_then_shows_what_it_says(browser):
@@ -1068,7 +1256,8 @@ def test_each_experiment_asks_and_then_shows_what_it_says(browser):
         looked = re.search(r"([\d.]+)\s%", text)[1]
         assert i == 1 or looked in seen[-1]
         outlined = (
-            "return [...document.querySelectorAll('#picture .mark')].map(x => [x.y, x.x].map(at => at.baseVal.value))"
+            "return [...document.querySelectorAll('#picture .mark')].map(x => "
+            "[x.y, x.x].map(at => at.baseVal.value))"
         )
         cursor = find(browser, "#picture .cursor")
         width, height = (float(cursor.get_attribute(side)) for side in ("width", "height"))
@@ -1077,18 +1266,31 @@ def test_each_experiment_asks_and_then_shows_what_it_says(browser):
         find(browser, "#try-show").click()
         assert browser.execute_script("return document.activeElement.matches('#picture svg')")
         row, col = cells[i][0]
-        assert re.search(rf"\({row + 1}\), looks at .* \({col + 1}\): ", find(browser, "#picture .readout").text)
+        assert re.search(
+            rf"\({row + 1}\), looks at .* \({col + 1}\): ", find(browser, "#picture .readout").text
+        )
         if i < 4:
             assert find(browser, "#try-next").text.startswith(f"Next experiment: {i + 2}.")
             find(browser, "#try-next").click()
             assert browser.execute_script("return document.activeElement.matches('#try-guess button:first-of-type')")
     assert not find(browser, "#try-next").is_displayed()
-    assert "Un petit chien noir court. <end> The first passes over ‘black’" in seen[0] and "(96." in seen[0]
+    assert (
+        "Un petit chien noir court. <end> The first passes over ‘black’" in seen[0]
+        and "(96." in seen[0]
+    )
     assert seen[1].startswith("Un chien court dehors avec un jouet. <end> None")
-    assert "you chose ‘rouge’ instead of ‘jaune’." in verdicts[2] and "good translation" not in verdicts[2]
-    assert "jouet rouge. <end> The step at which ‘rouge’ was chosen still looks at ‘yellow’" in seen[2]
+    assert (
+        "you chose ‘rouge’ instead of ‘jaune’." in verdicts[2]
+        and "good translation" not in verdicts[2]
+    )
+    assert (
+        "jouet rouge. <end> The step at which ‘rouge’ was chosen still looks at ‘yellow’" in seen[2]
+    )
     assert seen[3].startswith("Un chien et un chien. <end>") and "a probability of 0.9" in seen[3]
-    assert verdicts[3] == "Wrong: ‘chien’ instead of ‘chat’. A correct translation is “Un chat et un chien.”"
+    assert (
+        verdicts[3]
+        == "Wrong: ‘chien’ instead of ‘chat’. A correct translation is “Un chat et un chien.”"
+    )
     assert seen[4].startswith(
         "emroffsnart <end> No: one letter is skipped, one doubled, “emroffsnart” instead of “remrof"
     )
@@ -1186,7 +1388,9 @@ def test_how_far_off_a_guess_is_said_in_npformers_numbers(browser):
 def test_an_experiment_covers_the_picture_that_would_answer_it(browser):
     def covered():
         nodes = "['picture', 'step-text', 'picture-text'].map($)"
-        return browser.execute_script(f"return {nodes}.map(x => [x.classList.contains('covered'), x.inert])")
+        return browser.execute_script(
+            f"return {nodes}.map(x => [x.classList.contains('covered'), x.inert])"
+        )
 
     for i in (0, 2):
         find(browser, f"#try-{i}").click()
@@ -1202,18 +1406,23 @@ def test_an_experiment_covers_the_picture_that_would_answer_it(browser):
     assert covered() == [[False, False]] * 3
 
 
-# -- the guide ---------------------------------------------------------------------------------------------------------
+# -- the guide -------------------------------------------------------------------------------------
 
 
 def test_the_guide_says_what_npformer_computes(browser):
     text = find(browser, "#guide").text
     model, params, _ = make_playground.read("en-fr")
-    arrays = [np.array([ids]) for ids in browser.execute_script("return [state.src, read_tokens()]")]
+    arrays = [
+        np.array([ids]) for ids in browser.execute_script("return [state.src, read_tokens()]")
+    ]
     weights = model.attention_weights(params, *arrays, backend="reference")
     yellow, toy, step = 7, 8, 8  # the step after ‘jouet’
     assert f"{100 * weights['memory'][-1][0, :, step, yellow].mean():.1f} % from ‘yellow’" in text
     own = weights["encoder"][0][0, :, yellow, toy]
-    assert f"in head {own.argmax() + 1} of 4, ‘yellow’ gives {100 * own.max():.1f} % of its attention to ‘toy’" in text
+    assert (
+        f"in head {own.argmax() + 1} of 4, "
+        f"‘yellow’ gives {100 * own.max():.1f} % of its attention to ‘toy’"
+    ) in text
 
 
 def test_the_guide_points_from_any_state(browser):
@@ -1223,13 +1432,20 @@ def test_the_guide_points_from_any_state(browser):
         choose(browser, "reverse")
         browser.execute_script("arguments[0].click()", show)
         said = (
-            "Deux chiens courent sur la plage. <end>" if i == 7 else "Un chien court dehors avec un jouet jaune. <end>"
+            "Deux chiens courent sur la plage. <end>"
+            if i == 7
+            else "Un chien court dehors avec un jouet jaune. <end>"
         )
         assert find(browser, "#said").text == said
         [pointed] = browser.find_elements(By.CSS_SELECTOR, ".pointed")
         assert pointed.is_displayed()
-        assert browser.execute_script("return told_written(state.step)") == ("‘courent’" if i == 7 else "‘jaune’")
-        assert shows[i].find_element(By.XPATH, "..").text.removesuffix(" show") in find(browser, "#guide-bar").text
+        assert browser.execute_script("return told_written(state.step)") == (
+            "‘courent’" if i == 7 else "‘jaune’"
+        )
+        assert (
+            shows[i].find_element(By.XPATH, "..").text.removesuffix(" show")
+            in find(browser, "#guide-bar").text
+        )
         find(browser, "#guide-bar button:last-child").click()
         assert not find(browser, "#guide-bar").is_displayed()
         assert not browser.find_elements(By.CSS_SELECTOR, ".pointed")
@@ -1263,7 +1479,9 @@ def test_the_guide_can_be_walked_through(browser):
         " instead of ".join(browser.execute_script(script))
         in browser.find_elements(By.CSS_SELECTOR, "#guide li")[1].text
     )
-    for chance in re.findall(r"0\.\d\d", browser.find_elements(By.CSS_SELECTOR, "#guide li")[6].text):
+    for chance in re.findall(
+        r"0\.\d\d", browser.find_elements(By.CSS_SELECTOR, "#guide li")[6].text
+    ):
         assert chance in effects[6]  # as the box says it
     assert "the most probable would be ‘chiens’" in effects[7]  # as the guide says
     paste(browser, "A dog runs.")
@@ -1276,24 +1494,32 @@ def test_the_frame_begins_where_there_is_something_to_see(browser):
 
     assert framed() == "‘jaune’"  # the step that looks back
     paste(browser, "A man plays the guitar.")
-    weights = browser.execute_script("return mean_of(trace('en-fr', state.src, read_tokens()).heads.memory.at(-1))")
+    weights = browser.execute_script(
+        "return mean_of(trace('en-fr', state.src, read_tokens()).heads.memory.at(-1))"
+    )
     step = browser.execute_script("return state.step")
     assert max(weights[step]) >= 0.5 and len(framed()) > 5
     browser.execute_script("show_text('A pretty woman plays a harpsichord.')")
     assert framed() == "‘femme’"  # in the data set: "jolie"
     browser.execute_script(
-        "show_text('A cat and a dog.'); state.hidden = [source_place('dog')]; write([BOS]); take_all()"
+        "show_text('A cat and a dog.'); state.hidden = [source_place('dog')]; "
+        "write([BOS]); take_all()"
     )
-    assert framed() == "‘c’" and "a correct translation goes on with ‘ch’" in find(browser, "#step-text").text
+    assert (
+        framed() == "‘c’"
+        and "a correct translation goes on with ‘ch’" in find(browser, "#step-text").text
+    )
     choose(browser, "reverse")
     paste(browser, "transformer")
     assert (
-        "Wrong: ‘r’ is skipped" in find(browser, "#verdict").text and browser.execute_script("return state.step") == 0
+        "Wrong: ‘r’ is skipped" in find(browser, "#verdict").text
+        and browser.execute_script("return state.step") == 0
     )
 
 
 @pytest.mark.parametrize(
-    "button", ["#source li:nth-child(2)", "#target li:nth-child(2)", "#distribution tr:nth-child(2)"]
+    "button",
+    ["#source li:nth-child(2)", "#target li:nth-child(2)", "#distribution tr:nth-child(2)"],
 )
 def test_the_first_click_after_typing_is_not_lost(browser, button):
     field = find(browser, "#text")

@@ -1,4 +1,7 @@
-"""The figure that trains in the browser: its gradients and steps are the one-page model's, and all of it works."""
+"""The figure that trains in the browser.
+
+Its gradients and steps are the one-page model's, and all of it works.
+"""
 
 from pathlib import Path
 from types import ModuleType
@@ -18,11 +21,26 @@ from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 SMALL = "D=8&H=2&F=8&letters=5&length=3"
 ONE_PAGE = Path(__file__).parents[2] / "docs" / "one_page_transformer.py"
-SIZES = {"task": "reverse", "d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32, "letters": 26, "length": 6}
+SIZES = {"task": "reverse", "d_model": 16, "n_heads": 2}
+SIZES |= {"n_layers": 1, "d_ff": 32, "letters": 26, "length": 6}
 MODELS = {
     "the default": {},
-    "two layers, three heads": {"d_model": 9, "n_heads": 3, "n_layers": 2, "d_ff": 7, "letters": 5, "length": 4},
-    "one head, odd widths": {"d_model": 5, "n_heads": 1, "d_ff": 11, "letters": 3, "length": 3, "task": "sort"},
+    "two layers, three heads": {
+        "d_model": 9,
+        "n_heads": 3,
+        "n_layers": 2,
+        "d_ff": 7,
+        "letters": 5,
+        "length": 4,
+    },
+    "one head, odd widths": {
+        "d_model": 5,
+        "n_heads": 1,
+        "d_ff": 11,
+        "letters": 3,
+        "length": 3,
+        "task": "sort",
+    },
 }
 # What each change does to the lines of the one-page model.
 CHANGES = {
@@ -41,7 +59,10 @@ CHANGES = {
     "positions": [(" + sinusoidal_encoding(ids.shape[1], table.shape[1])", "")],
     "merge": [
         ("merge_heads(heads))", "heads.reshape(x.shape))"),
-        ("attention_backward(split_heads(dheads, n_heads))", "attention_backward(dheads.reshape(heads.shape))"),
+        (
+            "attention_backward(split_heads(dheads, n_heads))",
+            "attention_backward(dheads.reshape(heads.shape))",
+        ),
     ],
     "memory": [("dmemory += dmemory_of_layer", "pass")],
     "rate": [],
@@ -68,7 +89,10 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def opened(look, errors, path):
-    """``opened(address, until)`` opens the figure; nothing that is done to it may write to the console."""
+    """``opened(address, until)`` opens the figure.
+
+    Nothing that is done to it may write to the console.
+    """
 
     def opened(address="", until="!state.running", **screen):
         browser = look(path, address=address, **screen)
@@ -87,13 +111,20 @@ def browser(opened):
 
 @pytest.fixture
 def functions(chromium, opened):
-    """Any figure, for tests that only call its functions: what the test before has opened, if it was one."""
-    return chromium if chromium.execute_script("return typeof tiny !== 'undefined'") else opened(SMALL)
+    """Any figure, for tests that only call its functions.
+
+    What the test before has opened, if it was one.
+    """
+    return (
+        chromium if chromium.execute_script("return typeof tiny !== 'undefined'") else opened(SMALL)
+    )
 
 
 def wait_for(browser, condition, seconds=60):
     script = """const [condition, ms, done] = arguments, end = Date.now() + ms;
-    (function look() { eval(condition) ? done(true) : Date.now() > end ? done(false) : setTimeout(look, 30); })();"""
+    (function look() {
+      eval(condition) ? done(true) : Date.now() > end ? done(false) : setTimeout(look, 30);
+    })();"""
     browser.set_script_timeout(seconds + 5)
     assert browser.execute_async_script(script, condition, 1000 * seconds), condition
 
@@ -112,7 +143,9 @@ const ids = (x) => [x.n, x.m, [...x.data]];
 const drawn = (sizes) => { // parameters of which none is 0 or 1, and a batch with padding
   const random = tiny.generator(1);
   const params = tiny.init(random, sizes);
-  tiny.for_each_array((path, x) => x.data.forEach((_, i) => { x.data[i] += 0.2 * random() - 0.1; }), params);
+  tiny.for_each_array((path, x) => x.data.forEach((_, i) => {
+    x.data[i] += 0.2 * random() - 0.1;
+  }), params);
   const [src, tgt] = tiny.batch_of(tiny.random_words(random, 4, sizes), sizes.task);
   src.data[src.m - 1] = tgt.data[tgt.m - 1] = 0;
   return [params, src, tgt];
@@ -145,7 +178,7 @@ def assert_same(found, expected):
         assert abs(found[name] - x).max() <= 1e-12 * max(abs(x).max(), 1e-3 * largest), name
 
 
-# -- the numbers ---------------------------------------------------------------------------------------------------
+# -- the numbers -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -175,7 +208,8 @@ def test_steps_are_those_of_adam_in_the_one_page_model(functions):
     script = f"""{HELPERS}
     const [sizes, changes] = arguments;
     return changes.map((broken) => {{
-      const random = tiny.generator(3), params = tiny.init(random, sizes), first = plain(params), batches = [];
+      const random = tiny.generator(3), params = tiny.init(random, sizes);
+      const first = plain(params), batches = [];
       const settings = {{ ...sizes, broken }}, means = {{}};
       for (let step = 1; step <= 3; step++) {{
         const [src, tgt] = tiny.batch_of(tiny.random_words(random, 4, settings), settings.task);
@@ -185,22 +219,31 @@ def test_steps_are_those_of_adam_in_the_one_page_model(functions):
       }}
       return [first, batches, plain(params)];
     }});"""
-    for change, result in zip(["", "rate"], functions.execute_script(script, SIZES, ["", "rate"]), strict=True):
+    for change, result in zip(
+        ["", "rate"], functions.execute_script(script, SIZES, ["", "rate"]), strict=True
+    ):
         first, batches, last = result
-        page, params, means, rate = one_page(change), params_of(first), {}, 100 if change == "rate" else 1
+        page = one_page(change)
+        params = params_of(first)
+        means = {}
+        rate = 100 if change == "rate" else 1
         for step, (src, tgt) in enumerate(batches, 1):
             arrays = array(src).astype(int), array(tgt).astype(int)
             _, grads = page.loss_and_grad(params, *arrays, SIZES["n_heads"])
             page.adam_step(params, grads, means, step, lr=rate * 0.01 * step / 50)
         found = dict(tree.leaves(params_of(last)))
-        for name, x in tree.leaves(params):  # of the keys' biases, the gradient is 0 but for rounding
-            assert abs(found[name] - x).max() <= rate * (1e-9 if name.endswith("bias") else 1e-12), name
+        # of the keys' biases, the gradient is 0 but for rounding
+        for name, x in tree.leaves(params):
+            assert abs(found[name] - x).max() <= rate * (
+                1e-9 if name.endswith("bias") else 1e-12
+            ), name
 
 
 def test_new_parameters_and_greedy_decoding(functions):
     script = f"""{HELPERS}
     const [params, src] = drawn(arguments[0]);
-    return [plain(params), ids(src), tiny.greedy_decode(params, src, {{ ...arguments[0], broken: "" }}, 7),
+    return [plain(params), ids(src),
+      tiny.greedy_decode(params, src, {{ ...arguments[0], broken: "" }}, 7),
       plain(tiny.init(tiny.generator(0), arguments[0]))];"""
     stored, src, said, new = functions.execute_script(script, SIZES)
     page = one_page("")
@@ -215,10 +258,14 @@ def test_new_parameters_and_greedy_decoding(functions):
 
 
 def test_the_terms_of_every_number_sum_to_its_gradient(functions):
-    """The terms are local derivatives of the forward pass: this checks them and the backward pass by each other."""
+    """The terms are local derivatives of the forward pass.
+
+    This checks them and the backward pass by each other.
+    """
     script = """
     const [sizes, word, wrong] = [arguments[0], [3, 5, 4], []];
-    const traced = trace(tiny, tiny.init(tiny.generator(2), sizes), word, sizes), steps = steps_of(traced, sizes);
+    const traced = trace(tiny, tiny.init(tiny.generator(2), sizes), word, sizes);
+    const steps = steps_of(traced, sizes);
     let [n, named] = [0, 0];
     for (const key of new Set(steps.flatMap((step) => step.from))) {
       const [x, dx] = [traced.seen[key], traced.seen[gradient_name(key)]];
@@ -238,15 +285,24 @@ def test_the_terms_of_every_number_sum_to_its_gradient(functions):
       }
     }
     return [Math.min(n, named), wrong];"""
-    sizes = SIZES | {"d_model": 6, "n_heads": 2, "n_layers": 2, "d_ff": 5, "letters": 4, "length": 3}
+    sizes = SIZES | {
+        "d_model": 6,
+        "n_heads": 2,
+        "n_layers": 2,
+        "d_ff": 5,
+        "letters": 4,
+        "length": 3,
+    }
     for change in CHANGES:
         n, wrong = functions.execute_script(script, sizes | {"broken": change})
         assert n > 200
         # What was left out is seen where it was left out, and nowhere else.
-        assert set(wrong) == ({"encoder.1.feed_forward_norm.y"} if change == "memory" else set()), change
+        assert set(wrong) == ({"encoder.1.feed_forward_norm.y"} if change == "memory" else set()), (
+            change
+        )
 
 
-# -- training in the page --------------------------------------------------------------------------------------------
+# -- training in the page --------------------------------------------------------------------------
 
 
 def test_500_steps_of_the_default_draw_the_anti_diagonal(opened):
@@ -254,13 +310,20 @@ def test_500_steps_of_the_default_draw_the_anti_diagonal(opened):
     find(browser, "#train").click()
     wait_for(
         browser,
-        "!state.running || (state.measured.at(-1).right > 0.8 && Math.max(...state.measured.at(-1).shares) > 0.8)",
+        (
+            "!state.running || (state.measured.at(-1).right > 0.8 && "
+            "Math.max(...state.measured.at(-1).shares) > 0.8)"
+        ),
     )
-    assert browser.execute_script("return state.running")  # so much is reached before the 500 steps are over
+    # so much is reached before the 500 steps are over
+    assert browser.execute_script("return state.running")
     find(browser, "#pause").click()
     wait_for(browser, "!state.running")
     assert find(browser, "#said").text.startswith("tenalp")
-    assert [find(browser, f"#{id_}").text for id_ in ("task-text", "wanted")] == ["write the word backwards", "tenalp"]
+    assert [find(browser, f"#{id_}").text for id_ in ("task-text", "wanted")] == [
+        "write the word backwards",
+        "tenalp",
+    ]
     strongest = find(browser, "#maps svg").get_attribute("aria-label")
     assert all(f"→ {letter} from {letter}" in strongest for letter in "planet")
     browser.execute_script("$('saved').value = 0; $('saved').dispatchEvent(new Event('input'))")
@@ -284,7 +347,8 @@ def test_the_worker_and_the_page_itself_take_the_same_steps(look, errors, path, 
     const [random, n] = [tiny.generator(settings.seed), state.losses.length];
     const [params, means, losses] = [tiny.init(random, settings), {{}}, []];
     for (let step = 1; step <= n; step++) {{
-      const [src, tgt] = tiny.batch_of(tiny.random_words(random, settings.batch, settings), settings.task);
+      const words = tiny.random_words(random, settings.batch, settings);
+      const [src, tgt] = tiny.batch_of(words, settings.task);
       const [loss, grads] = tiny.loss_and_grad(params, src, tgt, settings);
       tiny.adam_step(params, grads, means, step, tiny.learning_rate(step, settings));
       losses.push(loss);
@@ -318,12 +382,14 @@ def test_the_address_restores_everything(opened):
     assert browser.execute_script("return location.hash") == address
     assert browser.execute_script("return [...shown().params.output.weight.data]") == params
     assert "Step 12 of 20" in find(browser, "#at-text").text and not find(browser, "#message").text
-    assert browser.execute_script("return [settings.task, settings.broken, state.guess]") == ["copy", "merge", "learns"]
-    assert find(browser, "#box-decoder\\.0\\.memory_attention").get_attribute("aria-expanded") == "true"
+    chosen = browser.execute_script("return [settings.task, settings.broken, state.guess]")
+    assert chosen == ["copy", "merge", "learns"]
+    box = find(browser, "#box-decoder\\.0\\.memory_attention")
+    assert box.get_attribute("aria-expanded") == "true"
     assert find(browser, "[value=gradients]").is_selected() and find(browser, "td.chosen")
 
 
-# -- following a number ----------------------------------------------------------------------------------------------
+# -- following a number ----------------------------------------------------------------------------
 
 
 def test_a_gradient_is_followed_back_to_the_loss(opened):
@@ -336,7 +402,9 @@ def test_a_gradient_is_followed_back_to_the_loss(opened):
       document.querySelector("#number ol button").click();
     }""")
     assert [card for card in cards if "✓ Measured" not in card] == []
-    assert "here the backward pass begins" in cards[-1] and "Loss" in find(browser, "#panel h3").text
+    assert (
+        "here the backward pass begins" in cards[-1] and "Loss" in find(browser, "#panel h3").text
+    )
     n = browser.execute_script("return state.trail.length")
     assert n == len(cards) - 1 > 10
     browser.execute_script("[...document.querySelectorAll('#number button')].at(-1).click()")
@@ -349,21 +417,26 @@ def test_why_a_gradient_is_zero_is_told(browser):
         ("decoder.0.attention.scores", False, "The mask makes its weight 0"),
         ("target_embedding", False, "Your word does not use it"),
     ]:
-        script = """const [key, negative] = arguments, [x, dx] = [traced.seen[key], traced.seen[gradient_name(key)]];
-        const at = [...dx.data].findIndex((slope, i) => slope === 0 && (!negative || x.data[i] < 0));
+        script = """
+        const [key, negative] = arguments;
+        const [x, dx] = [traced.seen[key], traced.seen[gradient_name(key)]];
+        const at = [...dx.data].findIndex(
+          (slope, i) => slope === 0 && (!negative || x.data[i] < 0));
         choose([key, Math.floor(at / x.m), at % x.m], []);
         return $("number").textContent;"""
         assert text in browser.execute_script(script, key, negative)
-        links = [link.text for link in browser.find_elements(By.CSS_SELECTOR, "#number .ways div:first-child button")]
-        assert all(link.endswith("× 0 = 0") for link in links) and bool(links) == ("does not use" not in text)
+        ways = browser.find_elements(By.CSS_SELECTOR, "#number .ways div:first-child button")
+        links = [link.text for link in ways]
+        assert all(link.endswith("× 0 = 0") for link in links)
+        assert bool(links) == ("does not use" not in text)
 
 
 def test_each_box_and_each_row_has_one_name(opened):
     browser = opened(f"{SMALL}&N=2")
-    names, rows = (
-        browser.execute_script("""return [boxes.map((box) => box.name), boxes.filter((box) => box.side === "decoder")
-      .flatMap((box) => box.views).map(({ rows }) => rows.join()).filter((text) => text.includes("start"))]""")
-    )
+    names, rows = browser.execute_script("""
+      const views = boxes.filter((box) => box.side === "decoder").flatMap((box) => box.views);
+      const rows = views.map(({ rows }) => rows.join());
+      return [boxes.map((box) => box.name), rows.filter((text) => text.includes("start"))]""")
     assert len(set(names)) == len(names) and "Add & norm 3 (decoder)" in names
     rows = [row for row in rows if "," in row]
     assert len(set(rows)) == 1 < len(rows) and all(" → " in row for row in rows[0].split(","))
@@ -372,14 +445,18 @@ def test_each_box_and_each_row_has_one_name(opened):
 
 
 def test_weights_are_drawn_from_0_to_1(browser):
-    script = """const context = $("box-encoder.0.attention").querySelector("canvas").getContext("2d");
-    return [[...context.getImageData(0, 0, 1, 1).data], colour(traced.seen["encoder.0.attention.weights"].data[0])]"""
+    script = """
+    const context = $("box-encoder.0.attention").querySelector("canvas").getContext("2d");
+    const weight = traced.seen["encoder.0.attention.weights"].data[0];
+    return [[...context.getImageData(0, 0, 1, 1).data], colour(weight)]"""
     drawn, expected = browser.execute_script(script)
     assert drawn[:3] == expected
 
 
 def test_a_forgotten_gradient_is_found_by_measuring(opened):
-    browser = opened(f"{SMALL}&break=memory&at=encoder.0.feed_forward_norm.y:0:1&box=encoder.0.feed_forward_norm")
+    browser = opened(
+        f"{SMALL}&break=memory&at=encoder.0.feed_forward_norm.y:0:1&box=encoder.0.feed_forward_norm"
+    )
     card = find(browser, "#number").text
     assert "The backward pass is wrong here" in card and "has left out a part of it" in card
 
@@ -405,20 +482,28 @@ def test_what_a_change_did_is_told_after_500_steps(opened):
 
 def test_every_change_has_its_sentences(opened):
     browser = opened(SMALL + "&step=5", "state.losses.length === 5 && state.measured.length === 2")
-    script = """const [first, last] = [state.saved[0].params, state.saved.at(-1).params], [start, end] = state.measured;
-    return Object.keys(BREAKS).map((broken) => verdict(tiny, broken, "fails", { start, end, nan: null, step: 5,
-      losses: state.losses, settings: { ...settings, broken }, first_params: first, last_params: last, word: [3, 4, 5],
+    script = """
+    const [first, last] = [state.saved[0].params, state.saved.at(-1).params];
+    const [start, end] = state.measured;
+    return Object.keys(BREAKS).map((broken) => verdict(tiny, broken, "fails", {
+      start, end, nan: null, step: 5, losses: state.losses, settings: { ...settings, broken },
+      first_params: first, last_params: last, word: [3, 4, 5],
     }));"""
     told = browser.execute_script(script)
     assert len(told) == len(CHANGES) - 1
     for paragraphs in told:
         assert not any(word in " ".join(paragraphs) for word in ("NaN", "undefined", "Infinity"))
-    ends = [{"loss": loss, "right": right} for loss, right in [(0.01, 1), (0.01, 0), (1.6, 0), (3.5, 0)]]
-    script = "return [...arguments[0], { loss: NaN, right: 0 }].map((end) => outcome_of(end, { loss: 3.8 }))"
+    ends = [
+        {"loss": loss, "right": right} for loss, right in [(0.01, 1), (0.01, 0), (1.6, 0), (3.5, 0)]
+    ]
+    script = (
+        "const ends = [...arguments[0], { loss: NaN, right: 0 }];"
+        "return ends.map((end) => outcome_of(end, { loss: 3.8 }))"
+    )
     assert browser.execute_script(script, ends) == ["learns", "useless", "partly", "fails", "fails"]
 
 
-# -- keyboard, screens, bad input ------------------------------------------------------------------------------------
+# -- keyboard, screens, bad input ------------------------------------------------------------------
 
 
 def test_everything_is_reached_by_keyboard(browser):
@@ -445,7 +530,10 @@ def test_everything_is_reached_by_keyboard(browser):
     press(browser, Keys.ENTER)
     assert browser.execute_script("return document.activeElement.id") == "panel"
     press(browser, Keys.ESCAPE)
-    assert browser.execute_script("return [document.activeElement.id, state.box]") == ["box-output", None]
+    assert browser.execute_script("return [document.activeElement.id, state.box]") == [
+        "box-output",
+        None,
+    ]
     press(browser, Keys.ENTER)
     tab_to(browser, "td[data-i]")
     press(browser, Keys.ARROW_RIGHT, Keys.ARROW_DOWN, Keys.ENTER)
@@ -465,19 +553,25 @@ def test_everything_is_reached_by_keyboard(browser):
     press(browser, Keys.ARROW_DOWN)
     tab_to(browser, "#n_heads")
     press(browser, Keys.END, Keys.BACKSPACE, "1", Keys.ENTER)
-    script = "return [settings.task, settings.n_heads, document.activeElement.id, location.hash.includes('H=1')]"
+    script = (
+        "return [settings.task, settings.n_heads, document.activeElement.id, "
+        "location.hash.includes('H=1')]"
+    )
     assert browser.execute_script(script) == ["copy", 1, "n_heads", True]
     tab_to(browser, "#default")
 
 
-@pytest.mark.parametrize(("width", "dark"), [(320, False), (380, True), (1280, False), (1280, True)])
+@pytest.mark.parametrize(
+    ("width", "dark"), [(320, False), (380, True), (1280, False), (1280, True)]
+)
 def test_it_fits_every_screen_and_theme(opened, width, dark):
     browser = opened(SMALL + "&break=memory&view=gradients", width=width, dark=dark)
     browser.execute_script("choose(['encoder.0.attention.weights', 1, 1], [])")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert browser.execute_script(CONTRAST) == []
     bottom = (
-        "return Math.max(...[...document.querySelectorAll('#maps svg')].map((x) => x.getBoundingClientRect().bottom))"
+        "const maps = [...document.querySelectorAll('#maps svg')];"
+        "return Math.max(...maps.map((x) => x.getBoundingClientRect().bottom))"
     )
     browser.execute_script("scrollTo(0, 0)")
     assert browser.execute_script(bottom) < 640  # the attention is seen without scrolling
@@ -491,7 +585,8 @@ def test_an_open_box_covers_no_text_and_what_is_cut_off_says_so(opened, width):
         const texts = [...document.querySelectorAll("#figure :is(b, small, label)")];
         return texts.filter((node) => !$("panel").contains(node)).filter((node) => {
           const box = node.getBoundingClientRect();
-          return box.bottom > panel.top && box.top < panel.bottom && box.right > panel.left && box.left < panel.right;
+          return box.bottom > panel.top && box.top < panel.bottom
+            && box.right > panel.left && box.left < panel.right;
         }).map((node) => node.textContent);
     """
     cut = """
@@ -535,10 +630,14 @@ def test_the_parameters_of_a_box_are_folded_until_one_is_needed(opened):
 @pytest.mark.parametrize("dark", [False, True])
 def test_zero_has_the_colour_of_the_page_in_both_schemes(opened, dark):
     browser = opened(SMALL, dark=dark)
-    zero, paper = browser.execute_script("return [colour(0), getComputedStyle(document.body).backgroundColor]")
+    zero, paper = browser.execute_script(
+        "return [colour(0), getComputedStyle(document.body).backgroundColor]"
+    )
     assert paper == f"rgb({', '.join(map(str, zero))})" and (sum(zero) < 150) == dark
-    masked = """const context = $("box-decoder.0.attention").querySelector("canvas").getContext("2d");
-    return [...context.getImageData(1, 0, 1, 1).data].slice(0, 3)"""  # the first row does not read the second letter
+    # the first row does not read the second letter
+    masked = """
+    const canvas = $("box-decoder.0.attention").querySelector("canvas");
+    return [...canvas.getContext("2d").getImageData(1, 0, 1, 1).data].slice(0, 3)"""
     assert browser.execute_script(masked) == zero
 
 
@@ -560,13 +659,21 @@ def test_sizes_and_words_out_of_range_are_refused_with_a_message(browser):
         assert message in find(browser, "#settings-message").text
         assert browser.execute_script("return state.run") == run
     for word in ("ab", "a1c", "ÄÖÜ", "abz"):
-        browser.execute_script("$('word').value = arguments[0]; $('word').dispatchEvent(new Event('input'))", word)
+        browser.execute_script(
+            "$('word').value = arguments[0]; $('word').dispatchEvent(new Event('input'))", word
+        )
         assert "Type 3 letters from a to e" in find(browser, "#word-message").text
-        assert find(browser, "#said").text == "…" and browser.execute_script("return state.word") != word
+        assert (
+            find(browser, "#said").text == "…"
+            and browser.execute_script("return state.word") != word
+        )
 
 
 def test_an_address_that_asks_too_much_gives_the_default_and_a_message(browser):
-    tried = [(part, "shows the default instead") for part in ("task=fly", "D=1e9", "H=3", "letters=1", "length=x")]
+    tried = [
+        (part, "shows the default instead")
+        for part in ("task=fly", "D=1e9", "H=3", "letters=1", "length=x")
+    ]
     tried += [("break=everything", "shows the default instead")]
     odd = (
         "box=attic",
@@ -588,7 +695,9 @@ def test_an_address_that_asks_too_much_gives_the_default_and_a_message(browser):
 
 
 def test_the_first_word_has_different_letters_if_there_are_enough(functions):
-    script = "return arguments[0].map(([letters, length]) => first_word({ letters, length, seed: 2 }))"
+    script = (
+        "return arguments[0].map(([letters, length]) => first_word({ letters, length, seed: 2 }))"
+    )
     words = functions.execute_script(script, [[26, 6], [10, 6], [10, 10], [2, 3]])
     assert words[0] == "planet" and [len(set(word)) for word in words[1:]] == [6, 10, 2]
     assert all(max(word) <= last for word, last in zip(words[1:], "jjb", strict=True))
@@ -599,5 +708,8 @@ def test_where_a_number_that_is_not_finite_began_is_told(browser):
     browser.execute_script("trainer.send(arguments[0]); train(500)", message)
     wait_for(browser, "state.nan")
     text = find(browser, "#message").text
-    assert "at step 1" in text and "forward pass in “Feed-forward (decoder)” (decoder.0.feed_forward.h)" in text
+    assert (
+        "at step 1" in text
+        and "forward pass in “Feed-forward (decoder)” (decoder.0.feed_forward.h)" in text
+    )
     assert find(browser, "#train").get_attribute("aria-disabled") == "true"
