@@ -33,7 +33,10 @@ def folder(tmp_path):
 
 @pytest.fixture
 def use(call, folder, tmp_path):
-    """``use(main, *arguments)`` runs a command with the model; a chat writes its answers to x.json."""
+    """``use(main, *arguments)`` runs a command with the model.
+
+    A chat writes its answers to x.json.
+    """
 
     def use(main, *arguments):
         figures = ["--json", tmp_path / "x.json"] if main is chat.main else []
@@ -47,7 +50,9 @@ def answers(tmp_path):
     return lambda: json.loads((tmp_path / "x.json").read_text())["answers"]
 
 
-def test_an_answer_to_a_prompt_is_on_standard_output_and_its_speed_on_standard_error(folder, tmp_path, use):
+def test_an_answer_to_a_prompt_is_on_standard_output_and_its_speed_on_standard_error(
+    folder, tmp_path, use
+):
     arguments = ["--prompt", "how?", "--system", "be", *SHORT]
     code, shown, errors = use(chat.main, *arguments)
     figures = json.loads((tmp_path / "x.json").read_text())
@@ -66,9 +71,13 @@ def test_long_readings_are_announced_and_only_new_tokens_are_read(use, monkeypat
     standard_input(b"how?\nwhy?\n")
     code, _, errors = use(chat.main, "--context", "150", *SHORT)
     assert code == 0
-    (first, all_first), (second, all_second) = re.findall(r"tokens/s; (\d+) of (\d+) tokens read in \d", errors)
+    (first, all_first), (second, all_second) = re.findall(
+        r"tokens/s; (\d+) of (\d+) tokens read in \d", errors
+    )
     assert first == all_first and int(second) <= int(all_second) - int(first)
-    assert [line for line in errors.splitlines() if "…" in line] == [f"reading {n} tokens …" for n in (first, second)]
+    assert [line for line in errors.splitlines() if "…" in line] == [
+        f"reading {n} tokens …" for n in (first, second)
+    ]
 
 
 def test_a_context_that_the_model_does_not_have_is_an_error_in_one_line(use):
@@ -79,10 +88,14 @@ def test_a_context_that_the_model_does_not_have_is_an_error_in_one_line(use):
 def test_the_operations_of_an_answer_are_listed(use):
     code, _, errors = use(chat.main, "--prompt", "how?", "--explain", *SHORT)
     assert code == 0
-    assert "rms_norm float32" in errors and "cpu kernel   stack_step float32: x 1×16, at 1×" in errors
+    assert (
+        "rms_norm float32" in errors and "cpu kernel   stack_step float32: x 1×16, at 1×" in errors
+    )
 
 
-def test_each_line_of_standard_input_is_answered_until_the_context_is_full(use, answers, standard_input):
+def test_each_line_of_standard_input_is_answered_until_the_context_is_full(
+    use, answers, standard_input
+):
     standard_input(b"how?\n\n  why? \nwho?\n")
     code, _, errors = use(chat.main, "--n-tokens", "99")
     assert [answer["question"] for answer in answers()] == ["how?", "why?", "who?"]
@@ -126,15 +139,21 @@ def test_a_line_that_cannot_be_answered_costs_no_other(use, answers, standard_in
     assert not_utf_8["question"] is None and too_long["question"] == 300 * "long"
     named = [line for line in errors.splitlines() if line.startswith("error: ")]
     assert named[0] == f"error: {not_utf_8['error']}"
-    assert named[0].startswith("error: standard input, line 2: 'utf-8' codec can't decode byte 0xea")
+    assert named[0].startswith(
+        "error: standard input, line 2: 'utf-8' codec can't decode byte 0xea"
+    )
     assert named[1] == f"error: standard input, line 3: {too_long['error']}"
     assert too_long["error"].startswith("this turn has 12")
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(KeyboardInterrupt(), 130), (MemoryError("1 TiB"), 1), (ValueError("a bug"), None)], ids=repr
+    ("error", "code"),
+    [(KeyboardInterrupt(), 130), (MemoryError("1 TiB"), 1), (ValueError("a bug"), None)],
+    ids=repr,
 )
-def test_whatever_ends_a_chat_its_answers_are_written(use, answers, monkeypatch, standard_input, error, code):
+def test_whatever_ends_a_chat_its_answers_are_written(
+    use, answers, monkeypatch, standard_input, error, code
+):
     def said(talk, question, *, show, **options):
         if question == "two?":
             show("as far as ")
@@ -144,25 +163,35 @@ def test_whatever_ends_a_chat_its_answers_are_written(use, answers, monkeypatch,
     monkeypatch.setattr(chat.Chat, "answer", said)
     standard_input(b"one?\ntwo?\nthree?\n")
     if code is None:
-        with pytest.raises(ValueError, match="a bug"):  # which is not raised by npformer, and keeps its traceback
+        # this error is not raised by npformer, and keeps its traceback
+        with pytest.raises(ValueError, match="a bug"):
             use(chat.main)
     else:
         assert use(chat.main).code == code
     first, second = answers()
     assert (first["question"], first["text"], first["n_said"]) == ("one?", "yes", 3)
-    assert second == {"question": "two?", "text": "as far as ", "error": str(error) or "KeyboardInterrupt"}
+    assert second == {
+        "question": "two?",
+        "text": "as far as ",
+        "error": str(error) or "KeyboardInterrupt",
+    }
 
 
 def command(folder, tmp_path):
     """A chat in a process of its own."""
-    return [sys.executable, "-m", "npformer", "chat", "--model", folder, "--json", str(tmp_path / "x.json"), *SHORT]
+    program = [sys.executable, "-m", "npformer", "chat"]
+    return [*program, "--model", folder, "--json", str(tmp_path / "x.json"), *SHORT]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="on Windows a pipe that is closed is another error")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="on Windows a pipe that is closed is another error"
+)
 def test_answers_are_written_if_nobody_reads_them(folder, tmp_path, answers):
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(command(folder, tmp_path), input=b"how?\nwhy?\n", stdout=writing, stderr=subprocess.PIPE)
+    done = subprocess.run(
+        command(folder, tmp_path), input=b"how?\nwhy?\n", stdout=writing, stderr=subprocess.PIPE
+    )
     os.close(writing)
     assert done.returncode == 0, done.stderr
     [answer] = answers()
@@ -173,8 +202,11 @@ def test_answers_are_written_if_nobody_reads_them(folder, tmp_path, answers):
 @WITH_SIGNALS
 def test_answers_are_written_if_the_program_is_asked_to_end(folder, tmp_path, answers, name):
     number = getattr(signal, name)
-    before = signal.signal(number, signal.SIG_DFL)  # nohup lets programs ignore SIGHUP, and those that they start
-    with subprocess.Popen(command(folder, tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    # nohup lets programs ignore SIGHUP, and those that they start
+    before = signal.signal(number, signal.SIG_DFL)
+    with subprocess.Popen(
+        command(folder, tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         signal.signal(number, before)
         process.stdin.write(b"how?\n")
         process.stdin.flush()
@@ -211,7 +243,9 @@ def test_a_dash_stands_for_all_of_standard_input(use, answers, standard_input):
         (generate.main, ["-"], b"a\0b", "error: standard input has "),
     ],
 )
-def test_a_standard_input_that_is_no_text_is_named(use, standard_input, main, arguments, data, line):
+def test_a_standard_input_that_is_no_text_is_named(
+    use, standard_input, main, arguments, data, line
+):
     standard_input(data)
     code, _, errors = use(main, *arguments)
     assert code == 1 and errors.startswith(line)
@@ -221,7 +255,10 @@ def test_a_model_of_another_kind_is_an_error_in_one_line(tmp_path, call):
     folder = saved(tmp_path / "encoder", tiny_encoder())
     for main, more in ((chat.main, ["--prompt"]), (generate.main, [])):
         code, _, errors = call(main, "--model", folder, *more, "x")
-        assert (code, errors.count("\n")) == (1, 1) and "npformer classify and search take it" in errors
+        assert (code, errors.count("\n")) == (
+            1,
+            1,
+        ) and "npformer classify and search take it" in errors
 
 
 def test_a_text_is_continued_by_a_model_that_exists(use):
@@ -237,11 +274,16 @@ def test_adapters_are_merged(call, tmp_path, command):
     model, params, tokenizer = tiny_language_model(max_len=200)
     adapted = LowRank(model, params, rank=2)
     own = tree.map_leaves(lambda x: x + 0.5, adapted.init(1))
-    ways = {"adapters": (adapted, own, tokenizer), "merged": (model, adapted.merged(own), tokenizer)}
+    ways = {
+        "adapters": (adapted, own, tokenizer),
+        "merged": (model, adapted.merged(own), tokenizer),
+    }
     prompt = ["how?"] if command is generate else ["--prompt", "how?"]
     shown = []
     for name, made in ways.items():
-        code, text, errors = call(command.main, "--model", saved(tmp_path / name, made), *prompt, *SHORT)
+        code, text, errors = call(
+            command.main, "--model", saved(tmp_path / name, made), *prompt, *SHORT
+        )
         assert code == 0, errors
         shown.append(text)
     assert shown[0] == shown[1]
@@ -249,7 +291,11 @@ def test_adapters_are_merged(call, tmp_path, command):
 
 def test_a_model_that_is_missing_is_answered_with_where_models_come_from(call, tmp_path):
     code, _, errors = call(generate.main, "--model", tmp_path / "gpt2", "a")
-    assert code == 1 and "nothing is downloaded" in errors and "git clone https://huggingface.co/NAME" in errors
+    assert (
+        code == 1
+        and "nothing is downloaded" in errors
+        and "git clone https://huggingface.co/NAME" in errors
+    )
 
 
 def test_the_gguf_files_of_a_folder_are_named_if_there_are_several(call, tmp_path):

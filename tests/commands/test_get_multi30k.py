@@ -23,7 +23,10 @@ GZIPPED = {f"/{name}.gz": gzip.compress(text) for name, text in TEXTS.items()}
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves ``server.files``. A list has the answers in turn: a number is an HTTP status, None a lost connection."""
+    """Serves ``server.files``.
+
+    A list has the answers in turn: a number is an HTTP status, None a lost connection.
+    """
 
     def do_GET(self):
         self.server.asked.append(self.path)
@@ -47,7 +50,9 @@ def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.files, server.asked, server.cut = dict(GZIPPED), [], 0
         server.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=functools.partial(server.serve_forever, poll_interval=0.01))
+        thread = threading.Thread(
+            target=functools.partial(server.serve_forever, poll_interval=0.01)
+        )
         thread.start()
         yield server
         server.shutdown()
@@ -94,7 +99,7 @@ def texts_in(folder):
     return {path.stem: gzip.decompress(path.read_bytes()) for path in folder.iterdir()}
 
 
-# -- from a server ------------------------------------------------------------------------------------------------
+# -- from a server ---------------------------------------------------------------------------------
 
 
 def test_all_files_then_none_again(fetch, server, tmp_path):
@@ -112,7 +117,9 @@ def test_all_files_then_none_again(fetch, server, tmp_path):
 
 def test_only_the_languages_asked_for(fetch, server, tmp_path):
     shown = fetch("--url", server.url, "--out", tmp_path, "--langs", "de,en")
-    assert texts_in(tmp_path) == {name: text for name, text in TEXTS.items() if not name.endswith("fr")}
+    assert texts_in(tmp_path) == {
+        name: text for name, text in TEXTS.items() if not name.endswith("fr")
+    }
     assert "--src de --tgt en --out runs/de-en" in shown
 
 
@@ -140,11 +147,15 @@ def test_a_wrong_checksum_names_both_and_keeps_nothing(failure, server, tmp_path
 
 
 @pytest.mark.parametrize(
-    "damaged", [GZIPPED["/train.en.gz"][:-9], b"\x1f\x8bnonsense", b""], ids=["cut short", "nonsense", "empty"]
+    "damaged",
+    [GZIPPED["/train.en.gz"][:-9], b"\x1f\x8bnonsense", b""],
+    ids=["cut short", "nonsense", "empty"],
 )
 def test_a_damaged_gzip_file_is_a_wrong_checksum(failure, server, tmp_path, damaged):
     server.files["/train.en.gz"] = damaged
-    assert "is damaged or not the train.en expected" in failure("--url", server.url, "--out", tmp_path)
+    assert "is damaged or not the train.en expected" in failure(
+        "--url", server.url, "--out", tmp_path
+    )
     assert texts_in(tmp_path) == {}
 
 
@@ -188,7 +199,7 @@ def test_an_address_that_is_none(failure, tmp_path):
     assert "argument --url: 'somewhere', expected an address that begins with https://" in message
 
 
-# -- from a folder ------------------------------------------------------------------------------------------------
+# -- from a folder ---------------------------------------------------------------------------------
 
 
 def test_from_a_folder_plain_or_gzip(fetch, tmp_path):
@@ -220,7 +231,9 @@ def test_missing_files_of_a_folder_are_all_named(fetch, failure, tmp_path):
 def test_a_folder_that_is_none_is_named(failure, tmp_path):
     (tmp_path / "file").write_text("")
     for name, what in (("file", "is a file"), ("nothing", "is missing")):
-        assert f"{name} {what}: expected a folder" in failure("--from", tmp_path / name, "--out", tmp_path / "out")
+        assert f"{name} {what}: expected a folder" in failure(
+            "--from", tmp_path / name, "--out", tmp_path / "out"
+        )
 
 
 def test_a_wrong_file_of_a_folder(failure, tmp_path):
@@ -247,10 +260,12 @@ def test_no_more_of_a_file_is_read_than_a_text_may_have(failure, tmp_path, monke
     for name, text in TEXTS.items():
         (tmp_path / name).write_bytes(text)
     (tmp_path / "train.en").write_bytes(bomb[:1000])
-    assert "is damaged or not the train.en expected" in failure("--from", tmp_path, "--out", tmp_path / "out")
+    assert "is damaged or not the train.en expected" in failure(
+        "--from", tmp_path, "--out", tmp_path / "out"
+    )
 
 
-# -- as a user runs it --------------------------------------------------------------------------------------------
+# -- as a user runs it -----------------------------------------------------------------------------
 
 
 def test_help_and_exit_codes(call, failure, tmp_path):
@@ -260,6 +275,8 @@ def test_help_and_exit_codes(call, failure, tmp_path):
     for chosen in ("en", "en,en", "en,it", ""):
         assert "expected two or three of en,fr,de" in failure("--langs", chosen, code=2)
     script = SCRIPTS / "get_multi30k.py"
-    errors = python("-W", "error", script, "--from", tmp_path, "--out", tmp_path / "out", code=1).stderr
+    errors = python(
+        "-W", "error", script, "--from", tmp_path, "--out", tmp_path / "out", code=1
+    ).stderr
     assert errors.startswith(f"error: {tmp_path} lacks")
     assert len(errors.splitlines()) == 1

@@ -21,17 +21,23 @@ LLAMA = {"positions": "rotary", "norm_type": "rms_norm", "activation": "swiglu",
 COMMANDS = {
     "chat": (chat, lambda path: ["--model", path, "--prompt", "a"]),
     "classify": (classify, lambda path: [path, "a"]),
-    "evaluate": (evaluate, lambda path: ["--model", path, "--data", path, "--src", "en", "--tgt", "fr"]),
+    "evaluate": (
+        evaluate,
+        lambda path: ["--model", path, "--data", path, "--src", "en", "--tgt", "fr"],
+    ),
     "export": (export, lambda path: ["--model", path, "--to", f"{path}.exported"]),
     "generate": (generate, lambda path: ["--model", path, "a"]),
     "search": (search, lambda path: ["--model", path, "--query", "a", __file__]),
     "translate": (translate, lambda path: ["--model", path, "a"]),
 }
 OF_TRAIN_GPT = "holds a language model of train-gpt: npformer generate takes it"
-OF_TRANSFORMERS = "holds a language model of the library transformers: npformer generate and chat take it"
+OF_TRANSFORMERS = (
+    "holds a language model of the library transformers: npformer generate and chat take it"
+)
 AN_ENCODER = "holds an encoder of the library transformers: npformer classify and search take it"
 A_MARIAN = (
-    "holds a translation model of the library transformers: no command takes it, but npformer.pretrained.load in Python"
+    "holds a translation model of the library transformers: no command takes it, "
+    "but npformer.pretrained.load in Python"
 )
 WITHOUT_TEXT = "holds a model without the tokens of its texts: no command takes it"
 TRANSLATES = "holds a translation model: npformer translate, evaluate and export take it"

@@ -1,4 +1,7 @@
-"""The command ``npformer``: its help, its names for what the user called, and what it says about slips of the hand."""
+"""The command ``npformer``.
+
+Its help, its names for what the user called, and what it says about slips of the hand.
+"""
 
 import configparser
 import importlib
@@ -31,7 +34,10 @@ def run(monkeypatch, call):
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"], ["trian"]])
 def test_help_imports_no_other_package(arguments):
-    code = "import sys\nfrom npformer.__main__ import main\ntry:\n    main({})\nexcept SystemExit:\n    pass\n"
+    code = (
+        "import sys\nfrom npformer.__main__ import main\n"
+        "try:\n    main({})\nexcept SystemExit:\n    pass\n"
+    )
     code += "print(sorted({{'numpy', 'numba', 'matplotlib', 'sentencepiece'}} & {{*sys.modules}}))"
     assert python("-c", code.format(arguments), cwd=ROOT).stdout.endswith("[]\n")
 
@@ -72,26 +78,41 @@ def test_the_version(run):
             ["trian-translation"],
             "npformer: error: unknown command 'trian-translation', did you mean train-translation?",
         ),
-        (["xyz", "--seed", "1"], "npformer: error: unknown command 'xyz'; npformer --help lists them"),
+        (["xyz", "--seed", "1"],
+         "npformer: error: unknown command 'xyz'; npformer --help lists them"),
         (["--versoin"], "npformer: error: unknown option --versoin, did you mean --version?"),
-        (["copy", "--sede", "1"], "npformer copy: error: unknown option --sede, did you mean --seed?"),
-        (["translate", "--modle=x"], "npformer translate: error: unknown option --modle, did you mean --model?"),
-        (["exercises", "check", "--second", "x", "--fiel"], "npformer exercises check: error: unknown option --fiel"),
+        (["copy", "--sede", "1"],
+         "npformer copy: error: unknown option --sede, did you mean --seed?"),
+        (["translate", "--modle=x"],
+         "npformer translate: error: unknown option --modle, did you mean --model?"),
+        (["exercises", "check", "--second", "x", "--fiel"],
+         "npformer exercises check: error: unknown option --fiel"),
         (["copy", "--xyz"], "npformer copy: error: unknown option --xyz"),
-        (["copy", "-seed", "1"], "npformer copy: error: unknown option -seed, did you mean --seed?"),
-        (["copy", "--seed", "-1"], "npformer copy: error: argument --seed: -1, expected at least 0"),
-        (["copy", "--task", "revrse"], "npformer copy: error: argument --task: 'revrse', did you mean reverse?"),
-        (["exercises", "strat"], "npformer exercises: error: argument COMMAND: 'strat', did you mean start?"),
-        (["exercises", "--hepl"], "npformer exercises: error: unknown option --hepl, did you mean --help?"),
-        (["gradcheck", "Sofmax"], "npformer gradcheck: error: no operation 'Sofmax', did you mean softmax?"),
-        (["gradcheck", 99 * "x"], f"npformer gradcheck: error: no operation '{39 * 'x'}; there are: "),
+        (["copy", "-seed", "1"],
+         "npformer copy: error: unknown option -seed, did you mean --seed?"),
+        (["copy", "--seed", "-1"],
+         "npformer copy: error: argument --seed: -1, expected at least 0"),
+        (["copy", "--task", "revrse"],
+         "npformer copy: error: argument --task: 'revrse', did you mean reverse?"),
+        (["exercises", "strat"],
+         "npformer exercises: error: argument COMMAND: 'strat', did you mean start?"),
+        (["exercises", "--hepl"],
+         "npformer exercises: error: unknown option --hepl, did you mean --help?"),
+        (["gradcheck", "Sofmax"],
+         "npformer gradcheck: error: no operation 'Sofmax', did you mean softmax?"),
+        (["gradcheck", 99 * "x"],
+         f"npformer gradcheck: error: no operation '{39 * 'x'}; there are: "),
         (["COPY"], "npformer: error: unknown command 'COPY', did you mean copy?"),
-        (["copy", "--task", 99 * "x"], f"npformer copy: error: argument --task: '{39 * 'x'}, expected one of copy,"),
-        (["chat", "--prompt", " "], "npformer chat: error: argument --prompt: it is empty, expected one or more words"),
-        (["info", "--json", "-"], "npformer info: error: argument --json: -, expected a file; /dev/stdout writes to"),
-        (["exercises", "check", "--seconds", "x"], "npformer exercises check: error: argument --seconds: x, expected"),
+        (["copy", "--task", 99 * "x"],
+         f"npformer copy: error: argument --task: '{39 * 'x'}, expected one of copy,"),
+        (["chat", "--prompt", " "],
+         "npformer chat: error: argument --prompt: it is empty, expected one or more words"),
+        (["info", "--json", "-"],
+         "npformer info: error: argument --json: -, expected a file; /dev/stdout writes to"),
+        (["exercises", "check", "--seconds", "x"],
+         "npformer exercises check: error: argument --seconds: x, expected"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_known_is_named_with_the_nearest_that_is(arguments, line, run):
     code, _, errors = run(*arguments)
     assert code == 2

@@ -45,20 +45,30 @@ def test_the_quick_preset_learns_to_copy(tmp_path):
     assert figures["steps"] == 600 == copy.PRESETS["quick"]["steps"] / 2
     assert "held out: 100.0 %" in shown or "held out: 99.9 %" in shown
     assert shown.count(" right\n") == 5
-    names = ["attention_decoder", "attention_encoder", "attention_memory", "loss", "positional_encoding"]
+    names = [
+        "attention_decoder",
+        "attention_encoder",
+        "attention_memory",
+        "loss",
+        "positional_encoding",
+    ]
     pictures = sorted((tmp_path / "pictures").glob("*.png"))
     assert [picture.stem for picture in pictures] == names
     for picture in pictures:
         assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_fewer_steps_learn_to_reverse_and_without_matplotlib_characters_show_it(tmp_path, monkeypatch, run):
+def test_fewer_steps_learn_to_reverse_and_without_matplotlib_characters_show_it(
+    tmp_path, monkeypatch, run
+):
     monkeypatch.setattr(output.importlib.util, "find_spec", lambda name: None)
     shown = run("--task", "reverse", "--steps", 400, "--json", tmp_path / "f.json").shown
     assert json.loads((tmp_path / "f.json").read_text())["exact_match"] >= 0.98
     assert "no pictures will be drawn: they need matplotlib" in shown
     rows = shown.split("(key)\n")[1].splitlines()[:-1]
-    brightest = [max(range(10, len(row)), key=lambda column: " .:*#".index(row[column])) for row in rows[:-1]]
+    brightest = [
+        max(range(10, len(row)), key=lambda column: " .:*#".index(row[column])) for row in rows[:-1]
+    ]
     falling = sum(after < before for before, after in zip(brightest, brightest[1:], strict=False))
     assert falling >= 0.6 * (len(brightest) - 1)  # an anti-diagonal: the last word comes first
 
@@ -91,7 +101,9 @@ def test_a_model_of_another_size_is_kept(tmp_path, few_are_evaluated, figures_of
     assert copy.exact_match(model, params, *task.held_out(50))[0] == figures["exact_match"]
 
 
-def test_a_model_that_cannot_be_kept_is_said_at_the_start(tmp_path, few_are_evaluated, monkeypatch, run):
+def test_a_model_that_cannot_be_kept_is_said_at_the_start(
+    tmp_path, few_are_evaluated, monkeypatch, run
+):
     def missing():
         raise ImportError("checkpoints need safetensors")
 
@@ -101,7 +113,9 @@ def test_a_model_that_cannot_be_kept_is_said_at_the_start(tmp_path, few_are_eval
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("stop, name, code", [(KeyboardInterrupt, "SIGINT", 130), (SystemExit(143), "SIGTERM", 143)])
+@pytest.mark.parametrize(
+    "stop, name, code", [(KeyboardInterrupt, "SIGINT", 130), (SystemExit(143), "SIGTERM", 143)]
+)
 def test_a_training_that_is_stopped_says_how_far_it_came(stop, name, code, monkeypatch, run):
     def ends_it(average, trainer, info):
         if info.step == 3:
@@ -109,7 +123,10 @@ def test_a_training_that_is_stopped_says_how_far_it_came(stop, name, code, monke
 
     monkeypatch.setattr(copy.ParameterAverage, "__call__", ends_it)
     ended = run("--steps", 2000, "--no-plots")
-    line = "stopped after step 3 of 2,000; nothing was saved to go on from, but fewer --steps end sooner\n"
+    line = (
+        "stopped after step 3 of 2,000; nothing was saved to go on from, "
+        "but fewer --steps end sooner\n"
+    )
     assert ended.code == code
     assert ended.shown.endswith(line) and not ended.errors
 

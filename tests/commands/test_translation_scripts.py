@@ -1,4 +1,7 @@
-"""The commands of translation as a user runs them, also when the power goes out: training, translating, evaluating."""
+"""The commands of translation as a user runs them, also when the power goes out.
+
+Training, translating, evaluating.
+"""
 
 import contextlib
 import gzip
@@ -50,7 +53,9 @@ def is_png(path):
 
 @pytest.fixture
 def train(call, tmp_path):
-    """``train(*arguments)`` trains in the folder "run" of the test, or in another one that is given."""
+    """``train(*arguments)`` trains in the folder "run" of the test,
+    or in another one that is given.
+    """
     return lambda *arguments: call(train_translation.main, "--out", tmp_path / "run", *arguments)
 
 
@@ -98,7 +103,9 @@ def begin(data, out):
     return saved_once(start("train_translation", *arguments, stdout=subprocess.PIPE), out)
 
 
-def test_the_sizes_of_the_model_are_options_and_the_text_says_how_many_pieces_there_are(train, resume, tmp_path):
+def test_the_sizes_of_the_model_are_options_and_the_text_says_how_many_pieces_there_are(
+    train, resume, tmp_path
+):
     write_corpus(tmp_path)
     recipe = ["--vocab-size", 4000, "--steps", 1, "--validate-every", 1, "--quiet"]
     sizes = ["--d-model", 16, "--n-heads", 2, "--n-layers", 1]
@@ -115,7 +122,8 @@ def test_the_sizes_of_the_model_are_options_and_the_text_says_how_many_pieces_th
 
 def test_everything_that_was_announced_comes_out(finished):
     out, shown = finished
-    names = ["curves.png", "figures.json", "last.safetensors", "log.jsonl", "model.safetensors", "snapshots"]
+    names = ["curves.png", "figures.json", "last.safetensors"]
+    names += ["log.jsonl", "model.safetensors", "snapshots"]
     assert sorted(path.name for path in out.iterdir()) == names
     snapshots = [path.name for path in sorted((out / "snapshots").iterdir())]
     assert snapshots == ["step-0000008.safetensors", "step-0000010.safetensors"]
@@ -134,7 +142,9 @@ def test_the_log_has_each_step_and_validation_once(finished):
     records = JsonLog.read(finished[0] / "log.jsonl")
     assert steps_of(records, "loss") == list(range(1, 11))
     assert steps_of(records, "val_loss") == [4, 8, 10]
-    assert all(record["n_tokens"] > 0 and record["seconds"] > 0 for record in records if "loss" in record)
+    assert all(
+        record["n_tokens"] > 0 and record["seconds"] > 0 for record in records if "loss" in record
+    )
 
 
 def test_the_figures_say_what_was_done_and_how_good_it_is(finished):
@@ -144,7 +154,12 @@ def test_the_figures_say_what_was_done_and_how_good_it_is(finished):
     assert figures["averaged"] == [8, 10]
     assert figures.keys() >= {"val_loss", "val_bleu", "val_bleu_lower", "seconds"}
     settings = figures["settings"]
-    assert (settings["vocab_size"], settings["steps"], settings["seed"], settings["dropout"]) == (40, 10, 1, 0.3)
+    assert (settings["vocab_size"], settings["steps"], settings["seed"], settings["dropout"]) == (
+        40,
+        10,
+        1,
+        0.3,
+    )
     assert load_checkpoint(out / "model.safetensors")[1]["settings"] == settings
 
 
@@ -196,22 +211,32 @@ def test_kills_at_any_moment_leave_no_trace(tmp_path, data, whole, resume):
 
 
 def test_minutes_that_are_over_still_give_a_model(tmp_path, data, train):
-    arguments = [*RECIPE, "--steps", 10**6, "--minutes", 0.001, "--json", tmp_path / "figures" / "x.json"]
+    arguments = [*RECIPE, "--steps", 10**6, "--minutes", 0.001]
+    arguments += ["--json", tmp_path / "figures" / "x.json"]
     code, shown, _ = train("--data", data, *arguments)
     assert code == 0
     step = json.loads((tmp_path / "figures" / "x.json").read_text())["step"]
-    assert f"{step} of 1,000,000 steps (" in shown and "in this run); --resume continues. The param" in shown
+    assert (
+        f"{step} of 1,000,000 steps (" in shown
+        and "in this run); --resume continues. The param" in shown
+    )
     assert f"The parameters after step {step}:" in shown
     assert step == load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["n_steps"] < 100
     assert isinstance(next(Translator.load(tmp_path / "run").translate(["the man"])), str)
 
 
 @pytest.mark.parametrize(
-    "options", [["--vocab", "separate", "--average", "best"], ["--preset", "small", "--consistency", 1]], ids=str
+    "options",
+    [["--vocab", "separate", "--average", "best"], ["--preset", "small", "--consistency", 1]],
+    ids=str,
 )
 def test_options_reach_the_training(tmp_path, data, options, train, monkeypatch):
-    monkeypatch.setattr("npformer.translation.translator.EXTRA_LEN", 5)  # what has learned little does not end
-    assert train("--data", data, *RECIPE, "--steps", 2, "--seed", 7, "--norm", "pre", *options).code == 0
+    # what has learned little does not end
+    monkeypatch.setattr("npformer.translation.translator.EXTRA_LEN", 5)
+    assert (
+        train("--data", data, *RECIPE, "--steps", 2, "--seed", 7, "--norm", "pre", *options).code
+        == 0
+    )
     arrays, info = load_checkpoint(tmp_path / "run" / "model.safetensors")
     settings = info["settings"]
     assert (settings["seed"], settings["norm"]) == (7, "pre")
@@ -220,7 +245,9 @@ def test_options_reach_the_training(tmp_path, data, options, train, monkeypatch)
         assert "params.target_embedding" in arrays
     else:
         assert info["model"]["d_model"] == 256
-        assert load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["trainer"]["consistency"] == 1
+        assert (
+            load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["trainer"]["consistency"] == 1
+        )
 
 
 def test_early_stopping_ends_after_the_first_validation_that_is_not_better(tmp_path, data, train):
@@ -257,7 +284,9 @@ def test_resuming_with_another_recipe_is_refused(finished, resume, arguments, me
 @pytest.mark.parametrize(
     "wrong, message", [("missing", "expected train.en or train.en.gz"), ("unequal", "has 61 lines")]
 )
-def test_resuming_with_another_text_that_is_wrong_changes_nothing(tmp_path, data, finished, resume, wrong, message):
+def test_resuming_with_another_text_that_is_wrong_changes_nothing(
+    tmp_path, data, finished, resume, wrong, message
+):
     out, other = shutil.copytree(finished[0], tmp_path / "run"), tmp_path / wrong
     if wrong == "unequal":
         shutil.copytree(data, other)
@@ -270,7 +299,9 @@ def test_resuming_with_another_text_that_is_wrong_changes_nothing(tmp_path, data
     assert resume().code == 0  # with the text it had
 
 
-def test_no_vocabulary_is_learned_if_the_results_cannot_be_written(tmp_path, data, monkeypatch, train):
+def test_no_vocabulary_is_learned_if_the_results_cannot_be_written(
+    tmp_path, data, monkeypatch, train
+):
     monkeypatch.setattr(Subwords, "learn", None)
     (tmp_path / "file").write_text("")
     for arguments in (["--out", tmp_path / "file"], ["--json", tmp_path / "file" / "x.json"]):
@@ -282,7 +313,9 @@ def interrupt(*_, **__):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("main, arguments", [(translate.main, ["A man."]), (evaluate.main, ["--data", "."])])
+@pytest.mark.parametrize(
+    "main, arguments", [(translate.main, ["A man."]), (evaluate.main, ["--data", "."])]
+)
 def test_ctrl_c_ends_translating_without_a_traceback(tmp_path, monkeypatch, call, main, arguments):
     monkeypatch.setattr(Translator, "load", interrupt)
     assert call(main, "--model", tmp_path, *arguments).code == 130
@@ -304,7 +337,9 @@ def test_resuming_the_checkpoint_of_something_else_is_refused(tmp_path, resume, 
     (tmp_path / "run").mkdir()
     shutil.copy(finished[0] / "model.safetensors", tmp_path / "run" / "last.safetensors")
     code, _, errors = resume()
-    assert code == 1 and "last.safetensors is not the checkpoint of a translation training" in errors
+    assert (
+        code == 1 and "last.safetensors is not the checkpoint of a translation training" in errors
+    )
 
 
 @pytest.mark.parametrize("keep", [100, -1])
@@ -324,14 +359,18 @@ def test_a_damaged_checkpoint_is_named(tmp_path, finished, resume, keep):
         (["--data", "x", "--dropout", "1.5"], "argument --dropout: 1.5, expected 0 <= dropout < 1"),
         (["--data", "x", "--seed", "-1"], "argument --seed: -1, expected at least 0"),
         (["--data", "x", "--lr", "0"], "argument --lr: 0, expected a finite number above 0"),
-        (["--data", "x", "--minutes", "nan"], "argument --minutes: nan, expected a finite number above 0"),
-        (["--data", "x", "--consistency", "-1"], "argument --consistency: -1, expected a finite number of 0 or more"),
-        (["--data", "x", "--clip-norm", "inf"], "argument --clip-norm: inf, expected a finite number above 0"),
+        (["--data", "x", "--minutes", "nan"],
+         "argument --minutes: nan, expected a finite number above 0"),
+        (["--data", "x", "--consistency", "-1"],
+         "argument --consistency: -1, expected a finite number of 0 or more"),
+        (["--data", "x", "--clip-norm", "inf"],
+         "argument --clip-norm: inf, expected a finite number above 0"),
         (["--data", "x", "--d-model", "wide"], "argument --d-model: wide, expected a whole number"),
         (["--data", "x", "--backend", "cup"], "argument --backend: 'cup', expected one of"),
-        (["--resume", "--preset", "tiny"], "argument --preset: a resumed training keeps the preset"),
+        (["--resume", "--preset", "tiny"],
+         "argument --preset: a resumed training keeps the preset"),
     ],
-)
+)  # fmt: skip
 def test_wrong_arguments_exit_with_2(train, arguments, message):
     code, _, errors = train(*arguments)
     assert code == 2 and message in errors
@@ -350,7 +389,10 @@ def test_a_missing_data_argument_exits_with_2(tmp_path):
         (["--tgt", "en"], "source and target are both 'en', expected two languages"),
         (["--vocab-size", 5], "no vocabulary of size=5 could be learned"),
         (["--max-tokens", 30], "--max-len 60, expected at most --max-tokens 30"),
-        (["--lr", 1e38, "--warmup", 1], "--resume would fail again: start a new training with another --out"),
+        (
+            ["--lr", 1e38, "--warmup", 1],
+            "--resume would fail again: start a new training with another --out",
+        ),
     ],
 )
 def test_what_cannot_be_trained_exits_with_1_and_says_why(data, train, arguments, message):
@@ -362,7 +404,9 @@ def test_what_cannot_be_trained_exits_with_1_and_says_why(data, train, arguments
 # ---- translate.py and evaluate.py ----
 
 LINES = [source for source, _ in sentence_pairs(5, seed=5)]
-BOTH = pytest.mark.parametrize("main", [translate.main, evaluate.main], ids=["translate", "evaluate"])
+BOTH = pytest.mark.parametrize(
+    "main", [translate.main, evaluate.main], ids=["translate", "evaluate"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -392,14 +436,21 @@ def task_of(main, data):
     return ["a man"] if main is translate.main else ["--data", data, "--split", "test", *PAIR]
 
 
-def test_sentences_a_file_and_standard_input_give_the_same_translations_in_order(model, translations, tmp_path, use):
+def test_sentences_a_file_and_standard_input_give_the_same_translations_in_order(
+    model, translations, tmp_path, use
+):
     expected = "".join(line + "\n" for line in translations)
     text = "".join(line + "\n" for line in LINES)
     (tmp_path / "x.en").write_text(text, encoding="utf-8")
     script = SCRIPTS / "translate.py"
-    assert python(*STRICT, script, "--model", model, input=text.replace("\n", "\r\n")).stdout == expected
+    assert (
+        python(*STRICT, script, "--model", model, input=text.replace("\n", "\r\n")).stdout
+        == expected
+    )
     assert use(translate.main, *LINES)[:2] == (0, expected)
-    of_a_file = use(translate.main, "--model", model / "model.safetensors", "--file", tmp_path / "x.en")
+    of_a_file = use(
+        translate.main, "--model", model / "model.safetensors", "--file", tmp_path / "x.en"
+    )
     assert of_a_file[:2] == (0, expected)
 
 
@@ -435,20 +486,27 @@ def test_the_attention_of_an_empty_line_is_refused(translations, use, tmp_path):
 def test_a_missing_test_text_is_named_with_the_option(finished, data, use):
     code, _, errors = use(evaluate.main, "--model", finished[0], "--data", data)
     assert code == 1
-    assert "expected test_2016_flickr.en" in errors and "--split is the beginning of the names" in errors
+    assert (
+        "expected test_2016_flickr.en" in errors
+        and "--split is the beginning of the names" in errors
+    )
 
 
 @BOTH
 def test_a_missing_model_is_named(main, data, use, tmp_path):
     code, _, errors = use(main, "--model", tmp_path, *task_of(main, data))
-    assert code == 1 and errors.startswith(f"error: there is no checkpoint {tmp_path / 'model.safetensors'}")
+    assert code == 1 and errors.startswith(
+        f"error: there is no checkpoint {tmp_path / 'model.safetensors'}"
+    )
 
 
 @BOTH
 def test_a_file_that_is_no_model_is_named(main, data, use, tmp_path):
     (tmp_path / "x").write_text("hello")
     code, _, errors = use(main, "--model", tmp_path / "x", *task_of(main, data))
-    assert code == 1 and errors.startswith(f"error: {tmp_path / 'x'} cannot be read as a checkpoint")
+    assert code == 1 and errors.startswith(
+        f"error: {tmp_path / 'x'} cannot be read as a checkpoint"
+    )
 
 
 @BOTH
@@ -465,7 +523,9 @@ TOO_LONG = "the horse " * 5000
 
 
 @pytest.mark.parametrize("source", ["pipe", "file", "gzip file"])
-def test_a_line_that_cannot_be_translated_costs_no_other(translations, tmp_path, source, standard_input, use):
+def test_a_line_that_cannot_be_translated_costs_no_other(
+    translations, tmp_path, source, standard_input, use
+):
     lines = [LINES[0].encode(), b"for\xeat", TOO_LONG.encode(), LINES[1].encode(), b""]
     text = b"\n".join(lines)
     path = tmp_path / {"pipe": "none", "file": "x.en", "gzip file": "x.en.gz"}[source]
@@ -479,7 +539,9 @@ def test_a_line_that_cannot_be_translated_costs_no_other(translations, tmp_path,
     assert (code, shown) == (1, f"{translations[0]}\n\n\n{translations[1]}\n")
     not_utf_8, too_long = errors.splitlines()
     assert not_utf_8.startswith(f"error: {name}, line 2: 'utf-8' codec can't decode byte 0xea")
-    assert re.match(f"error: {name}, line 3 has \\d+ pieces, expected fewer than 5000: divide it", too_long)
+    assert re.match(
+        f"error: {name}, line 3 has \\d+ pieces, expected fewer than 5000: divide it", too_long
+    )
 
 
 def test_a_sentence_that_is_too_long_costs_no_other(translations, use):
@@ -495,7 +557,9 @@ def test_what_comes_before_the_damage_of_a_file_is_translated(tmp_path, use):
     code, shown, errors = use(translate.main, "--beam", 1, "--file", tmp_path / "x.gz")
     assert code == 1 and len(shown.splitlines()) > 300
     [line] = errors.splitlines()
-    assert re.match(rf"error: {tmp_path}/x.gz, after line \d+: .*; expected a whole gzip file$", line)
+    assert re.match(
+        rf"error: {tmp_path}/x.gz, after line \d+: .*; expected a whole gzip file$", line
+    )
 
 
 def test_a_file_that_is_no_text_is_read_to_no_end(translations, tmp_path, use):
@@ -533,32 +597,43 @@ def test_a_test_text_with_a_line_that_is_too_long_is_refused_before_it_is_transl
 
 @pytest.mark.usefixtures("nothing_is_translated")
 def test_all_lines_that_cannot_be_evaluated_are_named_at_once(tmp_path, use):
-    source = [LINES[0].encode(), b"for\xeat", TOO_LONG.encode(), b"", LINES[1].encode(), *4 * [b" "]]
+    source = [LINES[0].encode(), b"for\xeat", TOO_LONG.encode()]
+    source += [b"", LINES[1].encode(), *4 * [b" "]]
     (tmp_path / "x.en").write_bytes(b"\n".join(source) + b"\n")
     (tmp_path / "x.fr").write_bytes(b"a\n" * 4 + b"\xff\n" + b"a\n" * 4)
     arguments = ["--data", tmp_path, "--split", "x", *PAIR]
     code, _, error = use(evaluate.main, *arguments)
     assert code == 1
     assert error.startswith("error: 8 lines cannot be evaluated, and nothing was translated: ")
-    for number, reason in [(2, ": 'utf-8' codec"), (3, " has"), (4, " is empty"), (6, " is empty"), (7, " is empty")]:
+    reasons = {2: ": 'utf-8' codec", 3: " has", 4: " is empty", 6: " is empty", 7: " is empty"}
+    for number, reason in reasons.items():
         assert f"{tmp_path / 'x.en'}, line {number}{reason}" in error
     assert error.endswith("--skip-empty; 3 more, too\n")
     code, _, error = use(evaluate.main, *arguments, "--skip-empty")
     assert code == 1
-    assert error.startswith("error: 3 lines cannot be evaluated") and f"{tmp_path / 'x.fr'}, line 5: 'utf-8'" in error
+    assert (
+        error.startswith("error: 3 lines cannot be evaluated")
+        and f"{tmp_path / 'x.fr'}, line 5: 'utf-8'" in error
+    )
 
 
 def test_a_standard_input_that_is_closed_is_named(standard_input, translations, use):
     standard_input(None)
     code, _, errors = use(translate.main)
-    assert code == 1 and "there is no standard input: expected a text, or the name of a file" in errors
+    assert (
+        code == 1 and "there is no standard input: expected a text, or the name of a file" in errors
+    )
     assert use(translate.main, LINES[0])[:2] == (0, translations[0] + "\n")
 
 
-def test_a_package_that_scores_need_is_missed_before_the_model_is_loaded(tmp_path, data, monkeypatch, use):
+def test_a_package_that_scores_need_is_missed_before_the_model_is_loaded(
+    tmp_path, data, monkeypatch, use
+):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     code, _, errors = use(evaluate.main, "--model", tmp_path, "--data", data, "--split", "test")
-    assert code == 1 and errors.startswith("error: scores need sacrebleu and sacremoses: pip install")
+    assert code == 1 and errors.startswith(
+        "error: scores need sacrebleu and sacremoses: pip install"
+    )
 
 
 @pytest.mark.parametrize(
@@ -581,8 +656,11 @@ def test_arguments_that_make_no_sense_exit_with_2(use, arguments):
 def test_the_evaluation_is_the_score_of_the_translations(model, data, tmp_path):
     pytest.importorskip("matplotlib")
     files = {name: tmp_path / name / f"x.{name}" for name in ("json", "plot.png", "fr")}
-    arguments = ["--json", files["json"], "--plot", files["plot.png"], "--out", files["fr"], "--split", "test", *PAIR]
-    shown = python(*STRICT, SCRIPTS / "evaluate.py", "--model", model, "--data", data, *arguments).stdout
+    arguments = ["--json", files["json"], "--plot", files["plot.png"]]
+    arguments += ["--out", files["fr"], "--split", "test", *PAIR]
+    shown = python(
+        *STRICT, SCRIPTS / "evaluate.py", "--model", model, "--data", data, *arguments
+    ).stdout
     sources, references = zip(*sentence_pairs(6, seed=3), strict=True)
     translations = list(Translator.load(model).translate(sources))
     expected = score(translations, references, "fr")
@@ -592,17 +670,29 @@ def test_the_evaluation_is_the_score_of_the_translations(model, data, tmp_path):
     assert (result["sentences"], result["pair"], result["split"]) == (6, ["en", "fr"], "test")
     assert sum(row["sentences"] for row in result["by_length"]) == 6
     assert is_png(files["plot.png"])
-    for name, title in (("bleu_lower", "BLEU, lower-cased"), ("bleu", "BLEU, cased"), ("chrf", "chrF")):
+    for name, title in (
+        ("bleu_lower", "BLEU, lower-cased"),
+        ("bleu", "BLEU, cased"),
+        ("chrf", "chrF"),
+    ):
         [line] = [line for line in shown.splitlines() if line.strip().startswith(title)]
         assert f"{expected[name]:5.1f}   {expected['signatures'][name]}" in line
     assert "words of the source   sentences" in shown
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="on Windows a pipe that is closed is another error")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="on Windows a pipe that is closed is another error"
+)
 @pytest.mark.parametrize("script", ["translate", "evaluate"])
 def test_a_reader_who_has_enough_is_no_error(script, model, data, tmp_path):
-    more = LINES if script == "translate" else ["--data", data, "--split", "test", *PAIR, "--json", tmp_path / "x.json"]
-    with start(script, "--model", model, *more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    more = (
+        LINES
+        if script == "translate"
+        else ["--data", data, "--split", "test", *PAIR, "--json", tmp_path / "x.json"]
+    )
+    with start(
+        script, "--model", model, *more, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 0
@@ -613,14 +703,19 @@ def test_scores_by_length_are_those_of_the_sentences_of_that_length(model, tmp_p
     pairs = [("the man eats", "a"), ("a man " * 5, "b"), ("the horse " * 15, "c")]
     for ending, side in (("en", 0), ("fr", 1)):
         (tmp_path / f"x.{ending}").write_text("".join(pair[side] + "\n" for pair in pairs))
-    arguments = ["--data", tmp_path, "--split", "x", "--beam", 1, "--json", tmp_path / "x.json", *PAIR]
+    arguments = ["--data", tmp_path, "--split", "x"]
+    arguments += ["--beam", 1, "--json", tmp_path / "x.json", *PAIR]
     code, shown, _ = use(evaluate.main, *arguments)
     assert code == 0 and "21 and more" in shown
     rows = json.loads((tmp_path / "x.json").read_text())["by_length"]
     assert [row["words"] for row in rows] == [[1, 8], [9, 10], [21, 10**9]]
     for row, (source, reference) in zip(rows, pairs, strict=True):
         expected = score(Translator.load(model).greedy([source]), [reference], "fr")
-        assert (row["sentences"], row["bleu"], row["chrf"]) == (1, expected["bleu"], expected["chrf"])
+        assert (row["sentences"], row["bleu"], row["chrf"]) == (
+            1,
+            expected["bleu"],
+            expected["chrf"],
+        )
 
 
 def test_the_languages_are_those_of_the_training(finished, data, use):
