@@ -1,8 +1,11 @@
-"""A substitute for CuPy where there is no GPU: its arrays are in host memory, and its kernels run on the processor.
+"""A substitute for CuPy where there is no GPU.
 
-It has the part of CuPy that npformer uses, and is as strict: NumPy and CuPy arrays do not mix, a CuPy array does not
-become a NumPy array by itself, and a kernel's arguments have to have the sizes that it declares. Besides, it counts in
-``n_reads`` how often the host has looked at an array, for which a GPU would have to be waited for.
+Its arrays are in host memory, and its kernels run on the processor.
+
+It has the part of CuPy that npformer uses, and is as strict: NumPy and CuPy arrays do not mix, a
+CuPy array does not become a NumPy array by itself, and a kernel's arguments have to have the sizes
+that it declares. Besides, it counts in ``n_reads`` how often the host has looked at an array, for
+which a GPU would have to be waited for.
 """
 
 import contextlib
@@ -47,11 +50,16 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         if not isinstance(array, np.ndarray):
             raise TypeError(f"Only numpy.ndarray can be set to cupy.ndarray, not {type(array)}")
         if array.shape != self.shape or array.dtype != self.dtype:
-            raise ValueError(f"set {np.shape(array)} {array.dtype}, the array is {self.shape} {self.dtype}")
+            raise ValueError(
+                f"set {np.shape(array)} {array.dtype}, the array is {self.shape} {self.dtype}"
+            )
         self._array[...] = array
 
     def __array__(self, *args, **kwargs):
-        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct one.")
+        raise TypeError(
+            "Implicit conversion to a NumPy array is not allowed. "
+            "Please use `.get()` to construct one."
+        )
 
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
         if ufunc is np.matmul and any(x.ndim > 2 and x.dtype.name == "bfloat16" for x in inputs):
@@ -62,7 +70,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         if options.get("shape") == ():  # which CuPy's zeros_like takes as no shape
             options = {name: x for name, x in options.items() if name != "shape"}
         result = _call(function, args, options)
-        if function is np.where and result.dtype.name == "bfloat16":  # of which CuPy makes another dtype
+        # CuPy makes another dtype of it
+        if function is np.where and result.dtype.name == "bfloat16":
             return result.astype(np.float32)
         return result
 
@@ -181,7 +190,9 @@ def _arrays(x):
 
 def _write(place, result):
     """Write a result to the array that the recording returned, when it is replayed."""
-    for x, y in zip(place, result, strict=True) if isinstance(place, (tuple, list)) else [(place, result)]:
+    for x, y in (
+        zip(place, result, strict=True) if isinstance(place, (tuple, list)) else [(place, result)]
+    ):
         if isinstance(x, np.ndarray) and x.size:
             np.copyto(x, y)
 
@@ -223,7 +234,9 @@ class RawModule:
 
     def __init__(self, *, code, options=()):
         names = re.findall(r"__global__\s+void\s+(\w+)\(", code)
-        self._library = _compile(code + "".join(f"\nRUN_ON_CPU({name})" for name in names), tuple(options))
+        self._library = _compile(
+            code + "".join(f"\nRUN_ON_CPU({name})" for name in names), tuple(options)
+        )
 
     def get_function(self, name):
         return _Kernel(self._library, name)
@@ -249,10 +262,16 @@ class _Kernel:
 
     def _run(self, grid, block, args, shared_mem):
         name = self._name
-        values = [np.uintp(x.data.ptr) if isinstance(x, ndarray) else np.uintp(0) if x is None else x for x in args]
+        values = [
+            np.uintp(x.data.ptr) if isinstance(x, ndarray) else np.uintp(0) if x is None else x
+            for x in args
+        ]
         values = [np.asarray(x) for x in values]
         if [x.itemsize for x in values] != self._sizes:
-            raise TypeError(f"{name}: given arguments of {[x.itemsize for x in values]} bytes, expected {self._sizes}")
+            raise TypeError(
+                f"{name}: given arguments of {[x.itemsize for x in values]} bytes, "
+                f"expected {self._sizes}"
+            )
         shape = [(ctypes.c_uint * 3)(*x, *[1] * (3 - len(x))) for x in (grid, block)]
         addresses = (ctypes.c_void_p * len(values))(*(x.ctypes.data for x in values))
         error = self._launch(*shape, ctypes.c_size_t(shared_mem), addresses, threads_run_in_reverse)
@@ -270,7 +289,13 @@ def _sizes(function):
 def _compile(code, options):
     folder = Path(tempfile.gettempdir()) / "npformer-cuda-on-cpu"
     folder.mkdir(exist_ok=True)
-    flags = ["-std=c++17", "-O2", "-march=native", "-ffp-contract=off", *(x for x in options if x.startswith("-D"))]
+    flags = [
+        "-std=c++17",
+        "-O2",
+        "-march=native",
+        "-ffp-contract=off",
+        *(x for x in options if x.startswith("-D")),
+    ]
     facts = [code, *flags, HEADER.read_text()]
     library = folder / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.so"
     if not library.exists():
