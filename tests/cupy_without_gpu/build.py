@@ -1,9 +1,12 @@
 """Build CuPy for a make-believe CUDA, into the environment of the Python that runs this file.
 
-CuPy's own stub build (CUPY_INSTALL_USE_STUB) needs no CUDA: every function of CUDA that it calls does nothing. Here the
-functions that the libraries of this folder define are left to them. After a change of their names, build again.
+CuPy's own stub build (CUPY_INSTALL_USE_STUB) needs no CUDA: every function of CUDA that it calls
+does nothing. Here the functions that the libraries of this folder define are left to them. After a
+change of their names, build again.
 
-usage: python build.py FOLDER [--libraries]  (where the sources are unpacked and the libraries lie; only the libraries)
+usage: python build.py FOLDER [--libraries]
+
+The sources are unpacked in FOLDER, and the libraries lie there; --libraries builds these alone.
 """
 
 import ctypes
@@ -33,11 +36,15 @@ def build_libraries(folder):
             "-fPIC",
             f"-Wl,-soname,{library}",
         ]
-        subprocess.run([*command, HERE / f"{source}.cpp", "-o", folder / library, "-ldl"], check=True)
+        subprocess.run(
+            [*command, HERE / f"{source}.cpp", "-o", folder / library, "-ldl"], check=True
+        )
 
 
 def patch(source, folder):
-    """Leave the functions that the libraries define to them, let CuPy load the driver, and know pinned memory."""
+    """Leave the functions that the libraries define to them, let CuPy load the driver,
+    and know pinned memory.
+    """
     libraries = [ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL) for name in LIBRARIES.values()]
 
     def declared(function):
@@ -46,11 +53,21 @@ def patch(source, folder):
 
     for header in ("cupy_cuda_runtime.h", "cupy_cublas.h"):
         path = source / "cupy_backends" / "stub" / header
-        functions = re.compile(r"^(?P<head>[\w ]+[ *]+(?P<name>\w+)\([^)]*\)) \{.*?^\}\n", re.MULTILINE | re.DOTALL)
+        functions = re.compile(
+            r"^(?P<head>[\w ]+[ *]+(?P<name>\w+)\([^)]*\)) \{.*?^\}\n", re.MULTILINE | re.DOTALL
+        )
         path.write_text(functions.sub(declared, path.read_text()))
     api = source / "cupy_backends" / "cuda" / "api"
-    _replace(api / "_driver_extern.pxi", "cdef object libname = None", "cdef object libname = 'libcuda.so.1'")
-    _replace(api / "runtime.pyx", "raise ValueError('Fetching memory unsupported.')", "return (<int*>&attrs)[0]")
+    _replace(
+        api / "_driver_extern.pxi",
+        "cdef object libname = None",
+        "cdef object libname = 'libcuda.so.1'",
+    )
+    _replace(
+        api / "runtime.pyx",
+        "raise ValueError('Fetching memory unsupported.')",
+        "return (<int*>&attrs)[0]",
+    )
 
 
 def _replace(path, old, new):
@@ -60,15 +77,31 @@ def _replace(path, old, new):
 
 
 def main(folder):
-    """Do nothing twice: what is unpacked and patched is not unpacked again, and pip compiles what has changed."""
+    """Do nothing twice: what is unpacked and patched is not unpacked again,
+    and pip compiles what has changed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     build_libraries(folder)
     if "--libraries" in sys.argv:
         return
-    pip("install", "setuptools>=77", "wheel", "Cython>=3.2,<3.3", "numpy>=2", "cuda-pathfinder>=1.3.4")
+    pip(
+        "install",
+        "setuptools>=77",
+        "wheel",
+        "Cython>=3.2,<3.3",
+        "numpy>=2",
+        "cuda-pathfinder>=1.3.4",
+    )
     source = folder / f"cupy-{VERSION}"
     if not source.exists():
-        pip("download", "--no-deps", "--no-build-isolation", "--no-binary=cupy", f"cupy=={VERSION}", f"--dest={folder}")
+        pip(
+            "download",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-binary=cupy",
+            f"cupy=={VERSION}",
+            f"--dest={folder}",
+        )
         with tarfile.open(folder / f"cupy-{VERSION}.tar.gz") as archive:
             archive.extractall(folder, filter="data")
         patch(source, folder)

@@ -31,7 +31,9 @@ def free_everything():
 
 
 def batches():
-    """Two shapes, each of which is first computed, then recorded, then replayed; and a large one in between."""
+    """Two shapes, each of which is first computed, then recorded, then replayed;
+    and a large one in between.
+    """
     rng = np.random.default_rng(0)
     for n in (8, 16, 8, 16, 32, 16, 8, 32, 16, 8):
         src, tgt = rng.integers(3, 11, (n, 8)), rng.integers(3, 11, (n, 9))
@@ -113,4 +115,7 @@ def test_steps_that_are_not_recorded_use_the_memory_of_those_that_are():
     trainer = new_trainer()
     losses_of(trainer)
     trainer.step(batches=batches())
-    assert cupy.get_default_memory_pool().total_bytes() - before < trainer._run_step.memory.pool.total_bytes() / 2
+    assert (
+        cupy.get_default_memory_pool().total_bytes() - before
+        < trainer._run_step.memory.pool.total_bytes() / 2
+    )

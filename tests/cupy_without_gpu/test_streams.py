@@ -1,4 +1,6 @@
-"""Streams and threads: work of CUDA is done late, and a call from anywhere may spoil a recording."""
+"""Streams and threads: work of CUDA is done late,
+and a call from anywhere may spoil a recording.
+"""
 
 import threading
 
@@ -12,7 +14,10 @@ MODEL = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=
 
 
 def losses_of(seed, n=6, model=MODEL):
-    """The losses of a training. (It warns if a step cannot be recorded, and a warning is an error.)"""
+    """The losses of a training.
+
+    (It warns if a step cannot be recorded, and a warning is an error.)
+    """
     trainer, rng = Trainer(model, Adam(0.01), seed=seed, backend=gpu), np.random.default_rng(seed)
     losses = []
     for _ in range(n):
