@@ -1,4 +1,6 @@
-"""Beam search against two searches written from its description, and on models with hand-made probabilities."""
+"""Beam search against two searches written from its description,
+and on models with hand-made probabilities.
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -14,12 +16,17 @@ from npformer.decoding.beam import length_penalty_of
 PAD, BOS, EOS = 0, 1, 2
 IDS = {"bos_id": BOS, "eos_id": EOS}
 SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
-PENALTIES = {"power": lambda length, a: length**a, "gnmt": lambda length, a: (5 + length) ** a / 6**a}
+PENALTIES = {
+    "power": lambda length, a: length**a,
+    "gnmt": lambda length, a: (5 + length) ** a / 6**a,
+}
 
 
 def random_model(seed, tgt_vocab=7, dtype="float64"):
     """A model whose next token is neither certain nor anyone's guess."""
-    model = Transformer(11, tgt_vocab, d_model=8, n_heads=2, n_layers=1, d_ff=9, max_len=16, dtype=dtype)
+    model = Transformer(
+        11, tgt_vocab, d_model=8, n_heads=2, n_layers=1, d_ff=9, max_len=16, dtype=dtype
+    )
     params, rng = model.init(seed), np.random.default_rng(seed)
     for _, x in tree.leaves(params):
         x += 0.4 * rng.standard_normal(x.shape)
@@ -33,7 +40,9 @@ def log_softmax(x):
 
 def rank(log_probabilities, penalty):
     """{tokens: log p} as hypotheses, the best first."""
-    found = [Hypothesis(tokens, p, p / penalty(len(tokens))) for tokens, p in log_probabilities.items()]
+    found = [
+        Hypothesis(tokens, p, p / penalty(len(tokens))) for tokens, p in log_probabilities.items()
+    ]
     return sorted(found, key=lambda hypothesis: hypothesis.score, reverse=True)
 
 
@@ -53,8 +62,13 @@ def every_target(model, params, src, max_len):
     targets = [(*said, EOS) for n in range(max_len) for said in product(words, repeat=n)]
     targets += product(words, repeat=max_len)
     ids = np.array([(BOS, *target, *[PAD] * (max_len - len(target))) for target in targets])
-    log_p = log_softmax(model.logits(params, np.tile(src, (len(ids), 1)), ids[:, :-1], backend="reference"))
-    return {target: sum(log_p[i, t, token] for t, token in enumerate(target)) for i, target in enumerate(targets)}
+    log_p = log_softmax(
+        model.logits(params, np.tile(src, (len(ids), 1)), ids[:, :-1], backend="reference")
+    )
+    return {
+        target: sum(log_p[i, t, token] for t, token in enumerate(target))
+        for i, target in enumerate(targets)
+    }
 
 
 @pytest.mark.parametrize("alpha", [0, 0.6, 1, 2])
@@ -64,14 +78,18 @@ def test_a_wide_beam_finds_every_sequence_in_order(every_backend, form, alpha):
     everything = every_target(model, params, SRC[0], max_len=4)
     assert len(everything) == 1 + 3 + 9 + 27 + 81
     options = {"beam_size": 122, "n_best": 122, "length_penalty": alpha, "penalty_form": form}
-    (found,) = beam_search(model, params, SRC[:1], **IDS, max_len=4, **options, backend=every_backend)
+    (found,) = beam_search(
+        model, params, SRC[:1], **IDS, max_len=4, **options, backend=every_backend
+    )
     assert_same(found, rank(everything, lambda length: PENALTIES[form](length, alpha)), 1e-10)
 
 
 def test_a_wide_beam_finds_every_sequence_of_min_len():
     model, params = random_model(4, tgt_vocab=5)
     everything = every_target(model, params, SRC[0], max_len=4)
-    (found,) = beam_search(model, params, SRC[:1], **IDS, max_len=4, min_len=3, beam_size=122, n_best=122)
+    (found,) = beam_search(
+        model, params, SRC[:1], **IDS, max_len=4, min_len=3, beam_size=122, n_best=122
+    )
     long_enough = {target: p for target, p in everything.items() if len(target) >= 3}
     assert_same(found, rank(long_enough, lambda length: length), 1e-10)
 
@@ -80,7 +98,10 @@ def test_a_wide_beam_finds_every_sequence_of_min_len():
 
 
 def naive_beam_search(log_p_after, words, max_len, min_len, beam_size, penalty):
-    """``log_p_after(begun)`` are the log-probabilities of all next tokens; nothing is kept from step to step."""
+    """``log_p_after(begun)`` are the log-probabilities of all next tokens.
+
+    Nothing is kept from step to step.
+    """
     begun, finished = {(): 0.0}, {}
     for length in range(1, max_len + 1):
         continued = {
@@ -90,8 +111,13 @@ def naive_beam_search(log_p_after, words, max_len, min_len, beam_size, penalty):
             if token != EOS or length >= min_len
         }
         looked_at = sorted(continued, key=continued.get, reverse=True)
-        finished |= {tokens: continued[tokens] for tokens in looked_at[:beam_size] if tokens[-1] == EOS}
-        begun = {tokens: continued[tokens] for tokens in [t for t in looked_at if t[-1] != EOS][:beam_size]}
+        finished |= {
+            tokens: continued[tokens] for tokens in looked_at[:beam_size] if tokens[-1] == EOS
+        }
+        begun = {
+            tokens: continued[tokens]
+            for tokens in [t for t in looked_at if t[-1] != EOS][:beam_size]
+        }
         if len(finished) >= beam_size and length < max_len:
             return rank(finished, penalty)
     return rank(finished | begun, penalty)
@@ -101,7 +127,9 @@ def naive_search_of(model, params, src, max_len, min_len, beam_size, penalty):
     @cache
     def log_p_after(begun):
         ids = np.array([(BOS, *begun)])
-        return log_softmax(model.logits(params, src[None, src != PAD], ids, backend="reference")[0, -1])
+        return log_softmax(
+            model.logits(params, src[None, src != PAD], ids, backend="reference")[0, -1]
+        )
 
     words = [token for token in range(model.tgt_vocab) if token != PAD]
     return naive_beam_search(log_p_after, words, max_len, min_len, beam_size, penalty)
@@ -114,9 +142,16 @@ def test_the_naive_search_finds_the_same(seed):
     min_len = int(rng.integers(0, 3))
     limits = rng.integers(max(1, min_len), 8, size=3)
     form, alpha, beam_size = ("power", "gnmt")[seed % 2], (0, 0.6, 1, 2)[seed % 4], 1 + seed % 5
-    options = {"beam_size": beam_size, "n_best": beam_size, "length_penalty": alpha, "penalty_form": form}
+    options = {
+        "beam_size": beam_size,
+        "n_best": beam_size,
+        "length_penalty": alpha,
+        "penalty_form": form,
+    }
     backend = ("cpu", "reference")[seed % 3 == 0]
-    found = beam_search(model, params, SRC, **IDS, max_len=limits, min_len=min_len, **options, backend=backend)
+    found = beam_search(
+        model, params, SRC, **IDS, max_len=limits, min_len=min_len, **options, backend=backend
+    )
     for actual, src, limit in zip(found, SRC, limits, strict=True):
         penalty = lambda length: PENALTIES[form](length, alpha)
         expected = naive_search_of(model, params, src, int(limit), min_len, beam_size, penalty)
@@ -132,7 +167,9 @@ def test_a_beam_of_one_is_greedy(seed):
     for options in ({"max_len": 9}, {"max_len": np.array([2, 9, 5])}, {"max_len": 9, "min_len": 4}):
         found = beam_search(model, params, SRC, **IDS, beam_size=1, **options)
         said = greedy_decode(model, params, SRC, **IDS, **options)
-        assert [best.tokens for (best,) in found] == [tuple(row[row != PAD].tolist()) for row in said]
+        assert [best.tokens for (best,) in found] == [
+            tuple(row[row != PAD].tolist()) for row in said
+        ]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-12)])
@@ -144,7 +181,9 @@ def test_scores_are_those_of_log_probability(every_backend, form, dtype, toleran
     for src, hypotheses in zip(SRC, found, strict=True):
         assert len(hypotheses) == 4
         for hypothesis in hypotheses:
-            wanted = log_probability(model, params, src[None], np.array([(BOS, *hypothesis.tokens)]))[0]
+            wanted = log_probability(
+                model, params, src[None], np.array([(BOS, *hypothesis.tokens)])
+            )[0]
             score = wanted / PENALTIES[form](len(hypothesis.tokens), 0.7)
             np.testing.assert_allclose(hypothesis.log_probability, wanted, rtol=tolerance)
             np.testing.assert_allclose(hypothesis.score, score, rtol=tolerance)
@@ -152,7 +191,9 @@ def test_scores_are_those_of_log_probability(every_backend, form, dtype, toleran
 
 def test_a_search_that_stops_early_does_so_for_any_true():
     model, params = random_model(0)
-    found = lambda early: beam_search(model, params, SRC, **IDS, max_len=9, length_penalty=2, early_stopping=early)
+    found = lambda early: beam_search(
+        model, params, SRC, **IDS, max_len=9, length_penalty=2, early_stopping=early
+    )
     assert found(1) == found(np.True_) == found(True) != found(False)
 
 
@@ -196,7 +237,9 @@ def test_the_end_token_waits_for_min_len():
     model, params = random_model(0)
     params["output"]["bias"][EOS] += 9
     for min_len in range(6):
-        found = beam_search(model, params, SRC, **IDS, max_len=6, min_len=min_len, beam_size=4, n_best=4)
+        found = beam_search(
+            model, params, SRC, **IDS, max_len=6, min_len=min_len, beam_size=4, n_best=4
+        )
         lengths = [len(hypothesis.tokens) for hypotheses in found for hypothesis in hypotheses]
         assert min(lengths) == max(1, min_len)
 
@@ -217,7 +260,9 @@ def test_an_end_token_that_is_forced_at_max_len_counts_as_certain(penalty_form):
     params["output"]["bias"][EOS] = -1e9
     options = {**IDS, "beam_size": 3, "n_best": 3, "penalty_form": penalty_form}
     cut = beam_search(model, params, SRC, max_len=np.array([4, 2, 6]), **options)
-    found = beam_search(replace(model, forced_eos_id=EOS), params, SRC, max_len=np.array([5, 3, 7]), **options)
+    found = beam_search(
+        replace(model, forced_eos_id=EOS), params, SRC, max_len=np.array([5, 3, 7]), **options
+    )
     penalty = length_penalty_of(1.0, penalty_form)
     for hypotheses, wanted in zip(found, cut, strict=True):
         ended = {(*each.tokens, EOS): each.log_probability for each in wanted}
@@ -228,7 +273,9 @@ def test_padding_is_never_said():
     model, params = random_model(0)
     params["output"]["bias"][PAD] += 5
     found = beam_search(model, params, SRC, **IDS, max_len=5, beam_size=4, n_best=4)
-    assert PAD not in {token for hypotheses in found for hypothesis in hypotheses for token in hypothesis.tokens}
+    assert PAD not in {
+        token for hypotheses in found for hypothesis in hypotheses for token in hypothesis.tokens
+    }
 
 
 @pytest.mark.parametrize("beam_size", [1, 2])
@@ -254,13 +301,19 @@ def test_tokens_are_ints_and_scores_floats():
 
 
 def test_sums_beyond_the_range_of_float32():
-    """The most probable token is padding, which is never said, so each other adds less than -1e38."""
+    """The most probable token is padding, which is never said,
+    so each other adds less than -1e38.
+    """
     model, params = random_model(0, tgt_vocab=5, dtype="float32")
     params["output"]["weight"][...] = 0
     params["output"]["bias"][...] = [0, -2e38, -2.1e38, -2.2e38, -2.3e38]
-    [best, second] = beam_search(model, params, SRC[:1], **IDS, max_len=4, min_len=3, beam_size=3, n_best=2)[0]
+    [best, second] = beam_search(
+        model, params, SRC[:1], **IDS, max_len=4, min_len=3, beam_size=3, n_best=2
+    )[0]
     assert (best.tokens, second.tokens) == ((1, 1, 1, 1), (1, 1, 1, EOS))
-    np.testing.assert_allclose([best.log_probability, second.log_probability], [-8e38, -8.1e38], rtol=1e-6)
+    np.testing.assert_allclose(
+        [best.log_probability, second.log_probability], [-8e38, -8.1e38], rtol=1e-6
+    )
     target = np.array([[BOS, *best.tokens]])
     assert log_probability(model, params, SRC[:1], target).tolist() == [-np.inf]
 
@@ -269,7 +322,9 @@ def test_sums_beyond_the_range_of_float32():
 
 
 class Scripted:
-    """A model that looks up (p(EOS), p(A), p(B)) by source and what was said, and fails if it was not to be asked."""
+    """A model that looks up (p(EOS), p(A), p(B)) by source and what was said,
+    and fails if it was not to be asked.
+    """
 
     pad_id, src_vocab, tgt_vocab, max_len = PAD, 2, 5, 16
     forced_eos_id = None
@@ -285,8 +340,13 @@ class Scripted:
     @np.errstate(divide="ignore")
     def step(self, tokens, parents, then):
         self.rows.append(len(tokens))
-        self.begun = [(*self.begun[parent], token) for parent, token in zip(parents, tokens.tolist(), strict=True)]
-        logits = np.log([(0, 0, *self.sources[source][tuple(said)]) for source, _, *said in self.begun])
+        self.begun = [
+            (*self.begun[parent], token)
+            for parent, token in zip(parents, tokens.tolist(), strict=True)
+        ]
+        logits = np.log(
+            [(0, 0, *self.sources[source][tuple(said)]) for source, _, *said in self.begun]
+        )
         return then(logits, slice(0, len(logits)))
 
 
@@ -313,7 +373,10 @@ def search_script(*sources, **options):
 
 
 def said_and_probability(hypotheses):
-    return [(hypothesis.tokens, round(float(np.exp(hypothesis.log_probability)), 12)) for hypothesis in hypotheses]
+    return [
+        (hypothesis.tokens, round(float(np.exp(hypothesis.log_probability)), 12))
+        for hypothesis in hypotheses
+    ]
 
 
 @pytest.mark.parametrize(
@@ -381,14 +444,19 @@ def test_top_k_are_the_first_of_all_sorted_with_lower_ids_first(every_backend, k
 
 @pytest.mark.parametrize("k", [1, 5, 300])
 def test_top_k_of_wide_rows_with_nan_last(every_backend, k):
-    """Wider than what the kernel looks at together; the best are in its first, last and other parts."""
+    """Wider than what the kernel looks at together.
+
+    The best are in its first, last and other parts.
+    """
     rng = np.random.default_rng(2)
     x = rng.integers(0, 40, (60, 1000)).astype("float32")
     x[:20, :300] = np.nan  # the first k are
     x[20:40][rng.random((20, 1000)) < 0.99] = np.nan
     x[40, 999], x[41, 128], x[42, 0] = 50, 50, 50
     ids = every_backend.log_softmax_top_k(x, k)[1]
-    expected = [sorted(range(1000), key=lambda i, row=row: (row[i] != row[i], -row[i], i)) for row in x]
+    expected = [
+        sorted(range(1000), key=lambda i, row=row: (row[i] != row[i], -row[i], i)) for row in x
+    ]
     for found, order, row in zip(ids, expected, x, strict=True):
         n = min(k, np.isfinite(row).sum())
         assert list(found[:n]) == order[:n]
@@ -422,7 +490,9 @@ def test_log_probability_is_minus_the_loss_of_all_tokens(every_backend):
 
 def test_log_probabilities_of_all_next_tokens_sum_to_one():
     model, params = random_model(0)
-    log_p = log_probability(model, params, np.tile(SRC[:1], (6, 1)), np.array([(BOS, token) for token in range(1, 7)]))
+    log_p = log_probability(
+        model, params, np.tile(SRC[:1], (6, 1)), np.array([(BOS, token) for token in range(1, 7)])
+    )
     padding = np.exp(log_softmax(model.logits(params, SRC[:1], np.array([[BOS]])))[0, 0, PAD])
     np.testing.assert_allclose(np.exp(log_p).sum() + padding, 1, rtol=1e-12)
 
@@ -438,8 +508,16 @@ def test_log_probabilities_of_all_next_tokens_sum_to_one():
         ({"n_best": 0}, ValueError, "n_best=0, expected at least 1"),
         ({"n_best": 6}, ValueError, "n_best=6, expected at most beam_size=5"),
         ({"penalty_form": "wu"}, ValueError, "penalty_form='wu', expected 'power' or 'gnmt'"),
-        ({"length_penalty": -0.5}, ValueError, "length_penalty=-0.5, expected a finite number of 0 or more"),
-        ({"length_penalty": np.nan}, ValueError, "length_penalty=nan, expected a finite number of 0 or more"),
+        (
+            {"length_penalty": -0.5},
+            ValueError,
+            "length_penalty=-0.5, expected a finite number of 0 or more",
+        ),
+        (
+            {"length_penalty": np.nan},
+            ValueError,
+            "length_penalty=nan, expected a finite number of 0 or more",
+        ),
         ({"length_penalty": "1"}, TypeError, "length_penalty='1' is a str, expected a number"),
         ({"bos_id": 7}, ValueError, "bos_id=7, expected 0 <= bos_id < 7"),
         ({"eos_id": -1}, ValueError, "eos_id=-1, expected 0 <= eos_id < 7"),
@@ -456,13 +534,22 @@ def test_bad_arguments_are_named(bad, error, message):
 
 
 def test_numbers_of_8_bits_do_not_overflow():
-    """Entries of the cache were once overwritten: 20 rows of 5 hypotheses and 16 tokens are 1,600."""
+    """Entries of the cache were once overwritten.
+
+    20 rows of 5 hypotheses and 16 tokens are 1,600.
+    """
     model, params = random_model(0)
     src = np.random.default_rng(0).integers(3, 11, (20, 5))
     expected = beam_search(model, params, src, **IDS, max_len=16, beam_size=5, n_best=2)
     ids = {name: np.uint8(token) for name, token in IDS.items()}
     found = beam_search(
-        model, params, src, **ids, max_len=np.full(20, 16, np.uint8), beam_size=np.uint8(5), n_best=np.int8(2)
+        model,
+        params,
+        src,
+        **ids,
+        max_len=np.full(20, 16, np.uint8),
+        beam_size=np.uint8(5),
+        n_best=np.int8(2),
     )
     assert found == expected
     sizes = {"max_rows": np.uint8(100), "max_len": np.uint8(16)}

@@ -1,4 +1,6 @@
-"""A step of the layers of a decoder that a backend computes at once is that of the layers, composed of operations."""
+"""A step of the layers of a decoder that a backend computes at once is that of the layers,
+composed of operations.
+"""
 
 import weakref
 from dataclasses import replace
@@ -34,12 +36,20 @@ each_attention = pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
 
 
 def given(dtype, settings, seed=0, has_memory=True, has_bias=True):
-    """Layers, x, and caches in which some words of the memory are hidden; what nobody may read is NaN."""
+    """Layers, x, and caches in which some words of the memory are hidden.
+
+    What nobody may read is NaN.
+    """
     rng, new = np.random.default_rng(seed), Initializer(seed, dtype)
     new_layer = new.decoder_layer if has_memory else new.encoder_layer
     stack = [new_layer(LayerShapes(D, F, settings, has_bias)) for _ in range(N)]
-    stack = [tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape).astype(dtype), layer) for layer in stack]
-    kv, memory_kv = rng.standard_normal((2, N, B * S, 2 * settings.attention.widths(D)[1])).astype(dtype)
+    stack = [
+        tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape).astype(dtype), layer)
+        for layer in stack
+    ]
+    kv, memory_kv = rng.standard_normal((2, N, B * S, 2 * settings.attention.widths(D)[1])).astype(
+        dtype
+    )
     at, mask = rng.permutation(B * S)[: B * T].reshape(B, T), rng.random((B, 1, 1, S)) < 0.6
     mask[0] = False
     memory_at = rng.permutation(B * S).reshape(B, S)
@@ -59,7 +69,9 @@ def stepped(stack, x, cache, memory, settings):
 @pytest.mark.parametrize(("has_memory", "has_bias"), [(True, True), (False, False), (False, True)])
 @each_layer
 @each_attention
-def test_the_kernel_of_a_step_computes_the_layers(options, attention, has_memory, has_bias, integers):
+def test_the_kernel_of_a_step_computes_the_layers(
+    options, attention, has_memory, has_bias, integers
+):
     dtype = "float32" if has_bias else "float64"
     settings = layers.LayerSettings(layers.AttentionSettings(H, **attention), **options)
     stack, x, cache, memory = given(dtype, settings, has_memory=has_memory, has_bias=has_bias)
@@ -82,12 +94,16 @@ def test_heads_are_shared_with_helpers_and_have_the_same_bits(monkeypatch):
     rows, keys, width = 8, 40, 16 * H
     rng, new = np.random.default_rng(0), Initializer(0, "float32")
     settings = layers.LayerSettings(layers.AttentionSettings(H))
-    kv, at = rng.standard_normal((1, rows * keys, 2 * width), "float32"), rng.permutation(rows * keys)
-    x, cache = rng.standard_normal((rows, width), "float32"), layers.KeyValueCache(kv, at.reshape(rows, keys))
+    kv = rng.standard_normal((1, rows * keys, 2 * width), "float32")
+    at = rng.permutation(rows * keys)
+    x = rng.standard_normal((rows, width), "float32")
+    cache = layers.KeyValueCache(kv, at.reshape(rows, keys))
     layer = new.encoder_layer(LayerShapes(width, F, settings))
     step = lambda: stepped([layer], x, cache._replace(kv=kv.copy()), None, settings)
     alone = step()
-    expected, _ = layers.encoder_layer(cpu.ops, layer, x, settings, cache=cache._replace(kv=kv[0].copy()))
+    expected, _ = layers.encoder_layer(
+        cpu.ops, layer, x, settings, cache=cache._replace(kv=kv[0].copy())
+    )
     assert_equal_within(64, "float32", alone, expected)
     assert x.size * keys >= decoding.SHARED
     assert_same_with_helpers(step, alone, 4, monkeypatch)
@@ -101,7 +117,9 @@ def test_steps_are_listed_as_an_operation(monkeypatch):
         greedy_decode(model, params, [[3]], max_len=T)
     steps = [call for call in calls if call.operation == "stack_step"]
     assert [call.shapes for call in steps] == [{"x": (1, 8), "at": (1, t + 1)} for t in range(T)]
-    assert {(call.backend, call.by, call.dtype, call.flops) for call in steps} == {("cpu", "kernel", "float32", 0)}
+    assert {(call.backend, call.by, call.dtype, call.flops) for call in steps} == {
+        ("cpu", "kernel", "float32", 0)
+    }
     assert steps[1].bytes - steps[0].bytes == 2 * 2 * 8 * 4  # of a key and a value of each layer
     assert "cached_attention" not in {call.operation for call in calls}
     assert f" (summed over threads) in {1e3 * calls.passed:.1f} ms" in repr(calls)
@@ -109,10 +127,13 @@ def test_steps_are_listed_as_an_operation(monkeypatch):
 
     with explain() as calls:
         greedy_decode(model, params, [[3]] * 4, max_len=15)  # which copies the weights
-    last = [call for call in calls if call.operation == "linear" and call.shapes["weight"] == (8, 11)]
+    last = [
+        call for call in calls if call.operation == "linear" and call.shapes["weight"] == (8, 11)
+    ]
     assert [call.shapes["x"] for call in last] == [(4, 8)] * 15
 
-    monkeypatch.setattr("npformer.cpu.kernels.stack_step.FEW_ROWS", 0)  # the kernel leaves steps to the operations
+    # the kernel leaves steps to the operations
+    monkeypatch.setattr("npformer.cpu.kernels.stack_step.FEW_ROWS", 0)
     with explain() as calls:
         greedy_decode(model, params, [[3]], max_len=T)
     assert sum(call.operation == "cached_attention" for call in calls) == 2 * T
@@ -127,8 +148,16 @@ def test_a_window_that_hides_entries_of_the_cache_is_left_to_the_layer():
 def test_parameters_that_the_kernel_does_not_take_are_left_to_the_layer():
     settings = layers.LayerSettings(layers.AttentionSettings(H))
     (first, second), *others = given("float32", settings)
-    two_maps = {**second, "attention": {"q": second["attention"]["qkv"], "out": second["attention"]["out"]}}
-    wide = {**second, "attention_norm": {name: x.astype("float64") for name, x in second["attention_norm"].items()}}
+    two_maps = {
+        **second,
+        "attention": {"q": second["attention"]["qkv"], "out": second["attention"]["out"]},
+    }
+    wide = {
+        **second,
+        "attention_norm": {
+            name: x.astype("float64") for name, x in second["attention_norm"].items()
+        },
+    }
     wider = Initializer(0, "float32").decoder_layer(LayerShapes(D, F + 1, settings))
     integers = quantize({"1": second})["1"]
     for changed in (two_maps, wide, wider, integers):
@@ -160,14 +189,18 @@ def test_an_eps_that_the_dtype_cannot_hold_is_refused():
 
 def test_a_step_keeps_the_weights_that_it_reads():
     stack, x, cache, memory = given("float32", layers.LayerSettings(layers.AttentionSettings(H)))
-    step = cpu.ops.hooks["stack_step"](stack, layers.LayerSettings(layers.AttentionSettings(H)), True, 3, 99)
+    step = cpu.ops.hooks["stack_step"](
+        stack, layers.LayerSettings(layers.AttentionSettings(H)), True, 3, 99
+    )
     weight = weakref.ref(stack[1]["feed_forward"]["out"]["weight"])
     stack.clear()
     assert weight() is not None and np.isfinite(step(x, cache, memory)).all()
 
 
 @pytest.mark.filterwarnings("ignore:weight has float64")
-@pytest.mark.parametrize(("of_output", "of_layers"), [("float64", "float32"), ("float32", "float64")])
+@pytest.mark.parametrize(
+    ("of_output", "of_layers"), [("float64", "float32"), ("float32", "float64")]
+)
 def test_an_output_of_another_dtype_than_the_layers(of_output, of_layers):
     model = LanguageModel(40, d_model=16, n_heads=2, n_layers=1, d_ff=16, tie_embeddings=False)
     params = tree.map_leaves(lambda x: x.astype(of_layers), model.init(0))

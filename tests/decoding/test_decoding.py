@@ -4,7 +4,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from npformer import LanguageModel, Transformer, beam_search, greedy_decode, log_probability, sample, tree
+from npformer import (
+    LanguageModel,
+    Transformer,
+    beam_search,
+    greedy_decode,
+    log_probability,
+    sample,
+    tree,
+)
 
 MODEL = Transformer(11, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64")
 SRC = np.array([[3, 4, 5, 6, 7], [3, 9, 8, 0, 0], [10, 0, 0, 0, 0]])
@@ -69,7 +77,10 @@ def test_a_batch_is_decoded_as_each_sentence_alone(seed):
 
 def test_in_a_batch_some_sentences_end_before_others():
     """So that the test above has seen rows dropped."""
-    lengths = [[ends_at(row) for row in greedy_decode(MODEL, params_for(i), SRC, **IDS, max_len=9)] for i in range(5)]
+    lengths = [
+        [ends_at(row) for row in greedy_decode(MODEL, params_for(i), SRC, **IDS, max_len=9)]
+        for i in range(5)
+    ]
     assert any(len(set(of_batch)) > 1 for of_batch in lengths)
 
 
@@ -102,20 +113,26 @@ def test_each_source_has_its_own_max_len():
             assert not row[limit:].any()
 
 
-@pytest.mark.parametrize("decode", [greedy_decode, partial(sample, seed=0, top_k=1)], ids=["greedy", "sample"])
+@pytest.mark.parametrize(
+    "decode", [greedy_decode, partial(sample, seed=0, top_k=1)], ids=["greedy", "sample"]
+)
 def test_an_end_token_may_be_forced_at_max_len(decode, every_backend):
     params = params_for()
     params["output"]["bias"][2] = -1e9
     options = {**IDS, "backend": every_backend}
     cut = decode(MODEL, params, SRC, max_len=np.array([3, 7, 5]), **options)
-    ended = decode(replace(MODEL, forced_eos_id=2), params, SRC, max_len=np.array([4, 8, 6]), **options)
+    ended = decode(
+        replace(MODEL, forced_eos_id=2), params, SRC, max_len=np.array([4, 8, 6]), **options
+    )
     for said, wanted, length in zip(ended, cut, (3, 7, 5), strict=True):
         np.testing.assert_array_equal(said, [*wanted[:length], 2, *[0] * (7 - length)])
 
 
 @pytest.mark.parametrize("end", [-1, 11, 0])
 def test_an_end_token_that_is_forced_is_a_word(end):
-    with pytest.raises(ValueError, match=f"forced_eos_id={end}, expected an id of the target's vocabulary, and not"):
+    with pytest.raises(
+        ValueError, match=f"forced_eos_id={end}, expected an id of the target's vocabulary, and not"
+    ):
         replace(MODEL, forced_eos_id=end)
 
 
@@ -145,7 +162,11 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
         ({"max_len": 3.0}, TypeError, "max_len=3.0 is a float, expected an int"),
         ({"max_len": None}, TypeError, "max_len=None is a NoneType, expected an int"),
         ({"max_len": [3, 0, 3]}, ValueError, "max_len=0, expected 1 <= max_len <= 5000"),
-        ({"max_len": np.array([3, 3])}, ValueError, r"max_len has shape \(2,\), dtype int64: expected an int, or one"),
+        (
+            {"max_len": np.array([3, 3])},
+            ValueError,
+            r"max_len has shape \(2,\), dtype int64: expected an int, or one",
+        ),
         ({"max_len": np.ones((3, 1), int)}, ValueError, r"max_len has shape \(3, 1\)"),
         ({"max_len": np.ones(3)}, ValueError, r"max_len has shape \(3,\), dtype float64"),
         ({"min_len": -1}, ValueError, "min_len=-1, expected at least 0"),
@@ -171,9 +192,15 @@ def test_what_cannot_be_called_in_each_step_is_refused():
 
 def test_the_probability_of_a_target_is_one_of_a_model_with_a_source():
     model = LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
-    with pytest.raises(TypeError, match="model is a LanguageModel, expected a model from a source to a target such as"):
+    with pytest.raises(
+        TypeError,
+        match="model is a LanguageModel, expected a model from a source to a target such as",
+    ):
         log_probability(model, model.init(0), SRC, SRC)
-    with pytest.raises(ValueError, match=r"expected \(B, T\+1\), .*: try tgt\.argmax\(axis=-1\) if its rows are one"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected \(B, T\+1\), .*: try tgt\.argmax\(axis=-1\) if its rows are one",
+    ):
         log_probability(MODEL, params_for(), SRC, np.eye(11, dtype=int)[SRC])
 
 
@@ -205,13 +232,19 @@ def method(request):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("path", ["decoder.0.memory_attention.out.weight", "source_embedding", "output.bias"])
+@pytest.mark.parametrize(
+    "path", ["decoder.0.memory_attention.out.weight", "source_embedding", "output.bias"]
+)
 def test_a_parameter_that_is_not_finite_is_named(every_backend, method, path, bad):
     params = params_for()
     dict(tree.leaves(params))[path][...] = bad
-    with pytest.raises(ValueError, match=rf"token 1 cannot .* NaN or infinite; parameter {path} holds NaN or inf"):
+    with pytest.raises(
+        ValueError, match=rf"token 1 cannot .* NaN or infinite; parameter {path} holds NaN or inf"
+    ):
         method(MODEL, params, SRC, max_len=5, backend=every_backend)
-    with pytest.raises(ValueError, match=f"log-probability of row 0 is NaN; parameter {path} holds NaN or inf"):
+    with pytest.raises(
+        ValueError, match=f"log-probability of row 0 is NaN; parameter {path} holds NaN or inf"
+    ):
         log_probability(MODEL, params, SRC, SRC, backend=every_backend)
 
 
@@ -220,7 +253,9 @@ def test_the_logit_of_padding_has_to_be_finite_too(method, bad):
     """Otherwise no probability would be."""
     params = params_for()
     params["output"]["bias"][0] = bad
-    with pytest.raises(ValueError, match="the logits are NaN or infinite; parameter output.bias holds NaN or inf"):
+    with pytest.raises(
+        ValueError, match="the logits are NaN or infinite; parameter output.bias holds NaN or inf"
+    ):
         method(MODEL, params, SRC, max_len=5)
 
 
@@ -236,17 +271,25 @@ def test_one_row_that_is_not_finite_is_enough(method):
 def test_an_overflow_without_a_bad_parameter_is_told_as_such(method):
     params = params_for()
     params["output"]["weight"][...] = 1e308
-    with pytest.raises(ValueError, match="the logits are NaN or infinite; no parameter holds NaN or inf"):
+    with pytest.raises(
+        ValueError, match="the logits are NaN or infinite; no parameter holds NaN or inf"
+    ):
         method(MODEL, params, SRC, max_len=5)
 
 
 def test_no_token_but_padding_and_end_is_an_error_before_min_len(method):
     model = Transformer(11, 2, d_model=4, n_heads=2, n_layers=1, d_ff=4)
     params, ids = model.init(0), {"bos_id": 1, "eos_id": 1}
-    with pytest.raises(ValueError, match="token 1 cannot be chosen: all logits but those of padding .* are -inf"):
+    with pytest.raises(
+        ValueError, match="token 1 cannot be chosen: all logits but those of padding .* are -inf"
+    ):
         method(model, params, SRC, max_len=4, min_len=3, **ids)
     found = method(model, params, SRC, max_len=4, **ids)
-    said = [[hypothesis.tokens for hypothesis in row] for row in found] if isinstance(found, list) else found.tolist()
+    said = (
+        [[hypothesis.tokens for hypothesis in row] for row in found]
+        if isinstance(found, list)
+        else found.tolist()
+    )
     assert said in ([[1]] * 3, [[(1,)]] * 3)  # 1 sequence for each source, also if 4 are asked for
 
 
@@ -258,13 +301,17 @@ def test_tokens_of_probability_0_are_never_said_and_others_are(method):
     said = [row[0].tokens for row in found] if isinstance(found, list) else found
     assert np.array_equal(said, np.ones((3, 3)))
     params["output"]["bias"][1:] = -np.inf
-    with pytest.raises(ValueError, match="token 1 .* are -inf; parameter output.bias holds NaN or inf"):
+    with pytest.raises(
+        ValueError, match="token 1 .* are -inf; parameter output.bias holds NaN or inf"
+    ):
         method(MODEL, params, SRC, max_len=3)
     assert (log_probability(MODEL, params, SRC, SRC) == -np.inf)[:2].all()
 
 
 @pytest.mark.parametrize("beam_size, max_len, expected", [(50, 1, 10), (50, 2, 50), (7, 1, 7)])
-def test_fewer_hypotheses_than_asked_for_if_there_are_no_more_sequences(beam_size, max_len, expected):
+def test_fewer_hypotheses_than_asked_for_if_there_are_no_more_sequences(
+    beam_size, max_len, expected
+):
     """With a vocabulary of 11 there are 10 sequences of one token."""
     options = {**IDS, "max_len": max_len, "beam_size": beam_size, "n_best": beam_size}
     assert [len(row) for row in beam_search(MODEL, params_for(), SRC, **options)] == [expected] * 3

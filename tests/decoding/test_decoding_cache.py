@@ -1,4 +1,6 @@
-"""A token at a time, with what was computed kept, gives the numbers of computing all of it again."""
+"""A token at a time, with what was computed kept,
+gives the numbers of computing all of it again.
+"""
 
 import numpy as np
 import pytest
@@ -16,7 +18,9 @@ MODEL = Transformer(11, 11, n_layers=2, **SIZES)
 @pytest.mark.parametrize("tie_embeddings", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_steps_equal_recomputation(every_backend, norm, tie_embeddings, n_layers):
-    model = Transformer(11, 11, n_layers=n_layers, norm=norm, tie_embeddings=tie_embeddings, **SIZES)
+    model = Transformer(
+        11, 11, n_layers=n_layers, norm=norm, tie_embeddings=tie_embeddings, **SIZES
+    )
     assert_steps_equal_recomputation(model, params_of(model), SRC, every_backend)
 
 
@@ -33,7 +37,9 @@ def test_steps_equal_recomputation_with_other_vocabularies_and_padding(every_bac
     decoder = model.decoder(params, src, max_rows=2, max_len=2, backend=every_backend)
     expected = model.logits(params, src, np.array([[1, 0], [2, 4]]))
     for t, tokens in enumerate([np.array([1, 2]), np.array([0, 4])]):
-        np.testing.assert_allclose(decoder.step(tokens, np.arange(2)), expected[:, t], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            decoder.step(tokens, np.arange(2)), expected[:, t], rtol=0, atol=1e-12
+        )
 
 
 def test_a_step_starts_from_any_source_any_number_of_times(every_backend):
@@ -76,7 +82,9 @@ def test_padding_rows_of_the_embeddings_may_be_nan(every_backend):
 def test_float32_steps_stay_float32(every_backend):
     model = Transformer(11, 11, n_layers=1, **{**SIZES, "dtype": "float32"})
     decoder = model.decoder(model.init(0), SRC, max_rows=3, max_len=2, backend=every_backend)
-    assert {decoder.step(np.ones(3, int), np.arange(3)).dtype for _ in range(2)} == {np.dtype("float32")}
+    assert {decoder.step(np.ones(3, int), np.arange(3)).dtype for _ in range(2)} == {
+        np.dtype("float32")
+    }
 
 
 def test_keys_and_values_of_the_source_are_computed_once(every_backend):
@@ -90,7 +98,10 @@ def test_keys_and_values_of_the_source_are_computed_once(every_backend):
     params = params_of(MODEL)
     greedy_decode(MODEL, params, SRC, bos_id=1, eos_id=2, max_len=5, min_len=5, backend=ops)
     attention = [params["decoder"][str(i)]["memory_attention"] for i in range(2)]
-    assert [sum(weight is layer["kv"]["weight"] for weight in weights) for layer in attention] == [1, 1]
+    assert [sum(weight is layer["kv"]["weight"] for weight in weights) for layer in attention] == [
+        1,
+        1,
+    ]
     assert sum(weight is params["output"]["weight"] for weight in weights) == 5
 
 
@@ -112,7 +123,9 @@ def test_rows_that_have_ended_are_not_computed(monkeypatch):
 def test_more_rows_or_steps_than_announced_are_refused():
     model = Transformer(7, 7, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     decoder = model.decoder(model.init(0), np.array([[3, 4]]), max_rows=1, max_len=1)
-    with pytest.raises(ValueError, match=r"2 tokens, 2 parents: expected equal numbers, from 1 to max_rows=1"):
+    with pytest.raises(
+        ValueError, match=r"2 tokens, 2 parents: expected equal numbers, from 1 to max_rows=1"
+    ):
         decoder.step(np.array([1, 1]), np.array([0, 0]))
     decoder.step(np.array([1]), np.array([0]))
     with pytest.raises(ValueError, match="step 2, expected at most max_len=1"):

@@ -1,4 +1,6 @@
-"""With 8-bit integers as parameters, a model computes what it does with the floats that they stand for."""
+"""With 8-bit integers as parameters, a model computes what it does with the floats
+that they stand for.
+"""
 
 import numpy as np
 import pytest
@@ -27,7 +29,9 @@ SIZES = {"d_model": 12, "n_heads": 2, "n_layers": 2, "d_ff": 20, "max_len": 80, 
 MODELS = [
     LanguageModel(40, **SIZES),
     LanguageModel(40, positions="learned", window=5, pad_id=0, **SIZES),
-    LanguageModel(40, tie_embeddings=False, bias=False, norm_type="rms_norm", n_kv_heads=1, **SIZES),
+    LanguageModel(
+        40, tie_embeddings=False, bias=False, norm_type="rms_norm", n_kv_heads=1, **SIZES
+    ),
     LanguageModel(40, bias=False, qkv_bias=True, qk_norm=True, d_head=4, **SIZES),
 ]
 ENCODERS = [
@@ -48,8 +52,14 @@ def test_a_weight_changes_by_half_a_step_at_most():
     x[:, 2] = 0
     for axis in (0, 1):
         matrix = Quantized.of(x, axis)
-        assert (matrix.values.dtype, matrix.scale.dtype, matrix.shape) == ("int8", "float32", (9, 7))
-        np.testing.assert_allclose(np.abs(x).max(axis), 127 * matrix.scale.ravel(), rtol=1e-6, atol=1e-40)
+        assert (matrix.values.dtype, matrix.scale.dtype, matrix.shape) == (
+            "int8",
+            "float32",
+            (9, 7),
+        )
+        np.testing.assert_allclose(
+            np.abs(x).max(axis), 127 * matrix.scale.ravel(), rtol=1e-6, atol=1e-40
+        )
         assert (np.abs(np.asarray(matrix) - x) <= 0.5001 * matrix.scale).all()
         np.testing.assert_array_equal(matrix.T, np.asarray(matrix).T)
 
@@ -68,7 +78,8 @@ def test_a_weight_changes_by_half_a_step_at_most_also_where_the_step_has_few_dig
 @pytest.mark.parametrize("m", [1, 2, 3, 8, 9, 16, 17, 40, 130])
 def test_the_product_of_integers(m, dtype):
     for D, V in ((1, 3), (3, 1), (65, 70), (700, 130)):
-        weight, x = RNG.standard_normal((D, V)).astype(dtype), RNG.standard_normal((m, D)).astype(dtype)
+        weight = RNG.standard_normal((D, V)).astype(dtype)
+        x = RNG.standard_normal((m, D)).astype(dtype)
         bias = RNG.standard_normal(V).astype(dtype)
         for matrix in (Quantized.of(weight, axis=0), Quantized.of(weight.T.copy(), axis=1).T):
             with kernel_threads():
@@ -79,13 +90,17 @@ def test_the_product_of_integers(m, dtype):
 @pytest.mark.parametrize("B", [1, 3, 70])
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.positions)
 def test_a_language_model_computes_with_what_the_integers_stand_for(model, B, every_backend):
-    params = quantize(tree.from_leaves(sorted(tree.leaves(model.init(0)))))  # in the order of a file
+    # in the order of a file
+    params = quantize(tree.from_leaves(sorted(tree.leaves(model.init(0)))))
     ids = RNG.integers(1, 40, (B, 9))
     floats = as_floats(params)
     np.testing.assert_array_equal(model.logits(params, ids), model.logits(floats, ids))
     assert model.loss(params, ids) == model.loss(floats, ids)
     prompts = [row[: 1 + i % 7] for i, row in enumerate(ids)]
-    decoders = [model.decoder(p, prompts, max_rows=B, max_len=4, backend=every_backend) for p in (params, floats)]
+    decoders = [
+        model.decoder(p, prompts, max_rows=B, max_len=4, backend=every_backend)
+        for p in (params, floats)
+    ]
     for token in ids.T[:4]:
         found, expected = (decoder.step(token, np.arange(B)) for decoder in decoders)
         np.testing.assert_allclose(found, expected, atol=1e-13)
@@ -95,21 +110,29 @@ def test_a_language_model_computes_with_what_the_integers_stand_for(model, B, ev
 def test_a_transformer_finds_the_same_translations(tie_embeddings, every_backend):
     model = Transformer(40, 40, tie_embeddings=tie_embeddings, **SIZES)
     params = quantize(model.init(0))
-    src, ids = RNG.integers(3, 40, (3, 6)), {"bos_id": 1, "eos_id": 2, "max_len": 9, "backend": every_backend}
+    src = RNG.integers(3, 40, (3, 6))
+    ids = {"bos_id": 1, "eos_id": 2, "max_len": 9, "backend": every_backend}
     src[1, 4:] = 0
-    for search in (greedy_decode, lambda *args, **ids: [x[0].tokens for x in beam_search(*args, beam_size=4, **ids)]):
-        found, expected = search(model, params, src, **ids), search(model, as_floats(params), src, **ids)
+    for search in (
+        greedy_decode,
+        lambda *args, **ids: [x[0].tokens for x in beam_search(*args, beam_size=4, **ids)],
+    ):
+        found = search(model, params, src, **ids)
+        expected = search(model, as_floats(params), src, **ids)
         assert list(map(list, found)) == list(map(list, expected))
 
 
-@pytest.mark.parametrize("model", [Recurrent(40, 40, 8, attention="general"), ByteNet(40, 40, 8, n_sets=1)], ids=repr)
+@pytest.mark.parametrize(
+    "model", [Recurrent(40, 40, 8, attention="general"), ByteNet(40, 40, 8, n_sets=1)], ids=repr
+)
 def test_of_other_models_the_tables_are_quantized(model):
     params, src = quantize(model.init(0)), RNG.integers(3, 40, (2, 6))
     tables = ["source_embedding", "target_embedding", "output.weight"]
     assert [path for path, x in tree.leaves(params) if isinstance(x, Quantized)] == tables
     ids = {"bos_id": 1, "eos_id": 2, "max_len": 4}
     np.testing.assert_array_equal(
-        greedy_decode(model, params, src, **ids), greedy_decode(model, as_floats(params), src, **ids)
+        greedy_decode(model, params, src, **ids),
+        greedy_decode(model, as_floats(params), src, **ids),
     )
     with pytest.raises(ValueError, match="8-bit integers have no gradients"):
         model.loss_and_grad(params, src, src)
@@ -151,7 +174,9 @@ def test_an_encoder_computes_with_what_the_integers_stand_for(settings, shape, e
     model = Transformer(40, 40, **SIZES | settings)
     params, src = quantize(model.init(0)), RNG.integers(1, 40, shape)
     src[0], src[1, 4:] = model.pad_id or 0, 0
-    found, expected = (model.encode(p, src, backend=every_backend) for p in (params, as_floats(params)))
+    found, expected = (
+        model.encode(p, src, backend=every_backend) for p in (params, as_floats(params))
+    )
     np.testing.assert_allclose(found, expected, atol=1e-13)
 
 
@@ -170,16 +195,24 @@ def test_what_is_quantized_and_what_is_not():
     model = Encoder(40, d_model=8, n_heads=2, n_layers=1, d_ff=8, task="classes", n_outputs=3)
     params = quantize(model.init(0))
     integers = [path for path, x in tree.leaves(params) if isinstance(x, Quantized)]
-    assert integers == ["embedding", *(path for path in integers if path.startswith("layers.0.")), "output.weight"]
+    assert integers == [
+        "embedding",
+        *(path for path in integers if path.startswith("layers.0.")),
+        "output.weight",
+    ]
     assert len(integers) == 6
     ids = RNG.integers(1, 40, (2, 5))
-    assert_equal_within(64, "float32", [model.outputs(params, ids)], [model.outputs(as_floats(params), ids)])
+    assert_equal_within(
+        64, "float32", [model.outputs(params, ids)], [model.outputs(as_floats(params), ids)]
+    )
 
 
 def test_there_are_no_gradients():
     model = LanguageModel(40, **SIZES)
     params, ids = quantize(model.init(0)), np.array([[3, 4, 5]])
-    with pytest.raises(ValueError, match="8-bit integers have no gradients: train floats, and quantize"):
+    with pytest.raises(
+        ValueError, match="8-bit integers have no gradients: train floats, and quantize"
+    ):
         model.loss_and_grad(params, ids)
     with pytest.raises(ValueError, match="8-bit integers have no gradients"):
         Trainer(model, SGD(0.1), params=params)
@@ -194,7 +227,9 @@ def test_what_is_no_tree_of_parameters_is_refused():
         (Trainer(model, SGD(0.1)).flat_params, r"float64 of shape \(\d+,\)"),
         (None, "a NoneType"),
     ]:
-        with pytest.raises(TypeError, match=f"params is {described}, expected a nested dict such as model.init"):
+        with pytest.raises(
+            TypeError, match=f"params is {described}, expected a nested dict such as model.init"
+        ):
             quantize(given)
     with pytest.raises(TypeError, match="the tree has a list at layers, expected an array"):
         quantize({"layers": [model.init(0)]})

@@ -20,6 +20,8 @@ def test_the_comparison_sees_rows_that_go_on_together(monkeypatch):
     """As soon as one row is full, all are cut."""
     read = LanguageDecoder._read_kept_tokens
     monkeypatch.setattr(
-        LanguageDecoder, "_read_kept_tokens", lambda decoder, rows: read(decoder, np.arange(len(decoder.positions)))
+        LanguageDecoder,
+        "_read_kept_tokens",
+        lambda decoder, rows: read(decoder, np.arange(len(decoder.positions))),
     )
     assert compared(12, seed=1)["different"] > 2

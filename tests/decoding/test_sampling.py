@@ -14,7 +14,9 @@ MANY = np.tile(SRC[:1], (4000, 1))
 
 
 def random_model(seed=0, tgt_vocab=7, dtype="float64"):
-    model = Transformer(11, tgt_vocab, d_model=8, n_heads=2, n_layers=1, d_ff=9, max_len=16, dtype=dtype)
+    model = Transformer(
+        11, tgt_vocab, d_model=8, n_heads=2, n_layers=1, d_ff=9, max_len=16, dtype=dtype
+    )
     params, rng = model.init(seed), np.random.default_rng(seed)
     for _, x in tree.leaves(params):
         x += 0.3 * rng.standard_normal(x.shape)
@@ -23,13 +25,17 @@ def random_model(seed=0, tgt_vocab=7, dtype="float64"):
 
 def probabilities(model, params, src, begun, temperature=1.0):
     """Of the token after ``begun``, padding left out."""
-    p = np.exp(model.logits(params, src, np.array([begun]), backend="reference")[0, -1] / temperature)
+    p = np.exp(
+        model.logits(params, src, np.array([begun]), backend="reference")[0, -1] / temperature
+    )
     p[PAD] = 0
     return p / p.sum()
 
 
 def assert_frequencies(counts, p):
-    """Pearson's chi-square is below its mean plus four standard deviations, and what is impossible never happens."""
+    """Pearson's chi-square is below its mean plus four standard deviations,
+    and what is impossible never happens.
+    """
     possible = p > 0
     assert not counts[~possible].any()
     expected = counts.sum() * p[possible]
@@ -53,7 +59,9 @@ def test_the_bound_on_frequencies_sees_another_temperature():
     model, params = random_model()
     drawn = sample(model, params, MANY, **IDS, max_len=1, seed=1, temperature=0.8)[:, 0]
     with pytest.raises(AssertionError):
-        assert_frequencies(np.bincount(drawn, minlength=7), probabilities(model, params, SRC[:1], [BOS]))
+        assert_frequencies(
+            np.bincount(drawn, minlength=7), probabilities(model, params, SRC[:1], [BOS])
+        )
 
 
 def test_pairs_of_tokens_are_as_frequent_as_probable():
@@ -70,8 +78,12 @@ def test_pairs_of_tokens_are_as_frequent_as_probable():
 
 def test_one_row_draws_by_key_as_by_row():
     model, params = random_model(2)
-    drawn = [sample(model, params, SRC[:1], **IDS, max_len=1, seed=seed)[0, 0] for seed in range(500)]
-    assert_frequencies(np.bincount(drawn, minlength=7), probabilities(model, params, SRC[:1], [BOS]))
+    drawn = [
+        sample(model, params, SRC[:1], **IDS, max_len=1, seed=seed)[0, 0] for seed in range(500)
+    ]
+    assert_frequencies(
+        np.bincount(drawn, minlength=7), probabilities(model, params, SRC[:1], [BOS])
+    )
 
 
 @pytest.mark.parametrize("top_k", [2, 3])
@@ -118,7 +130,9 @@ def test_the_most_probable_only_is_greedy(options, seed):
     model, params = random_model(seed, dtype="float32")
     for lengths in ({"max_len": 9}, {"max_len": [4, 9, 1]}, {"max_len": 9, "min_len": 5}):
         said = greedy_decode(model, params, SRC, **IDS, **lengths)
-        np.testing.assert_array_equal(sample(model, params, SRC, **IDS, **lengths, seed=seed, **options), said)
+        np.testing.assert_array_equal(
+            sample(model, params, SRC, **IDS, **lengths, seed=seed, **options), said
+        )
 
 
 # --- the key ---
@@ -127,7 +141,8 @@ def test_the_most_probable_only_is_greedy(options, seed):
 def test_the_same_key_draws_the_same_and_others_differ():
     model, params = random_model()
     draws = [
-        sample(model, params, MANY[:20], **IDS, max_len=5, seed=seed, min_len=5) for seed in (1, 1, 2, 1 + 2**40, -1)
+        sample(model, params, MANY[:20], **IDS, max_len=5, seed=seed, min_len=5)
+        for seed in (1, 1, 2, 1 + 2**40, -1)
     ]
     np.testing.assert_array_equal(draws[0], draws[1])
     assert len({x.tobytes() for x in draws}) == 4
@@ -137,7 +152,9 @@ def test_rows_draw_by_their_number_whatever_follows():
     model, params = random_model()
     many = sample(model, params, MANY[:20], **IDS, max_len=9, seed=1)
     few = sample(model, params, MANY[:6], **IDS, max_len=9, seed=1)
-    np.testing.assert_array_equal(np.pad(few, ((0, 0), (0, many.shape[1] - few.shape[1]))), many[:6])
+    np.testing.assert_array_equal(
+        np.pad(few, ((0, 0), (0, many.shape[1] - few.shape[1]))), many[:6]
+    )
     assert len(np.unique(many, axis=0)) > 10  # and not all the same
 
 
@@ -271,21 +288,32 @@ def model_that_says(logits):
 def test_an_extreme_penalty_is_computed(penalty, text):
     model, params = model_that_says([-1, -1, -1, 2, 1.5, 1, 0.5])
     with np.errstate(all="raise"):
-        drawn = sample(model, params, SRC[:1], **IDS, max_len=3, top_k=1, seed=0, repetition_penalty=penalty)
+        drawn = sample(
+            model, params, SRC[:1], **IDS, max_len=3, top_k=1, seed=0, repetition_penalty=penalty
+        )
     assert drawn.tolist() == [text]
 
 
-@pytest.mark.parametrize(("penalty", "logits"), [(5e-324, [-1, -1, -1, 2, 1]), (1e300, [-1, -1e10, -1e10, -1e9, -1e9])])
+@pytest.mark.parametrize(
+    ("penalty", "logits"), [(5e-324, [-1, -1, -1, 2, 1]), (1e300, [-1, -1e10, -1e10, -1e9, -1e9])]
+)
 def test_a_penalty_that_overflows_is_refused(penalty, logits):
     model, params = model_that_says(logits)
-    with np.errstate(all="raise"), pytest.raises(ValueError, match="repetition_penalty=.* makes logits infinite"):
-        sample(model, params, SRC[:1], **IDS, max_len=5, min_len=5, seed=0, repetition_penalty=penalty)
+    with (
+        np.errstate(all="raise"),
+        pytest.raises(ValueError, match="repetition_penalty=.* makes logits infinite"),
+    ):
+        sample(
+            model, params, SRC[:1], **IDS, max_len=5, min_len=5, seed=0, repetition_penalty=penalty
+        )
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-3, 1.0, 1e308])
 @pytest.mark.parametrize("options", [{}, {"top_k": 3}, {"top_p": 5e-324}, {"top_p": 0.5}, {"min_p": 5e-324}], ids=str)
 def test_no_temperature_overflows_or_underflows(temperature, options):
-    logits = np.array([[-3e38, 1.0, 3.0, -np.inf, 1e-45], [-1.0, -1e38, -2.0, -1e-40, -2e3]], "float32")
+    logits = np.array(
+        [[-3e38, 1.0, 3.0, -np.inf, 1e-45], [-1.0, -1e38, -2.0, -1e-40, -2e3]], "float32"
+    )
     with np.errstate(all="raise"):
         tokens = draw(logits, np.array([2**-33, 0.9]), temperature=temperature, **options)
     assert tokens[0] == 2  # the most probable one is drawn first

@@ -1,4 +1,6 @@
-"""The text that is shown token by token is that of all tokens, for tokenizers whose tokens depend on each other."""
+"""The text that is shown token by token is that of all tokens,
+for tokenizers whose tokens depend on each other.
+"""
 
 import numpy as np
 import pytest
@@ -17,8 +19,12 @@ LINES = ["the man  has a dög", "the dogs, and thé men 漢字 €"]
 
 def metaspace(folder=None, fallback=False):
     """A tokenizer as that of Llama 2, whose decoder removes the space before the first word."""
-    pieces = ["▁", "▁▁", "▁a", "b", "▁.", "\n", "é"] + [f"<0x{byte:02X}>" for byte in (0xE2, 0x82, 0xAC) if fallback]
-    made = tokenizers.Tokenizer(tokenizers.models.BPE({piece: i for i, piece in enumerate(pieces)}, [], fuse_unk=True))
+    pieces = ["▁", "▁▁", "▁a", "b", "▁.", "\n", "é"] + [
+        f"<0x{byte:02X}>" for byte in (0xE2, 0x82, 0xAC) if fallback
+    ]
+    made = tokenizers.Tokenizer(
+        tokenizers.models.BPE({piece: i for i, piece in enumerate(pieces)}, [], fuse_unk=True)
+    )
     made.add_special_tokens(["</s>"])
     steps = tokenizers.decoders
     parts = [steps.Replace("▁", " "), steps.ByteFallback(), steps.Fuse(), steps.Strip(" ", 1, 0)]
@@ -92,5 +98,8 @@ def test_characters_of_several_tokens_are_shown_when_they_are_complete():
 
 def test_the_time_of_a_token_does_not_grow_with_the_text():
     tokenizer, lengths = tiny_tokenizer(), []
-    shown_of(lambda ids: lengths.append(len(ids)) or tokenizer.decode(ids), tokenizer.encode("ab  €漢字" * 30))
+    shown_of(
+        lambda ids: lengths.append(len(ids)) or tokenizer.decode(ids),
+        tokenizer.encode("ab  €漢字" * 30),
+    )
     assert max(lengths) == 6
