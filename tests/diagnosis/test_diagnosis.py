@@ -31,19 +31,22 @@ from npformer.diagnosis.pairs import fits_by_shift
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
 USUAL = """
-    rate 100 times too large, targets are the inputs, the model knows no padding, new layers are frozen, dropout 09
-    no causal mask in the text, n tokens is ignored with two shards
+    rate 100 times too large, targets are the inputs, the model knows no padding
+    new layers are frozen, dropout 09, no causal mask in the text
+    n tokens is ignored with two shards
 """
 OTHERS = """
-    nan in the measurements, padding is not masked by the model, batch is normalised, memory is zero, heads are equal
-    all positions are equal, sign of a gradient, encoder gets no gradient, wrong count, no end token, classes from 1
-    most words are unknown, value to predict among the inputs, warm up of a million steps, epochs are given for steps
-    the same batch in each step, few rows learned by heart, rate 10 times too large, mask is inverted
-    positions 30 times too large, loss of the inputs, position is one off, rotary positions begin again
+    nan in the measurements, padding is not masked by the model, batch is normalised
+    memory is zero, heads are equal, all positions are equal, sign of a gradient
+    encoder gets no gradient, wrong count, no end token, classes from 1
+    most words are unknown, value to predict among the inputs, warm up of a million steps
+    epochs are given for steps, the same batch in each step, few rows learned by heart
+    rate 10 times too large, mask is inverted, positions 30 times too large
+    loss of the inputs, position is one off, rotary positions begin again
     one buffer for all gradients, positions along the rows
     heads are split without a transpose, gradients are added up, adapters get no gradient
-    texts in the order of their subjects, numbers in the order of their targets, validation has other units
-    text in another order, trained adapters for another vocabulary
+    texts in the order of their subjects, numbers in the order of their targets
+    validation has other units, text in another order, trained adapters for another vocabulary
 """
 
 
@@ -98,8 +101,13 @@ def test_a_diagnosis_changes_nothing_and_is_the_same_again():
     bits = trainer.flat_params.tobytes()
     first, second = (repr(trainer.diagnose(*case["batch"])) for _ in range(2))
     assert first == second
-    assert trainer.flat_params.tobytes() == bits and pickle.dumps(trainer.__reduce__()[1][3:]) == before
-    assert all(map(np.array_equal, batch, case["batch"])) and np.array_equal(np.random.get_state()[1], state)
+    assert (
+        trainer.flat_params.tobytes() == bits
+        and pickle.dumps(trainer.__reduce__()[1][3:]) == before
+    )
+    assert all(map(np.array_equal, batch, case["batch"])) and np.array_equal(
+        np.random.get_state()[1], state
+    )
 
 
 class Linear:
@@ -131,7 +139,9 @@ def test_what_cannot_be_examined_is_said():
     assert found.names == [] and any("has no logits" in why for why in found.not_examined)
     (wrong,) = nf.diagnose(WrongLinear(), Linear().init(0), batch)
     of_entry = re.search(r"its entry \[\d, 0\], by (\S+) and (\S+)", wrong.seen).groups()
-    assert wrong.name == "wrong gradient" and float(of_entry[1]) == pytest.approx(1.1 * float(of_entry[0]), rel=0.05)
+    assert wrong.name == "wrong gradient" and float(of_entry[1]) == pytest.approx(
+        1.1 * float(of_entry[0]), rel=0.05
+    )
     assert "own-model.md" in wrong.what_to_do
 
 
@@ -162,11 +172,15 @@ class Delegating:
 ASCENDING = (np.arange(12)[:, None] + np.arange(9)) % 13
 
 
-@pytest.mark.parametrize("model, ids", [(Bigram(), ASCENDING), (Delegating(text()["model"]), text()["batch"][0])])
+@pytest.mark.parametrize(
+    "model, ids", [(Bigram(), ASCENDING), (Delegating(text()["model"]), text()["batch"][0])]
+)
 def test_a_batch_of_one_array_of_a_model_of_your_own(model, ids):
     found = nf.diagnose(model, model.init(0), (ids,))
     assert found.names == [] and "has no logits" in found.not_examined[0]
-    assert "Which outputs depend on a token" in found.not_examined[0] and "the batch" not in repr(found)
+    assert "Which outputs depend on a token" in found.not_examined[0] and "the batch" not in repr(
+        found
+    )
 
 
 class Blind(nf.LanguageModel):
@@ -192,7 +206,9 @@ def test_logits_of_a_model_of_your_own_are_examined(kind, names):
 def test_logits_of_a_source_and_a_target_are_examined():
     (mistake,) = named("memory is zero")
     case = mistake.make()
-    assert named_of(Delegating(case["model"], "logits", "pad_id"), case["batch"]) == ["input ignored"]
+    assert named_of(Delegating(case["model"], "logits", "pad_id"), case["batch"]) == [
+        "input ignored"
+    ]
     assert named_of(Delegating(pairs()["model"], "logits", "pad_id"), case["batch"]) == []
 
 
@@ -205,7 +221,10 @@ class BigramWithLogits(Bigram):
 
 def test_a_model_of_one_token_may_be_meant_so():
     (found,) = nf.diagnose(BigramWithLogits(), Bigram().init(0), (ASCENDING,), quick=True)
-    assert (found.name, found.sure) == ("input ignored", "likely") and "this is no mistake" in found.seen
+    assert (found.name, found.sure) == (
+        "input ignored",
+        "likely",
+    ) and "this is no mistake" in found.seen
 
 
 def test_a_label_of_each_token_may_depend_on_later_tokens():
@@ -213,7 +232,9 @@ def test_a_label_of_each_token_may_depend_on_later_tokens():
         def logits(self, params, ids, **options):
             return model.outputs(params, ids, **options)
 
-    model = nf.Encoder(13, d_model=16, n_heads=2, n_layers=1, d_ff=32, task="classes", n_outputs=13, pooling="none")
+    model = nf.Encoder(
+        13, d_model=16, n_heads=2, n_layers=1, d_ff=32, task="classes", n_outputs=13, pooling="none"
+    )
     ids, labels = np.random.default_rng(0).integers(1, 13, (2, 16, 9))
     assert named_of(Tagger(model, "pad_id"), (ids, labels)) == []
 
@@ -227,7 +248,8 @@ def test_only_an_error_of_the_model_says_that_it_does_not_run():
             return super().loss_and_grad(params, ids, **options)
 
     params = Weighted().init(0)
-    assert nf.diagnose(Weighted(), params, (ASCENDING, np.arange(13.0))).names == []  # not a number for each row
+    # not a number for each row
+    assert nf.diagnose(Weighted(), params, (ASCENDING, np.arange(13.0))).names == []
     assert nf.diagnose(Weighted(), params, (ASCENDING, np.ones(1))).names == ["does not run"]
 
 
@@ -236,7 +258,10 @@ def test_what_a_mask_hides_never_matters(hidden):
     (x, y), mask = numbers()["batch"], np.random.default_rng(0).random((16, 8)) < 0.8
     x = np.where(mask[..., None], x, hidden)
     assert nf.diagnose(**numbers() | {"batch": (x, y, mask)}, quick=True).names == []
-    assert nf.diagnose(**numbers() | {"batch": (x, y)}, quick=True).names in (["not finite"], ["scale of the data"])
+    assert nf.diagnose(**numbers() | {"batch": (x, y)}, quick=True).names in (
+        ["not finite"],
+        ["scale of the data"],
+    )
 
 
 class OwnLoss(nf.LanguageModel):
@@ -263,7 +288,9 @@ def test_a_loss_of_other_targets_says_of_which():
 
 @pytest.mark.parametrize("rows", [2, 32])
 def test_rows_that_are_mixed_in_the_loss_are_named(rows):
-    found = nf.diagnose(**pairs(Sorted, batch=tuple(x[:rows] for x in TASK.batch(0, 32))), quick=True)
+    found = nf.diagnose(
+        **pairs(Sorted, batch=tuple(x[:rows] for x in TASK.batch(0, 32))), quick=True
+    )
     assert found.names == ["loss differs"] and "each row alone agrees" in found[0].seen
 
 
@@ -281,21 +308,34 @@ def test_one_id_may_begin_and_end_a_target():
     case = pairs(batch=(src, np.where(tgt == 1, 2, tgt))) | {"eos_id": 2, "quick": True}
     assert nf.diagnose(**case, bos_id=2).names == []
     (found,) = nf.diagnose(**case, bos_id=1)
-    assert found.name == "begin token" and found.seen == "all targets begin with 2, and you decode with bos_id=1"
+    assert (
+        found.name == "begin token"
+        and found.seen == "all targets begin with 2, and you decode with bos_id=1"
+    )
 
 
 @pytest.mark.parametrize(
     "total, n_steps, names",
-    [(10, 0, True), (10, 15, True), (40, 0, False), (120, 60, False), (150, 160, True), (150, 150, False)],
+    [
+        (10, 0, True),
+        (10, 15, True),
+        (40, 0, False),
+        (120, 60, False),
+        (150, 160, True),
+        (150, 150, False),
+    ],
 )
 def test_a_schedule_that_is_over_is_named(total, n_steps, names):
-    trainer = trained(text(d_model=16, n_layers=1), nf.Adam(nf.warmup_cosine(3e-3, 1, total)))["trainer"]
+    trainer = trained(text(d_model=16, n_layers=1), nf.Adam(nf.warmup_cosine(3e-3, 1, total)))[
+        "trainer"
+    ]
     trainer.state.n_steps = n_steps
     assert trainer.diagnose(*text()["batch"], n_steps=total).names == []
     found = trainer.diagnose(*text()["batch"])
     assert found.names == ["rate too small"] * names
     assert all(
-        int(re.search(r"spent by step (\d+)", each.seen)[1]) < total and "steps, not epochs" in each.what_to_do
+        int(re.search(r"spent by step (\d+)", each.seen)[1]) < total
+        and "steps, not epochs" in each.what_to_do
         for each in found
     )
 
@@ -332,13 +372,17 @@ def test_a_batch_that_is_refused_is_a_finding():
 def test_the_batch_is_one_tuple_of_what_the_model_takes():
     case = pairs()
     src, tgt = case["batch"]
-    with pytest.raises(TypeError, match="params is followed by 2 arguments, expected one batch, a tuple of arrays"):
+    with pytest.raises(
+        TypeError, match="params is followed by 2 arguments, expected one batch, a tuple of arrays"
+    ):
         nf.diagnose(case["model"], case["params"], src, tgt)
     with pytest.raises(TypeError, match="batch is a NoneType, expected a tuple of arrays"):
         nf.diagnose(case["model"], case["params"], None)
     for batch in ((src, tgt, tgt), (src,)):
         found = nf.diagnose(case["model"], case["params"], batch)
-        wanted = f"a batch has {len(batch)} items, expected those that Transformer takes: (src, tgt)"
+        wanted = (
+            f"a batch has {len(batch)} items, expected those that Transformer takes: (src, tgt)"
+        )
         assert found.names == ["does not run"] and wanted in found[0].seen
 
 
@@ -347,21 +391,31 @@ def test_a_watched_training_warns_once_by_name_and_writes_it_to_the_log(tmp_path
     with pytest.warns(UserWarning) as warned:
         trainer.fit((text()["batch"] for _ in range(4)), watch=True, progress=False, save=tmp_path)
     told = [str(warning.message) for warning in warned]
-    assert [sum(name in one for one in told) for name in ("later tokens leak (certain)", "rate too large")] == [1, 1]
+    assert [
+        sum(name in one for one in told)
+        for name in ("later tokens leak (certain)", "rate too large")
+    ] == [1, 1]
     records = nf.training.JsonLog.read(tmp_path / "log.jsonl")
-    assert [record["finding"] for record in records if "finding" in record] == trainer.watched.findings.names
+    assert [
+        record["finding"] for record in records if "finding" in record
+    ] == trainer.watched.findings.names
     assert "layers.1" in trainer.report() and "rate too large" in trainer.report()
 
 
 def test_watching_changes_no_bit_of_a_training():
-    trainers = [nf.Trainer(pairs(dropout=0.1, tie_embeddings=True)["model"], nf.Adam(1e-3)) for _ in range(2)]
+    trainers = [
+        nf.Trainer(pairs(dropout=0.1, tie_embeddings=True)["model"], nf.Adam(1e-3))
+        for _ in range(2)
+    ]
     for watch, trainer in enumerate(trainers):
         trainer.fit((TASK.batch(i, 16) for i in range(3)), watch=bool(watch), progress=False)
     assert trainers[0].flat_params.tobytes() == trainers[1].flat_params.tobytes()
     assert trainers[1].watched.findings == [] and "decoder.1" in trainers[1].report()
 
 
-@pytest.mark.parametrize(("seed", "sign", "rate"), [(None, "UNLIKE", 1e-3), (1, "UNLIKE", 1e-3), (2, "MATCHED", 1e-2)])
+@pytest.mark.parametrize(
+    ("seed", "sign", "rate"), [(None, "UNLIKE", 1e-3), (1, "UNLIKE", 1e-3), (2, "MATCHED", 1e-2)]
+)
 def test_rows_that_do_not_match_are_named_after_a_while(seed, sign, rate, monkeypatch):
     for each in ("UNLIKE", "MATCHED"):
         monkeypatch.setattr(f"npformer.diagnosis.watch.{each}", 150 if each == sign else 10**6)
@@ -374,7 +428,9 @@ def test_rows_that_do_not_match_are_named_after_a_while(seed, sign, rate, monkey
     assert trainer.watched.findings.names == ["rows do not match"] * (seed is not None)
 
 
-@pytest.mark.parametrize("y", [np.full((8, 3), -100), np.full((8, 3), 255, np.uint8), np.full((8, 3), 2**40)], ids=str)
+@pytest.mark.parametrize(
+    "y", [np.full((8, 3), -100), np.full((8, 3), 255, np.uint8), np.full((8, 3), 2**40)], ids=str
+)
 @pytest.mark.parametrize("width", [0, 4])
 def test_any_integers_can_be_compared_as_pairs(y, width):
     assert np.isfinite(fits_by_shift(np.zeros((8, width), int), y)).all()
@@ -382,8 +438,12 @@ def test_any_integers_can_be_compared_as_pairs(y, width):
 
 @pytest.mark.parametrize("n", [0, 1, 7])
 def test_rows_that_are_off_by_some_rows_are_named_before_the_training(n):
-    found = nf.diagnose(**with_batch(pairs(), lambda src, tgt: (np.roll(src, n, axis=0), tgt)), quick=True)
-    assert found.names == ["rows do not match"] * (n > 0) and all(f"of row i+{n} of" in each.seen for each in found)
+    found = nf.diagnose(
+        **with_batch(pairs(), lambda src, tgt: (np.roll(src, n, axis=0), tgt)), quick=True
+    )
+    assert found.names == ["rows do not match"] * (n > 0) and all(
+        f"of row i+{n} of" in each.seen for each in found
+    )
 
 
 @pytest.mark.parametrize("times, names", [(1, []), (40, ["scale of weights"])])
@@ -391,12 +451,16 @@ def test_a_table_of_variance_1_is_usual(times, names):
     case = text()
     table = case["params"]["embedding"]
     table[...] = times * np.random.default_rng(0).standard_normal(table.shape)
-    assert [name for name in nf.diagnose(**case, quick=True).names if name == "scale of weights"] == names
+    assert [
+        name for name in nf.diagnose(**case, quick=True).names if name == "scale of weights"
+    ] == names
 
 
 def test_a_gradient_is_not_compared_with_a_loss_that_does_not_change():
     found = nf.diagnose(**with_batch(numbers(), lambda x, y: (x, 1e9 * y)))
-    assert "wrong gradient" not in found.names and any("less than it is rounded" in why for why in found.not_examined)
+    assert "wrong gradient" not in found.names and any(
+        "less than it is rounded" in why for why in found.not_examined
+    )
 
 
 @pytest.mark.parametrize("leak", [0.0, 1e-3])
@@ -405,7 +469,8 @@ def test_rounding_in_a_row_of_small_outputs_is_no_leak(leak):
 
     def outputs(inputs):
         place = np.arange(len(inputs[0]))[:, None]
-        return inputs[0] + (1e-7 + leak) * place  # 1e-7 is the rounding of numbers near 1 in float32
+        # 1e-7 is the rounding of numbers near 1 in float32
+        return inputs[0] + (1e-7 + leak) * place
 
     case = SimpleNamespace(inputs=[x], outputs=outputs)
     assert [name for name, _ in dependence.rows(case)] == (["rows leak"] if leak else [])
@@ -413,7 +478,9 @@ def test_rounding_in_a_row_of_small_outputs_is_no_leak(leak):
 
 def test_a_setting_that_is_unusual_is_named_alone():
     (found,) = nf.diagnose(**trained(pairs(), nf.SGD(0.1), clip_norm=1e-4))
-    assert found.name == "unusual setting" and found.seen.startswith("clip_norm=0.0001; the gradient has")
+    assert found.name == "unusual setting" and found.seen.startswith(
+        "clip_norm=0.0001; the gradient has"
+    )
 
 
 def test_a_warm_up_allows_larger_steps():
@@ -422,7 +489,11 @@ def test_a_warm_up_allows_larger_steps():
 
 def test_numbers_are_said_of_the_input_and_of_the_targets():
     (found,) = nf.diagnose(**with_batch(numbers(), lambda x, y: (x + 300, y + 400)), quick=True)
-    assert found.name == "scale of the data" and "input: mean 300" in found.seen and "targets: mean 400" in found.seen
+    assert (
+        found.name == "scale of the data"
+        and "input: mean 300" in found.seen
+        and "targets: mean 400" in found.seen
+    )
 
 
 def test_what_was_examined_is_not_examined_again(monkeypatch):
@@ -434,7 +505,9 @@ def test_what_was_examined_is_not_examined_again(monkeypatch):
 
 
 def test_the_guide_explains_each_finding():
-    guide = (Path(__file__).parents[2] / "docs/guides/it-does-not-learn.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs/guides/it-does-not-learn.md").read_text(
+        encoding="utf-8"
+    )
     assert re.findall(r"^\| `([^`]+)` \|", guide, re.MULTILINE) == list(TABLE)
 
 
@@ -445,10 +518,15 @@ def test_a_training_that_is_stuck_is_named():
 
 
 def test_a_watched_schedule_that_is_over_and_the_update_at_the_highest_rate():
-    trainer = nf.Trainer(text(d_model=8, n_layers=1)["model"], nf.Adam(nf.warmup_cosine(1e-2, 2, 54)))
+    trainer = nf.Trainer(
+        text(d_model=8, n_layers=1)["model"], nf.Adam(nf.warmup_cosine(1e-2, 2, 54))
+    )
     with pytest.warns(
         UserWarning,
-        match=r"the rate is 0 since step 54: the schedule is over.\n.* Try: schedules for your steps",
+        match=(
+            r"the rate is 0 since step 54: the schedule is over.\n"
+            ".* Try: schedules for your steps"
+        ),
     ):
         trainer.fit(((TASK.batch(i, 8)[1],) for i in range(56)), watch=True, progress=False)
     size, _, update = trainer.watched.arrays.parts["layers.0"]  # of step 52
@@ -462,9 +540,13 @@ def test_a_report_needs_a_watched_training_and_is_drawn(tmp_path):
     with pytest.raises(ValueError, match="watch=True"):
         trainer.report()
     trainer.fit((TASK.batch(i, 16) for i in range(3)), watch=True, progress=False)
-    trainer.watched.steps = [info._replace(loss=3.5 + 0.1 * i) for i, info in enumerate(trainer.watched.steps)]
+    trainer.watched.steps = [
+        info._replace(loss=3.5 + 0.1 * i) for i, info in enumerate(trainer.watched.steps)
+    ]
     above, _ = nf.plots.plot_loss(trainer.watched.steps, tmp_path / "loss.png")
-    labels = [label.get_text() for label in above.get_yticklabels() + above.get_yticklabels(minor=True)]
+    labels = [
+        label.get_text() for label in above.get_yticklabels() + above.get_yticklabels(minor=True)
+    ]
     assert "3.6" in labels and not any("^" in label for label in labels)
     trainer.report(tmp_path / "report.png")
     assert (tmp_path / "report.png").stat().st_size > 10_000
@@ -487,14 +569,17 @@ def test_padding_that_is_no_padding_to_the_model_is_named(pad_id):
     (ids,), found = case["batch"], nf.diagnose(**case, quick=True)
     assert "padding counted" in found.names
     assert (
-        f", {(ids == 0).sum() / ids[:, 1:].size:.0%} of all targets" in found[found.names.index("padding counted")].seen
+        f", {(ids == 0).sum() / ids[:, 1:].size:.0%} of all targets"
+        in found[found.names.index("padding counted")].seen
     )
 
 
 @pytest.mark.parametrize("which", ["bos_id", "eos_id"])
 def test_padding_has_an_id_of_its_own(which):
     case = pairs()
-    assert "padding inside" in nf.diagnose(**case, **{which: case["model"].pad_id}, quick=True).names
+    assert (
+        "padding inside" in nf.diagnose(**case, **{which: case["model"].pad_id}, quick=True).names
+    )
 
 
 class WrongCache(nf.LanguageModel):
@@ -514,7 +599,8 @@ def test_a_cache_that_differs_may_follow_from_padding(pad_id, cause):
 
 
 def test_tokens_at_the_ends_may_follow_from_padding():
-    inherited = with_batch(pairs(), lambda src, tgt: (src, np.where(tgt < 2, 1 - tgt, tgt)))  # begins with padding, 0
+    # a target begins with padding, 0
+    inherited = with_batch(pairs(), lambda src, tgt: (src, np.where(tgt < 2, 1 - tgt, tgt)))
     assert nf.diagnose(**inherited, bos_id=0, eos_id=2).names == ["padding counted"]
     assert nf.diagnose(**pairs(), bos_id=1, eos_id=0).names == ["padding inside"]
 
@@ -526,7 +612,9 @@ def test_what_may_explain_a_finding_comes_before_it_and_the_report_says_so():
 
 
 def test_a_batch_that_is_an_array_is_refused():
-    with pytest.raises(TypeError, match=r"array of shape \(12, 9\), expected a tuple of arrays: batch=\(x,\)"):
+    with pytest.raises(
+        TypeError, match=r"array of shape \(12, 9\), expected a tuple of arrays: batch=\(x,\)"
+    ):
         nf.diagnose(Bigram(), Bigram().init(0), ASCENDING)
 
 
@@ -540,7 +628,10 @@ class NoNumbers(nf.LanguageModel):
 
 def test_a_gradient_that_is_not_finite_is_named_as_such():
     found = nf.diagnose(**text(NoNumbers))
-    assert found[0].name == "not finite" and "gradient holds NaN or infinity, the loss is 3" in found[0].seen
+    assert (
+        found[0].name == "not finite"
+        and "gradient holds NaN or infinity, the loss is 3" in found[0].seen
+    )
     assert "gradients overwritten" not in found.names
 
 
@@ -553,7 +644,10 @@ def test_a_batch_of_numbers_that_is_learned_already_is_no_finding():
 
 def test_few_symbols_are_no_padding():
     ids = np.random.default_rng(0).integers(3, 5, (32, 12))
-    assert "padding counted" not in nf.diagnose(**with_batch(text(), lambda _: (ids,)), quick=True).names
+    assert (
+        "padding counted"
+        not in nf.diagnose(**with_batch(text(), lambda _: (ids,)), quick=True).names
+    )
 
 
 def test_no_positions_are_a_choice_if_they_are_set_so():
