@@ -29,7 +29,9 @@ def read(path):
 
 def is_there(path):
     path = path.resolve()
-    return (PACKAGE.parent / path.relative_to(ROOT) if path.is_relative_to(ROOT / "npformer") else path).exists()
+    return (
+        PACKAGE.parent / path.relative_to(ROOT) if path.is_relative_to(ROOT / "npformer") else path
+    ).exists()
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
@@ -38,11 +40,15 @@ def test_links_lead_somewhere(path):
     assert [link for link in links if "://" not in link and not is_there(path.parent / link)] == []
 
 
-def test_the_description_on_pypi_is_the_readme_with_links_that_lead_somewhere_outside_of_a_clone(monkeypatch):
+def test_the_description_on_pypi_is_the_readme_with_links_that_lead_somewhere_outside_of_a_clone(
+    monkeypatch,
+):
     monkeypatch.chdir(ROOT)
     given = {}
     monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=given.update))
-    monkeypatch.setitem(sys.modules, "setuptools.command.build_py", SimpleNamespace(build_py=object))
+    monkeypatch.setitem(
+        sys.modules, "setuptools.command.build_py", SimpleNamespace(build_py=object)
+    )
     runpy.run_path("setup.py")
     text = given["long_description"]
     links = re.findall(r"\]\(([^)]*)\)", text)
@@ -56,9 +62,13 @@ def test_the_description_on_pypi_is_the_readme_with_links_that_lead_somewhere_ou
 def test_the_tour_lists_the_extras_that_users_install():
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    of_users = list(itertools.takewhile(lambda name: name != "nvrtc", setup["options.extras_require"]))
+    of_users = list(
+        itertools.takewhile(lambda name: name != "nvrtc", setup["options.extras_require"])
+    )
     table = read(DOCS / "guides" / "library.md").partition("## Extras")[2].partition("\n## ")[0]
-    assert sorted(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", table, re.MULTILINE)))) == sorted(of_users)
+    assert sorted(
+        re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", table, re.MULTILINE)))
+    ) == sorted(of_users)
 
 
 CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -66,7 +76,8 @@ CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 def sections(path):
     """The texts of a page's sections by their anchors, as GitHub and the site name them."""
-    text = CODE.sub(lambda code: code[0].replace("\n#", "\n #"), read(path))  # its comments are no headings
+    # comments of the code are no headings
+    text = CODE.sub(lambda code: code[0].replace("\n#", "\n #"), read(path))
     found = {}
     for title, content in re.findall(r"^#+ (.+)((?:\n(?!#).*)*)", text, re.MULTILINE):
         anchor = re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
@@ -76,25 +87,34 @@ def sections(path):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_links_to_files_have_the_paths_of_the_files(path):
-    links = re.findall(r"\[`([\w/.]+\.(?:py|pyi|cu|js|html|json|ipynb|md))`\]\(([^\s)#]+)", read(path))
+    links = re.findall(
+        r"\[`([\w/.]+\.(?:py|pyi|cu|js|html|json|ipynb|md))`\]\(([^\s)#]+)", read(path)
+    )
     assert [(words, link) for words, link in links if not f"/{link}".endswith(f"/{words}")] == []
 
 
 def tables(path):
     """The tables of a page: rows of cells, of which the second is the line below the heading."""
     blocks = re.findall(r"(?:^\|.*\|\n)+", read(path), re.MULTILINE)
-    return [[[cell.strip(" *") for cell in row.split("|")[1:-1]] for row in block.splitlines()] for block in blocks]
+    return [
+        [[cell.strip(" *") for cell in row.split("|")[1:-1]] for row in block.splitlines()]
+        for block in blocks
+    ]
 
 
 def test_the_figures_of_the_readme_are_those_of_the_table():
-    training, _ = (rows[2:] for rows in tables(DOCS / "fast" / "performance.md") if "PyTorch's best" in rows[0])
+    training, _ = (
+        rows[2:] for rows in tables(DOCS / "fast" / "performance.md") if "PyTorch's best" in rows[0]
+    )
     ratios = [float(row[5]) for row in training]
     text = " ".join(read(ROOT / "README.md").split())
     assert f"{min(ratios):.1f} to {max(ratios):.1f} times as fast" in text
 
 
 def test_the_readme_prints_what_its_comments_say(capsys):
-    [code] = re.findall(r"^```python\n(.*?)^```", read(ROOT / "README.md"), re.DOTALL | re.MULTILINE)
+    [code] = re.findall(
+        r"^```python\n(.*?)^```", read(ROOT / "README.md"), re.DOTALL | re.MULTILINE
+    )
     exec(code, {})
     comments = [line[2:] for line in code.splitlines() if line.startswith("# ")]
     # The last digits of the errors differ from processor to processor.
@@ -107,7 +127,9 @@ def test_the_readme_prints_what_its_comments_say(capsys):
 def test_links_lead_to_headings(path):
     links = re.findall(r"\]\(([^\s)#]*\.md|)#([^\s)]+)\)", read(path))
     pages = [(path.parent / page if page else path, anchor) for page, anchor in links]
-    assert [(page.name, anchor) for page, anchor in pages if len(sections(page).get(anchor, [])) != 1] == []
+    assert [
+        (page.name, anchor) for page, anchor in pages if len(sections(page).get(anchor, [])) != 1
+    ] == []
 
 
 MOST_WORDS = 30_000  # of the core track, as `wc -w` counts them
@@ -115,34 +137,53 @@ MOST_WORDS = 30_000  # of the core track, as `wc -w` counts them
 
 @pytest.fixture(scope="module")
 def trees():
-    """The lists of pages that the site's navigation shows: the core track, detours of parts 1 to 3, the other parts."""
-    lists = re.findall(r"^```{toctree}\n(.*?)^```", read(DOCS / "index.md"), re.DOTALL | re.MULTILINE)
-    return [[DOCS / f"{name}.md" for name in re.findall(r"^\w\S+", pages, re.MULTILINE)] for pages in lists]
+    """The lists of pages that the site's navigation shows.
+
+    The core track, detours of parts 1 to 3, the other parts.
+    """
+    lists = re.findall(
+        r"^```{toctree}\n(.*?)^```", read(DOCS / "index.md"), re.DOTALL | re.MULTILINE
+    )
+    return [
+        [DOCS / f"{name}.md" for name in re.findall(r"^\w\S+", pages, re.MULTILINE)]
+        for pages in lists
+    ]
 
 
 @pytest.fixture(scope="module")
 def core(trees):
     """The pages of the core track, and the page that follows each of them but the last."""
     table = read(DOCS / "index.md").partition("## The core track")[2].partition("\n## ")[0]
-    pages = [DOCS / link for link in re.findall(r"^\|[^|]*\|[^|]*\]\(([^\s)#]+)\)", table, re.MULTILINE)]
+    pages = [
+        DOCS / link for link in re.findall(r"^\|[^|]*\|[^|]*\]\(([^\s)#]+)\)", table, re.MULTILINE)
+    ]
     assert pages == trees[0], "the navigation has the core track in the order of its table"
     return dict(pairwise([*pages, trees[4][0]]))
 
 
 @pytest.fixture(scope="module")
 def parts(trees, core):
-    """The pages of each part of the book in its order: after each page of the core track, its detours."""
+    """The pages of each part of the book in its order.
+
+    After each page of the core track, its detours.
+    """
     detours = iter([page for tree in trees[1:4] for page in tree])
     book, waiting = [[], [], []], next(detours)
     for page in core:
-        part = ["attention", "model", "gradients"].index(page.parent.name) if page.parent != DOCS else 0
+        part = (
+            ["attention", "model", "gradients"].index(page.parent.name)
+            if page.parent != DOCS
+            else 0
+        )
         if page == list(core)[-1]:
             part = 2
         book[part].append(page)
         while waiting in named_last(page):
             book[part].append(waiting)
             waiting = next(detours, None)
-    assert waiting is None, f"no page of the core track names {waiting} in its last lines, or not in this order"
+    assert waiting is None, (
+        f"no page of the core track names {waiting} in its last lines, or not in this order"
+    )
     return [*book, *trees[4:]]
 
 
@@ -162,15 +203,21 @@ def test_links_to_a_part_lead_into_it(path, parts):
         assert (path.parent / page).resolve() in parts[int(number) - 1]
 
 
-def test_the_last_lines_of_a_page_lead_to_the_next_page_to_detours_and_to_its_own_gradients(parts, core):
+def test_the_last_lines_of_a_page_lead_to_the_next_page_to_detours_and_to_its_own_gradients(
+    parts, core
+):
     pages = [page for part in parts[:-2] for page in part]
     for path, following in pairwise(pages):
         first, *others = named_last(path)
         gradients = DOCS / "gradients" / path.name
         assert first == core.get(path, following), path
         rest = pages[pages.index(path) + 1 :] if path in core else []
-        detours = list(itertools.takewhile(lambda page: page not in core and page not in parts[3], rest))
-        assert others in (detours, [*detours, gradients]) or not (detours or gradients.exists()), path
+        detours = list(
+            itertools.takewhile(lambda page: page not in core and page not in parts[3], rest)
+        )
+        assert others in (detours, [*detours, gradients]) or not (detours or gradients.exists()), (
+            path
+        )
 
 
 def test_pages_that_are_named_by_their_place_have_it(parts):
@@ -178,7 +225,12 @@ def test_pages_that_are_named_by_their_place_have_it(parts):
     for before, path, after in zip([None, *pages], pages, [*pages[1:], None], strict=False):
         text = " ".join(read(path).lower().split())
         (part,) = (part for part in parts if path in part)
-        places = {"next page": after, "page before": before, "previous page": before, "first page": part[0]}
+        places = {
+            "next page": after,
+            "page before": before,
+            "previous page": before,
+            "first page": part[0],
+        }
         for words, link in re.findall(r"\[([^\]]*)\]\(([^\s)#]+)", text):
             named = [page for name, page in places.items() if name in words]
             assert named in ([], [(path.parent / link).resolve()]), (path, words)
@@ -188,7 +240,10 @@ def test_pages_that_are_named_by_their_place_have_it(parts):
 def test_pages_beside_the_core_track_say_so_and_lead_back_to_it(parts, core):
     goes_on = None
     for path in reversed([page for part in parts[:3] for page in part]):
-        mark = re.match(r"# .+\n\n> \*\*Detour\*\*: you can skip this page; (?:.+\n)*?.*\]\((\S+)\)\.\n\n", read(path))
+        mark = re.match(
+            r"# .+\n\n> \*\*Detour\*\*: you can skip this page; (?:.+\n)*?.*\]\((\S+)\)\.\n\n",
+            read(path),
+        )
         if path in core:
             goes_on = path
             assert not mark, path
@@ -197,10 +252,14 @@ def test_pages_beside_the_core_track_say_so_and_lead_back_to_it(parts, core):
 
 
 def test_topics_lead_to_sections_that_have_their_numbers():
-    for topic, places in re.findall(r"^\| (.+?) \| (\[.+) \|$", read(DOCS / "topics.md"), re.MULTILINE):
+    for topic, places in re.findall(
+        r"^\| (.+?) \| (\[.+) \|$", read(DOCS / "topics.md"), re.MULTILINE
+    ):
         links = re.findall(r"\(([^\s)#]+)#([^\s)]+)\)", places)
         text = "".join(sections(DOCS / page)[anchor][0] for page, anchor in links)
-        assert set(re.findall(NUMBER, topic)) <= set(re.findall(NUMBER, text.replace(",", ""))), topic
+        assert set(re.findall(NUMBER, topic)) <= set(re.findall(NUMBER, text.replace(",", ""))), (
+            topic
+        )
 
 
 def test_heads_are_counted_from_1():
@@ -225,22 +284,33 @@ def code():
     """The lines of each file of npformer, and of what stands on a page of its own."""
     names = {path: path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*.py")}
     names |= {path: path.relative_to(ROOT) for path in DOCS.glob("*.py")}
-    return {name.as_posix(): [line.strip() for line in read(path).splitlines()] for path, name in names.items()}
+    return {
+        name.as_posix(): [line.strip() for line in read(path).splitlines()]
+        for path, name in names.items()
+    }
 
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
 def test_quoted_lines_are_lines_of_one_file_in_its_order(path, code):
-    names = {*code, *re.findall(r"(?<=def )\w+", "\n".join(line for lines in code.values() for line in lines))}
+    names = {
+        *code,
+        *re.findall(r"(?<=def )\w+", "\n".join(line for lines in code.values() for line in lines)),
+    }
     parts = []
-    for block in re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+    for block in re.findall(
+        r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    ):
         parts.append([])
         for line in filter(None, map(str.strip, block.splitlines())):
-            label = re.fullmatch(r"# ([\w/.]+)([:,] .*)?", line)  # of a file or a function, which begins a part
+            # the label of a file or a function, which begins a part
+            label = re.fullmatch(r"# ([\w/.]+)([:,] .*)?", line)
             if label and label[1] in names:
                 parts.append([])
             else:
                 parts[-1].append(line)
-    assert [part for part in parts if not any(is_in_order(part, lines) for lines in code.values())] == []
+    assert [
+        part for part in parts if not any(is_in_order(part, lines) for lines in code.values())
+    ] == []
 
 
 def is_in_order(part, lines):
@@ -250,7 +320,8 @@ def is_in_order(part, lines):
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
 def test_a_page_names_the_exercises_that_it_explains(path):
-    text, page = path.read_text(encoding="utf-8"), path.relative_to(ROOT / "docs").with_suffix("").as_posix()
+    text = path.read_text(encoding="utf-8")
+    page = path.relative_to(ROOT / "docs").with_suffix("").as_posix()
     lines = re.findall(r"(?ms)^\[Exercises with a checker\]\(\S+\): .*?\.$", text)
     wanted = [exercise.name for exercise in EXERCISES.values() if exercise.page == page]
     assert re.findall(r"`(\w+)`", "".join(lines)) == wanted
@@ -258,14 +329,21 @@ def test_a_page_names_the_exercises_that_it_explains(path):
 
 def test_every_picture_has_a_text():
     texts = {path.name: path.read_text(encoding="utf-8") for path in DOCUMENTS}
-    pictures = [(name, alt) for name, text in texts.items() for alt in re.findall(r"!\[(.*?)\]\(", text, re.DOTALL)]
+    pictures = [
+        (name, alt)
+        for name, text in texts.items()
+        for alt in re.findall(r"!\[(.*?)\]\(", text, re.DOTALL)
+    ]
     assert len(pictures) > 5
     assert [name for name, alt in pictures if len(alt) < 20] == []
 
 
 def test_every_drawing_has_a_script_and_a_page():
     pictures = {path.name for path in (ROOT / "docs" / "figures").iterdir()}
-    scripts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts" / "figures").glob("draw_*.py"))
+    scripts = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "scripts" / "figures").glob("draw_*.py")
+    )
     drawn = {f"{name}.svg" for name in re.findall(r"^@figure\ndef (\w+)", scripts, re.MULTILINE)}
     assert drawn == {name for name in pictures if name.endswith(".svg")}
     pages = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
@@ -274,7 +352,9 @@ def test_every_drawing_has_a_script_and_a_page():
 
 def test_bad_input_names_tests_that_exist():
     text = (ROOT / "docs" / "guides" / "bad-input.md").read_text(encoding="utf-8")
-    files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("*/test_*.py")}
+    files = {
+        path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("*/test_*.py")
+    }
     functions = {name for code in files.values() for name in re.findall(r"def (test_\w+)", code)}
     for file, name in re.findall(r"(test_\w+\.py)::(test_\w+)", text):
         assert f"def {name}(" in files[file], (file, name)

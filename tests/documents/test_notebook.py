@@ -1,4 +1,6 @@
-"""The notebook of the tour is what its page says, runs, and shows what npformer is to show in a notebook."""
+"""The notebook of the tour is what its page says, runs,
+and shows what npformer is to show in a notebook.
+"""
 
 import copy
 import doctest
@@ -36,7 +38,9 @@ def assert_shows_what_the_page_says(notebook):
 
 def test_the_notebook_in_the_repository_is_made_of_the_page(kept):
     made = [(cell.cell_type, cell.source) for cell in tour.made().cells]
-    assert [(cell.cell_type, cell.source) for cell in kept.cells] == made, "run scripts/make_notebook.py"
+    assert [(cell.cell_type, cell.source) for cell in kept.cells] == made, (
+        "run scripts/make_notebook.py"
+    )
     assert_shows_what_the_page_says(kept)
 
 
@@ -60,16 +64,24 @@ import sys, npformer as nf
 {before}
 task = nf.CopyTask(vocab=11, max_len=5)
 model = nf.Transformer(11, 11, d_model=32, n_heads=4, n_layers=1, d_ff=64)
-history = nf.Trainer(model, nf.Adam(lr=0.01)).fit([task.batch(0, 8)] * 3, 3, validate=[task.held_out(3)])
+trainer = nf.Trainer(model, nf.Adam(lr=0.01))
+history = trainer.fit([task.batch(0, 8)] * 3, 3, validate=[task.held_out(3)])
 """
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
-@pytest.mark.parametrize("without", ["", "sys.modules['ipywidgets'] = None"], ids=["widgets", "no widgets"])
+@pytest.mark.parametrize(
+    "without", ["", "sys.modules['ipywidgets'] = None"], ids=["widgets", "no widgets"]
+)
 def test_the_progress_bar_is_a_widget_where_there_are_widgets(without, tmp_path):
     cell = nbformat.v4.new_code_cell(TRAINING.format(before=without))
     nbclient.execute(nbformat.v4.new_notebook(cells=[cell]), tmp_path)
-    streams = {name: "".join(x.text for x in cell.outputs if x.get("name") == name) for name in ("stdout", "stderr")}
+    streams = {
+        name: "".join(x.text for x in cell.outputs if x.get("name") == name)
+        for name in ("stdout", "stderr")
+    }
     assert "val_loss" in streams["stdout"]
     assert bool(shown(cell, WIDGET)) == (not without)
-    assert ("3/3" in streams["stderr"], "Warning" in streams["stderr"]) == (bool(without), False), streams
+    assert ("3/3" in streams["stderr"], "Warning" in streams["stderr"]) == (bool(without), False), (
+        streams
+    )

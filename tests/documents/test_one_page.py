@@ -1,4 +1,7 @@
-"""The Transformer on one page computes what npformer.Transformer computes: logits, loss and every gradient."""
+"""The Transformer on one page computes what npformer.Transformer computes.
+
+Logits, loss and every gradient.
+"""
 
 import re
 import sys
@@ -23,7 +26,9 @@ MODELS = {
 
 
 def drawn(settings):
-    """A model, parameters of which none is 0 or 1, and a batch with padding in the middle and at the end."""
+    """A model, parameters of which none is 0 or 1,
+    and a batch with padding in the middle and at the end.
+    """
     sizes = {"src_vocab": 13, "tgt_vocab": 11, "d_model": 8, "n_heads": 2, "d_ff": 16, **settings}
     model = nf.Transformer(**sizes, norm="post", dropout=0.0, dtype="float64")
     rng = np.random.default_rng(0)
@@ -53,18 +58,25 @@ def test_logits_loss_and_gradients_are_those_of_npformer(settings):
         assert abs(loss - expected_loss) < 1e-12 * expected_loss
         expected_leaves, leaves = dict(tree.leaves(expected_grads)), dict(tree.leaves(grads))
         assert leaves.keys() == expected_leaves.keys()
-        assert {name: d for name in leaves if (d := difference(leaves[name], expected_leaves[name])) > 1e-12} == {}
+        assert {
+            name: d
+            for name in leaves
+            if (d := difference(leaves[name], expected_leaves[name])) > 1e-12
+        } == {}
 
 
 def test_new_parameters_are_those_of_a_model_of_npformer():
-    model = nf.Transformer(11, 11, d_model=8, n_heads=2, n_layers=2, d_ff=16, norm="post", dtype="float64")
+    model = nf.Transformer(
+        11, 11, d_model=8, n_heads=2, n_layers=2, d_ff=16, norm="post", dtype="float64"
+    )
     params = page.init(np.random.default_rng(0), vocab=11, d_model=8, n_layers=2, d_ff=16)
     tree.check_like(params, model.shapes(), dtypes=False)
 
 
 def test_adam_is_that_of_npformer():
     model, params, src, tgt = drawn({"n_layers": 1})
-    theirs, optimizer = {name: x.flatten() for name, x in tree.leaves(params)}, nf.Adam(0.01, (0.9, 0.98), 1e-9)
+    theirs = {name: x.flatten() for name, x in tree.leaves(params)}
+    optimizer = nf.Adam(0.01, (0.9, 0.98), 1e-9)
     states, means = {name: optimizer.init(x) for name, x in theirs.items()}, {}
     for step in (1, 2, 3):
         grads = page.loss_and_grad(params, src, tgt, model.n_heads)[1]
@@ -88,6 +100,7 @@ def test_learns_to_copy(capsys):
 
 def test_needs_numpy_alone():
     names = {
-        name.split(".")[0] for name in re.findall(r"^\s*(?:import|from) (\S+)", FILE.read_text(encoding="utf-8"), re.M)
+        name.split(".")[0]
+        for name in re.findall(r"^\s*(?:import|from) (\S+)", FILE.read_text(encoding="utf-8"), re.M)
     }
     assert names - sys.stdlib_module_names == {"numpy"}

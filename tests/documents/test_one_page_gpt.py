@@ -1,4 +1,7 @@
-"""The GPT on one page computes what npformer.LanguageModel and PyTorch compute: logits, loss and every gradient."""
+"""The GPT on one page computes what npformer.LanguageModel and PyTorch compute.
+
+Logits, loss and every gradient.
+"""
 
 import re
 import sys
@@ -16,7 +19,13 @@ CODE, CODE_OF_TRANSFORMER = (
     (Path(__file__).parents[2] / "docs" / name).read_text(encoding="utf-8")
     for name in ("one_page_gpt.py", "one_page_transformer.py")
 )
-OF_TODAY = {"norm": "pre", "norm_type": "rms_norm", "activation": "swiglu", "positions": "rotary", "bias": False}
+OF_TODAY = {
+    "norm": "pre",
+    "norm_type": "rms_norm",
+    "activation": "swiglu",
+    "positions": "rotary",
+    "bias": False,
+}
 MODELS = {
     "two layers": {},
     "one layer, one head": {"n_layers": 1, "n_heads": 1},
@@ -26,7 +35,9 @@ MODELS = {
 
 
 def drawn(settings):
-    """A model of npformer, parameters of which none is 0 or 1, and a batch in which an id occurs several times."""
+    """A model of npformer, parameters of which none is 0 or 1,
+    and a batch in which an id occurs several times.
+    """
     sizes = {"vocab": 11, "d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 6, **settings}
     untied = {"tie_embeddings": False, "scale_embeddings": False}
     model = nf.LanguageModel(**sizes, **OF_TODAY, **untied, dtype="float64")
@@ -36,11 +47,15 @@ def drawn(settings):
 
 
 def differences(found, expected, bound):
-    """The arrays that differ by more than a bound, relative to the largest entry, and by how much."""
+    """The arrays that differ by more than a bound, relative to the largest entry,
+    and by how much.
+    """
     found, expected = dict(tree.leaves(found)), dict(tree.leaves(expected))
     assert found.keys() == expected.keys()
     assert all(found[name].shape == expected[name].shape for name in found)
-    far = {name: abs(found[name] - expected[name]).max() / abs(expected[name]).max() for name in found}
+    far = {
+        name: abs(found[name] - expected[name]).max() / abs(expected[name]).max() for name in found
+    }
     return {name: difference for name, difference in far.items() if not difference <= bound}
 
 
@@ -51,12 +66,19 @@ def test_logits_loss_and_gradients_are_those_of_npformer(settings):
     loss, grads = page.loss_and_grad(params, ids, model.n_heads)
     expected_loss, expected_grads, _ = model.loss_and_grad(params, ids, backend=reference)
     found = {"logits": logits, "loss": loss, "grads": grads}
-    expected = {"logits": model.logits(params, ids, backend=reference), "loss": expected_loss, "grads": expected_grads}
+    expected = {
+        "logits": model.logits(params, ids, backend=reference),
+        "loss": expected_loss,
+        "grads": expected_grads,
+    }
     assert differences(found, expected, 1e-12) == {}
 
 
 def loss_in_torch(torch, params, ids, n_heads):
-    """The same model, in PyTorch's own operations; a pair of entries that is turned is a complex number."""
+    """The same model, in PyTorch's own operations.
+
+    A pair of entries that is turned is a complex number.
+    """
     functional = torch.nn.functional
     (B, T), D = ids[:, :-1].shape, params["embedding"].shape[1]
     K = D // n_heads
@@ -91,7 +113,10 @@ def test_loss_and_gradients_are_those_of_pytorch(settings):
     theirs = tree.map_leaves(lambda x: torch.tensor(x, requires_grad=True), params)
     expected_loss = loss_in_torch(torch, theirs, torch.tensor(ids), model.n_heads)
     expected_loss.backward()
-    expected = {"loss": expected_loss.detach().numpy(), "grads": tree.map_leaves(lambda x: x.grad.numpy(), theirs)}
+    expected = {
+        "loss": expected_loss.detach().numpy(),
+        "grads": tree.map_leaves(lambda x: x.grad.numpy(), theirs),
+    }
     loss, grads = page.loss_and_grad(params, ids, model.n_heads)
     assert differences({"loss": loss, "grads": grads}, expected, 1e-10) == {}
 
@@ -101,7 +126,9 @@ def test_gradients_are_those_of_the_complex_step():
 
     def f(*arrays):
         values = iter(arrays)
-        return page.loss_and_grad(tree.map_leaves(lambda _: next(values), params), ids, model.n_heads)[0]
+        return page.loss_and_grad(
+            tree.map_leaves(lambda _: next(values), params), ids, model.n_heads
+        )[0]
 
     def f_backward(dloss, *arrays):
         grads = dict(tree.leaves(page.loss_and_grad(params, ids, model.n_heads)[1]))
@@ -123,7 +150,9 @@ def test_new_parameters_are_those_of_a_model_of_npformer():
     params = page.init(np.random.default_rng(0), vocab=11, d_model=8, n_layers=2, d_ff=6)
     tree.check_like(params, model.shapes(), dtypes=False)
     loss, grads = page.loss_and_grad(params, np.array([[3, 1, 4, 1, 5]]), n_heads=2)
-    assert {x.dtype for _, x in tree.leaves({"loss": loss, "params": params, "grads": grads})} == {np.dtype("float32")}
+    assert {x.dtype for _, x in tree.leaves({"loss": loss, "params": params, "grads": grads})} == {
+        np.dtype("float32")
+    }
 
 
 def test_writes_the_most_probable_characters_at_a_low_temperature():
@@ -137,13 +166,19 @@ def test_training_on_a_text_lowers_the_loss_of_text_that_is_new(capsys):
     text = "The cat sat on the mat, and the rat sat on the cat.\n" * 60
     params, characters = page.train(text, n_steps=40, size=4, length=16, warmup=10, show=(40,))
     assert "".join(characters[np.unique(list(text), return_inverse=True)[1]]) == text
-    assert float(re.search(r"new text ([\d.]+)", capsys.readouterr().out)[1]) < 1 < np.log(len(characters))
+    assert (
+        float(re.search(r"new text ([\d.]+)", capsys.readouterr().out)[1])
+        < 1
+        < np.log(len(characters))
+    )
 
 
 def test_the_text_of_the_book_is_sentences():
     lines = page.sentences_of_the_book().splitlines()
     assert len(lines) > 1000
-    assert [line for line in lines if not re.fullmatch(r"[A-Z][\w ,;:'\"()-]+[.?!]", line, re.ASCII)] == []
+    assert [
+        line for line in lines if not re.fullmatch(r"[A-Z][\w ,;:'\"()-]+[.?!]", line, re.ASCII)
+    ] == []
 
 
 def test_what_is_the_same_in_the_one_page_transformer_is_the_same():
@@ -153,5 +188,7 @@ def test_what_is_the_same_in_the_one_page_transformer_is_the_same():
 
 
 def test_needs_numpy_alone():
-    names = {name.split(".")[0] for name in re.findall(r"^\s*(?:import|from) (\S+)", CODE, re.MULTILINE)}
+    names = {
+        name.split(".")[0] for name in re.findall(r"^\s*(?:import|from) (\S+)", CODE, re.MULTILINE)
+    }
     assert names - sys.stdlib_module_names == {"numpy"}
