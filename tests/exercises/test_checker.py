@@ -103,26 +103,31 @@ def test_a_case_in_which_a_function_raises_an_error_does_not_count_against_a_mis
 
 def test_a_mistake_is_not_named_if_it_is_none_where_the_function_raises_an_error():
     gain_and_bias = lambda x, gain, bias, eps: EXERCISES["layer_norm"].answer(x, gain, bias, eps)
-    function = lambda x, gain, bias, eps: gain_and_bias(x, gain, 0 * bias, eps) if (bias != 0).any() else 1 / 0
+    function = lambda x, gain, bias, eps: (
+        gain_and_bias(x, gain, 0 * bias, eps) if (bias != 0).any() else 1 / 0
+    )
     assert lines_of("layer_norm", function)[1:] == ["it raises ZeroDivisionError: division by zero"]
 
 
 def test_two_mistakes_are_both_named():
-    first, second = (
-        "the maximum of the row is not subtracted: exp(1000) is inf, and inf / inf is NaN",
-        "the division by",
-    )
+    first = "the maximum of the row is not subtracted: exp(1000) is inf, and inf / inf is NaN"
+    second = "the division by"
     assert lines_of("softmax", np.exp)[2].startswith(f"perhaps: {first}; and {second}")
 
 
 def test_results_in_another_order_are_recognised():
     right = EXERCISES["attention_backward"].answer
     lines = lines_of("attention_backward", lambda *args: right(*args)[::-1])
-    assert lines[2] == "perhaps: the results come in another order: dq, dv are what dv, dq should be"
+    assert (
+        lines[2] == "perhaps: the results come in another order: dq, dv are what dv, dq should be"
+    )
 
 
 def test_a_shape_is_named_before_a_number():
-    lines = lines_of("layer_norm_backward", lambda *args: (RIGHT(*args)[0] + 1, RIGHT(*args)[1][None], RIGHT(*args)[2]))
+    lines = lines_of(
+        "layer_norm_backward",
+        lambda *args: (RIGHT(*args)[0] + 1, RIGHT(*args)[1][None], RIGHT(*args)[2]),
+    )
     assert lines[1] == "dgain has shape (1, 3), expected (3,)"
 
 
@@ -141,8 +146,14 @@ def test_a_transpose_is_recognised():
     ("function", "line"),
     [
         (lambda *args: None, "it returns None: is `return dx, dgain, dbias` missing?"),
-        (lambda *args: RIGHT(*args)[:2], "it returns a tuple of 2, expected 3 results: dx, dgain, dbias"),
-        (lambda *args: RIGHT(*args)[0], "it returns an array, expected 3 results: dx, dgain, dbias"),
+        (
+            lambda *args: RIGHT(*args)[:2],
+            "it returns a tuple of 2, expected 3 results: dx, dgain, dbias",
+        ),
+        (
+            lambda *args: RIGHT(*args)[0],
+            "it returns an array, expected 3 results: dx, dgain, dbias",
+        ),
         (lambda *args: [[1, 2], [1, [2, 3]], 5], "dx is a list, expected an array of shape (1, 3)"),
     ],
 )
@@ -163,22 +174,41 @@ def test_an_error_is_one_line():
         lines_of("softmax", lambda x: x.nothing)[1]
         == "it raises AttributeError: 'numpy.ndarray' object has no attribute 'nothing'"
     )
-    assert lines_of("softmax", lambda x: exit())[1] == "it raises SystemExit: it must return, not exit"
+    assert (
+        lines_of("softmax", lambda x: exit())[1] == "it raises SystemExit: it must return, not exit"
+    )
 
 
 def test_input_is_not_read(monkeypatch):
-    monkeypatch.setattr("builtins.input", lambda: (_ for _ in ()).throw(EOFError("EOF when reading a line")))
+    monkeypatch.setattr(
+        "builtins.input", lambda: (_ for _ in ()).throw(EOFError("EOF when reading a line"))
+    )
     line = "it raises EOFError: your code cannot read input while it is checked"
     assert lines_of("softmax", lambda x: input())[1] == line
 
 
 def test_the_signature_is_compared():
-    assert lines_of("softmax", lambda x, y: x) == ["your function is softmax(x, y), expected softmax(x)"]
+    assert lines_of("softmax", lambda x, y: x) == [
+        "your function is softmax(x, y), expected softmax(x)"
+    ]
     assert lines_of("softmax", 3) == ["softmax is an int, expected a function"]
 
 
 @pytest.mark.parametrize(
-    "value", [3, "a", None, [1, [2, 3]], {}, (), np.ones((2, 2)), [np.ones(2)], object(), [None], [1.5] * 1000]
+    "value",
+    [
+        3,
+        "a",
+        None,
+        [1, [2, 3]],
+        {},
+        (),
+        np.ones((2, 2)),
+        [np.ones(2)],
+        object(),
+        [None],
+        [1.5] * 1000,
+    ],
 )
 @pytest.mark.parametrize("name", ["greedy", "beam_search", "cross_entropy", "softmax", "attention"])
 def test_any_value_gets_a_short_line(name, value):
@@ -202,5 +232,10 @@ def test_a_result_that_raises_when_it_becomes_an_array():
         def __array__(self, *args, **options):
             raise RuntimeError("no")
 
-    assert lines_of("softmax", lambda x: Stubborn())[1] == "y is a Stubborn, expected an array of shape (3,)"
-    assert lines_of("layer_norm_backward", lambda *args: [Stubborn()] * 3)[1].startswith("dx is a Stubborn, expected")
+    assert (
+        lines_of("softmax", lambda x: Stubborn())[1]
+        == "y is a Stubborn, expected an array of shape (3,)"
+    )
+    assert lines_of("layer_norm_backward", lambda *args: [Stubborn()] * 3)[1].startswith(
+        "dx is a Stubborn, expected"
+    )

@@ -64,7 +64,8 @@ def test_from_the_start_to_the_answer(capsys):
     file = Path("exercises/softmax.py")
     file.write_text(
         file.read_text().replace(
-            "raise NotImplementedError", "print(x.shape)\n    return np.exp(x - x.max(axis=-1, keepdims=True))"
+            "raise NotImplementedError",
+            "print(x.shape)\n    return np.exp(x - x.max(axis=-1, keepdims=True))",
         )
     )
     code, said = run(capsys, "check")
@@ -88,7 +89,9 @@ def test_from_the_start_to_the_answer(capsys):
 def test_a_file_of_ones_own_with_several_functions(capsys):
     run(capsys, "start causal_mask --file mine.py")
     names = ("padding_mask", "causal_mask")
-    Path("mine.py").write_text("import numpy as np\n" + "\n".join(EXERCISES[name].answer_source for name in names))
+    Path("mine.py").write_text(
+        "import numpy as np\n" + "\n".join(EXERCISES[name].answer_source for name in names)
+    )
     code, said = run(capsys, "check mine.py")
     assert (code, said.count(": solved\n")) == (0, 2)
     assert run(capsys, "check padding_mask")[0] == 0  # it remembers where the function is
@@ -104,24 +107,26 @@ def test_a_file_of_ones_own_with_several_functions(capsys):
         ),
         ("check", "error: you have not started any exercise yet: npformer exercises start\n"),
         ("check nothing.py", "error: nothing.py is missing: expected a Python file\n"),
-        (
-            "check other.py",
-            "error: other.py defines no function of an exercise, such as def soft_lookup(similarities, values):\n",
-        ),
-        ("check broken.py", "error: broken.py: Python cannot read it: '(' was never closed in line 1\n"),
+        ("check other.py",
+         "error: other.py defines no function of an exercise, "
+         "such as def soft_lookup(similarities, values):\n"),
+        ("check broken.py",
+         "error: broken.py: Python cannot read it: '(' was never closed in line 1\n"),
         ("check zeros.py", "error: zeros.py: Python cannot read it: "),
-        ("check deep.py", "error: deep.py: Python cannot read it: an expression is nested too deeply\n"),
-        ("check long.py", "error: long.py: Python cannot read it: an expression is nested too deeply\n"),
-        ("check large.py", "error: large.py has more than 1,048,576 bytes, expected a smaller file\n"),
+        ("check deep.py",
+         "error: deep.py: Python cannot read it: an expression is nested too deeply\n"),
+        ("check long.py",
+         "error: long.py: Python cannot read it: an expression is nested too deeply\n"),
+        ("check large.py",
+         "error: large.py has more than 1,048,576 bytes, expected a smaller file\n"),
         ("check folder.py", "error: folder.py is a folder, expected a file\n"),
-        (
-            "start softmax --file other.py",
-            "error: other.py is there already: check it, delete it, or choose another name with --file\n",
-        ),
+        ("start softmax --file other.py",
+         "error: other.py is there already: check it, delete it, "
+         "or choose another name with --file\n"),
         ("start softmax --file nowhere/x.py", "error: nowhere/x.py: No such file or directory\n"),
         ("hint 99", "error: there is no exercise '99': they are 1 to 43, see npformer exercises\n"),
     ],
-)
+)  # fmt: skip
 def test_what_a_person_can_mend_is_one_line(capsys, command, line):
     Path("other.py").write_text("x = 1\n")
     Path("broken.py").write_text("f(\n")
@@ -156,7 +161,10 @@ def test_damaged_progress_is_told_of_and_kept_aside(capsys, text):
         Path("exercises/progress.json").write_bytes(text)
         said = run(capsys, "list")[1]
         assert f"0 of {len(EXERCISES)} solved" in said
-        assert f"exercises/progress.json is damaged: it is now exercises/progress.json.damaged{n}." in said
+        assert (
+            f"exercises/progress.json is damaged: it is now exercises/progress.json.damaged{n}."
+            in said
+        )
         assert Path(f"exercises/progress.json.damaged{n}").read_bytes() == text
     assert "damaged" not in run(capsys, "list")[1]
 
@@ -165,7 +173,10 @@ def test_damaged_progress_is_told_of_and_kept_aside(capsys, text):
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(capsys):
     Path("exercises").mkdir()
     os.mkfifo("exercises/progress.json")
-    assert "exercises/progress.json is damaged: it is now exercises/progress.json.damaged" in run(capsys, "list")[1]
+    assert (
+        "exercises/progress.json is damaged: it is now exercises/progress.json.damaged"
+        in run(capsys, "list")[1]
+    )
     os.mkfifo("exercises/transformer.py")
     line = "error: exercises/transformer.py is a pipe, expected a file\n"
     assert run(capsys, "build check") == (1, line)
@@ -176,7 +187,9 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(capsys):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
-@pytest.mark.parametrize(("line", "said"), [("1 / 0", "division by zero"), ("while True: pass", "it has not ended")])
+@pytest.mark.parametrize(
+    ("line", "said"), [("1 / 0", "division by zero"), ("while True: pass", "it has not ended")]
+)
 def test_a_pipe_that_a_program_puts_in_place_of_its_file_is_not_waited_for(line, said):
     Path("mine.py").write_text(f"import os\nos.remove(__file__)\nos.mkfifo(__file__)\n{line}\n")
     verdict, _ = check_in_process("softmax", "mine.py", 2)
@@ -184,9 +197,14 @@ def test_a_pipe_that_a_program_puts_in_place_of_its_file_is_not_waited_for(line,
 
 
 def test_an_endless_loop_is_named_with_its_line():
-    lines, printed = check("def softmax(x):\n    print('begin')\n    while True:\n        pass\n", seconds=1)
+    lines, printed = check(
+        "def softmax(x):\n    print('begin')\n    while True:\n        pass\n", seconds=1
+    )
     assert re.fullmatch(
-        r"it has not ended after 1 seconds: is there a loop that never ends\? \(line [34]: (while True:|pass)\)",
+        (
+            r"it has not ended after 1 seconds: is there a loop that never ends\? "
+            r"\(line [34]: (while True:|pass)\)"
+        ),
         lines[1],
     )
     assert lines[0] == "with one row: x = [0.    , 1.0986, 1.3863]"
@@ -210,31 +228,28 @@ def softmax(x):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (
-            "def softmax(x):\n    return x.nothing\n",
-            "it raises AttributeError: 'numpy.ndarray' object has no attribute 'nothing' (line 2: return x.nothing)",
-        ),
-        ("def softmax(x):\n    return y +\n", "Python cannot read the file: invalid syntax in line 2: return y +"),
+        ("def softmax(x):\n    return x.nothing\n",
+         "it raises AttributeError: 'numpy.ndarray' object has no attribute 'nothing' "
+         "(line 2: return x.nothing)"),
+        ("def softmax(x):\n    return y +\n",
+         "Python cannot read the file: invalid syntax in line 2: return y +"),
         ("1 / 0\n", "running the file raises ZeroDivisionError: division by zero (line 1: 1 / 0)"),
-        (
-            "import nothing_of_the_kind\n",
-            "running the file raises ModuleNotFoundError: No module named 'nothing_of_the_kind'"
-            " (line 1: import nothing_of_the_kind)",
-        ),
+        ("import nothing_of_the_kind\n",
+         "running the file raises ModuleNotFoundError: No module named 'nothing_of_the_kind'"
+         " (line 1: import nothing_of_the_kind)"),
         (
             "def soft_max(x):\n    return x\n",
             "the file has no function softmax, but one called soft_max: expected def softmax(x):",
         ),
-        (
-            "def softmax(x):\n    return softmax(x)\n",
-            "it raises RecursionError: maximum recursion depth exceeded (line 2: return softmax(x))",
-        ),
-        (
-            "class Mute(Exception):\n    def __str__(self):\n        return 1 / 0\ndef softmax(x):\n    raise Mute\n",
-            "it raises Mute: (its text cannot be shown: that raises ZeroDivisionError) (line 5: raise Mute)",
-        ),
+        ("def softmax(x):\n    return softmax(x)\n",
+         "it raises RecursionError: maximum recursion depth exceeded "
+         "(line 2: return softmax(x))"),
+        ("class Mute(Exception):\n    def __str__(self):\n        return 1 / 0\n"
+         "def softmax(x):\n    raise Mute\n",
+         "it raises Mute: (its text cannot be shown: that raises ZeroDivisionError) "
+         "(line 5: raise Mute)"),
     ],
-)
+)  # fmt: skip
 def test_whatever_a_file_does_gives_a_line(text, line):
     assert line in lines_about(text)
 
@@ -243,17 +258,24 @@ def test_npformers_own_function_is_no_answer():
     text = "import npformer\nfrom npformer import softmax as theirs\n"
     for call in ("npformer.softmax", "theirs"):
         lines, _ = check(f"{text}def softmax(x):\n    return {call}(x)\n")
-        assert "RuntimeError: npformer.softmax is the function that you are asked to write (line 4" in lines[1]
+        assert (
+            "RuntimeError: npformer.softmax is the function that you are asked to write (line 4"
+            in lines[1]
+        )
     assert "are asked to write" in check("from npformer import softmax\n")[0][1]
 
 
 def test_code_that_breaks_the_checker_gets_a_line():
     breaks = "    from npformer.exercises import compare\n    compare.close = None\n"
     lines, _ = check(f"import numpy as np\ndef softmax(x):\n{breaks}    return 2 * x\n")
-    assert lines[1].startswith("the checker stopped with TypeError: 'NoneType' object is not callable: does your code")
+    assert lines[1].startswith(
+        "the checker stopped with TypeError: 'NoneType' object is not callable: does your code"
+    )
 
 
-@pytest.mark.parametrize("name, value", [("where", "lambda *x: np.True_"), ("abs", "None"), ("allclose", "np.equal")])
+@pytest.mark.parametrize(
+    "name, value", [("where", "lambda *x: np.True_"), ("abs", "None"), ("allclose", "np.equal")]
+)
 def test_code_that_replaces_a_function_of_numpy_is_told_so(name, value):
     line = f"it replaces np.{name}: leave NumPy as it is, and give what is yours another name"
     replace = f"np.{name} = {value}\n"
@@ -264,8 +286,12 @@ def test_code_that_replaces_a_function_of_numpy_is_told_so(name, value):
 
 def test_an_answer_that_raises_an_interrupt_gets_a_line():
     lines, printed = check("def softmax(x):\n    raise KeyboardInterrupt\n")
-    assert lines[1] == "it raises KeyboardInterrupt (line 2: raise KeyboardInterrupt)" and not printed
-    lines, _ = check("class Mine(BaseException):\n    pass\nraise Mine('no')\ndef softmax(x):\n    return x\n")
+    assert (
+        lines[1] == "it raises KeyboardInterrupt (line 2: raise KeyboardInterrupt)" and not printed
+    )
+    lines, _ = check(
+        "class Mine(BaseException):\n    pass\nraise Mine('no')\ndef softmax(x):\n    return x\n"
+    )
     assert lines == ["it raises Mine: no (line 3: raise Mine('no'))"]
 
 
@@ -277,24 +303,40 @@ def test_a_bug_to_find_is_explained_after_the_last_hint(capsys):
     assert "the same command again gives one more" in run(capsys, "hint fix_softmax")[1]
     assert "`check` now says more about what is wrong" in run(capsys, "hint fix_softmax")[1]
     said = run(capsys, "check 3")[1]
-    assert "perhaps: large scores still overflow: subtract the maximum of each row; and axis=2 and [:, :, None]" in said
+    assert (
+        "perhaps: large scores still overflow: subtract the maximum of each row; "
+        "and axis=2 and [:, :, None]"
+    ) in said
 
 
 def test_what_comes_next_follows_in_order_and_then_from_the_first():
     progress, (first, second, third, fourth, *_, last) = Progress(), EXERCISES
     progress.solved = {first, third}
-    assert [next_of(progress, after) for after in (None, first, second, last)] == [second, second, fourth, second]
+    assert [next_of(progress, after) for after in (None, first, second, last)] == [
+        second,
+        second,
+        fourth,
+        second,
+    ]
 
 
 def test_what_comes_next(capsys):
     run(capsys, "start soft_lookup")
     run(capsys, "start causal_mask")
-    Path("exercises/causal_mask.py").write_text("import numpy as np\n" + EXERCISES["causal_mask"].answer_source)
-    assert run(capsys, "check causal_mask")[1].endswith("next: npformer exercises start fix_square_mask\n")
+    Path("exercises/causal_mask.py").write_text(
+        "import numpy as np\n" + EXERCISES["causal_mask"].answer_source
+    )
+    assert run(capsys, "check causal_mask")[1].endswith(
+        "next: npformer exercises start fix_square_mask\n"
+    )
     run(capsys, "start fix_square_mask")
-    assert run(capsys, "check causal_mask")[1].endswith("next: npformer exercises check fix_square_mask\n")
+    assert run(capsys, "check causal_mask")[1].endswith(
+        "next: npformer exercises check fix_square_mask\n"
+    )
     assert run(capsys, "check")[1].endswith("1 of these 3 are solved\n")
-    Path("exercises/progress.json").write_text(json.dumps({"solved": list(EXERCISES), "files": {}, "hints": {}}))
+    Path("exercises/progress.json").write_text(
+        json.dumps({"solved": list(EXERCISES), "files": {}, "hints": {}})
+    )
     assert run(capsys, "start")[1].startswith("error: all are solved: ")
     assert run(capsys, "check causal_mask")[1].endswith("all are solved\n")
 
@@ -315,7 +357,10 @@ def test_a_file_of_the_folder_does_not_hide_the_standard_library(capsys, monkeyp
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory")
 def test_too_much_memory_is_an_error():
-    assert "MemoryError: Unable to allocate" in check("import numpy as np\nsoftmax = lambda x: np.ones(2**32)\n")[0][1]
+    assert (
+        "MemoryError: Unable to allocate"
+        in check("import numpy as np\nsoftmax = lambda x: np.ones(2**32)\n")[0][1]
+    )
 
 
 def test_a_process_that_ends_gives_a_line():
@@ -323,7 +368,9 @@ def test_a_process_that_ends_gives_a_line():
     assert lines == ["the process ended in the middle of the function (exit code 3)"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="another system may not remove a file that is open")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="another system may not remove a file that is open"
+)
 def test_what_a_function_puts_in_place_of_the_verdict_is_not_read():
     """Read to its end, the file would take half a gigabyte."""
     text = """
@@ -348,17 +395,25 @@ def test_what_a_function_writes_in_place_of_the_verdict_is_none():
 
 def test_a_message_without_end_is_cut():
     lines = lines_about("def softmax(x):\n    raise ValueError('x' * 10**7)\n")
-    assert lines[1].startswith("it raises ValueError: xxxx") and lines[1].endswith("x…") and len(lines[1]) < 1100
+    assert (
+        lines[1].startswith("it raises ValueError: xxxx")
+        and lines[1].endswith("x…")
+        and len(lines[1]) < 1100
+    )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the size of files in this way")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux limits the size of files in this way"
+)
 def test_a_file_without_end_is_an_error():
     line = check("def softmax(x):\n    open('large', 'wb').truncate(2**40)\n")[0][1]
     assert line.startswith("it raises OSError: [Errno 27] File too large (line 2: ")
 
 
 def test_what_is_known_to_be_wrong_is_said_if_the_reason_is_not_found_in_time():
-    lines, _ = check("def softmax(x):\n    while x.ndim == 3:\n        pass\n    return 0 * x\n", seconds=1)
+    lines, _ = check(
+        "def softmax(x):\n    while x.ndim == 3:\n        pass\n    return 0 * x\n", seconds=1
+    )
     assert lines[1:] == ["y is wrong at [0]: yours is 0, expected 0.125 (3 of 3 entries are wrong)"]
 
 
@@ -371,9 +426,13 @@ from npformer import softmax
     print("numba" in sys.modules)
 """
     text = text.replace(
-        "    return softmax(np.where(keep, scores, -np.inf))", "    y = softmax(np.where(keep, scores, -np.inf))"
+        "    return softmax(np.where(keep, scores, -np.inf))",
+        "    y = softmax(np.where(keep, scores, -np.inf))",
     )
-    assert check(text + "    return y\n", "fix_polarity") == (["right in all 4 cases"], "False\n" * 4)
+    assert check(text + "    return y\n", "fix_polarity") == (
+        ["right in all 4 cases"],
+        "False\n" * 4,
+    )
 
 
 def test_the_time_begins_when_the_process_has_begun():
@@ -417,10 +476,14 @@ def softmax(x):
 
 
 @pytest.mark.parametrize(
-    "left", ["threading.Thread(target=time.sleep, args=[60]).start()", "atexit.register(time.sleep, 60)"]
+    "left",
+    ["threading.Thread(target=time.sleep, args=[60]).start()", "atexit.register(time.sleep, 60)"],
 )
 def test_what_is_left_running_does_not_make_an_answer_wrong(left):
-    text = f"import atexit, threading, time\nimport numpy as np\n{left}\n{EXERCISES['softmax'].answer_source}"
+    text = (
+        f"import atexit, threading, time\nimport numpy as np\n{left}\n"
+        f"{EXERCISES['softmax'].answer_source}"
+    )
     assert check(text) == (["right in all 7 cases"], "")
 
 

@@ -36,7 +36,8 @@ def test_the_record_is_complete(exercise):
     assert exercise.page in (ROOT / "docs" / "index.md").read_text(encoding="utf-8").split()
     assert exercise.name not in sys.stdlib_module_names
     spec = find_spec(exercise.name)
-    assert spec is None or spec.origin is None  # a file of this name would hide a module; a folder of docs is none
+    # a file of this name would hide a module; a folder of docs is none
+    assert spec is None or spec.origin is None
 
 
 @every_exercise
@@ -63,7 +64,9 @@ def test_every_typical_mistake_fails_with_its_explanation(exercise):
     for mistake in exercise.mistakes:
         verdict = check_function(exercise, exercise.with_mistakes(mistake))
         assert verdict.state == "wrong", mistake.change
-        assert f"perhaps: {mistake.explanation}" in verdict.lines or mistake_is_named_already(verdict), mistake.change
+        assert f"perhaps: {mistake.explanation}" in verdict.lines or mistake_is_named_already(
+            verdict
+        ), mistake.change
 
 
 def mistake_is_named_already(verdict):
@@ -94,14 +97,17 @@ def test_the_six_steps_back_have_the_numbers_of_the_page():
     page = (ROOT / "docs" / "gradients" / "residual.md").read_text(encoding="utf-8")
     titles = [exercise.title for name, exercise in EXERCISES.items() if name.startswith("back_")]
     numbers = re.findall(r"^\*\*Step (\d) back", page, re.MULTILINE)
-    assert [f"(step {number} back)" in title for number, title in zip(numbers, titles, strict=True)] == [True] * 6
+    assert [
+        f"(step {number} back)" in title for number, title in zip(numbers, titles, strict=True)
+    ] == [True] * 6
     for row in (one_word.ds2, one_word.dx2, one_word.ds1, one_word.dscores, one_word.dq):
         assert str(np.round(row, 4)) in page
 
 
 def test_the_checker_notices_mutants_of_the_answers(monkeypatch):
     monkeypatch.setattr(mutate_exercises, "SECONDS", 1)  # for those that do not end
-    mutants = [mutant for mutant in all_mutants(EXERCISES) if mutant[0] != "multi_head_attention"]  # which is slow
+    # multi_head_attention is slow
+    mutants = [mutant for mutant in all_mutants(EXERCISES) if mutant[0] != "multi_head_attention"]
     chosen = [mutants[i] for i in np.random.default_rng(1).choice(len(mutants), 80, replace=False)]
     caught, _, survivors = judge(chosen, n_seeds=3, verbose=False)
     assert len(caught) > 60

@@ -57,7 +57,11 @@ def layer_norm(x, gain, bias, eps):
 @other
 def linear_backward(dy, x, weight, bias):
     ax = tuple(range(x.ndim - 1))
-    return [np.einsum("...f,df->...d", dy, weight), np.tensordot(x, dy, axes=(ax, ax)), dy.sum(axis=ax)]
+    return [
+        np.einsum("...f,df->...d", dy, weight),
+        np.tensordot(x, dy, axes=(ax, ax)),
+        dy.sum(axis=ax),
+    ]
 
 
 @other
@@ -112,7 +116,9 @@ def relu_backward(dy, x):
 def gelu_backward(dy, x):
     u = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
     t = np.tanh(u)
-    return dy * (0.5 * (1 + t) + 0.5 * x / np.cosh(u) ** 2 * np.sqrt(2 / np.pi) * (1 + 0.134145 * x * x))
+    return dy * (
+        0.5 * (1 + t) + 0.5 * x / np.cosh(u) ** 2 * np.sqrt(2 / np.pi) * (1 + 0.134145 * x * x)
+    )
 
 
 @other

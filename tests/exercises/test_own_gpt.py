@@ -1,4 +1,7 @@
-"""``npformer exercises gpt``: twelve functions of the one-page GPT, and the model that they make."""
+"""``npformer exercises gpt``.
+
+Twelve functions of the one-page GPT, and the model that they make.
+"""
 
 import gzip
 import re
@@ -41,7 +44,11 @@ def run(exercises):
 
 def test_from_the_first_exercise_to_the_model_that_writes(run):
     code, said = run("gpt")
-    assert code == 0 and said.startswith("Your file: exercises/gpt.py\n") and "Exercise 1, embed: " in said
+    assert (
+        code == 0
+        and said.startswith("Your file: exercises/gpt.py\n")
+        and "Exercise 1, embed: " in said
+    )
     assert "guides/your-gpt.md, section 1\n" in said
     Path("text.txt").write_text(TEXT, encoding="utf-8")
     solve(GPT, "embed")
@@ -53,7 +60,9 @@ def test_from_the_first_exercise_to_the_model_that_writes(run):
     assert said.endswith("all are solved, so the model is yours: npformer exercises gpt train\n")
     code, said = run("gpt train --text text.txt --steps 120")
     assert code == 0 and "12 of 12 exercises are yours" in said
-    first, last = re.findall(r"loss of new text:? (\d\.\d+)", said)[:: len(re.findall("loss of new", said)) - 1]
+    first, last = re.findall(r"loss of new text:? (\d\.\d+)", said)[
+        :: len(re.findall("loss of new", said)) - 1
+    ]
     assert float(last) < float(first) - 1
     assert re.search(r"\d+ of the \d+ words of three letters or more occur in the text\n", said)
     names = runpy.run_path(str(FILE))  # the file alone
@@ -65,12 +74,19 @@ def test_the_guide_shows_what_the_command_prints(run):
     [shown] = re.findall(r"^\$ npformer exercises gpt\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert run("gpt")[1].startswith(shown)
     sections = re.findall(r"^## (\d+)(?: and (\d+))?\. `(\w+)`", page, re.MULTILINE)
-    numbers = {int(number): name for first, second, name in sections for number in (first, second) if number}
+    numbers = {
+        int(number): name
+        for first, second, name in sections
+        for number in (first, second)
+        if number
+    }
     assert list(numbers) == list(range(1, 13))
     assert [part.function_name for part in GPT.parts.values()] == list(numbers.values())
 
 
-@pytest.mark.parametrize(("label", "words", "code"), USUAL, ids=[f"{i}-{label}" for i, (label, *_) in enumerate(USUAL)])
+@pytest.mark.parametrize(
+    ("label", "words", "code"), USUAL, ids=[f"{i}-{label}" for i, (label, *_) in enumerate(USUAL)]
+)
 def test_usual_mistakes_are_named(label, words, code):
     part = GPT.parts[label]
     names = dict(vars(GPT.page.module))
@@ -88,7 +104,7 @@ def test_the_checker_notices_mutants_of_the_answers(monkeypatch):
     assert len(caught) >= 0.97 * (len(caught) + len(survivors)), survivors
 
 
-# -- right answers that are written otherwise than ours ----------------------------------------------------------------
+# -- right answers that are written otherwise than ours --------------------------------------------
 
 OTHERWISE = {
     "embed": """
@@ -156,7 +172,8 @@ def self_attention(params, x, n_heads):
     def backward(dy):
         dout, g_out = out_back(dy)
         dq, dk, dv = back(split_heads(dout, n_heads))
-        dx, g_qkv = qkv_back(np.concatenate([merge_heads(q_back(dq)), merge_heads(k_back(dk)), merge_heads(dv)], -1))
+        gradients = [merge_heads(q_back(dq)), merge_heads(k_back(dk)), merge_heads(dv)]
+        dx, g_qkv = qkv_back(np.concatenate(gradients, -1))
         return dx, {"out": g_out, "qkv": g_qkv}
 
     return y, backward
@@ -187,7 +204,9 @@ def write(params, ids, n_heads, n_more, rng, temperature=0.8, context=64):
 def test_a_right_answer_may_be_written_otherwise(label):
     names = dict(vars(GPT.page.module))
     exec(OTHERWISE[label], names)
-    assert check_function(GPT.parts[label], names[label]).lines == [f"right in all {n_cases(label)} cases"]
+    assert check_function(GPT.parts[label], names[label]).lines == [
+        f"right in all {n_cases(label)} cases"
+    ]
 
 
 # An array of float64 makes float64 of all that follows.
@@ -195,8 +214,16 @@ LEAKS = {
     "embed": ("np.zeros_like(table)", "np.zeros(table.shape)", "np.zeros_like(table)"),
     "rotary": (".astype(x.dtype)", "", ".astype(x.dtype)"),
     "attention": ("scale * q", "1 / np.sqrt(q.shape[-1]) * q", "np.sqrt of an int"),
-    "attention_backward": ("dq, dk = scale", "dq, dk = 1 / np.sqrt(q.shape[-1])", "np.sqrt of an int"),
-    "self_attention": ("rotary(q), rotary(k)", "rotary(q * np.float64(1)), rotary(k)", "np.sqrt of an int"),
+    "attention_backward": (
+        "dq, dk = scale",
+        "dq, dk = 1 / np.sqrt(q.shape[-1])",
+        "np.sqrt of an int",
+    ),
+    "self_attention": (
+        "rotary(q), rotary(k)",
+        "rotary(q * np.float64(1)), rotary(k)",
+        "np.sqrt of an int",
+    ),
     "cross_entropy": (", dtype=logits.dtype", "", "np.eye(V, dtype=logits.dtype)"),
 }
 
@@ -208,7 +235,8 @@ def test_float64_that_leaks_into_float32_is_noticed(label):
     verdict = check_function(part, part.with_mistakes(Mistake({old: new}, "")))
     assert verdict.state == "wrong" and ", in float32: " in verdict.lines[0]
     assert (
-        "has dtype float64, expected float32, as its arguments have" in verdict.lines[1] and words in verdict.lines[1]
+        "has dtype float64, expected float32, as its arguments have" in verdict.lines[1]
+        and words in verdict.lines[1]
     )
 
 
@@ -218,7 +246,8 @@ def test_float64_that_leaks_into_float32_is_noticed(label):
         ("np.eye(T, dtype=bool) | np.eye(T, k=-1, dtype=bool)", "only itself and the one before"),
         ("np.tril(np.ones((T, T), dtype=bool), k=1)", "also sees the next one"),
         ("np.ones((T, T), dtype=bool)", "there is no causal mask"),
-        ("np.arange(T) <= np.arange(T)[:, None] ** 2", "yours is"),  # sees more of the future, the later it is
+        # sees more of the future, the later it is
+        ("np.arange(T) <= np.arange(T)[:, None] ** 2", "yours is"),
     ],
 )
 def test_a_mask_that_is_right_for_two_positions_is_not_enough(mask, words):
@@ -239,23 +268,36 @@ def n_cases(label):
     return len(GPT.parts[label].cases(np.random.default_rng(0)))
 
 
-# -- what is taken over from one's own Transformer ---------------------------------------------------------------------
+# -- what is taken over from one's own Transformer -------------------------------------------------
 
 
 @pytest.mark.parametrize("option", ["", "--derive"])
 def test_what_is_solved_in_build_is_taken_over_and_said(run, option):
     run(f"build {option}")
     solve(BUILD, "softmax", "attention_backward", "adam_step", "split_heads")
-    text = TRANSFORMER.read_text(encoding="utf-8").replace("    e = np.exp(", "    # mine\n    e = np.exp(", 1)
+    text = TRANSFORMER.read_text(encoding="utf-8").replace(
+        "    e = np.exp(", "    # mine\n    e = np.exp(", 1
+    )
     TRANSFORMER.write_text(text, encoding="utf-8")
-    for name in ("softmax", "attention", "attention_backward", "split_heads"):  # but adam_step is not checked
+    # adam_step is not checked
+    for name in ("softmax", "attention", "attention_backward", "split_heads"):
         run(f"build check {name}")
     code, said = run("gpt")
-    line = "Taken over from exercises/transformer.py, where you have solved them: softmax, attention, split_heads\n"
+    line = (
+        "Taken over from exercises/transformer.py, where you have solved them: "
+        "softmax, attention, split_heads\n"
+    )
     assert code == 0 and said.startswith(line)
-    assert re.findall(r"^ *\d+  (\w+) .* solved$", said, re.MULTILINE) == ["attention", "attention_backward"]
+    assert re.findall(r"^ *\d+  (\w+) .* solved$", said, re.MULTILINE) == [
+        "attention",
+        "attention_backward",
+    ]
     own = FILE.read_text(encoding="utf-8")
-    assert "    # mine\n" in own and "Exercise 5, attention" in own and "Exercise 2, attention" not in own
+    assert (
+        "    # mine\n" in own
+        and "Exercise 5, attention" in own
+        and "Exercise 2, attention" not in own
+    )
     assert "raise NotImplementedError  # exercise 11" in own
     FILE.write_text(own.replace("scale * q @ k", "q @ k"), encoding="utf-8")
     assert run("gpt")[1].count("changed since its check") == 2
@@ -278,14 +320,20 @@ def test_a_solution_that_needs_its_file_is_not_taken_over(run):
     mine = "    e = np.exp(x - largest(x))\n    return e / e.sum(axis=-1, keepdims=True)\n"
     TRANSFORMER.write_text(text.replace(stub, mine) + f"\n\n{own}", encoding="utf-8")
     assert run("build check softmax")[0] == 0
-    line = "softmax is not taken over from exercises/transformer.py, as it needs largest of that file\n"
+    line = (
+        "softmax is not taken over from exercises/transformer.py, "
+        "as it needs largest of that file\n"
+    )
     assert run("gpt")[1].startswith(line)
 
 
 def test_a_solution_on_one_line_is_taken_over(run):
     run("build")
     text = TRANSFORMER.read_text(encoding="utf-8")
-    line = "def merge_heads(x): return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)\n\n\n"
+    line = (
+        "def merge_heads(x): "
+        "return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)\n\n\n"
+    )
     text = re.sub(r"(?ms)^def merge_heads\(.*?(?=^\S)", line, text)
     TRANSFORMER.write_text(text, encoding="utf-8")
     assert run("build check merge_heads")[0] == 0
@@ -298,20 +346,28 @@ def test_nothing_is_taken_over_from_a_file_that_python_cannot_read(run):
     TRANSFORMER.write_text("def (", encoding="utf-8")
     line = "Python cannot read exercises/transformer.py, so nothing is taken over from it\n"
     code, said = run("gpt")
-    assert code == 0 and said.startswith(line) and FILE.read_text(encoding="utf-8") == starting_text(GPT)
+    assert (
+        code == 0
+        and said.startswith(line)
+        and FILE.read_text(encoding="utf-8") == starting_text(GPT)
+    )
 
 
 def test_the_functions_that_both_pages_have():
-    assert shared_functions(BUILD) == ["softmax", "attention", "split_heads", "merge_heads", "adam_step"]
+    expected = ["softmax", "attention", "split_heads", "merge_heads", "adam_step"]
+    assert shared_functions(BUILD) == expected
 
 
-# -- the file, and the text --------------------------------------------------------------------------------------------
+# -- the file, and the text ------------------------------------------------------------------------
 
 
 def test_a_file_of_the_other_kind_is_refused(run):
     run("build")
     TRANSFORMER.rename(FILE)
-    line = "exercises/gpt.py is that of your own Transformer: rename it (mv exercises/gpt.py exercises/transformer.py)"
+    line = (
+        "exercises/gpt.py is that of your own Transformer: "
+        "rename it (mv exercises/gpt.py exercises/transformer.py)"
+    )
     for command in ("gpt", "gpt check", "gpt train"):
         code, said = run(command)
         assert code == 1 and line in said
@@ -330,15 +386,24 @@ def test_a_function_that_was_broken_since_its_check_is_given(run):
     solve(GPT, "embed", "rms_norm")
     run("gpt check")
     text = FILE.read_text(encoding="utf-8")
-    FILE.write_text(text.replace("return table[ids], backward", "return 2, backward"), encoding="utf-8")
+    FILE.write_text(
+        text.replace("return table[ids], backward", "return 2, backward"), encoding="utf-8"
+    )
     code, said = run("gpt train --text t.txt --steps 2")
-    assert code == 0 and "embed: not yet right\n" in said and "\n1 of 12 exercises are yours: rms_norm\n" in said
+    assert (
+        code == 0
+        and "embed: not yet right\n" in said
+        and "\n1 of 12 exercises are yours: rms_norm\n" in said
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"To be, or not to be.", "t.txt has 20 characters, expected at least 2,000: take a longer text"),
+        (
+            b"To be, or not to be.",
+            "t.txt has 20 characters, expected at least 2,000: take a longer text",
+        ),
         (
             b"caf\xe9 " * 1000,
             "t.txt, line 1: 'utf-8' codec can't decode byte 0xe9 in position 3",
@@ -378,12 +443,16 @@ def test_a_loss_that_is_no_number_ends_the_training(run, monkeypatch):
     monkeypatch.setattr("npformer.exercises.gpt.writing.PEAK", np.nan)
     code, said = run("gpt train --text t.txt --steps 5")
     assert (
-        code == 1 and "error: the loss is nan in step 2: which of your functions has changed since its check?" in said
+        code == 1
+        and "error: the loss is nan in step 2: which of your functions has changed since its check?"
+        in said
     )
 
 
 def test_sentences_are_those_of_docstrings_without_their_examples():
-    assert sentences_of("One\nsentence. Another, of f(x).\n\n>>> Code(1).\n... more(). \nLast?") == [
+    assert sentences_of(
+        "One\nsentence. Another, of f(x).\n\n>>> Code(1).\n... more(). \nLast?"
+    ) == [
         "One sentence.",
         "Another, of f(x).",
         "Last?",

@@ -68,7 +68,12 @@ def test_what_is_written_below_the_docstring_says_nothing_of_the_track():
         text = starting_text(track)
         for below in (f"# {line}\n", f"TEXT = '{line}'\n", f"# {line}\ndef (\n"):
             assert track_of(text + below, TRACKS.values()) is track
-    for text in ("", f"# {line}\nimport os\n", f"import os\n# {line}\ndef (\n", f'x = 1\n"""{line}"""\n'):
+    for text in (
+        "",
+        f"# {line}\nimport os\n",
+        f"import os\n# {line}\ndef (\n",
+        f'x = 1\n"""{line}"""\n',
+    ):
         assert track_of(text, TRACKS.values()) is None
 
 
@@ -86,10 +91,12 @@ def in_parts(track, name):
     return name in {part.function_name for part in track.parts.values()}
 
 
-# -- the derivations: their lines of Python are executed ---------------------------------------------------------------
+# -- the derivations: their lines of Python are executed -------------------------------------------
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part.derivation], ids=lambda part: part.key)
+@pytest.mark.parametrize(
+    "part", [part for part in PARTS if part.derivation], ids=lambda part: part.key
+)
 def test_the_formulas_of_a_derivation_hold(part):
     code = code_of(part.derivation)
     assert code
@@ -101,7 +108,9 @@ def test_the_formulas_of_a_derivation_hold(part):
         expected = expected if len(part.results) > 1 else [expected]
         for name, value in zip(part.results, expected, strict=True):
             if part.gradients or name in names:  # a derivation of gradients has all of them
-                np.testing.assert_allclose(eval(name, names), value, rtol=1e-9, atol=1e-12, err_msg=name)
+                np.testing.assert_allclose(
+                    eval(name, names), value, rtol=1e-9, atol=1e-12, err_msg=name
+                )
 
 
 def code_of(derivation):

@@ -1,6 +1,7 @@
 """Thirty mistakes that learners usually make when they write a GPT.
 
-Each has the exercise, words that a right explanation has, and the code. The comment above it says what is wrong.
+Each has the exercise, words that a right explanation has, and the code. The comment above it says
+what is wrong.
 """
 
 USUAL = [
