@@ -1,4 +1,6 @@
-"""Every kernel is shipped, and compiles with NVRTC, the compiler that CuPy uses, which needs no GPU."""
+"""Every kernel is shipped, and compiles with NVRTC, the compiler that CuPy uses,
+which needs no GPU.
+"""
 
 import ctypes
 import importlib.util
@@ -16,7 +18,8 @@ if MISSING:
     pytest.skip(MISSING, allow_module_level=True)
 
 launch = sys.modules["npformer.gpu.launch"]
-tiles = sys.modules["npformer.gpu.kernels.flash_attention"]  # the package has a function of that name
+# the package has a function of that name
+tiles = sys.modules["npformer.gpu.kernels.flash_attention"]
 
 GPUS = "sm_80", "sm_90", "sm_120"
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -31,17 +34,31 @@ LIBRARIES = [path for folder in CUDA for path in folder.glob("lib/libnvrtc.so.13
 @pytest.fixture(scope="module")
 def nvrtc():
     if not LIBRARIES:
-        pytest.skip("there is no compiler for the kernels of npformer.gpu: pip install -e '.[nvrtc]'")
+        pytest.skip(
+            "there is no compiler for the kernels of npformer.gpu: pip install -e '.[nvrtc]'"
+        )
     return ctypes.CDLL(LIBRARIES[0])
 
 
 def compile_for(gpu_name, module, nvrtc):
-    """The status and the messages of the compiler; without optimization, which would take five times as long."""
-    options = [*module["options"], f"-arch={gpu_name}", "--Ofast-compile=max", *(f"-I{path}/include" for path in CUDA)]
+    """The status and the messages of the compiler.
+
+    Without optimization, which would take five times as long.
+    """
+    options = [
+        *module["options"],
+        f"-arch={gpu_name}",
+        "--Ofast-compile=max",
+        *(f"-I{path}/include" for path in CUDA),
+    ]
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), module["code"].encode(), b"kernels.cu", 0, None, None)
+    nvrtc.nvrtcCreateProgram(
+        ctypes.byref(program), module["code"].encode(), b"kernels.cu", 0, None, None
+    )
     status = nvrtc.nvrtcCompileProgram(
-        program, len(options), (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        program,
+        len(options),
+        (ctypes.c_char_p * len(options))(*(option.encode() for option in options)),
     )
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     messages = ctypes.create_string_buffer(size.value)
@@ -56,7 +73,8 @@ def variants(file):
         widths = [("float32", 16), ("float64", 16), (BFLOAT16, 32), ("float64", 32)]
         widths += [("float16", 64), ("float64", 64), ("float32", 128)]
         return [
-            (dtype, tiles.plain_tiles(width, max(4, np.dtype(dtype).itemsize)).constants) for dtype, width in widths
+            (dtype, tiles.plain_tiles(width, max(4, np.dtype(dtype).itemsize)).constants)
+            for dtype, width in widths
         ]
     if file == "tensor_attention":
         widths = [*((BFLOAT16, width) for width in tiles.WIDTHS), ("float16", 64)]

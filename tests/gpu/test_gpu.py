@@ -9,7 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpus import SETTINGS, write_corpus
-from on_gpu import MISSING, NO_GPU, ON_GPU, ON_PROCESSOR, cupy, cupy_installed, gpu, put, small_blocks, take
+from on_gpu import (
+    MISSING,
+    NO_GPU,
+    ON_GPU,
+    ON_PROCESSOR,
+    cupy,
+    cupy_installed,
+    gpu,
+    put,
+    small_blocks,
+    take,
+)
 from results import FIRST, arguments_of, run
 
 from npformer.commands import copy
@@ -44,9 +55,13 @@ SRC = np.array([[3, 4, 5, 6, 7], [8, 3, 4, 0, 0]])
 TGT = np.array([[1, 3, 4, 5, 2], [1, 8, 3, 2, 0]])
 MODELS = {
     "pre-norm": Transformer(11, 11, d_model=8, n_heads=2, n_layers=2, d_ff=12, activation="gelu"),
-    "post-norm, tied": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, norm="post", tie_embeddings=True),
+    "post-norm, tied": Transformer(
+        11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, norm="post", tie_embeddings=True
+    ),
     "rotary": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, positions="rotary"),
-    "learned positions": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, positions="learned", max_len=9),
+    "learned positions": Transformer(
+        11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, positions="learned", max_len=9
+    ),
     "GRU": Recurrent(11, 11, d_model=8, attention="general", cell="gru"),
     "LSTM": Recurrent(11, 11, d_model=8, attention="additive", cell="lstm"),
     "GRU, dot": Recurrent(11, 11, d_model=8, attention="dot", cell="gru"),
@@ -54,7 +69,8 @@ MODELS = {
     "ByteNet": ByteNet(11, 11, d_model=8, n_sets=1, dilations=(1, 4)),
     "auto-encoder": SequenceAutoencoder(11, d_model=8, code_size=4),
 }
-NOT_RECORDED = {"GRU", "GRU, dot", "LSTM", "ByteNet"}  # the reference computes a product, or reads a value
+# the reference computes a product, or reads a value
+NOT_RECORDED = {"GRU", "GRU, dot", "LSTM", "ByteNet"}
 SMALL = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0)
 TRAINED = MODELS | {"low rank": LowRank(SMALL, SMALL.init(0), rank=2, whole=("output",))}
 IDS = {"bos_id": 1, "eos_id": 2, "max_len": 6}
@@ -84,12 +100,20 @@ def test_loss_and_gradient_are_those_of_the_reference(name):
     model = MODELS[name]
     params = tree.map_leaves(lambda x: x.astype("float64"), model.init(0))
     batch = SRC, TGT[:, :-1], TGT[:, 1:]
-    loss, grads, n = model.loss_and_grad(params, *batch, dropout_key=3, label_smoothing=0.1, backend=reference)
-    result = model.loss_and_grad(put(params), *batch, dropout_key=3, label_smoothing=0.1, backend=gpu)
+    loss, grads, n = model.loss_and_grad(
+        params, *batch, dropout_key=3, label_smoothing=0.1, backend=reference
+    )
+    result = model.loss_and_grad(
+        put(params), *batch, dropout_key=3, label_smoothing=0.1, backend=gpu
+    )
     assert result[2] == n
     np.testing.assert_allclose(float(result[0]), loss, rtol=1e-12)
-    for (path, x), (_, wanted) in zip(tree.leaves(take(result[1])), tree.leaves(grads), strict=True):
-        np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max(), err_msg=path)
+    for (path, x), (_, wanted) in zip(
+        tree.leaves(take(result[1])), tree.leaves(grads), strict=True
+    ):
+        np.testing.assert_allclose(
+            x, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max(), err_msg=path
+        )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -121,31 +145,43 @@ def test_training_is_that_of_the_reference_and_goes_on_anywhere(tmp_path):
         for backend in (gpu, reference):
             gone_on = trainer_on(backend)
             gone_on.load(tmp_path / "last.safetensors")
-            np.testing.assert_allclose(take(gone_on.flat_params), take(trainer.flat_params), rtol=0, atol=0)
+            np.testing.assert_allclose(
+                take(gone_on.flat_params), take(trainer.flat_params), rtol=0, atol=0
+            )
             losses.append(gone_on.step(*task.batch(4, 4)))
     np.testing.assert_allclose(losses[2:], losses[2], rtol=1e-5)
 
 
 @pytest.mark.parametrize("consistency", [0.0, 0.7])
 def test_a_recorded_step_is_the_step_itself(consistency):
-    """Of the batches of one shape, the first is computed normally, the second is recorded, the third is a replay."""
-    model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.3, tie_embeddings=True)
+    """Of the batches of one shape, the first is computed normally, the second is recorded,
+    the third is a replay.
+    """
+    model = Transformer(
+        11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.3, tie_embeddings=True
+    )
     rng = np.random.default_rng(0)
     options = {"clip_norm": 0.5, "consistency": consistency}
-    on_gpu, on_cpu = (Trainer(model, Adam(0.01), backend=ops, **options) for ops in (gpu, reference))
+    on_gpu, on_cpu = (
+        Trainer(model, Adam(0.01), backend=ops, **options) for ops in (gpu, reference)
+    )
     for step in range(4):
         src, tgt = rng.integers(3, 11, (4, 8)), rng.integers(3, 11, (4, 9))
         tgt[:, 0], tgt[:step, 6:] = 1, 0
         reads = cupy.n_reads if NO_GPU else 0
         np.testing.assert_allclose(on_gpu.step(src, tgt), on_cpu.step(src, tgt), rtol=1e-4)
         if NO_GPU and step >= 2:
-            assert cupy.n_reads - reads == 1, "the host waits more than once, for the loss and the norm"
+            assert cupy.n_reads - reads == 1, (
+                "the host waits more than once, for the loss and the norm"
+            )
     assert all(on_gpu._run_step.recordings.values())
     with pytest.raises(ValueError, match=r"src\[0, 0\] is 11, expected 0 <= id < 11"):
         on_gpu.step(src + 11 - src[0, 0], tgt)
 
 
-@pytest.mark.parametrize("optimizer", [SGD(0.01, momentum=np.float32(0.9)), AdamW(0.01, eps=np.float32(1e-8))], ids=str)
+@pytest.mark.parametrize(
+    "optimizer", [SGD(0.01, momentum=np.float32(0.9)), AdamW(0.01, eps=np.float32(1e-8))], ids=str
+)
 def test_a_replay_whose_gradient_is_not_finite_changes_nothing(optimizer):
     trainers = [Trainer(SMALL, optimizer, clip_norm=1.0, backend=ops) for ops in (gpu, reference)]
     batch = np.full((4, 8), 3), np.full((4, 8), 4)
@@ -164,7 +200,9 @@ def test_a_replay_whose_gradient_is_not_finite_changes_nothing(optimizer):
     row[...] = good
     for _ in range(2):  # recorded and accumulated steps follow each other
         np.testing.assert_allclose(*(trainer.step(*batch) for trainer in trainers), rtol=1e-5)
-        np.testing.assert_allclose(*(trainer.step(batches=[batch, batch]) for trainer in trainers), rtol=1e-5)
+        np.testing.assert_allclose(
+            *(trainer.step(batches=[batch, batch]) for trainer in trainers), rtol=1e-5
+        )
 
 
 def test_a_replay_that_overflows_is_tried_again():
@@ -176,7 +214,9 @@ def test_a_replay_that_overflows_is_tried_again():
     trainers[0].state.precision.loss_scale = LossScale(2.0**18, 0)
     trainers[0].step(*batch)
     assert trainers[0].state.precision.loss_scale.value < 2.0**18
-    trainers[1].state.precision.loss_scale = LossScale(trainers[0].state.precision.loss_scale.value, 0)
+    trainers[1].state.precision.loss_scale = LossScale(
+        trainers[0].state.precision.loss_scale.value, 0
+    )
     trainers[1].step(*batch)
     np.testing.assert_array_equal(*(take(trainer.flat_params) for trainer in trainers))
 
@@ -186,8 +226,11 @@ def test_lower_precision_goes_where_full_precision_goes(precision, tmp_path):
     if precision == "bfloat16":
         pytest.importorskip("ml_dtypes")
     rng = np.random.default_rng(0)
-    full, lower = (Trainer(SMALL, Adam(0.01), backend=gpu, precision=name) for name in ("float32", precision))
-    batches = [(rng.integers(3, 11, (4, 8)), rng.integers(3, 11, (4, 8))) for _ in range(3)]  # the third is a replay
+    full, lower = (
+        Trainer(SMALL, Adam(0.01), backend=gpu, precision=name) for name in ("float32", precision)
+    )
+    # the third is a replay
+    batches = [(rng.integers(3, 11, (4, 8)), rng.integers(3, 11, (4, 8))) for _ in range(3)]
     for src, tgt in batches:
         tgt[:, 0] = 1
         np.testing.assert_allclose(lower.step(src, tgt), full.step(src, tgt), rtol=0.02)
@@ -216,7 +259,10 @@ def losses_of_the_reference(name):
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_model_trains_in_every_precision(name, precision):
-    """With dropout and padding: the first step is computed, the second recorded if it can be, the third a replay."""
+    """With dropout and padding.
+
+    The first step is computed, the second recorded if it can be, the third a replay.
+    """
     if precision == "bfloat16":
         pytest.importorskip("ml_dtypes")
     on_gpu = Trainer(TRAINED[name], Adam(0.01), backend=gpu, precision=precision)
@@ -224,17 +270,23 @@ def test_every_model_trains_in_every_precision(name, precision):
         warnings.simplefilter("always")
         losses = [on_gpu.step(*batch) for batch in padded_batches()]
     np.testing.assert_allclose(losses, losses_of_the_reference(name), rtol=0.02)
-    assert len(on_gpu._run_step.recordings) == (name not in NOT_RECORDED), [str(warning.message) for warning in caught]
+    assert len(on_gpu._run_step.recordings) == (name not in NOT_RECORDED), [
+        str(warning.message) for warning in caught
+    ]
     assert len(caught) == (name in NOT_RECORDED)
     assert tree.not_finite(on_gpu.state.grads) == []
 
 
 def test_half_precision_stays_half_precision_under_a_mask():
-    """CuPy's ``where`` returns float32 for bfloat16, with which the convolution would be computed."""
+    """CuPy's ``where`` returns float32 for bfloat16,
+    with which the convolution would be computed.
+    """
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     weight, x = put(np.ones((3, 4, 4), bfloat16)), put(np.ones((2, 5, 4), bfloat16))
     keep_mask = put(np.arange(5) < np.array([[5], [3]]))
-    y, backward = layers.masked_conv1d(gpu, {"weight": weight}, x, keep_mask, dilation=1, causal=True)
+    y, backward = layers.masked_conv1d(
+        gpu, {"weight": weight}, x, keep_mask, dilation=1, causal=True
+    )
     assert y.dtype == backward(y)[0].dtype == bfloat16
 
 
@@ -246,7 +298,9 @@ def test_attention_of_more_heads_than_a_grid_has_rows():
     results = []
     for ops in (ON_GPU, reference):
         out, logsumexp = ops.flash_attention(q, k, v)
-        results.append((out, logsumexp, *ops.flash_attention_backward(dout, q, k, v, out, logsumexp)))
+        results.append(
+            (out, logsumexp, *ops.flash_attention_backward(dout, q, k, v, out, logsumexp))
+        )
     for x, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-5)
 
@@ -264,7 +318,11 @@ def test_an_overflow_halves_the_scale_and_is_tried_again():
 
 def test_lower_precision_is_for_the_gpu():
     for backend, name, message in (
-        (reference, "bfloat16", "precision='bfloat16' on the backend reference, expected 'float32'"),
+        (
+            reference,
+            "bfloat16",
+            "precision='bfloat16' on the backend reference, expected 'float32'",
+        ),
         (gpu, "half", "precision='half', expected 'float32', 'tf32', 'bfloat16' or 'float16'"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -279,12 +337,18 @@ def test_lengths_are_filled_up_to_few_others():
 
 
 def test_what_is_filled_up_changes_nothing():
-    """Padding changes only the bits of dropout, which is off here. Lengths are max_len, and rows no multiple of 8."""
-    model = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0, max_len=11, dtype="float64")
+    """Padding changes only the bits of dropout, which is off here.
+
+    Lengths are max_len, and rows no multiple of 8.
+    """
+    model = Transformer(
+        11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0, max_len=11, dtype="float64"
+    )
     rng = np.random.default_rng(0)
     trainers = [Trainer(model, Adam(0.01), backend=ops) for ops in (gpu, reference)]
     for dtype in ("int64", "int32", "int64"):
-        src, tgt = rng.integers(3, 11, (5, 11)).astype(dtype), rng.integers(3, 11, (5, 12)).astype(dtype)
+        src = rng.integers(3, 11, (5, 11)).astype(dtype)
+        tgt = rng.integers(3, 11, (5, 12)).astype(dtype)
         tgt[:, 0] = 1
         np.testing.assert_allclose(*(trainer.step(src, tgt) for trainer in trainers), rtol=1e-12)
     with pytest.raises(ValueError, match="src has 4 rows, the target 5"):
@@ -313,7 +377,9 @@ def test_auto_is_the_gpu_for_parameters_that_are_there():
 def test_arrays_here_and_there_do_not_mix():
     for name in FIRST:
         arguments = arguments_of(name, "float32")
-        arrays = [key for key, x in arguments.items() if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+        arrays = [
+            key for key, x in arguments.items() if isinstance(x, np.ndarray) and x.dtype.kind == "f"
+        ]
         if len(arrays) > 1:
             mixed = put(arguments) | {arrays[1]: arguments[arrays[1]]}
             for ops in (gpu, reference):
@@ -333,14 +399,19 @@ def test_the_order_of_threads_changes_nothing(monkeypatch):
 
 def test_the_package_binds_its_kernels_and_not_the_reference():
     folder = Path(npformer.__file__).parent / "gpu"
-    written = {name for path in folder.glob("*.py") for name in re.findall(r"^def (\w+)\(", path.read_text(), re.M)}
+    written = {
+        name
+        for path in folder.glob("*.py")
+        for name in re.findall(r"^def (\w+)\(", path.read_text(), re.M)
+    }
     for name in written & set(reference.Ops.names()):
         assert getattr(gpu, name).__module__.startswith("npformer.gpu."), name
 
 
 @pytest.mark.skipif(bool(ON_PROCESSOR), reason="without a GPU a training would take hours")
 def test_the_copy_task_from_its_script(tmp_path, capsys):
-    copy.main(["--backend", "gpu", "--steps", "2", "--quiet", "--no-plots", "--json", str(tmp_path / "x.json")])
+    options = ["--backend", "gpu", "--steps", "2", "--quiet", "--no-plots"]
+    copy.main([*options, "--json", str(tmp_path / "x.json")])
     assert "backend gpu" in capsys.readouterr().out
 
 
@@ -349,8 +420,14 @@ def test_a_translation_trained_on_the_gpu_translates_on_either(tmp_path, monkeyp
         pytest.importorskip(package)
     from npformer.translation import TranslationRun, TranslationSettings, Translator
 
-    monkeypatch.setattr("npformer.translation.translator.EXTRA_LEN", 5)  # what has learned little does not end
-    settings = {**SETTINGS, "data": str(write_corpus(tmp_path / "data", n_val=2)), "steps": 2, "validate_every": 1}
+    # what has learned little does not end
+    monkeypatch.setattr("npformer.translation.translator.EXTRA_LEN", 5)
+    settings = {
+        **SETTINGS,
+        "data": str(write_corpus(tmp_path / "data", n_val=2)),
+        "steps": 2,
+        "validate_every": 1,
+    }
     run = TranslationRun.start(tmp_path / "run", TranslationSettings(**settings), "gpu")
     run.train(progress=False)
     run.finish()

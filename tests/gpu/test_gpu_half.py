@@ -1,4 +1,7 @@
-"""The kernels in half precision: the same as the reference on the same numbers in float32, except for rounding."""
+"""The kernels in half precision.
+
+The same as the reference on the same numbers in float32, except for rounding.
+"""
 
 import importlib.util
 
@@ -12,24 +15,38 @@ from npformer.gradients.cases import CASES, cast
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
-# Largest difference over the largest entry of the result, in units of the dtype's rounding error (float16: 9.8e-4,
-# bfloat16: 7.8e-3). Half a unit is the rounding of the result; more where something is rounded on the way.
+# Largest difference over the largest entry of the result, in units of the dtype's rounding error
+# (float16: 9.8e-4, bfloat16: 7.8e-3). Half a unit is the rounding of the result; more where
+# something is rounded on the way.
 BOUND = 0.51
 BOUNDS = {
     **dict.fromkeys(["linear", "linear_backward", "product"], 1.01),
-    **dict.fromkeys(["self_attention_backward", "cross_attention_backward"], 1.01),  # heads share keys: sums of parts
-    **dict.fromkeys(["linear_activation_dropout", "linear_dropout_residual", "conv1d", "conv1d_backward"], 1.6),
+    # heads share keys: sums of parts
+    **dict.fromkeys(["self_attention_backward", "cross_attention_backward"], 1.01),
+    **dict.fromkeys(
+        ["linear_activation_dropout", "linear_dropout_residual", "conv1d", "conv1d_backward"], 1.6
+    ),
     **dict.fromkeys(["linear_activation_dropout_backward", "linear_dropout_residual_backward"], 2),
     **dict.fromkeys(["linear_cross_entropy", "linear_paired_cross_entropy"], 2),
 }
 DTYPES = [
     "float16",
     pytest.param(
-        "bfloat16", marks=pytest.mark.skipif(not importlib.util.find_spec("ml_dtypes"), reason="no ml_dtypes")
+        "bfloat16",
+        marks=pytest.mark.skipif(not importlib.util.find_spec("ml_dtypes"), reason="no ml_dtypes"),
     ),
 ]
-IN_HALF = {name for name, kernel in gpu.ops.kernels.items() if {"float16", "bfloat16"} <= kernel.kernel.dtypes}
-CALLS = [pytest.param(case, name, id=f"{name}-{case}") for case in CASES for name in case.names if name in IN_HALF]
+IN_HALF = {
+    name
+    for name, kernel in gpu.ops.kernels.items()
+    if {"float16", "bfloat16"} <= kernel.kernel.dtypes
+}
+CALLS = [
+    pytest.param(case, name, id=f"{name}-{case}")
+    for case in CASES
+    for name in case.names
+    if name in IN_HALF
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -57,7 +74,9 @@ def test_half_precision(case, name, dtype):
         np.testing.assert_array_equal(np.isfinite(x), finite, err_msg=f"result {i}")
         unit = 2.0**-10 if dtype.name == "float16" else 2.0**-7
         bound = BOUNDS.get(name, BOUND) * unit * np.abs(wanted[finite]).max(initial=0)
-        np.testing.assert_allclose(x[finite], wanted[finite], rtol=0, atol=bound, err_msg=f"result {i}")
+        np.testing.assert_allclose(
+            x[finite], wanted[finite], rtol=0, atol=bound, err_msg=f"result {i}"
+        )
 
 
 def in_float32(value, dtype):

@@ -1,4 +1,7 @@
-"""Attention on tensor cores, in half precision: compared with the reference on the same numbers in float32."""
+"""Attention on tensor cores, in half precision.
+
+Compared with the reference on the same numbers in float32.
+"""
 
 import sys
 
@@ -12,7 +15,9 @@ from npformer.operations.settings import AttentionSettings
 ml_dtypes = pytest.importorskip("ml_dtypes")
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=str(MISSING)),
-    pytest.mark.skipif(not HAS_TENSOR_CORES, reason="no tensor cores of the Ampere generation or later"),
+    pytest.mark.skipif(
+        not HAS_TENSOR_CORES, reason="no tensor cores of the Ampere generation or later"
+    ),
 ]
 tiles_of = sys.modules["npformer.gpu.kernels.flash_attention"].tiles_of
 DTYPES = {"float16": np.dtype("float16"), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
@@ -52,7 +57,9 @@ def both(dout, q, k, v, keep_mask, **options):
         tiles = tiles_of(q_, k_, v_, dout_)
         assert tiles.file == "tensor_attention"
         *saved, peak = gpu.flash_attention(q_, k_, v_, mask_, **options, return_peak=True)
-        gradients = gpu.flash_attention_backward(dout_, q_, k_, v_, *saved, mask_, **options, peak=peak)
+        gradients = gpu.flash_attention_backward(
+            dout_, q_, k_, v_, *saved, mask_, **options, peak=peak
+        )
         actual = take((*saved, peak, *gradients))
     dout, q, k, v, out = (x.astype("float32") for x in (dout, q, k, v, actual[0]))
     expected = reference.flash_attention(q, k, v, keep_mask, **options, return_peak=True)
@@ -60,7 +67,8 @@ def both(dout, q, k, v, keep_mask, **options):
     dq, dk, dv = reference.flash_attention_backward(
         dout, q, k, v, *expected[:2], keep_mask, **options, peak=expected[2]
     )
-    if k.shape[2] > tiles.constants["TILE"]:  # the row sums are those of the output, which was rounded
+    # the row sums are those of the output, which was rounded
+    if k.shape[2] > tiles.constants["TILE"]:
         dscores = weights * (dout * (expected[0] - out)).sum(axis=-1, keepdims=True)
         scale = options.get("scale", q.shape[-1] ** -0.5)
         dq = dq + scale * reference.product(dscores, k)
@@ -69,18 +77,26 @@ def both(dout, q, k, v, keep_mask, **options):
 
 
 def assert_near(actual, expected, error):
-    for what, x, wanted in zip(("out", "logsumexp", "peak", "dq", "dk", "dv"), actual, expected, strict=True):
+    for what, x, wanted in zip(
+        ("out", "logsumexp", "peak", "dq", "dk", "dv"), actual, expected, strict=True
+    ):
         x = x.astype("float32")
         if what in ("logsumexp", "peak"):
             np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-5)
             continue
         assert np.isfinite(wanted).all()
-        # weights, their gradients and the result are rounded once each; a row is a sum of many of them
+        # weights, their gradients and the result are rounded once each;
+        # a row is a sum of many of them
         scale = np.abs(wanted).max(axis=-1, keepdims=True) + 0.01 * np.abs(wanted).max()
-        assert (np.abs(x - wanted) <= 4 * error * scale).all(), f"{what}: {(np.abs(x - wanted) / scale).max()}"
+        assert (np.abs(x - wanted) <= 4 * error * scale).all(), (
+            f"{what}: {(np.abs(x - wanted) / scale).max()}"
+        )
 
 
-CALLS = [("float16", shape) for shape in SHAPES] + [("bfloat16", SHAPES[0]), ("bfloat16", SHAPES[2])]
+CALLS = [("float16", shape) for shape in SHAPES] + [
+    ("bfloat16", SHAPES[0]),
+    ("bfloat16", SHAPES[2]),
+]
 
 
 @pytest.mark.parametrize(("name", "shape"), CALLS, ids=str)
@@ -93,7 +109,13 @@ def test_as_the_reference(name, shape, causal, mask):
 @pytest.mark.parametrize("mask", [None, OF_KEYS])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_dropout_has_the_bits_of_the_reference(shape, mask):
-    results = both(*example(DTYPES["float16"], shape, mask), causal=True, scale=0.3, dropout_rate=0.25, dropout_key=7)
+    results = both(
+        *example(DTYPES["float16"], shape, mask),
+        causal=True,
+        scale=0.3,
+        dropout_rate=0.25,
+        dropout_key=7,
+    )
     assert_near(*results, ERROR["float16"])
 
 
@@ -123,9 +145,13 @@ def test_heads_are_read_where_a_projection_leaves_them():
         saved = [take(x).astype("float32") for x in on_gpu]
     wide, wide_dout = qkv.astype("float32"), dout.astype("float32")
     wanted = reference.self_attention(wide, settings)
-    np.testing.assert_allclose(saved[0], wanted[0], rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted[0]).max())
+    np.testing.assert_allclose(
+        saved[0], wanted[0], rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted[0]).max()
+    )
     wanted = reference.self_attention_backward(wide_dout, wide, *saved, settings)
-    np.testing.assert_allclose(dqkv, wanted, rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted).max())
+    np.testing.assert_allclose(
+        dqkv, wanted, rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted).max()
+    )
 
 
 @pytest.mark.skipif(NO_GPU is None, reason="threads of a GPU run as they like")
