@@ -1,4 +1,7 @@
-"""The gradient checker: each test passes it a wrong backward, or something that it should accept."""
+"""The gradient checker.
+
+Each test passes it a wrong backward, or something that it should accept.
+"""
 
 import pickle
 from contextlib import nullcontext
@@ -50,15 +53,30 @@ def with_a_nan(dz, x, y):
 
 WRONG = {
     "sign": (lambda dz, x, y: (-dz * np.cos(x) * y, dz * np.sin(x)), "gradient of x0 is off by"),
-    "sign of the second": (lambda dz, x, y: (dz * np.cos(x) * y, -dz * np.sin(x)), "gradient of x1 is off by"),
-    "missing factor": (lambda dz, x, y: (dz * np.cos(x), dz * np.sin(x)), "gradient of x0 is off by"),
+    "sign of the second": (
+        lambda dz, x, y: (dz * np.cos(x) * y, -dz * np.sin(x)),
+        "gradient of x1 is off by",
+    ),
+    "missing factor": (
+        lambda dz, x, y: (dz * np.cos(x), dz * np.sin(x)),
+        "gradient of x0 is off by",
+    ),
     "zero": (lambda dz, x, y: (0 * x, dz * np.sin(x)), "gradient of x0 is off by"),
     "swapped": (lambda dz, x, y: multiply_backward(dz, x, y)[::-1], "gradient of x0 is off by"),
     "upstream ignored": (lambda dz, x, y: (np.cos(x) * y, np.sin(x)), "gradient of x0 is off by"),
-    "shape": (lambda dz, x, y: ((dz * np.cos(x) * y).sum(axis=0), dz * np.sin(x)), r"shape \(7,\), expected \(5, 7\)"),
-    "shape that broadcasts": (lambda dz, x, y: (dz * np.cos(x) * y, dz[None]), r"x1 has shape \(1, 5, 7\)"),
+    "shape": (
+        lambda dz, x, y: ((dz * np.cos(x) * y).sum(axis=0), dz * np.sin(x)),
+        r"shape \(7,\), expected \(5, 7\)",
+    ),
+    "shape that broadcasts": (
+        lambda dz, x, y: (dz * np.cos(x) * y, dz[None]),
+        r"x1 has shape \(1, 5, 7\)",
+    ),
     "too few": (lambda dz, x, y: (dz * np.cos(x) * y,), "returned 1 gradients for 2 arguments"),
-    "too many": (lambda dz, x, y: (*multiply_backward(dz, x, y), dz), "returned 3 gradients for 2 arguments"),
+    "too many": (
+        lambda dz, x, y: (*multiply_backward(dz, x, y), dz),
+        "returned 3 gradients for 2 arguments",
+    ),
     "NaN": (with_a_nan, r"gradient of x0 is off by inf .* at \[1, 2\] the backward gives nan"),
     "one entry": (with_one_wrong_entry, r"gradient of x1 is off by .* at \[3, 4\]"),
 }
@@ -119,7 +137,9 @@ def test_only_float64_is_accepted(dtype):
         gradcheck(multiply, multiply_backward, [X, Y.astype(dtype)])
 
 
-@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.T, lambda x: x.reshape(-1), lambda x: x[::2]])
+@pytest.mark.parametrize(
+    "view", [lambda x: x, lambda x: x.T, lambda x: x.reshape(-1), lambda x: x[::2]]
+)
 def test_views_of_the_arguments_are_not_confused(view):
     def f_backward(dy, x):
         dx = np.zeros(x.shape)
@@ -150,7 +170,9 @@ def test_noise_in_a_gradient_that_is_zero_is_accepted_beside_a_real_one():
 
     gradcheck(f, lambda dy, x, shift: (dy * 2 * x, 1e-17 * shift), [X, Y], central_tolerance=None)
     with pytest.raises(GradientError, match="gradient of x1"):
-        gradcheck(f, lambda dy, x, shift: (dy * 2 * x, 1e-12 * shift), [X, Y], central_tolerance=None)
+        gradcheck(
+            f, lambda dy, x, shift: (dy * 2 * x, 1e-12 * shift), [X, Y], central_tolerance=None
+        )
 
 
 def with_calls_counted(f, calls):
@@ -163,7 +185,9 @@ def with_calls_counted(f, calls):
 
 def test_a_sample_calls_the_function_three_times_for_each_entry_and_says_how_many_were_checked():
     calls, x, y = [], normal(20, 30), normal(20, 30, seed=1)
-    errors = gradcheck(with_calls_counted(multiply, calls), multiply_backward, [x, y], names=["x", "y"], sample=12)
+    errors = gradcheck(
+        with_calls_counted(multiply, calls), multiply_backward, [x, y], names=["x", "y"], sample=12
+    )
     assert len(calls) == 1 + 3 * (12 + 12)
     assert errors.checked == {"x": (12, 600), "y": (12, 600)}
     first, second = str(errors).splitlines()
@@ -187,7 +211,11 @@ def test_the_same_seed_draws_the_same_sample():
     assert entries == entries_that_are_stepped(sample=12)
     assert entries != entries_that_are_stepped(sample=12, seed=1)
     assert len({*entries_that_are_stepped(sample=599)}) == 599
-    assert len({*entries_that_are_stepped(sample=600)}) == len({*entries_that_are_stepped(sample=10**6)}) == 600
+    assert (
+        len({*entries_that_are_stepped(sample=600)})
+        == len({*entries_that_are_stepped(sample=10**6)})
+        == 600
+    )
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -206,7 +234,9 @@ def test_the_smallest_sample_is_the_largest_entry(entry):
         dx[entry] = 50
         return dx
 
-    expected = rf"gradient of x0 is off by .* at \[{entry[0]}, {entry[1]}\] the backward gives 50 and"
+    expected = (
+        rf"gradient of x0 is off by .* at \[{entry[0]}, {entry[1]}\] the backward gives 50 and"
+    )
     with pytest.raises(GradientError, match=expected):
         gradcheck(np.sin, f_backward, [X], sample=1)
 
@@ -219,7 +249,9 @@ def test_a_sample_of_arrays_without_entries_and_without_axes():
     assert errors.checked == {"x0": (0, 0), "x1": (1, 1)}
 
 
-@pytest.mark.parametrize(("sample", "error"), [(0, ValueError), (-1, ValueError), (2.5, TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    ("sample", "error"), [(0, ValueError), (-1, ValueError), (2.5, TypeError), (True, TypeError)]
+)
 def test_a_sample_is_a_number_of_entries(sample, error):
     with pytest.raises(error, match=f"sample={sample}"):
         gradcheck(multiply, multiply_backward, [X, Y], sample=sample)
@@ -227,9 +259,12 @@ def test_a_sample_is_a_number_of_entries(sample, error):
 
 def test_command_prints_a_table():
     lines = python("-m", "npformer", "gradcheck", "softmax", "--seed", "3").stdout.splitlines()
-    assert lines[2].split() == ["operation", "argument", "complex", "step", "central", "differences"]
+    title = ["operation", "argument", "complex", "step", "central", "differences"]
+    assert lines[2].split() == title
     assert [line.split()[0] for line in lines[3:5]] == ["softmax", "softmax"]
-    assert all(float(line.split()[-2]) < 1e-13 and float(line.split()[-1]) < 1e-8 for line in lines[3:5])
+    assert all(
+        float(line.split()[-2]) < 1e-13 and float(line.split()[-1]) < 1e-8 for line in lines[3:5]
+    )
     assert lines[-1] == "every backward is the derivative of its forward"
 
 
@@ -249,8 +284,15 @@ def test_command_fails_with_the_gradient(monkeypatch, call):
 
 
 def test_functions_of_several_results_are_refused():
-    with pytest.raises(TypeError, match=r"f returns a tuple of 3, expected one array: try lambda \*x: f\(\*x\)\[0\]"):
-        gradcheck(npformer.layer_norm, npformer.layer_norm_backward, [np.ones((2, 3)), np.ones(3), np.ones(3)])
+    with pytest.raises(
+        TypeError,
+        match=r"f returns a tuple of 3, expected one array: try lambda \*x: f\(\*x\)\[0\]",
+    ):
+        gradcheck(
+            npformer.layer_norm,
+            npformer.layer_norm_backward,
+            [np.ones((2, 3)), np.ones(3), np.ones(3)],
+        )
 
 
 def test_an_array_in_place_of_the_list_is_refused():
