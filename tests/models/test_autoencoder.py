@@ -40,7 +40,9 @@ def test_nothing_but_the_code_reaches_the_decoder():
 
 def test_more_padding_changes_no_code():
     params = params_of(MODEL)
-    assert_close(MODEL.encode(params, np.pad(SRC, ((0, 0), (0, 5)))), MODEL.encode(params, SRC), 1e-14)
+    assert_close(
+        MODEL.encode(params, np.pad(SRC, ((0, 0), (0, 5)))), MODEL.encode(params, SRC), 1e-14
+    )
 
 
 def test_the_error_is_the_mean_log_probability_of_the_tokens():
@@ -48,7 +50,10 @@ def test_the_error_is_the_mean_log_probability_of_the_tokens():
     tgt = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 8, 2, 0, 0], [1, 9, 2, 0, 0, 0]])
     errors = MODEL.reconstruction_error(params, SRC, tgt)
     log_p = log_softmax(MODEL.logits(params, SRC, tgt[:, :-1]))
-    expected = [-np.mean([log_p[row, t, tgt[row, t + 1]] for t in range(n)]) for row, n in enumerate((5, 3, 2))]
+    expected = [
+        -np.mean([log_p[row, t, tgt[row, t + 1]] for t in range(n)])
+        for row, n in enumerate((5, 3, 2))
+    ]
     assert_close(errors, expected, 1e-14)
 
 
@@ -58,7 +63,9 @@ def test_decoding_and_description():
     assert from_description(describe(MODEL)) == MODEL
 
 
-@pytest.mark.parametrize("options", [{"vocab": 0}, {"vocab": 9, "code_size": 0}, {"vocab": 9, "dropout": 1.0}])
+@pytest.mark.parametrize(
+    "options", [{"vocab": 0}, {"vocab": 9, "code_size": 0}, {"vocab": 9, "dropout": 1.0}]
+)
 def test_bad_settings_are_named(options):
     with pytest.raises(ValueError, match=f"{list(options)[-1]}="):
         SequenceAutoencoder(**options)

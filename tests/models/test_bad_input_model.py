@@ -1,4 +1,7 @@
-"""Bad input to model, trainer and optimizers: a defined result, or an error that says what to change."""
+"""Bad input to model, trainer and optimizers.
+
+A defined result, or an error that says what to change.
+"""
 
 from dataclasses import asdict
 
@@ -41,13 +44,17 @@ def replaced(ids, value):
     ("arguments", "error", "message"),
     [
         ({"d_model": 510, "n_heads": 8}, ValueError, "d_model=510 is not divisible by n_heads=8"),
-        ({"n_heads": HUGE}, ValueError, "d_model=14 is not divisible by n_heads=an int of 16610 bits"),
-        ({"d_model": 3 * HUGE, "n_heads": HUGE, "positions": "rotary"}, ValueError, "n_heads=an int of .*odd width 3"),
-        ({"n_kv_heads": HUGE}, ValueError, "n_kv_heads=an int of 16610 bits, expected a divisor of n_heads=2"),
+        ({"n_heads": HUGE}, ValueError,
+         "d_model=14 is not divisible by n_heads=an int of 16610 bits"),
+        ({"d_model": 3 * HUGE, "n_heads": HUGE, "positions": "rotary"}, ValueError,
+         "n_heads=an int of .*odd width 3"),
+        ({"n_kv_heads": HUGE}, ValueError,
+         "n_kv_heads=an int of 16610 bits, expected a divisor of n_heads=2"),
         ({"d_model": 0}, ValueError, "d_model=0, expected at least 1"),
         ({"d_model": 14.0}, TypeError, "d_model=14.0 is a float, expected an int"),
         ({"n_layers": -1}, ValueError, "n_layers=-1, expected at least 0"),
-        ({"n_layers": (1, 2, 3)}, ValueError, r"n_layers=\(1, 2, 3\), expected an int or \(encoder, decoder\)"),
+        ({"n_layers": (1, 2, 3)}, ValueError,
+         r"n_layers=\(1, 2, 3\), expected an int or \(encoder, decoder\)"),
         ({"dropout": 1.0}, ValueError, "dropout=1.0, expected 0 <= dropout < 1"),
         ({"dropout": -0.1}, ValueError, "dropout=-0.1, expected 0 <= dropout < 1"),
         ({"norm": "both"}, ValueError, "norm='both', expected 'pre' or 'post'"),
@@ -56,11 +63,12 @@ def replaced(ids, value):
             ValueError,
             "activation='swish', expected 'relu', 'gelu', 'gelu_erf', 'silu' or 'swiglu'",
         ),
-        ({"tie_embeddings": True}, ValueError, "tie_embeddings=True with src_vocab=13, tgt_vocab=11"),
+        ({"tie_embeddings": True}, ValueError,
+         "tie_embeddings=True with src_vocab=13, tgt_vocab=11"),
         ({"pad_id": 11}, ValueError, "pad_id=11, expected an id of both vocabularies"),
         ({"dtype": "int32"}, ValueError, "dtype='int32', expected 'float32' or 'float64'"),
     ],
-)
+)  # fmt: skip
 def test_settings(arguments, error, message):
     with pytest.raises(error, match=message):
         Transformer(13, 11, **{**SMALL, **arguments})
@@ -70,7 +78,16 @@ def test_settings(arguments, error, message):
     ("kind", "sizes"),
     [
         (Transformer, {"d_model": 200, "n_heads": 8, "n_layers": (2, 1), "d_ff": 200}),
-        (ByteNet, {"d_model": 200, "n_sets": (1, 1), "dilations": (1, 2), "kernel_sizes": (3, 2), "unfold": (1, 2)}),
+        (
+            ByteNet,
+            {
+                "d_model": 200,
+                "n_sets": (1, 1),
+                "dilations": (1, 2),
+                "kernel_sizes": (3, 2),
+                "unfold": (1, 2),
+            },
+        ),
         (Recurrent, {"d_model": 200, "n_layers": 2}),
         (SequenceAutoencoder, {"d_model": 200, "code_size": 200}),
     ],
@@ -83,9 +100,12 @@ def test_sizes_of_8_bits_give_the_model_of_these_sizes(kind, sizes):
         return tuple(map(narrow, size)) if isinstance(size, tuple) else np.uint8(size)
 
     vocabularies = (200,) if kind is SequenceAutoencoder else (200, 210)
-    model, wanted = kind(*map(narrow, vocabularies), **narrow_all(sizes, narrow)), kind(*vocabularies, **sizes)
+    model = kind(*map(narrow, vocabularies), **narrow_all(sizes, narrow))
+    wanted = kind(*vocabularies, **sizes)
     assert repr(asdict(model)) == repr(asdict(wanted))
-    shapes = [[(path, x.shape) for path, x in tree.leaves(made.shapes())] for made in (model, wanted)]
+    shapes = [
+        [(path, x.shape) for path, x in tree.leaves(made.shapes())] for made in (model, wanted)
+    ]
     assert shapes[0] == shapes[1]
 
 
@@ -113,7 +133,9 @@ def test_ids(src, tgt, error, message, consistency):
 
 
 def test_unequal_targets():
-    with pytest.raises(ValueError, match=r"tgt_in \(2, 5\), tgt_out \(2, 4\): expected equal shapes"):
+    with pytest.raises(
+        ValueError, match=r"tgt_in \(2, 5\), tgt_out \(2, 4\): expected equal shapes"
+    ):
         MODEL.loss_and_grad(PARAMS, SRC, TGT[:, :-1], TGT[:, 2:])
 
 
@@ -136,7 +158,9 @@ def test_ids_with_one_axis_more_are_told_what_to_try():
         (lambda: trainer.step(np.eye(13, dtype=int)[SRC], TGT), "src"),
         (lambda: Trainer(texts, Adam()).step(one_hot[TGT]), "ids"),
     ]:
-        with pytest.raises(ValueError, match=rf"^{name} has shape .*: try {name}\.argmax\(axis=-1\) if its"):
+        with pytest.raises(
+            ValueError, match=rf"^{name} has shape .*: try {name}\.argmax\(axis=-1\) if its"
+        ):
             call()
     with pytest.raises(ValueError, match=r": try tgt\[\.\.\., 0\]"):
         trainer.step(SRC, TGT[..., None])
@@ -174,14 +198,18 @@ def test_an_odd_width_works():
         (lambda: Adam(eps=0.0), "eps=0.0, expected a finite number above 0"),
         (lambda: AdamW(weight_decay=-1), "weight_decay=-1, expected"),
         (lambda: noam(512, warmup=0), "warmup=0, expected at least 1"),
-        (lambda: warmup_cosine(1e-3, warmup=10, total=10), "warmup=10, total=10: expected 0 <= warmup < total"),
-        (lambda: Trainer(MODEL, Adam(), clip_norm=0), "clip_norm=0, expected a finite number above 0"),
-        (lambda: Trainer(MODEL, Adam(), label_smoothing=1.5), "label_smoothing=1.5, expected 0 <= label_smoothing"),
-        (lambda: Trainer(MODEL, Adam(), consistency=-1.0), "consistency=-1.0, expected a finite number of 0 or more"),
+        (lambda: warmup_cosine(1e-3, warmup=10, total=10),
+         "warmup=10, total=10: expected 0 <= warmup < total"),
+        (lambda: Trainer(MODEL, Adam(), clip_norm=0),
+         "clip_norm=0, expected a finite number above 0"),
+        (lambda: Trainer(MODEL, Adam(), label_smoothing=1.5),
+         "label_smoothing=1.5, expected 0 <= label_smoothing"),
+        (lambda: Trainer(MODEL, Adam(), consistency=-1.0),
+         "consistency=-1.0, expected a finite number of 0 or more"),
         (lambda: Trainer(MODEL, Adam(), backend="fast"), "backend='fast', expected one of"),
         (lambda: split_key(7, 10**400), "n=an int of 1329 bits, expected at most 1000000"),
     ],
-)
+)  # fmt: skip
 def test_training_settings(make, message):
     with pytest.raises(ValueError, match=message):
         make()
@@ -190,7 +218,11 @@ def test_training_settings(make, message):
 @pytest.mark.parametrize(
     ("optimizer", "options", "message"),
     [
-        (Adam(eps=1e-46), {}, "eps=1e-46 is 0.0 in float32, expected a number that float32 can hold"),
+        (
+            Adam(eps=1e-46),
+            {},
+            "eps=1e-46 is 0.0 in float32, expected a number that float32 can hold",
+        ),
         (SGD(lr=1e39), {}, "lr=1e.39 is inf in float32, expected"),
         (SGD(lr=1e-46), {}, "lr=1e-46 is 0.0 in float32, expected"),
         (SGD(0.1, momentum=1e-50), {}, "momentum=1e-50 is 0.0 in float32, expected"),
@@ -225,8 +257,14 @@ def test_a_scheduled_rate_that_is_too_large_changes_nothing():
         (lambda: Adam(lr=True), "lr=True is a bool, expected a number"),
         (lambda: Adam(lr=np.ma.masked), "lr=masked is a MaskedConstant, expected a number"),
         (lambda: AdamW(0.1, decay_all="no"), "decay_all='no' is a str, expected True or False"),
-        (lambda: Transformer(13, 13, **SMALL, tie_embeddings="no"), "tie_embeddings='no' is a str, expected True"),
-        (lambda: Recurrent(13, 13, 8, bidirectional=np.array(True)), "bidirectional=.* is a ndarray, expected True or"),
+        (
+            lambda: Transformer(13, 13, **SMALL, tie_embeddings="no"),
+            "tie_embeddings='no' is a str, expected True",
+        ),
+        (
+            lambda: Recurrent(13, 13, 8, bidirectional=np.array(True)),
+            "bidirectional=.* is a ndarray, expected True or",
+        ),
         (lambda: CopyTask(reverse="no"), "reverse='no' is a str, expected True or False"),
         (lambda: derive_key("7", 1), "key='7' is a str, expected an int"),
         (lambda: split_key(7.9, 2), "key=7.9 is a float, expected an int"),
@@ -243,7 +281,13 @@ def test_parameters_of_another_model():
         return Transformer(11, 11, **{**SMALL, **settings})
 
     model = other()
-    settings = [{"tie_embeddings": True}, {"n_layers": 2}, {"n_layers": (1, 2)}, {"d_model": 16}, {"norm": "post"}]
+    settings = [
+        {"tie_embeddings": True},
+        {"n_layers": 2},
+        {"n_layers": (1, 2)},
+        {"d_model": 16},
+        {"norm": "post"},
+    ]
     settings += [{"norm_type": "rms_norm"}, {"activation": "swiglu"}]
     for params in (other(**x).init(0) for x in settings):
         for backend in ("reference", "cpu"):
@@ -255,11 +299,15 @@ def test_parameters_of_another_model():
     transposed["output"]["weight"] = transposed["output"]["weight"].T
     with pytest.raises(ValueError, match=r"parameter output\.weight: given shape .*: try its \.T"):
         model.encode(transposed, SRC % 11)
-    with pytest.raises(ValueError, match=r"parameter embedding: given nothing, expected shape \(11, "):
+    with pytest.raises(
+        ValueError, match=r"parameter embedding: given nothing, expected shape \(11, "
+    ):
         other(tie_embeddings=True).encode(model.init(0), SRC % 11)
     grown = model.init(0)
     grown["encoder"]["0"]["attention"]["q"] = grown["encoder"]["0"]["attention"]["out"]
-    with pytest.raises(ValueError, match="parameter encoder.0.attention.q.weight: given shape .*, expected nothing"):
+    with pytest.raises(
+        ValueError, match="parameter encoder.0.attention.q.weight: given shape .*, expected nothing"
+    ):
         model.loss(grown, SRC % 11, SRC % 11)
     with pytest.raises(TypeError, match="params is a Trainer, expected a nested dict"):
         model.encode(Trainer(model, Adam()), SRC % 11)
@@ -270,12 +318,16 @@ def test_parameters_that_fitted_once_are_checked_again():
     params = model.init(0)
     model.encode(params, SRC % 11)
     del params["decoder"]["0"]["feed_forward"]
-    with pytest.raises(ValueError, match="parameter decoder.0.feed_forward.hidden.weight: given nothing, expected"):
+    with pytest.raises(
+        ValueError, match="parameter decoder.0.feed_forward.hidden.weight: given nothing, expected"
+    ):
         model.encode(params, SRC % 11)
     params["decoder"] = model.init(0)["decoder"]
     model.encode(params, SRC % 11)
     params["output"]["bias"] = np.zeros(12, "float32")
-    with pytest.raises(ValueError, match=r"parameter output.bias: given shape \(12,\), expected shape \(11,\)"):
+    with pytest.raises(
+        ValueError, match=r"parameter output.bias: given shape \(12,\), expected shape \(11,\)"
+    ):
         model.encode(params, SRC % 11)
 
 
@@ -290,10 +342,14 @@ def test_targets_need_two_tokens(tgt):
 
 
 def test_targets_are_an_array():
-    with pytest.raises(TypeError, match=r"tgt is a list, expected an array: try numpy.asarray\(tgt\)"):
+    with pytest.raises(
+        TypeError, match=r"tgt is a list, expected an array: try numpy.asarray\(tgt\)"
+    ):
         Trainer(MODEL, Adam()).step(SRC, TGT.tolist())
 
 
 def test_a_huge_number_is_not_written_out():
-    with pytest.raises(ValueError, match="lr=an int of 16610 bits, expected a number in the range of a float"):
+    with pytest.raises(
+        ValueError, match="lr=an int of 16610 bits, expected a number in the range of a float"
+    ):
         Adam(lr=10**5000)

@@ -1,4 +1,7 @@
-"""What ByteNet promises besides its gradient: no leaks, no effect of padding, dynamic unfolding, decoding, learning."""
+"""What ByteNet promises besides its gradient.
+
+No leaks, no effect of padding, dynamic unfolding, decoding, learning.
+"""
 
 import numpy as np
 import pytest
@@ -30,7 +33,9 @@ TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0]])
 
 @pytest.mark.parametrize(("n_sets", "W"), [(1, 3), (1, 5), (2, 3)])
 def test_the_encoder_reaches_as_far_as_documented(n_sets, W):
-    model = ByteNet(13, 11, d_model=14, n_sets=n_sets, dilations=(1, 2), kernel_sizes=(W, 3), dtype="float64")
+    model = ByteNet(
+        13, 11, d_model=14, n_sets=n_sets, dilations=(1, 2), kernel_sizes=(W, 3), dtype="float64"
+    )
     params, src = params_of(model), np.full((1, 41), 3)
     before = model.encode(params, src)
     src[0, 20] = 4
@@ -62,7 +67,9 @@ def test_nan_in_the_padding_of_a_memory_changes_no_logit_and_no_gradient(default
     def run():
         y, backward = MODEL._decode(default_backend, PARAMS, memory, SRC, TGT[:, :-1], train=True)
         grads: list = []
-        dmemory = backward(dy, Gradients(PARAMS, lambda path, given: grads.extend(tree.leaves(given))))
+        dmemory = backward(
+            dy, Gradients(PARAMS, lambda path, given: grads.extend(tree.leaves(given)))
+        )
         return [y, dmemory, *(x for _, x in grads)]
 
     before = run()
@@ -87,9 +94,12 @@ def test_steps_beyond_the_columns_get_zeros(default_backend):
     memory = MODEL.encode(PARAMS, SRC)
     columns, _ = MODEL.columns(default_backend, PARAMS, memory, SRC, 9)
     assert columns.shape == (2, 9, 14)
-    np.testing.assert_array_equal(columns.any(axis=-1), [[True] * 6 + [False] * 3, [True] * 4 + [False] * 5])
+    np.testing.assert_array_equal(
+        columns.any(axis=-1), [[True] * 6 + [False] * 3, [True] * 4 + [False] * 5]
+    )
     assert_close(
-        columns[0, :6], memory[0] @ PARAMS["decoder"]["memory"]["weight"] + PARAMS["decoder"]["memory"]["bias"]
+        columns[0, :6],
+        memory[0] @ PARAMS["decoder"]["memory"]["weight"] + PARAMS["decoder"]["memory"]["bias"],
     )
 
 
@@ -97,7 +107,9 @@ def test_nothing_is_lost_where_a_target_is_shorter_than_the_columns():
     """The first steps of a long target are equal to those of a short one."""
     long = MODEL.logits(PARAMS, SRC, TGT)
     for T in range(1, TGT.shape[1]):
-        np.testing.assert_allclose(MODEL.logits(PARAMS, SRC, TGT[:, :T]), long[:, :T], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(
+            MODEL.logits(PARAMS, SRC, TGT[:, :T]), long[:, :T], rtol=0, atol=1e-13
+        )
 
 
 def test_without_blocks_the_logits_are_embedding_column_norm_and_output():
@@ -107,7 +119,10 @@ def test_without_blocks_the_logits_are_embedding_column_norm_and_output():
 
     def norm(x, params):
         centred = x - x.mean(axis=-1, keepdims=True)
-        return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * params["gain"] + params["bias"]
+        return (
+            centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * params["gain"]
+            + params["bias"]
+        )
 
     def linear(x, params):
         return x @ params["weight"] + params["bias"]
@@ -128,13 +143,15 @@ def test_without_blocks_the_logits_are_embedding_column_norm_and_output():
     [
         ({"d_model": 15}, ValueError, "d_model=15, expected an even number"),
         ({"n_sets": -1}, ValueError, "n_sets=-1, expected at least 0"),
-        ({"n_sets": (1, 2, 3)}, ValueError, r"n_sets=\(1, 2, 3\), expected an int or \(encoder, decoder\)"),
+        ({"n_sets": (1, 2, 3)}, ValueError,
+         r"n_sets=\(1, 2, 3\), expected an int or \(encoder, decoder\)"),
         ({"n_sets": 1.0}, TypeError, "n_sets=1.0 is a float, expected an int"),
         ({"dilations": ()}, ValueError, r"dilations=\(\), expected a tuple of one or more numbers"),
         ({"dilations": 2}, ValueError, "dilations=2, expected a tuple of one or more numbers"),
         ({"dilations": (1, 0)}, ValueError, "dilations=0, expected at least 1"),
         ({"kernel_sizes": 3}, ValueError, "kernel_sizes=3, expected a tuple of two numbers"),
-        ({"d_model": 10**5000 + 1}, ValueError, "d_model=an int of 16610 bits, expected an even number"),
+        ({"d_model": 10**5000 + 1}, ValueError,
+         "d_model=an int of 16610 bits, expected an even number"),
         ({"kernel_sizes": (4, 3)}, ValueError, r"kernel_sizes=\(4, 3\), expected an odd first one"),
         ({"kernel_sizes": (3, 0)}, ValueError, "kernel_sizes=0, expected at least 1"),
         ({"unfold": (0.5, 0)}, ValueError, r"unfold=\(0.5, 0\), expected \(a, b\) with a >= 1"),
@@ -142,9 +159,10 @@ def test_without_blocks_the_logits_are_embedding_column_norm_and_output():
         ({"unfold": (1.2, -1)}, ValueError, r"unfold\[1\]=-1, expected at least 0"),
         ({"unfold": 1.2}, ValueError, "unfold=1.2, expected a tuple of two numbers"),
         ({"dropout": 1.0}, ValueError, "dropout=1.0, expected 0 <= dropout < 1"),
-        ({"tie_embeddings": True}, ValueError, "tie_embeddings=True with src_vocab=13, tgt_vocab=11"),
+        ({"tie_embeddings": True}, ValueError,
+         "tie_embeddings=True with src_vocab=13, tgt_vocab=11"),
     ],
-)
+)  # fmt: skip
 def test_settings(arguments, error, message):
     with pytest.raises(error, match=message):
         ByteNet(13, 11, **{**SIZES, **arguments})
@@ -168,7 +186,9 @@ def test_memory_and_parameters_of_another_model():
     memory = MODEL.encode(PARAMS, SRC)
     with pytest.raises(ValueError, match=r"memory has shape \(2, 5, 14\), expected \(2, 6, 14\)"):
         MODEL.decode(PARAMS, memory[:, :5], SRC, TGT)
-    with pytest.raises(ValueError, match=r"parameter encoder.3.reduce_norm.gain: given nothing, expected"):
+    with pytest.raises(
+        ValueError, match=r"parameter encoder.3.reduce_norm.gain: given nothing, expected"
+    ):
         ByteNet(13, 11, **{**SIZES, "n_sets": 2}).encode(PARAMS, SRC)
 
 
@@ -196,7 +216,10 @@ def test_a_description_brings_the_model_back():
 @pytest.mark.parametrize("n_words", [10, 50, 100])
 def test_the_number_of_columns_is_exact(n_words):
     """1.1 · 50 is 55.00000000000001 in floats."""
-    assert ByteNet(11, 11, unfold=(1.1, 0)).unfolded(np.ones((1, n_words), int)).shape[1] == n_words * 11 // 10
+    assert (
+        ByteNet(11, 11, unfold=(1.1, 0)).unfolded(np.ones((1, n_words), int)).shape[1]
+        == n_words * 11 // 10
+    )
 
 
 # Decoding a token at a time.
@@ -212,7 +235,9 @@ def test_steps_equal_recomputation(default_backend, tie_embeddings, kernel_sizes
     assert_steps_equal_recomputation(model, params_of(model), SOURCES, default_backend, n_steps=12)
 
 
-def test_steps_equal_recomputation_beside_a_source_of_padding_only_and_after_padding(default_backend):
+def test_steps_equal_recomputation_beside_a_source_of_padding_only_and_after_padding(
+    default_backend,
+):
     src = np.concatenate([SOURCES % 9, np.zeros((1, 4), int)])
     model = ByteNet(13, 11, d_model=8, n_sets=1, dilations=(1, 2), pad_id=5, dtype="float64")
     assert_steps_equal_recomputation(model, params_of(model), src, default_backend)
@@ -224,10 +249,14 @@ def test_greedy_beams_sampling_and_rescoring_agree():
     greedy = greedy_decode(MODEL, PARAMS, SOURCES, **ids)
     narrow = beam_search(MODEL, PARAMS, SOURCES, **ids, beam_size=1)
     assert [row[row != 0].tolist() for row in greedy] == [list(found[0].tokens) for found in narrow]
-    for src, found in zip(SOURCES, beam_search(MODEL, PARAMS, SOURCES, **ids, beam_size=4, n_best=4), strict=True):
+    for src, found in zip(
+        SOURCES, beam_search(MODEL, PARAMS, SOURCES, **ids, beam_size=4, n_best=4), strict=True
+    ):
         for hypothesis in found:
             tgt = np.array([[1, *hypothesis.tokens]])
-            np.testing.assert_allclose(log_probability(MODEL, PARAMS, src[None], tgt), hypothesis.log_probability)
+            np.testing.assert_allclose(
+                log_probability(MODEL, PARAMS, src[None], tgt), hypothesis.log_probability
+            )
     drawn = sample(MODEL, PARAMS, SOURCES, **ids, seed=3)
     np.testing.assert_array_equal(drawn, sample(MODEL, PARAMS, SOURCES, **ids, seed=3))
 
@@ -236,7 +265,9 @@ def test_float32_stays_float32():
     model = ByteNet(13, 11, **SIZES)
     params = model.init(0)
     decoder = model.decoder(params, SRC, max_rows=2, max_len=2)
-    assert {decoder.step(np.ones(2, int), np.arange(2)).dtype for _ in range(2)} == {np.dtype("float32")}
+    assert {decoder.step(np.ones(2, int), np.arange(2)).dtype for _ in range(2)} == {
+        np.dtype("float32")
+    }
     loss, grads, _ = model.loss_and_grad(params, SRC, TGT[:, :-1], TGT[:, 1:], dropout_key=1)
     assert {loss.dtype, *(x.dtype for _, x in tree.leaves(grads))} == {np.dtype("float32")}
 
@@ -246,7 +277,9 @@ def test_float32_stays_float32():
 
 def test_the_trainer_lowers_the_loss_of_reversing():
     task = CopyTask(max_len=5, reverse=True)
-    trainer = Trainer(ByteNet(11, 11, **{**SIZES, "d_model": 32}, dropout=0.1), Adam(3e-3), clip_norm=1.0)
+    trainer = Trainer(
+        ByteNet(11, 11, **{**SIZES, "d_model": 32}, dropout=0.1), Adam(3e-3), clip_norm=1.0
+    )
     losses = [trainer.step(*task.batch(i, 16)) for i in range(40)]
     assert np.mean(losses[-5:]) < 0.75 * np.mean(losses[:5])
 
@@ -258,7 +291,9 @@ def test_it_has_no_weights_of_attention():
 
 def test_it_learns_to_copy():
     task = CopyTask(max_len=6)
-    model = ByteNet(11, 11, d_model=48, n_sets=1, dilations=(1, 2), kernel_sizes=(3, 3), dropout=0.0)
+    model = ByteNet(
+        11, 11, d_model=48, n_sets=1, dilations=(1, 2), kernel_sizes=(3, 3), dropout=0.0
+    )
     trainer = Trainer(model, Adam(4e-3), clip_norm=1.0)
     for i in range(90):
         trainer.step(*task.batch(i, 32))

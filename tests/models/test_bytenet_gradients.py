@@ -1,4 +1,7 @@
-"""The gradient of a whole ByteNet: loss, padding, unfolding, dropout and label smoothing on, at every parameter."""
+"""The gradient of a whole ByteNet.
+
+Loss, padding, unfolding, dropout and label smoothing on, at every parameter.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +20,8 @@ from npformer.models.initialization import Initializer
 
 B, S, T, V_SRC, V_TGT, D = 3, 11, 8, 7, 9, 6
 
-# The shortest source has the longest target, which goes on when there are no columns of the encoder any more.
+# The shortest source has the longest target, which goes on when there are no columns of the encoder
+# any more.
 SRC = padded(np.random.default_rng(3), S, V_SRC, shortest=2)[[0, 1, 3]]
 TGT = padded(np.random.default_rng(4), T + 1, V_TGT, shortest=3)[[3, 0, 1]]
 
@@ -70,11 +74,16 @@ def test_random_directions_by_central_differences(tied, dropout_key, backend):
     def loss_at(point):
         return f(*(x for _, x in tree.leaves(tree.view_as(point, params))))
 
-    gradient = np.concatenate([grad.ravel() for grad in f_backward(1.0, *(x for _, x in tree.leaves(params)))])
+    gradient = np.concatenate(
+        [grad.ravel() for grad in f_backward(1.0, *(x for _, x in tree.leaves(params)))]
+    )
     h = 1e-5  # with more a relu would come to its kink
     for direction in np.random.default_rng(2).standard_normal((5, flat.size)) / flat.size**0.5:
-        near, far = (loss_at(flat + k * h * direction) - loss_at(flat - k * h * direction) for k in (1, 2))
-        slope = (8 * near - far) / (12 * h)  # of fourth order: where blank columns are small, LN is steep
+        near, far = (
+            loss_at(flat + k * h * direction) - loss_at(flat - k * h * direction) for k in (1, 2)
+        )
+        # of fourth order: where blank columns are small, LN is steep
+        slope = (8 * near - far) / (12 * h)
         assert abs(slope - gradient @ direction) <= 1e-8 * max(abs(slope), 1e-2)
 
 
@@ -91,7 +100,12 @@ def check_layer(layer, x, params):
         assert [path for path, _ in tree.leaves(grads)] == list(paths)
         return [dx, *(grad for _, grad in tree.leaves(grads))]
 
-    gradcheck(lambda x, *leaves: layer(rebuild(leaves), x)[0], f_backward, [x, *arrays], central_tolerance=None)
+    gradcheck(
+        lambda x, *leaves: layer(rebuild(leaves), x)[0],
+        f_backward,
+        [x, *arrays],
+        central_tolerance=None,
+    )
 
 
 NEW = Initializer(0, "float64")
@@ -106,7 +120,11 @@ def test_normalised_relu():
 @pytest.mark.parametrize("causal", [False, True])
 def test_masked_conv1d(causal):
     options = {"keep_mask": KEEP_MASK, "dilation": 2, "causal": causal}
-    check_layer(lambda params, x: masked_conv1d(reference, params, x, **options), X, shaken(NEW.conv1d(3, D, 5)))
+    check_layer(
+        lambda params, x: masked_conv1d(reference, params, x, **options),
+        X,
+        shaken(NEW.conv1d(3, D, 5)),
+    )
 
 
 @pytest.mark.parametrize("dropout", [{}, {"dropout_rate": 0.3, "dropout_key": 99}])

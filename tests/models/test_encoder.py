@@ -1,4 +1,7 @@
-"""The encoder-only Transformer: gradients of each task, padding that has no influence, what is refused."""
+"""The encoder-only Transformer.
+
+Gradients of each task, padding that has no influence, what is refused.
+"""
 
 import numpy as np
 import pytest
@@ -23,15 +26,33 @@ BERT = {
     **{"n_types": 3, "embedding_norm": True, "norm": "post", "positions": "learned"},
     **{"activation": "gelu_erf", "scale_embeddings": False, "eps": 1e-3},
 }
-CLASSES, NUMBERS, WORDS = {"task": "classes", "n_outputs": 3}, {"task": "numbers", "n_outputs": 2}, {"task": "words"}
+CLASSES = {"task": "classes", "n_outputs": 3}
+NUMBERS = {"task": "numbers", "n_outputs": 2}
+WORDS = {"task": "words"}
 SETTINGS = {
     "classes by the mean": CLASSES,
     "classes by the first, as BERT": {**BERT, **CLASSES, "pooling": "first", "pooler": True},
-    "classes by the maximum": {**REAL, **CLASSES, "pooling": "max", "positions": "rotary", "norm_type": "rms_norm"},
+    "classes by the maximum": {
+        **REAL,
+        **CLASSES,
+        "pooling": "max",
+        "positions": "rotary",
+        "norm_type": "rms_norm",
+    },
     "classes by the last": {**CLASSES, "pooling": "last"},
     "classes by the sum over the root of the length": {**CLASSES, "pooling": "mean_sqrt_length"},
-    "classes by a weighted mean": {**CLASSES, "pooling": "weighted_mean", "labels": ("a", "b", "c")},
-    "classes of positions": {**CLASSES, "pooling": "none", "n_kv_heads": 1, "bias": False, "window": 3},
+    "classes by a weighted mean": {
+        **CLASSES,
+        "pooling": "weighted_mean",
+        "labels": ("a", "b", "c"),
+    },
+    "classes of positions": {
+        **CLASSES,
+        "pooling": "none",
+        "n_kv_heads": 1,
+        "bias": False,
+        "window": 3,
+    },
     "numbers by the mean": {**REAL, **BERT, **NUMBERS, "pooler": True},
     "numbers of positions": {**NUMBERS, "pooling": "none", "positions": "none"},
     "numbers of vectors": {**REAL, **NUMBERS, "pooling": "none", "activation": "swiglu"},
@@ -56,7 +77,9 @@ def made(settings):
 def batch_of(model):
     """Inputs, targets, a mask and types; what is padding is NaN."""
     rng = np.random.default_rng(1)
-    inputs = IDS if model.vocab else np.where(KEEP[..., None], rng.standard_normal((B, T, 5)), np.nan)
+    inputs = (
+        IDS if model.vocab else np.where(KEEP[..., None], rng.standard_normal((B, T, 5)), np.nan)
+    )
     shape = (B, T) if model.by_position else (B,)
     if model.task == "numbers":
         targets = rng.standard_normal((*shape, 2))
@@ -87,14 +110,20 @@ def test_every_gradient_by_complex_step(settings):
     params = shaken(model.init(0))
     f, f_backward = loss_of_batch(model, params, batch_of(model), 5)
     assert_gradient_along_directions(f, f_backward, params)
-    assert_same_gradient(f_backward, loss_of_batch(model, params, batch_of(model), 5, "cpu")[1], params)
+    assert_same_gradient(
+        f_backward, loss_of_batch(model, params, batch_of(model), 5, "cpu")[1], params
+    )
 
 
-@pytest.mark.parametrize("task", [{**CLASSES, "pooler": True}, {**WORDS, "tie_embeddings": True}], ids=str)
+@pytest.mark.parametrize(
+    "task", [{**CLASSES, "pooler": True}, {**WORDS, "tie_embeddings": True}], ids=str
+)
 def test_the_gradient_at_every_number_of_a_small_model(task):
     model = Encoder(5, **{**SIZES, **BERT, **task, "d_model": 4, "n_layers": 1, "d_ff": 3})
     params, (inputs, *others) = shaken(model.init(0)), batch_of(model)
-    assert_gradient_at_every_parameter(*loss_of_batch(model, params, (inputs % 5, *others), None), params)
+    assert_gradient_at_every_parameter(
+        *loss_of_batch(model, params, (inputs % 5, *others), None), params
+    )
 
 
 @each_setting
@@ -128,7 +157,10 @@ def test_the_loss_is_that_of_the_outputs_at_what_is_counted(settings, every_back
     if model.task == "numbers":
         of_each = ((outputs - targets) ** 2)[KEEP if model.by_position else ...]
     else:
-        of_each = np.log(np.exp(outputs).sum(axis=-1)) - np.take_along_axis(outputs, targets[..., None], -1)[..., 0]
+        of_each = (
+            np.log(np.exp(outputs).sum(axis=-1))
+            - np.take_along_axis(outputs, targets[..., None], -1)[..., 0]
+        )
         of_each = of_each[KEEP & (targets >= 0)] if model.by_position else of_each
     loss, n = model.loss(params, inputs, targets, keep_mask, types, backend=every_backend)
     assert n == of_each.size
@@ -157,24 +189,39 @@ def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(given, every
         np.testing.assert_allclose(outputs, vectors @ weight + bias, rtol=0, atol=1e-13)
     model, params = made({**given, "pooling": "none"})  # and without a task
     expected = model.encode(params, inputs, keep_mask, backend=every_backend)
-    np.testing.assert_array_equal(model.vectors(params, inputs, keep_mask, backend=every_backend), expected)
+    np.testing.assert_array_equal(
+        model.vectors(params, inputs, keep_mask, backend=every_backend), expected
+    )
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first", "last", "mean_sqrt_length", "weighted_mean", "max"])
+@pytest.mark.parametrize(
+    "pooling", ["mean", "first", "last", "mean_sqrt_length", "weighted_mean", "max"]
+)
 def test_padding_on_the_left_changes_no_vector(pooling):
     model, params = made({"pooling": pooling, "positions": "none"})
     left = np.array([[*row[row == 0], *row[row != 0]] for row in IDS])
-    np.testing.assert_allclose(model.vectors(params, left), model.vectors(params, IDS), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        model.vectors(params, left), model.vectors(params, IDS), rtol=0, atol=1e-13
+    )
 
 
 def test_maps_after_several_poolings(every_backend):
-    maps = VectorMap("linear", 5, activation="tanh"), VectorMap("layer_norm"), VectorMap("linear", 3, bias=False), UNIT
+    maps = (
+        VectorMap("linear", 5, activation="tanh"),
+        VectorMap("layer_norm"),
+        VectorMap("linear", 3, bias=False),
+        UNIT,
+    )
     model, params = made({"pooling": ("first", "mean"), "after_pooling": maps})
     assert from_description(describe(model)) == model
     params["after_pooling"]["1"] = {"gain": np.linspace(0.5, 2, 5), "bias": np.linspace(-1, 1, 5)}
     y = model.encode(params, IDS)
-    pooled = np.array([[*row[0], *row[kept].mean(axis=0)] for row, kept in zip(y, KEEP, strict=True)])
-    np.testing.assert_allclose(model.vectors(params, IDS, backend=every_backend), pooled, rtol=0, atol=1e-13)
+    pooled = np.array(
+        [[*row[0], *row[kept].mean(axis=0)] for row, kept in zip(y, KEEP, strict=True)]
+    )
+    np.testing.assert_allclose(
+        model.vectors(params, IDS, backend=every_backend), pooled, rtol=0, atol=1e-13
+    )
     own = params["after_pooling"]
     x = np.tanh(pooled @ own["0"]["weight"] + own["0"]["bias"])
     x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
@@ -193,7 +240,11 @@ def test_types_are_the_first_if_they_are_not_given():
     model, params = made({**BERT, **CLASSES})
     types = np.zeros((B, T), int)
     np.testing.assert_array_equal(model.encode(params, IDS), model.encode(params, IDS, types=types))
-    assert (model.encode(params, IDS) != model.encode(params, IDS, types=types + 1)).any(axis=-1)[KEEP].all()
+    assert (
+        (model.encode(params, IDS) != model.encode(params, IDS, types=types + 1))
+        .any(axis=-1)[KEEP]
+        .all()
+    )
 
 
 def test_all_positions_see_all_others_but_padding():
@@ -238,7 +289,9 @@ def test_a_mask_and_the_id_of_padding_both_hide():
     keep_mask = np.ones((B, T), bool)
     keep_mask[:, 1] = False
     hidden = np.where(keep_mask, IDS, 0)
-    np.testing.assert_allclose(model.vectors(params, IDS, keep_mask), model.vectors(params, hidden), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        model.vectors(params, IDS, keep_mask), model.vectors(params, hidden), rtol=0, atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first", "max"])
@@ -264,18 +317,28 @@ def test_a_description_gives_the_model_back(settings):
 @pytest.mark.parametrize(
     ("bad", "error", "message"),
     [
-        ({"vocab": None}, ValueError, "vocab=None, n_inputs=None: expected the size of a vocabulary or the width"),
+        ({"vocab": None}, ValueError,
+         "vocab=None, n_inputs=None: expected the size of a vocabulary or the width"),
         ({"n_inputs": 5}, ValueError, "vocab=13, n_inputs=5: expected"),
-        ({**REAL, **WORDS, "n_outputs": None}, ValueError, "task='words' with vocab=None, expected a vocabulary"),
-        ({"n_outputs": None}, ValueError, "n_outputs=None with task='classes': expected a number of outputs"),
-        ({"task": None}, ValueError, "n_outputs=3 with task=None: expected a number of outputs with 'classes'"),
+        ({**REAL, **WORDS, "n_outputs": None}, ValueError,
+         "task='words' with vocab=None, expected a vocabulary"),
+        ({"n_outputs": None}, ValueError,
+         "n_outputs=None with task='classes': expected a number of outputs"),
+        ({"task": None}, ValueError,
+         "n_outputs=3 with task=None: expected a number of outputs with 'classes'"),
         ({"task": "tags"}, ValueError, "task='tags', expected 'classes', 'numbers' or 'words'"),
-        ({"pooling": "lasst"}, ValueError, "pooling='lasst', expected 'mean', 'first', 'max', 'last', "),
-        ({"pooling": ("max", "men"), "task": None, "n_outputs": None}, ValueError, "pooling='men', expected 'mean'"),
-        ({"pooling": ["max"]}, ValueError, r"pooling=\('max',\), expected two or more of \('mean', 'first'"),
-        ({"pooling": ("max", "first")}, ValueError, r"with task='classes', expected one pooling and nothing after it"),
-        ({"after_pooling": (UNIT,)}, ValueError, r"with task='classes', expected one pooling and nothing after it"),
-        ({**BODY, "pooling": "none", "after_pooling": (UNIT,)}, ValueError, "with pooling='none', expected nothing"),
+        ({"pooling": "lasst"}, ValueError,
+         "pooling='lasst', expected 'mean', 'first', 'max', 'last', "),
+        ({"pooling": ("max", "men"), "task": None, "n_outputs": None}, ValueError,
+         "pooling='men', expected 'mean'"),
+        ({"pooling": ["max"]}, ValueError,
+         r"pooling=\('max',\), expected two or more of \('mean', 'first'"),
+        ({"pooling": ("max", "first")}, ValueError,
+         r"with task='classes', expected one pooling and nothing after it"),
+        ({"after_pooling": (UNIT,)}, ValueError,
+         r"with task='classes', expected one pooling and nothing after it"),
+        ({**BODY, "pooling": "none", "after_pooling": (UNIT,)}, ValueError,
+         "with pooling='none', expected nothing"),
         ({"labels": ("a", "b")}, ValueError, r"labels=\('a', 'b'\), expected n_outputs=3 texts"),
         (
             {**BODY, "labels": ("a",)},
@@ -283,15 +346,19 @@ def test_a_description_gives_the_model_back(settings):
             r"labels=\('a',\) with task=None, .* give task='classes' and n_outputs=…",
         ),
         ({"labels": (1, 2, 3)}, ValueError, r"labels=\(1, 2, 3\), expected n_outputs=3 texts"),
-        ({"tie_embeddings": True}, ValueError, "tie_embeddings=True with task='classes', expected task='words'"),
+        ({"tie_embeddings": True}, ValueError,
+         "tie_embeddings=True with task='classes', expected task='words'"),
         ({"pooler": True, "pooling": "none"}, ValueError, "pooler=True, expected False where"),
-        ({"counted_positions": True}, ValueError, "counted_positions=True with pad_id=0, positions='sinusoidal'"),
-        ({"pooler_activation": "gelu"}, ValueError, "pooler_activation='gelu', expected 'tanh' or 'relu'"),
+        ({"counted_positions": True}, ValueError,
+         "counted_positions=True with pad_id=0, positions='sinusoidal'"),
+        ({"pooler_activation": "gelu"}, ValueError,
+         "pooler_activation='gelu', expected 'tanh' or 'relu'"),
         ({"n_layers": (1, 2)}, TypeError, r"n_layers=\(1, 2\) is a tuple, expected an int"),
         ({"n_types": -1}, ValueError, "n_types=-1, expected at least 0"),
-        ({"positions": "rotary", "rotary": layers.Rotary(), "d_model": 6}, ValueError, "odd width 3 cannot be rotary"),
+        ({"positions": "rotary", "rotary": layers.Rotary(), "d_model": 6}, ValueError,
+         "odd width 3 cannot be rotary"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_contradict_each_other_or_do_not_exist(bad, error, message):
     with pytest.raises(error, match=message):
         Encoder(**{"vocab": V, **SIZES, **CLASSES, **bad})
@@ -313,24 +380,29 @@ X, Y, C = np.ones((B, T, 5)), np.ones((B, 2)), np.zeros(B, int)
         (MEANS, (IDS + 9, C), ValueError, r"inputs\[0, 0\] is 1., expected 0 <= id < 13"),
         (MEANS, (IDS[0], C), ValueError, r"inputs has shape \(7,\), expected \(B, length\)"),
         (MEANS, (IDS.tolist(), C), TypeError, "inputs is a list, expected an array"),
-        (MEANS, (np.ones((B, 12), int), C), ValueError, "inputs has length 12, expected at most max_len=11"),
+        (MEANS, (np.ones((B, 12), int), C), ValueError,
+         "inputs has length 12, expected at most max_len=11"),
         (MEANS, (IDS, C, IDS), TypeError, "keep_mask has dtype int64, expected bool"),
         (MEANS, (IDS, C, KEEP[:2]), ValueError, r"keep_mask has shape \(2, 7\), expected \(4, 7\)"),
-        (MEANS, (IDS, C, KEEP, IDS), ValueError, "types are given, expected None of a model with n_types=0"),
+        (MEANS, (IDS, C, KEEP, IDS), ValueError,
+         "types are given, expected None of a model with n_types=0"),
         (REALS, (X[..., :4], Y), ValueError, r"inputs has shape \(4, 7, 4\), expected \(B, T, 5\)"),
         (REALS, (X[0], Y), ValueError, r"inputs has shape \(7, 5\), expected \(B, T, 5\)"),
         (REALS, (IDS, Y), TypeError, "inputs has dtype int64, expected a float dtype"),
-        (REALS, (np.ones((B, 12, 5)), Y), ValueError, "inputs has length 12, expected at most max_len=11"),
+        (REALS, (np.ones((B, 12, 5)), Y), ValueError,
+         "inputs has length 12, expected at most max_len=11"),
         (REALS, (X, Y[:, :1]), ValueError, r"targets has shape \(4, 1\), expected \(4, 2\)"),
         (REALS, (X, C), TypeError, "targets has dtype int64, expected a float dtype"),
         (WORD_BY_WORD, (IDS, IDS + 9), ValueError, r"targets\[.*\] is 1., expected 0 <= id < 13"),
         (WORD_BY_WORD, (IDS, IDS * 0 - 2), ValueError, r"targets\[0, 0\] is -2"),
         (WORD_BY_WORD, (IDS, C), ValueError, r"targets has shape \(4,\), expected \(4, 7\)"),
-        (WORD_BY_WORD, (IDS, IDS, KEEP, IDS), ValueError, r"types\[.*\] is .*, expected 0 <= id < 3"),
-        (WORD_BY_WORD, (IDS, IDS, KEEP, IDS[:2] * 0), ValueError, r"types has shape \(2, 7\), expected \(4, 7\)"),
+        (WORD_BY_WORD, (IDS, IDS, KEEP, IDS), ValueError,
+         r"types\[.*\] is .*, expected 0 <= id < 3"),
+        (WORD_BY_WORD, (IDS, IDS, KEEP, IDS[:2] * 0), ValueError,
+         r"types has shape \(2, 7\), expected \(4, 7\)"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
-)
+)  # fmt: skip
 def test_wrong_batches_are_named(method, made, batch, error, message):
     model, params = made
     with pytest.raises(error, match=message):

@@ -1,4 +1,7 @@
-"""The decoder-only Transformer: gradients, what a token sees, texts that go on after prompts, what is refused."""
+"""The decoder-only Transformer.
+
+Gradients, what a token sees, texts that go on after prompts, what is refused.
+"""
 
 import contextlib
 import re
@@ -45,15 +48,30 @@ V = 13
 SIZES = {"d_model": 8, "n_heads": 4, "n_layers": 2, "d_ff": 9, "max_len": 24, "dtype": "float64"}
 GPT2 = {"positions": "learned", "scale_embeddings": False, "pad_id": 0}
 LLAMA = {
-    **{"norm_type": "rms_norm", "activation": "swiglu", "bias": False, "n_kv_heads": 2, "eps": 1e-3},
-    **{"rotary": layers.Rotary(base=500.0, pairs="interleaved"), "tie_embeddings": False, "scale_embeddings": False},
+    "norm_type": "rms_norm",
+    "activation": "swiglu",
+    "bias": False,
+    "n_kv_heads": 2,
+    "eps": 1e-3,
+    "rotary": layers.Rotary(base=500.0, pairs="interleaved"),
+    "tie_embeddings": False,
+    "scale_embeddings": False,
 }
-WINDOW = {"norm": "post", "positions": "sinusoidal", "activation": "gelu_erf", "window": 3, "pad_id": 0}
+WINDOW = {
+    "norm": "post",
+    "positions": "sinusoidal",
+    "activation": "gelu_erf",
+    "window": 3,
+    "pad_id": 0,
+}
 SETTINGS = {
     "as it is": {},
     "GPT-2": GPT2,
     "Llama": LLAMA,
-    "Llama 3.1": {**LLAMA, "rotary": layers.Rotary(llama3=layers.Llama3Scaling(8.0, original_max_len=9))},
+    "Llama 3.1": {
+        **LLAMA,
+        "rotary": layers.Rotary(llama3=layers.Llama3Scaling(8.0, original_max_len=9)),
+    },
     "Qwen2": {**LLAMA, "qkv_bias": True},
     "Qwen3": {**LLAMA, "qk_norm": True, "d_head": 6, "pad_id": 0},
     "post-norm with a window": WINDOW,
@@ -86,7 +104,10 @@ def test_every_gradient_by_complex_step(settings, given):
 
 @pytest.mark.parametrize("settings", [GPT2, LLAMA], ids=["GPT-2", "Llama"])
 def test_the_gradient_at_every_number_of_a_small_model(settings):
-    model = LanguageModel(5, **{**SIZES, "max_len": 6, "d_model": 4, "n_heads": 2, "n_layers": 1, "d_ff": 3} | settings)
+    model = LanguageModel(
+        5,
+        **{**SIZES, "max_len": 6, "d_model": 4, "n_heads": 2, "n_layers": 1, "d_ff": 3} | settings,
+    )
     params = shaken(model.init(0))
     assert_gradient_at_every_parameter(*loss_of_batch(model, params, (IDS % 5,), None), params)
 
@@ -103,7 +124,10 @@ def test_targets_are_the_next_tokens_and_gradients_are_the_same_part_by_part():
 def test_the_loss_is_the_mean_surprise_at_tokens_that_are_not_padding():
     model, params = made(**GPT2)
     logits = model.logits(params, IDS[:, :-1])
-    surprise = np.log(np.exp(logits).sum(axis=-1)) - np.take_along_axis(logits, IDS[:, 1:, None], axis=-1)[..., 0]
+    surprise = (
+        np.log(np.exp(logits).sum(axis=-1))
+        - np.take_along_axis(logits, IDS[:, 1:, None], axis=-1)[..., 0]
+    )
     assert model.loss(params, IDS)[0] == pytest.approx(surprise[IDS[:, 1:] != 0].mean(), rel=1e-13)
 
 
@@ -137,7 +161,9 @@ def test_a_window_hides_what_is_further_away(window):
 
 @pytest.mark.parametrize("settings", [{}, WINDOW], ids=["pre", "post"])
 def test_padding_has_no_influence_even_if_it_is_nan(settings, every_backend):
-    model, params = made(**{"pad_id": 0, "positions": "learned", **settings, "tie_embeddings": False})
+    model, params = made(
+        **{"pad_id": 0, "positions": "learned", **settings, "tie_embeddings": False}
+    )
     loss, grads, n = model.loss_and_grad(params, IDS, backend=every_backend)
     logits = model.logits(params, IDS, backend=every_backend)
     params["embedding"][0] = np.nan
@@ -149,7 +175,9 @@ def test_padding_has_no_influence_even_if_it_is_nan(settings, every_backend):
     np.testing.assert_allclose(after[IDS != 0], logits[IDS != 0], rtol=0, atol=1e-12)
     texts = [row[row != 0] for row in IDS]
     said = greedy_decode(model, params, IDS, max_len=6, backend=every_backend)
-    np.testing.assert_array_equal(said, greedy_decode(model, params, texts, max_len=6, backend=every_backend))
+    np.testing.assert_array_equal(
+        said, greedy_decode(model, params, texts, max_len=6, backend=every_backend)
+    )
     assert (said != 0).all()  # it is never said
 
 
@@ -167,12 +195,19 @@ def test_attention_weights_of_every_layer():
 
 
 def assert_steps_equal_the_whole(model, params, ops, prompts=PROMPTS, n_steps=9, max_rows=6):
-    """Rows extend randomly drawn rows of the step before: some change places, some are duplicated, some dropped."""
+    """Rows extend randomly drawn rows of the step before.
+
+    Some change places, some are duplicated, some dropped.
+    """
     rng = np.random.default_rng(0)
     decoder = model.decoder(params, prompts, max_rows=max_rows, max_len=n_steps, backend=ops)
-    texts, tokens, parents = [text[:-1] for text in prompts], [text[-1] for text in prompts], range(len(prompts))
+    texts = [text[:-1] for text in prompts]
+    tokens = [text[-1] for text in prompts]
+    parents = range(len(prompts))
     for _ in range(n_steps):
-        texts = [[*texts[parent], int(token)] for parent, token in zip(parents, tokens, strict=True)]
+        texts = [
+            [*texts[parent], int(token)] for parent, token in zip(parents, tokens, strict=True)
+        ]
         logits = decoder.step(np.array(tokens), np.array(parents))
         for row, text in zip(logits, texts, strict=True):
             expected = model.logits(params, np.array([text]), backend="reference")[0, -1]
@@ -190,12 +225,15 @@ def test_steps_are_the_whole_computation(settings, every_backend, monkeypatch):
     assert_steps_equal_the_whole(model, params, every_backend)
 
 
-@pytest.mark.parametrize("prompts", [[[5], [6]], [[1, 2, 3], [4, 5, 6]]], ids=["one token", "equal lengths"])
+@pytest.mark.parametrize(
+    "prompts", [[[5], [6]], [[1, 2, 3], [4, 5, 6]]], ids=["one token", "equal lengths"]
+)
 @pytest.mark.parametrize("window", [None, 1, 2])
 def test_steps_after_prompts_of_equal_lengths(prompts, window, every_backend):
     model, params = made(window=window, n_kv_heads=2)
     decoder = assert_steps_equal_the_whole(model, params, every_backend, prompts)
-    entries = 2 * (len(prompts[0]) - 1) + (window or 9) * 6  # those that no window reaches are used again
+    # entries that no window reaches are used again
+    entries = 2 * (len(prompts[0]) - 1) + (window or 9) * 6
     assert int(decoder.at.max()) < entries
     assert decoder.kv.shape[-1] == 2 * 2 * 2  # keys and values, heads, width
 
@@ -207,7 +245,9 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
     monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
     for module in ("runtime.threads", "operations.host"):
         monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 3)
-    np.testing.assert_array_equal(greedy_decode(model, params, prompts, max_len=9, backend="cpu"), whole)
+    np.testing.assert_array_equal(
+        greedy_decode(model, params, prompts, max_len=9, backend="cpu"), whole
+    )
 
 
 # --- what is said ---
@@ -216,7 +256,8 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
 def whole_logits(model, params, text, n_prompt):
     """The logits of the token after a text, computed anew; beyond the context as with slide.
 
-    A model whose positions have no vectors, but a window, computes a whole text that is longer than its context.
+    A model whose positions have no vectors, but a window, computes a whole text that is longer than
+    its context.
     """
     if model.window is not None and model.positions in ("rotary", "none"):
         model = replace(model, max_len=100)
@@ -228,7 +269,10 @@ def whole_logits(model, params, text, n_prompt):
 
 
 def continued(model, params, prompts, n, penalty=1.0, allowed=lambda t: slice(None)):
-    """n tokens after each prompt, the most probable ones, computed anew for each; beyond the context as with slide."""
+    """n tokens after each prompt, the most probable ones, computed anew for each.
+
+    Beyond the context as with slide.
+    """
     said = [list(text) for text in prompts]
     for t in range(n):
         for text, prompt in zip(said, prompts, strict=True):
@@ -243,14 +287,19 @@ def continued(model, params, prompts, n, penalty=1.0, allowed=lambda t: slice(No
     return np.array([text[len(prompt) :] for text, prompt in zip(said, prompts, strict=True)])
 
 
-@pytest.mark.parametrize("settings", [{}, WINDOW, {**GPT2, "pad_id": None}], ids=["rotary", "window", "learned"])
+@pytest.mark.parametrize(
+    "settings", [{}, WINDOW, {**GPT2, "pad_id": None}], ids=["rotary", "window", "learned"]
+)
 def test_slide_goes_on_with_the_latest_half_of_the_context(settings, every_backend):
     model, params = made(**{**settings, "max_len": 8})
     expected = continued(model, params, PROMPTS, 30)
     said = greedy_decode(model, params, PROMPTS, max_len=30, slide=True, backend=every_backend)
     np.testing.assert_array_equal(said, expected)
     np.testing.assert_array_equal(
-        sample(model, params, PROMPTS, max_len=30, slide=True, top_k=1, seed=0, backend=every_backend), expected
+        sample(
+            model, params, PROMPTS, max_len=30, slide=True, top_k=1, seed=0, backend=every_backend
+        ),
+        expected,
     )
     full = [[*range(1, 9)]]
     said = greedy_decode(model, params, full, max_len=5, slide=True, backend=every_backend)
@@ -258,7 +307,11 @@ def test_slide_goes_on_with_the_latest_half_of_the_context(settings, every_backe
 
 
 CASES = {name: (settings, 7, False) for name, settings in SETTINGS.items()}
-CASES |= {"two tokens": (GPT2, 2, False), "integers": (LLAMA, 7, True), "integers, window": (WINDOW, 7, True)}
+CASES |= {
+    "two tokens": (GPT2, 2, False),
+    "integers": (LLAMA, 7, True),
+    "integers, window": (WINDOW, 7, True),
+}
 
 
 @pytest.mark.parametrize(("settings", "max_len", "of_integers"), CASES.values(), ids=list(CASES))
@@ -285,14 +338,17 @@ def test_each_row_has_the_context_that_it_has_alone(settings, max_len, of_intege
 def test_with_a_window_a_text_is_as_with_a_larger_context(positions, every_backend):
     """If nothing but the window says what is seen: neither a longer prompt is cut nor a text."""
     model, params = made(max_len=8, positions=positions, window=3, n_kv_heads=2)
-    prompts, options = [*PROMPTS, [*range(1, 13)]], {"max_len": 30, "seed": 0, "backend": every_backend}
+    prompts = [*PROMPTS, [*range(1, 13)]]
+    options = {"max_len": 30, "seed": 0, "backend": every_backend}
     wide = replace(model, max_len=200)
     expected = sample(wide, params, prompts, **options)
     np.testing.assert_array_equal(sample(model, params, prompts, slide=True, **options), expected)
     decoder = model.decoder(params, [], max_rows=1, backend=every_backend)
     for prompt in prompts:
         alone = sample(wide, params, [prompt], **options)
-        np.testing.assert_array_equal(sample(model, params, [prompt], slide=True, decoder=decoder, **options), alone)
+        np.testing.assert_array_equal(
+            sample(model, params, [prompt], slide=True, decoder=decoder, **options), alone
+        )
 
 
 @each_setting
@@ -302,7 +358,8 @@ def test_a_text_without_end_does_not_need_a_cache_without_end(settings, monkeypa
     decoder = model.decoder(params, [], max_rows=2)
     greedy_decode(model, params, [[1, 2], [3]], max_len=100, slide=True, decoder=decoder)
     assert decoder.at.shape[1] <= 8
-    assert decoder.kv.shape[1] <= 2 * (2 + 8 * 2)  # of the prompts and of eight steps, as a cache is doubled
+    # of the prompts and of eight steps, as a cache is doubled
+    assert decoder.kv.shape[1] <= 2 * (2 + 8 * 2)
 
 
 def test_slide_in_the_shortest_context():
@@ -328,7 +385,9 @@ def test_slide_goes_on_with_the_rows_that_have_not_ended():
     together = greedy_decode(model, params, prompts, eos_id=end, max_len=limits, slide=True)
     lengths = set()
     for prompt, limit, row in zip(prompts, limits, together, strict=True):
-        alone = greedy_decode(model, params, [prompt], eos_id=end, max_len=int(limit), slide=True)[0]
+        alone = greedy_decode(model, params, [prompt], eos_id=end, max_len=int(limit), slide=True)[
+            0
+        ]
         np.testing.assert_array_equal(row[: len(alone)], alone)
         assert set(row[len(alone) :]) <= {end}
         lengths.add(len(alone))
@@ -339,7 +398,13 @@ def test_slide_goes_on_with_the_rows_that_have_not_ended():
 def test_the_penalty_counts_tokens_of_the_prompt_and_those_that_were_said(penalty, every_backend):
     model, params = made(**GPT2)
     expected = continued(model, params, PROMPTS, 12, penalty)
-    options = {"max_len": 12, "top_k": 1, "repetition_penalty": penalty, "seed": 0, "backend": every_backend}
+    options = {
+        "max_len": 12,
+        "top_k": 1,
+        "repetition_penalty": penalty,
+        "seed": 0,
+        "backend": every_backend,
+    }
     np.testing.assert_array_equal(sample(model, params, PROMPTS, **options), expected)
     if penalty == 2.0:
         assert (expected != continued(model, params, PROMPTS, 12)).any()
@@ -359,7 +424,9 @@ def test_the_first_of_several_ends_ends_a_text_after_min_len():
     said = greedy_decode(model, params, PROMPTS, eos_id=tuple(ends), max_len=12, min_len=6)
     np.testing.assert_array_equal(said[:, :6], later[:, :6])
     assert np.isin(said[:, 5:], ends).any()
-    (found,) = beam_search(model, params, PROMPTS[:1], eos_id=ends, max_len=12, min_len=6, beam_size=4, n_best=4)
+    (found,) = beam_search(
+        model, params, PROMPTS[:1], eos_id=ends, max_len=12, min_len=6, beam_size=4, n_best=4
+    )
     assert all(len(x.tokens) >= 6 and not {*x.tokens[:-1]} & {*ends} for x in found)
 
 
@@ -379,12 +446,16 @@ def test_beam_search_of_prompts_together_and_alone(every_backend):
         (alone,) = beam_search(model, params, [prompt], **options)
         assert [x.tokens for x in found] == [x.tokens for x in alone]
         for x in found:
-            logits = model.logits(params, np.array([[*prompt, *x.tokens[:-1]]]))[0, len(prompt) - 1 :]
+            logits = model.logits(params, np.array([[*prompt, *x.tokens[:-1]]]))[
+                0, len(prompt) - 1 :
+            ]
             log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
             expected = log_p[np.arange(len(x.tokens)), x.tokens].sum()
             assert x.log_probability == pytest.approx(expected, rel=1e-12)
     said = greedy_decode(model, params, PROMPTS, max_len=7)
-    assert [x.tokens for (x,) in beam_search(model, params, PROMPTS, max_len=7, beam_size=1)] == [*map(tuple, said)]
+    assert [x.tokens for (x,) in beam_search(model, params, PROMPTS, max_len=7, beam_size=1)] == [
+        *map(tuple, said)
+    ]
 
 
 def test_only_a_language_model_slides():
@@ -398,7 +469,10 @@ def test_a_batch_that_is_filled_up_has_the_same_loss(batch):
     model, params = made(**GPT2)
     wide = model.fill_up(batch, lambda n: -(-n // 6) * 6)
     assert [x.shape for x in wide] == [(6, 7 if len(batch) == 1 else 12)] * len(batch)
-    assert model.loss(params, *wide) == (pytest.approx(model.loss(params, *batch)[0], rel=1e-13), model.count(*batch))
+    assert model.loss(params, *wide) == (
+        pytest.approx(model.loss(params, *batch)[0], rel=1e-13),
+        model.count(*batch),
+    )
 
 
 def test_no_prompts_no_texts():
@@ -430,8 +504,16 @@ def test_a_description_gives_the_model_back(settings):
         ({"d_head": 0}, ValueError, "d_head=0, expected at least 1"),
         ({"d_head": 3}, ValueError, "d_head=3: heads of odd width 3 cannot be rotary"),
         ({"qk_norm": 1e-6}, TypeError, "qk_norm=1e-06 is a float, expected True or False"),
-        ({"positions": "learned", "rotary": layers.Rotary()}, ValueError, "expected positions='rotary'"),
-        ({"rotary": {"bases": 5.0}}, TypeError, "bases=5.0 is no setting of rotary, expected base, "),
+        (
+            {"positions": "learned", "rotary": layers.Rotary()},
+            ValueError,
+            "expected positions='rotary'",
+        ),
+        (
+            {"rotary": {"bases": 5.0}},
+            TypeError,
+            "bases=5.0 is no setting of rotary, expected base, ",
+        ),
         ({"rotary": 5.0}, TypeError, "rotary is a float, expected Rotary"),
     ],
 )
@@ -448,17 +530,20 @@ MODEL, PARAMS = made(pad_id=0, max_len=8)
     [
         ([[1]], {"slide": "no"}, TypeError, "slide='no' is a str, expected True or False"),
         ([[1]], {"slide": True, "max_len": 2**63}, ValueError, "max_len=92.*, expected at most"),
-        ([[1]], {"slide": True, "max_len": np.array([2**63], "uint64")}, ValueError, "max_len=92.*, expected at most"),
+        ([[1]], {"slide": True, "max_len": np.array([2**63], "uint64")}, ValueError,
+         "max_len=92.*, expected at most"),
         ([[1], []], {}, ValueError, "prompt 1 is empty, expected one or more tokens"),
         (np.array([[1, 2], [0, 0]]), {}, ValueError, "prompt 1 is empty"),
-        ([[1], [1] * 9], {}, ValueError, "prompt 1 has 9 tokens, expected at most max_len=8 of the model"),
+        ([[1], [1] * 9], {}, ValueError,
+         "prompt 1 has 9 tokens, expected at most max_len=8 of the model"),
         ([[1] * 9], {}, ValueError, "give its last 8, or slide=True"),
         ([[1, V]], {}, ValueError, r"prompts\[0\]\[1\] is 13, expected 0 <= id < 13"),
         (np.array([[1, -1]]), {}, ValueError, r"prompts\[0, 1\] is -1, expected 0 <= id < 13"),
         ([[1.0, 2.0]], {}, TypeError, r"prompts\[0\] has dtype float64, expected integers"),
         ([1, 2], {}, ValueError, r"prompt 0 has shape \(\), expected a sequence of token ids"),
         ([[[1]]], {}, ValueError, r"prompt 0 has shape \(1, 1\), expected a sequence of token ids"),
-        (np.array([1, 2]), {}, ValueError, r"prompts has shape \(2,\), expected \(B, T\), or a list"),
+        (np.array([1, 2]), {}, ValueError,
+         r"prompts has shape \(2,\), expected \(B, T\), or a list"),
         ("text", {}, TypeError, "prompts has the text 'text', expected token ids: encode it first"),
         (["text"], {}, TypeError, "prompts has the text 'text', expected token ids"),
         (np.array([[0, 1]]), {}, ValueError, "prompts has padding before a token"),
@@ -469,15 +554,18 @@ MODEL, PARAMS = made(pad_id=0, max_len=8)
             ValueError,
             "max_len=3, expected 1 <= max_len <= 2, as .* hold the prompt of 7 tokens.*slide=True",
         ),
-        ([[1]], {"max_len": 9}, ValueError, "max_len=9, expected 1 <= max_len <= 8, the model's; slide=True goes on"),
-        ([[1, 2]], {"max_len": 9}, ValueError, "max_len=9, expected 1 <= max_len <= 7, .* prompt of 2 tokens"),
+        ([[1]], {"max_len": 9}, ValueError,
+         "max_len=9, expected 1 <= max_len <= 8, the model's; slide=True goes on"),
+        ([[1, 2]], {"max_len": 9}, ValueError,
+         "max_len=9, expected 1 <= max_len <= 7, .* prompt of 2 tokens"),
         ([[1]], {"max_len": np.array([1, 2])}, ValueError, r"max_len has shape \(2,\)"),
-        ([[1]], {"bos_id": 1}, ValueError, "bos_id=1, expected None: a language model goes on after its prompts"),
+        ([[1]], {"bos_id": 1}, ValueError,
+         "bos_id=1, expected None: a language model goes on after its prompts"),
         ([[1]], {"eos_id": [2, V]}, ValueError, "eos_id=13, expected 0 <= eos_id < 13"),
         ([[1]], {"eos_id": 0}, ValueError, "eos_id=0 is the padding's id"),
         ([[1]], {"eos_id": 2, "min_len": 4}, ValueError, "min_len=4, expected at most max_len=3"),
     ],
-)
+)  # fmt: skip
 def test_wrong_prompts_and_options_are_named(prompts, options, error, message):
     with pytest.raises(error, match=message):
         greedy_decode(MODEL, PARAMS, prompts, **{"max_len": 3, **options})
@@ -492,20 +580,28 @@ def test_beam_search_does_not_advise_what_it_does_not_have():
 
 def test_with_slide_a_prompt_may_be_longer_than_the_context():
     prompt, options = np.arange(1, 12), {"max_len": 12, "slide": True}
-    [expected], [found] = (greedy_decode(MODEL, PARAMS, [ids], **options) for ids in (prompt[-8:], prompt))
+    [expected], [found] = (
+        greedy_decode(MODEL, PARAMS, [ids], **options) for ids in (prompt[-8:], prompt)
+    )
     np.testing.assert_array_equal(found, expected)
-    both = greedy_decode(MODEL, PARAMS, [prompt, prompt[:3]], **options)  # which are read side by side
+    # the two prompts are read side by side
+    both = greedy_decode(MODEL, PARAMS, [prompt, prompt[:3]], **options)
     np.testing.assert_array_equal(both[0], expected)
 
 
 def test_what_cannot_decode_is_named():
     encoder = Encoder(V, **SIZES, task="words")
     for model, params, kind in ((encoder, encoder.init(0), "Encoder"), (PARAMS, MODEL, "dict")):
-        with pytest.raises(TypeError, match=f"model is a {kind}, expected a LanguageModel, or .*, and then its params"):
+        with pytest.raises(
+            TypeError,
+            match=f"model is a {kind}, expected a LanguageModel, or .*, and then its params",
+        ):
             greedy_decode(model, params, [[1]], max_len=3)
     adapted = LowRank(MODEL, PARAMS)
     for decode in (greedy_decode, beam_search, partial(sample, seed=0)):
-        with pytest.raises(TypeError, match=r"is a LowRank, .*: give model\.model, and model\.merged\(params\)"):
+        with pytest.raises(
+            TypeError, match=r"is a LowRank, .*: give model\.model, and model\.merged\(params\)"
+        ):
             decode(adapted, adapted.init(0), [[1]], max_len=3)
 
 
@@ -516,12 +612,16 @@ def test_a_decoder_refuses_a_token_beyond_the_context(positions):
     at = np.arange(2)
     decoder.step(at + 1, at)
     decoder.step(at + 1, at)
-    with pytest.raises(ValueError, match="a text of 9 tokens, expected at most max_len=8 of the model"):
+    with pytest.raises(
+        ValueError, match="a text of 9 tokens, expected at most max_len=8 of the model"
+    ):
         decoder.step(at + 1, at)
 
 
 def test_a_trainer_refuses_what_the_loss_does_not_have():
-    with pytest.raises(ValueError, match="consistency=0.7, but the loss of a LanguageModel has none"):
+    with pytest.raises(
+        ValueError, match="consistency=0.7, but the loss of a LanguageModel has none"
+    ):
         Trainer(MODEL, Adam(0.01), consistency=0.7)
 
 
@@ -532,7 +632,11 @@ ONES = np.ones((2, 5), int)
 @pytest.mark.parametrize(
     ("batch", "error", "message"),
     [
-        ((ONES[:, :1],), ValueError, r"ids has shape \(2, 1\), expected \(B, T\+1\) with two or more tokens"),
+        (
+            (ONES[:, :1],),
+            ValueError,
+            r"ids has shape \(2, 1\), expected \(B, T\+1\) with two or more tokens",
+        ),
         ((ONES[0],), ValueError, r"ids has shape \(5,\), expected"),
         ((ONES.tolist(),), TypeError, "ids is a list, expected an array"),
         ((np.ones((2, 10), int),), ValueError, "ids has length 9, expected at most max_len=8"),
@@ -550,16 +654,22 @@ def test_wrong_batches_are_named(method, batch, error, message):
 
 def test_the_same_tokens_are_said_with_both_backends():
     model, params = made(**LLAMA)
-    both = [greedy_decode(model, params, PROMPTS, max_len=15, backend=ops) for ops in (reference.ops, cpu.ops)]
+    both = [
+        greedy_decode(model, params, PROMPTS, max_len=15, backend=ops)
+        for ops in (reference.ops, cpu.ops)
+    ]
     np.testing.assert_array_equal(*both)
 
 
 @each_setting
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_threads, monkeypatch):
-    """In blocks, each of which waits for the keys of those before it; the first ones are held up here.
+    """In blocks, each of which waits for the keys of those before it.
 
-    The first thread waits until a second one has begun, which takes a block when the processor has time for it.
+    The first ones are held up here.
+
+    The first thread waits until a second one has begun, which takes a block when the processor has
+    time for it.
     """
     monkeypatch.setattr("npformer.decoding.reading.READ_AT_ONCE", 11)
     monkeypatch.setattr("npformer.decoding.reading.FEW_ROWS", 2)
@@ -579,25 +689,33 @@ def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_thre
     wait_for_helpers()
     model, params = made(**settings)
     text = np.random.default_rng(2).integers(1, V, (1, 24))
-    logits = model.decoder(params, text, max_rows=1, backend="cpu").step(text[:, -1], np.zeros(1, int))
+    logits = model.decoder(params, text, max_rows=1, backend="cpu").step(
+        text[:, -1], np.zeros(1, int)
+    )
     expected = model.logits(params, text, backend="reference")[:, -1]
     np.testing.assert_allclose(logits[:, 1:], expected[:, 1:], rtol=0, atol=1e-12)
-    assert len(set(writers)) == min(n_threads, 2) and len(writers) == model.n_layers * (2 + 2 + 1)  # 11, 11, 1 tokens
+    # 11, 11, 1 tokens
+    assert len(set(writers)) == min(n_threads, 2) and len(writers) == model.n_layers * (2 + 2 + 1)
 
 
 # --- prompts that begin as the text before them ---
 
 
 def common(a, b):
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
 
 
 @each_setting
 def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_backend, monkeypatch):
-    """Also if the text before was longer or ends otherwise, and if Ctrl-C ended its reading or what was said."""
+    """Also if the text before was longer or ends otherwise,
+    and if Ctrl-C ended its reading or what was said.
+    """
     monkeypatch.setattr("npformer.decoding.text.BLOCK", 1)
     model, params = made(**{**settings, "max_len": 40})
-    rng, decoder = np.random.default_rng(1), model.decoder(params, [], max_rows=1, backend=every_backend)
+    rng = np.random.default_rng(1)
+    decoder = model.decoder(params, [], max_rows=1, backend=every_backend)
     n_new: list[int] = []
 
     def append(cache, kv, append=BlockCache.append):
@@ -607,17 +725,27 @@ def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_bac
         append(cache, kv)
 
     monkeypatch.setattr(BlockCache, "append", append)
-    text, n_computed = [], 0  # prompt and what was said, and of how many tokens the cache has entries
+    # prompt and what was said, and of how many tokens the cache has entries
+    text, n_computed = [], 0
     for turn in range(24):
-        n_kept = common(text, text[: rng.integers(len(text) // 2, len(text) + 1)] if turn % 3 else text)
-        prompt = [*text[: n_kept if n_kept < 25 else 3], *rng.integers(1, V, rng.integers(1, 6)).tolist()]
-        n, n_steps, n_known = len(prompt) - 1, int(rng.integers(1, 9)), min(common(text, prompt[:-1]), n_computed)
+        n_kept = common(
+            text, text[: rng.integers(len(text) // 2, len(text) + 1)] if turn % 3 else text
+        )
+        prompt = [
+            *text[: n_kept if n_kept < 25 else 3],
+            *rng.integers(1, V, rng.integers(1, 6)).tolist(),
+        ]
+        n = len(prompt) - 1
+        n_steps = int(rng.integers(1, 9))
+        n_known = min(common(text, prompt[:-1]), n_computed)
         for stop_reading in (2, 0) if turn % 6 == 5 else (0,):
             n_new.clear()
             said = []
 
             def choose(logits, rows, t, prompt=prompt, said=said):
-                expected = model.logits(params, np.array([[*prompt, *said]]), backend="reference")[0, -1, 1:]
+                expected = model.logits(params, np.array([[*prompt, *said]]), backend="reference")[
+                    0, -1, 1:
+                ]
                 np.testing.assert_allclose(logits[0, 1:], expected, rtol=0, atol=1e-12)
                 return logits.argmax(axis=-1)
 
@@ -636,7 +764,9 @@ def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_bac
     assert decoder.kv.shape[1] <= 2 * model.max_len
 
 
-@pytest.mark.parametrize("method", [greedy_decode, partial(sample, seed=3)], ids=["greedy", "sample"])
+@pytest.mark.parametrize(
+    "method", [greedy_decode, partial(sample, seed=3)], ids=["greedy", "sample"]
+)
 def test_what_is_said_with_a_decoder_is_what_is_said_without(method):
     model, params = made(max_len=12)
     decoder = model.decoder(params, [], max_rows=1)
@@ -653,10 +783,16 @@ def test_a_decoder_of_another_model_is_refused():
     source = np.array([[3, 4]])
     of_translation = translation.decoder(translation.init(0), source, max_rows=1, max_len=3)
     for decoder in (MODEL.decoder(others, [], max_rows=1), of_translation):
-        with pytest.raises(ValueError, match="decoder is not of this model and these params: give model.decoder"):
+        with pytest.raises(
+            ValueError, match="decoder is not of this model and these params: give model.decoder"
+        ):
             greedy_decode(MODEL, PARAMS, [[1]], max_len=3, decoder=decoder)
-    with pytest.raises(ValueError, match=r"2 tokens, 2 parents: expected equal numbers, from 1 to max_rows=1"):
-        greedy_decode(MODEL, PARAMS, [[1], [2]], max_len=3, decoder=MODEL.decoder(PARAMS, [], max_rows=1))
+    with pytest.raises(
+        ValueError, match=r"2 tokens, 2 parents: expected equal numbers, from 1 to max_rows=1"
+    ):
+        greedy_decode(
+            MODEL, PARAMS, [[1], [2]], max_len=3, decoder=MODEL.decoder(PARAMS, [], max_rows=1)
+        )
 
 
 def test_a_decoder_that_has_read_several_prompts_knows_none_of_them():

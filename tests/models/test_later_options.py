@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from whole_models import SRC, V_SRC, V_TGT, assert_gradient_along_directions, loss_of_leaves, shaken
 
-from npformer import Adam, CopyTask, LanguageModel, Trainer, Transformer, compile_kernels, layers, reference, tree
+from npformer import (
+    Adam,
+    CopyTask,
+    LanguageModel,
+    Trainer,
+    Transformer,
+    compile_kernels,
+    layers,
+    reference,
+    tree,
+)
 from npformer.backends import get_backend
 from npformer.models import describe, from_description
 
@@ -20,7 +30,11 @@ OPTIONS = [
     {"n_layers": (4, 2), "share_layers": 2},
     {"bias": False, "qkv_bias": True},
     {"qkv_bias": False},
-    {"positions": "rotary", "n_heads": 3, "rotary": {"llama3": {"factor": 8.0, "original_max_len": 5}}},
+    {
+        "positions": "rotary",
+        "n_heads": 3,
+        "rotary": {"llama3": {"factor": 8.0, "original_max_len": 5}},
+    },
     {"d_head": 5},
     {"qk_norm": True, "eps": 0.01},
     {"qk_norm": True, "d_head": 4, "positions": "rotary", "qkv_bias": True, "bias": False},
@@ -34,17 +48,22 @@ def test_gradients_and_steps(options, norm, backend):
     sizes = {"n_heads": 2, "n_layers": 1, **options}
     model = Transformer(V_SRC, V_TGT, 6, **sizes, d_ff=13, dropout=0.3, norm=norm, dtype="float64")
     params = shaken(model.init(0))
-    f, f_backward = loss_of_leaves(model, params, 5)[0], loss_of_leaves(model, params, 5, backend)[1]
+    f = loss_of_leaves(model, params, 5)[0]
+    f_backward = loss_of_leaves(model, params, 5, backend)[1]
     assert_gradient_along_directions(f, f_backward, params)
     tgt = np.random.default_rng(0).integers(3, V_TGT, (len(SRC), 4))
     decoder = model.decoder(params, SRC, max_rows=len(SRC), max_len=4, backend=backend)
     steps = [decoder.step(tokens, np.arange(len(SRC))) for tokens in tgt.T]
-    np.testing.assert_allclose(np.stack(steps, axis=1), model.logits(params, SRC, tgt), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        np.stack(steps, axis=1), model.logits(params, SRC, tgt), rtol=0, atol=1e-12
+    )
 
 
 def test_biases_of_queries_keys_and_values_alone():
     model = Transformer(V_SRC, V_TGT, 6, n_heads=2, n_layers=1, d_ff=13, bias=False, qkv_bias=True)
-    biases = [path for path, _ in tree.leaves(model.shapes()["decoder"]["0"]) if path.endswith("bias")]
+    biases = [
+        path for path, _ in tree.leaves(model.shapes()["decoder"]["0"]) if path.endswith("bias")
+    ]
     maps = "attention.qkv", "memory_attention.q", "memory_attention.kv"
     assert [path for path in biases if "norm" not in path] == [f"{name}.bias" for name in maps]
     without = replace(model, qkv_bias=None)
@@ -65,12 +84,19 @@ def test_heads_of_the_usual_width_are_those_of_a_model_that_does_not_say_it():
 def test_queries_and_keys_are_normalised_head_by_head_before_they_are_turned(every_backend):
     settings = {"n_kv_heads": 1, "qk_norm_eps": 0.01, "rotary": layers.Rotary()}
     rng, attention = np.random.default_rng(0), layers.AttentionSettings(2, **settings)
-    x, gains = rng.normal(size=(3, 5, 8)), {"q_norm": rng.normal(size=4), "k_norm": rng.normal(size=4)}
-    params = {name: {"weight": rng.normal(size=(8, n))} for name, n in (("q", 8), ("k", 4), ("v", 4), ("out", 8))}
+    x = rng.normal(size=(3, 5, 8))
+    gains = {"q_norm": rng.normal(size=4), "k_norm": rng.normal(size=4)}
+    params = {
+        name: {"weight": rng.normal(size=(8, n))}
+        for name, n in (("q", 8), ("k", 4), ("v", 4), ("out", 8))
+    }
     params |= {name: {"gain": gain} for name, gain in gains.items()}
     y, _ = layers.self_attention(get_backend(every_backend), params, x, attention)
     q, k, v = ((x @ params[name]["weight"]).reshape(3, 5, -1, 4).swapaxes(1, 2) for name in "qkv")
-    q, k = (h / np.sqrt((h**2).mean(-1, keepdims=True) + 0.01) * g for h, g in zip((q, k), gains.values(), strict=True))
+    q, k = (
+        h / np.sqrt((h**2).mean(-1, keepdims=True) + 0.01) * g
+        for h, g in zip((q, k), gains.values(), strict=True)
+    )
     q, k = (reference.rotary(h, np.arange(5)) for h in (q, k))
     heads = reference.attention(q, np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1))[0]
     expected = heads.swapaxes(1, 2).reshape(3, 5, 8) @ params["out"]["weight"]

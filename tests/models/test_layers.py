@@ -37,7 +37,9 @@ def keep(*shape):
 
 
 def check_layer(layer, inputs, params):
-    """``layer(params, *inputs)`` returns y and a backward that returns the gradients of inputs, then of params."""
+    """``layer(params, *inputs)`` returns y and a backward that returns the gradients of inputs,
+    then of params.
+    """
     paths, arrays = zip(*tree.leaves(params), strict=True)
     n = len(inputs)
 
@@ -70,12 +72,18 @@ def settings(**options):
 
 
 def test_layer_norm():
-    check_layer(lambda params, x: layers.layer_norm(reference, params, x), [normal(B, T, D)], shaken(new().norm(D)))
+    check_layer(
+        lambda params, x: layers.layer_norm(reference, params, x),
+        [normal(B, T, D)],
+        shaken(new().norm(D)),
+    )
 
 
 def test_rms_norm():
     params = shaken(new().norm(D, "rms_norm"))
-    check_layer(lambda params, x: layers.rms_norm(reference, params, x, 0.1), [normal(B, T, D)], params)
+    check_layer(
+        lambda params, x: layers.rms_norm(reference, params, x, 0.1), [normal(B, T, D)], params
+    )
 
 
 @pytest.mark.parametrize("norm_type", ["layer_norm", "rms_norm"])
@@ -103,25 +111,38 @@ def test_attention_to_a_memory(rate):
     heads = layers.AttentionSettings(H, dropout_rate=rate)
 
     def layer(params, x, memory):
-        return layers.cross_attention(reference, params, x, memory, heads, keep(B, H, T, S), dropout_key=KEY)
+        return layers.cross_attention(
+            reference, params, x, memory, heads, keep(B, H, T, S), dropout_key=KEY
+        )
 
-    check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(new().memory_attention(LayerShapes(D, F))))
+    check_layer(
+        layer, [normal(B, T, D), normal(B, S, D)], shaken(new().memory_attention(LayerShapes(D, F)))
+    )
 
 
 @pytest.mark.parametrize("shape", [(B, H, T), (1, H, 1), (T,)], ids=str)
 def test_a_bias_of_the_scores_and_its_gradient(shape):
     """The gradient is that of the bias as it was given, before it was broadcast to (B, H, T, S)."""
-    heads, memory_heads = layers.AttentionSettings(H, causal=True), layers.AttentionSettings(H, dropout_rate=0.3)
+    heads = layers.AttentionSettings(H, causal=True)
+    memory_heads = layers.AttentionSettings(H, dropout_rate=0.3)
 
     def of_one(params, x, bias):
         return layers.self_attention(reference, params, x, heads, bias=bias)
 
     def of_two(params, x, memory, bias):
-        return layers.cross_attention(reference, params, x, memory, memory_heads, bias=bias, dropout_key=KEY)
+        return layers.cross_attention(
+            reference, params, x, memory, memory_heads, bias=bias, dropout_key=KEY
+        )
 
     x, memory = normal(B, T, D), normal(B, S, D)
-    check_layer(of_one, [x, normal(*shape, T, seed=6)], shaken(new().self_attention(LayerShapes(D, F))))
-    check_layer(of_two, [x, memory, normal(*shape, S, seed=6)], shaken(new().memory_attention(LayerShapes(D, F))))
+    check_layer(
+        of_one, [x, normal(*shape, T, seed=6)], shaken(new().self_attention(LayerShapes(D, F)))
+    )
+    check_layer(
+        of_two,
+        [x, memory, normal(*shape, S, seed=6)],
+        shaken(new().memory_attention(LayerShapes(D, F))),
+    )
 
 
 @pytest.mark.parametrize("window", [None, 3])
@@ -157,7 +178,9 @@ def decoder_params():
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_encoder_layer(norm):
     def layer(params, x):
-        return layers.encoder_layer(reference, params, x, settings(norm=norm), keep(B, 1, 1, S), dropout_key=KEY)
+        return layers.encoder_layer(
+            reference, params, x, settings(norm=norm), keep(B, 1, 1, S), dropout_key=KEY
+        )
 
     check_layer(layer, [normal(B, S, D)], shaken(encoder_params()))
 
@@ -166,7 +189,9 @@ def test_encoder_layer(norm):
 def test_decoder_layer(norm):
     def layer(params, x, memory):
         masks = keep(B, 1, T, T), keep(B, 1, 1, S)
-        return layers.decoder_layer(reference, params, x, memory, settings(norm=norm), *masks, dropout_key=KEY)
+        return layers.decoder_layer(
+            reference, params, x, memory, settings(norm=norm), *masks, dropout_key=KEY
+        )
 
     check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(decoder_params()))
 
@@ -181,14 +206,26 @@ def test_attention_knows_scale_and_dropout_in_its_backward():
         out, backward = layers.attention(reference, q, k, v, keep(B, T, S), **options)
         return out, lambda dout: (*backward(dout), params)
 
-    given = [normal(B, T, K), normal(B, S, K, seed=4), normal(B, S, 2, seed=5), normal(T, S, seed=6)]
-    gradcheck(lambda *args: layer({}, *args)[0], lambda dout, *args: layer({}, *args)[1](dout)[:4], given, names="qkvb")
+    given = [
+        normal(B, T, K),
+        normal(B, S, K, seed=4),
+        normal(B, S, 2, seed=5),
+        normal(T, S, seed=6),
+    ]
+    gradcheck(
+        lambda *args: layer({}, *args)[0],
+        lambda dout, *args: layer({}, *args)[1](dout)[:4],
+        given,
+        names="qkvb",
+    )
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_projections_apart_are_those_side_by_side(bias):
     """So are their gradients, which have the same names as the parameters."""
-    apart = {name: shaken(new().linear(D, D), seed=i) for i, name in enumerate(["q", "k", "v", "out"])}
+    apart = {
+        name: shaken(new().linear(D, D), seed=i) for i, name in enumerate(["q", "k", "v", "out"])
+    }
     if not bias:
         apart = {name: {"weight": params["weight"]} for name, params in apart.items()}
     keys = list(apart["q"])
@@ -219,13 +256,20 @@ def test_a_cache_that_does_not_fit_is_named():
     params, kv = new().encoder_layer(LayerShapes(D, F)), np.zeros((6, 2 * D))
     for x, at in ((normal(2, D), np.zeros((2, 0), int)), (normal(3, D), np.zeros((2, 1), int))):
         with pytest.raises(ValueError, match="of the newest positions for a cache with kv"):
-            layers.encoder_layer(reference, params, x, layers.LayerSettings(HEADS), cache=layers.KeyValueCache(kv, at))
+            layers.encoder_layer(
+                reference,
+                params,
+                x,
+                layers.LayerSettings(HEADS),
+                cache=layers.KeyValueCache(kv, at),
+            )
 
 
 def test_projections_that_are_missing_are_named():
     params = normal_params(q=(D, D), k=(D, D), out=(D, D))
     with pytest.raises(
-        ValueError, match=r"params has \['q', 'k', 'out'\], expected 'qkv', or each of \['q', 'k', 'v'\]"
+        ValueError,
+        match=r"params has \['q', 'k', 'out'\], expected 'qkv', or each of \['q', 'k', 'v'\]",
     ):
         layers.self_attention(reference, params, normal(B, T, D), HEADS)
 
@@ -239,10 +283,15 @@ def test_a_feed_forward_layer_without_output_bias_in_its_maps():
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_residual_passes_by_its_sublayer(norm):
-    """A sublayer with a last map of 0 changes nothing; the gradient passes through the residual connection."""
+    """A sublayer with a last map of 0 changes nothing.
+
+    The gradient passes through the residual connection.
+    """
     params, norm_params = {"out": {"weight": np.zeros((F, D)), "bias": np.zeros(D)}}, new().norm(D)
     x, z, dy = normal(B, T, D), np.ones((B, T, F)), normal(B, T, D, seed=6)
-    y, backward = layers.add_and_norm(reference, params, norm_params, z, x, settings(norm=norm), dropout_key=KEY)
+    y, backward = layers.add_and_norm(
+        reference, params, norm_params, z, x, settings(norm=norm), dropout_key=KEY
+    )
     dz, dx, grads, norm_grads = backward(dy)
     assert not dz.any()
     assert list(grads) == ["out"]
@@ -290,7 +339,10 @@ def noting_keys(drawn):
 
 
 def test_a_weight_used_twice_gets_the_sum_of_both_gradients():
-    """A layer that is used twice: the closures are independent, and the caller adds the gradients."""
+    """A layer that is used twice.
+
+    The closures are independent, and the caller adds the gradients.
+    """
     params = shaken(new().feed_forward(LayerShapes(D, F)))
 
     def twice(params, x0):
@@ -308,7 +360,9 @@ def test_a_weight_used_twice_gets_the_sum_of_both_gradients():
 
 
 def test_poison_in_the_padding_of_a_memory_changes_nothing():
-    params, x, memory = shaken(new().memory_attention(LayerShapes(D, F))), normal(B, T, D), normal(B, S, D)
+    params = shaken(new().memory_attention(LayerShapes(D, F)))
+    x = normal(B, T, D)
+    memory = normal(B, S, D)
     mask = np.ones((B, 1, 1, S), bool)
     mask[:, :, :, 3:] = False
     y, backward = layers.cross_attention(reference, params, x, memory, HEADS, mask)

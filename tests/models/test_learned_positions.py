@@ -1,4 +1,7 @@
-"""Position vectors that are parameters: their gradients, decoding, padding, checkpoints and shards."""
+"""Position vectors that are parameters.
+
+Their gradients, decoding, padding, checkpoints and shards.
+"""
 
 import numpy as np
 import pytest
@@ -32,7 +35,10 @@ def make(tied=False, positions="learned", **options):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_every_gradient_by_complex_step(tied):
-    """Along directions: at every number of all other parameters see test_transformer_gradients.py."""
+    """Along directions.
+
+    For every number of all other parameters see test_transformer_gradients.py.
+    """
     model = make(tied, dtype="float64")
     params = shaken(model.init(0))
     f, f_backward = loss_of_leaves(model, params, dropout_key=5)
@@ -62,7 +68,9 @@ def test_steps_are_the_whole_computation(backend):
     decoder = model.decoder(params, SRC, max_rows=len(SRC), max_len=4, backend=backend)
     tgt = np.random.default_rng(0).integers(1, V_TGT, (len(SRC), 4))
     steps = [decoder.step(tokens, np.arange(len(SRC))) for tokens in tgt.T]
-    np.testing.assert_allclose(np.stack(steps, axis=1), model.logits(params, SRC, tgt), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        np.stack(steps, axis=1), model.logits(params, SRC, tgt), rtol=0, atol=1e-12
+    )
 
 
 def test_what_lies_beyond_the_sentences_does_not_matter():
@@ -85,7 +93,9 @@ def test_the_option_changes_nothing_but_the_positions():
     for name in TABLES:
         params[name][...] = sinusoidal.position_table
     alike = {name: x for name, x in params.items() if name not in TABLES}
-    np.testing.assert_array_equal(learned.logits(params, SRC, TGT), sinusoidal.logits(alike, SRC, TGT))
+    np.testing.assert_array_equal(
+        learned.logits(params, SRC, TGT), sinusoidal.logits(alike, SRC, TGT)
+    )
 
 
 def test_they_begin_as_large_as_sines_and_cosines():
@@ -97,7 +107,9 @@ def test_they_begin_as_large_as_sines_and_cosines():
 def test_a_longer_sentence_is_an_error():
     model = make()
     src = np.ones((4, MAX_LEN + 1), int)
-    with pytest.raises(ValueError, match=f"src has length {MAX_LEN + 1}, expected at most max_len={MAX_LEN}"):
+    with pytest.raises(
+        ValueError, match=f"src has length {MAX_LEN + 1}, expected at most max_len={MAX_LEN}"
+    ):
         model.logits(model.init(0), src, TGT)
 
 
@@ -113,11 +125,15 @@ def test_a_checkpoint_from_before_the_option_is_read(tmp_path):
     assert description.pop("positions") == "sinusoidal"
     assert from_description(description) == trainer.model
     info = {"model": description, "trainer": settings_of(trainer), "n_steps": 7}
-    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(trainer.state.moments, "optimizer")
+    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(
+        trainer.state.moments, "optimizer"
+    )
     save_checkpoint(tmp_path / "x", arrays, info)
     trainer.load(tmp_path / "x")
     assert trainer.n_steps == 7
-    with pytest.raises(ValueError, match="positions is 'sinusoidal' in the file and 'learned' in the model"):
+    with pytest.raises(
+        ValueError, match="positions is 'sinusoidal' in the file and 'learned' in the model"
+    ):
         Trainer(make(), Adam(0.01)).load(tmp_path / "x")
 
 

@@ -20,7 +20,8 @@ from npformer import Adam, Encoder, LanguageModel, Recurrent, Trainer, Transform
 from npformer.models import LowRank
 from npformer.training import CheckpointError
 
-SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5, "max_len": 16, "dtype": "float64", "dropout": 0.2}
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5}
+SIZES |= {"max_len": 16, "dtype": "float64", "dropout": 0.2}
 TGT = np.concatenate([np.ones((4, 1), int), TGT], axis=1)  # which begins with the begin token
 IDS, CLASSES = SRC % 5, np.array([2, 0, 1, 1])
 CASES = {  # a model, its batch, and the settings of its adapters
@@ -31,12 +32,22 @@ CASES = {  # a model, its batch, and the settings of its adapters
         {"targets": ("embedding", "kv")},
     ),
     "LanguageModel": (
-        LanguageModel(5, **SIZES, activation="swiglu", n_kv_heads=1, bias=False, tie_embeddings=False),
+        LanguageModel(
+            5, **SIZES, activation="swiglu", n_kv_heads=1, bias=False, tie_embeddings=False
+        ),
         (IDS,),
         {"targets": ("attention.qkv", "hidden"), "whole": ("output", "layers.0.attention_norm")},
     ),
-    "Encoder": (Encoder(5, **SIZES, task="classes", n_outputs=3), (IDS, CLASSES), {"whole": ("output",)}),
-    "Recurrent": (Recurrent(7, 9, 8, dtype="float64", dropout=0.2), (SRC, TGT), {"targets": ("encoder",)}),
+    "Encoder": (
+        Encoder(5, **SIZES, task="classes", n_outputs=3),
+        (IDS, CLASSES),
+        {"whole": ("output",)},
+    ),
+    "Recurrent": (
+        Recurrent(7, 9, 8, dtype="float64", dropout=0.2),
+        (SRC, TGT),
+        {"targets": ("encoder",)},
+    ),
 }
 each_case = pytest.mark.parametrize(("model", "batch", "settings"), CASES.values(), ids=list(CASES))
 
@@ -65,19 +76,27 @@ def test_the_gradient_at_every_number():
 def test_it_computes_as_the_model_with_merged_weights(model, batch, settings):
     ours = adapted(model, settings)
     new, base = ours.init(0), params_of(model)
-    tree.map_leaves(np.testing.assert_array_equal, ours.merged(new), base)  # adapters change nothing at first
+    # adapters change nothing at first
+    tree.map_leaves(np.testing.assert_array_equal, ours.merged(new), base)
     params, own = shaken(new), dict(tree.leaves(shaken(new)))
     merged = ours.merged(params)
     assert ours.loss(params, *batch) == model.loss(merged, *batch)
     _, of_model, _ = model.loss_and_grad(merged, *batch)
-    of_model, grads = dict(tree.leaves(of_model)), dict(tree.leaves(ours.loss_and_grad(params, *batch)[1]))
+    of_model = dict(tree.leaves(of_model))
+    grads = dict(tree.leaves(ours.loss_and_grad(params, *batch)[1]))
     for path, W in tree.leaves(base):
         if f"{path}.A" in own:
             A, B = own[f"{path}.A"], own[f"{path}.B"]
             assert A.shape == (len(W), 2)
-            np.testing.assert_allclose(dict(tree.leaves(merged))[path], W + 1.5 * A @ B, rtol=0, atol=1e-14)
-            np.testing.assert_allclose(grads[f"{path}.A"], 1.5 * of_model[path] @ B.T, rtol=0, atol=1e-13)
-            np.testing.assert_allclose(grads[f"{path}.B"], 1.5 * A.T @ of_model[path], rtol=0, atol=1e-13)
+            np.testing.assert_allclose(
+                dict(tree.leaves(merged))[path], W + 1.5 * A @ B, rtol=0, atol=1e-14
+            )
+            np.testing.assert_allclose(
+                grads[f"{path}.A"], 1.5 * of_model[path] @ B.T, rtol=0, atol=1e-13
+            )
+            np.testing.assert_allclose(
+                grads[f"{path}.B"], 1.5 * A.T @ of_model[path], rtol=0, atol=1e-13
+            )
         elif path in own:
             np.testing.assert_array_equal(grads[path], of_model[path])
 
@@ -85,7 +104,8 @@ def test_it_computes_as_the_model_with_merged_weights(model, batch, settings):
 def test_a_step_of_the_base_changes_nothing():
     model, batch, settings = CASES["LanguageModel"]
     base = Trainer(model, Adam(0.1), params=params_of(model))
-    ours, untouched = LowRank(model, base.params, **settings), adapted(model, settings, rank=8, alpha=16.0)
+    ours = LowRank(model, base.params, **settings)
+    untouched = adapted(model, settings, rank=8, alpha=16.0)
     params = shaken(ours.init(0))
     base.step(*batch)
     assert ours.loss(params, *batch) == untouched.loss(params, *batch)
@@ -106,10 +126,21 @@ def test_what_has_adapters_and_what_is_trained_whole():
     params = adapted(model, settings).init(0)
     assert {path for path, _ in tree.leaves(params)} == {
         *("layers.0.attention_norm.gain", "layers.0.attention_norm.bias", "output.weight"),
-        *(f"layers.0.{name}.weight.{x}" for name in ("attention.qkv", "feed_forward.hidden") for x in "AB"),
+        *(
+            f"layers.0.{name}.weight.{x}"
+            for name in ("attention.qkv", "feed_forward.hidden")
+            for x in "AB"
+        ),
     }
-    everywhere = {path.rpartition(".")[0] for path, _ in tree.leaves(adapted(CASES["Transformer"][0], {}).init(0))}
-    weights = {path for path, x in tree.leaves(CASES["Transformer"][0].shapes()) if x.ndim == 2 and ".0." in path}
+    everywhere = {
+        path.rpartition(".")[0]
+        for path, _ in tree.leaves(adapted(CASES["Transformer"][0], {}).init(0))
+    }
+    weights = {
+        path
+        for path, x in tree.leaves(CASES["Transformer"][0].shapes())
+        if x.ndim == 2 and ".0." in path
+    }
     assert everywhere == weights
     assert len(weights) == 4 + 7
 
@@ -154,7 +185,9 @@ def test_validation_computes_with_the_merged_weights():
     trainer = Trainer(adapted(model, settings), Adam(0.02))
     trainer.fit([batch] * 2, validate=[batch], every=1, progress=False)
     merged = trainer.model.merged(trainer.params)
-    assert trainer.state.validations[-1]["val_loss"] == pytest.approx(float(model.loss(merged, *batch)[0]))
+    assert trainer.state.validations[-1]["val_loss"] == pytest.approx(
+        float(model.loss(merged, *batch)[0])
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +195,10 @@ def test_validation_computes_with_the_merged_weights():
     [
         ({"targets": ("qvk",)}, "targets has 'qvk', expected parts of paths such as layers.0"),
         ({"targets": ("attention_norm",)}, "targets has 'attention_norm'"),  # which has no matrix
-        ({"whole": ("head",)}, "whole has 'head', expected parts of paths such as output.weight, output.bias"),
+        (
+            {"whole": ("head",)},
+            "whole has 'head', expected parts of paths such as output.weight, output.bias",
+        ),
         ({"targets": ()}, "there is nothing to train, expected targets or whole"),
         ({"rank": 0}, "rank=0, expected at least 1"),
         ({"alpha": -1.0}, "alpha=-1.0, expected a finite number above 0"),
@@ -182,12 +218,16 @@ def test_one_path_in_place_of_several_and_what_is_no_model_are_refused():
             LowRank(model, model.init(0), **{name: "qkv"})
     with pytest.raises(TypeError, match="targets=3 is a int, expected a sequence of paths"):
         LowRank(model, model.init(0), targets=3)
-    with pytest.raises(TypeError, match=r"model is a NoneType without shapes\(\), expected one of npformer's"):
+    with pytest.raises(
+        TypeError, match=r"model is a NoneType without shapes\(\), expected one of npformer's"
+    ):
         LowRank(None, model.init(0))
     with pytest.raises(TypeError, match="params is a NoneType, expected a nested dict"):
         LowRank(model, None)
 
 
 def test_the_parameters_of_another_model_are_refused():
-    with pytest.raises(ValueError, match=r"parameter embedding: given shape \(9, 8\), expected shape \(5, 8\)"):
+    with pytest.raises(
+        ValueError, match=r"parameter embedding: given shape \(9, 8\), expected shape \(5, 8\)"
+    ):
         LowRank(LanguageModel(5, **SIZES), LanguageModel(9, **SIZES).init(0))

@@ -1,4 +1,7 @@
-"""What every model with an encoder and a decoder promises, on each backend: ``tests/promises.py`` says what."""
+"""What every model with an encoder and a decoder promises, on each backend.
+
+``tests/promises.py`` says what.
+"""
 
 from dataclasses import replace
 
@@ -33,7 +36,9 @@ pytestmark = pytest.mark.usefixtures("default_backend")
 
 
 @each_model
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__.removeprefix("assert_"))
+@pytest.mark.parametrize(
+    "promise", PROMISES, ids=lambda promise: promise.__name__.removeprefix("assert_")
+)
 def test_the_model_keeps_its_promise(model, promise):
     promise(model, params_of(model), SRC, TGT)
 

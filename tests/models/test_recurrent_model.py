@@ -13,7 +13,16 @@ from whole_models import (
     shaken,
 )
 
-from npformer import Adam, CopyTask, Recurrent, Trainer, beam_search, greedy_decode, log_probability, tree
+from npformer import (
+    Adam,
+    CopyTask,
+    Recurrent,
+    Trainer,
+    beam_search,
+    greedy_decode,
+    log_probability,
+    tree,
+)
 from npformer.models import describe, from_description
 
 V_SRC, V_TGT, D = 11, 12, 6
@@ -38,7 +47,9 @@ def make(cell="gru", attention="general", src_vocab=V_SRC, **options):
     ids=str,
 )
 def test_random_directions_by_complex_step(cell, options):
-    """Through five steps of the decoder and eleven of the encoder, with dropout, padding and label smoothing."""
+    """Through five steps of the decoder and eleven of the encoder, with dropout,
+    padding and label smoothing.
+    """
     model = make(cell, **options)
     params = shaken(model.init(0))
     f, f_backward = loss_of_leaves(model, params, dropout_key=5)
@@ -48,10 +59,15 @@ def test_random_directions_by_complex_step(cell, options):
 
 @CELLS
 def test_every_parameter_by_complex_step(cell):
-    """Through three steps of the decoder and five of the encoder; random directions go through more."""
+    """Through three steps of the decoder and five of the encoder.
+
+    Random directions go through more.
+    """
     model = make(cell, "additive" if cell == "gru" else "general", n_layers=1, d_model=4)
     params = shaken(model.init(0))
-    f, f_backward = loss_of_leaves(model, params, 5, src=whole_models.SRC[:3, :5], tgt=whole_models.TGT[:3, :4])
+    f, f_backward = loss_of_leaves(
+        model, params, 5, src=whole_models.SRC[:3, :5], tgt=whole_models.TGT[:3, :4]
+    )
     assert_gradient_at_every_parameter(f, f_backward, params)
 
 
@@ -69,7 +85,10 @@ def test_more_padding_changes_nothing(every_backend, cell, attention, bidirectio
     model = make(cell, attention, bidirectional=bidirectional)
     params, tgt = params_of(model), np.array([[1, 5, 6], [1, 7, 8], [1, 9, 2]])
     wider = np.pad(SRC, ((0, 0), (0, 3)))
-    results = [model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], backend=every_backend) for src in (SRC, wider)]
+    results = [
+        model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], backend=every_backend)
+        for src in (SRC, wider)
+    ]
     assert_close(results[0][0], results[1][0], 1e-12)
     assert_trees_close(*(grads for _, grads, _ in results), 1e-12)
 
@@ -89,9 +108,11 @@ def test_without_attention_only_the_end_of_the_encoder_matters():
     params, tgt = params_of(model), np.array([[1, 5], [1, 5], [1, 5]])
     states, ends = model.encode(params, SRC)
     assert (
-        model.decode(params, (np.full_like(states, np.nan), ends), SRC, tgt) == model.logits(params, SRC, tgt)
+        model.decode(params, (np.full_like(states, np.nan), ends), SRC, tgt)
+        == model.logits(params, SRC, tgt)
     ).all()
-    assert (ends[0][0] == states[[0, 1, 2], [3, 3, 3]]).all()  # the state stays what it is on padding
+    # the state stays what it is on padding
+    assert (ends[0][0] == states[[0, 1, 2], [3, 3, 3]]).all()
 
 
 @CELLS
@@ -99,17 +120,25 @@ def test_decoding_in_all_ways(cell):
     model = make(cell)
     params, options = params_of(model), {"bos_id": 1, "eos_id": 2, "max_len": 9}
     greedy = greedy_decode(model, params, SRC, **options)
-    for row, [best] in zip(greedy, beam_search(model, params, SRC, beam_size=1, **options), strict=True):
+    for row, [best] in zip(
+        greedy, beam_search(model, params, SRC, beam_size=1, **options), strict=True
+    ):
         assert tuple(row[: len(best.tokens)]) == best.tokens
-    for src, found in zip(SRC, beam_search(model, params, SRC, beam_size=4, n_best=3, **options), strict=True):
+    for src, found in zip(
+        SRC, beam_search(model, params, SRC, beam_size=4, n_best=3, **options), strict=True
+    ):
         for hypothesis in found:
             tgt = np.array([[1, *hypothesis.tokens]])
-            assert_close(log_probability(model, params, src[None], tgt)[0], hypothesis.log_probability, 1e-12)
+            assert_close(
+                log_probability(model, params, src[None], tgt)[0], hypothesis.log_probability, 1e-12
+            )
 
 
 def test_attention_weights_are_those_of_the_words():
     model = make("lstm", "additive")
-    [weights] = model.attention_weights(params_of(model), SRC, np.array([[1, 5], [1, 6], [1, 7]]))["memory"]
+    [weights] = model.attention_weights(params_of(model), SRC, np.array([[1, 5], [1, 6], [1, 7]]))[
+        "memory"
+    ]
     assert weights.shape == (3, 1, 2, 4)
     assert_close(weights.sum(axis=-1), np.ones((3, 1, 2)))
     assert (weights[2, ..., 1:] == 0).all()
@@ -136,7 +165,9 @@ def test_nothing_to_read_or_to_say(cell, attention, bidirectional):
     params, tgt = params_of(model), np.array([[1, 5, 6], [1, 7, 8]])
     none = np.zeros((2, 0), int)
     padding = np.zeros((2, 1), int)
-    np.testing.assert_array_equal(model.logits(params, none, tgt), model.logits(params, padding, tgt))
+    np.testing.assert_array_equal(
+        model.logits(params, none, tgt), model.logits(params, padding, tgt)
+    )
     assert model.logits(params, tgt, none).shape == (2, 0, V_TGT)
     for src in (none, padding):
         _, grads, n = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], dropout_key=1)
@@ -164,7 +195,10 @@ def test_the_description_brings_the_model_back(cell):
         ({"cell": "rnn"}, "cell='rnn', expected 'gru' or 'lstm'"),
         (
             {"attention": "luong"},
-            r"attention='luong', expected None, 'dot', 'general' \(the bilinear score\) or 'additive'",
+            (
+                "attention='luong', expected None, "
+                r"'dot', 'general' \(the bilinear score\) or 'additive'"
+            ),
         ),
         ({"d_model": 7}, "d_model=7 is odd"),
         ({"d_model": 10**5000 + 1}, "d_model=an int of 16610 bits is odd"),
@@ -188,5 +222,7 @@ def test_bad_input_is_named():
         model.decode(params, np.zeros((3, 3, 6)), np.ones((3, 3), int), np.ones((3, 2), int))
     with pytest.raises(ValueError, match=r"src\[0, 0\] is 11, expected 0 <= id < 11"):
         model.encode(params, np.array([[11]]))
-    with pytest.raises(ValueError, match="parameter encoder.1.forward.input.weight: given .*, expected nothing"):
+    with pytest.raises(
+        ValueError, match="parameter encoder.1.forward.input.weight: given .*, expected nothing"
+    ):
         model.encode(make(n_layers=2).init(0), SRC)

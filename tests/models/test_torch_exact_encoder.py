@@ -1,4 +1,6 @@
-"""The gradients of a whole encoder in float32 are about as exact as those of PyTorch, with attention step by step."""
+"""The gradients of a whole encoder in float32 are about as exact as those of PyTorch,
+with attention step by step.
+"""
 
 import numpy as np
 import pytest
@@ -37,7 +39,10 @@ def arrays_of(params, path=""):
 
 
 def hard_params(params, rng):
-    """Parameters like BERT's, with large biases of queries, keys and values: what all keys share has to cancel."""
+    """Parameters like BERT's, with large biases of queries, keys and values.
+
+    What all keys share has to cancel.
+    """
     for x in params.values():
         if isinstance(x, dict):
             hard_params(x, rng)
@@ -49,7 +54,10 @@ def hard_params(params, rng):
 
 def their_gradients(params, ids, targets, dtype):
     """By autograd, in this dtype; of queries, keys and values apart."""
-    get = {name: torch.tensor(x, dtype=dtype, requires_grad=True) for name, x in arrays_of(params).items()}
+    get = {
+        name: torch.tensor(x, dtype=dtype, requires_grad=True)
+        for name, x in arrays_of(params).items()
+    }
 
     def norm(name, x):
         return F.layer_norm(x, (D,), get[f"{name}.gain"], get[f"{name}.bias"])
@@ -75,11 +83,16 @@ def their_gradients(params, ids, targets, dtype):
 
 
 def apart(gradients):
-    """Those of queries, keys and values apart; without the bias of the keys, whose gradient is 0."""
+    """Those of queries, keys and values apart.
+
+    Without the bias of the keys, whose gradient is 0.
+    """
     found = {}
     for name, x in gradients.items():
         if ".qkv." in name:
-            found |= {f"{name}[{part}]": y for part, y in zip("qkv", np.split(x, 3, axis=-1), strict=True)}
+            found |= {
+                f"{name}[{part}]": y for part, y in zip("qkv", np.split(x, 3, axis=-1), strict=True)
+            }
         else:
             found[name] = x
     return {name: x for name, x in found.items() if not name.endswith("qkv.bias[k]")}
@@ -92,7 +105,9 @@ def test_no_gradient_has_four_times_the_error_of_pytorch(seed, backend):
     hard_params(params, rng)
     ids, targets = rng.integers(1, V, (2, B, T))
     given = torch.tensor(ids), torch.tensor(targets)
-    exact, theirs = (their_gradients(params, *given, dtype) for dtype in (torch.float64, torch.float32))
+    exact, theirs = (
+        their_gradients(params, *given, dtype) for dtype in (torch.float64, torch.float32)
+    )
     _, grads, _ = MODEL.loss_and_grad(params, ids, targets, backend=backend)
     ours = apart(arrays_of(grads))
     assert ours.keys() == exact.keys()

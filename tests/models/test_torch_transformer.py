@@ -1,4 +1,7 @@
-"""The whole model against ``torch.nn.Transformer`` in float64: loss, and every parameter's gradient."""
+"""The whole model against ``torch.nn.Transformer`` in float64.
+
+Loss, and every parameter's gradient.
+"""
 
 import numpy as np
 import pytest
@@ -36,7 +39,10 @@ def stack(get, module, norm):
     """One stack in our layout: ``get`` takes a torch parameter's values or its gradient."""
     params = {}
     for i, layer in enumerate(module.layers):
-        block = {"attention": attention(get, layer.self_attn), "attention_norm": layer_norm(get, layer.norm1)}
+        block = {
+            "attention": attention(get, layer.self_attn),
+            "attention_norm": layer_norm(get, layer.norm1),
+        }
         last_norm = layer.norm2
         if hasattr(layer, "multihead_attn"):
             block["memory_attention"] = attention(get, layer.multihead_attn, memory=True)
@@ -78,8 +84,12 @@ def their_transformer(norm, activation):
     encoder = torch.nn.TransformerEncoder(
         torch.nn.TransformerEncoderLayer(**options), N[0], norm=final(), enable_nested_tensor=False
     )
-    decoder = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(**options), N[1], norm=final())
-    model = torch.nn.Transformer(D, H, custom_encoder=encoder, custom_decoder=decoder, batch_first=True).double()
+    decoder = torch.nn.TransformerDecoder(
+        torch.nn.TransformerDecoderLayer(**options), N[1], norm=final()
+    )
+    model = torch.nn.Transformer(
+        D, H, custom_encoder=encoder, custom_decoder=decoder, batch_first=True
+    ).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))  # no bias at 0, no gain at 1
@@ -112,7 +122,9 @@ def test_loss_and_all_parameter_gradients(norm, activation, tied):
         dtype="float64",
     )
     params = model.init(0)
-    params["encoder"], params["decoder"] = (stack(value, m, norm) for m in (theirs.encoder, theirs.decoder))
+    params["encoder"], params["decoder"] = (
+        stack(value, m, norm) for m in (theirs.encoder, theirs.decoder)
+    )
     params["output"]["bias"] += 0.1 * rng.standard_normal(v_tgt)
 
     ends = {name: params[name] for name in params if name not in ("encoder", "decoder")}
@@ -135,11 +147,16 @@ def test_loss_and_all_parameter_gradients(norm, activation, tied):
     )
     logits = y @ output + ends["output"]["bias"]
     their_loss = functional.cross_entropy(
-        logits.reshape(-1, v_tgt), torch.tensor(tgt_out).reshape(-1), ignore_index=0, label_smoothing=0.1
+        logits.reshape(-1, v_tgt),
+        torch.tensor(tgt_out).reshape(-1),
+        ignore_index=0,
+        label_smoothing=0.1,
     )
     their_loss.backward()
     wanted = tree.map_leaves(lambda x: x.grad.numpy(), ends)
-    wanted["encoder"], wanted["decoder"] = (stack(gradient, m, norm) for m in (theirs.encoder, theirs.decoder))
+    wanted["encoder"], wanted["decoder"] = (
+        stack(gradient, m, norm) for m in (theirs.encoder, theirs.decoder)
+    )
 
     counted = tgt_out != 0
     ours = model.logits(params, src, tgt_in)
@@ -166,13 +183,20 @@ def test_multi_head_attention_layer(with_memory, causal):
     query, keys = torch.tensor(x, requires_grad=True), torch.tensor(memory, requires_grad=True)
     mask = torch.ones(T, T, dtype=torch.bool).triu(1) if causal else None
     y, weights = theirs(
-        query, keys, keys, key_padding_mask=torch.tensor(~keep), attn_mask=mask, average_attn_weights=False
+        query,
+        keys,
+        keys,
+        key_padding_mask=torch.tensor(~keep),
+        attn_mask=mask,
+        average_attn_weights=False,
     )
     y.backward(torch.tensor(dy))
 
     params, keep_mask = attention(value, theirs, memory=with_memory), keep[:, None, None, :]
     if with_memory:
-        ours, backward = layers.cross_attention(reference, params, x, memory, layers.AttentionSettings(H), keep_mask)
+        ours, backward = layers.cross_attention(
+            reference, params, x, memory, layers.AttentionSettings(H), keep_mask
+        )
     else:
         ours, backward = layers.self_attention(
             reference, params, x, layers.AttentionSettings(H, causal=causal), keep_mask

@@ -1,4 +1,7 @@
-"""What the model promises besides its gradient: no leaks, padding without effect, parameters as documented."""
+"""What the model promises besides its gradient.
+
+No leaks, padding without effect, parameters as documented.
+"""
 
 import numpy as np
 import pytest
@@ -20,17 +23,23 @@ TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0]])
 
 @pytest.mark.parametrize("settings", [{"scale_embeddings": False}, {"pad_id": None}], ids=str)
 def test_steps_are_the_whole_computation_whatever_the_embeddings_are(settings, default_backend):
-    model = Transformer(13, 11, d_model=14, n_heads=2, n_layers=2, d_ff=17, dtype="float64", **settings)
+    model = Transformer(
+        13, 11, d_model=14, n_heads=2, n_layers=2, d_ff=17, dtype="float64", **settings
+    )
     assert_steps_equal_recomputation(model, params_of(model), SRC, default_backend)
 
 
 def test_without_padding_each_token_counts_and_may_be_said():
-    model = Transformer(13, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64", pad_id=None)
+    model = Transformer(
+        13, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64", pad_id=None
+    )
     params = params_of(model)
     assert model.loss(params, SRC, TGT)[1] == model.count(SRC, TGT) == TGT[:, 1:].size
     assert model.fill_up((SRC, TGT), lambda n: 2 * n) == (SRC, TGT)
     params["output"]["bias"][0] = 100
-    assert greedy_decode(model, params, SRC, bos_id=1, eos_id=2, max_len=3).tolist() == [[0, 0, 0]] * 2
+    assert (
+        greedy_decode(model, params, SRC, bos_id=1, eos_id=2, max_len=3).tolist() == [[0, 0, 0]] * 2
+    )
 
 
 def test_gradients_are_reported_layer_by_layer_from_the_last_one():
@@ -39,8 +48,12 @@ def test_gradients_are_reported_layer_by_layer_from_the_last_one():
 
 
 def test_in_a_tied_table_the_row_of_the_padding_is_its_output_weight_too():
-    """So there NaN reaches the logit of the padding, and with it every probability, but no other logit."""
-    model = Transformer(13, 13, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64", tie_embeddings=True)
+    """So there NaN reaches the logit of the padding, and with it every probability,
+    but no other logit.
+    """
+    model = Transformer(
+        13, 13, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64", tie_embeddings=True
+    )
     params = model.init(0)
     before = model.logits(params, SRC, TGT[:, :-1])
     params["embedding"][0] = np.nan
@@ -52,7 +65,8 @@ def test_in_a_tied_table_the_row_of_the_padding_is_its_output_weight_too():
         greedy_decode(model, params, SRC, bos_id=1, eos_id=2, max_len=4)
 
 
-@pytest.mark.parametrize(("backend", "tolerance"), [("reference", 0), ("cpu", 1e-14)])  # which rounds another way then
+# the CPU backend rounds another way then
+@pytest.mark.parametrize(("backend", "tolerance"), [("reference", 0), ("cpu", 1e-14)])
 def test_nan_in_the_padding_of_a_memory_changes_no_logit(backend, tolerance):
     memory = MODEL.encode(PARAMS, SRC, backend=backend)
     before = MODEL.decode(PARAMS, memory, SRC, TGT[:, :-1], backend=backend)
@@ -90,7 +104,8 @@ def test_parameters_are_reproducible_and_scaled_as_documented():
 
     embedded = params["source_embedding"] * 128**0.5
     assert abs(embedded.std() - 1) < 0.02
-    qkv, hidden = params["encoder"]["0"]["attention"]["qkv"], params["encoder"]["0"]["feed_forward"]["hidden"]
+    qkv = params["encoder"]["0"]["attention"]["qkv"]
+    hidden = params["encoder"]["0"]["feed_forward"]["hidden"]
     for weight, bound in ((qkv["weight"], (6 / 256) ** 0.5), (hidden["weight"], (6 / 640) ** 0.5)):
         assert 0.98 * bound < np.abs(weight).max() <= bound  # Xavier, for each projection alone
     assert not qkv["bias"].any()
@@ -109,12 +124,16 @@ def test_tied_embeddings_are_one_table():
         "decoder": params["decoder"],
         "output": {"weight": params["embedding"].T, **params["output"]},
     }
-    np.testing.assert_array_equal(model.logits(params, SRC, TGT[:, :-1]), untied.logits(copy, SRC, TGT[:, :-1]))
+    np.testing.assert_array_equal(
+        model.logits(params, SRC, TGT[:, :-1]), untied.logits(copy, SRC, TGT[:, :-1])
+    )
 
 
 def test_without_layers_the_logits_are_embedding_position_norm_and_output():
     """The embedding and the output of the model, written out."""
-    model = Transformer(13, 11, d_model=14, n_heads=2, n_layers=0, d_ff=17, norm="post", dtype="float64")
+    model = Transformer(
+        13, 11, d_model=14, n_heads=2, n_layers=0, d_ff=17, norm="post", dtype="float64"
+    )
     params = model.init(0)
     x = params["target_embedding"][TGT] * 14**0.5 + sinusoidal_encoding(6, 14)
     x[TGT == 0] = 0

@@ -1,4 +1,7 @@
-"""The gradient of the whole model: loss, padding, dropout and label smoothing on, at every single parameter."""
+"""The gradient of the whole model.
+
+Loss, padding, dropout and label smoothing on, at every single parameter.
+"""
 
 import numpy as np
 import pytest
@@ -58,7 +61,10 @@ def test_random_directions_by_complex_step(norm, tied):
 @pytest.mark.parametrize("dropout_key", [None, 5])
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_random_directions_by_central_differences(norm, tied, activation, dropout_key, backend):
-    """A second opinion that knows no complex numbers: the slope of the loss along random directions."""
+    """A second opinion that knows no complex numbers.
+
+    The slope of the loss along random directions.
+    """
     model = make(norm, tied, activation)
     flat, params = tree.flatten(shaken(model.init(0)))
     f, f_backward = loss_of_leaves(model, params, dropout_key, backend)
@@ -66,7 +72,9 @@ def test_random_directions_by_central_differences(norm, tied, activation, dropou
     def loss_at(point):
         return f(*(x for _, x in tree.leaves(tree.view_as(point, params))))
 
-    gradient = np.concatenate([grad.ravel() for grad in f_backward(1.0, *(x for _, x in tree.leaves(params)))])
+    gradient = np.concatenate(
+        [grad.ravel() for grad in f_backward(1.0, *(x for _, x in tree.leaves(params)))]
+    )
     h = 1e-5
     for direction in np.random.default_rng(2).standard_normal((5, flat.size)) / flat.size**0.5:
         slope = (loss_at(flat + h * direction) - loss_at(flat - h * direction)) / (2 * h)
@@ -83,7 +91,8 @@ def test_two_predictions_that_shall_agree(backend):
     assert_gradient_along_directions(f, f_backward, params)
     for dropout_key in (None, 5):
         alone, apart = (
-            model.loss(params, *batch, dropout_key=dropout_key, consistency=x, backend=backend) for x in (1e-9, 0.7)
+            model.loss(params, *batch, dropout_key=dropout_key, consistency=x, backend=backend)
+            for x in (1e-9, 0.7)
         )
         assert alone[1] == apart[1] == np.count_nonzero(TGT[:, 1:])
         assert (alone[0] < apart[0] - 1e-3) if dropout_key else abs(alone[0] - apart[0]) < 1e-12
@@ -96,7 +105,9 @@ def test_loss_and_loss_and_grad_agree():
     model = make("pre", tied=False)
     params = model.init(0)
     for dropout_key in (None, 3):
-        loss, n = model.loss(params, SRC, TGT[:, :-1], TGT[:, 1:], dropout_key=dropout_key, label_smoothing=0.1)
+        loss, n = model.loss(
+            params, SRC, TGT[:, :-1], TGT[:, 1:], dropout_key=dropout_key, label_smoothing=0.1
+        )
         loss2, _, n2 = model.loss_and_grad(
             params, SRC, TGT[:, :-1], TGT[:, 1:], dropout_key=dropout_key, label_smoothing=0.1
         )

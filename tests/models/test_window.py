@@ -1,9 +1,16 @@
-"""A sliding window: each position attends to near ones only (Beltagy et al. 2020; Jiang et al. 2023)."""
+"""A sliding window: each position attends to near ones only (Beltagy et al. 2020; Jiang et al.
+2023).
+"""
 
 import numpy as np
 import pytest
 from promises import assert_steps_equal_recomputation, params_of
-from whole_models import assert_gradient_along_directions, assert_same_gradient, loss_of_leaves, shaken
+from whole_models import (
+    assert_gradient_along_directions,
+    assert_same_gradient,
+    loss_of_leaves,
+    shaken,
+)
 
 from npformer import Transformer, layers, reference, tree
 from npformer.models.initialization import Initializer, LayerShapes
@@ -33,7 +40,9 @@ def test_as_pytorch_with_a_mask(every_backend, causal):
         Initializer(0, "float64").self_attention(LayerShapes(8, 9)),
         np.random.default_rng(0).standard_normal((2, 3, 9, 8)),
     )
-    y, backward = layers.self_attention(every_backend, params, x, layers.AttentionSettings(2, causal=causal, window=3))
+    y, backward = layers.self_attention(
+        every_backend, params, x, layers.AttentionSettings(2, causal=causal, window=3)
+    )
     dx, grads = backward(dy)
 
     leaves = {name: torch.tensor(w, requires_grad=True) for name, w in tree.leaves(params)}
@@ -61,11 +70,16 @@ def test_a_model_trains_and_decodes_with_it(every_backend, window):
     model, whole = (Transformer(11, 11, n_layers=2, window=n, **SIZES) for n in (window, None))
     params, tgt = params_of(model), np.array([[1, 5, 6, 7, 8]] * 3)
     assert_steps_equal_recomputation(model, params, SRC, every_backend)
-    assert np.allclose(model.logits(params, SRC, tgt), whole.logits(params, SRC, tgt)) == (window == 30)
+    assert np.allclose(model.logits(params, SRC, tgt), whole.logits(params, SRC, tgt)) == (
+        window == 30
+    )
 
 
 def test_a_cache_with_a_mask_and_a_window(every_backend):
-    """Step by step as the whole: the mask hides position 1 of row 0, from the window of positions 1 and 2."""
+    """Step by step as the whole.
+
+    The mask hides position 1 of row 0, from the window of positions 1 and 2.
+    """
     params = Initializer(0, "float64").encoder_layer(LayerShapes(8, 9))
     x = np.random.default_rng(0).standard_normal((2, 5, 8))
     settings = layers.LayerSettings(layers.AttentionSettings(2, causal=True, window=2))
@@ -79,7 +93,11 @@ def test_a_cache_with_a_mask_and_a_window(every_backend):
         np.testing.assert_allclose(y, whole[:, t], rtol=0, atol=1e-13)
     with pytest.raises(ValueError, match=r"keep_mask has shape"):
         layers.encoder_layer(
-            every_backend, params, x[:, 4], settings, cache=cache._replace(keep_mask=keep_mask[..., 1:])
+            every_backend,
+            params,
+            x[:, 4],
+            settings,
+            cache=cache._replace(keep_mask=keep_mask[..., 1:]),
         )
 
 
@@ -106,7 +124,9 @@ def test_a_cache_with_a_mask_and_a_window(every_backend):
 def test_a_wrong_mask_is_named_with_a_window_as_without_one(window, mask, error, message):
     params, x = Initializer(0, "float64").self_attention(LayerShapes(8, 9)), np.ones((2, 4, 8))
     with pytest.raises(error, match=message):
-        layers.self_attention(reference, params, x, layers.AttentionSettings(2, window=window), mask)
+        layers.self_attention(
+            reference, params, x, layers.AttentionSettings(2, window=window), mask
+        )
 
 
 def test_a_window_of_no_position_is_refused():
