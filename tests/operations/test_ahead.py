@@ -12,7 +12,8 @@ from npformer.cpu import ahead
 from npformer.files.locks import claimed
 from npformer.training.compiling import compile_once
 
-# A model whose kernels are compiled within seconds, and the number of those that a process has compiled itself.
+# A model whose kernels are compiled within seconds, and the number of those that a process has
+# compiled itself.
 PROGRAM = """
 import sys
 import numpy as np
@@ -23,9 +24,12 @@ class Line:
     def init(self, seed=0):
         return {"weight": np.ones((3, 2), np.float32), "bias": np.zeros(2, np.float32)}
 
-    def loss_and_grad(self, params, x, y, *, dropout_key=None, n_tokens=None, backend=None, ready=None):
+    def loss_and_grad(
+        self, params, x, y, *, dropout_key=None, n_tokens=None, backend=None, ready=None
+    ):
         difference = backend.linear(x, params["weight"], params["bias"]) - y
-        return (difference**2).sum(), {"weight": 2 * x.T @ difference, "bias": 2 * difference.sum(0)}, len(x)
+        gradients = {"weight": 2 * x.T @ difference, "bias": 2 * difference.sum(0)}
+        return (difference**2).sum(), gradients, len(x)
 
     def count(self, x, y):
         return len(x)
@@ -105,7 +109,10 @@ def test_a_kernel_that_another_process_compiles_is_waited_for(run):
 
 
 NO_HELP = {
-    "it dies": "start = ahead.start_python; ahead.start_python = lambda code, stdin: start('raise SystemExit', stdin)",
+    "it dies": (
+        "start = ahead.start_python; "
+        "ahead.start_python = lambda code, stdin: start('raise SystemExit', stdin)"
+    ),
     "no process can be started": "sys.executable = ''",
     "no locks": "ahead.fcntl = None",
 }
@@ -185,7 +192,8 @@ STOPPED = """
 import subprocess, time
 [wanted] = [each for each in kernels if each.name == "_map"]
 path = ahead.place_of(wanted.kernel, wanted.types).path
-code = f"import time, pathlib as p; from npformer.files.locks import claimed; claim = claimed(p.Path({str(path)!r}));"
+code = "import time, pathlib as p; from npformer.files.locks import claimed;"
+code += f"claim = claimed(p.Path({str(path)!r}));"
 code += "claim.__enter__(); print(1, flush=True); time.sleep(60)"
 with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
     holder.stdout.readline()
@@ -242,7 +250,11 @@ kernel_cache.Place.is_filled = lambda place: False
 rehearse_step(ahead.rehearsal_backend(found), model)
 kernel_cache.Place.is_filled = is_filled
 rehearse_step(ahead.ops, model)
-called = {ahead.Overload.of(kernel, types) for kernel in jit.KERNELS.values() for types in kernel.overloads}
+called = {
+    ahead.Overload.of(kernel, types)
+    for kernel in jit.KERNELS.values()
+    for types in kernel.overloads
+}
 print(len(called) > 5, set(ahead.overloads_of(found)) ^ called)
 """
 
@@ -251,7 +263,10 @@ print(len(called) > 5, set(ahead.overloads_of(found)) ^ called)
     "model",
     [
         "nf.Transformer(11, 11, **sizes)",
-        "nf.LanguageModel(11, positions='rotary', norm_type='rms_norm', activation='swiglu', n_kv_heads=1, **sizes)",
+        (
+            "nf.LanguageModel(11, positions='rotary', norm_type='rms_norm', "
+            "activation='swiglu', n_kv_heads=1, **sizes)"
+        ),
         "nf.SequenceAutoencoder(11, d_model=8, code_size=4)",
     ],
 )
@@ -261,8 +276,19 @@ def test_a_rehearsal_finds_what_a_step_calls(model):
 
 
 def test_a_model_of_vectors_needs_a_batch():
-    model = nf.Encoder(vocab=None, n_inputs=2, d_model=8, n_heads=2, n_layers=1, d_ff=8, task="numbers", n_outputs=1)
-    with pytest.raises(ValueError, match="no batch for a Encoder, expected one, such as compile_kernels"):
+    model = nf.Encoder(
+        vocab=None,
+        n_inputs=2,
+        d_model=8,
+        n_heads=2,
+        n_layers=1,
+        d_ff=8,
+        task="numbers",
+        n_outputs=1,
+    )
+    with pytest.raises(
+        ValueError, match="no batch for a Encoder, expected one, such as compile_kernels"
+    ):
         nf.compile_kernels(model)
     assert nf.compile_kernels(model, backend="reference") == 0
 
@@ -270,7 +296,9 @@ def test_a_model_of_vectors_needs_a_batch():
 @pytest.mark.parametrize(
     "model",
     [
-        nf.LanguageModel(11, max_len=2, positions="learned", d_model=8, n_heads=2, n_layers=1, d_ff=8),
+        nf.LanguageModel(
+            11, max_len=2, positions="learned", d_model=8, n_heads=2, n_layers=1, d_ff=8
+        ),
         nf.Transformer(11, 11, max_len=3, d_model=8, n_heads=2, n_layers=(2, 1), d_ff=8),
         nf.LanguageModel(1, pad_id=0, d_model=8, n_heads=2, n_layers=1, d_ff=8),
     ],

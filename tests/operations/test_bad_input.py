@@ -1,7 +1,10 @@
-"""Bad input has a defined result, or an error that names the argument, what was given and what was expected.
+"""Bad input has a defined result, or an error that says what was expected.
 
-What every operation turns away follows from its contract, and is tested for all arrays of all operations; of options
-see ``test_bad_options.py``. ``docs/guides/bad-input.md`` is the list of what is held here.
+The error names the argument, and what was given.
+
+What every operation turns away follows from its contract, and is tested for all arrays of all
+operations; of options see ``test_bad_options.py``. ``docs/guides/bad-input.md`` is the list of what
+is held here.
 """
 
 import re
@@ -28,7 +31,10 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-X, IDS, TABLE, LOGITS = normal(B, T, D), np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]]), normal(V, D), normal(B, T, V)
+X = normal(B, T, D)
+IDS = np.array([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0]])
+TABLE = normal(V, D)
+LOGITS = normal(B, T, V)
 
 
 def arrays_of_contract(name):
@@ -37,8 +43,12 @@ def arrays_of_contract(name):
 
 ARRAYS = [(name, argument) for name in FIRST for argument in arrays_of_contract(name)]
 IDS_BELOW = [(name, argument) for name, argument in ARRAYS if argument.below]
-EVERY_ARRAY = pytest.mark.parametrize(("name", "argument"), ARRAYS, ids=lambda x: getattr(x, "name", x))
-ALL_IDS = pytest.mark.parametrize(("name", "argument"), IDS_BELOW, ids=lambda x: getattr(x, "name", x))
+EVERY_ARRAY = pytest.mark.parametrize(
+    ("name", "argument"), ARRAYS, ids=lambda x: getattr(x, "name", x)
+)
+ALL_IDS = pytest.mark.parametrize(
+    ("name", "argument"), IDS_BELOW, ids=lambda x: getattr(x, "name", x)
+)
 
 
 def arguments_with(name, argument):
@@ -63,7 +73,9 @@ def test_no_array(name, argument):
     wrong = [arguments[argument.name].tolist(), tuple(arguments[argument.name]), "0.1", 1.5]
     wrong += [] if may_be_none(OPERATIONS[name].record.parameters[argument.name]) else [None]
     for x in wrong:
-        given = {type(None): "None", tuple: "a tuple"}.get(type(x), f"a {type(x).__name__}, expected an array")
+        given = {type(None): "None", tuple: "a tuple"}.get(
+            type(x), f"a {type(x).__name__}, expected an array"
+        )
         expected = f"{argument.name} is {given}"
         assert_raises(TypeError, name, {**arguments, argument.name: x}, expected)
 
@@ -71,7 +83,9 @@ def test_no_array(name, argument):
 @EVERY_ARRAY
 def test_dtypes_of_another_kind(name, argument):
     arguments = arguments_with(name, argument.name)
-    expected = {"mask": "bool with True = may attend", "ids": "integers"}.get(argument.kind, "a float dtype")
+    expected = {"mask": "bool with True = may attend", "ids": "integers"}.get(
+        argument.kind, "a float dtype"
+    )
     wrong = {"mask": ["int64", "uint8", "float32", "object"], "ids": ["float64", "bool", "object"]}
     for dtype in wrong.get(argument.kind, ["int64", "bool", "object"]):
         x = np.ones(arguments[argument.name].shape, dtype)
@@ -85,14 +99,22 @@ def test_shapes_that_do_not_fit(name, argument):
     x = arguments[argument.name]
     for shape in wrong_shapes(OPERATIONS[name].record.contract, argument, arguments):
         texts = f"{argument.name} has shape {shape}, expected ", f"from {argument.name} {shape}"
-        assert_raises(ValueError, name, {**arguments, argument.name: np.zeros(shape, x.dtype)}, *texts)
+        assert_raises(
+            ValueError, name, {**arguments, argument.name: np.zeros(shape, x.dtype)}, *texts
+        )
 
 
 def wrong_shapes(contract, argument, arguments):
     """Too many or too few axes, and each axis too long whose size is told by something else."""
     shape = arguments[argument.name].shape
-    others = [x for x in contract.arrays.values() if arguments.get(x.name) is not None and not x.broadcasts]
-    letters = Counter(letter for x in others for axis in x.axes for letter in {*letters_of(axis), axis})
+    others = [
+        x
+        for x in contract.arrays.values()
+        if arguments.get(x.name) is not None and not x.broadcasts
+    ]
+    letters = Counter(
+        letter for x in others for axis in x.axes for letter in {*letters_of(axis), axis}
+    )
     letters.update(letter for size in contract.sizes.values() for letter in size.letters)
     axes = [axis for axis in argument.axes if axis != "..."]
     leading = ["..."] * (len(shape) - len(axes))
@@ -173,12 +195,16 @@ def test_padding_mask_wants_a_batch_of_sentences():
 # Widths and shapes.
 
 
-@pytest.mark.parametrize("name", [name for name in FIRST if all(x.axes == ("...",) for x in arrays_of_contract(name))])
+@pytest.mark.parametrize(
+    "name", [name for name in FIRST if all(x.axes == ("...",) for x in arrays_of_contract(name))]
+)
 def test_a_scalar_of_numpy_is_an_array_without_axes(name):
     if "axis" in OPERATIONS[name].record.parameters:
         return  # which has none to sum over
     arguments = arguments_of(name)
-    scalars = {x.name: np.True_ if x.kind == "mask" else np.float64(0.5) for x in arrays_of_contract(name)}
+    scalars = {
+        x.name: np.True_ if x.kind == "mask" else np.float64(0.5) for x in arrays_of_contract(name)
+    }
     arrays = {argument: np.array(x) for argument, x in scalars.items()}
     results = (run(npf, name, {**arguments, **given}) for given in (scalars, arrays))
     np.testing.assert_allclose(*results, rtol=1e-15)
@@ -186,10 +212,13 @@ def test_a_scalar_of_numpy_is_an_array_without_axes(name):
 
 @pytest.mark.parametrize("n_heads", [8, 4])
 def test_width_not_divisible_by_heads(n_heads):
-    with pytest.raises(ValueError, match=rf"x has shape \(1, 2, 510\), expected .* with H = {n_heads} from n_heads"):
+    with pytest.raises(
+        ValueError, match=rf"x has shape \(1, 2, 510\), expected .* with H = {n_heads} from n_heads"
+    ):
         npf.split_heads(np.zeros((1, 2, 510)), n_heads)
     with pytest.raises(
-        ValueError, match=rf"qkv has shape \(1, 2, 1530\), expected .* with H = {n_heads} from settings"
+        ValueError,
+        match=rf"qkv has shape \(1, 2, 1530\), expected .* with H = {n_heads} from settings",
     ):
         npf.self_attention(np.zeros((1, 2, 3 * 510)), AttentionSettings(n_heads))
 
@@ -201,13 +230,22 @@ def test_masks_and_biases_that_do_not_broadcast(shape):
     for name, array in product(("attention", "flash_attention"), masks):
         with pytest.raises(ValueError) as error:
             getattr(npf, name)(q, k, v, **{array: masks[array]})
-        assert f"{array} has shape {shape}, expected one that broadcasts to (..., T, S)" in str(error.value)
-        assert "... = (2, 3) from q (2, 3, 5, 11), T = 5 from q (2, 3, 5, 11), S = 7 from k" in str(error.value)
+        assert f"{array} has shape {shape}, expected one that broadcasts to (..., T, S)" in str(
+            error.value
+        )
+        assert "... = (2, 3) from q (2, 3, 5, 11), T = 5 from q (2, 3, 5, 11), S = 7 from k" in str(
+            error.value
+        )
 
 
 @pytest.mark.parametrize(
     ("shape", "index"),
-    [((B, S), ":, None, None"), ((B, T, S), ":, None"), ((B, H, S), ":, :, None"), ((B, 1, 1, 1, S), ":, 0")],
+    [
+        ((B, S), ":, None, None"),
+        ((B, T, S), ":, None"),
+        ((B, H, S), ":, :, None"),
+        ((B, 1, 1, 1, S), ":, 0"),
+    ],
 )
 def test_masks_that_lack_an_axis_or_have_one_too_many(shape, index):
     q, k, v = normal(B, H, T, K), normal(B, H, S, K), normal(B, H, S, KV)
@@ -255,7 +293,9 @@ def test_lengths_below_zero():
         with pytest.raises(ValueError, match=f"^{name}=-1, expected at least 0"):
             f(-1)
         for wrong in ("a", 2.5):
-            with pytest.raises(TypeError, match=f"^{name}={wrong!r} is a {type(wrong).__name__}, expected an int"):
+            with pytest.raises(
+                TypeError, match=f"^{name}={wrong!r} is a {type(wrong).__name__}, expected an int"
+            ):
                 f(wrong)
     with pytest.raises(ValueError, match="d_model=0, expected at least 1"):
         npf.sinusoidal_encoding(4, 0)
@@ -284,7 +324,9 @@ def test_an_additive_mask_holds_infinities():
 def test_odd_widths_lose_the_last_cosine(d_model):
     even = npf.sinusoidal_encoding(7, d_model)
     assert even.shape == (7, d_model)
-    np.testing.assert_array_equal(even[:, -1], np.sin(np.arange(7) / 10000 ** ((d_model - 1) / d_model)))
+    np.testing.assert_array_equal(
+        even[:, -1], np.sin(np.arange(7) / 10000 ** ((d_model - 1) / d_model))
+    )
 
 
 # Nothing at all: empty batches and sequences of length 0.
@@ -292,10 +334,15 @@ def test_odd_widths_lose_the_last_cosine(d_model):
 
 @pytest.mark.parametrize("name", ["attention", "flash_attention"])
 @pytest.mark.parametrize(("B", "T", "S"), [(0, 5, 7), (2, 0, 7), (2, 5, 0), (2, 0, 0)])
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"dropout_rate": 0.3, "dropout_key": 7}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"causal": True}, {"dropout_rate": 0.3, "dropout_key": 7}], ids=str
+)
 @pytest.mark.parametrize("masked", [False, True])
 def test_attention_of_nothing(name, B, T, S, options, masked):
-    q, k, v, dout = np.ones((B, H, T, K)), np.ones((B, H, S, K)), np.ones((B, H, S, KV)), np.ones((B, H, T, KV))
+    q = np.ones((B, H, T, K))
+    k = np.ones((B, H, S, K))
+    v = np.ones((B, H, S, KV))
+    dout = np.ones((B, H, T, KV))
     keep_mask = np.ones((B, 1, T, S), bool) if masked else None
     out, saved = getattr(npf, name)(q, k, v, keep_mask, **options)
     assert out.shape == (B, H, T, KV)
@@ -316,7 +363,8 @@ def test_attention_of_nothing(name, B, T, S, options, masked):
 @pytest.mark.parametrize(("B", "T"), [(0, 5), (2, 0), (0, 0)])
 def test_layers_of_nothing(B, T):
     x, ids = np.ones((B, T, 6)), np.zeros((B, T), int)
-    for f in (npf.relu, npf.gelu, npf.gelu_erf, npf.silu, npf.tanh, npf.sigmoid, npf.softmax, npf.log_softmax):
+    activations = [npf.relu, npf.gelu, npf.gelu_erf, npf.silu, npf.tanh, npf.sigmoid]
+    for f in [*activations, npf.softmax, npf.log_softmax]:
         assert f(x).shape == x.shape
     assert npf.dropout(x, 0.3, 1).shape == x.shape
     assert npf.split_heads(x, 3).shape == (B, 3, T, 2)
@@ -349,15 +397,21 @@ def test_layers_of_nothing(B, T):
 
 def test_rows_of_no_entries():
     assert npf.softmax(np.ones((3, 0))).shape == (3, 0)
-    with pytest.raises(ValueError, match=r"x has shape \(3, 0\), expected \(..., D\) with D at least 1"):
+    with pytest.raises(
+        ValueError, match=r"x has shape \(3, 0\), expected \(..., D\) with D at least 1"
+    ):
         npf.layer_norm(np.ones((3, 0)), np.ones(0), np.ones(0))
-    with pytest.raises(ValueError, match=r"logits has shape \(3, 0\), expected \(..., V\) with V at least 1"):
+    with pytest.raises(
+        ValueError, match=r"logits has shape \(3, 0\), expected \(..., V\) with V at least 1"
+    ):
         npf.cross_entropy(np.ones((3, 0)), np.zeros(3, int))
 
 
 def test_all_targets_ignored(every_backend):
     with pytest.warns(UserWarning, match="no target is counted, the loss is 0") as caught:
-        loss, dlogits = npf.cross_entropy(LOGITS, np.zeros((B, T), int), ignore_id=0, label_smoothing=0.1)
+        loss, dlogits = npf.cross_entropy(
+            LOGITS, np.zeros((B, T), int), ignore_id=0, label_smoothing=0.1
+        )
     assert caught[0].filename == __file__ or every_backend is not reference.ops
     assert loss == 0
     assert dlogits.shape == LOGITS.shape
@@ -376,7 +430,11 @@ def test_all_targets_of_pairs_ignored(every_backend):
 @pytest.mark.parametrize("name", ["mse_loss", "huber_loss"])
 @pytest.mark.parametrize(("shape", "masked"), [((B, T), True), ((0, T), False), ((B, 0), True)])
 def test_no_numbers_that_count(name, shape, masked, every_backend):
-    given = np.full(shape, np.nan), np.ones(shape), np.zeros((*shape[:-1], 1), bool) if masked else None
+    given = (
+        np.full(shape, np.nan),
+        np.ones(shape),
+        np.zeros((*shape[:-1], 1), bool) if masked else None,
+    )
     with pytest.warns(UserWarning, match=f"{name}: no entry is counted, the loss is 0") as caught:
         warned = getattr(npf, name)(*given)
     assert caught[0].filename == __file__
@@ -389,9 +447,13 @@ def test_no_numbers_that_count(name, shape, masked, every_backend):
 @pytest.mark.parametrize("name", ["mse_loss", "huber_loss"])
 def test_numbers_are_not_broadcast_to_their_targets(name):
     column, row = np.zeros((T, 1)), np.zeros(T)
-    with pytest.raises(ValueError, match=r"targets has shape \(5,\), expected \(...,\) with ... = \(5, 1\) from x"):
+    with pytest.raises(
+        ValueError, match=r"targets has shape \(5,\), expected \(...,\) with ... = \(5, 1\) from x"
+    ):
         getattr(npf, name)(column, row)
-    with pytest.raises(ValueError, match=r"keep_mask has shape \(2, 5\), .* try keep_mask\[:, :, None\]$"):
+    with pytest.raises(
+        ValueError, match=r"keep_mask has shape \(2, 5\), .* try keep_mask\[:, :, None\]$"
+    ):
         getattr(npf, name)(X, X, np.ones((B, T), bool))
 
 
@@ -406,7 +468,8 @@ def test_no_targets(B, T):
 # NaN and inf in the input.
 
 HOLD_BACK_NAN = {("is_same", "q"), ("is_same", "k")}  # it is the same as nothing
-HOLD_BACK_NAN |= {("relu_backward", "x"), ("linear_activation_dropout_backward", "h")}  # only the sign matters
+# only the sign matters
+HOLD_BACK_NAN |= {("relu_backward", "x"), ("linear_activation_dropout_backward", "h")}
 FLOATS = {(name, x.name) for name, x in ARRAYS if x.kind not in ("mask", "ids")}
 
 
@@ -422,7 +485,9 @@ def test_nan_comes_out_again(name, argument):
             arguments[argument] = change(arguments[argument])
         return run(npf, name, arguments)
 
-    same, other, nan = results(lambda x: x), results(lambda x: x + 0.5), results(lambda x: x * np.nan)
+    same = results(lambda x: x)
+    other = results(lambda x: x + 0.5)
+    nan = results(lambda x: x * np.nan)
     depends = not all(map(np.array_equal, same, other))
     assert depends == any(np.isnan(x).any() for x in nan)
 
@@ -453,13 +518,19 @@ def test_activations_at_infinity(name, at_minus_infinity, at_infinity):
 )
 @pytest.mark.parametrize("name", ["gelu", "gelu_erf"])
 def test_the_slope_of_gelu_far_from_0_is_0_or_1(name, dtype, size):
-    """The derivative of its inner function may overflow there, where 0 times infinity would be NaN."""
+    """The derivative of its inner function may overflow there,
+    where 0 times infinity would be NaN.
+    """
     x = np.array([-size, -50, 50, size], dtype)
     with np.errstate(over="ignore"):
-        np.testing.assert_array_equal(getattr(npf, f"{name}_backward")(np.ones_like(x), x), [0, 0, 1, 1])
+        np.testing.assert_array_equal(
+            getattr(npf, f"{name}_backward")(np.ones_like(x), x), [0, 0, 1, 1]
+        )
 
 
-@pytest.mark.parametrize("name", ["relu", "gelu", "gelu_erf", "silu", "tanh", "sigmoid", "softmax", "log_softmax"])
+@pytest.mark.parametrize(
+    "name", ["relu", "gelu", "gelu_erf", "silu", "tanh", "sigmoid", "softmax", "log_softmax"]
+)
 def test_nan_stays_in_its_row(name):
     x = normal(T, D)
     clean = getattr(npf, name)(x)
@@ -476,8 +547,16 @@ Q, OTHER = normal(B, T, H, K), normal(B, S, H, K)
 UNIQUE = ": try classes, targets = numpy.unique(targets, return_inverse=True)"
 ADVICE = [
     ("cross_entropy", (LOGITS, ONE_HOT), "its rows are one-hot, try targets.argmax(axis=-1)"),
-    ("cross_entropy", (LOGITS, ONE_HOT.astype(bool)), "its rows are one-hot, try targets.argmax(axis=-1)"),
-    ("cross_entropy", (LOGITS, ONE_HOT.astype(int)), ": try targets.argmax(axis=-1) if its rows are one-hot"),
+    (
+        "cross_entropy",
+        (LOGITS, ONE_HOT.astype(bool)),
+        "its rows are one-hot, try targets.argmax(axis=-1)",
+    ),
+    (
+        "cross_entropy",
+        (LOGITS, ONE_HOT.astype(int)),
+        ": try targets.argmax(axis=-1) if its rows are one-hot",
+    ),
     ("cross_entropy", (LOGITS, IDS[..., None]), ": try targets[..., 0]"),
     ("cross_entropy", (LOGITS, IDS.T), ": try targets.T"),
     ("cross_entropy", (LOGITS, IDS.astype(float)), ": try targets.astype('int64')"),
@@ -493,7 +572,11 @@ ADVICE = [
     ("linear", (X, normal(H, D)), ": try weight.T"),
     ("linear", (X, normal(D, H), normal(1, H)), ": try bias[0]"),
     ("linear", (X, normal(T, H)), "expected (D, F) with D = 17 from x (2, 5, 17)"),
-    ("attention", (Q, OTHER, OTHER), "k.swapaxes(1, 2), v.swapaxes(1, 2), as heads come before positions"),
+    (
+        "attention",
+        (Q, OTHER, OTHER),
+        "k.swapaxes(1, 2), v.swapaxes(1, 2), as heads come before positions",
+    ),
     ("attention", (X, X.swapaxes(1, 2), X), ": try k.swapaxes(1, 2)"),
     ("softmax", (X,), "expected x, axis", {"dim": -1}),
     ("attention", (X, X, X), "expected q, k, v, keep_mask, bias, causal,", {"is_causal": True}),
@@ -501,14 +584,18 @@ ADVICE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "advice", "options"), [(*each, {})[:4] for each in ADVICE])
+@pytest.mark.parametrize(
+    ("name", "arguments", "advice", "options"), [(*each, {})[:4] for each in ADVICE]
+)
 def test_an_error_says_what_to_try(name, arguments, advice, options):
     with pytest.raises((TypeError, ValueError)) as caught:
         getattr(npf, name)(*arguments, **options)
     assert advice in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("cross_entropy", (LOGITS, IDS + 0.5)), ("linear", (X, normal(T, H)))])
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("cross_entropy", (LOGITS, IDS + 0.5)), ("linear", (X, normal(T, H)))]
+)
 def test_an_error_says_nothing_to_try_where_nothing_would_help(name, arguments):
     with pytest.raises((TypeError, ValueError), match="expected") as caught:
         getattr(npf, name)(*arguments)

@@ -1,4 +1,6 @@
-"""An option of another type or out of range has a defined result, or an error that names it: in all operations."""
+"""An option of another type or out of range has a defined result, or an error that names it:
+in all operations.
+"""
 
 import math
 from dataclasses import replace
@@ -14,14 +16,20 @@ from npformer import cpu, reference
 from npformer.operations.settings import AttentionSettings
 
 PARAMETERS = {name: OPERATIONS[name].record.parameters for name in FIRST}
-OPTIONS = [(name, x) for name in FIRST for x in PARAMETERS[name] if x not in OPERATIONS[name].record.contract.arrays]
+OPTIONS = [
+    (name, x)
+    for name in FIRST
+    for x in PARAMETERS[name]
+    if x not in OPERATIONS[name].record.contract.arrays
+]
 FLAGS = [(name, x) for name, x in OPTIONS if PARAMETERS[name][x].annotation is bool]
 
 
 def outcome_of(ops, name, option, value):
     """The results, or a clean error."""
     try:
-        with np.errstate(over="ignore"):  # a backward pass whose scale is not that of the forward pass
+        # a backward pass whose scale is not that of the forward pass
+        with np.errstate(over="ignore"):
             return run(ops, name, {**arguments_of(name), option: value})
     except (TypeError, ValueError) as error:
         assert option in str(error)
@@ -32,12 +40,17 @@ def assert_same(outcome, expected):
     if isinstance(expected, str):
         assert outcome == expected
     else:
-        np.testing.assert_equal(*([np.asarray(x) for x in results] for results in (outcome, expected)))
+        np.testing.assert_equal(
+            *([np.asarray(x) for x in results] for results in (outcome, expected))
+        )
 
 
-VALUES = [None, True, 0, 1, 3, -1, 10**30, -(10**30), 10**400, 0.1, 1.5, math.nan, math.inf, 1j, "0.1", "relu", b"relu"]
-VALUES += [[3], (3,), (23.0, 17), (-1, 17), [23, 17], np.array(3), np.array([0.1, 0.2]), Fraction(1, 3), Decimal("0.1")]
-SCALARS = [np.True_, np.int8(3), np.uint8(2), np.uint64(2**63), np.float16(0.5), np.float32(0.5), np.str_("relu")]
+VALUES = [None, True, 0, 1, 3, -1, 10**30, -(10**30), 10**400, 0.1]
+VALUES += [1.5, math.nan, math.inf, 1j, "0.1", "relu", b"relu"]
+VALUES += [[3], (3,), (23.0, 17), (-1, 17), [23, 17], np.array(3)]
+VALUES += [np.array([0.1, 0.2]), Fraction(1, 3), Decimal("0.1")]
+SCALARS = [np.True_, np.int8(3), np.uint8(2), np.uint64(2**63)]
+SCALARS += [np.float16(0.5), np.float32(0.5), np.str_("relu")]
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
@@ -54,7 +67,9 @@ def test_any_value_gives_a_result_or_an_error_that_names_the_option(name, option
 @pytest.mark.parametrize(("name", "option"), FLAGS)
 def test_flags_are_flags(name, option):
     for value in (True, False):
-        assert_same(outcome_of(npf, name, option, np.bool_(value)), outcome_of(npf, name, option, value))
+        assert_same(
+            outcome_of(npf, name, option, np.bool_(value)), outcome_of(npf, name, option, value)
+        )
     for value in (np.float16(1), 1.0, 2, -1, "True", None):
         text = f"{option}={value!r} is a {type(value).__name__}, expected True or False"
         assert outcome_of(npf, name, option, value) == f"TypeError: {text}"
@@ -63,10 +78,17 @@ def test_flags_are_flags(name, option):
 BELOW_1, BELOW_0 = [-0.1, 1.0, 30.0, math.nan], [-0.1, math.nan, math.inf]
 OUT_OF_RANGE = {
     **dict.fromkeys(["n_heads", "k", "step", "n_tokens", "dilation"], ([0, -1], "at least 1")),
-    **{name: (BELOW_1, f"0 <= {name} < 1") for name in ("dropout_rate", "beta1", "beta2", "momentum")},
+    **{
+        name: (BELOW_1, f"0 <= {name} < 1")
+        for name in ("dropout_rate", "beta1", "beta2", "momentum")
+    },
     "label_smoothing": ([-0.1, 1.1, math.nan], "0 <= label_smoothing <= 1"),
-    **dict.fromkeys(["eps", "scale", "delta"], ([0.0, -1e-5, math.nan, math.inf], "a finite number above 0")),
-    **dict.fromkeys(["consistency", "lr", "weight_decay"], (BELOW_0, "a finite number of 0 or more")),
+    **dict.fromkeys(
+        ["eps", "scale", "delta"], ([0.0, -1e-5, math.nan, math.inf], "a finite number above 0")
+    ),
+    **dict.fromkeys(
+        ["consistency", "lr", "weight_decay"], (BELOW_0, "a finite number of 0 or more")
+    ),
     "activation": (["swish"], "'relu', 'gelu', 'gelu_erf', 'silu' or 'swiglu'"),
     "score": (["general"], "'dot', 'scaled_dot', 'cosine', 'bilinear' or 'additive'"),
     "table_shape": ([(-1, 17), (23,)], "2 sizes of 0 or more"),
@@ -74,11 +96,16 @@ OUT_OF_RANGE = {
 }
 
 
-@pytest.mark.parametrize(("name", "option"), [(name, x) for name, x in OPTIONS if x in OUT_OF_RANGE])
+@pytest.mark.parametrize(
+    ("name", "option"), [(name, x) for name, x in OPTIONS if x in OUT_OF_RANGE]
+)
 def test_values_out_of_range(name, option):
     values, expected = OUT_OF_RANGE[option]
     for value in values:
-        assert outcome_of(npf, name, option, value) == f"ValueError: {option}={value!r}, expected {expected}"
+        assert (
+            outcome_of(npf, name, option, value)
+            == f"ValueError: {option}={value!r}, expected {expected}"
+        )
 
 
 @pytest.mark.parametrize("name", [name for name, x in OPTIONS if x == "dropout_key"])
@@ -89,11 +116,14 @@ def test_dropout_without_a_key(name):
     else:
         arguments["dropout_rate"] = 0.3
     with pytest.raises(
-        ValueError, match=r"dropout_rate=0.3 needs a dropout_key \(an integer\) .*, got dropout_key=None"
+        ValueError,
+        match=r"dropout_rate=0.3 needs a dropout_key \(an integer\) .*, got dropout_key=None",
     ):
         getattr(npf, name)(**{**arguments, "dropout_key": None})
     for key in (1.5, "7", True):
-        with pytest.raises(TypeError, match=f"dropout_key=.* is a {type(key).__name__}, expected an int"):
+        with pytest.raises(
+            TypeError, match=f"dropout_key=.* is a {type(key).__name__}, expected an int"
+        ):
             getattr(npf, name)(**{**arguments, "dropout_key": key})
     for key in (-1, 2**64 - 1, 10**30, np.int8(3), np.uint64(2**63)):
         getattr(npf, name)(**{**arguments, "dropout_key": key})
@@ -101,40 +131,52 @@ def test_dropout_without_a_key(name):
 
 def test_sizes_and_flags_of_any_width():
     """Options that were once multiplied as 8-bit integers, or took another path."""
-    x, weight, qkv = np.ones((2, 300, 5)), np.ones((3, 5, 7)), np.random.default_rng(0).standard_normal((2, 5, 3 * 129))
+    x = np.ones((2, 300, 5))
+    weight = np.ones((3, 5, 7))
+    qkv = np.random.default_rng(0).standard_normal((2, 5, 3 * 129))
     for ops in (reference, cpu):
         for width in (np.int8, np.uint8, np.int64):
-            y, heads = (
-                ops.conv1d(x, weight, dilation=width(100)),
-                ops.self_attention(qkv, AttentionSettings(width(3)))[0],
-            )
+            y = ops.conv1d(x, weight, dilation=width(100))
+            heads = ops.self_attention(qkv, AttentionSettings(width(3)))[0]
             np.testing.assert_array_equal(y, ops.conv1d(x, weight, dilation=100))
             np.testing.assert_array_equal(heads, ops.self_attention(qkv, AttentionSettings(3))[0])
 
 
 def test_momentum_without_a_velocity():
-    with pytest.raises(ValueError, match="momentum=0.9, nesterov=False need a velocity array, got velocity=None"):
+    with pytest.raises(
+        ValueError, match="momentum=0.9, nesterov=False need a velocity array, got velocity=None"
+    ):
         npf.sgd_update(np.ones(3), np.ones(3), None, lr=0.1, momentum=0.9)
 
 
 def test_options_that_do_not_exist():
     with pytest.raises(TypeError, match=r"linear\(\) got an unexpected keyword argument 'biass'"):
         npf.linear(np.ones((1, 1)), np.ones((1, 1)), biass=None)
-    with pytest.raises(TypeError, match=r"linear\(\) missing 1 required positional argument: 'weight'"):
+    with pytest.raises(
+        TypeError, match=r"linear\(\) missing 1 required positional argument: 'weight'"
+    ):
         npf.linear(np.ones((1, 1)))
-    with pytest.raises(ValueError, match="layout='sines first', expected 'interleaved' or 'concatenated'"):
+    with pytest.raises(
+        ValueError, match="layout='sines first', expected 'interleaved' or 'concatenated'"
+    ):
         npf.sinusoidal_encoding(4, 4, "sines first")
     for dtype in ("float31", "int64", bool, None, np.void(1)):
-        with pytest.raises(TypeError, match="dtype=.*, expected a dtype of floats, such as 'float32'"):
+        with pytest.raises(
+            TypeError, match="dtype=.*, expected a dtype of floats, such as 'float32'"
+        ):
             npf.sinusoidal_encoding(4, 4, dtype=dtype)
 
 
 def test_a_table_larger_than_any_array():
-    with pytest.raises(ValueError, match=r"table_shape=\(4611686018427387904, 2\), expected fewer entries"):
+    with pytest.raises(
+        ValueError, match=r"table_shape=\(4611686018427387904, 2\), expected fewer entries"
+    ):
         npf.embedding_backward(np.ones((1, 2)), np.array([0]), (2**62, 2))
 
 
-@pytest.mark.parametrize(("name", "option"), [(name, x) for name, x in OPTIONS if x in ("eps", "delta")])
+@pytest.mark.parametrize(
+    ("name", "option"), [(name, x) for name, x in OPTIONS if x in ("eps", "delta")]
+)
 def test_an_option_that_is_0_in_the_dtype_of_the_arrays(every_backend, name, option):
     in_float32 = arguments_of(name, "float32")
     message = f"{option}=1e-46 is 0.0 in float32, expected a number that float32 can hold"

@@ -25,7 +25,11 @@ def test_the_product_by_blas_and_where_numpy_has_none(m, k, n, dtype, transposed
     expected = a @ b
     a = np.ascontiguousarray(a.T).T if transposed == "a" else a
     b = np.ascontiguousarray(b.T).T if transposed == "b" else b
-    blas = BLAS[np.dtype(dtype)] if where == "BLAS" else (by_hand(numba.from_dtype(np.dtype(dtype))).address, True)
+    blas = (
+        BLAS[np.dtype(dtype)]
+        if where == "BLAS"
+        else (by_hand(numba.from_dtype(np.dtype(dtype))).address, True)
+    )
     whole = np.full((m, n + 2), np.nan, dtype)
     out = whole[:, 1:-1]  # rows apart
     multiplied(blas, a, b, out, False)

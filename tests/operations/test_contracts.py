@@ -1,5 +1,7 @@
-"""A contract that does not fit its function is an error when the operation is defined, and what does not fit a contract
-is an error when the operation is called."""
+"""A contract that does not fit its function is an error when the operation is defined.
+
+What does not fit a contract is an error when the operation is called.
+"""
 
 import re
 from typing import NamedTuple
@@ -29,8 +31,14 @@ def of_two(x, weight):
         ("x: B (D+F), weight: D F -> y: B F", "does not tell (D+F) of x: (D+F)"),
         ("x: B D, weight: ~ D F -> y: B F", "does not tell F of weight: F"),
         ("x: B D, weight: D F, G divides F -> y: B F", "has the condition G divides F, but no G"),
-        ("x: B D, weight: D F, 2 divides D if bias -> y: B F", "has the condition 2 divides D, but no bias"),
-        ("x: B D, WIDTHS[weight] = F -> y: B F", "expected tables={'WIDTHS': …} beside the contract"),
+        (
+            "x: B D, weight: D F, 2 divides D if bias -> y: B F",
+            "has the condition 2 divides D, but no bias",
+        ),
+        (
+            "x: B D, WIDTHS[weight] = F -> y: B F",
+            "expected tables={'WIDTHS': …} beside the contract",
+        ),
         ("", "the contract of of_two lacks x"),
     ],
 )
@@ -67,8 +75,8 @@ def test_a_size_is_an_int():
 
 
 @operation(
-    "qkv: B T (H+2*G)*K, n_heads = H, n_kv_heads = G or H, G divides H, rotations: T K wide, 2 divides K if rotations, "
-    "bias: ~ B H T T -> q: B T H*K, kv: B T 2*G*K"
+    "qkv: B T (H+2*G)*K, n_heads = H, n_kv_heads = G or H, G divides H, "
+    "rotations: T K wide, 2 divides K if rotations, bias: ~ B H T T -> q: B T H*K, kv: B T 2*G*K"
 )
 def parts(
     qkv: np.ndarray,
@@ -93,13 +101,20 @@ def shapes(width, *sizes):
 
 def test_a_sum_of_products_tells_the_size_of_a_letter():
     assert shapes(8 * 3, 4, 2) == [12, 12]
-    expected = "(B, T, (H+2*G)*K) with H = 4 from n_heads, G = 2 from n_kv_heads, (H+2*G)*K divisible by 8"
-    with pytest.raises(ValueError, match=re.escape(f"qkv has shape (2, 5, 25), expected {expected}")):
+    expected = (
+        "(B, T, (H+2*G)*K) with H = 4 from n_heads, G = 2 from n_kv_heads, (H+2*G)*K divisible by 8"
+    )
+    with pytest.raises(
+        ValueError, match=re.escape(f"qkv has shape (2, 5, 25), expected {expected}")
+    ):
         shapes(25, 4, 2)
 
 
 def test_no_number_divides_a_width_of_0_where_it_is_not_allowed():
-    expected = "(B, T, (H+2*G)*K) with H = 4 from settings.n_heads, G = 2 from settings.n_kv_heads, K at least 1"
+    expected = (
+        "(B, T, (H+2*G)*K) with H = 4 from settings.n_heads, "
+        "G = 2 from settings.n_kv_heads, K at least 1"
+    )
     with pytest.raises(ValueError, match=re.escape(expected) + "$"):
         reference.self_attention(np.ones((2, 5, 0)), AttentionSettings(4, 2))
 
@@ -113,7 +128,9 @@ def test_a_size_that_is_none_is_that_of_another_letter():
 
 def test_a_size_has_to_divide_another():
     for n_kv_heads in (3, 8):
-        expected = f"H = 4 from n_heads, G = {n_kv_heads} from n_kv_heads: expected H divisible by G"
+        expected = (
+            f"H = 4 from n_heads, G = {n_kv_heads} from n_kv_heads: expected H divisible by G"
+        )
         with pytest.raises(ValueError, match=f"^{expected}$"):
             shapes(24, 4, n_kv_heads)
 
@@ -148,7 +165,10 @@ def test_the_default_of_a_size_is_in_its_contract_and_in_its_hint():
         ("x: B H*G*K, n_kv_heads = G or H, n_heads = H -> y: B H*G*K", heads),
         ("x: B H*G*K, n_heads = H, n_kv_heads = G or H -> y: B H*G*K", all_heads),
     ]:
-        with pytest.raises(ValueError, match="has n_kv_heads = G, expected 'or' and the letter of an argument before"):
+        with pytest.raises(
+            ValueError,
+            match="has n_kv_heads = G, expected 'or' and the letter of an argument before",
+        ):
             operation(contract)(function)
 
 
@@ -158,7 +178,10 @@ def test_a_size_may_be_a_field_of_an_argument():
         n_kv_heads: int | None = None
 
     @operation(
-        "qkv: B T (H+2*G)*K, heads.n_heads = H, heads.n_kv_heads = G or H, G divides H -> out: B T H*K",
+        (
+            "qkv: B T (H+2*G)*K, heads.n_heads = H, heads.n_kv_heads = G or H, "
+            "G divides H -> out: B T H*K"
+        ),
         flops="2*B*T*H*K",
     )
     def attend(qkv, heads: Heads):
@@ -166,9 +189,14 @@ def test_a_size_may_be_a_field_of_an_argument():
 
     for heads in (Heads(2), Heads(2, 1)):
         assert attend(np.ones((1, 3, 12)), heads).shape == (1, 3, 2)
-    with pytest.raises(ValueError, match="H = 4 from heads.n_heads, G = 3 from heads.n_kv_heads: expected H divisible"):
+    with pytest.raises(
+        ValueError,
+        match="H = 4 from heads.n_heads, G = 3 from heads.n_kv_heads: expected H divisible",
+    ):
         attend(np.ones((1, 3, 12)), Heads(4, 3))
-    with pytest.raises(ValueError, match=r"with H = 5 from heads.n_heads, G = 5 from heads.n_heads, \(H\+2\*G\)"):
+    with pytest.raises(
+        ValueError, match=r"with H = 5 from heads.n_heads, G = 5 from heads.n_heads, \(H\+2\*G\)"
+    ):
         attend(np.ones((1, 3, 12)), Heads(5))
 
 
@@ -184,7 +212,9 @@ def test_the_gradient_of_an_array_that_broadcasts_has_its_own_shape():
     dscores, dbias = biased_backward(np.ones((0, 3, 5)), np.ones(5))  # of no rows: the sum is 0
     assert dscores.shape == (0, 3, 5)
     assert dbias.tolist() == [0] * 5
-    with pytest.raises(ValueError, match=r"bias has shape \(2, 5\), expected one that broadcasts to \(B, T, S\)"):
+    with pytest.raises(
+        ValueError, match=r"bias has shape \(2, 5\), expected one that broadcasts to \(B, T, S\)"
+    ):
         biased(np.ones((2, 3, 5)), np.ones((2, 5)))
 
 
@@ -194,7 +224,9 @@ def test_a_name_is_a_size_by_its_table():
         return x if kind == "one" else x[..., : x.shape[-1] // 2]
 
     assert gated(np.ones((2, 6)), "two").shape == (2, 3)
-    with pytest.raises(ValueError, match=r"expected \(..., I\*F\) with I = 2 from kind, I\*F divisible by 2"):
+    with pytest.raises(
+        ValueError, match=r"expected \(..., I\*F\) with I = 2 from kind, I\*F divisible by 2"
+    ):
         gated(np.ones((2, 5)), "two")
     with pytest.raises(ValueError, match="kind='three', expected 'one' or 'two'"):
         gated(np.ones((2, 5)), "three")

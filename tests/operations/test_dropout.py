@@ -34,7 +34,9 @@ def test_frozen_keys():
 @pytest.mark.parametrize("key", [*KEYS, -1, -(2**63)])
 @pytest.mark.parametrize("start", [0, 2**31 - 5, 2**32 - 5, 2**40, 2**62])
 def test_bits_in_python_integers(key, start):
-    assert bits(key, 10, start).tolist() == [oracles.random_bits(i, key) for i in range(start, start + 10)]
+    assert bits(key, 10, start).tolist() == [
+        oracles.random_bits(i, key) for i in range(start, start + 10)
+    ]
     assert bits(key, 10, start).dtype == np.uint32
 
 
@@ -103,7 +105,9 @@ def test_rate(key, rate):
 
 def test_mean_is_preserved():
     x = 3 + np.random.default_rng(0).standard_normal(N)
-    assert abs(npf.dropout(x, 0.3, 1).mean() - x.mean()) < 6 * np.sqrt(0.3 / 0.7 * (x**2).mean() / N)
+    assert abs(npf.dropout(x, 0.3, 1).mean() - x.mean()) < 6 * np.sqrt(
+        0.3 / 0.7 * (x**2).mean() / N
+    )
 
 
 def test_keys_of_a_split_are_distinct():
@@ -165,9 +169,14 @@ def test_dtype_stays(dtype, rate):
 
 
 @pytest.mark.parametrize("k", [1000, 2**32 - 5])
-@pytest.mark.parametrize(("excess", "kept"), [(0.4, [False, True, True]), (0.6, [False, False, True])])
+@pytest.mark.parametrize(
+    ("excess", "kept"), [(0.4, [False, True, True]), (0.6, [False, False, True])]
+)
 def test_the_threshold_is_rounded(k, excess, kept, monkeypatch):
     bits = np.array([k - 1, k, k + 1], np.uint32)
     module = sys.modules["npformer.reference.math.dropout"]
     monkeypatch.setattr(module, "bits_of", lambda index, dropout_key: bits)
-    assert module.dropout_keep(np.arange(3), (k + excess) / (2**32 - 1), dropout_key=1).tolist() == kept
+    assert (
+        module.dropout_keep(np.arange(3), (k + excess) / (2**32 - 1), dropout_key=1).tolist()
+        == kept
+    )

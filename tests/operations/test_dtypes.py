@@ -20,9 +20,16 @@ TOLERANCE = {"float16": 4e-3, "float32": 2e-6, "complex128": 1e-14}
 def assert_dtypes(name, dtype, results):
     """Each result of the operation has the dtype that its kind in the contract says."""
     is_half = np.dtype(dtype).itemsize == 2
-    dtypes = {"float": dtype, "written": dtype, "wide": "float32" if is_half else dtype, "ids": "int64"}
-    kinds = [result.kind for result in OPERATIONS[name].record.contract.results] + ["written"] * len(written_by(name))
-    for i, (x, kind) in enumerate(zip(results, kinds, strict=False)):  # gradients of what is None are missing
+    dtypes = {
+        "float": dtype,
+        "written": dtype,
+        "wide": "float32" if is_half else dtype,
+        "ids": "int64",
+    }
+    kinds = [result.kind for result in OPERATIONS[name].record.contract.results]
+    kinds += ["written"] * len(written_by(name))
+    # gradients of what is None are missing
+    for i, (x, kind) in enumerate(zip(results, kinds, strict=False)):
         assert x.dtype == dtypes[kind], f"result {i}"
 
 
@@ -41,7 +48,9 @@ def test_dtype_in_is_dtype_out(name, dtype):
         assert_close(x[finite], wanted[finite], TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("name", ["linear", "layer_norm", "softmax_backward", "flash_attention", "cross_entropy"])
+@pytest.mark.parametrize(
+    "name", ["linear", "layer_norm", "softmax_backward", "flash_attention", "cross_entropy"]
+)
 def test_bfloat16_is_half_precision_too(name):
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     assert_dtypes(name, bfloat16, run(npf, name, cast(arguments_of(name, "float32"), bfloat16)))
@@ -50,13 +59,21 @@ def test_bfloat16_is_half_precision_too(name):
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("name", ["linear", "attention", "gru", "linear_cross_entropy"])
 def test_dtypes_that_differ_give_what_numpy_gives(every_backend, name, dtype, monkeypatch):
-    """If one argument is float64, the results are float64; if no kernel computes them, a warning names it."""
+    """If one argument is float64, the results are float64.
+
+    If no kernel computes them, a warning names it.
+    """
     monkeypatch.setattr("npformer.operations.plan._told", set())
     arguments = arguments_of(name, dtype)
-    last = [x for x in OPERATIONS[name].record.contract.arrays.values() if x.kind == "float"][-1].name
+    last = [x for x in OPERATIONS[name].record.contract.arrays.values() if x.kind == "float"][
+        -1
+    ].name
     arguments[last] = arguments[last].astype("float64")
     is_told = every_backend is cpu.ops and dtype == "float32"
-    message = f"{last} has float64, others float32: the slower reference computes {name} in float64; try {last}.astype"
+    message = (
+        f"{last} has float64, others float32: the slower reference computes {name} in float64; "
+        f"try {last}.astype"
+    )
     with pytest.warns(UserWarning, match=message) if is_told else nullcontext():
         results = run(npf, name, arguments)
     assert_dtypes(name, "float64", results)
@@ -64,7 +81,10 @@ def test_dtypes_that_differ_give_what_numpy_gives(every_backend, name, dtype, mo
 
 @pytest.mark.parametrize("name", FIRST)
 def test_inputs_are_never_written(name):
-    """Only arguments that the contract calls ``written`` are changed; if these are read-only, that is an error."""
+    """Only arguments that the contract calls ``written`` are changed.
+
+    If these are read-only, that is an error.
+    """
     arguments = arguments_of(name)
     for argument, value in arguments.items():
         if isinstance(value, np.ndarray) and argument not in written_by(name):
@@ -104,7 +124,9 @@ def test_numpy_scalars_do_not_promote_losses_and_norms(scalar):
     loss, dlogits = npf.cross_entropy(x, np.array([0, 1]), label_smoothing=scalar)
     y, mean, rstd = npf.layer_norm(x, one, one, eps=scalar)
     positions = npf.sinusoidal_encoding(2, 3)  # float64
-    embedded = npf.embed_tokens(np.array([[1, 2]]), np.ones((4, 3), "float32"), positions, 0, scalar, 1)
+    embedded = npf.embed_tokens(
+        np.array([[1, 2]]), np.ones((4, 3), "float32"), positions, 0, scalar, 1
+    )
     assert {a.dtype for a in (loss, dlogits, y, mean, rstd, embedded)} == {np.dtype("float32")}
 
 
@@ -156,7 +178,8 @@ def test_scores_that_overflow_half_precision(name):
     dq, dk, dv = getattr(npf, f"{name}_backward")(half(10, 5, 64), q, k, v, *saved)
     assert np.isfinite(dq).all()
     assert np.isfinite(dk).all()
-    assert_close(dv, np.full((7, 64), 50 / 7), 2e-2)  # at a logsumexp of 320 000, float32 has a spacing of 1/32
+    # at a logsumexp of 320 000, float32 has a spacing of 1/32
+    assert_close(dv, np.full((7, 64), 50 / 7), 2e-2)
 
 
 @pytest.mark.parametrize("name", ["attention", "flash_attention"])

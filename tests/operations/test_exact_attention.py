@@ -1,4 +1,6 @@
-"""Attention in tiles is as exact as attention, which holds all weights: where scores are large, where nothing moves.
+"""Attention in tiles is as exact as attention, which holds all weights.
+
+It is so where scores are large, and where nothing moves.
 
 The exact result is what the reference computes in NumPy's long double.
 """
@@ -9,7 +11,9 @@ from on_gpu import MISSING, ON_GPU, smaller
 
 from npformer import cpu, reference
 
-pytestmark = pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here")
+pytestmark = pytest.mark.skipif(
+    np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here"
+)
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 BACKENDS = [
     pytest.param(reference, id="reference"),
@@ -67,7 +71,9 @@ def tiled(ops, dout, q, k, v, keep_mask=None, **options):
 
 def tiled_with_peak(ops, dout, q, k, v, keep_mask=None, **options):
     out, logsumexp, peak = ops.flash_attention(q, k, v, keep_mask, **options, return_peak=True)
-    return out, *ops.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, **options, peak=peak)
+    return out, *ops.flash_attention_backward(
+        dout, q, k, v, out, logsumexp, keep_mask, **options, peak=peak
+    )
 
 
 @pytest.mark.parametrize("ops", BACKENDS)
@@ -79,7 +85,8 @@ def test_tiles_are_four_times_as_far_off_as_attention_at_most(ops, name, S):
     make_options, of_queries, of_keys = HARD[name]
     rng, options = np.random.default_rng(S), make_options(S)
     dout, q, k, v = (
-        rng.standard_normal((1, 2, n, K)).astype("float32") for n, K in ((T, 12), (T, 16), (S, 16), (S, 12))
+        rng.standard_normal((1, 2, n, K)).astype("float32")
+        for n, K in ((T, 12), (T, 16), (S, 16), (S, 12))
     )
     arrays = dout, np.float32(of_queries) * q, np.float32(of_keys) * k, v
     exact = whole(reference, *(x.astype(np.longdouble) for x in arrays), **options)
@@ -99,4 +106,5 @@ def test_logsumexp_is_the_sum_of_both_parts():
     _, log_total, peak = reference.flash_attention(q, k, v, causal=True, return_peak=True)
     scores = reference.attention(q, k, v, causal=True)[1]
     np.testing.assert_allclose(log_total + peak, logsumexp, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(scores.max(axis=-1), np.exp(-log_total), rtol=1e-13)  # the weight of the largest score
+    # the weight of the largest score
+    np.testing.assert_allclose(scores.max(axis=-1), np.exp(-log_total), rtol=1e-13)

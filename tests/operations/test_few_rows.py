@@ -15,12 +15,20 @@ from npformer import Transformer, greedy_decode
 from npformer.cpu import linear
 from npformer.cpu.few_rows import helpers, multiply_few_rows, team_for
 from npformer.cpu.few_rows.dots import multiply_transposed
-from npformer.cpu.few_rows.panels import COLUMNS, columns_in_panels, multiply_columns, rows_in_panels
+from npformer.cpu.few_rows.panels import (
+    COLUMNS,
+    columns_in_panels,
+    multiply_columns,
+    rows_in_panels,
+)
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.threads import in_parallel, kernel_threads, n_kernel_threads, n_threads, spinning_limit
 
-pytestmark = pytest.mark.skipif(not helpers.JIT, reason="the helper and the tiles are nothing but compiled code")
-SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000), (9, 131, 777), (17, 64, 512), (64, 65, 1030)]
+pytestmark = pytest.mark.skipif(
+    not helpers.JIT, reason="the helper and the tiles are nothing but compiled code"
+)
+SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000)]
+SHAPES += [(9, 131, 777), (17, 64, 512), (64, 65, 1030)]
 SHAPES += [(m, 128, 257) for m in range(1, 8)] + [(65, 128, 512), (16, 1, 40000)]
 RNG = np.random.default_rng(0)
 
@@ -56,12 +64,18 @@ def test_the_product(m, k, n, dtype, transposed, in_panels):
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 23])
 def test_of_a_transposed_matrix_only_these_columns_are_read_and_written(m, dtype, of_b):
     a, out = RNG.standard_normal((m, 29)).astype(dtype), np.full((m, 1000), np.nan, dtype)
-    b = RNG.integers(-127, 128, (1000, 29), "int8") if of_b == "integers" else RNG.standard_normal((1000, 29))
+    b = (
+        RNG.integers(-127, 128, (1000, 29), "int8")
+        if of_b == "integers"
+        else RNG.standard_normal((1000, 29))
+    )
     b = b.astype("int8" if of_b == "integers" else dtype)
     first, last = 100, 773
     multiply_transposed(a, b, out, first, last)
     tolerance = 1e-2 if dtype == "float32" else 1e-11
-    np.testing.assert_allclose(out[:, first:last], a @ b[first:last].T.astype(dtype), atol=tolerance)
+    np.testing.assert_allclose(
+        out[:, first:last], a @ b[first:last].T.astype(dtype), atol=tolerance
+    )
     assert np.isnan(out[:, :first]).all()
     assert np.isnan(out[:, last:]).all()
 
@@ -73,7 +87,9 @@ def test_only_the_columns_that_were_asked_for_are_written(m, dtype):
     out = np.full((m, 1000), np.nan, dtype)
     first, last = 100, 100 + COLUMNS + 13
     multiply_columns(rows_in_panels(a), b, out, first, last)
-    np.testing.assert_allclose(out[:, first:last], a @ b[:, first:last], atol=1e-4 if dtype == "float32" else 1e-12)
+    np.testing.assert_allclose(
+        out[:, first:last], a @ b[:, first:last], atol=1e-4 if dtype == "float32" else 1e-12
+    )
     assert np.isnan(out[:, :first]).all()
     assert np.isnan(out[:, last:]).all()
 
@@ -92,19 +108,27 @@ assert (y == 256).all()
 
 
 def test_single_rows_whose_stride_means_nothing():
-    """As of ``x[None]`` and ``broadcast_to``: NumPy calls them contiguous whatever their first stride is."""
+    """As of ``x[None]`` and ``broadcast_to``.
+
+    NumPy calls them contiguous whatever their first stride is.
+    """
     x, weight = RNG.standard_normal(192, "float32"), RNG.standard_normal((192, 256), "float32")
     for row in (x[None], np.broadcast_to(x, (1, 192))):
         np.testing.assert_allclose(linear(row, weight), row.copy() @ weight, atol=1e-4)
 
 
 @pytest.mark.parametrize("form", ["rows", "columns", "integers", "panels"])
-@pytest.mark.parametrize(("m", "threads"), [(1, 2), (8, 4), (30, 16)])  # which may be more than there are cores
+# there may be more threads than cores
+@pytest.mark.parametrize(("m", "threads"), [(1, 2), (8, 4), (30, 16)])
 def test_the_same_bits_with_any_number_of_helpers(m, threads, form, monkeypatch):
     a, b = RNG.standard_normal((m, 512), "float32"), RNG.standard_normal((512, 1000), "float32")
     panels = columns_in_panels([b])[0] if form == "panels" else np.empty(0, "float32")
     if form in ("columns", "integers"):
-        b = np.ascontiguousarray(b.T).T if form == "columns" else RNG.integers(-127, 128, (1000, 512), "int8")
+        b = (
+            np.ascontiguousarray(b.T).T
+            if form == "columns"
+            else RNG.integers(-127, 128, (1000, 512), "int8")
+        )
     alone, helped = np.empty((2, m, 1000), "float32")
     product = lambda out: multiply_few_rows(team_for(a.dtype, b.dtype), a, b, panels, out)
     product(alone)
@@ -112,11 +136,9 @@ def test_the_same_bits_with_any_number_of_helpers(m, threads, form, monkeypatch)
 
 
 def test_helpers_beyond_a_lower_limit_end_while_others_go_on(monkeypatch):
-    a, b, out = (
-        RNG.standard_normal((1, 512), "float32"),
-        RNG.standard_normal((512, 1000), "float32"),
-        np.empty((1, 1000), "float32"),
-    )
+    a = RNG.standard_normal((1, 512), "float32")
+    b = RNG.standard_normal((512, 1000), "float32")
+    out = np.empty((1, 1000), "float32")
     deadline = time.monotonic() + 60
     monkeypatch.setattr(helpers, "_cores_are_taken", lambda: False)
     for threads in (4, 2):
@@ -149,7 +171,11 @@ def test_threads_that_multiply_at_once_do_not_disturb_each_other():
 
     def work(i):
         with kernel_threads():
-            wrong.extend(i for _ in range(300) if not np.allclose(linear(x[i], weights[i]), expected[i], atol=1e-4))
+            wrong.extend(
+                i
+                for _ in range(300)
+                if not np.allclose(linear(x[i], weights[i]), expected[i], atol=1e-4)
+            )
 
     in_threads(*(partial(work, i) for i in range(4)))
     assert not wrong
@@ -170,7 +196,9 @@ def test_helpers_fall_asleep():
 
 
 def test_a_helper_that_looks_for_pieces_takes_parts_of_other_work(monkeypatch):
-    """Else the first layers of a sentence would have one thread, right after the last step of another."""
+    """Else the first layers of a sentence would have one thread,
+    right after the last step of another.
+    """
     monkeypatch.setattr("npformer.runtime.threads.n_threads", lambda: 2)
     monkeypatch.setattr(helpers, "_cores_are_taken", lambda: False)
     n_looking, deadline = 0, time.monotonic() + 60
@@ -201,7 +229,9 @@ def test_decoding_one_sentence_gives_what_the_reference_gives_each_time():
     options = {"bos_id": 1, "eos_id": 2, "max_len": 20}
     expected = greedy_decode(model, params, src, **options, backend="reference")
     for _ in range(20):
-        np.testing.assert_array_equal(greedy_decode(model, params, src, **options, backend="cpu"), expected)
+        np.testing.assert_array_equal(
+            greedy_decode(model, params, src, **options, backend="cpu"), expected
+        )
 
 
 def test_a_thread_that_loses_its_core_again_and_again_works_alone_for_a_while(monkeypatch):

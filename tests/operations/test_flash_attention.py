@@ -31,8 +31,12 @@ def assert_same_as_attention(q, k, v, dout, keep_mask=None, causal=False, **opti
     expected, weights = npf.attention(q, k, v, keep_mask, causal=causal, **options)
     out, logsumexp = npf.flash_attention(q, k, v, keep_mask, causal=causal, **options)
     assert_close(out, expected)
-    gradients = npf.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask, causal=causal, **options)
-    for gradient, wanted in zip(gradients, npf.attention_backward(dout, q, k, v, weights, **options), strict=True):
+    gradients = npf.flash_attention_backward(
+        dout, q, k, v, out, logsumexp, keep_mask, causal=causal, **options
+    )
+    for gradient, wanted in zip(
+        gradients, npf.attention_backward(dout, q, k, v, weights, **options), strict=True
+    ):
         assert_close(gradient, wanted)
 
 
@@ -42,19 +46,24 @@ def test_lengths_around_the_tile(length, causal):
     assert_same_as_attention(*inputs(length, length), causal=causal)
 
 
-@pytest.mark.parametrize(("n_queries", "n_keys"), [(1, 131), (131, 1), (63, 129), (129, 63), (65, 66), (200, 67)])
+@pytest.mark.parametrize(
+    ("n_queries", "n_keys"), [(1, 131), (131, 1), (63, 129), (129, 63), (65, 66), (200, 67)]
+)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    "options", [{}, {"dropout_rate": 0.3, "dropout_key": 7}, {"scale": 0.7}], ids=["", "dropout", "scale"]
+    "options",
+    [{}, {"dropout_rate": 0.3, "dropout_key": 7}, {"scale": 0.7}],
+    ids=["", "dropout", "scale"],
 )
 def test_more_queries_or_more_keys(n_queries, n_keys, causal, options):
     assert_same_as_attention(*inputs(n_queries, n_keys), causal=causal, **options)
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [(71,), (1,), (1, 1), (67, 71), (1, 71), (67, 1), (B, 1, 1, 71), (B, 1, 67, 1), (H, 1, 71), (B, H, 67, 71), ()],
-)
+SHAPES = [(71,), (1,), (1, 1), (67, 71), (1, 71), (67, 1)]
+SHAPES += [(B, 1, 1, 71), (B, 1, 67, 1), (H, 1, 71), (B, H, 67, 71), ()]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("causal", [False, True])
 def test_masks_of_every_shape(shape, causal):
     keep_mask = normal(*shape) > -0.3 if shape else np.array(True)
@@ -75,7 +84,9 @@ def test_any_number_of_leading_axes(batch):
 def test_everything_at_once():
     keep_mask = normal(B, H, 67, 131) > 0
     keep_mask[:, :, 5] = False
-    assert_same_as_attention(*inputs(67, 131), keep_mask, causal=True, scale=0.7, dropout_rate=0.3, dropout_key=7)
+    assert_same_as_attention(
+        *inputs(67, 131), keep_mask, causal=True, scale=0.7, dropout_rate=0.3, dropout_key=7
+    )
 
 
 def test_logsumexp():
@@ -103,14 +114,18 @@ def test_the_largest_of_enormous_scores_is_the_peak(ops, name):
 
 @pytest.mark.parametrize("ops", BACKENDS)
 def test_nan_of_a_masked_key_changes_no_weight_of_enormous_scores(ops):
-    """The kernel leaves these gradients to the reference, whose scores have to be rounded as its own."""
+    """The kernel leaves these gradients to the reference,
+    whose scores have to be rounded as its own.
+    """
     q, k, v, dout = (normal(1, 1, n, 24, seed=n).astype(np.float32) for n in (6, 5, 5, 6))
     keep_mask, q = np.array([1, 1, 1, 1, 0], bool), 1e8 * q
     gradients_of_v = []
     for hidden in (0, np.nan):
         k[..., 4, :] = hidden
         out, logsumexp = ops.flash_attention(q, k, v, keep_mask)
-        gradients_of_v.append(ops.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask)[2:])
+        gradients_of_v.append(
+            ops.flash_attention_backward(dout, q, k, v, out, logsumexp, keep_mask)[2:]
+        )
     assert_equal_within(100, "float32", *gradients_of_v)
 
 
@@ -146,7 +161,9 @@ def test_kernels_over_several_tiles(ops, n_queries, n_keys, causal, dtype):
 @pytest.mark.parametrize("ops", BACKENDS)
 @pytest.mark.parametrize("name", ["q", "dout"])
 def test_one_nan_of_a_query_that_sees_nothing_beside_hidden_tiles(ops, name):
-    """The first keys are hidden from all queries, so that the first row of the gradients does not show the NaN."""
+    """The first keys are hidden from all queries,
+    so that the first row of the gradients does not show the NaN.
+    """
     T, S = 2, smaller(300) if ops is ON_GPU else 300
     q, k, v, dout = (x.astype("float32") for x in inputs(T, S, batch=(1, 1)))
     keep_mask = np.zeros((T, S), bool)
@@ -165,7 +182,9 @@ def test_one_nan_in_a_masked_key_of_a_later_tile(ops):
     saved = npf.flash_attention(q, k, v, **options)
     expected = npf.flash_attention_backward(dout, q, k, v, *saved, **options)
     k[0, 0, 450, 3] = np.nan
-    assert_equal_within(32, "float32", ops.flash_attention_backward(dout, q, k, v, *saved, **options), expected)
+    assert_equal_within(
+        32, "float32", ops.flash_attention_backward(dout, q, k, v, *saved, **options), expected
+    )
 
 
 @pytest.mark.parametrize("ops", BACKENDS)
@@ -173,7 +192,9 @@ def test_rows_that_are_one_row(ops):
     """The rows of q and v are broadcast, with a stride of 0."""
     row = normal(40, 8).astype("float32")
     q = np.broadcast_to(row[:1], row.shape)
-    assert_equal_within(16, "float32", ops.flash_attention(q, row, q), npf.flash_attention(q.copy(), row, q.copy()))
+    assert_equal_within(
+        16, "float32", ops.flash_attention(q, row, q), npf.flash_attention(q.copy(), row, q.copy())
+    )
 
 
 def peak_bytes(f):
@@ -190,10 +211,14 @@ def test_no_array_of_all_scores_is_ever_held():
 
     def forward_backward():
         out, logsumexp = npf.flash_attention(q, k, v, causal=True, dropout_rate=0.3, dropout_key=7)
-        npf.flash_attention_backward(out, q, k, v, out, logsumexp, causal=True, dropout_rate=0.3, dropout_key=7)
+        npf.flash_attention_backward(
+            out, q, k, v, out, logsumexp, causal=True, dropout_rate=0.3, dropout_key=7
+        )
 
-    assert peak_bytes(forward_backward) < T * S / 4  # a boolean (T, S) array alone would take T * S bytes
-    assert peak_bytes(lambda: npf.attention(q, k, v)) > 8 * T * S  # the measurement sees what attention holds
+    # a boolean (T, S) array alone would take T * S bytes
+    assert peak_bytes(forward_backward) < T * S / 4
+    # the measurement sees what attention holds
+    assert peak_bytes(lambda: npf.attention(q, k, v)) > 8 * T * S
 
 
 @pytest.mark.parametrize("longer", [0, 64, -64])
@@ -221,7 +246,10 @@ def test_tiles_that_the_causal_mask_hides_are_skipped(longer, monkeypatch):
 @pytest.mark.parametrize("ops", BACKENDS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_tiles_that_a_mask_hides_are_skipped(ops, causal):
-    """A band of 5 keys in 1,200: the first, the last and other tiles are hidden, and some queries see no key."""
+    """A band of 5 keys in 1,200.
+
+    The first, the last and other tiles are hidden, and some queries see no key.
+    """
     T = smaller(1200)
     q, k, v, dout = (normal(2, 1, T, 8, seed=seed).astype("float32") for seed in range(4))
     keep_mask = np.abs(np.arange(T)[:, None] - np.arange(T)) < 5
@@ -233,5 +261,7 @@ def test_tiles_that_a_mask_hides_are_skipped(ops, causal):
     with nf.explain() as calls:
         actual = ops.flash_attention(q, k, v, **options)
     assert_equal_within(32, "float32", actual, saved)
-    assert_equal_within(64, "float32", ops.flash_attention_backward(dout, q, k, v, *saved, **options), expected)
+    assert_equal_within(
+        64, "float32", ops.flash_attention_backward(dout, q, k, v, *saved, **options), expected
+    )
     assert calls[0].by == "kernel"

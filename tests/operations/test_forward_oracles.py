@@ -18,7 +18,9 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-@pytest.mark.parametrize("wrong", [[1.0, np.nan], [1.0, -2.0], [1.0, 2.0 + 1e-12], [[1.0, 2.0]], [1.0]])
+@pytest.mark.parametrize(
+    "wrong", [[1.0, np.nan], [1.0, -2.0], [1.0, 2.0 + 1e-12], [[1.0, 2.0]], [1.0]]
+)
 def test_the_comparison_itself_can_fail(wrong):
     with pytest.raises(AssertionError):
         assert_close(np.array(wrong), np.array([1.0, 2.0]))
@@ -43,7 +45,8 @@ def test_activations(operation, oracle):
 def test_gelu_erf_has_as_many_digits_where_it_is_small():
     x = np.linspace(-37, 37, 2001)
     exact = oracles.elementwise(oracles.gelu_erf, x)
-    assert (np.abs(npf.gelu_erf(x) - exact) <= 1e-15 * (1 + x * x) * np.abs(exact)).all()  # an argument of ε
+    # an argument of ε
+    assert (np.abs(npf.gelu_erf(x) - exact) <= 1e-15 * (1 + x * x) * np.abs(exact)).all()
 
 
 def test_sigmoid_far_out():
@@ -51,7 +54,8 @@ def test_sigmoid_far_out():
 
 
 @pytest.mark.parametrize(
-    ("operation", "oracle"), [(npf.softmax, oracles.softmax), (npf.log_softmax, oracles.log_softmax)]
+    ("operation", "oracle"),
+    [(npf.softmax, oracles.softmax), (npf.log_softmax, oracles.log_softmax)],
 )
 @pytest.mark.parametrize("shift", [0, 1000, -1000])
 def test_softmax(operation, oracle, shift):
@@ -60,7 +64,8 @@ def test_softmax(operation, oracle, shift):
 
 
 @pytest.mark.parametrize(
-    ("operation", "oracle"), [(npf.softmax, oracles.softmax), (npf.log_softmax, oracles.log_softmax)]
+    ("operation", "oracle"),
+    [(npf.softmax, oracles.softmax), (npf.log_softmax, oracles.log_softmax)],
 )
 def test_softmax_over_the_first_axis(operation, oracle):
     x = normal(T, S, K)
@@ -84,7 +89,9 @@ def test_layer_norm_far_from_zero():
 def test_rms_norm():
     x, gain = 3 + 2 * normal(B, T, D), normal(D, seed=1)
     y, rstd = npf.rms_norm(x, gain, 0.1)
-    root = oracles.along_last_axis(lambda row: math.sqrt(math.fsum(entry**2 for entry in row) / D + 0.1), x)
+    root = oracles.along_last_axis(
+        lambda row: math.sqrt(math.fsum(entry**2 for entry in row) / D + 0.1), x
+    )
     assert_close(rstd[..., 0], 1 / root)
     assert_close(y, x / root[..., None] * gain)
 
@@ -109,11 +116,19 @@ MASKS = {
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scale", [None, 0.7])
 @pytest.mark.parametrize("rate", [0.0, RATE])
-@pytest.mark.parametrize(("biased", "softcap"), [(False, None), (True, None), (False, 0.7), (True, 0.7)])
+@pytest.mark.parametrize(
+    ("biased", "softcap"), [(False, None), (True, None), (False, 0.7), (True, 0.7)]
+)
 def test_attention(n_queries, mask, causal, scale, rate, biased, softcap):
     q, k, v = normal(B, H, n_queries, K), normal(B, H, S, K, seed=1), normal(B, H, S, KV, seed=2)
     keep_mask = {"none": None, "full": normal(B, H, n_queries, S) > 0, "keys": MASKS["keys"]}[mask]
-    options = {"causal": causal, "scale": scale, "dropout_rate": rate, "dropout_key": KEY, "softcap": softcap}
+    options = {
+        "causal": causal,
+        "scale": scale,
+        "dropout_rate": rate,
+        "dropout_key": KEY,
+        "softcap": softcap,
+    }
     options["bias"] = bias = normal(H, n_queries, S, seed=9) if biased else None
     dropout_keep = oracles.dropout_keep((B, H, n_queries, S), rate, KEY)
     given = keep_mask, causal, scale, dropout_keep, rate, bias, softcap
@@ -125,7 +140,8 @@ def test_attention(n_queries, mask, causal, scale, rate, biased, softcap):
 
     out, actual_logsumexp = npf.flash_attention(q, k, v, keep_mask, **options)
     assert_close(out, expected)
-    np.testing.assert_allclose(actual_logsumexp, logsumexp, rtol=0, atol=1e-13)  # -inf where nothing is seen
+    # -inf where nothing is seen
+    np.testing.assert_allclose(actual_logsumexp, logsumexp, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -134,7 +150,9 @@ def test_attention_mask_shapes(mask):
     assert_close(npf.attention(q, k, v, MASKS[mask])[0], oracles.attention(q, k, v, MASKS[mask])[0])
 
 
-@pytest.mark.parametrize("shape", [(B, H, T, S), (B, 1, 1, S), (B, 1, T, 1), (T, S), (S,), (1,), ()])
+@pytest.mark.parametrize(
+    "shape", [(B, H, T, S), (B, 1, 1, S), (B, 1, T, 1), (T, S), (S,), (1,), ()]
+)
 def test_attention_bias_shapes(shape):
     q, k, v = normal(B, H, T, K), normal(B, H, S, K, seed=1), normal(B, H, S, KV, seed=2)
     bias = np.asarray(normal(*shape, seed=9))
@@ -173,17 +191,23 @@ def test_paired_cross_entropy(ignore_id):
     loss, _ = npf.paired_cross_entropy(logits, targets, 0.7, **options)
     assert_close(loss, oracles.paired_cross_entropy(logits, targets, 0.7, **options))
     alone = npf.cross_entropy(logits, np.stack([targets, targets]), **options)
-    for x, wanted in zip(npf.paired_cross_entropy(logits, targets, 0, **options), alone, strict=True):
+    for x, wanted in zip(
+        npf.paired_cross_entropy(logits, targets, 0, **options), alone, strict=True
+    ):
         assert_close(x, wanted)
     n = T if ignore_id is None else np.count_nonzero(targets != ignore_id)
-    part, whole = (npf.paired_cross_entropy(logits, targets, 0.7, **options, n_tokens=n) for n in (9, n))
+    part, whole = (
+        npf.paired_cross_entropy(logits, targets, 0.7, **options, n_tokens=n) for n in (9, n)
+    )
     for x, wanted in zip(part, whole, strict=True):
         assert_close(9 * x, n * wanted)
     assert_close(whole[0], loss)
 
 
 @pytest.mark.parametrize("mask", [None, (B, T, V), (B, T, 1), (V,)])
-@pytest.mark.parametrize(("name", "options"), [("mse_loss", {}), ("huber_loss", {}), ("huber_loss", {"delta": 0.3})])
+@pytest.mark.parametrize(
+    ("name", "options"), [("mse_loss", {}), ("huber_loss", {}), ("huber_loss", {"delta": 0.3})]
+)
 def test_regression_losses(name, options, mask):
     x, targets = normal(B, T, V), normal(B, T, V, seed=1)
     options = options if mask is None else options | {"keep_mask": normal(*mask, seed=2) > 0}
@@ -191,7 +215,9 @@ def test_regression_losses(name, options, mask):
     expected_loss, expected_dx = getattr(oracles, name)(x, targets, **options)
     assert_close(loss, expected_loss)
     assert_close(dx, expected_dx)
-    assert {a.dtype for a in getattr(npf, name)(*np.float32([x, targets]), **options)} == {np.dtype("float32")}
+    assert {a.dtype for a in getattr(npf, name)(*np.float32([x, targets]), **options)} == {
+        np.dtype("float32")
+    }
     n = np.count_nonzero(np.broadcast_to(options.get("keep_mask", True), x.shape))
     loss, dx = getattr(npf, name)(x, targets, **options, n_tokens=2 * n, loss_scale=8.0)
     assert_close(loss, expected_loss / 2)
@@ -200,7 +226,9 @@ def test_regression_losses(name, options, mask):
 
 def test_a_huber_loss_with_a_large_delta_is_half_the_squared_error():
     x, targets = normal(B, T), normal(B, T, seed=1)
-    for half, whole in zip(npf.huber_loss(x, targets, delta=99.0), npf.mse_loss(x, targets), strict=True):
+    for half, whole in zip(
+        npf.huber_loss(x, targets, delta=99.0), npf.mse_loss(x, targets), strict=True
+    ):
         assert_close(half, whole / 2)
 
 
@@ -238,7 +266,10 @@ def test_causal_mask(n_queries, n_keys):
 def test_padding_mask():
     ids = np.array([[5, 3, 0], [7, 0, 0]])
     assert npf.padding_mask(ids).tolist() == [[[[True, True, False]]], [[[True, False, False]]]]
-    assert npf.padding_mask(ids, pad_id=7).tolist() == [[[[True, True, True]]], [[[False, True, True]]]]
+    assert npf.padding_mask(ids, pad_id=7).tolist() == [
+        [[[True, True, True]]],
+        [[[False, True, True]]],
+    ]
 
 
 def test_dropout():
@@ -248,7 +279,9 @@ def test_dropout():
 
 def test_self_attention():
     qkv, keep_mask = normal(B, T, 3 * H * K), normal(B, 1, 1, T) > -0.5
-    out, *_ = npf.self_attention(qkv, AttentionSettings(H, causal=True, dropout_rate=RATE), keep_mask, dropout_key=KEY)
+    out, *_ = npf.self_attention(
+        qkv, AttentionSettings(H, causal=True, dropout_rate=RATE), keep_mask, dropout_key=KEY
+    )
     q, k, v = (oracles.split_heads(part, H) for part in np.split(qkv, 3, axis=-1))
     dropout_keep = oracles.dropout_keep((B, H, T, T), RATE, KEY)
     expected, _, _ = oracles.attention(q, k, v, keep_mask, True, None, dropout_keep, RATE)
@@ -256,7 +289,9 @@ def test_self_attention():
 
 
 def test_cross_attention():
-    q, kv, keep_mask = normal(B, T, H * K), normal(B, S, 2 * H * K, seed=1), normal(B, 1, 1, S) > -0.5
+    q = normal(B, T, H * K)
+    kv = normal(B, S, 2 * H * K, seed=1)
+    keep_mask = normal(B, 1, 1, S) > -0.5
     out, *_ = npf.cross_attention(q, kv, AttentionSettings(H), keep_mask)
     k, v = (oracles.split_heads(part, H) for part in np.split(kv, 2, axis=-1))
     expected, _, _ = oracles.attention(oracles.split_heads(q, H), k, v, keep_mask)
@@ -287,17 +322,26 @@ def test_linear_swiglu_dropout():
     x, weight, bias = normal(B, T, D), normal(D, 2 * F, seed=1), normal(2 * F, seed=2)
     y, h = npf.linear_activation_dropout(x, weight, bias, "swiglu", RATE, KEY)
     assert_close(h, oracles.linear(x, weight, bias))
-    assert_close(y, oracles.dropout(oracles.elementwise(oracles.silu, h[..., :F]) * h[..., F:], RATE, KEY))
+    assert_close(
+        y, oracles.dropout(oracles.elementwise(oracles.silu, h[..., :F]) * h[..., F:], RATE, KEY)
+    )
 
 
 def test_linear_dropout_residual():
-    x, weight, bias, residual = normal(B, T, D), normal(D, F, seed=1), normal(F, seed=2), normal(B, T, F, seed=3)
+    x = normal(B, T, D)
+    weight = normal(D, F, seed=1)
+    bias = normal(F, seed=2)
+    residual = normal(B, T, F, seed=3)
     dropped = oracles.dropout(oracles.linear(x, weight, bias), RATE, KEY)
-    assert_close(npf.linear_dropout_residual(x, weight, bias, residual, RATE, KEY), residual + dropped)
+    assert_close(
+        npf.linear_dropout_residual(x, weight, bias, residual, RATE, KEY), residual + dropped
+    )
 
 
 def test_embed_tokens():
-    ids, table, positions = np.array([[3, 1, 4, 1, 5], [22, 2, 5, 0, 0]]), normal(V, D), normal(T, D, seed=1)
+    ids = np.array([[3, 1, 4, 1, 5], [22, 2, 5, 0, 0]])
+    table = normal(V, D)
+    positions = normal(T, D, seed=1)
     expected = math.sqrt(D) * oracles.embedding(ids, table) + positions
     expected[1, 3:] = 0
     actual = npf.embed_tokens(ids, table, positions, 0, RATE, KEY)

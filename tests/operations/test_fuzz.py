@@ -1,7 +1,7 @@
 """Kernels and reference agree on whatever the contracts allow, and on what they do not allow.
 
-Cases of the table are drawn with other sizes, 0 and 1 among them, each array in a layout of its own, masks that
-broadcast, large and tiny numbers, and NaN or infinity somewhere.
+Cases of the table are drawn with other sizes, 0 and 1 among them, each array in a layout of its
+own, masks that broadcast, large and tiny numbers, and NaN or infinity somewhere.
 """
 
 import itertools
@@ -20,13 +20,17 @@ from npformer import cpu, reference
 from npformer.gradients.cases import CASES, SIZES, Case, Drawn
 from npformer.operations.contract import letters_of
 
-LAYOUTS = [value for value in vars(layouts).values() if getattr(value, "__module__", "") == "layouts"]
+LAYOUTS = [
+    value for value in vars(layouts).values() if getattr(value, "__module__", "") == "layouts"
+]
 LAYOUTS = [layout for layout in LAYOUTS if not layout.__name__.startswith("_")]
 WRITEABLE = {*LAYOUTS} - {layouts.read_only, layouts.byte_swapped}
 SCALES, POISONS = [1, 1, 1e-30, 1e4, 1e30], [None, None, np.nan, np.inf, -np.inf]
-IN_SHORT = "NPFORMER_FUZZ" not in os.environ  # if set, by tests/tools/fuzz_operations.py, other calls are drawn
+# if set, by tests/tools/fuzz_operations.py, other calls are drawn
+IN_SHORT = "NPFORMER_FUZZ" not in os.environ
 N_CALLS = int(os.environ.get("NPFORMER_FUZZ", 20))  # of each operation
-MARGIN = 8  # how much larger than in the table a difference may be: of few numbers, that may nearly cancel
+# how much larger than in the table a difference may be: of few numbers, that may nearly cancel
+MARGIN = 8
 
 
 class Call(NamedTuple):
@@ -52,27 +56,50 @@ def calls(draw, name):
     dtype = draw(st.sampled_from(["float32", "float64", "float16"]))
     sizes = draw(sizes_for(case))
     poison = draw(st.sampled_from(POISONS))
-    scale = 1 if poison in (np.inf, -np.inf) else draw(st.sampled_from(SCALES))  # 0 times infinity is NaN
+    # 0 times infinity is NaN
+    scale = 1 if poison in (np.inf, -np.inf) else draw(st.sampled_from(SCALES))
     seed, a_layout = draw(st.integers(0, 999)), st.sampled_from(LAYOUTS)
-    return Call(case, name, dtype, sizes, scale, poison, seed, draw(st.lists(a_layout, min_size=9, max_size=9)))
+    return Call(
+        case,
+        name,
+        dtype,
+        sizes,
+        scale,
+        poison,
+        seed,
+        draw(st.lists(a_layout, min_size=9, max_size=9)),
+    )
 
 
 @st.composite
 def sizes_for(draw, case):
-    """Of all letters but those that ids are below, or that a name tells; letters of equal size stay equal."""
+    """Of all letters but those that ids are below, or that a name tells.
+
+    Letters of equal size stay equal.
+    """
     contract, before = case.forward.record.contract, {**SIZES, **case.sizes}
     letters = {letter for x in contract.arrays.values() for letter in letters_of(*x.axes)}
     letters |= {letter for x in contract.sizes.values() for letter in x.letters}
     letters = (letters & before.keys()) - {x.below for x in contract.arrays.values()}
-    of_size = {n: draw(st.sampled_from([0, 1, 2, 3, 5, 9])) for n in sorted({before[letter] for letter in letters})}
+    of_size = {
+        n: draw(st.sampled_from([0, 1, 2, 3, 5, 9]))
+        for n in sorted({before[letter] for letter in letters})
+    }
     leading = draw(st.lists(st.sampled_from([0, 1, 2, 3]), max_size=3))
     return {"...": tuple(leading)} | {letter: of_size[before[letter]] for letter in letters}
 
 
 def arguments_of(call):
-    """The arguments as contiguous arrays. What a backward pass is given was saved by the forward pass."""
+    """The arguments as contiguous arrays.
+
+    What a backward pass is given was saved by the forward pass.
+    """
     rng, contract = np.random.default_rng(call.seed), call.case.forward.record.contract
-    options = {name: x for name, x in call.case.options.items() if not is_drawn_mask(x, contract.arrays.get(name))}
+    options = {
+        name: x
+        for name, x in call.case.options.items()
+        if not is_drawn_mask(x, contract.arrays.get(name))
+    }
     case = call.case._replace(options=options, sizes={**call.case.sizes, **call.sizes})
     forward = case.arguments(seed=call.seed)
     for name, x in contract.arrays.items():
@@ -83,7 +110,9 @@ def arguments_of(call):
     spoils_gradient = call.name != case.operation and rng.random() < 0.5
     if not spoils_gradient:
         spoil(forward, call.poison, rng)
-    arguments = case._replace(options={**options, **forward}).arguments_of(call.name, call.dtype, call.seed)
+    arguments = case._replace(options={**options, **forward}).arguments_of(
+        call.name, call.dtype, call.seed
+    )
     if spoils_gradient:
         gradients = [f"d{x.name}" for x in contract.results]
         spoil({name: x for name, x in arguments.items() if name in gradients}, call.poison, rng)
@@ -92,13 +121,19 @@ def arguments_of(call):
 
 def is_drawn_mask(x, argument):
     """Also ids: as the contract says, they can have any size."""
-    return isinstance(x, Drawn) and argument is not None and argument.kind in ("mask", "ids") and argument.name != "at"
+    return (
+        isinstance(x, Drawn)
+        and argument is not None
+        and argument.kind in ("mask", "ids")
+        and argument.name != "at"
+    )
 
 
 def smaller_mask(mask, rng):
     """Some axes of size 1, and some of the first axes left out."""
     for axis in np.flatnonzero(rng.random(mask.ndim) < 0.4):
-        mask = mask.any(axis=axis, keepdims=True).astype(mask.dtype)  # there are integers that broadcast, too
+        # there are integers that broadcast, too
+        mask = mask.any(axis=axis, keepdims=True).astype(mask.dtype)
     n = rng.integers(mask.ndim + 1)
     return np.asarray(mask[(0,) * n]) if rng.random() < 0.4 and 0 not in mask.shape[:n] else mask
 
@@ -122,18 +157,27 @@ def spoil(arguments, poison, rng):
 
 
 def in_layouts(arguments, some_layouts, written):
-    """Each array in the next of these layouts; but what is written is writeable, and its bytes are in order."""
+    """Each array in the next of these layouts; but what is written is writeable,
+    and its bytes are in order.
+    """
     in_turn = itertools.cycle(some_layouts)
 
     def lay_out(name, x):
         layout = next(in_turn)
-        return layout(x.copy()) if x.ndim and (name not in written or layout in WRITEABLE) else x.copy()
+        return (
+            layout(x.copy())
+            if x.ndim and (name not in written or layout in WRITEABLE)
+            else x.copy()
+        )
 
     return {name: each_array(partial(lay_out, name), value) for name, value in arguments.items()}
 
 
 def outcome(ops, name, arguments):
-    """The results, or the error; and the warnings. What is not to be written stays as it was, bit for bit."""
+    """The results, or the error; and the warnings.
+
+    What is not to be written stays as it was, bit for bit.
+    """
     before = each_array(lambda x: x.tobytes(), arguments)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -156,34 +200,51 @@ def assert_agree(actual, expected, atol):
             continue
         finite = np.isfinite(wanted)
         np.testing.assert_array_equal(x[~finite], wanted[~finite], err_msg=f"result {i}")
-        np.testing.assert_allclose(x[finite], wanted[finite], rtol=0, atol=atol, err_msg=f"result {i}")
+        np.testing.assert_allclose(
+            x[finite], wanted[finite], rtol=0, atol=atol, err_msg=f"result {i}"
+        )
 
 
 @pytest.mark.parametrize("name", FIRST)
 @settings(
-    max_examples=N_CALLS, derandomize=IN_SHORT, deadline=None, database=None, suppress_health_check=[*HealthCheck]
+    max_examples=N_CALLS,
+    derandomize=IN_SHORT,
+    deadline=None,
+    database=None,
+    suppress_health_check=[*HealthCheck],
 )
 @given(st.data())
 def test_the_backends_agree(name, data):
     call = data.draw(calls(name))
-    is_modest = call.scale <= 1  # beyond it what overflows overflows, in each backend in its own way
+    # beyond it what overflows overflows, in each backend in its own way
+    is_modest = call.scale <= 1
     with np.errstate(all="warn" if is_modest else "ignore", under="ignore"):
         try:
             arguments = arguments_of(call)
         except ValueError:
             assume(False)  # the forward pass refuses to compute what the backward pass takes
         expected, warned = outcome(reference, name, each_array(np.copy, arguments))
-        assert not is_modest or not any("encountered" in message for message in warned)  # in some computation
+        # in some computation
+        assert not is_modest or not any("encountered" in message for message in warned)
         atol = tolerance(call, arguments, expected) if is_modest else None
         for ops in (reference, cpu):
-            actual, also_warned = outcome(ops, name, in_layouts(arguments, call.layouts, written_by(name)))
+            actual, also_warned = outcome(
+                ops, name, in_layouts(arguments, call.layouts, written_by(name))
+            )
             assert_agree(actual, expected, atol)
             assert also_warned == warned
 
 
 def tolerance(call, arguments, results):
-    """By what results may differ: units of the dtype's rounding error of the largest number there is."""
+    """By what results may differ.
+
+    Units of the dtype's rounding error of the largest number there is.
+    """
     numbers = []
     each_array(numbers.append, (tuple(arguments.values()), tuple(results)))
-    largest = max((np.abs(x[np.isfinite(x)]).max(initial=0) for x in numbers if x.dtype.kind == "f"), default=0)
-    return MARGIN * max(call.case.bound, call.case.backward_bound, 1) * np.finfo(call.dtype).eps * float(largest)
+    largest = max(
+        (np.abs(x[np.isfinite(x)]).max(initial=0) for x in numbers if x.dtype.kind == "f"),
+        default=0,
+    )
+    bound = max(call.case.bound, call.case.backward_bound, 1)
+    return MARGIN * bound * np.finfo(call.dtype).eps * float(largest)

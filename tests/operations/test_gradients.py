@@ -16,12 +16,18 @@ TILE = 4  # in proportion
 
 @pytest.mark.parametrize("case", DIFFERENTIABLE, ids=str)
 def test_gradient(case, monkeypatch):
-    """At every entry by the complex step; by central differences along random directions, which move all entries."""
+    """At every entry by the complex step; by central differences along random directions,
+    which move all entries.
+    """
     sizes = {**SIZES, **case.sizes}
     if sizes["T"] > 64:
         monkeypatch.setattr(sys.modules["npformer.reference.math.flash_attention"], "BLOCK", TILE)
-    f, f_backward, args = case.derivative(**{letter: SMALLER.get(size, size) for letter, size in sizes.items()})
-    gradcheck(f, f_backward, args.values(), names=args, complex_tolerance=1e-13, central_tolerance=None)
+    f, f_backward, args = case.derivative(
+        **{letter: SMALLER.get(size, size) for letter, size in sizes.items()}
+    )
+    gradcheck(
+        f, f_backward, args.values(), names=args, complex_tolerance=1e-13, central_tolerance=None
+    )
     dy, rng = cotangent(f(*args.values()).shape), np.random.default_rng(2)
     gradients = f_backward(dy, *args.values())
     gradients = gradients if isinstance(gradients, tuple) else (gradients,)
@@ -30,20 +36,31 @@ def test_gradient(case, monkeypatch):
         for direction in rng.standard_normal((3, *x.shape)):
             steps = (args | {name: x + k * CENTRAL_STEP * direction} for k in (-2, -1, 1, 2))
             values = [np.sum(dy * f(*moved.values())) for moved in steps]
-            slope = np.dot((1, -8, 8, -1), values) / (12 * CENTRAL_STEP)  # of fourth order: all entries move at once
-            assert abs(slope - np.sum(gradient * direction)) <= 1e-8 * max(np.abs(gradient).max(), floor), name
+            # of fourth order: all entries move at once
+            slope = np.dot((1, -8, 8, -1), values) / (12 * CENTRAL_STEP)
+            assert abs(slope - np.sum(gradient * direction)) <= 1e-8 * max(
+                np.abs(gradient).max(), floor
+            ), name
 
 
 def test_every_backward_has_a_case():
     records = [getattr(reference.ops, name).record for name in reference.Ops.names()]
     backwards = {record.forward.record.name for record in records if record.forward}
-    losses = {record.name for record in records if "loss" in [result.name for result in record.contract.results]}
+    losses = {
+        record.name
+        for record in records
+        if "loss" in [result.name for result in record.contract.results]
+    }
     assert backwards | losses | set(INVERSE) == {case.operation for case in DIFFERENTIABLE}
 
 
-@pytest.mark.parametrize("case", [case for case in DIFFERENTIABLE if len(case.derivative()[2]) > 1], ids=str)
+@pytest.mark.parametrize(
+    "case", [case for case in DIFFERENTIABLE if len(case.derivative()[2]) > 1], ids=str
+)
 def test_one_complex_argument_among_real_ones(case):
-    """If only one argument is complex, as in the complex step, no result may be cast to real numbers."""
+    """If only one argument is complex, as in the complex step,
+    no result may be cast to real numbers.
+    """
     f, _, args = case.derivative()
     args = list(args.values())
     for i, x in enumerate(args):

@@ -1,4 +1,6 @@
-"""Arrays that once made kernels read beyond the end of other arrays, or compute wrong results without an error."""
+"""Arrays that once made kernels read beyond the end of other arrays,
+or compute wrong results without an error.
+"""
 
 import re
 import warnings
@@ -21,9 +23,18 @@ class Metres(np.ndarray):
 
 
 OWN_RULES = {
-    "masked": (np.ma.masked_array, r"is a MaskedArray, whose own rules .*, try {}.filled\(value\), for ids"),
-    "matrix": (lambda x: x.view(np.matrix), r"is a matrix, whose own rules .*, try numpy.asarray\({}\)"),
-    "with units": (lambda x: x.view(Metres), r"is a Metres, whose own rules .*, try numpy.asarray\({}\)"),
+    "masked": (
+        np.ma.masked_array,
+        r"is a MaskedArray, whose own rules .*, try {}.filled\(value\), for ids",
+    ),
+    "matrix": (
+        lambda x: x.view(np.matrix),
+        r"is a matrix, whose own rules .*, try numpy.asarray\({}\)",
+    ),
+    "with units": (
+        lambda x: x.view(Metres),
+        r"is a Metres, whose own rules .*, try numpy.asarray\({}\)",
+    ),
 }
 SUBCLASSES = pytest.mark.parametrize(("subclass", "message"), OWN_RULES.values(), ids=OWN_RULES)
 
@@ -83,7 +94,9 @@ def test_subclasses_and_scalars_that_are_converted(ops, tmp_path):
     np.testing.assert_array_equal(ops.gelu(x.view(Plain)), ops.gelu(x))
     ids = np.memmap(tmp_path / "ids", np.int32, "w+", shape=(1, 3))
     ids[...] = [0, 2, 1]
-    gradients = [ops.embedding_backward(np.ones((1, 3, 4)), y, (3, 4)) for y in (ids, np.array(ids))]
+    gradients = [
+        ops.embedding_backward(np.ones((1, 3, 4)), y, (3, 4)) for y in (ids, np.array(ids))
+    ]
     np.testing.assert_array_equal(*gradients)
     assert ops.dropout(np.float16(1), 0.5, 1) in (0, 2)
 
@@ -91,9 +104,13 @@ def test_subclasses_and_scalars_that_are_converted(ops, tmp_path):
 def test_a_model_trains_on_a_file_in_memory(tmp_path):
     model = nf.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     src, tgt = np.array([[3, 4, 5]] * 4), np.array([[1, 3, 4, 5, 2]] * 4)
-    mapped = [np.memmap(tmp_path / str(i), x.dtype, "w+", shape=x.shape) for i, x in enumerate((src, tgt))]
+    mapped = [
+        np.memmap(tmp_path / str(i), x.dtype, "w+", shape=x.shape) for i, x in enumerate((src, tgt))
+    ]
     mapped[0][...], mapped[1][...] = src, tgt
-    losses = [nf.Trainer(model, nf.SGD(0.1), n_shards=2).step(*batch) for batch in ((src, tgt), mapped)]
+    losses = [
+        nf.Trainer(model, nf.SGD(0.1), n_shards=2).step(*batch) for batch in ((src, tgt), mapped)
+    ]
     assert losses[0] == losses[1]
 
 
@@ -172,16 +189,26 @@ FLOAT32 = {"x": (2, 3), "weight": (3, 5), "bias": 5}
 @pytest.mark.parametrize(
     ("wide", "message"),
     [
-        (["x"], "x has float64, others float32: the slower reference computes linear in float64; try x.astype"),
+        (
+            ["x"],
+            "x has float64, others float32: "
+            "the slower reference computes linear in float64; try x.astype",
+        ),
         (["bias"], "bias has float64, others float32"),
-        (["weight", "bias"], r"x has float32, others float64: .* linear in float64; try x.astype\('float64'\)"),
+        (
+            ["weight", "bias"],
+            r"x has float32, others float64: .* linear in float64; try x.astype\('float64'\)",
+        ),
     ],
 )
 def test_the_array_of_another_dtype_is_told_of_once(monkeypatch, wide, message):
     """At the line that called, once; for each shape there is another plan."""
     monkeypatch.setattr("npformer.operations.plan._told", set())
     linear = cpu.ops.linear
-    arrays = {name: np.ones(shape, "float64" if name in wide else "float32") for name, shape in FLOAT32.items()}
+    arrays = {
+        name: np.ones(shape, "float64" if name in wide else "float32")
+        for name, shape in FLOAT32.items()
+    }
     for n in range(50, 53):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -195,7 +222,9 @@ def test_the_array_of_another_dtype_is_told_of_once(monkeypatch, wide, message):
 def test_a_gradient_of_another_dtype_than_its_parameters_is_told_of(monkeypatch):
     monkeypatch.setattr("npformer.operations.plan._told", set())
     param, m, v = np.zeros((3, 61), "float32")
-    with pytest.warns(UserWarning, match="grad has float64, others float32: .* computes adam_update in float64"):
+    with pytest.warns(
+        UserWarning, match="grad has float64, others float32: .* computes adam_update in float64"
+    ):
         cpu.adam_update(param, np.ones(61), m, v, lr=0.1, step=1)
     np.testing.assert_allclose(param, -0.1, rtol=1e-6)
 
@@ -207,7 +236,9 @@ def test_a_model_with_an_array_of_another_dtype_gives_one_warning(monkeypatch):
     params = model.init(seed=0)
     params["encoder"]["0"]["feed_forward"]["out"]["weight"] = np.ones((34, 18))
     src, tgt = nf.CopyTask().batch(step=0, size=3)
-    with pytest.warns(UserWarning, match=r"weight has float64, others float32.*weight.astype\('float32'\)") as caught:
+    with pytest.warns(
+        UserWarning, match=r"weight has float64, others float32.*weight.astype\('float32'\)"
+    ) as caught:
         model.loss_and_grad(params, src, tgt, backend="cpu")
     assert len(caught) == 1
     assert caught[0].filename == __file__

@@ -1,4 +1,7 @@
-"""Norms of numbers whose sums or squares overflow: they are those of smaller numbers, in other units."""
+"""Norms of numbers whose sums or squares overflow.
+
+They are those of smaller numbers, in other units.
+"""
 
 import math
 
@@ -17,13 +20,17 @@ BACKENDS = [
     pytest.param(ON_GPU, id="gpu", marks=WITH_GPU),
 ]
 LARGEST = {dtype: float(np.finfo(dtype).max) / 4 for dtype in ("float32", "float64")}
-UNITS = [(dtype, unit) for dtype, largest in LARGEST.items() for unit in (math.sqrt(largest), largest)]
+UNITS = [
+    (dtype, unit) for dtype, largest in LARGEST.items() for unit in (math.sqrt(largest), largest)
+]
 NORMS = {"layer_norm": ("gain", "bias"), "rms_norm": ("gain",)}
 pytestmark = pytest.mark.filterwarnings("error")
 
 
 def rows_of(width, dtype):
-    """Rows of numbers from -1 to 1, of which the second has only positive ones, and the third mostly zeros."""
+    """Rows of numbers from -1 to 1, of which the second has only positive ones,
+    and the third mostly zeros.
+    """
     rows = np.random.default_rng(0).uniform(-1, 1, (3, width))
     rows[1] = np.abs(rows[1])
     rows[2, 1:] = 0
@@ -31,7 +38,9 @@ def rows_of(width, dtype):
 
 
 def assert_near(actual, expected, dtype):
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=200 * np.finfo(dtype).eps * np.abs(expected).max())
+    np.testing.assert_allclose(
+        actual, expected, rtol=0, atol=200 * np.finfo(dtype).eps * np.abs(expected).max()
+    )
 
 
 @pytest.mark.parametrize("width", [3, 1100])
@@ -40,7 +49,10 @@ def assert_near(actual, expected, dtype):
 @pytest.mark.parametrize("ops", BACKENDS)
 def test_a_norm_does_not_depend_on_the_unit_of_a_row(ops, name, dtype, unit, width):
     rng = np.random.default_rng(1)
-    rows, gain, bias, dy = rows_of(width, dtype), 9 + rng.random(width), rng.random(width), rng.random((3, width))
+    rows = rows_of(width, dtype)
+    gain = 9 + rng.random(width)
+    bias = rng.random(width)
+    dy = rng.random((3, width))
     gain, bias, dy = (x.astype(dtype) for x in (gain, bias, dy))
     parameters = [{"gain": gain, "bias": bias}[each] for each in NORMS[name]]
     results = []
@@ -59,13 +71,24 @@ def test_a_norm_does_not_depend_on_the_unit_of_a_row(ops, name, dtype, unit, wid
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_decoding_does_not_depend_on_the_unit_of_the_embedding(backend, norm_type):
     model = LanguageModel(
-        vocab=50, d_model=16, n_heads=2, n_layers=1, d_ff=16, norm_type=norm_type, tie_embeddings=False
+        vocab=50,
+        d_model=16,
+        n_heads=2,
+        n_layers=1,
+        d_ff=16,
+        norm_type=norm_type,
+        tie_embeddings=False,
     )
     params, prompts = model.init(seed=0), np.arange(3, 13)[:, None]
     texts = []
     for unit in (1e10, 1e25):  # beside either, what the layers add is below the rounding error
         changed = params | {"embedding": params["embedding"] * np.float32(unit)}
-        texts.append([text.tolist() for text in greedy_decode(model, changed, prompts, max_len=6, backend=backend)])
+        texts.append(
+            [
+                text.tolist()
+                for text in greedy_decode(model, changed, prompts, max_len=6, backend=backend)
+            ]
+        )
     assert texts[0] == texts[1]
     assert len({token for text in texts[0] for token in text[1:]}) > 5
 

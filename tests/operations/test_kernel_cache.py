@@ -1,4 +1,6 @@
-"""Compiled kernels are kept on disk, and compiled again when any file they may depend on has changed."""
+"""Compiled kernels are kept on disk, and compiled again when any file they may depend
+on has changed.
+"""
 
 import importlib
 import inspect
@@ -23,7 +25,8 @@ import sys
 import numpy as np
 from npformer.cpu import dropout
 from npformer.cpu.kernels.dropout import _dropout
-result, n_compiled = dropout(np.ones(4, np.float32), 0.5, 1).tolist(), sum(_dropout.stats.cache_misses.values())
+result = dropout(np.ones(4, np.float32), 0.5, 1).tolist()
+n_compiled = sum(_dropout.stats.cache_misses.values())
 print(result, "with the compiler" if "numba.np.linalg" in sys.modules else "without it", n_compiled)
 """
 
@@ -49,13 +52,18 @@ def test_compiled_once_and_again_when_a_file_changes_whose_functions_are_called(
     path.write_text(path.read_text("utf-8") + "\n# no function of this file is called\n", "utf-8")
     assert run() == first.removesuffix("with the compiler 1") + "without it 0"
     path = copy / "cpu" / "scalar.py"
-    path.write_text(path.read_text("utf-8").replace("return mix32(np.uint32", "return ~mix32(np.uint32"), "utf-8")
+    path.write_text(
+        path.read_text("utf-8").replace("return mix32(np.uint32", "return ~mix32(np.uint32"),
+        "utf-8",
+    )
     changed = run()
     assert changed.endswith(" 1")
     assert changed != first
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere"
+)
 def test_where_nothing_can_be_written_kernels_compile_all_the_same(package):
     copy, run = package
     for folder in (copy / "cpu", copy):
@@ -64,21 +72,28 @@ def test_where_nothing_can_be_written_kernels_compile_all_the_same(package):
 
 
 def test_a_process_that_compiles_computes_the_same_bits_as_one_that_finds_kernels_on_disk(tmp_path):
-    """Otherwise a resumed training would not reproduce, bit for bit, the training that compiled the kernels."""
+    """Otherwise a resumed training would not reproduce, bit for bit,
+    the training that compiled the kernels.
+    """
     code = """
 import hashlib
 from npformer import cpu
 from results import arguments_of, run
 for name in ("linear_activation_dropout", "layer_norm", "cross_entropy"):
-    print(name, [hashlib.md5(x.tobytes()).hexdigest() for x in run(cpu, name, arguments_of(name, "float32"))])
+    results = run(cpu, name, arguments_of(name, "float32"))
+    print(name, [hashlib.md5(x.tobytes()).hexdigest() for x in results])
 """
-    first, second = (python("-c", code, env=compiling(NUMBA_CACHE_DIR=tmp_path)).stdout for _ in range(2))
+    first, second = (
+        python("-c", code, env=compiling(NUMBA_CACHE_DIR=tmp_path)).stdout for _ in range(2)
+    )
     assert first == second
 
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """A function that returns a tiny kernel, as a new process would find it, and the folder of its files."""
+    """A function that returns a tiny kernel, as a new process would find it,
+    and the folder of its files.
+    """
     (tmp_path / "tiny_kernel.py").write_text("def tiny(x):\n    return x + 1\n")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
@@ -97,7 +112,10 @@ def is_loaded(kernel):
 @pytest.mark.parametrize(
     "error, message",
     [
-        (RuntimeError("no locator available"), "no folder can be written.* set NUMBA_CACHE_DIR to a folder"),
+        (
+            RuntimeError("no locator available"),
+            "no folder can be written.* set NUMBA_CACHE_DIR to a folder",
+        ),
         (AttributeError("no attribute '_impl'"), "does not know this numba"),
     ],
 )
@@ -132,7 +150,9 @@ def test_a_damaged_file_is_replaced(tiny, damage):
     for path, whole in files.items():
         path.write_bytes(damage(whole))
     kernel = new()
-    with pytest.warns(UserWarning, match="a compiled kernel in .*__pycache__ is damaged: it is compiled") as said:
+    with pytest.warns(
+        UserWarning, match="a compiled kernel in .*__pycache__ is damaged: it is compiled"
+    ) as said:
         assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
     assert len(said) == 1
     assert set(folder.iterdir()) == set(files)
@@ -145,7 +165,9 @@ def test_a_full_disk_does_not_stop_a_kernel(tiny):
     resource = pytest.importorskip("resource")
     new, folder = tiny
     kernel, before = new(), resource.getrlimit(resource.RLIMIT_FSIZE)
-    with pytest.warns(UserWarning, match="cannot be kept in .*__pycache__: File too large. .* NUMBA_CACHE_DIR") as said:
+    with pytest.warns(
+        UserWarning, match="cannot be kept in .*__pycache__: File too large. .* NUMBA_CACHE_DIR"
+    ) as said:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
         try:
             assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
@@ -198,13 +220,21 @@ def test_each_file_that_a_file_of_kernels_imports_is_found():
 
 
 def test_every_function_that_a_kernel_calls_is_inlined():
-    """Otherwise it is linked: to another copy in a process that compiles the kernel than in one that loads it."""
+    """Otherwise it is linked: to another copy in a process that compiles the kernel than in one
+    that loads it.
+    """
     team_for(np.dtype("float32"))  # compiles a kernel that is defined in a function
     linked = set()
     for function in jit.KERNELS:
         found = inspect.getclosurevars(function)
         modules = [x for x in found.globals.values() if inspect.ismodule(x)]
         called = [*found.globals.values(), *found.nonlocals.values()]
-        called += [vars(module).get(name) for module in modules for name in function.__code__.co_names]
-        linked |= {x.py_func for x in called if isinstance(x, Dispatcher) and not x.targetoptions["forceinline"]}
+        called += [
+            vars(module).get(name) for module in modules for name in function.__code__.co_names
+        ]
+        linked |= {
+            x.py_func
+            for x in called
+            if isinstance(x, Dispatcher) and not x.targetoptions["forceinline"]
+        }
     assert not linked & set(jit.KERNELS)

@@ -1,6 +1,7 @@
-"""A query that may attend to nothing gets exact zeros, and masked entries never matter, also over several tiles.
+"""A query that may attend to nothing gets exact zeros, and masked entries never matter.
 
-``test_poison.py`` holds the second for every operation and every mask of the table.
+Both are tested over several tiles, too. ``test_poison.py`` holds the second for every operation and
+every mask of the table.
 """
 
 import numpy as np
@@ -36,7 +37,10 @@ def inputs(n_queries=T, n_keys=S):
 
 
 def assert_same_bits(actual, expected):
-    """Equal bit for bit, unless a kernel meets NaN: then the reference computes the result, with other rounding."""
+    """Equal bit for bit, unless a kernel meets NaN.
+
+    Then the reference computes the result, with other rounding.
+    """
     for array, wanted in zip(actual, expected, strict=True):
         assert np.isfinite(wanted).all()
         exact = npf.attention is reference.attention
@@ -101,7 +105,8 @@ def test_logsumexp_of_a_query_that_may_attend_to_nothing():
 @pytest.mark.parametrize("poison", POISONS)
 def test_poison_in_keys_masked_partly_by_causal_and_partly_by_keep_mask(name, poison):
     keep_mask = np.ones((S, S), bool)
-    keep_mask[3:, 3] = False  # causal hides key 3 from the queries before it, the mask from the others
+    # causal hides key 3 from the queries before it, the mask from the others
+    keep_mask[3:, 3] = False
     q, k, v, dout = inputs(n_queries=S)
     clean = run(name, q, k, v, dout, keep_mask, causal=True)
     k[..., 3, :] = v[..., 3, :] = poison
@@ -190,7 +195,9 @@ def test_product_of_arrays_with_holes(seed):
     assert np.isnan(expected).any()
     assert np.isfinite(expected).any()
     np.testing.assert_array_equal(npf.product(a, b), expected)
-    np.testing.assert_array_equal(npf.product(np.stack([a, a]), np.stack([b, b])), [expected, expected])
+    np.testing.assert_array_equal(
+        npf.product(np.stack([a, a]), np.stack([b, b])), [expected, expected]
+    )
 
 
 # Polarity and the additive form.
@@ -216,7 +223,9 @@ def test_additive_form_and_back(dtype):
 
 @pytest.mark.parametrize("value", [-1e9, 1.0, np.inf, np.nan])
 def test_other_additive_masks_are_refused(value):
-    with pytest.raises(ValueError, match=r"mask holds .*, expected only 0 \(may attend\) and -inf \(may not\)"):
+    with pytest.raises(
+        ValueError, match=r"mask holds .*, expected only 0 \(may attend\) and -inf \(may not\)"
+    ):
         npf.from_additive(np.array([0.0, value]))
 
 
@@ -224,4 +233,6 @@ def test_adding_the_additive_mask_to_the_scores_is_what_the_boolean_mask_does():
     q, k, v, _ = inputs()
     keep_mask = normal(B, H, T, S) > 0
     scores = q @ k.swapaxes(-1, -2) / np.sqrt(K)
-    oracles.assert_close(npf.attention(q, k, v, keep_mask)[1], npf.softmax(scores + npf.to_additive(keep_mask)))
+    oracles.assert_close(
+        npf.attention(q, k, v, keep_mask)[1], npf.softmax(scores + npf.to_additive(keep_mask))
+    )

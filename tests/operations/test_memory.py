@@ -130,11 +130,15 @@ def test_a_forked_process_has_memory_of_its_own():
 
 
 def test_shards_in_threads_do_not_share_memory():
-    """Arrays above the pool's smallest size, from both threads at once: the whole batch's gradient in the end.
+    """Arrays above the pool's smallest size, from both threads at once.
+
+    The whole batch's gradient in the end.
 
     Not with ReLU: where its input is almost 0, rounding decides whether a gradient passes.
     """
-    model = nf.Transformer(500, 500, d_model=64, n_heads=4, n_layers=1, d_ff=256, dropout=0.0, activation="gelu")
+    model = nf.Transformer(
+        500, 500, d_model=64, n_heads=4, n_layers=1, d_ff=256, dropout=0.0, activation="gelu"
+    )
     ids = np.random.default_rng(0).integers(1, 500, (64, 41))
     ids[:, 0] = 1
     gradients = []

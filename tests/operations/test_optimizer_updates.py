@@ -77,7 +77,9 @@ def test_adam_one_number_at_a_time(option):
 @pytest.mark.parametrize("option", SGD)
 def test_sgd_of_torch(option):
     torch = pytest.importorskip("torch")
-    assert_close(run_sgd(normal(N), **SGD[option]), run_torch(torch.optim.SGD, **SGD[option]), 1e-12)
+    assert_close(
+        run_sgd(normal(N), **SGD[option]), run_torch(torch.optim.SGD, **SGD[option]), 1e-12
+    )
 
 
 @pytest.mark.parametrize("option", ADAM)
@@ -85,7 +87,11 @@ def test_adam_of_torch(option):
     torch = pytest.importorskip("torch")
     options = {"beta1": 0.9, "beta2": 0.999, "weight_decay": 0, **ADAM[option]}
     betas = options.pop("beta1"), options.pop("beta2")
-    assert_close(run_adam(normal(N), **ADAM[option]), run_torch(torch.optim.AdamW, betas=betas, **options), 1e-12)
+    assert_close(
+        run_adam(normal(N), **ADAM[option]),
+        run_torch(torch.optim.AdamW, betas=betas, **options),
+        1e-12,
+    )
 
 
 def run_torch(optimizer_class, **options):
@@ -171,9 +177,13 @@ def test_a_gradient_scale_that_is_nan_is_no_update(ops, name):
             np.testing.assert_array_equal(arguments[key], x)
 
 
-@pytest.mark.parametrize("option", [{"lr": 0.1}, {"lr": 0.1, "beta1": 0.8, "beta2": 0.97, "weight_decay": 0.3}])
+@pytest.mark.parametrize(
+    "option", [{"lr": 0.1}, {"lr": 0.1, "beta1": 0.8, "beta2": 0.97, "weight_decay": 0.3}]
+)
 def test_lion_one_number_at_a_time(option):
-    beta1, beta2, weight_decay = option.get("beta1", 0.9), option.get("beta2", 0.99), option.get("weight_decay", 0)
+    beta1 = option.get("beta1", 0.9)
+    beta2 = option.get("beta2", 0.99)
+    weight_decay = option.get("weight_decay", 0)
     expected, param, mean = list(normal(N)), normal(N), np.zeros(N)
     for i in range(N):
         m = 0.0

@@ -1,4 +1,7 @@
-"""Attention on packed projections: the reference runs the function that people read, kernels know settings."""
+"""Attention on packed projections.
+
+The reference runs the function that people read, kernels know settings.
+"""
 
 import sys
 from dataclasses import dataclass, replace
@@ -59,7 +62,8 @@ class WithAnotherField(AttentionSettings):
 @pytest.mark.parametrize("ops", BACKENDS)
 @pytest.mark.parametrize("is_odd", [False, True])
 def test_a_kernel_leaves_settings_that_it_does_not_know_to_the_reference(ops, is_odd):
-    x, settings = np.random.default_rng(0).standard_normal((2, 3, 12)).astype("float32"), WithAnotherField(2)
+    x = np.random.default_rng(0).standard_normal((2, 3, 12)).astype("float32")
+    settings = WithAnotherField(2)
     settings = replace(settings, is_odd=is_odd)
     with nf.explain() as calls:
         saved = ops.self_attention(x, settings)
@@ -96,12 +100,17 @@ def test_a_kernel_of_single_heads_leaves_options_that_it_does_not_know_to_the_re
 
 
 def test_a_kernel_says_which_options_it_knows():
-    with pytest.raises(TypeError, match="self_attention: knows='', expected some of causal, scale, dropout_rate"):
+    with pytest.raises(
+        TypeError, match="self_attention: knows='', expected some of causal, scale, dropout_rate"
+    ):
         cpu.ops.kernel_of(npf.self_attention)
-    with pytest.raises(TypeError, match="relu: knows='scale', expected none, as the operation has no record"):
+    with pytest.raises(
+        TypeError, match="relu: knows='scale', expected none, as the operation has no record"
+    ):
         cpu.ops.kernel_of(npf.relu, knows="scale")
     with pytest.raises(
-        TypeError, match="attention: knows='sofcap', expected some of causal, scale, dropout_rate, softcap"
+        TypeError,
+        match="attention: knows='sofcap', expected some of causal, scale, dropout_rate, softcap",
     ):
         cpu.ops.kernel_of(npf.attention, knows="sofcap")
 

@@ -29,8 +29,12 @@ def filled(x, dtype):
 def test_the_product_of_arrays_with_room(depth, dtype, transposed):
     for m in (1, ROWS - 1, ROWS, ROWS + 1, 16, 24):
         for n in (1, 7, 8, 16, 17, 33):
-            a, b, before = RNG.standard_normal((m, depth)), RNG.standard_normal((depth, n)), RNG.standard_normal((m, n))
-            left, right, out = filled(a.T if transposed else a, dtype), filled(b, dtype), filled(before, dtype)
+            a = RNG.standard_normal((m, depth))
+            b = RNG.standard_normal((depth, n))
+            before = RNG.standard_normal((m, n))
+            left = filled(a.T if transposed else a, dtype)
+            right = filled(b, dtype)
+            out = filled(before, dtype)
             scale = np.dtype(dtype).type(0.5)
             for add, expected in ((True, before + 0.5 * a @ b), (False, 0.5 * a @ b)):
                 multiplied(left, right, out, m, n, depth, scale, add, transposed)
@@ -44,5 +48,7 @@ def test_arrays_with_room_begin_with_a_line_and_do_not_overlap(dtype):
     arrays = with_room(shapes, np.dtype(dtype))
     for shape, x in zip(shapes, arrays, strict=True):
         assert x.ctypes.data % LINE == 0 and x.shape[-1] * x.itemsize // LINE % 2 == 1
-        assert x.shape[-2] % ROWS == 0 and all(size >= wanted for size, wanted in zip(x.shape, shape, strict=True))
+        assert x.shape[-2] % ROWS == 0 and all(
+            size >= wanted for size, wanted in zip(x.shape, shape, strict=True)
+        )
     assert not any(np.shares_memory(x, y) for i, x in enumerate(arrays) for y in arrays[:i])

@@ -1,6 +1,9 @@
-"""The backends have the same operations: same names, same parameters, same numbers; and kernels compute them.
+"""The backends have the same operations.
 
-An operation is tested by its line in ``npformer.gradients.cases``, which says how far a kernel may be off.
+Same names, same parameters, same numbers; and kernels compute them.
+
+An operation is tested by its line in ``npformer.gradients.cases``, which says how far a kernel may
+be off.
 """
 
 import inspect
@@ -21,16 +24,24 @@ from npformer.gradients.cases import CASES
 
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 BACKENDS = [pytest.param(cpu.ops, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
-ON_REAL_GPU = 0 if NO_GPU else 8  # units that CuPy's own functions and products are off, where there is no kernel
+# units that CuPy's own functions and products are off, where there is no kernel
+ON_REAL_GPU = 0 if NO_GPU else 8
 
 LAYOUTS = [every_second, rows_apart, fortran, backwards, read_only]
-CALLS = [pytest.param(case, name, i, id=f"{name}-{case}") for i, case in enumerate(CASES) for name in case.names]
+CALLS = [
+    pytest.param(case, name, i, id=f"{name}-{case}")
+    for i, case in enumerate(CASES)
+    for name in case.names
+]
 
 
 def laid_out(arguments, layout, written):
     """The arrays in another layout, except those that the operation writes to."""
     change = {name: contiguous if name in written else layout for name in arguments}
-    return {name: change[name](x) if isinstance(x, np.ndarray) and x.ndim else x for name, x in arguments.items()}
+    return {
+        name: change[name](x) if isinstance(x, np.ndarray) and x.ndim else x
+        for name, x in arguments.items()
+    }
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -47,17 +58,23 @@ def test_a_kernel_computes_the_same_numbers(ops, case, name, i, dtype):
         with nf.explain() as calls:
             actual = run(ops, name, arguments)
         assert_equal_within(bound, dtype, actual, expected)
-        assert calls[0].by == ("kernel" if has_kernel_for(ops, name, arguments, dtype) else "reference"), calls[0].why
+        assert calls[0].by == (
+            "kernel" if has_kernel_for(ops, name, arguments, dtype) else "reference"
+        ), calls[0].why
 
 
 def has_kernel_for(ops, name, arguments, dtype):
-    """Whether a backend has a kernel of an operation, and the kernel says that it takes these arguments."""
+    """Whether a backend has a kernel of an operation,
+    and the kernel says that it takes these arguments.
+    """
     if name not in ops.kernels or dtype not in ops.kernels[name].kernel.dtypes:
         return False
     kernel, record = ops.kernels[name].kernel, ops.kernels[name].record
     if any(arguments.get(array) is not None for array in kernel.without):
         return False
-    values = {parameter.name: parameter.default for parameter in record.parameters.values()} | arguments
+    values = {
+        parameter.name: parameter.default for parameter in record.parameters.values()
+    } | arguments
     return not kernel.why_not(*values.values())
 
 
@@ -65,16 +82,21 @@ def has_kernel_for(ops, name, arguments, dtype):
 def test_same_names_and_parameters(ops):
     assert {*ops.kernels} <= {*ops.names()}
     for name in ops.names():
-        assert inspect.signature(getattr(ops, name)) == inspect.signature(getattr(reference, name)), name
+        assert inspect.signature(getattr(ops, name)) == inspect.signature(
+            getattr(reference, name)
+        ), name
 
 
 @pytest.mark.parametrize("ops", BACKENDS)
 def test_every_kernel_is_behind_a_dispatcher(ops):
-    """A function of a backend that has the name of an operation is its kernel, and is registered as that."""
+    """A function of a backend that has the name of an operation is its kernel,
+    and is registered as that.
+    """
     package = cpu if ops is cpu.ops else gpu
     for file in pkgutil.iter_modules(package.kernels.__path__):
         module = sys.modules[f"{package.kernels.__name__}.{file.name}"]
-        functions = {name: x for name, x in vars(module).items() if inspect.isfunction(x)}  # and none of numba's
+        # the functions of the module itself, and none of numba's
+        functions = {name: x for name, x in vars(module).items() if inspect.isfunction(x)}
         own = {name for name, x in functions.items() if x.__module__ == module.__name__}
         for name in own & set(ops.names()):
             assert vars(module)[name] is getattr(package, name) is ops.kernels[name], name
@@ -82,7 +104,9 @@ def test_every_kernel_is_behind_a_dispatcher(ops):
 
 def test_every_operation_has_a_case():
     without_numbers = {"padding_mask", "to_additive", "from_additive"}
-    assert {*reference.Ops.names()} == {name for case in CASES for name in case.names} | without_numbers
+    assert {*reference.Ops.names()} == {
+        name for case in CASES for name in case.names
+    } | without_numbers
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="this is the inner run")

@@ -1,6 +1,7 @@
 """Masked entries never matter: NaN or infinity in them changes no result and no gradient.
 
-Every case of the table is tested in which something is hidden: by a mask, by being ignored or by being padding.
+Every case of the table is tested in which something is hidden: by a mask, by being ignored or by
+being padding.
 """
 
 import numpy as np
@@ -23,7 +24,9 @@ DTYPES = ["float32", "float64", "float16"]
 
 
 def given_of(case, dtype):
-    """The arguments of the forward pass, and those of the backward pass that the forward pass does not return."""
+    """The arguments of the forward pass, and those of the backward pass
+    that the forward pass does not return.
+    """
     return (case.backward_arguments(dtype) if case.backward else {}) | case.arguments(dtype)
 
 
@@ -34,7 +37,9 @@ def hidden(case, given):
             return [(given["x_gates"], ~given["keep_mask"])]
         case "cross_entropy" | "linear_cross_entropy":
             return [
-                (given[name], given["targets"] == given.get("ignore_id")) for name in ("x", "logits") if name in given
+                (given[name], given["targets"] == given.get("ignore_id"))
+                for name in ("x", "logits")
+                if name in given
             ]
         case "paired_cross_entropy" | "linear_paired_cross_entropy":
             is_ignored = given["targets"] == given.get("ignore_id")
@@ -87,16 +92,26 @@ def forward_and_backward(ops, case, given):
 
     def call(record, known):
         return arrays_of(
-            getattr(ops, record.name)(**{name: known[name] for name in record.parameters if name in known})
+            getattr(ops, record.name)(
+                **{name: known[name] for name in record.parameters if name in known}
+            )
         )
 
     record = case.forward.record
-    results = dict(zip([x.name for x in record.contract.results], call(record, given), strict=False))
+    results = dict(
+        zip([x.name for x in record.contract.results], call(record, given), strict=False)
+    )
     gradients = call(case.backward.record, given | results) if case.backward else []
-    return [x for name, x in results.items() if name != "gates"] + [x for x in gradients if x is not None]
+    return [x for name, x in results.items() if name != "gates"] + [
+        x for x in gradients if x is not None
+    ]
 
 
-HIDING = [case for case in CASES if any(where.any() for _, where in hidden(case, given_of(case, "float64")))]
+HIDING = [
+    case
+    for case in CASES
+    if any(where.any() for _, where in hidden(case, given_of(case, "float64")))
+]
 
 
 def test_all_operations_that_hide_something_are_here():
@@ -106,10 +121,15 @@ def test_all_operations_that_hide_something_are_here():
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize(("case", "i"), [pytest.param(case, i, id=str(case)) for i, case in enumerate(HIDING)])
+@pytest.mark.parametrize(
+    ("case", "i"), [pytest.param(case, i, id=str(case)) for i, case in enumerate(HIDING)]
+)
 @pytest.mark.parametrize("ops", BACKENDS)
 def test_what_is_masked_never_matters(ops, case, i, poison):
-    """No bit changes on the reference. A kernel may leave the operation to the reference, which rounds differently."""
+    """No bit changes on the reference.
+
+    A kernel may leave the operation to the reference, which rounds differently.
+    """
     dtype = DTYPES[i % len(DTYPES)]
     clean, given = forward_and_backward(ops, case, given_of(case, dtype)), given_of(case, dtype)
     for x, where in hidden(case, given):

@@ -15,8 +15,18 @@ def normal(*shape, seed=0):
     return np.random.default_rng([seed, *shape]).standard_normal(shape)
 
 
-GRU = {"x_gates": normal(B, T, 3 * D), "h0": normal(B, D), "weight": normal(D, 3 * D), "bias": normal(D)}
-LSTM = {"x_gates": normal(B, T, 4 * D), "h0": normal(B, D), "c0": normal(B, D, seed=1), "weight": normal(D, 4 * D)}
+GRU = {
+    "x_gates": normal(B, T, 3 * D),
+    "h0": normal(B, D),
+    "weight": normal(D, 3 * D),
+    "bias": normal(D),
+}
+LSTM = {
+    "x_gates": normal(B, T, 4 * D),
+    "h0": normal(B, D),
+    "c0": normal(B, D, seed=1),
+    "weight": normal(D, 4 * D),
+}
 KEPT = normal(B, T) > -0.5
 PADDED = np.arange(T) < np.array([[7], [4], [1]])  # rows of different lengths
 BOTH_WAYS = pytest.mark.parametrize("reverse", [False, True])
@@ -33,7 +43,9 @@ def test_against_loops(keep_mask, reverse):
     kept = np.ones((B, T), bool) if keep_mask is None else keep_mask
     assert_close(npf.gru(**GRU, **options)[0], oracles.gru(*GRU.values(), kept, order(reverse)))
     for mine, theirs in zip(
-        npf.lstm(**LSTM, **options)[:2], oracles.lstm(*LSTM.values(), kept, order(reverse)), strict=True
+        npf.lstm(**LSTM, **options)[:2],
+        oracles.lstm(*LSTM.values(), kept, order(reverse)),
+        strict=True,
     ):
         assert_close(mine, theirs)
 
@@ -43,23 +55,35 @@ def backward(operation, arguments, dstates, **options):
     saved = getattr(npf, operation)(**arguments, **options)
     first = [arguments[name] for name in ("h0", "c0") if name in arguments]
     more = [] if operation == "gru" else [None]
-    gradients = getattr(npf, f"{operation}_backward")(dstates, *more, *first, arguments["weight"], *saved, **options)
+    gradients = getattr(npf, f"{operation}_backward")(
+        dstates, *more, *first, arguments["weight"], *saved, **options
+    )
     return saved[0], gradients
 
 
 @pytest.mark.parametrize("operation", ["gru", "lstm"])
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_against_pytorch(operation, bidirectional):
-    """Outputs and every gradient, through the projection of the inputs too, for rows of different lengths."""
+    """Outputs and every gradient, through the projection of the inputs too,
+    for rows of different lengths.
+    """
     torch = pytest.importorskip("torch")
     lengths = PADDED.sum(axis=1)
-    theirs = getattr(torch.nn, operation.upper())(D_IN, D, batch_first=True, bidirectional=bidirectional).double()
+    theirs = getattr(torch.nn, operation.upper())(
+        D_IN, D, batch_first=True, bidirectional=bidirectional
+    ).double()
     n_directions, n_gates = 1 + bidirectional, 3 if operation == "gru" else 4
-    x, first, dy = normal(B, T, D_IN), normal(n_directions, B, D, seed=3), normal(B, T, n_directions * D)
+    x = normal(B, T, D_IN)
+    first = normal(n_directions, B, D, seed=3)
+    dy = normal(B, T, n_directions * D)
     tensors = [torch.tensor(a, requires_grad=True) for a in (x, first)]
-    packed = torch.nn.utils.rnn.pack_padded_sequence(tensors[0], torch.tensor(lengths), batch_first=True)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(
+        tensors[0], torch.tensor(lengths), batch_first=True
+    )
     state = tensors[1] if operation == "gru" else (tensors[1], tensors[1])
-    y, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed, state)[0], batch_first=True, total_length=T)
+    y, _ = torch.nn.utils.rnn.pad_packed_sequence(
+        theirs(packed, state)[0], batch_first=True, total_length=T
+    )
     y.backward(torch.tensor(dy))
 
     dx, dfirst = np.zeros_like(x), np.zeros_like(first)
@@ -68,11 +92,13 @@ def test_against_pytorch(operation, bidirectional):
         tensor = {name: getattr(theirs, f"{name}_l0{suffix}") for name in names}
         weight_x, weight_h, bias_x, bias_h = (tensor[name].detach().numpy() for name in names)
         part = slice(direction * D, (direction + 1) * D)
-        if operation == "gru":  # only the third of its biases of h is one that the input's cannot stand for
+        # only the third of its biases of h is one that the input's cannot stand for
+        if operation == "gru":
             bias = bias_x + np.where(np.arange(3 * D) < 2 * D, bias_h, 0)
             arguments = {"h0": first[direction], "weight": weight_h.T, "bias": bias_h[2 * D :]}
         else:
-            bias, arguments = bias_x + bias_h, {"h0": first[direction], "c0": first[direction], "weight": weight_h.T}
+            bias = bias_x + bias_h
+            arguments = {"h0": first[direction], "c0": first[direction], "weight": weight_h.T}
         arguments["x_gates"] = npf.linear(x, weight_x.T, bias)
         dstates = np.where(PADDED[..., None], dy[..., part], 0)
         options = {"keep_mask": PADDED, "reverse": direction == 1}
@@ -102,8 +128,12 @@ def test_what_is_left_out_never_matters(ops, operation, arguments, reverse, valu
     for given in (arguments, spoiled):
         saved = getattr(ops, operation)(**given, **options)
         first = [given[name] for name in ("h0", "c0") if name in given]
-        dstates = [normal(B, T, D)] if operation == "gru" else [normal(B, T, D), normal(B, T, D, seed=2)]
-        gradients = getattr(ops, f"{operation}_backward")(*dstates, *first, given["weight"], *saved, **options)
+        dstates = (
+            [normal(B, T, D)] if operation == "gru" else [normal(B, T, D), normal(B, T, D, seed=2)]
+        )
+        gradients = getattr(ops, f"{operation}_backward")(
+            *dstates, *first, given["weight"], *saved, **options
+        )
         assert (gradients[0][~PADDED] == 0).all()
         results.append((*saved[:-1], *gradients))
     for clean, other in zip(*results, strict=True):
@@ -122,7 +152,9 @@ def test_a_step_that_is_left_out_keeps_the_state(operation, arguments):
 def test_no_steps_give_no_states(ops):
     states, gates = ops.gru(**GRU | {"x_gates": normal(B, 0, 3 * D)})
     assert (states.shape, gates.shape) == ((B, 0, D), (B, 0, 4 * D))
-    dx_gates, dh0, dweight, dbias = ops.gru_backward(states, GRU["h0"], GRU["weight"], states, gates)
+    dx_gates, dh0, dweight, dbias = ops.gru_backward(
+        states, GRU["h0"], GRU["weight"], states, gates
+    )
     assert dx_gates.shape == (B, 0, 3 * D)
     assert not (dh0.any() or dweight.any() or dbias.any())
 

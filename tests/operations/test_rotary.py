@@ -1,4 +1,6 @@
-"""Rotary positions: pair by pair, the two published forms, and what makes the positions relative."""
+"""Rotary positions: pair by pair, the two published forms,
+and what makes the positions relative.
+"""
 
 import inspect
 import json
@@ -15,7 +17,8 @@ from npformer.layers import Llama3Scaling, Rotary
 from npformer.models import describe, from_description
 
 B, T, H, P, K = 2, 5, 3, 2, 8
-X, POSITIONS = np.random.default_rng(0).standard_normal((B, T, (H + P) * K)), np.arange(-4, 6).reshape(B, T) ** 3
+X = np.random.default_rng(0).standard_normal((B, T, (H + P) * K))
+POSITIONS = np.arange(-4, 6).reshape(B, T) ** 3
 SLOW, EQUAL = {"factor": 8.0}, {"factor": 8.0, "high_freq_factor": 1.0}
 BOTH = pytest.mark.parametrize("pairs", ["halves", "interleaved"])
 pytestmark = pytest.mark.usefixtures("every_backend")
@@ -35,9 +38,12 @@ def test_each_pair_is_turned(pairs, base, scaling):
 
 
 def test_the_published_forms():
-    """The sum x cos + rotate_half(x) sin of GPT-NeoX and Llama, and the complex product of the paper's pairs."""
+    """The sum x cos + rotate_half(x) sin of GPT-NeoX and Llama,
+    and the complex product of the paper's pairs.
+    """
     x, angles = X[..., :K].copy(), POSITIONS[..., None] * 10000.0 ** (-np.arange(0, K, 2) / K)
-    twice, rotate_half = np.concatenate([angles, angles], -1), np.concatenate([-x[..., K // 2 :], x[..., : K // 2]], -1)
+    twice = np.concatenate([angles, angles], -1)
+    rotate_half = np.concatenate([-x[..., K // 2 :], x[..., : K // 2]], -1)
     assert_close(npf.rotary(x, POSITIONS), x * np.cos(twice) + rotate_half * np.sin(twice))
     turned = (x.view(complex) * np.exp(1j * angles)).view(float)
     assert_close(npf.rotary(x, POSITIONS, pairs="interleaved"), turned)
@@ -46,21 +52,29 @@ def test_the_published_forms():
 @BOTH
 def test_dot_products_depend_on_distances_and_lengths_on_nothing(pairs):
     q, k = X[0, :2, :K]
-    at_m, at_n = (npf.rotary(np.tile(x, (3, 1)), np.array([5, 105, -3]) - d, pairs=pairs) for x, d in ((q, 0), (k, 3)))
+    at_m, at_n = (
+        npf.rotary(np.tile(x, (3, 1)), np.array([5, 105, -3]) - d, pairs=pairs)
+        for x, d in ((q, 0), (k, 3))
+    )
     at_distance = npf.rotary(q[None], np.array([3]), pairs=pairs)[0]
     assert_close((at_m * at_n).sum(axis=-1), np.full(3, at_distance @ k))
     assert_close((at_m**2).sum(axis=-1), np.full(3, q @ q))
 
 
 def test_a_head_of_an_odd_width_and_a_negative_number_of_heads():
-    with pytest.raises(ValueError, match=r"x has shape \(2, 5, 40\), expected .*\(H\+G\)\*2\*M divisible by 16"):
+    with pytest.raises(
+        ValueError, match=r"x has shape \(2, 5, 40\), expected .*\(H\+G\)\*2\*M divisible by 16"
+    ):
         npf.rotary(X, POSITIONS, n_heads=8)
     with pytest.raises(ValueError, match="n_plain=-1, expected at least 0"):
         npf.rotary(X, POSITIONS, n_heads=6, n_plain=-1)
 
 
 def test_llama3_slows_the_pairs_that_turn_slowly():
-    """Piece by piece, as Llama 3.1 says: long waves are stretched, short ones stay, those in between are mixed."""
+    """Piece by piece, as Llama 3.1 says.
+
+    Long waves are stretched, short ones stay, those in between are mixed.
+    """
     scaling, width, old = Llama3Scaling(8.0, 1.0, 4.0, 500), 16, 500
     expected = []
     for i in range(width // 2):
@@ -74,37 +88,58 @@ def test_llama3_slows_the_pairs_that_turn_slowly():
     x = np.eye(width)[: width // 2].sum(axis=0, keepdims=True)  # each pair is (1, 0)
     turned = npf.rotary(x, np.array([3]), llama3=scaling)[0]
     assert_close(np.arctan2(turned[width // 2 :], turned[: width // 2]), 3 * np.array(expected))
-    assert_close(npf.rotary_backward(npf.rotary(x, np.array([3]), llama3=scaling), np.array([3]), llama3=scaling), x)
+    assert_close(
+        npf.rotary_backward(
+            npf.rotary(x, np.array([3]), llama3=scaling), np.array([3]), llama3=scaling
+        ),
+        x,
+    )
 
 
 def test_positions_that_int64_cannot_hold_are_refused():
     x, positions = X[0, :2, :K], np.array([3, 2**63 - 1], np.uint64)
     assert_close(npf.rotary(x, positions), npf.rotary(x, positions.astype(np.int64)))
     for operation in (npf.rotary, npf.rotary_backward):
-        with pytest.raises(ValueError, match=rf"positions\[1\] is {2**63}, expected 0 <= id < {2**63}"):
+        with pytest.raises(
+            ValueError, match=rf"positions\[1\] is {2**63}, expected 0 <= id < {2**63}"
+        ):
             operation(x, positions + np.array([0, 1], np.uint64))
 
 
 def test_a_rotary_model(every_backend):
-    """A source that is moved by padding gives the same logits, and not one that is reversed. Old descriptions load."""
-    options = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "max_len": 9, "dtype": "float64"}
+    """A source that is moved by padding gives the same logits, and not one that is reversed.
+
+    Old descriptions load.
+    """
+    options = {"d_model": 8, "n_heads": 2, "n_layers": 1}
+    options |= {"d_ff": 8, "max_len": 9, "dtype": "float64"}
     model, ids = Transformer(11, 11, positions="rotary", **options), np.array([[3, 4, 5, 6]])
     sources = np.pad(ids, ((0, 0), (3, 0))), ids, ids[:, ::-1]
-    moved, logits, other = (model.logits(model.init(0), src, ids[:, :3], backend=every_backend) for src in sources)
+    moved, logits, other = (
+        model.logits(model.init(0), src, ids[:, :3], backend=every_backend) for src in sources
+    )
     assert_close(moved, logits)
     assert np.abs(other - logits).max() > 1e-3
     assert model.position_table is None
-    old = {name: value for name, value in describe(model).items() if name not in ("positions", "rotary")}
+    old = {
+        name: value
+        for name, value in describe(model).items()
+        if name not in ("positions", "rotary")
+    }
     assert from_description(old) == Transformer(11, 11, **options)
     assert from_description(old | {"positions": "rotary"}) == model
     long = Transformer(11, 11, **{**options, "max_len": 2**30}, positions="rotary")
     assert from_description(describe(long), tree.to_arrays(long.init(0), "params")) == long
-    with pytest.raises(ValueError, match="d_model=6, n_heads=2: heads of odd width 3 cannot be rotary"):
+    with pytest.raises(
+        ValueError, match="d_model=6, n_heads=2: heads of odd width 3 cannot be rotary"
+    ):
         Transformer(11, 11, **{**options, "d_model": 6}, positions="rotary")
 
 
 def test_the_defaults_of_the_record_are_those_of_the_operations():
-    """With them, entry 1 of a head of width 4 at position 100 turns by 100 · 10000^(-1/2) = 1, towards entry 3."""
+    """With them, entry 1 of a head of width 4 at position 100 turns by 100 · 10000^(-1/2) = 1,
+    towards entry 3.
+    """
     for operation in (npf.rotary, npf.rotary_backward):
         parameters = inspect.signature(operation).parameters
         names = "base", "scaling", "pairs", "llama3"
@@ -114,27 +149,63 @@ def test_the_defaults_of_the_record_are_those_of_the_operations():
 
 
 def test_the_settings_of_a_model(every_backend):
-    options = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "max_len": 9, "dtype": "float64"}
+    options = {"d_model": 8, "n_heads": 2, "n_layers": 1}
+    options |= {"d_ff": 8, "max_len": 9, "dtype": "float64"}
     default, set_, model = (
         Transformer(11, 11, positions="rotary", rotary=rotary, **options)
         for rotary in (None, Rotary(), {"base": 500.0, "scaling": 2, "pairs": "interleaved"})
     )
     assert model.rotary == Rotary(500.0, 2.0, "interleaved")
-    params, src, tgt = params_of(model), np.array([[3, 4, 5, 6], [7, 8, 9, 0]]), np.array([[1, 3, 4]] * 2)
+    params = params_of(model)
+    src = np.array([[3, 4, 5, 6], [7, 8, 9, 0]])
+    tgt = np.array([[1, 3, 4]] * 2)
     assert_steps_equal_recomputation(model, params, src, every_backend)
     logits = [m.logits(params, src, tgt, backend=every_backend) for m in (default, set_, model)]
     assert_close(logits[0], logits[1])
     assert np.abs(logits[2] - logits[0]).max() > 1e-3
-    assert from_description(json.loads(json.dumps(describe(model))), tree.to_arrays(params, "params")) == model
+    assert (
+        from_description(json.loads(json.dumps(describe(model))), tree.to_arrays(params, "params"))
+        == model
+    )
     for rotary, positions, error, message in (
-        (Rotary(), "learned", ValueError, "rotary=Rotary.*positions='learned', expected positions='rotary'"),
+        (
+            Rotary(),
+            "learned",
+            ValueError,
+            "rotary=Rotary.*positions='learned', expected positions='rotary'",
+        ),
         ({"base": -1.0}, "rotary", ValueError, "base=-1.0, expected a finite number above 0"),
-        ({"llama3": {"factor": 0.0}}, "rotary", ValueError, "factor=0.0, expected a finite number above 0"),
-        ({"llama3": {"factor": 8.0, "high": 1.0}}, "rotary", TypeError, "high=1.0 is no setting of llama3, expected"),
+        (
+            {"llama3": {"factor": 0.0}},
+            "rotary",
+            ValueError,
+            "factor=0.0, expected a finite number above 0",
+        ),
+        (
+            {"llama3": {"factor": 8.0, "high": 1.0}},
+            "rotary",
+            TypeError,
+            "high=1.0 is no setting of llama3, expected",
+        ),
         ({"llama3": 8.0}, "rotary", TypeError, r"llama3 is a float, expected Llama3Scaling\(…\)"),
-        ({"llama3": SLOW, "scaling": 2.0}, "rotary", ValueError, "scaling=2.0 with llama3=Llama3Scaling.* one of them"),
-        ({"llama3": EQUAL}, "rotary", ValueError, "high_freq_factor=1.0, expected above low_freq_factor=1.0"),
-        ({"bases": 1.0}, "rotary", TypeError, "bases=1.0 is no setting of rotary, expected base, scaling, pairs"),
+        (
+            {"llama3": SLOW, "scaling": 2.0},
+            "rotary",
+            ValueError,
+            "scaling=2.0 with llama3=Llama3Scaling.* one of them",
+        ),
+        (
+            {"llama3": EQUAL},
+            "rotary",
+            ValueError,
+            "high_freq_factor=1.0, expected above low_freq_factor=1.0",
+        ),
+        (
+            {"bases": 1.0},
+            "rotary",
+            TypeError,
+            "bases=1.0 is no setting of rotary, expected base, scaling, pairs",
+        ),
         ({3: 4}, "rotary", TypeError, "3=4 is no setting of rotary"),
         (500.0, "rotary", TypeError, "rotary is a float, expected Rotary"),
     ):

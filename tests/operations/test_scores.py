@@ -191,7 +191,9 @@ def assert_same_bits(actual, expected):
 
 @pytest.mark.parametrize("score", ["dot", "scaled_dot", "bilinear"])
 def test_scores_that_overflow_half_precision(score):
-    q, k, v, dout = (np.full((n, 64), value, "float16") for n, value in ((5, 200), (7, 200), (7, 200), (5, 0.01)))
+    q, k, v, dout = (
+        np.full((n, 64), value, "float16") for n, value in ((5, 200), (7, 200), (7, 200), (5, 0.01))
+    )
     params = (np.eye(64, dtype="float16"),) if score == "bilinear" else ()
     out, *gradients = forward_and_backward(score, q, k, v, params, dout)
     assert (out == 200).all()
@@ -200,7 +202,9 @@ def test_scores_that_overflow_half_precision(score):
 
 @pytest.mark.parametrize("score", SCORES)
 def test_half_precision_is_rounded_once(score):
-    """The error is at most half a unit in the last place, compared with float64 on the same numbers."""
+    """The error is at most half a unit in the last place,
+    compared with float64 on the same numbers.
+    """
     q, k, _, params = arrays_for(score, dtype="float16")
     dscores = normal(B, T, S, seed=9).astype("float16")
     wide = [x.astype("float64") for x in (dscores, q, k, *params)]
@@ -208,11 +212,15 @@ def test_half_precision_is_rounded_once(score):
     actual = [scores(q, k, *params), *gradients(dscores, q, k, *params)]
     for array, exact in zip(actual, [scores(*wide[1:]), *gradients(*wide)], strict=True):
         assert array.dtype == "float16"
-        assert (np.abs(array - exact) <= 0.51 * np.spacing(np.abs(array)).astype(float) + 2e-6).all()
+        assert (
+            np.abs(array - exact) <= 0.51 * np.spacing(np.abs(array)).astype(float) + 2e-6
+        ).all()
 
 
 def test_products_of_dout_and_v_that_overflow_half_precision():
-    q, k, v, dout = (np.full((n, 64), value, "float16") for n, value in ((3, 1), (4, 1), (4, 200), (3, 200)))
+    q, k, v, dout = (
+        np.full((n, 64), value, "float16") for n, value in ((3, 1), (4, 1), (4, 200), (3, 200))
+    )
     _, dq, dk, dv = forward_and_backward("scaled_dot", q, k, v, (), dout)
     assert not dq.any()  # equal scores, equal values: nothing to gain from another weight
     assert not dk.any()
@@ -230,11 +238,17 @@ def test_additive_sums_of_half_precision_are_wide():
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize(("batch", "n_queries", "n_keys"), [(0, 5, 7), (2, 0, 7), (2, 5, 0), (2, 0, 0)])
+@pytest.mark.parametrize(
+    ("batch", "n_queries", "n_keys"), [(0, 5, 7), (2, 0, 7), (2, 5, 0), (2, 0, 0)]
+)
 def test_attention_of_nothing(score, batch, n_queries, n_keys):
     q, k, v, params = arrays_for(score)
-    q, k, v = (np.ones((batch, n, x.shape[-1])) for n, x in ((n_queries, q), (n_keys, k), (n_keys, v)))
-    out, *gradients = forward_and_backward(score, q, k, v, params, np.ones((batch, n_queries, A)), causal=True)
+    q, k, v = (
+        np.ones((batch, n, x.shape[-1])) for n, x in ((n_queries, q), (n_keys, k), (n_keys, v))
+    )
+    out, *gradients = forward_and_backward(
+        score, q, k, v, params, np.ones((batch, n_queries, A)), causal=True
+    )
     assert out.shape == (batch, n_queries, A)
     for gradient, array in zip(gradients, (q, k, v, *params), strict=True):
         assert gradient.shape == array.shape
@@ -249,15 +263,22 @@ def test_unknown_scores_and_wrong_parameters():
     with pytest.raises(ValueError, match=rf"score='general', expected {known}"):
         npf.score_attention(q, k, v, "general", params)
     with pytest.raises(
-        ValueError, match=r"params has 2 arrays, expected 3 with score='additive': \('w_q', 'w_k', 'w_s"
+        ValueError,
+        match=r"params has 2 arrays, expected 3 with score='additive': \('w_q', 'w_k', 'w_s",
     ):
         npf.score_attention(q, k, v, "additive", params[:2])
-    with pytest.raises(ValueError, match=r"params has 0 arrays, expected 1 with score='bilinear': \('weight',\)"):
+    with pytest.raises(
+        ValueError, match=r"params has 0 arrays, expected 1 with score='bilinear': \('weight',\)"
+    ):
         npf.score_attention(q, k, v, "bilinear")
-    with pytest.raises(TypeError, match=r"params is a ndarray, expected a tuple of 1 arrays \('weight',\)"):
+    with pytest.raises(
+        TypeError, match=r"params is a ndarray, expected a tuple of 1 arrays \('weight',\)"
+    ):
         npf.score_attention(q, k, v, "bilinear", np.eye(K, KV))
     with pytest.raises(TypeError, match="w_k is a list, expected an array"):
         npf.score_attention(q, k, v, "additive", (params[0], params[1].tolist(), params[2]))
     with pytest.raises(TypeError, match="w_q has dtype int64, expected a float dtype"):
         dout, weights = np.ones((B, T, A)), np.ones((B, T, S))
-        npf.score_attention_backward(dout, q, k, v, weights, "additive", (np.ones((K, A), int), *params[1:]))
+        npf.score_attention_backward(
+            dout, q, k, v, weights, "additive", (np.ones((K, A), int), *params[1:])
+        )

@@ -15,7 +15,10 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-QUERY, KEYS, VALUES, DOUT = normal(B, T, K), normal(B, S, K, seed=1), normal(B, S, KV, seed=2), normal(B, T, KV, seed=3)
+QUERY = normal(B, T, K)
+KEYS = normal(B, S, K, seed=1)
+VALUES = normal(B, S, KV, seed=2)
+DOUT = normal(B, T, KV, seed=3)
 
 
 def test_it_is_the_weighted_mean():
@@ -28,7 +31,9 @@ def test_it_is_the_weighted_mean():
 def test_the_hard_lookup_returns_the_value_of_the_key_that_is_the_same():
     query = KEYS[:, [3, 0, 6]]
     np.testing.assert_array_equal(npf.is_same(query, KEYS), [np.eye(S)[[3, 0, 6]]] * B)
-    np.testing.assert_array_equal(npf.soft_lookup(query, KEYS, VALUES, npf.is_same), VALUES[:, [3, 0, 6]])
+    np.testing.assert_array_equal(
+        npf.soft_lookup(query, KEYS, VALUES, npf.is_same), VALUES[:, [3, 0, 6]]
+    )
 
 
 def test_keys_that_are_all_the_same_share():
@@ -50,7 +55,9 @@ def test_with_exp_cosine_it_is_softmax_attention(dtype):
     expected, weights = npf.score_attention(query, keys, values, "cosine")
     tolerance = 4 * np.finfo(dtype).eps
     assert_close(npf.soft_lookup(query, keys, values, npf.exp_cosine), expected, tolerance)
-    gradients = npf.soft_lookup_backward(dout, query, keys, values, npf.exp_cosine, npf.exp_cosine_backward)
+    gradients = npf.soft_lookup_backward(
+        dout, query, keys, values, npf.exp_cosine, npf.exp_cosine_backward
+    )
     wanted = npf.score_attention_backward(dout, query, keys, values, weights, "cosine")
     for gradient, other in zip(gradients, wanted, strict=True):
         assert gradient.dtype == dtype
@@ -94,14 +101,22 @@ def test_half_precision_is_rounded_once():
     dy, q, k = (x.astype("float16") for x in (normal(B, T, S), QUERY, KEYS))
     wide = [x.astype("float64") for x in (dy, q, k)]
     actual = [npf.exp_cosine(q, k), *npf.exp_cosine_backward(dy, q, k)]
-    for array, exact in zip(actual, [npf.exp_cosine(*wide[1:]), *npf.exp_cosine_backward(*wide)], strict=True):
+    for array, exact in zip(
+        actual, [npf.exp_cosine(*wide[1:]), *npf.exp_cosine_backward(*wide)], strict=True
+    ):
         assert array.dtype == "float16"
-        assert (np.abs(array - exact) <= 0.51 * np.spacing(np.abs(array)).astype(float) + 2e-6).all()
+        assert (
+            np.abs(array - exact) <= 0.51 * np.spacing(np.abs(array)).astype(float) + 2e-6
+        ).all()
 
 
 def test_products_of_dout_and_values_that_overflow_half_precision():
-    query, keys, values, dout = (np.full((n, 64), x, "float16") for n, x in ((3, 1), (4, 1), (4, 200), (3, 200)))
-    gradients = npf.soft_lookup_backward(dout, query, keys, values, npf.exp_cosine, npf.exp_cosine_backward)
+    query, keys, values, dout = (
+        np.full((n, 64), x, "float16") for n, x in ((3, 1), (4, 1), (4, 200), (3, 200))
+    )
+    gradients = npf.soft_lookup_backward(
+        dout, query, keys, values, npf.exp_cosine, npf.exp_cosine_backward
+    )
     assert not gradients[0].any()
     assert not gradients[1].any()
     assert (gradients[2] == 150).all()

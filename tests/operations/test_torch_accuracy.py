@@ -1,4 +1,6 @@
-"""On inputs that make sums and differences lose digits, no operation is more than four times as far off as PyTorch."""
+"""On inputs that make sums and differences lose digits,
+no operation is more than four times as far off as PyTorch.
+"""
 
 import numpy as np
 import pytest
@@ -8,10 +10,16 @@ from scripts.measure.measure_accuracy import HARD, errors_of
 
 FLOOR = 2  # units of rounding that are never too many
 CASES = [pytest.param(x, "float32", id=str(x)) for x in HARD]
-CASES += [pytest.param(x, "float64", id=f"{x}-float64") for x in HARD if x.case.operation in ("gru", "lstm")]
+CASES += [
+    pytest.param(x, "float64", id=f"{x}-float64")
+    for x in HARD
+    if x.case.operation in ("gru", "lstm")
+]
 
 
-@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here")
+@pytest.mark.skipif(
+    np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here"
+)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # PyTorch's results may be inf
 @pytest.mark.parametrize(("hard", "dtype"), CASES)
 def test_no_error_on_a_hard_input_is_four_times_that_of_pytorch(hard, dtype):
@@ -19,4 +27,8 @@ def test_no_error_on_a_hard_input_is_four_times_that_of_pytorch(hard, dtype):
     theirs = errors.pop("PyTorch")
     for name, ours in errors.items():
         for error, their_error in zip(ours, theirs, strict=True):
-            assert None in (error, their_error) or error <= 4 * their_error + FLOOR or np.isnan(their_error), name
+            assert (
+                None in (error, their_error)
+                or error <= 4 * their_error + FLOOR
+                or np.isnan(their_error)
+            ), name

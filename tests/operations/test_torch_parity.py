@@ -44,13 +44,23 @@ def keep_mask_with_no_empty_row():
 ATTENTION = {
     "plain": {},
     "full mask": {"keep_mask": keep_mask_with_no_empty_row()},
-    "padding mask": {"keep_mask": np.array([[1, 1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1, 0]], bool)[:, None, None]},
+    "padding mask": {
+        "keep_mask": np.array([[1, 1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1, 0]], bool)[:, None, None]
+    },
     "causal": {"causal": True},
     "scale": {"scale": 0.7},
     "bias": {"bias": normal(B, H, T, S, seed=8)},
-    "bias of all sentences": {"bias": normal(H, T, S, seed=8), "keep_mask": keep_mask_with_no_empty_row()},
+    "bias of all sentences": {
+        "bias": normal(H, T, S, seed=8),
+        "keep_mask": keep_mask_with_no_empty_row(),
+    },
     "bias of each key": {"bias": normal(B, 1, 1, S, seed=8), "causal": True},
-    "all": {"keep_mask": keep_mask_with_no_empty_row(), "causal": True, "scale": 0.7, "bias": normal(H, T, S, seed=8)},
+    "all": {
+        "keep_mask": keep_mask_with_no_empty_row(),
+        "causal": True,
+        "scale": 0.7,
+        "bias": normal(H, T, S, seed=8),
+    },
 }
 
 
@@ -60,12 +70,16 @@ def test_attention(name, option):
     options = dict(ATTENTION[option])
     q, k, v = normal(B, H, T, K), normal(B, H, S, K, seed=1), normal(B, H, S, KV, seed=2)
     dout = normal(B, H, T, KV, seed=3)
-    keep = options.get("keep_mask", True) & (npf.causal_mask(T, S) if options.get("causal") else np.ones((T, S), bool))
+    keep = options.get("keep_mask", True) & (
+        npf.causal_mask(T, S) if options.get("causal") else np.ones((T, S), bool)
+    )
     keep = torch.tensor(np.broadcast_to(keep, (B, H, T, S)).copy())
 
     def torch_attention(q, k, v, *bias):
         mask = bias[0].expand(B, H, T, S).masked_fill(~keep, -torch.inf) if bias else keep
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=options.get("scale"))
+        return functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=options.get("scale")
+        )
 
     arrays = [q, k, v] + [options[name] for name in ["bias"] if name in options]
     if name == "attention":
@@ -81,16 +95,22 @@ def test_attention(name, option):
 def test_causal_means_what_torch_means_where_lengths_agree():
     q, k, v = normal(3, B, H, T, K)
     out, _ = npf.attention(q, k, v, causal=True)
-    torch_out = functional.scaled_dot_product_attention(*map(torch.tensor, (q, k, v)), is_causal=True)
+    torch_out = functional.scaled_dot_product_attention(
+        *map(torch.tensor, (q, k, v)), is_causal=True
+    )
     assert_close(out, torch_out.numpy(), TOLERANCE)
 
 
 TORCH_SCORES = {
     "dot": lambda q, k: q @ k.mT,
     "scaled_dot": lambda q, k: q @ k.mT / K**0.5,
-    "cosine": lambda q, k: functional.cosine_similarity(q[..., :, None, :], k[..., None, :, :], dim=-1),
+    "cosine": lambda q, k: functional.cosine_similarity(
+        q[..., :, None, :], k[..., None, :, :], dim=-1
+    ),
     "bilinear": lambda q, k, weight: q @ weight @ k.mT,
-    "additive": lambda q, k, w_q, w_k, w: torch.tanh((q @ w_q)[..., :, None, :] + (k @ w_k)[..., None, :, :]) @ w,
+    "additive": lambda q, k, w_q, w_k, w: (
+        torch.tanh((q @ w_q)[..., :, None, :] + (k @ w_k)[..., None, :, :]) @ w
+    ),
 }
 
 
@@ -106,7 +126,9 @@ def test_score_attention(score):
     gradients = npf.score_attention_backward(dout, q, k, v, weights, score, params)
 
     def torch_attention(q, k, v, *params):
-        scores = TORCH_SCORES[score](q, k, *params).masked_fill(torch.tensor(~keep_mask), -torch.inf)
+        scores = TORCH_SCORES[score](q, k, *params).masked_fill(
+            torch.tensor(~keep_mask), -torch.inf
+        )
         return torch.softmax(scores, dim=-1) @ v
 
     assert_parity(torch_attention, [q, k, v, *params], out, dout, gradients)
@@ -122,11 +144,18 @@ def test_softmax(name, axis):
 
 
 def test_layer_norm():
-    x, gain, bias, dy = 3 + normal(B, T, D), normal(D, seed=1), normal(D, seed=2), normal(B, T, D, seed=3)
+    x = 3 + normal(B, T, D)
+    gain = normal(D, seed=1)
+    bias = normal(D, seed=2)
+    dy = normal(B, T, D, seed=3)
     y, mean, rstd = npf.layer_norm(x, gain, bias, 1e-3)
     gradients = npf.layer_norm_backward(dy, x, gain, mean, rstd)
     assert_parity(
-        lambda x, gain, bias: functional.layer_norm(x, (D,), gain, bias, 1e-3), [x, gain, bias], y, dy, gradients
+        lambda x, gain, bias: functional.layer_norm(x, (D,), gain, bias, 1e-3),
+        [x, gain, bias],
+        y,
+        dy,
+        gradients,
     )
 
 
@@ -134,7 +163,9 @@ def test_rms_norm():
     x, gain, dy = 3 + normal(B, T, D), normal(D, seed=1), normal(B, T, D, seed=3)
     y, rstd = npf.rms_norm(x, gain, 1e-3)
     gradients = npf.rms_norm_backward(dy, x, gain, rstd)
-    assert_parity(lambda x, gain: functional.rms_norm(x, (D,), gain, 1e-3), [x, gain], y, dy, gradients)
+    assert_parity(
+        lambda x, gain: functional.rms_norm(x, (D,), gain, 1e-3), [x, gain], y, dy, gradients
+    )
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "gelu_erf", "silu"])
@@ -156,7 +187,9 @@ def test_activations_that_keep_their_output(name):
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 1.0])
 def test_cross_entropy(ignore_id, label_smoothing):
     logits, targets = 3 * normal(B * T, V), np.array([3, 1, 4, 1, 5, 22, ignore_id, 5, 3, 1])
-    loss, dlogits = npf.cross_entropy(logits, targets, ignore_id=ignore_id, label_smoothing=label_smoothing)
+    loss, dlogits = npf.cross_entropy(
+        logits, targets, ignore_id=ignore_id, label_smoothing=label_smoothing
+    )
 
     def torch_loss(logits):
         return functional.cross_entropy(
@@ -167,14 +200,18 @@ def test_cross_entropy(ignore_id, label_smoothing):
 
 
 def test_paired_cross_entropy():
-    """As the authors of R-Drop compute it, with the mean of both divergences from PyTorch's kl_div."""
+    """As the authors of R-Drop compute it, with the mean
+    of both divergences from PyTorch's kl_div.
+    """
     logits, targets = 3 * normal(2, T, V), np.array([3, 1, 4, 1, 5])
     loss, dlogits = npf.paired_cross_entropy(logits, targets, 5.0, ignore_id=1, label_smoothing=0.1)
 
     def torch_loss(logits):
         counted = torch.tensor(targets != 1)
         p, q = (functional.log_softmax(side[counted], dim=-1) for side in logits)
-        kl = [functional.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p))]
+        kl = [
+            functional.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p))
+        ]
         options = {"ignore_index": 1, "label_smoothing": 0.1, "reduction": "sum"}
         ce = [functional.cross_entropy(side, torch.tensor(targets), **options) for side in logits]
         return (sum(ce) + 5.0 * sum(kl) / 2) / (2 * counted.sum())
@@ -186,7 +223,9 @@ def test_paired_cross_entropy():
 @pytest.mark.parametrize("masked", [False, True])
 def test_regression_losses(delta, masked):
     """PyTorch has no mask: it is given the entries that count."""
-    x, targets, keep_mask = normal(B, T), normal(B, T, seed=1), normal(B, T, seed=2) > -0.3 if masked else None
+    x = normal(B, T)
+    targets = normal(B, T, seed=1)
+    keep_mask = normal(B, T, seed=2) > -0.3 if masked else None
     counts = torch.ones(B, T, dtype=torch.bool) if keep_mask is None else torch.tensor(keep_mask)
     theirs = functional.mse_loss if delta is None else partial(functional.huber_loss, delta=delta)
     ours = npf.mse_loss if delta is None else partial(npf.huber_loss, delta=delta)
@@ -195,15 +234,24 @@ def test_regression_losses(delta, masked):
 
 
 def test_embedding():
-    ids, table, dy = np.array([[3, 1, 4, 1, 5], [22, 0, 5, 3, 1]]), normal(V, D), normal(B, T, D, seed=1)
+    ids = np.array([[3, 1, 4, 1, 5], [22, 0, 5, 3, 1]])
+    table = normal(V, D)
+    dy = normal(B, T, D, seed=1)
     dtable = npf.embedding_backward(dy, ids, table.shape)
     assert_parity(
-        lambda table: functional.embedding(torch.tensor(ids), table), [table], npf.embedding(ids, table), dy, [dtable]
+        lambda table: functional.embedding(torch.tensor(ids), table),
+        [table],
+        npf.embedding(ids, table),
+        dy,
+        [dtable],
     )
 
 
 def test_linear():
-    x, weight, bias, dy = normal(B, T, D), normal(D, F, seed=1), normal(F, seed=2), normal(B, T, F, seed=3)
+    x = normal(B, T, D)
+    weight = normal(D, F, seed=1)
+    bias = normal(F, seed=2)
+    dy = normal(B, T, F, seed=3)
     assert_parity(
         lambda x, weight, bias: functional.linear(x, weight.T, bias),
         [x, weight, bias],
@@ -217,12 +265,17 @@ def test_linear():
 @pytest.mark.parametrize("dilation", [1, 2, 4])
 @pytest.mark.parametrize("W", [1, 3, 5])
 def test_conv1d(W, dilation, causal):
-    x, weight, bias, dy = normal(B, T, D), normal(W, D, F, seed=1), normal(F, seed=2), normal(B, T, F, seed=3)
+    x = normal(B, T, D)
+    weight = normal(W, D, F, seed=1)
+    bias = normal(F, seed=2)
+    dy = normal(B, T, F, seed=3)
     reach = dilation * (W - 1)
 
     def torch_conv1d(x, weight, bias):  # which has (B, D, T) and (D_out, D_in, W)
         x = functional.pad(x.transpose(1, 2), (reach, 0) if causal else (reach // 2, reach // 2))
-        return functional.conv1d(x, weight.permute(2, 1, 0), bias, dilation=dilation).transpose(1, 2)
+        return functional.conv1d(x, weight.permute(2, 1, 0), bias, dilation=dilation).transpose(
+            1, 2
+        )
 
     assert_parity(
         torch_conv1d,
@@ -239,14 +292,20 @@ def test_multi_head_attention():
     torch.nn.init.normal_(theirs.in_proj_bias)
     torch.nn.init.normal_(theirs.out_proj.bias)
     x, is_word = normal(B, T, H * K), np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
-    in_weight, in_bias, out_weight, out_bias = (parameter.detach().numpy() for parameter in theirs.parameters())
+    in_weight, in_bias, out_weight, out_bias = (
+        parameter.detach().numpy() for parameter in theirs.parameters()
+    )
 
     qkv, keep_mask = npf.linear(x, in_weight.T, in_bias), is_word[:, None, None, :]
     q, k, v = (npf.split_heads(part, H) for part in np.split(qkv, 3, axis=-1))
     _, weights = npf.attention(q, k, v, keep_mask)
-    y = npf.linear(npf.self_attention(qkv, AttentionSettings(H), keep_mask)[0], out_weight.T, out_bias)
+    y = npf.linear(
+        npf.self_attention(qkv, AttentionSettings(H), keep_mask)[0], out_weight.T, out_bias
+    )
 
     x = torch.tensor(x)
-    torch_y, torch_weights = theirs(x, x, x, key_padding_mask=torch.tensor(~is_word), average_attn_weights=False)
+    torch_y, torch_weights = theirs(
+        x, x, x, key_padding_mask=torch.tensor(~is_word), average_attn_weights=False
+    )
     assert_close(y, torch_y.detach().numpy(), TOLERANCE)
     assert_close(weights, torch_weights.detach().numpy(), TOLERANCE)

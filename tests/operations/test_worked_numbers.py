@@ -47,14 +47,19 @@ def test_weights_of_the_three_rows():
     """Scores so far apart that all weight is on the last row, unless they are made much smaller."""
     for scale in (1 / math.sqrt(5), 0.01):
         e = np.exp(scale * (SCORES_OF_ROWS - SCORES_OF_ROWS[:, 2:]))
-        assert_close(npf.attention(ROWS, ROWS, ROWS, scale=scale)[1], e / e.sum(axis=-1, keepdims=True))
+        assert_close(
+            npf.attention(ROWS, ROWS, ROWS, scale=scale)[1], e / e.sum(axis=-1, keepdims=True)
+        )
     out, weights = npf.attention(ROWS, ROWS, ROWS)
     assert weights.round(6).tolist() == [[0, 0, 1]] * 3
     assert out.round(6).tolist() == [[7, 8, 9, 10, 11]] * 3
 
 
 def test_all_ones():
-    """Three words that are all the same: q kᵀ is 2, scaled √2, every weight 1/3, the answer the mean of the values."""
+    """Three words that are all the same.
+
+    q kᵀ is 2, scaled √2, every weight 1/3, the answer the mean of the values.
+    """
     ones, values = np.ones((3, 2)), np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 5.0]])
     assert npf.dot_score(ones, ones).tolist() == [[2, 2, 2]] * 3
     assert_close(npf.scaled_dot_score(ones, ones), np.full((3, 3), math.sqrt(2)))
@@ -70,12 +75,23 @@ def test_all_ones():
 
 
 def test_causal_mask_of_three():
-    assert npf.causal_mask(3).tolist() == [[True, False, False], [True, True, False], [True, True, True]]
-    assert npf.to_additive(npf.causal_mask(3)).tolist() == [[0, -np.inf, -np.inf], [0, 0, -np.inf], [0, 0, 0]]
+    assert npf.causal_mask(3).tolist() == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+    assert npf.to_additive(npf.causal_mask(3)).tolist() == [
+        [0, -np.inf, -np.inf],
+        [0, 0, -np.inf],
+        [0, 0, 0],
+    ]
 
 
 def test_first_angular_frequencies_of_width_128():
-    """At position 1 the sines are sin(1 / 10000^(2i/128)): the first frequencies, "div_term", are 1, 0.8660, 0.7499."""
+    """At position 1 the sines are sin(1 / 10000^(2i/128)).
+
+    The first frequencies, "div_term", are 1, 0.8660, 0.7499.
+    """
     encoding = npf.sinusoidal_encoding(5000, 128)
     assert encoding.shape == (5000, 128)
     frequencies = np.arcsin(encoding[1, 0::2])
