@@ -1,8 +1,9 @@
 """Operators of ONNX as calls of npformer's operations.
 
-Each function takes a backend, the inputs of a node (None where it leaves one out) and its attributes, under ONNX's
-names, and yields the outputs of the node, once for each way in which npformer computes them: the first way has all of
-them, the others may have None. What the operations cannot express raises ``NotExpressed``.
+Each function takes a backend, the inputs of a node (None where it leaves one out) and its
+attributes, under ONNX's names, and yields the outputs of the node, once for each way in which
+npformer computes them: the first way has all of them, the others may have None. What the operations
+cannot express raises ``NotExpressed``.
 """
 
 from functools import reduce
@@ -39,25 +40,38 @@ def attention(
 ):
     side_by_side = q.ndim == 3
     if side_by_side:
-        q, k, v = (ops.split_heads(x, n) for x, n in [(q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)])
+        q, k, v = (
+            ops.split_heads(x, n)
+            for x, n in [(q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)]
+        )
     n_past = 0 if past_key is None else past_key.shape[2]
     if n_past:
         k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
     (B, H, T, K), (G, S) = q.shape, k.shape[1:3]
     scale = K**-0.5 if scale is None else scale
-    keep_mask, bias, causal = masks(ops, T, S, mask, n_past, n_keys, is_causal, left_window_size, right_window_size)
+    keep_mask, bias, causal = masks(
+        ops, T, S, mask, n_past, n_keys, is_causal, left_window_size, right_window_size
+    )
     options = {"causal": causal, "scale": scale, "softcap": softcap or None}
     as_given = ops.merge_heads if side_by_side else lambda heads: heads
     keys, values = np.repeat(k, H // G, axis=1), np.repeat(v, H // G, axis=1)
 
-    # A query that may attend to no key has the output 0, in ONNX and in npformer, and a mask may be -inf in the bias.
+    # A query that may attend to no key has the output 0, in ONNX and in npformer, and a mask may be
+    # -inf in the bias.
     scores = ops.dot_score(q, keys) * q.dtype.type(scale)
     capped = softcap * ops.tanh(scores / softcap) if softcap else scores
     biased = capped if bias is None else capped + bias
     kept = causal_mask(T, S) if causal else True
-    masked = np.where(kept if keep_mask is None else kept & keep_mask, biased, q.dtype.type(-np.inf))
+    masked = np.where(
+        kept if keep_mask is None else kept & keep_mask, biased, q.dtype.type(-np.inf)
+    )
     weights = ops.softmax(masked)
-    yield as_given(ops.product(weights, values)), k, v, [scores, capped, masked, weights][qk_matmul_output_mode]
+    yield (
+        as_given(ops.product(weights, values)),
+        k,
+        v,
+        [scores, capped, masked, weights][qk_matmul_output_mode],
+    )
 
     out, weights = ops.attention(q, keys, values, keep_mask, bias=bias, **options)
     yield as_given(out), None, None, weights if qk_matmul_output_mode == 3 else None
@@ -67,7 +81,8 @@ def attention(
     if v.shape[-1] != K:
         return
     settings = AttentionSettings(H, n_kv_heads=G, **options)
-    queries, kv = ops.merge_heads(q), np.concatenate([ops.merge_heads(k), ops.merge_heads(v)], axis=-1)
+    queries = ops.merge_heads(q)
+    kv = np.concatenate([ops.merge_heads(k), ops.merge_heads(v)], axis=-1)
     packed = [ops.cross_attention(queries, kv, settings, keep_mask, bias=bias)[0]]
     if T == S:
         qkv = np.concatenate([queries, kv], axis=-1)
@@ -83,8 +98,8 @@ def attention(
 def masks(ops, T, S, mask, n_past, n_keys, is_causal, left, right):
     """keep_mask, bias and causal of an attention.
 
-    ONNX counts the position of a query among the keys from the end of the past ones, or of the ``n_keys`` of its
-    sentence; npformer's ``causal`` takes the queries as the last of the keys.
+    ONNX counts the position of a query among the keys from the end of the past ones, or of the
+    ``n_keys`` of its sentence; npformer's ``causal`` takes the queries as the last of the keys.
     """
     first = n_past if n_keys is None else n_keys[:, None, None, None] - T
     query, key = first + np.arange(T)[:, None], np.arange(S)
@@ -100,7 +115,9 @@ def masks(ops, T, S, mask, n_past, n_keys, is_causal, left, right):
         keep.append(key < n_keys[:, None, None, None])
     if mask is not None:
         hidden = False if mask.dtype == bool else -np.inf
-        mask = np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, S - mask.shape[-1])], constant_values=hidden)
+        mask = np.pad(
+            mask, [(0, 0)] * (mask.ndim - 1) + [(0, S - mask.shape[-1])], constant_values=hidden
+        )
         if mask.dtype == bool:
             keep.append(mask)
         elif np.isin(mask, [0, -np.inf]).all():
@@ -124,7 +141,8 @@ def flex_attention(ops, q, k, v, *, scale=None, score_mod=None, prob_mod=None):
 
     bias = result_of(ops, score_mod, np.zeros_like(scores))
     is_bias = (result_of(ops, score_mod, np.ones_like(scores)) == bias + 1).all()
-    if is_bias and prob_mod is None:  # then attention itself computes it; where a key is hidden, the bias is -inf
+    # then attention itself computes it; where a key is hidden, the bias is -inf
+    if is_bias and prob_mod is None:
         keep_mask = ops.from_additive(np.where(np.isneginf(bias), bias, 0))
         bias = np.where(keep_mask, bias, 0)
         for operation in (ops.attention, ops.flash_attention):
@@ -161,9 +179,20 @@ def result_of(ops, graph, x):
 
 
 def rotary_embedding(
-    ops, x, cos, sin, positions=None, *, interleaved=0, num_heads=None, rotary_embedding_dim=0, unit=1e-9
+    ops,
+    x,
+    cos,
+    sin,
+    positions=None,
+    *,
+    interleaved=0,
+    num_heads=None,
+    rotary_embedding_dim=0,
+    unit=1e-9,
 ):
-    """Each pair by itself: its cosine and sine may be any numbers, here those of position · unit, times a length."""
+    """Each pair by itself: its cosine and sine may be any numbers, here those of position · unit,
+    times a length.
+    """
     heads = x if x.ndim == 4 else ops.split_heads(x, num_heads)
     if positions is not None:
         cos, sin = cos[positions], sin[positions]
@@ -193,18 +222,31 @@ def rows_from(x, axis):
     return x.reshape(*x.shape[:axis], -1)
 
 
-def softmax_cross_entropy_loss(ops, x, targets, weight=None, *, reduction="mean", ignore_index=None):
+def softmax_cross_entropy_loss(
+    ops, x, targets, weight=None, *, reduction="mean", ignore_index=None
+):
     logits = np.moveaxis(x, 1, -1)
     if weight is None and reduction != "none":
         n_tokens = 1 if reduction == "sum" else None
         loss = ops.cross_entropy(logits, targets, ignore_id=ignore_index, n_tokens=n_tokens)[0]
     else:
-        loss = reduced(losses_of_tokens(ops, logits, targets, ignore_index), targets, weight, reduction, ignore_index)
+        loss = reduced(
+            losses_of_tokens(ops, logits, targets, ignore_index),
+            targets,
+            weight,
+            reduction,
+            ignore_index,
+        )
     yield loss, ops.log_softmax(x, axis=1)
 
 
-def negative_log_likelihood_loss(ops, x, targets, weight=None, *, reduction="mean", ignore_index=None):
-    """The cross-entropy of probabilities. ONNX's add up to anything: they are lowered, and one class has the rest."""
+def negative_log_likelihood_loss(
+    ops, x, targets, weight=None, *, reduction="mean", ignore_index=None
+):
+    """The cross-entropy of probabilities.
+
+    ONNX's add up to anything: they are lowered, and one class has the rest.
+    """
     log_p = np.moveaxis(x, 1, -1)
     shift = float(log_p.max() + np.log(2 * log_p.shape[-1]))
     rest = np.log(1 - np.exp(log_p - shift).sum(axis=-1, keepdims=True))
@@ -216,14 +258,21 @@ def negative_log_likelihood_loss(ops, x, targets, weight=None, *, reduction="mea
 def losses_of_tokens(ops, logits, targets, ignore_id):
     """The cross-entropy of each token by itself."""
     tokens = zip(logits.reshape(-1, 1, logits.shape[-1]), targets.reshape(-1, 1), strict=True)
-    losses = [ops.cross_entropy(row, target, ignore_id=ignore_id, n_tokens=1)[0] for row, target in tokens]
+    losses = [
+        ops.cross_entropy(row, target, ignore_id=ignore_id, n_tokens=1)[0] for row, target in tokens
+    ]
     return np.array(losses).reshape(targets.shape)
 
 
 def reduced(losses, targets, weight, reduction, ignore_id):
-    """Losses times the weights of their classes, and their sum or mean: npformer's cross-entropy has no weights."""
+    """Losses times the weights of their classes, and their sum or mean.
+
+    npformer's cross-entropy has no weights.
+    """
     counted = targets != ignore_id
-    weights = np.where(counted, 1 if weight is None else weight[np.where(counted, targets, 0)], 0).astype(losses.dtype)
+    weights = np.where(
+        counted, 1 if weight is None else weight[np.where(counted, targets, 0)], 0
+    ).astype(losses.dtype)
     losses = losses * weights
     return {"none": losses, "sum": losses.sum(), "mean": losses.sum() / weights.sum()}[reduction]
 
@@ -294,36 +343,62 @@ def causal_conv_with_state(ops, x, weight, bias=None, past=None, *, activation="
     """Each channel by itself: the matrices of the taps are diagonal."""
     (B, C, T), (_, _, W) = x.shape, weight.shape
     seen = x if past is None else np.concatenate([past, x], axis=-1)
-    y = ops.conv1d(seen.swapaxes(1, 2), np.stack([np.diag(tap) for tap in weight[:, 0].T]), bias, causal=True)[:, -T:]
+    y = ops.conv1d(
+        seen.swapaxes(1, 2), np.stack([np.diag(tap) for tap in weight[:, 0].T]), bias, causal=True
+    )[:, -T:]
     y = y if activation == "none" else ops.silu(y)
     padded = np.concatenate([np.zeros((B, C, W - 1), x.dtype), seen], axis=-1)
     yield y.swapaxes(1, 2), padded[..., padded.shape[-1] - (W - 1) :]
 
 
 def gru(ops, x, w, r, b=None, *, hidden_size, direction="forward", layout=0):
-    """ONNX resets the state before the product with U_n, npformer after it, which is the same where r is one number."""
+    """ONNX resets the state before the product with U_n, npformer after it,
+    which is the same where r is one number.
+    """
     b = np.zeros((len(w), 6 * hidden_size), x.dtype) if b is None else b
 
     def run(x, d, reverse):
         of_reset = [np.split(part, 3)[1] for part in (w[d], r[d], *np.split(b[d], 2))]
         if x.shape[1] > 1 and any((part != part[0]).any() for part in of_reset):
             raise NotExpressed("the reset gate before the product with U_n")
-        weight, recurrent, *biases = (in_order(part, 1, 0, 2) for part in (w[d], r[d], *np.split(b[d], 2)))
+        weight, recurrent, *biases = (
+            in_order(part, 1, 0, 2) for part in (w[d], r[d], *np.split(b[d], 2))
+        )
         h0, no_bias = np.zeros((len(x), hidden_size), x.dtype), np.zeros(hidden_size, x.dtype)
-        return ops.gru(ops.linear(x, weight, sum(biases)), h0, recurrent, no_bias, reverse=reverse)[:1]
+        return ops.gru(ops.linear(x, weight, sum(biases)), h0, recurrent, no_bias, reverse=reverse)[
+            :1
+        ]
 
     yield both_directions(run, x, direction, layout)
 
 
-def lstm(ops, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None, *, hidden_size, direction="forward", layout=0):
+def lstm(
+    ops,
+    x,
+    w,
+    r,
+    b=None,
+    lengths=None,
+    h0=None,
+    c0=None,
+    p=None,
+    *,
+    hidden_size,
+    direction="forward",
+    layout=0,
+):
     if p is not None:
         raise NotExpressed("gates that see the cell (peepholes)")
     b = np.zeros((len(w), 8 * hidden_size), x.dtype) if b is None else b
 
     def run(x, d, reverse):
-        weight, recurrent, *biases = (in_order(part, 0, 2, 3, 1) for part in (w[d], r[d], *np.split(b[d], 2)))
+        weight, recurrent, *biases = (
+            in_order(part, 0, 2, 3, 1) for part in (w[d], r[d], *np.split(b[d], 2))
+        )
         first = np.zeros((len(x), hidden_size), x.dtype)
-        return ops.lstm(ops.linear(x, weight, sum(biases)), first, first, recurrent, reverse=reverse)[:2]
+        return ops.lstm(
+            ops.linear(x, weight, sum(biases)), first, first, recurrent, reverse=reverse
+        )[:2]
 
     yield both_directions(run, x, direction, layout)
 
@@ -340,25 +415,49 @@ def both_directions(run, x, direction, layout):
     reverse = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
     runs = [run(x, d, backwards) for d, backwards in enumerate(reverse)]
     states = np.stack([run[0] for run in runs], axis=2)
-    ends = [[x[:, 0 if backwards else -1] for x in run] for run, backwards in zip(runs, reverse, strict=True)]
+    ends = [
+        [x[:, 0 if backwards else -1] for x in run]
+        for run, backwards in zip(runs, reverse, strict=True)
+    ]
     last = [np.stack(end, axis=1) for end in zip(*ends, strict=True)]
-    return (states, *last) if layout else (states.transpose(1, 2, 0, 3), *(x.swapaxes(0, 1) for x in last))
+    return (
+        (states, *last)
+        if layout
+        else (states.transpose(1, 2, 0, 3), *(x.swapaxes(0, 1) for x in last))
+    )
 
 
 def adam(ops, lr, t, *tensors, alpha=0.9, beta=0.999, epsilon=1e-6, norm_coefficient=0.0):
-    """ONNX adds epsilon to √v, npformer to √v̂; at t = 0, it corrects nothing, as npformer after many steps."""
+    """ONNX adds epsilon to √v, npformer to √v̂.
+
+    At t = 0, it corrects nothing, as npformer after many steps.
+    """
     step = int(t) or 10**6
-    options = {"lr": float(lr), "step": step, "beta1": alpha, "beta2": beta, "eps": epsilon / (1 - beta**step) ** 0.5}
+    options = {
+        "lr": float(lr),
+        "step": step,
+        "beta1": alpha,
+        "beta2": beta,
+        "eps": epsilon / (1 - beta**step) ** 0.5,
+    }
     yield updated(tensors, 4, norm_coefficient, lambda *arrays: ops.adam_update(*arrays, **options))
 
 
 def momentum(ops, lr, t, *tensors, alpha, beta, mode, norm_coefficient):
-    options = {"lr": float(lr), "momentum": alpha, "nesterov": mode == "nesterov", "grad_scale": beta if t > 0 else 1.0}
+    options = {
+        "lr": float(lr),
+        "momentum": alpha,
+        "nesterov": mode == "nesterov",
+        "grad_scale": beta if t > 0 else 1.0,
+    }
     yield updated(tensors, 3, norm_coefficient, lambda *arrays: ops.sgd_update(*arrays, **options))
 
 
 def updated(tensors, n_kinds, norm_coefficient, update):
-    """All new parameters, then the new moments: ``tensors`` are all parameters, all gradients, all first moments …"""
+    """All new parameters, then the new moments.
+
+    ``tensors`` are all parameters, all gradients, all first moments …
+    """
     n, written = len(tensors) // n_kinds, [x.copy() for x in tensors]
     for i in range(n):
         param, grad, *moments = written[i::n]

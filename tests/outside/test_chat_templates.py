@@ -28,7 +28,8 @@ TEMPLATES = {
     {%- set loop_messages = messages[1:] %}
 {%- endif %}
 {%- for message in loop_messages %}
-    {%- set content = '<|start|>' + message['role'] + '<|end|>\n\n' + message['content'] | trim + '<|eot_id|>' %}
+    {%- set content = '<|start|>' + message['role'] + '<|end|>\n\n'
+        + message['content'] | trim + '<|eot_id|>' %}
     {%- if loop.index0 == 0 %}{%- set content = bos_token ~ content %}{% endif %}
     {{- content }}
 {%- endfor %}
@@ -36,11 +37,16 @@ TEMPLATES = {
     "of each kind": """{% set ns = namespace(n=0) %}
     {% for message in messages if message.content is string %}
     {% set ns.n = ns.n + 1 %}
-    {{- ns.n }} {{ message | tojson }} {{ message | tojson(indent=2) }} {{ message.content.split('\\n')[-1] }}
+    {{- ns.n }} {{ message | tojson }} {{ message | tojson(indent=2) }} {{
+        message.content.split('\\n')[-1] }}
     {% if ns.n > 2 %}{% break %}{% endif %}
     {% endfor %}
-{% macro bold(x) %}<b>{{ x }}</b>{% endmacro %}{{ bold(messages[-1]['content']) }}{{ strftime_now('%Y') }}""",
-    "tools": "{% if tools is not none or documents is not none %}tools{% endif %}{{ messages[0].content }}",
+{% macro bold(x) %}<b>{{ x }}</b>{% endmacro %}{{ bold(messages[-1]['content']) }}{{
+    strftime_now('%Y') }}""",
+    "tools": (
+        "{% if tools is not none or documents is not none %}tools{% endif %}"
+        "{{ messages[0].content }}"
+    ),
 }
 TURNS = [
     {"role": "user", "content": " a <b> & 'é' "},
@@ -56,5 +62,7 @@ def test_the_text_is_theirs(template):
     tokenizer = tiny_tokenizer(special=("<s>", "</s>"), template=template)
     tokenizer.bos_id = tokenizer.id_of("<s>")
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
-    [wanted], _ = render_jinja_template([TURNS], chat_template=template, add_generation_prompt=True, **tokens)
+    [wanted], _ = render_jinja_template(
+        [TURNS], chat_template=template, add_generation_prompt=True, **tokens
+    )
     assert chat_text(tokenizer, TURNS) == wanted

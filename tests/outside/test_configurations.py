@@ -1,4 +1,7 @@
-"""Every configuration of the library transformers: of the families it is known key by key, another one is refused."""
+"""Every configuration of the library transformers.
+
+Of the families it is known key by key, another one is refused.
+"""
 
 import json
 import warnings
@@ -15,7 +18,9 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("torch")
 from safetensors.numpy import save_file  # noqa: E402, which transformers needs
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:transformers", "ignore::UserWarning:torch")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning:transformers", "ignore::UserWarning:torch"
+)
 
 
 def written(config):
@@ -44,7 +49,9 @@ OTHERS = sorted(transformers.CONFIG_MAPPING.keys() - FAMILIES.keys())
 
 
 def default_of(name):
-    """All that a file of theirs holds of a configuration, or its name alone if it has no default."""
+    """All that a file of theirs holds of a configuration,
+    or its name alone if it has no default.
+    """
     try:
         return written(transformers.AutoConfig.for_model(name))
     except Exception:  # some need configurations of their parts, or packages

@@ -17,8 +17,17 @@ V, SIZES = 29, {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": (2, 1), "ma
 NAMES = ["<pad>", "<s>", "</s>", "<unk>", *(f"word {i}" for i in range(4, V))]
 MODELS = {
     "pre-norm": {},
-    "post-norm, as Marian": {"norm": "post", "positions": "sinusoidal_concatenated", "pad_id": V - 2},
-    "post-norm, as PyTorch": {"norm": "post", "final_norm": True, "activation": "gelu", "n_layers": 2},
+    "post-norm, as Marian": {
+        "norm": "post",
+        "positions": "sinusoidal_concatenated",
+        "pad_id": V - 2,
+    },
+    "post-norm, as PyTorch": {
+        "norm": "post",
+        "final_norm": True,
+        "activation": "gelu",
+        "n_layers": 2,
+    },
     "tied": {"tie_embeddings": True, "final_norm": False, "activation": "gelu_erf", "bias": False},
     "as Llama": {"activation": "swiglu", "norm_type": "rms_norm", "scale_embeddings": False},
     "learned positions": {"positions": "learned", "eps": 0.05},
@@ -28,7 +37,9 @@ MODELS = {
 
 def translator_of(folder):
     ctranslate2 = pytest.importorskip("ctranslate2")
-    return ctranslate2.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
+    return ctranslate2.Translator(
+        str(folder), device="cpu", compute_type="float32", intra_threads=1
+    )
 
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=list(MODELS))
@@ -38,7 +49,8 @@ def test_it_finds_the_same_translations_with_the_same_scores(tmp_path, settings)
     params = params_of(model)
     params["output"]["bias"][2] += 2.5  # so that translations end
     pad_id, bos_id = model.pad_id, V - 1 if model.pad_id else 1  # the last, as that of Marian
-    params["output"]["bias"][pad_id] = -1e9  # which npformer forbids without counting it as improbable
+    # npformer forbids padding without counting it as improbable
+    params["output"]["bias"][pad_id] = -1e9
     words = [rng.integers(4, V - 2, n) for n in range(1, 25)]
     export(tmp_path / "new", model, params, NAMES, NAMES, bos_id=bos_id, eos_id=2)
     translator = translator_of(tmp_path / "new")
@@ -47,11 +59,15 @@ def test_it_finds_the_same_translations_with_the_same_scores(tmp_path, settings)
     limits = {"max_decoding_length": 12, "min_decoding_length": 0}
     for beam_size in (1, 4):
         sources = [[NAMES[i] for i in row] for row in words]
-        found = translator.translate_batch(sources, beam_size=beam_size, return_scores=True, **limits)
+        found = translator.translate_batch(
+            sources, beam_size=beam_size, return_scores=True, **limits
+        )
         ours = [best for [best] in beam_search(model, params, src, beam_size=beam_size, **options)]
         if beam_size == 1:
             greedy = greedy_decode(model, params, src, **options)
-            assert [[i for i in row if i != pad_id] for row in greedy.tolist()] == [list(best.tokens) for best in ours]
+            assert [[i for i in row if i != pad_id] for row in greedy.tolist()] == [
+                list(best.tokens) for best in ours
+            ]
         for best, theirs in zip(ours, found, strict=True):
             assert [NAMES[i] for i in best.tokens if i != 2] == theirs.hypotheses[0]
             if best.tokens[-1] == 2:
@@ -65,22 +81,30 @@ def test_a_trained_model_is_exported_by_the_command(tmp_path, capsys):
     sentencepiece = pytest.importorskip("sentencepiece")
     pairs = list(sentence_pairs(200))
     subwords = Subwords.learn([line for pair in pairs for line in pair], size=40)
-    model = Transformer(40, 40, d_model=32, n_heads=2, n_layers=1, d_ff=64, dropout=0.0, tie_embeddings=True)
+    model = Transformer(
+        40, 40, d_model=32, n_heads=2, n_layers=1, d_ff=64, dropout=0.0, tie_embeddings=True
+    )
     batches = TokenBatches(pairs, subwords, subwords, max_tokens=600, seed=1).from_place()
     trainer = Trainer(model, Adam(0.01))
     for _ in range(100):
         trainer.step(*next(batches)[1:])
-    translator, lines = Translator(model, trainer.params, subwords, subwords), ["The old man eats.", "a horse", "it's"]
+    translator = Translator(model, trainer.params, subwords, subwords)
+    lines = ["The old man eats.", "a horse", "it's"]
     translator.save(tmp_path / "model.safetensors")
     folder = tmp_path / "exported"
     assert command.main(["--model", str(tmp_path / "model.safetensors"), "--to", str(folder)]) == 0
     assert str(folder) in capsys.readouterr().out
 
-    source, target = (sentencepiece.SentencePieceProcessor(f"{folder}/{side}.spm") for side in ("source", "target"))
+    source, target = (
+        sentencepiece.SentencePieceProcessor(f"{folder}/{side}.spm")
+        for side in ("source", "target")
+    )
     sources = [source.encode(mark(line), out_type=str) for line in lines]
     for beam_size in (1, 4):
         ours = list(translator.translate(lines, beam_size=beam_size))
-        found = translator_of(folder).translate_batch(sources, beam_size=beam_size, min_decoding_length=0)
+        found = translator_of(folder).translate_batch(
+            sources, beam_size=beam_size, min_decoding_length=0
+        )
         assert [unmark(target.decode(each.hypotheses[0])) for each in found] == ours
         assert len({*ours, ""}) == 4
 
@@ -88,8 +112,16 @@ def test_a_trained_model_is_exported_by_the_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("model", "names", "message"),
     [
-        (Recurrent(V, V, 8), NAMES, "a Recurrent cannot be exported to CTranslate2, expected a Transformer"),
-        (Transformer(V, V, **SIZES, n_kv_heads=1), NAMES, "n_kv_heads=1 cannot be exported, expected None"),
+        (
+            Recurrent(V, V, 8),
+            NAMES,
+            "a Recurrent cannot be exported to CTranslate2, expected a Transformer",
+        ),
+        (
+            Transformer(V, V, **SIZES, n_kv_heads=1),
+            NAMES,
+            "n_kv_heads=1 cannot be exported, expected None",
+        ),
         (Transformer(V, V, **SIZES, window=3), NAMES, "window=3 cannot be exported, expected None"),
         (
             Transformer(V, V, **SIZES, positions="rotary"),

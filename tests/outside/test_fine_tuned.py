@@ -39,7 +39,9 @@ def test_merged_weights_and_labels_are_read_by_transformers(tuned, tmp_path):
     pretrained.save(tmp_path / "mine", adapted.model, adapted.merged(trainer.params), tokenizer)
     loaded = pretrained.load(tmp_path / "mine")
     assert loaded[0].labels == LABELS
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "mine").eval()
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "mine"
+    ).eval()
     assert tuple(theirs.config.id2label.values()) == LABELS
     ids = torch.tensor([tokenizer.encode(text) for text in texts])
     with torch.no_grad():

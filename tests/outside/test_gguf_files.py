@@ -13,9 +13,12 @@ transformers = pytest.importorskip("transformers")
 gguf = pytest.importorskip("gguf")
 tokenizers = pytest.importorskip("tokenizers")
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:transformers", "ignore::UserWarning:torch")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning:transformers", "ignore::UserWarning:torch"
+)
 KINDS = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
-# Of K-quants, the places of the float16 in a block that scale it, and a value with which the others stay below 1.
+# Of K-quants, the places of the float16 in a block that scale it, and a value with which the others
+# stay below 1.
 K_QUANTS = {
     "Q2_K": ((80, 82), 2**-6),
     "Q3_K": ((108,), 2**-8),
@@ -24,7 +27,12 @@ K_QUANTS = {
     "Q6_K": ((208,), 2**-12),
 }
 HEADS, KV_HEADS = 4, 2
-WORDS = [*sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()), "th", "<|endoftext|>", "<|im_end|>"]
+WORDS = [
+    *sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
+    "th",
+    "<|endoftext|>",
+    "<|im_end|>",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +42,10 @@ def in_float64(monkeypatch):
 
 
 def quantised(x, kind, rng):
-    """A matrix in this kind of numbers; for K-quants, which gguf can only read, one of random bytes."""
+    """A matrix in this kind of numbers.
+
+    For K-quants, which gguf can only read, one of random bytes.
+    """
     if kind not in K_QUANTS:
         return gguf.quants.quantize(x, gguf.GGMLQuantizationType[kind])
     numbers, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
@@ -65,7 +76,13 @@ def write_qwen2(path, kind, D, F):
     writer.add_pad_token_id(len(WORDS) - 2)
     width = D // HEADS * KV_HEADS
     shapes = {"attn_q": (D, D), "attn_k": (width, D), "attn_v": (width, D), "attn_output": (D, D)}
-    shapes |= {"ffn_gate": (F, D), "ffn_up": (F, D), "ffn_down": (D, F), "attn_norm": (D,), "ffn_norm": (D,)}
+    shapes |= {
+        "ffn_gate": (F, D),
+        "ffn_up": (F, D),
+        "ffn_down": (D, F),
+        "attn_norm": (D,),
+        "ffn_norm": (D,),
+    }
     tensors = {f"blk.0.{name}.weight": shape for name, shape in shapes.items()}
     tensors |= {f"blk.0.attn_{name}.bias": shapes[f"attn_{name}"][:1] for name in "qkv"}
     tensors |= {"token_embd.weight": (len(WORDS), D), "output_norm.weight": (D,)}
@@ -87,7 +104,11 @@ def write_qwen2(path, kind, D, F):
 def test_a_qwen2_has_the_logits_of_theirs(tmp_path, kind):
     path = tmp_path / "qwen2.gguf"
     write_qwen2(path, kind, *((256, 512) if kind in K_QUANTS else (64, 96)))  # of whole blocks
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name).double().eval()
+    theirs = (
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name)
+        .double()
+        .eval()
+    )
     model, params, _ = pretrained.load(path, dtype="float64")
     assert model.qkv_bias
     ids = np.random.default_rng(1).integers(0, 256, (2, 9))

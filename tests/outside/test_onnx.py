@@ -1,6 +1,7 @@
 """npformer's operations against the test cases that ONNX publishes for its operators.
 
-``pytest tests/outside -s -rs`` prints how many cases of each operator are run, and why others are not.
+``pytest tests/outside -s -rs`` prints how many cases of each operator are run, and why others are
+not.
 """
 
 import warnings
@@ -16,14 +17,21 @@ from npformer import reference
 
 onnx = pytest.importorskip("onnx")
 
-# Errors are relative to the largest entry, or to 1: four units in the last place, and two of half precision, in which
-# ONNX rounds after each step, and npformer the result alone. (ONNX's own bound is 0.001 of each entry, which is 8,389
-# units of float32, and less than one of bfloat16.)
-TOLERANCE = {"float64": 4 * 2**-52, "float32": 4 * 2**-23, "float16": 2 * 2**-10, "bfloat16": 2 * 2**-7}
+# Errors are relative to the largest entry, or to 1: four units in the last place, and two of half
+# precision, in which ONNX rounds after each step, and npformer the result alone. (ONNX's own bound
+# is 0.001 of each entry, which is 8,389 units of float32, and less than one of bfloat16.)
+TOLERANCE = {
+    "float64": 4 * 2**-52,
+    "float32": 4 * 2**-23,
+    "float16": 2 * 2**-10,
+    "bfloat16": 2 * 2**-7,
+}
 
 
 def collected():
-    """The cases of the operators that npformer has, by name, but for those in which ONNX expands an operator."""
+    """The cases of the operators that npformer has, by name,
+    but for those in which ONNX expands an operator.
+    """
     from onnx.backend.test.case.node import collect_testcases
 
     state = np.random.get_state()
@@ -33,7 +41,11 @@ def collected():
         cases = collect_testcases(None)
     np.random.set_state(state)
     cases = {case.name: (case.model.graph.node[0], *case.data_sets[0]) for case in cases}
-    return {n: case for n, case in cases.items() if case[0].op_type in OPERATORS and "_expanded" not in n}
+    return {
+        n: case
+        for n, case in cases.items()
+        if case[0].op_type in OPERATORS and "_expanded" not in n
+    }
 
 
 CASES = collected()
@@ -41,7 +53,9 @@ CASES = collected()
 
 @cache
 def computed(name, ops):
-    """The outputs of the node, once for each way to compute them, or the reason why there is none."""
+    """The outputs of the node, once for each way to compute them,
+    or the reason why there is none.
+    """
     node, given, _ = CASES[name]
     given = iter(given)
     inputs = [next(given) if name else None for name in node.input]
@@ -76,7 +90,9 @@ def assert_same(actual, expected):
 
 def test_most_cases_are_run():
     cases = Counter(node.op_type for node, *_ in CASES.values())
-    run = Counter(CASES[name][0].op_type for name in CASES if isinstance(computed(name, reference.ops), list))
+    run = Counter(
+        CASES[name][0].op_type for name in CASES if isinstance(computed(name, reference.ops), list)
+    )
     for name in sorted(cases):
         print(f"{name:26} {cases[name]:4} cases, {run[name]:4} run")
     of_attention = {name for name in cases if name.endswith("Attention")}

@@ -1,4 +1,6 @@
-"""The vectors of texts that the library sentence-transformers computes, of small random models with its modules."""
+"""The vectors of texts that the library sentence-transformers computes,
+of small random models with its modules.
+"""
 
 import json
 
@@ -14,7 +16,9 @@ transformers = pytest.importorskip("transformers")
 sentence_transformers = pytest.importorskip("sentence_transformers")
 from sentence_transformers.sentence_transformer import modules as parts  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"
+)
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 TEXTS = ["a", "a b c", "H g f e d c b a", "b b z", "c d e f g h a b c d e f g h a b c d e f g h"]
 D = 12
@@ -33,17 +37,25 @@ def made(tmp_path):
         torch.manual_seed(0)
         (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
         config = transformers.BertConfig(
-            **{"vocab_size": len(WORDS), "hidden_size": D, "num_hidden_layers": 2, "num_attention_heads": 3},
-            **{"intermediate_size": 20, "max_position_embeddings": 40},
+            vocab_size=len(WORDS),
+            hidden_size=D,
+            num_hidden_layers=2,
+            num_attention_heads=3,
+            intermediate_size=20,
+            max_position_embeddings=40,
         )
         body = transformers.BertModel(config)
         with torch.no_grad():
             for parameter in body.parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))
         body.save_pretrained(tmp_path / "body")
-        transformers.BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "body")
+        transformers.BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(
+            tmp_path / "body"
+        )
         first = parts.Transformer(str(tmp_path / "body"), max_seq_length=longest)
-        theirs = sentence_transformers.SentenceTransformer(modules=[first, *modules], device="cpu", **settings)
+        theirs = sentence_transformers.SentenceTransformer(
+            modules=[first, *modules], device="cpu", **settings
+        )
         theirs.save(str(tmp_path / "saved"))
         return theirs, tmp_path / "saved"
 
@@ -57,7 +69,9 @@ def assert_same(theirs, folder):
     for text, row in zip(TEXTS, wanted, strict=True):
         ids = np.array([tokenizer.cut(before + text, 40)])
         if text_settings(tokenizer).longest in (None, 40):
-            np.testing.assert_allclose(model.sentence_vectors(params, ids)[0], row, rtol=0, atol=1e-5)
+            np.testing.assert_allclose(
+                model.sentence_vectors(params, ids)[0], row, rtol=0, atol=1e-5
+            )
     found = sentence_vectors(model, params, tokenizer, TEXTS)
     unit = wanted / np.linalg.norm(wanted, axis=1, keepdims=True)
     np.testing.assert_allclose(found, unit, rtol=0, atol=1e-5)
@@ -68,33 +82,57 @@ def test_each_pooling_in_both_formats(made, mode):
     theirs, folder = made(parts.Pooling(D, mode))
     assert_same(theirs, folder)
     modes = (mode,) if isinstance(mode, str) else mode
-    if list(modes) == [each for each in OLD_KEYS.values() if each in modes]:  # the order of the old format
-        old = {"word_embedding_dimension": D} | {key: each in modes for key, each in OLD_KEYS.items()}
+    # the order of the old format
+    if list(modes) == [each for each in OLD_KEYS.values() if each in modes]:
+        old = {"word_embedding_dimension": D} | {
+            key: each in modes for key, each in OLD_KEYS.items()
+        }
         (folder / "1_Pooling" / "config.json").write_text(json.dumps(old))
         assert_same(sentence_transformers.SentenceTransformer(str(folder), device="cpu"), folder)
 
 
 @pytest.mark.parametrize("activation", ["Tanh", "Identity", "ReLU", "GELU", "SiLU"])
 def test_maps_after_the_pooling(made, activation):
-    dense = parts.Dense(D, 7, bias=activation != "Identity", activation_function=getattr(torch.nn, activation)())
-    assert_same(*made(parts.Pooling(D, "mean"), dense, parts.LayerNorm(7), parts.Dense(7, 5), parts.Normalize()))
+    dense = parts.Dense(
+        D, 7, bias=activation != "Identity", activation_function=getattr(torch.nn, activation)()
+    )
+    assert_same(
+        *made(
+            parts.Pooling(D, "mean"),
+            dense,
+            parts.LayerNorm(7),
+            parts.Dense(7, 5),
+            parts.Normalize(),
+        )
+    )
 
 
 @pytest.mark.parametrize("longest", [None, 6, 3])
 def test_prompts_and_lengths(made, longest):
     prompts = {"query": "a b ", "document": "h ", "other": "c d e "}
     theirs, folder = made(
-        parts.Pooling(D, "mean"), parts.Normalize(), longest=longest, prompts=prompts, default_prompt_name="other"
+        parts.Pooling(D, "mean"),
+        parts.Normalize(),
+        longest=longest,
+        prompts=prompts,
+        default_prompt_name="other",
     )
     assert_same(theirs, folder)
     ours = pretrained.load(folder)
-    for prompt, encode in {"query": theirs.encode_query, "document": theirs.encode_document}.items():
-        np.testing.assert_allclose(sentence_vectors(*ours, TEXTS, prompt=prompt), encode(TEXTS), rtol=0, atol=1e-5)
+    for prompt, encode in {
+        "query": theirs.encode_query,
+        "document": theirs.encode_document,
+    }.items():
+        np.testing.assert_allclose(
+            sentence_vectors(*ours, TEXTS, prompt=prompt), encode(TEXTS), rtol=0, atol=1e-5
+        )
 
 
 def test_the_old_names_of_the_longest_text_and_of_lower_case(made):
     _, folder = made(parts.Pooling(D, "mean"))
-    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 7, "do_lower_case": True}))
+    (folder / "sentence_bert_config.json").write_text(
+        json.dumps({"max_seq_length": 7, "do_lower_case": True})
+    )
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["normalizer"]["lowercase"] = False
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))

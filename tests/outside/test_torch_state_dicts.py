@@ -1,4 +1,7 @@
-"""Programs with PyTorch's ``nn.Transformer``: their state dicts load, compute the same, and are saved as they were."""
+"""Programs with PyTorch's ``nn.Transformer``.
+
+Their state dicts load, compute the same, and are saved as they were.
+"""
 
 import numpy as np
 import pytest
@@ -18,13 +21,21 @@ class Program(torch.nn.Module):
     def __init__(self, **options):
         super().__init__()
         self.src_embed, self.tgt_embed = torch.nn.Embedding(V_SRC, D), torch.nn.Embedding(V_TGT, D)
-        self.inner = torch.nn.Transformer(D, H, dim_feedforward=F, batch_first=True, dropout=0.0, **options)
+        self.inner = torch.nn.Transformer(
+            D, H, dim_feedforward=F, batch_first=True, dropout=0.0, **options
+        )
         self.out = torch.nn.Linear(D, V_TGT)
 
     def forward(self, src, tgt):
-        hidden = torch.nn.Transformer.generate_square_subsequent_mask(tgt.shape[1], dtype=torch.float64)
+        hidden = torch.nn.Transformer.generate_square_subsequent_mask(
+            tgt.shape[1], dtype=torch.float64
+        )
         is_padding = src == 0
-        options = {"src_key_padding_mask": is_padding, "memory_key_padding_mask": is_padding, "tgt_mask": hidden}
+        options = {
+            "src_key_padding_mask": is_padding,
+            "memory_key_padding_mask": is_padding,
+            "tgt_mask": hidden,
+        }
         source = torch.where(is_padding[..., None], 0.0, self.src_embed(src))
         return self.out(self.inner(source, self.tgt_embed(tgt), **options))
 
@@ -33,7 +44,12 @@ class Program(torch.nn.Module):
 @pytest.mark.parametrize("as_file", [True, False], ids=["file", "dict"])
 def test_a_state_dict_is_loaded_and_saved(norm_first, activation, as_file, tmp_path):
     torch.manual_seed(0)
-    options = {"num_encoder_layers": 3, "num_decoder_layers": 2, "norm_first": norm_first, "activation": activation}
+    options = {
+        "num_encoder_layers": 3,
+        "num_decoder_layers": 2,
+        "norm_first": norm_first,
+        "activation": activation,
+    }
     program = Program(**options).double().eval()
     with torch.no_grad():
         for parameter in program.parameters():
@@ -53,7 +69,9 @@ def test_a_state_dict_is_loaded_and_saved(norm_first, activation, as_file, tmp_p
     np.testing.assert_allclose(model.logits(params, src, tgt), wanted, rtol=1e-10, atol=1e-12)
     assert tokenizer is None
 
-    pretrained.save(tmp_path / "again.safetensors", model, params, names=NAMES | {"transformer": "inner"})
+    pretrained.save(
+        tmp_path / "again.safetensors", model, params, names=NAMES | {"transformer": "inner"}
+    )
     from safetensors.torch import load_file
 
     again = load_file(tmp_path / "again.safetensors")
@@ -64,13 +82,25 @@ def test_a_state_dict_is_loaded_and_saved(norm_first, activation, as_file, tmp_p
 def test_what_is_missing_is_named():
     state = Program(num_encoder_layers=1, num_decoder_layers=1).state_dict()
     for names, message in [
-        (None, "names lacks source_embedding, target_embedding, output: .*out.bias, out.weight, src_embed.weight"),
+        (
+            None,
+            (
+                "names lacks source_embedding, target_embedding, output: .*out.bias, "
+                "out.weight, src_embed.weight"
+            ),
+        ),
         (NAMES | {"output": "head"}, "names has head, expected modules of the tensors out.bias"),
     ]:
         with pytest.raises(ValueError, match=message):
             pretrained.load(state, names=names, n_heads=H)
-    with pytest.raises(ValueError, match="missing: decoder.layers.0.norm1.bias, decoder.layers.0.norm1.weight;"):
-        pretrained.load({k: v for k, v in state.items() if "decoder.layers.0.norm1" not in k}, names=NAMES, n_heads=H)
+    with pytest.raises(
+        ValueError, match="missing: decoder.layers.0.norm1.bias, decoder.layers.0.norm1.weight;"
+    ):
+        pretrained.load(
+            {k: v for k, v in state.items() if "decoder.layers.0.norm1" not in k},
+            names=NAMES,
+            n_heads=H,
+        )
 
 
 SMALL = {"num_encoder_layers": 1, "num_decoder_layers": 1}
@@ -134,11 +164,17 @@ class WithSines(Program):
 
     def forward(self, src, tgt):
         table = self.pe.reshape(9, D)
-        hidden = torch.nn.Transformer.generate_square_subsequent_mask(tgt.shape[1], dtype=torch.float64)
+        hidden = torch.nn.Transformer.generate_square_subsequent_mask(
+            tgt.shape[1], dtype=torch.float64
+        )
         is_padding = src == 0
         source = self.src_embed(src) + table[: src.shape[1]]
         source = torch.where(is_padding[..., None], 0.0, source)
-        options = {"src_key_padding_mask": is_padding, "memory_key_padding_mask": is_padding, "tgt_mask": hidden}
+        options = {
+            "src_key_padding_mask": is_padding,
+            "memory_key_padding_mask": is_padding,
+            "tgt_mask": hidden,
+        }
         return self.out(self.inner(source, self.tgt_embed(tgt) + table[: tgt.shape[1]], **options))
 
 
@@ -154,7 +190,8 @@ def test_another_buffer_is_named():
     program = Program(**SMALL)
     program.register_buffer("mask", torch.ones(3, 3))
     with pytest.raises(
-        CheckpointError, match="names says nothing of mask: learned positions are named, .*leave out masks"
+        CheckpointError,
+        match="names says nothing of mask: learned positions are named, .*leave out masks",
     ):
         pretrained.load(program.state_dict(), names=NAMES, n_heads=H)
 
@@ -164,7 +201,9 @@ class OneStack(torch.nn.Module):
 
     def __init__(self, n_outputs, hides_future, bias):
         super().__init__()
-        layer = torch.nn.TransformerEncoderLayer(D, H, F, dropout=0.0, batch_first=True, activation="gelu")
+        layer = torch.nn.TransformerEncoderLayer(
+            D, H, F, dropout=0.0, batch_first=True, activation="gelu"
+        )
         self.embed = torch.nn.Embedding(V_SRC, D)
         self.pos = torch.nn.Parameter(torch.randn(1, 9, D))
         self.transformer_encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
@@ -185,17 +224,28 @@ ONE_STACK = {"embedding": "embed", "positions": "pos", "output": "fc"}
 def test_one_stack_is_what_the_caller_says(model, n_outputs):
     is_language_model = model is LanguageModel
     program = noisy(OneStack(n_outputs, hides_future=is_language_model, bias=not is_language_model))
-    options = {"names": ONE_STACK, "n_heads": H, "dtype": "float64", "activation": "gelu_erf", "pad_id": None}
+    options = {
+        "names": ONE_STACK,
+        "n_heads": H,
+        "dtype": "float64",
+        "activation": "gelu_erf",
+        "pad_id": None,
+    }
     ours, params, _ = pretrained.load(program.state_dict(), model=model, **options)
     ids = np.array([[3, 4, 5, 1], [6, 7, 2, 8]])
     logits = ours.logits(params, ids) if is_language_model else ours.outputs(params, ids)
     wanted = program(torch.tensor(ids)).detach().numpy()
     np.testing.assert_allclose(logits, wanted, rtol=1e-10, atol=1e-12)
-    with pytest.raises(CheckpointError, match=r"has only the layers of an nn.TransformerEncoder, transformer_encoder"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"has only the layers of an nn.TransformerEncoder, transformer_encoder",
+    ):
         pretrained.load(program.state_dict(), **options)
 
 
 def test_the_bias_of_the_output_of_a_language_model_is_refused():
     program = OneStack(V_SRC, hides_future=True, bias=True)
-    with pytest.raises(CheckpointError, match=r"fc\.bias: the output of a LanguageModel has no bias"):
+    with pytest.raises(
+        CheckpointError, match=r"fc\.bias: the output of a LanguageModel has no bias"
+    ):
         pretrained.load(program.state_dict(), names=ONE_STACK, n_heads=H, model=LanguageModel)

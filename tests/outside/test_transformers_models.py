@@ -10,7 +10,15 @@ import pytest
 from in_float64 import compute_in_float64
 from tiny import tiny_translation_tokenizer
 
-from npformer import beam_search, cpu, greedy_decode, pretrained, reference, sample, sinusoidal_encoding
+from npformer import (
+    beam_search,
+    cpu,
+    greedy_decode,
+    pretrained,
+    reference,
+    sample,
+    sinusoidal_encoding,
+)
 from npformer.pretrained.loading import FAMILIES
 from npformer.pretrained.tokenizer import tokenizer_of
 from tests.tools.forge_pretrained import MODELS
@@ -18,7 +26,9 @@ from tests.tools.forge_pretrained import MODELS
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:transformers", "ignore::UserWarning:torch")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning:transformers", "ignore::UserWarning:torch"
+)
 
 
 def made(kind, config):
@@ -29,7 +39,9 @@ def made(kind, config):
         for parameter in theirs.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
         for stack in (
-            (theirs.get_encoder(), theirs.get_decoder()) if isinstance(config, transformers.MarianConfig) else ()
+            (theirs.get_encoder(), theirs.get_decoder())
+            if isinstance(config, transformers.MarianConfig)
+            else ()
         ):
             table = sinusoidal_encoding(23, config.d_model, "concatenated")
             stack.embed_positions.weight.copy_(torch.tensor(table))  # theirs has float32
@@ -37,29 +49,62 @@ def made(kind, config):
     return theirs
 
 
-COMMON = {"attn_implementation": "eager", "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+COMMON = {
+    "attn_implementation": "eager",
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
 
 
 def gpt2(H=3, K=5, F=17, N=2, V=19, eps=1e-5, activation="gelu_new", tied=True, pad_id=None):
     """A model of theirs, its family, and ours that was loaded from what theirs has saved."""
     config = transformers.GPT2Config(
         **COMMON | {"pad_token_id": pad_id},
-        **{"vocab_size": V, "n_positions": 23, "n_embd": H * K, "n_layer": N, "n_head": H, "n_inner": F},
-        **{"activation_function": activation, "layer_norm_epsilon": eps, "tie_word_embeddings": tied},
+        vocab_size=V,
+        n_positions=23,
+        n_embd=H * K,
+        n_layer=N,
+        n_head=H,
+        n_inner=F,
+        activation_function=activation,
+        layer_norm_epsilon=eps,
+        tie_word_embeddings=tied,
         **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
     )
     return both(transformers.GPT2LMHeadModel, config)
 
 
-def llama(H=4, G=2, K=6, F=13, N=2, V=17, eps=1e-6, bias=False, tied=False, pad_id=None, window=None, rope=None):
+def llama(
+    H=4,
+    G=2,
+    K=6,
+    F=13,
+    N=2,
+    V=17,
+    eps=1e-6,
+    bias=False,
+    tied=False,
+    pad_id=None,
+    window=None,
+    rope=None,
+):
     rope = {"rope_type": "default", "rope_theta": 10000.0} | (rope or {})
     options = {"sliding_window": window} if window else {"attention_bias": bias, "mlp_bias": bias}
     family = "Mistral" if window else "Llama"
     config = getattr(transformers, f"{family}Config")(
         **COMMON | {"pad_token_id": pad_id},
-        **{"vocab_size": V, "hidden_size": H * K, "intermediate_size": F, "num_hidden_layers": N},
-        **{"num_attention_heads": H, "num_key_value_heads": G, "max_position_embeddings": 23, "rms_norm_eps": eps},
-        **{"tie_word_embeddings": tied, "rope_parameters": rope, **options},
+        vocab_size=V,
+        hidden_size=H * K,
+        intermediate_size=F,
+        num_hidden_layers=N,
+        num_attention_heads=H,
+        num_key_value_heads=G,
+        max_position_embeddings=23,
+        rms_norm_eps=eps,
+        tie_word_embeddings=tied,
+        rope_parameters=rope,
+        **options,
     )
     return both(getattr(transformers, f"{family}ForCausalLM"), config)
 
@@ -92,11 +137,22 @@ def encoder(
     problem=None,
 ):
     """A BERT, RoBERTa or DistilBERT, and what it predicts."""
-    sizes = {"hidden_size": H * K, "num_hidden_layers": N, "num_attention_heads": H, "intermediate_size": F}
+    sizes = {
+        "hidden_size": H * K,
+        "num_hidden_layers": N,
+        "num_attention_heads": H,
+        "intermediate_size": F,
+    }
     sizes |= {"hidden_act": activation, "layer_norm_eps": eps, "hidden_dropout_prob": 0.0}
     sizes |= {"attention_probs_dropout_prob": 0.0}
     if family == "DistilBert":
-        sizes = {"dim": H * K, "n_layers": N, "n_heads": H, "hidden_dim": F, "activation": activation}
+        sizes = {
+            "dim": H * K,
+            "n_layers": N,
+            "n_heads": H,
+            "hidden_dim": F,
+            "activation": activation,
+        }
         sizes |= {"dropout": 0.0, "attention_dropout": 0.0}
     elif family != "Bert":
         sizes["type_vocab_size"] = 1
@@ -108,15 +164,33 @@ def encoder(
     return both(getattr(transformers, f"{family}{task}"), config)
 
 
-def marian(H=3, K=4, F=17, N=(2, 1), V=19, shared=True, tied=True, activation="swish", scaled=True, forced=None):
+def marian(
+    H=3,
+    K=4,
+    F=17,
+    N=(2, 1),
+    V=19,
+    shared=True,
+    tied=True,
+    activation="swish",
+    scaled=True,
+    forced=None,
+):
     config = transformers.MarianConfig(
         **COMMON | {"pad_token_id": V - 1, "eos_token_id": 2, "decoder_start_token_id": V - 1},
-        **{"vocab_size": V, "decoder_vocab_size": V, "d_model": H * K, "max_position_embeddings": 23},
+        vocab_size=V,
+        decoder_vocab_size=V,
+        d_model=H * K,
+        max_position_embeddings=23,
         **{f"{name}_layers": n for name, n in zip(("encoder", "decoder"), N, strict=True)},
         **{f"{name}_attention_heads": H for name in ("encoder", "decoder")},
         **{f"{name}_ffn_dim": F for name in ("encoder", "decoder")},
-        **{"activation_function": activation, "scale_embedding": scaled, "dropout": 0.0, "forced_eos_token_id": forced},
-        **{"share_encoder_decoder_embeddings": shared, "tie_word_embeddings": tied},
+        activation_function=activation,
+        scale_embedding=scaled,
+        dropout=0.0,
+        forced_eos_token_id=forced,
+        share_encoder_decoder_embeddings=shared,
+        tie_word_embeddings=tied,
     )
     return both(transformers.MarianMTModel, config)
 
@@ -125,8 +199,16 @@ def both(kind, config):
     theirs = made(kind, config)
     with TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
-        hidden = {"pad_id": config.pad_token_id} if "CausalLM" in kind.__name__ or "LMHead" in kind.__name__ else {}
-        return theirs, FAMILIES[config.model_type], *pretrained.load(folder, dtype="float64", **hidden)[:2]
+        hidden = (
+            {"pad_id": config.pad_token_id}
+            if "CausalLM" in kind.__name__ or "LMHead" in kind.__name__
+            else {}
+        )
+        return (
+            theirs,
+            FAMILIES[config.model_type],
+            *pretrained.load(folder, dtype="float64", **hidden)[:2],
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -165,10 +247,14 @@ def assert_same_loss_and_gradients(models, batch, their_loss):
         for name, parameter in theirs.named_parameters():
             if parameter.grad is not None:
                 wanted = parameter.grad.numpy()
-                of_keys = name.endswith(("key.bias", "k_proj.bias", "k_lin.bias"))  # which softmax does not see
+                # softmax does not see the biases of keys
+                of_keys = name.endswith(("key.bias", "k_proj.bias", "k_lin.bias"))
                 assert np.abs(wanted).max() > 1e-4 or of_keys, name
-                names = [name for name, x in theirs.state_dict(keep_vars=True).items() if x is parameter]
-                ours_of_it = {id(found[name]): found[name] for name in names if name in found}  # a sum, if it is tied
+                names = [
+                    name for name, x in theirs.state_dict(keep_vars=True).items() if x is parameter
+                ]
+                # a sum, if it is tied
+                ours_of_it = {id(found[name]): found[name] for name in names if name in found}
                 assert_near(sum(ours_of_it.values()), wanted, name)
 
 
@@ -180,22 +266,36 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 LLAMA3 |= {"original_max_position_embeddings": 9}
 LANGUAGE_MODELS = {
     "GPT-2": lambda pad_id=None: gpt2(pad_id=pad_id),
-    "GPT-2, a head": lambda pad_id=None: gpt2(H=1, K=7, F=5, N=1, eps=1e-3, activation="relu", pad_id=pad_id),
-    "GPT-2, not tied": lambda pad_id=None: gpt2(H=5, K=3, F=9, N=3, V=29, tied=False, pad_id=pad_id),
+    "GPT-2, a head": lambda pad_id=None: gpt2(
+        H=1, K=7, F=5, N=1, eps=1e-3, activation="relu", pad_id=pad_id
+    ),
+    "GPT-2, not tied": lambda pad_id=None: gpt2(
+        H=5, K=3, F=9, N=3, V=29, tied=False, pad_id=pad_id
+    ),
     "Llama": lambda pad_id=None: llama(pad_id=pad_id),
-    "Llama, a head of keys": lambda pad_id=None: llama(H=3, G=1, K=4, F=11, eps=1e-2, tied=True, pad_id=pad_id),
+    "Llama, a head of keys": lambda pad_id=None: llama(
+        H=3, G=1, K=4, F=11, eps=1e-2, tied=True, pad_id=pad_id
+    ),
     "Llama, not grouped": lambda pad_id=None: llama(
         H=3, G=3, K=2, F=19, N=3, V=23, bias=True, pad_id=pad_id, rope={"rope_theta": 500.0}
     ),
-    "Llama, scaled": lambda pad_id=None: llama(pad_id=pad_id, rope={"rope_type": "linear", "factor": 2.0}),
+    "Llama, scaled": lambda pad_id=None: llama(
+        pad_id=pad_id, rope={"rope_type": "linear", "factor": 2.0}
+    ),
     "Llama 3.1": lambda pad_id=None: llama(pad_id=pad_id, rope=LLAMA3),
     "Mistral": lambda pad_id=None: llama(H=6, G=3, window=4, pad_id=pad_id),
     "Qwen2": lambda pad_id=None: qwen("Qwen2", pad_id=pad_id),
-    "Qwen2, tied": lambda pad_id=None: qwen("Qwen2", H=3, G=1, d_model=12, F=11, N=3, tied=True, pad_id=pad_id),
+    "Qwen2, tied": lambda pad_id=None: qwen(
+        "Qwen2", H=3, G=1, d_model=12, F=11, N=3, tied=True, pad_id=pad_id
+    ),
     "Qwen3": lambda pad_id=None: qwen("Qwen3", K=10, pad_id=pad_id),
-    "Qwen3, tied": lambda pad_id=None: qwen("Qwen3", H=3, G=3, d_model=10, K=4, eps=1e-2, tied=True, pad_id=pad_id),
+    "Qwen3, tied": lambda pad_id=None: qwen(
+        "Qwen3", H=3, G=3, d_model=10, K=4, eps=1e-2, tied=True, pad_id=pad_id
+    ),
 }
-each_language_model = pytest.mark.parametrize("make", LANGUAGE_MODELS.values(), ids=list(LANGUAGE_MODELS))
+each_language_model = pytest.mark.parametrize(
+    "make", LANGUAGE_MODELS.values(), ids=list(LANGUAGE_MODELS)
+)
 
 
 @each_language_model
@@ -204,14 +304,20 @@ def test_a_language_model_has_the_same_logits_loss_and_gradients(make, padded):
     theirs, _, ours, params = models = make(pad_id=0 if padded else None)
     keep = KEEP if padded else KEEP | True
     ids, targets = np.where(keep, IDS, 0), np.where(keep, IDS, -100)
-    out = theirs(torch.tensor(ids), attention_mask=torch.tensor(keep).long(), labels=torch.tensor(targets))
+    out = theirs(
+        torch.tensor(ids), attention_mask=torch.tensor(keep).long(), labels=torch.tensor(targets)
+    )
     for backend in (reference.ops, cpu.ops):
-        assert_near(ours.logits(params, ids, backend=backend)[keep], out.logits.detach()[keep], "logits")
+        assert_near(
+            ours.logits(params, ids, backend=backend)[keep], out.logits.detach()[keep], "logits"
+        )
     assert_same_loss_and_gradients(models, (ids,), out.loss)
 
 
 PROMPTS = [row[:n].tolist() for row, n in zip(IDS, LENGTHS, strict=True)]
-LEFT = np.stack([np.roll(row, 9 - n) for row, n in zip(np.where(KEEP, IDS, 0), LENGTHS, strict=True)])
+LEFT = np.stack(
+    [np.roll(row, 9 - n) for row, n in zip(np.where(KEEP, IDS, 0), LENGTHS, strict=True)]
+)
 LEFT_KEEP = np.stack([np.roll(row, 9 - n) for row, n in zip(KEEP, LENGTHS, strict=True)])
 BATCH = {"input_ids": torch.tensor(LEFT), "attention_mask": torch.tensor(LEFT_KEEP).long()}
 
@@ -224,30 +330,47 @@ def frequent(models, n, **options):
 
 @each_language_model
 @pytest.mark.parametrize(
-    ("n_ends", "options"), [(0, {}), (1, {}), (3, {"min_new_tokens": 5})], ids=["no end", "one end", "ends, not soon"]
+    ("n_ends", "options"),
+    [(0, {}), (1, {}), (3, {"min_new_tokens": 5})],
+    ids=["no end", "one end", "ends, not soon"],
 )
 def test_greedy_decoding_says_the_same(make, every_backend, n_ends, options):
     theirs, _, ours, params = models = make()
     ends = frequent(models, n_ends) or None
     wanted = theirs.generate(
-        **BATCH, do_sample=False, max_new_tokens=12, eos_token_id=ends, pad_token_id=ends[0] if ends else 0, **options
+        **BATCH,
+        do_sample=False,
+        max_new_tokens=12,
+        eos_token_id=ends,
+        pad_token_id=ends[0] if ends else 0,
+        **options,
     )
     min_len = options["min_new_tokens"] + 1 if options else 0  # ours counts the end token
-    said = greedy_decode(ours, params, PROMPTS, eos_id=ends, max_len=12, min_len=min_len, backend=every_backend)
+    said = greedy_decode(
+        ours, params, PROMPTS, eos_id=ends, max_len=12, min_len=min_len, backend=every_backend
+    )
     np.testing.assert_array_equal(said, wanted.numpy()[:, 9:])
 
 
 @each_language_model
 @pytest.mark.parametrize("n_ends", [0, 1, 2])
 @pytest.mark.parametrize(("beam_size", "length_penalty"), [(2, 1.0), (4, 0.0), (5, 0.6)])
-def test_beam_search_finds_the_same_with_the_same_scores(make, every_backend, n_ends, beam_size, length_penalty):
+def test_beam_search_finds_the_same_with_the_same_scores(
+    make, every_backend, n_ends, beam_size, length_penalty
+):
     theirs, _, ours, params = models = make()
     ends = frequent(models, n_ends) or None
     wanted = theirs.generate(
         **BATCH,
-        **{"num_beams": beam_size, "num_return_sequences": beam_size, "length_penalty": length_penalty},
-        **{"do_sample": False, "early_stopping": True, "max_new_tokens": 8, "eos_token_id": ends},
-        **{"return_dict_in_generate": True, "output_scores": True},
+        num_beams=beam_size,
+        num_return_sequences=beam_size,
+        length_penalty=length_penalty,
+        do_sample=False,
+        early_stopping=True,
+        max_new_tokens=8,
+        eos_token_id=ends,
+        return_dict_in_generate=True,
+        output_scores=True,
     )
     found = beam_search(
         *(ours, params, PROMPTS),
@@ -284,15 +407,22 @@ def test_samples_have_the_same_distribution(make, monkeypatch, options):
     theirs, _, ours, params = make()
     prompt = PROMPTS[0]
     scores = theirs.generate(
-        **{"input_ids": torch.tensor([prompt]), "do_sample": True, "max_new_tokens": 1, "pad_token_id": 0},
-        **{"return_dict_in_generate": True, "output_scores": True, "top_k": 0, **options},
+        input_ids=torch.tensor([prompt]),
+        do_sample=True,
+        max_new_tokens=1,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **{"top_k": 0, **options},
     ).scores[0]
     p = scores.softmax(dim=-1)[0].numpy()
     ranked = np.argsort(-p)[: (p > 0).sum()]
     assert len(ranked) > 2
     steps = np.cumsum(p[ranked])[:-1]
     numbers = np.concatenate([steps - 1e-9, steps + 1e-9])
-    monkeypatch.setattr("npformer.decoding.sampling.random_bits", lambda rows, key: numbers[rows] * 2.0**32 - 0.5)
+    monkeypatch.setattr(
+        "npformer.decoding.sampling.random_bits", lambda rows, key: numbers[rows] * 2.0**32 - 0.5
+    )
     drawn = sample(ours, params, [prompt] * len(numbers), max_len=1, seed=0, **options)
     np.testing.assert_array_equal(drawn[:, 0], np.concatenate([ranked[:-1], ranked[1:]]))
 
@@ -301,8 +431,12 @@ def test_samples_have_the_same_distribution(make, monkeypatch, options):
 def test_a_penalty_of_what_was_said_changes_the_same_tokens(make, every_backend):
     theirs, _, ours, params = make()
     prompts, options = IDS[:, :5], {"repetition_penalty": 1.8}
-    wanted = theirs.generate(torch.tensor(prompts), do_sample=False, max_new_tokens=9, pad_token_id=0, **options)
-    said = sample(ours, params, prompts, max_len=9, seed=0, top_k=1, backend=every_backend, **options)
+    wanted = theirs.generate(
+        torch.tensor(prompts), do_sample=False, max_new_tokens=9, pad_token_id=0, **options
+    )
+    said = sample(
+        ours, params, prompts, max_len=9, seed=0, top_k=1, backend=every_backend, **options
+    )
     np.testing.assert_array_equal(said, wanted.numpy()[:, 5:])
 
 
@@ -311,9 +445,25 @@ ENCODERS = {
     "BERT, a head": {"H": 1, "K": 5, "F": 7, "N": 1, "V": 23, "eps": 1e-3, "activation": "relu"},
     "BERT, no id of padding": {"H": 5, "K": 3, "N": 3, "pad_id": None, "activation": "gelu_new"},
     "RoBERTa": {"family": "Roberta", "pad_id": 1},
-    "XLM-RoBERTa": {"family": "XLMRoberta", "pad_id": 2, "H": 1, "K": 5, "N": 1, "V": 23, "eps": 1e-3},
+    "XLM-RoBERTa": {
+        "family": "XLMRoberta",
+        "pad_id": 2,
+        "H": 1,
+        "K": 5,
+        "N": 1,
+        "V": 23,
+        "eps": 1e-3,
+    },
     "DistilBERT": {"family": "DistilBert"},
-    "DistilBERT, a head": {"family": "DistilBert", "H": 1, "K": 5, "F": 7, "N": 1, "V": 23, "activation": "relu"},
+    "DistilBERT, a head": {
+        "family": "DistilBert",
+        "H": 1,
+        "K": 5,
+        "F": 7,
+        "N": 1,
+        "V": 23,
+        "activation": "relu",
+    },
 }
 each_encoder = pytest.mark.parametrize("options", ENCODERS.values(), ids=list(ENCODERS))
 
@@ -352,7 +502,9 @@ def test_masked_words_have_the_same_logits_loss_and_gradients(options, tied):
     models = encoder("ForMaskedLM", tied=tied, **options)
     masked = KEEP & (np.random.default_rng(1).random(KEEP.shape) < 0.6)
     words = np.random.default_rng(2).integers(1, 19, KEEP.shape)
-    assert_same_outputs_loss_and_gradients(models, np.where(masked, words, -1), np.where(masked, words, -100))
+    assert_same_outputs_loss_and_gradients(
+        models, np.where(masked, words, -1), np.where(masked, words, -100)
+    )
 
 
 @each_encoder
@@ -389,7 +541,9 @@ def test_classes_of_positions_have_the_same_logits_loss_and_gradients(options):
 
 
 @each_encoder
-@pytest.mark.parametrize("keep", [KEEP, KEEP[:, ::-1]], ids=["padded at the end", "padded at the beginning"])
+@pytest.mark.parametrize(
+    "keep", [KEEP, KEEP[:, ::-1]], ids=["padded at the end", "padded at the beginning"]
+)
 def test_vectors_are_the_means_of_their_last_layer(options, keep, every_backend):
     theirs, _, ours, params = encoder("Model", **options)
     batch = encoder_batch(ours, keep)
@@ -410,7 +564,14 @@ def test_an_encoder_is_read_by_theirs(options, tmp_path):
 
 MARIANS = {
     "Marian": {},
-    "Marian, not tied": {"tied": False, "shared": False, "H": 1, "K": 6, "activation": "relu", "N": (1, 3)},
+    "Marian, not tied": {
+        "tied": False,
+        "shared": False,
+        "H": 1,
+        "K": 6,
+        "activation": "relu",
+        "N": (1, 3),
+    },
     "Marian, a table each": {"shared": False, "scaled": False, "V": 23, "activation": "gelu"},
     "Marian, an output of its own": {"tied": False, "H": 2, "K": 4, "F": 9, "N": (3, 2)},
 }
@@ -418,7 +579,9 @@ each_marian = pytest.mark.parametrize("options", MARIANS.values(), ids=list(MARI
 
 
 def translations(ours):
-    """Decoder inputs of theirs, which begin with the padding, and of ours, whose begin token is the last of all."""
+    """Decoder inputs of theirs, which begin with the padding, and of ours,
+    whose begin token is the last of all.
+    """
     V = ours.tgt_vocab - 1
     tgt = np.random.default_rng(1).integers(3, V - 1, (4, 7))
     return np.insert(tgt, 0, V - 1, axis=1)[:, :-1], np.insert(tgt, 0, V, axis=1)
@@ -449,7 +612,14 @@ def test_a_translation_model_has_the_same_logits_loss_and_gradients(options):
 @pytest.mark.parametrize("forced", [None, 2], ids=["cut", "ended"])
 @pytest.mark.parametrize(
     ("beam_size", "early_stopping", "length_penalty"),
-    [(1, False, 1.0), (3, True, 1.0), (3, False, 1.0), (3, "never", 1.0), (4, False, 0.0), (4, "never", 0.6)],
+    [
+        (1, False, 1.0),
+        (3, True, 1.0),
+        (3, False, 1.0),
+        (3, "never", 1.0),
+        (4, False, 0.0),
+        (4, "never", 0.6),
+    ],
 )
 def test_a_translation_model_translates_the_same(
     options, every_backend, forced, beam_size, early_stopping, length_penalty
@@ -457,10 +627,17 @@ def test_a_translation_model_translates_the_same(
     theirs, _, ours, params = marian(**options, forced=forced)
     V = ours.tgt_vocab - 1
     wanted = theirs.generate(
-        **{"input_ids": torch.tensor(padded(ours)), "attention_mask": torch.tensor(KEEP).long()},
-        **{"num_beams": beam_size, "num_return_sequences": beam_size, "early_stopping": early_stopping},
-        **{"do_sample": False, "max_new_tokens": 9, "suppress_tokens": [V - 1], "length_penalty": length_penalty},
-        **{"pad_token_id": V - 1, "eos_token_id": 2},
+        input_ids=torch.tensor(padded(ours)),
+        attention_mask=torch.tensor(KEEP).long(),
+        num_beams=beam_size,
+        num_return_sequences=beam_size,
+        early_stopping=early_stopping,
+        do_sample=False,
+        max_new_tokens=9,
+        suppress_tokens=[V - 1],
+        length_penalty=length_penalty,
+        pad_token_id=V - 1,
+        eos_token_id=2,
     ).numpy()[:, 1:]
     common = {"bos_id": V, "eos_id": 2, "max_len": 9, "backend": every_backend}
     if beam_size == 1:
@@ -502,11 +679,21 @@ def test_the_tokens_of_a_roberta_of_older_files_are_theirs(tmp_path):
         "\u0120the",
         "<mask>",
     ]
-    (tmp_path / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(vocabulary)}))
+    (tmp_path / "vocab.json").write_text(
+        json.dumps({token: i for i, token in enumerate(vocabulary)})
+    )
     (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\nth e\n\u0120 the\n")
     (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
-    mask = {"content": "<mask>", "single_word": False, "lstrip": True, "rstrip": False, "normalized": False}
-    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"cls_token": "<s>", "mask_token": mask}))
+    mask = {
+        "content": "<mask>",
+        "single_word": False,
+        "lstrip": True,
+        "rstrip": False,
+        "normalized": False,
+    }
+    (tmp_path / "special_tokens_map.json").write_text(
+        json.dumps({"cls_token": "<s>", "mask_token": mask})
+    )
     ours = tokenizer_of(tmp_path, {"model_type": "roberta", "vocab_size": len(vocabulary)}, None)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in ("the hat", "the <mask>, an", "<mask>", " the ", ""):
