@@ -33,7 +33,11 @@ def machine(monkeypatch):
 
     def set_(core, threads=4, cores=4):
         settings = b"OpenBLAS 0.3.99 DYNAMIC_ARCH MAX_THREADS=64"
-        answers = {"get_config": settings, "get_corename": core.encode(), "get_num_threads": threads}
+        answers = {
+            "get_config": settings,
+            "get_corename": core.encode(),
+            "get_num_threads": threads,
+        }
         monkeypatch.setattr(config, "_ask_openblas", lambda name, restype: answers[name])
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
         monkeypatch.setattr(os, "cpu_count", lambda: cores)
@@ -55,7 +59,9 @@ def hide(monkeypatch):
 
 
 def run(*arguments, status=0, **environment):
-    variables = {name: value for name, value in os.environ.items() if name not in VARIABLES} | environment
+    variables = {
+        name: value for name, value in os.environ.items() if name not in VARIABLES
+    } | environment
     done = python("-W", "error", "-m", "npformer", "info", *arguments, code=status, env=variables)
     return done.stdout + done.stderr
 
@@ -115,7 +121,8 @@ def test_another_library_than_openblas_is_a_limit(machine, capsys):
     machine("SkylakeX", threads=None)
     npformer.show_config()
     assert (
-        "among 1, limited by another BLAS than OpenBLAS, whose own threads it cannot limit" in capsys.readouterr().out
+        "among 1, limited by another BLAS than OpenBLAS, whose own threads it cannot limit"
+        in capsys.readouterr().out
     )
 
 
@@ -128,7 +135,9 @@ def test_the_core_and_threads_are_those_that_threadpoolctl_sees():
     if not seen:
         pytest.skip("NumPy is not linked to OpenBLAS")
     blas = config.read_config()["blas"]
-    assert (blas["core"], blas["threads"]) in [(pool["architecture"], pool["num_threads"]) for pool in seen]
+    assert (blas["core"], blas["threads"]) in [
+        (pool["architecture"], pool["num_threads"]) for pool in seen
+    ]
     assert blas["version"] in [pool["version"] for pool in seen]
 
 
@@ -172,7 +181,10 @@ def test_what_is_installed_but_broken_is_told_with_the_error(machine, monkeypatc
     machine("SkylakeX")
     monkeypatch.setattr(importlib, "import_module", import_module)
     facts = config.read_config()
-    assert facts["backends"]["cpu"] == f"{broken} is installed, but cannot be imported (needs NumPy 2.3 or less)"
+    assert (
+        facts["backends"]["cpu"]
+        == f"{broken} is installed, but cannot be imported (needs NumPy 2.3 or less)"
+    )
     assert facts["backends"]["auto"] == "reference"
     assert things_to_do(facts) == (["pip install --upgrade numba"] if broken == "numba" else [])
 
@@ -189,7 +201,9 @@ def test_a_version_without_kernels(machine, hide):
 
 
 def test_a_page_of_an_error_becomes_a_line():
-    shown = config._shortened(ImportError("\n=====\nFailed to import.\n\n" + "Perhaps this. " * 100))
+    shown = config._shortened(
+        ImportError("\n=====\nFailed to import.\n\n" + "Perhaps this. " * 100)
+    )
     assert shown.startswith("===== Failed to import. Perhaps this.")
     assert shown.endswith("...")
     assert len(shown) <= 200
@@ -213,7 +227,9 @@ def test_the_gpu_backend_without_cupy_names_the_extras(monkeypatch, hide):
     hide("cupy")
     facts = config.read_config()
     assert facts["versions"]["CuPy"] == "not installed"
-    assert re.search(r"CuPy is not installed: pip install .*\[cuda13x\]', or cuda12x", facts["backends"]["gpu"])
+    assert re.search(
+        r"CuPy is not installed: pip install .*\[cuda13x\]', or cuda12x", facts["backends"]["gpu"]
+    )
 
 
 def test_the_gpu_backend_without_a_gpu(monkeypatch):
@@ -225,7 +241,9 @@ def test_the_gpu_backend_without_a_gpu(monkeypatch):
     facts = config.read_config()
     assert facts["versions"]["CuPy"] == "14.0.0"
     assert "CuPy finds no GPU (does nvidia-smi" in facts["backends"]["gpu"]
-    assert facts["backends"]["gpu"].endswith("cudaErrorNoDevice: no CUDA-capable device is detected")
+    assert facts["backends"]["gpu"].endswith(
+        "cudaErrorNoDevice: no CUDA-capable device is detected"
+    )
 
 
 def test_the_gpu_backend_with_a_gpu(monkeypatch):
@@ -292,7 +310,8 @@ def test_the_command_prints_and_writes_the_same_facts(tmp_path):
 def test_every_line_is_aligned(capsys):
     npformer.show_config()
     table = capsys.readouterr().out.split("\n\n")[0].splitlines()
-    names = ["versions", "processor", "threads", "BLAS", "reference", "cpu", "gpu", "auto", "kernel"]
+    names = ["versions", "processor", "threads", "BLAS"]
+    names += ["reference", "cpu", "gpu", "auto", "kernel"]
     assert [line.split()[0] for line in table] == names
     assert all(line[13] == " " and line[14] != " " for line in table)
 

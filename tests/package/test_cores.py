@@ -1,4 +1,7 @@
-"""The cores that this process may use: affinity, quotas of control groups, and ``PYTHON_CPU_COUNT``."""
+"""The cores that this process may use.
+
+Affinity, quotas of control groups, and ``PYTHON_CPU_COUNT``.
+"""
 
 import os
 import subprocess
@@ -13,7 +16,9 @@ ALLOWED = 8
 
 @pytest.fixture
 def cgroup(monkeypatch, tmp_path):
-    """A function that writes the files of control groups, of which the process has this line in /proc/self/cgroup."""
+    """A function that writes the files of control groups,
+    of which the process has this line in /proc/self/cgroup.
+    """
     monkeypatch.setattr(cores, "allowed", lambda: ALLOWED)
     monkeypatch.setattr(cores, "CGROUPS", tmp_path)
     monkeypatch.setattr(cores, "OWN_CGROUPS", tmp_path / "own")
@@ -44,7 +49,11 @@ V1 = {"quota": "cpu.cfs_quota_us", "period": "cpu.cfs_period_us"}
         ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, 3),
         ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "200000 100000"}, 2),
         ("0::/../a", {"cpu.max": "200000 100000"}, 2),
-        ("4:cpu,cpuacct:/a", {f"cpu,cpuacct/a/{V1['quota']}": "200000", f"cpu,cpuacct/a/{V1['period']}": "100000"}, 2),
+        (
+            "4:cpu,cpuacct:/a",
+            {f"cpu,cpuacct/a/{V1['quota']}": "200000", f"cpu,cpuacct/a/{V1['period']}": "100000"},
+            2,
+        ),
         (
             "4:cpu,cpuacct:/a",
             {f"cpu,cpuacct/a/{V1['quota']}": "-1", f"cpu,cpuacct/a/{V1['period']}": "100000"},
@@ -75,7 +84,10 @@ CODE = "from npformer.runtime.threads import n_threads; print(n_threads())"
 def n_threads_of(command, **environ):
     unlimited = {name: x for name, x in os.environ.items() if not name.endswith("_NUM_THREADS")}
     done = subprocess.run(
-        [*command, sys.executable, "-c", CODE], env=unlimited | environ, capture_output=True, text=True
+        [*command, sys.executable, "-c", CODE],
+        env=unlimited | environ,
+        capture_output=True,
+        text=True,
     )
     return done.stdout.strip()
 

@@ -20,11 +20,22 @@ def test_an_extra_is_installed_in_a_clone_or_from_a_wheel(monkeypatch):
 
 
 def test_no_text_tells_of_an_extra_what_is_wrong_in_a_clone_or_in_a_shell():
-    """``pip install npformer[plot]`` installs another copy beside a clone, and zsh takes the brackets for a pattern."""
-    sources = [path.read_text(encoding="utf-8") for path in Path(extras.__file__).parent.rglob("*.py")]
-    commands = [line for source in sources for line in re.findall(r"pip install .*", source) if "npformer[" in line]
+    """``pip install npformer[plot]`` installs another copy beside a clone,
+    and zsh takes the brackets for a pattern.
+    """
+    sources = [
+        path.read_text(encoding="utf-8") for path in Path(extras.__file__).parent.rglob("*.py")
+    ]
+    commands = [
+        line
+        for source in sources
+        for line in re.findall(r"pip install .*", source)
+        if "npformer[" in line
+    ]
     assert commands
-    assert all(line.startswith("pip install 'npformer[") and "in a clone" in line for line in commands), commands
+    assert all(
+        line.startswith("pip install 'npformer[") and "in a clone" in line for line in commands
+    ), commands
 
 
 def test_without_a_clone_pages_of_the_book_are_addresses(monkeypatch, capsys, tmp_path):
@@ -33,7 +44,10 @@ def test_without_a_clone_pages_of_the_book_are_addresses(monkeypatch, capsys, tm
     assert setup["metadata"]["url"] == extras.ADDRESS
     for module in (arguments, exercises):
         monkeypatch.setattr(module, "BOOK", "https://x/docs")
-    assert arguments.new_parser("see docs/guides/scale.md").description == "see https://x/docs/guides/scale.md"
+    assert (
+        arguments.new_parser("see docs/guides/scale.md").description
+        == "see https://x/docs/guides/scale.md"
+    )
     monkeypatch.chdir(tmp_path)
     exercises.main([])
     assert "\nhttps://x/docs/attention/" in capsys.readouterr().out

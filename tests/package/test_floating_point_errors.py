@@ -1,4 +1,7 @@
-"""A program may let NumPy raise FloatingPointError: npformer computes the same as without, where nothing is wrong."""
+"""A program may let NumPy raise FloatingPointError.
+
+npformer computes the same as without, where nothing is wrong.
+"""
 
 import numpy as np
 import pytest
@@ -30,7 +33,13 @@ from npformer.models import LowRank
 from npformer.training import average
 
 SMALL = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32}
-LLAMA = {"positions": "rotary", "n_kv_heads": 1, "norm_type": "rms_norm", "activation": "swiglu", "bias": False}
+LLAMA = {
+    "positions": "rotary",
+    "n_kv_heads": 1,
+    "norm_type": "rms_norm",
+    "activation": "swiglu",
+    "bias": False,
+}
 GPT_2 = {"positions": "learned", "activation": "gelu", "tie_embeddings": True, "max_len": 20}
 BERT = {"norm": "post", "activation": "gelu_erf", "task": "classes", "n_outputs": 3}
 RNG = np.random.default_rng(0)
@@ -47,7 +56,8 @@ MODELS = {
     "autoencoder": (SequenceAutoencoder(50, d_model=16, code_size=4), (TGT, TGT)),
 }
 IDS = {"bos_id": 1, "eos_id": 2, "max_len": 6}
-SIZES = [30, 1e-22]  # of parameters: exponentials, or squares and products become subnormal numbers or 0
+# of parameters: exponentials, or squares and products become subnormal numbers or 0
+SIZES = [30, 1e-22]
 FACTORS = {"float16": [1, 1e-6], "float32": [1, 1e-15, 1e-37]}  # of the arguments of an operation
 
 
@@ -106,7 +116,9 @@ def test_models(backend, name, size):
         return tree.flatten(average([trainer.params, mean.params]))[0]
 
     def decoded():
-        options = {"max_len": 12, "backend": backend} if len(batch) == 1 else {**IDS, "backend": backend}
+        options = (
+            {"max_len": 12, "backend": backend} if len(batch) == 1 else {**IDS, "backend": backend}
+        )
         small = quantize(params)
         found = [greedy_decode(model, each, SRC, **options) for each in (params, small)]
         if len(batch) == 2:

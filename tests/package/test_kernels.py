@@ -19,7 +19,8 @@ from npformer.reference.math.activations import ACTIVATIONS, INPUTS, Activation
 def test_a_kernel_with_two_parameters_swapped_is_refused():
     backend = Backend("mine", np.ndarray, dtypes="float32")
     expected = (
-        "the kernel of linear in the backend mine has the parameters (weight, x, bias), expected (x, weight, bias)"
+        "the kernel of linear in the backend mine has the parameters (weight, x, bias), "
+        "expected (x, weight, bias)"
     )
     with pytest.raises(TypeError, match=re.escape(expected)):
 
@@ -33,11 +34,16 @@ def test_what_replaces_an_operation_has_its_parameters():
     with pytest.raises(TypeError, match=re.escape(expected)):
         reference.ops.replaced(relu=lambda y: y)
     for other in (3, None):
-        with pytest.raises(TypeError, match=f"^relu is a {type(other).__name__}, expected a callable$"):
+        with pytest.raises(
+            TypeError, match=f"^relu is a {type(other).__name__}, expected a callable$"
+        ):
             reference.ops.replaced(relu=other)
-    ops = reference.ops.replaced(linear=lambda *args: args, relu=iter, tanh=np.tanh)  # do not tell their parameters
+    # these do not tell their parameters
+    ops = reference.ops.replaced(linear=lambda *args: args, relu=iter, tanh=np.tanh)
     assert (ops.linear(1, 2), ops.tanh(0.0)) == ((1, 2), 0.0)
-    with pytest.raises(TypeError, match="what replaces relu in the backend reference has the parameters"):
+    with pytest.raises(
+        TypeError, match="what replaces relu in the backend reference has the parameters"
+    ):
         reference.ops.replaced(relu=lambda **options: options)
 
 
@@ -97,7 +103,11 @@ def test_what_is_replaced_has_no_kernel_any_more():
 def test_kernels_name_activations_in_the_order_of_the_reference():
     names = list(ACTIVATIONS)
     assert list(get_args(Activation)) == list(INPUTS) == names
-    assert [type(kind).__name__.lower() for kind in activations.KINDS.values()] == [x.replace("_", "") for x in names]
-    header = (Path(npformer.__file__).parent / "gpu" / "cuda" / "activations.cuh").read_text("utf-8")
+    assert [type(kind).__name__.lower() for kind in activations.KINDS.values()] == [
+        x.replace("_", "") for x in names
+    ]
+    header = (Path(npformer.__file__).parent / "gpu" / "cuda" / "activations.cuh").read_text(
+        "utf-8"
+    )
     [enumerated] = re.findall(r"enum \{ (.*) \};", header)
     assert enumerated.split(", ") == [name.upper() for name in names if INPUTS[name] == 1]

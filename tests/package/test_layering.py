@@ -52,7 +52,9 @@ def test_nothing_imports_what_stands_above_it():
                 imports.add((own, str(node.module).split(".")[1]))
             elif isinstance(node, ast.Import):
                 imports |= {
-                    (own, alias.name.split(".")[1]) for alias in node.names if alias.name.startswith("npformer.")
+                    (own, alias.name.split(".")[1])
+                    for alias in node.names
+                    if alias.name.startswith("npformer.")
                 }
     imports = {(own, other) for own, other in imports if own != other and other != "__version__"}
     assert {name for pair in imports for name in pair} == set(floors)
@@ -60,7 +62,11 @@ def test_nothing_imports_what_stands_above_it():
 
 
 def test_only_the_backend_of_the_gpu_knows_its_device():
-    knowing = {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if DEVICE.search(path.read_text("utf-8"))}
+    knowing = {
+        path.relative_to(PACKAGE)
+        for path in PACKAGE.rglob("*.py")
+        if DEVICE.search(path.read_text("utf-8"))
+    }
     assert {path.as_posix() for path in knowing if path.parts[0] != "gpu"} == MAY_KNOW
 
 
@@ -81,7 +87,8 @@ def test_a_misspelled_operation_is_an_error_of_types(tmp_path):
     user = Path(__file__).with_name("typed_program.py")
     # What NumPy's arrays hold has to be written before NumPy 2.3.
     options = ["--allow-any-generics"] if np.lib.NumpyVersion(np.__version__) < "2.3.0" else []
-    options += ["--strict", "--follow-imports=silent", "--cache-dir=.mypy_cache/strict"]  # not that of make lint
+    # a cache that is not that of make lint
+    options += ["--strict", "--follow-imports=silent", "--cache-dir=.mypy_cache/strict"]
     shown = python("-m", "mypy", *options, *paths, user, code=1, cwd=PACKAGE.parent).stdout
     assert '"Ops" has no attribute "linaer"' in shown
     assert "Found 1 error in 1 file (checked 3 source files)" in shown

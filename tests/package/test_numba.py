@@ -1,4 +1,7 @@
-"""What npformer uses of numba and llvmlite that they do not document. A later version has to have it, or new code."""
+"""What npformer uses of numba and llvmlite that they do not document.
+
+A later version has to have it, or new code.
+"""
 
 import inspect
 
@@ -28,7 +31,8 @@ def test_a_fork_can_wait_for_both_locks_of_a_compilation():  # cpu/jit.py
     assert callable(global_compiler_lock.release)
 
 
-def test_files_of_ours_can_take_the_place_of_numba_s_cache(tmp_path, monkeypatch):  # cpu/kernel_cache.py
+# what npformer/cpu/kernel_cache.py does
+def test_files_of_ours_can_take_the_place_of_numba_s_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     cache = FunctionCache(double)
     assert isinstance(cache._cache_path, str)
@@ -38,7 +42,10 @@ def test_files_of_ours_can_take_the_place_of_numba_s_cache(tmp_path, monkeypatch
     assert list(inspect.signature(cache.load_overload).parameters) == ["sig", "target_context"]
     rtsys.initialize(cpu_target.target_context)
     with cache._guard_against_spurious_io_errors():
-        assert cache._load_overload(njit("i8(i8)")(double).signatures[0], cpu_target.target_context) is None
+        assert (
+            cache._load_overload(njit("i8(i8)")(double).signatures[0], cpu_target.target_context)
+            is None
+        )
     assert isinstance(dumps([1]), bytes)
     assert hasattr(njit(double), "_cache")
 

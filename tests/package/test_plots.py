@@ -14,7 +14,9 @@ def test_pictures_are_written(tmp_path):
     history = [StepInfo(step, 1 / step, 0.1, 1.0, 10, 0.01) for step in range(1, 60)]
     plots.plot_loss(history, tmp_path / "loss.png")
     weights = np.full((2, 3, 5), 0.2)
-    plots.plot_attention([weights, weights], list("abcde"), ["<begin>", "b", "c"], tmp_path / "attention.png")
+    plots.plot_attention(
+        [weights, weights], list("abcde"), ["<begin>", "b", "c"], tmp_path / "attention.png"
+    )
     plots.plot_positional_encoding(tmp_path / "positions.png", length=7, d_model=5)
     for path in tmp_path.iterdir():
         assert path.read_bytes()[:4] == PNG
@@ -36,7 +38,9 @@ def test_drawing_on_axes_of_ones_own(tmp_path):
     history = [StepInfo(step, 1 / step, 0.1, 1.0, 10, 0.01) for step in range(1, 9)]
     assert list(plots.plot_loss(history, axes=[a, c])) == [a, c]
     assert a.get_lines() and c.get_lines() and not b.get_lines()
-    assert list(plots.plot_curves([{"at": [1], "systems": {"a": [[2]]}}], tmp_path / "all.png", axes=d)) == [d]
+    assert list(
+        plots.plot_curves([{"at": [1], "systems": {"a": [[2]]}}], tmp_path / "all.png", axes=d)
+    ) == [d]
     assert figure.get_suptitle() == ""
     assert (tmp_path / "all.png").read_bytes()[:4] == PNG
     with pytest.raises(ValueError, match=r"axes has shape \(\), expected 2"):
@@ -71,14 +75,25 @@ def test_a_training_is_drawn_as_it_was_logged(tmp_path):
     assert (tmp_path / "x.png").read_bytes()[:4] == PNG
     assert above.get_title() == "A title"
     training, validation = above.get_lines()
-    np.testing.assert_allclose(training.get_xydata(), [(step, 1.5) for step in range(4, 41)])  # the mean of 4 steps
-    np.testing.assert_allclose(validation.get_xydata(), [(step, 1 / step) for step in (10, 20, 30, 40)])
-    np.testing.assert_allclose(middle.get_lines()[0].get_xydata(), [(step, step / 2) for step in (10, 20, 30, 40)])
-    np.testing.assert_allclose(below.get_lines()[0].get_xydata(), [(step, 0.1 / step) for step in range(1, 41)])
+    # the mean of 4 steps
+    np.testing.assert_allclose(training.get_xydata(), [(step, 1.5) for step in range(4, 41)])
+    np.testing.assert_allclose(
+        validation.get_xydata(), [(step, 1 / step) for step in (10, 20, 30, 40)]
+    )
+    np.testing.assert_allclose(
+        middle.get_lines()[0].get_xydata(), [(step, step / 2) for step in (10, 20, 30, 40)]
+    )
+    np.testing.assert_allclose(
+        below.get_lines()[0].get_xydata(), [(step, 0.1 / step) for step in range(1, 41)]
+    )
 
 
 def test_records_that_are_no_numbers_are_not_drawn(tmp_path):
-    damaged = [{"step": 1, "loss": "high", "lr": 0.1}, {"step": "x"}, {"step": 2, "val_loss": None, "val_bleu": 1.0}]
+    damaged = [
+        {"step": 1, "loss": "high", "lr": 0.1},
+        {"step": "x"},
+        {"step": 2, "val_loss": None, "val_bleu": 1.0},
+    ]
     axes = plots.plot_training([*damaged, *RECORDS], tmp_path / "x.png")
     assert [len(line.get_xdata()) for ax in axes for line in ax.get_lines()] == [37, 4, 4, 40]
 
@@ -109,7 +124,10 @@ def test_a_training_that_has_hardly_begun_has_no_empty_panel(tmp_path, records, 
 
 def test_no_panel_of_the_other_pictures_is_empty_either():
     assert [seen(ax) for ax in plots.plot_loss([])] == [NONE, NONE]
-    assert [seen(ax) for ax in plots.plot_loss([StepInfo(1, 1.0, 0.1, 1.0, 10, 0.01)])] == [[1], [1]]
+    assert [seen(ax) for ax in plots.plot_loss([StepInfo(1, 1.0, 0.1, 1.0, 10, 0.01)])] == [
+        [1],
+        [1],
+    ]
     assert [seen(ax) for ax in plots.plot_curves([{"at": [], "systems": {}}])] == [NONE]
     assert seen(plots.plot_positional_encoding(length=1)[1]) == [1, 1, 1, 1]
     for weights in ([], [np.zeros((1, 0, 2))]):
@@ -122,7 +140,11 @@ def test_no_panel_of_the_other_pictures_is_empty_either():
     [
         (plots.plot_loss, [StepInfo(1, "x", 0.1, 1.0, 10, 0.01)], "could not convert"),
         (plots.plot_curves, [], r"panels is \[\], expected one or more"),
-        (plots.plot_curves, [{"at": [1], "systems": {"a": [[1, 2]]}}], r"\(1, 2\), expected \(repetitions, 1\)"),
+        (
+            plots.plot_curves,
+            [{"at": [1], "systems": {"a": [[1, 2]]}}],
+            r"\(1, 2\), expected \(repetitions, 1\)",
+        ),
     ],
 )
 def test_a_plot_that_fails_leaves_no_figure(draw, data, line):
@@ -134,8 +156,14 @@ def test_a_plot_that_fails_leaves_no_figure(draw, data, line):
 
 
 def test_curves_are_medians_with_their_range(tmp_path):
-    panel = {"at": [4, 16], "systems": {"one": [[1, 2], [3, 9], [5, 4]], "two": [[7, 8]]}, "ylim": (0, 10)}
-    left, right = plots.plot_curves([panel, panel | {"xscale": "log", "labels": ["a", "b"]}], tmp_path / "x.png")
+    panel = {
+        "at": [4, 16],
+        "systems": {"one": [[1, 2], [3, 9], [5, 4]], "two": [[7, 8]]},
+        "ylim": (0, 10),
+    }
+    left, right = plots.plot_curves(
+        [panel, panel | {"xscale": "log", "labels": ["a", "b"]}], tmp_path / "x.png"
+    )
     assert (tmp_path / "x.png").read_bytes()[:4] == PNG
     assert [list(line.get_ydata()) for line in left.get_lines()[::3]] == [[3, 4], [7, 8]]
     assert left.get_ylim() == (0, 10)
@@ -145,7 +173,9 @@ def test_curves_are_medians_with_their_range(tmp_path):
 
 def test_a_single_map_has_one_title(tmp_path):
     weights = np.random.default_rng(0).dirichlet(np.ones(4), 3)
-    [[ax]] = plots.plot_attention([weights[None]], list("abcd"), list("xyz"), tmp_path / "x.png", "A title")
+    [[ax]] = plots.plot_attention(
+        [weights[None]], list("abcd"), list("xyz"), tmp_path / "x.png", "A title"
+    )
     np.testing.assert_array_equal(ax.get_images()[0].get_array(), weights)
     assert (ax.get_title(), ax.figure.get_suptitle()) == ("", "A title")
     assert [label.get_text() for label in ax.get_xticklabels()] == list("abcd")
@@ -154,7 +184,9 @@ def test_a_single_map_has_one_title(tmp_path):
 
 def test_a_title_is_never_cut(tmp_path):
     title = "Cross-attention, mean of all layers and heads; ↑: a capital follows"
-    figure = plots.plot_attention([np.eye(3)[None]], list("abc"), list("abc"), tmp_path / "x.png", title)[0, 0].figure
+    figure = plots.plot_attention(
+        [np.eye(3)[None]], list("abc"), list("abc"), tmp_path / "x.png", title
+    )[0, 0].figure
     box = figure._suptitle.get_window_extent()
     assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
 

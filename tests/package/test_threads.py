@@ -16,7 +16,8 @@ WITH_OPENBLAS = pytest.mark.skipif(GET is None, reason="NumPy is not linked to O
 
 
 def test_the_number_of_threads_is_set_and_restored():
-    get, set_ = blas.openblas_function("get_num_threads"), blas.openblas_function("set_num_threads", None)
+    get = blas.openblas_function("get_num_threads")
+    set_ = blas.openblas_function("set_num_threads", None)
     if get is None:
         pytest.skip("NumPy is not linked to OpenBLAS")
     before = get()
@@ -198,7 +199,10 @@ def test_a_second_thread_that_wants_the_cores_meanwhile_works_alone(two_threads)
 def test_the_callers_floating_point_settings_hold_in_all_threads(two_threads):
     with np.errstate(over="raise", invalid="ignore"):
         assert (
-            len({str(np.geterr()) for _ in range(1)} | set(threads.in_parallel(lambda p: str(np.geterr()), [0, 1])))
+            len(
+                {str(np.geterr()) for _ in range(1)}
+                | set(threads.in_parallel(lambda p: str(np.geterr()), [0, 1]))
+            )
             == 1
         )
 
@@ -243,7 +247,10 @@ def test_a_user_who_gives_blas_one_thread_is_asked_but_nothing_is_set(numbers):
 @WITH_FORK
 @FORKS_WARN
 def test_a_forked_process_calls_nothing_of_blas_before_it_computes(two_threads, monkeypatch):
-    """A thread of the parent may be in BLAS during the fork: its lock is taken in the child for ever."""
+    """A thread of the parent may be in BLAS during the fork.
+
+    Its lock is taken in the child for ever.
+    """
     computing, has_forked = threading.Event(), threading.Event()
 
     def compute():
@@ -272,7 +279,10 @@ def test_a_forked_process_calls_nothing_of_blas_before_it_computes(two_threads, 
 
 @WITH_OPENBLAS
 def test_blocks_that_overlap_leave_everything_as_it_was():
-    """They once left one thread for good: the second block to begin saw, and restored, what the first had set."""
+    """They once left one thread for good.
+
+    The second block to begin saw, and restored, what the first had set.
+    """
     before, began, ended = GET(), threading.Event(), threading.Event()
 
     def other():

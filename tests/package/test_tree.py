@@ -33,28 +33,55 @@ NO_TREES = [None, "params", abs, {"a": {"weight": [1.0]}}]
 
 
 @pytest.mark.parametrize("given", NO_TREES, ids=["None", "text", "function", "list"])
-@pytest.mark.parametrize("take", [tree.flatten, tree.count, tree.not_finite], ids=lambda take: take.__name__)
+@pytest.mark.parametrize(
+    "take", [tree.flatten, tree.count, tree.not_finite], ids=lambda take: take.__name__
+)
 def test_what_is_no_tree_of_arrays_is_named(take, given):
-    place = r"a list at a\.weight" if isinstance(given, dict) else f"a {type(given).__name__} at its root"
+    place = (
+        r"a list at a\.weight"
+        if isinstance(given, dict)
+        else f"a {type(given).__name__} at its root"
+    )
     with pytest.raises(TypeError, match=f"the tree has {place}, expected an array"):
         take(given)
 
 
 def test_wrong_arguments_of_trees_are_named():
     for call, message in [
-        (lambda: tree.from_arrays(None, "params"), "arrays is a NoneType, expected a nested dict of arrays"),
-        (lambda: tree.leaves_under("x", "params"), "arrays is a str, expected a nested dict of arrays"),
-        (lambda: tree.ordered_like(None, {}), "tree is a NoneType, expected a nested dict of arrays"),
-        (lambda: tree.ordered_like({}, None), "like is a NoneType, expected a nested dict of arrays"),
+        (
+            lambda: tree.from_arrays(None, "params"),
+            "arrays is a NoneType, expected a nested dict of arrays",
+        ),
+        (
+            lambda: tree.leaves_under("x", "params"),
+            "arrays is a str, expected a nested dict of arrays",
+        ),
+        (
+            lambda: tree.ordered_like(None, {}),
+            "tree is a NoneType, expected a nested dict of arrays",
+        ),
+        (
+            lambda: tree.ordered_like({}, None),
+            "like is a NoneType, expected a nested dict of arrays",
+        ),
         (
             lambda: tree.merged(example(), np.ones(3)),
             r"new is float64 of shape \(3,\), expected a nested dict of arrays",
         ),
         (lambda: tree.view_as(None, example()), "flat is a NoneType, expected an array"),
         (lambda: tree.map_leaves(example(), np.add), "f is a dict, expected a function of arrays"),
-        (lambda: tree.check_like(example(), None), "expected is a NoneType, expected a nested dict of arrays"),
-        (lambda: tree.from_leaves(None), r"leaves is a NoneType, expected pairs such as \('output.bias', array\)"),
-        (lambda: tree.from_leaves({"a": 1}), r"leaves is a dict, expected pairs .*: try leaves\.items\(\)"),
+        (
+            lambda: tree.check_like(example(), None),
+            "expected is a NoneType, expected a nested dict of arrays",
+        ),
+        (
+            lambda: tree.from_leaves(None),
+            r"leaves is a NoneType, expected pairs such as \('output.bias', array\)",
+        ),
+        (
+            lambda: tree.from_leaves({"a": 1}),
+            r"leaves is a dict, expected pairs .*: try leaves\.items\(\)",
+        ),
         (lambda: tree.from_leaves(["a", "b"]), "leaves has 'a', expected pairs"),
     ]:
         with pytest.raises(TypeError, match=message):
@@ -75,7 +102,10 @@ def test_trees_that_differ_are_refused():
         with pytest.raises(ValueError, match=f"^trees differ at {re.escape(difference)}$"):
             tree.map_leaves(np.add, example(), other)
     with pytest.raises(
-        ValueError, match="^trees differ at b: float64 of shape .* against float64 of shape .* against nothing$"
+        ValueError,
+        match=(
+            "^trees differ at b: float64 of shape .* against float64 of shape .* against nothing$"
+        ),
     ):
         tree.map_leaves(lambda *x: x, example(), example(), {"a": example()["a"]})
     with pytest.raises(ValueError, match="^trees differ at a: a dict against nothing$"):

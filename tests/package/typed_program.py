@@ -26,10 +26,21 @@ class Line:
         return len(x)
 
     def loss_and_grad(
-        self, params: dict[str, Float], x: Float, y: Float, *, dropout_key: int | None, n_tokens: int, backend: Any
+        self,
+        params: dict[str, Float],
+        x: Float,
+        y: Float,
+        *,
+        dropout_key: int | None,
+        n_tokens: int,
+        backend: Any,
     ) -> tuple[float, dict[str, Float], int]:
         error = x @ params["w"] - y
-        return float((error**2).sum() / n_tokens), {"w": (2 * error @ x / n_tokens).astype(np.float32)}, len(x)
+        return (
+            float((error**2).sum() / n_tokens),
+            {"w": (2 * error @ x / n_tokens).astype(np.float32)},
+            len(x),
+        )
 
 
 def stop_early(trainer: Trainer, info: StepInfo) -> bool:
@@ -42,7 +53,9 @@ def main() -> None:
     y = x @ np.array([1, 2, 3], np.float32)
     trainer = Trainer(Line(), nf.Adam(lr=nf.noam(3, 10)), seed=1, clip_norm=1.0)
     loss: float = trainer.step(x, y)
-    history: list[StepInfo] = trainer.fit([(x, y)] * 200, validate=[(x, y)], every=50, callbacks=[stop_early])
+    history: list[StepInfo] = trainer.fit(
+        [(x, y)] * 200, validate=[(x, y)], every=50, callbacks=[stop_early]
+    )
     steps: int = trainer.n_steps
     flat: Float = trainer.flat_params
     settings: TrainingSettings = trainer.settings
@@ -50,7 +63,10 @@ def main() -> None:
     model = nf.Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
     params = model.init(0)
     logits = model.logits(params, np.array([[3, 4]]), np.array([[1, 3]]))
-    print(logits.shape, nf.greedy_decode(model, params, np.array([[3, 4]]), bos_id=1, eos_id=2, max_len=4))
+    print(
+        logits.shape,
+        nf.greedy_decode(model, params, np.array([[3, 4]]), bos_id=1, eos_id=2, max_len=4),
+    )
     trainer.save(sys.argv[1], {"note": 1})
     arrays, info = trainer.load(sys.argv[1])
     print(sorted(arrays), info["note"])
@@ -64,7 +80,9 @@ def train_by_hand(x: Float, y: Float) -> None:
     state: dict[str, Any] = optimizer.init(params)
     batches = nf.batches(x, y, size=16, epochs=2)
     for rows, targets in batches.from_step(1):
-        loss, grads, _ = model.loss_and_grad(params, rows, targets, dropout_key=None, n_tokens=16, backend="cpu")
+        loss, grads, _ = model.loss_and_grad(
+            params, rows, targets, dropout_key=None, n_tokens=16, backend="cpu"
+        )
         clipped, norm = nf.clip_by_global_norm(grads, max_norm=1.0)
         optimizer.step(params, clipped, state)
         print(loss, norm)
@@ -74,16 +92,31 @@ def train_by_hand(x: Float, y: Float) -> None:
 def use_modules(trainer: Trainer, history: list[StepInfo]) -> None:
     """What is reached through ``nf``, without an import of its own."""
     sizes: dict[str, int] = {path: x.size for path, x in nf.tree.leaves(trainer.params)}
-    params, taken, left = nf.tree.merged(trainer.params, nf.tree.map_leaves(np.zeros_like, trainer.params))
-    print(sizes, nf.tree.count(params), taken, left, nf.tree.flatten(params)[0].dtype, nf.tree.not_finite(params))
+    params, taken, left = nf.tree.merged(
+        trainer.params, nf.tree.map_leaves(np.zeros_like, trainer.params)
+    )
+    print(
+        sizes,
+        nf.tree.count(params),
+        taken,
+        left,
+        nf.tree.flatten(params)[0].dtype,
+        nf.tree.not_finite(params),
+    )
     nf.tree.check_like(params, trainer.params)
     model = nf.LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     print(nf.models.LowRank(model, model.init(0), rank=2), nf.models.describe(model)["name"])
     print(nf.training.load_checkpoint, nf.decoding.Hypothesis)
     print(
-        nf.data.BOS, nf.language.Writer, nf.translation.Translator, nf.diagnosis.Findings, nf.gradients.cotangent((2,))
+        nf.data.BOS,
+        nf.language.Writer,
+        nf.translation.Translator,
+        nf.diagnosis.Findings,
+        nf.gradients.cotangent((2,)),
     )
-    print(nf.cpu.ops.name, nf.cpu.softmax(np.zeros(2)), nf.reference.ops.name, nf.layers.LayerSettings)
+    print(
+        nf.cpu.ops.name, nf.cpu.softmax(np.zeros(2)), nf.reference.ops.name, nf.layers.LayerSettings
+    )
     nf.show_config()
 
 
