@@ -108,7 +108,12 @@ GPT2 = {
     "vocab_size": 50257,
 }
 
-DISTILGPT2 = GPT2 | {"_num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "n_layer": 6}
+DISTILGPT2 = GPT2 | {
+    "_num_labels": 1,
+    "id2label": {"0": "LABEL_0"},
+    "label2id": {"LABEL_0": 0},
+    "n_layer": 6,
+}
 
 LLAMA_2_7B_CHAT = {
     "_name_or_path": "meta-llama/Llama-2-7b-chat-hf",

@@ -17,7 +17,11 @@ from npformer.pretrained import chat as chat_module, sandbox
 from npformer.pretrained.chat import Chat, chat_text
 
 TURNS = [{"role": "user", "content": "{{ 1 }} é"}, {"role": "assistant", "content": "a"}]
-IN_CHATML = "<|im_start|>user\n{{ 1 }} é<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\n"
+IN_CHATML = (
+    "<|im_start|>user\n{{ 1 }} é<|im_end|>\n"
+    "<|im_start|>assistant\na<|im_end|>\n"
+    "<|im_start|>assistant\n"
+)
 
 
 def test_without_a_template_the_turns_are_in_chatml():
@@ -29,8 +33,13 @@ def test_a_template_has_the_turns_the_tokens_and_what_templates_call():
         {% if turn.role == 'system' %}{% continue %}{% endif %}
     {{- turn | tojson }}{{ eos_token }}{% if bos_token is defined %}never{% endif %}
     {%- endfor %}{{ strftime_now('%%') }}{{ add_generation_prompt }}"""
-    text = chat_text(tiny_tokenizer(template=template), [{"role": "system", "content": "x"}, *TURNS])
-    assert text == "".join(f"{json.dumps(turn, ensure_ascii=False)}<|im_end|>" for turn in TURNS) + "%True"
+    text = chat_text(
+        tiny_tokenizer(template=template), [{"role": "system", "content": "x"}, *TURNS]
+    )
+    assert (
+        text
+        == "".join(f"{json.dumps(turn, ensure_ascii=False)}<|im_end|>" for turn in TURNS) + "%True"
+    )
 
 
 TAGS = """{% set x = 1 %}{% for turn in messages %}
@@ -47,16 +56,20 @@ def test_a_template_may_have_what_those_of_transformers_have():
     assert text == '"{{ 1 }} \\u00e9"2\n' + given + '"a"2\n' + given
 
 
+ENDLESS = "{% for x in range(99999) %}{% for y in range(9999) %}{% endfor %}{% endfor %}"
+CLASSES = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
 MISBEHAVING = {
     "{% for x in %}": "TemplateSyntaxError: Expected an expression",
     "{{ raise_exception('roles must\nalternate') }}": "ValueError: roles must alternate",
     "{{ messages.x.y }}": "UndefinedError: 'list object' has no attribute 'x'",
-    "{% for x in range(99999) %}{% for y in range(9999) %}{% endfor %}{% endfor %}": "it has not ended after 1 seconds",
+    ENDLESS: "it has not ended after 1 seconds",
     "{{ 10 ** (10 ** 8) }}": "it has not ended after 1 seconds",
-    "{% for x in range(9999) %}{{ 'a' * 9999 }}{% endfor %}": "ValueError: the text has more than 8,388,608 characters",
-    "{{ ''.__class__.__mro__[1].__subclasses__() }}": "SecurityError: access to attribute '__class__'",
+    "{% for x in range(9999) %}{{ 'a' * 9999 }}{% endfor %}": (
+        "ValueError: the text has more than 8,388,608 characters"
+    ),
+    CLASSES: "SecurityError: access to attribute '__class__'",
     "{{ messages.append(1) }}": "SecurityError: access to attribute 'append'",
-    "{% generation %}{{ ''.__class__.__mro__[1].__subclasses__() }}{% endgeneration %}": "SecurityError: access to",
+    "{% generation %}" + CLASSES + "{% endgeneration %}": "SecurityError: access to",
     "{% generation %}": "TemplateSyntaxError: Unexpected end of template",
     "{% include '/etc/passwd' %}": "TypeError: no loader",
     "{{ " + "(" * 5000 + ")" * 5000 + " }}": "RecursionError: ",
@@ -76,7 +89,9 @@ def test_a_template_that_misbehaves_is_an_error_in_one_line(template, monkeypatc
 
 
 def test_a_tokenizer_without_template_and_chatml_is_refused():
-    with pytest.raises(ValueError, match=r"the tokenizer has no template of a chat, nor <\|im_start\|>"):
+    with pytest.raises(
+        ValueError, match=r"the tokenizer has no template of a chat, nor <\|im_start\|>"
+    ):
         chat_text(tiny_tokenizer(special=()), TURNS)
 
 
@@ -85,7 +100,9 @@ def test_a_model_that_says_nothing_is_refused():
     with pytest.raises(ValueError, match=f"{given} Encoder, with a tokenizer: {expected}"):
         Chat(*tiny_encoder())
     advice = "copy tokenizer.json and tokenizer_config.json into its folder"
-    with pytest.raises(ValueError, match=f"{given} LanguageModel, without a tokenizer: {expected}: {advice}"):
+    with pytest.raises(
+        ValueError, match=f"{given} LanguageModel, without a tokenizer: {expected}: {advice}"
+    ):
         Chat(*tiny_language_model()[:2], None)
 
 
@@ -94,12 +111,19 @@ def test_an_answer_is_streamed_and_kept():
     first = chat.answer("how?", show=shown.append, n_tokens=9, seed=3)
     assert "".join(shown) == first.text.rstrip("\ufffd") != ""
     assert first.n_said <= 9 and first.n_forgotten == 0
-    told = "<|im_start|>system\nbe<|im_end|>\n<|im_start|>user\nhow?<|im_end|>\n<|im_start|>assistant\n"
+    told = (
+        "<|im_start|>system\nbe<|im_end|>\n"
+        "<|im_start|>user\nhow?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
     assert first.n_read == len(chat.tokenizer.encode(told))
     second = chat.answer("why?", n_tokens=9)
     assert [turn["role"] for turn in chat.messages] == ["user", "assistant"] * 2
     assert [turn["content"] for turn in chat.messages] == ["how?", first.text, "why?", second.text]
-    assert Chat(*tiny_language_model(max_len=999), system="be").answer("how?", n_tokens=9, seed=3)[:3] == first[:3]
+    assert (
+        Chat(*tiny_language_model(max_len=999), system="be").answer("how?", n_tokens=9, seed=3)[:3]
+        == first[:3]
+    )
 
 
 def test_an_answer_ends_with_the_tokens_that_end_a_turn(monkeypatch):
@@ -113,7 +137,9 @@ def test_an_answer_ends_with_the_tokens_that_end_a_turn(monkeypatch):
     special = "<|eot_id|>", "<|im_start|>", "<|im_end|>", "</s>"
     chat = Chat(*tiny_language_model(special=special))
     chat.answer("x")
-    assert set(given["eos_id"]) == {chat.tokenizer.id_of(token) for token in ("<|eot_id|>", "<|im_end|>", "</s>")}
+    assert set(given["eos_id"]) == {
+        chat.tokenizer.id_of(token) for token in ("<|eot_id|>", "<|im_end|>", "</s>")
+    }
 
 
 def test_the_times_of_an_answer_are_without_those_of_compiling_kernels(monkeypatch):
@@ -141,12 +167,15 @@ def test_a_full_context_forgets_the_oldest_turns_but_not_what_it_is_told_first()
     assert forgotten >= 6 and forgotten % 2 == 0
     assert len(chat.messages) == 10 - forgotten
     assert chat.messages[-2] == {"role": "user", "content": "turn 4"}
-    with pytest.raises(ValueError, match=r"this turn has \d+ tokens, expected at most the 120 that the model reads"):
+    with pytest.raises(
+        ValueError, match=r"this turn has \d+ tokens, expected at most the 120 that the model reads"
+    ):
         chat.answer(99 * "long ")
     assert chat.messages[-2] == {"role": "user", "content": "turn 4"}
 
 
-TURNS_FORGOTTEN = """{%- for turn in messages[-3:] %}<|im_start|>{{ turn.content }}<|im_end|>{% endfor -%}
+TURNS_FORGOTTEN = """
+{%- for turn in messages[-3:] %}<|im_start|>{{ turn.content }}<|im_end|>{% endfor -%}
 {% if messages | length > 3 %}forgetful{% endif %}"""
 
 
@@ -169,7 +198,9 @@ def test_only_what_is_new_is_read_and_answers_are_those_of_a_chat_that_reads_all
                 raise KeyboardInterrupt
 
         try:
-            answer = chat.answer(f"turn {i}", show=show, reading=told.append, n_tokens=12, seed=i, temperature=0.9)
+            answer = chat.answer(
+                f"turn {i}", show=show, reading=told.append, n_tokens=12, seed=i, temperature=0.9
+            )
         except KeyboardInterrupt:
             n_interrupted += 1
             continue
@@ -186,11 +217,16 @@ def test_only_what_is_new_is_read_and_answers_are_those_of_a_chat_that_reads_all
 
 def test_a_context_is_at_most_that_of_the_model():
     chat = Chat(*tiny_language_model(max_len=120), context=60)
-    with pytest.raises(ValueError, match=r"this turn has 1\d\d tokens, expected at most the 60 that the model reads"):
+    with pytest.raises(
+        ValueError,
+        match=r"this turn has 1\d\d tokens, expected at most the 60 that the model reads",
+    ):
         chat.answer(20 * "long ")
     answer = chat.answer("x", n_tokens=99)
     assert answer.n_prompt + answer.n_said <= 61
-    with pytest.raises(ValueError, match="context=121, expected at most 120, the tokens that the model reads"):
+    with pytest.raises(
+        ValueError, match="context=121, expected at most 120, the tokens that the model reads"
+    ):
         Chat(*tiny_language_model(max_len=120), context=121)
 
 

@@ -4,11 +4,23 @@ import warnings
 
 import pytest
 
-from npformer.pretrained.keys import GENERATION, check_keys, harmless, read, refused_unless, warned_unless
+from npformer.pretrained.keys import (
+    GENERATION,
+    check_keys,
+    harmless,
+    read,
+    refused_unless,
+    warned_unless,
+)
 from npformer.pretrained.loading import FAMILIES
 from tests.pretrained.published import CONFIGS, GENERATION_CONFIGS
 
-RULES = read("size") | harmless("name note.*") | refused_unless({"kind": ("a", "b")}) | warned_unless({"rate": 0.1})
+RULES = (
+    read("size")
+    | harmless("name note.*")
+    | refused_unless({"kind": ("a", "b")})
+    | warned_unless({"rate": 0.1})
+)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -27,13 +39,21 @@ def test_the_tables_know_all_keys_of_generation(name):
     family = FAMILIES[CONFIGS[name]["model_type"]]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_keys(GENERATION_CONFIGS[name], GENERATION | family.rules(CONFIGS[name]), "generation_config.json")
+        check_keys(
+            GENERATION_CONFIGS[name],
+            GENERATION | family.rules(CONFIGS[name]),
+            "generation_config.json",
+        )
 
 
 def test_what_is_read_or_harmless_or_has_its_usual_value_is_silent():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_keys({"size": 3, "name": "x", "note.of": 1, "kind": "b", "rate": 0.1, "other": None}, RULES, "x.json")
+        check_keys(
+            {"size": 3, "name": "x", "note.of": 1, "kind": "b", "rate": 0.1, "other": None},
+            RULES,
+            "x.json",
+        )
 
 
 def test_what_is_not_supported_is_refused_by_name():
@@ -42,5 +62,7 @@ def test_what_is_not_supported_is_refused_by_name():
 
 
 def test_what_is_not_read_is_named_in_one_warning():
-    with pytest.warns(UserWarning, match=r"^x\.json has keys that npformer does not read: rate=0\.2, other=\[1\]"):
+    with pytest.warns(
+        UserWarning, match=r"^x\.json has keys that npformer does not read: rate=0\.2, other=\[1\]"
+    ):
         check_keys({"rate": 0.2, "size": 3, "other": [1]}, RULES, "x.json")

@@ -1,4 +1,7 @@
-"""Models of other libraries: saved and loaded again they are the same, and each mistake in their files is named."""
+"""Models of other libraries.
+
+Saved and loaded again they are the same, and each mistake in their files is named.
+"""
 
 import dataclasses
 import json
@@ -27,7 +30,10 @@ from tests.tools.forgery import joined, parts  # noqa: E402
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory):
     """Small models of each family, by name."""
-    return {path.name: path for path in forge_pretrained.originals(tmp_path_factory.mktemp("models") / "all")}
+    return {
+        path.name: path
+        for path in forge_pretrained.originals(tmp_path_factory.mktemp("models") / "all")
+    }
 
 
 @pytest.fixture
@@ -63,9 +69,14 @@ def test_a_gguf_file_has_the_parameters_of_a_llama(originals):
     layer = params["layers"]["0"]
     np.testing.assert_array_equal(layer["attention_norm"]["gain"], norm)
     ours = layer["attention"]["qkv"]["weight"].T
-    np.testing.assert_array_equal(ours[:8], q[[0, 2, 1, 3, 4, 6, 5, 7]])  # pairs (2i, 2i + 1) become (i, i + K/2)
+    # pairs (2i, 2i + 1) become (i, i + K/2)
+    np.testing.assert_array_equal(ours[:8], q[[0, 2, 1, 3, 4, 6, 5, 7]])
     np.testing.assert_array_equal(ours[8:12], k[[0, 2, 1, 3]])
-    assert model.logits(params, np.array([tokenizer.encode("the man")])).shape[-1] == model.vocab == len(tokenizer)
+    assert (
+        model.logits(params, np.array([tokenizer.encode("the man")])).shape[-1]
+        == model.vocab
+        == len(tokenizer)
+    )
 
 
 def test_the_tokenizer_of_a_gguf_file_is_saved(originals, tmp_path):
@@ -73,7 +84,11 @@ def test_the_tokenizer_of_a_gguf_file_is_saved(originals, tmp_path):
     pretrained.save(tmp_path / "saved", model, params, tokenizer)
     again = pretrained.load(tmp_path / "saved")[2]
     assert again.encode("the man, 日本 12") == tokenizer.encode("the man, 日本 12")
-    assert (again.eos_id, again.chat_template) == (tokenizer.eos_id, tokenizer.chat_template) == (259, "{{ messages }}")
+    assert (
+        (again.eos_id, again.chat_template)
+        == (tokenizer.eos_id, tokenizer.chat_template)
+        == (259, "{{ messages }}")
+    )
 
 
 @pytest.mark.parametrize("left_out", ["bos", "eos", None])
@@ -118,13 +133,18 @@ def test_a_marian_that_was_trained_begins_translations_as_before(tmp_path, tied)
     model = replace(forge_pretrained.MODELS["marian"], tie_embeddings=tied)
     params = model.init(0)
     src, tgt = np.array([[3, 4, 5, 6]]), np.array([[model.tgt_vocab - 1, 7, 8]])
-    with pytest.raises(ValueError, match=r"left out, as the begin token, but its output\.bias is 0, expected -10000"):
+    with pytest.raises(
+        ValueError,
+        match=r"left out, as the begin token, but its output\.bias is 0, expected -10000",
+    ):
         pretrained.save(tmp_path / "new", model, params)
     params["output"]["bias"][-1] = -9999
     pretrained.save(tmp_path / "new", model, params)
     again, theirs, _ = pretrained.load(tmp_path / "new")
     wanted = model.logits(params, src, tgt)[..., model.pad_id + 1 : -1]
-    np.testing.assert_allclose(again.logits(theirs, src, tgt)[..., model.pad_id + 1 : -1], wanted, rtol=1e-6)
+    np.testing.assert_allclose(
+        again.logits(theirs, src, tgt)[..., model.pad_id + 1 : -1], wanted, rtol=1e-6
+    )
 
 
 def test_a_gpt2_of_older_files_has_all_its_pairs(copy):
@@ -132,9 +152,14 @@ def test_a_gpt2_of_older_files_has_all_its_pairs(copy):
     about = json.loads((path / "tokenizer.json").read_text())["model"]
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (path / name).unlink()
-    vocabulary = about["vocab"] | {"##": len(about["vocab"]), "<|endoftext|>": len(about["vocab"]) + 1}
+    vocabulary = about["vocab"] | {
+        "##": len(about["vocab"]),
+        "<|endoftext|>": len(about["vocab"]) + 1,
+    }
     (path / "vocab.json").write_text(json.dumps(vocabulary))
-    (path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in [*about["merges"], "##"]))
+    (path / "merges.txt").write_text(
+        "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in [*about["merges"], "##"])
+    )
     tokenizer = pretrained.load(path)[2]
     assert tokenizer.encode("the##") == [vocabulary["the"], vocabulary["##"]]
     assert tokenizer.eos_id == vocabulary["<|endoftext|>"]
@@ -169,7 +194,9 @@ def test_the_pooling_of_a_folder_of_sentence_transformers_is_taken(copy, mode, p
 
 
 def test_of_one_label_a_number_is_predicted(tmp_path):
-    model = dataclasses.replace(forge_pretrained.MODELS["bert"], **{"task": "classes", "n_outputs": 1, "pooler": True})
+    model = dataclasses.replace(
+        forge_pretrained.MODELS["bert"], **{"task": "classes", "n_outputs": 1, "pooler": True}
+    )
     model = dataclasses.replace(model, pooling="first")
     pretrained.save(tmp_path / "new", model, model.init(0))
     assert pretrained.load(tmp_path / "new")[0].task == "classes"
@@ -184,13 +211,17 @@ def test_one_class_of_tokens_is_no_number(tmp_path):
     for problem in (None, "regression"):  # of which the class of transformers takes no notice
         changed(tmp_path / "new", problem_type=problem)
         assert pretrained.load(tmp_path / "new")[0].task == "classes"
-    with pytest.raises(ValueError, match=r"it is no bert, as it has {'task': 'numbers', 'pooling': 'none'"):
+    with pytest.raises(
+        ValueError, match=r"it is no bert, as it has {'task': 'numbers', 'pooling': 'none'"
+    ):
         pretrained.save(tmp_path / "new", replace(model, task="numbers"), model.init(0))
 
 
 def test_an_encoder_without_a_task_and_without_pooling_is_not_saved_as_one_that_pools():
     model = replace(forge_pretrained.MODELS["bert"], pooling="none")
-    with pytest.raises(ValueError, match="it is no bert, as pooling='none', expected some of first, max"):
+    with pytest.raises(
+        ValueError, match="it is no bert, as pooling='none', expected some of first, max"
+    ):
         pretrained.save("nowhere", model, model.init(0))
 
 
@@ -209,7 +240,8 @@ def test_the_end_that_is_forced_is_that_of_the_file(copy):
     cut = replace(model, forced_eos_id=None)
     pretrained.save(path, cut, params, tokenizer)
     assert pretrained.load(path)[0] == cut
-    changed(path, forced_eos_token_id=None, pad_token_id=3, decoder_start_token_id=3)  # then transformers takes 0
+    # then transformers takes 0
+    changed(path, forced_eos_token_id=None, pad_token_id=3, decoder_start_token_id=3)
     assert pretrained.load(path)[0].forced_eos_id == 0
     changed(path, forced_eos_token_id=[1, 2])
     assert "forced_eos_id=[1, 2] is a list, expected an int" in refused(path)
@@ -218,7 +250,9 @@ def test_the_end_that_is_forced_is_that_of_the_file(copy):
 def changed(path, **values):
     """Change config.json; a value of None removes a key."""
     config = json.loads((path / "config.json").read_text()) | values
-    (path / "config.json").write_text(json.dumps({key: x for key, x in config.items() if x is not None}))
+    (path / "config.json").write_text(
+        json.dumps({key: x for key, x in config.items() if x is not None})
+    )
 
 
 def refused(path, **settings):
@@ -226,24 +260,34 @@ def refused(path, **settings):
     with pytest.raises(CheckpointError) as caught:
         pretrained.load(path, **settings)
     text = str(caught.value)
-    assert text.isprintable() and str(path) in text and text.endswith("see help(npformer.pretrained.load)")
+    assert (
+        text.isprintable()
+        and str(path) in text
+        and text.endswith("see help(npformer.pretrained.load)")
+    )
     return text
 
 
 @pytest.mark.parametrize(
     ("name", "values", "reason"),
     [
-        ("gpt2", {"model_type": "bloom"}, "model_type='bloom', supported are gpt2, llama, mistral, qwen2, qwen3"),
+        ("gpt2", {"model_type": "bloom"},
+         "model_type='bloom', supported are gpt2, llama, mistral, qwen2, qwen3"),
         ("gpt2", {"n_embd": None}, "config.json has no n_embd"),
         ("gpt2", {"n_layer": 2}, "missing: h.1.attn.c_attn.bias, h.1.attn.c_attn.weight"),
         ("gpt2", {"n_layer": 0}, "n_layers=0, expected at least 1"),
-        ("gpt2", {"n_layer": 10**12}, "the model has 1000000000000 layers, expected at most as many as the 16 arrays"),
+        ("gpt2", {"n_layer": 10**12},
+         "the model has 1000000000000 layers, expected at most as many as the 16 arrays"),
         ("gpt2", {"tie_word_embeddings": False}, "missing: lm_head.weight;"),
-        ("llama", {"attention_bias": True, "mlp_bias": True}, "missing: layers.0.mlp.down_proj.bias, layers.0.mlp"),
-        ("bert", {"architectures": ["BertForMaskedLM"], "type_vocab_size": 0}, "additional: embeddings.token_type"),
+        ("llama", {"attention_bias": True, "mlp_bias": True},
+         "missing: layers.0.mlp.down_proj.bias, layers.0.mlp"),
+        ("bert", {"architectures": ["BertForMaskedLM"], "type_vocab_size": 0},
+         "additional: embeddings.token_type"),
         ("gpt2", {"vocab_size": 7}, "of another shape: wte.weight (300, 8) and not (7, 8)"),
-        ("gpt2", {"activation_function": "mish"}, "activation_function='mish', supported are gelu, gelu_new"),
-        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True, supported is False"),
+        ("gpt2", {"activation_function": "mish"},
+         "activation_function='mish', supported are gelu, gelu_new"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True},
+         "scale_attn_by_inverse_layer_idx=True, supported is False"),
         ("gpt2", {"n_head": "two"}, "n_heads='two' is a str, expected an int"),
         (
             "llama",
@@ -255,11 +299,14 @@ def refused(path, **settings):
             {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}},
             "but no original_max_position_embeddings",
         ),
-        ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 9.0}}}, "differs by layers: full_attention"),
+        ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 9.0}}},
+         "differs by layers: full_attention"),
         ("llama", {"head_dim": 128}, "layers.0.self_attn.o_proj.weight (8, 8) and not (8, 256)"),
         ("llama", {"mlp_bias": True}, "mlp_bias=True, supported is False"),
-        ("llama", {"rope_parameters": [1]}, "something is missing, or has another form: AttributeError"),
-        ("bert", {"architectures": ["BertForQuestionAnswering"]}, "supported are BertModel, BertForMaskedLM"),
+        ("llama", {"rope_parameters": [1]},
+         "something is missing, or has another form: AttributeError"),
+        ("bert", {"architectures": ["BertForQuestionAnswering"]},
+         "supported are BertModel, BertForMaskedLM"),
         (
             "bert",
             {"architectures": ["BertForSequenceClassification"], "problem_type": "x"},
@@ -269,7 +316,7 @@ def refused(path, **settings):
         ("marian", {"decoder_ffn_dim": 99}, "decoder_ffn_dim=99, supported is 12"),
         ("marian", {"max_position_embeddings": 10**11}, "max_len=100000000000 needs"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_are_not_supported_are_named(copy, name, values, reason):
     path = copy(name)
     changed(path, **values)
@@ -283,8 +330,18 @@ def test_settings_that_are_not_supported_are_named(copy, name, values, reason):
         ("gpt2", "config.json", b"{", "config.json is not valid JSON"),
         ("gpt2", "config.json", b"{}", "model_type=None, supported are gpt2"),
         ("gpt2", "config.json", b"[]", "config.json holds a list, expected a dict"),
-        ("gpt2", "model.safetensors", None, "neither model.safetensors nor model.safetensors.index.json"),
-        ("gpt2", "model.safetensors", b"12345678", "model.safetensors is no safetensors file, or a damaged one"),
+        (
+            "gpt2",
+            "model.safetensors",
+            None,
+            "neither model.safetensors nor model.safetensors.index.json",
+        ),
+        (
+            "gpt2",
+            "model.safetensors",
+            b"12345678",
+            "model.safetensors is no safetensors file, or a damaged one",
+        ),
         ("gpt2", "tokenizer.json", b"{}", "tokenizer.json holds no tokenizer"),
         ("shards", "model-1.safetensors", None, "model-1.safetensors is missing, which"),
         (
@@ -306,7 +363,13 @@ def test_files_that_are_missing_or_damaged_are_named(copy, name, file, content, 
     assert reason in refused(path)
 
 
-FILES = ["config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json", "generation_config.json"]
+FILES = [
+    "config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "generation_config.json",
+]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
@@ -315,7 +378,11 @@ def test_a_pipe_is_not_waited_for(copy, tmp_path, file):
     path = copy("shards" if file.endswith("index.json") else "gpt2") if file in FILES else tmp_path
     (path / file).unlink(missing_ok=True)
     os.mkfifo(path / file)
-    expected = "no folder with config.json" if file == "config.json" else f"{file} is a pipe, expected a file"
+    expected = (
+        "no folder with config.json"
+        if file == "config.json"
+        else f"{file} is a pipe, expected a file"
+    )
     assert expected in refused(path if file in FILES else path / file)
 
 
@@ -327,7 +394,9 @@ def test_a_device_without_end_is_not_read(copy):
     assert "tokenizer.json is a device, expected a file" in refused(path)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs the files of Linux that say they are empty")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/maps"), reason="needs the files of Linux that say they are empty"
+)
 def test_a_file_is_bounded_by_what_it_has_and_not_by_what_it_says(copy, monkeypatch):
     path = copy("gpt2")
     (path / "tokenizer.json").unlink()
@@ -346,7 +415,9 @@ def test_a_folder_in_place_of_a_file_is_named(copy):
 
 def test_a_name_of_a_file_that_is_too_long_is_named(copy):
     path = copy("shards")
-    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "x" * 5000}}))
+    (path / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "x" * 5000}})
+    )
     assert f"{'x' * 80} is missing, which model.safetensors.index.json lists" in refused(path)
     with pytest.raises(FileNotFoundError, match="there is no x"):
         pretrained.load("x" * 5000)
@@ -359,13 +430,20 @@ def test_a_file_that_cannot_be_read_is_named(copy, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("npformer.pretrained.files.read_bounded", fail)
-    assert f"it cannot be read: [Errno 13] Permission denied: '{path / 'config.json'}'" in refused(path)
+    assert f"it cannot be read: [Errno 13] Permission denied: '{path / 'config.json'}'" in refused(
+        path
+    )
 
 
 def test_a_regular_expression_without_end_is_an_error_at_its_text(copy, capfd):
     path = copy("gpt2")
     about = json.loads((path / "tokenizer.json").read_text())
-    pattern = {"type": "Split", "pattern": {"Regex": "(a*)*$"}, "behavior": "Isolated", "invert": False}
+    pattern = {
+        "type": "Split",
+        "pattern": {"Regex": "(a*)*$"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
     (path / "tokenizer.json").write_text(json.dumps(about | {"pre_tokenizer": pattern}))
     tokenizer = pretrained.load(path)[2]
     with pytest.raises(ValueError, match=r"tokenizer\.json cannot divide this text: .*retry-limit"):
@@ -387,7 +465,9 @@ def test_the_one_gguf_file_of_a_folder_is_read(originals, tmp_path):
 @pytest.mark.parametrize("name", ["folder.gguf", "folder.safetensors"])
 def test_a_folder_is_none_of_the_files_whose_name_it_has(originals, tmp_path, name):
     (tmp_path / name).mkdir()
-    assert "it is no GGUF or safetensors file, and no folder with config.json" in refused(tmp_path / name)
+    assert "it is no GGUF or safetensors file, and no folder with config.json" in refused(
+        tmp_path / name
+    )
     shutil.copytree(originals["gpt2"], tmp_path / name, dirs_exist_ok=True)
     assert pretrained.load(tmp_path / name)[0] == pretrained.load(originals["gpt2"])[0]
 
@@ -398,15 +478,24 @@ def test_a_dtype_that_numpy_does_not_have_is_read_or_named(copy):
     about = header["transformer.ln_f.bias"]
     begin, end = about["data_offsets"]
     values = np.frombuffer(data[begin:end], "<f4") + np.float32(1.7)
-    for dtype, bits in {"BF16": values.view("<u4") >> 16, "F16": values.astype("<f2").view("<u2")}.items():
+    for dtype, bits in {
+        "BF16": values.view("<u4") >> 16,
+        "F16": values.astype("<f2").view("<u2"),
+    }.items():
         short = bits.astype("<u2").tobytes()
         changed_header = {
-            name: x if name in ("__metadata__", "transformer.ln_f.bias") or x["data_offsets"][0] < end
+            name: x
+            if name in ("__metadata__", "transformer.ln_f.bias") or x["data_offsets"][0] < end
             else x | {"data_offsets": [offset - len(short) for offset in x["data_offsets"]]}
             for name, x in header.items()
-        }  # fmt: skip
-        changed_header["transformer.ln_f.bias"] = about | {"dtype": dtype, "data_offsets": [begin, begin + len(short)]}
-        (path / "model.safetensors").write_bytes(joined(changed_header, data[:begin] + short + data[end:]))
+        }
+        changed_header["transformer.ln_f.bias"] = about | {
+            "dtype": dtype,
+            "data_offsets": [begin, begin + len(short)],
+        }
+        (path / "model.safetensors").write_bytes(
+            joined(changed_header, data[:begin] + short + data[end:])
+        )
         params = pretrained.load(path)[1]
         np.testing.assert_allclose(params["layers"]["norm"]["bias"], values, rtol=2**-8)
     header["transformer.ln_f.bias"] = about | {"dtype": "I32"}
@@ -417,7 +506,8 @@ def test_a_dtype_that_numpy_does_not_have_is_read_or_named(copy):
 def test_other_quantisations_and_architectures_of_gguf_are_named(copy):
     path = copy("llama.gguf")
     whole = path.read_bytes()
-    kind, heads = b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0", b"llama.rope.dimension_count\x04\0\0\0"
+    kind = b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0"
+    heads = b"llama.rope.dimension_count\x04\0\0\0"
     path.write_bytes(whole.replace(kind + b"llama", kind + b"gemma"))
     assert "its architecture is 'gemma', supported are 'llama', 'qwen2', 'qwen3'" in refused(path)
     path.write_bytes(whole.replace(heads + b"\x04", heads + b"\x02"))  # rotates a part of each head
@@ -429,19 +519,27 @@ def test_other_quantisations_and_architectures_of_gguf_are_named(copy):
 def test_rows_without_numbers_take_no_memory(copy):
     path = copy("llama.gguf")
     shape = b"blk.0.attn_q.weight\2\0\0\0"
-    path.write_bytes(path.read_bytes().replace(shape + struct.pack("<2Q", 8, 8), shape + struct.pack("<2Q", 0, 2**40)))
-    assert "a tensor has the shape (1099511627776, 0), expected no axis of length 0" in refused(path)
+    before = shape + struct.pack("<2Q", 8, 8)
+    after = shape + struct.pack("<2Q", 0, 2**40)
+    path.write_bytes(path.read_bytes().replace(before, after))
+    message = "a tensor has the shape (1099511627776, 0), expected no axis of length 0"
+    assert message in refused(path)
 
 
 def test_tensors_that_share_their_bytes_are_refused(copy):
     path = copy("llama.gguf")
     whole = path.read_bytes()
-    # The offset of a matrix comes after its name, the number of its axes, two sizes and the kind of its numbers.
+    # The offset of a matrix comes after its name, the number of its axes, two sizes and the kind
+    # of its numbers.
     query, output = (
-        whole.index(name) + len(name) + 4 + 2 * 8 + 4 for name in (b"attn_q.weight", b"attn_output.weight")
+        whole.index(name) + len(name) + 4 + 2 * 8 + 4
+        for name in (b"attn_q.weight", b"attn_output.weight")
     )
     path.write_bytes(whole[:output] + whole[query : query + 8] + whole[output + 8 :])
-    assert "blk.0.attn_output.weight and blk.0.attn_q.weight have the same bytes of the file" in refused(path)
+    assert (
+        "blk.0.attn_output.weight and blk.0.attn_q.weight have the same bytes of the file"
+        in refused(path)
+    )
     path.write_bytes(whole.replace(b"attn_k", b"attn_q"))
     assert "it has two tensors with the name blk.0.attn_q.weight" in refused(path)
 
@@ -505,7 +603,9 @@ def settings_of(model):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_names_settings_that_its_model_has(name):
     family = FAMILIES[name]
-    assert {*family.settings, *family.constants, *family.own_settings, *OF_ALL} <= settings_of(family.model)
+    assert {*family.settings, *family.constants, *family.own_settings, *OF_ALL} <= settings_of(
+        family.model
+    )
 
 
 @pytest.mark.parametrize("name", forge_pretrained.MODELS)
@@ -544,8 +644,12 @@ def test_what_no_transformer_of_pytorch_has_is_not_saved(tmp_path, settings, rea
 
 
 def test_another_order_of_rotated_pairs_is_not_saved():
-    model = replace(forge_pretrained.MODELS["llama"], positions="rotary", rotary={"pairs": "interleaved"})
-    with pytest.raises(ValueError, match=r"it is no llama, as rotary\.pairs='interleaved', expected 'halves'"):
+    model = replace(
+        forge_pretrained.MODELS["llama"], positions="rotary", rotary={"pairs": "interleaved"}
+    )
+    with pytest.raises(
+        ValueError, match=r"it is no llama, as rotary\.pairs='interleaved', expected 'halves'"
+    ):
         pretrained.save("nowhere", model, model.init(0))
 
 
@@ -558,8 +662,12 @@ def test_the_parameters_of_another_model_are_not_saved():
 def test_arguments_that_fit_no_file_are_named(originals):
     with pytest.raises(FileNotFoundError, match="there is no nowhere"):
         pretrained.load("nowhere")
-    assert "n_head=2 is no setting of LanguageModel, expected vocab, d_model" in refused(originals["gpt2"], n_head=2)
-    assert "names are given, expected None for a model with config.json" in refused(originals["gpt2"], names={})
+    assert "n_head=2 is no setting of LanguageModel, expected vocab, d_model" in refused(
+        originals["gpt2"], n_head=2
+    )
+    assert "names are given, expected None for a model with config.json" in refused(
+        originals["gpt2"], names={}
+    )
     with pytest.raises(ValueError, match="a ByteNet is none of gpt2, llama"):
         pretrained.save("nowhere", ByteNet(9, 9, d_model=8, n_sets=1, dilations=(1,)), {})
 
@@ -567,7 +675,11 @@ def test_arguments_that_fit_no_file_are_named(originals):
 @pytest.mark.parametrize(
     ("name", "settings", "reason"),
     [
-        ("gpt2", {"norm": "post"}, "it is no gpt2, as norm='post', expected 'pre'; it is no llama, as positions="),
+        (
+            "gpt2",
+            {"norm": "post"},
+            "it is no gpt2, as norm='post', expected 'pre'; it is no llama, as positions=",
+        ),
         ("gpt2", {"final_norm": False}, "it is no gpt2, as final_norm=False, expected None"),
         (
             "gpt2",
@@ -581,11 +693,15 @@ def test_arguments_that_fit_no_file_are_named(originals):
 )
 def test_a_model_that_others_do_not_have_is_not_saved(name, settings, reason):
     with pytest.raises(ValueError, match=reason):
-        pretrained.save("nowhere", dataclasses.replace(forge_pretrained.MODELS[name], **settings), {})
+        pretrained.save(
+            "nowhere", dataclasses.replace(forge_pretrained.MODELS[name], **settings), {}
+        )
 
 
 def test_the_heads_of_a_state_dict_are_asked_for(tmp_path):
-    model = Transformer(11, 13, 16, n_heads=4, n_layers=1, d_ff=8, positions="none", scale_embeddings=False)
+    model = Transformer(
+        11, 13, 16, n_heads=4, n_layers=1, d_ff=8, positions="none", scale_embeddings=False
+    )
     names = {"source_embedding": "src", "target_embedding": "tgt", "output": "out"}
     path = tmp_path / "state.safetensors"
     pretrained.save(path, model, model.init(0), names=names)

@@ -1,4 +1,6 @@
-"""A folder in which a model is saved holds the older or the newer one, whatever interrupts the save."""
+"""A folder in which a model is saved holds the older or the newer one,
+whatever interrupts the save.
+"""
 
 import errno
 import json
@@ -65,9 +67,14 @@ def failing_at(monkeypatch, function, number):
 
 
 @LINUX
-@pytest.mark.parametrize(("function", "number"), [("replace", 0), ("replace", 1), ("fsync", 0), ("fsync", 1)])
+@pytest.mark.parametrize(
+    ("function", "number"), [("replace", 0), ("replace", 1), ("fsync", 0), ("fsync", 1)]
+)
 def test_a_save_that_fails_on_its_way_leaves_the_older_model(folder, monkeypatch, function, number):
-    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match=r"could not be saved: .*No space left"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(CheckpointError, match=r"could not be saved: .*No space left"),
+    ):
         failing_at(patch, function, number)
         pretrained.save(folder, NEWER, NEWER.init(0), small_tokenizer())
     assert_holds(folder, OLDER)
@@ -79,7 +86,9 @@ def test_a_mixture_is_refused_and_replaced(folder, monkeypatch):
         without_exchange(patch)
         failing_at(patch, "replace", 2)  # after the mark and config.json
         pretrained.save(folder, NEWER, NEWER.init(0))
-    wanted = "some of its files may be old and some new, as saving them was interrupted: save them again"
+    wanted = (
+        "some of its files may be old and some new, as saving them was interrupted: save them again"
+    )
     with pytest.raises(CheckpointError, match=wanted):
         pretrained.load(folder)
     pretrained.save(folder, NEWER, NEWER.init(0))
@@ -87,13 +96,19 @@ def test_a_mixture_is_refused_and_replaced(folder, monkeypatch):
     assert not (folder / folders.UNFINISHED).exists()
 
 
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBUSY, errno.EPERM, errno.EIO])
+@pytest.mark.parametrize(
+    "number", [errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBUSY, errno.EPERM, errno.EIO]
+)
 def test_without_an_exchange_a_save_is_complete_too(folder, monkeypatch, number):
     without_exchange(monkeypatch, number)
     pretrained.save(folder, NEWER, NEWER.init(0), small_tokenizer())
     assert_holds(folder, NEWER)
     assert {path.name for path in folder.iterdir()} == {
-        *("README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
     }
 
 
@@ -158,8 +173,15 @@ def test_new_files_have_the_permissions_of_any_new_file(tmp_path):
 @pytest.mark.parametrize("names", [None, {"source_embedding": "src"}])
 def test_a_path_that_cannot_be_written_to_is_refused_before_the_work(tmp_path, names):
     (tmp_path / "other").touch() if names is None else (tmp_path / "other").mkdir()
-    given = "other is a file, expected a folder" if names is None else "other is a folder, expected a file"
-    for path, words in {tmp_path / "other": given, "a\0b": "has a character that no name of a file can have"}.items():
+    given = (
+        "other is a file, expected a folder"
+        if names is None
+        else "other is a folder, expected a file"
+    )
+    for path, words in {
+        tmp_path / "other": given,
+        "a\0b": "has a character that no name of a file can have",
+    }.items():
         with pytest.raises(ValueError, match=words):
             pretrained.save(path, None, None, names=names)
 
@@ -180,9 +202,15 @@ def test_tokens_of_npformer_are_saved_for_npformer(folder, kind):
     pretrained.save(folder, OLDER, OLDER.init(0), small_tokenizer())  # which is replaced
     lines = LINES + ["two\r\nlines, é 日本"]
     text = "\n".join(LINES)
-    tokens = Characters("\n".join(lines)) if kind == "characters" else Pieces(Subwords.learn(lines, size=48))
+    tokens = (
+        Characters("\n".join(lines))
+        if kind == "characters"
+        else Pieces(Subwords.learn(lines, size=48))
+    )
     newer = replace(NEWER, vocab=len(tokens))
-    with pytest.warns(UserWarning, match="npformer alone reads its tokenizer, the library transformers does not"):
+    with pytest.warns(
+        UserWarning, match="npformer alone reads its tokenizer, the library transformers does not"
+    ):
         pretrained.save(folder, newer, newer.init(0), tokens)
     assert_holds(folder, newer)
     model, params, again = pretrained.load(folder)
@@ -191,7 +219,9 @@ def test_tokens_of_npformer_are_saved_for_npformer(folder, kind):
     assert again.decode(again.encode(text)) == text
     assert (len(again), again.eos_ids, model.pad_id) == (len(tokens), (), newer.pad_id)
     writer = Writer.load(folder)
-    assert writer.write("a man", n_tokens=3) == Writer(newer, newer.init(0), tokens).write("a man", n_tokens=3)
+    assert writer.write("a man", n_tokens=3) == Writer(newer, newer.init(0), tokens).write(
+        "a man", n_tokens=3
+    )
     with pytest.raises(ValueError, match="the tokenizer has no template of a chat"):
         Chat(model, params, again).answer("a man")
     pretrained.save(folder, OLDER, OLDER.init(0), small_tokenizer())
@@ -201,14 +231,22 @@ def test_tokens_of_npformer_are_saved_for_npformer(folder, kind):
 @pytest.mark.filterwarnings("ignore:npformer alone reads its tokenizer")
 def test_characters_are_those_of_a_classifier_too(tmp_path):
     tokens = Characters("abc ")
-    settings = {"task": "classes", "n_outputs": 2, "pooling": "first", "pooler": True, "vocab": len(tokens)}
+    settings = {
+        "task": "classes",
+        "n_outputs": 2,
+        "pooling": "first",
+        "pooler": True,
+        "vocab": len(tokens),
+    }
     model = replace(MODELS["bert"], **settings, pad_id=None)
     params = model.init(0)
     pretrained.save(tmp_path / "new", model, params, tokens)
     loaded = pretrained.load(tmp_path / "new")
     with pytest.warns(UserWarning, match="1 of 2 sentences have more than 16 tokens: cut"):
         found = class_probabilities(*loaded, ["ab", "abc " * 9])
-    wanted = [model.outputs(params, tokens.encode(text)[None]) for text in ("ab", ("abc " * 9)[:16])]
+    wanted = [
+        model.outputs(params, tokens.encode(text)[None]) for text in ("ab", ("abc " * 9)[:16])
+    ]
     np.testing.assert_allclose(found, [softmax(row)[0] for row in wanted], rtol=1e-5)
 
 

@@ -20,13 +20,20 @@ from npformer.training import CheckpointError
 D = 16
 RANDOM = np.random.default_rng(0)
 WEIGHT, BIAS = (RANDOM.standard_normal(shape).astype("f4") for shape in ((5, D), (5,)))
-DENSE = {"in_features": D, "out_features": 5, "bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
+DENSE = {
+    "in_features": D,
+    "out_features": 5,
+    "bias": True,
+    "activation_function": "torch.nn.modules.activation.Tanh",
+}
 TEXTS = ["ab", "a man rides", "x" * 30]
 
 
 @pytest.fixture
 def write(tmp_path):
-    """A function that writes a folder with modules, {name: (class, its config.json, its tensors)}, and files."""
+    """A function that writes a folder with modules, {name: (class, its config.json, its tensors)},
+    and files.
+    """
 
     def write(modules, files=None):
         folder = tmp_path / "sentences"
@@ -36,12 +43,18 @@ def write(tmp_path):
         del about["pooling"], about["after_pooling"]  # which npformer alone writes
         listed = [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}]
         for place, (kind, settings, tensors) in modules.items():
-            listed.append({"idx": len(listed), "path": place, "type": f"sentence_transformers.models.{kind}"})
+            listed.append(
+                {"idx": len(listed), "path": place, "type": f"sentence_transformers.models.{kind}"}
+            )
             (folder / place).mkdir()
             (folder / place / "config.json").write_text(json.dumps(settings))
             if tensors:
                 save_file(tensors, folder / place / "model.safetensors")
-        for name, content in {"config.json": about, "modules.json": listed, **(files or {})}.items():
+        for name, content in {
+            "config.json": about,
+            "modules.json": listed,
+            **(files or {}),
+        }.items():
             (folder / name).write_text(json.dumps(content))
         return folder
 
@@ -55,8 +68,16 @@ TENSORS = {"linear.weight": WEIGHT, "linear.bias": BIAS}
 @pytest.mark.filterwarnings("ignore:npformer alone reads how")
 def test_all_modules_are_computed_and_saved(write, tmp_path):
     modules = {
-        "1_Pooling": ("Pooling", {"pooling_mode": ["lasttoken", "weightedmean"], "include_prompt": True}, None),
-        "2_Dense": ("Dense", DENSE | {"in_features": 2 * D}, {**TENSORS, "linear.weight": np.tile(WEIGHT, 2)}),
+        "1_Pooling": (
+            "Pooling",
+            {"pooling_mode": ["lasttoken", "weightedmean"], "include_prompt": True},
+            None,
+        ),
+        "2_Dense": (
+            "Dense",
+            DENSE | {"in_features": 2 * D},
+            {**TENSORS, "linear.weight": np.tile(WEIGHT, 2)},
+        ),
         "3_Dropout": ("Dropout", {"dropout": 0.1}, None),
         "4_LayerNorm": ("LayerNorm", {"dimension": 5}, {"norm.weight": BIAS, "norm.bias": BIAS}),
         "5_Normalize": ("Normalize", {}, None),
@@ -95,10 +116,14 @@ def test_prompts_lengths_and_lower_case(write, tmp_path):
             found = sentence_vectors(*loaded, ["Ab"], prompt=prompt)
             np.testing.assert_array_equal(found, sentence_vectors(*plain, [f"{before}ab"]))
         limit = "6 is max_seq_length in sentence_bert_config.json .* up to 40 there"
-        with pytest.warns(UserWarning, match=f"1 of 1 sentences have more than 6 tokens: cut; {limit}"):
+        with pytest.warns(
+            UserWarning, match=f"1 of 1 sentences have more than 6 tokens: cut; {limit}"
+        ):
             found = sentence_vectors(*loaded, ["abcdefgh"])
         np.testing.assert_array_equal(found, sentence_vectors(*plain, ["o: abc"]))
-        with pytest.raises(ValueError, match="prompt='nobody', expected one of \\['query', 'passage'"):
+        with pytest.raises(
+            ValueError, match="prompt='nobody', expected one of \\['query', 'passage'"
+        ):
             sentence_vectors(*loaded, ["ab"], prompt="nobody")
 
 
@@ -113,7 +138,10 @@ def test_a_classifier_saved_over_a_folder_leaves_its_vector_out(write, own_token
     (folder / "2_Dense" / "notes.txt").write_text("Mine.")
     body, params, tokenizer = pretrained.load(folder)
     settings = {"task": "classes", "n_outputs": 2, "pooling": "first", "pooler": True}
-    with pytest.raises(ValueError, match=r"nothing after it: replace\(model, …, pooling='first', after_pooling=\(\)\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"nothing after it: replace\(model, …, pooling='first', after_pooling=\(\)\)",
+    ):
         replace(body, **settings)
     model = replace(body, **settings, after_pooling=())
     params = tree.merged(params, model.init(1))[0]
@@ -141,7 +169,9 @@ def test_a_link_to_the_folder_of_a_module_goes_and_what_it_leads_to_stays(write,
     assert not (folder / "1_Pooling").is_symlink() and (tmp_path / "mine" / "config.json").exists()
 
 
-@pytest.mark.parametrize("listed", [[1], [{"type": "sentence_transformers.models.Pooling", "path": ".."}]])
+@pytest.mark.parametrize(
+    "listed", [[1], [{"type": "sentence_transformers.models.Pooling", "path": ".."}]]
+)
 def test_a_list_that_no_one_reads_names_nothing_to_remove(write, listed):
     folder = write(MEAN, {"modules.json": listed})
     (folder.parent / "config.json").write_text("{}")
@@ -151,19 +181,32 @@ def test_a_list_that_no_one_reads_names_nothing_to_remove(write, listed):
 
 
 def test_a_folder_without_prompts_has_none():
-    assert SentenceTexts().prompt() == SentenceTexts().prompt("query") == SentenceTexts().prompt("document") == ""
+    assert (
+        SentenceTexts().prompt()
+        == SentenceTexts().prompt("query")
+        == SentenceTexts().prompt("document")
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
     ("modules", "files", "message"),
     [
-        ({"1_CNN": ("CNN", {}, None)}, {}, "modules.json has 'CNN' after the Transformer, supported is Pooling"),
+        (
+            {"1_CNN": ("CNN", {}, None)},
+            {},
+            "modules.json has 'CNN' after the Transformer, supported is Pooling",
+        ),
         (
             MEAN | {"2_LSTM": ("LSTM", {}, None)},
             {},
             "modules.json has a module 'LSTM', supported are Transformer",
         ),
-        (MEAN | {"2_Dense": ("Dense", DENSE, None)}, {}, "2_Dense has no model.safetensors; weights in other files"),
+        (
+            MEAN | {"2_Dense": ("Dense", DENSE, None)},
+            {},
+            "2_Dense has no model.safetensors; weights in other files",
+        ),
         (
             MEAN | {"2_Dense": ("Dense", DENSE | {"in_features": 8}, TENSORS)},
             {},
@@ -175,9 +218,19 @@ def test_a_folder_without_prompts_has_none():
             "2_Dense/config.json has use_residual=True, supported is False",
         ),
         (
-            MEAN | {"2_Dense": ("Dense", DENSE | {"activation_function": "torch.nn.modules.activation.ELU"}, TENSORS)},
+            MEAN
+            | {
+                "2_Dense": (
+                    "Dense",
+                    DENSE | {"activation_function": "torch.nn.modules.activation.ELU"},
+                    TENSORS,
+                )
+            },
             {},
-            "2_Dense: activation_function='torch.nn.modules.activation.ELU', supported are torch.nn.modules.linear.Id",
+            (
+                "2_Dense: activation_function='torch.nn.modules.activation.ELU', "
+                "supported are torch.nn.modules.linear.Id"
+            ),
         ),
         (
             {"1_Pooling": ("Pooling", {"pooling_mode": "median"}, None)},
@@ -226,12 +279,20 @@ def test_a_folder_without_prompts_has_none():
         ),
         (
             MEAN,
-            {"modules.json": [{"type": "sentence_transformers.models.Transformer", "path": "../x"}]},
+            {
+                "modules.json": [
+                    {"type": "sentence_transformers.models.Transformer", "path": "../x"}
+                ]
+            },
             "modules.json has path='../x', expected the name of a folder in this one",
         ),
         (
             MEAN,
-            {"modules.json": [{"type": "sentence_transformers.models.Transformer", "path": "0_BERT"}]},
+            {
+                "modules.json": [
+                    {"type": "sentence_transformers.models.Transformer", "path": "0_BERT"}
+                ]
+            },
             "modules.json begins with 'Transformer' in '0_BERT', supported is Transformer in ''",
         ),
     ],
@@ -243,5 +304,7 @@ def test_what_cannot_be_computed_is_refused(write, modules, files, message):
 
 def test_a_key_that_is_not_known_is_named(write):
     modules = {"1_Pooling": ("Pooling", {"pooling_mode": "mean", "mode": 7}, None)}
-    with pytest.warns(UserWarning, match="1_Pooling/config.json has keys that npformer does not read: mode=7"):
+    with pytest.warns(
+        UserWarning, match="1_Pooling/config.json has keys that npformer does not read: mode=7"
+    ):
         pretrained.load(write(modules))
