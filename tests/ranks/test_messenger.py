@@ -71,10 +71,8 @@ def test_a_step_that_fails_leaves_no_thread_behind(monkeypatch):
     def fail(*args, **options):
         raise OSError("while computing")
 
-    model, task = (
-        Transformer(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8),
-        CopyTask(vocab=9, max_len=4),
-    )
+    model = Transformer(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8)
+    task = CopyTask(vocab=9, max_len=4)
     trainer = Trainer(model, SGD(0.1), backend="reference")
     mpi = SimpleNamespace(Request=SimpleNamespace(Testall=lambda requests: False))
     state, ops = trainer.state, trainer.ops
