@@ -74,7 +74,8 @@ def run_npformer_alone(tmp_path, call):
 
     def run_here(script, *arguments):
         path = tmp_path / "new" / "figures.json"
-        short = ["--quick", "--rounds", 1, "--seconds", 0.001, "--backends", "reference", "--json", path]
+        short = ["--quick", "--rounds", 1, "--seconds", 0.001]
+        short += ["--backends", "reference", "--json", path]
         code, shown, _ = call(main_of(script), *short, *NO_PEERS[script], *arguments)
         assert code == 0
         assert "sgemm" in shown and "NumPy's BLAS" in shown
@@ -85,7 +86,7 @@ def run_npformer_alone(tmp_path, call):
     return run_here
 
 
-# -- as a user runs them ------------------------------------------------------------------------------------------
+# -- as a user runs them ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("script", [*NO_PEERS, "bench_recurrent"])
@@ -99,7 +100,11 @@ def test_help(script, call):
 @pytest.mark.parametrize(
     ("script", "arguments", "said"),
     [
-        ("bench_train", ["--steps", "tiny,huge"], "argument --steps: 'huge', expected some of tiny,copy"),
+        (
+            "bench_train",
+            ["--steps", "tiny,huge"],
+            "argument --steps: 'huge', expected some of tiny,copy",
+        ),
         ("bench_train", ["--rounds", "0"], "argument --rounds: 0, expected at least 1"),
         ("bench_train", ["--seconds", "nan"], "argument --seconds: nan, expected a finite number"),
         ("bench_train", ["--backends", "gpu"], "argument --backends: 'gpu'"),
@@ -128,14 +133,19 @@ def test_a_training_step_is_measured(run_npformer_alone):
     assert found["gflops"] == pytest.approx(step["flops"] / found["seconds"]["median"] / 1e9)
     assert found["share_of_sgemm"] == pytest.approx(found["gflops"] / step["limits"]["sgemm"])
     parts = step["own_limit"]["operations"].values()
-    assert step["own_limit"]["seconds"] == pytest.approx(sum(of["products"] + of["bytes"] for of in parts))
-    assert found["share_of_own_limit"] == pytest.approx(step["own_limit"]["seconds"] / found["seconds"]["median"])
+    assert step["own_limit"]["seconds"] == pytest.approx(
+        sum(of["products"] + of["bytes"] for of in parts)
+    )
+    assert found["share_of_own_limit"] == pytest.approx(
+        step["own_limit"]["seconds"] / found["seconds"]["median"]
+    )
     assert abs(found["first_loss"] - math.log(11)) < 1.5
     assert found["libraries_bytes"] > 1e6 and found["training_bytes"] > 1e6
 
 
 def test_a_recurrent_step_is_measured(tmp_path, call):
-    short = ["--quick", "--rounds", 1, "--seconds", 0.001, "--without", "pytorch", "--json", tmp_path / "x.json"]
+    short = ["--quick", "--rounds", 1, "--seconds", 0.001]
+    short += ["--without", "pytorch", "--json", tmp_path / "x.json"]
     shown = call(bench_recurrent.main, *short, "--cells", "gru", "--attention", "dot").shown
     assert "gru, attention dot: D=256, B=64, S=T=30, V=1000" in shown
     (found,) = json.loads((tmp_path / "x.json").read_text())["results"]["gru, dot"].values()
@@ -158,7 +168,9 @@ def test_operations_are_measured(run_npformer_alone):
     assert list(figures["operations"]) == ["layer_norm", "linear_backward"]
     for result in figures["operations"].values():
         (found,) = result["contenders"].values()
-        assert found["gb_per_second"] == pytest.approx(result["bytes"] / found["seconds"]["median"] / 1e9)
+        assert found["gb_per_second"] == pytest.approx(
+            result["bytes"] / found["seconds"]["median"] / 1e9
+        )
         assert found["gflops"] == pytest.approx(result["flops"] / found["seconds"]["median"] / 1e9)
 
 
@@ -169,25 +181,35 @@ def test_decoding_is_measured(run_npformer_alone):
     assert settings == [(1, 1), (1, 2), (3, 1), (3, 2)]
     for result in figures["results"]:
         (found,) = result["contenders"].values()
-        assert found["tokens_per_second"] == pytest.approx(32 * result["batch"] / found["seconds"]["median"])
+        assert found["tokens_per_second"] == pytest.approx(
+            32 * result["batch"] / found["seconds"]["median"]
+        )
 
 
 def test_nobody_is_compared_with_a_contender_that_dropped_out():
     turns = {"b": [(2.0, None)]}
     assert bench_decode.figures_of(turns, "b", "a", n_tokens=8)["times_as_long"] is None
-    assert bench_decode.figures_of({"a": [(1.0, None)], **turns}, "b", "a", n_tokens=8)["times_as_long"] == 2
+    assert (
+        bench_decode.figures_of({"a": [(1.0, None)], **turns}, "b", "a", n_tokens=8)[
+            "times_as_long"
+        ]
+        == 2
+    )
 
 
 @pytest.mark.parametrize("name", bench_ops.OPERATIONS)
 def test_every_operation_is_called_as_it_has_to_be(name, monkeypatch):
     """With small arrays: sizes that differ still do."""
     operation, root = bench_ops.OPERATIONS[name], math.isqrt
-    sizes = {axis: tuple(map(root, n)) if axis == "..." else root(n) for axis, n in operation.sizes.items()}
+    sizes = {
+        axis: tuple(map(root, n)) if axis == "..." else root(n)
+        for axis, n in operation.sizes.items()
+    }
     monkeypatch.setitem(bench_ops.OPERATIONS, name, operation._replace(sizes=sizes))
     bench_ops.build_npformer(name, "reference")()
 
 
-# -- statistics ---------------------------------------------------------------------------------------------------
+# -- statistics ------------------------------------------------------------------------------------
 
 
 def test_summary():
@@ -211,7 +233,14 @@ def test_exponent_of_the_upper_half():
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(26914.4, "26,914"), (123.4, "123"), (12.34, "12.3"), (0.01234, "0.0123"), (0, "0"), (math.nan, "–")],
+    [
+        (26914.4, "26,914"),
+        (123.4, "123"),
+        (12.34, "12.3"),
+        (0.01234, "0.0123"),
+        (0, "0"),
+        (math.nan, "–"),
+    ],
 )
 def test_numbers_keep_three_digits(number, text):
     assert report.short(number) == text
@@ -224,11 +253,13 @@ def test_nan_becomes_null_in_json(tmp_path):
 
 def test_what_distorts_the_figures_is_pointed_out():
     assert machine.warnings_about({}, busy=0.0) == []
-    assert "OPENBLAS_CORETYPE=Zen" in machine.warnings_about({"OPENBLAS_CORETYPE": "Zen"}, busy=0.0)[0]
+    assert (
+        "OPENBLAS_CORETYPE=Zen" in machine.warnings_about({"OPENBLAS_CORETYPE": "Zen"}, busy=0.0)[0]
+    )
     assert "other programs use 1.5 cores" in machine.warnings_about({}, busy=1.5)[0]
 
 
-# -- FLOPs --------------------------------------------------------------------------------------------------------
+# -- FLOPs -----------------------------------------------------------------------------------------
 
 
 def test_training_flops_by_hand():
@@ -262,7 +293,7 @@ def test_attention_flops():
     assert bench_attention.forward_flops(2, causal=True) == 2 * 2 * 2 * 64 * 8
 
 
-# -- own limits ---------------------------------------------------------------------------------------------------
+# -- own limits ------------------------------------------------------------------------------------
 
 
 def works_of(size):
@@ -276,17 +307,21 @@ def works_of(size):
 def test_the_products_of_a_step_are_those_that_its_mathematics_needs():
     size = steps.Size(V=13, N=2, D=8, H=2, F=24, B=3, S=5, T=4)
     works = works_of(size).values()
-    counted = 2 * sum(n * product.multiplications for work in works for product, n in work.products.items())
+    counted = 2 * sum(
+        n * product.multiplications for work in works for product, n in work.products.items()
+    )
     diagonal = 12 * size.N * size.B * size.T / 2 * size.D  # a query also sees its own position
     pairs = size.S * size.S + size.T * size.S + size.T * (size.T + 1) / 2
-    scores_again = 2 * size.N * size.B * size.D * pairs  # in the backward pass, as they are not stored
+    # once more in the backward pass, as they are not stored
+    scores_again = 2 * size.N * size.B * size.D * pairs
     assert counted == pytest.approx(bench_train.training_flops(size) + diagonal + scores_again)
 
 
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_bytes_of_a_product_are_not_counted_beside_it(by_columns):
     x, residual = np.ones((6, 4), "float32"), np.ones((6, 5), "float32")
-    weight, bias = np.ones((4, 5), "float32", order="F" if by_columns else "C"), np.ones(5, "float32")
+    weight = np.ones((4, 5), "float32", order="F" if by_columns else "C")
+    bias = np.ones(5, "float32")
     math_of = nf.reference
     with nf.explain() as calls:
         math_of.linear(x, weight, bias)
@@ -294,7 +329,9 @@ def test_bytes_of_a_product_are_not_counted_beside_it(by_columns):
         y, h = math_of.linear_activation_dropout(x, weight, bias, activation="relu")
         math_of.linear_backward(y, x, weight, bias)
         math_of.linear_dropout_residual_backward(y, x, weight, bias)
-        math_of.linear_dropout_residual_backward(y, x, weight, bias, dropout_rate=0.5, dropout_key=1)
+        math_of.linear_dropout_residual_backward(
+            y, x, weight, bias, dropout_rate=0.5, dropout_key=1
+        )
         math_of.linear_activation_dropout_backward(y, x, weight, bias, h, activation="relu")
         math_of.layer_norm(x, bias[:4], bias[:4])
         math_of.adam_update(bias, bias.copy(), bias.copy(), bias.copy(), lr=0.1, step=1)
@@ -304,9 +341,14 @@ def test_bytes_of_a_product_are_not_counted_beside_it(by_columns):
     of_backward = [2 * a_bias, 2 * a_bias, 2 * a_bias + y_size, 2 * a_bias + 2 * y_size]
     assert moved == [*of_linear, *of_backward, 2 * 24 + 2 * 4 + 2 * 6, 7 * 5]
     product = own_limit.Product
-    assert own_limit.work_of(calls[0]).products == {product(6, 4, 5, right_by_columns=by_columns): 1}
+    assert own_limit.work_of(calls[0]).products == {
+        product(6, 4, 5, right_by_columns=by_columns): 1
+    }
     of_weight = product(4, 6, 5, left_by_columns=True)
-    assert own_limit.work_of(calls[3]).products == {product(6, 5, 4, right_by_columns=not by_columns): 1, of_weight: 1}
+    assert own_limit.work_of(calls[3]).products == {
+        product(6, 5, 4, right_by_columns=not by_columns): 1,
+        of_weight: 1,
+    }
 
 
 def test_an_operation_of_unknown_products_is_named():
@@ -335,12 +377,21 @@ def test_a_product_has_the_time_of_its_fastest_way(product):
 
 
 def test_the_rest_of_a_step_is_divided():
-    """Two shards side by side, an update on one thread; half of what is outside of operations waits."""
+    """Two shards side by side, an update on one thread.
+
+    Half of what is outside of operations waits.
+    """
     best = {"multiplications": 1, "moved": 1}
     times = {"products_undivided": 0.58, "products_in_shards": 0.56}
     own = {
         "linear": {"products": 0.5, "bytes": 0.0, "calls": 3, **times, **best},
-        "adam_update": {"products": 0.0, "bytes": 0.1, "calls": 1, **dict.fromkeys(times, 0.0), **best},
+        "adam_update": {
+            "products": 0.0,
+            "bytes": 0.1,
+            "calls": 1,
+            **dict.fromkeys(times, 0.0),
+            **best,
+        },
     }
     watched = {"wall": 1.0, "processor": 1.8, "operations": {"linear": 1.2, "adam_update": 0.2}}
     watched["calls"] = {"linear": 6, "adam_update": 1}
@@ -358,7 +409,8 @@ def test_the_rest_of_a_step_is_divided():
 
 
 def test_limits_are_measured(tmp_path, call):
-    short = ["--quick", "--rounds", 1, "--seconds", 0.001, "--lines", "tiny,gpt64", "--json", tmp_path / "x.json"]
+    short = ["--quick", "--rounds", 1, "--seconds", 0.001]
+    short += ["--lines", "tiny,gpt64", "--json", tmp_path / "x.json"]
     shown = call(bench_limits.main, *short).shown
     lines = json.loads((tmp_path / "x.json").read_text())["lines"]
     assert list(lines) == ["tiny", "gpt64"]
@@ -369,16 +421,20 @@ def test_limits_are_measured(tmp_path, call):
 
 
 def test_a_gpt_is_measured(tmp_path, call):
-    short = ["--quick", "--rounds", 1, "--seconds", 0.001, "--lengths", 8, "--without", "transformers"]
+    short = ["--quick", "--rounds", 1, "--seconds", 0.001]
+    short += ["--lengths", 8, "--without", "transformers"]
     assert call(bench_gpt.main, *short, "--json", tmp_path / "x.json").code == 0
     step, generation = json.loads((tmp_path / "x.json").read_text())["results"]
     for result in (step, generation):
         (found,) = result["contenders"].values()
-        assert found["share_of_own_limit"] == result["own_limit"]["seconds"] / found["seconds"]["median"]
+        assert (
+            found["share_of_own_limit"]
+            == result["own_limit"]["seconds"] / found["seconds"]["median"]
+        )
     assert generation["own_limit"]["operations"]["stack_step"]["bytes"] > 0
 
 
-# -- contenders ---------------------------------------------------------------------------------------------------
+# -- contenders ------------------------------------------------------------------------------------
 
 
 def build_counter(start):
@@ -420,19 +476,24 @@ def test_contenders_take_turns_and_say_why_they_are_left_out(capsys):
             a.build(-1)
         with pytest.raises(contenders.LeftOut, match="ended with exit code 3"):
             b.run(1000)
-    assert "left out: c: ModuleNotFoundError: No module named 'no_such_library'" in capsys.readouterr().out
+    assert (
+        "left out: c: ModuleNotFoundError: No module named 'no_such_library'"
+        in capsys.readouterr().out
+    )
 
 
-# -- ranks --------------------------------------------------------------------------------------------------------
+# -- ranks -----------------------------------------------------------------------------------------
 
 
 def test_the_benchmark_of_ranks_writes_what_the_prediction_reads(tmp_path, monkeypatch, call):
-    one = {"step": 2.0, "waited": 0.0, "memory": 500.0, "parameters": 10**6, "bytes": 4e6, "chunks": 15}
+    one = {"step": 2.0, "waited": 0.0, "memory": 500.0}
+    one |= {"parameters": 10**6, "bytes": 4e6, "chunks": 15}
     messages = {"arrived": 0.9, "exchange": 0.01, "gathering": 0.01, "one number": 1e-4}
     seconds = {"shards": 1.0, "rows": 2.1}
 
     def measure(n, settings):
-        return one | messages | {"step": next((seconds[name] for name in seconds if settings.get(name, 1) > 1), 2 / n)}
+        times = (seconds[name] for name in seconds if settings.get(name, 1) > 1)
+        return one | messages | {"step": next(times, 2 / n)}
 
     monkeypatch.setattr(bench_ranks, "measure", measure)
     monkeypatch.setattr(bench_ranks, "cores", lambda: 2)
@@ -462,11 +523,15 @@ def test_messages_that_take_no_time_cost_nothing():
     assert falling == sorted(falling, reverse=True)
 
 
-def test_the_steps_that_are_measured_have_a_shard_for_each_of_two_threads_except_the_smallest(monkeypatch):
+def test_the_steps_that_are_measured_have_a_shard_for_each_of_two_threads_except_the_smallest(
+    monkeypatch,
+):
     def shards(size, cores):
         monkeypatch.setattr(threads, "cores", lambda: cores)
         with blas_threads(cores):
-            return Sharding(HOST, 1, None, steps.model_of(size).shapes()).count(steps.batch_of(size))
+            return Sharding(HOST, 1, None, steps.model_of(size).shapes()).count(
+                steps.batch_of(size)
+            )
 
     assert [shards(size, 2) for size in steps.SIZES.values()] == [1, 2, 2, 2, 2]
     assert shards(steps.SIZES["base"], 64) == 16

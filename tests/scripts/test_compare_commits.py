@@ -11,7 +11,9 @@ ROOT = str(Path(__file__).parents[2])
 
 
 def test_processes_take_turns_and_medians_are_over_them(tmp_path, monkeypatch, capsys):
-    """The second checkout is twice as slow, and one of three processes of each has a bad place in memory."""
+    """The second checkout is twice as slow,
+    and one of three processes of each has a bad place in memory.
+    """
     started = []
 
     def timed(checkout, case, seconds):
@@ -21,7 +23,8 @@ def test_processes_take_turns_and_medians_are_over_them(tmp_path, monkeypatch, c
         return (0.002 if checkout == "/after" else 0.001) * (1.14 if n == 2 else 1)
 
     monkeypatch.setattr(compare_commits, "timed", timed)
-    arguments = ["/before", "/after", "--steps", "tiny", "--batches", "4", "--beams", "1", "--processes", "3"]
+    arguments = ["/before", "/after", "--steps", "tiny"]
+    arguments += ["--batches", "4", "--beams", "1", "--processes", "3"]
     compare_commits.main([*arguments, "--json", str(tmp_path / "x.json")])
     assert [checkout for checkout, kind, *_ in started if kind == "step"] == [
         *("/before", "/after"),

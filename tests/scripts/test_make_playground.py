@@ -1,4 +1,7 @@
-"""``scripts/make_playground.py``: each page to play with is one file, and its models are what it says."""
+"""``scripts/make_playground.py``.
+
+Each page to play with is one file, and its models are what it says.
+"""
 
 import pytest
 
@@ -16,7 +19,14 @@ def test_the_page_is_one_small_file_that_needs_no_network(tmp_path, call, name):
     assert code == 0 and str(path) in shown
     text = path.read_text(encoding="utf-8")
     assert len(text.encode()) < 1.5e6
-    for other in ("http://", "https://", "<script src", '<link rel="stylesheet"', "fetch(", "import "):
+    for other in (
+        "http://",
+        "https://",
+        "<script src",
+        '<link rel="stylesheet"',
+        "fetch(",
+        "import ",
+    ):
         assert other not in text, other
 
 
@@ -43,7 +53,10 @@ def test_a_trained_model_is_read_as_it_was_written(tmp_path, monkeypatch):
     assert content["tokens"][:4] == ["<pad>", "<begin>", "<end>", "a"]
     assert content["about"]["n_parameters"] == tree.count(params)
     same = make_playground.rounded(params)
-    assert all((x == y).all() for (_, x), (_, y) in zip(tree.leaves(params), tree.leaves(same), strict=True))
+    assert all(
+        (x == y).all()
+        for (_, x), (_, y) in zip(tree.leaves(params), tree.leaves(same), strict=True)
+    )
     assert model.dtype == "float64"
 
 

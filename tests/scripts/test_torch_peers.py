@@ -1,4 +1,6 @@
-"""The models in PyTorch, JAX, CTranslate2 and transformers that the benchmarks use compute the same as npformer."""
+"""The models in PyTorch, JAX, CTranslate2 and transformers
+that the benchmarks use compute the same as npformer.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +22,9 @@ def small_case():
     model = nf.Transformer(SMALL.V, SMALL.V, SMALL.D, SMALL.H, SMALL.N, SMALL.F, dropout=0.0)
     src, tgt = steps.batch_of(SMALL)
     optimizer = nf.Adam(OPTIONS["lr"], betas=(0.9, 0.98), eps=1e-9)
-    trainer = nf.Trainer(model, optimizer, label_smoothing=OPTIONS["label_smoothing"], backend="reference")
+    trainer = nf.Trainer(
+        model, optimizer, label_smoothing=OPTIONS["label_smoothing"], backend="reference"
+    )
     return model, src, tgt, losses_of(lambda: trainer.step(src, tgt))
 
 
@@ -31,7 +35,9 @@ def test_pytorch_takes_the_same_steps(fused):
     from scripts.bench.peers import pytorch_model
 
     model, src, tgt, losses = small_case()
-    step = pytorch_model.training_step(model, src, tgt, n_threads=torch.get_num_threads(), fused=fused, **OPTIONS)
+    step = pytorch_model.training_step(
+        model, src, tgt, n_threads=torch.get_num_threads(), fused=fused, **OPTIONS
+    )
     assert losses_of(step) == pytest.approx(losses, rel=1e-5)
 
 
@@ -40,13 +46,16 @@ def test_jax_takes_the_same_steps():
     from scripts.bench.peers import jax_model
 
     model, src, tgt, losses = small_case()
-    assert losses_of(jax_model.training_step(model, src, tgt, **OPTIONS)) == pytest.approx(losses, rel=1e-5)
+    assert losses_of(jax_model.training_step(model, src, tgt, **OPTIONS)) == pytest.approx(
+        losses, rel=1e-5
+    )
 
 
 def small_decoding_case():
     model = nf.Transformer(SMALL.V, SMALL.V, SMALL.D, SMALL.H, SMALL.N, SMALL.F)
     params = model.init(seed=0)
-    params["output"]["bias"][[0, 2]] = -1e9  # neither padding, which npformer masks, nor the end token
+    # neither padding, which npformer masks, nor the end token
+    params["output"]["bias"][[0, 2]] = -1e9
     src = np.random.default_rng(0).integers(3, SMALL.V, (SMALL.B, SMALL.S))
     return model, params, src
 
