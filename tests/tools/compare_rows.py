@@ -1,11 +1,14 @@
-"""Compare texts that are decoded side by side with the same texts alone: random models, prompts, methods and options.
+"""Compare texts that are decoded side by side with the same texts alone.
+
+Random models, prompts, methods and options.
 
 python tests/tools/compare_rows.py
 python tests/tools/compare_rows.py --groups 50 --seed 7 --json rows.json
 
-A group is two to five prompts or sources of a small model with random parameters and settings. Rounding differs between
-a row alone and a row beside others. So where two texts differ, they are a close call if changes of the logits by less
-than 1e-5 lead to both tokens; for beams, if the scores differ by less than that.
+A group is two to five prompts or sources of a small model with random parameters and settings.
+Rounding differs between a row alone and a row beside others. So where two texts differ, they are a
+close call if changes of the logits by less than 1e-5 lead to both tokens; for beams, if the scores
+differ by less than that.
 """
 
 import sys
@@ -32,7 +35,9 @@ METHODS = ("greedy", "sample", "beams")
 
 @dataclass
 class Group:
-    """A model, its prompts or sources, each with the largest length of its text, and how they are decoded."""
+    """A model, its prompts or sources, each with the largest length of its text,
+    and how they are decoded.
+    """
 
     model: Any
     params: dict
@@ -59,7 +64,9 @@ def main(argv=None):
 
 def compared(n_groups, seed):
     """Counts of the texts of so many groups, and of those that differ from the same text alone."""
-    figures = dict.fromkeys(("groups", "texts", "tokens", "beyond the context", "close calls", "different"), 0)
+    figures = dict.fromkeys(
+        ("groups", "texts", "tokens", "beyond the context", "close calls", "different"), 0
+    )
     figures["groups"] = n_groups
     for i in range(n_groups):
         group = new_group(np.random.default_rng([seed, i]))
@@ -68,14 +75,19 @@ def compared(n_groups, seed):
             alone, n = alone_of(group, row), len(tokens_of(text))
             figures["texts"] += 1
             figures["tokens"] += n
-            figures["beyond the context"] += group.slides and len(group.inputs[row]) + n > group.model.max_len + 1
+            figures["beyond the context"] += (
+                group.slides and len(group.inputs[row]) + n > group.model.max_len + 1
+            )
             if tokens_of(text) == tokens_of(alone):
                 continue
             if is_close(group, row, text, alone):
                 figures["close calls"] += 1
             else:
                 figures["different"] += 1
-                print(f"group {i}, row {row}: {text} beside others, {alone} alone\n{group}", file=sys.stderr)
+                print(
+                    f"group {i}, row {row}: {text} beside others, {alone} alone\n{group}",
+                    file=sys.stderr,
+                )
     return figures
 
 
@@ -97,7 +109,10 @@ def new_group(rng):
     for ids in inputs:
         room = model.max_len + 1 - (len(ids) if is_language_model else 1)
         limits.append(int(rng.integers(1, 4 * model.max_len if slides else room + 1)))
-    options = {"bos_id": None if is_language_model else BOS, "backend": str(rng.choice(["auto", "reference"]))}
+    options = {
+        "bos_id": None if is_language_model else BOS,
+        "backend": str(rng.choice(["auto", "reference"])),
+    }
     options["eos_id"] = None if is_language_model and rng.random() < 0.6 else EOS
     most = 1 if method == "sample" else min(limits)  # see alone_of
     options["min_len"] = int(rng.integers(0, most + 1))
@@ -145,18 +160,26 @@ def language_model(rng):
 
 def encoder_decoder(rng):
     """A Transformer, a recurrent model or a ByteNet of random settings."""
-    sizes = {"d_model": 8, "max_len": int(rng.integers(4, 13)), "dtype": str(rng.choice(["float32", "float64"]))}
+    sizes = {
+        "d_model": 8,
+        "max_len": int(rng.integers(4, 13)),
+        "dtype": str(rng.choice(["float32", "float64"])),
+    }
     kind = rng.integers(4)
     if kind == 0:
         return nf.ByteNet(V, V, n_sets=1, dilations=(1, 2), **sizes)
     if kind == 1:
         attention = [None, "dot", "general", "additive"][rng.integers(4)]
-        return nf.Recurrent(V, V, n_layers=2, cell=str(rng.choice(["gru", "lstm"])), attention=attention, **sizes)
+        return nf.Recurrent(
+            V, V, n_layers=2, cell=str(rng.choice(["gru", "lstm"])), attention=attention, **sizes
+        )
     return nf.Transformer(V, V, n_layers=(2, 2), **settings_of_layers(rng))
 
 
 def perturbed(params, rng):
-    """Parameters of which each text depends on its beginning, as those of a new model would say one token only."""
+    """Parameters of which each text depends on its beginning,
+    as those of a new model would say one token only.
+    """
     params = tree.map_leaves(np.copy, params)
     for _, x in tree.leaves(params):
         x += 0.5 * rng.standard_normal(x.shape).astype(x.dtype)
@@ -167,13 +190,21 @@ def perturbed(params, rng):
 
 
 def decoded(group, inputs, limits):
-    """The texts of some inputs, side by side: lists of tokens, and for beams lists of hypotheses."""
-    method = {"greedy": nf.greedy_decode, "sample": nf.sample, "beams": nf.beam_search}[group.method]
+    """The texts of some inputs, side by side.
+
+    Lists of tokens, and for beams lists of hypotheses.
+    """
+    method = {"greedy": nf.greedy_decode, "sample": nf.sample, "beams": nf.beam_search}[
+        group.method
+    ]
     src = inputs if isinstance(group.model, nf.LanguageModel) else beside(inputs)
     texts = method(group.model, group.params, src, max_len=np.array(limits), **group.options)
     if group.method == "beams":
         return texts
-    return [ended(row[:limit].tolist(), group.options["eos_id"]) for row, limit in zip(texts, limits, strict=True)]
+    return [
+        ended(row[:limit].tolist(), group.options["eos_id"])
+        for row, limit in zip(texts, limits, strict=True)
+    ]
 
 
 def beside(sources):
@@ -192,8 +223,8 @@ def ended(tokens, end):
 def alone_of(group, row):
     """The text of a row when nothing is beside it.
 
-    As the random numbers of sampling are a function of the row, too, the row stays where it is: the rows before it have
-    one token and end with the first step.
+    As the random numbers of sampling are a function of the row, too, the row stays where it is: the
+    rows before it have one token and end with the first step.
     """
     before = row if group.method == "sample" else 0
     inputs = [group.inputs[row][:1]] * before + [group.inputs[row]]
@@ -206,7 +237,11 @@ def alone_of(group, row):
 
 def tokens_of(text):
     """The tokens of a text, or those of all hypotheses of a beam."""
-    return [token for x in text for token in x.tokens] if text and isinstance(text[0], nf.decoding.Hypothesis) else text
+    return (
+        [token for x in text for token in x.tokens]
+        if text and isinstance(text[0], nf.decoding.Hypothesis)
+        else text
+    )
 
 
 def is_close(group, row, text, alone):
@@ -233,7 +268,9 @@ def logits_after(group, row, said):
         inputs = [context]
     else:
         inputs = [ids, [BOS, *said]]
-    logits = model.logits(group.params, *(np.array([x]) for x in inputs), backend="reference")[0, -1]
+    logits = model.logits(group.params, *(np.array([x]) for x in inputs), backend="reference")[
+        0, -1
+    ]
     if model.pad_id is not None:
         logits[model.pad_id] = -np.inf
     if len(said) + 1 < group.options["min_len"] and group.options["eos_id"] is not None:
@@ -242,7 +279,9 @@ def logits_after(group, row, said):
 
 
 def context_of(model, prompt, said):
-    """The tokens that a language model sees, when it goes on with the latest half of a context that is full."""
+    """The tokens that a language model sees,
+    when it goes on with the latest half of a context that is full.
+    """
     if model.is_endless:
         return [*prompt, *said]
     context = prompt[-model.max_len :]

@@ -1,12 +1,14 @@
-"""Train random models on several numbers of threads, and check that the parameters are the same bits.
+"""Train random models on several numbers of threads.
+
+The parameters have to be the same bits.
 
     python tests/tools/compare_threads.py
     python tests/tools/compare_threads.py --models 5 --threads 1,2,16
 
-The models are Transformers, language models and encoders of random sizes and options; each makes three steps of a
-training with 1 to 4 shards, and its gradient is computed as a whole. Each number of threads has a process of its own,
-which may have more threads than there are cores. The exit status is 1 if a model has other bits on some number of
-threads.
+The models are Transformers, language models and encoders of random sizes and options; each makes
+three steps of a training with 1 to 4 shards, and its gradient is computed as a whole. Each number
+of threads has a process of its own, which may have more threads than there are cores. The exit
+status is 1 if a model has other bits on some number of threads.
 """
 
 import hashlib
@@ -43,25 +45,40 @@ CHOICES = {
 @command
 def main(argv=None):
     parser = new_parser(__doc__)
-    parser.add_argument("--models", type=positive, default=40, help="number of models (default: 40)")
+    parser.add_argument(
+        "--models", type=positive, default=40, help="number of models (default: 40)"
+    )
     numbers = [1, 2, 3, 4, 16]
-    parser.add_argument("--threads", type=between_commas(positive), default=numbers, help="(default: 1,2,3,4,16)")
+    parser.add_argument(
+        "--threads", type=between_commas(positive), default=numbers, help="(default: 1,2,3,4,16)"
+    )
     options = parser.parse_args(argv)
     hashes = {n: hashes_on(n, options.models) for n in options.threads}
     first = hashes[options.threads[0]]
-    different = [i for i in range(options.models) if any(found[i] != first[i] for found in hashes.values())]
+    different = [
+        i for i in range(options.models) if any(found[i] != first[i] for found in hashes.values())
+    ]
     for i in different:
         print(f"model {i}: {model_and_batch(i)[0]} has other bits on some number of threads")
-    print(f"{options.models} models on {', '.join(map(str, options.threads))} threads: {len(different)} different")
+    print(
+        f"{options.models} models on {', '.join(map(str, options.threads))} threads: "
+        f"{len(different)} different"
+    )
     return 1 if different else 0
 
 
 def hashes_on(n_threads, n_models):
-    """The hash of each model's parameters after its training, in a process with this many threads."""
+    """The hash of each model's parameters after its training,
+    in a process with this many threads.
+    """
     variables = {"PYTHON_CPU_COUNT": str(n_threads), "OPENBLAS_NUM_THREADS": str(n_threads)}
     program = f"from tests.tools.compare_threads import print_hashes; print_hashes({n_models})"
     run = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **variables}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(run.stdout)
 

@@ -1,12 +1,15 @@
-"""Train beside everything that could disturb it, and check that each result has the bits of an undisturbed training.
+"""Train beside everything that could disturb it.
+
+Each result has to have the bits of an undisturbed training.
 
     python tests/tools/disturb_training.py
     python tests/tools/disturb_training.py --rounds 100 --seed 1
 
-Meanwhile one thread changes the number of BLAS threads, one the cores that the process may use, and one trains another
-model; another process saves checkpoints to the same path. In each round a training makes some steps, saves, and goes on
-from what it loads: its own checkpoint or that of the other process. The exit status is 1 if a loss or a parameter
-differs in one bit, or if a whole file is refused.
+Meanwhile one thread changes the number of BLAS threads, one the cores that the process may use, and
+one trains another model; another process saves checkpoints to the same path. In each round a
+training makes some steps, saves, and goes on from what it loads: its own checkpoint or that of the
+other process. The exit status is 1 if a loss or a parameter differs in one bit, or if a whole file
+is refused.
 """
 
 import multiprocessing
@@ -30,7 +33,8 @@ from npformer.runtime.blas_threads import blas_threads
 from npformer.training import CheckpointError
 
 TASK = CopyTask(vocab=20, min_len=30, max_len=40)
-ONE_SHARD = "one shard"  # whose bits depend on the number of BLAS threads, if this processor can show it
+# its bits depend on the number of BLAS threads, if this processor can show it
+ONE_SHARD = "one shard"
 KINDS = {  # settings of the model and the trainer, and rows of a batch
     "two shards": ({}, {"n_shards": 2}, 4),
     "three shards": ({"dropout": 0.1}, {"n_shards": 3}, 5),
@@ -75,7 +79,9 @@ def train_too(stop, seed):
 
 
 def save_too(folder):
-    """Save every kind of training to the path that the other process uses, until this process is ended."""
+    """Save every kind of training to the path that the other process uses,
+    until this process is ended.
+    """
     trainers = {kind: trainer_of(kind) for kind in KINDS}
     while True:
         for kind, trainer in trainers.items():
@@ -98,7 +104,11 @@ def one_round(kind, folder, expected):
         found += advance(trainer, kind, 4)
     except CheckpointError as error:
         return str(error)
-    return "same bits" if found == losses and np.array_equal(trainer.flat_params, params) else "DIFFERENT"
+    return (
+        "same bits"
+        if found == losses and np.array_equal(trainer.flat_params, params)
+        else "DIFFERENT"
+    )
 
 
 @command
@@ -109,16 +119,25 @@ def main(argv=None):
         on_one_thread = advance(trainer_of(ONE_SHARD), ONE_SHARD, 4)
     with blas_threads(2):
         if advance(trainer_of(ONE_SHARD), ONE_SHARD, 4) == on_one_thread:
-            print("note: on this processor the number of BLAS threads changes no bit, so less can be seen")
+            print(
+                "note: on this processor the number of BLAS threads changes no bit, "
+                "so less can be seen"
+            )
     del KINDS[ONE_SHARD]
     for kind in KINDS:
         trainer = trainer_of(kind)
         expected[kind] = advance(trainer, kind, 4), trainer.flat_params
     outcomes, stop, start = Counter(), threading.Event(), time.perf_counter()
-    disturbers = [change_threads, train_too, *([change_cores] if hasattr(os, "sched_setaffinity") else [])]
+    disturbers = [
+        change_threads,
+        train_too,
+        *([change_cores] if hasattr(os, "sched_setaffinity") else []),
+    ]
     threads = [threading.Thread(target=work, args=(stop, options.seed)) for work in disturbers]
     with TemporaryDirectory() as folder:
-        saver = multiprocessing.get_context("spawn").Process(target=save_too, args=(folder,), daemon=True)
+        saver = multiprocessing.get_context("spawn").Process(
+            target=save_too, args=(folder,), daemon=True
+        )
         saver.start()
         try:
             for thread in threads:

@@ -1,13 +1,16 @@
-"""Damage models of other libraries at random, and check that each is refused with one line or loads as a whole.
+"""Damage models of other libraries at random.
+
+Each has to be refused with one line, or to load as a whole.
 
     python tests/tools/forge_pretrained.py
     python tests/tools/forge_pretrained.py --files 100 --seed 7
-    python tests/tools/forge_pretrained.py --seed 7 --only 123  # one file again, with the traceback of its failure
+    python tests/tools/forge_pretrained.py --seed 7 --only 123  # one file again, with traceback
 
-Small models of each family with their tokenizers, and a GGUF file, are written; then the settings, the headers, the
-tokenizers or any bytes of one file are changed. A load may succeed, or raise a ``CheckpointError`` of one line that
-names the file. Everything else is a failure, also more than SLACK bytes of memory or more than SLOW seconds. The exit
-code is 1 if there was any failure. Needs ``npformer[pretrained]``.
+Small models of each family with their tokenizers, and a GGUF file, are written; then the settings,
+the headers, the tokenizers or any bytes of one file are changed. A load may succeed, or raise a
+``CheckpointError`` of one line that names the file. Everything else is a failure, also more than
+SLACK bytes of memory or more than SLOW seconds. The exit code is 1 if there was any failure. Needs
+``npformer[pretrained]``.
 """
 
 import collections
@@ -34,14 +37,28 @@ from tests.tools.forge_checkpoints import FAILED, kind_of, outcome_of
 from tests.tools.forgery import as_text, changed, damaged, joined, parts
 
 SLACK, SLOW = 300_000_000, 20.0  # bytes, seconds
-V, SIZES = 300, {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12, "max_len": 16, "scale_embeddings": False}
+V = 300
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12}
+SIZES |= {"max_len": 16, "scale_embeddings": False}
 MODELS = {
     "gpt2": LanguageModel(V, **SIZES, positions="learned"),
-    "llama": LanguageModel(V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, n_kv_heads=1),
-    "qwen2": LanguageModel(V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, qkv_bias=True),
-    "qwen3": LanguageModel(V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, qk_norm=True, d_head=6),
+    "llama": LanguageModel(
+        V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, n_kv_heads=1
+    ),
+    "qwen2": LanguageModel(
+        V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, qkv_bias=True
+    ),
+    "qwen3": LanguageModel(
+        V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, qk_norm=True, d_head=6
+    ),
     "bert": Encoder(
-        V, **SIZES, positions="learned", norm="post", n_types=2, embedding_norm=True, activation="gelu_erf"
+        V,
+        **SIZES,
+        positions="learned",
+        norm="post",
+        n_types=2,
+        embedding_norm=True,
+        activation="gelu_erf",
     ),
     "roberta": Encoder(
         V,
@@ -80,9 +97,13 @@ MODELS = {
 @command
 def main(argv=None):
     parser = new_parser(__doc__)
-    parser.add_argument("--files", type=natural, default=1000, metavar="N", help="number of files (default: 1,000)")
+    parser.add_argument(
+        "--files", type=natural, default=1000, metavar="N", help="number of files (default: 1,000)"
+    )
     parser.add_argument("--seed", type=natural, default=0, help="(default: 0)")
-    parser.add_argument("--only", type=natural, metavar="I", help="only the file with this number, from 0")
+    parser.add_argument(
+        "--only", type=natural, metavar="I", help="only the file with this number, from 0"
+    )
     options = parser.parse_args(argv)
     outcomes, reasons, failures = collections.Counter(), collections.Counter(), 0
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +114,9 @@ def main(argv=None):
             path = damaged_copy(random.Random(f"{options.seed}/{number}"), wholes, place)
             reset_peak()
             before, began = peak_bytes(), time.perf_counter()
-            outcome, text = outcome_of(lambda path=path: loaded(path), path, shown=options.only is not None)
+            outcome, text = outcome_of(
+                lambda path=path: loaded(path), path, shown=options.only is not None
+            )
             seconds, grown = time.perf_counter() - began, peak_bytes() - before
             if grown > SLACK or seconds > SLOW:
                 outcome, text = FAILED, f"{grown / 1e6:.0f} MB, {seconds:.0f} s"
@@ -111,7 +134,11 @@ def main(argv=None):
 def loaded(path):
     """Load a model; what may be another one's is named in a warning, and not refused."""
     unread = ".* has keys that npformer does not read"
-    for message in (unread, "pad_token_id=.* is not hidden as padding", "the tokenizer has .* tokens, and the model"):
+    for message in (
+        unread,
+        "pad_token_id=.* is not hidden as padding",
+        "the tokenizer has .* tokens, and the model",
+    ):
         warnings.filterwarnings("ignore", message=message)
     return pretrained.load(path)
 
@@ -161,7 +188,12 @@ def write_gguf(path, tokenizer):
     import gguf
 
     writer, rng = gguf.GGUFWriter(path, "llama"), np.random.default_rng(0)
-    numbers = {"block_count": 1, "context_length": 16, "embedding_length": 8, "feed_forward_length": 12}
+    numbers = {
+        "block_count": 1,
+        "context_length": 16,
+        "embedding_length": 8,
+        "feed_forward_length": 12,
+    }
     numbers |= {"attention.head_count": 2, "attention.head_count_kv": 1, "rope.dimension_count": 4}
     for name, value in numbers.items():
         writer.add_uint32(f"llama.{name}", value)
@@ -178,10 +210,18 @@ def write_gguf(path, tokenizer):
         add(True)
     writer.add_chat_template("{{ messages }}")
     writer.add_token_merges([" ".join(pair) for pair in about["merges"]])
-    shapes = {"attn_norm": (8,), "attn_q": (8, 8), "attn_k": (4, 8), "attn_v": (4, 8), "attn_output": (8, 8)}
+    shapes = {
+        "attn_norm": (8,),
+        "attn_q": (8, 8),
+        "attn_k": (4, 8),
+        "attn_v": (4, 8),
+        "attn_output": (8, 8),
+    }
     shapes |= {"ffn_norm": (8,), "ffn_gate": (12, 8), "ffn_up": (12, 8), "ffn_down": (8, 12)}
     shapes = {f"blk.0.{name}": shape for name, shape in shapes.items()}
-    for name, shape in (shapes | {"token_embd": (len(about["vocab"]), 8), "output_norm": (8,)}).items():
+    for name, shape in (
+        shapes | {"token_embd": (len(about["vocab"]), 8), "output_norm": (8,)}
+    ).items():
         writer.add_tensor(f"{name}.weight", rng.standard_normal(shape).astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -207,7 +247,9 @@ def damaged_copy(draw, wholes, place):
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
     else:
         header, data = parts(path)
-        path.write_bytes(joined(as_text(draw, changed(draw, header)).encode("utf-8", "surrogatepass"), data))
+        path.write_bytes(
+            joined(as_text(draw, changed(draw, header)).encode("utf-8", "surrogatepass"), data)
+        )
     return place
 
 

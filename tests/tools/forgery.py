@@ -7,18 +7,26 @@ import numpy as np
 
 from npformer.files.checkpoint import checksum, load_checkpoint, save_checkpoint
 
-OTHER_DTYPES = ["BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "C64", "I128", "f32", "float32", "", "object"]
+OTHER_DTYPES = ["BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3"]
+OTHER_DTYPES += ["C64", "I128", "f32", "float32", "", "object"]
 NUMPY = {"BOOL": "?", "F16": "f2", "F32": "f4", "F64": "f8"}
-NUMPY |= {f"{kind}{bits}": f"{kind.lower()}{bits // 8}" for kind in "IU" for bits in (8, 16, 32, 64)}
+NUMPY |= {
+    f"{kind}{bits}": f"{kind.lower()}{bits // 8}" for kind in "IU" for bits in (8, 16, 32, 64)
+}
 DTYPES = list(NUMPY)
-NAMES = ["", "a", "params", "params.", "params.a.b", "params.output.bias.x", "optimizer", "subwords.source", "é\n"]
-NAMES += ["x" * 999, "\ud800", "\0", "params" + ".a" * 2000, "__proto__", "name", "max_len", "__metadata__ "]
-WORDS = ["", "Transformer", "Recurrent", "float16", "float64", "lstm", "post", "swiglu", "additive", "SGD", "separate"]
+NAMES = ["", "a", "params", "params.", "params.a.b"]
+NAMES += ["params.output.bias.x", "optimizer", "subwords.source", "é\n"]
+NAMES += ["x" * 999, "\ud800", "\0", "params" + ".a" * 2000]
+NAMES += ["__proto__", "name", "max_len", "__metadata__ "]
+WORDS = ["", "Transformer", "Recurrent", "float16", "float64"]
+WORDS += ["lstm", "post", "swiglu", "additive", "SGD", "separate"]
 WORDS += ["\ud800", "NaN"]
 NUMBERS = [0, -1, 1, 2, 7, 1.5, -0.0, 1e308, 10**9, 10**12, 2**31, 2**63, 2**64, 10**30, 10**299]
 NUMBERS += [float("nan"), float("inf")]
-DEEP, HUGE, TWICE = "@deep@", "@huge@", "@twice@"  # replaced in the text: JSON that json.dumps does not write
-PARTS = ["info", "info", "info", "info", "content", "layout", "layout", "names", "order", "metadata"]
+# replaced in the text: JSON that json.dumps does not write
+DEEP, HUGE, TWICE = "@deep@", "@huge@", "@twice@"
+PARTS = ["info", "info", "info", "info", "content"]
+PARTS += ["layout", "layout", "names", "order", "metadata"]
 DEPTHS = (50, 99, 150, 990, 5000, 100_000)
 
 
@@ -36,7 +44,10 @@ def joined(header, data):
 
 
 def rewrite(path, arrays=None, info=None):
-    """Change some arrays and facts of a checkpoint, with a right checksum; what is None is left out."""
+    """Change some arrays and facts of a checkpoint, with a right checksum.
+
+    What is None is left out.
+    """
     arrays_before, info_before = load_checkpoint(path)
     save_checkpoint(path, merged(arrays_before, arrays), merged(info_before, info))
 
@@ -52,7 +63,8 @@ def forged(draw, header, data):
     header = copy.deepcopy(header)
     metadata = header["__metadata__"]
     info, order = json.loads(metadata["info"]), json.loads(metadata["order"])
-    late = []  # changes of the header's own structure, which the checksum covers only if it can be read
+    # changes of the header's own structure, which the checksum covers only if it can be read
+    late = []
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         part = draw.choice(PARTS)
         if part == "info":
@@ -89,9 +101,14 @@ def damaged(draw, whole):
         whole[at:end] = bytes(end - at)
     elif how == "swap":
         other = draw.randrange(len(whole))
-        whole[at : at + 16], whole[other : other + 16] = whole[other : other + 16], whole[at : at + 16]
+        whole[at : at + 16], whole[other : other + 16] = (
+            whole[other : other + 16],
+            whole[at : at + 16],
+        )
     else:
-        whole[:8] = draw.choice((draw.randbytes(8), bytes(8), b"\xff" * 8, (2**30).to_bytes(8, "little")))
+        whole[:8] = draw.choice(
+            (draw.randbytes(8), bytes(8), b"\xff" * 8, (2**30).to_bytes(8, "little"))
+        )
     return bytes(whole)
 
 
@@ -135,7 +152,11 @@ def as_text(draw, value):
         if f'"{name}"' in text:
             n = draw.choice(DEPTHS)
             opened, closed = draw.choice((("[", "]"), ('{"a":', "}")))
-            raw = {DEEP: opened * n + "1" + closed * n, HUGE: "9" * draw.choice((301, 5000)), TWICE: '{"a":1,"a":2}'}
+            raw = {
+                DEEP: opened * n + "1" + closed * n,
+                HUGE: "9" * draw.choice((301, 5000)),
+                TWICE: '{"a":1,"a":2}',
+            }
             text = text.replace(f'"{name}"', raw[name])
     return text
 
@@ -158,7 +179,9 @@ def _names(draw, header, order):
     old = draw.choice(order) if isinstance(order, list) and order else None
     if not isinstance(old, str) or old not in header:
         return header, order
-    new = draw.choice([*NAMES, old + ".x", old.rpartition(".")[0], old.replace("params", "optimizer")])
+    new = draw.choice(
+        [*NAMES, old + ".x", old.rpartition(".")[0], old.replace("params", "optimizer")]
+    )
     return {new if name == old else name: entry for name, entry in header.items()}, [
         new if name == old else name for name in order
     ]
@@ -182,7 +205,9 @@ def _metadata(draw, header):
 
 
 def _layout(draw, header):
-    """One array with another dtype, shape or place, without care for the others; or anything instead of it."""
+    """One array with another dtype, shape or place, without care for the others;
+    or anything instead of it.
+    """
     name = draw.choice([name for name in header if name != "__metadata__"] or ["a"])
     entry, how = header.get(name), draw.randrange(8)
     if not isinstance(entry, dict) or "shape" not in entry or how == 0:
@@ -190,13 +215,21 @@ def _layout(draw, header):
     elif how == 1:
         entry["dtype"] = draw.choice([*DTYPES, *OTHER_DTYPES, *OTHER_DTYPES, anything(draw)])
     elif how == 2:
-        entry["shape"] = draw.choice((anything(draw), [draw.choice(NUMBERS) for _ in range(draw.randrange(4))]))
+        entry["shape"] = draw.choice(
+            (anything(draw), [draw.choice(NUMBERS) for _ in range(draw.randrange(4))])
+        )
     elif how == 3:
-        entry["shape"] = draw.choice((entry["shape"][::-1], [*entry["shape"], 1], [0, 10**12, 10**12], [1] * 70))
+        entry["shape"] = draw.choice(
+            (entry["shape"][::-1], [*entry["shape"], 1], [0, 10**12, 10**12], [1] * 70)
+        )
     elif how == 4:
-        entry["data_offsets"] = draw.choice((anything(draw), [draw.choice(NUMBERS), draw.choice(NUMBERS)]))
+        entry["data_offsets"] = draw.choice(
+            (anything(draw), [draw.choice(NUMBERS), draw.choice(NUMBERS)])
+        )
     elif how == 5:
-        entry["data_offsets"] = [n + draw.choice((-4, 4)) if isinstance(n, int) else n for n in _list(entry)]
+        entry["data_offsets"] = [
+            n + draw.choice((-4, 4)) if isinstance(n, int) else n for n in _list(entry)
+        ]
     elif how == 6:
         entry[draw.choice(("x", *entry))] = anything(draw)
     else:
@@ -240,7 +273,9 @@ def seal(header, data):
     rest = {name: value for name, value in metadata.items() if name != "crc32"}
     try:
         arrays = {
-            name: np.frombuffer(data[slice(*entry["data_offsets"])], NUMPY[entry["dtype"]]).reshape(entry["shape"])
+            name: np.frombuffer(data[slice(*entry["data_offsets"])], NUMPY[entry["dtype"]]).reshape(
+                entry["shape"]
+            )
             for name, entry in header.items()
             if name != "__metadata__"
         }

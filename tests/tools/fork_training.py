@@ -1,11 +1,14 @@
-"""Fork a process again and again while its threads train and decode, and check that the children work.
+"""Fork a process again and again while its threads train and decode.
+
+The children have to work.
 
     python tests/tools/fork_training.py
     python tests/tools/fork_training.py --forks 10 --threads 3
 
-A child inherits every lock as it was at the moment of the fork, but of the threads only the one that forked. Each child
-makes a new model, trains it on two threads and decodes with it; its parameters and its decoded sequences have to be
-those that the parent computed. The exit status is 1 if a child fails, or does not end.
+A child inherits every lock as it was at the moment of the fork, but of the threads only the one
+that forked. Each child makes a new model, trains it on two threads and decodes with it; its
+parameters and its decoded sequences have to be those that the parent computed. The exit status is 1
+if a child fails, or does not end.
 """
 
 import os
@@ -32,7 +35,9 @@ def main(argv=None):
     moments, stop = random.Random(options.seed), threading.Event()
     with blas_threads(2):
         expected = work(options.seed)
-        threads = [threading.Thread(target=work_until, args=(stop, i)) for i in range(options.threads)]
+        threads = [
+            threading.Thread(target=work_until, args=(stop, i)) for i in range(options.threads)
+        ]
         for thread in threads:
             thread.start()
         outcomes = []
@@ -48,9 +53,14 @@ def main(argv=None):
 
 
 def work(seed):
-    """Train a new model for some steps on two threads, and decode with it: its parameters and the decoded ids."""
+    """Train a new model for some steps on two threads, and decode with it.
+
+    Its parameters and the decoded ids.
+    """
     task = CopyTask(seed=seed)
-    model = Transformer(task.vocab, task.vocab, d_model=16, n_heads=2, n_layers=1, d_ff=32, dropout=0.1)
+    model = Transformer(
+        task.vocab, task.vocab, d_model=16, n_heads=2, n_layers=1, d_ff=32, dropout=0.1
+    )
     trainer = Trainer(model, Adam(lr=1e-3), seed=seed, n_shards=2, backend="cpu")
     for step in range(3):
         trainer.step(*task.batch(step, 8))
@@ -65,7 +75,9 @@ def work_until(stop, seed):
 
 
 def fork(seed, expected):
-    """Start a child that does the work, and ends with 0 if the result is as expected, else with 1."""
+    """Start a child that does the work, and ends with 0 if the result is as expected,
+    else with 1.
+    """
     child = os.fork()
     if child == 0:
         status = 1
@@ -92,7 +104,9 @@ def outcome_of(child):
 def parse_arguments(argv):
     parser = new_parser(__doc__)
     parser.add_argument("--forks", type=positive, default=100, metavar="N")
-    parser.add_argument("--threads", type=positive, default=2, metavar="N", help="that train meanwhile (default: 2)")
+    parser.add_argument(
+        "--threads", type=positive, default=2, metavar="N", help="that train meanwhile (default: 2)"
+    )
     parser.add_argument("--seed", type=natural, default=0)
     return parser.parse_args(argv)
 

@@ -1,12 +1,14 @@
-"""Interrupt a training (Ctrl-C) again and again at random moments, and check that this does not change its result.
+"""Interrupt a training (Ctrl-C) again and again at random moments.
+
+This may not change its result.
 
     python tests/tools/interrupt_training.py
     python tests/tools/interrupt_training.py --interrupts 200 --seed 1
 
-One process trains on two threads and decodes; after each ``KeyboardInterrupt`` it goes on where it was. A step that was
-made only in part, or twice, or a lock that was left behind, would show: at the end the parameters have to be those of a
-training that was not interrupted, bit for bit, each decoded batch what it was before, and nothing may hang. The exit
-status is 1 if anything differs.
+One process trains on two threads and decodes; after each ``KeyboardInterrupt`` it goes on where it
+was. A step that was made only in part, or twice, or a lock that was left behind, would show: at the
+end the parameters have to be those of a training that was not interrupted, bit for bit, each
+decoded batch what it was before, and nothing may hang. The exit status is 1 if anything differs.
 """
 
 import faulthandler
@@ -38,7 +40,9 @@ class Training:
     def __init__(self, seed):
         self.task = CopyTask(seed=seed)
         model = Transformer(self.task.vocab, self.task.vocab, pad_id=0, **MODEL)
-        self.trainer = Trainer(model, Adam(lr=1e-3), seed=seed, clip_norm=1.0, n_shards=2, backend="cpu")
+        self.trainer = Trainer(
+            model, Adam(lr=1e-3), seed=seed, clip_norm=1.0, n_shards=2, backend="cpu"
+        )
 
     def batch(self, step):
         """The batch of a step."""
@@ -56,12 +60,15 @@ class Training:
         """What these parameters decode."""
         src, _ = self.task.batch(0, 80)  # on two threads
         rows = greedy_decode(self.trainer.model, params, src, bos_id=1, eos_id=2, max_len=4)
-        one = greedy_decode(self.trainer.model, params, src[:2], bos_id=1, eos_id=2, max_len=4)  # with the helper
+        # decoded with the helper
+        one = greedy_decode(self.trainer.model, params, src[:2], bos_id=1, eos_id=2, max_len=4)
         return [list(map(int, row)) for row in (*rows, *one)]
 
 
 class Interrupter(threading.Thread):
-    """Sends SIGINT to the process at a random time after the main thread has said that it is ready."""
+    """Sends SIGINT to the process at a random time after the main thread has said
+    that it is ready.
+    """
 
     def __init__(self, longest, seed):
         super().__init__(daemon=True)
@@ -89,14 +96,22 @@ def main(argv=None):
             expected = undisturbed.decoded(params)
         interrupter = Interrupter(longest=2 * (time.perf_counter() - start), seed=options.seed)
         interrupter.start()
-        n_wrong, n_decoded = interrupted(training, interrupter, options.interrupts, params, expected)
+        n_wrong, n_decoded = interrupted(
+            training, interrupter, options.interrupts, params, expected
+        )
         n_steps, seconds = training.trainer.n_steps, time.perf_counter() - start
         while undisturbed.trainer.n_steps < n_steps:
             undisturbed.trainer.step(*undisturbed.batch(undisturbed.trainer.n_steps))
         same = np.array_equal(undisturbed.trainer.flat_params, training.trainer.flat_params)
         threads, taken = n_threads(), npformer.runtime.threads._kernels_have_helpers.locked()
-    print(f"{options.interrupts} interrupts in {seconds:.0f} s, {n_steps} steps, {n_decoded} decodings")
-    print(f"parameters: {'the same, bit for bit' if same else 'DIFFERENT'}; wrong decodings: {n_wrong}")
+    print(
+        f"{options.interrupts} interrupts in {seconds:.0f} s, {n_steps} steps, "
+        f"{n_decoded} decodings"
+    )
+    print(
+        f"parameters: {'the same, bit for bit' if same else 'DIFFERENT'}; "
+        f"wrong decodings: {n_wrong}"
+    )
     print(f"threads that matrix products may use: {threads} of 2")
     print(f"the lock of the helpers: {'LEFT BEHIND' if taken else 'released'}")
     return int(not same or n_wrong > 0 or threads != 2 or taken)

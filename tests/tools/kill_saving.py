@@ -1,17 +1,21 @@
-"""Kill processes that save a model over another one, and fill their disk: the folder has to hold one of the two, whole.
+"""Kill processes that save a model over another one, and fill their disk.
+
+The folder has to hold one of the two, whole.
 
     python tests/tools/kill_saving.py
     python tests/tools/kill_saving.py --kills 2000 --full 100 --seed 1
     python tests/tools/kill_saving.py --no-exchange  # as if no disk could exchange two folders
 
-Two models with different settings, weights and tokenizers are saved in turn to one folder, which also has files of a
-person. One half of the processes is killed at a random time, the other half just before a random one of all the calls
-that open, rename or delete something. Then the folder is loaded. It may hold the older model or the newer one; without
-an exchange it may also be refused, with a line that says that saving was interrupted. In the end one more save has to
-leave nothing but the files of the model and of the person.
+Two models with different settings, weights and tokenizers are saved in turn to one folder, which
+also has files of a person. One half of the processes is killed at a random time, the other half
+just before a random one of all the calls that open, rename or delete something. Then the folder is
+loaded. It may hold the older model or the newer one; without an exchange it may also be refused,
+with a line that says that saving was interrupted. In the end one more save has to leave nothing but
+the files of the model and of the person.
 
-The disk is a tmpfs with room for a random part of what a save writes, which needs Linux and root. Elsewhere, a limit on
-the size of files takes its place. The exit status is 1 if anything else happened. Needs ``npformer[pretrained]``.
+The disk is a tmpfs with room for a random part of what a save writes, which needs Linux and root.
+Elsewhere, a limit on the size of files takes its place. The exit status is 1 if anything else
+happened. Needs ``npformer[pretrained]``.
 """
 
 import collections
@@ -38,11 +42,13 @@ from npformer.pretrained.loading import INDEX
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import small_tokenizer
 
-SIZES = {"d_model": 64, "n_heads": 2, "n_layers": 2, "max_len": 16, "scale_embeddings": False, "positions": "learned"}
+SIZES = {"d_model": 64, "n_heads": 2, "n_layers": 2, "max_len": 16}
+SIZES |= {"scale_embeddings": False, "positions": "learned"}
 OF_A_PERSON = {"README.md": "Mine.", "notes.md": "Mine, too."}
 ROOM = 64 * 2**20  # bytes of the tmpfs
 WHOLE = "older model", "newer model"
-CALLS = {"open", "os.link", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "ctypes.dlsym"}
+CALLS = {"open", "os.link", "os.mkdir", "os.rename"}
+CALLS |= {"os.remove", "os.rmdir", "os.chmod", "ctypes.dlsym"}
 
 
 class Saved:
@@ -78,7 +84,10 @@ def outcome(folder, older, newer):
         loaded = pretrained.load(folder)
     except CheckpointError as error:
         return "refused" if "saving them was interrupted" in str(error) else f"REFUSED: {error}"
-    return next((name for name, saved in zip(WHOLE, (older, newer), strict=True) if saved.is_in(loaded)), "A MIXTURE")
+    return next(
+        (name for name, saved in zip(WHOLE, (older, newer), strict=True) if saved.is_in(loaded)),
+        "A MIXTURE",
+    )
 
 
 def in_child(work):
@@ -119,7 +128,10 @@ def killed_at(number, save):
 
 
 def n_calls(save):
-    """The number of calls of a save. (An audit hook stays until the process ends, so this is another process.)"""
+    """The number of calls of a save.
+
+    (An audit hook stays until the process ends, so this is another process.)
+    """
     read, write = os.pipe()
 
     def work():
@@ -158,7 +170,9 @@ def kill(folder, models, n, draw):
 
 @contextlib.contextmanager
 def small_disk(folder):
-    """A disk in a folder; a function that leaves so many bytes free on it, or that limits the size of a file."""
+    """A disk in a folder; a function that leaves so many bytes free on it,
+    or that limits the size of a file.
+    """
     mount = ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", folder]
     if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
         yield lambda free: resource.setrlimit(resource.RLIMIT_FSIZE, (free, resource.RLIM_INFINITY))
@@ -198,7 +212,10 @@ def fill(disk, models, n, draw):
 
 
 def prepare(folder, older):
-    """A folder with a model and files of a person; an index, which another program left, goes with the first save."""
+    """A folder with a model and files of a person.
+
+    An index, which another program left, goes with the first save.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in OF_A_PERSON.items():
         (folder / name).write_text(text)
@@ -234,17 +251,26 @@ def main(argv=None):
         fulls, left_there = fill(disk, models, options.full, draw)
     print(f"{options.kills} kills: {dict(kills)}")
     print(f"{options.full} full disks: {dict(fulls)}")
-    print(f"{time.perf_counter() - start:.0f} s; files too many or too few in the end: {left + left_there or 'none'}")
+    print(
+        f"{time.perf_counter() - start:.0f} s; "
+        f"files too many or too few in the end: {left + left_there or 'none'}"
+    )
     may_be = {*WHOLE, "refused"} if options.no_exchange else {*WHOLE}
     return int(not {*kills, *fulls} <= may_be or bool(left + left_there))
 
 
 def parse_arguments(argv):
     parser = new_parser(__doc__)
-    parser.add_argument("--kills", type=positive, default=200, metavar="N", help="processes to kill (default: 200)")
-    parser.add_argument("--full", type=positive, default=30, metavar="N", help="full disks (default: 30)")
+    parser.add_argument(
+        "--kills", type=positive, default=200, metavar="N", help="processes to kill (default: 200)"
+    )
+    parser.add_argument(
+        "--full", type=positive, default=30, metavar="N", help="full disks (default: 30)"
+    )
     parser.add_argument("--seed", type=natural, default=0)
-    parser.add_argument("--no-exchange", action="store_true", help="as if two folders could not be exchanged")
+    parser.add_argument(
+        "--no-exchange", action="store_true", help="as if two folders could not be exchanged"
+    )
     return parser.parse_args(argv)
 
 

@@ -1,14 +1,16 @@
-"""Make the mistakes that users make with the commands and scripts, and check that each says in one line what is wrong.
+"""Make the mistakes that users make with the commands and scripts.
+
+Each has to say in one line what is wrong.
 
 python tests/tools/mistakes.py                   # all of them: about a minute
 python tests/tools/mistakes.py --quick           # one of each script: some seconds
 python tests/tools/mistakes.py --only translate  # those of the scripts whose names begin with this
-python tests/tools/mistakes.py --table           # only print the table, which is in docs/guides/bad-input.md
+python tests/tools/mistakes.py --table           # only print the table of docs/guides/bad-input.md
 
-Each mistake is a command in a shell, run in a temporary folder that has a text, a small trained model, and damaged
-copies of both; those that can be made with every script and command are made in one process. Prints a table of what
-each script wrote. The exit code is 1 if a script prints a traceback, does not end, or ends otherwise than expected, and
-if a checkpoint was changed.
+Each mistake is a command in a shell, run in a temporary folder that has a text, a small trained
+model, and damaged copies of both; those that can be made with every script and command are made in
+one process. Prints a table of what each script wrote. The exit code is 1 if a script prints a
+traceback, does not end, or ends otherwise than expected, and if a checkpoint was changed.
 """
 
 import concurrent.futures
@@ -51,10 +53,14 @@ class Mistake(NamedTuple):
     what: str
     command: str  # in which SCRIPT stands for the script; without SCRIPT, only its arguments
     code: int
-    line: str  # on standard error, after "error: "; "…" at its end stands for anything, "" for no output at all
+    # on standard error, after "error: "; "…" at its end stands for anything, "" for no output
+    line: str
 
 
-RECIPE = "--data data --vocab-size 40 --max-tokens 150 --max-len 60 --quiet --steps 4 --validate-every 4 --save-every 2"
+RECIPE = (
+    "--data data --vocab-size 40 --max-tokens 150 --max-len 60 --quiet --steps 4 "
+    "--validate-every 4 --save-every 2"
+)
 SHORT = "--steps 2 --quiet"
 FULL_DISK = "ulimit -f 40;"  # blocks of 1024 bytes: larger files cannot be written
 INTERRUPTED = "timeout --preserve-status --signal INT 3"
@@ -85,7 +91,13 @@ def trainings(script, short, no_folder=f"{NO_FOLDER}, or --no-plots"):
             "/dev/full: No space left on device",
         ),
         Mistake(script, "Ctrl-C", f"{INTERRUPTED} SCRIPT --quiet --no-plots", 130, ""),
-        Mistake(script, "the reader of the output is gone", f"SCRIPT {short} --no-plots | head -1", 0, ""),
+        Mistake(
+            script,
+            "the reader of the output is gone",
+            f"SCRIPT {short} --no-plots | head -1",
+            0,
+            "",
+        ),
         Mistake(script, "no step", "--steps 0", 2, "argument --steps: 0, expected at least 1"),
     ]
 
@@ -99,7 +111,13 @@ MISTAKES = [
         "unknown command 'trian-translation', did you mean train-translation?",
     ),
     Mistake("npformer", "an unknown option of a command", "copy --sede 1", 2, NO_OPTION),
-    Mistake("npformer", "an option with one dash", "copy -seed 1", 2, "unknown option -seed, did you mean --seed?"),
+    Mistake(
+        "npformer",
+        "an option with one dash",
+        "copy -seed 1",
+        2,
+        "unknown option -seed, did you mean --seed?",
+    ),
     Mistake(
         "npformer",
         "a mistyped choice",
@@ -136,7 +154,13 @@ MISTAKES = [
         1,
         "there is no exercises/transformer.py in …",
     ),
-    Mistake("npformer", "NumPy is not installed", f"{without('numpy')} SCRIPT info", 1, "numpy is not installed for …"),
+    Mistake(
+        "npformer",
+        "NumPy is not installed",
+        f"{without('numpy')} SCRIPT info",
+        1,
+        "numpy is not installed for …",
+    ),
     Mistake(
         "npformer",
         "CTranslate2 is not installed",
@@ -232,7 +256,13 @@ MISTAKES = [
         1,
         "run holds a training: continue it with --resume, or start another with a new --out",
     ),
-    Mistake("train_translation.py", "`--json` cannot be written", f"{RECIPE} --out new --json file/x.json", 2, NO_FILE),
+    Mistake(
+        "train_translation.py",
+        "`--json` cannot be written",
+        f"{RECIPE} --out new --json file/x.json",
+        2,
+        NO_FILE,
+    ),
     Mistake(
         "train_translation.py",
         "`--json` is a text of `--data`",
@@ -315,7 +345,10 @@ MISTAKES = [
         "`--resume` with another seed",
         "--resume --out run --seed 2",
         1,
-        "--seed 2, but run/last.safetensors was begun with 1: leave it out, or start anew in another folder",
+        (
+            "--seed 2, but run/last.safetensors was begun with 1: leave it out, "
+            "or start anew in another folder"
+        ),
     ),
     Mistake(
         "train_translation.py",
@@ -338,13 +371,22 @@ MISTAKES = [
         1,
         "there is no checkpoint empty/model.safetensors",
     ),
-    Mistake("translate.py", "a damaged model", "--model damaged man", 1, f"damaged/model.safetensors {NO_CHECKPOINT}"),
+    Mistake(
+        "translate.py",
+        "a damaged model",
+        "--model damaged man",
+        1,
+        f"damaged/model.safetensors {NO_CHECKPOINT}",
+    ),
     Mistake(
         "translate.py",
         "a model that holds NaN",
         "--model nan man",
         1,
-        "token 1 cannot be chosen: the logits are NaN or infinite; parameter output.bias holds NaN or inf …",
+        (
+            "token 1 cannot be chosen: the logits are NaN or infinite; "
+            "parameter output.bias holds NaN or inf …"
+        ),
     ),
     Mistake(
         "translate.py",
@@ -365,7 +407,8 @@ MISTAKES = [
         "standard input that is not UTF-8",
         "SCRIPT --model run < latin.en",
         1,
-        "standard input, line 1: 'utf-8' codec can't decode byte 0xea in position 3: invalid continuation byte; "
+        "standard input, line 1: 'utf-8' codec can't decode byte 0xea in position 3: "
+        "invalid continuation byte; "
         "expected UTF-8",
     ),
     Mistake(
@@ -373,7 +416,8 @@ MISTAKES = [
         "a gzip file that is cut short",
         "--model run --file cut.en.gz",
         1,
-        "cut.en.gz, after line 0: Compressed file ended before the end-of-stream marker was reached; expected a whole "
+        "cut.en.gz, after line 0: "
+        "Compressed file ended before the end-of-stream marker was reached; expected a whole "
         "gzip file",
     ),
     Mistake(
@@ -418,14 +462,29 @@ MISTAKES = [
         2,
         "argument --attention: x.doc, expected a name that ends with …",
     ),
-    Mistake("translate.py", "the reader of the output is gone", "SCRIPT --model run man on on old | head -1", 0, ""),
-    Mistake("evaluate.py", "`--json` cannot be written", "--model empty --data data --json file/x.json", 2, NO_FILE),
+    Mistake(
+        "translate.py",
+        "the reader of the output is gone",
+        "SCRIPT --model run man on on old | head -1",
+        0,
+        "",
+    ),
+    Mistake(
+        "evaluate.py",
+        "`--json` cannot be written",
+        "--model empty --data data --json file/x.json",
+        2,
+        NO_FILE,
+    ),
     Mistake(
         "evaluate.py",
         "`--data` does not exist",
         "--model run --data nowhere --split val",
         1,
-        "nowhere: expected val.en or val.en.gz, found no such folder; --split is the beginning of the names",
+        (
+            "nowhere: expected val.en or val.en.gz, found no such folder; "
+            "--split is the beginning of the names"
+        ),
     ),
     Mistake(
         "evaluate.py",
@@ -481,14 +540,20 @@ MISTAKES = [
         "a temperature of 0",
         "--model empty --temperature 0 a",
         2,
-        "argument --temperature: 0, expected a finite number above 0; --top-k 1 takes the most probable token",
+        (
+            "argument --temperature: 0, expected a finite number above 0; "
+            "--top-k 1 takes the most probable token"
+        ),
     ),
     Mistake(
         "generate.py",
         "a model that translates",
         "--model run/last.safetensors a",
         1,
-        "run/last.safetensors: it holds no language model, but a Transformer; expected a file written by train-gpt",
+        (
+            "run/last.safetensors: it holds no language model, but a Transformer; "
+            "expected a file written by train-gpt"
+        ),
     ),
     Mistake(
         "get_multi30k.py",
@@ -555,7 +620,9 @@ MISTAKES = [
         "--train en-fr needs --data DIR, a folder of get_multi30k.py",
     ),
     *(
-        Mistake(f"bench/bench_{name}.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE)
+        Mistake(
+            f"bench/bench_{name}.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE
+        )
         for name in ("attention", "decode", "gpu", "ops", "ranks", "recurrent", "train")
     ),
     Mistake(
@@ -565,7 +632,13 @@ MISTAKES = [
         1,
         "file: expected what bench_ranks.py --json writes, with the step 'base'",
     ),
-    Mistake("measure/measure_networks.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
+    Mistake(
+        "measure/measure_networks.py",
+        "`--json` cannot be written",
+        "--json file/x.json",
+        2,
+        NO_FILE,
+    ),
     Mistake(
         "measure/measure_networks.py",
         "one rank",
@@ -587,13 +660,22 @@ MISTAKES = [
         1,
         NO_PICTURES,
     ),
-    Mistake("chat.py", "`--model` does not exist", "--model nowhere --prompt x", 1, "there is no nowhere: …"),
+    Mistake(
+        "chat.py",
+        "`--model` does not exist",
+        "--model nowhere --prompt x",
+        1,
+        "there is no nowhere: …",
+    ),
     Mistake(
         "chat.py",
         "`--model` is no model",
         "--model file --prompt x",
         1,
-        "file: it is no GGUF or safetensors file, and no folder with config.json; see help(npformer.pretrained.load)",
+        (
+            "file: it is no GGUF or safetensors file, and no folder with config.json; "
+            "see help(npformer.pretrained.load)"
+        ),
     ),
     Mistake(
         "chat.py",
@@ -603,10 +685,30 @@ MISTAKES = [
         "there is no model in models/smollm2: npformer get-model smollm2 downloads it",
     ),
     Mistake("chat.py", "`--json` cannot be written", "--json file/x.json", 2, NO_FILE),
-    Mistake("npformer", "a mistyped model", "get-model minlm", 2, "argument NAME: 'minlm', did you mean minilm?"),
-    Mistake("npformer", "no folder of a classifier", "classify nowhere text", 1, "there is no nowhere: …"),
-    Mistake("npformer", "texts and a file", "classify x y --file z", 2, "texts and --file: expected one of them"),
-    Mistake("search.py", "no `--query`", "file", 2, "the following arguments are required: --query"),
+    Mistake(
+        "npformer",
+        "a mistyped model",
+        "get-model minlm",
+        2,
+        "argument NAME: 'minlm', did you mean minilm?",
+    ),
+    Mistake(
+        "npformer",
+        "no folder of a classifier",
+        "classify nowhere text",
+        1,
+        "there is no nowhere: …",
+    ),
+    Mistake(
+        "npformer",
+        "texts and a file",
+        "classify x y --file z",
+        2,
+        "texts and --file: expected one of them",
+    ),
+    Mistake(
+        "search.py", "no `--query`", "file", 2, "the following arguments are required: --query"
+    ),
     Mistake(
         "search.py",
         "no file exists",
@@ -614,8 +716,20 @@ MISTAKES = [
         1,
         "nowhere is missing: expected a text, or a .gz",
     ),
-    Mistake("search.py", "no file is a text", "latin.en --query x", 1, "latin.en, line 1: 'utf-8' codec …"),
-    Mistake("search.py", "each file is empty", "/dev/null --query x", 1, "/dev/null is empty, expected a text"),
+    Mistake(
+        "search.py",
+        "no file is a text",
+        "latin.en --query x",
+        1,
+        "latin.en, line 1: 'utf-8' codec …",
+    ),
+    Mistake(
+        "search.py",
+        "each file is empty",
+        "/dev/null --query x",
+        1,
+        "/dev/null is empty, expected a text",
+    ),
     Mistake(
         "search.py",
         "`--query` is empty",
@@ -640,7 +754,11 @@ MISTAKES = [
 ]
 WITH_EVERY = [
     Mistake(
-        "every script and command", "an unknown option", "--hepl", 2, "unknown option --hepl, did you mean --help?"
+        "every script and command",
+        "an unknown option",
+        "--hepl",
+        2,
+        "unknown option --hepl, did you mean --help?",
     ),
     Mistake("every script and command", "none: `--help` only shows the help", "--help", 0, ""),
 ]
@@ -648,7 +766,8 @@ WITH_EVERY = [
 
 @command
 def main(argv=None):
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored, by the scripts as well
+    # a shell may have had it ignored, by the scripts as well
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     options = parse_arguments(argv)
     if options.table:
         print("\n".join(table()))
@@ -670,7 +789,10 @@ def first_of_each_script():
 
 def table():
     """The lines of a Markdown table of what is expected, as it is in docs/guides/bad-input.md."""
-    return [*header(), *(row(mistake, mistake.code, mistake.line) for mistake in [*WITH_EVERY, *MISTAKES])]
+    return [
+        *header(),
+        *(row(mistake, mistake.code, mistake.line) for mistake in [*WITH_EVERY, *MISTAKES]),
+    ]
 
 
 def header():
@@ -684,14 +806,22 @@ def row(mistake, code, line):
 
 
 def run(mistakes, jobs=1):
-    """Make the mistakes, and print the table. Returns a list of (mistake, why it is not as expected)."""
+    """Make the mistakes, and print the table.
+
+    Returns a list of (mistake, why it is not as expected).
+    """
     unexpected = []
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        concurrent.futures.ThreadPoolExecutor(jobs) as pool,
+    ):
         make_files(Path(folder), " ".join(mistake.command for mistake in mistakes))
         last = Path(folder) / "run" / "last.safetensors"
         before = last.read_bytes() if last.exists() else None
         print("\n".join(header()), flush=True)
-        for mistake, found in zip(mistakes, pool.map(lambda mistake: make(mistake, folder), mistakes), strict=True):
+        for mistake, found in zip(
+            mistakes, pool.map(lambda mistake: make(mistake, folder), mistakes), strict=True
+        ):
             code, line, why = found
             print(row(mistake, code, line), flush=True)
             unexpected += [(mistake, why)] if why else []
@@ -701,13 +831,21 @@ def run(mistakes, jobs=1):
 
 
 def make(mistake, folder):
-    """Run a command. Returns its exit code, the line that it wrote, and why this is not as expected or None."""
-    path = "-m npformer" if mistake.script == "npformer" else shlex.quote(str(SCRIPTS / mistake.script))
+    """Run a command. Returns its exit code, the line that it wrote,
+    and why this is not as expected or None.
+    """
+    path = (
+        "-m npformer"
+        if mistake.script == "npformer"
+        else shlex.quote(str(SCRIPTS / mistake.script))
+    )
     script = f"{shlex.quote(sys.executable)} {path}"
     text = mistake.command if "SCRIPT" in mistake.command else f"SCRIPT {mistake.command}"
     arguments = ["bash", "-c", "set -o pipefail; " + text.replace("SCRIPT", script)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    done = subprocess.Popen(arguments, cwd=folder, env=environment(), start_new_session=True, **pipes)
+    done = subprocess.Popen(
+        arguments, cwd=folder, env=environment(), start_new_session=True, **pipes
+    )
     try:
         _, errors = done.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -718,11 +856,16 @@ def make(mistake, folder):
 
 
 def judged(mistake, code, errors, folder="."):
-    """The exit code of a command, the line that it wrote, and why this is not as expected or None."""
+    """The exit code of a command, the line that it wrote,
+    and why this is not as expected or None.
+    """
     *above, last = errors.splitlines() or [""]
-    above = [line for line in above if not line.startswith("warning: ")]  # such as that no kernel can be kept, either
-    line = re.sub(r"^([\w. -]+: )?error: ", "", last).replace(f"{folder}/", "")  # a loop names whole paths
-    for name in ("pip install 'npformer", f"pip install -e '{ROOT}"):  # a wheel is installed otherwise than a clone
+    # such as that no kernel can be kept, either
+    above = [line for line in above if not line.startswith("warning: ")]
+    # a loop names whole paths
+    line = re.sub(r"^([\w. -]+: )?error: ", "", last).replace(f"{folder}/", "")
+    # a wheel is installed otherwise than a clone
+    for name in ("pip install 'npformer", f"pip install -e '{ROOT}"):
         line = line.replace(f"{name}[", "pip install -e '.[")
     if code != mistake.code or not is_as_expected(line, mistake.line):
         return code, line, f"expected {mistake.code}, {mistake.line}\n" + "\n".join([*above, last])
@@ -734,25 +877,36 @@ def judged(mistake, code, errors, folder="."):
 def environment():
     """The environment of a script, which finds npformer and the other scripts."""
     given = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    return given | {"PYTHONPATH": os.pathsep.join([str(SCRIPTS.parent), given.get("PYTHONPATH", "")])}
+    return given | {
+        "PYTHONPATH": os.pathsep.join([str(SCRIPTS.parent), given.get("PYTHONPATH", "")])
+    }
 
 
 def is_as_expected(line, expected):
     return line == expected or (expected.endswith("…") and line.startswith(expected[:-1]))
 
 
-# -- every script and command, in one process -----------------------------------------------------------------------
+# -- every script and command, in one process ------------------------------------------------------
 
 
 def command_lines():
-    """Whatever has a command line: the scripts and tools that their folders hold, and npformer with its commands."""
+    """Whatever has a command line.
+
+    The scripts and tools that their folders hold, and npformer with its commands.
+    """
     files = sorted(path for folder in (SCRIPTS, TOOLS) for path in folder.rglob("*.py"))
     scripts = [path for path in files if IS_SCRIPT in path.read_text(encoding="utf-8")]
-    return [*(path.relative_to(ROOT).as_posix() for path in scripts), *(f"npformer {name}" for name in COMMANDS)]
+    return [
+        *(path.relative_to(ROOT).as_posix() for path in scripts),
+        *(f"npformer {name}" for name in COMMANDS),
+    ]
 
 
 def run_with_every(names, jobs=1):
-    """Make the mistakes that can be made with every command line, as ``run`` does; a row is for all of them."""
+    """Make the mistakes that can be made with every command line, as ``run`` does.
+
+    A row is for all of them.
+    """
     asked = [mistake._replace(script=name) for mistake in WITH_EVERY for name in names]
     with multiprocessing.get_context("spawn").Pool(jobs, forbid_writing) as pool:
         found = pool.map(ask, asked)
@@ -772,14 +926,21 @@ def refuse(event, arguments):
     """Refuse what nobody expects of ``--help``."""
     if event == "subprocess.Popen":
         raise PermissionError(f"it starts {arguments[0]}")
-    if event == "open" and not isinstance(arguments[0], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+    if (
+        event == "open"
+        and not isinstance(arguments[0], int)
+        and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    ):
         path = Path(os.fsdecode(arguments[0])).absolute()
         if path.is_relative_to(ROOT) and path.parent.name != "__pycache__":
             raise PermissionError(f"it writes {path}")
 
 
 def ask(mistake):
-    """Run a script, or a command of npformer, in this process. Returns why what it says is not as expected, or None."""
+    """Run a script, or a command of npformer, in this process.
+
+    Returns why what it says is not as expected, or None.
+    """
     name, *command = mistake.script.split(" ")
     sys.argv = [name, *command, mistake.command]
     shown, errors, code = io.StringIO(), io.StringIO(), None
@@ -798,9 +959,10 @@ def ask(mistake):
     return judged(mistake, code, errors.getvalue())[-1]
 
 
-# -- the folder ---------------------------------------------------------------------------------------------------
+# -- the folder ------------------------------------------------------------------------------------
 
-WORDS = {"a": "un", "the": "le", "man": "homme", "sees": "voit", "horse": "cheval", "on": "sur", "old": "âgé"}
+WORDS = {"a": "un", "the": "le", "man": "homme", "sees": "voit"}
+WORDS |= {"horse": "cheval", "on": "sur", "old": "âgé"}
 
 
 def make_files(folder, commands):
@@ -820,7 +982,9 @@ def make_files(folder, commands):
     (folder / "file").write_text("a file\n")
     (folder / "latin.en").write_bytes(b"for\xeat\n")
     (folder / "cut.en.gz").write_bytes(gzip.compress(b"a man\n" * 1000)[:20])
-    (folder / "without" / "sitecustomize.py").write_text("import os, sys\nsys.modules[os.environ['WITHOUT']] = None\n")
+    (folder / "without" / "sitecustomize.py").write_text(
+        "import os, sys\nsys.modules[os.environ['WITHOUT']] = None\n"
+    )
     if "bomb" in commands:
         make_bomb(folder)
     if any(name in commands for name in (" run", "damaged", " nan")):
@@ -832,14 +996,22 @@ def make_bomb(folder):
     bomb = gzip.compress(bytes(2**26)) * 100  # gzip files one after another are one: 6.7 GB
     for split in ("train", "val", "test_2016_flickr"):
         for language in ("en", "fr"):
-            (folder / "bomb" / f"{split}.{language}.gz").write_bytes(bomb if split == "train" else b"")
+            (folder / "bomb" / f"{split}.{language}.gz").write_bytes(
+                bomb if split == "train" else b""
+            )
 
 
 def train(folder):
-    """Train the model in the folder run, and copy it to damaged, where it is damaged, and to nan, where it is NaN."""
+    """Train the model in the folder run, and copy it to damaged, where it is damaged, and to nan,
+    where it is NaN.
+    """
     script = [sys.executable, str(SCRIPTS / "train_translation.py")]
     done = subprocess.run(
-        [*script, *RECIPE.split(), "--out", "run"], cwd=folder, env=environment(), capture_output=True, text=True
+        [*script, *RECIPE.split(), "--out", "run"],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         raise UserError(f"no model could be trained: {done.stderr}")
@@ -856,10 +1028,19 @@ def train(folder):
 
 def parse_arguments(argv):
     parser = new_parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="only the first mistake of each script")
+    parser.add_argument(
+        "--quick", action="store_true", help="only the first mistake of each script"
+    )
     parser.add_argument("--only", default="", help="only scripts whose name begins with this")
-    parser.add_argument("--jobs", type=positive, default=os.cpu_count(), help="mistakes at a time (default: all cores)")
-    parser.add_argument("--table", action="store_true", help="print the table of what is expected, without any run")
+    parser.add_argument(
+        "--jobs",
+        type=positive,
+        default=os.cpu_count(),
+        help="mistakes at a time (default: all cores)",
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="print the table of what is expected, without any run"
+    )
     return parser.parse_args(argv)
 
 

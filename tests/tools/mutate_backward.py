@@ -1,13 +1,17 @@
 """Mutation testing of the backward passes: check that the tests notice a wrong gradient.
 
-The script mutates each function named ``backward`` or ``*_backward``, the losses, which return their own gradient, and
-the helpers that they share. Each mutant has one change: a sign is flipped, a term, factor or exponent dropped, a
-transposition undone, a call or a selection skipped, or two neighbouring arguments swapped. Then the tests run on that
-copy of the package. A mutant that no test notices is a survivor, and is printed with its line.
+The script mutates each function named ``backward`` or ``*_backward``, the losses, which return
+their own gradient, and the helpers that they share. Each mutant has one change: a sign is flipped,
+a term, factor or exponent dropped, a transposition undone, a call or a selection skipped, or two
+neighbouring arguments swapped. Then the tests run on that copy of the package. A mutant that no
+test notices is a survivor, and is printed with its line.
 
-    python tests/tools/mutate_backward.py                    # everything, about twenty minutes on 2 cores
-    python tests/tools/mutate_backward.py --only reference/math/normalisation  # the files whose names begin with this
-    python tests/tools/mutate_backward.py --sample 50       # a random part of them
+    # everything, about twenty minutes on 2 cores
+    python tests/tools/mutate_backward.py
+    # the files whose names begin with this
+    python tests/tools/mutate_backward.py --only reference/math/normalisation
+    # a random part of them
+    python tests/tools/mutate_backward.py --sample 50
 """
 
 import ast
@@ -28,23 +32,45 @@ from npformer.commands.command import command
 from npformer.gradients.cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST = {  # the tests that notice most mutants soonest, for the folders and files outside the reference
+# the tests that notice most mutants soonest, for the folders and files outside the reference
+FIRST = {
     "layers": ["tests/models/test_layers.py", "tests/models/test_bytenet_gradients.py"],
-    "layers/recurrence": ["tests/models/test_recurrent_model.py", "tests/models/test_autoencoder.py"],
-    "models/encoder_decoder": ["tests/models/test_transformer_gradients.py", "tests/models/test_transformer.py"],
-    "models/transformer": ["tests/models/test_transformer.py", "tests/models/test_transformer_gradients.py"],
+    "layers/recurrence": [
+        "tests/models/test_recurrent_model.py",
+        "tests/models/test_autoencoder.py",
+    ],
+    "models/encoder_decoder": [
+        "tests/models/test_transformer_gradients.py",
+        "tests/models/test_transformer.py",
+    ],
+    "models/transformer": [
+        "tests/models/test_transformer.py",
+        "tests/models/test_transformer_gradients.py",
+    ],
     "models/recurrent": ["tests/models/test_recurrent_model.py"],
     "models/autoencoder": ["tests/models/test_autoencoder.py"],
     "models/bytenet": ["tests/models/test_bytenet.py", "tests/models/test_bytenet_gradients.py"],
 }
 FILES = [
-    *(path for folder in ("reference/math", "layers") for path in sorted((ROOT / "npformer" / folder).glob("*.py"))),
+    *(
+        path
+        for folder in ("reference/math", "layers")
+        for path in sorted((ROOT / "npformer" / folder).glob("*.py"))
+    ),
     *(ROOT / "npformer" / f"{name}.py" for name in FIRST if name.startswith("models/")),
 ]
 PYTEST = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
-COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "few_rows", "bad_options"]  # tests that also run kernels
-WITHOUT_KERNELS = [*(f"--ignore=tests/operations/test_{name}.py" for name in COMPILED), "-k", "not cpu and not gpu"]
-POISON = [f"tests/operations/test_{name}.py" for name in ("poison", "masking", "forward_oracles", "flash_attention")]
+# tests that also run kernels
+COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "few_rows", "bad_options"]
+WITHOUT_KERNELS = [
+    *(f"--ignore=tests/operations/test_{name}.py" for name in COMPILED),
+    "-k",
+    "not cpu and not gpu",
+]
+POISON = [
+    f"tests/operations/test_{name}.py"
+    for name in ("poison", "masking", "forward_oracles", "flash_attention")
+]
 SECOND_OF_REFERENCE = [*POISON, "tests/operations", *WITHOUT_KERNELS]
 SECOND = ["tests/models", "tests/training", *WITHOUT_KERNELS]
 HELPERS = {
@@ -76,18 +102,39 @@ KEPT = {"str", "range", "zip", "warn", "result_type", "operation", "backward_of"
 def main(argv=None):
     parser = new_parser(__doc__)
     parser.add_argument("--only", default="", help="only files whose name begins with this")
-    parser.add_argument("--sample", type=positive, metavar="N", help="so many mutants, drawn at random (default: all)")
-    parser.add_argument("--seed", type=natural, default=0, help="of the sample (default: %(default)s)")
-    parser.add_argument("--jobs", type=positive, default=os.cpu_count(), help="mutants at a time (default: all cores)")
+    parser.add_argument(
+        "--sample",
+        type=positive,
+        metavar="N",
+        help="so many mutants, drawn at random (default: all)",
+    )
+    parser.add_argument(
+        "--seed", type=natural, default=0, help="of the sample (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=positive,
+        default=os.cpu_count(),
+        help="mutants at a time (default: all cores)",
+    )
     options = parser.parse_args(argv)
     files = [path for path in FILES if place_of(path).startswith(options.only)]
     mutants = [mutant for path in files for mutant in mutants_of(path)]
     if options.sample and options.sample < len(mutants):
         mutants = random.Random(options.seed).sample(mutants, options.sample)
-    print(f"{len(mutants)} mutants of {len({(path, name) for path, name, *_ in mutants})} backward passes", flush=True)
+    print(
+        (
+            f"{len(mutants)} mutants of {len({(path, name) for path, name, *_ in mutants})} "
+            "backward passes"
+        ),
+        flush=True,
+    )
 
     survivors = []
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        concurrent.futures.ThreadPoolExecutor(options.jobs) as pool,
+    ):
         workplaces = Workplaces(Path(folder))
         if not workplaces.survives(files[0], files[0].read_text()):
             sys.exit("the tests fail without any mutation, so no mutant can be tested")
@@ -122,7 +169,9 @@ class Workplaces:
         try:
             first = FIRST.get(place_of(path), FIRST.get(path.parent.name))
             if first:
-                return all(self._passes(place, ["pytest", *PYTEST, *tests]) for tests in (first, SECOND))
+                return all(
+                    self._passes(place, ["pytest", *PYTEST, *tests]) for tests in (first, SECOND)
+                )
             own = sorted({case.operation for case in CASES if module_of(case) == path.stem})
             return (
                 self._passes(place, ["npformer", "gradcheck", "--stop", *own])
@@ -133,10 +182,16 @@ class Workplaces:
             target.write_text(original)
 
     def _passes(self, place, arguments):
-        threads = {"OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(place)}
+        threads = {
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(place),
+        }
         command = [sys.executable, "-m", *arguments]
         try:
-            done = subprocess.run(command, cwd=place, env=os.environ | threads, capture_output=True, timeout=600)
+            done = subprocess.run(
+                command, cwd=place, env=os.environ | threads, capture_output=True, timeout=600
+            )
         except subprocess.TimeoutExpired:
             return False
         return done.returncode == 0
@@ -169,16 +224,27 @@ def mutants_of(path):
             continue
         if function.name.endswith("backward") or function.name in HELPERS:
             elsewhere = {
-                id(node) for child in ast.walk(function) if is_apart(child, function) for node in ast.walk(child)
+                id(node)
+                for child in ast.walk(function)
+                if is_apart(child, function)
+                for node in ast.walk(child)
             }
             for node in ast.walk(function):
                 if id(node) not in elsewhere:
                     for change, new in mutations(node):
-                        yield path, function.name, node.lineno, change, with_replaced(tree, node, new)
+                        yield (
+                            path,
+                            function.name,
+                            node.lineno,
+                            change,
+                            with_replaced(tree, node, new),
+                        )
 
 
 def is_apart(node, outer):
-    """Whether a node is mutated separately (an inner function) or not at all (the message of an error)."""
+    """Whether a node is mutated separately (an inner function) or not at all (the message of an
+    error).
+    """
     return isinstance(node, ast.Raise) or (isinstance(node, ast.FunctionDef) and node is not outer)
 
 
@@ -210,9 +276,13 @@ def mutations(node):
             for i in range(len(values) - 1):
                 swapped = [*values[:i], values[i + 1], values[i], *values[i + 2 :]]
                 yield f"{text}: entries {i} and {i + 1} swapped", ast.Dict(keys, swapped)
-        case ast.Call(ast.Name("transpose"), [argument]) | ast.Call(ast.Attribute(argument, "swapaxes")):
+        case ast.Call(ast.Name("transpose"), [argument]) | ast.Call(
+            ast.Attribute(argument, "swapaxes")
+        ):
             yield f"{text}: not transposed", argument
-        case ast.Call(ast.Attribute(_, "where"), [_, kept, ast.Constant()] | [_, ast.Constant(), kept]):
+        case ast.Call(
+            ast.Attribute(_, "where"), [_, kept, ast.Constant()] | [_, ast.Constant(), kept]
+        ):
             yield f"{text}: nothing selected", kept
         case ast.Call(ast.Attribute(operand, "sum" | "mean")):
             yield f"{text}: no sum", operand
@@ -224,14 +294,22 @@ def mutations(node):
             yield f"{text}: call skipped", first
             for i in range(len(arguments) - 1) if name_of(function) not in COMMUTATIVE else ():
                 swapped = [*arguments[:i], arguments[i + 1], arguments[i], *arguments[i + 2 :]]
-                yield f"{text}: arguments {i} and {i + 1} swapped", ast.Call(function, swapped, node.keywords)
+                yield (
+                    f"{text}: arguments {i} and {i + 1} swapped",
+                    ast.Call(function, swapped, node.keywords),
+                )
 
 
 def is_gradient(node):
-    """Whether a returned expression can be negated: not if it is zeros, a dict of gradients, None or a tuple."""
+    """Whether a returned expression can be negated.
+
+    Not if it is zeros, a dict of gradients, None or a tuple.
+    """
     if isinstance(node, ast.Call) and name_of(node.func) == "zeros_like":
         return False
-    return not isinstance(node, (ast.Dict, ast.Constant, ast.Tuple, ast.Starred, ast.GeneratorExp, ast.ListComp))
+    return not isinstance(
+        node, (ast.Dict, ast.Constant, ast.Tuple, ast.Starred, ast.GeneratorExp, ast.ListComp)
+    )
 
 
 def name_of(function):

@@ -1,10 +1,11 @@
 """Mutation testing of the exercises: check that the checker notices a wrong answer.
 
-Each mutant is the answer of an exercise with one change: another operator, comparison or function, a term dropped, a
-constant, axis or index changed, a transposition undone, two arguments swapped, a statement left out or done in place.
-A mutant is equivalent, and left out, if each of its numbers is equal to that of the answer (without any tolerance) on
-all cases of many seeds, whose sizes and numbers differ from those that the checker uses. A mutant that the checker does
-not notice, though it is not equivalent, is a survivor, and is printed with the largest difference of its results.
+Each mutant is the answer of an exercise with one change: another operator, comparison or function,
+a term dropped, a constant, axis or index changed, a transposition undone, two arguments swapped, a
+statement left out or done in place. A mutant is equivalent, and left out, if each of its numbers is
+equal to that of the answer (without any tolerance) on all cases of many seeds, whose sizes and
+numbers differ from those that the checker uses. A mutant that the checker does not notice, though
+it is not equivalent, is a survivor, and is printed with the largest difference of its results.
 
     python tests/tools/mutate_exercises.py                # all mutants, about two minutes
     python tests/tools/mutate_exercises.py --sample 200   # a random part of them
@@ -12,8 +13,8 @@ not notice, though it is not equivalent, is a survivor, and is printed with the 
     python tests/tools/mutate_exercises.py --only gpt/    # those of the twelve of one's own GPT
     python tests/tools/mutate_exercises.py --only derive/ --sample 150 --least 97
 
-The answers and the cases of derive/ are those of build/, so all mutants are without them; their mistakes have other
-explanations.
+The answers and the cases of derive/ are those of build/, so all mutants are without them; their
+mistakes have other explanations.
 """
 
 import ast
@@ -59,11 +60,21 @@ FUNCTIONS = {
 def main(argv=None):
     parser = new_parser(__doc__)
     parser.add_argument("--only", default="", help="only exercises whose name begins with this")
-    parser.add_argument("--sample", type=positive, help="so many mutants, drawn at random (default: all)")
-    parser.add_argument("--seed", type=int, default=0, help="of the sample (default: %(default)s)")
-    parser.add_argument("--seeds", type=positive, default=100, help="with which a survivor is compared with the answer")
     parser.add_argument(
-        "--least", type=float, default=95.0, help="per cent that have to be caught (default: %(default)g)"
+        "--sample", type=positive, help="so many mutants, drawn at random (default: all)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the sample (default: %(default)s)")
+    parser.add_argument(
+        "--seeds",
+        type=positive,
+        default=100,
+        help="with which a survivor is compared with the answer",
+    )
+    parser.add_argument(
+        "--least",
+        type=float,
+        default=95.0,
+        help="per cent that have to be caught (default: %(default)g)",
     )
     options = parser.parse_args(argv)
     mutants = [mutant for mutant in all_mutants() if mutant[0].startswith(options.only)]
@@ -72,7 +83,13 @@ def main(argv=None):
     if options.sample and options.sample < len(mutants):
         mutants = random.Random(options.seed).sample(mutants, options.sample)
     caught, equivalent, survivors = judge(mutants, options.seeds)
-    print(f"\n{len(mutants)} mutants of {len({name for name, *_ in mutants})} answers: {len(caught)} caught, ", end="")
+    print(
+        (
+            f"\n{len(mutants)} mutants of {len({name for name, *_ in mutants})} answers: "
+            f"{len(caught)} caught, "
+        ),
+        end="",
+    )
     print(f"{len(equivalent)} equivalent, {len(survivors)} survivors")
     share = 100 * len(caught) / max(len(caught) + len(survivors), 1)
     print(f"caught of those that are not equivalent: {share:.1f} %")
@@ -80,7 +97,10 @@ def main(argv=None):
 
 
 def judge(mutants, n_seeds, verbose=True):
-    """Check each mutant. Returns three lists: caught, equivalent, survivors with their largest difference."""
+    """Check each mutant. Returns three lists.
+
+    Caught, equivalent, survivors with their largest difference.
+    """
     caught, equivalent, survivors = [], [], []
     for name, change, source in mutants:
         exercise = ALL[name]
@@ -108,7 +128,10 @@ def is_caught(exercise, source):
 
 
 def largest_difference(exercise, mutant, n_seeds):
-    """How far the results are apart, relative to the largest number; None if they are equal everywhere."""
+    """How far the results are apart, relative to the largest number.
+
+    None if they are equal everywhere.
+    """
     largest = None
     for seed in range(1, n_seeds + 1):
         for case in exercise.cases(np.random.default_rng(seed)):
@@ -173,7 +196,7 @@ class Stopped(BaseException):
     """Not an Exception, which the checker would take for one of the function."""
 
 
-# -- the mutants --------------------------------------------------------------------------------------------------
+# -- the mutants -----------------------------------------------------------------------------------
 
 
 def all_mutants(exercises=None):
@@ -193,7 +216,10 @@ def all_mutants(exercises=None):
 
 
 def mutations(node):
-    """(description, replacement) for each way to change one node: those of the backward passes, and more."""
+    """(description, replacement) for each way to change one node.
+
+    Those of the backward passes, and more.
+    """
     if not isinstance(node, (ast.expr, ast.stmt)):
         return
     yield from mutate_backward.mutations(node)
@@ -211,7 +237,10 @@ def mutations(node):
         case ast.Compare(left, [operator], [right]):
             for other in COMPARISONS:
                 if not isinstance(operator, other):
-                    yield f"{text}: comparison {other.__name__}", ast.Compare(left, [other()], [right])
+                    yield (
+                        f"{text}: comparison {other.__name__}",
+                        ast.Compare(left, [other()], [right]),
+                    )
         case ast.UnaryOp(ast.Not() | ast.Invert(), operand):
             yield f"{text}: not negated", operand
         case ast.Constant(bool() as value):
@@ -220,13 +249,19 @@ def mutations(node):
             for other in (value + 1, value - 1, -value, 2 * value, 0):
                 yield f"{text}: becomes {other}", ast.Constant(other)
         case ast.Attribute(value, attribute, context) if attribute in FUNCTIONS:
-            yield f"{text}: {FUNCTIONS[attribute]}", ast.Attribute(value, FUNCTIONS[attribute], context)
+            yield (
+                f"{text}: {FUNCTIONS[attribute]}",
+                ast.Attribute(value, FUNCTIONS[attribute], context),
+            )
         case ast.Tuple(elements, context) | ast.List(elements, context):
             for i in range(len(elements) - 1):
                 swapped = [*elements[:i], elements[i + 1], elements[i], *elements[i + 2 :]]
                 yield f"{text}: {i} and {i + 1} swapped", type(node)(swapped, context)
         case ast.Assign([ast.Name() as target], ast.BinOp(ast.Name(name) as left, operator, right)):
-            in_place = [ast.AugAssign(ast.Name(name, ast.Store()), operator, right), ast.Assign([target], left)]
+            in_place = [
+                ast.AugAssign(ast.Name(name, ast.Store()), operator, right),
+                ast.Assign([target], left),
+            ]
             yield f"{text}: in place", ast.If(ast.Constant(True), in_place, [])
             yield f"{text}: left out", ast.Pass()
         case ast.Assign() | ast.AugAssign() | ast.Expr() | ast.Break():
@@ -237,7 +272,9 @@ def mutations(node):
             for i, keyword in enumerate(keywords):
                 left = keywords[:i] + keywords[i + 1 :]
                 yield f"{text}: {keyword.arg} left out", ast.Call(function, arguments, left)
-            if isinstance(function, ast.Attribute) and not (arguments and isinstance(function.value, ast.Name)):
+            if isinstance(function, ast.Attribute) and not (
+                arguments and isinstance(function.value, ast.Name)
+            ):
                 yield f"{text}: call skipped", function.value
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
         yield f"{text}: +=", ast.AugAssign(node.target, ast.Add(), node.value)

@@ -1,11 +1,13 @@
-"""Check that the tests notice when a kernel does not run: replace each kernel by the reference, one at a time.
+"""Check that the tests notice when a kernel does not run.
+
+Replace each kernel by the reference, one at a time.
 
     python tests/tools/sabotage_kernels.py  # every kernel of npformer.cpu and npformer.gpu
     python tests/tools/sabotage_kernels.py --backend cpu --only layer_norm
     python tests/tools/sabotage_kernels.py --sample 10
 
-Without a GPU the kernels of ``npformer.gpu`` run on the tests' simulation of a GPU. The exit status is 1 if the tests
-do not notice the absence of a kernel.
+Without a GPU the kernels of ``npformer.gpu`` run on the tests' simulation of a GPU. The exit status
+is 1 if the tests do not notice the absence of a kernel.
 """
 
 import os
@@ -20,7 +22,8 @@ from npformer.commands.command import command  # needs pip install -e .
 from npformer import cpu, reference
 
 ROOT = Path(__file__).resolve().parents[2]
-SABOTAGED = "NPFORMER_SABOTAGED"  # environment variable of the test process, for example "cpu.layer_norm"
+# environment variable of the test process, for example "cpu.layer_norm"
+SABOTAGED = "NPFORMER_SABOTAGED"
 
 
 @command
@@ -28,8 +31,15 @@ def main(argv=None):
     parser = new_parser(__doc__)
     parser.add_argument("--backend", choices=("cpu", "gpu"), help="only kernels of this backend")
     parser.add_argument("--only", default="", help="only kernels whose name begins with this")
-    parser.add_argument("--sample", type=positive, metavar="N", help="so many kernels, drawn at random (default: all)")
-    parser.add_argument("--seed", type=natural, default=0, help="of the sample (default: %(default)s)")
+    parser.add_argument(
+        "--sample",
+        type=positive,
+        metavar="N",
+        help="so many kernels, drawn at random (default: all)",
+    )
+    parser.add_argument(
+        "--seed", type=natural, default=0, help="of the sample (default: %(default)s)"
+    )
     options = parser.parse_args(argv)
     from tests.on_gpu import gpu
 
@@ -48,13 +58,20 @@ def main(argv=None):
         noticed = not passes(backend, name)
         survivors += [] if noticed else [f"{backend}.{name}"]
         print(f"{backend}.{name}: {'noticed' if noticed else 'NOT NOTICED'}", flush=True)
-    print(f"{len(kernels)} kernels were sabotaged, {len(survivors)} without any test noticing", *survivors)
+    print(
+        f"{len(kernels)} kernels were sabotaged, {len(survivors)} without any test noticing",
+        *survivors,
+    )
     return 1 if survivors else 0
 
 
 def passes(backend, name):
-    """Whether the tests of an operation pass without its kernel; if the name is empty, all tests with every kernel."""
-    tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.tools.sabotage_kernels", "-p", "no:cacheprovider"]
+    """Whether the tests of an operation pass without its kernel.
+
+    If the name is empty, all tests with every kernel.
+    """
+    tests = [sys.executable, "-m", "pytest", "-q", "-x"]
+    tests += ["-p", "tests.tools.sabotage_kernels", "-p", "no:cacheprovider"]
     tests += ["tests/operations/test_parity.py", "-k", f"{name} and {backend}" if name else backend]
     environment = {**os.environ, SABOTAGED: f"{backend}.{name}", "PYTHONPATH": str(ROOT)}
     status = subprocess.run(tests, cwd=ROOT, env=environment, capture_output=True).returncode
@@ -70,7 +87,8 @@ def pytest_configure():
     backend, name = os.environ[SABOTAGED].split(".")
     if not name:
         return
-    from on_gpu import ON_GPU, gpu  # the name by which the tests import it: under another it would be another backend
+    # the name by which the tests import it: under another it would be another backend
+    from on_gpu import ON_GPU, gpu
 
     assert name in (gpu if backend == "gpu" else cpu).ops.kernels
     for ops in (gpu.ops, ON_GPU) if backend == "gpu" else (cpu.ops,):
