@@ -26,10 +26,8 @@ def reversed_order(params):
 
 def test_parameters_in_another_order_are_the_same_parameters(tmp_path):
     pytest.importorskip("safetensors")
-    one, other = (
-        Trainer(MODEL, Adam()),
-        Trainer(MODEL, Adam(), params=reversed_order(MODEL.init(0))),
-    )
+    one = Trainer(MODEL, Adam())
+    other = Trainer(MODEL, Adam(), params=reversed_order(MODEL.init(0)))
     for trainer in (one, other):
         trainer.step(SRC, TGT)
     np.testing.assert_array_equal(one.flat_params, other.flat_params)

@@ -239,10 +239,8 @@ def test_one_tree_in_place_of_several_is_refused():
 
 def test_inverse_sqrt_is_noam_given_by_its_peak():
     peak, warmup, d_model = 0.005, 20, 64
-    by_peak, by_factor = (
-        inverse_sqrt(peak, warmup),
-        noam(d_model, warmup, factor=peak * (d_model * warmup) ** 0.5),
-    )
+    by_peak = inverse_sqrt(peak, warmup)
+    by_factor = noam(d_model, warmup, factor=peak * (d_model * warmup) ** 0.5)
     assert by_peak(warmup) == peak
     for step in range(1, 200):
         assert by_peak(step) == pytest.approx(by_factor(step), rel=1e-14)
