@@ -18,13 +18,19 @@ NEEDS = {
     "sacrebleu": ["npformer/translation/scores.py"],
     "sacremoses": ["npformer/translation/scores.py"],
     "safetensors": ["npformer/files/checkpoint.py"]
-    + [f"docs/guides/{name}.md" for name in ("fine-tuning", "library", "loop-by-hand", "pretrained")],
+    + [
+        f"docs/guides/{name}.md"
+        for name in ("fine-tuning", "library", "loop-by-hand", "pretrained")
+    ],
 }
-collect_ignore = [path for package, paths in NEEDS.items() if find_spec(package) is None for path in paths]
+collect_ignore = [
+    path for package, paths in NEEDS.items() if find_spec(package) is None for path in paths
+]
 collect_ignore += [] if Path("models/smollm2").is_dir() else ["docs/descendants/by-hand.md"]
 collect_ignore_glob = ["tests/cuda_on_cpu/*"]  # whose cupy would be taken for CuPy
 collect_ignore_glob += ["tests/tools/*"]  # which are imported as tests.tools, or run as scripts
-collect_ignore_glob += ["docs/conf.py", "docs/_extensions/*", "docs/_build/*", "docs/api/*"]  # which need Sphinx
+# these need Sphinx
+collect_ignore_glob += ["docs/conf.py", "docs/_extensions/*", "docs/_build/*", "docs/api/*"]
 collect_ignore_glob += [] if "cupy_without_gpu" in sys.modules else ["tests/cupy_without_gpu/*"]
 collect_ignore_glob += [] if find_spec("cupy") else ["npformer/gpu/*"]
 
@@ -45,13 +51,18 @@ def signals_of_the_foreground():
 
 
 def pytest_runtest_teardown():
-    """Close the figures that a plot without a path leaves open, of which pyplot holds only so many."""
+    """Close the figures that a plot without a path leaves open,
+    of which pyplot holds only so many.
+    """
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
 
 
 def pytest_itemcollected(item):
-    """As numpydoc has it, an example need not import NumPy; it runs in the foreground, but cannot ask for a fixture."""
+    """As numpydoc has it, an example need not import NumPy.
+
+    It runs in the foreground, but cannot ask for a fixture.
+    """
     if isinstance(item, pytest.DoctestItem):
         item.dtest.globs["np"] = np
         item.fixturenames.append("signals_of_the_foreground")

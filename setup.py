@@ -1,6 +1,9 @@
-"""The description on PyPI: README.md, with links that work outside of a clone. All else is in setup.cfg.
+"""The description on PyPI: README.md, with links that work outside of a clone.
 
-The package gets copies of docs/one_page_transformer.py and docs/one_page_gpt.py, of which exercises are made.
+All else is in setup.cfg.
+
+The package gets copies of docs/one_page_transformer.py and docs/one_page_gpt.py, of which exercises
+are made.
 """
 
 import configparser
@@ -17,7 +20,9 @@ url = config["metadata"]["url"]
 text = Path("README.md").read_text(encoding="utf-8")
 text = re.sub(r"(!\[[^]]*\]\()(?!\w+:|#)", rf"\1{url}/raw/main/", text)
 text = re.sub(r"(\]\()(?!\w+:|#)", rf"\1{url}/blob/main/", text)
-text = text.replace("pip install '.[", "pip install 'npformer[").replace("pip install .", "pip install npformer")
+text = text.replace("pip install '.[", "pip install 'npformer[").replace(
+    "pip install .", "pip install npformer"
+)
 
 
 class WithPages(build_py):
@@ -32,4 +37,8 @@ class WithPages(build_py):
                 shutil.copy(Path("docs", name), folder)
 
 
-setup(long_description=text, long_description_content_type="text/markdown", cmdclass={"build_py": WithPages})
+setup(
+    long_description=text,
+    long_description_content_type="text/markdown",
+    cmdclass={"build_py": WithPages},
+)

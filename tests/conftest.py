@@ -17,13 +17,18 @@ FIRST = ["tests/operations/test_parity.py", "tests/gpu/", "tests/commands/", "te
 
 
 def pytest_collection_modifyitems(items):
-    """Run the tests that compile most first: numba in the first and g++ in the second of two processes."""
+    """Run the tests that compile most first:
+    numba in the first and g++ in the second of two processes.
+    """
     items.sort(key=lambda item: [item.nodeid.startswith(path) for path in [*FIRST, ""]].index(True))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """What is imported and collected lives to the end: let the collector of garbage look at none of it."""
+    """What is imported and collected lives to the end.
+
+    Let the collector of garbage look at none of it.
+    """
     gc.disable()
     try:
         return (yield)
@@ -57,7 +62,9 @@ def default_backend(request, monkeypatch):
 
 @pytest.fixture
 def call(capsys):
-    """``call(main, *arguments)`` runs a command in this process, which is faster than in one of its own."""
+    """``call(main, *arguments)`` runs a command in this process,
+    which is faster than in one of its own.
+    """
 
     def call(main, *arguments):
         return Ended(exit_code(main, arguments), *capsys.readouterr())

@@ -56,9 +56,13 @@ def sentence_pairs(n, seed=0):
 
 
 def write_split(folder, split, pairs):
-    """Write ``split.en`` and ``split.fr.gz``, so that there is one plain and one compressed file."""
+    """Write ``split.en`` and ``split.fr.gz``,
+    so that there is one plain and one compressed file.
+    """
     folder.mkdir(exist_ok=True)
-    sources, targets = ("".join(line + "\n" for line in side).encode() for side in zip(*pairs, strict=True))
+    sources, targets = (
+        "".join(line + "\n" for line in side).encode() for side in zip(*pairs, strict=True)
+    )
     (folder / f"{split}.en").write_bytes(sources)
     (folder / f"{split}.fr.gz").write_bytes(gzip.compress(targets))
 

@@ -1,4 +1,7 @@
-"""A real browser without a window. ``make test-docs`` installs what is needed; without it, these tests are skipped."""
+"""A real browser without a window.
+
+``make test-docs`` installs what is needed; without it, these tests are skipped.
+"""
 
 import base64
 import json
@@ -39,11 +42,15 @@ def chromium():
 
 @pytest.fixture
 def look(chromium):
-    """``look(path, width, dark, address)`` opens a page, with what follows # in its address. Returns the driver."""
+    """``look(path, width, dark, address)`` opens a page, with what follows # in its address.
+
+    Returns the driver.
+    """
 
     def look(path, width=1200, dark=False, address=""):
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        features += [{"name": "prefers-reduced-motion", "value": "reduce"}]  # nothing is clicked while it moves
+        # nothing is clicked while it moves
+        features += [{"name": "prefers-reduced-motion", "value": "reduce"}]
         chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -60,7 +67,11 @@ def errors(chromium):
     """``errors()`` returns what the page has written to the console as warnings and errors."""
 
     def errors():
-        return [json.dumps(entry) for entry in chromium.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+        return [
+            json.dumps(entry)
+            for entry in chromium.get_log("browser")
+            if entry["level"] in ("WARNING", "SEVERE")
+        ]
 
     return errors
 
@@ -86,10 +97,12 @@ def tab_to(browser, selector):
 CONTRAST = """
 const channels = (color) => {
   const parts = color.match(/[\\d.]+/g).map(Number);
-  return color.startsWith("color(") ? parts.slice(0, 4) : [...parts.slice(0, 3).map((x) => x / 255), ...parts.slice(3)];
+  if (color.startsWith("color(")) return parts.slice(0, 4);
+  return [...parts.slice(0, 3).map((x) => x / 255), ...parts.slice(3)];
 };
 const light = (color) => {
-  const linear = channels(color).slice(0, 3).map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
+  const linear = channels(color).slice(0, 3).map(
+    (x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
   return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
 };
 const behind = (node) => {
@@ -113,17 +126,28 @@ return poor;
 
 
 def check_screen(browser, width, theme, path, name):
-    """It fits into the width, every text has contrast, and the theme is the wanted one. Keep a picture of it."""
+    """It fits into the width, every text has contrast, and the theme is the wanted one.
+
+    Keep a picture of it.
+    """
     sizes = "return [document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
     page, body, screen = browser.execute_script(sizes)
     assert screen == width
     assert max(page, body) <= width
     assert browser.execute_script(CONTRAST) == []
-    dark = browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 20)"
+    dark = (
+        browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+        == "rgb(20, 20, 20)"
+    )
     assert dark == (theme == "dark")
 
     height = browser.execute_script("return document.documentElement.scrollHeight")
-    options = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
+    options = {
+        "captureBeyondViewport": True,
+        "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1},
+    }
     png = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
-    (Path(os.environ.get(LOOK, path)) / f"{browser.title}-{name}-{width}-{theme}.png").write_bytes(png)
+    (Path(os.environ.get(LOOK, path)) / f"{browser.title}-{name}-{width}-{theme}.png").write_bytes(
+        png
+    )
     assert len(png) > 10_000

@@ -1,4 +1,7 @@
-"""The library transformers in float64: it computes some steps in float32, whatever the dtype of the parameters."""
+"""The library transformers in float64.
+
+It computes some steps in float32, whatever the dtype of the parameters.
+"""
 
 
 def compute_in_float64(monkeypatch, torch):

@@ -1,4 +1,6 @@
-"""``npformer.gpu`` on the GPU if CuPy finds one, else on a substitute for CuPy that runs the kernels on the processor.
+"""``npformer.gpu`` on the GPU if CuPy finds one, else on a substitute for CuPy.
+
+The substitute runs the kernels on the processor.
 
 ``ON_GPU`` takes and returns NumPy arrays, so that what tests a backend tests this one, too.
 """
@@ -21,7 +23,10 @@ FOLDER = Path(__file__).with_name("cuda_on_cpu")
 
 
 def reason_for_no_gpu():
-    """The reason why CuPy has no GPU, or None if it has. With NPFORMER_GPU set (make test-gpu) it has to have one."""
+    """The reason why CuPy has no GPU, or None if it has.
+
+    With NPFORMER_GPU set (make test-gpu) it has to have one.
+    """
     try:
         with warnings.catch_warnings(action="ignore"):
             import cupy
@@ -44,7 +49,11 @@ def load(name):
 
 NO_GPU = reason_for_no_gpu()
 ON_PROCESSOR = NO_GPU or "cupy_without_gpu" in sys.modules  # where kernels run slowly
-MISSING = NO_GPU and not shutil.which("g++") and f"there is no GPU ({NO_GPU}), and no g++ to run its kernels without"
+MISSING = (
+    NO_GPU
+    and not shutil.which("g++")
+    and f"there is no GPU ({NO_GPU}), and no g++ to run its kernels without"
+)
 cupy = load("cupy") if NO_GPU else sys.modules["cupy"]
 
 
@@ -52,7 +61,9 @@ cupy = load("cupy") if NO_GPU else sys.modules["cupy"]
 def small_blocks():
     """Context manager with two warps per block if a processor runs them, instead of eight."""
     modules = (
-        [sys.modules[name] for name in list(sys.modules) if name.startswith("npformer.gpu.")] if ON_PROCESSOR else []
+        [sys.modules[name] for name in list(sys.modules) if name.startswith("npformer.gpu.")]
+        if ON_PROCESSOR
+        else []
     )
     before = [(module, module.THREADS) for module in modules if hasattr(module, "THREADS")]
     for module, _ in before:
@@ -80,7 +91,8 @@ def cupy_installed():
 
 with cupy_installed():
     gpu = importlib.import_module("npformer.gpu")
-HAS_TENSOR_CORES = int(cupy.cuda.Device().compute_capability) >= 80  # for attention: of the Ampere generation or later
+# for attention: of the Ampere generation or later
+HAS_TENSOR_CORES = int(cupy.cuda.Device().compute_capability) >= 80
 if NO_GPU:
     blas = importlib.import_module("npformer.gpu.blas")
     stand_in = load("cublas")
@@ -141,5 +153,7 @@ def _with_numpy_arrays(operation):
     return call
 
 
-ON_GPU = gpu.ops.replaced(**{name: _with_numpy_arrays(getattr(gpu.ops, name)) for name in gpu.ops.names()})
+ON_GPU = gpu.ops.replaced(
+    **{name: _with_numpy_arrays(getattr(gpu.ops, name)) for name in gpu.ops.names()}
+)
 ON_GPU.kernels = gpu.ops.kernels

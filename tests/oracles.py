@@ -1,4 +1,6 @@
-"""The operations again, as slow and simple as possible: loops over scalars, without any code of npformer.
+"""The operations again, as slow and simple as possible.
+
+Loops over scalars, without any code of npformer.
 
 NumPy arrays only hold the numbers here; all arithmetic is on Python floats.
 """
@@ -9,7 +11,10 @@ import numpy as np
 
 
 def assert_close(actual, expected, tolerance=1e-13):
-    """Equal shapes, and no entry off by more than ``tolerance`` times the largest one (or 1). NaN is never close."""
+    """Equal shapes, and no entry off by more than ``tolerance`` times the largest one (or 1).
+
+    NaN is never close.
+    """
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
     scale = max(1.0, np.abs(expected).max(initial=0))
@@ -18,7 +23,10 @@ def assert_close(actual, expected, tolerance=1e-13):
 
 def along_last_axis(f, x, *more):
     """``f`` of each row; ``more`` are arrays with the same leading axes, or scalars there."""
-    rows = [np.asarray(f(x[index], *(other[index] for other in more))) for index in np.ndindex(x.shape[:-1])]
+    rows = [
+        np.asarray(f(x[index], *(other[index] for other in more)))
+        for index in np.ndindex(x.shape[:-1])
+    ]
     return np.array(rows).reshape(*x.shape[:-1], *rows[0].shape)
 
 
@@ -50,7 +58,10 @@ def layer_norm(x, gain, bias, eps=1e-5):
     def normalise(row):
         mean = math.fsum(row) / len(row)
         variance = math.fsum((entry - mean) ** 2 for entry in row) / len(row)
-        return [(entry - mean) / math.sqrt(variance + eps) * g + b for entry, g, b in zip(row, gain, bias, strict=True)]
+        return [
+            (entry - mean) / math.sqrt(variance + eps) * g + b
+            for entry, g, b in zip(row, gain, bias, strict=True)
+        ]
 
     return along_last_axis(normalise, x)
 
@@ -79,14 +90,27 @@ def conv1d(x, weight, bias, dilation, causal):
     return out
 
 
-def attention(q, k, v, keep_mask=None, causal=False, scale=None, dropout_keep=None, rate=0.0, bias=None, softcap=None):
+def attention(
+    q,
+    k,
+    v,
+    keep_mask=None,
+    causal=False,
+    scale=None,
+    dropout_keep=None,
+    rate=0.0,
+    bias=None,
+    softcap=None,
+):
     """``(out, weights, logsumexp)``; ``dropout_keep`` (..., T, S) says which weights survive."""
     *batch, T, K = q.shape
     S, Kv = v.shape[-2:]
     scale = 1 / math.sqrt(K) if scale is None else scale
     keep_mask = np.broadcast_to(True if keep_mask is None else keep_mask, (*batch, T, S))
     bias = np.broadcast_to(0.0 if bias is None else bias, (*batch, T, S))
-    out, weights, logsumexp = np.zeros((*batch, T, Kv)), np.zeros((*batch, T, S)), np.zeros((*batch, T))
+    out = np.zeros((*batch, T, Kv))
+    weights = np.zeros((*batch, T, S))
+    logsumexp = np.zeros((*batch, T))
     for index in np.ndindex(*batch, T):
         head, t = index[:-1], index[-1]
         scores = [-math.inf] * S
@@ -99,13 +123,18 @@ def attention(q, k, v, keep_mask=None, causal=False, scale=None, dropout_keep=No
         logsumexp[index] = log_sum_exp(scores)
         used = list(weights[index])
         if dropout_keep is not None:
-            used = [w / (1 - rate) if kept else 0.0 for w, kept in zip(used, dropout_keep[index], strict=True)]
+            used = [
+                w / (1 - rate) if kept else 0.0
+                for w, kept in zip(used, dropout_keep[index], strict=True)
+            ]
         out[index] = [math.fsum(used[s] * v[(*head, s, j)] for s in range(S)) for j in range(Kv)]
     return out, weights, logsumexp
 
 
 def dot_score(q, k):
-    return each_pair(lambda query, key: math.fsum(a * b for a, b in zip(query, key, strict=True)), q, k)
+    return each_pair(
+        lambda query, key: math.fsum(a * b for a, b in zip(query, key, strict=True)), q, k
+    )
 
 
 def scaled_dot_score(q, k):
@@ -115,7 +144,9 @@ def scaled_dot_score(q, k):
 def cosine_score(q, k):
     def cosine(query, key):
         lengths = math.hypot(*query) * math.hypot(*key)
-        return math.fsum(a * b for a, b in zip(query, key, strict=True)) / lengths if lengths else 0.0
+        return (
+            math.fsum(a * b for a, b in zip(query, key, strict=True)) / lengths if lengths else 0.0
+        )
 
     return each_pair(cosine, q, k)
 
@@ -154,16 +185,24 @@ def attend(scores, v, keep_mask=None, causal=False):
     out, weights = np.zeros((*scores.shape[:-1], v.shape[-1])), np.zeros(scores.shape)
     for index in np.ndindex(scores.shape[:-1]):
         sees = [keep_mask[(*index, s)] and not (causal and s > index[-1] + S - T) for s in range(S)]
-        weights[index] = softmax_row([scores[(*index, s)] if sees[s] else -math.inf for s in range(S)])
+        weights[index] = softmax_row(
+            [scores[(*index, s)] if sees[s] else -math.inf for s in range(S)]
+        )
         for j in range(v.shape[-1]):
-            out[(*index, j)] = math.fsum(weights[(*index, s)] * v[(*index[:-1], s, j)] for s in range(S))
+            out[(*index, j)] = math.fsum(
+                weights[(*index, s)] * v[(*index[:-1], s, j)] for s in range(S)
+            )
     return out, weights
 
 
 def soft_lookup(similarities, values):
     """The soft lookup of one query, where the values are numbers."""
     total = math.fsum(similarities)
-    return math.fsum(a * value for a, value in zip(similarities, values, strict=True)) / total if total else 0.0
+    return (
+        math.fsum(a * value for a, value in zip(similarities, values, strict=True)) / total
+        if total
+        else 0.0
+    )
 
 
 def cross_entropy(logits, targets, ignore_id=None, label_smoothing=0.0):
@@ -188,9 +227,16 @@ def paired_cross_entropy(logits, targets, consistency, ignore_id=None, label_smo
     divergences = []
     for index in np.ndindex(targets.shape):
         if targets[index] != ignore_id:
-            log_p, log_other = ([x - log_sum_exp(list(row)) for x in row] for row in (side[index] for side in logits))
-            divergences += [math.fsum(math.exp(a) * (a - b) for a, b in zip(log_p, log_other, strict=True))]
-            divergences += [math.fsum(math.exp(b) * (b - a) for a, b in zip(log_p, log_other, strict=True))]
+            log_p, log_other = (
+                [x - log_sum_exp(list(row)) for x in row]
+                for row in (side[index] for side in logits)
+            )
+            divergences += [
+                math.fsum(math.exp(a) * (a - b) for a, b in zip(log_p, log_other, strict=True))
+            ]
+            divergences += [
+                math.fsum(math.exp(b) * (b - a) for a, b in zip(log_p, log_other, strict=True))
+            ]
     return math.fsum(losses) / 2 + consistency / 2 * math.fsum(divergences) / len(divergences)
 
 
@@ -201,7 +247,9 @@ def regression_loss(loss_of, slope_of, x, targets, keep_mask=True):
     dx = np.zeros(x.shape)
     for index in counted:
         dx[index] = slope_of(float(x[index]) - float(targets[index])) / len(counted)
-    return math.fsum(loss_of(float(x[index]) - float(targets[index])) for index in counted) / len(counted), dx
+    return math.fsum(loss_of(float(x[index]) - float(targets[index])) for index in counted) / len(
+        counted
+    ), dx
 
 
 def mse_loss(x, targets, keep_mask=True):
@@ -255,7 +303,9 @@ def merge_heads(x):
 
 
 def product(a, b):
-    """The matrix product of two matrices in which 0 times anything is 0, and NaN or inf times the rest NaN."""
+    """The matrix product of two matrices in which 0 times anything is 0,
+    and NaN or inf times the rest NaN.
+    """
     out = np.zeros((a.shape[0], b.shape[1]))
     for n, p in np.ndindex(out.shape):
         for m in range(a.shape[1]):
@@ -290,7 +340,9 @@ def gelu_erf(x):
 
 
 def random_bits(index, key):
-    """32 bits from an index and a key, in Python integers of unlimited size, reduced to 32 bits explicitly."""
+    """32 bits from an index and a key, in Python integers of unlimited size,
+    reduced to 32 bits explicitly.
+    """
     word = splitmix64(key)
     low, high = index & 0xFFFFFFFF, index >> 32
     return lowbias32(lowbias32(low ^ (word & 0xFFFFFFFF)) + (high ^ (word >> 32)) & 0xFFFFFFFF)
@@ -324,7 +376,10 @@ def dropout(x, rate, key):
 
 
 def gru(x_gates, h0, weight, bias, keep_mask, order):
-    """The states, computed step by step and number by number; ``order`` is the order of the steps."""
+    """The states, computed step by step and number by number.
+
+    ``order`` is the order of the steps.
+    """
     B, T, D = x_gates.shape[0], x_gates.shape[1], h0.shape[1]
     states = np.zeros((B, T, D))
     for row in range(B):
@@ -349,9 +404,15 @@ def lstm(x_gates, h0, c0, weight, keep_mask, order):
     for row in range(B):
         h, c = [float(x) for x in h0[row]], [float(x) for x in c0[row]]
         for t in order:
-            a = [x_gates[row, t, j] + math.fsum(h[i] * weight[i, j] for i in range(D)) for j in range(4 * D)]
+            a = [
+                x_gates[row, t, j] + math.fsum(h[i] * weight[i, j] for i in range(D))
+                for j in range(4 * D)
+            ]
             if keep_mask[row, t]:
-                c = [sigmoid(a[D + j]) * c[j] + sigmoid(a[j]) * math.tanh(a[2 * D + j]) for j in range(D)]
+                c = [
+                    sigmoid(a[D + j]) * c[j] + sigmoid(a[j]) * math.tanh(a[2 * D + j])
+                    for j in range(D)
+                ]
                 h = [sigmoid(a[3 * D + j]) * math.tanh(c[j]) for j in range(D)]
             states[row, t], cells[row, t] = h, c
     return states, cells

@@ -11,10 +11,14 @@ from typing import NamedTuple
 import pytest
 
 WITH_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-WITH_SIGNALS = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals between processes")
+WITH_SIGNALS = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no signals between processes"
+)
 WITH_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
 FORKS_WARN = pytest.mark.filterwarnings(  # beside threads, and for JAX once it is imported
-    "ignore::DeprecationWarning", "ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    "ignore::DeprecationWarning",
+    "ignore::RuntimeWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
 )
 
 
@@ -35,7 +39,10 @@ def exit_code(main, arguments):
 
 
 def python(*arguments, code=0, **options):
-    """Run Python with these arguments, and check its exit code; the options are those of ``subprocess.run``."""
+    """Run Python with these arguments, and check its exit code.
+
+    The options are those of ``subprocess.run``.
+    """
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", **options)
     assert done.returncode == code, done.stdout + done.stderr
@@ -43,17 +50,23 @@ def python(*arguments, code=0, **options):
 
 
 def environment(**variables):
-    """The variables of this process and others, for a process that finds the modules that this one finds."""
+    """The variables of this process and others,
+    for a process that finds the modules that this one finds.
+    """
     return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | variables
 
 
 def compiling(**variables):
     """An environment in which numba compiles, whatever the tests were started with."""
-    return {name: str(x) for name, x in environment(**variables).items() if name != "NUMBA_DISABLE_JIT"}
+    return {
+        name: str(x) for name, x in environment(**variables).items() if name != "NUMBA_DISABLE_JIT"
+    }
 
 
 def forked(work, seconds=60):
-    """The exit code of a forked process, which is what ``work`` returns there, or 99 if it raises an error."""
+    """The exit code of a forked process, which is what ``work`` returns there,
+    or 99 if it raises an error.
+    """
     child = os.fork()
     if child == 0:
         signal.alarm(seconds)  # nobody waits for ever

@@ -1,4 +1,7 @@
-"""Properties that all models should have. Each function checks one; the tests of the models call it."""
+"""Properties that all models should have.
+
+Each function checks one; the tests of the models call it.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +23,9 @@ def all_zero(grads):
 
 def assert_trees_close(given, expected, atol=0.0):
     """Trees with the same names have the same numbers, up to rounding."""
-    for (path, x), (other_path, wanted) in zip(tree.leaves(given), tree.leaves(expected), strict=True):
+    for (path, x), (other_path, wanted) in zip(
+        tree.leaves(given), tree.leaves(expected), strict=True
+    ):
         assert path == other_path
         np.testing.assert_allclose(x, wanted, rtol=0, atol=atol, equal_nan=False, err_msg=path)
 
@@ -53,7 +58,9 @@ def assert_the_past_does_not_see_the_future(model, params, src):
 
 
 def assert_the_decoder_sees_the_whole_source(model, params, src, tgt):
-    """A change of the first row's last word changes all logits of that row, from the first on, and no others."""
+    """A change of the first row's last word changes all logits of that row, from the first on,
+    and no others.
+    """
     before = model.logits(params, src, tgt[:, :-1])
     changed = src.copy()
     changed[0, -1] = 10
@@ -74,7 +81,9 @@ def assert_padding_columns_change_nothing(model, params, src, tgt, n_src=9, n_tg
     assert_trees_close(after, before, 1e-12)
 
 
-def assert_nan_in_the_embedding_of_the_padding_changes_nothing(model, params, src, tgt, poison=np.nan):
+def assert_nan_in_the_embedding_of_the_padding_changes_nothing(
+    model, params, src, tgt, poison=np.nan
+):
     """Neither the loss nor a gradient nor what is decoded."""
 
     def results(params):
@@ -101,17 +110,28 @@ def assert_rows_do_not_see_each_other(model, params, src, tgt):
 
 def assert_dropout_is_off_without_a_key_and_repeats_with_one(model, params, src, tgt):
     batch = src, tgt[:, :-1], tgt[:, 1:]
-    plain, first, again, other = (model.loss(params, *batch, dropout_key=key)[0] for key in (None, 1, 1, 2))
+    plain, first, again, other = (
+        model.loss(params, *batch, dropout_key=key)[0] for key in (None, 1, 1, 2)
+    )
     assert plain == model.loss(params, *batch)[0]
     assert first == again
     assert len({plain, first, other}) == 3
 
 
 def assert_nothing_to_count_is_loss_zero_gradient_zero(model, params, src, tgt):
-    """In an empty batch, with targets of padding only, in a batch of padding only, with targets of length zero."""
-    for some_src, some_tgt in ((src[:0], tgt[:0]), (src, 0 * tgt), (0 * src, 0 * tgt), (src, tgt[:, :1])):
+    """In an empty batch, with targets of padding only, in a batch of padding only,
+    with targets of length zero.
+    """
+    for some_src, some_tgt in (
+        (src[:0], tgt[:0]),
+        (src, 0 * tgt),
+        (0 * src, 0 * tgt),
+        (src, tgt[:, :1]),
+    ):
         with pytest.warns(UserWarning, match="no target is counted"):
-            loss, grads, n_tokens = model.loss_and_grad(params, some_src, some_tgt[:, :-1], some_tgt[:, 1:])
+            loss, grads, n_tokens = model.loss_and_grad(
+                params, some_src, some_tgt[:, :-1], some_tgt[:, 1:]
+            )
         assert (loss, n_tokens) == (0, 0)
         assert all_zero(grads)
 
@@ -119,7 +139,9 @@ def assert_nothing_to_count_is_loss_zero_gradient_zero(model, params, src, tgt):
 def assert_a_source_without_words_is_finite_and_leaves_the_encoder_alone(model, params, src, tgt):
     """Of padding only, or of length zero."""
     for no_words in (0 * src, src[:, :0]):
-        loss, grads, _ = model.loss_and_grad(params, no_words, tgt[:, :-1], tgt[:, 1:], dropout_key=1)
+        loss, grads, _ = model.loss_and_grad(
+            params, no_words, tgt[:, :-1], tgt[:, 1:], dropout_key=1
+        )
         assert np.isfinite(loss)
         assert all(np.isfinite(x).all() for _, x in tree.leaves(grads))
         assert all_zero(grads["encoder"])
@@ -127,7 +149,10 @@ def assert_a_source_without_words_is_finite_and_leaves_the_encoder_alone(model, 
 
 
 def assert_steps_equal_recomputation(model, params, src, ops, n_steps=7, max_rows=6):
-    """Rows extend randomly drawn rows of the step before: some change places, some are duplicated, some dropped."""
+    """Rows extend randomly drawn rows of the step before.
+
+    Some change places, some are duplicated, some dropped.
+    """
     rng = np.random.default_rng(0)
     decoder = model.decoder(params, src, max_rows=max_rows, max_len=n_steps, backend=ops)
     sources, said = np.arange(len(src)), np.empty((len(src), 0), int)

@@ -1,4 +1,7 @@
-"""Helpers for the tests of operations: arguments from the table of cases, and comparisons of results."""
+"""Helpers for the tests of operations.
+
+Arguments from the table of cases, and comparisons of results.
+"""
 
 import time
 
@@ -9,7 +12,8 @@ from npformer.gradients.cases import CASES
 from npformer.runtime import threads
 
 OPERATIONS = {name: getattr(reference.ops, name) for name in reference.Ops.names()}
-FIRST = {name: case for case in reversed(CASES) for name in case.names}  # the first case of each operation
+# the first case of each operation
+FIRST = {name: case for case in reversed(CASES) for name in case.names}
 
 
 def arguments_of(name, dtype="float64"):
@@ -34,18 +38,24 @@ def arrays_of(result):
 
 
 def assert_equal_within(bound, dtype, actual, expected):
-    """Results of the same shapes and dtypes, which differ by ``bound`` rounding errors of the largest entry at most."""
+    """Results of the same shapes and dtypes,
+    which differ by ``bound`` rounding errors of the largest entry at most.
+    """
     for i, (x, wanted) in enumerate(zip(actual, expected, strict=True)):
         x, wanted = np.asarray(x), np.asarray(wanted)
         assert (x.shape, x.dtype) == (wanted.shape, wanted.dtype), f"result {i}"
         finite = np.isfinite(wanted)
         np.testing.assert_array_equal(x[~finite], wanted[~finite], err_msg=f"result {i}")
         atol = bound * np.finfo(dtype).eps * max(np.abs(wanted[finite]).max(initial=0), 1e-30)
-        np.testing.assert_allclose(x[finite], wanted[finite], rtol=0, atol=atol, err_msg=f"result {i}")
+        np.testing.assert_allclose(
+            x[finite], wanted[finite], rtol=0, atol=atol, err_msg=f"result {i}"
+        )
 
 
 def assert_same_with_helpers(work, expected, threads, monkeypatch):
-    """``work()`` returns the same bits with so many threads, also fifty times while all helpers are awake."""
+    """``work()`` returns the same bits with so many threads,
+    also fifty times while all helpers are awake.
+    """
     from npformer.cpu.few_rows import helpers
 
     monkeypatch.setattr(helpers, "n_kernel_threads", lambda: threads)
@@ -58,7 +68,10 @@ def assert_same_with_helpers(work, expected, threads, monkeypatch):
 
 
 def wait_for_helpers():
-    """Wait until the helpers of an earlier work have said that they are idle; a work that begins before has fewer."""
+    """Wait until the helpers of an earlier work have said that they are idle.
+
+    A work that begins before has fewer.
+    """
     until = time.monotonic() + 10
     while len(threads._idle) < len(threads._helpers) and time.monotonic() < until:
         time.sleep(0.001)

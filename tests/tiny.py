@@ -1,4 +1,6 @@
-"""Tiny random models in folders as the library transformers writes them, with a tokenizer of bytes."""
+"""Tiny random models in folders as the library transformers writes them,
+with a tokenizer of bytes.
+"""
 
 import json
 
@@ -17,22 +19,29 @@ def tiny_tokenizer(special=CHATML, template=None):
     tokenizer.add_special_tokens(list(special))
     found = Tokenizer(tokenizer, {"eos": special[-1]} if special else None, template)
     about = {"eos_token": special[-1] if special else None, "chat_template": template}
-    found.files = {"tokenizer.json": tokenizer.to_str().encode(), "tokenizer_config.json": json.dumps(about).encode()}
+    found.files = {
+        "tokenizer.json": tokenizer.to_str().encode(),
+        "tokenizer_config.json": json.dumps(about).encode(),
+    }
     return found
 
 
 def tiny_language_model(max_len=64, special=CHATML, template=None):
     """The arguments of a chat: a model as Llama, its parameters and its tokenizer."""
     tokenizer = tiny_tokenizer(special, template)
-    settings = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32, "max_len": max_len, "scale_embeddings": False}
-    model = LanguageModel(len(tokenizer), **settings, activation="swiglu", norm_type="rms_norm", bias=False)
+    settings = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32}
+    settings |= {"max_len": max_len, "scale_embeddings": False}
+    model = LanguageModel(
+        len(tokenizer), **settings, activation="swiglu", norm_type="rms_norm", bias=False
+    )
     return model, model.init(0), tokenizer
 
 
 def tiny_encoder(seed=0):
     """A model as MiniLM, its parameters and its tokenizer."""
     tokenizer = tiny_tokenizer()
-    settings = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32, "max_len": 40, "scale_embeddings": False}
+    settings = {"d_model": 16, "n_heads": 2, "n_layers": 1}
+    settings |= {"d_ff": 32, "max_len": 40, "scale_embeddings": False}
     settings |= {"norm": "post", "activation": "gelu_erf", "positions": "learned", "pad_id": None}
     model = Encoder(len(tokenizer), **settings, task=None, n_types=2, embedding_norm=True)
     return model, model.init(seed), tokenizer

@@ -6,11 +6,16 @@ from npformer.training import JsonLog, load_checkpoint
 def log_of(folder):
     """The records of a training, without what each has taken."""
     records = JsonLog.read(folder / "log.jsonl")
-    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+    return [
+        {name: value for name, value in record.items() if name != "seconds"} for record in records
+    ]
 
 
 def steps_of(records, name="step"):
-    """The steps whose records have a name, such as "loss"; those of all records if it is left out."""
+    """The steps whose records have a name, such as "loss".
+
+    Those of all records if it is left out.
+    """
     return [record["step"] for record in records if name in record]
 
 
@@ -22,7 +27,9 @@ def outcome(folder):
         "log": log_of(folder),
         "infos": {file: info for file, (_, info) in checkpoints.items()},
         "arrays": {
-            (file, name): x.tobytes() for file, (arrays, _) in checkpoints.items() for name, x in arrays.items()
+            (file, name): x.tobytes()
+            for file, (arrays, _) in checkpoints.items()
+            for name, x in arrays.items()
         },
     }
 

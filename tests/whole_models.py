@@ -1,4 +1,7 @@
-"""The gradient of whole models: their loss as a function of a list of arrays, and a batch with padding for it."""
+"""The gradient of whole models.
+
+Their loss as a function of a list of arrays, and a batch with padding for it.
+"""
 
 import numpy as np
 
@@ -34,7 +37,12 @@ def loss_of_leaves(model, like, dropout_key, backend="reference", src=SRC, tgt=T
 def loss_of_batch(model, like, batch, dropout_key, backend="reference", **options):
     """The loss and its gradient as functions of the list of parameter arrays."""
     label_smoothing = 0.0 if getattr(model, "task", None) == "numbers" else 0.1
-    arguments = {"dropout_key": dropout_key, "label_smoothing": label_smoothing, "backend": backend, **options}
+    arguments = {
+        "dropout_key": dropout_key,
+        "label_smoothing": label_smoothing,
+        "backend": backend,
+        **options,
+    }
 
     def rebuild(arrays):
         values = iter(arrays)
@@ -58,7 +66,10 @@ def assert_gradient_at_every_parameter(f, f_backward, params):
 
 
 def assert_gradient_along_directions(f, f_backward, params):
-    """The slope by the complex step along a random direction of each parameter's array: a wrong number changes it."""
+    """The slope by the complex step along a random direction of each parameter's array.
+
+    A wrong number changes it.
+    """
     names, arrays = zip(*tree.leaves(params), strict=True)
     gradients, rng = f_backward(1.0, *arrays), np.random.default_rng(0)
     scale = max(np.abs(gradient).max() for gradient in gradients)
@@ -66,7 +77,10 @@ def assert_gradient_along_directions(f, f_backward, params):
         direction = rng.standard_normal(gradient.shape)
         moved = [*arrays[:i], arrays[i] + 1j * COMPLEX_STEP * direction, *arrays[i + 1 :]]
         slope, expected = np.imag(f(*moved)) / COMPLEX_STEP, (gradient * direction).sum()
-        assert abs(slope - expected) <= 1e-12 * max(np.abs(gradient).max(), 1e-3 * scale) * gradient.size**0.5, name
+        assert (
+            abs(slope - expected)
+            <= 1e-12 * max(np.abs(gradient).max(), 1e-3 * scale) * gradient.size**0.5
+        ), name
 
 
 def assert_same_gradient(f_backward, f_backward_of_kernels, params):
@@ -74,4 +88,6 @@ def assert_same_gradient(f_backward, f_backward_of_kernels, params):
     names, arrays = zip(*tree.leaves(params), strict=True)
     both = f_backward(1.0, *arrays), f_backward_of_kernels(1.0, *arrays)
     for name, wanted, gradient in zip(names, *both, strict=True):
-        np.testing.assert_allclose(gradient, wanted, rtol=0, atol=1e-13 * max(1, np.abs(wanted).max()), err_msg=name)
+        np.testing.assert_allclose(
+            gradient, wanted, rtol=0, atol=1e-13 * max(1, np.abs(wanted).max()), err_msg=name
+        )
