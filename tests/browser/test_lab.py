@@ -643,11 +643,15 @@ def test_it_fits_every_screen_and_theme(look, errors, page, tmp_path, bench, wid
 
 
 @pytest.mark.parametrize(("width", "height"), [(320, 700), (360, 640), (412, 900)])
-def test_on_a_telephone_a_question_can_be_answered_without_scrolling(look, errors, page, width, height):
+def test_on_a_telephone_a_question_can_be_answered_without_scrolling(
+    look, errors, page, width, height
+):
     browser = look(page, width)
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    for id_ in [question["id"] for questions in CONTENT["QUESTIONS"].values() for question in questions]:
+    for id_ in [
+        question["id"] for questions in CONTENT["QUESTIONS"].values() for question in questions
+    ]:
         browser.execute_script("ask(question_named(arguments[0]))", id_)
         script = """
             const panel = $("panel").getBoundingClientRect();
@@ -663,14 +667,18 @@ def test_on_a_telephone_a_question_can_be_answered_without_scrolling(look, error
               return [left, right];
             });
         """)
-        assert row[0] <= chosen[0] and chosen[1] <= row[1]  # the list has scrolled to the question that is asked
+        assert (
+            row[0] <= chosen[0] and chosen[1] <= row[1]
+        )  # the list has scrolled to the question that is asked
     assert browser.execute_script("return scrollY") == 0
     assert errors() == []
 
 
 def test_on_a_telephone_the_options_are_folded(look, errors, page):
     browser = look(page, 380)
-    assert not find(browser, "#starts").is_displayed() and not find(browser, "#asking").is_displayed()
+    assert (
+        not find(browser, "#starts").is_displayed() and not find(browser, "#asking").is_displayed()
+    )
     tab_to(browser, ".fold > summary")
     press(browser, Keys.ENTER)
     assert find(browser, "#starts").is_displayed()
@@ -678,7 +686,10 @@ def test_on_a_telephone_the_options_are_folded(look, errors, page):
     press(browser, Keys.SPACE)
     assert not browser.execute_script("return lab.is_asking")
     browser = look(page)
-    assert find(browser, "#starts").is_displayed() and not find(browser, ".fold > summary").is_displayed()
+    assert (
+        find(browser, "#starts").is_displayed()
+        and not find(browser, ".fold > summary").is_displayed()
+    )
     assert errors() == []
 
 

@@ -528,7 +528,9 @@ def test_a_guess_which_head_is_needed_most_is_judged(browser):
         find(browser, "#each").click()
         WebDriverWait(browser, 60).until(lambda _: find(browser, "#each-text").text)
         effects = browser.execute_script("return Object.fromEntries(without.effects)")
-        return sorted(effects.items(), key=lambda item: (item[1]["changed"], item[1]["loss"]), reverse=True)
+        return sorted(
+            effects.items(), key=lambda item: (item[1]["changed"], item[1]["loss"]), reverse=True
+        )
 
     def guess(name):
         find(browser, f"#guessed-head option[value='{name}']").click()
@@ -545,7 +547,9 @@ def test_a_guess_which_head_is_needed_most_is_judged(browser):
         browser.execute_script("show_text(FIRST)")
         order = measured()
         browser.execute_script("show_text('Two dogs play by a tree.')")
-        assert find(browser, "#each-text").text == "" and find(browser, "#guessed-head").is_enabled()
+        assert (
+            find(browser, "#each-text").text == "" and find(browser, "#guessed-head").is_enabled()
+        )
         browser.execute_script("show_text(FIRST)")
         guess(order[rank][0])
         assert find(browser, "#guess-text").text == ""
@@ -560,13 +564,16 @@ def test_a_guess_which_head_is_needed_most_is_judged(browser):
                 f"{signed(own['loss'])}, {most['loss'] - own['loss']:.2f} less than without the first."
             )
         else:
-            assert text.startswith("✓ Your guess was right. Without the head that comes next, head ")
-            told = (
-                f"{second['changed']} of {second['of']} words change, and the loss changes by {signed(second['loss'])}."
+            assert text.startswith(
+                "✓ Your guess was right. Without the head that comes next, head "
             )
+            told = f"{second['changed']} of {second['of']} words change, and the loss changes by {signed(second['loss'])}."
             assert text.endswith(told)
     choose(browser, "reverse")
-    assert find(browser, "#guessed-head").get_attribute("value") == "" and find(browser, "#guess-text").text == ""
+    assert (
+        find(browser, "#guessed-head").get_attribute("value") == ""
+        and find(browser, "#guess-text").text == ""
+    )
     assert len(browser.find_elements(By.CSS_SELECTOR, "#guessed-head option")) == 13
 
 
@@ -585,7 +592,9 @@ def test_the_address_keeps_the_heads_that_are_left_out(browser, look):
     assert "without" not in browser.current_url
 
     browser.execute_script("location.hash = 'model=reverse&text=level&without=decoder.1.1'")
-    WebDriverWait(browser, 10).until(lambda _: "decoder, layer 2" in find(browser, "#without-said").text)
+    WebDriverWait(browser, 10).until(
+        lambda _: "decoder, layer 2" in find(browser, "#without-said").text
+    )
     assert find(browser, "#said").text == "level <end>"
 
 
@@ -603,7 +612,9 @@ def test_heads_in_an_address_are_looked_up_in_the_table_of_the_model(browser, lo
         look(path, address=f"model=en-fr&without={names}")
         assert browser.execute_script("return without.heads") == []
         assert "heads that this model does not have" in find(browser, "#message").text
-        assert "without" not in browser.current_url and find(browser, "#said").text.endswith("<end>")
+        assert "without" not in browser.current_url and find(browser, "#said").text.endswith(
+            "<end>"
+        )
     look(path, address="model=en-fr&without=memory.1.0+memory.1.0+attic")
     assert browser.execute_script("return without.heads") == ["memory.1.0"]
     assert "heads that this model does not have" in find(browser, "#message").text
@@ -1028,7 +1039,9 @@ def test_it_fits_every_screen_and_theme(look, errors, folder, tmp_path, name, wi
         return widths;
     """
     assert max(browser.execute_script(script)) <= width  # at every step, as the tokens differ
-    browser.execute_script("document.querySelectorAll('.fold').forEach(node => { node.open = true; })")
+    browser.execute_script(
+        "document.querySelectorAll('.fold').forEach(node => { node.open = true; })"
+    )
     browser.execute_script("for (let i = 0; i < 4; i++) $('back').click()")
     for box in [
         "embedding-target-0",
@@ -1061,7 +1074,9 @@ def test_a_telephone_folds_what_is_secondary(look, errors, folder, tmp_path, the
 
 def test_what_a_link_or_the_guide_shows_is_unfolded(look, errors, folder):
     browser = look(folder / "index.html", 380, address="model=en-fr&without=memory.1.0")
-    assert find(browser, "#without-said").is_displayed() and not find(browser, "#part").is_displayed()
+    assert (
+        find(browser, "#without-said").is_displayed() and not find(browser, "#part").is_displayed()
+    )
     find(browser, "#without-said button").click()  # where the head looks
     assert find(browser, "#part").is_displayed()
     browser = look(folder / "index.html", 380)
@@ -1073,7 +1088,9 @@ def test_what_a_link_or_the_guide_shows_is_unfolded(look, errors, folder):
 def test_a_wide_screen_folds_nothing(browser):
     folds = browser.find_elements(By.CSS_SELECTOR, ".fold")
     assert folds and all(node.get_attribute("open") for node in folds)
-    assert not any(node.is_displayed() for node in browser.find_elements(By.CSS_SELECTOR, ".fold > summary"))
+    assert not any(
+        node.is_displayed() for node in browser.find_elements(By.CSS_SELECTOR, ".fold > summary")
+    )
 
 
 def test_whatever_can_have_the_focus_has_a_name(browser):
@@ -1243,7 +1260,9 @@ def test_each_experiment_asks_and_then_shows_what_it_says(browser):
     cells = [[(3, 4), (4, 3)], [(8, 7)], [(8, 7)], [(2, 6)], [(0, 9)]]
     find(browser, "#try-0").click()
     for i in range(5):
-        asked = find(browser, "#try-text").text.removesuffix(" The picture is covered until you press a button.")
+        asked = find(browser, "#try-text").text.removesuffix(
+            " The picture is covered until you press a button."
+        )
         assert asked.endswith("?")
         assert find(browser, "#try-answer").text == ""
         find(browser, "#try-see").click()
@@ -1272,7 +1291,9 @@ def test_each_experiment_asks_and_then_shows_what_it_says(browser):
         if i < 4:
             assert find(browser, "#try-next").text.startswith(f"Next experiment: {i + 2}.")
             find(browser, "#try-next").click()
-            assert browser.execute_script("return document.activeElement.matches('#try-guess button:first-of-type')")
+            assert browser.execute_script(
+                "return document.activeElement.matches('#try-guess button:first-of-type')"
+            )
     assert not find(browser, "#try-next").is_displayed()
     assert (
         "Un petit chien noir court. <end> The first passes over ‘black’" in seen[0]
@@ -1318,7 +1339,9 @@ def test_a_guess_in_an_experiment_is_judged(browser):
     n_right = 0
     for i, right in enumerate(browser.execute_script("return TRIES.map(({ right }) => right)")):
         find(browser, f"#try-{i}").click()
-        guesses = [button.text for button in browser.find_elements(By.CSS_SELECTOR, "#try-guess button")]
+        guesses = [
+            button.text for button in browser.find_elements(By.CSS_SELECTOR, "#try-guess button")
+        ]
         assert len(guesses) >= 3 and find(browser, "#try-judged").text == ""
         order = [right, *(guess for guess in range(len(guesses)) if guess != right)]
         for guess in order if i % 2 else order[::-1]:
@@ -1332,7 +1355,9 @@ def test_a_guess_in_an_experiment_is_judged(browser):
     find(browser, "#back").click()
     assert find(browser, "#try-judged").text == ""  # it was of another state
     find(browser, "#try-see").click()
-    assert find(browser, "#try-judged").text == "" and find(browser, "#try-answer").text  # without a guess
+    assert (
+        find(browser, "#try-judged").text == "" and find(browser, "#try-answer").text
+    )  # without a guess
 
 
 def test_how_far_off_a_guess_is_said_in_npformers_numbers(browser):
@@ -1340,11 +1365,15 @@ def test_how_far_off_a_guess_is_said_in_npformers_numbers(browser):
 
     def computed():
         """The probabilities and the mean weights of the last cross-attention for what the page shows."""
-        src, tgt_in, hidden = browser.execute_script("return [state.src, read_tokens(), state.hidden]")
+        src, tgt_in, hidden = browser.execute_script(
+            "return [state.src, read_tokens(), state.hidden]"
+        )
         masked = np.array([[0 if s in hidden else id_ for s, id_ in enumerate(src)]])
         arrays = masked, np.array([tgt_in])
         shares = nf.softmax(model.logits(params, *arrays, backend="reference")[0])
-        return shares, model.attention_weights(params, *arrays, backend="reference")["memory"][-1][0].mean(0)
+        return shares, model.attention_weights(params, *arrays, backend="reference")["memory"][-1][
+            0
+        ].mean(0)
 
     def places(*names):
         """A step by the token that it writes, or a place of the source."""
@@ -1364,9 +1393,15 @@ def test_how_far_off_a_guess_is_said_in_npformers_numbers(browser):
     judged = guess_in_experiment(browser, 1, 0)
     shares, _ = computed()
     step = browser.execute_script("return state.step")
-    colour = max(shares[step, id_] for id_ in browser.execute_script("return COLOURS.map(id_of)") if id_ >= 0)
+    colour = max(
+        shares[step, id_] for id_ in browser.execute_script("return COLOURS.map(id_of)") if id_ >= 0
+    )
     end = shares[step, ids(".")[0]]
-    assert end > colour and f"‘.’ has a probability of {end:.2f}, and" in judged and f" has {colour:.2f}" in judged
+    assert (
+        end > colour
+        and f"‘.’ has a probability of {end:.2f}, and" in judged
+        and f" has {colour:.2f}" in judged
+    )
 
     judged = guess_in_experiment(browser, 2, 1)
     shares, weights = computed()

@@ -606,11 +606,16 @@ def test_an_open_box_covers_no_text_and_what_is_cut_off_says_so(opened, width):
 
 def test_the_parameters_of_a_box_are_folded_until_one_is_needed(opened):
     def shown():
-        return [x.is_displayed() for x in browser.find_elements(By.CSS_SELECTOR, "#panel details figure")]
+        return [
+            x.is_displayed()
+            for x in browser.find_elements(By.CSS_SELECTOR, "#panel details figure")
+        ]
 
     browser = opened(f"{SMALL}&box=encoder.0.feed_forward")
     assert shown() == [False] * 4
-    assert find(browser, "#panel summary").text == "Parameters W₁ 8 × 8, b₁ 1 × 8, W₂ 8 × 8, b₂ 1 × 8"
+    assert (
+        find(browser, "#panel summary").text == "Parameters W₁ 8 × 8, b₁ 1 × 8, W₂ 8 × 8, b₂ 1 × 8"
+    )
     tab_to(browser, "#panel summary")
     press(browser, Keys.ENTER)
     assert shown() == [True] * 4
@@ -618,7 +623,9 @@ def test_the_parameters_of_a_box_are_folded_until_one_is_needed(opened):
     assert browser.execute_script("return document.activeElement.matches('#panel details td')")
     browser.execute_script("open_box('decoder.0.feed_forward')")
     assert shown() == [False] * 4
-    browser.execute_script("choose(['decoder.0.feed_forward.hidden.weight', 2, 3], [])")  # a step of a gradient's way
+    browser.execute_script(
+        "choose(['decoder.0.feed_forward.hidden.weight', 2, 3], [])"
+    )  # a step of a gradient's way
     assert shown() == [True] * 4 and find(browser, "#panel details td.chosen").is_displayed()
     address = browser.execute_script("return location.hash.slice(1)")
     opened(address)

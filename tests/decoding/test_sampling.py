@@ -123,7 +123,13 @@ def test_min_p_draws_among_those_with_a_share_of_the_largest_probability(min_p):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "options",
-    [{"top_k": 1}, {"top_p": 1e-9}, {"min_p": 0.999999}, {"temperature": 1e-4}, {"temperature": 1e-30}],
+    [
+        {"top_k": 1},
+        {"top_p": 1e-9},
+        {"min_p": 0.999999},
+        {"temperature": 1e-4},
+        {"temperature": 1e-30},
+    ],
     ids=str,
 )
 def test_the_most_probable_only_is_greedy(options, seed):
@@ -233,7 +239,11 @@ def test_draw_among_those_of_min_p_only():
     assert drawn_from(P, [0.999], min_p=0.4) == [0]
     assert drawn_from(P, [0.999], min_p=0.2) == [4]
     assert drawn_from(P, [0.999], min_p=0.0) == [4]
-    assert drawn_from(P, [0.999], min_p=0.2, top_p=0.71) == drawn_from(P, [0.999], min_p=0.2, top_k=3) == [0]
+    assert (
+        drawn_from(P, [0.999], min_p=0.2, top_p=0.71)
+        == drawn_from(P, [0.999], min_p=0.2, top_k=3)
+        == [0]
+    )
 
 
 @pytest.mark.parametrize("min_p", [0.0, 1e-3, 0.3])
@@ -309,7 +319,9 @@ def test_a_penalty_that_overflows_is_refused(penalty, logits):
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-3, 1.0, 1e308])
-@pytest.mark.parametrize("options", [{}, {"top_k": 3}, {"top_p": 5e-324}, {"top_p": 0.5}, {"min_p": 5e-324}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"top_k": 3}, {"top_p": 5e-324}, {"top_p": 0.5}, {"min_p": 5e-324}], ids=str
+)
 def test_no_temperature_overflows_or_underflows(temperature, options):
     logits = np.array(
         [[-3e38, 1.0, 3.0, -np.inf, 1e-45], [-1.0, -1e38, -2.0, -1e-40, -2e3]], "float32"

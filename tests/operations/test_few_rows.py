@@ -22,7 +22,13 @@ from npformer.cpu.few_rows.panels import (
     rows_in_panels,
 )
 from npformer.runtime.blas_threads import blas_threads
-from npformer.runtime.threads import in_parallel, kernel_threads, n_kernel_threads, n_threads, spinning_limit
+from npformer.runtime.threads import (
+    in_parallel,
+    kernel_threads,
+    n_kernel_threads,
+    n_threads,
+    spinning_limit,
+)
 
 pytestmark = pytest.mark.skipif(
     not helpers.JIT, reason="the helper and the tiles are nothing but compiled code"

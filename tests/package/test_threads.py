@@ -126,7 +126,9 @@ def test_a_helper_that_cannot_start_does_not_count(two_threads, monkeypatch):
     assert threads._helpers == []
 
 
-@pytest.mark.parametrize(("n", "expected"), [(100, 1), (511, 1), (512, 2), (1023, 2), (1024, 4), (10**6, 16)])
+@pytest.mark.parametrize(
+    ("n", "expected"), [(100, 1), (511, 1), (512, 2), (1023, 2), (1024, 4), (10**6, 16)]
+)
 def test_products_are_divided_by_their_sizes(two_threads, n, expected):
     assert threads.n_parts(n, 256, 2**20) == expected
     with blas.blas_threads(1):
