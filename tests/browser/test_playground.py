@@ -560,15 +560,16 @@ def test_a_guess_which_head_is_needed_most_is_judged(browser):
             assert text == (
                 "✗ Your guess was not right. It is number 4 of 24. "
                 f"Without it, {own['changed']} of {own['of']} words change, "
-                f"{most['changed'] - own['changed']} fewer than without the first, and the loss changes by "
-                f"{signed(own['loss'])}, {most['loss'] - own['loss']:.2f} less than without the first."
+                f"{most['changed'] - own['changed']} fewer than without the first, and the loss "
+                f"changes by {signed(own['loss'])}, {most['loss'] - own['loss']:.2f} less than "
+                "without the first."
             )
         else:
             assert text.startswith(
                 "✓ Your guess was right. Without the head that comes next, head "
             )
-            told = f"{second['changed']} of {second['of']} words change, and the loss changes by {signed(second['loss'])}."
-            assert text.endswith(told)
+            words = f"{second['changed']} of {second['of']} words change"
+            assert text.endswith(f"{words}, and the loss changes by {signed(second['loss'])}.")
     choose(browser, "reverse")
     assert (
         find(browser, "#guessed-head").get_attribute("value") == ""
@@ -1051,8 +1052,8 @@ def test_it_fits_every_screen_and_theme(look, errors, folder, tmp_path, name, wi
         "memory-target-1",
     ]:
         find(browser, f"#part-{box}").click()
-        inner = "document.querySelectorAll('details:not(.fold) > summary').forEach(summary => summary.click())"
-        browser.execute_script(inner)
+        inner = "document.querySelectorAll('details:not(.fold) > summary')"
+        browser.execute_script(f"{inner}.forEach(summary => summary.click())")
         check_screen(browser, width, theme, tmp_path, name)
     assert errors() == []
 
@@ -1364,21 +1365,20 @@ def test_how_far_off_a_guess_is_said_in_npformers_numbers(browser):
     model, params, _ = make_playground.read("en-fr")
 
     def computed():
-        """The probabilities and the mean weights of the last cross-attention for what the page shows."""
+        """The probabilities, and the mean weights of the last cross-attention, of the page."""
         src, tgt_in, hidden = browser.execute_script(
             "return [state.src, read_tokens(), state.hidden]"
         )
         masked = np.array([[0 if s in hidden else id_ for s, id_ in enumerate(src)]])
         arrays = masked, np.array([tgt_in])
         shares = nf.softmax(model.logits(params, *arrays, backend="reference")[0])
-        return shares, model.attention_weights(params, *arrays, backend="reference")["memory"][-1][
-            0
-        ].mean(0)
+        weights = model.attention_weights(params, *arrays, backend="reference")
+        return shares, weights["memory"][-1][0].mean(0)
 
     def places(*names):
         """A step by the token that it writes, or a place of the source."""
-        script = "return arguments[0].map((name) => source_place(name) < 0 ? step_of(name) : source_place(name))"
-        return browser.execute_script(script, names)
+        place = "source_place(name) < 0 ? step_of(name) : source_place(name)"
+        return browser.execute_script(f"return arguments[0].map((name) => {place})", names)
 
     def ids(*names):
         return browser.execute_script("return arguments[0].map(id_of)", names)
@@ -1387,7 +1387,8 @@ def test_how_far_off_a_guess_is_said_in_npformers_numbers(browser):
     _, weights = computed()
     first, second, dog, black = places("chien", "noir", "dog", "black")
     assert weights[first].argmax() == dog and weights[second].argmax() == black
-    told = f"‘chien’ gives ‘dog’ {100 * weights[first, dog]:.1f} % and ‘black’ {100 * weights[first, black]:.1f} %"
+    to_dog, to_black = 100 * weights[first, [dog, black]]
+    told = f"‘chien’ gives ‘dog’ {to_dog:.1f} % and ‘black’ {to_black:.1f} %"
     assert told in judged.replace(" %", " %")
 
     judged = guess_in_experiment(browser, 1, 0)

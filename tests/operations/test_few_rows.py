@@ -189,7 +189,7 @@ def test_threads_that_multiply_at_once_do_not_disturb_each_other():
 
 
 def test_helpers_fall_asleep():
-    """Soon, if they have cores. Beside busy programs it takes seconds, in which they hardly compute."""
+    """Soon, if they have cores. Beside busy programs it takes seconds, but little computing."""
     with kernel_threads():
         team_for(np.dtype("float32"))
     begin, deadline = time.process_time(), time.monotonic() + 60
