@@ -1,8 +1,10 @@
 """What the documents point to is there, and is what they say."""
 
 import itertools
+import json
 import re
 import runpy
+import statistics
 import sys
 from configparser import ConfigParser
 from itertools import pairwise
@@ -266,6 +268,34 @@ def test_heads_are_counted_from_1():
     tasks = (PACKAGE / "exercises" / "tasks").glob("*.py")
     for path in [*PAGES, *tasks, *(DOCS / "figures").glob("*.svg")]:
         assert not re.search(r"\b[Hh]eads? 0(?![.\d])", read(path)), path
+
+
+def median_and_range(values):
+    """As tables have it: "43.4 (43.3 … 46.0)", or one number if all are the same."""
+    numbers = statistics.median(values), min(values), max(values)
+    median, least, most = (f"{x:.1f}" for x in numbers)
+    return median if least == most else f"{median} ({least} … {most})"
+
+
+def test_the_tables_about_length_have_what_the_figures_are_drawn_from():
+    results = ROOT / "scripts" / "figures" / "results"
+    of_sequences = json.loads(read(results / "length_sequences.json"))
+    of_sentences = json.loads(read(results / "joined.json"))
+    lengths = of_sequences["sizes"]["lengths"]
+    measured = [  # in the order of the tables
+        (lengths, of_sequences["reverse"], "values"),
+        (lengths, of_sequences["reverse"], "symbols"),
+        (lengths, of_sequences["copy"], "symbols"),
+        (of_sentences["sentences"], of_sentences["systems"], "values"),
+    ]
+    page = tables(DOCS / "before" / "length.md")
+    shown = [rows for rows in page if rows[0][0] in ("symbols", "sentences at a time")]
+    for rows, (lengths, systems, quantity) in zip(shown, measured, strict=True):
+        for length, *cells in rows[2:]:
+            i = lengths.index(int(length))
+            seeds = [[values[i] for values in system[quantity]] for system in systems.values()]
+            what = f"docs/before/length.md: {rows[0][0]} {length}"
+            assert cells == list(map(median_and_range, seeds)), what
 
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
