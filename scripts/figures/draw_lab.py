@@ -15,6 +15,7 @@ import npformer as nf
 
 CONTENT = make_playground.lab()
 SIDE, WIDTH = 0.42, 0.85  # of a cell
+LEAST_WIDTH = 6.55  # of a picture: three answers, and 72 letters of the question, need so much
 
 
 def question_named(bench, name):
@@ -34,7 +35,7 @@ def lab(question, rows, columns):
     ``rows`` are (name, numbers, the column that is asked about).
     """
     n = max(np.size(numbers) for _, numbers, _ in rows)
-    width = 2.9 + n * WIDTH
+    width = max(2.9 + n * WIDTH, LEAST_WIDTH)
     text = fill(question["story"], 72)
     height = 1.55 + 0.22 * text.count("\n") + len(rows) * (SIDE + 0.12)
     axes = canvas(width, height)
