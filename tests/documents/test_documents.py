@@ -134,6 +134,19 @@ def test_links_lead_to_headings(path):
     ] == []
 
 
+OUTSIDE_THE_GUIDES = [path for path in PAGES if path.parent != DOCS / "guides"]
+NAMED_EXERCISE = r"\bexercise (\d+)\b(?:[^\[\]]*\]\(([^\s)#]+\.md)#exercises)?"
+
+
+# In the guides, the numbers are those of the checker's exercises.
+@pytest.mark.parametrize("path", OUTSIDE_THE_GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_exercises_that_are_named_by_their_number_are_there(path):
+    text = " ".join(read(path).split())
+    for number, page in re.findall(NAMED_EXERCISE, text):
+        named = path.parent / page if page else path
+        assert re.search(rf"^\*\*{number}\.", read(named), re.MULTILINE), (number, named)
+
+
 MOST_WORDS = 30_000  # of the core track, as `wc -w` counts them
 
 
