@@ -28,8 +28,20 @@ def written_by(name):
 
 def run(ops, name, arguments):
     """The results of an operation, followed by the arrays that it has written to."""
-    results = [x for x in arrays_of(getattr(ops, name)(**arguments)) if x is not None]
-    return results + [arguments[x] for x in written_by(name) if arguments[x] is not None]
+    return list(named_results(ops, name, arguments).values())
+
+
+def named_results(ops, name, arguments):
+    """The results of an operation by their names, followed by the arrays that it has written to."""
+    results = arrays_of(getattr(ops, name)(**arguments))
+    names = [x.name for x in OPERATIONS[name].record.contract.results]
+    # A contract may leave some of them open.
+    names += [f"result {i}" for i in range(len(names), len(results))]
+    named = {result: x for result, x in zip(names, results, strict=False) if x is not None}
+    written = {
+        f"{x}, written to": arguments[x] for x in written_by(name) if arguments[x] is not None
+    }
+    return named | written
 
 
 def arrays_of(result):
@@ -37,19 +49,18 @@ def arrays_of(result):
     return list(result) if isinstance(result, tuple) else [result]
 
 
-def assert_equal_within(bound, dtype, actual, expected):
+def assert_equal_within(bound, dtype, actual, expected, labels=None):
     """Results of the same shapes and dtypes,
     which differ by ``bound`` rounding errors of the largest entry at most.
     """
-    for i, (x, wanted) in enumerate(zip(actual, expected, strict=True)):
+    labels = labels or [f"result {i}" for i in range(len(expected))]
+    for x, wanted, label in zip(actual, expected, labels, strict=True):
         x, wanted = np.asarray(x), np.asarray(wanted)
-        assert (x.shape, x.dtype) == (wanted.shape, wanted.dtype), f"result {i}"
+        assert (x.shape, x.dtype) == (wanted.shape, wanted.dtype), label
         finite = np.isfinite(wanted)
-        np.testing.assert_array_equal(x[~finite], wanted[~finite], err_msg=f"result {i}")
+        np.testing.assert_array_equal(x[~finite], wanted[~finite], err_msg=label)
         atol = bound * np.finfo(dtype).eps * max(np.abs(wanted[finite]).max(initial=0), 1e-30)
-        np.testing.assert_allclose(
-            x[finite], wanted[finite], rtol=0, atol=atol, err_msg=f"result {i}"
-        )
+        np.testing.assert_allclose(x[finite], wanted[finite], rtol=0, atol=atol, err_msg=label)
 
 
 def assert_same_with_helpers(work, expected, threads, monkeypatch):

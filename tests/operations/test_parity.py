@@ -10,13 +10,14 @@ import inspect
 import os
 import pkgutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from layouts import backwards, contiguous, every_second, fortran, read_only, rows_apart
 from on_gpu import MISSING, NO_GPU, ON_GPU, gpu
 from programs import environment, python
-from results import assert_equal_within, run, written_by
+from results import assert_equal_within, named_results, run, written_by
 
 import npformer as nf
 from npformer import cpu, reference
@@ -52,15 +53,33 @@ def test_a_kernel_computes_the_same_numbers(ops, case, name, i, dtype):
     bound = case.bound if name == case.operation else case.backward_bound
     if ops is ON_GPU:
         bound = max(bound, ON_REAL_GPU)
-    expected = run(reference, name, case.arguments_of(name, dtype))
+    expected = named_results(reference, name, case.arguments_of(name, dtype))
+    labels = [f"{result} of {name}: {where_to_look(ops, name, case)}" for result in expected]
     for layout in (contiguous, LAYOUTS[i % len(LAYOUTS)]):
         arguments = laid_out(case.arguments_of(name, dtype), layout, written_by(name))
         with nf.explain() as calls:
             actual = run(ops, name, arguments)
-        assert_equal_within(bound, dtype, actual, expected)
+        assert_equal_within(bound, dtype, actual, list(expected.values()), labels)
         assert calls[0].by == (
             "kernel" if has_kernel_for(ops, name, arguments, dtype) else "reference"
         ), calls[0].why
+
+
+def where_to_look(ops, name, case):
+    """Which functions differ, and how to find out which of them is wrong."""
+    of_reference = place_of(getattr(reference, name).record.function)
+    if name not in ops.kernels:
+        return f"the reference, {of_reference}, on arrays of the backend {ops.name}"
+    of_kernel = place_of(ops.kernels[name].kernel.function)
+    differ = f"the kernel in {of_kernel} and the reference in {of_reference} differ"
+    if not case.is_differentiable:
+        return differ
+    return f"{differ}; if npformer gradcheck {case.operation} fails, the reference is wrong"
+
+
+def place_of(function):
+    code = inspect.unwrap(function).__code__
+    return f"{Path(*Path(code.co_filename).parts[-4:])}:{code.co_firstlineno}"
 
 
 def has_kernel_for(ops, name, arguments, dtype):
