@@ -718,6 +718,24 @@ def test_scores_by_length_are_those_of_the_sentences_of_that_length(model, tmp_p
         )
 
 
+def test_the_options_of_the_search_reach_it(data, tmp_path, monkeypatch, use):
+    searches = []
+
+    def hypotheses(translator, lines, **search):
+        searches.append(search)
+        return ([] for _ in lines)
+
+    monkeypatch.setattr(Translator, "hypotheses", hypotheses)
+    options = ["--beam", 3, "--length-penalty", 0.6, "--penalty-form", "gnmt"]
+    expected = {"beam_size": 3, "length_penalty": 0.6, "penalty_form": "gnmt"}
+    assert use(translate.main, *options, "--n-best", 2, "a man").code == 0
+    assert searches == [expected | {"n_best": 2}]
+    arguments = ["--data", data, "--split", "test", "--json", tmp_path / "x.json", *PAIR]
+    assert use(evaluate.main, *options, *arguments).code == 0
+    assert searches[1].items() >= expected.items()
+    assert json.loads((tmp_path / "x.json").read_text())["search"] == expected
+
+
 def test_the_languages_are_those_of_the_training(finished, data, use):
     trained = ["--model", finished[0] / "model.safetensors", "--data", data]
     code, shown, _ = use(evaluate.main, *trained, "--split", "test", "--beam", 1)
