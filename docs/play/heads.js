@@ -116,9 +116,8 @@ function leave_out(names) {
   write_address();
 }
 
-/** The heads of the model that a text names; what it names else is left away. @param {string} text names with spaces between */
-function heads_in(text) {
-  const names = text.split(" ");
+/** Those of these names that are heads of the model. @param {string[]} names */
+function heads_among(names) {
   return all_heads().flat().map(({ name }) => name).filter((name) => names.includes(name));
 }
 
@@ -134,9 +133,9 @@ function show_without() {
   if (without.text !== text && !without.is_of_examples) { // the answer for another text waits for a guess
     Object.assign(without, { guess: "", is_asked: false });
   }
-  const heads = heads_in(without.heads.join(" ")); // the other model has others
+  const heads = heads_among(without.heads); // the other model has others
   const own = output_without([], state.src, state.hidden);
-  Object.assign(without, { text, key, own, heads, guess: heads_in(without.guess).join(""), effects: new Map() });
+  Object.assign(without, { text, key, own, heads, guess: heads_among([without.guess])[0] ?? "", effects: new Map() });
   make_table();
   make_guesses();
   show_effects();
@@ -218,10 +217,15 @@ function with_sign(x) {
   return x > 0 && text !== "0.00" ? `+${text}` : text;
 }
 
+/** What happens if a head alone is left out; undefined until it is measured. */
+const effect_without = ({ name }) => without.effects.get(name);
+
 /** The heads, the one that is needed most first: by what changes without each, and then by the loss. */
 function needed_first(heads) {
-  const effect = ({ name }) => without.effects.get(name);
-  return [...heads].sort((a, b) => effect(b).changed - effect(a).changed || effect(b).loss - effect(a).loss);
+  return [...heads].sort((a, b) => {
+    const [here, there] = [effect_without(a), effect_without(b)];
+    return there.changed - here.changed || there.loss - here.loss;
+  });
 }
 
 /** Whether the reader's guess was right, and by how much. @returns {[string, string]} the result, and the numbers */
@@ -229,16 +233,15 @@ function told_guess(heads) {
   const order = needed_first(heads);
   const rank = order.findIndex(({ name }) => name === without.guess);
   if (rank < 0) return ["", ""];
-  const effect = ({ name }) => without.effects.get(name);
   const [most, second] = order;
   if (rank === 0) {
-    const { changed, of, loss } = effect(second);
+    const { changed, of, loss } = effect_without(second);
     return ["✓ Your guess was right.", `Without the head that comes next, ${told_head(second)}, ${changed} of ${of} ${unit()}s ` +
       `change, and the loss changes by ${with_sign(loss)}.`];
   }
-  const { changed, of, loss } = effect(order[rank]);
-  const fewer = effect(most).changed - changed;
-  const smaller = effect(most).loss - loss; // below 0 if the loss rises most without another one
+  const { changed, of, loss } = effect_without(order[rank]);
+  const fewer = effect_without(most).changed - changed;
+  const smaller = effect_without(most).loss - loss; // below 0 if the loss rises most without another one
   const result = fewer ? "✗ Your guess was not right." : `Your guess was nearly right: as many ${unit()}s change as without the first.`;
   return [result, `It is number ${rank + 1} of ${heads.length}. Without it, ${changed} of ${of} ${unit()}s change` +
     `${fewer ? `, ${fewer} fewer than without the first,` : ","} and the loss changes by ${with_sign(loss)}, ` +
@@ -247,12 +250,11 @@ function told_guess(heads) {
 
 /** Which head is needed most, and how many are not needed. */
 function told_effects(heads, idle) {
-  const effect = ({ name }) => without.effects.get(name);
   const [most] = needed_first(heads);
-  const { changed, of, loss } = effect(most);
+  const { changed, of, loss } = effect_without(most);
   if (!changed) return `No head alone is needed: without any one of the ${heads.length}, the same ${unit()}s are written.`;
-  const by_loss = heads.reduce((a, b) => (effect(b).loss > effect(a).loss ? b : a));
-  const other = by_loss === most ? "" : ` The loss rises most without ${told_head(by_loss)}: by ${number(effect(by_loss).loss, 2)}.`;
+  const by_loss = heads.reduce((a, b) => (effect_without(b).loss > effect_without(a).loss ? b : a));
+  const other = by_loss === most ? "" : ` The loss rises most without ${told_head(by_loss)}: by ${number(effect_without(by_loss).loss, 2)}.`;
   const others = idle.length ? ` ${idle.length} of the ${heads.length} heads change no ${unit()} when they are left out alone. They ` +
     "may still do something: another head can do the same, so that one of the two is enough." : "";
   return `Most ${unit()}s change without ${told_head(most)}: ${changed} of ${of}. The loss ${loss < 0 ? "falls" : "rises"} by ` +

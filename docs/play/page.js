@@ -192,12 +192,13 @@ function read_address() {
   const parts = new URLSearchParams(location.hash.slice(1));
   const name = Object.hasOwn(MODELS, parts.get("model")) ? parts.get("model") : "en-fr";
   show_model(name);
-  const asked = parts.get("without") ?? "";
-  const heads = heads_in(asked);
+  const names = parts.get("without");
+  const asked = names ? names.split(" ") : [];
+  const heads = heads_among(asked);
   show_text(source_of(name, parts.get("text") ?? "").length ? parts.get("text") : $("examples").options[1].value);
   leave_out(heads);
   if (heads.length) unfold($("without-heads"));
-  if (asked && !asked.split(" ").every((name) => heads.includes(name))) {
+  if (!asked.every((name) => heads.includes(name))) {
     $("message").textContent = "The address names heads that this model does not have; they are left away.";
   }
 }
