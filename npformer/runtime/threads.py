@@ -174,10 +174,11 @@ def _idle_helper(most):
     _helpers.append(helper)  # before the start, in which other threads may look for helpers
     try:
         helper.start()
-    except BaseException as error:
+    except RuntimeError:  # the interpreter is ending, or the system has no more threads
         _helpers.remove(helper)
-        if isinstance(error, RuntimeError):  # the interpreter is ending, or there are no threads
-            return None
+        return None
+    except BaseException:
+        _helpers.remove(helper)
         raise
     return helper
 

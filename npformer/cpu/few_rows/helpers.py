@@ -32,7 +32,9 @@ from npformer.runtime.threads import call_helpers, n_kernel_threads, spinning_li
 
 PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slower to read
 JIT = not numba.config.DISABLE_JIT  # without it there are no helpers
-SPINS = 2**22  # how often a helper looks for work before it goes to sleep: about two milliseconds
+# How often a helper looks for work before it goes to sleep: on an idle core about two milliseconds.
+# Beside busy programs it takes seconds, in which it gives way and hardly computes.
+SPINS = 2**22
 PATIENCE = 2**12  # how often a thread checks what it waits for before it gives way to others
 WINDOW = 0.1  # the fewest seconds in which the preemptions of a thread are counted
 MANY_A_SECOND = 60  # an idle system has about 5, one with two busy programs 250
