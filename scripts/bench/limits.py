@@ -95,8 +95,8 @@ def alternate_with(limits, contenders, options):
         measured = [value for _, value in turns.pop(limits.name)]
         own = [of.pop("own_limit", None) for of in measured][-1]  # each is at most the one before
         if own:
-            seconds = sum(of["products"] + of["bytes"] for of in own["operations"].values())
-            found["own_limit"] = {"seconds": seconds, **own}
+            seconds = sum(of["products"] + of["bytes"] for of in own.values())
+            found["own_limit"] = {"seconds": seconds, "operations": own}
         # Memory is faster at one time than at another, and a contender's time is a median, too.
         found["limits"] = best_of(measured) | {
             "read": statistics.median([of["read"] for of in measured])

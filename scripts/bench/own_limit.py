@@ -43,9 +43,6 @@ MOST_WEIGHTS = 2**27  # bytes of the matrices among which a product alternates, 
 FEW_ROWS = 128  # up to so many, npformer has products of its own for decoding
 SECONDS = 0.01  # a product is repeated until its time can be read from the clock
 HOPELESS = 1.2  # a way that takes so many times as long as the best is not tried again
-# Ways of a step: undivided, the first that a product has, and in shards.
-UNDIVIDED = "npformer, few rows", "npformer", "BLAS, one thread"
-IN_SHARDS = "parts of sums side by side", "rows side by side"
 WITH_SPINNING = "BLAS, all threads"  # which afterwards keep the cores busy for a while
 AT_LEAST = 2**25  # multiplications in a row: threads begin at slightly different times
 CACHED = 2**16  # numbers of the matrices of attention that a core multiplies again and again
@@ -211,15 +208,14 @@ def build_own_limit(build):
     call to call.
 
     ``copied`` is the number of bytes that are read and written per second. The result has the
-    seconds of the products and of the bytes of each operation, those of its products undivided and
-    in shards, the number of its calls, and the seconds of each way to compute the products.
+    seconds of the products and of the bytes of each operation.
     """
     with blas_threads(1):  # in one piece
         step = build()
         with nf.explain() as calls:
             step()
     del step
-    n_calls, works = Counter(call.operation for call in calls), sum_of_works(calls)
+    works = sum_of_works(calls)
     numbers = _sum(works.values()).products
     timed = {product: Timed(product, math.ceil(n)) for product, n in numbers.items()}
     if any(work.read for work in works.values()):
@@ -230,37 +226,17 @@ def build_own_limit(build):
         nonlocal fastest_copy
         fastest_copy = max(fastest_copy, copied)
         time.sleep(PAUSE)
-        for each in timed.values():
-            each.measure(lambda way: way != WITH_SPINNING)
-        for each in timed.values():
-            each.measure(lambda way: way == WITH_SPINNING)
-        found = {
-            name: {
-                "products": sum(n * timed[product].best for product, n in work.products.items()),
-                "bytes": work.moved / fastest_copy + seconds_to_read(work.read),
-                "products_undivided": sum(
-                    n * timed[product].undivided for product, n in work.products.items()
-                ),
-                "products_in_shards": sum(
-                    n * timed[product].in_shards for product, n in work.products.items()
-                ),
-                "multiplications": sum(
-                    n * product.multiplications for product, n in work.products.items()
-                ),
-                "moved": work.moved + work.read,
-                "calls": n_calls[name],
-            }
-            for name, work in works.items()
-        }
-        ways = Counter()
-        for product, n in numbers.items():
-            ways[timed[product].way] += n * timed[product].best
-        return {"operations": found, "ways": dict(ways)}
+        for spinning in (False, True):
+            for each in timed.values():
+                each.measure(spinning)
+        return {name: seconds_of(work) for name, work in works.items()}
 
-    def seconds_to_read(n_bytes):
-        return (
-            n_bytes * timed[READING].best / (NUMBER * READING.depth * READING.n) if n_bytes else 0.0
-        )
+    def seconds_of(work):
+        moving = work.moved / fastest_copy
+        if work.read:
+            moving += work.read * timed[READING].best / (NUMBER * READING.depth * READING.n)
+        products = sum(n * timed[product].best for product, n in work.products.items())
+        return {"products": products, "bytes": moving}
 
     return limit
 
@@ -276,36 +252,13 @@ class Timed:
     @property
     def best(self):
         """The seconds of the fastest way."""
-        return self._seconds[self.way]
+        return min(self._seconds.values())
 
-    @property
-    def way(self):
-        """The name of the way that is the fastest."""
-        whole = [
-            way for way in self._seconds if way != IN_SHARDS[0]
-        ]  # nobody has added the parts of its sums
-        return min(whole, key=self._seconds.__getitem__)
-
-    @property
-    def undivided(self):
-        """The seconds as in a step that is not divided into shards."""
-        return self._first_of(UNDIVIDED)
-
-    @property
-    def in_shards(self):
-        """The seconds as in a step whose threads compute some rows of the batch each."""
-        return self._first_of(IN_SHARDS)
-
-    def _first_of(self, ways):
-        return next((self._seconds[way] for way in ways if way in self._seconds), self.best)
-
-    def measure(self, has_turn=lambda way: True):
-        """Time the ways of a step, and all others that may be the best, of those that have their
-        turn.
-        """
-        for way, (run, products) in filter(lambda item: has_turn(item[0]), self._ways.items()):
-            of_step = way in UNDIVIDED + IN_SHARDS
-            if not of_step and HOPELESS * self.best < self._seconds[way] < math.inf:
+    def measure(self, spinning=False):
+        """Time the ways that may be the best: that after which threads spin, or all others."""
+        for way, (run, products) in self._ways.items():
+            is_hopeless = HOPELESS * self.best < self._seconds[way] < math.inf
+            if is_hopeless or (way == WITH_SPINNING) != spinning:
                 continue
             once = timeit(run, number=1)
             repeats = math.ceil(SECONDS / max(once, 1e-7))
@@ -339,11 +292,6 @@ def ways_of(product, number):
         for right in rights:
             np.matmul(left, right[:, part], out=out[:, part])
 
-    def depths(part):
-        product = out if part.start == 0 else out_of_others
-        for right in rights:
-            np.matmul(left[:, part], right[part], out=product)
-
     def npformer():
         for right in rights:
             ops.linear(left, right)
@@ -353,18 +301,15 @@ def ways_of(product, number):
             npformer()
 
     runs = {
-        UNDIVIDED[-1]: partial(with_blas, 1),
+        "BLAS, one thread": partial(with_blas, 1),
         WITH_SPINNING: partial(with_blas, n_cores),
-        IN_SHARDS[-1]: lambda: in_parallel(rows, even_slices(m, n_cores)),
+        "rows side by side": lambda: in_parallel(rows, even_slices(m, n_cores)),
         "columns side by side": lambda: in_parallel(columns, even_slices(n, n_cores)),
     }
-    if left_by_columns:
-        out_of_others = np.empty_like(out)  # more than two threads share it, for the same numbers
-        runs[IN_SHARDS[0]] = lambda: in_parallel(depths, even_slices(depth, n_cores))
-    else:
-        runs[UNDIVIDED[1]] = npformer
+    if not left_by_columns:
+        runs["npformer"] = npformer
         if m <= FEW_ROWS:
-            runs[UNDIVIDED[0]] = few_rows
+            runs["npformer, few rows"] = few_rows
     return {name: (run, len(rights)) for name, run in runs.items()}
 
 

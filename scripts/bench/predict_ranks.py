@@ -1,10 +1,6 @@
 """Predict the step of many ranks from the measured step of one process: a model of data parallel
 training.
 
-    python scripts/bench/predict_ranks.py
-    python scripts/bench/bench_ranks.py --json here.json
-    python scripts/bench/predict_ranks.py --measured here.json
-
 A step of n ranks takes the step of one process on its part of the batch, and what it waits for
 messages:
 
@@ -21,20 +17,11 @@ networks that others use too are not in the model.
 
 import json
 import math
-import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from npformer.commands.arguments import new_parser  # needs pip install -e .
-from npformer.commands.command import command
-from scripts.bench.report import print_table
-
-from npformer.errors import UserError
-
 MEASURED = Path(__file__).resolve().parents[1] / "figures" / "results" / "ranks.json"
-RANKS = [8, 32, 128, 512, 1024]
 TOKENS_OF_THE_PAPER = 25_000  # of a batch, on each side
 
 
@@ -85,11 +72,6 @@ NETWORKS = {  # latencies as is usual: TCP, and remote direct memory access
     "25 Gbit/s": Network(30e-6, 25 * GBIT),
     "100 Gbit/s": Network(2e-6, 100 * GBIT),
 }
-# Of 8 GPUs in one host, as their manufacturer tells: NVLink 4 of an H100, PCIe 5. A step takes 6
-# FLOP per parameter and token, at 300 TFLOP/s in bfloat16: an assumption, nothing here was measured
-# on a GPU.
-LINKS = {"NVLink": Network(3e-6, 450e9), "PCIe": Network(3e-6, 64e9)}
-GPU_PARAMETERS, GPU_TOKENS, GPU_SPEED = 10**9, [16_384, 4_096], 300e12
 # Horovod's documentation, "Benchmarks": 512 Pascal GPUs, 4 in each host, RoCE with 25 Gbit/s; and
 # its README of 2018 for 128 GPUs. Batches of 64 images per GPU. Images per second of one GPU, a
 # P100: TensorFlow's guide "Benchmarks"; for ResNet-101, which is not in it, a 16th of the 1,656.82
@@ -159,77 +141,24 @@ class Measured(NamedTuple):
 
     step: Step  # of one process that uses all cores
     tokens: int  # of its batch
-    processor: str
     weak: dict[int, float]  # efficiencies of n ranks, each with a whole batch on one thread
 
 
 def measured(path=MEASURED, name="base"):
     """Read what bench_ranks.py wrote."""
-    try:
-        figures = json.loads(path.read_text(encoding="utf-8"))
-        found = figures["steps"][name]
-        rows = found["contenders"]
-        *_, all_cores = (row for contender, row in rows.items() if contender.endswith(" shards"))
-        step = Step(all_cores["median"] / 1000, 4.0 * found["parameters"])
-        one_thread = rows["1 process, 1 thread"]["median"]
-        weak = {
-            int(n): one_thread / rows[f"{n} ranks, {n} × the batch"]["median"]
-            for n in found["messages"]
-        }
-        return Measured(step, found["tokens"], figures["machine"]["processor"], weak)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{path}: expected what bench_ranks.py --json writes, with the step {name!r}"
-        ) from error
+    found = json.loads(path.read_text(encoding="utf-8"))["steps"][name]
+    rows = found["contenders"]
+    *_, all_cores = (row for contender, row in rows.items() if contender.endswith(" shards"))
+    step = Step(all_cores["median"] / 1000, 4.0 * found["parameters"])
+    one_thread = rows["1 process, 1 thread"]["median"]
+    weak = {
+        int(n): one_thread / rows[f"{n} ranks, {n} × the batch"]["median"]
+        for n in found["messages"]
+    }
+    return Measured(step, found["tokens"], weak)
 
 
 def strong(step, tokens, network, n):
     """The efficiency of n ranks that divide a batch of the paper's size."""
     part = step._replace(seconds=step.seconds * TOKENS_OF_THE_PAPER / tokens / n)
     return predict(part, network, n).efficiency
-
-
-@command
-def main(argv=None):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "--measured", type=Path, default=MEASURED, metavar="FILE", help="of bench_ranks.py --json"
-    )
-    step, tokens, processor, _ = measured(parser.parse_args(argv).measured)
-    print(f"base, on hosts such as {processor}: {step.seconds:.2f} s for {tokens} tokens")
-    scalings = {
-        f"{tokens} tokens on each rank (weak scaling)": lambda of, n: (
-            predict(step, of, n).efficiency
-        ),
-        f"{TOKENS_OF_THE_PAPER:,} tokens on all ranks together (strong scaling)": partial(
-            strong, step, tokens
-        ),
-    }
-    for title, efficiency in scalings.items():
-        print(f"\nefficiency, {title}:")
-        rows = [
-            [name, *(f"{efficiency(of, n):.1%}" for n in RANKS)] for name, of in NETWORKS.items()
-        ]
-        print_table(["ranks", *map(str, RANKS)], rows)
-    print("\nefficiency of 8 GPUs, a model of a billion parameters, by the tokens on each:")
-    steps = [
-        Step(6 * GPU_PARAMETERS * tokens / GPU_SPEED, 4 * GPU_PARAMETERS) for tokens in GPU_TOKENS
-    ]
-    rows = [
-        [name, *(f"{predict(each, link, 8).efficiency:.0%}" for each in steps)]
-        for name, link in LINKS.items()
-    ]
-    print_table(["tokens", *(f"{tokens:,}" for tokens in GPU_TOKENS)], rows)
-    print(
-        "\npublished efficiencies, and the model's with nothing "
-        "and with everything hidden behind the backward pass:"
-    )
-    rows = [
-        [one.name, one.n, *(f"{share:.0%}" for share in (one.efficiency, *range_of(one)))]
-        for one in PUBLISHED
-    ]
-    print_table(["", "hosts", "published", "nothing", "everything"], rows)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -31,7 +31,7 @@ def ranks_efficiency():
     published points.
     """
     axes = chart("ranks (logarithmic)", "efficiency, %")
-    step, tokens, _, weak = measured()
+    step, tokens, weak = measured()
     at = 2 ** np.linspace(0, 10, 101)
     for name, network in NETWORKS.items():
         style = {"color": COLORS[name], "linewidth": 1.5}

@@ -31,7 +31,7 @@ def test_every_script_and_command_has_a_help_and_names_the_nearest_option():
 def test_what_is_named_like_a_script_is_one():
     """The other files are imported by scripts, and do nothing if they are run."""
     for path in mistakes.SCRIPTS.rglob("*.py"):
-        is_named = re.match(r"(bench|compare|diagnose|draw|measure|predict|study)_", path.name)
+        is_named = re.match(r"(bench|compare|diagnose|draw|measure)_", path.name)
         is_named = is_named or (path.parent == mistakes.SCRIPTS and path.name != "__init__.py")
         assert (mistakes.IS_SCRIPT in path.read_text(encoding="utf-8")) == bool(is_named), path
 

@@ -626,13 +626,6 @@ MISTAKES = [
         for name in ("attention", "decode", "gpu", "ops", "ranks", "recurrent", "train")
     ),
     Mistake(
-        "bench/predict_ranks.py",
-        "a file that is not of bench_ranks.py",
-        "--measured file",
-        1,
-        "file: expected what bench_ranks.py --json writes, with the step 'base'",
-    ),
-    Mistake(
         "measure/measure_networks.py",
         "`--json` cannot be written",
         "--json file/x.json",
