@@ -120,7 +120,7 @@ test-cupy: $(CUPY_VENV)/ready
 # Every figure that needs no training is drawn, every example of every page runs; a warning is an error. It begins
 # afresh: Sphinx reads only pages that have changed, and would miss examples of changed code and repeat no warning.
 docs: $(DOCS_VENV)/ready
-	for script in scripts/figures/draw_*.py; do OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/bin/python $$script || exit 1; done
+	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/bin/python scripts/figures/draw_figures.py
 	rm -rf docs/_build docs/api/generated
 	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
 

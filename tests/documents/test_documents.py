@@ -381,14 +381,14 @@ def test_every_picture_has_a_text():
     assert [name for name, alt in pictures if len(alt) < 20] == []
 
 
-def test_every_drawing_has_a_script_and_a_page():
+def test_every_drawing_is_a_function_or_a_list_of_shapes_and_on_a_page():
     pictures = {path.name for path in (ROOT / "docs" / "figures").iterdir()}
-    scripts = "".join(
-        path.read_text(encoding="utf-8")
-        for path in (ROOT / "scripts" / "figures").glob("draw_*.py")
-    )
-    drawn = {f"{name}.svg" for name in re.findall(r"^@figure\ndef (\w+)", scripts, re.MULTILINE)}
-    assert drawn == {name for name in pictures if name.endswith(".svg")}
+    folder = ROOT / "scripts" / "figures"
+    functions = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    names = re.findall(r"^@figure\ndef (\w+)", functions, re.MULTILINE)
+    names += [path.stem for path in folder.glob("diagrams/*.txt")]
+    assert len(names) == len(set(names))
+    assert {f"{name}.svg" for name in names} == {name for name in pictures if name.endswith(".svg")}
     pages = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
     assert {name for name in pictures if f"figures/{name})" not in pages} == set()
 

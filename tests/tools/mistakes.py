@@ -647,7 +647,7 @@ MISTAKES = [
         "argument --masks: 'causl', did you mean causal?",
     ),
     Mistake(
-        "figures/draw_model.py",
+        "figures/draw_figures.py",
         "matplotlib is not installed",
         f"{without('matplotlib')} SCRIPT",
         1,

@@ -1,11 +1,8 @@
 """Draw the figures of the pages about gradients from layer normalisation on."""
 
-import sys
-
 import numpy as np
 
-from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import (
+from scripts.figures.drawing import (  # needs pip install -e .
     DARK,
     DASHED,
     LIGHT,
@@ -15,10 +12,11 @@ from scripts.figures.drawing import (
     box,
     canvas,
     figure,
+    line,
     matrix,
-    node,
     plt,
     rung,
+    write,
 )
 
 import npformer as nf
@@ -28,10 +26,10 @@ from npformer.reference.math.activations import ACTIVATIONS
 @figure
 def gradients_layer_norm():
     """The gradient of x̂ keeps only its part along the circle on which all x̂ lie."""
-    axes = canvas(5.0, 4.7)
+    canvas(5.0, 4.7)
     centre, radius, turn = np.array([1.75, 2.05]), 1.5, 0.4
     angle = np.linspace(0, 2 * np.pi, 200)
-    axes.plot(
+    plt.plot(
         centre[0] + radius * np.cos(angle),
         centre[1] + radius * np.sin(angle),
         color=DARK,
@@ -45,23 +43,19 @@ def gradients_layer_norm():
     kept = x_hat + 1.4 * around
     end = kept + 0.75 * direction
     dashed = {"color": DARK, "linewidth": 1, "linestyle": DASHED}
-    axes.plot(*zip(x_hat, x, strict=True), **dashed)
-    axes.plot(*zip(kept, end, strict=True), **dashed)
-    arrow(axes, centre, x_hat)
-    arrow(axes, x_hat, end)
-    arrow(axes, x_hat, kept)
-    axes.plot(*centre, "o", color=DARK, markersize=4)
-    axes.plot(*x, "o", color=DARK, markersize=5)
-    axes.text(*(centre + 0.6 * direction + 0.1 * around), "x̂", ha="center", va="bottom", size=14)
-    axes.text(x[0], x[1] + 0.12, "x − mean(x)", ha="center", va="bottom", size=12)
-    axes.text(end[0] - 0.2, end[1] + 0.08, "dx̂ − mean(dx̂)", ha="center", va="bottom", size=12)
-    axes.text(
-        kept[0] - 0.12, kept[1] + 0.1, "what is kept: dx / rstd", ha="right", va="bottom", size=12
-    )
-    axes.text(centre[0] - 0.1, centre[1] - 0.1, "0", ha="right", va="top", size=12)
-    axes.text(
-        2.5, 0.3, "the rows with mean 0; the circle has radius √D", ha="center", va="top", size=12
-    )
+    plt.plot(*zip(x_hat, x, strict=True), **dashed)
+    plt.plot(*zip(kept, end, strict=True), **dashed)
+    arrow(centre, x_hat)
+    arrow(x_hat, end)
+    arrow(x_hat, kept)
+    plt.plot(*centre, "o", color=DARK, markersize=4)
+    plt.plot(*x, "o", color=DARK, markersize=5)
+    write(*(centre + 0.6 * direction + 0.1 * around), "x̂", "above", size=14)
+    write(x[0], x[1] + 0.12, "x − mean(x)", "above", size=12)
+    write(end[0] - 0.2, end[1] + 0.08, "dx̂ − mean(dx̂)", "above", size=12)
+    write(kept[0] - 0.12, kept[1] + 0.1, "what is kept: dx / rstd", "left-above", size=12)
+    write(centre[0] - 0.1, centre[1] - 0.1, "0", "left-below", size=12)
+    write(2.5, 0.3, "the rows with mean 0; the circle has radius √D", "below", size=12)
 
 
 @figure
@@ -88,7 +82,7 @@ def gradients_activations():
 @figure
 def embedding_rows():
     """A look-up copies rows; its backward pass adds rows."""
-    axes = canvas(5, 5.9)
+    canvas(5, 5.9)
     ids, dy = np.array([2, 0, 2]), np.array([[1.0, -1.0], [2.0, 0.0], [10.0, 5.0]])
     table = np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]])
     dtable = nf.embedding_backward(dy, ids, (4, 2))
@@ -96,16 +90,16 @@ def embedding_rows():
         (5.1, table, table[ids], ("table E", "Y"), True),
         (2.3, dtable, dy, ("dE", "dY"), False),
     ):
-        matrix(axes, 0.8, top, left, title=names[0])
-        matrix(axes, 3.2, top - 0.25, right, title=names[1])
+        matrix(0.8, top, left, title=names[0])
+        matrix(3.2, top - 0.25, right, title=names[1])
         for row in range(4):
-            axes.text(0.65, top - 0.25 - 0.5 * row, f"{row}", ha="right", va="center", color=DARK)
+            write(0.65, top - 0.25 - 0.5 * row, f"{row}", "left", color=DARK)
         for place, row in enumerate(ids):
-            axes.text(4.3, top - 0.5 - 0.5 * place, f"id {row}", va="center", color=DARK)
+            write(4.3, top - 0.5 - 0.5 * place, f"id {row}", "right", color=DARK)
             ends = (1.84, top - 0.25 - 0.5 * row), (3.16, top - 0.5 - 0.5 * place)
-            arrow(axes, *(ends if forward else ends[::-1]))
-    axes.text(2.5, 5.65, "forward: rows are copied", ha="center", weight="bold")
-    axes.text(2.5, 2.82, "backward: rows are added", ha="center", weight="bold")
+            arrow(*(ends if forward else ends[::-1]))
+    write(2.5, 5.65, "forward: rows are copied", "on", weight="bold")
+    write(2.5, 2.82, "backward: rows are added", "on", weight="bold")
 
 
 @figure
@@ -125,7 +119,7 @@ def positions_rotation():
             axes.plot([0, x], [0, y], color=MIDDLE, linewidth=0.8)
             axes.plot(x, y, "o", color=DARK, markersize=5)
             if i == 0 or position % 3 == 0:
-                axes.text(1.2 * x, 1.2 * y, f"{position}", ha="center", va="center", size=11)
+                write(1.2 * x, 1.2 * y, f"{position}", size=11)
         axes.set_title(f"{name} (D = 8)\nright: sin, up: cos", size=12)
     axes = figure.add_axes((0.14, 0.09, 0.82, 0.36))
     distance = np.arange(-50, 51)
@@ -157,37 +151,11 @@ def cross_entropy_smoothing():
 
 
 @figure
-def residual_gradients():
-    """The gradient goes past the sublayer and through it."""
-    axes = canvas(5, 4.9)
-    for y, forward in ((3.2, True), (0.7, False)):
-        for x, name in ((0.1, "x" if forward else "dx"), (4.3, "s" if forward else "ds")):
-            box(axes, x, y - 0.28, 0.6, 0.56, name, color="white", size=14)
-        box(axes, 1.75, y - 0.35, 1.3, 0.7, "sublayer f" if forward else "backward\nof f")
-        plus = 3.7 if forward else 1.2
-        node(axes, plus, y, "+", 0.17, size=15)
-        fork = 1.2 if forward else 3.7
-        axes.plot([fork, fork, plus], [y, y + 0.85, y + 0.85], color=DARK, linewidth=1.5)
-        arrow(axes, (plus, y + 0.85), (plus, y + 0.17))
-        if forward:
-            ends = ((0.7, y), (1.75, y)), ((3.05, y), (3.53, y)), ((3.87, y), (4.3, y))
-        else:
-            ends = ((4.3, y), (3.05, y)), ((1.75, y), (1.37, y)), ((1.03, y), (0.7, y))
-        for start, end in ends:
-            arrow(axes, start, end)
-        axes.text(
-            2.45, y + 0.93, "x, unchanged" if forward else "ds, unchanged", ha="center", va="bottom"
-        )
-    axes.text(2.5, 4.6, "forward: s = x + f(x)", ha="center", weight="bold")
-    axes.text(2.5, 2.1, "backward: dx = ds + Jᵀ ds", ha="center", weight="bold")
-
-
-@figure
 def layer_backward():
     """The word e₂ of layers.md through an encoder layer, and one loss back to it, with all numbers
     of residual.md.
     """
-    axes = canvas(9.0, 12.9)
+    canvas(9.0, 12.9)
     e = np.array([[1.0, 0, 1], [0, 1, 1], [1, 1, 0], [0, 2, 0], [2, 0, 0]])
     W_q, W_k = (
         np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]]),
@@ -236,13 +204,12 @@ def layer_backward():
     style = {"peak": 3, "form": "{:.2f}", "width": 0.5}
     for top, (name, value, gradient, text) in zip(tops, rungs, strict=True):
         if name == "q₂":
-            rung(axes, 4.5, top, 1.5, ("k₂", k[1]), ("dk₂", dk2), **style)
-            beside_arrows(axes, 4.5, top + 1.2, (name, value), (f"d{name}", gradient), **style)
-            beside_arrows(axes, 4.5, top + 0.3, ("v₂", v[1]), ("dv₂", dv2), **style)
+            rung(4.5, top, 1.5, ("k₂", k[1]), ("dk₂", dk2), **style)
+            beside_arrows(4.5, top + 1.2, (name, value), (f"d{name}", gradient), **style)
+            beside_arrows(4.5, top + 0.3, ("v₂", v[1]), ("dv₂", dv2), **style)
         else:
-            rung(axes, 4.5, top, 0.6, (name, value), (f"d{name}", gradient), **style)
+            rung(4.5, top, 0.6, (name, value), (f"d{name}", gradient), **style)
         box(
-            axes,
             3.3,
             top - 0.45,
             2.4,
@@ -256,55 +223,17 @@ def layer_backward():
             outer, inner = 4.5 + sign * 4.25, 4.5 + sign * 1.2
             low, high = tops[end] - 0.22, tops[start] + 0.3
             near = 4.5 + sign * 2.75
-            axes.plot([inner, outer, outer], [low, low, high], color=DARK)
+            line((inner, low), (outer, low), (outer, high))
             ends = (outer, high), (near, high)
-            axes.plot(*zip(*ends, strict=True), color=DARK)
+            plt.plot(*zip(*ends, strict=True), color=DARK)
             tip = (
                 ((inner + sign * 0.2, low), (inner, low))
                 if sign < 0
                 else ((near + 0.2, high), (near, high))
             )
-            arrow(axes, *tip)
-    axes.text(3.9, 12.75, "forward", ha="right", va="center", weight="bold")
-    axes.text(5.1, 12.75, "backward", ha="left", va="center", weight="bold")
-
-
-@figure
-def model_backward():
-    """The order of the backward passes of a whole model."""
-    axes = canvas(5, 6.4)
-    left, right, width = 0.1, 2.75, 1.75
-    source, target = left + width / 2, right + width / 2
-    for x, side, stack in ((left, "source", "encoder"), (right, "target", "decoder")):
-        box(axes, x, 1.5, width, 0.75, f"embedding\n({side})")
-        box(axes, x, 2.8, width, 0.75, f"{stack},\nN layers")
-    box(axes, right, 4.1, width, 0.75, "linear map")
-    box(axes, right, 5.4, width, 0.75, "loss", color=MIDDLE)
-    for x, y, name in (
-        (source, 2.25, "dx"),
-        (target, 2.25, "dx"),
-        (target, 3.55, "dy"),
-        (target, 4.85, "dlogits"),
-    ):
-        arrow(axes, (x - 0.3, y), (x - 0.3, y + 0.55), linestyle=DASHED)
-        arrow(axes, (x, y + 0.55), (x, y), name)
-    arrow(axes, (left + width, 3.38), (right, 3.38), linestyle=DASHED)
-    arrow(axes, (right, 3.1), (left + width, 3.1))
-    axes.text(
-        (left + width + right) / 2, 3.45, "memory", ha="center", va="bottom", size=10, color=DARK
-    )
-    text = "dmemory:\nsum over N\nlayers"
-    axes.text((left + width + right) / 2, 3.02, text, ha="center", va="top", size=10, color=DARK)
-    box(axes, left, 0.2, 4.4, 0.7, "gradient of a tied table: the sum of three", color="white")
-    arrow(axes, (source, 1.5), (source, 0.9))
-    arrow(axes, (target - 0.3, 1.5), (target - 0.3, 0.9))
-    axes.plot([right + width, 4.75, 4.75], [4.47, 4.47, 0.55], color=DARK, linewidth=1.2)
-    arrow(axes, (4.75, 0.55), (4.5, 0.55))
-    axes.text(4.8, 2.3, "dweightᵀ", rotation=90, ha="left", va="center", size=10, color=DARK)
-    arrow(axes, (0.2, 5.9), (0.65, 5.9), linestyle=DASHED)
-    axes.text(0.75, 5.9, "forward, upwards", va="center", size=11)
-    arrow(axes, (0.2, 5.5), (0.65, 5.5))
-    axes.text(0.75, 5.5, "gradients", va="center", size=11)
+            arrow(*tip)
+    write(3.9, 12.75, "forward", "left", weight="bold")
+    write(5.1, 12.75, "backward", "right", weight="bold")
 
 
 @figure
@@ -328,8 +257,8 @@ def checks_error():
     )
     axes.loglog(steps, 2 * steps**2 / x**2, ":", color=DARK, linewidth=1)
     axes.loglog(steps, 1.1e-16 * x / (5 * steps), ":", color=DARK, linewidth=1)
-    axes.text(1e-3, 1e-8, "2 h² / x²", ha="left", size=11)
-    axes.text(2e-12, 1e-7, "u x / (5 h)", ha="right", size=11)
+    write(1e-3, 1e-8, "2 h² / x²", "right-on", size=11)
+    write(2e-12, 1e-7, "u x / (5 h)", "left-on", size=11)
     axes.set_title("the derivative of x⁵ at x = 1.1", size=12)
     axes.set(xlabel="h", ylabel="relative error (at least u = 1.1e-16)", ylim=(2e-17, 30))
     axes.legend(frameon=False, loc="upper center", ncols=1)
@@ -338,7 +267,7 @@ def checks_error():
 @figure
 def dilated_convolution():
     """Which inputs an output depends on, and which outputs an input's gradient comes from."""
-    axes = canvas(5, 6.3)
+    canvas(5, 6.3)
     dilations, n, gap, height = (1, 2, 4), 16, 0.29, 0.62
     for bottom, forward in ((3.6, True), (0.4, False)):
         place = lambda row, t, bottom=bottom: (0.33 + gap * t, bottom + height * row)
@@ -353,52 +282,18 @@ def dilated_convolution():
             }
         for level, u, t in sorted(lines):
             low, high = np.array(place(level, u)), np.array(place(level + 1, t))
-            axes.plot(*np.transpose([low, high]), color=DARK, linewidth=0.8, zorder=0)
+            plt.plot(*np.transpose([low, high]), color=DARK, linewidth=0.8, zorder=0)
         for at in np.ndindex(4, n):
             color, edge = (DARK, DARK) if at in marked else ("white", MIDDLE)
-            axes.add_patch(plt.Circle(place(*at), 0.085, facecolor=color, edgecolor=edge))
+            plt.gca().add_patch(plt.Circle(place(*at), 0.085, facecolor=color, edgecolor=edge))
         for row, text in enumerate(("d = 1", "d = 2", "d = 4")):
             x = 0.28 if forward else 0.28 + gap * 15 + 0.1
             side = "left" if forward else "right"
-            axes.text(
+            plt.text(
                 x, bottom + height * (row + 0.5), text, ha=side, va="center", size=10, color=DARK
             )
         names = ("inputs x", "outputs y") if forward else ("dx", "dy")
-        axes.text(2.5, bottom - 0.17, names[0], ha="center", va="top", size=11)
-        axes.text(2.5, bottom + 3 * height + 0.14, names[1], ha="center", va="bottom", size=11)
-    axes.text(
-        2.5, 6.0, "forward: what the last output sees (d: dilation)", ha="center", weight="bold"
-    )
-    axes.text(
-        2.5, 2.8, "backward: what the first input's gradient collects", ha="center", weight="bold"
-    )
-
-
-@figure
-def unrolled_recurrence():
-    """The states forward, and their gradients backward."""
-    axes = canvas(5, 5.9)
-    centres = (0.45, 1.75, 3.05, 4.35)
-    digits = "₀₁₂₃"
-    for y, forward in ((4.2, True), (1.2, False)):
-        for t, x in enumerate(centres):
-            name = ("h" if forward else "dh") + digits[t]
-            box(axes, x - 0.35, y - 0.28, 0.7, 0.56, name, color=LIGHT if t else "white", size=13)
-            if t:
-                before = (centres[t - 1] + 0.35, y), (x - 0.35, y)
-                arrow(axes, *(before if forward else before[::-1]))
-                up = 1 if forward else -1
-                arrow(axes, (x, y - 0.75 * up), (x, y - 0.28 * up))
-                arrow(axes, (x, y + 0.28 * up), (x, y + 0.75 * up))
-                axes.text(
-                    x, y + 0.8, ("h" if forward else "ds") + digits[t], ha="center", va="bottom"
-                )
-                axes.text(x, y - 0.8, ("x" if forward else "dx") + digits[t], ha="center", va="top")
-                if not forward and t < 3:
-                    axes.text(x + 0.39, y + 0.3, "+", size=16, ha="center", va="center")
-    axes.text(2.5, 5.5, "forward", ha="center", weight="bold")
-    axes.text(2.5, 2.5, "backward", ha="center", weight="bold")
-
-
-if __name__ == "__main__":
-    sys.exit(drawing.main())
+        write(2.5, bottom - 0.17, names[0], "below", size=11)
+        write(2.5, bottom + 3 * height + 0.14, names[1], "above", size=11)
+    write(2.5, 6.0, "forward: what the last output sees (d: dilation)", "on", weight="bold")
+    write(2.5, 2.8, "backward: what the first input's gradient collects", "on", weight="bold")

@@ -1,13 +1,11 @@
 """Draw the figures of part 1 of the book, docs/attention."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 
-from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import (
+from scripts.figures.drawing import (  # needs pip install -e .
     DARK,
     LIGHT,
     MIDDLE,
@@ -17,9 +15,11 @@ from scripts.figures.drawing import (
     cell,
     figure,
     label,
+    line,
     matrix,
     node,
     plt,
+    write,
 )
 
 import npformer as nf
@@ -38,25 +38,18 @@ def reversed_word():
     """
     path = Path(__file__).parent / "results" / "reversed_word.json"
     found = json.loads(path.read_text(encoding="utf-8"))
-    axes = canvas(6.0, 5.6)
+    canvas(6.0, 5.6)
     side, left, top = 0.42, 1.15, 4.75
     texts = [
         [f"{weight:.1f}"[1:] if weight >= 0.05 else "" for weight in row]
         for row in found["weights"]
     ]
-    matrix(axes, left, top, found["weights"], side, texts=texts, peak=1)
+    matrix(left, top, found["weights"], side, texts=texts, peak=1)
     for i, (read, written) in enumerate(zip(found["read"], found["written"], strict=True)):
-        axes.text(left + (i + 0.5) * side, top + 0.1, read, ha="center", size=14)
-        axes.text(left - 0.12, top - (i + 0.5) * side, written, ha="right", va="center", size=14)
-    axes.text(left + 5.5 * side, top + 0.5, "the word that it reads", ha="center")
-    axes.text(
-        0.45,
-        top - 5.5 * side,
-        "what it writes, from top to bottom",
-        ha="center",
-        va="center",
-        rotation=90,
-    )
+        write(left + (i + 0.5) * side, top + 0.1, read, "on", size=14)
+        write(left - 0.12, top - (i + 0.5) * side, written, "left", size=14)
+    write(left + 5.5 * side, top + 0.5, "the word that it reads", "on")
+    write(0.45, top - 5.5 * side, "what it writes, from top to bottom", rotation=90)
 
 
 @figure
@@ -87,17 +80,17 @@ def word_vectors():
     _, axes = plt.subplots(figsize=(4.6, 4.8), layout="tight")
     places = {"computer": (0.06, -0.1), "dog": (-0.12, 0.08), "cat": (0.06, 0.08)}
     for name, vector in vectors.items():
-        arrow(axes, (0, 0), vector)
-        axes.text(*np.add(vector, places[name]), name)
+        arrow((0, 0), vector)
+        write(*np.add(vector, places[name]), name, "right-on")
     puppy = "puppy (dashed)", query[0], "--", (-0.36, 0.13)
-    for name, vector, line, place in (puppy, ("answer (dotted)", answer[0], ":", (0.1, -0.3))):
+    for name, vector, style, place in (puppy, ("answer (dotted)", answer[0], ":", (0.1, -0.3))):
         axes.annotate(
             "",
             vector,
             (0, 0),
-            arrowprops={"arrowstyle": "-|>", "ls": line, "lw": 2, "color": "black"},
+            arrowprops={"arrowstyle": "-|>", "ls": style, "lw": 2, "color": "black"},
         )
-        axes.text(*(vector + place), name, weight="bold")
+        write(*(vector + place), name, "right-on", weight="bold")
     axes.set(
         xlim=(-0.3, 1.9),
         ylim=(-1.0, 1.5),
@@ -113,18 +106,18 @@ def word_vectors():
 def attention_is():
     """One word attends to five words: thicker arrows for larger weights."""
     weights = nf.attention(X @ W_Q, X @ W_K, X @ W_V)[1][1]
-    axes = canvas(5.4, 3.5)
-    box(axes, 1.3, 2.75, 2.8, 0.55, "out$_2$ = Σ a$_{2j}$ v$_j$", color="white")
+    canvas(5.4, 3.5)
+    box(1.3, 2.75, 2.8, 0.55, "out$_2$ = Σ a$_{2j}$ v$_j$", color="white")
     for j, (word, weight) in enumerate(zip(WORDS, weights, strict=True)):
         x = 0.06 + 1.065 * j
-        box(axes, x, 0.65, 1.0, 0.45, word, color=MIDDLE if word == "is" else LIGHT)
-        axes.text(x + 0.5, 0.5, f"word {j + 1}", ha="center", va="top", size=11)
+        box(x, 0.65, 1.0, 0.45, word, color=MIDDLE if word == "is" else LIGHT)
+        write(x + 0.5, 0.5, f"word {j + 1}", "below", size=11)
         start, end = np.array([x + 0.5, 1.1]), np.array([1.7 + 0.5 * j, 2.75])
         style = {"arrowstyle": "-|>", "lw": 0.6 + 8 * weight, "color": DARK, "mutation_scale": 12}
-        axes.annotate("", end, start, arrowprops=style)
-        label(axes, *(start + 0.42 * (end - start)), f"{weight:.2f}", size=11)
-    axes.text(0.06, 2.2, "weight a$_{2j}$", size=11)
-    axes.text(2.7, 0.1, "the query is that of “is”", ha="center", size=11)
+        plt.annotate("", end, start, arrowprops=style)
+        label(*(start + 0.42 * (end - start)), f"{weight:.2f}", size=11)
+    write(0.06, 2.2, "weight a$_{2j}$", "right-on", size=11)
+    write(2.7, 0.1, "the query is that of “is”", "on", size=11)
 
 
 @figure
@@ -132,48 +125,26 @@ def words_and_layers():
     """Five words and the rows of their vectors: one node for each word and layer, and what z(1, 2)
     is computed from.
     """
-    axes = canvas(5.9, 4.3)
+    canvas(5.9, 4.3)
     at, rows = 1.55 + 0.95 * np.arange(5), (0.95, 2.25, 3.55)
     names = ("layer 0:\nembeddings", "layer 1", "layer 2")
     for layer, (y, name) in enumerate(zip(rows, names, strict=True)):
-        axes.text(0.08, y, name, va="center", size=11)
+        write(0.08, y, name, "right", size=11)
         for j, x in enumerate(at, start=1):
             dark = layer == 0 or (layer, j) == (1, 2)
-            node(axes, x, y, f"z({layer}, {j})", 0.35, MIDDLE if dark else "white", size=10)
+            node(x, y, f"z({layer}, {j})", 0.35, MIDDLE if dark else "white", size=10)
     for low, high in zip(rows[:-1], rows[1:], strict=True):
         for start in at:
             for j, end in enumerate(at):
                 used = low == rows[0] and j == 1
-                line = (
-                    {"color": DARK, "lw": 2.2, "zorder": 1}
-                    if used
-                    else {"color": MIDDLE, "lw": 0.5, "zorder": 0}
-                )
-                axes.plot([start, end], [low + 0.35, high - 0.35], **line)
+                style = {"lw": 2.2, "zorder": 1} if used else {"lw": 0.5, "zorder": 0}
+                color = DARK if used else MIDDLE
+                line((start, low + 0.35), (end, high - 0.35), color=color, **style)
     for j, x in enumerate(at, start=1):
-        label(axes, x + 0.3 * (at[1] - x), rows[0] + 0.53, f"a(2, {j})", size=9, pad=1)
+        label(x + 0.3 * (at[1] - x), rows[0] + 0.53, f"a(2, {j})", size=9, pad=1)
     for x, word in zip(at, WORDS, strict=True):
-        axes.text(x, 0.12, word, ha="center", va="center")
-        arrow(axes, (x, 0.27), (x, 0.6))
-
-
-@figure
-def scaled_dot_product():
-    """The flow of scaled dot-product attention, from the bottom to the top."""
-    axes = canvas(4.4, 6.3)
-    steps = ("matrix product q kᵀ", "divide by √K", "mask (optional)", "softmax over the keys")
-    for name, shape, x in (("q", "(T, K)", 0.75), ("k", "(S, K)", 2.0)):
-        box(axes, x - 0.35, 0.15, 0.7, 0.45, name, color="white")
-        arrow(axes, (x, 0.6), (x, 1.15), shape)
-    for row, step in enumerate(steps):
-        box(axes, 0.25, 1.15 + row, 2.3, 0.5, step)
-        if row:
-            arrow(axes, (1.4, 0.65 + row), (1.4, 1.15 + row), "(T, S)")
-    arrow(axes, (1.4, 4.65), (1.4, 5.15), "weights (T, S)")
-    box(axes, 0.25, 5.15, 3.9, 0.5, "matrix product weights · v")
-    box(axes, 3.1, 0.15, 0.7, 0.45, "v", color="white")
-    arrow(axes, (3.45, 0.6), (3.45, 5.15), "(S, Kv)")
-    arrow(axes, (2.2, 5.65), (2.2, 6.2), "out (T, Kv)")
+        write(x, 0.12, word)
+        arrow((x, 0.27), (x, 0.6))
 
 
 @figure
@@ -181,7 +152,7 @@ def one_head():
     """Scores, weights and output of the sentence."""
     q, k, v = X @ W_Q, X @ W_K, X @ W_V
     out, weights = nf.attention(q, k, v)
-    axes = canvas(5.4, 6.3)
+    canvas(5.4, 6.3)
     for values, x, y, form, title in (
         (q @ k.T, 1.0, 5.55, "{:.0f}", "scores q kᵀ"),
         (weights, 1.0, 2.45, "{:.2f}", "weights = softmax(q kᵀ / 2)"),
@@ -189,21 +160,14 @@ def one_head():
         (v, 3.45, 5.55, "{:.0f}", "v"),
     ):
         above = 0.24 if values.shape[1] == 5 else 0.0
-        matrix(axes, x, y, values, side=0.42, form=form)
-        axes.text(x + 0.21 * values.shape[1], y + 0.14 + above, title, ha="center")
+        matrix(x, y, values, side=0.42, form=form)
+        write(x + 0.21 * values.shape[1], y + 0.14 + above, title, "on")
         if x == 1.0:
             for row, word in enumerate(WORDS):
-                axes.text(
-                    x - 0.08,
-                    y - 0.42 * (row + 0.5),
-                    f"{word} {row + 1}",
-                    ha="right",
-                    va="center",
-                    size=11,
-                )
-                axes.text(x + 0.42 * (row + 0.5), y + 0.08, str(row + 1), ha="center", size=10)
+                write(x - 0.08, y - 0.42 * (row + 0.5), f"{word} {row + 1}", "left", size=11)
+                write(x + 0.42 * (row + 0.5), y + 0.08, str(row + 1), "on", size=10)
     text = "rows on the left: queries, columns: keys; the larger the number, the darker"
-    axes.text(2.7, 0.06, text, ha="center", size=10)
+    write(2.7, 0.06, text, "on", size=10)
 
 
 @figure
@@ -236,86 +200,22 @@ def linear_bridge():
 
 
 @figure
-def multi_head():
-    """The flow of multi-head attention, with shapes, from the bottom to the top."""
-    axes = canvas(5.2, 7.0)
-    box(axes, 1.6, 0.1, 2.0, 0.45, "x", color="white")
-    for name, x in (("W_q", 0.85), ("W_k", 2.6), ("W_v", 4.35)):
-        arrow(axes, (2.6, 0.55), (x, 1.15), "(T, D)" if name == "W_k" else "")
-        box(axes, x - 0.6, 1.15, 1.2, 0.45, f"· {name}")
-        arrow(axes, (x, 1.6), (x, 2.15), "(T, D)")
-        box(axes, x - 0.6, 2.15, 1.2, 0.45, "split")
-        arrow(axes, (x, 2.6), (x, 3.4), "(H, T, K)")
-    for head in (2, 1, 0):
-        shift = 0.12 * head
-        box(
-            axes,
-            0.25 + shift,
-            3.4 + shift,
-            4.6,
-            0.6,
-            "" if head else "attention in each head",
-            color=LIGHT,
-        )
-    arrow(axes, (2.6, 4.24), (2.6, 4.85), "(H, T, K)")
-    box(axes, 1.2, 4.85, 2.8, 0.45, "concatenate the heads")
-    arrow(axes, (2.6, 5.3), (2.6, 5.85), "(T, D)")
-    box(axes, 2.0, 5.85, 1.2, 0.45, "· W_o")
-    arrow(axes, (2.6, 6.3), (2.6, 6.9), "y (T, D)")
-    axes.text(5.15, 4.42, "H heads", ha="right", size=11)
-
-
-@figure
 def head_weights():
     """Eight matrices of 64 columns, side by side."""
-    axes = canvas(5.4, 5.2)
+    canvas(5.4, 5.2)
     for head in range(8):
         x = 0.75 + 0.56 * head
         shade = LIGHT if head % 2 else "white"
-        cell(axes, x, 3.1, 0.42, 1.4, f"$W_{head + 1}^Q$", shade)
-        axes.text(x + 0.21, 4.57, "64", ha="center", size=10)
+        cell(x, 3.1, 0.42, 1.4, f"$W_{head + 1}^Q$", shade)
+        write(x + 0.21, 4.57, "64", "on", size=10)
         left = 1.0 + 0.45 * head
-        arrow(axes, (x + 0.21, 3.1), (left + 0.22, 2.42))
-        cell(axes, left, 0.9, 0.45, 1.5, color=shade)
-    axes.text(0.68, 3.8, "D = 512", ha="right", va="center", rotation=90, size=11)
-    axes.text(0.93, 1.65, "D = 512", ha="right", va="center", rotation=90, size=11)
-    axes.text(2.9, 4.85, "eight heads: columns of each matrix", ha="center", size=11)
-    axes.text(2.8, 0.62, "8 · 64 = 512 columns: W_q", ha="center", size=12)
-    axes.text(2.8, 0.2, "x W_q holds the queries of all heads side by side", ha="center", size=11)
-
-
-@figure
-def axes_in_front():
-    """A matrix, a stack of matrices, several stacks."""
-    axes = canvas(5.4, 3.0)
-
-    def stack(x, y):
-        for head in (2, 1, 0):
-            cell(
-                axes,
-                x + 0.12 * head,
-                y + 0.12 * head,
-                0.7,
-                0.9,
-                color=(LIGHT, "white", MIDDLE)[head],
-            )
-
-    cell(axes, 0.35, 1.1, 0.7, 0.9, color=LIGHT)
-    stack(1.75, 1.1)
-    for sentence in (0, 1):
-        stack(3.25 + 1.08 * sentence, 1.1)
-    for x, step, shape in (
-        (0.7, "sentence", "(T, K)"),
-        (2.2, "heads", "(H, T, K)"),
-        (4.25, "batch", "(B, H, T, K)"),
-    ):
-        axes.text(x, 2.5, step, ha="center")
-        axes.text(x, 0.65, shape, ha="center")
-    axes.text(0.3, 1.55, "T", ha="right", va="center", size=11)
-    axes.text(0.7, 0.93, "K", ha="center", va="center", size=11)
-    axes.text(
-        2.7, 0.2, "new axes stand in front; the last two are the matrices", ha="center", size=11
-    )
+        arrow((x + 0.21, 3.1), (left + 0.22, 2.42))
+        cell(left, 0.9, 0.45, 1.5, color=shade)
+    write(0.68, 3.8, "D = 512", "left", rotation=90, size=11)
+    write(0.93, 1.65, "D = 512", "left", rotation=90, size=11)
+    write(2.9, 4.85, "eight heads: columns of each matrix", "on", size=11)
+    write(2.8, 0.62, "8 · 64 = 512 columns: W_q", "on", size=12)
+    write(2.8, 0.2, "x W_q holds the queries of all heads side by side", "on", size=11)
 
 
 @figure
@@ -323,14 +223,13 @@ def masks():
     """Causal mask, padding mask, both."""
     causal = nf.causal_mask(5)
     padding = np.broadcast_to([True, True, True, False, False], (5, 5))
-    axes = canvas(5.4, 2.75)
+    canvas(5.4, 2.75)
     grids = {"causal": causal, "padding": padding, "both (&)": causal & padding}
     for column, (title, mask) in enumerate(grids.items()):
         x, y = 0.42 + 1.68 * column, 2.15
         for (row, key), keep in np.ndenumerate(mask):
             text, color = ("", DARK) if keep else ("×", "white")
             cell(
-                axes,
                 x + 0.3 * key,
                 y - 0.3 * (row + 1),
                 0.3,
@@ -341,12 +240,8 @@ def masks():
                 DARK,
                 edgecolor=MIDDLE,
             )
-        axes.text(x + 0.75, 2.42, title, ha="center")
-        axes.text(x + 0.75, 2.2, "keys", ha="center", size=10)
+        write(x + 0.75, 2.42, title, "on")
+        write(x + 0.75, 2.2, "keys", "on", size=10)
         if column == 0:
-            axes.text(x - 0.08, y - 0.75, "queries", ha="right", va="center", rotation=90, size=10)
-    axes.text(2.7, 0.2, "filled: may attend; ×: may not", ha="center", size=11)
-
-
-if __name__ == "__main__":
-    sys.exit(drawing.main())
+            write(x - 0.08, y - 0.75, "queries", "left", rotation=90, size=10)
+    write(2.7, 0.2, "filled: may attend; ×: may not", "on", size=11)

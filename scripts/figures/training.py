@@ -1,11 +1,8 @@
 """Draw the figures of docs/training."""
 
-import sys
-
 import numpy as np
 
-from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import DARK, MIDDLE, chart, figure
+from scripts.figures.drawing import DARK, MIDDLE, chart, figure  # needs pip install -e .
 
 import npformer as nf
 from npformer.training import inverse_sqrt, warmup_cosine
@@ -93,7 +90,3 @@ def averaging():
     axes.axhline(0, color=DARK, linewidth=0.8, linestyle=":")
     axes.set_ylim(-1.3, 1.7)
     axes.legend(frameon=False, ncols=2, loc="upper left")
-
-
-if __name__ == "__main__":
-    sys.exit(drawing.main())

@@ -2,14 +2,20 @@
 them.
 """
 
-import sys
 from textwrap import fill
 
 import numpy as np
 
 from scripts import make_playground  # needs pip install -e .
-from scripts.figures import drawing
-from scripts.figures.drawing import DARK, box, canvas, figure, matrix
+from scripts.figures.drawing import (  # needs pip install -e .
+    DARK,
+    box,
+    canvas,
+    figure,
+    matrix,
+    plt,
+    write,
+)
 
 import npformer as nf
 
@@ -38,20 +44,18 @@ def lab(question, rows, columns):
     width = max(2.9 + n * WIDTH, LEAST_WIDTH)
     text = fill(question["story"], 72)
     height = 1.55 + 0.22 * text.count("\n") + len(rows) * (SIDE + 0.12)
-    axes = canvas(width, height)
-    axes.text(0.15, height - 0.15, text, ha="left", va="top", size=12)
+    canvas(width, height)
+    write(0.15, height - 0.15, text, "right-below", size=12)
     top = height - 0.6 - 0.22 * text.count("\n")
     for j, name in enumerate(columns):
-        axes.text(
-            2.7 + (j + 0.5) * WIDTH, top - 0.05, name, ha="center", va="center", size=10, color=DARK
-        )
+        write(2.7 + (j + 0.5) * WIDTH, top - 0.05, name, size=10, color=DARK)
     top -= 0.25
     for name, numbers, watched in rows:
-        matrix(axes, 2.7, top, np.round(numbers, 4), SIDE, width=WIDTH)
-        axes.text(2.6, top - SIDE / 2, name, ha="right", va="center", size=11)
+        matrix(2.7, top, np.round(numbers, 4), SIDE, width=WIDTH)
+        write(2.6, top - SIDE / 2, name, "left", size=11)
         if watched is not None:
             left = 2.7 + watched * WIDTH
-            axes.plot(
+            plt.plot(
                 left + np.array([0, WIDTH, WIDTH, 0, 0]),
                 top - np.array([0, 0, SIDE, SIDE, 0]),
                 color="#b35900",
@@ -59,7 +63,7 @@ def lab(question, rows, columns):
             )
         top -= SIDE + 0.12
     for i, name in enumerate(("▼ falls", "stays the same", "▲ rises")):
-        box(axes, 0.6 + i * 2.0, 0.15, 1.8, 0.4, name, size=11)
+        box(0.6 + i * 2.0, 0.15, 1.8, 0.4, name, size=11)
 
 
 @figure
@@ -106,7 +110,3 @@ def lab_layer_norm():
         ("dx before", dx, question["watch"][2]),
     ]
     lab(question, rows, ["1", "2", "3", "4"])
-
-
-if __name__ == "__main__":
-    sys.exit(drawing.main())

@@ -1,9 +1,6 @@
 """Draw the figures of docs/descendants."""
 
-import sys
-
-from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import chart, figure
+from scripts.figures.drawing import chart, figure  # needs pip install -e .
 
 
 @figure
@@ -53,7 +50,3 @@ def one_page_gpt():
     axes.plot(steps, read, "o-", color="black", markersize=5, label="the rest of the text")
     axes.set(ylim=(0, 2.7), xticks=range(0, 5001, 1000))
     axes.legend(frameon=False)
-
-
-if __name__ == "__main__":
-    sys.exit(drawing.main())

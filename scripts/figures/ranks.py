@@ -2,8 +2,6 @@
 published.
 """
 
-import sys
-
 import numpy as np
 
 from scripts.bench.predict_ranks import (  # needs pip install -e .
@@ -14,8 +12,7 @@ from scripts.bench.predict_ranks import (  # needs pip install -e .
     range_of,
     strong,
 )
-from scripts.figures import drawing
-from scripts.figures.drawing import MIDDLE, chart, figure
+from scripts.figures.drawing import MIDDLE, chart, figure  # needs pip install -e .
 
 MARKS = {
     "VGG-16": ("s", 1.0),
@@ -59,7 +56,3 @@ def ranks_efficiency():
     axes.set_xticks(2 ** np.arange(0, 11, 2), [str(n) for n in 2 ** np.arange(0, 11, 2)])
     axes.minorticks_off()
     axes.legend(loc="lower left", frameon=False, fontsize=11)
-
-
-if __name__ == "__main__":
-    sys.exit(drawing.main())

@@ -6,125 +6,25 @@ command wrote each.
 """
 
 import itertools
-import json
-import sys
-from pathlib import Path
 
 import numpy as np
 
-from scripts.figures import drawing  # needs pip install -e .
-from scripts.figures.drawing import (
+from scripts.figures.drawing import (  # needs pip install -e .
     BY_SIGN,
     DARK,
     LIGHT,
     MIDDLE,
-    arrow,
-    box,
     canvas,
     color_of,
     figure,
+    line,
     node,
     plt,
+    results,
+    write,
 )
 
 SUBLAYERS = {"encoder": "encoder, self", "decoder": "decoder, self", "memory": "decoder, cross"}
-
-
-def line(axes, start, end, **style):
-    axes.plot(
-        *zip(start, end, strict=True), **{"color": MIDDLE, "linewidth": 1, "zorder": 1} | style
-    )
-
-
-@figure
-def hourglass():
-    """An auto-encoder: 4 → 2 → 4 numbers."""
-    axes = canvas(5.3, 4.0)
-    columns = {
-        0.9: np.linspace(0.8, 2.9, 4),
-        2.6: np.linspace(1.5, 2.2, 2),
-        4.3: np.linspace(0.8, 2.9, 4),
-    }
-    names = [["x₄", "x₃", "x₂", "x₁"], ["z₂", "z₁"], ["x′₄", "x′₃", "x′₂", "x′₁"]]
-    places = list(columns.items())
-    for (x, ys), (next_x, next_ys) in zip(places, places[1:], strict=False):
-        for y, next_y in itertools.product(ys, next_ys):
-            line(axes, (x, y), (next_x, next_y))
-    for (x, ys), texts in zip(places, names, strict=True):
-        for y, text in zip(ys, texts, strict=True):
-            node(axes, x, y, text, 0.26, LIGHT if x == 2.6 else "white")
-    for x, text in ((0.9, "input x"), (2.6, "code z"), (4.3, "reconstruction x′")):
-        axes.text(x, 3.55, text, ha="center", size=13)
-    axes.text(1.75, 3.2, "encoder", ha="center", size=12, color=DARK)
-    axes.text(3.45, 3.2, "decoder", ha="center", size=12, color=DARK)
-    for start, end in (
-        ((0.9, 0.5), (0.9, 0.4)),
-        ((0.9, 0.4), (4.3, 0.4)),
-        ((4.3, 0.4), (4.3, 0.5)),
-    ):
-        line(axes, start, end, color=DARK)
-    axes.text(2.6, 0.2, "loss: |x − x′|²", ha="center", va="center", size=13)
-
-
-@figure
-def recurrent():
-    """An encoder and a decoder that are connected by one state."""
-    axes = canvas(6.4, 2.6)
-    xs = (0.3, 1.2, 2.1, 3.6, 4.5, 5.4)
-    inputs = ("the", "cat", "sleeps", "<begin>", "le", "chat")
-    outputs = ("", "", "", "le", "chat", "dort")
-    for x, word, output in zip(xs, inputs, outputs, strict=True):
-        box(axes, x, 1.1, 0.7, 0.5, "", MIDDLE if x == 2.1 else LIGHT)
-        arrow(axes, (x + 0.35, 0.62), (x + 0.35, 1.1))
-        axes.text(x + 0.35, 0.42, word, ha="center", va="center", size=12)
-        if output:
-            arrow(axes, (x + 0.35, 1.6), (x + 0.35, 2.0))
-            axes.text(x + 0.35, 2.16, output, ha="center", va="center", size=12)
-    for left, right in zip(xs, xs[1:], strict=False):
-        arrow(axes, (left + 0.7, 1.35), (right, 1.35))
-    axes.text(1.55, 0.08, "encoder", ha="center", size=12, color=DARK)
-    axes.text(4.85, 0.08, "decoder", ha="center", size=12, color=DARK)
-    axes.text(2.45, 1.75, "all that the decoder gets", ha="center", size=11, color=DARK)
-
-
-@figure
-def recurrent_attention():
-    """One step of a recurrent decoder with attention."""
-    axes = canvas(6.6, 5.0)
-    axes.set_ylim(-0.1, 4.9)
-    xs, words, weights = (0.25, 1.15, 2.05), ("the", "cat", "sleeps"), (0.1, 0.8, 0.1)
-    for i, (x, word, weight) in enumerate(zip(xs, words, weights, strict=True)):
-        box(axes, x, 0.85, 0.7, 0.5, f"H{'₁₂₃'[i]}")
-        arrow(axes, (x + 0.35, 0.5), (x + 0.35, 0.85))
-        axes.text(x + 0.35, 0.33, word, ha="center", va="center", size=12)
-        if i:
-            arrow(axes, (x - 0.2, 1.1), (x, 1.1))
-        axes.add_patch(plt.Rectangle((x + 0.2, 2.05), 0.3, 0.9 * weight, facecolor=DARK))
-        axes.text(x + 0.35, 2.1 + 0.9 * weight, f"{weight}", ha="center", va="bottom", size=10)
-        line(axes, (x + 0.35, 1.35), (x + 0.35, 2.0), color=DARK, linestyle=":")
-    line(axes, (0.25, 2.05), (2.75, 2.05), color=DARK)
-    axes.text(
-        1.5, 1.66, "scores", ha="center", va="center", size=11, color=DARK, backgroundcolor="white"
-    )
-    axes.text(1.5, 3.22, "w = softmax(hₜ W Hᵀ)", ha="center", va="center", size=12)
-    box(axes, 1.0, 3.6, 1.0, 0.45, "c = w H")
-    arrow(axes, (1.5, 3.38), (1.5, 3.6))
-    for x, name, word in ((3.5, "hₜ₋₁", "<begin>"), (5.0, "hₜ", "le")):
-        box(axes, x, 0.85, 0.8, 0.5, name, LIGHT if x == 3.5 else MIDDLE)
-        arrow(axes, (x + 0.4, 0.5), (x + 0.4, 0.85))
-        axes.text(x + 0.4, 0.33, word, ha="center", va="center", size=12)
-    arrow(axes, (2.75, 1.1), (3.5, 1.1))
-    arrow(axes, (4.3, 1.1), (5.0, 1.1))
-    arrow(axes, (5.1, 1.35), (2.8, 2.0), curve=0.12)
-    axes.text(3.95, 2.0, "query", ha="center", va="center", size=11, color=DARK)
-    box(axes, 4.1, 3.6, 2.1, 0.45, "h̃ = tanh([hₜ; c] Wc + b)", size=10)
-    arrow(axes, (5.4, 1.35), (5.4, 3.6))
-    arrow(axes, (2.0, 3.82), (4.1, 3.82))
-    arrow(axes, (5.15, 4.05), (5.15, 4.5))
-    axes.text(5.15, 4.68, "ŷ = softmax(h̃ W′ + b′): “chat”", ha="center", va="center", size=11)
-    axes.text(
-        1.5, 0.07, "keys and values: all states H", ha="center", va="center", size=11, color=DARK
-    )
 
 
 @figure
@@ -132,7 +32,7 @@ def bytenet():
     """The words that a column sees: two layers of three taps, in the encoder and in the causal
     decoder.
     """
-    axes = canvas(7.2, 3.1)
+    canvas(7.2, 3.1)
     for left, title, back, ahead in (
         (0.5, "encoder: both sides", 1, 1),
         (4.2, "decoder: causal", 2, 0),
@@ -145,17 +45,17 @@ def bytenet():
                 }
         for depth, at, lower in itertools.product((1, 2), range(5), range(5)):
             if -back <= lower - at <= ahead:
-                style = {"color": DARK, "linewidth": 2} if at in seen[depth] else {"linestyle": ":"}
-                line(
-                    axes, (left + 0.6 * at, ys[depth]), (left + 0.6 * lower, ys[depth - 1]), **style
-                )
+                style = {"color": MIDDLE, "linewidth": 1, "zorder": 1, "linestyle": ":"}
+                if at in seen[depth]:
+                    style |= {"color": DARK, "linewidth": 2, "linestyle": "-"}
+                line((left + 0.6 * at, ys[depth]), (left + 0.6 * lower, ys[depth - 1]), **style)
         for depth, at in itertools.product(range(3), range(5)):
             text, color = "" if depth else str(at + 1), MIDDLE if at in seen[depth] else "white"
-            node(axes, left + 0.6 * at, ys[depth], text, 0.19, color)
-        axes.text(left + 1.2, 2.75, title, ha="center", size=13)
-        axes.text(left + 1.2, 0.12, "words", ha="center", size=11, color=DARK)
-    axes.text(3.55, 1.45, "depth 1", ha="center", va="center", size=11, color=DARK)
-    axes.text(3.55, 2.3, "depth 2", ha="center", va="center", size=11, color=DARK)
+            node(left + 0.6 * at, ys[depth], text, 0.19, color)
+        write(left + 1.2, 2.75, title, "on", size=13)
+        write(left + 1.2, 0.12, "words", "on", size=11, color=DARK)
+    write(3.55, 1.45, "depth 1", size=11, color=DARK)
+    write(3.55, 2.3, "depth 2", size=11, color=DARK)
 
 
 STYLES = {  # of the lines, so that they differ in grey
@@ -168,12 +68,6 @@ STYLES = {  # of the lines, so that they differ in grey
     "dot product / √K": {"marker": "^", "linestyle": "-", "color": "black"},
     "additive": {"marker": "D", "linestyle": ":", "color": "#3070b0"},
 }
-
-
-def read(name):
-    return json.loads(
-        (Path(__file__).parent / "results" / f"{name}.json").read_text(encoding="utf-8")
-    )
 
 
 def by_length(axes, at, systems, trained, name="values"):
@@ -194,16 +88,14 @@ def by_length(axes, at, systems, trained, name="values"):
 @figure
 def recurrent_alignment():
     """The weights of a recurrent decoder on the source words, for each word that it translated."""
-    found = read("recurrent_alignment")
+    found = results("recurrent_alignment")
     weights = np.array(found["weights"])
     _, axes = plt.subplots(figsize=(6.2, 5.4), layout="tight")
     axes.imshow(weights, cmap=BY_SIGN, vmin=-1, vmax=1)
     for (t, s), weight in np.ndenumerate(weights):
         if weight >= 0.1:
             ink = color_of(weight)[1]
-            axes.text(
-                s, t, f"{weight:.1f}".lstrip("0"), ha="center", va="center", size=9, color=ink
-            )
+            write(s, t, f"{weight:.1f}".lstrip("0"), size=9, color=ink)
     axes.set_xticks(
         range(len(found["source"])),
         [piece.replace("▁", "") for piece in found["source"]],
@@ -223,7 +115,7 @@ def length_sequences():
     """The share of symbols that are right against length, up to ten times the length of the
     training.
     """
-    found = read("length_sequences")
+    found = results("length_sequences")
     at, longest = found["sizes"]["lengths"], found["sizes"]["longest"]
     _, panels = plt.subplots(2, 1, figsize=(6.2, 6.6), sharex=True, layout="tight")
     for axes, task in zip(panels, ("reverse", "copy"), strict=True):
@@ -241,7 +133,7 @@ def length_exact():
     """The share of sequences that are right as a whole, of models that read up to 20 symbols in the
     training.
     """
-    found = read("length_exact")
+    found = results("length_exact")
     _, panels = plt.subplots(2, 1, figsize=(6.2, 6.2), sharex=True, layout="tight")
     for axes, task in zip(panels, ("reverse", "copy"), strict=True):
         for system, values in found[task].items():
@@ -254,7 +146,7 @@ def length_exact():
 @figure
 def path_and_time():
     """The path between two words, and the time of an update, against the length."""
-    found = read("path_and_time")
+    found = results("path_and_time")
     _, panels = plt.subplots(2, 1, figsize=(6.2, 7.2), sharex=True, layout="tight")
     for axes, name in zip(panels, ("path", "milliseconds"), strict=True):
         for system, values in found[name].items():
@@ -270,7 +162,7 @@ def path_and_time():
 @figure
 def attention_scores():
     """Three forms of a score against the width of queries and keys: the means of five seeds."""
-    found = read("attention_scores")
+    found = results("attention_scores")
     _, panels = plt.subplots(2, 2, figsize=(7.4, 6.6), layout="tight")
     for axes, (name, panel) in zip(panels.ravel(), found["panels"].items(), strict=True):
         for score, values in panel.items():
@@ -287,11 +179,11 @@ def attention_scores():
 @figure
 def length_joined():
     """BLEU against the number of sentences that are translated as one text."""
-    found = read("joined")
+    found = results("joined")
     _, axes = plt.subplots(figsize=(6.2, 3.6), layout="tight")
     by_length(axes, found["sentences"], found["systems"], (0.9, 3.2))
     axes.set(ylim=(0, 29), xlabel="sentences joined (logarithmic)", ylabel="BLEU")
-    axes.text(1.75, 15, "numbers of\nthe training", ha="center", size=11, color=DARK)
+    write(1.75, 15, "numbers of\nthe training", "on", size=11, color=DARK)
     axes.legend(loc="upper right", frameon=False, fontsize=11)
 
 
@@ -300,7 +192,7 @@ def heads_reverse():
     """The mean weights of all heads of the model that reverses, darker with what is lost without
     the head.
     """
-    found = read("heads_reverse")
+    found = results("heads_reverse")
     figure, panels = plt.subplots(6, 4, figsize=(6.4, 10.2), layout="tight")
     for axes, head in zip(panels.ravel(), found["heads"], strict=True):
         axes.imshow(head["weights"], cmap=BY_SIGN, vmin=-1, vmax=1)
@@ -318,7 +210,7 @@ def heads_en_fr():
     """By how much the loss of the translation model grows without each head, and without each
     sublayer's heads.
     """
-    found = read("heads_en_fr")
+    found = results("heads_en_fr")
     _, axes = plt.subplots(figsize=(6.2, 6.4), layout="tight")
     labels, y = [], 0.0
     for sublayer in found["sublayers"]:
@@ -339,7 +231,3 @@ def heads_en_fr():
     axes.invert_yaxis()
     axes.grid(axis="x", color=LIGHT)
     axes.set_axisbelow(True)
-
-
-if __name__ == "__main__":
-    sys.exit(drawing.main())

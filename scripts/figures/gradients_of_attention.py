@@ -1,0 +1,160 @@
+"""Draw the figures of the pages about gradients up to the tiles of attention."""
+
+import numpy as np
+
+from scripts.figures.drawing import (  # needs pip install -e .
+    DARK,
+    LIGHT,
+    MIDDLE,
+    arrow,
+    box,
+    canvas,
+    cell,
+    figure,
+    line,
+    matrix,
+    plt,
+    rung,
+    write,
+)
+
+
+@figure
+def gradients_two_layers():
+    """The graph of the example in idea.md: values go down on the left, gradients go up on the
+    right.
+    """
+    canvas(7.0, 7.0)
+    x, target = np.array([[1.0, 2.0]]), 0.5
+    W1, w2 = np.array([[1.0, 0.0, -1.0], [1.0, -1.0, 2.0]]), np.array([[0.5], [1.0], [-1.0]])
+    h = x @ W1
+    a = np.maximum(h, 0)
+    y = a @ w2
+    dy = y - target
+    da, dw2 = dy @ w2.T, a.T @ dy
+    dh = np.where(h > 0, da, 0)
+    # What goes down, what comes up, and the operation below, with its weight and its gradient.
+    levels = [
+        ("x", x, dh @ W1.T, "h = x W₁", ("W₁", W1, x.T @ dh)),
+        ("h", h, dh, "a = relu(h)", None),
+        ("a", a, da, "y = a w₂", ("w₂", w2, dw2)),
+        ("y", y, dy, "L = ½ (y − ½)²", None),
+        ("L", 0.5 * dy**2, np.ones((1, 1)), "", None),
+    ]
+    for i, (name, value, gradient, text, weight) in enumerate(levels):
+        top = 5.85 - 1.35 * i
+        rung(3.5, top, 0.7, (name, value), (f"d{name}", gradient), peak=3, width=0.5)
+        if text:
+            box(2.5, top - 0.65, 2.0, 0.65, text)
+        if weight:
+            name, value, gradient = weight
+            height, width = np.array(value.shape) * 0.42
+            away = 1.95 if width > 1 else 2.6
+            matrix(3.5 - away - width, top - 0.32 + height / 2, value, 0.42, title=name, peak=3)
+            matrix(3.5 + away, top - 0.32 + height / 2, gradient, 0.42, title=f"d{name}", peak=3)
+            arrow((3.55 - away, top - 0.32), (2.5, top - 0.32))
+            arrow((4.5, top - 0.32), (3.45 + away, top - 0.32))
+    write(2.9, 6.75, "forward", "left", weight="bold")
+    write(4.1, 6.75, "backward", "right", weight="bold")
+
+
+@figure
+def gradients_linear():
+    """The three products of a linear map and its backward pass, with the numbers of linear.md."""
+    canvas(5.0, 5.6)
+    x, weight = np.array([[1, 2, 0], [0, -1, 3]]), np.array([[1, 0], [2, -1], [0, 1]])
+    dy = np.array([[1, 2], [0, -1]])
+    products = [
+        ("x", x, "W", weight, "x W", x @ weight),
+        ("dy", dy, "Wᵀ", weight.T, "dx", dy @ weight.T),
+        ("xᵀ", x.T, "dy", dy, "dW", x.T @ dy),
+    ]
+    for row, (left_name, left, right_name, right, name, result) in enumerate(products):
+        middle, at = 4.5 - row * 1.85, 0.25
+        for sign, title, values in (
+            ("", left_name, left),
+            ("·", right_name, right),
+            ("=", name, result),
+        ):
+            write(at, middle, sign, size=16)
+            at += 0.2
+            top, width = middle + len(values) * 0.21, values.shape[1] * 0.42
+            matrix(at, top, values, side=0.42, title=title, size=11)
+            at += width + 0.2
+
+
+@figure
+def gradients_softmax():
+    """The Jacobian of softmax for a flat, a middling and a peaked result: the peaked one is nearly
+    0.
+    """
+    canvas(5.0, 2.55)
+    for at, parts in ((0.1, (1, 1, 1)), (1.78, (1, 2, 5)), (3.46, (1, 1, 98))):
+        y = np.array(parts) / sum(parts)
+        jacobian = np.diag(y) - np.outer(y, y)
+        matrix(at, 2.0, jacobian, side=0.48, form="{:.2f}", peak=0.25, size=9)
+        write(at + 0.72, 2.12, f"y = {parts} / {sum(parts)}", "above", size=11)
+        write(at + 0.72, 0.42, f"trace {np.trace(jacobian):.2f}", "below", size=11)
+
+
+@figure
+def gradients_heads():
+    """The numbers of heads.md: qkv and dqkv, whose columns are a query, a key and a value for each
+    head.
+    """
+    canvas(5.0, 4.0)
+    qkv = [["2", "3", "0", "0", "4", "0"], ["1", "1", "log 3", "0", "8", "2"]]
+    dqkv = [["0", "0", "−1.5", "−0.5", "1.5", "−0.5"], ["1.6479", "0", "1.5", "0.5", "1.5", "0.5"]]
+    side, left = 0.7, 0.75
+    for top, numbers, names in ((3.25, qkv, ("q", "k", "v")), (1.2, dqkv, ("dq", "dk", "dv"))):
+        values = [
+            [np.log(3) if text == "log 3" else float(text.replace("−", "-")) for text in row]
+            for row in numbers
+        ]
+        matrix(left, top, values, 0.5, texts=numbers, width=side, size=11)
+        for part, name in enumerate(names):
+            write(left + (2 * part + 1) * side, top + 0.42, name, "above", size=13)
+            ends = [left + 2 * part * side + 0.06, left + (2 * part + 2) * side - 0.06]
+            plt.plot(ends, [top + 0.38] * 2, color=DARK)
+            for head in range(2):
+                at = left + (2 * part + head + 0.5) * side
+                write(at, top + 0.08, f"head {head + 1}", "above", size=10)
+        for row in range(2):
+            write(left - 0.1, top - row * 0.5 - 0.25, f"position {row}", "left", size=9)
+
+
+@figure
+def gradients_tile_grid():
+    """The scores of 8 queries and 8 keys in tiles of 2 × 2, with the causal mask: skipped, masked
+    in part, whole.
+    """
+    canvas(5.0, 3.3)
+    side, left, top = 0.34, 0.75, 2.9
+    for query, key in np.ndindex(8, 8):
+        tile_query, tile_key = query // 2, key // 2
+        color = "white" if tile_key > tile_query else LIGHT if tile_key < tile_query else MIDDLE
+        text = "×" if tile_key == tile_query and key > query else ""
+        cell(
+            left + key * side,
+            top - (query + 1) * side,
+            side,
+            side,
+            text,
+            color,
+            linewidth=0.5,
+        )
+    for i in range(5):
+        at = i * 2 * side
+        line((left, top - at), (left + 8 * side, top - at), linewidth=1.6)
+        line((left + at, top), (left + at, top - 8 * side), linewidth=1.6)
+    write(left + 4 * side, top + 0.1, "keys", "above", size=12)
+    write(left - 0.12, top - 4 * side, "queries", "left", size=12, rotation=90)
+    for y, color, text in (
+        (2.3, LIGHT, "whole tile"),
+        (1.6, MIDDLE, "masked\nin part"),
+        (0.9, "white", "skipped"),
+    ):
+        cell(3.75, y - 0.15, 0.3, 0.3, color=color)
+        write(4.12, y, text, "right", size=11)
+    write(3.9, 0.4, "×", size=11)
+    write(4.12, 0.4, "masked", "right", size=11)
