@@ -1,5 +1,6 @@
 """What `npformer exercises`, with its commands `build` and `gpt`, says about an exercise."""
 
+import re
 from textwrap import dedent, fill, indent
 
 from npformer.commands import nearest
@@ -49,39 +50,67 @@ def add_seconds(parser):
 
 
 def report(exercise, file, verdict, printed, progress, program):
-    """Note whether it is solved, and print what is wrong, or that nothing is.
+    """Note whether it is solved and what is wrong, and print it, or that nothing is.
 
     Where the bug is what the exercise asks for, its explanation comes only after the last hint.
     """
     if printed:
         print(f"{file} printed:\n{indent(printed.rstrip(), '    ')}")
     print(f"{exercise.name}: {STATES[verdict.state]}")
+    hides_reason = exercise.given and hint_to_show(exercise, progress)
+    lines = [line for line in verdict.lines if not (hides_reason and line.startswith(PERHAPS))]
+    for line in lines:
+        print(f"    {line}")
     if verdict.solved:
         progress.solved.add(exercise.key)
+        progress.diagnoses.pop(exercise.key, None)
     else:
         progress.solved.discard(exercise.key)
-    n_hints = progress.hints.get(exercise.key, 0)
-    hides_reason = exercise.given and n_hints < len(exercise.hints)
-    for line in verdict.lines:
-        if not (hides_reason and line.startswith(PERHAPS)):
-            print(f"    {line}")
+        most_precise = lines[-1] if lines else ""  # the reason, if one was found
+        progress.diagnoses[exercise.key] = most_precise
     if verdict.state == "wrong":
         print(f"    a hint: {program} hint {exercise.name}")
 
 
+def hint_to_show(exercise, progress):
+    """The number of the hint that comes next, and what the last check has said, if the hint is
+    about that. None if all were shown.
+
+    Hints come in their order, but what is about the mistake that was found comes first.
+    """
+    shown = progress.hints.get(exercise.key, [])
+    left = [number for number in range(1, len(exercise.hints) + 1) if number not in shown]
+    diagnosis = progress.diagnoses.get(exercise.key, "")
+    found = [n for pattern, n in exercise.hint_for.items() if re.search(pattern, diagnosis)]
+    if found and found[0] in left:
+        return found[0], diagnosis.removeprefix(PERHAPS)
+    return (left[0], "") if left else None
+
+
+def note_hint(exercise, number, progress):
+    """Note that a hint was shown."""
+    progress.hints[exercise.key] = [*progress.hints.get(exercise.key, []), number]
+    progress.save()
+
+
 def print_hint(exercise, progress, program):
-    """Print one hint more than the last time."""
-    n_before = int(progress.hints.get(exercise.key, 0))
-    n = min(n_before + 1, len(exercise.hints))
-    for number, hint in enumerate(exercise.hints[:n], 1):
-        print(f"{number}. {hint}")
-    if n < len(exercise.hints):
+    """Print the hints that were shown, and one more."""
+    to_show = hint_to_show(exercise, progress)
+    shown = progress.hints.get(exercise.key, [])
+    for number, hint in enumerate(exercise.hints, 1):
+        if number in shown:
+            print(f"{number}. {hint}")
+    if to_show:
+        number, diagnosis = to_show
+        if diagnosis:
+            print(f"about what the last check said: {diagnosis}")
+        print(f"{number}. {exercise.hints[number - 1]}")
+        note_hint(exercise, number, progress)
+    if hint_to_show(exercise, progress):
         print("the same command again gives one more")
     else:
         more = "; `check` now says more about what is wrong" if exercise.given else ""
         print(f"that was the last hint{more}; the answer: {program} answer {exercise.name}")
-    progress.hints[exercise.key] = n
-    progress.save()
 
 
 def print_answer(exercise):
@@ -98,21 +127,23 @@ def print_next_hint(exercise, number, progress, program):
             f"{what} is solved, and needs no hint: {program} answer {number} shows the answer, and "
             f"{program} hint {number} its hints"
         )
-    n_shown = int(progress.hints.get(exercise.key, 0))
     n_hints = len(exercise.hints)
-    if n_shown >= n_hints:
+    to_show = hint_to_show(exercise, progress)
+    if to_show is None:
         raise UserError(
             f"{what} has no more hints, all {n_hints} were shown: {program} hint {number} shows "
             f"them again, {program} answer {number} the answer"
         )
-    text = fill(exercise.hints[n_shown], width=96, break_on_hyphens=False)
-    print(f"{what} hint {n_shown + 1} of {n_hints}:\n{indent(text, '    ')}")
-    if n_shown + 1 < n_hints:
+    n, diagnosis = to_show
+    print(f"{what} hint {n} of {n_hints}:")
+    if diagnosis:
+        print(f"about what the last check said: {diagnosis}")
+    print(indent(fill(exercise.hints[n - 1], width=96, break_on_hyphens=False), "    "))
+    note_hint(exercise, n, progress)
+    if hint_to_show(exercise, progress):
         print(f"the next one: {program} --hint {number}")
     else:
         print(f"that was the last hint; the answer: {program} answer {number}")
-    progress.hints[exercise.key] = n_shown + 1
-    progress.save()
 
 
 def print_derivation(exercise):

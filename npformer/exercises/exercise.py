@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
@@ -64,6 +64,9 @@ class Exercise:
     mistakes : tuple of Mistake
     hints : tuple of str
         Each says more than the one before.
+    hint_for : dict
+        Patterns of what the checker says, and the number of the hint, from 1, that is about it.
+        The first pattern that is found counts.
     given : str
         In a task of the kind "find the bug", the faulty code.
     needs : tuple of str
@@ -86,6 +89,7 @@ class Exercise:
     given: str = ""
     needs: tuple[str, ...] = ()
     float64_from: str = ""
+    hint_for: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self):

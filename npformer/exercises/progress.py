@@ -1,6 +1,7 @@
-"""What a person has done: which exercises are solved, where their files are, and how many hints were given.
+"""What a person has done: which exercises are solved, where their files are, and which hints were given.
 
-``sources`` has a digest of each function of one's own Transformer and GPT, as it was when it was right.
+``sources`` has a digest of each function of one's own Transformer and GPT, as it was when it was right, and
+``diagnoses`` what the last check of an exercise has said, if it was wrong.
 """
 
 import json
@@ -12,6 +13,7 @@ from npformer.files.paths import name_for_damaged, read_bounded, replace_file
 FOLDER = Path("exercises")  # in the current folder
 FILE = FOLDER / "progress.json"
 LARGEST = 2**20  # bytes; the files of the exercises have some thousands
+MOST_HINTS = 9  # of an exercise
 # What Python raises of a source that it cannot read: no Python, a zero byte, nested too deeply.
 UNREADABLE = SyntaxError, ValueError, RecursionError, MemoryError
 
@@ -27,9 +29,9 @@ class Progress:
     def __init__(self):
         if FOLDER.exists() and not FOLDER.is_dir():
             raise ValueError(f"{FOLDER} is a file, but the folder of your exercises has this name: move it away")
-        self.solved, self.files, self.hints, self.sources = set(), {}, {}, {}
+        self.solved, self.files, self.hints, self.sources, self.diagnoses = set(), {}, {}, {}, {}
         try:
-            self.solved, self.files, self.hints, self.sources = parsed(read_source(FILE))
+            self.solved, self.files, self.hints, self.sources, self.diagnoses = parsed(read_source(FILE))
         except FileNotFoundError:  # nothing is done yet
             pass
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -51,14 +53,29 @@ class Progress:
     def save(self):
         """Write it; raises OSError."""
         FOLDER.mkdir(exist_ok=True)
-        state = {"solved": sorted(self.solved), "files": self.files, "hints": self.hints, "sources": self.sources}
+        state = {
+            "solved": sorted(self.solved),
+            "files": self.files,
+            "hints": self.hints,
+            "sources": self.sources,
+            "diagnoses": self.diagnoses,
+        }
         replace_file(FILE, json.dumps(state, indent=1).encode())
 
 
 def parsed(text):
-    """What is solved, the files, the hints and the sources, of the text of a file."""
+    """What is solved, the files, the hints, the sources and the diagnoses, of the text of a file."""
     read = json.loads(text)
     solved = {str(name) for name in read["solved"]}
     files = {str(name): str(file) for name, file in read["files"].items()}
     sources = {str(name): str(digest) for name, digest in read.get("sources", {}).items()}
-    return solved, files, {str(name): int(n) for name, n in read["hints"].items()}, sources
+    hints = {str(name): numbers_of(shown) for name, shown in read["hints"].items()}
+    diagnoses = {str(name): str(line) for name, line in read.get("diagnoses", {}).items()}
+    return solved, files, hints, sources, diagnoses
+
+
+def numbers_of(shown):
+    """The numbers of the hints that were shown. Once they came in one order, and only how many was written."""
+    if isinstance(shown, list):
+        return [int(number) for number in shown]
+    return [*range(1, int(shown) + 1)[:MOST_HINTS]]

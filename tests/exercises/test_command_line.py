@@ -169,6 +169,15 @@ def test_damaged_progress_is_told_of_and_kept_aside(capsys, text):
     assert "damaged" not in run(capsys, "list")[1]
 
 
+def test_hints_that_were_only_counted_are_the_first_ones(capsys):
+    Path("exercises").mkdir()
+    text = '{"solved": [], "files": {}, "hints": {"softmax": 1}}'
+    Path("exercises/progress.json").write_text(text, encoding="utf-8")
+    first, second = EXERCISES["softmax"].hints[:2]
+    assert run(capsys, "hint softmax")[1].startswith(f"1. {first}\n2. {second}\n")
+    assert Progress().hints == {"softmax": [1, 2]}
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="it has no pipes with a name")
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(capsys):
     Path("exercises").mkdir()

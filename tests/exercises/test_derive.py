@@ -23,6 +23,7 @@ from tests.tools import mutate_exercises
 
 FILE = Path("exercises/transformer.py")
 BEGUN = "npformer exercises build --derive"
+ONE_MORE = "the same command again gives one more"
 
 
 @pytest.fixture(autouse=True)
@@ -256,7 +257,7 @@ def test_each_hint_is_shown_once_and_none_is_lost(run):
         )
         shown = " ".join(said.partition(":\n")[2].split())
         assert shown.startswith(" ".join(hint.split()))
-        assert Progress().hints["derive/attention_backward"] == number
+        assert Progress().hints["derive/attention_backward"] == [*range(1, number + 1)]
     assert said.endswith("that was the last hint; the answer: npformer exercises build answer 9\n")
     again = (
         "npformer exercises build hint 9 shows them again, "
@@ -269,6 +270,53 @@ def test_each_hint_is_shown_once_and_none_is_lost(run):
     assert run("--hint 9") == (1, line)
     assert run("hint 9")[1].count("\n") == len(hints) + 2
     assert run("--hint 8")[1].startswith("exercise 8, layer_norm_backward, hint 1 of 4:\n")
+
+
+def answer_with(label, old, new):
+    """Put an answer with a mistake into the file."""
+    solve(DERIVE, label)
+    text = FILE.read_text(encoding="utf-8")
+    assert old in text
+    FILE.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_a_hint_about_the_mistake_that_was_found_comes_first(run):
+    run("--derive")
+    hints = DERIVE.parts["attention_backward"].hints
+    answer_with("attention_backward", "scale * dscores @ k", "dscores @ k")
+    reason = "the factor 1/√K is missing in dq"
+    assert run("check 9")[1].splitlines()[-2] == f"    perhaps: {reason}"
+    said = run("--hint 9")[1]
+    assert said.startswith(
+        "exercise 9, attention_backward, hint 4 of 4:\n"
+        f"about what the last check said: {reason}\n    dscores = "
+    )
+    assert "1/√K" in hints[3] and said.endswith("the next one: npformer exercises build --hint 9\n")
+    # then those that were left out, in their order
+    said = run("hint 9")[1]
+    assert said == f"attention_backward:\n4. {hints[3]}\n1. {hints[0]}\n{ONE_MORE}\n"
+    assert run("--hint 9")[1].startswith("exercise 9, attention_backward, hint 2 of 4:\n    ")
+    assert "that was the last hint" in run("--hint 9")[1]
+    assert Progress().hints == {"derive/attention_backward": [4, 1, 2, 3]}
+
+
+def test_what_is_wrong_without_a_name_has_a_hint_too(run):
+    run("--derive")
+    answer_with("linear", "dy_rows.sum(axis=0)", "dy_rows.sum(axis=0, keepdims=True)")
+    assert 'grads["bias"] has shape (1, 1), expected (1,)' in run("check linear")[1]
+    said = run("hint linear")[1]
+    about = 'about what the last check said: grads["bias"] has shape (1, 1), expected (1,)\n3. '
+    assert said.startswith(f"linear:\n{about}")
+
+
+def test_a_mistake_that_is_mended_is_forgotten(run):
+    run("--derive")
+    answer_with("linear", "dy_rows.sum(axis=0)", "dy_rows.mean(axis=0)")
+    run("check linear")
+    assert "sum, not the mean" in Progress().diagnoses["derive/linear"]
+    solve(DERIVE, "linear")
+    run("check linear")
+    assert Progress().diagnoses == {}
 
 
 def test_a_solved_exercise_needs_no_hint(run):
@@ -326,7 +374,7 @@ def test_a_file_with_the_formulas_is_left_as_it_is(run):
         )
     assert FILE.read_text(encoding="utf-8") == before
     assert run("--hint 2")[1].startswith("exercise 2, attention, hint 1 of 3:\n")  # those of build
-    assert Progress().hints == {"build/attention": 1}
+    assert Progress().hints == {"build/attention": [1]}
 
 
 def test_the_file_says_of_which_kind_it_is(run):
@@ -354,7 +402,7 @@ def test_a_hint_that_was_pasted_changes_nothing(run):
         f"{text}\n# the next one: npformer exercises build --hint 2\n", encoding="utf-8"
     )
     assert run("--hint 2")[1].startswith("exercise 2, attention, hint 1 of 3:\n")  # those of build
-    assert Progress().hints == {"build/attention": 1}
+    assert Progress().hints == {"build/attention": [1]}
 
 
 def test_a_renamed_file_is_found(run, folder):

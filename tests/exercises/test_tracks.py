@@ -42,6 +42,29 @@ def test_what_is_said_of_an_exercise(part):
     assert (ROOT / "docs" / f"{part.page}.md").is_file()
 
 
+# What the checker says of a mistake that has no name, and of what is not written.
+UNNAMED = (
+    "has shape",
+    "has dtype",
+    "not written",
+    "yours is nan",
+    "matmul: mismatch",
+    "could not be broadcast",
+)
+
+
+@every_part
+def test_each_pattern_of_a_hint_is_found_in_what_the_checker_says(part):
+    assert part.hint_for or len(part.hints) == 1
+    said = [mistake.explanation for mistake in part.mistakes]
+    said += [wrong.explanation for wrong in part.wrong_answers if wrong.is_slip]
+    said += [f"{name} is wrong" for name in part.results]
+    for pattern, number in part.hint_for.items():
+        assert 1 <= number <= len(part.hints)
+        for words in pattern.split("|"):
+            assert any(re.search(words, text) for text in (*said, *UNNAMED)), words
+
+
 @every_track
 def test_the_file_is_the_page_with_functions_left_to_write(track):
     text = starting_text(track)

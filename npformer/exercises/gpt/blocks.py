@@ -61,6 +61,7 @@ GPT.add(
         "dtable[ids] += dx adds only once where an id occurs twice. NumPy has a function that adds each time.",
         "dtable = np.zeros_like(table); np.add.at(dtable, ids, dx).",
     ),
+    hint_for={"np[.]add|zeros|shape|dtype": 3, "occurs twice|dtable|not written": 2},
 )
 
 
@@ -163,6 +164,7 @@ GPT.add(
         "Keep rstd = 1 / np.sqrt(… + eps) and x_hat = x * rstd: backward needs both.",
         '{"gain": (dy * x_hat).sum(axis=(0, 1))}, and rstd * (dx_hat - x_hat * the mean) is dx.',
     ),
+    hint_for={"dx|dgain|gradient|grads|not written": 3, "root|eps": 2},
 )
 
 
@@ -247,6 +249,7 @@ GPT.add(
         "dh, out_grads = out_backward(dy) gives the gradient of h = a * s * b.",
         "np.concatenate([da, db], axis=-1) is the gradient of ab: hand it to hidden_backward.",
     ),
+    hint_for={"side by side": 3, "two maps|dx|not written": 2},
 )
 
 
@@ -350,4 +353,5 @@ GPT.add(
         "a, b = np.split(x, 2, axis=-1), and np.concatenate([…, …], axis=-1) puts two halves together.",
         "Write a function turned(x, sin) inside of rotary, and call it with sin and with -sin.",
     ),
+    hint_for={"neighbours": 2, "-sin|dx|not written": 3},
 )

@@ -138,6 +138,13 @@ GPT.add(
         "dheads, out_grads = out_backward(dy); attention_backward(split_heads(dheads, n_heads)) gives dq, dk, dv.",
         "Turn dq and dk back, merge the heads of all three, np.concatenate them, and call qkv_backward.",
     ),
+    hint_for={
+        "turn them back|dv is turned": 4,
+        "two maps": 3,
+        "exchanged|merged before|side by side|another order": 4,
+        "turned|distance": 2,
+        "has to be split|dx|not written": 3,
+    },
 )
 
 
@@ -243,6 +250,7 @@ GPT.add(
         "x1 is used twice: dx1 is dx2 and what comes back through feed-forward and its normalisation.",
         "dh1, grads[…] = feed_backward(dx2); dnormed, grads[…] = norm2_backward(dh1); dx1 = dx2 + dnormed.",
     ),
+    hint_for={"not dx2|normalisation": 3, "used twice|dx0": 2, "grads": 3},
 )
 
 
@@ -337,4 +345,5 @@ GPT.add(
         'x, layer_backwards[name] = decoder_layer(params["layers"][name], x, n_heads) in a loop over names.',
         'Begin backward with grads = {"layers": {}}; output, norm, the layers in reversed(names), then embed_backward.',
     ),
+    hint_for={"keep all": 1, "has returned": 2, "backward|gradient|grads|the table gets": 3},
 )

@@ -91,6 +91,7 @@ GPT.add(
         "shifted = logits - logits.max(axis=-1, keepdims=True); the logarithm of the sum of its exp is subtracted.",
         "np.exp(log_p) is p; both results are divided by targets.size.",
     ),
+    hint_for={"overflow|log[(]|logarithm|nan": 2, "log p|divide|mean": 3},
 )
 
 take(BUILD.parts["adam_step"])
@@ -188,4 +189,5 @@ GPT.add(
         "ids[-context:] is the end of the text, also if it is shorter; [None] makes a batch of it: ids[None, -context:].",
         "logits[0, -1] are the logits of the newest position; np.append(ids, the new one) makes a new array.",
     ),
+    hint_for={"context": 2, "newest": 3, "reads": 2, "put at the end|was given": 3},
 )

@@ -69,6 +69,7 @@ BUILD.add(
         "x.reshape(-1, x.shape[-1]) makes a matrix of all rows of x; the same for dy.",
         'dW = x_rows.T @ dy_rows, db = dy_rows.sum(axis=0), dx = dy @ params["weight"].T.',
     ),
+    hint_for={"not transposed|the shape of W|used by every row|dx|grads": 2},
 )
 
 BUILD.add(
@@ -176,6 +177,7 @@ BUILD.add(
         "The means need axis=-1 and keepdims=True.",
         "rows = tuple(range(dy.ndim - 1)) are all axes but the last, and .sum(axis=rows) sums over them.",
     ),
+    hint_for={"sum over|sums over|grads": 2},
 )
 
 TRANSPOSED = "a transposition is missing: dv = weightsᵀ dout, dk = dscoresᵀ q / √K"
@@ -267,4 +269,5 @@ BUILD.add(
         "v.swapaxes(-1, -2) is vᵀ for each head of each sentence.",
         "The sum needs axis=-1 and keepdims=True: (dweights * weights).sum(axis=-1, keepdims=True).",
     ),
+    hint_for={"transposition": 1, "softmax|of a weight|axis": 2},
 )

@@ -77,13 +77,14 @@ INSTEAD = {
 }
 
 
-def derive(label, hints, derivation, task=None):
+def derive(label, hints, hint_for, derivation, task=None):
     """Add an exercise with these texts; with the task of BUILD where that tells no gradient."""
     part = BUILD.parts[label]
     DERIVE.add_like(
         part,
         task=task or part.task,
         hints=hints,
+        hint_for=hint_for,
         derivation=derivation,
         mistakes=tuple(
             replace(mistake, explanation=INSTEAD.get(mistake.explanation, mistake.explanation))
@@ -99,6 +100,7 @@ derive(
         "x.max(axis=-1, keepdims=True) has one number a row, with a shape that can be subtracted from x.",
         "e = np.exp(x - maximum); then divide e by its sum, which needs axis=-1 and keepdims=True too.",
     ),
+    hint_for={"maximum|nan": 2, "sum|axis": 3},
     derivation="""
         exp(x - c) = exp(x) / exp(c). The factor 1 / exp(c) stands above and below the line of the
         quotient and cancels, so any c of a row gives the same y; with its maximum no exp is above
@@ -121,6 +123,7 @@ derive(
         "weights = softmax(np.where(keep_mask, q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5, "
         "-np.inf)); then weights @ v.",
     ),
+    hint_for={"√|dtype": 4, "kᵀ|[.]T reverses|matmul": 2, "mask|forbidden|nan": 3, "softmax": 4},
     derivation="""
         A score is a sum over k: scores_ts = Σ_k q_tk k_sk / √K, so it is row t of q times column s
         of kᵀ:
@@ -142,6 +145,7 @@ derive(
         "reshape can divide the last axis into two: (B, T, D) -> (B, T, H, K).",
         "transpose(0, 2, 1, 3) then moves the axis of the heads before that of the positions.",
     ),
+    hint_for={"still after": 3, "every H-th": 1, "shape": 2},
     derivation="""
         Entry h K + k of a position is entry k of head h: y[b, h, t, k] = x[b, t, h K + k]. reshape
         reads an index d of the last axis as (h, k) with d = h K + k, and transpose gives the four
@@ -164,6 +168,7 @@ derive(
         "Undo the two steps of split_heads, the last one first.",
         "The same transpose as in split_heads (it exchanges two axes, so it is its own inverse), then a reshape.",
     ),
+    hint_for={"mixes|between|become one": 2},
     derivation="""
         The inverse of two steps are their inverses in the opposite order. Exchanging the axes 1 and
         2 twice changes nothing, and a reshape is undone by a reshape:
@@ -185,6 +190,7 @@ derive(
         "x.mean(axis=-1, keepdims=True) keeps the axis, so that it can be subtracted from x.",
         "rstd = 1 / np.sqrt((deviation**2).mean(axis=-1, keepdims=True) + eps); x̂ = deviation * rstd.",
     ),
+    hint_for={"variance|deviation|eps": 3, "mean|axis|broadcast": 2},
     derivation="""
         A row minus its mean has the mean 0, and divided by √(variance + eps) it has nearly the
         variance 1:
@@ -224,6 +230,14 @@ derive(
         "PAD)[..., None]; share = counted / counted.sum() is 1/n or 0.",
         "loss = -(share * wanted * log_p).sum(); the gradient of a single target is p minus wanted, times its share.",
     ),
+    hint_for={
+        "loss has the wrong": 4,
+        "padding|PAD|number of|the mean": 3,
+        "to p, not": 1,
+        "wrong sign|wanted is missing|log p where|other logits": 2,
+        "dlogits": 1,
+        "loss is wrong": 3,
+    },
     derivation="""
         Of one target, with the logits x: log p_j = x_j - log Σ_k exp(x_k). The derivative of log Σ
         exp(x_k) with respect to x_i is exp(x_i) / Σ exp(x_k) = p_i, so
@@ -259,6 +273,7 @@ derive(
         "x_rows = x.reshape(-1, x.shape[-1]) makes a matrix of all rows of x; the same for dy.",
         "Σ_j dy_j W_ij is the row dy times a transposed matrix; Σ_r x_ri dy_rj a transposed matrix times a matrix.",
     ),
+    hint_for={"transposed|matmul": 4, "reshape|has shape|in a batch": 3, "sum": 2, "dx": 1, "grads": 2},
     derivation="""
         Of one row, y_j = Σ_i x_i W_ij + b_j. So ∂y_j/∂x_i = W_ij, and
 
@@ -297,6 +312,13 @@ derive(
         "need axis=-1 and keepdims=True; rows = tuple(range(dy.ndim - 1)) are the axes over "
         "which dgain and dbias are sums.",
     ),
+    hint_for={
+        "axes|rows|has shape|broadcast": 4,
+        "factor 2|factor 1/2": 2,
+        "wrong sign|√|root|sums are|x̂ is missing": 3,
+        "gain|bias": 1,
+        "missing|dx": 2,
+    },
     derivation="""
         Gain and bias: y = x̂ · gain + bias, used by every row, so dgain = Σ dy · x̂ and dbias = Σ
         dy over the rows, and dx̂ = dy · gain. For x̂ take one row: x̂_j = r (x_j - m) with the mean
@@ -347,6 +369,13 @@ derive(
         "dscores = weights * (dweights - that sum). dq is dscores times k, dk dscores "
         "transposed times q: each score has the factor 1/√K, so both have.",
     ),
+    hint_for={
+        "√K": 4,
+        "dv|the sum of softmax|mean where|axis": 3,
+        "softmax|of a weight": 2,
+        "transposition|exchanged|matmul|dk": 1,
+        "dq": 2,
+    },
     derivation="""
         y_tk = Σ_s w_ts v_sk, so w_ts acts on y_tk of all k by v_sk, and v_sk on y_tk of all t by
         w_ts:
@@ -396,6 +425,7 @@ derive(
         "drelu, out_grads = out_backward(dy); keep drelu where h > 0, put 0 elsewhere, and call"
         " hidden_backward with it.",
     ),
+    hint_for={"relu is missing": 3, "two maps": 4, "relu|sign of h": 2, "y is wrong": 3},
     derivation="""
         y = out(relu(hidden(x))): the chain rule goes through the three in the opposite order. Relu
         changes each entry alone, r_i = max(h_i, 0), so dh_i = dr_i ∂r_i/∂h_i, which is dr_i where
@@ -428,6 +458,13 @@ derive(
         "Merge the heads of dq, dk and dv; q, k, v were side by side, so np.concatenate the "
         "three along the last axis, and call qkv_backward.",
     ),
+    hint_for={
+        "split qkv|three parts": 2,
+        "has to be split": 3,
+        "merged before|side by side|another order": 4,
+        "y is wrong": 2,
+        "dx": 3,
+    },
     derivation="""
         Each step forward has one back, in the opposite order. Merging and splitting heads only move
         numbers, so each is the backward pass of the other. To divide qkv into three parts is to
@@ -463,6 +500,17 @@ derive(
         "dx1 is dsum plus what the backward function of feed_forward makes of dsum.",
         "norm1_backward(dx1) gives the gradient of x0 + attended, with which the same happens again.",
     ),
+    hint_for={
+        "x0 and x1": 1,
+        "x0 is used": 4,
+        "x1 is used": 3,
+        "past the attention": 4,
+        "past the feed-forward": 3,
+        "attention gets": 4,
+        "feed-forward layer gets|second normalisation": 3,
+        "dx0": 4,
+        "not written": 2,
+    },
     derivation="""
         s = a + b has ∂s/∂a = ∂s/∂b = 1, so both terms get ds. x1 acts on x2 in two ways, as a term
         of the sum and through the feed-forward layer, so its gradient is the sum of two:
@@ -514,6 +562,7 @@ derive(
         "After the decoder's layers dx belongs to the target's embedding, and dmemory goes back"
         " through the encoder's layers; what comes out of them belongs to the source's.",
     ),
+    hint_for={"mask|padding|attend": 2, "embedding": 4, "memory|reverse|decoder": 3, "encoder": 4, "not written": 3},
     derivation="""
         The encoder is a chain, so its backward functions follow each other in the opposite order;
         the decoder is one, too. The memory is what has several uses: every decoder layer reads it,
@@ -553,6 +602,7 @@ derive(
         "means.setdefault(name, {}) is an inner dict's. params[name] -= … changes the array "
         "itself.",
     ),
+    hint_for={"means|kept|arrays of params": 3},
     derivation="""
         Why the correction: m begins with 0, so it is too small at first. After steps with the
         gradients g_1, …, g_t

@@ -48,6 +48,7 @@ BUILD.add(
         "x.max(axis=-1, keepdims=True) has one number a row, with a shape that can be subtracted from x.",
         "e = np.exp(x - maximum); the sum needs axis=-1 and keepdims=True too.",
     ),
+    hint_for={"sum|axis": 2},
 )
 
 
@@ -122,6 +123,7 @@ BUILD.add(
         "np.where(keep_mask, scores, -np.inf) keeps the scores where the mask is True.",
         "weights = softmax(np.where(keep_mask, q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5, -np.inf)).",
     ),
+    hint_for={"√|dtype": 3, "mask|forbidden|nan": 2, "softmax": 3},
 )
 
 
@@ -161,6 +163,7 @@ BUILD.add(
         "reshape can divide the last axis into two: (B, T, D) -> (B, T, H, K).",
         "transpose(0, 2, 1, 3) then moves the axis of the heads before that of the positions.",
     ),
+    hint_for={"still after": 2},
 )
 
 
@@ -264,6 +267,7 @@ BUILD.add(
         "x.mean(axis=-1, keepdims=True) keeps the axis, so that it can be subtracted from x.",
         "rstd = 1 / np.sqrt((deviation**2).mean(axis=-1, keepdims=True) + eps); x̂ = deviation * rstd.",
     ),
+    hint_for={"variance|deviation|eps": 2},
 )
 
 
@@ -382,4 +386,5 @@ BUILD.add(
         "counted = (targets != PAD)[..., None]; share = counted / counted.sum() is 1/n or 0.",
         "loss = -(share * wanted * log_p).sum(); dlogits = share * (np.exp(log_p) - wanted).",
     ),
+    hint_for={"padding|PAD|number of|the mean": 2, "sign|gradient|dlogits|loss is wrong": 3},
 )

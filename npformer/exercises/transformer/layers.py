@@ -66,6 +66,7 @@ BUILD.add(
         'h, hidden_backward = linear(params["hidden"], x), and the same for out with np.maximum(h, 0).',
         "drelu, out_grads = out_backward(dy); then hidden_backward(np.where(h > 0, drelu, 0)).",
     ),
+    hint_for={"relu is missing": 1, "gradient|derivative|dx|not written": 2},
 )
 
 
@@ -133,6 +134,7 @@ BUILD.add(
         "dheads, out_grads = out_backward(dy); attention_backward(split_heads(dheads, n_heads)) gives dq, dk, dv.",
         "Merge the heads of each of the three, np.concatenate them along the last axis, and call qkv_backward.",
     ),
+    hint_for={"has to be split": 2, "merged before|side by side|another order": 3, "dx|not written": 2},
 )
 
 
@@ -246,6 +248,15 @@ BUILD.add(
         "norm2_backward(dx2) gives the gradient dsum of x1 + fed: fed's is dsum, and x1's is dsum and what feed_backward returns.",
         "norm1_backward(dsum + dfed) gives the gradient of x0 + attended, with which the same happens again.",
     ),
+    hint_for={
+        "x0 is used": 3,
+        "x1 is used": 2,
+        "past the attention": 3,
+        "past the feed-forward": 2,
+        "attention gets": 3,
+        "feed-forward layer gets|second normalisation": 2,
+        "dx0": 3,
+    },
 )
 
 
@@ -342,6 +353,7 @@ BUILD.add(
         'Begin with grads = {"encoder": {}, "decoder": {}} and dmemory = np.zeros_like(memory); for i in reversed(range(n)).',
         "grads[\"source_embedding\"] = embed_src_backward(dmemory), after the encoder's layers; the target's gets dx.",
     ),
+    hint_for={"embedding": 4, "memory|reverse": 3, "encoder gets": 4, "grads|not written": 3},
 )
 
 
@@ -445,4 +457,5 @@ BUILD.add(
         "for name, g in grads.items(): if isinstance(g, dict), call adam_step, and continue.",
         "m, v = means.get(name, (0.0, 0.0)), and at the end means[name] = m, v; means.setdefault(name, {}) is an inner dict's.",
     ),
+    hint_for={"means|kept": 2},
 )
