@@ -10,18 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from scripts.measure.diagnose_mistakes import (
-    MISTAKES,
-    adapted,
-    after,
-    classes,
-    examined,
-    numbers,
-    pairs,
-    text,
-    trained,
-    with_batch,
-)
+from scripts.measure.diagnose_mistakes import examined
+from scripts.measure.diagnosed.cases import adapted, after, classes, numbers, pairs, text, trained
+from scripts.measure.diagnosed.changes import with_batch
+from scripts.measure.diagnosed.mistakes import MISTAKES
 
 import npformer as nf
 from npformer import tree

@@ -1,0 +1,205 @@
+"""Healthy trainings and new models, in which every finding is a false alarm."""
+
+import itertools
+from functools import partial
+
+import numpy as np
+
+from scripts.measure.diagnosed.cases import (  # needs pip install -e .
+    RNG,
+    adapted,
+    after,
+    autoencoder,
+    classes,
+    loaded,
+    numbers,
+    of_classes,
+    of_numbers,
+    of_task,
+    of_text,
+    pairs,
+    rules_of_text,
+    text,
+    validated,
+    words,
+)
+
+import npformer as nf
+
+OPTIONS = [
+    {},
+    {"norm": "post"},
+    {"norm_type": "rms_norm", "activation": "swiglu"},
+    {"positions": "learned", "max_len": 40},
+    {"positions": "rotary", "n_kv_heads": 2},
+    {"bias": False, "activation": "gelu"},
+    {"d_model": 64, "d_ff": 128},
+    {"window": 4},
+    {"n_layers": 4, "d_model": 16},
+    {"dropout": 0.2},
+    {"tie_embeddings": True},
+    {"dtype": "float64"},
+]
+OF_ENCODERS = [each for each in OPTIONS[:8] if "window" not in each]
+POOLED = [
+    {"pooling": "first"},
+    {"pooling": "max", "pooler": True},
+    {"n_outputs": 7},
+    {"positions": "none"},
+]
+CELLS = [{}, {"cell": "lstm"}, {"attention": "additive"}, {"attention": None}]
+CELLS += [{"bidirectional": False}, {"n_layers": 2}]
+BLOCKS = [
+    {},
+    {"dilations": (1, 2, 4)},
+    {"kernel_sizes": (3, 2)},
+    {"tie_embeddings": True},
+    {"dropout": 0.1},
+]
+GPT2 = {
+    "positions": "learned",
+    "max_len": 40,
+    "activation": "gelu",
+    "tie_embeddings": True,
+    "scale_embeddings": False,
+}
+LLAMA = {
+    "positions": "rotary",
+    "n_kv_heads": 2,
+    "norm_type": "rms_norm",
+    "activation": "swiglu",
+    "bias": False,
+}
+BERT = {
+    "norm": "post",
+    "positions": "learned",
+    "max_len": 40,
+    "activation": "gelu",
+    "pooling": "first",
+}
+
+
+def without_padding(**settings):
+    return text(pad_id=None, batch=(RNG.integers(0, 13, (16, 14)),), **settings)
+
+
+def masked(**settings):
+    ids = words()
+    hidden = (RNG.random(ids.shape) < 0.2) & (ids != 0)
+    batch = np.where(hidden, 12, ids), np.where(hidden, ids, -1)
+    return classes(task="words", n_outputs=None, batch=batch, **settings)
+
+
+FAMILIES = {
+    "Transformer": (pairs, OPTIONS),
+    "LanguageModel": (text, OPTIONS[:10]),
+    "LanguageModel without padding": (without_padding, [{}]),
+    "SequenceAutoencoder": (autoencoder, [{}, {"code_size": 8}]),
+    "Encoder": (classes, OF_ENCODERS + POOLED),
+    "Encoder of numbers": (numbers, [{}, {"norm": "post"}, {"pooling": "max"}]),
+    "Encoder of words": (masked, [{}]),
+    "Recurrent": (partial(pairs, nf.Recurrent), CELLS),
+    "ByteNet": (partial(pairs, nf.ByteNet), BLOCKS),
+}
+TRAININGS = [  # optimizer, steps, settings of the trainer
+    (nf.Adam(1e-3), 0, {}),
+    (nf.Adam(nf.warmup_cosine(5e-3, 10, 200)), 5, {"clip_norm": 1.0}),
+    (nf.AdamW(2e-3), 30, {"n_shards": 2}),
+    (nf.SGD(0.1, momentum=0.9), 0, {}),
+    (nf.Adam(nf.noam(32, 400), betas=(0.9, 0.98), eps=1e-9), 60, {"clip_norm": 1.0}),
+    (nf.Adam(3e-4), 15, {"n_shards": 2}),
+]
+SHAPES = [{}, {"d_model": 16, "d_ff": 32}, {"d_model": 64, "d_ff": 256}, {"tie_embeddings": True}]
+OF_DEPTHS = {
+    "Transformer": pairs,
+    "LanguageModel": text,
+    "Encoder": classes,
+    "Encoder of words": masked,
+}
+MODELS = {
+    "Transformer": pairs,
+    "Transformer of the paper": partial(pairs, norm="post"),
+    "Recurrent": partial(pairs, nf.Recurrent),
+    "GPT-2": partial(text, **GPT2),
+    "Llama": partial(text, **LLAMA),
+    "Encoder": classes,
+    "BERT": partial(classes, **BERT),
+    "BERT of words": partial(masked, norm="post"),
+    "Encoder of numbers": numbers,
+    "rules": rules_of_text,
+}
+ADAPTED = {  # the options of adapters
+    "Transformer": {},
+    "Transformer of the paper": {},
+    "GPT-2": {"targets": ("qkv",)},
+    "Llama": {"rank": 4, "alpha": 8.0},
+    "BERT": {"whole": ("output",)},
+    "Encoder of numbers": {"targets": ("feed_forward",)},
+}
+LEARNED = [name for name in MODELS if name not in ("Recurrent", "Encoder")]
+WATCHED = {  # batches without end
+    "Transformer": of_task,
+    "Transformer of the paper": of_task,
+    "Recurrent": of_task,
+    "GPT-2": of_text,
+    "Llama": of_text,
+    "Encoder": of_classes,
+    "BERT": of_classes,
+    "Encoder of numbers": of_numbers,
+}
+
+
+def healthy():
+    """(title, function that returns arguments of ``diagnose``) of trainings without a mistake, and
+    of new models.
+    """
+    yield from trainings()
+    yield from new_models()
+    for name, n_before, n_steps in itertools.product(ADAPTED, (0, 100), (0, 30)):
+        title = f"LowRank of {name} after {n_before} steps, {n_steps} steps"
+        yield title, partial(trained_adapters, name, n_before, n_steps)
+    for name in LEARNED:
+        yield f"{name}, learned", partial(learned, name)
+    for name, rate in itertools.product(WATCHED, (5e-3, 1e-3)):
+        yield f"{name}, watched at {rate}", partial(watched_training, name, rate)
+
+
+def trainings():
+    """Trainings of different lengths."""
+    turns = itertools.cycle(TRAININGS)
+    for family, (make, each) in FAMILIES.items():
+        for settings in each:
+            optimizer, n_steps, options = next(turns)
+            title = f"{family} {settings}, {n_steps} steps of {optimizer}"
+            yield title, partial(training, make, settings, n_steps, optimizer, options)
+
+
+def training(make, settings, n_steps, optimizer, options):
+    return after(make(**settings), n_steps, optimizer, **options)
+
+
+def new_models():
+    """Models of 1 to 12 layers before their training, each with another seed."""
+    kinds = itertools.product((1, 2, 3, 4, 6, 8, 10, 12), ("pre", "post"), OF_DEPTHS.items())
+    for seed, (n_layers, norm, (name, make)) in enumerate(kinds):
+        settings = {"n_layers": n_layers, "norm": norm} | SHAPES[(seed + n_layers) % len(SHAPES)]
+        if make is classes:
+            settings.pop("tie_embeddings", None)
+        yield f"new {name} {settings}", partial(with_seed, make, settings, seed)
+
+
+def with_seed(make, settings, seed):
+    case = make(**settings)
+    return case | {"params": case["model"].init(seed)}
+
+
+def trained_adapters(name, n_before, n_steps):
+    return after(adapted(after(MODELS[name](), n_before), **ADAPTED[name]), n_steps)
+
+
+def learned(name):
+    return loaded(MODELS[name](), 300)
+
+
+def watched_training(name, rate):
+    return validated(MODELS[name](), WATCHED[name](), optimizer=nf.Adam(rate))
