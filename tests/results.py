@@ -6,9 +6,11 @@ Arguments from the table of cases, and comparisons of results.
 import time
 
 import numpy as np
+from tested import npf
 
 from npformer import reference
 from npformer.gradients.cases import CASES
+from npformer.reference.math.scores import SCORES
 from npformer.runtime import threads
 
 OPERATIONS = {name: getattr(reference.ops, name) for name in reference.Ops.names()}
@@ -42,6 +44,35 @@ def named_results(ops, name, arguments):
         f"{x}, written to": arguments[x] for x in written_by(name) if arguments[x] is not None
     }
     return named | written
+
+
+ATTENTIONS = ["attention", "flash_attention", *SCORES]
+
+
+def attend(name, q, k, v, dout, keep_mask=None, causal=False, params=(), **options):
+    """Attention, attention in tiles, or attention with a score of this name, and its backward
+    pass: ``[out, dq, dk, dv, *dparams]``.
+    """
+    if name == "attention":
+        out, weights = npf.attention(q, k, v, keep_mask, causal=causal, **options)
+        return [out, *npf.attention_backward(dout, q, k, v, weights, **options)]
+    if name == "flash_attention":
+        out, logsumexp = npf.flash_attention(q, k, v, keep_mask, causal=causal, **options)
+        saved = out, logsumexp, keep_mask
+        return [out, *npf.flash_attention_backward(dout, q, k, v, *saved, causal=causal, **options)]
+    out, weights = npf.score_attention(q, k, v, name, params, keep_mask, causal=causal)
+    return [out, *npf.score_attention_backward(dout, q, k, v, weights, name, params)]
+
+
+def params_of_score(name, n_query, n_key, n_hidden=17):
+    """Random parameters of a score of queries and keys of these widths."""
+    normal = np.random.default_rng(3).standard_normal
+    if name == "bilinear":
+        return (normal((n_query, n_key)),)
+    if name == "additive":
+        w_q, w_k = normal((n_query, n_hidden)), normal((n_key, n_hidden))
+        return 0.3 * w_q, 0.3 * w_k, normal(n_hidden)
+    return ()
 
 
 def arrays_of(result):

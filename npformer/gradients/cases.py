@@ -478,6 +478,7 @@ add("log_softmax_top_k", {"k": 4}, {"k": 1}, {"k": 100}, bound=4)
 backwards = {"reverse": True, "keep_mask": None}
 padded = {"keep_mask": _mask("B T", above=-0.5), "reverse": True}
 add("gru lstm", {"keep_mask": None}, backwards, padded, bound=16, D=7)
+add("gru", {}, bound=16, D=7)
 add("lstm", {"dcells": None}, bound=16, D=7)
 
 add("dot_score scaled_dot_score cosine_score bilinear_score is_same exp_cosine", bound=8)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from layouts import byte_swapped
 from oracles import assert_close
-from results import FIRST, OPERATIONS, arguments_of, run, written_by
+from results import FIRST, OPERATIONS, arguments_of, attend, run, written_by
 from tested import npf
 
 from npformer import cpu
@@ -65,15 +65,11 @@ def test_dtypes_that_differ_give_what_numpy_gives(every_backend, name, dtype, mo
     """
     monkeypatch.setattr("npformer.operations.plan._told", set())
     arguments = arguments_of(name, dtype)
-    last = [x for x in OPERATIONS[name].record.contract.arrays.values() if x.kind == "float"][
-        -1
-    ].name
+    arrays = OPERATIONS[name].record.contract.arrays.values()
+    *_, last = (x.name for x in arrays if x.kind == "float")
     arguments[last] = arguments[last].astype("float64")
+    message = f"{last} has float64, others float32: the slower reference computes {name} in float64"
     is_told = every_backend is cpu.ops and dtype == "float32"
-    message = (
-        f"{last} has float64, others float32: the slower reference computes {name} in float64; "
-        f"try {last}.astype"
-    )
     with pytest.warns(UserWarning, match=message) if is_told else nullcontext():
         results = run(npf, name, arguments)
     assert_dtypes(name, "float64", results)
@@ -111,11 +107,7 @@ def test_what_is_written_may_have_its_bytes_in_another_order(name):
 def test_numpy_scalars_do_not_promote(name, scalar):
     q, k, v = np.ones((3, 2, 5, 7), "float32")
     options = {"scale": scalar, "dropout_rate": scalar, "dropout_key": 1}
-    out, saved = getattr(npf, name)(q, k, v, **options)
-    backward = getattr(npf, f"{name}_backward")
-    saved = (saved,) if name == "attention" else (out, saved)
-    gradients = backward(out, q, k, v, *saved, **options)
-    assert {x.dtype for x in (out, *gradients)} == {np.dtype("float32")}
+    assert {x.dtype for x in attend(name, q, k, v, q, **options)} == {np.dtype("float32")}
 
 
 @pytest.mark.parametrize("scalar", [np.float64(0.1), np.float32(0.1)])
@@ -168,18 +160,18 @@ def test_loss_over_70_000_words():
     assert_close(dlogits[[0, 1, 2], [0, 7, 69_999]], [-1 / 3] * 3, 1e-3)
 
 
-@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+@pytest.mark.parametrize("name", ["attention", "flash_attention", "dot", "scaled_dot", "bilinear"])
 def test_scores_that_overflow_half_precision(name):
     q, k, v = half(200, 5, 64), half(200, 7, 64), half(200, 7, 64)
+    dout = half(0.01 if name == "bilinear" else 10, 5, 64)  # of which the weight has 256 times more
     assert q.astype("float64")[0] @ k[0] > 65504
-    out, saved = getattr(npf, name)(q, k, v)
+    params = (np.eye(64, dtype="float16"),) if name == "bilinear" else ()
+    out, dq, dk, dv, *_ = attend(name, q, k, v, dout, params=params)
     assert_close(out, half(200, 5, 64), 1e-3)
-    saved = [saved] if name == "attention" else [out, saved]
-    dq, dk, dv = getattr(npf, f"{name}_backward")(half(10, 5, 64), q, k, v, *saved)
     assert np.isfinite(dq).all()
     assert np.isfinite(dk).all()
     # at a logsumexp of 320 000, float32 has a spacing of 1/32
-    assert_close(dv, np.full((7, 64), 50 / 7), 2e-2)
+    assert_close(dv, half(5 * dout[0, 0] / 7, 7, 64), 2e-2)
 
 
 @pytest.mark.parametrize("name", ["attention", "flash_attention"])
@@ -221,13 +213,10 @@ def test_norm_of_a_gradient_whose_square_overflows():
     assert npf.global_norm(half(300, 16)) == 1200
 
 
-@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+@pytest.mark.parametrize("name", ["attention", "flash_attention", "scaled_dot", "cosine"])
 def test_backward_of_attention_whose_products_of_dout_and_v_overflow(name):
-    q, k, v = half(1, 2, 3, 64), half(1, 2, 4, 64), half(200, 2, 4, 64)
-    out, saved = getattr(npf, name)(q, k, v)
-    dq, dk, dv = getattr(npf, f"{name}_backward")(
-        half(200, 2, 3, 64), q, k, v, *((saved,) if name == "attention" else (out, saved))
-    )
+    q, k, v, dout = half(1, 2, 3, 64), half(1, 2, 4, 64), half(200, 2, 4, 64), half(200, 2, 3, 64)
+    _, dq, dk, dv = attend(name, q, k, v, dout)
     assert not dq.any()  # equal scores, equal values: nothing to gain from another weight
     assert not dk.any()
     assert_close(dv, np.full((2, 4, 64), 3 * 200 / 4), 0.5)

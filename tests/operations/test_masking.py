@@ -7,6 +7,8 @@ every mask of the table.
 import numpy as np
 import oracles
 import pytest
+from refusals import refuses
+from results import ATTENTIONS, attend, params_of_score
 from tested import npf
 
 from npformer import reference
@@ -22,18 +24,11 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def run(name, q, k, v, dout, keep_mask=None, causal=False):
-    """Forward and backward: ``[out, dq, dk, dv]``."""
-    out, saved = getattr(npf, name)(q, k, v, keep_mask, causal=causal)
-    backward = getattr(npf, f"{name}_backward")
-    if name == "attention":
-        return [out, *backward(dout, q, k, v, saved)]
-    return [out, *backward(dout, q, k, v, out, saved, keep_mask, causal=causal)]
-
-
-def inputs(n_queries=T, n_keys=S):
+def inputs(score="", n_queries=T, n_keys=S):
+    """``q, k, v, dout``, and the parameters of a score."""
     shapes = [(n_queries, K), (n_keys, K), (n_keys, KV), (n_queries, KV)]
-    return [normal(B, H, *shape, seed=seed) for seed, shape in enumerate(shapes)]
+    arrays = [normal(B, H, *shape, seed=seed) for seed, shape in enumerate(shapes)]
+    return *arrays, params_of_score(score, K, K)
 
 
 def assert_same_bits(actual, expected):
@@ -51,36 +46,34 @@ def assert_same_bits(actual, expected):
 # Fully masked rows.
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ATTENTIONS)
 def test_query_that_may_attend_to_nothing(name):
     keep_mask = np.ones((T, S), bool)
     keep_mask[2] = False
-    out, dq, dk, dv = run(name, *inputs(), keep_mask)
-    assert not out[..., 2, :].any()
-    assert not dq[..., 2, :].any()
-    assert out[..., [0, 1, 3, 4], :].all()
-    assert dq[..., [0, 1, 3, 4], :].all()
-
-    q, k, v, dout = inputs()
-    others = [0, 1, 3, 4]
-    _, _, dk_without, dv_without = run(name, q[..., others, :], k, v, dout[..., others, :])
-    oracles.assert_close(dk, dk_without)
-    oracles.assert_close(dv, dv_without)
+    q, k, v, dout, params = inputs(name)
+    out, dq, *others = attend(name, q, k, v, dout, keep_mask, params=params)
+    for array in (out, dq):
+        assert not array[..., 2, :].any()
+        assert array[..., [0, 1, 3, 4], :].all()
+    q, dout = np.delete(q, 2, axis=-2), np.delete(dout, 2, axis=-2)
+    without = attend(name, q, k, v, dout, params=params)
+    for array, wanted in zip(others, without[2:], strict=True):
+        oracles.assert_close(array, wanted)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ATTENTIONS)
 def test_nothing_may_attend_to_anything(name):
-    for array in run(name, *inputs(), np.zeros((T, S), bool)):
+    q, k, v, dout, params = inputs(name)
+    for array in attend(name, q, k, v, dout, np.zeros((T, S), bool), params=params):
         assert not array.any()
-        assert not np.isnan(array).any()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_causal_with_more_queries_than_keys(name):
-    out, dq, _, _ = run(name, *inputs(n_queries=9, n_keys=7), causal=True)
-    for array in (out, dq):
+    *arrays, _ = inputs(n_queries=9, n_keys=7)
+    for array in attend(name, *arrays, causal=True)[:2]:
         assert not array[..., :2, :].any()
-    assert out[..., 2:, :].all()
+        assert array[..., 3:, :].all()
 
 
 def test_softmax_of_a_row_of_minus_infinity():
@@ -92,7 +85,7 @@ def test_softmax_of_a_row_of_minus_infinity():
 
 
 def test_logsumexp_of_a_query_that_may_attend_to_nothing():
-    q, k, v, _ = inputs()
+    q, k, v, *_ = inputs()
     keep_mask = np.arange(T)[:, None] != 2
     _, logsumexp = npf.flash_attention(q, k, v, keep_mask)
     assert (np.isneginf(logsumexp) == (np.arange(T) == 2)).all()
@@ -107,10 +100,10 @@ def test_poison_in_keys_masked_partly_by_causal_and_partly_by_keep_mask(name, po
     keep_mask = np.ones((S, S), bool)
     # causal hides key 3 from the queries before it, the mask from the others
     keep_mask[3:, 3] = False
-    q, k, v, dout = inputs(n_queries=S)
-    clean = run(name, q, k, v, dout, keep_mask, causal=True)
+    q, k, v, dout, _ = inputs(n_queries=S)
+    clean = attend(name, q, k, v, dout, keep_mask, causal=True)
     k[..., 3, :] = v[..., 3, :] = poison
-    poisoned = run(name, q, k, v, dout, keep_mask, causal=True)
+    poisoned = attend(name, q, k, v, dout, keep_mask, causal=True)
     assert_same_bits(poisoned, clean)
     assert not poisoned[2][..., 3, :].any()
     assert not poisoned[3][..., 3, :].any()
@@ -119,45 +112,51 @@ def test_poison_in_keys_masked_partly_by_causal_and_partly_by_keep_mask(name, po
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("poison", POISONS)
 def test_the_future_may_hold_anything(name, poison):
-    q, k, v, dout = inputs(n_queries=S)
-    clean = run(name, q, k, v, dout, causal=True)
-    for array in (q, k, v, dout):
+    *arrays, _ = inputs(n_queries=S)
+    clean = attend(name, *arrays, causal=True)
+    for array in arrays:
         array[..., 4:, :] = poison
-    out, dq, _, _ = run(name, q, k, v, dout, causal=True)
+    out, dq, *_ = attend(name, *arrays, causal=True)
     assert_same_bits([x[..., :4, :] for x in (out, dq)], [x[..., :4, :] for x in clean[:2]])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_poison_in_every_masked_place_over_several_tiles(name):
-    q, k, v, dout = inputs(n_queries=131, n_keys=130)
+    q, k, v, dout, _ = inputs(n_queries=131, n_keys=130)
     keep_mask = np.ones((131, 130), bool)
     keep_mask[:, 60:70] = keep_mask[62:66] = False
-    clean = run(name, q, k, v, dout, keep_mask, causal=True)
+    clean = attend(name, q, k, v, dout, keep_mask, causal=True)
     k[..., 60:70, :] = v[..., 60:70, :] = q[..., 62:66, :] = dout[..., 62:66, :] = np.nan
-    assert_same_bits(run(name, q, k, v, dout, keep_mask, causal=True), clean)
+    assert_same_bits(attend(name, q, k, v, dout, keep_mask, causal=True), clean)
 
 
 # A NaN that is not masked has to show.
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ATTENTIONS)
 @pytest.mark.parametrize("which", ["k", "v"])
-@pytest.mark.parametrize("poison", POISONS)
-def test_honest_poison_shows_in_the_queries_that_see_it(name, which, poison):
+def test_honest_nan_shows_in_the_queries_that_see_it(name, which):
     keep_mask = np.ones((T, S), bool)
     keep_mask[2, 4] = False
-    q, k, v, dout = inputs()
-    clean = run(name, q, k, v, dout, keep_mask)
+    q, k, v, dout, params = inputs(name)
+    clean = attend(name, q, k, v, dout, keep_mask, params=params)
+    {"k": k, "v": v}[which][..., 4, :] = np.nan
+    poisoned = attend(name, q, k, v, dout, keep_mask, params=params)
+    others = [0, 1, 3, 4]
+    for x in poisoned[:2]:  # the output and the gradient of the queries
+        assert np.isnan(x[..., others, :]).any(axis=-1).all()
+    assert_same_bits([x[..., 2, :] for x in poisoned[:2]], [x[..., 2, :] for x in clean[:2]])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("which", ["k", "v"])
+@pytest.mark.parametrize("poison", [np.inf, -np.inf])
+def test_honest_infinity_shows(name, which, poison):
+    q, k, v, dout, _ = inputs()
     {"k": k, "v": v}[which][..., 4, :] = poison
-    out, dq, _, _ = run(name, q, k, v, dout, keep_mask)
-    sees = np.arange(T) != 2
-    if np.isnan(poison):
-        assert np.isnan(out[..., sees, :]).all()
-        assert np.isnan(dq[..., sees, :]).all()
-    else:
-        assert (~np.isfinite(out[..., sees, :])).any()
-        assert (~np.isfinite(dq[..., sees, :])).any()
-    assert_same_bits([out[..., 2, :], dq[..., 2, :]], [clean[0][..., 2, :], clean[1][..., 2, :]])
+    out, dq, *_ = attend(name, q, k, v, dout)
+    assert not np.isfinite(out).all()
+    assert not np.isfinite(dq).all()
 
 
 def test_honest_nan_in_counted_logits_shows():
@@ -205,7 +204,7 @@ def test_product_of_arrays_with_holes(seed):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_true_means_may_attend(name):
-    q, k, v, _ = inputs()
+    q, k, v, *_ = inputs()
     keep_mask = np.arange(S) == 4
     out, _ = getattr(npf, name)(q, k, v, keep_mask)
     oracles.assert_close(out, np.broadcast_to(v[..., 4:5, :], out.shape))
@@ -223,16 +222,13 @@ def test_additive_form_and_back(dtype):
 
 @pytest.mark.parametrize("value", [-1e9, 1.0, np.inf, np.nan])
 def test_other_additive_masks_are_refused(value):
-    with pytest.raises(
-        ValueError, match=r"mask holds .*, expected only 0 \(may attend\) and -inf \(may not\)"
-    ):
-        npf.from_additive(np.array([0.0, value]))
+    message = r"mask holds .*, expected only 0 \(may attend\) and -inf \(may not\)"
+    refuses(ValueError, message, npf.from_additive, np.array([0.0, value]))
 
 
 def test_adding_the_additive_mask_to_the_scores_is_what_the_boolean_mask_does():
-    q, k, v, _ = inputs()
+    q, k, v, *_ = inputs()
     keep_mask = normal(B, H, T, S) > 0
     scores = q @ k.swapaxes(-1, -2) / np.sqrt(K)
-    oracles.assert_close(
-        npf.attention(q, k, v, keep_mask)[1], npf.softmax(scores + npf.to_additive(keep_mask))
-    )
+    expected = npf.softmax(scores + npf.to_additive(keep_mask))
+    oracles.assert_close(npf.attention(q, k, v, keep_mask)[1], expected)
