@@ -19,6 +19,7 @@ from npformer.operations.options import OPTIONS, check_fields, check_option
 from npformer.quantized import check_trainable
 from npformer.reference import Ops
 from npformer.reference.math.update import norm_of
+from npformer.runtime.blas_threads import one_blas_thread
 
 
 @dataclass(frozen=True)
@@ -114,20 +115,21 @@ class Optimizer:
         self._check_step(params, grads, state)
         step = check_int("state['n_steps']", state["n_steps"], at_least=0) + 1
         lr = self.learning_rate(step)
-        grad_of = dict(tree.leaves(grads))
-        moments_of = {name: dict(tree.leaves(state[name])) for name in self.moments}
+        trees = [params, grads, *(state[name] for name in self.moments)]
+        together = tree.map_leaves(lambda *arrays: arrays, *trees)
         updates = []  # all are checked before the first is made
-        for path, param in tree.leaves(params):
+        for path, (param, grad, *moments) in tree.leaves(together):
             if lr > 1:  # a small one may become 0 at the end of a schedule
                 check_in_dtype(f"lr({step})", lr, param.dtype)
             flat = _written("parameter", path, param)
-            grad = _flat_gradient(path, grad_of[path])
-            moments = {}
-            for name, x in moments_of.items():
-                moments[name] = _written(f"{name} of", path, x[path])
-            updates.append((flat, grad, moments, self.decays(param)))
-        for flat, grad, moments, decay in updates:
-            self.update(ops, flat, grad, moments, step, lr=lr, decay=decay)
+            flat_grad = _flat_gradient(path, grad)
+            flat_moments = {}
+            for name, x in zip(self.moments, moments, strict=True):
+                flat_moments[name] = _written(f"{name} of", path, x)
+            updates.append((flat, flat_grad, flat_moments, self.decays(param)))
+        with one_blas_thread():  # once for all of them: parameters may be many and small
+            for flat, flat_grad, flat_moments, decay in updates:
+                self.update(ops, flat, flat_grad, flat_moments, step, lr=lr, decay=decay)
         state["n_steps"] = step
 
     def _check_step(self, params, grads, state):
@@ -141,12 +143,9 @@ class Optimizer:
             if not isinstance(argument, dict):
                 expected = "a nested dict of arrays"
                 raise TypeError(f"{name} is {tree.described(argument)}, expected {expected}")
-        shapes = tree.shapes_of(params)
         for name in self.moments:
-            if tree.shapes_of(state[name]) != shapes:
-                tree.check_like(state[name], params, dtypes=False, what=f"{name} of")
-        if tree.shapes_of(grads) != shapes:
-            tree.check_like(grads, params, dtypes=False, what="the gradient of")
+            tree.check_like(state[name], params, dtypes=False, what=f"{name} of")
+        tree.check_like(grads, params, dtypes=False, what="the gradient of")
 
     def check_dtype(self, dtype: np.dtype) -> None:
         """Check that no setting is rounded to 0 or infinity in the dtype of the parameters."""
