@@ -21,7 +21,7 @@ SLIPS = (  # a pattern, what takes its place, and the explanation
     (
         r"\.swapaxes\(-1, -2\)",
         ".T",
-        ".T reverses all axes, also those of batch and heads: x.swapaxes(-1, -2) swaps the last two",
+        "the swapped axes are not the last two, as in .T, which also swaps batch and heads: x.swapaxes(-1, -2)",
     ),
 )
 

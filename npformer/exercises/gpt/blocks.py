@@ -83,6 +83,7 @@ def norm_cases(rng):
 
 EACH_ROW = "each row is divided by a number of its own: its numbers lie along the last axis, axis=-1"
 CONSTANT = "the root mean square depends on x too: the term x̂ · mean(dx̂ · x̂) is missing in dx"
+BOTH_AXES = "every row of every passage uses the gain: dgain is a sum over both axes, axis=(0, 1)"
 NO_MEAN = "no mean is subtracted here: that is layer normalisation"
 
 GPT.add(
@@ -139,7 +140,8 @@ GPT.add(
             "this is the gradient of a bias: the gain is multiplied by x̂, so dgain is the sum of dy · x̂",
         ),
         ({"(dy * x_hat).sum(axis=(0, 1))": "dy * x_hat"}, "every row uses the gain, so dgain is the sum of all rows"),
-        ({"(0, 1)": "0"}, "every row of every passage uses the gain: dgain is a sum over both axes, axis=(0, 1)"),
+        ({"(0, 1)": "0"}, BOTH_AXES),
+        ({"(0, 1)": "1"}, BOTH_AXES),
         ({"(0, 1)": "-1"}, "dgain is a sum over the rows, not one number for each row"),
         (
             {"(dy * x_hat).sum(axis=(0, 1))": "(dy * x_hat).mean(axis=(0, 1))"},

@@ -4,6 +4,7 @@ from npformer.exercises.exercise import Case, draw, sizes
 from npformer.exercises.gpt.track import GPT, layer, model, take
 from npformer.exercises.transformer import BUILD
 from npformer.exercises.transformer.forward import ROOT_OF_INT
+from npformer.exercises.transformer.layers import ALTERNATE, MERGED_BY_RESHAPE, SPLIT_BY_RESHAPE
 
 take(BUILD.parts["attention"])
 take(BUILD.parts["attention_backward"])
@@ -83,13 +84,15 @@ GPT.add(
         ),
         (
             {"merge_heads(heads))": "heads.reshape(x.shape))"},
-            "reshape alone mixes heads and positions: merge_heads moves the axis of the heads back first",
+            MERGED_BY_RESHAPE,
         ),
         (
             {HEADS: "np.split(split_heads(qkv, n_heads), 3, axis=-1)"},
             "first split qkv into q, k and v, each of width D, then each of them into heads",
         ),
         ({"q, k, v = (": "k, q, v = ("}, "the three parts of qkv are query, key, value, in this order"),
+        ({"np.split(qkv, 3, axis=-1)": "(qkv[..., i::3] for i in range(3))"}, ALTERNATE),
+        ({"split_heads(dheads, n_heads)": "dheads.reshape(heads.shape)"}, SPLIT_BY_RESHAPE),
         ({TURN_BACK: "(dq, dk, dv)"}, NOT_TURNED_BACK),
         (
             {TURN_BACK: "(rotary(dq)[0], rotary(dk)[0], dv)"},
@@ -143,7 +146,7 @@ GPT.add(
         "two maps": 3,
         "exchanged|merged before|side by side|another order": 4,
         "turned|distance": 2,
-        "has to be split|dx|not written": 3,
+        "has to be split|into the order|dx|not written": 3,
     },
 )
 
@@ -169,6 +172,7 @@ ATTEND = 'self_attention(params["attention"], h0, n_heads)'
 FEED = 'feed_forward(params["feed_forward"], h1)'
 INPUT_ITSELF = "the result of a sublayer is added to its input, x0 or x1, not to the normalised input"
 NORMALISED = "what a sublayer reads is normalised: attention reads norm(x0), the feed-forward layer norm(x1)"
+NORM_OF_SUM = "the sum is normalised, as in the Transformer of 2017: here it is what each sublayer reads"
 PAST = "x0 and x1 are used twice: what goes past the two sublayers is missing in the gradients"
 
 GPT.add(
@@ -206,7 +210,21 @@ GPT.add(
                 FEED: FEED.replace("h1", "x1"),
                 "return x1 + fed": 'return rms_norm(params["feed_forward_norm"], x1 + fed)[0]',
             },
-            "the sum is normalised, as in the Transformer of 2017: here it is what each sublayer reads",
+            NORM_OF_SUM,
+        ),
+        (
+            {
+                ATTEND: ATTEND.replace("h0", "x0"),
+                "x1 = x0 + attended": 'x1 = rms_norm(params["attention_norm"], x0 + attended)[0]',
+            },
+            NORM_OF_SUM,
+        ),
+        (
+            {
+                FEED: FEED.replace("h1", "x1"),
+                "return x1 + fed": 'return rms_norm(params["feed_forward_norm"], x1 + fed)[0]',
+            },
+            NORM_OF_SUM,
         ),
         ({"dx1 = dx2 + dnormed": "dx1 = dnormed", "return dx1 + dnormed": "return dnormed"}, PAST),
         (
@@ -224,6 +242,10 @@ GPT.add(
         (
             {"return dx1 + dnormed": "return dx2 + dnormed"},
             "what goes past the attention is the gradient of x1 = x0 + attended, not dx2",
+        ),
+        (
+            {"return dx1 + dnormed": "return dx1 + dnormed + dx2"},
+            "dx2 is counted twice: dx1 has it already, and x0 acts on x2 through x1 alone",
         ),
         (
             {"attend_backward(dx1)": "attend_backward(dx2)"},
@@ -250,7 +272,7 @@ GPT.add(
         "x1 is used twice: dx1 is dx2 and what comes back through feed-forward and its normalisation.",
         "dh1, grads[…] = feed_backward(dx2); dnormed, grads[…] = norm2_backward(dh1); dx1 = dx2 + dnormed.",
     ),
-    hint_for={"not dx2|normalisation": 3, "used twice|dx0": 2, "grads": 3},
+    hint_for={"not dx2|normalisation": 3, "used twice|counted twice|dx0": 2, "grads": 3},
 )
 
 
@@ -297,7 +319,7 @@ GPT.add(
         ({IS_LAYER: ""}, '"norm" is not a layer: leave it out of the loop'),
         (
             {"x, layer_backwards[name] = decoder_layer": "_, layer_backwards[name] = decoder_layer"},
-            "a layer reads what the one before it has returned: x, … = decoder_layer(…, x, n_heads)",
+            "the layers have no effect: each reads what the one before it has returned, x, … = decoder_layer(…, x, n_heads)",
         ),
         (
             {"for name in names:": "for name in reversed(names):"},

@@ -142,7 +142,10 @@ GPT.add(
             {DIVIDED: "softmax(logits[0, -1]) / temperature"},
             "the temperature divides the logits, before softmax, not p",
         ),
-        ({NEWEST: "logits[0, 0]"}, "this is what follows the first character: the newest position is the last, -1"),
+        (
+            {NEWEST: "logits[0, 0]"},
+            "this is what follows the first character: the newest position is the last, -1, of one passage, ids[None, …]",
+        ),
         (
             {"rng.choice(len(p), p=p)": "p.argmax()"},
             "this takes the most probable character: draw one, with rng.choice",

@@ -123,7 +123,7 @@ derive(
         "weights = softmax(np.where(keep_mask, q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5, "
         "-np.inf)); then weights @ v.",
     ),
-    hint_for={"√|dtype": 4, "kᵀ|[.]T reverses|matmul": 2, "mask|forbidden|nan": 3, "softmax": 4},
+    hint_for={"√|dtype": 4, "kᵀ|swapped axes|matmul": 2, "mask|forbidden|nan": 3, "softmax": 4},
     derivation="""
         A score is a sum over k: scores_ts = Σ_k q_tk k_sk / √K, so it is row t of q times column s
         of kᵀ:
@@ -459,9 +459,9 @@ derive(
         "three along the last axis, and call qkv_backward.",
     ),
     hint_for={
-        "split qkv|three parts": 2,
-        "has to be split": 3,
-        "merged before|side by side|another order": 4,
+        "split qkv|three parts|alternate": 2,
+        "has to be split|into the order": 3,
+        "merged before|put back|side by side|another order": 4,
         "y is wrong": 2,
         "dx": 3,
     },

@@ -105,7 +105,10 @@ BUILD.add(
             {"-np.inf))": "-np.inf).swapaxes(-1, -2)).swapaxes(-1, -2)"},
             "the softmax is over the queries, axis=-2: the weights of a query sum to 1 over the keys, the last axis",
         ),
-        ({"k.swapaxes(-1, -2)": "k.T"}, "k.T reverses all axes, also batch and heads: swap the last two"),
+        (
+            {"k.swapaxes(-1, -2)": "k.T"},
+            "the swapped axes are not the last two, as in k.T, which also swaps batch and heads: k.swapaxes(-1, -2)",
+        ),
         ({"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, 0)"}, "the softmax is missing"),
     ],
     has_later_backward=True,
@@ -322,6 +325,12 @@ BUILD.add(
         ({"share = counted / counted.sum()": "share = counted"}, "the loss is the mean over the targets, not the sum"),
         ({"-(share * wanted": "-(counted * wanted"}, "the loss is the mean over the targets, not the sum"),
         ({"label_smoothing / V": "label_smoothing / (V - 1)"}, "every id has label_smoothing / V, also the right one"),
+        (
+            {
+                "np.eye(V)[targets] + label_smoothing / V": "np.eye(V)[targets] + label_smoothing / (V - 1) * (1 - np.eye(V)[targets])"
+            },
+            "label_smoothing is shared by all V ids, also the right one, not by the V - 1 others",
+        ),
         ({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, "exp overflows: subtract each row's maximum first"),
         (
             {"shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits))"},

@@ -85,6 +85,10 @@ def self_attention_cases(rng):
     ]
 
 
+ALTERNATE = "q, k and v are the three thirds of the width, one beside the other: they do not alternate"
+MERGED_BY_RESHAPE = "reshape alone mixes heads and positions: merge_heads moves the axis of the heads back first"
+SPLIT_BY_RESHAPE = "reshape alone mixes positions and heads: split_heads puts the gradient into the order of the heads"
+
 BUILD.add(
     "self_attention",
     self_attention_cases,
@@ -100,6 +104,22 @@ BUILD.add(
             "first split qkv into q, k and v, each of width D, then each of them into heads",
         ),
         ({"q, k, v = (": "k, q, v = ("}, "the three parts of qkv are query, key, value, in this order"),
+        (
+            {"np.split(qkv, 3, axis=-1)": "(qkv[..., i::3] for i in range(3))"},
+            ALTERNATE,
+        ),
+        (
+            {"merge_heads(heads))": "heads.reshape(x.shape))"},
+            MERGED_BY_RESHAPE,
+        ),
+        (
+            {"split_heads(dheads, n_heads)": "dheads.reshape(heads.shape)"},
+            SPLIT_BY_RESHAPE,
+        ),
+        (
+            {"[merge_heads(part) for": "[part.reshape(x.shape) for"},
+            "reshape alone mixes heads and positions: dq, dk and dv are put back by merge_heads",
+        ),
         (
             {"split_heads(dheads, n_heads)": "dheads"},
             "the gradient of the merged heads has to be split before it goes back through attention",
@@ -134,7 +154,11 @@ BUILD.add(
         "dheads, out_grads = out_backward(dy); attention_backward(split_heads(dheads, n_heads)) gives dq, dk, dv.",
         "Merge the heads of each of the three, np.concatenate them along the last axis, and call qkv_backward.",
     ),
-    hint_for={"has to be split": 2, "merged before|side by side|another order": 3, "dx|not written": 2},
+    hint_for={
+        "has to be split|into the order": 2,
+        "merged before|put back|side by side|another order": 3,
+        "dx|not written": 2,
+    },
 )
 
 
@@ -152,6 +176,7 @@ def layer_cases(rng):
 
 
 NORM_AFTER = "what a sublayer reads is normalised, as in other models: here it is the sum after the sublayer"
+NORM_OF_SUBLAYER = "the result of a sublayer is normalised before it is added: here the sum is, norm(x + sublayer(x))"
 
 BUILD.add(
     "encoder_layer",
@@ -205,6 +230,18 @@ BUILD.add(
             NORM_AFTER,
         ),
         ({'["attention"], x0': '["attention"], layer_norm(params["attention_norm"], x0)[0]'}, NORM_AFTER),
+        (
+            {
+                'x1, norm1_backward = layer_norm(params["attention_norm"], x0 + attended)': 'h, norm1_backward = layer_norm(params["attention_norm"], attended)\n    x1 = x0 + h',
+            },
+            NORM_OF_SUBLAYER,
+        ),
+        (
+            {
+                'x2, norm2_backward = layer_norm(params["feed_forward_norm"], x1 + fed)': 'h, norm2_backward = layer_norm(params["feed_forward_norm"], fed)\n    x2 = x1 + h',
+            },
+            NORM_OF_SUBLAYER,
+        ),
         (
             {"feed_backward(dsum)": "feed_backward(dx2)"},
             "the feed-forward layer gets the gradient of the layer's result: that has to go back through the normalisation first",
@@ -292,6 +329,10 @@ BUILD.add(
             {"np.tri(tgt_in.shape[1], dtype=bool)": "np.tri(tgt_in.shape[1], k=-1, dtype=bool)"},
             SEES_NOTHING,
         ),
+        (
+            {"np.tri(tgt_in.shape[1]": "np.tri(tgt_in.shape[0]"},
+            "the causal mask has a row for each position of the target: T is tgt_in.shape[1]",
+        ),
         ({"is_past & is_tgt": "is_past"}, "target positions may read padding: combine both masks"),
         (
             {"is_past & is_tgt, is_src": "is_past & is_tgt, np.ones_like(is_src)"},
@@ -321,6 +362,8 @@ BUILD.add(
             "the gradients of the two embeddings are exchanged",
         ),
         ({"!= PAD": "== PAD"}, SEES_NOTHING),
+        ({"(src != PAD)": "(src == PAD)"}, SEES_NOTHING),
+        ({"(tgt_in != PAD)": "(tgt_in == PAD)"}, SEES_NOTHING),
         (
             {"embed_src_backward(dmemory)": "embed_src_backward(dx)"},
             "the source's embedding gets the gradient of the decoder's: it is what comes out of the encoder's layers",
