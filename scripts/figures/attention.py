@@ -1,8 +1,5 @@
 """Draw the figures of part 1 of the book, docs/attention."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 
 from scripts.figures.drawing import (  # needs pip install -e .
@@ -19,6 +16,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
     matrix,
     node,
     plt,
+    results,
     write,
 )
 
@@ -36,8 +34,7 @@ def reversed_word():
     """The attention of a trained model that reverses a word: start.md has the lines that trained
     it.
     """
-    path = Path(__file__).parent / "results" / "reversed_word.json"
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = results("reversed_word")
     canvas(6.0, 5.6)
     side, left, top = 0.42, 1.15, 4.75
     texts = [
@@ -245,3 +242,25 @@ def masks():
         if column == 0:
             write(x - 0.08, y - 0.75, "queries", "left", rotation=90, size=10)
     write(2.7, 0.2, "filled: may attend; ×: may not", "on", size=11)
+
+
+@figure
+def attention_reverse():
+    """The cross-attention of all heads of a model that reverses: ``npformer copy --task reverse``
+    trained it.
+    """
+    found = results("attention_reverse")
+    canvas(7.2, 4.5)
+    side = 0.185
+    for layer, heads in enumerate(found["heads"]):
+        top = 4.2 - 2.15 * layer
+        for i, token in enumerate(found["written"]):
+            write(0.8, top - (i + 0.5) * side, str(token), "left")
+        for head, weights in enumerate(heads):
+            left = 0.87 + 1.6 * head
+            matrix(left, top, weights, side, texts=np.full((9, 8), ""), peak=1)
+            write(left + 4 * side, top + 0.1, f"layer {layer + 1}, head {head + 1}", "on")
+            for j, token in enumerate(found["source"]):
+                write(left + (j + 0.5) * side, top - 9.1 * side, str(token), "below")
+    write(0.2, 2.3, "what it writes, from top to bottom", rotation=90)
+    write(4.0, 0.03, "the sequence that it reads", "on")
