@@ -15,6 +15,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
     LIGHT,
     MIDDLE,
     canvas,
+    chart,
     color_of,
     figure,
     line,
@@ -88,7 +89,19 @@ def by_length(axes, at, systems, trained, name="values"):
 @figure
 def recurrent_alignment():
     """The weights of a recurrent decoder on the source words, for each word that it translated."""
-    found = results("recurrent_alignment")
+    alignment(results("recurrent_alignment"))
+
+
+@figure
+def attention_en_fr():
+    """The weights of a Transformer on the pieces of the source, the mean of all layers and heads:
+    ``npformer translate --attention`` drew them.
+    """
+    alignment(results("attention_en_fr"))
+
+
+def alignment(found):
+    """The weights of each piece of a translation on the pieces of its source."""
     weights = np.array(found["weights"])
     _, axes = plt.subplots(figsize=(6.2, 5.4), layout="tight")
     axes.imshow(weights, cmap=BY_SIGN, vmin=-1, vmax=1)
@@ -96,17 +109,12 @@ def recurrent_alignment():
         if weight >= 0.1:
             ink = color_of(weight)[1]
             write(s, t, f"{weight:.1f}".lstrip("0"), size=9, color=ink)
-    axes.set_xticks(
-        range(len(found["source"])),
-        [piece.replace("▁", "") for piece in found["source"]],
-        rotation=60,
-    )
-    axes.set_yticks(
-        range(len(found["target"])), [piece.replace("▁", "") for piece in found["target"]]
-    )
-    axes.set(
-        xlabel="pieces of the source", ylabel="pieces of the translation, from the first (top)"
-    )
+    source = [piece.replace("▁", "") for piece in found["source"]]
+    target = [piece.replace("▁", "") for piece in found["target"]]
+    axes.set_xticks(range(len(source)), source, rotation=60)
+    axes.set_yticks(range(len(target)), target)
+    axes.set_xlabel("pieces of the source")
+    axes.set_ylabel("pieces of the translation, from the first (top)")
     axes.spines[["top", "right"]].set_visible(True)
 
 
@@ -231,3 +239,51 @@ def heads_en_fr():
     axes.invert_yaxis()
     axes.grid(axis="x", color=LIGHT)
     axes.set_axisbelow(True)
+
+
+@figure
+def translation_by_length():
+    """BLEU against the length of the source, of five systems."""
+    found = results("translation_by_length")
+    axes = chart("words of the source, the mean of each class", "BLEU, lower-cased")
+    for system, values in found["systems"].items():
+        axes.plot(found["words"], values, label=system, **STYLES[system])
+    axes.set(ylim=(0, 92), yticks=range(0, 61, 10))
+    axes.legend(loc="upper right", frameon=False, fontsize=11, ncols=2)
+
+
+@figure
+def bleu_by_length():
+    """The scores of a translation model for classes of sentences, from the shortest to the
+    longest.
+    """
+    found = results("bleu_by_length")
+    axes = chart("words of the source", "score")
+    styles = {"marker": "D", "linestyle": ":"}, {"marker": "^"}, {"marker": "o", "linestyle": "--"}
+    colors = DARK, "black", "#b05000"
+    for (name, values), style, color in zip(found["scores"].items(), styles, colors, strict=True):
+        axes.plot(values, label=name, color=color, **style)
+    words = [name.replace("and more", "or\nmore") for name in found["words"]]
+    axes.set_xticks(range(6), words, size=11)
+    axes.set_ylim(0, 100)
+    axes.legend(loc="lower left", frameon=False, fontsize=11)
+
+
+@figure
+def anomaly_scores():
+    """How the reconstruction errors of sequences that follow a pattern, and of others, are
+    distributed: ``npformer detect-anomalies --json`` measured them.
+    """
+    found = results("anomaly_scores")
+    axes = chart("error, nats per token (logarithmic)", "sequences")
+    styles = (
+        {"color": MIDDLE, "fill": True},
+        {"color": "#3070b0", "linewidth": 2},
+        {"color": "#b05000", "linewidth": 2, "linestyle": "--"},
+        {"color": DARK, "linewidth": 2, "linestyle": ":"},
+    )
+    for (name, counts), style in zip(found["sequences"].items(), styles, strict=True):
+        axes.stairs(counts, found["edges"], label=name, **style)
+    axes.set_xscale("log")
+    axes.set_xticks([0.001, 0.01, 0.1, 1, 10], ["0.001", "0.01", "0.1", "1", "10"])
+    axes.legend(loc="upper left", frameon=False, fontsize=11)

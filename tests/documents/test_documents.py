@@ -311,6 +311,22 @@ def test_the_tables_about_length_have_what_the_figures_are_drawn_from():
             assert cells == list(map(median_and_range, seeds)), what
 
 
+def test_the_tables_of_translations_have_what_the_figures_are_drawn_from():
+    results = ROOT / "scripts" / "figures" / "results"
+    found = json.loads(read(results / "bleu_by_length.json"))
+    columns = [found["scores"][name] for name in ("BLEU, lower-cased", "BLEU, cased", "chrF")]
+    rows = zip(found["words"], *columns, strict=True)
+    expected = [[words, *map(str, scores)] for words, *scores in rows]
+    pages = tables(DOCS / "guides" / "translation.md")
+    [shown] = [rows[2:] for rows in pages if rows[0][0] == "words of the source"]
+    assert [[words, *scores] for words, _, *scores in shown] == expected
+    systems = json.loads(read(results / "translation_by_length.json"))["systems"]
+    pages = tables(DOCS / "before" / "length.md")
+    [shown] = [rows[2:] for rows in pages if rows[0][0] == "system"]
+    in_classes = [[row[i] for i in (2, 3, 4)] for row in shown]
+    assert in_classes == [[str(scores[i]) for i in (0, 3, 5)] for scores in systems.values()]
+
+
 @pytest.mark.parametrize("path", PAGES, ids=NAMES[2:])
 def test_commands_are_indented_as_code(path):
     assert re.findall(r"(?<=\n\n) {1,2}\w.*", read(path)) == []
