@@ -6,7 +6,7 @@ import sys
 
 import on_gpu
 import pytest
-from in_browser import chromium, errors, look, site  # noqa: F401
+from in_browser import chromium, look, path, site  # noqa: F401
 from programs import Ended, exit_code
 from tested import npf
 
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items):
     """Run the tests that compile most first:
     numba in the first and g++ in the second of two processes.
     """
-    items.sort(key=lambda item: [item.nodeid.startswith(path) for path in [*FIRST, ""]].index(True))
+    items.sort(key=lambda item: [item.nodeid.startswith(name) for name in [*FIRST, ""]].index(True))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,6 +13,7 @@ import pytest
 
 SITE = Path(__file__).parents[1] / "docs" / "_build"
 LOOK = "PLAYGROUND_SCREENSHOTS"  # set it to a folder, to look at the pages yourself
+DARK = "rgb(20, 20, 20)"
 
 
 @pytest.fixture(scope="session")
@@ -44,53 +45,165 @@ def chromium():
 def look(chromium):
     """``look(path, width, dark, address)`` opens a page, with what follows # in its address.
 
-    Returns the driver.
+    In the end, it may have written no error to the console that the test has not asked for.
     """
+    page = Page(chromium)
+    yield page.open
+    assert page.errors() == []
 
-    def look(path, width=1200, dark=False, address=""):
+
+@pytest.fixture(scope="module")
+def path(request, tmp_path_factory):
+    """The page with the name ``PAGE`` of the test file, put together into one file."""
+    from scripts import make_playground
+
+    path = tmp_path_factory.mktemp("page") / request.module.PAGE
+    path.write_text(make_playground.page(path.name), encoding="utf-8")
+    return path
+
+
+class Page:
+    """A page in the browser, as a person sees and uses it. Selectors are those of CSS."""
+
+    def __init__(self, driver):
+        self.driver = driver
+
+    def open(self, path, width=1200, dark=False, address=""):
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         # nothing is clicked while it moves
         features += [{"name": "prefers-reduced-motion", "value": "reduce"}]
-        chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        chromium.get_log("browser")
-        chromium.get("about:blank")  # from a page to itself, only the part after # would change
-        chromium.get(f"{Path(path).as_uri()}#{address}" if address else Path(path).as_uri())
-        return chromium
+        self.cdp("Emulation.setEmulatedMedia", features=features)
+        self.resize(width, 900)
+        self.errors()
+        url = Path(path).as_uri()
+        self.driver.get("about:blank")  # from a page to itself, only the part after # would change
+        self.driver.get(f"{url}#{address}" if address else url)
+        return self
 
-    return look
+    def resize(self, width, height):
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.cdp("Emulation.setDeviceMetricsOverride", **size)
 
+    def cdp(self, command, **parameters):
+        """The answer to a command of the Chrome DevTools Protocol."""
+        return self.driver.execute_cdp_cmd(command, parameters)
 
-@pytest.fixture
-def errors(chromium):
-    """``errors()`` returns what the page has written to the console as warnings and errors."""
+    def js(self, script, *arguments):
+        """What a script returns, which sees its arguments as ``arguments``."""
+        return self.driver.execute_script(script, *arguments)
 
-    def errors():
-        return [
-            json.dumps(entry)
-            for entry in chromium.get_log("browser")
-            if entry["level"] in ("WARNING", "SEVERE")
-        ]
+    def errors(self):
+        """What was written to the console as warnings and errors since the last call."""
+        log = self.driver.get_log("browser")
+        return [json.dumps(entry) for entry in log if entry["level"] in ("WARNING", "SEVERE")]
 
-    return errors
+    def address(self):
+        """What follows # in the address."""
+        return self.driver.current_url.partition("#")[2]
 
+    # -- what it shows
 
-def press(browser, *keys):
-    from selenium import webdriver
+    def find(self, selector):
+        return self.driver.find_element("css selector", selector)
 
-    webdriver.ActionChains(browser).send_keys(*keys).perform()
+    def all(self, selector):
+        return self.driver.find_elements("css selector", selector)
 
+    def text(self, selector):
+        return self.find(selector).text
 
-def tab_to(browser, selector):
-    """Press Tab until the element has the focus."""
-    from selenium.webdriver.common.keys import Keys
+    def texts(self, selector):
+        return [element.text for element in self.all(selector)]
 
-    for _ in range(300):
-        if browser.execute_script("return document.activeElement.matches(arguments[0])", selector):
-            return
-        press(browser, Keys.TAB)
-    raise AssertionError(f"Tab does not come to {selector}")
+    def shows(self, selector):
+        return self.find(selector).is_displayed()
+
+    def focused(self):
+        """The id of the element that has the focus."""
+        return self.js("return document.activeElement.id")
+
+    # -- what a person does
+
+    def click(self, selector):
+        self.find(selector).click()
+
+    def press(self, *keys):
+        from selenium import webdriver
+
+        webdriver.ActionChains(self.driver).send_keys(*keys).perform()
+
+    def tab_to(self, selector):
+        """Press Tab until the element has the focus."""
+        from selenium.webdriver.common.keys import Keys
+
+        for _ in range(300):
+            if self.js("return document.activeElement.matches(arguments[0])", selector):
+                return
+            self.press(Keys.TAB)
+        raise AssertionError(f"Tab does not come to {selector}")
+
+    def fill(self, selector, text):
+        """Write a text in the place of another one, and leave the field."""
+        script = """
+            const [selector, text] = arguments, field = document.querySelector(selector);
+            field.value = text;
+            for (const kind of ["input", "change"]) field.dispatchEvent(new Event(kind));
+        """
+        self.js(script, selector, text)
+
+    def wait(self, milliseconds):
+        self.driver.execute_async_script("setTimeout(arguments[1], arguments[0])", milliseconds)
+
+    def wait_for(self, condition, seconds=60):
+        """Wait until an expression of JavaScript is true."""
+        script = """const [condition, ms, done] = arguments, end = Date.now() + ms;
+        (function look() {
+          eval(condition) ? done(true) : Date.now() > end ? done(false) : setTimeout(look, 30);
+        })();"""
+        self.driver.set_script_timeout(seconds + 5)
+        assert self.driver.execute_async_script(script, condition, 1000 * seconds), condition
+
+    # -- what holds for every page
+
+    def check_screen(self, width, theme, path, name):
+        """It fits into the width, every text has contrast, and the theme is the wanted one.
+
+        Keep a picture of it.
+        """
+        sizes = "[document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
+        page, body, screen = self.js(f"return {sizes}")
+        assert screen == width
+        assert max(page, body) <= width
+        assert self.js(CONTRAST) == []
+        color = self.js("return getComputedStyle(document.body).backgroundColor")
+        assert (color == DARK) == (theme == "dark")
+
+        height = self.js("return document.documentElement.scrollHeight")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        picture = self.cdp("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        png = base64.b64decode(picture["data"])
+        file = f"{self.driver.title}-{name}-{width}-{theme}.png"
+        (Path(os.environ.get(LOOK, path)) / file).write_bytes(png)
+        assert len(png) > 10_000
+
+    def check_names(self, at_least):
+        """Whatever can have the focus has a name, more than ``at_least`` elements."""
+        n_focusable = 0
+        for node in self.cdp("Accessibility.getFullAXTree")["nodes"]:
+            role, properties = node["role"]["value"], node.get("properties", [])
+            can_have_focus = any(each["name"] == "focusable" for each in properties)
+            if not can_have_focus or node.get("ignored") or role == "RootWebArea":
+                continue
+            n_focusable += 1
+            name = node.get("name", {}).get("value", "")
+            assert name.strip() or role in ("generic", "none"), role
+        assert n_focusable > at_least
+
+    def check_links(self, selector, folder):
+        """Two links are there, each to a file of the folder."""
+        links = "[...document.querySelectorAll(arguments[0])].map(a => a.getAttribute('href'))"
+        one, other = self.js(f"return {links}", selector)
+        assert (folder / one).is_file() and (folder / other).is_file()
 
 
 # The texts of a page whose contrast to what is behind them is too low for people with weak eyes.
@@ -123,31 +236,3 @@ for (const node of document.querySelectorAll("body *")) {
 }
 return poor;
 """
-
-
-def check_screen(browser, width, theme, path, name):
-    """It fits into the width, every text has contrast, and the theme is the wanted one.
-
-    Keep a picture of it.
-    """
-    sizes = "return [document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
-    page, body, screen = browser.execute_script(sizes)
-    assert screen == width
-    assert max(page, body) <= width
-    assert browser.execute_script(CONTRAST) == []
-    dark = (
-        browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-        == "rgb(20, 20, 20)"
-    )
-    assert dark == (theme == "dark")
-
-    height = browser.execute_script("return document.documentElement.scrollHeight")
-    options = {
-        "captureBeyondViewport": True,
-        "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1},
-    }
-    png = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
-    (Path(os.environ.get(LOOK, path)) / f"{browser.title}-{name}-{width}-{theme}.png").write_bytes(
-        png
-    )
-    assert len(png) > 10_000

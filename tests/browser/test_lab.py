@@ -7,14 +7,12 @@ import re
 
 import numpy as np
 import pytest
-from in_browser import check_screen, press, tab_to
 
 from scripts import make_playground
 
 import npformer as nf
 
 webdriver = pytest.importorskip("selenium.webdriver")
-from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 SCREENS = [(width, theme) for width in (320, 380, 1200) for theme in ("light", "dark")]
@@ -33,38 +31,30 @@ ANSWERS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    """The page, put together into one file."""
-    path = tmp_path_factory.mktemp("page") / "lab.html"
-    path.write_text(make_playground.page("lab.html"), encoding="utf-8")
-    return path
+PAGE = "lab.html"
 
 
 @pytest.fixture
-def lab(look, errors, page):
-    """The page as it answers at once, without asking.
-
-    Nothing that is done to it may write to the console.
-    """
-    yield look(page, address="ask=off&bench=attention")
-    assert errors() == []
+def lab(look, path):
+    """The page as it answers at once, without asking."""
+    return look(path, address="ask=off&bench=attention")
 
 
 @pytest.fixture
-def asking(look, errors, page):
+def asking(look, path):
     """The page with the numbers of the first start."""
-    yield look(page, address="bench=attention")
-    assert errors() == []
-
-
-def find(browser, selector):
-    return browser.find_element(By.CSS_SELECTOR, selector)
+    return look(path, address="bench=attention")
 
 
 def field(browser, name):
     """The field of a number, as q₂₁."""
-    return find(browser, f'[aria-label^="{name},"]')
+    return browser.find(f'[aria-label^="{name},"]')
+
+
+def replace(box, *keys):
+    """Type in the place of what is in a field."""
+    box.send_keys(Keys.CONTROL, "a")
+    box.send_keys(*keys)
 
 
 def numbers(browser, name, key="value"):
@@ -73,12 +63,12 @@ def numbers(browser, name, key="value"):
         "const number = cell => Number(cell.dataset[arguments[1]]);"
         "return outputs[arguments[0]].map(row => row.map(number))"
     )
-    return np.array(browser.execute_script(script, name, key))
+    return np.array(browser.js(script, name, key))
 
 
 def inputs_of(browser, which="inputs"):
     """The bench and its inputs, or those before the change."""
-    bench, inputs = browser.execute_script("return [lab.bench, lab[arguments[0]]]", which)
+    bench, inputs = browser.js("return [lab.bench, lab[arguments[0]]]", which)
     return bench, {name: np.array(x) for name, x in inputs.items()}
 
 
@@ -154,8 +144,8 @@ def check(browser):
     """Every number that is shown is npformer's, and every gradient its finite difference."""
     bench, inputs = inputs_of(browser)
     expected = npformers(bench, inputs)
-    names = browser.execute_script("return Object.keys(outputs)")
-    if browser.execute_script("return !lab.shows"):
+    names = browser.js("return Object.keys(outputs)")
+    if browser.js("return !lab.shows"):
         assert set(names) == set(expected) - set(inputs)
     for name in names:
         tolerance = {"rtol": 1e-12, "atol": 1e-9, "err_msg": name}
@@ -171,7 +161,7 @@ def check(browser):
             )
         script = "return outputs[arguments[0]].map(row => row.map(cell => cell.firstChild.data))"
         for value, text in zip(
-            expected[name].ravel(), sum(browser.execute_script(script, name), []), strict=True
+            expected[name].ravel(), sum(browser.js(script, name), []), strict=True
         ):
             assert text == "masked" or abs(float(text.replace("−", "-")) - value) <= rounding(
                 value
@@ -185,14 +175,14 @@ def check_flow(browser):
     before, after = (npformers(*inputs_of(browser, which)) for which in ("settled", "inputs"))
     names = "return [...document.querySelectorAll(arguments[0])].map(box => box.dataset.name)"
     drawn, moved, changed = (
-        set(browser.execute_script(names, f"#flow g{kind}")) for kind in ("", ".moved", ".changed")
+        set(browser.js(names, f"#flow g{kind}")) for kind in ("", ".moved", ".changed")
     )
     for name in drawn:
         distance = abs(np.subtract(after[name], before[name], dtype=float)).max()
         if 1e-9 < distance < 1e-4:
             continue  # whether it is seen in four digits depends on them
         assert (name in moved | changed) == (distance > 0.5e-4), name
-    assert changed <= set(after) - set(browser.execute_script("return Object.keys(outputs)"))
+    assert changed <= set(after) - set(browser.js("return Object.keys(outputs)"))
 
 
 def check_reason(browser):
@@ -204,7 +194,7 @@ def check_reason(browser):
         "return [...$('why').querySelectorAll('data')].map(x => "
         "[x.value, x.textContent, x.dataset.of, x.dataset.when])"
     )
-    found = browser.execute_script(script)
+    found = browser.js(script)
     for value, text, of, when in found:
         expected = eval(of, {"__builtins__": {}}, arrays[when])
         np.testing.assert_allclose(float(value), expected, rtol=1e-9, atol=1e-9, err_msg=of)
@@ -218,56 +208,51 @@ def check_reason(browser):
 
 @pytest.mark.parametrize(("bench", "start"), STARTS)
 def test_every_number_is_npformers_and_every_gradient_its_finite_difference(
-    look, errors, page, bench, start
+    look, path, bench, start
 ):
-    browser = look(page, address=f"bench={bench}&start={start}")
-    assert browser.execute_script("return [lab.bench, lab.start]") == [bench, start]
+    browser = look(path, address=f"bench={bench}&start={start}")
+    assert browser.js("return [lab.bench, lab.start]") == [bench, start]
     check(browser)
-    assert errors() == []
 
 
 def test_a_changed_number_changes_all_that_depends_on_it(lab):
     for name in ("q₃₂", "k₃₂", "v₃₂", "dout₃₂"):
         box = field(lab, name)
-        box.send_keys(Keys.CONTROL, "a")
-        box.send_keys("-1.75")
-        assert lab.execute_script("return lab.inputs[arguments[0]][2][1]", name[:-2]) == -1.75
+        replace(box, "-1.75")
+        assert lab.js("return lab.inputs[arguments[0]][2][1]", name[:-2]) == -1.75
         check(lab)
-    find(lab, '[aria-label="whether query 2 may read key 4"]').click()
+    lab.click('[aria-label="whether query 2 may read key 4"]')
     check(lab)
-    find(lab, "#causal").click()
+    lab.click("#causal")
     assert (numbers(lab, "weights") == np.tril(numbers(lab, "weights"))).all()
     check(lab)
-    find(lab, "#scale").send_keys(Keys.CONTROL, "a")
-    find(lab, "#scale").send_keys("1.25")
-    assert lab.execute_script("return lab.inputs.scale[0][0]") == 1.25
+    replace(lab.find("#scale"), "1.25")
+    assert lab.js("return lab.inputs.scale[0][0]") == 1.25
     check(lab)
-    find(lab, "#default-scale").click()
-    find(lab, "#all-keys").click()
+    lab.click("#default-scale")
+    lab.click("#all-keys")
     check(lab)
     for bench, names in {
         "softmax": ["x₁", "dy₃"],
         "layer_norm": ["x₁", "gain₂", "bias₃", "dy₄"],
     }.items():
-        find(lab, f"[name=bench][value={bench}]").click()
+        lab.click(f"[name=bench][value={bench}]")
         for name in names:
             box = field(lab, name)
-            box.send_keys(Keys.CONTROL, "a")
-            box.send_keys("2.5")
+            replace(box, "2.5")
             check(lab)
 
 
 def test_a_number_can_be_dragged_and_a_wrong_one_changes_nothing(lab):
     box = field(lab, "v₁₁")
-    webdriver.ActionChains(lab).drag_and_drop_by_offset(box, 50, 0).perform()
-    assert lab.execute_script("return lab.inputs.v[0][0]") == 2
+    webdriver.ActionChains(lab.driver).drag_and_drop_by_offset(box, 50, 0).perform()
+    assert lab.js("return lab.inputs.v[0][0]") == 2
     check(lab)
-    box.send_keys(Keys.CONTROL, "a")
-    box.send_keys("-")
+    replace(box, "-")
     assert box.get_attribute("aria-invalid") == "true"
-    assert find(lab, "#forward").value_of_css_property("opacity") == "0.4"
+    assert lab.find("#forward").value_of_css_property("opacity") == "0.4"
     box.send_keys(Keys.TAB)
-    assert find(lab, "#forward").value_of_css_property("opacity") == "1"
+    assert lab.find("#forward").value_of_css_property("opacity") == "1"
     assert (box.get_attribute("value"), box.get_attribute("aria-invalid")) == ("2", "false")
     check(lab)
 
@@ -280,13 +265,8 @@ def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(lab):
         ("-1000.5", -1000),
         ("0.12345678", 0.123457),
     ]:
-        box.send_keys(Keys.CONTROL, "a")
-        box.send_keys(text, Keys.TAB)
-        assert (
-            lab.execute_script("return lab.inputs.v[0][0]")
-            == float(box.get_attribute("value"))
-            == taken
-        )
+        replace(box, text, Keys.TAB)
+        assert lab.js("return lab.inputs.v[0][0]") == float(box.get_attribute("value")) == taken
 
     random = np.random.default_rng(0)
     for scale in (-1000, 0.5, 1000):
@@ -297,7 +277,7 @@ def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(lab):
             "dout": random.choice([-1000.0, 1000.0], size=(4, 3)).tolist(),
             "scale": [[scale]],
         }
-        lab.execute_script("Object.assign(lab.inputs, arguments[0]); update()", inputs)
+        lab.js("Object.assign(lab.inputs, arguments[0]); update()", inputs)
         expected = npformers(*inputs_of(lab))
         for name in ("out", "dq", "dk", "dv"):
             np.testing.assert_allclose(
@@ -310,27 +290,25 @@ def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(lab):
             "return [...document.querySelectorAll('td.value')].map(cell => "
             "cell.scrollWidth - cell.clientWidth)"
         )
-        assert max(lab.execute_script(cells)) <= 0
+        assert max(lab.js(cells)) <= 0
 
 
 def test_only_the_main_button_drags_and_a_wheel_scrolls(lab):
     box = field(lab, "v₁₁")
     box.send_keys("")  # gives it the focus
-    place = lab.execute_script("return arguments[0].getBoundingClientRect()", box)
+    place = lab.js("return arguments[0].getBoundingClientRect()", box)
     at = {"x": place["x"] + place["width"] / 2, "y": place["y"] + place["height"] / 2}
-    drag = webdriver.ActionChains(lab)
+    drag = webdriver.ActionChains(lab.driver)
     drag.w3c_actions.pointer_action.move_to(box).pointer_down(button=2).move_by(50, 0).pointer_up(
         button=2
     )
     drag.perform()
-    assert lab.execute_script("return lab.inputs.v[0][0]") == 1
-    before = lab.execute_script("return scrollY")
-    lab.execute_cdp_cmd(
-        "Input.dispatchMouseEvent", {"type": "mouseWheel", "deltaX": 0, "deltaY": 100, **at}
-    )
-    lab.execute_async_script("setTimeout(arguments[0], 300)")  # as long as a scroll may take
-    assert lab.execute_script("return scrollY") > before
-    assert lab.execute_script("return lab.inputs.v[0][0]") == 1
+    assert lab.js("return lab.inputs.v[0][0]") == 1
+    before = lab.js("return scrollY")
+    lab.cdp("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=100, **at)
+    lab.wait(300)  # as long as a scroll may take
+    assert lab.js("return scrollY") > before
+    assert lab.js("return lab.inputs.v[0][0]") == 1
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -341,83 +319,77 @@ def test_the_answers_are_of_all_questions():
 
 
 @pytest.mark.parametrize("id_", QUESTIONS)
-def test_a_question_is_asked_before_it_is_answered_with_its_reason(look, errors, page, id_):
+def test_a_question_is_asked_before_it_is_answered_with_its_reason(look, path, id_):
     bench, question = QUESTIONS[id_]
     name, i, j = question["watch"]
     for guess in (-1, 0, 1):
-        browser = look(page, address=f"question={id_}")
+        browser = look(path, address=f"question={id_}")
         before = npformers(*inputs_of(browser, "settled"))
         after = npformers(*inputs_of(browser))
-        for array in browser.execute_script("return Object.keys(outputs)"):
+        for array in browser.js("return Object.keys(outputs)"):
             np.testing.assert_allclose(numbers(browser, array), before[array], rtol=1e-9, atol=1e-9)
-        assert question["story"] in find(browser, "#change").text
-        assert find(browser, "#question").text.endswith("What will it do?")
+        assert question["story"] in browser.text("#change")
+        assert browser.text("#question").endswith("What will it do?")
         shown = "#verdict, #lesson, #why"
-        assert "".join(node.text for node in browser.find_elements(By.CSS_SELECTOR, shown)) == ""
-        find(browser, f"#guess button[value='{guess}']").click()
+        assert "".join(node.text for node in browser.all(shown)) == ""
+        browser.click(f"#guess button[value='{guess}']")
         check(browser)
         change = after[name][i, j] - before[name][i, j]
         direction = 0 if abs(change) < 5e-5 else np.sign(change)
         assert direction == ANSWERS[id_]
-        verdict = find(browser, "#verdict").text
+        verdict = browser.text("#verdict")
         assert verdict.startswith("Right: " if guess == direction else "No (you said: ")
-        assert find(browser, "#lesson").text == question["lesson"]
-        assert find(browser, "#why").text
-        assert find(browser, "#count").text == f"Predicted so far: {int(guess == direction)} of 1."
-    assert errors() == []
+        assert browser.text("#lesson") == question["lesson"]
+        assert browser.text("#why")
+        assert browser.text("#count") == f"Predicted so far: {int(guess == direction)} of 1."
 
 
-def test_the_first_question_is_asked_when_the_page_is_opened_and_each_leads_to_the_next(
-    look, errors, page
-):
-    browser = look(page)
+def test_the_first_question_is_asked_when_the_page_is_opened_and_each_leads_to_the_next(look, path):
+    browser = look(path)
     for bench, question in QUESTIONS.values():
-        assert browser.execute_script("return [lab.bench, lab.question.id, lab.is_pending]") == [
+        assert browser.js("return [lab.bench, lab.question.id, lab.is_pending]") == [
             bench,
             question["id"],
             True,
         ]
-        tables = browser.execute_script("return [...Object.keys(fields), ...Object.keys(outputs)]")
-        shown = set(tables) | ({"scale"} if find(browser, "#controls").is_displayed() else set())
+        tables = browser.js("return [...Object.keys(fields), ...Object.keys(outputs)]")
+        shown = set(tables) | ({"scale"} if browser.shows("#controls") else set())
         assert shown == set(question["shows"])
-        find(browser, "#guess button[value='0']").click()
-        if find(browser, "#next").is_displayed():
-            find(browser, "#next").click()
+        browser.click("#guess button[value='0']")
+        if browser.shows("#next"):
+            browser.click("#next")
     assert (
-        find(browser, "#count").text
+        browser.text("#count")
         == f"Predicted so far: {list(ANSWERS.values()).count(0)} of {len(ANSWERS)}."
     )
-    find(browser, "#all").click()
-    assert browser.execute_script(
-        "return [lab.shows === null || lab.shows === undefined, location.hash]"
-    )[0]
+    browser.click("#all")
+    assert browser.js("return [lab.shows === null || lab.shows === undefined, location.hash]")[0]
     check(browser)
-    assert find(browser, "#lesson").text == question["lesson"]
-    assert errors() == []
+    assert browser.text("#lesson") == question["lesson"]
 
 
-def test_what_the_questions_tell_of_numbers_is_so(look, page):
+def test_what_the_questions_tell_of_numbers_is_so(look, path):
     """The numbers of stories and lessons that the page does not compute."""
     script = "ask(question_named(arguments[0])); answer(0); return [lab.before, lab.shown]"
-    browser = look(page)
-    before, after = browser.execute_script(script, "longer")
+    browser = look(path)
+    before, after = browser.js(script, "longer")
     np.testing.assert_allclose([before["scores"][0][1], after["scores"][0][1]], [1.5, 3])
-    before, after = browser.execute_script(script, "unseen")
+    before, after = browser.js(script, "unseen")
     assert before["q"] == [[1, 0, 1]] and before["k"][3] == [0, 2, 0] and after["k"][3] == [0, 6, 0]
-    before, after = browser.execute_script(script, "alone")
+    before, after = browser.js(script, "alone")
     assert (
         after["weights"][0] == [1, 0, 0, 0] and after["dq"][0] == [0, 0, 0] and any(before["dq"][0])
     )
-    before, after = browser.execute_script(script, "others")
+    before, after = browser.js(script, "others")
     np.testing.assert_allclose([sum(before["e"][0]), sum(after["e"][0])], [8, 13], atol=1e-5)
-    _, after = browser.execute_script(script, "double")
+    _, after = browser.js(script, "double")
     np.testing.assert_allclose(after["e"][0], [1, 4, 25], atol=1e-4)
-    before, after = browser.execute_script(script, "outlier")
+    before, after = browser.js(script, "outlier")
     assert 1.7315 < after["x_hat"][0][3] < 3**0.5
-    before, after = browser.execute_script(script, "tenfold")
+    before, after = browser.js(script, "tenfold")
     np.testing.assert_allclose(before["y"], after["y"], atol=5e-5)
     np.testing.assert_allclose(before["dx"], 10 * np.array(after["dx"]), atol=5e-5)
-    _, after = browser.execute_script(script, "pays")
+    _, after = browser.js(script, "pays")
     assert abs(sum(after["dx"][0])) < 1e-12
 
 
@@ -429,67 +401,67 @@ def test_any_change_is_asked_about_and_explained(asking):
     n_numbers = 0
     for n in range(36):
         if n % 12 == 0:
-            find(asking, f"[name=bench][value={list(BENCHES)[n // 12]}]").click()
-        asking.execute_script(script, n)
-        find(asking, "#random").click()
-        assert asking.execute_script("return lab.is_pending")
+            asking.click(f"[name=bench][value={list(BENCHES)[n // 12]}]")
+        asking.js(script, n)
+        asking.click("#random")
+        assert asking.js("return lab.is_pending")
         before = npformers(*inputs_of(asking, "settled"))
-        for array in asking.execute_script("return Object.keys(outputs)"):
+        for array in asking.js("return Object.keys(outputs)"):
             np.testing.assert_allclose(numbers(asking, array), before[array], rtol=1e-9, atol=1e-9)
-        asking.execute_script("answer(arguments[0])", n % 3 - 1)
+        asking.js("answer(arguments[0])", n % 3 - 1)
         check(asking)
-        n_numbers += len(asking.find_elements(By.CSS_SELECTOR, "#why data"))
-        assert re.match(r"(Right|No \(you said: .*\)): ", find(asking, "#verdict").text)
+        n_numbers += len(asking.all("#why data"))
+        assert re.match(r"(Right|No \(you said: .*\)): ", asking.text("#verdict"))
     assert n_numbers > 300
 
 
 def test_an_estimate_is_compared(asking):
-    asking.execute_script("ask(question_named('others'))")
-    find(asking, "#estimate").send_keys("0,1")
-    find(asking, "#guess button[value='-1']").click()
+    asking.js("ask(question_named('others'))")
+    asking.find("#estimate").send_keys("0,1")
+    asking.click("#guess button[value='-1']")
     assert (
-        find(asking, "#verdict").text
+        asking.text("#verdict")
         == "Right: y₁ falls from 0.125 to 0.0769. Your number 0.1 is 0.0231 away."
     )
-    find(asking, "#next").click()
-    assert find(asking, "#estimate").get_attribute("value") == ""
-    find(asking, "#estimate").send_keys("0.1333")
-    find(asking, "#guess button[value='1']").click()
-    verdict = find(asking, "#verdict").text
+    asking.click("#next")
+    assert asking.find("#estimate").get_attribute("value") == ""
+    asking.find("#estimate").send_keys("0.1333")
+    asking.click("#guess button[value='1']")
+    verdict = asking.text("#verdict")
     assert verdict == "No (you said: rises): y₂ falls from 0.25 to 0.1333. Your number is exact."
 
 
 def test_asking_can_be_switched_off_and_on(asking):
     field(asking, "q₁₁").send_keys(Keys.ARROW_UP)
-    assert find(asking, "#guess").is_displayed() and not find(asking, "#why").text
-    find(asking, "#asking").click()
-    assert not find(asking, "#guess").is_displayed() and find(asking, "#why").text
-    assert find(asking, "#verdict").text.startswith(
+    assert asking.shows("#guess") and not asking.text("#why")
+    asking.click("#asking")
+    assert not asking.shows("#guess") and asking.text("#why")
+    assert asking.text("#verdict").startswith(
         "weights₁₁, the weight of key 1 for query 1, rises from"
     )
-    assert find(asking, "#count").text == ""
+    assert asking.text("#count") == ""
     field(asking, "q₁₁").send_keys(Keys.ARROW_UP)
     check(asking)
-    assert asking.execute_script("return location.hash.includes('ask=off')")
-    find(asking, "#asking").click()
+    assert asking.js("return location.hash.includes('ask=off')")
+    asking.click("#asking")
     field(asking, "q₁₁").send_keys(Keys.ARROW_UP)
-    assert find(asking, "#guess").is_displayed()
+    assert asking.shows("#guess")
 
 
 def test_a_change_can_be_taken_back_and_another_number_asked_about(asking):
     field(asking, "k₂₁").send_keys(Keys.ARROW_UP)
-    assert "weights₁₂" in find(asking, "#question").text  # follows the key
-    asking.execute_script("outputs.out[2][1].click()")
-    assert "out₃₂, component 2 of output 3," in find(asking, "#question").text
-    find(asking, "#undo").click()
-    assert asking.execute_script("return [lab.inputs.k[1][0], lab.is_pending]") == [0, False]
+    assert "weights₁₂" in asking.text("#question")  # follows the key
+    asking.js("outputs.out[2][1].click()")
+    assert "out₃₂, component 2 of output 3," in asking.text("#question")
+    asking.click("#undo")
+    assert asking.js("return [lab.inputs.k[1][0], lab.is_pending]") == [0, False]
     field(asking, "k₃₁").send_keys(Keys.ARROW_UP)
-    assert "out₃₂" in find(asking, "#question").text  # what was chosen stays
-    find(asking, "#guess button[value='1']").click()
-    assert find(asking, "#verdict").get_attribute("class") in ("right", "other")
-    asking.execute_script("outputs.dv[0][0].click()")
-    assert find(asking, "#verdict").get_attribute("class") == ""  # it was not predicted
-    assert find(asking, "#verdict").text.startswith("dv₁₁, the gradient of component 1 of value 1,")
+    assert "out₃₂" in asking.text("#question")  # what was chosen stays
+    asking.click("#guess button[value='1']")
+    assert asking.find("#verdict").get_attribute("class") in ("right", "other")
+    asking.js("outputs.dv[0][0].click()")
+    assert asking.find("#verdict").get_attribute("class") == ""  # it was not predicted
+    assert asking.text("#verdict").startswith("dv₁₁, the gradient of component 1 of value 1,")
     check(asking)
 
 
@@ -508,16 +480,16 @@ def test_the_drawing_has_an_arrow_for_each_array_that_a_formula_names(asking):
         "dgain from dy and x̂; dbias from dy",
     }
     for bench, arrows in expected.items():
-        find(asking, f"[name=bench][value={bench}]").click()
-        drawing = find(asking, "#flow svg")
+        asking.click(f"[name=bench][value={bench}]")
+        drawing = asking.find("#flow svg")
         told = drawing.get_attribute("aria-label").removeprefix("What is computed from what: ")
         assert sorted(told.split("; ")) == sorted(arrows.split("; "))
         n_arrows = sum(
             len(re.split(", | and ", arrow.split(" from ")[1])) for arrow in arrows.split("; ")
         )
-        assert len(asking.find_elements(By.CSS_SELECTOR, "#flow svg > path")) == n_arrows
+        assert len(asking.all("#flow svg > path")) == n_arrows
         sides = "[box.x, box.y, box.width, box.height].map(side => side.baseVal.value)"
-        rectangles = asking.execute_script(
+        rectangles = asking.js(
             f"return [...document.querySelectorAll('#flow rect')].map(box => {sides})"
         )
         for n, (x, y, w, h) in enumerate(rectangles):
@@ -539,33 +511,31 @@ def test_why_a_number_does_not_change_is_said(asking):
             change([[arguments[0], arguments[1], arguments[2], 3]]);
             answer(0);
         """
-        asking.execute_script(script, name, int(i), int(j))
-        assert find(asking, "#why").text == reason
-    asking.execute_script("ask(question_named('unseen')); answer(0)")
-    assert "There is a way to it, but no number on it changes" in (
-        text := find(asking, "#why").text
-    )
+        asking.js(script, name, int(i), int(j))
+        assert asking.text("#why") == reason
+    asking.js("ask(question_named('unseen')); answer(0)")
+    assert "There is a way to it, but no number on it changes" in (text := asking.text("#why"))
     assert (
         "before: 0.5774 · (1 · 0 + 0 · 2 + 1 · 0) = 0\nafter: 0.5774 · (1 · 0 + 0 · 6 + 1 · 0) = 0"
         in text
     )
 
 
-def test_the_address_keeps_the_numbers_and_what_is_asked_about(asking, look, errors):
+def test_the_address_keeps_the_numbers_and_what_is_asked_about(asking, look, path):
     field(asking, "q₁₁").send_keys(Keys.ARROW_UP)
-    find(asking, "#guess button[value='1']").click()
-    asking.execute_script("outputs.dk[1][2].click()")
-    find(asking, '[aria-label="whether query 2 may read key 4"]').click()
-    find(asking, "#guess button[value='1']").click()
-    path, _, address = asking.current_url.removeprefix("file://").partition("#")
+    asking.click("#guess button[value='1']")
+    asking.js("outputs.dk[1][2].click()")
+    asking.click('[aria-label="whether query 2 may read key 4"]')
+    asking.click("#guess button[value='1']")
+    address = asking.address()
     assert address == "bench=attention&start=mixed&q.0.0=1.1&keep_mask.1.3=0&watch=dk.1.2"
     look(path, address=address)
     check(asking)
-    assert asking.execute_script("return [lab.inputs.q[0][0], lab.inputs.keep_mask[1][3]]") == [
+    assert asking.js("return [lab.inputs.q[0][0], lab.inputs.keep_mask[1][3]]") == [
         1.1,
         False,
     ]
-    assert asking.execute_script("return [lab.watched, lab.is_pending]") == [["dk", 1, 2], False]
+    assert asking.js("return [lab.watched, lab.is_pending]") == [["dk", 1, 2], False]
     for wrong in (
         "bench=none",
         "bench=constructor",
@@ -576,83 +546,78 @@ def test_the_address_keeps_the_numbers_and_what_is_asked_about(asking, look, err
         "watch=out",
     ):
         look(path, address=wrong)
-        assert asking.execute_script("return [lab.bench, lab.start]") == ["attention", "mixed"]
+        assert asking.js("return [lab.bench, lab.start]") == ["attention", "mixed"]
         check(asking)
-        assert errors() == []
 
 
 # -- keyboard, screens and readers -----------------------------------------------------------------
 
 
 def test_it_works_by_keyboard_alone(asking):
-    tab_to(asking, "[name=bench]")
-    press(asking, Keys.ARROW_RIGHT)
-    assert asking.execute_script("return lab.bench") == "softmax"
-    press(asking, Keys.ARROW_LEFT)
-    tab_to(asking, "#scale-range")
-    press(asking, Keys.ARROW_RIGHT)
-    tab_to(asking, "#undo")
-    press(asking, Keys.ENTER)
-    assert asking.execute_script("return document.activeElement.id") == "scale-range"
-    tab_to(asking, '[aria-label^="q₁₁,"]')
-    press(asking, Keys.ARROW_UP, Keys.ARROW_UP, Keys.ENTER)
-    assert asking.execute_script("return document.activeElement.value") == "-1"
-    press(asking, Keys.ESCAPE)
-    assert asking.execute_script("return document.activeElement.value") == "1.2"
-    press(asking, Keys.ENTER, Keys.TAB, Keys.TAB, Keys.ENTER)  # rises
-    assert find(asking, "#verdict").text.startswith("Right: weights₁₁ rises from")
-    assert asking.execute_script("return document.activeElement.id") == "verdict"
-    press(asking, Keys.ESCAPE)
-    assert asking.execute_script("return document.activeElement.value") == "1.2"
-    tab_to(asking, '[aria-label="whether query 1 may read key 1"]')
-    press(asking, Keys.SPACE, Keys.ENTER, Keys.SPACE)
-    assert asking.execute_script("return lab.inputs.keep_mask[0][0]") is False
-    assert find(asking, "#verdict").text.startswith("Right: weights₁₁ falls from")
-    tab_to(asking, "#forward [aria-label=weights] td")
-    press(asking, Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ENTER)
-    assert asking.execute_script("return lab.watched") == ["weights", 1, 1]
-    tab_to(asking, "#next")
-    press(asking, Keys.ENTER)
-    assert "ten times as large" in find(asking, "#change").text
-    press(asking, Keys.TAB, Keys.ENTER)
-    assert find(asking, "#verdict").text.startswith("Right: weights₂₄ stays 0.1577")
+    asking.tab_to("[name=bench]")
+    asking.press(Keys.ARROW_RIGHT)
+    assert asking.js("return lab.bench") == "softmax"
+    asking.press(Keys.ARROW_LEFT)
+    asking.tab_to("#scale-range")
+    asking.press(Keys.ARROW_RIGHT)
+    asking.tab_to("#undo")
+    asking.press(Keys.ENTER)
+    assert asking.focused() == "scale-range"
+    asking.tab_to('[aria-label^="q₁₁,"]')
+    asking.press(Keys.ARROW_UP, Keys.ARROW_UP, Keys.ENTER)
+    assert asking.js("return document.activeElement.value") == "-1"
+    asking.press(Keys.ESCAPE)
+    assert asking.js("return document.activeElement.value") == "1.2"
+    asking.press(Keys.ENTER, Keys.TAB, Keys.TAB, Keys.ENTER)  # rises
+    assert asking.text("#verdict").startswith("Right: weights₁₁ rises from")
+    assert asking.focused() == "verdict"
+    asking.press(Keys.ESCAPE)
+    assert asking.js("return document.activeElement.value") == "1.2"
+    asking.tab_to('[aria-label="whether query 1 may read key 1"]')
+    asking.press(Keys.SPACE, Keys.ENTER, Keys.SPACE)
+    assert asking.js("return lab.inputs.keep_mask[0][0]") is False
+    assert asking.text("#verdict").startswith("Right: weights₁₁ falls from")
+    asking.tab_to("#forward [aria-label=weights] td")
+    asking.press(Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ENTER)
+    assert asking.js("return lab.watched") == ["weights", 1, 1]
+    asking.tab_to("#next")
+    asking.press(Keys.ENTER)
+    assert "ten times as large" in asking.text("#change")
+    asking.press(Keys.TAB, Keys.ENTER)
+    assert asking.text("#verdict").startswith("Right: weights₂₄ stays 0.1577")
     check(asking)
 
 
 @pytest.mark.parametrize(("width", "theme"), SCREENS)
 @pytest.mark.parametrize("bench", BENCHES)
-def test_it_fits_every_screen_and_theme(look, errors, page, tmp_path, bench, width, theme):
-    browser = look(page, width, theme == "dark", f"bench={bench}")
-    check_screen(browser, width, theme, tmp_path, f"lab {bench}")
+def test_it_fits_every_screen_and_theme(look, path, tmp_path, bench, width, theme):
+    browser = look(path, width, theme == "dark", f"bench={bench}")
+    browser.check_screen(width, theme, tmp_path, f"lab {bench}")
     for id_ in [question["id"] for question in CONTENT["QUESTIONS"][bench]]:
-        browser.execute_script("ask(question_named(arguments[0]))", id_)
-        check_screen(browser, width, theme, tmp_path, f"lab {id_} asked")
-        browser.execute_script("answer(1)")
-        check_screen(browser, width, theme, tmp_path, f"lab {id_} answered")
+        browser.js("ask(question_named(arguments[0]))", id_)
+        browser.check_screen(width, theme, tmp_path, f"lab {id_} asked")
+        browser.js("answer(1)")
+        browser.check_screen(width, theme, tmp_path, f"lab {id_} answered")
         fields = (
             "return [...document.querySelectorAll('input[type=number]')].map(x => "
             "x.scrollWidth - x.clientWidth)"
         )
-        assert max(browser.execute_script(fields)) <= 1  # no number is cut off
+        assert max(browser.js(fields)) <= 1  # no number is cut off
         cells = (
             "return [...document.querySelectorAll('td.value')].map(cell => "
             "cell.scrollWidth - cell.clientWidth)"
         )
-        assert max(browser.execute_script(cells)) <= 0
-    assert errors() == []
+        assert max(browser.js(cells)) <= 0
 
 
 @pytest.mark.parametrize(("width", "height"), [(320, 700), (360, 640), (412, 900)])
-def test_on_a_telephone_a_question_can_be_answered_without_scrolling(
-    look, errors, page, width, height
-):
-    browser = look(page, width)
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+def test_on_a_telephone_a_question_can_be_answered_without_scrolling(look, path, width, height):
+    browser = look(path, width)
+    browser.resize(width, height)
     for id_ in [
         question["id"] for questions in CONTENT["QUESTIONS"].values() for question in questions
     ]:
-        browser.execute_script("ask(question_named(arguments[0]))", id_)
+        browser.js("ask(question_named(arguments[0]))", id_)
         script = """
             const panel = $("panel").getBoundingClientRect();
             return [...$("guess").querySelectorAll("button")].map((button) => {
@@ -660,8 +625,8 @@ def test_on_a_telephone_a_question_can_be_answered_without_scrolling(
               return top >= panel.top && bottom <= Math.min(panel.bottom, innerHeight);
             });
         """
-        assert browser.execute_script(script) == [True] * 3
-        chosen, row = browser.execute_script("""
+        assert browser.js(script) == [True] * 3
+        chosen, row = browser.js("""
             return [$(`question-${lab.question.id}`), $("questions")].map((node) => {
               const { left, right } = node.getBoundingClientRect();
               return [left, right];
@@ -670,52 +635,31 @@ def test_on_a_telephone_a_question_can_be_answered_without_scrolling(
         assert (
             row[0] <= chosen[0] and chosen[1] <= row[1]
         )  # the list has scrolled to the question that is asked
-    assert browser.execute_script("return scrollY") == 0
-    assert errors() == []
+    assert browser.js("return scrollY") == 0
 
 
-def test_on_a_telephone_the_options_are_folded(look, errors, page):
-    browser = look(page, 380)
-    assert (
-        not find(browser, "#starts").is_displayed() and not find(browser, "#asking").is_displayed()
-    )
-    tab_to(browser, ".fold > summary")
-    press(browser, Keys.ENTER)
-    assert find(browser, "#starts").is_displayed()
-    tab_to(browser, "#asking")
-    press(browser, Keys.SPACE)
-    assert not browser.execute_script("return lab.is_asking")
-    browser = look(page)
-    assert (
-        find(browser, "#starts").is_displayed()
-        and not find(browser, ".fold > summary").is_displayed()
-    )
-    assert errors() == []
+def test_on_a_telephone_the_options_are_folded(look, path):
+    browser = look(path, 380)
+    assert not browser.shows("#starts") and not browser.shows("#asking")
+    browser.tab_to(".fold > summary")
+    browser.press(Keys.ENTER)
+    assert browser.shows("#starts")
+    browser.tab_to("#asking")
+    browser.press(Keys.SPACE)
+    assert not browser.js("return lab.is_asking")
+    browser = look(path)
+    assert browser.shows("#starts") and not browser.shows(".fold > summary")
 
 
 @pytest.mark.parametrize("bench", BENCHES)
-def test_whatever_can_have_the_focus_has_a_name(look, page, bench):
-    browser = look(page, address=f"bench={bench}")
-    nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    focusable = [n for n in nodes if any(p["name"] == "focusable" for p in n.get("properties", []))]
-    focusable = [
-        n for n in focusable if n["role"]["value"] != "RootWebArea" and not n.get("ignored")
-    ]
-    assert len(focusable) > 20
-    unnamed = [
-        n["role"]["value"] for n in focusable if not n.get("name", {}).get("value", "").strip()
-    ]
-    assert [role for role in unnamed if role not in ("generic", "none")] == []
+def test_whatever_can_have_the_focus_has_a_name(look, path, bench):
+    look(path, address=f"bench={bench}").check_names(at_least=20)
 
 
-def test_it_also_opens_without_being_put_together(look, errors):
+def test_it_also_opens_without_being_put_together(look):
     browser = look(make_playground.FOLDER / "lab.html")
-    assert find(browser, "#question").text
-    links = browser.execute_script(
-        "return [...document.querySelectorAll('#links a')].map(a => a.getAttribute('href'))"
-    )
-    assert len(links) == 2 and all((make_playground.FOLDER / link).is_file() for link in links)
-    assert errors() == []
+    assert browser.text("#question")
+    browser.check_links("#links a", make_playground.FOLDER)
 
 
 # -- as a part of a page of the book ---------------------------------------------------------------
@@ -725,23 +669,19 @@ EMBEDDED = ["longer", "certain", "tenfold"]
 
 @pytest.mark.parametrize("width", [380, 700])
 @pytest.mark.parametrize("id_", EMBEDDED)
-def test_embedded_it_shows_one_question_and_its_arrays(look, errors, page, tmp_path, id_, width):
-    browser = look(page, width, address=f"embed={id_}&question={id_}")
+def test_embedded_it_shows_one_question_and_its_arrays(look, path, tmp_path, id_, width):
+    browser = look(path, width, address=f"embed={id_}&question={id_}")
     _, question = QUESTIONS[id_]
-    tables = browser.execute_script("return [...Object.keys(fields), ...Object.keys(outputs)]")
+    tables = browser.js("return [...Object.keys(fields), ...Object.keys(outputs)]")
     assert sorted(tables) == sorted(question["shows"])
-    assert (
-        not find(browser, "#lab-title").is_displayed()
-        and not find(browser, "#links").is_displayed()
-    )
-    check_screen(browser, width, "light", tmp_path, f"embedded {id_}")
-    find(browser, "#guess button[value='-1']").click()
-    assert find(browser, "#verdict").text.startswith("Right: ")
+    assert not browser.shows("#lab-title") and not browser.shows("#links")
+    browser.check_screen(width, "light", tmp_path, f"embedded {id_}")
+    browser.click("#guess button[value='-1']")
+    assert browser.text("#verdict").startswith("Right: ")
     check_reason(browser)
-    check_screen(browser, width, "light", tmp_path, f"embedded {id_} answered")
-    link = find(browser, "#whole a").get_attribute("href")
+    browser.check_screen(width, "light", tmp_path, f"embedded {id_} answered")
+    link = browser.find("#whole a").get_attribute("href")
     assert link.endswith(f"lab.html#question={id_}")
-    assert errors() == []
 
 
 @pytest.fixture
@@ -759,42 +699,39 @@ def pages_of_the_book(site):
 
 
 @pytest.mark.parametrize(("width", "dark"), [(380, False), (1200, True)])
-def test_the_book_has_three_labs_that_are_the_pages_own(
-    look, errors, pages_of_the_book, width, dark
-):
+def test_the_book_has_three_labs_that_are_the_pages_own(look, pages_of_the_book, width, dark):
     assert sorted(sum(pages_of_the_book.values(), [])) == sorted(EMBEDDED)
     for path in pages_of_the_book:
         browser = look(path, width, dark)
-        frame = find(browser, ".embedded iframe")
-        wait_for(browser, "document.querySelector('.embedded').classList.contains('runs')")
-        assert not find(browser, ".embedded img").is_displayed()
-        assert browser.execute_script("return scrollY") == 0  # it leaves the page where it is
-        browser.execute_script("arguments[0].scrollIntoView()", frame)
-        browser.switch_to.frame(frame)
-        browser.execute_script("arguments[0].click()", find(browser, "#guess button[value='-1']"))
-        assert find(browser, "#verdict").text.startswith("Right: ")
-        color = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+        frame = browser.find(".embedded iframe")
+        browser.wait_for("document.querySelector('.embedded').classList.contains('runs')")
+        assert not browser.shows(".embedded img")
+        assert browser.js("return scrollY") == 0  # it leaves the page where it is
+        browser.js("arguments[0].scrollIntoView()", frame)
+        browser.driver.switch_to.frame(frame)
+        browser.js("arguments[0].click()", browser.find("#guess button[value='-1']"))
+        assert browser.text("#verdict").startswith("Right: ")
+        color = browser.js("return getComputedStyle(document.body).backgroundColor")
         assert (color == "rgb(20, 20, 20)") == dark
         # the page grows with the answer
-        wait_for(browser, "document.documentElement.scrollHeight <= innerHeight")
-        browser.switch_to.default_content()
-    assert errors() == []
+        browser.wait_for("document.documentElement.scrollHeight <= innerHeight")
+        browser.driver.switch_to.default_content()
 
 
 def test_a_lab_in_the_book_follows_the_theme_that_a_reader_chooses(look, pages_of_the_book):
     browser = look(next(iter(pages_of_the_book)))
     # a lab would follow the media feature instead
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    frame = find(browser, ".embedded iframe")
+    browser.cdp("Emulation.setEmulatedMedia", features=[])
+    frame = browser.find(".embedded iframe")
     for theme in ("dark", "light"):
-        browser.execute_script("document.body.dataset.theme = arguments[0]", theme)
-        browser.switch_to.frame(frame)
-        wait_for(browser, f"matchMedia('(prefers-color-scheme: {theme})').matches")
-        browser.switch_to.default_content()
+        browser.js("document.body.dataset.theme = arguments[0]", theme)
+        browser.driver.switch_to.frame(frame)
+        browser.wait_for(f"matchMedia('(prefers-color-scheme: {theme})').matches")
+        browser.driver.switch_to.default_content()
 
 
 @pytest.mark.parametrize("blocked", ["frame-src 'none'", "script-src 'none'"])
-def test_where_the_lab_is_blocked_its_picture_is_shown(look, errors, pages_of_the_book, blocked):
+def test_where_the_lab_is_blocked_its_picture_is_shown(look, pages_of_the_book, blocked):
     policy = f'<meta http-equiv="Content-Security-Policy" content="{blocked}">'
     for path in pages_of_the_book:
         other = path.with_name(f"blocked {path.name}")
@@ -804,21 +741,13 @@ def test_where_the_lab_is_blocked_its_picture_is_shown(look, errors, pages_of_th
                 encoding="utf-8",
             )
             browser = look(other)
-            browser.execute_async_script("setTimeout(arguments[0], 500)")
-            picture = find(browser, ".embedded img")
+            browser.wait(500)
+            picture = browser.find(".embedded img")
             assert picture.is_displayed() and picture.size["height"] > 100
-            assert not browser.find_elements(By.CSS_SELECTOR, ".embedded.runs")
+            assert not browser.all(".embedded.runs")
         finally:
             other.unlink()
-    errors()
-
-
-def wait_for(browser, condition):
-    for _ in range(100):
-        if browser.execute_script(f"return {condition}"):
-            return
-        browser.execute_async_script("setTimeout(arguments[0], 50)")
-    raise AssertionError(condition)
+    browser.errors()  # which say what was blocked
 
 
 def test_the_content_is_json_and_names_numbers_that_exist():

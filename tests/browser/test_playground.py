@@ -8,7 +8,6 @@ from itertools import count
 
 import numpy as np
 import pytest
-from in_browser import check_screen, press, tab_to
 
 from scripts import make_playground
 
@@ -16,10 +15,8 @@ import npformer as nf
 from npformer.data.marks import mark, unmark
 from npformer.layers import sublayer
 
-webdriver = pytest.importorskip("selenium.webdriver")
-from selenium.webdriver.common.by import By  # noqa: E402
+pytest.importorskip("selenium")
 from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 WORDS = ["attention", "a", "zebra", "abcdefghijklmnop"]
 SENTENCES = ["A man is riding a bicycle.", "Two dogs play in the snow.", "Quick: (l'été), 2 TVs!"]
@@ -33,27 +30,42 @@ LINES = [
 SCREENS = [(width, theme) for width in (320, 1200) for theme in ("light", "dark")]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """The page, put together into one file."""
-    folder = tmp_path_factory.mktemp("pages")
-    (folder / "index.html").write_text(make_playground.page("index.html"), encoding="utf-8")
-    return folder
+PAGE = "index.html"
 
 
 @pytest.fixture
-def browser(look, errors, folder):
-    """The page just after it was opened; nothing that is done to it may write to the console."""
-    yield look(folder / "index.html")
-    assert errors() == []
+def browser(look, path):
+    """The page just after it was opened."""
+    return look(path)
 
 
-def find(browser, selector):
-    return browser.find_element(By.CSS_SELECTOR, selector)
+class Model:
+    """A trained model of the page, as npformer computes it for one source and one target."""
+
+    def __init__(self, name):
+        self.model, self.params, self.content = make_playground.read(name)
+
+    def logits(self, src, tgt_in):
+        arrays = np.array([src]), np.array([tgt_in])
+        return self.model.logits(self.params, *arrays, backend="reference")[0]
+
+    def shares(self, src, tgt_in):
+        """The probabilities of the tokens at each step."""
+        return nf.softmax(self.logits(src, tgt_in))
+
+    def weights(self, src, tgt_in):
+        """The attention weights of every kind and layer, as (H, T, S)."""
+        arrays = np.array([src]), np.array([tgt_in])
+        weights = self.model.attention_weights(self.params, *arrays, backend="reference")
+        return {kind: [layer[0] for layer in layers] for kind, layers in weights.items()}
+
+
+def assert_close(found, expected, atol=1e-9):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
 def choose(browser, name):
-    find(browser, f"[name=model][value={name}]").click()
+    browser.click(f"[name=model][value={name}]")
 
 
 def shown(piece):
@@ -65,10 +77,7 @@ def shown(piece):
 
 
 def paste(browser, text):
-    """Write a text and leave its field."""
-    browser.execute_script(
-        "$('text').value = arguments[0]; $('text').dispatchEvent(new Event('change'))", text
-    )
+    browser.fill("#text", text)
 
 
 # -- the numbers of the trained models -------------------------------------------------------------
@@ -76,106 +85,86 @@ def paste(browser, text):
 
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
 def test_logits_distribution_and_weights_of_every_head_are_npformers(browser, name):
-    model, params, _ = make_playground.read(name)
+    model = Model(name)
     for text in {"reverse": WORDS, "en-fr": SENTENCES}[name]:
-        src = browser.execute_script("return source_of(...arguments)", name, text)
+        src = browser.js("return source_of(...arguments)", name, text)
         tgt_in = [1, *src[::-1]]
-        traced = browser.execute_script("return trace(...arguments)", name, src, tgt_in)
+        traced = browser.js("return trace(...arguments)", name, src, tgt_in)
 
-        arrays = np.array([src]), np.array([tgt_in])
-        logits = model.logits(params, *arrays, backend="reference")[0]
-        np.testing.assert_allclose(traced["decoded"]["logits"], logits, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(
-            traced["probabilities"], nf.softmax(logits[-1]), rtol=0, atol=1e-9
-        )
-        memory = model.encode(params, arrays[0], backend="reference")[0]
-        np.testing.assert_allclose(traced["encoded"]["memory"], memory, rtol=0, atol=1e-9)
-
-        weights = model.attention_weights(params, *arrays, backend="reference")
-        for kind, layers in weights.items():
-            assert len(layers) == len(traced["heads"][kind]) == model.n_layers
+        assert_close(traced["decoded"]["logits"], model.logits(src, tgt_in))
+        assert_close(traced["probabilities"], model.shares(src, tgt_in)[-1])
+        memory = model.model.encode(model.params, np.array([src]), backend="reference")
+        assert_close(traced["encoded"]["memory"], memory[0])
+        for kind, layers in model.weights(src, tgt_in).items():
+            assert len(layers) == model.model.n_layers
             for layer, heads in zip(layers, traced["heads"][kind], strict=True):
-                shown = [head["weights"] for head in heads]
-                np.testing.assert_allclose(shown, layer[0], rtol=0, atol=1e-9)
+                assert_close([head["weights"] for head in heads], layer)
 
 
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
 def test_the_page_decodes_what_greedy_decode_does(browser, name):
-    model, params, content = make_playground.read(name)
+    model = Model(name)
     choose(browser, name)
     written = {"reverse": str, "en-fr": shown}[name]
     for text in {"reverse": WORDS[:3], "en-fr": SENTENCES}[name]:
         paste(browser, text)
-        src = np.array([browser.execute_script("return state.src")])
+        src = np.array([browser.js("return state.src")])
         limit = src.shape[1] + {"reverse": 5, "en-fr": 50}[name]
-        expected = nf.greedy_decode(
-            model, params, src, bos_id=1, eos_id=2, max_len=limit, backend="reference"
-        )[0]
-        assert browser.execute_script("return state.tgt_in") == [1, *expected]
-        tokens = [
-            item.text.split("\n")[0]
-            for item in browser.find_elements(By.CSS_SELECTOR, "#target li")
-        ]
-        assert tokens == [written(content["tokens"][id_]) for id_ in [1, *expected]]
+        options = {"bos_id": 1, "eos_id": 2, "max_len": limit, "backend": "reference"}
+        [expected] = nf.greedy_decode(model.model, model.params, src, **options)
+        assert browser.js("return state.tgt_in") == [1, *expected]
+        tokens = [item.text.split("\n")[0] for item in browser.all("#target li")]
+        assert tokens == [written(model.content["tokens"][id_]) for id_ in [1, *expected]]
     if name == "reverse":
-        assert find(browser, "#said").text == "arbez <end>"
+        assert browser.text("#said") == "arbez <end>"
 
 
 def test_a_hidden_token_is_masked_as_padding_is_and_its_effect_is_told(browser):
-    model, params, _ = make_playground.read("en-fr")
-    place = browser.execute_script("return state.src.findIndex(id => token(id) === 'yellow')")
-    before = browser.execute_script(
-        "return softmax(trace('en-fr', state.src, read_tokens()).logits)"
-    )
-    find(browser, f"#source li:nth-child({place + 1}) button").click()
-    assert browser.execute_script("return document.activeElement.textContent") == "yellowhidden"
-    src, tgt_in = browser.execute_script("return [state.src, read_tokens()]")
-    step, id_ = browser.execute_script("return [state.step, state.tgt_in[state.step + 1]]")
-    masked = np.array([[0 if s == place else id_ for s, id_ in enumerate(src)]])
-    logits = [
-        model.logits(params, x, np.array([tgt_in]), backend="reference")[0]
-        for x in (np.array([src]), masked)
-    ]
-    traced = browser.execute_script(
+    model = Model("en-fr")
+    place = browser.js("return state.src.findIndex(id => token(id) === 'yellow')")
+    before = browser.js("return softmax(trace('en-fr', state.src, read_tokens()).logits)")
+    browser.click(f"#source li:nth-child({place + 1}) button")
+    assert browser.js("return document.activeElement.textContent") == "yellowhidden"
+    src, tgt_in = browser.js("return [state.src, read_tokens()]")
+    step, id_ = browser.js("return [state.step, state.tgt_in[state.step + 1]]")
+    masked = [*src[:place], 0, *src[place + 1 :]]
+    traced = browser.js(
         "return trace('en-fr', state.src, read_tokens(), state.hidden).decoded.logits"
     )
-    np.testing.assert_allclose(traced, logits[1], rtol=0, atol=1e-9)
-    np.testing.assert_allclose(before, nf.softmax(logits[0][-1]), rtol=0, atol=1e-9)
-    was, now = (nf.softmax(x[step])[id_] for x in logits)
+    assert_close(traced, model.logits(masked, tgt_in))
+    assert_close(before, model.shares(src, tgt_in)[-1])
+    was, now = (model.shares(ids, tgt_in)[step, id_] for ids in (src, masked))
     assert was > 0.9 and now < 0.1
     effect = (
         f"‘jaune’ at the selected step is {now:.3f} with ‘yellow’ hidden, "
         f"and {was:.3f} without hiding"
     )
-    assert effect in find(browser, "#hidden-text").text
-    assert "Press Write again" in find(browser, "#verdict").text
-    find(browser, "#target li:nth-child(2) button").click()
-    assert "changes by less than 0.01 if ‘yellow’ is hidden" in find(browser, "#hidden-text").text
-    find(browser, "#end").click()
-    assert "‘jaune’ is missing" in find(browser, "#verdict").text
-    assert not find(browser, "#end").is_enabled()  # it would write the same
-    find(browser, "#begin").click()
-    hidden = find(browser, "#hidden-text").text
+    assert effect in browser.text("#hidden-text")
+    assert "Press Write again" in browser.text("#verdict")
+    browser.click("#target li:nth-child(2) button")
+    assert "changes by less than 0.01 if ‘yellow’ is hidden" in browser.text("#hidden-text")
+    browser.click("#end")
+    assert "‘jaune’ is missing" in browser.text("#verdict")
+    assert not browser.find("#end").is_enabled()  # it would write the same
+    browser.click("#begin")
+    hidden = browser.text("#hidden-text")
     assert hidden == "Now ‘yellow’ is hidden: press To the end to write without it."
     hide = (
         "for (const s of state.src.keys()) "
         "state.hidden.includes(s) || $('source').children[s].firstChild.click()"
     )
-    browser.execute_script(hide)
-    assert "looks at nothing, as all source tokens are hidden" in find(browser, "#step-text").text
-    assert "all weights are 0" in find(browser, "#part-text").text
-    find(browser, "#end").click()
-    assert find(browser, "#verdict").text.endswith(
-        "It was written without reading any source token."
-    )
+    browser.js(hide)
+    assert "looks at nothing, as all source tokens are hidden" in browser.text("#step-text")
+    assert "all weights are 0" in browser.text("#part-text")
+    browser.click("#end")
+    assert browser.text("#verdict").endswith("It was written without reading any source token.")
 
 
 def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
-    model, params, _ = make_playground.read("en-fr")
-    src, tgt_in, step = browser.execute_script("return [state.src, read_tokens(), state.step]")
-    arrays = np.array([src]), np.array([tgt_in])
-    weights = model.attention_weights(params, *arrays, backend="reference")["memory"][-1][0].mean(0)
-    words = browser.execute_script("return [state.src, state.tgt_in].map(ids => ids.map(token))")
+    model = Model("en-fr")
+    src, tgt_in, step = browser.js("return [state.src, read_tokens(), state.step]")
+    weights = model.weights(src, tgt_in)["memory"][-1].mean(0)
+    words = browser.js("return [state.src, state.tgt_in].map(ids => ids.map(token))")
     best = weights.argmax(-1)
     back = [
         t
@@ -183,7 +172,7 @@ def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
         if best[t] == best[t - 1] - 1 and min(weights.max(-1)[[t - 1, t]]) >= 0.5
     ]
     assert [words[1][t + 1] for t in back] == ["jaune"] and step == back[0]
-    text = find(browser, "#step-text").text
+    text = browser.text("#step-text")
     assert text.startswith(
         f"Selected: step {step + 1}, after ‘{words[1][step]}’, "
         "because here two words change places."
@@ -199,75 +188,69 @@ def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
         "the step that wrote ‘jouet’ looks at ‘toy’, and the step that wrote ‘jaune’, "
         "the next one, at ‘yellow’"
     )
-    assert swap in find(browser, "#picture-text").text
+    assert swap in browser.text("#picture-text")
     for text in ["Two dogs play by a tree.", "Three men are cooking in a kitchen.", "A big dog."]:
         paste(browser, text)
-        assert (
-            find(browser, "#picture-text").text == ""
-            and "<end>" not in find(browser, "#step-text").text
-        )
+        assert browser.text("#picture-text") == "" and "<end>" not in browser.text("#step-text")
 
     choose(browser, "reverse")
-    assert "At 9 of the 9 steps" in find(browser, "#picture-text").text
-    browser.execute_script("show_text('transformer')")  # longer than those in training
-    lesson = find(browser, "#lesson").text
+    assert "At 9 of the 9 steps" in browser.text("#picture-text")
+    browser.js("show_text('transformer')")  # longer than those in training
+    lesson = browser.text("#lesson")
     assert "has 11 letters, and no word of the training had more than 10" in lesson
-    assert find(browser, "#picture-text").text.startswith(
+    assert browser.text("#picture-text").startswith(
         "Step 1 should look at the 3rd ‘r’, and looks most at "
     )
     # the text was right when it was written
-    browser.execute_script("show_text('hello'); state.hidden = [2]; show()")
-    assert "should" not in find(browser, "#picture-text").text
+    browser.js("show_text('hello'); state.hidden = [2]; show()")
+    assert "should" not in browser.text("#picture-text")
 
 
 def test_an_earlier_step_can_be_chosen_and_written_differently(browser):
-    find(browser, "#target li:nth-child(4) button").click()
-    assert browser.execute_script(
-        "return [state.step, document.activeElement.firstChild.data]"
-    ) == [2, "chien"]
-    assert find(browser, "#distribution button").text == "chien"
-    other = browser.find_elements(By.CSS_SELECTOR, "#distribution button")[1]
+    browser.click("#target li:nth-child(4) button")
+    assert browser.js("return [state.step, document.activeElement.firstChild.data]") == [2, "chien"]
+    assert browser.text("#distribution button") == "chien"
+    other = browser.all("#distribution button")[1]
     name = other.text
     other.click()
-    assert browser.execute_script("return state.tgt_in.slice(1).map(token)")[2:] == [name]
-    picture = find(browser, "#picture svg")
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", picture)
+    assert browser.js("return state.tgt_in.slice(1).map(token)")[2:] == [name]
+    picture = browser.find("#picture svg")
+    browser.js("arguments[0].scrollIntoView({block: 'center'})", picture)
     picture.click()
-    assert browser.execute_script("return state.step") < 3
+    assert browser.js("return state.step") < 3
 
 
 def test_what_a_decoder_that_ended_after_a_box_would_write_is_computed_by_its_last_norm_and_output(
     browser,
 ):
-    _, params, _ = make_playground.read("en-fr")
-    traced, step, ids = browser.execute_script(
+    traced, step, ids = browser.js(
         "return [trace('en-fr', state.src, read_tokens()).decoded, state.step, state.tgt_in]"
     )
     keys, x = ["embedding-target-0"], [traced["embedded"]["x"][step]]
     for i, layer in enumerate(traced["layers"]):
         keys += [f"{kind}-target-{i}" for kind in ("decoder", "memory", "feed_forward")]
         x += [part["x"][step] for part in (layer["attention"], layer["memory_attention"], layer)]
+    params = Model("en-fr").params
     norm = params["decoder"]["norm"]
     hidden, _, _ = nf.layer_norm(np.array(x), norm["gain"], norm["bias"], 1e-5)
     shares = nf.softmax(hidden @ params["embedding"].T + params["output"]["bias"])
-    names = browser.execute_script("return arguments[0].map(told)", shares.argmax(-1).tolist())
-    assert (
-        names[-2:] == ["‘jaune’", "‘jaune’"] and names[-3] != "‘jaune’"
-    )  # cross-attention of layer 2 finds the colour
+    names = browser.js("return arguments[0].map(told)", shares.argmax(-1).tolist())
+    # cross-attention of layer 2 finds the colour
+    assert names[-2:] == ["‘jaune’", "‘jaune’"] and names[-3] != "‘jaune’"
     assert len(set(keys)) == 7
     for i, (key, name, share) in enumerate(zip(keys, names, shares, strict=True)):
-        box = find(browser, f"#part-{key}")
+        box = browser.find(f"#part-{key}")
         said = f"{name} {share.max():.2f}"
         word = "would write" if not i else "still" if names[i - 1] == name else "now"
         assert f"{word} {said}" in box.text
-        assert bool(box.find_elements(By.TAG_NAME, "mark")) == (word == "now")
+        assert bool(box.find_elements("tag name", "mark")) == (word == "now")
         followed = share[ids[step + 1]]
-        width = browser.execute_script(
+        width = browser.js(
             "return parseFloat(arguments[0].querySelector('.share').style.width)", box
         )
         assert abs(width - 100 * followed) < 0.06
         box.click()
-        text = find(browser, "#part-effect").text
+        text = browser.text("#part-effect")
         assert f"If the decoder ended here, it would write {said}" in text
         if i:
             before = shares[i - 1][ids[step + 1]]
@@ -276,9 +259,9 @@ def test_what_a_decoder_that_ended_after_a_box_would_write_is_computed_by_its_la
             )
             moved = f"stays {followed:.3f}" if abs(followed - before) < 5e-4 else moved
             assert f"The probability of ‘jaune’, which follows, {moved}." in text
-    find(browser, "#part-feed_forward-source-0").click()
+    browser.click("#part-feed_forward-source-0")
     # the text does not end in the encoder
-    assert "the decoder ended" not in find(browser, "#part-effect").text
+    assert "the decoder ended" not in browser.text("#part-effect")
 
 
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
@@ -287,11 +270,11 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
     in the last row.
     """
     choose(browser, name)
-    browser.execute_script(
+    browser.js(
         "show_text(arguments[0])",
         {"reverse": "attention", "en-fr": "There is a big white dog."}[name],
     )
-    model, params, _ = make_playground.read(name)
+    model = Model(name)
     add_and_norm = sublayer.add_and_norm
     kinds = [
         f"{kind}-target-{layer}"
@@ -303,27 +286,25 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
     ]
     turns = set()
     for step in {"reverse": [0, 4], "en-fr": [0, 1, 7]}[name]:
-        browser.execute_script("choose_step(arguments[0]), show()", step)
-        src, tgt_in = browser.execute_script("return [state.src, state.tgt_in]")
+        browser.js("choose_step(arguments[0]), show()", step)
+        src, tgt_in = browser.js("return [state.src, state.tgt_in]")
         shares = []
         for left_out in [None, *range(6), *range(-4, 0)]:
-            calls = count(-2 * model.n_layers)  # the sublayers of the encoder come first
+            calls = count(-2 * model.model.n_layers)  # the sublayers of the encoder come first
 
             def without(
                 ops, params, norm_params, z, x, *args, calls=calls, left_out=left_out, **kwargs
             ):
                 y, backward = add_and_norm(ops, params, norm_params, z, x, *args, **kwargs)
                 if next(calls) == left_out:
-                    place = (
-                        np.s_[:] if left_out < 0 else np.s_[:, -1]
-                    )  # of all source tokens, or of the last target token
+                    # of all source tokens, or of the last target token
+                    place = np.s_[:] if left_out < 0 else np.s_[:, -1]
                     y[place] = x[place]
                 return y, backward
 
             monkeypatch.setattr(sublayer, "add_and_norm", without)
-            arrays = np.array([src]), np.array([tgt_in[: step + 1]])
-            shares.append(nf.softmax(model.logits(params, *arrays, backend="reference")[0, -1]))
-            assert next(calls) == 3 * model.n_layers
+            shares.append(model.shares(src, tgt_in[: step + 1])[-1])
+            assert next(calls) == 3 * model.model.n_layers
         all_, *others = shares
         id_ = tgt_in[step + 1]
         for kind, expected in zip(kinds + of_encoder, others, strict=True):
@@ -331,17 +312,17 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
                 "return shares_without(arguments[0], trace(state.name, state.src, read_tokens()))"
             )
             box = dict(zip(("kind", "side", "layer"), kind.split("-"), strict=True))
-            found = browser.execute_script(script, box | {"layer": int(box["layer"])})
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
-            browser.execute_script("$(`part-${arguments[0]}`).click()", kind)
+            found = browser.js(script, box | {"layer": int(box["layer"])})
+            assert_close(found, expected)
+            browser.js("$(`part-${arguments[0]}`).click()", kind)
             said = f" {expected[id_]:.2f} instead of {all_[id_]:.2f}"
-            text = find(browser, "#part-effect").text
+            text = browser.text("#part-effect")
             assert text.startswith("Without this box") and said in text
             assert ("the most probable would be" in text) == (expected.argmax() != id_)
 
         falls = all_[id_] - np.array([x[id_] for x in others[:6]])
         needed = [kinds[i] for i in np.argsort(-falls) if 2 * falls[i] > falls.max()]
-        turn = find(browser, "#turn").text
+        turn = browser.text("#turn")
         titles = {
             "decoder": "causal self-attention",
             "memory": "cross-attention",
@@ -376,23 +357,23 @@ def logits_without(monkeypatch):
         name: getattr(sublayer, name) for name in ("self_attention_heads", "cross_attention_heads")
     }
 
-    def logits_without(model, params, src, tgt_in, kind, layer, head):
+    def logits_without(model, src, tgt_in, kind, layer, head):
         patched = "cross_attention_heads" if kind == "memory" else "self_attention_heads"
         # the layers of the encoder come first
-        calls = count(-model.n_layers if kind == "decoder" else 0)
+        calls = count(-model.model.n_layers if kind == "decoder" else 0)
 
         def without(*args, **kwargs):
             # (B, T, D), the heads side by side
             heads, backward = originals[patched](*args, **kwargs)
             if next(calls) == layer:
-                width = model.d_model // model.n_heads
+                width = model.model.d_model // model.model.n_heads
                 heads = heads.copy()
                 heads[..., head * width : (head + 1) * width] = 0
             return heads, backward
 
         with monkeypatch.context() as patch:
             patch.setattr(sublayer, patched, without)
-            return model.logits(params, np.array([src]), np.array([tgt_in]), backend="reference")[0]
+            return model.logits(src, tgt_in)
 
     return logits_without
 
@@ -413,12 +394,12 @@ def test_what_is_written_without_a_head_is_npformers_with_the_output_of_this_hea
 ):
     choose(browser, name)
     text = {"reverse": "transformer", "en-fr": "A dog runs outside with a yellow toy."}[name]
-    browser.execute_script("show_text(arguments[0])", text)
-    find(browser, "#each").click()
-    WebDriverWait(browser, 30).until(lambda _: find(browser, "#each-text").text)
-    model, params, _ = make_playground.read(name)
-    src, whole = browser.execute_script("return [state.src, without.own.ids]")
-    limit = browser.execute_script("return task().limit(state.src.length)")
+    browser.js("show_text(arguments[0])", text)
+    browser.click("#each")
+    browser.wait_for("$('each-text').innerText")
+    model = Model(name)
+    src, whole = browser.js("return [state.src, without.own.ids]")
+    limit = browser.js("return task().limit(state.src.length)")
     steps = range(len(whole) - 1)
 
     def loss_of(logits):
@@ -426,31 +407,29 @@ def test_what_is_written_without_a_head_is_npformers_with_the_output_of_this_hea
         return -np.mean([np.log(shares[t, whole[t + 1]]) for t in steps])
 
     def units(ids):
-        text = browser.execute_script("return text_of(arguments[0])", ids)
+        text = browser.js("return text_of(arguments[0])", ids)
         return list(text) if name == "reverse" else re.findall(r"[\w-]+['’]?", text.lower())
 
-    loss_of_all = loss_of(
-        model.logits(params, np.array([src]), np.array([whole[:-1]]), backend="reference")[0]
-    )
-    heads = browser.execute_script("return all_heads().flat()")
-    assert len(heads) == 3 * model.n_layers * model.n_heads
+    loss_of_all = loss_of(model.logits(src, whole[:-1]))
+    heads = browser.js("return all_heads().flat()")
+    assert len(heads) == 3 * model.model.n_layers * model.model.n_heads
     effects = {}
     for head in heads:
         place = head["kind"], head["layer"], head["head"]
-        output = browser.execute_script(
+        output = browser.js(
             "return output_without([arguments[0]], state.src, [], without.own.ids)", head["name"]
         )
-        loss = loss_of(logits_without(model, params, src, whole[:-1], *place))
+        loss = loss_of(logits_without(model, src, whole[:-1], *place))
         assert abs(output["loss"] - loss) < 1e-9
         ids = [1]
         while ids[-1] != 2 and len(ids) <= limit:
-            logits = logits_without(model, params, src, ids, *place)[-1]
+            logits = logits_without(model, src, ids, *place)[-1]
             logits[0] = -np.inf  # padding is never written
             ids.append(int(logits.argmax()))
         assert output["ids"] == ids
         changed = fewest_changes(units(ids), units(whole))
         effects[head["name"]] = changed, loss - loss_of_all
-        said = browser.execute_script(
+        said = browser.js(
             "return $(`without-${arguments[0]}`).querySelector('span').innerText", head["name"]
         )
         word, loss = said.split()[0], float(said.split()[-1].replace("−", "-"))
@@ -458,7 +437,7 @@ def test_what_is_written_without_a_head_is_npformers_with_the_output_of_this_hea
         assert abs(loss - effects[head["name"]][1]) < 0.005 + 1e-9
     most = max(heads, key=lambda head: effects[head["name"]])
     assert effects[most["name"]][0] > 0
-    told = find(browser, "#each-text").text
+    told = browser.text("#each-text")
     assert (
         f"head {most['head'] + 1} of the " in told
         and f": {effects[most['name']][0]} of {len(units(whole))}." in told
@@ -468,44 +447,40 @@ def test_what_is_written_without_a_head_is_npformers_with_the_output_of_this_hea
 
 
 def test_heads_that_are_left_out_are_shown_beside_the_whole_model_and_can_be_put_back(browser):
-    head = find(browser, "[id='without-memory.1.0']")
-    assert "Press a head" in find(browser, "#without-said").text
+    head = browser.find("[id='without-memory.1.0']")
+    assert "Press a head" in browser.text("#without-said")
     head.send_keys(Keys.ENTER)
-    assert head.get_attribute("aria-pressed") == "true" and browser.find_elements(
-        By.CSS_SELECTOR, "#without-said mark"
-    )
-    with_all, other = (
-        x.text for x in browser.find_elements(By.CSS_SELECTOR, "#without-said .said")
-    )
-    assert with_all == find(browser, "#said").text.removesuffix(" <end>") and other != with_all
-    assert "Without head 1 of the cross-attention, layer 2" in find(browser, "#without-said").text
-    find(browser, "#without-said button").send_keys(Keys.ENTER)  # where it looks
-    assert browser.execute_script("return [state.kind, state.layer, state.head]") == [
+    assert head.get_attribute("aria-pressed") == "true" and browser.all("#without-said mark")
+    with_all, other = (x.text for x in browser.all("#without-said .said"))
+    assert with_all == browser.text("#said").removesuffix(" <end>") and other != with_all
+    assert "Without head 1 of the cross-attention, layer 2" in browser.text("#without-said")
+    browser.find("#without-said button").send_keys(Keys.ENTER)  # where it looks
+    assert browser.js("return [state.kind, state.layer, state.head]") == [
         "memory",
         1,
         0,
     ]
-    assert find(browser, "#heads [aria-pressed=true]").text == "head 1"
+    assert browser.text("#heads [aria-pressed=true]") == "head 1"
 
-    browser.execute_script("show_text('Two dogs play by a tree.')")  # the head stays left out
-    assert find(browser, "[id='without-memory.1.0']").get_attribute("aria-pressed") == "true"
-    assert "Without head 1" in find(browser, "#without-said").text
-    find(browser, "#all-heads").send_keys(Keys.ENTER)
-    assert browser.execute_script("return document.activeElement.id") == "without-memory.1.0"
-    assert "Press a head" in find(browser, "#without-said").text
+    browser.js("show_text('Two dogs play by a tree.')")  # the head stays left out
+    assert browser.find("[id='without-memory.1.0']").get_attribute("aria-pressed") == "true"
+    assert "Without head 1" in browser.text("#without-said")
+    browser.find("#all-heads").send_keys(Keys.ENTER)
+    assert browser.focused() == "without-memory.1.0"
+    assert "Press a head" in browser.text("#without-said")
 
-    find(browser, "#each").send_keys(Keys.ENTER)
-    WebDriverWait(browser, 60).until(lambda _: find(browser, "#each-text").text)
-    effects = browser.execute_script("return Object.fromEntries(without.effects)")
+    browser.find("#each").send_keys(Keys.ENTER)
+    browser.wait_for("$('each-text').innerText")
+    effects = browser.js("return Object.fromEntries(without.effects)")
     idle = [name for name, effect in effects.items() if not effect["changed"]]
-    find(browser, "#idle").send_keys(Keys.ENTER)
-    pressed = browser.find_elements(By.CSS_SELECTOR, "#without-heads [aria-pressed=true]")
+    browser.find("#idle").send_keys(Keys.ENTER)
+    pressed = browser.all("#without-heads [aria-pressed=true]")
     assert {f"without-{name}" for name in idle} == {x.get_attribute("id") for x in pressed}
-    assert f"Without {len(idle)} heads" in find(browser, "#without-said").text
+    assert f"Without {len(idle)} heads" in browser.text("#without-said")
 
-    find(browser, "[name=measured][value=examples]").send_keys(Keys.SPACE)
-    WebDriverWait(browser, 60).until(lambda _: find(browser, "#each-text").text)
-    effects = browser.execute_script("return Object.fromEntries(without.effects)")
+    browser.find("[name=measured][value=examples]").send_keys(Keys.SPACE)
+    browser.wait_for("$('each-text').innerText")
+    effects = browser.js("return Object.fromEntries(without.effects)")
     script = """
         const texts = [...$('examples').options].map(({ value }) => value).filter(Boolean);
         return texts.map((text) => {
@@ -515,46 +490,44 @@ def test_heads_that_are_left_out_are_shown_beside_the_whole_model_and_can_be_put
           return [changed_units(output).length, output.loss - whole.loss, whole.ids.length - 1];
         });
     """
-    of_each = browser.execute_script(script)
+    of_each = browser.js(script)
     changed, losses, n_tokens = np.array(of_each).T
     assert effects["memory.1.0"]["changed"] == changed.sum() > 1
     assert abs(effects["memory.1.0"]["loss"] - np.average(losses, weights=n_tokens)) < 1e-9
     choose(browser, "reverse")  # which has other heads
-    assert len(browser.find_elements(By.CSS_SELECTOR, "#without-heads td button")) == 12
+    assert len(browser.all("#without-heads td button")) == 12
 
 
 def test_a_guess_which_head_is_needed_most_is_judged(browser):
     def measured():
-        find(browser, "#each").click()
-        WebDriverWait(browser, 60).until(lambda _: find(browser, "#each-text").text)
-        effects = browser.execute_script("return Object.fromEntries(without.effects)")
+        browser.click("#each")
+        browser.wait_for("$('each-text').innerText")
+        effects = browser.js("return Object.fromEntries(without.effects)")
         return sorted(
             effects.items(), key=lambda item: (item[1]["changed"], item[1]["loss"]), reverse=True
         )
 
     def guess(name):
-        find(browser, f"#guessed-head option[value='{name}']").click()
-        assert "my guess" in find(browser, f"[id='without-{name}']").text
+        browser.click(f"#guessed-head option[value='{name}']")
+        assert "my guess" in browser.text(f"[id='without-{name}']")
 
     def signed(loss):
         return f"{loss:+.2f}".replace("-", "−")
 
-    find(browser, "#each").click()
-    WebDriverWait(browser, 60).until(lambda _: find(browser, "#each-text").text)
-    assert find(browser, "#guess-text").text == ""  # nothing was guessed
-    assert not find(browser, "#guessed-head").is_enabled()  # the answer stands there
+    browser.click("#each")
+    browser.wait_for("$('each-text').innerText")
+    assert browser.text("#guess-text") == ""  # nothing was guessed
+    assert not browser.find("#guessed-head").is_enabled()  # the answer stands there
     for rank in (0, 3):
-        browser.execute_script("show_text(FIRST)")
+        browser.js("show_text(FIRST)")
         order = measured()
-        browser.execute_script("show_text('Two dogs play by a tree.')")
-        assert (
-            find(browser, "#each-text").text == "" and find(browser, "#guessed-head").is_enabled()
-        )
-        browser.execute_script("show_text(FIRST)")
+        browser.js("show_text('Two dogs play by a tree.')")
+        assert browser.text("#each-text") == "" and browser.find("#guessed-head").is_enabled()
+        browser.js("show_text(FIRST)")
         guess(order[rank][0])
-        assert find(browser, "#guess-text").text == ""
+        assert browser.text("#guess-text") == ""
         assert measured() == order
-        text = f"{find(browser, '#guess-result').text} {find(browser, '#guess-text').text}"
+        text = f"{browser.text('#guess-result')} {browser.text('#guess-text')}"
         (_, most), (_, own), (_, second) = order[0], order[rank], order[1]
         if rank:
             assert text == (
@@ -572,35 +545,32 @@ def test_a_guess_which_head_is_needed_most_is_judged(browser):
             assert text.endswith(f"{words}, and the loss changes by {signed(second['loss'])}.")
     choose(browser, "reverse")
     assert (
-        find(browser, "#guessed-head").get_attribute("value") == ""
-        and find(browser, "#guess-text").text == ""
+        browser.find("#guessed-head").get_attribute("value") == ""
+        and browser.text("#guess-text") == ""
     )
-    assert len(browser.find_elements(By.CSS_SELECTOR, "#guessed-head option")) == 13
+    assert len(browser.all("#guessed-head option")) == 13
 
 
-def test_the_address_keeps_the_heads_that_are_left_out(browser, look):
+def test_the_address_keeps_the_heads_that_are_left_out(browser, look, path):
     for name in ("memory.1.0", "encoder.0.3"):
-        find(browser, f"[id='without-{name}']").click()
-    said = find(browser, "#without-said").text
-    path, _, address = browser.current_url.removeprefix("file://").partition("#")
+        browser.click(f"[id='without-{name}']")
+    said = browser.text("#without-said")
+    address = browser.address()
     assert address.endswith("&without=memory.1.0+encoder.0.3")
     look(path, address=address)
-    assert find(browser, "#without-said").text == said and "Without 2 heads" in said
-    assert find(browser, "#message").text == ""
+    assert browser.text("#without-said") == said and "Without 2 heads" in said
+    assert browser.text("#message") == ""
     choose(browser, "reverse")  # which has no fourth head
-    assert browser.current_url.endswith("&without=memory.1.0")
-    find(browser, "#all-heads").click()
-    assert "without" not in browser.current_url
+    assert browser.address().endswith("&without=memory.1.0")
+    browser.click("#all-heads")
+    assert "without" not in browser.address()
 
-    browser.execute_script("location.hash = 'model=reverse&text=level&without=decoder.1.1'")
-    WebDriverWait(browser, 10).until(
-        lambda _: "decoder, layer 2" in find(browser, "#without-said").text
-    )
-    assert find(browser, "#said").text == "level <end>"
+    browser.js("location.hash = 'model=reverse&text=level&without=decoder.1.1'")
+    browser.wait_for("$('without-said').innerText.includes('decoder, layer 2')")
+    assert browser.text("#said") == "level <end>"
 
 
-def test_heads_in_an_address_are_looked_up_in_the_table_of_the_model(browser, look):
-    path = browser.current_url.removeprefix("file://").partition("#")[0]
+def test_heads_in_an_address_are_looked_up_in_the_table_of_the_model(browser, look, path):
     for names in (
         "constructor",
         "__proto__",
@@ -611,14 +581,12 @@ def test_heads_in_an_address_are_looked_up_in_the_table_of_the_model(browser, lo
         "memory.1.0,encoder.0.0",
     ):
         look(path, address=f"model=en-fr&without={names}")
-        assert browser.execute_script("return without.heads") == []
-        assert "heads that this model does not have" in find(browser, "#message").text
-        assert "without" not in browser.current_url and find(browser, "#said").text.endswith(
-            "<end>"
-        )
+        assert browser.js("return without.heads") == []
+        assert "heads that this model does not have" in browser.text("#message")
+        assert "without" not in browser.address() and browser.text("#said").endswith("<end>")
     look(path, address="model=en-fr&without=memory.1.0+memory.1.0+attic")
-    assert browser.execute_script("return without.heads") == ["memory.1.0"]
-    assert "heads that this model does not have" in find(browser, "#message").text
+    assert browser.js("return without.heads") == ["memory.1.0"]
+    assert "heads that this model does not have" in browser.text("#message")
 
 
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
@@ -627,18 +595,14 @@ def test_a_weight_that_is_worked_out_is_that_of_the_model(browser, name):
     and the columns that add up to the output of the head.
     """
     choose(browser, name)
-    model, params, _ = make_playground.read(name)
-    src, tgt_in, step = browser.execute_script("return [state.src, read_tokens(), state.step]")
-    weights = model.attention_weights(
-        params, np.array([src]), np.array([tgt_in]), backend="reference"
-    )
+    model = Model(name)
+    src, tgt_in, step = browser.js("return [state.src, read_tokens(), state.step]")
+    weights = model.weights(src, tgt_in)
 
     def numbers_of(table):
-        rows = browser.find_elements(
-            By.CSS_SELECTOR, f"#head .worked .scroll:nth-of-type({table}) tbody tr"
-        )
+        rows = browser.all(f"#head .worked .scroll:nth-of-type({table}) tbody tr")
         texts = [
-            [cell.text for cell in row.find_elements(By.CSS_SELECTOR, ".value")] for row in rows
+            [cell.text for cell in row.find_elements("css selector", ".value")] for row in rows
         ]
         return np.array([[float(text.replace("−", "-")) for text in row] for row in texts])
 
@@ -648,30 +612,26 @@ def test_a_weight_that_is_worked_out_is_that_of_the_model(browser, name):
         ("decoder", "target", 1, 1),
         ("encoder", "source", 0, 0),
     ]:
-        find(browser, f"#part-{kind}-{side}-{layer}").click()
-        find(browser, f"#heads button:nth-child({head + 1})").click()
-        row = browser.execute_script(
-            "return framed(trace(state.name, state.src, read_tokens()), state.side)"
-        )
+        browser.click(f"#part-{kind}-{side}-{layer}")
+        browser.click(f"#heads button:nth-child({head + 1})")
+        row = browser.js("return framed(trace(state.name, state.src, read_tokens()), state.side)")
         assert side == "source" or row == step
-        expected = weights[kind][layer][0, head][row]
+        expected = weights[kind][layer][head, row]
         # of the strongest key
-        assert find(browser, "#worked-weight").text == f"{expected.max():.4f}"
+        assert browser.text("#worked-weight") == f"{expected.max():.4f}"
         for key in (0, len(expected) - 1):
-            browser.execute_script(
+            browser.js(
                 "$('key').value = arguments[0]; $('key').dispatchEvent(new Event('change'))", key
             )
-            assert browser.execute_script("return document.activeElement.id") == "key"
-            text = find(browser, "#head .worked").text
+            assert browser.focused() == "key"
+            text = browser.text("#head .worked")
             if kind == "decoder" and key > row:
-                assert "This key is masked" in text and not browser.find_elements(
-                    By.ID, "worked-weight"
-                )
+                assert "This key is masked" in text and not browser.all("#worked-weight")
                 continue
-            assert find(browser, "#worked-weight").text == f"{expected[key]:.4f}"
-            traced = browser.execute_script(
-                "return trace(state.name, state.src, read_tokens()).heads"
-            )[kind][layer][head]
+            assert browser.text("#worked-weight") == f"{expected[key]:.4f}"
+            traced = browser.js("return trace(state.name, state.src, read_tokens()).heads")[kind][
+                layer
+            ][head]
             q, k, v = (np.array(traced[x]) for x in "qkv")
             dot = q[row] @ k[key]
             assert f"q · k = {dot:.6f}" in (minus := text.replace("−", "-"))
@@ -681,101 +641,92 @@ def test_a_weight_that_is_worked_out_is_that_of_the_model(browser, name):
             )
             score, e, total, *again = (float(x.replace(",", "")) for x in said.groups())
             np.testing.assert_allclose(np.exp(score), e, rtol=5.1e-8)  # as a calculator finds it
-            assert (
-                again == [e, total] and f"{e / total:.4f}" == find(browser, "#worked-weight").text
-            )
-            np.testing.assert_allclose(
-                numbers_of(1), [q[row], k[key], q[row] * k[key]], rtol=0, atol=0.00501
-            )
+            assert again == [e, total] and f"{e / total:.4f}" == browser.text("#worked-weight")
+            assert_close(numbers_of(1), [q[row], k[key], q[row] * k[key]], atol=0.00501)
             parts = numbers_of(2)
-            np.testing.assert_allclose(parts[-1], expected @ v, rtol=0, atol=0.00501)
+            assert_close(parts[-1], expected @ v, atol=0.00501)
             # each part is rounded
-            np.testing.assert_allclose(parts[:-1].sum(0), expected @ v, rtol=0, atol=0.021)
+            assert_close(parts[:-1].sum(0), expected @ v, atol=0.021)
     assert name == "reverse" or len(expected) == 11
 
 
 def test_a_cell_that_is_pressed_is_worked_out(browser):
-    browser.execute_script("$('head').querySelector('svg').focus()")
-    press(browser, Keys.ARROW_UP, Keys.ARROW_LEFT, Keys.ENTER)
-    row, key, step = browser.execute_script(
+    browser.js("$('head').querySelector('svg').focus()")
+    browser.press(Keys.ARROW_UP, Keys.ARROW_LEFT, Keys.ENTER)
+    row, key, step = browser.js(
         "return [framed(trace('en-fr', state.src, read_tokens()), 'target'), state.key, state.step]"
     )
-    assert row == step == 7 and find(browser, "#key").get_attribute("value") == str(key)
-    assert "Query ‘un → jouet’" in find(browser, "#head .worked").text
-    find(browser, "#part-encoder-source-1").click()
-    browser.execute_script("$('head').querySelector('svg').focus()")
-    press(browser, Keys.HOME, *[Keys.ARROW_UP] * 11, Keys.ENTER)
-    assert browser.execute_script("return [state.row, state.key, state.step]") == [0, 0, 7]
-    assert "The source token ‘↑’ attends" in find(browser, "#part-text").text
-    browser.execute_script("$('target').querySelectorAll('button')[1].click()")
-    assert browser.execute_script("return [state.row ?? null, state.key ?? null]") == [None, None]
-    assert "at which the selected step looks most" in find(browser, "#part-text").text
+    assert row == step == 7 and browser.find("#key").get_attribute("value") == str(key)
+    assert "Query ‘un → jouet’" in browser.text("#head .worked")
+    browser.click("#part-encoder-source-1")
+    browser.js("$('head').querySelector('svg').focus()")
+    browser.press(Keys.HOME, *[Keys.ARROW_UP] * 11, Keys.ENTER)
+    assert browser.js("return [state.row, state.key, state.step]") == [0, 0, 7]
+    assert "The source token ‘↑’ attends" in browser.text("#part-text")
+    browser.js("$('target').querySelectorAll('button')[1].click()")
+    assert browser.js("return [state.row ?? null, state.key ?? null]") == [None, None]
+    assert "at which the selected step looks most" in browser.text("#part-text")
 
 
 # -- who decided on a token ------------------------------------------------------------------------
 
 
 def test_texts_know_which_tokens_the_reader_chose(browser):
-    browser.execute_script(
-        "write(state.tgt_in.slice(0, 9)), write([...state.tgt_in, id_of('rouge')], true)"
-    )
-    assert "and has not written yet: ‘.’ is the most probable" in find(browser, "#step-text").text
-    find(browser, "#end").click()
-    find(browser, "#target li:nth-child(10) button").click()
-    said = find(browser, "#step-text").text
+    browser.js("write(state.tgt_in.slice(0, 9)), write([...state.tgt_in, id_of('rouge')], true)")
+    assert "and has not written yet: ‘.’ is the most probable" in browser.text("#step-text")
+    browser.click("#end")
+    browser.click("#target li:nth-child(10) button")
+    said = browser.text("#step-text")
     assert "which you selected." in said and said.endswith(
         "and would write ‘jaune’. You chose ‘rouge’ instead."
     )
-    assert (
-        "and the step at which you chose ‘rouge’, the next one, at ‘yellow’"
-        in find(browser, "#picture-text").text
+    assert "and the step at which you chose ‘rouge’, the next one, at ‘yellow’" in browser.text(
+        "#picture-text"
     )
-    assert "you chose ‘rouge’, which is read next" in find(browser, "#part-output-target-0").text
-    find(browser, "#part-feed_forward-target-1").click()
-    assert "The probability of ‘rouge’, which you chose," in find(browser, "#part-effect").text
-    assert "the lowest at ‘rouge’, which you chose" in find(browser, "#lesson").text
-    assert "wrote ‘rouge’" not in find(browser, "main").text
-    browser.execute_script(
+    assert "you chose ‘rouge’, which is read next" in browser.text("#part-output-target-0")
+    browser.click("#part-feed_forward-target-1")
+    assert "The probability of ‘rouge’, which you chose," in browser.text("#part-effect")
+    assert "the lowest at ‘rouge’, which you chose" in browser.text("#lesson")
+    assert "wrote ‘rouge’" not in browser.text("main")
+    browser.js(
         "take_all(), write([...state.tgt_in.slice(0, 9), id_of('jaune')], true), "
         "choose_step(8), show()"
     )
-    assert find(browser, "#step-text").text.endswith("and would write ‘jaune’. You chose the same.")
+    assert browser.text("#step-text").endswith("and would write ‘jaune’. You chose the same.")
 
 
 def test_texts_know_which_letters_are_hidden(browser):
     choose(browser, "reverse")
-    browser.execute_script("show_text('level')")
-    find(browser, "#source li:last-child button").click()
-    assert "with the 2nd ‘l’ hidden" in find(browser, "#hidden-text").text
-    assert "which stays selected" in find(browser, "#step-text").text
-    assert "‘l’ was written before you changed what is hidden" in find(browser, "#step-text").text
-    find(browser, "#end").click()
-    assert find(browser, "#said").text == "evel <end>"
-    assert find(browser, "#verdict").text.endswith("It was written without reading the 2nd ‘l’.")
-    find(browser, "#begin").click()
-    assert find(browser, "#hidden-text").text.startswith("Now the 2nd ‘l’ is hidden")
-    assert (
-        find(browser, "#picture-text").text == "Step 1 cannot look at the 2nd ‘l’, which is hidden."
-    )
+    browser.js("show_text('level')")
+    browser.click("#source li:last-child button")
+    assert "with the 2nd ‘l’ hidden" in browser.text("#hidden-text")
+    assert "which stays selected" in browser.text("#step-text")
+    assert "‘l’ was written before you changed what is hidden" in browser.text("#step-text")
+    browser.click("#end")
+    assert browser.text("#said") == "evel <end>"
+    assert browser.text("#verdict").endswith("It was written without reading the 2nd ‘l’.")
+    browser.click("#begin")
+    assert browser.text("#hidden-text").startswith("Now the 2nd ‘l’ is hidden")
+    assert browser.text("#picture-text") == "Step 1 cannot look at the 2nd ‘l’, which is hidden."
     choose(browser, "en-fr")
-    browser.execute_script("state.hidden = [0], show()")
-    assert "Hiding ‘↑’ changes none of its tokens." in find(browser, "#verdict").text
+    browser.js("state.hidden = [0], show()")
+    assert "Hiding ‘↑’ changes none of its tokens." in browser.text("#verdict")
 
 
 def test_drawing_at_random_waits_until_one_writes(browser):
-    before = find(browser, "#said").text
-    find(browser, "#draw").click()
-    assert find(browser, "#said").text == before and find(browser, "#end").text == "Write again"
-    assert "What is written stays." in find(browser, "#temperature-text").text
-    browser.execute_script("Math.random = () => 0.97")
-    find(browser, "#end").click()
-    ids = browser.execute_script(
+    before = browser.text("#said")
+    browser.click("#draw")
+    assert browser.text("#said") == before and browser.text("#end") == "Write again"
+    assert "What is written stays." in browser.text("#temperature-text")
+    browser.js("Math.random = () => 0.97")
+    browser.click("#end")
+    ids = browser.js(
         "return state.tgt_in.map((id, t) => t && id !== state.best[t - 1] ? t : 0).filter(t => t)"
     )
-    find(browser, f"#target li:nth-child({ids[0] + 1}) button").click()
-    assert find(browser, "#step-text").text.endswith("was drawn at random.")
-    n = browser.execute_script("return state.tgt_in.length - 1")
-    assert f"At {len(ids)} of {n} tokens, chance drew another one" in find(browser, "#lesson").text
+    browser.click(f"#target li:nth-child({ids[0] + 1}) button")
+    assert browser.text("#step-text").endswith("was drawn at random.")
+    n = browser.js("return state.tgt_in.length - 1")
+    assert f"At {len(ids)} of {n} tokens, chance drew another one" in browser.text("#lesson")
 
 
 def test_a_word_without_which_the_same_is_written_is_told(browser):
@@ -785,84 +736,73 @@ def test_a_word_without_which_the_same_is_written_is_told(browser):
         ("A police car is parked.", "police"),
         ("The man who is wearing a blue shirt is eating an apple.", None),
     ]:
-        browser.execute_script("show_text(arguments[0])", text)
+        browser.js("show_text(arguments[0])", text)
         said = (
             f"The same words are written if ‘{word}’ is hidden. "
             "Hide it to see how their probabilities change."
         )
-        lesson = find(browser, "#lesson").text
+        lesson = browser.text("#lesson")
         assert said in lesson if word else "is hidden" not in lesson
         if word:
-            before = find(browser, "#said").text
+            before = browser.text("#said")
             hide = (
                 "state.src.forEach((id, s) => "
                 "arguments[0].includes(token(id)) && state.hidden.push(s))"
             )
-            browser.execute_script(hide, {"not": ["n", "·ot"]}.get(word, [word]))
-            browser.execute_script("write([BOS]), take_all()")
-            assert browser.execute_script("return state.hidden.length") == (
-                2 if word == "not" else 1
-            )
-            assert find(browser, "#said").text == before
-    for button in browser.find_elements(By.CSS_SELECTOR, "#hint button"):
-        browser.execute_script("arguments[0].click()", button)
-        assert find(browser, "#verdict").text == "Right."
+            browser.js(hide, {"not": ["n", "·ot"]}.get(word, [word]))
+            browser.js("write([BOS]), take_all()")
+            assert browser.js("return state.hidden.length") == (2 if word == "not" else 1)
+            assert browser.text("#said") == before
+    for button in browser.all("#hint button"):
+        browser.js("arguments[0].click()", button)
+        assert browser.text("#verdict") == "Right."
 
 
 def test_temperature_changes_the_distribution_and_what_is_drawn(browser):
     logits = np.array(
-        browser.execute_script(
-            "return trace('en-fr', state.src, read_tokens()).decoded.logits[state.step]"
-        )
+        browser.js("return trace('en-fr', state.src, read_tokens()).decoded.logits[state.step]")
     )
-    find(browser, "#temperature").send_keys(Keys.ARROW_RIGHT * 10)
-    assert find(browser, "#temperature-shown").text == "2.0"
+    browser.find("#temperature").send_keys(Keys.ARROW_RIGHT * 10)
+    assert browser.text("#temperature-shown") == "2.0"
     expected = nf.softmax(logits / 2)
-    column = [
-        cell.text
-        for cell in browser.find_elements(By.CSS_SELECTOR, "#distribution td:nth-child(3)")
-    ]
+    column = browser.texts("#distribution td:nth-child(3)")
     # how sure the model is does not depend on the temperature
-    assert "Low p" not in find(browser, "#lesson").text
+    assert "Low p" not in browser.text("#lesson")
     assert column == [f"{p:.4f}" for p in np.sort(expected)[::-1][:6]]
     n = int((np.cumsum(np.sort(expected)[::-1]) < 0.9).sum()) + 1
-    assert f"here {n} together have at least 90 %" in find(browser, "#temperature-text").text
+    assert f"here {n} together have at least 90 %" in browser.text("#temperature-text")
     script = (
         "return [trace('en-fr', state.src, read_tokens()).decoded.logits, state.tgt_in.slice(1)]"
     )
-    shares = [
-        nf.softmax(np.array(row))[id_]
-        for row, id_ in zip(*browser.execute_script(script), strict=True)
-    ]
-    notes = [small.text for small in browser.find_elements(By.CSS_SELECTOR, "#target small")]
+    shares = [nf.softmax(np.array(row))[id_] for row, id_ in zip(*browser.js(script), strict=True)]
+    notes = browser.texts("#target small")
     assert notes == [f"p {share:.2f}" for share in shares]
-    last = find(browser, "#part-feed_forward-target-1").text
+    last = browser.text("#part-feed_forward-target-1")
     assert f"{nf.softmax(logits).max():.2f}" in last
 
     uniform = (np.arange(4000) + 0.5) / 4000
     script = "const [logits, u] = arguments; return u.map(x => sample(logits, 2, x))"
     drawn = np.bincount(
-        browser.execute_script(script, logits.tolist(), uniform.tolist()), minlength=len(logits)
+        browser.js(script, logits.tolist(), uniform.tolist()), minlength=len(logits)
     )
     without_padding = nf.softmax(np.where(np.arange(len(logits)) == 0, -np.inf, logits / 2))
-    np.testing.assert_allclose(drawn / 4000, without_padding, rtol=0, atol=1 / 4000)
-    find(browser, "#draw").click()
-    browser.execute_script("Math.random = () => 0.999999")  # an improbable token each time
-    find(browser, "#begin").click()
-    find(browser, "#next").click()
-    assert browser.execute_script("return state.tgt_in[1] !== 10")  # the most probable one
+    assert_close(drawn / 4000, without_padding, atol=1 / 4000)
+    browser.click("#draw")
+    browser.js("Math.random = () => 0.999999")  # an improbable token each time
+    browser.click("#begin")
+    browser.click("#next")
+    assert browser.js("return state.tgt_in[1] !== 10")  # the most probable one
 
 
 def test_the_numbers_in_the_tables_are_those_that_were_computed(browser):
     choose(browser, "reverse")
-    model, params, _ = make_playground.read("reverse")
+    model = Model("reverse")
     src, tgt_in = [3 + "abcdefghijklmnopqrstuvwxyz".index(letter) for letter in "model"], [1]
     paste(browser, "model")
-    find(browser, "#begin").click()
-    arrays = np.array([src]), np.array([tgt_in])
-    logits = model.logits(params, *arrays, backend="reference")[0, -1]
-    rows = browser.find_elements(By.CSS_SELECTOR, "#distribution tbody tr")
-    table = [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in rows]
+    browser.click("#begin")
+    logits = model.logits(src, tgt_in)[-1]
+    rows = browser.all("#distribution tbody tr")
+    table = [[cell.text for cell in row.find_elements("tag name", "td")] for row in rows]
     for row, id_ in zip(table, np.argsort(-logits), strict=False):
         assert row[:3] == [
             ["<pad>", "<begin>", "<end>"][id_] if id_ < 3 else chr(ord("a") + id_ - 3),
@@ -870,47 +810,40 @@ def test_the_numbers_in_the_tables_are_those_that_were_computed(browser):
             f"{nf.softmax(logits)[id_]:.4f}",
         ]
 
-    weights = model.attention_weights(params, *arrays, backend="reference")["memory"][-1][0, 0]
-    summaries = browser.find_elements(By.CSS_SELECTOR, "#head summary")
-    browser.execute_script("arguments[0].click()", summaries[0])
-    cells = browser.find_elements(
-        By.CSS_SELECTOR, "#head details[open]:not(.worked) td:not(:empty)"
-    )
+    weights = model.weights(src, tgt_in)["memory"][-1][0]
+    summaries = browser.all("#head summary")
+    browser.js("arguments[0].click()", summaries[0])
+    cells = browser.all("#head details[open]:not(.worked) td:not(:empty)")
     assert [cell.text for cell in cells] == [f"{weight:.4f}" for weight in weights.ravel()]
 
 
 def test_the_page_says_how_good_the_models_are(browser):
-    _, _, content = make_playground.read("en-fr")
+    content = Model("en-fr").content
     about = content["about"]
-    assert f"BLEU {about['bleu_lower']}" in (text := find(browser, "#about").text)
+    assert f"BLEU {about['bleu_lower']}" in (text := browser.text("#about"))
     assert f"it translates {about['n_exact']} exactly" in text
     choose(browser, "reverse")
-    assert "It reverses 100.0 %" in find(browser, "#about").text
+    assert "It reverses 100.0 %" in browser.text("#about")
 
 
 def test_the_examples_are_translated_as_the_page_says_and_the_lesson_tells_why_one_fails(browser):
-    _, _, content = make_playground.read("en-fr")
+    content = Model("en-fr").content
     for example in content["examples"]:
-        browser.execute_script("show_text(arguments[0])", example["text"])
-        assert find(browser, "#said").text == f"{example['translation']} <end>"
-        verdict = find(browser, "#verdict").text
+        browser.js("show_text(arguments[0])", example["text"])
+        assert browser.text("#said") == f"{example['translation']} <end>"
+        verdict = browser.text("#verdict")
         assert verdict.startswith("Right: ") == (example["translation"] == example["reference"])
         if not verdict.startswith("Right: "):
             assert f"“{example['reference']}”" in verdict
             assert " differ." in verdict or "instead of" in verdict
-        text = find(browser, "#lesson").text
+        text = browser.text("#lesson")
         assert all(f"{n} have ‘{word}’" in text for word, n in example["rare"].items())
-    browser.execute_script("show_text('A pretty woman plays a harpsichord.')")
-    assert (
-        "0 have ‘harpsichord’" in (text := find(browser, "#lesson").text)
-        and "h·ar·ps·ich·ord" in text
-    )
-    shares = [
-        float(small.text[2:]) for small in browser.find_elements(By.CSS_SELECTOR, "#target small")
-    ]
+    browser.js("show_text('A pretty woman plays a harpsichord.')")
+    assert "0 have ‘harpsichord’" in (text := browser.text("#lesson")) and "h·ar·ps·ich·ord" in text
+    shares = [float(small.text[2:]) for small in browser.all("#target small")]
     unsure = sum(p < 0.5 for p in shares)
     assert f"at {unsure} of {len(shares)} tokens" in text
-    assert len(browser.find_elements(By.CSS_SELECTOR, "#target .unsure")) == unsure > 0
+    assert len(browser.all("#target .unsure")) == unsure > 0
 
 
 # -- text to tokens --------------------------------------------------------------------------------
@@ -918,16 +851,14 @@ def test_the_examples_are_translated_as_the_page_says_and_the_lesson_tells_why_o
 
 def test_marks_are_npformers(browser):
     for line in [*LINES, *SENTENCES, "𐐀b İ"]:
-        assert browser.execute_script("return mark(arguments[0])", line) == mark(line)
-        assert browser.execute_script("return unmark(arguments[0])", mark(line)) == unmark(
-            mark(line)
-        )
+        assert browser.js("return mark(arguments[0])", line) == mark(line)
+        assert browser.js("return unmark(arguments[0])", mark(line)) == unmark(mark(line))
 
 
 def test_tokens_are_npformers(browser):
-    _, _, content = make_playground.read("en-fr")
+    content = Model("en-fr").content
     for example in content["examples"]:
-        ids = browser.execute_script("return source_of('en-fr', arguments[0])", example["text"])
+        ids = browser.js("return source_of('en-fr', arguments[0])", example["text"])
         assert ids == [*example["ids"], 2]
 
     pytest.importorskip("sentencepiece")
@@ -938,7 +869,7 @@ def test_tokens_are_npformers(browser):
         return lines.map(line => [subwords.encode(line), subwords.decode(subwords.encode(line))]);
     """
     lines = [*LINES, *SENTENCES, "Unknown: ЖЖ, z"]
-    for line, (ids, text) in zip(lines, browser.execute_script(script, pieces, lines), strict=True):
+    for line, (ids, text) in zip(lines, browser.js(script, pieces, lines), strict=True):
         [expected] = subwords.encode([line])
         assert ids == expected.tolist()
         assert text.split() == subwords.decode([expected])[0].split()
@@ -948,90 +879,90 @@ def test_tokens_are_npformers(browser):
 
 
 def test_everything_works_by_keyboard(browser):
-    tab_to(browser, "[name=model]")
-    press(browser, Keys.ARROW_RIGHT)
-    assert browser.execute_script("return state.name") == "reverse"
-    press(browser, Keys.ARROW_LEFT)
-    assert browser.execute_script("return state.name") == "en-fr"
-    tab_to(browser, "#text")
-    press(browser, Keys.CONTROL, "a")
-    press(browser, "Two dogs play.", Keys.ENTER)
-    assert find(browser, "#said").text.endswith("chiens jouent. <end>")
-    press(browser, Keys.TAB, Keys.ARROW_DOWN)
-    assert find(browser, "#said").text.startswith("Un chien court")
-    press(browser, Keys.ARROW_DOWN)
-    assert find(browser, "#said").text.startswith("Une fille blonde")
-    tab_to(browser, "#picture svg")
-    press(browser, Keys.ARROW_DOWN)
-    row = browser.execute_script("return state.step") + 1
-    assert f"({row + 1}), looks at" in find(browser, "#picture .readout").text
-    press(browser, Keys.ARROW_UP, Keys.ARROW_UP, Keys.ENTER)
-    assert browser.execute_script("return [state.step, document.activeElement.localName]") == [
+    browser.tab_to("[name=model]")
+    browser.press(Keys.ARROW_RIGHT)
+    assert browser.js("return state.name") == "reverse"
+    browser.press(Keys.ARROW_LEFT)
+    assert browser.js("return state.name") == "en-fr"
+    browser.tab_to("#text")
+    browser.press(Keys.CONTROL, "a")
+    browser.press("Two dogs play.", Keys.ENTER)
+    assert browser.text("#said").endswith("chiens jouent. <end>")
+    browser.press(Keys.TAB, Keys.ARROW_DOWN)
+    assert browser.text("#said").startswith("Un chien court")
+    browser.press(Keys.ARROW_DOWN)
+    assert browser.text("#said").startswith("Une fille blonde")
+    browser.tab_to("#picture svg")
+    browser.press(Keys.ARROW_DOWN)
+    row = browser.js("return state.step") + 1
+    assert f"({row + 1}), looks at" in browser.text("#picture .readout")
+    browser.press(Keys.ARROW_UP, Keys.ARROW_UP, Keys.ENTER)
+    assert browser.js("return [state.step, document.activeElement.localName]") == [
         row - 2,
         "svg",
     ]
-    tab_to(browser, "#source button")
-    press(browser, Keys.TAB, Keys.SPACE, Keys.SPACE)
-    assert browser.execute_script("return state.hidden") == []
-    press(browser, Keys.SPACE)
-    assert browser.execute_script("return state.hidden") == [1]
-    tab_to(browser, "#target button")
-    press(browser, Keys.TAB, Keys.ENTER)
-    assert browser.execute_script("return state.step") == 1
-    tab_to(browser, "#temperature")
-    press(browser, Keys.ARROW_LEFT)
-    tab_to(browser, "#draw")
-    press(browser, Keys.SPACE, Keys.SPACE)
-    assert browser.execute_script("return [state.temperature, state.draw]") == [0.9, False]
-    find(browser, "#begin").send_keys(Keys.ENTER)
-    tab_to(browser, "#distribution button")
-    press(browser, Keys.ENTER)
-    assert browser.execute_script("return state.tgt_in.length") == 2
-    assert browser.execute_script("return document.activeElement.matches('#distribution button')")
-    tab_to(browser, "#part-encoder-source-0")
-    press(browser, Keys.SPACE)
-    assert find(browser, "#part-title").text == "Encoder, layer 1: self-attention"
-    assert browser.execute_script("return document.activeElement.id") == "part-encoder-source-0"
-    tab_to(browser, "#heads button[aria-pressed=false]")
-    press(browser, Keys.SPACE)
-    assert "weights of head 2" in find(browser, "#head figcaption").text
-    tab_to(browser, "#head svg")
-    before = find(browser, "#head .readout").text
-    press(browser, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
-    after = find(browser, "#head .readout").text
+    browser.tab_to("#source button")
+    browser.press(Keys.TAB, Keys.SPACE, Keys.SPACE)
+    assert browser.js("return state.hidden") == []
+    browser.press(Keys.SPACE)
+    assert browser.js("return state.hidden") == [1]
+    browser.tab_to("#target button")
+    browser.press(Keys.TAB, Keys.ENTER)
+    assert browser.js("return state.step") == 1
+    browser.tab_to("#temperature")
+    browser.press(Keys.ARROW_LEFT)
+    browser.tab_to("#draw")
+    browser.press(Keys.SPACE, Keys.SPACE)
+    assert browser.js("return [state.temperature, state.draw]") == [0.9, False]
+    browser.find("#begin").send_keys(Keys.ENTER)
+    browser.tab_to("#distribution button")
+    browser.press(Keys.ENTER)
+    assert browser.js("return state.tgt_in.length") == 2
+    assert browser.js("return document.activeElement.matches('#distribution button')")
+    browser.tab_to("#part-encoder-source-0")
+    browser.press(Keys.SPACE)
+    assert browser.text("#part-title") == "Encoder, layer 1: self-attention"
+    assert browser.focused() == "part-encoder-source-0"
+    browser.tab_to("#heads button[aria-pressed=false]")
+    browser.press(Keys.SPACE)
+    assert "weights of head 2" in browser.text("#head figcaption")
+    browser.tab_to("#head svg")
+    before = browser.text("#head .readout")
+    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    after = browser.text("#head .readout")
     assert before != after and "(2): " in after
-    find(browser, "#next").send_keys(Keys.ENTER)
-    press(browser, Keys.ENTER)
-    assert browser.execute_script("return state.tgt_in.length") == 4
-    tab_to(browser, "#end")
-    press(browser, Keys.SPACE)
-    assert find(browser, "#said").text.endswith("<end>")
+    browser.find("#next").send_keys(Keys.ENTER)
+    browser.press(Keys.ENTER)
+    assert browser.js("return state.tgt_in.length") == 4
+    browser.tab_to("#end")
+    browser.press(Keys.SPACE)
+    assert browser.text("#said").endswith("<end>")
     # the button itself is disabled now
-    assert browser.execute_script("return document.activeElement.id") == "begin"
-    find(browser, "#begin").send_keys(Keys.ENTER)
+    assert browser.focused() == "begin"
+    browser.find("#begin").send_keys(Keys.ENTER)
     # the button itself is disabled now
-    assert browser.execute_script("return document.activeElement.id") == "next"
-    assert browser.execute_script("return state.tgt_in") == [1]
+    assert browser.focused() == "next"
+    assert browser.js("return state.tgt_in") == [1]
 
 
 def test_the_focus_and_open_tables_stay_while_decoding(browser):
     choose(browser, "reverse")
-    find(browser, "#begin").click()
-    for summary in browser.find_elements(By.CSS_SELECTOR, "#head summary"):
+    browser.click("#begin")
+    for summary in browser.all("#head summary"):
         summary.send_keys(Keys.ENTER)  # what is inside of the second one comes after it
     for _ in range(20):
-        if browser.execute_script("return is_finished()"):
+        if browser.js("return is_finished()"):
             break
-        tab_to(browser, "#distribution button")
-        press(browser, Keys.ENTER)
-    assert browser.execute_script("return document.activeElement.matches('#distribution button')")
-    assert len(browser.find_elements(By.CSS_SELECTOR, "#head details[open]:not(.worked)")) == 4
+        browser.tab_to("#distribution button")
+        browser.press(Keys.ENTER)
+    assert browser.js("return document.activeElement.matches('#distribution button')")
+    assert len(browser.all("#head details[open]:not(.worked)")) == 4
 
 
 @pytest.mark.parametrize(("width", "theme"), SCREENS)
 @pytest.mark.parametrize("name", ["reverse", "en-fr"])
-def test_it_fits_every_screen_and_theme(look, errors, folder, tmp_path, name, width, theme):
-    browser = look(folder / "index.html", width, dark=theme == "dark")
+def test_it_fits_every_screen_and_theme(look, path, tmp_path, name, width, theme):
+    browser = look(path, width, dark=theme == "dark")
     choose(browser, name)
     script = """
         const widths = [];
@@ -1039,11 +970,9 @@ def test_it_fits_every_screen_and_theme(look, errors, folder, tmp_path, name, wi
         while (!is_finished()) { $('next').click(); widths.push(document.body.scrollWidth); }
         return widths;
     """
-    assert max(browser.execute_script(script)) <= width  # at every step, as the tokens differ
-    browser.execute_script(
-        "document.querySelectorAll('.fold').forEach(node => { node.open = true; })"
-    )
-    browser.execute_script("for (let i = 0; i < 4; i++) $('back').click()")
+    assert max(browser.js(script)) <= width  # at every step, as the tokens differ
+    browser.js("document.querySelectorAll('.fold').forEach(node => { node.open = true; })")
+    browser.js("for (let i = 0; i < 4; i++) $('back').click()")
     for box in [
         "embedding-target-0",
         "feed_forward-source-0",
@@ -1051,79 +980,63 @@ def test_it_fits_every_screen_and_theme(look, errors, folder, tmp_path, name, wi
         "decoder-target-1",
         "memory-target-1",
     ]:
-        find(browser, f"#part-{box}").click()
+        browser.click(f"#part-{box}")
         inner = "document.querySelectorAll('details:not(.fold) > summary')"
-        browser.execute_script(f"{inner}.forEach(summary => summary.click())")
-        check_screen(browser, width, theme, tmp_path, name)
-    assert errors() == []
+        browser.js(f"{inner}.forEach(summary => summary.click())")
+        browser.check_screen(width, theme, tmp_path, name)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_telephone_folds_what_is_secondary(look, errors, folder, tmp_path, theme):
-    browser = look(folder / "index.html", 380, dark=theme == "dark")
-    folds = browser.find_elements(By.CSS_SELECTOR, ".fold")
+def test_a_telephone_folds_what_is_secondary(look, path, tmp_path, theme):
+    browser = look(path, 380, dark=theme == "dark")
+    folds = browser.all(".fold")
     assert folds and not any(node.get_attribute("open") for node in folds)
-    assert browser.execute_script("return document.documentElement.scrollHeight") <= 4500
-    check_screen(browser, 380, theme, tmp_path, "folded")
-    for summary in browser.find_elements(By.CSS_SELECTOR, ".fold > summary"):
-        browser.execute_script("arguments[0].focus()", summary)
-        press(browser, Keys.ENTER)
+    assert browser.js("return document.documentElement.scrollHeight") <= 4500
+    browser.check_screen(380, theme, tmp_path, "folded")
+    for summary in browser.all(".fold > summary"):
+        browser.js("arguments[0].focus()", summary)
+        browser.press(Keys.ENTER)
     assert all(node.get_attribute("open") for node in folds)
-    check_screen(browser, 380, theme, tmp_path, "unfolded")
-    assert errors() == []
+    browser.check_screen(380, theme, tmp_path, "unfolded")
 
 
-def test_what_a_link_or_the_guide_shows_is_unfolded(look, errors, folder):
-    browser = look(folder / "index.html", 380, address="model=en-fr&without=memory.1.0")
-    assert (
-        find(browser, "#without-said").is_displayed() and not find(browser, "#part").is_displayed()
-    )
-    find(browser, "#without-said button").click()  # where the head looks
-    assert find(browser, "#part").is_displayed()
-    browser = look(folder / "index.html", 380)
-    browser.execute_script("document.querySelector('#guide li button').click()")
-    assert find(browser, ".pointed").is_displayed() and find(browser, "#part").is_displayed()
-    assert errors() == []
+def test_what_a_link_or_the_guide_shows_is_unfolded(look, path):
+    browser = look(path, 380, address="model=en-fr&without=memory.1.0")
+    assert browser.shows("#without-said") and not browser.shows("#part")
+    browser.click("#without-said button")  # where the head looks
+    assert browser.shows("#part")
+    browser = look(path, 380)
+    browser.js("document.querySelector('#guide li button').click()")
+    assert browser.shows(".pointed") and browser.shows("#part")
 
 
 def test_a_wide_screen_folds_nothing(browser):
-    folds = browser.find_elements(By.CSS_SELECTOR, ".fold")
+    folds = browser.all(".fold")
     assert folds and all(node.get_attribute("open") for node in folds)
-    assert not any(
-        node.is_displayed() for node in browser.find_elements(By.CSS_SELECTOR, ".fold > summary")
-    )
+    assert not any(node.is_displayed() for node in browser.all(".fold > summary"))
 
 
 def test_whatever_can_have_the_focus_has_a_name(browser):
-    nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    focusable = [n for n in nodes if any(p["name"] == "focusable" for p in n.get("properties", []))]
-    focusable = [
-        n for n in focusable if n["role"]["value"] != "RootWebArea" and not n.get("ignored")
-    ]
-    assert len(focusable) > 50
-    unnamed = [
-        n["role"]["value"] for n in focusable if not n.get("name", {}).get("value", "").strip()
-    ]
-    assert [role for role in unnamed if role not in ("generic", "none")] == []
+    browser.check_names(at_least=50)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "123", "x" * 100])
 def test_any_text_is_taken_or_refused_with_a_message(browser, text):
     choose(browser, "reverse")
-    find(browser, "#begin").click()
+    browser.click("#begin")
     paste(browser, text)
-    assert find(browser, "#message").text
-    find(browser, "#next").click()
+    assert browser.text("#message")
+    browser.click("#next")
     choose(browser, "en-fr")
-    find(browser, "#begin").click()
+    browser.click("#begin")
     paste(browser, text)
-    find(browser, "#end").click()
+    browser.click("#end")
 
 
 def test_what_is_left_out_of_a_text_is_told(browser):
     def message(text):
         paste(browser, text)
-        return find(browser, "#message").text
+        return browser.text("#message")
 
     choose(browser, "reverse")
     assert message("h3llo") == "Only the letters from a to z are taken."
@@ -1131,50 +1044,43 @@ def test_what_is_left_out_of_a_text_is_told(browser):
     assert message("a" * 21) == "Only the first 20 tokens are taken."
     choose(browser, "en-fr")
     assert message("a " * 41) == "Only the first 40 tokens are taken."
-    src = browser.execute_script("return state.src")
+    src = browser.js("return state.src")
     assert len(src) == 41 and src[-1] == 2  # the end token, which the model was trained on
     assert message("Two dogs play.") == ""
-    assert "<unk>" not in find(browser, "#signs").text
+    assert "<unk>" not in browser.text("#signs")
     assert (
         message("日本 play")
         == "It does not know the characters 日 本; each run of them becomes ‘<unk>’."
     )
-    assert find(browser, "#read").text == "<unk> play"
-    assert "the page cannot say what is right" in find(browser, "#verdict").text
+    assert browser.text("#read") == "<unk> play"
+    assert "the page cannot say what is right" in browser.text("#verdict")
     assert (
-        "<unk>: unknown" in (signs := find(browser, "#signs").text)
-        and "(space): a word begins" in signs
+        "<unk>: unknown" in (signs := browser.text("#signs")) and "(space): a word begins" in signs
     )
     assert message("日 play") == "It does not know the character 日; it becomes ‘<unk>’."
     message("A man has xylophones")  # without a full stop, the end token follows the word
     assert re.search(
         r"Cut into parts: [\w·]+\. English and French share one table",
-        find(browser, "#lesson").text,
+        browser.text("#lesson"),
     )
     assert message("") == "Type an English sentence: the page still shows the last source."
 
 
-def test_it_also_opens_without_being_put_together(look, errors):
+def test_it_also_opens_without_being_put_together(look):
     browser = look(make_playground.FOLDER / "index.html")
-    assert find(browser, "#said").text
-    links = browser.execute_script(
-        "return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))"
-    )
-    assert len(links) == 2 and all((make_playground.FOLDER / link).is_file() for link in links)
-    assert errors() == []
+    assert browser.text("#said")
+    browser.check_links("a", make_playground.FOLDER)
 
 
 def test_each_box_of_the_drawing_shows_what_it_computes(browser):
     titles = {}
-    for id_ in browser.execute_script(
-        "return [...$('diagram').querySelectorAll('button')].map(box => box.id)"
-    ):
-        box = find(browser, f"#{id_}")
+    for id_ in browser.js("return [...$('diagram').querySelectorAll('button')].map(box => box.id)"):
+        box = browser.find(f"#{id_}")
         box.click()
         assert box.get_attribute("aria-pressed") == "true"
-        assert len(browser.find_elements(By.CSS_SELECTOR, "#diagram [aria-pressed=true]")) == 1
-        assert browser.find_elements(By.CSS_SELECTOR, "#head svg") or "tokens" in id_
-        titles[id_] = find(browser, "#part-title").text
+        assert len(browser.all("#diagram [aria-pressed=true]")) == 1
+        assert browser.all("#head svg") or "tokens" in id_
+        titles[id_] = browser.text("#part-title")
     assert len(set(titles.values())) == len(titles) == 16
     assert titles["part-memory-target-0"] == "Decoder, layer 1: cross-attention"
 
@@ -1203,11 +1109,11 @@ def test_the_verdict_names_the_first_wrong_letter(browser, written, verdict):
     choose(browser, "reverse")
     paste(browser, "transformer" if "transformer" in verdict else "foo")
     ids = [2 if letter == "." else ord(letter) - ord("a") + 3 for letter in written]
-    browser.execute_script("write([1, ...arguments[0]])", ids)
-    assert find(browser, "#verdict").text == verdict
-    wrong = [button.text[0] for button in browser.find_elements(By.CSS_SELECTOR, "#target .wrong")]
+    browser.js("write([1, ...arguments[0]])", ids)
+    assert browser.text("#verdict") == verdict
+    wrong = [button.text[0] for button in browser.all("#target .wrong")]
     assert len(wrong) == verdict.startswith("Wrong")
-    assert ("red border" in find(browser, "#signs").text) == verdict.startswith("Wrong")
+    assert ("red border" in browser.text("#signs")) == verdict.startswith("Wrong")
 
 
 @pytest.mark.parametrize(
@@ -1235,9 +1141,9 @@ def test_the_verdict_compares_words(browser, written, difference):
         const [text, has_ended] = arguments, ids = chosen('en-fr').vocabulary.encode(text);
         write([1, ...ids, ...(has_ended ? [2] : [])]);
     """
-    browser.execute_script(script, written, not difference.startswith("So far"))
+    browser.js(script, written, not difference.startswith("So far"))
     translation = "the translation in the data set, “Un chien court dehors avec un jouet jaune.”"
-    assert find(browser, "#verdict").text.startswith(difference.format(translation))
+    assert browser.text("#verdict").startswith(difference.format(translation))
 
 
 def test_the_lesson_names_why_a_sentence_of_ones_own_fails(browser):
@@ -1247,55 +1153,55 @@ def test_the_lesson_names_why_a_sentence_of_ones_own_fails(browser):
         ("I love you.", "Cut into parts: lo·ve, y·ou. "),
         ("A crowd is present at a bar.", "It repeats ‘·ir’"),
     ]:
-        browser.execute_script("show_text(arguments[0])", text)
-        assert reason in find(browser, "#lesson").text
-    browser.execute_script("show_text('Wow !!!')")
-    assert "repeats" not in find(browser, "#lesson").text  # as the source does
-    browser.execute_script("show_text('A crowd is present at a bar.')")
+        browser.js("show_text(arguments[0])", text)
+        assert reason in browser.text("#lesson")
+    browser.js("show_text('Wow !!!')")
+    assert "repeats" not in browser.text("#lesson")  # as the source does
+    browser.js("show_text('A crowd is present at a bar.')")
     # not all have a high p
-    assert "does not say that it is right" not in find(browser, "#lesson").text
+    assert "does not say that it is right" not in browser.text("#lesson")
 
 
 def test_each_experiment_asks_and_then_shows_what_it_says(browser):
     seen, verdicts = [], []
     cells = [[(3, 4), (4, 3)], [(8, 7)], [(8, 7)], [(2, 6)], [(0, 9)]]
-    find(browser, "#try-0").click()
+    browser.click("#try-0")
     for i in range(5):
-        asked = find(browser, "#try-text").text.removesuffix(
+        asked = browser.text("#try-text").removesuffix(
             " The picture is covered until you press a button."
         )
         assert asked.endswith("?")
-        assert find(browser, "#try-answer").text == ""
-        find(browser, "#try-see").click()
-        assert find(browser, "#try-text").text == asked  # the answer does not replace it
-        seen.append(f"{find(browser, '#said').text} {find(browser, '#try-answer').text}")
-        verdicts.append(find(browser, "#verdict").text)
-        assert not find(browser, "#try-see").is_displayed()
+        assert browser.text("#try-answer") == ""
+        browser.click("#try-see")
+        assert browser.text("#try-text") == asked  # the answer does not replace it
+        seen.append(f"{browser.text('#said')} {browser.text('#try-answer')}")
+        verdicts.append(browser.text("#verdict"))
+        assert not browser.shows("#try-see")
         assert "stored" not in verdicts[-1]
-        text = find(browser, "#step-text").text
+        text = browser.text("#step-text")
         looked = re.search(r"([\d.]+)\s%", text)[1]
         assert i == 1 or looked in seen[-1]
         outlined = (
             "return [...document.querySelectorAll('#picture .mark')].map(x => "
             "[x.y, x.x].map(at => at.baseVal.value))"
         )
-        cursor = find(browser, "#picture .cursor")
+        cursor = browser.find("#picture .cursor")
         width, height = (float(cursor.get_attribute(side)) for side in ("width", "height"))
         expected = [(row * height - 1, col * width - 1) for row, col in cells[i]]
-        assert [tuple(at) for at in browser.execute_script(outlined)] == expected
-        find(browser, "#try-show").click()
-        assert browser.execute_script("return document.activeElement.matches('#picture svg')")
+        assert [tuple(at) for at in browser.js(outlined)] == expected
+        browser.click("#try-show")
+        assert browser.js("return document.activeElement.matches('#picture svg')")
         row, col = cells[i][0]
         assert re.search(
-            rf"\({row + 1}\), looks at .* \({col + 1}\): ", find(browser, "#picture .readout").text
+            rf"\({row + 1}\), looks at .* \({col + 1}\): ", browser.text("#picture .readout")
         )
         if i < 4:
-            assert find(browser, "#try-next").text.startswith(f"Next experiment: {i + 2}.")
-            find(browser, "#try-next").click()
-            assert browser.execute_script(
+            assert browser.text("#try-next").startswith(f"Next experiment: {i + 2}.")
+            browser.click("#try-next")
+            assert browser.js(
                 "return document.activeElement.matches('#try-guess button:first-of-type')"
             )
-    assert not find(browser, "#try-next").is_displayed()
+    assert not browser.shows("#try-next")
     assert (
         "Un petit chien noir court. <end> The first passes over ‘black’" in seen[0]
         and "(96." in seen[0]
@@ -1317,33 +1223,31 @@ def test_each_experiment_asks_and_then_shows_what_it_says(browser):
         "emroffsnart <end> No: one letter is skipped, one doubled, “emroffsnart” instead of “remrof"
     )
     assert verdicts[4].startswith("Wrong: ‘r’ is skipped, ‘f’ is doubled.")
-    find(browser, "#back").click()
-    assert (
-        find(browser, "#try-answer").text == "" and find(browser, "#try-see").is_displayed()
+    browser.click("#back")
+    assert browser.text("#try-answer") == "" and browser.shows(
+        "#try-see"
     )  # it was of another state
-    assert not browser.find_elements(By.CSS_SELECTOR, "#picture .mark")
+    assert not browser.all("#picture .mark")
     paste(browser, "hello")
-    assert find(browser, "#try-text").text == "" and not find(browser, "#try-see").is_displayed()
+    assert browser.text("#try-text") == "" and not browser.shows("#try-see")
 
 
 def guess_in_experiment(browser, i, guess):
     """Open an experiment, press one of its guesses. Returns what the page says of the guess."""
-    find(browser, f"#try-{i}").click()
-    find(browser, f"#try-guess button:nth-of-type({guess + 1})").click()
-    assert not find(browser, "#try-guess").is_displayed() and find(browser, "#try-answer").text
-    top = browser.execute_script("return $('try-result').getBoundingClientRect().top")
+    browser.click(f"#try-{i}")
+    browser.click(f"#try-guess button:nth-of-type({guess + 1})")
+    assert not browser.shows("#try-guess") and browser.text("#try-answer")
+    top = browser.js("return $('try-result').getBoundingClientRect().top")
     assert 0 <= top < 900  # what is said of the guess is in sight
-    return f"{find(browser, '#try-result').text} {find(browser, '#try-judged').text}"
+    return f"{browser.text('#try-result')} {browser.text('#try-judged')}"
 
 
 def test_a_guess_in_an_experiment_is_judged(browser):
     n_right = 0
-    for i, right in enumerate(browser.execute_script("return TRIES.map(({ right }) => right)")):
-        find(browser, f"#try-{i}").click()
-        guesses = [
-            button.text for button in browser.find_elements(By.CSS_SELECTOR, "#try-guess button")
-        ]
-        assert len(guesses) >= 3 and find(browser, "#try-judged").text == ""
+    for i, right in enumerate(browser.js("return TRIES.map(({ right }) => right)")):
+        browser.click(f"#try-{i}")
+        guesses = browser.texts("#try-guess button")
+        assert len(guesses) >= 3 and browser.text("#try-judged") == ""
         order = [right, *(guess for guess in range(len(guesses)) if guess != right)]
         for guess in order if i % 2 else order[::-1]:
             judged = guess_in_experiment(browser, i, guess)
@@ -1353,35 +1257,29 @@ def test_a_guess_in_an_experiment_is_judged(browser):
         n_right += i % 2  # the first guess counts
         if i:
             assert judged.endswith(f" Right so far: {n_right} of {i + 1}.")
-    find(browser, "#back").click()
-    assert find(browser, "#try-judged").text == ""  # it was of another state
-    find(browser, "#try-see").click()
-    assert (
-        find(browser, "#try-judged").text == "" and find(browser, "#try-answer").text
-    )  # without a guess
+    browser.click("#back")
+    assert browser.text("#try-judged") == ""  # it was of another state
+    browser.click("#try-see")
+    assert browser.text("#try-judged") == "" and browser.text("#try-answer")  # without a guess
 
 
 def test_how_far_off_a_guess_is_said_in_npformers_numbers(browser):
-    model, params, _ = make_playground.read("en-fr")
+    model = Model("en-fr")
 
     def computed():
         """The probabilities, and the mean weights of the last cross-attention, of the page."""
-        src, tgt_in, hidden = browser.execute_script(
-            "return [state.src, read_tokens(), state.hidden]"
-        )
-        masked = np.array([[0 if s in hidden else id_ for s, id_ in enumerate(src)]])
-        arrays = masked, np.array([tgt_in])
-        shares = nf.softmax(model.logits(params, *arrays, backend="reference")[0])
-        weights = model.attention_weights(params, *arrays, backend="reference")
-        return shares, weights["memory"][-1][0].mean(0)
+        src, tgt_in, hidden = browser.js("return [state.src, read_tokens(), state.hidden]")
+        masked = [0 if s in hidden else id_ for s, id_ in enumerate(src)]
+        weights = model.weights(masked, tgt_in)
+        return model.shares(masked, tgt_in), weights["memory"][-1].mean(0)
 
     def places(*names):
         """A step by the token that it writes, or a place of the source."""
         place = "source_place(name) < 0 ? step_of(name) : source_place(name)"
-        return browser.execute_script(f"return arguments[0].map((name) => {place})", names)
+        return browser.js(f"return arguments[0].map((name) => {place})", names)
 
     def ids(*names):
-        return browser.execute_script("return arguments[0].map(id_of)", names)
+        return browser.js("return arguments[0].map(id_of)", names)
 
     judged = guess_in_experiment(browser, 0, 0)
     _, weights = computed()
@@ -1393,10 +1291,8 @@ def test_how_far_off_a_guess_is_said_in_npformers_numbers(browser):
 
     judged = guess_in_experiment(browser, 1, 0)
     shares, _ = computed()
-    step = browser.execute_script("return state.step")
-    colour = max(
-        shares[step, id_] for id_ in browser.execute_script("return COLOURS.map(id_of)") if id_ >= 0
-    )
+    step = browser.js("return state.step")
+    colour = max(shares[step, id_] for id_ in browser.js("return COLOURS.map(id_of)") if id_ >= 0)
     end = shares[step, ids(".")[0]]
     assert (
         end > colour
@@ -1424,20 +1320,18 @@ def test_how_far_off_a_guess_is_said_in_npformers_numbers(browser):
 def test_an_experiment_covers_the_picture_that_would_answer_it(browser):
     def covered():
         nodes = "['picture', 'step-text', 'picture-text'].map($)"
-        return browser.execute_script(
-            f"return {nodes}.map(x => [x.classList.contains('covered'), x.inert])"
-        )
+        return browser.js(f"return {nodes}.map(x => [x.classList.contains('covered'), x.inert])")
 
     for i in (0, 2):
-        find(browser, f"#try-{i}").click()
+        browser.click(f"#try-{i}")
         assert covered() == [[True, True]] * 3
-        assert "covered until you press a button." in find(browser, "#try-text").text
-        find(browser, "#next").click()
+        assert "covered until you press a button." in browser.text("#try-text")
+        browser.click("#next")
         assert covered() == [[True, True]] * 3
-        find(browser, "#try-see").click()
+        browser.click("#try-see")
         assert covered() == [[False, False]] * 3
-        assert "covered" not in find(browser, "#try-text").text
-    find(browser, "#try-0").click()
+        assert "covered" not in browser.text("#try-text")
+    browser.click("#try-0")
     paste(browser, "A dog runs.")
     assert covered() == [[False, False]] * 3
 
@@ -1446,15 +1340,12 @@ def test_an_experiment_covers_the_picture_that_would_answer_it(browser):
 
 
 def test_the_guide_says_what_npformer_computes(browser):
-    text = find(browser, "#guide").text
-    model, params, _ = make_playground.read("en-fr")
-    arrays = [
-        np.array([ids]) for ids in browser.execute_script("return [state.src, read_tokens()]")
-    ]
-    weights = model.attention_weights(params, *arrays, backend="reference")
+    text = browser.text("#guide")
+    model = Model("en-fr")
+    weights = model.weights(*browser.js("return [state.src, read_tokens()]"))
     yellow, toy, step = 7, 8, 8  # the step after ‘jouet’
-    assert f"{100 * weights['memory'][-1][0, :, step, yellow].mean():.1f} % from ‘yellow’" in text
-    own = weights["encoder"][0][0, :, yellow, toy]
+    assert f"{100 * weights['memory'][-1][:, step, yellow].mean():.1f} % from ‘yellow’" in text
+    own = weights["encoder"][0][:, yellow, toy]
     assert (
         f"in head {own.argmax() + 1} of 4, "
         f"‘yellow’ gives {100 * own.max():.1f} % of its attention to ‘toy’"
@@ -1462,45 +1353,44 @@ def test_the_guide_says_what_npformer_computes(browser):
 
 
 def test_the_guide_points_from_any_state(browser):
-    shows = browser.find_elements(By.CSS_SELECTOR, "#guide li button")
+    shows = browser.all("#guide li button")
     assert len(shows) == 9
     for i, show in enumerate(shows):
         choose(browser, "reverse")
-        browser.execute_script("arguments[0].click()", show)
+        browser.js("arguments[0].click()", show)
         said = (
             "Deux chiens courent sur la plage. <end>"
             if i == 7
             else "Un chien court dehors avec un jouet jaune. <end>"
         )
-        assert find(browser, "#said").text == said
-        [pointed] = browser.find_elements(By.CSS_SELECTOR, ".pointed")
+        assert browser.text("#said") == said
+        [pointed] = browser.all(".pointed")
         assert pointed.is_displayed()
-        assert browser.execute_script("return told_written(state.step)") == (
+        assert browser.js("return told_written(state.step)") == (
             "‘courent’" if i == 7 else "‘jaune’"
         )
-        assert (
-            shows[i].find_element(By.XPATH, "..").text.removesuffix(" show")
-            in find(browser, "#guide-bar").text
+        assert shows[i].find_element("xpath", "..").text.removesuffix(" show") in browser.text(
+            "#guide-bar"
         )
-        find(browser, "#guide-bar button:last-child").click()
-        assert not find(browser, "#guide-bar").is_displayed()
-        assert not browser.find_elements(By.CSS_SELECTOR, ".pointed")
-        assert browser.execute_script("return document.activeElement === arguments[0]", show)
+        browser.click("#guide-bar button:last-child")
+        assert not browser.shows("#guide-bar")
+        assert not browser.all(".pointed")
+        assert browser.js("return document.activeElement === arguments[0]", show)
 
 
 def test_the_guide_can_be_walked_through(browser):
     titles, effects = [], []
-    browser.execute_script("document.querySelector('#guide li button').click()")
+    browser.js("document.querySelector('#guide li button').click()")
     while True:
-        titles.append(find(browser, "#guide-bar b").text)
-        effects.append(find(browser, "#part-effect").text)
-        if not browser.find_elements(By.XPATH, "//*[@id='guide-bar']//button[text()='Next']"):
+        titles.append(browser.text("#guide-bar b"))
+        effects.append(browser.text("#part-effect"))
+        if "Next" not in browser.texts("#guide-bar button"):
             break
-        active = browser.switch_to.active_element
+        active = browser.driver.switch_to.active_element
         assert active.text == "Next"
         if len(titles) == 2:
-            assert find(browser, "#part-title").text == "Encoder, layer 1: self-attention"
-            assert browser.execute_script("return [state.row, state.head]") == [7, 0]
+            assert browser.text("#part-title") == "Encoder, layer 1: self-attention"
+            assert browser.js("return [state.row, state.head]") == [7, 0]
         active.send_keys(Keys.ENTER)
     assert [title.split(".")[0] for title in titles] == [str(i + 1) for i in range(9)]
     script = """
@@ -1510,46 +1400,39 @@ def test_the_guide_can_be_walked_through(browser):
       const all = shares_at(traced.decoded.logits[state.step]);
       return [without, all].map((shares) => number(shares[id_of("dehors")], 2));
     """
-    browser.execute_script("show_text(FIRST)")
-    assert (
-        " instead of ".join(browser.execute_script(script))
-        in browser.find_elements(By.CSS_SELECTOR, "#guide li")[1].text
-    )
-    for chance in re.findall(
-        r"0\.\d\d", browser.find_elements(By.CSS_SELECTOR, "#guide li")[6].text
-    ):
+    browser.js("show_text(FIRST)")
+    assert " instead of ".join(browser.js(script)) in browser.all("#guide li")[1].text
+    for chance in re.findall(r"0\.\d\d", browser.all("#guide li")[6].text):
         assert chance in effects[6]  # as the box says it
     assert "the most probable would be ‘chiens’" in effects[7]  # as the guide says
     paste(browser, "A dog runs.")
-    assert not find(browser, "#guide-bar").is_displayed()  # it speaks of another text
+    assert not browser.shows("#guide-bar")  # it speaks of another text
 
 
 def test_the_frame_begins_where_there_is_something_to_see(browser):
     def framed():
-        return browser.execute_script("return told_written(state.step)")
+        return browser.js("return told_written(state.step)")
 
     assert framed() == "‘jaune’"  # the step that looks back
     paste(browser, "A man plays the guitar.")
-    weights = browser.execute_script(
+    weights = browser.js(
         "return mean_of(trace('en-fr', state.src, read_tokens()).heads.memory.at(-1))"
     )
-    step = browser.execute_script("return state.step")
+    step = browser.js("return state.step")
     assert max(weights[step]) >= 0.5 and len(framed()) > 5
-    browser.execute_script("show_text('A pretty woman plays a harpsichord.')")
+    browser.js("show_text('A pretty woman plays a harpsichord.')")
     assert framed() == "‘femme’"  # in the data set: "jolie"
-    browser.execute_script(
+    browser.js(
         "show_text('A cat and a dog.'); state.hidden = [source_place('dog')]; "
         "write([BOS]); take_all()"
     )
-    assert (
-        framed() == "‘c’"
-        and "a correct translation goes on with ‘ch’" in find(browser, "#step-text").text
+    assert framed() == "‘c’" and "a correct translation goes on with ‘ch’" in browser.text(
+        "#step-text"
     )
     choose(browser, "reverse")
     paste(browser, "transformer")
     assert (
-        "Wrong: ‘r’ is skipped" in find(browser, "#verdict").text
-        and browser.execute_script("return state.step") == 0
+        "Wrong: ‘r’ is skipped" in browser.text("#verdict") and browser.js("return state.step") == 0
     )
 
 
@@ -1558,41 +1441,33 @@ def test_the_frame_begins_where_there_is_something_to_see(browser):
     ["#source li:nth-child(2)", "#target li:nth-child(2)", "#distribution tr:nth-child(2)"],
 )
 def test_the_first_click_after_typing_is_not_lost(browser, button):
-    field = find(browser, "#text")
+    field = browser.find("#text")
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys("Two dogs.")
-    for _ in range(100):
-        if browser.execute_script("return state.text") == "Two dogs.":
-            break
-        browser.execute_async_script("setTimeout(arguments[0], 50)")
+    browser.wait_for("state.text === 'Two dogs.'")
     script = "return JSON.stringify([state.hidden, state.step, state.tgt_in])"
-    before = browser.execute_script(script)
+    before = browser.js(script)
     selector = f"{button.replace('#distribution', '#distribution tbody')} button"
-    find(browser, selector).click()  # the field loses the focus when the button is pressed
-    assert browser.execute_script(script) != before
+    browser.click(selector)  # the field loses the focus when the button is pressed
+    assert browser.js(script) != before
 
 
-def test_what_is_typed_is_read_without_enter_and_the_address_keeps_it(browser, look):
-    find(browser, "#text").send_keys(Keys.CONTROL, "a")
-    find(browser, "#text").send_keys("Two dogs.")
-    for _ in range(100):
-        if browser.execute_script("return state.text") == "Two dogs.":
-            break
-        browser.execute_async_script("setTimeout(arguments[0], 50)")
-    assert find(browser, "#read").text == "Two dogs."
-    path, _, address = browser.current_url.removeprefix("file://").partition("#")
-    assert address == "model=en-fr&text=Two+dogs."
+def test_what_is_typed_is_read_without_enter_and_the_address_keeps_it(browser, look, path):
+    browser.find("#text").send_keys(Keys.CONTROL, "a")
+    browser.find("#text").send_keys("Two dogs.")
+    browser.wait_for("state.text === 'Two dogs.'")
+    assert browser.text("#read") == "Two dogs."
+    assert browser.address() == "model=en-fr&text=Two+dogs."
     look(path, address="model=reverse&text=hello")
-    assert find(browser, "#said").text == "olleh <end>"
+    assert browser.text("#said") == "olleh <end>"
     for address in ["model=none", "model=constructor", "model=reverse&text=123", "text=%20"]:
         look(path, address=address)  # nothing that can be read: the first example
-        assert find(browser, "#said").text.endswith("<end>")
+        assert browser.text("#said").endswith("<end>")
 
 
-def test_a_text_may_be_a_name_that_every_object_of_the_language_has(browser, errors):
+def test_a_text_may_be_a_name_that_every_object_of_the_language_has(browser):
     for model in ("reverse", "en-fr"):
         choose(browser, model)
         for text in ("constructor", "toString"):
             paste(browser, text)
-            assert find(browser, "#said").text
-            assert errors() == []
+            assert browser.text("#said")

@@ -8,16 +8,12 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from in_browser import CONTRAST, press, tab_to
-
-from scripts import make_playground
+from in_browser import CONTRAST, Page
 
 from npformer import tree
 
-webdriver = pytest.importorskip("selenium.webdriver")
-from selenium.webdriver.common.by import By  # noqa: E402
+pytest.importorskip("selenium")
 from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 SMALL = "D=8&H=2&F=8&letters=5&length=3"
 ONE_PAGE = Path(__file__).parents[2] / "docs" / "one_page_transformer.py"
@@ -80,27 +76,19 @@ def one_page(change):
     return module
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / "train.html"
-    path.write_text(make_playground.page("train.html"), encoding="utf-8")
-    return path
+PAGE = "train.html"
 
 
 @pytest.fixture
-def opened(look, errors, path):
-    """``opened(address, until)`` opens the figure.
-
-    Nothing that is done to it may write to the console.
-    """
+def opened(look, path):
+    """``opened(address, until)`` opens the figure."""
 
     def opened(address="", until="!state.running", **screen):
         browser = look(path, address=address, **screen)
-        wait_for(browser, f"state.saved.length > 0 && {until}")
+        browser.wait_for(f"state.saved.length > 0 && {until}")
         return browser
 
-    yield opened
-    assert errors() == []
+    return opened
 
 
 @pytest.fixture
@@ -115,22 +103,8 @@ def functions(chromium, opened):
 
     What the test before has opened, if it was one.
     """
-    return (
-        chromium if chromium.execute_script("return typeof tiny !== 'undefined'") else opened(SMALL)
-    )
-
-
-def wait_for(browser, condition, seconds=60):
-    script = """const [condition, ms, done] = arguments, end = Date.now() + ms;
-    (function look() {
-      eval(condition) ? done(true) : Date.now() > end ? done(false) : setTimeout(look, 30);
-    })();"""
-    browser.set_script_timeout(seconds + 5)
-    assert browser.execute_async_script(script, condition, 1000 * seconds), condition
-
-
-def find(browser, selector):
-    return browser.find_element(By.CSS_SELECTOR, selector)
+    page = Page(chromium)
+    return page if page.js("return typeof tiny !== 'undefined'") else opened(SMALL)
 
 
 HELPERS = """
@@ -191,7 +165,7 @@ def test_loss_and_gradients_are_those_of_the_one_page_model(functions, model):
     }});
     return [plain(params), ids(src), ids(tgt), results];"""
     sizes = SIZES | MODELS[model]
-    stored, src, tgt, results = functions.execute_script(script, sizes, list(CHANGES))
+    stored, src, tgt, results = functions.js(script, sizes, list(CHANGES))
     params, src, tgt = params_of(stored), array(src).astype(int), array(tgt).astype(int)
     assert (src == 0).any() and (tgt == 0).any()
     losses = {}
@@ -219,9 +193,7 @@ def test_steps_are_those_of_adam_in_the_one_page_model(functions):
       }}
       return [first, batches, plain(params)];
     }});"""
-    for change, result in zip(
-        ["", "rate"], functions.execute_script(script, SIZES, ["", "rate"]), strict=True
-    ):
+    for change, result in zip(["", "rate"], functions.js(script, SIZES, ["", "rate"]), strict=True):
         first, batches, last = result
         page = one_page(change)
         params = params_of(first)
@@ -245,7 +217,7 @@ def test_new_parameters_and_greedy_decoding(functions):
     return [plain(params), ids(src),
       tiny.greedy_decode(params, src, {{ ...arguments[0], broken: "" }}, 7),
       plain(tiny.init(tiny.generator(0), arguments[0]))];"""
-    stored, src, said, new = functions.execute_script(script, SIZES)
+    stored, src, said, new = functions.js(script, SIZES)
     page = one_page("")
     expected = page.greedy_decode(params_of(stored), array(src).astype(int), SIZES["n_heads"], 7)
     assert said == expected.tolist()
@@ -294,7 +266,7 @@ def test_the_terms_of_every_number_sum_to_its_gradient(functions):
         "length": 3,
     }
     for change in CHANGES:
-        n, wrong = functions.execute_script(script, sizes | {"broken": change})
+        n, wrong = functions.js(script, sizes | {"broken": change})
         assert n > 200
         # What was left out is seen where it was left out, and nowhere else.
         assert set(wrong) == ({"encoder.1.feed_forward_norm.y"} if change == "memory" else set()), (
@@ -307,42 +279,39 @@ def test_the_terms_of_every_number_sum_to_its_gradient(functions):
 
 def test_500_steps_of_the_default_draw_the_anti_diagonal(opened):
     browser = opened()
-    find(browser, "#train").click()
-    wait_for(
-        browser,
-        (
-            "!state.running || (state.measured.at(-1).right > 0.8 && "
-            "Math.max(...state.measured.at(-1).shares) > 0.8)"
-        ),
+    browser.click("#train")
+    browser.wait_for(
+        "!state.running || (state.measured.at(-1).right > 0.8 && "
+        "Math.max(...state.measured.at(-1).shares) > 0.8)"
     )
     # so much is reached before the 500 steps are over
-    assert browser.execute_script("return state.running")
-    find(browser, "#pause").click()
-    wait_for(browser, "!state.running")
-    assert find(browser, "#said").text.startswith("tenalp")
-    assert [find(browser, f"#{id_}").text for id_ in ("task-text", "wanted")] == [
+    assert browser.js("return state.running")
+    browser.click("#pause")
+    browser.wait_for("!state.running")
+    assert browser.text("#said").startswith("tenalp")
+    assert [browser.text(f"#{id_}") for id_ in ("task-text", "wanted")] == [
         "write the word backwards",
         "tenalp",
     ]
-    strongest = find(browser, "#maps svg").get_attribute("aria-label")
+    strongest = browser.find("#maps svg").get_attribute("aria-label")
     assert all(f"→ {letter} from {letter}" in strongest for letter in "planet")
-    browser.execute_script("$('saved').value = 0; $('saved').dispatchEvent(new Event('input'))")
-    assert "Step 0 of" in find(browser, "#at-text").text
-    assert not find(browser, "#said").text.startswith("tenalp")
+    browser.js("$('saved').value = 0; $('saved').dispatchEvent(new Event('input'))")
+    assert "Step 0 of" in browser.text("#at-text")
+    assert not browser.text("#said").startswith("tenalp")
 
 
 @pytest.mark.parametrize("workers", [True, False])
-def test_the_worker_and_the_page_itself_take_the_same_steps(look, errors, path, workers):
+def test_the_worker_and_the_page_itself_take_the_same_steps(look, path, workers):
     browser = look(path, address=SMALL)
     if not workers:
         script = "window.Worker = undefined; trainer = start_training(tiny, hear); read_address();"
-        browser.execute_script(script)
-    wait_for(browser, "state.saved.length > 0")
-    assert ("no workers" in find(browser, "#message").text) == (not workers)
-    find(browser, "#train").click()
-    wait_for(browser, "state.losses.length >= 20")
-    find(browser, "#pause").click()
-    wait_for(browser, "!state.running")
+        browser.js(script)
+    browser.wait_for("state.saved.length > 0")
+    assert ("no workers" in browser.text("#message")) == (not workers)
+    browser.click("#train")
+    browser.wait_for("state.losses.length >= 20")
+    browser.click("#pause")
+    browser.wait_for("!state.running")
     script = f"""{HELPERS}
     const [random, n] = [tiny.generator(settings.seed), state.losses.length];
     const [params, means, losses] = [tiny.init(random, settings), {{}}, []];
@@ -354,39 +323,38 @@ def test_the_worker_and_the_page_itself_take_the_same_steps(look, errors, path, 
       losses.push(loss);
     }}
     return [losses, state.losses, plain(params), plain(state.saved.at(-1).params)];"""
-    losses, theirs, params, their_params = browser.execute_script(script)
+    losses, theirs, params, their_params = browser.js(script)
     assert len(losses) < 500 and losses == theirs and params == their_params
-    assert errors() == []
 
 
 def test_a_page_that_may_not_start_a_worker_trains_itself(look, path):
     browser = look(path, address=f"{SMALL}&step=7")  # such a page is told so only by an event
-    browser.execute_script("""window.Worker = class {
+    browser.js("""window.Worker = class {
       constructor() { setTimeout(() => this.onerror(new Event("error"))); }
       postMessage() {}
     };
     trainer = start_training(tiny, hear);
     read_address();""")
-    wait_for(browser, "state.saved.at(-1)?.step === 7")
-    assert "no workers" in find(browser, "#message").text
+    browser.wait_for("state.saved.at(-1)?.step === 7")
+    assert "no workers" in browser.text("#message")
 
 
 def test_the_address_restores_everything(opened):
     address = f"{SMALL}&task=copy&seed=3&break=merge&guess=learns&step=12&of=20&view=gradients"
     browser = opened(address, "!state.running && !state.again")
-    browser.execute_script("choose(['decoder.0.memory_attention.weights', 5, 1], [])")
-    wait_for(browser, "location.hash.includes('at=')")
-    address = browser.execute_script("return location.hash")
-    params = browser.execute_script("return [...shown().params.output.weight.data]")
+    browser.js("choose(['decoder.0.memory_attention.weights', 5, 1], [])")
+    browser.wait_for("location.hash.includes('at=')")
+    address = browser.js("return location.hash")
+    params = browser.js("return [...shown().params.output.weight.data]")
     opened(address[1:], "state.losses.length === 20 && !state.running && !state.again")
-    assert browser.execute_script("return location.hash") == address
-    assert browser.execute_script("return [...shown().params.output.weight.data]") == params
-    assert "Step 12 of 20" in find(browser, "#at-text").text and not find(browser, "#message").text
-    chosen = browser.execute_script("return [settings.task, settings.broken, state.guess]")
+    assert browser.js("return location.hash") == address
+    assert browser.js("return [...shown().params.output.weight.data]") == params
+    assert "Step 12 of 20" in browser.text("#at-text") and not browser.text("#message")
+    chosen = browser.js("return [settings.task, settings.broken, state.guess]")
     assert chosen == ["copy", "merge", "learns"]
-    box = find(browser, "#box-decoder\\.0\\.memory_attention")
+    box = browser.find("#box-decoder\\.0\\.memory_attention")
     assert box.get_attribute("aria-expanded") == "true"
-    assert find(browser, "[value=gradients]").is_selected() and find(browser, "td.chosen")
+    assert browser.find("[value=gradients]").is_selected() and browser.find("td.chosen")
 
 
 # -- following a number ----------------------------------------------------------------------------
@@ -394,21 +362,19 @@ def test_the_address_restores_everything(opened):
 
 def test_a_gradient_is_followed_back_to_the_loss(opened):
     browser = opened()
-    browser.execute_script("choose(['encoder.0.attention.qkv.weight', 2, 3], [])")
-    cards = browser.execute_script("""const cards = [];
+    browser.js("choose(['encoder.0.attention.qkv.weight', 2, 3], [])")
+    cards = browser.js("""const cards = [];
     for (let i = 0; i < 40; i++) {
       cards.push($("number").textContent);
       if (state.at[0] === "loss.loss") return cards;
       document.querySelector("#number ol button").click();
     }""")
     assert [card for card in cards if "✓ Measured" not in card] == []
-    assert (
-        "here the backward pass begins" in cards[-1] and "Loss" in find(browser, "#panel h3").text
-    )
-    n = browser.execute_script("return state.trail.length")
+    assert "here the backward pass begins" in cards[-1] and "Loss" in browser.text("#panel h3")
+    n = browser.js("return state.trail.length")
     assert n == len(cards) - 1 > 10
-    browser.execute_script("[...document.querySelectorAll('#number button')].at(-1).click()")
-    assert browser.execute_script("return state.trail.length") == n - 1
+    browser.js("[...document.querySelectorAll('#number button')].at(-1).click()")
+    assert browser.js("return state.trail.length") == n - 1
 
 
 def test_why_a_gradient_is_zero_is_told(browser):
@@ -424,8 +390,8 @@ def test_why_a_gradient_is_zero_is_told(browser):
           (slope, i) => slope === 0 && (!negative || x.data[i] < 0));
         choose([key, Math.floor(at / x.m), at % x.m], []);
         return $("number").textContent;"""
-        assert text in browser.execute_script(script, key, negative)
-        ways = browser.find_elements(By.CSS_SELECTOR, "#number .ways div:first-child button")
+        assert text in browser.js(script, key, negative)
+        ways = browser.all("#number .ways div:first-child button")
         links = [link.text for link in ways]
         assert all(link.endswith("× 0 = 0") for link in links)
         assert bool(links) == ("does not use" not in text)
@@ -433,7 +399,7 @@ def test_why_a_gradient_is_zero_is_told(browser):
 
 def test_each_box_and_each_row_has_one_name(opened):
     browser = opened(f"{SMALL}&N=2")
-    names, rows = browser.execute_script("""
+    names, rows = browser.js("""
       const views = boxes.filter((box) => box.side === "decoder").flatMap((box) => box.views);
       const rows = views.map(({ rows }) => rows.join());
       return [boxes.map((box) => box.name), rows.filter((text) => text.includes("start"))]""")
@@ -441,7 +407,7 @@ def test_each_box_and_each_row_has_one_name(opened):
     rows = [row for row in rows if "," in row]
     assert len(set(rows)) == 1 < len(rows) and all(" → " in row for row in rows[0].split(","))
     script = "return described(boxes, 'decoder.1.memory_attention.weights', 4, 2).text"
-    assert browser.execute_script(script).startswith("head 2: weights[start → ")
+    assert browser.js(script).startswith("head 2: weights[start → ")
 
 
 def test_weights_are_drawn_from_0_to_1(browser):
@@ -449,7 +415,7 @@ def test_weights_are_drawn_from_0_to_1(browser):
     const context = $("box-encoder.0.attention").querySelector("canvas").getContext("2d");
     const weight = traced.seen["encoder.0.attention.weights"].data[0];
     return [[...context.getImageData(0, 0, 1, 1).data], colour(weight)]"""
-    drawn, expected = browser.execute_script(script)
+    drawn, expected = browser.js(script)
     assert drawn[:3] == expected
 
 
@@ -457,7 +423,7 @@ def test_a_forgotten_gradient_is_found_by_measuring(opened):
     browser = opened(
         f"{SMALL}&break=memory&at=encoder.0.feed_forward_norm.y:0:1&box=encoder.0.feed_forward_norm"
     )
-    card = find(browser, "#number").text
+    card = browser.text("#number")
     assert "The backward pass is wrong here" in card and "has left out a part of it" in card
 
 
@@ -465,18 +431,18 @@ def test_what_a_change_did_is_told_after_500_steps(opened):
     smallest = "D=4&H=1&F=4&letters=3&length=2"
     browser = opened(f"{smallest}&break=rate")
     for button in ("step", "train", "try"):  # they lead to the question that comes first
-        assert find(browser, f"#{button}").get_attribute("aria-disabled") == "true"
-        find(browser, f"#{button}").click()
-        assert browser.execute_script("return document.activeElement.name") == "guess"
-    assert all(node.is_displayed() for node in browser.find_elements(By.CSS_SELECTOR, ".first"))
-    assert browser.execute_script("return state.losses.length") == 0
-    find(browser, "[name=guess][value=learns]").click()
-    find(browser, "#try").click()
-    wait_for(browser, "!state.running && state.saved.at(-1).step === 500")
-    text = find(browser, "#verdict").text
-    last = browser.execute_script("return state.measured.at(-1)")
+        assert browser.find(f"#{button}").get_attribute("aria-disabled") == "true"
+        browser.click(f"#{button}")
+        assert browser.js("return document.activeElement.name") == "guess"
+    assert all(node.is_displayed() for node in browser.all(".first"))
+    assert browser.js("return state.losses.length") == 0
+    browser.click("[name=guess][value=learns]")
+    browser.click("#try")
+    browser.wait_for("!state.running && state.saved.at(-1).step === 500")
+    text = browser.text("#verdict")
+    last = browser.js("return state.measured.at(-1)")
     assert "You expected: “It learns all the same" in text and "After 500 steps" in text
-    assert not find(browser, ".first").is_displayed()
+    assert not browser.shows(".first")
     assert f"{round(100 * last['right'])} % of the words that it writes by itself are right" in text
 
 
@@ -489,7 +455,7 @@ def test_every_change_has_its_sentences(opened):
       start, end, nan: null, step: 5, losses: state.losses, settings: { ...settings, broken },
       first_params: first, last_params: last, word: [3, 4, 5],
     }));"""
-    told = browser.execute_script(script)
+    told = browser.js(script)
     assert len(told) == len(CHANGES) - 1
     for paragraphs in told:
         assert not any(word in " ".join(paragraphs) for word in ("NaN", "undefined", "Infinity"))
@@ -500,65 +466,65 @@ def test_every_change_has_its_sentences(opened):
         "const ends = [...arguments[0], { loss: NaN, right: 0 }];"
         "return ends.map((end) => outcome_of(end, { loss: 3.8 }))"
     )
-    assert browser.execute_script(script, ends) == ["learns", "useless", "partly", "fails", "fails"]
+    assert browser.js(script, ends) == ["learns", "useless", "partly", "fails", "fails"]
 
 
 # -- keyboard, screens, bad input ------------------------------------------------------------------
 
 
 def test_everything_is_reached_by_keyboard(browser):
-    tab_to(browser, "#word")
-    press(browser, Keys.END, *[Keys.BACKSPACE] * 3, "bca")
-    assert browser.execute_script("return state.word") == "bca"
-    tab_to(browser, "#step")
-    press(browser, Keys.ENTER)
-    press(browser, *[Keys.ENTER] * 3)
-    wait_for(browser, "state.losses.length === 4 && !state.running")
-    assert browser.execute_script("return document.activeElement.id") == "step"
-    tab_to(browser, "#train")
-    press(browser, Keys.ENTER)
-    tab_to(browser, "#pause")
-    press(browser, Keys.ENTER)
-    wait_for(browser, "!state.running")
-    tab_to(browser, "#saved")
-    press(browser, Keys.HOME)
-    assert "Step 0 of" in find(browser, "#at-text").text
-    tab_to(browser, "[name=view]")
-    press(browser, Keys.ARROW_DOWN)
-    assert browser.execute_script("return state.view") == "gradients"
-    tab_to(browser, "#box-output")
-    press(browser, Keys.ENTER)
-    assert browser.execute_script("return document.activeElement.id") == "panel"
-    press(browser, Keys.ESCAPE)
-    assert browser.execute_script("return [document.activeElement.id, state.box]") == [
+    browser.tab_to("#word")
+    browser.press(Keys.END, *[Keys.BACKSPACE] * 3, "bca")
+    assert browser.js("return state.word") == "bca"
+    browser.tab_to("#step")
+    browser.press(Keys.ENTER)
+    browser.press(*[Keys.ENTER] * 3)
+    browser.wait_for("state.losses.length === 4 && !state.running")
+    assert browser.focused() == "step"
+    browser.tab_to("#train")
+    browser.press(Keys.ENTER)
+    browser.tab_to("#pause")
+    browser.press(Keys.ENTER)
+    browser.wait_for("!state.running")
+    browser.tab_to("#saved")
+    browser.press(Keys.HOME)
+    assert "Step 0 of" in browser.text("#at-text")
+    browser.tab_to("[name=view]")
+    browser.press(Keys.ARROW_DOWN)
+    assert browser.js("return state.view") == "gradients"
+    browser.tab_to("#box-output")
+    browser.press(Keys.ENTER)
+    assert browser.focused() == "panel"
+    browser.press(Keys.ESCAPE)
+    assert browser.js("return [document.activeElement.id, state.box]") == [
         "box-output",
         None,
     ]
-    press(browser, Keys.ENTER)
-    tab_to(browser, "td[data-i]")
-    press(browser, Keys.ARROW_RIGHT, Keys.ARROW_DOWN, Keys.ENTER)
-    assert browser.execute_script("return state.at") == ["output.logits", 1, 1]
-    assert browser.execute_script("return document.activeElement.matches('td.chosen')")
-    browser.execute_script("$('box-output').focus()")
-    tab_to(browser, "#number ol button")
-    press(browser, Keys.ENTER)
-    assert browser.execute_script("return state.at[0]") == "loss.loss"
-    tab_to(browser, "[name=break]")
-    press(browser, Keys.ARROW_DOWN)
-    wait_for(browser, "settings.broken === 'mask' && state.saved.length")
-    tab_to(browser, "[name=guess]")
-    press(browser, Keys.SPACE)
-    tab_to(browser, "#try")
-    tab_to(browser, "#task")
-    press(browser, Keys.ARROW_DOWN)
-    tab_to(browser, "#n_heads")
-    press(browser, Keys.END, Keys.BACKSPACE, "1", Keys.ENTER)
+    browser.press(Keys.ENTER)
+    browser.tab_to("td[data-i]")
+    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN, Keys.ENTER)
+    assert browser.js("return state.at") == ["output.logits", 1, 1]
+    assert browser.js("return document.activeElement.matches('td.chosen')")
+    browser.js("$('box-output').focus()")
+    browser.tab_to("#number ol button")
+    browser.press(Keys.ENTER)
+    assert browser.js("return state.at[0]") == "loss.loss"
+    browser.tab_to("[name=break]")
+    browser.press(Keys.ARROW_DOWN)
+    browser.wait_for("settings.broken === 'mask' && state.saved.length")
+    browser.tab_to("[name=guess]")
+    browser.press(Keys.SPACE)
+    browser.tab_to("#try")
+    browser.tab_to("#task")
+    browser.press(Keys.ARROW_DOWN)
+    browser.tab_to("#n_heads")
+    browser.press(Keys.END, Keys.BACKSPACE, "1", Keys.ENTER)
     script = (
         "return [settings.task, settings.n_heads, document.activeElement.id, "
         "location.hash.includes('H=1')]"
     )
-    assert browser.execute_script(script) == ["copy", 1, "n_heads", True]
-    tab_to(browser, "#default")
+    assert browser.js(script) == ["copy", 1, "n_heads", True]
+    browser.tab_to("#default")
 
 
 @pytest.mark.parametrize(
@@ -566,15 +532,15 @@ def test_everything_is_reached_by_keyboard(browser):
 )
 def test_it_fits_every_screen_and_theme(opened, width, dark):
     browser = opened(SMALL + "&break=memory&view=gradients", width=width, dark=dark)
-    browser.execute_script("choose(['encoder.0.attention.weights', 1, 1], [])")
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    assert browser.execute_script(CONTRAST) == []
+    browser.js("choose(['encoder.0.attention.weights', 1, 1], [])")
+    assert browser.js("return document.documentElement.scrollWidth") <= width
+    assert browser.js(CONTRAST) == []
     bottom = (
         "const maps = [...document.querySelectorAll('#maps svg')];"
         "return Math.max(...maps.map((x) => x.getBoundingClientRect().bottom))"
     )
-    browser.execute_script("scrollTo(0, 0)")
-    assert browser.execute_script(bottom) < 640  # the attention is seen without scrolling
+    browser.js("scrollTo(0, 0)")
+    assert browser.js(bottom) < 640  # the attention is seen without scrolling
 
 
 @pytest.mark.parametrize("width", [380, 1200])
@@ -593,63 +559,56 @@ def test_an_open_box_covers_no_text_and_what_is_cut_off_says_so(opened, width):
         return [...document.querySelectorAll("#panel .scroll")]
           .map((x) => [x.scrollWidth > x.clientWidth + 1, x.classList.contains("cut")]);
     """
-    boxes = browser.find_elements(By.CSS_SELECTOR, "#figure > .box")
+    boxes = browser.all("#figure > .box")
     assert len(boxes) == 14
     for box in boxes:
-        browser.execute_script("arguments[0].click()", box)
-        assert browser.execute_script(covered) == []
-    browser.execute_script("open_box('encoder.0.feed_forward')")
-    browser.execute_script("document.querySelector('#panel details').open = true")
-    WebDriverWait(browser, 10).until(lambda _: browser.execute_script(cut)[0] == [True, True])
-    assert all(is_cut == says_so for is_cut, says_so in browser.execute_script(cut))
+        browser.js("arguments[0].click()", box)
+        assert browser.js(covered) == []
+    browser.js("open_box('encoder.0.feed_forward')")
+    browser.js("document.querySelector('#panel details').open = true")
+    browser.wait_for(f"(() => {{ {cut} }})()[0].every((is_so) => is_so)")
+    assert all(is_cut == says_so for is_cut, says_so in browser.js(cut))
 
 
 def test_the_parameters_of_a_box_are_folded_until_one_is_needed(opened):
     def shown():
-        return [
-            x.is_displayed()
-            for x in browser.find_elements(By.CSS_SELECTOR, "#panel details figure")
-        ]
+        return [x.is_displayed() for x in browser.all("#panel details figure")]
 
     browser = opened(f"{SMALL}&box=encoder.0.feed_forward")
     assert shown() == [False] * 4
-    assert (
-        find(browser, "#panel summary").text == "Parameters W₁ 8 × 8, b₁ 1 × 8, W₂ 8 × 8, b₂ 1 × 8"
-    )
-    tab_to(browser, "#panel summary")
-    press(browser, Keys.ENTER)
+    assert browser.text("#panel summary") == "Parameters W₁ 8 × 8, b₁ 1 × 8, W₂ 8 × 8, b₂ 1 × 8"
+    browser.tab_to("#panel summary")
+    browser.press(Keys.ENTER)
     assert shown() == [True] * 4
-    press(browser, Keys.TAB)
-    assert browser.execute_script("return document.activeElement.matches('#panel details td')")
-    browser.execute_script("open_box('decoder.0.feed_forward')")
+    browser.press(Keys.TAB)
+    assert browser.js("return document.activeElement.matches('#panel details td')")
+    browser.js("open_box('decoder.0.feed_forward')")
     assert shown() == [False] * 4
-    browser.execute_script(
+    browser.js(
         "choose(['decoder.0.feed_forward.hidden.weight', 2, 3], [])"
     )  # a step of a gradient's way
-    assert shown() == [True] * 4 and find(browser, "#panel details td.chosen").is_displayed()
-    address = browser.execute_script("return location.hash.slice(1)")
+    assert shown() == [True] * 4 and browser.shows("#panel details td.chosen")
+    address = browser.js("return location.hash.slice(1)")
     opened(address)
-    assert shown() == [True] * 4 and find(browser, "#panel details td.chosen").is_displayed()
-    browser.execute_script("open_box('loss')")
-    assert not browser.find_elements(By.CSS_SELECTOR, "#panel details")  # it has no parameters
+    assert shown() == [True] * 4 and browser.shows("#panel details td.chosen")
+    browser.js("open_box('loss')")
+    assert not browser.all("#panel details")  # it has no parameters
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_zero_has_the_colour_of_the_page_in_both_schemes(opened, dark):
     browser = opened(SMALL, dark=dark)
-    zero, paper = browser.execute_script(
-        "return [colour(0), getComputedStyle(document.body).backgroundColor]"
-    )
+    zero, paper = browser.js("return [colour(0), getComputedStyle(document.body).backgroundColor]")
     assert paper == f"rgb({', '.join(map(str, zero))})" and (sum(zero) < 150) == dark
     # the first row does not read the second letter
     masked = """
     const canvas = $("box-decoder.0.attention").querySelector("canvas");
     return [...canvas.getContext("2d").getImageData(1, 0, 1, 1).data].slice(0, 3)"""
-    assert browser.execute_script(masked) == zero
+    assert browser.js(masked) == zero
 
 
 def test_sizes_and_words_out_of_range_are_refused_with_a_message(browser):
-    run = browser.execute_script("return state.run")
+    run = browser.js("return state.run")
     for name, value, message in [
         ("letters", "1", "nothing to learn"),
         ("letters", "27", "from 2 to 26"),
@@ -662,18 +621,15 @@ def test_sizes_and_words_out_of_range_are_refused_with_a_message(browser):
         input.value = arguments[1];
         $("settings").requestSubmit();
         input.value = before;"""
-        browser.execute_script(script, name, value)
-        assert message in find(browser, "#settings-message").text
-        assert browser.execute_script("return state.run") == run
+        browser.js(script, name, value)
+        assert message in browser.text("#settings-message")
+        assert browser.js("return state.run") == run
     for word in ("ab", "a1c", "ÄÖÜ", "abz"):
-        browser.execute_script(
+        browser.js(
             "$('word').value = arguments[0]; $('word').dispatchEvent(new Event('input'))", word
         )
-        assert "Type 3 letters from a to e" in find(browser, "#word-message").text
-        assert (
-            find(browser, "#said").text == "…"
-            and browser.execute_script("return state.word") != word
-        )
+        assert "Type 3 letters from a to e" in browser.text("#word-message")
+        assert browser.text("#said") == "…" and browser.js("return state.word") != word
 
 
 def test_an_address_that_asks_too_much_gives_the_default_and_a_message(browser):
@@ -695,28 +651,28 @@ def test_an_address_that_asks_too_much_gives_the_default_and_a_message(browser):
     tried += [(f"{SMALL}&{part}", "Part of the address was not understood") for part in odd]
     for address, message in tried:
         script = "const run = state.run; location.hash = arguments[0]; return run"
-        run = browser.execute_script(script, address)
-        wait_for(browser, f"state.run > {run} && state.saved.length && !state.running")
-        assert message in find(browser, "#message").text, address
-        assert browser.execute_script("return problem(settings)") == ""
+        run = browser.js(script, address)
+        browser.wait_for(f"state.run > {run} && state.saved.length && !state.running")
+        assert message in browser.text("#message"), address
+        assert browser.js("return problem(settings)") == ""
 
 
 def test_the_first_word_has_different_letters_if_there_are_enough(functions):
     script = (
         "return arguments[0].map(([letters, length]) => first_word({ letters, length, seed: 2 }))"
     )
-    words = functions.execute_script(script, [[26, 6], [10, 6], [10, 10], [2, 3]])
+    words = functions.js(script, [[26, 6], [10, 6], [10, 10], [2, 3]])
     assert words[0] == "planet" and [len(set(word)) for word in words[1:]] == [6, 10, 2]
     assert all(max(word) <= last for word, last in zip(words[1:], "jjb", strict=True))
 
 
 def test_where_a_number_that_is_not_finite_began_is_told(browser):
     message = {"set": {"path": "decoder.0.feed_forward.hidden.weight", "value": 1e308}}
-    browser.execute_script("trainer.send(arguments[0]); train(500)", message)
-    wait_for(browser, "state.nan")
-    text = find(browser, "#message").text
+    browser.js("trainer.send(arguments[0]); train(500)", message)
+    browser.wait_for("state.nan")
+    text = browser.text("#message")
     assert (
         "at step 1" in text
         and "forward pass in “Feed-forward (decoder)” (decoder.0.feed_forward.h)" in text
     )
-    assert find(browser, "#train").get_attribute("aria-disabled") == "true"
+    assert browser.find("#train").get_attribute("aria-disabled") == "true"
