@@ -40,57 +40,19 @@ SLACK, SLOW = 300_000_000, 20.0  # bytes, seconds
 V = 300
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12}
 SIZES |= {"max_len": 16, "scale_embeddings": False}
+AS_LLAMA = {"norm_type": "rms_norm", "activation": "swiglu", "bias": False}
+AS_BERT = {"positions": "learned", "norm": "post", "embedding_norm": True}
+AS_BERT |= {"activation": "gelu_erf"}
+AS_MARIAN = {"positions": "sinusoidal_concatenated", "norm": "post", "activation": "silu"}
 MODELS = {
     "gpt2": LanguageModel(V, **SIZES, positions="learned"),
-    "llama": LanguageModel(
-        V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, n_kv_heads=1
-    ),
-    "qwen2": LanguageModel(
-        V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, qkv_bias=True
-    ),
-    "qwen3": LanguageModel(
-        V, **SIZES, norm_type="rms_norm", activation="swiglu", bias=False, qk_norm=True, d_head=6
-    ),
-    "bert": Encoder(
-        V,
-        **SIZES,
-        positions="learned",
-        norm="post",
-        n_types=2,
-        embedding_norm=True,
-        activation="gelu_erf",
-    ),
-    "roberta": Encoder(
-        V,
-        **SIZES,
-        positions="learned",
-        norm="post",
-        n_types=1,
-        embedding_norm=True,
-        activation="gelu_erf",
-        counted_positions=True,
-        pad_id=1,
-    ),
-    "distilbert": Encoder(
-        V,
-        **SIZES,
-        positions="learned",
-        norm="post",
-        embedding_norm=True,
-        activation="gelu_erf",
-        eps=1e-12,
-        pooler_activation="relu",
-    ),
-    "marian": Transformer(
-        V,
-        V,
-        **SIZES,
-        positions="sinusoidal_concatenated",
-        norm="post",
-        activation="silu",
-        tie_embeddings=True,
-        forced_eos_id=2,
-    ),
+    "llama": LanguageModel(V, **SIZES, **AS_LLAMA, n_kv_heads=1),
+    "qwen2": LanguageModel(V, **SIZES, **AS_LLAMA, qkv_bias=True),
+    "qwen3": LanguageModel(V, **SIZES, **AS_LLAMA, qk_norm=True, d_head=6),
+    "bert": Encoder(V, **SIZES, **AS_BERT, n_types=2),
+    "roberta": Encoder(V, **SIZES, **AS_BERT, n_types=1, counted_positions=True, pad_id=1),
+    "distilbert": Encoder(V, **SIZES, **AS_BERT, eps=1e-12, pooler_activation="relu"),
+    "marian": Transformer(V, V, **SIZES, **AS_MARIAN, tie_embeddings=True, forced_eos_id=2),
 }
 
 
@@ -133,13 +95,9 @@ def main(argv=None):
 
 def loaded(path):
     """Load a model; what may be another one's is named in a warning, and not refused."""
-    unread = ".* has keys that npformer does not read"
-    for message in (
-        unread,
-        "pad_token_id=.* is not hidden as padding",
-        "the tokenizer has .* tokens, and the model",
-    ):
-        warnings.filterwarnings("ignore", message=message)
+    warnings.filterwarnings("ignore", message=".* has keys that npformer does not read")
+    warnings.filterwarnings("ignore", message="pad_token_id=.* is not hidden as padding")
+    warnings.filterwarnings("ignore", message="the tokenizer has .* tokens, and the model")
     return pretrained.load(path)
 
 
@@ -154,7 +112,7 @@ def originals(folder):
     (shards / "model.safetensors").rename(shards / "model-1.safetensors")
     places = dict.fromkeys(header.keys() - {"__metadata__"}, "model-1.safetensors")
     (shards / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    write_gguf(folder / "llama.gguf", tokenizer)
+    write_llama_gguf(folder / "llama.gguf", tokenizer)
     for path in (*paths, shards, folder / "llama.gguf"):
         pretrained.load(path)
     return [*paths, shards, folder / "llama.gguf", folder / "llama.gguf"]
@@ -183,50 +141,72 @@ def small_tokenizer():
     return tokenizer
 
 
-def write_gguf(path, tokenizer):
-    """A Llama in a GGUF file."""
-    import gguf
-
-    writer, rng = gguf.GGUFWriter(path, "llama"), np.random.default_rng(0)
-    numbers = {
-        "block_count": 1,
-        "context_length": 16,
+def gguf_of(family, n_tokens, n_kv_heads, d_ff, max_len):
+    """The values in the header of a GGUF file of a small model, and its tensors."""
+    values = {
+        "context_length": max_len,
         "embedding_length": 8,
-        "feed_forward_length": 12,
+        "block_count": 1,
+        "feed_forward_length": d_ff,
+        "attention.head_count": 2,
+        "attention.head_count_kv": n_kv_heads,
+        "rope.dimension_count": 4,
     }
-    numbers |= {"attention.head_count": 2, "attention.head_count_kv": 1, "rope.dimension_count": 4}
-    for name, value in numbers.items():
-        writer.add_uint32(f"llama.{name}", value)
-    for name, value in {"attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e4}.items():
-        writer.add_float32(f"llama.{name}", value)
-    about = json.loads(tokenizer.tokenizer.to_str())["model"]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(list(about["vocab"]))
-    writer.add_token_types([1] * len(about["vocab"]))
-    for add in (writer.add_bos_token_id, writer.add_eos_token_id):
-        add(about["vocab"]["</s>"])
-    for add in (writer.add_add_bos_token, writer.add_add_eos_token):
-        add(True)
-    writer.add_chat_template("{{ messages }}")
-    writer.add_token_merges([" ".join(pair) for pair in about["merges"]])
     shapes = {
         "attn_norm": (8,),
         "attn_q": (8, 8),
-        "attn_k": (4, 8),
-        "attn_v": (4, 8),
+        "attn_k": (4 * n_kv_heads, 8),
+        "attn_v": (4 * n_kv_heads, 8),
         "attn_output": (8, 8),
+        "ffn_norm": (8,),
+        "ffn_gate": (d_ff, 8),
+        "ffn_up": (d_ff, 8),
+        "ffn_down": (8, d_ff),
     }
-    shapes |= {"ffn_norm": (8,), "ffn_gate": (12, 8), "ffn_up": (12, 8), "ffn_down": (8, 12)}
     shapes = {f"blk.0.{name}": shape for name, shape in shapes.items()}
-    for name, shape in (
-        shapes | {"token_embd": (len(about["vocab"]), 8), "output_norm": (8,)}
-    ).items():
-        writer.add_tensor(f"{name}.weight", rng.standard_normal(shape).astype(np.float32))
+    shapes |= {"token_embd": (n_tokens, 8), "output_norm": (8,)}
+    rng = np.random.default_rng(0)
+    tensors = {f"{name}.weight": rng.standard_normal(shape) for name, shape in shapes.items()}
+    return {f"{family}.{name}": value for name, value in values.items()}, tensors
+
+
+def write_gguf(path, family, values, tensors, tokens, kinds, merges):
+    """Write a GGUF file. The kinds of tokens are numbers: 1 is a usual one, 3 a special one."""
+    import gguf
+
+    writer = gguf.GGUFWriter(path, family)
+    add = {str: writer.add_string, bool: writer.add_bool}
+    add |= {int: writer.add_uint32, float: writer.add_float32}
+    for name, value in values.items():
+        add[type(value)](name, value)
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges(merges)
+    for name, x in tensors.items():
+        writer.add_tensor(name, np.asarray(x, "f4"))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def write_llama_gguf(path, tokenizer):
+    """A Llama with all that is read in a GGUF file."""
+    about = json.loads(tokenizer.tokenizer.to_str())["model"]
+    tokens, merges = list(about["vocab"]), [" ".join(pair) for pair in about["merges"]]
+    values, tensors = gguf_of("llama", len(tokens), n_kv_heads=1, d_ff=12, max_len=16)
+    values |= {
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "llama.rope.freq_base": 1e4,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.bos_token_id": about["vocab"]["</s>"],
+        "tokenizer.ggml.eos_token_id": about["vocab"]["</s>"],
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.ggml.add_eos_token": True,
+        "tokenizer.chat_template": "{{ messages }}",
+    }
+    write_gguf(path, "llama", values, tensors, tokens, [1] * len(tokens), merges)
 
 
 def damaged_copy(draw, wholes, place):
