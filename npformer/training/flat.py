@@ -109,42 +109,15 @@ def into_flat(loss_and_grad, state):
     return of_batches
 
 
+def takes_ready(loss_and_grad):
+    """Whether a model's function may give gradients as soon as they are there."""
+    return "ready" in inspect.signature(loss_and_grad).parameters
+
+
 # n arrays are added as the leaves of a binary tree, neighbours first, ((x0 + x1) + (x2 + x3)) + ….
 # So the order of the sum does not depend on who computes which part of it: whoever has some
 # neighbouring leaves adds up the subtrees that it has whole, and adding these gives the same bits
 # for any division.
-
-
-class Shard(NamedTuple):
-    """Rows of a batch that are computed together."""
-
-    number: int  # among those of all ranks
-    batch: tuple
-    dropout_key: int
-
-
-def of_shards(loss_and_grad):
-    """A function of a shard and a ``GradientTree``, to which it gives the gradients of the shard.
-
-    It returns the loss and the number of targets. If ``loss_and_grad`` takes ``ready``, it gives
-    each gradient as soon as it is there, so that no thread keeps a whole one.
-    """
-    gives_early = takes_ready(loss_and_grad)
-
-    def compute(shard, gradients, params, options):
-        options = options | {"dropout_key": shard.dropout_key}
-        if gives_early:
-            options["ready"] = partial(gradients.ready, shard.number)
-        loss, grads, n_targets = loss_and_grad(params, *shard.batch, **options)
-        gradients.add(shard.number, grads)  # what was not given to ``ready``
-        return loss, n_targets
-
-    return compute
-
-
-def takes_ready(loss_and_grad):
-    """Whether a model's function may give gradients as soon as they are there."""
-    return "ready" in inspect.signature(loss_and_grad).parameters
 
 
 class GradientTree:

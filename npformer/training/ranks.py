@@ -3,9 +3,11 @@
 The flat gradient is cut into chunks, from its end, where the backward pass begins, and each chunk
 into one piece for each rank. As soon as a chunk is complete, the ranks begin to send each other its
 pieces, for which a thread calls MPI (``Messenger``) while the backward pass goes on, and each adds
-up what it receives for its own piece (``OverRanks``). MPI's reduce-scatter adds in an order that
-depends on the number of ranks; the sum of ``tree_sum`` has the same bits on any number of them. If
-several batches make one step, each rank adds up its part of all of them first.
+up what it receives for its own piece (``Sending``). MPI's reduce-scatter adds in an order that
+depends on the number of ranks. Here the shards of a batch are the leaves of a tree (``flat.py``),
+whichever rank computes them: each rank sends the sums of the subtrees that it has whole, and the
+sum of ``tree_sum`` has the same bits on any number of ranks. If several batches make one step, each
+rank adds up its part of all of them first.
 
 Each rank updates its own pieces, and has the moments of these alone (``DividedOptimizer``): the
 first stage of ZeRO (Rajbhandari et al. 2020). Then the ranks exchange the parameters that they have
@@ -13,17 +15,18 @@ updated (all-gather).
 """
 
 import os
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from npformer.arrays import on_host
+from npformer.reference import derive_key
 from npformer.reference.math.update import BLOCK, norm_of
 from npformer.runtime.messenger import Messenger
 from npformer.runtime.ranks import share_of
 from npformer.training.flat import FlatOptimizer, GradientTree, subtrees, tree_sum
-from npformer.training.shards import OverShards
+from npformer.training.shards import InThreads
 
 GPU_AWARE = "NPFORMER_GPU_AWARE_MPI"  # set in the environment if MPI takes arrays of the GPU
 SMALLEST, LARGEST = 2**16, 2**22  # numbers of a chunk
@@ -41,6 +44,12 @@ class Chunk(NamedTuple):
     def place(self):
         """The whole part, in the flat arrays."""
         return slice(self.pieces[0].start, self.pieces[-1].stop)
+
+    @property
+    def inside(self):
+        """The pieces, counted from the beginning of the chunk."""
+        start = self.place.start
+        return [slice(piece.start - start, piece.stop - start) for piece in self.pieces]
 
     @property
     def counts(self):
@@ -80,71 +89,117 @@ def _in_blocks(n):
     return -(-n // BLOCK) * BLOCK
 
 
-class OverRanks(OverShards):
+class OverRanks:
     """A ``loss_and_grad`` of the batches of a step, whose shards are divided among all ranks.
 
-    Each rank has the sum of the numbers that it updates, in ``state.flat_grads``. If the model's
-    ``loss_and_grad`` takes ``ready``, gradients are sent while others are computed.
+    Each rank computes its shards as ``OverShards`` does, and sends its sums to the others. Then it
+    has the sum of all ranks for the numbers that it updates, in ``state.flat_grads``. If the
+    model's ``loss_and_grad`` takes ``ready``, gradients are sent while others are computed.
     """
 
     def __init__(self, loss_and_grad, sharding, state, ops, ranks):
-        super().__init__(loss_and_grad, sharding, state)
-        self.ops, self.ranks, self.flat = ops, ranks, state.flat_grads
+        self.sharding, self.state, self.ops, self.ranks = sharding, state, ops, ranks
+        self.threads = InThreads(loss_and_grad, sharding.device)
+        self.flat = state.flat_grads
         self.chunks = chunks_of(self.flat.size, ranks.rank, ranks.size)
-        self.more_sums: list = []  # flat arrays for the subtrees of this rank, but the first
+        self.flat_sums = [self.flat]  # for the subtrees of this rank, as many as a step has needed
         self.for_mpi = ForMPI(ops.device, self.flat)
 
-    def tree(self, n_shards, *, is_first, is_last):
-        """The sum for a batch of so many shards; after the last, the ranks exchange their sums."""
-        size, rank = self.ranks.size, self.ranks.rank
-        shards_of = [share_of(range(n_shards), i, size) for i in range(size)]
-        if is_first and is_last:
-            n_leaves = n_shards
-            subtrees_of = [subtrees(0, n_shards, shards) for shards in shards_of]
-            roots = subtrees_of[rank]
-        else:  # what a rank has added up, of several batches, is a leaf
-            n_leaves = size
-            subtrees_of = [[(i, i + 1)] for i in range(size)]
-            own = shards_of[rank]
-            roots = [(own.start, own.stop)] if own else []
-        if not roots and is_first:  # this rank has no row of the first batch
-            self.flat[...] = 0
-        while len(self.more_sums) < len(roots) - 1:
-            self.more_sums.append(np.empty_like(self.flat))
-        sums = [self.flat, *self.more_sums]
-        sending = None
-        if is_last:
-            sending = Sending(self, subtrees_of, sums[: len(subtrees_of[rank])], n_leaves)
-        sum_of = dict(zip(roots, sums, strict=False))
-        return GradientTree(self.state.places, sum_of, is_first, sending)
+    def __call__(self, params, *batches, dropout_key=None, **options):
+        """The loss of all ranks together, the gradients, and the targets of this rank."""
+        losses = []  # of this rank's shards, for each batch
+        n_targets = 0
+        for i, batch in enumerate(batches):
+            shards = self.sharding.shards(batch, derive_key(dropout_key, i))
+            gradients = self.tree(len(shards), is_first=i == 0, is_last=i + 1 == len(batches))
+            results = self.compute(shards, gradients, params, options)
+            losses.append([float(loss) for loss, _ in results])  # which JSON can hold
+            n_targets += sum(n for _, n in results)
+        return self._sum_of(losses), self.state.grads, n_targets
+
+    def _sum_of(self, losses):
+        """The sum over all ranks, in the order of the batches and of their shards."""
+        loss = np.float64(0)
+        for of_ranks in zip(*self.ranks.gather(losses), strict=True):
+            loss += sum(chain(*of_ranks), np.float64(0))
+        return loss
 
     def compute(self, shards, gradients, params, options):
-        """Add up the gradients as ``OverShards`` does, and exchange the sums with other ranks."""
+        """Add up the gradients of this rank's shards, and exchange the sums after the last batch.
+
+        Return the loss and the number of targets of each shard of this rank.
+        """
         sending = gradients.sending
+        mine = self.ranks.my_share(shards)
         try:
-            results = super().compute(shards, gradients, params, options)
+            results = self.threads.compute(mine, len(shards), gradients, params, options)
             if sending is not None:
                 sending.finish()
         finally:
             if sending is not None:
                 sending.messenger.end()  # leave no thread behind
-        return [(float(loss), n_targets) for loss, n_targets in results]  # which JSON can hold
+        return results
+
+    def tree(self, n_shards, *, is_first, is_last):
+        """The sum of a batch of so many shards, the first or last of a step, both, or another."""
+        own = self._shards_of(n_shards)[self.ranks.rank]
+        if is_first and not own:  # nothing of this batch is written over the last gradient
+            self.flat[...] = 0
+        if is_first and is_last:
+            return self._tree_of_one_batch(n_shards)
+        return self._tree_of_several_batches(own, is_first, is_last)
+
+    def _tree_of_one_batch(self, n_shards):
+        """The tree of all shards. Each rank sends the sums of the subtrees that it has whole."""
+        subtrees_of = [subtrees(0, n_shards, shards) for shards in self._shards_of(n_shards)]
+        own = subtrees_of[self.ranks.rank]
+        while len(self.flat_sums) < len(own):
+            self.flat_sums.append(np.empty_like(self.flat))
+        flat_sums = self.flat_sums[: len(own)]
+        sending = Sending(self, subtrees_of, flat_sums, n_leaves=n_shards)
+        sum_of = dict(zip(own, flat_sums, strict=True))
+        return GradientTree(self.state.places, sum_of, is_first=True, sending=sending)
+
+    def _tree_of_several_batches(self, own, is_first, is_last):
+        """The tree of this rank's shards of one batch, whose sum is added to those before.
+
+        What a rank has added up by the last batch is one leaf of the tree that is exchanged: to
+        keep a sum for each subtree, from batch to batch, would take more memory.
+        """
+        sending = None
+        if is_last:
+            leaves = [[(rank, rank + 1)] for rank in range(self.ranks.size)]
+            sending = Sending(self, leaves, [self.flat], n_leaves=self.ranks.size)
+        sum_of = {(own.start, own.stop): self.flat} if own else {}
+        return GradientTree(self.state.places, sum_of, is_first, sending)
+
+    def _shards_of(self, n_shards):
+        """The numbers of the shards of each rank, as ranges."""
+        size = self.ranks.size
+        return [share_of(range(n_shards), rank, size) for rank in range(size)]
 
 
 class Sending:
-    """The exchange of the gradients of one batch, or of the last of several.
+    """The exchange of the gradients of one batch, or of what several have been added up to.
 
-    ``subtrees`` are lists of those of each rank, of a tree with ``n_leaves``; ``flat_sums`` are
-    flat arrays with the sums of this rank's. (On a GPU, which has one shard, there is one at most.)
+    Parameters
+    ----------
+    over_ranks : OverRanks
+    subtrees_of : list of lists
+        For each rank, the subtrees of which it has the sums: (start, stop).
+    flat_sums : list of arrays
+        The sums of this rank's subtrees. (A GPU has one shard, and so one at most.)
+    n_leaves : int
+        The number of leaves of the whole tree.
     """
 
-    def __init__(self, exchange, subtrees, flat_sums, n_leaves):
-        self.exchange, self.flat_sums = exchange, flat_sums
-        self.subtrees, self.n_leaves = subtrees, n_leaves
-        self.messenger = Messenger(exchange.ranks)
-        self.frontier = exchange.flat.size  # everything from the frontier on is complete
+    def __init__(self, over_ranks, subtrees_of, flat_sums, n_leaves):
+        self.over_ranks, self.ranks = over_ranks, over_ranks.ranks
+        self.subtrees_of, self.flat_sums, self.n_leaves = subtrees_of, flat_sums, n_leaves
+        self.messenger = Messenger(self.ranks)
+        self.frontier = over_ranks.flat.size  # everything from the frontier on is complete
         self.waiting: dict = {}  # {end: start} of what is complete before the frontier
-        self.under_way: list = []  # what ``_exchanged`` has returned for each chunk
+        self.under_way: list = []  # what ``_exchange`` has returned for each chunk so far
 
     def complete(self, place):
         """Send what is complete, and let it go on while other gradients are computed."""
@@ -152,51 +207,50 @@ class Sending:
             self.waiting[place.stop] = place.start
             while self.frontier in self.waiting:
                 self.frontier = self.waiting.pop(self.frontier)
-            self._send()
+            self._exchange_complete_chunks()
 
     def finish(self):
-        """Exchange what is not under way yet, and wait for the sums over all ranks."""
+        """Exchange what is not under way yet, and write the sums of all ranks."""
         self.messenger.end()
         self.frontier = 0
-        self._send()
-        flat, device = self.exchange.flat, self.exchange.ops.device
-        for chunk, (requests, sums) in zip(self.exchange.chunks, self.under_way, strict=False):
-            self.exchange.ranks.wait(*requests)
-            if self.exchange.for_mpi.is_direct:
-                tree_sum(sums, 0, self.n_leaves, out=flat[chunk.own])
+        self._exchange_complete_chunks()
+        flat, device = self.over_ranks.flat, self.over_ranks.ops.device
+        for chunk, (requests, parts) in zip(self.over_ranks.chunks, self.under_way, strict=True):
+            self.ranks.wait(*requests)
+            if self.over_ranks.for_mpi.is_direct:
+                tree_sum(parts, 0, self.n_leaves, out=flat[chunk.own])
             else:
-                flat[chunk.own] = device.asarray(tree_sum(sums, 0, self.n_leaves))
-            sums.clear()  # frees what was received
+                flat[chunk.own] = device.asarray(tree_sum(parts, 0, self.n_leaves))
+            parts.clear()  # frees what was received
 
-    def _send(self):
-        """Begin to exchange the chunks that are complete."""
-        for chunk in self.exchange.chunks[len(self.under_way) :]:
+    def _exchange_complete_chunks(self):
+        for chunk in self.over_ranks.chunks[len(self.under_way) :]:
             if chunk.place.start < self.frontier:
                 break
-            requests, sums = self._exchanged(chunk)
-            self.under_way.append((requests, sums))
+            requests, parts = self._exchange(chunk)
+            self.under_way.append((requests, parts))
             if self.frontier > 0:  # the backward pass goes on
                 self.messenger.deliver(requests)
 
-    def _exchanged(self, chunk):
-        """Begin to exchange a chunk; return MPI's requests, and {subtree: own piece}."""
-        ranks, for_mpi = self.exchange.ranks, self.exchange.for_mpi
-        comm, me = ranks.comm, ranks.rank
-        others = [rank for rank in range(ranks.size) if rank != me]
-        start = chunk.place.start
-        inside = [slice(piece.start - start, piece.stop - start) for piece in chunk.pieces]
-        ours = [for_mpi.sent(chunk.place, total) for total in self.flat_sums]
-        sums = {}
-        for total, subtree in zip(ours, self.subtrees[me], strict=True):
-            sums[subtree] = total[inside[me]]
+    def _exchange(self, chunk):
+        """Begin to exchange a chunk.
+
+        Return MPI's requests, and the parts of the sum of this rank's piece: {subtree: array}.
+        """
+        for_mpi, comm, me = self.over_ranks.for_mpi, self.ranks.comm, self.ranks.rank
+        others = [rank for rank in range(self.ranks.size) if rank != me]
+        ours = [for_mpi.sent(chunk.place, flat) for flat in self.flat_sums]
+        parts = {}
+        for subtree, chunk_sum in zip(self.subtrees_of[me], ours, strict=True):
+            parts[subtree] = chunk_sum[chunk.inside[me]]
         requests = []
         for rank in others:
-            for subtree in self.subtrees[rank]:
-                sums[subtree] = np.empty_like(for_mpi.buffer, shape=chunk.counts[me])
-                requests.append(comm.Irecv(sums[subtree], source=rank))
+            for subtree in self.subtrees_of[rank]:
+                parts[subtree] = np.empty_like(for_mpi.buffer, shape=chunk.counts[me])
+                requests.append(comm.Irecv(parts[subtree], source=rank))
         for rank in others:
-            requests += [comm.Isend(total[inside[rank]], dest=rank) for total in ours]
-        return requests, sums
+            requests += [comm.Isend(x[chunk.inside[rank]], dest=rank) for x in ours]
+        return requests, parts
 
 
 class DividedOptimizer(FlatOptimizer):

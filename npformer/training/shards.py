@@ -1,13 +1,13 @@
 """The division of the batches of a step into shards, rows that threads compute at the same time."""
 
-from itertools import chain
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from npformer import tree
 from npformer.reference import derive_key, split_key
-from npformer.runtime.ranks import OneProcess
-from npformer.training.flat import GradientTree, Shard, of_shards
+from npformer.training.flat import GradientTree, takes_ready
 
 # However few rows a shard has, it reads all parameters, writes their gradients, and runs Python for
 # each array of them. In this time it could compute so many entries of the largest array of a batch:
@@ -16,6 +16,14 @@ FOR_AN_ARRAY = 4 * 10**6  # divided by the number of parameters
 # A shard should have as many entries as both together. If a batch has not enough for this number of
 # shards, one shard, whose products are divided among all threads, is faster.
 FEWEST_SHARDS = 4
+
+
+class Shard(NamedTuple):
+    """Rows of a batch that are computed together."""
+
+    number: int  # among those of all ranks
+    batch: tuple
+    dropout_key: int
 
 
 class Sharding:
@@ -60,6 +68,42 @@ class Sharding:
         return shards
 
 
+class InThreads:
+    """Computes shards of a batch in parallel, each in one thread, with a model's loss_and_grad.
+
+    If ``loss_and_grad`` takes ``ready``, it gives each gradient as soon as it is there, so that no
+    thread keeps a whole one.
+    """
+
+    def __init__(self, loss_and_grad, device):
+        self.loss_and_grad, self.device = loss_and_grad, device
+        self.gives_early = takes_ready(loss_and_grad)
+
+    def compute(self, shards, n_shards, gradients, params, options):
+        """Add up the gradients of some of the ``n_shards`` of a batch in a ``GradientTree``.
+
+        Return the loss and the number of targets of each.
+        """
+
+        def compute_shard(shard):
+            return self._compute_shard(shard, gradients, params, options)
+
+        if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
+            results = [compute_shard(shards[0])]
+        else:
+            results = self.device.run_shards(compute_shard, shards)
+        gradients.check_complete()
+        return results
+
+    def _compute_shard(self, shard, gradients, params, options):
+        options = options | {"dropout_key": shard.dropout_key}
+        if self.gives_early:
+            options["ready"] = partial(gradients.ready, shard.number)
+        loss, grads, n_targets = self.loss_and_grad(params, *shard.batch, **options)
+        gradients.add(shard.number, grads)  # what was not given to ``ready``
+        return loss, n_targets
+
+
 class OverShards:
     """A ``loss_and_grad`` of the batches of a step, each of which is divided into shards.
 
@@ -69,43 +113,21 @@ class OverShards:
     soon as they are there; those that are returned, ``state.grads``, are views into it.
     """
 
-    ranks = OneProcess()
-
     def __init__(self, loss_and_grad, sharding, state):
         self.sharding, self.state = sharding, state
-        self.compute_shard = of_shards(loss_and_grad)
+        self.threads = InThreads(loss_and_grad, sharding.device)
 
     def __call__(self, params, *batches, dropout_key=None, **options):
-        """The loss and gradients of all ranks together, and the number of targets of this rank."""
-        losses = []  # of this rank's shards, for each batch
+        """The loss, the gradients, and the number of targets."""
+        loss = np.float64(0)  # each was divided by the targets of all batches
         n_targets = 0
         for i, batch in enumerate(batches):
             shards = self.sharding.shards(batch, derive_key(dropout_key, i))
-            gradients = self.tree(len(shards), is_first=i == 0, is_last=i + 1 == len(batches))
-            results = self.compute(shards, gradients, params, options)
-            losses.append([loss for loss, _ in results])
+            n = len(shards)
+            gradients = GradientTree(
+                self.state.places, {(0, n): self.state.flat_grads}, is_first=i == 0
+            )
+            results = self.threads.compute(shards, n, gradients, params, options)
+            loss += sum((x for x, _ in results), np.float64(0))  # in the order of the shards
             n_targets += sum(n for _, n in results)
-        # Each loss was divided by the targets of the whole step. They are added up in the order of
-        # the shards, so that the sum has the same bits whichever rank has computed them.
-        loss = np.float64(0)
-        for of_ranks in zip(*self.ranks.gather(losses), strict=True):
-            loss = loss + sum(chain(*of_ranks), np.float64(0))  # not +=, for an array of a GPU
         return loss, self.state.grads, n_targets
-
-    def tree(self, n_shards, *, is_first, is_last):
-        """The sum of the gradients of a batch, which is the first or last of a step, or another."""
-        return GradientTree(self.state.places, {(0, n_shards): self.state.flat_grads}, is_first)
-
-    def compute(self, shards, gradients, params, options):
-        """Add up the gradients of this rank's shards; return the loss and targets of each."""
-
-        def compute_shard(shard):
-            return self.compute_shard(shard, gradients, params, options)
-
-        mine = self.ranks.my_share(shards)
-        if len(shards) == len(mine) == 1:  # its products are divided among the threads, if large
-            results = [compute_shard(mine[0])]
-        else:
-            results = self.sharding.device.run_shards(compute_shard, mine)
-        gradients.check_complete()
-        return results

@@ -83,7 +83,7 @@ def test_a_step_that_fails_leaves_no_thread_behind(monkeypatch):
     monkeypatch.setattr(
         over_ranks, "tree", lambda *_, **__: GradientTree(state.places, {}, True, sending)
     )
-    monkeypatch.setattr(over_ranks, "compute_shard", fail)
+    monkeypatch.setattr(over_ranks.threads, "loss_and_grad", fail)
     with pytest.raises(OSError, match="while computing"):
         over_ranks(trainer.params, task.batch(0, 2), dropout_key=0, n_tokens=8, backend=ops)
     assert not threads()
