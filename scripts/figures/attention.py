@@ -168,6 +168,50 @@ def one_head():
 
 
 @figure
+def two_heads():
+    """What each of two heads computes for "is", and how W_o mixes what they give, with the numbers
+    of heads.md.
+    """
+    q, k, v = X @ W_Q, X @ W_K, X @ W_V
+    w_o = np.array([[1.0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]])
+    side, width, peak = 0.36, 0.46, 2
+    canvas(6.6, 7.1)
+    style = {"side": side, "width": width, "peak": peak, "size": 11}
+    outs = []
+    for head, (x, name) in enumerate(((1.1, "head 1"), (3.85, "head 2"))):
+        columns = slice(2 * head, 2 * head + 2)
+        query, keys, values = q[1, columns], k[:, columns], v[:, columns]
+        out, weights = nf.attention(query[None], keys, values)
+        outs.append(out)
+        write(x + 1.32, 6.85, name, weight="bold")
+        matrix(x, 6.6, query, **style)
+        arrow((x + width, 6.6 - side), (x + width, 5.92))
+        write(x + width + 0.1, 6.09, "· keys / √2, then softmax", "right", size=10)
+        matrix(x, 5.6, keys, title="keys", **style)
+        matrix(x + 1.06, 5.6, weights.T, form="{:.2f}", title="weights", **style | {"peak": 1})
+        matrix(x + 1.66, 5.6, values, title="values", **style)
+        arrow((x + 1.66 + width, 5.6 - 5 * side), (x + 1.66 + width, 3.5))
+        matrix(x + 1.66, 3.5, out, form="{:.2f}", **style)
+        end = 2.76 + (2 * head + 1) * width, 2.72
+        arrow((x + 1.66 + width, 3.5 - side), end)
+    write(1.0, 6.6 - side / 2, "query of “is”", "left", size=11)
+    for row, word in enumerate(WORDS):
+        write(1.0, 5.6 - (row + 0.5) * side, word, "left", size=11)
+    write(2.6, 3.5 - side / 2, "weights · values", "left", size=11)
+    heads = np.concatenate(outs, axis=-1)
+    write(2.6, 2.72 - side / 2, "side by side", "left", size=11)
+    matrix(2.76, 2.72, heads, form="{:.2f}", **style)
+    write(2.76 + 2 * width, 2.2, "each times a row of W_o", size=11)
+    matrix(2.76, 2.02, w_o, **style)
+    for row, value in enumerate(heads[0]):
+        write(2.6, 2.02 - (row + 0.5) * side, f"{value:.2f} ·", "left", size=11)
+    for head in range(2):
+        write(4.75, 2.02 - (2 * head + 1) * side, f"what head {head + 1} adds", "right", size=11)
+    write(2.6, 0.28, "the sum: y of “is”", "left", size=11)
+    matrix(2.76, 0.28 + side / 2, heads @ w_o, form="{:.2f}", **style)
+
+
+@figure
 def linear_bridge():
     """Two spaces of word vectors, and the linear map between them."""
     french_of = {"dog": "chien", "cat": "chat", "milk": "lait", "car": "voiture"}
