@@ -23,6 +23,12 @@ def assert_close(actual, expected, tolerance=1e-13):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale, equal_nan=False)
 
 
+def assert_all_close(actual, expected, tolerance=1e-13):
+    """As many arrays as expected, each of them close to its own."""
+    for x, wanted in zip(actual, expected, strict=True):
+        assert_close(x, wanted, tolerance)
+
+
 def along_last_axis(f, x):
     """``f`` of each row."""
     rows = [np.asarray(f(x[index])) for index in np.ndindex(x.shape[:-1])]

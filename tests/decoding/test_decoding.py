@@ -1,8 +1,12 @@
+"""What is refused, and what cannot be chosen; what is said, ``test_beam_search.py`` tests."""
+
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
+from refusals import refuses
 
 from npformer import (
     LanguageModel,
@@ -25,92 +29,11 @@ def params_for(seed=0):
     return params
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_each_token_is_the_most_probable_after_those_before(seed):
-    params = params_for(seed)
-    decoded = greedy_decode(MODEL, params, SRC, **IDS, max_len=9)
-    for src, said in zip(SRC, decoded, strict=True):
-        before = [1]
-        for token in said:
-            if token == MODEL.pad_id and before[-1] == 2:
-                break
-            logits = MODEL.logits(params, src[None, src != 0], np.array([before]))
-            logits[..., MODEL.pad_id] = -np.inf  # padding is never said
-            assert token == logits[0, -1].argmax()
-            before.append(int(token))
-        assert before[-1] == 2 or len(before) == 1 + 9
-
-
-def test_after_the_end_token_there_is_padding_only():
-    decoded = np.concatenate(
-        [greedy_decode(MODEL, params_for(seed), SRC, **IDS, max_len=9).ravel() for seed in range(5)]
-    )
-    assert (decoded == 2).any()
-    for seed in range(5):
-        for row in greedy_decode(MODEL, params_for(seed), SRC, **IDS, max_len=9):
-            ends = np.flatnonzero(row == 2)
-            if ends.size:
-                assert not row[ends[0] + 1 :].any()
-
-
 def test_length_is_bounded_and_an_empty_batch_is_empty():
     params = MODEL.init(0)
     params["output"]["bias"][2] = -1e9
     assert greedy_decode(MODEL, params, SRC, **IDS, max_len=6).shape == (3, 6)
     assert greedy_decode(MODEL, params, SRC[:0], **IDS, max_len=6).shape == (0, 0)
-
-
-def ends_at(row):
-    """How many tokens a row has, the end token included."""
-    return int((row == 2).argmax()) + 1 if (row == 2).any() else int((row != 0).sum())
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_batch_is_decoded_as_each_sentence_alone(seed):
-    params = params_for(seed)
-    decoded = greedy_decode(MODEL, params, SRC, **IDS, max_len=9)
-    for src, said in zip(SRC, decoded, strict=True):
-        alone = greedy_decode(MODEL, params, src[None, src != 0], **IDS, max_len=9)[0]
-        np.testing.assert_array_equal(said[: len(alone)], alone)
-        assert not said[len(alone) :].any()
-
-
-def test_in_a_batch_some_sentences_end_before_others():
-    """So that the test above has seen rows dropped."""
-    lengths = [
-        [ends_at(row) for row in greedy_decode(MODEL, params_for(i), SRC, **IDS, max_len=9)]
-        for i in range(5)
-    ]
-    assert any(len(set(of_batch)) > 1 for of_batch in lengths)
-
-
-def test_the_end_token_waits_for_min_len():
-    params = params_for()
-    params["output"]["bias"][2] = 1e3
-    for min_len in range(7):
-        decoded = greedy_decode(MODEL, params, SRC, **IDS, max_len=6, min_len=min_len)
-        assert [ends_at(row) for row in decoded] == [max(1, min_len)] * 3
-        assert (decoded[:, -1] == 2).all()
-
-
-def test_until_min_len_the_most_probable_other_token_is_said():
-    params = params_for()
-    params["output"]["bias"][2] = 1e3
-    free = greedy_decode(MODEL, params, SRC, **IDS, max_len=9, min_len=9)
-    params["output"]["bias"][2] = -1e9
-    np.testing.assert_array_equal(greedy_decode(MODEL, params, SRC, **IDS, max_len=8), free[:, :8])
-
-
-def test_each_source_has_its_own_max_len():
-    params = params_for(1)
-    params["output"]["bias"][2] = -1e9
-    whole = greedy_decode(MODEL, params, SRC, **IDS, max_len=9)
-    for limits in ([1, 5, 3], np.array([9, 2, 2], "uint8")):
-        decoded = greedy_decode(MODEL, params, SRC, **IDS, max_len=limits)
-        assert decoded.shape == (3, max(limits))
-        for row, limit, all_of_it in zip(decoded, limits, whole, strict=True):
-            np.testing.assert_array_equal(row[:limit], all_of_it[:limit])
-            assert not row[limit:].any()
 
 
 @pytest.mark.parametrize(
@@ -125,21 +48,13 @@ def test_an_end_token_may_be_forced_at_max_len(decode, every_backend):
         replace(MODEL, forced_eos_id=2), params, SRC, max_len=np.array([4, 8, 6]), **options
     )
     for said, wanted, length in zip(ended, cut, (3, 7, 5), strict=True):
-        np.testing.assert_array_equal(said, [*wanted[:length], 2, *[0] * (7 - length)])
+        assert_array_equal(said, [*wanted[:length], 2, *[0] * (7 - length)])
 
 
 @pytest.mark.parametrize("end", [-1, 11, 0])
 def test_an_end_token_that_is_forced_is_a_word(end):
-    with pytest.raises(
-        ValueError, match=f"forced_eos_id={end}, expected an id of the target's vocabulary, and not"
-    ):
-        replace(MODEL, forced_eos_id=end)
-
-
-def test_padding_is_never_said():
-    params = params_for()
-    params["output"]["bias"][[0, 2]] = 1e6, -1e9
-    assert (greedy_decode(MODEL, params, SRC, **IDS, max_len=9) != 0).all()
+    message = f"forced_eos_id={end}, expected an id of the target's vocabulary, and not"
+    refuses(ValueError, message, replace, MODEL, forced_eos_id=end)
 
 
 def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
@@ -149,39 +64,34 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
     monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
     for module in ("runtime.threads", "operations.host"):
         monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 4)
-    np.testing.assert_array_equal(greedy_decode(MODEL, params, src, **IDS, max_len=limits), whole)
+    assert_array_equal(greedy_decode(MODEL, params, src, **IDS, max_len=limits), whole)
 
 
-@pytest.mark.parametrize(
-    ("bad", "error", "message"),
-    [
-        ({"bos_id": 11}, ValueError, "bos_id=11, expected 0 <= bos_id < 11"),
-        ({"eos_id": -1}, ValueError, "eos_id=-1, expected 0 <= eos_id < 11"),
-        ({"max_len": 0}, ValueError, "max_len=0, expected 1 <= max_len <= 5000"),
-        ({"max_len": 5001}, ValueError, "max_len=5001, expected 1 <= max_len <= 5000"),
-        ({"max_len": 3.0}, TypeError, "max_len=3.0 is a float, expected an int"),
-        ({"max_len": None}, TypeError, "max_len=None is a NoneType, expected an int"),
-        ({"max_len": [3, 0, 3]}, ValueError, "max_len=0, expected 1 <= max_len <= 5000"),
-        (
-            {"max_len": np.array([3, 3])},
-            ValueError,
-            r"max_len has shape \(2,\), dtype int64: expected an int, or one",
-        ),
-        ({"max_len": np.ones((3, 1), int)}, ValueError, r"max_len has shape \(3, 1\)"),
-        ({"max_len": np.ones(3)}, ValueError, r"max_len has shape \(3,\), dtype float64"),
-        ({"min_len": -1}, ValueError, "min_len=-1, expected at least 0"),
-        ({"min_len": 1.0}, TypeError, "min_len=1.0 is a float, expected an int"),
-        ({"min_len": 4}, ValueError, "min_len=4, expected at most max_len=3"),
-        ({"min_len": 2, "max_len": [3, 1, 3]}, ValueError, "min_len=2, expected at most max_len=1"),
-        ({"src": SRC[0]}, ValueError, r"src has shape \(5,\), expected \(B, S\)"),
-        ({"src": SRC + 8}, ValueError, r"src\[0, 0\] is 11, expected 0 <= id < 11"),
-        ({"src": SRC.astype(float)}, TypeError, "src has dtype float64, expected integers"),
-        ({"backend": "tpu"}, ValueError, "backend='tpu', expected one of"),
-    ],
-)
-def test_bad_arguments_are_named(bad, error, message):
-    with pytest.raises(error, match=message):
-        greedy_decode(MODEL, params_for(), **{"src": SRC, **IDS, "max_len": 3, **bad})
+def test_bad_arguments_are_named():
+    def refused(message, error=ValueError, **bad):
+        with pytest.raises(error, match=message):
+            greedy_decode(MODEL, params_for(), **{"src": SRC, **IDS, "max_len": 3, **bad})
+
+    refused("bos_id=11, expected 0 <= bos_id < 11", bos_id=11)
+    refused("eos_id=-1, expected 0 <= eos_id < 11", eos_id=-1)
+    refused("max_len=0, expected 1 <= max_len <= 5000", max_len=0)
+    refused("max_len=5001, expected 1 <= max_len <= 5000", max_len=5001)
+    refused("max_len=3.0 is a float, expected an int", TypeError, max_len=3.0)
+    refused("max_len=None is a NoneType, expected an int", TypeError, max_len=None)
+    refused("max_len=0, expected 1 <= max_len <= 5000", max_len=[3, 0, 3])
+    refused(
+        r"max_len has shape \(2,\), dtype int64: expected an int, or one", max_len=np.array([3, 3])
+    )
+    refused(r"max_len has shape \(3, 1\)", max_len=np.ones((3, 1), int))
+    refused(r"max_len has shape \(3,\), dtype float64", max_len=np.ones(3))
+    refused("min_len=-1, expected at least 0", min_len=-1)
+    refused("min_len=1.0 is a float, expected an int", TypeError, min_len=1.0)
+    refused("min_len=4, expected at most max_len=3", min_len=4)
+    refused("min_len=2, expected at most max_len=1", min_len=2, max_len=[3, 1, 3])
+    refused(r"src has shape \(5,\), expected \(B, S\)", src=SRC[0])
+    refused(r"src\[0, 0\] is 11, expected 0 <= id < 11", src=SRC + 8)
+    refused("src has dtype float64, expected integers", TypeError, src=SRC.astype(float))
+    refused("backend='tpu', expected one of", backend="tpu")
 
 
 def test_what_cannot_be_called_in_each_step_is_refused():
@@ -192,11 +102,8 @@ def test_what_cannot_be_called_in_each_step_is_refused():
 
 def test_the_probability_of_a_target_is_one_of_a_model_with_a_source():
     model = LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
-    with pytest.raises(
-        TypeError,
-        match="model is a LanguageModel, expected a model from a source to a target such as",
-    ):
-        log_probability(model, model.init(0), SRC, SRC)
+    message = "model is a LanguageModel, expected a model from a source to a target such as"
+    refuses(TypeError, message, log_probability, model, model.init(0), SRC, SRC)
     with pytest.raises(
         ValueError,
         match=r"expected \(B, T\+1\), .*: try tgt\.argmax\(axis=-1\) if its rows are one",
@@ -238,10 +145,8 @@ def method(request):
 def test_a_parameter_that_is_not_finite_is_named(every_backend, method, path, bad):
     params = params_for()
     dict(tree.leaves(params))[path][...] = bad
-    with pytest.raises(
-        ValueError, match=rf"token 1 cannot .* NaN or infinite; parameter {path} holds NaN or inf"
-    ):
-        method(MODEL, params, SRC, max_len=5, backend=every_backend)
+    message = rf"token 1 cannot .* NaN or infinite; parameter {path} holds NaN or inf"
+    refuses(ValueError, message, method, MODEL, params, SRC, max_len=5, backend=every_backend)
     with pytest.raises(
         ValueError, match=f"log-probability of row 0 is NaN; parameter {path} holds NaN or inf"
     ):
@@ -253,37 +158,31 @@ def test_the_logit_of_padding_has_to_be_finite_too(method, bad):
     """Otherwise no probability would be."""
     params = params_for()
     params["output"]["bias"][0] = bad
-    with pytest.raises(
-        ValueError, match="the logits are NaN or infinite; parameter output.bias holds NaN or inf"
-    ):
-        method(MODEL, params, SRC, max_len=5)
+    message = "the logits are NaN or infinite; parameter output.bias holds NaN or inf"
+    refuses(ValueError, message, method, MODEL, params, SRC, max_len=5)
 
 
 def test_one_row_that_is_not_finite_is_enough(method):
     params = params_for()
     params["source_embedding"][10] = np.nan  # a word of the last source
     method(MODEL, params, SRC[:2], max_len=5)
-    with pytest.raises(ValueError, match="parameter source_embedding holds NaN or inf"):
-        method(MODEL, params, SRC, max_len=5)
+    message = "parameter source_embedding holds NaN or inf"
+    refuses(ValueError, message, method, MODEL, params, SRC, max_len=5)
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_an_overflow_without_a_bad_parameter_is_told_as_such(method):
     params = params_for()
     params["output"]["weight"][...] = 1e308
-    with pytest.raises(
-        ValueError, match="the logits are NaN or infinite; no parameter holds NaN or inf"
-    ):
-        method(MODEL, params, SRC, max_len=5)
+    message = "the logits are NaN or infinite; no parameter holds NaN or inf"
+    refuses(ValueError, message, method, MODEL, params, SRC, max_len=5)
 
 
 def test_no_token_but_padding_and_end_is_an_error_before_min_len(method):
     model = Transformer(11, 2, d_model=4, n_heads=2, n_layers=1, d_ff=4)
     params, ids = model.init(0), {"bos_id": 1, "eos_id": 1}
-    with pytest.raises(
-        ValueError, match="token 1 cannot be chosen: all logits but those of padding .* are -inf"
-    ):
-        method(model, params, SRC, max_len=4, min_len=3, **ids)
+    message = "token 1 cannot be chosen: all logits but those of padding .* are -inf"
+    refuses(ValueError, message, method, model, params, SRC, max_len=4, min_len=3, **ids)
     found = method(model, params, SRC, max_len=4, **ids)
     said = (
         [[hypothesis.tokens for hypothesis in row] for row in found]
@@ -301,10 +200,8 @@ def test_tokens_of_probability_0_are_never_said_and_others_are(method):
     said = [row[0].tokens for row in found] if isinstance(found, list) else found
     assert np.array_equal(said, np.ones((3, 3)))
     params["output"]["bias"][1:] = -np.inf
-    with pytest.raises(
-        ValueError, match="token 1 .* are -inf; parameter output.bias holds NaN or inf"
-    ):
-        method(MODEL, params, SRC, max_len=3)
+    message = "token 1 .* are -inf; parameter output.bias holds NaN or inf"
+    refuses(ValueError, message, method, MODEL, params, SRC, max_len=3)
     assert (log_probability(MODEL, params, SRC, SRC) == -np.inf)[:2].all()
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from npformer import Transformer, greedy_decode, tree
 from npformer.decoding import sample
@@ -86,34 +87,25 @@ def test_one_row_draws_by_key_as_by_row():
     )
 
 
-@pytest.mark.parametrize("top_k", [2, 3])
-def test_top_k_draws_among_the_k_most_probable(top_k):
+def the_fewest_with(share, p):
+    """How many of the most probable tokens together have a share of the probability."""
+    return int((np.cumsum(np.sort(p)[::-1]) < share).sum()) + 1
+
+
+NUMBER_LEFT = {"top_k": lambda k, p: k, "top_p": the_fewest_with}
+NUMBER_LEFT["min_p"] = lambda share, p: int((p >= share * p.max()).sum())
+CHOICES = [("top_k", 2), ("top_k", 3), ("top_p", 0.5), ("top_p", 0.7), ("top_p", 0.9)]
+CHOICES += [("min_p", 0.2), ("min_p", 0.5), ("min_p", 0.8)]
+
+
+@pytest.mark.parametrize(("option", "value"), CHOICES)
+def test_what_is_left_is_drawn_as_often_as_it_is_probable(option, value):
     model, params = random_model()
-    drawn = sample(model, params, MANY, **IDS, max_len=1, seed=3, top_k=top_k)[:, 0]
+    drawn = sample(model, params, MANY, **IDS, max_len=1, seed=3, **{option: value})[:, 0]
     p = probabilities(model, params, SRC[:1], [BOS])
-    p[np.argsort(-p)[top_k:]] = 0
-    assert_frequencies(np.bincount(drawn, minlength=7), p / p.sum())
-
-
-@pytest.mark.parametrize("top_p", [0.5, 0.7, 0.9])
-def test_top_p_draws_among_the_fewest_that_together_have_it(top_p):
-    model, params = random_model()
-    drawn = sample(model, params, MANY, **IDS, max_len=1, seed=4, top_p=top_p)[:, 0]
-    p = probabilities(model, params, SRC[:1], [BOS])
-    ranked = np.argsort(-p)
-    n = next(n for n in range(1, 8) if p[ranked[:n]].sum() >= top_p)
-    assert 1 < n < 6
-    p[ranked[n:]] = 0
-    assert_frequencies(np.bincount(drawn, minlength=7), p / p.sum())
-
-
-@pytest.mark.parametrize("min_p", [0.2, 0.5, 0.8])
-def test_min_p_draws_among_those_with_a_share_of_the_largest_probability(min_p):
-    model, params = random_model()
-    drawn = sample(model, params, MANY, **IDS, max_len=1, seed=5, min_p=min_p)[:, 0]
-    p = probabilities(model, params, SRC[:1], [BOS])
-    p[p < min_p * p.max()] = 0
-    assert 0 < (p > 0).sum() < 7
+    n = NUMBER_LEFT[option](value, p)
+    assert 0 < n < 6
+    p[np.argsort(-p)[n:]] = 0
     assert_frequencies(np.bincount(drawn, minlength=7), p / p.sum())
 
 
@@ -136,9 +128,7 @@ def test_the_most_probable_only_is_greedy(options, seed):
     model, params = random_model(seed, dtype="float32")
     for lengths in ({"max_len": 9}, {"max_len": [4, 9, 1]}, {"max_len": 9, "min_len": 5}):
         said = greedy_decode(model, params, SRC, **IDS, **lengths)
-        np.testing.assert_array_equal(
-            sample(model, params, SRC, **IDS, **lengths, seed=seed, **options), said
-        )
+        assert_array_equal(sample(model, params, SRC, **IDS, **lengths, seed=seed, **options), said)
 
 
 # --- the key ---
@@ -150,7 +140,7 @@ def test_the_same_key_draws_the_same_and_others_differ():
         sample(model, params, MANY[:20], **IDS, max_len=5, seed=seed, min_len=5)
         for seed in (1, 1, 2, 1 + 2**40, -1)
     ]
-    np.testing.assert_array_equal(draws[0], draws[1])
+    assert_array_equal(draws[0], draws[1])
     assert len({x.tobytes() for x in draws}) == 4
 
 
@@ -158,9 +148,7 @@ def test_rows_draw_by_their_number_whatever_follows():
     model, params = random_model()
     many = sample(model, params, MANY[:20], **IDS, max_len=9, seed=1)
     few = sample(model, params, MANY[:6], **IDS, max_len=9, seed=1)
-    np.testing.assert_array_equal(
-        np.pad(few, ((0, 0), (0, many.shape[1] - few.shape[1]))), many[:6]
-    )
+    assert_array_equal(np.pad(few, ((0, 0), (0, many.shape[1] - few.shape[1]))), many[:6])
     assert len(np.unique(many, axis=0)) > 10  # and not all the same
 
 
@@ -173,7 +161,7 @@ def test_parts_of_a_batch_in_threads_draw_as_the_whole(every_backend, monkeypatc
     for n in (2, 3, 12):
         for module in ("runtime.threads", "operations.host"):
             monkeypatch.setattr(f"npformer.{module}.n_threads", lambda n=n: n)
-        np.testing.assert_array_equal(sample(model, params, src, **options), whole)
+        assert_array_equal(sample(model, params, src, **options), whole)
 
 
 # --- lengths ---
@@ -335,32 +323,30 @@ def test_no_temperature_overflows_or_underflows(temperature, options):
 # --- bad arguments ---
 
 
-@pytest.mark.parametrize(
-    ("bad", "error", "message"),
-    [
-        ({"seed": None}, TypeError, "seed=None is a NoneType, expected an int"),
-        ({"seed": 1.0}, TypeError, "seed=1.0 is a float, expected an int"),
-        ({"temperature": 0}, ValueError, "temperature=0, expected a finite number above 0"),
-        ({"temperature": -1.0}, ValueError, "temperature=-1.0, expected a finite number above 0"),
-        ({"temperature": np.inf}, ValueError, "temperature=inf, expected a finite number above 0"),
-        ({"temperature": "1"}, TypeError, "temperature='1' is a str, expected a number"),
-        ({"top_k": 0}, ValueError, "top_k=0, expected at least 1"),
-        ({"top_k": 2.0}, TypeError, "top_k=2.0 is a float, expected an int"),
-        ({"top_p": 0.0}, ValueError, "top_p=0.0, expected 0 < top_p <= 1"),
-        ({"top_p": 1.1}, ValueError, "top_p=1.1, expected 0 < top_p <= 1"),
-        ({"top_p": np.nan}, ValueError, "top_p=nan, expected 0 < top_p <= 1"),
-        ({"top_p": "1"}, TypeError, "top_p='1' is a str, expected a number"),
-        ({"min_p": -0.1}, ValueError, "min_p=-0.1, expected 0 <= min_p <= 1"),
-        ({"min_p": np.nan}, ValueError, "min_p=nan, expected 0 <= min_p <= 1"),
-        ({"bos_id": 7}, ValueError, "bos_id=7, expected 0 <= bos_id < 7"),
-        ({"max_len": 17}, ValueError, "max_len=17, expected 1 <= max_len <= 16, the model's"),
-        ({"min_len": 4}, ValueError, "min_len=4, expected at most max_len=3"),
-    ],
-)
-def test_bad_arguments_are_named(bad, error, message):
+def test_bad_arguments_are_named():
     model, params = random_model()
-    with pytest.raises(error, match=message):
-        sample(model, params, **{"src": SRC, **IDS, "max_len": 3, "seed": 1, **bad})
+
+    def refused(message, error=ValueError, **bad):
+        with pytest.raises(error, match=message):
+            sample(model, params, **{"src": SRC, **IDS, "max_len": 3, "seed": 1, **bad})
+
+    refused("seed=None is a NoneType, expected an int", TypeError, seed=None)
+    refused("seed=1.0 is a float, expected an int", TypeError, seed=1.0)
+    refused("temperature=0, expected a finite number above 0", temperature=0)
+    refused("temperature=-1.0, expected a finite number above 0", temperature=-1.0)
+    refused("temperature=inf, expected a finite number above 0", temperature=np.inf)
+    refused("temperature='1' is a str, expected a number", TypeError, temperature="1")
+    refused("top_k=0, expected at least 1", top_k=0)
+    refused("top_k=2.0 is a float, expected an int", TypeError, top_k=2.0)
+    refused("top_p=0.0, expected 0 < top_p <= 1", top_p=0.0)
+    refused("top_p=1.1, expected 0 < top_p <= 1", top_p=1.1)
+    refused("top_p=nan, expected 0 < top_p <= 1", top_p=np.nan)
+    refused("top_p='1' is a str, expected a number", TypeError, top_p="1")
+    refused("min_p=-0.1, expected 0 <= min_p <= 1", min_p=-0.1)
+    refused("min_p=nan, expected 0 <= min_p <= 1", min_p=np.nan)
+    refused("bos_id=7, expected 0 <= bos_id < 7", bos_id=7)
+    refused("max_len=17, expected 1 <= max_len <= 16, the model's", max_len=17)
+    refused("min_len=4, expected at most max_len=3", min_len=4)
 
 
 def test_a_temperature_near_zero_is_greedy():

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from scripts.measure.diagnose_mistakes import examined
 from scripts.measure.diagnosed.cases import adapted, after, classes, numbers, pairs, text, trained
@@ -351,8 +352,8 @@ def test_a_schedule_for_another_number_of_steps_is_named(rate, n_steps, names):
 
 def test_a_batch_that_is_no_tuple_is_refused_before_it_is_examined():
     trainer = nf.Trainer(text()["model"], nf.Adam(1e-3))
-    with pytest.raises(ValueError, match=r"batches\[0\] is a ndarray, expected a tuple"):
-        trainer.fit([text()["batch"][0]], watch=True, progress=False)
+    message = r"batches\[0\] is a ndarray, expected a tuple"
+    refuses(ValueError, message, trainer.fit, [text()["batch"][0]], watch=True, progress=False)
 
 
 def test_a_batch_that_is_refused_is_a_finding():
@@ -364,12 +365,10 @@ def test_a_batch_that_is_refused_is_a_finding():
 def test_the_batch_is_one_tuple_of_what_the_model_takes():
     case = pairs()
     src, tgt = case["batch"]
-    with pytest.raises(
-        TypeError, match="params is followed by 2 arguments, expected one batch, a tuple of arrays"
-    ):
-        nf.diagnose(case["model"], case["params"], src, tgt)
-    with pytest.raises(TypeError, match="batch is a NoneType, expected a tuple of arrays"):
-        nf.diagnose(case["model"], case["params"], None)
+    message = "params is followed by 2 arguments, expected one batch, a tuple of arrays"
+    refuses(TypeError, message, nf.diagnose, case["model"], case["params"], src, tgt)
+    message = "batch is a NoneType, expected a tuple of arrays"
+    refuses(TypeError, message, nf.diagnose, case["model"], case["params"], None)
     for batch in ((src, tgt, tgt), (src,)):
         found = nf.diagnose(case["model"], case["params"], batch)
         wanted = (
@@ -529,8 +528,7 @@ def test_a_watched_schedule_that_is_over_and_the_update_at_the_highest_rate():
 def test_a_report_needs_a_watched_training_and_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     trainer = nf.Trainer(pairs()["model"], nf.Adam(1e-3))
-    with pytest.raises(ValueError, match="watch=True"):
-        trainer.report()
+    refuses(ValueError, "watch=True", trainer.report)
     trainer.fit((TASK.batch(i, 16) for i in range(3)), watch=True, progress=False)
     trainer.watched.steps = [
         info._replace(loss=3.5 + 0.1 * i) for i, info in enumerate(trainer.watched.steps)
@@ -604,10 +602,8 @@ def test_what_may_explain_a_finding_comes_before_it_and_the_report_says_so():
 
 
 def test_a_batch_that_is_an_array_is_refused():
-    with pytest.raises(
-        TypeError, match=r"array of shape \(12, 9\), expected a tuple of arrays: batch=\(x,\)"
-    ):
-        nf.diagnose(Bigram(), Bigram().init(0), ASCENDING)
+    message = r"array of shape \(12, 9\), expected a tuple of arrays: batch=\(x,\)"
+    refuses(TypeError, message, nf.diagnose, Bigram(), Bigram().init(0), ASCENDING)
 
 
 class NoNumbers(nf.LanguageModel):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpus import SETTINGS, write_corpus
+from numpy.testing import assert_array_equal
 from on_gpu import (
     MISSING,
     NO_GPU,
@@ -21,6 +22,8 @@ from on_gpu import (
     small_blocks,
     take,
 )
+from oracles import assert_close
+from refusals import refuses
 from results import FIRST, arguments_of, run
 
 from npformer.commands import copy
@@ -121,7 +124,7 @@ def test_decoding_finds_what_the_reference_finds(name):
     model = MODELS[name]
     params = model.init(1)
     expected = greedy_decode(model, params, SRC, **IDS, backend=reference)
-    np.testing.assert_array_equal(greedy_decode(model, put(params), SRC, **IDS), expected)
+    assert_array_equal(greedy_decode(model, put(params), SRC, **IDS), expected)
     found, wanted = (
         beam_search(model, p, SRC, **IDS, beam_size=3, n_best=3, backend=ops)
         for p, ops in ((put(params), gpu), (params, reference))
@@ -145,9 +148,7 @@ def test_training_is_that_of_the_reference_and_goes_on_anywhere(tmp_path):
         for backend in (gpu, reference):
             gone_on = trainer_on(backend)
             gone_on.load(tmp_path / "last.safetensors")
-            np.testing.assert_allclose(
-                take(gone_on.flat_params), take(trainer.flat_params), rtol=0, atol=0
-            )
+            assert_close(take(gone_on.flat_params), take(trainer.flat_params), 0)
             losses.append(gone_on.step(*task.batch(4, 4)))
     np.testing.assert_allclose(losses[2:], losses[2], rtol=1e-5)
 
@@ -175,8 +176,8 @@ def test_a_recorded_step_is_the_step_itself(consistency):
                 "the host waits more than once, for the loss and the norm"
             )
     assert all(on_gpu._run_step.recordings.values())
-    with pytest.raises(ValueError, match=r"src\[0, 0\] is 11, expected 0 <= id < 11"):
-        on_gpu.step(src + 11 - src[0, 0], tgt)
+    message = r"src\[0, 0\] is 11, expected 0 <= id < 11"
+    refuses(ValueError, message, on_gpu.step, src + 11 - src[0, 0], tgt)
 
 
 @pytest.mark.parametrize(
@@ -192,10 +193,9 @@ def test_a_replay_whose_gradient_is_not_finite_changes_nothing(optimizer):
     good = row.copy()
     row[5] = np.nan
     before = [take(x) for x in on_gpu.state.arrays]
-    with pytest.raises(NonFiniteError, match="parameters are those of step 3"):
-        on_gpu.step(*batch)
+    refuses(NonFiniteError, "parameters are those of step 3", on_gpu.step, *batch)
     for x, y in zip(on_gpu.state.arrays, before, strict=True):
-        np.testing.assert_array_equal(take(x), y)
+        assert_array_equal(take(x), y)
     assert on_gpu.n_steps == 3
     row[...] = good
     for _ in range(2):  # recorded and accumulated steps follow each other
@@ -218,7 +218,7 @@ def test_a_replay_that_overflows_is_tried_again():
         trainers[0].state.precision.loss_scale.value, 0
     )
     trainers[1].step(*batch)
-    np.testing.assert_array_equal(*(take(trainer.flat_params) for trainer in trainers))
+    assert_array_equal(*(take(trainer.flat_params) for trainer in trainers))
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16", "float16"])
@@ -302,7 +302,7 @@ def test_attention_of_more_heads_than_a_grid_has_rows():
             (out, logsumexp, *ops.flash_attention_backward(dout, q, k, v, out, logsumexp))
         )
     for x, wanted in zip(*results, strict=True):
-        np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-5)
+        assert_close(x, wanted, 1e-5)
 
 
 def test_an_overflow_halves_the_scale_and_is_tried_again():
@@ -312,8 +312,7 @@ def test_an_overflow_halves_the_scale_and_is_tried_again():
     assert np.isfinite(trainer.step(src, tgt))
     assert trainer.state.precision.loss_scale.value < 2.0**18
     trainer.flat_params[...] = np.nan
-    with pytest.raises(NonFiniteError, match="parameter .* holds NaN"):
-        trainer.step(src, tgt)
+    refuses(NonFiniteError, "parameter .* holds NaN", trainer.step, src, tgt)
 
 
 def test_lower_precision_is_for_the_gpu():
@@ -325,8 +324,7 @@ def test_lower_precision_is_for_the_gpu():
         ),
         (gpu, "half", "precision='half', expected 'float32', 'tf32', 'bfloat16' or 'float16'"),
     ):
-        with pytest.raises(ValueError, match=message):
-            Trainer(SMALL, Adam(0.01), backend=backend, precision=name)
+        refuses(ValueError, message, Trainer, SMALL, Adam(0.01), backend=backend, precision=name)
 
 
 def test_lengths_are_filled_up_to_few_others():
@@ -351,10 +349,8 @@ def test_what_is_filled_up_changes_nothing():
         tgt = rng.integers(3, 11, (5, 12)).astype(dtype)
         tgt[:, 0] = 1
         np.testing.assert_allclose(*(trainer.step(src, tgt) for trainer in trainers), rtol=1e-12)
-    with pytest.raises(ValueError, match="src has 4 rows, the target 5"):
-        trainers[0].step(src[:4], tgt)
-    with pytest.raises(ValueError, match="n_shards=2 on a GPU"):
-        Trainer(model, Adam(0.01), backend=gpu, n_shards=2)
+    refuses(ValueError, "src has 4 rows, the target 5", trainers[0].step, src[:4], tgt)
+    refuses(ValueError, "n_shards=2 on a GPU", Trainer, model, Adam(0.01), backend=gpu, n_shards=2)
 
 
 def test_a_step_that_cannot_be_recorded_is_computed_as_ever():
@@ -394,7 +390,7 @@ def test_the_order_of_threads_changes_nothing(monkeypatch):
     monkeypatch.setattr(cupy, "threads_run_in_reverse", True)
     for name, expected in in_order.items():
         for x, y in zip(run(ON_GPU, name, arguments_of(name, "float32")), expected, strict=True):
-            np.testing.assert_array_equal(x, y, err_msg=name)
+            assert_array_equal(x, y, err_msg=name)
 
 
 def test_the_package_binds_its_kernels_and_not_the_reference():

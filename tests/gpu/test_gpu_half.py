@@ -7,6 +7,7 @@ import importlib.util
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from on_gpu import MISSING, ON_GPU, gpu
 from results import run
 
@@ -71,7 +72,7 @@ def test_half_precision(case, name, dtype):
             kinds = [result.kind for result in contract.results]
             assert x.dtype == (np.float32 if kinds[i : i + 1] == ["wide"] else dtype), f"result {i}"
         x, finite = x.astype("float32"), np.isfinite(wanted)
-        np.testing.assert_array_equal(np.isfinite(x), finite, err_msg=f"result {i}")
+        assert_array_equal(np.isfinite(x), finite, err_msg=f"result {i}")
         unit = 2.0**-10 if dtype.name == "float16" else 2.0**-7
         bound = BOUNDS.get(name, BOUND) * unit * np.abs(wanted[finite]).max(initial=0)
         np.testing.assert_allclose(

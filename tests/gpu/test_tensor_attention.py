@@ -7,7 +7,9 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from on_gpu import HAS_TENSOR_CORES, MISSING, NO_GPU, cupy, cupy_installed, gpu, put, take
+from oracles import assert_all_close, assert_close
 
 from npformer import reference
 from npformer.operations.settings import AttentionSettings
@@ -82,7 +84,7 @@ def assert_near(actual, expected, error):
     ):
         x = x.astype("float32")
         if what in ("logsumexp", "peak"):
-            np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-5)
+            assert_close(x, wanted, 1e-5)
             continue
         assert np.isfinite(wanted).all()
         # weights, their gradients and the result are rounded once each;
@@ -132,7 +134,7 @@ def test_what_is_seen_and_is_not_finite_is_not_hidden():
     arrays[3][0, 0, 3, 5], arrays[3][0, 0, 9, 6] = np.nan, np.inf
     actual, wanted = both(*arrays, mask, causal=True)
     for x, y in zip(actual, wanted, strict=True):
-        np.testing.assert_array_equal(np.isfinite(x), np.isfinite(y))
+        assert_array_equal(np.isfinite(x), np.isfinite(y))
 
 
 def test_heads_are_read_where_a_projection_leaves_them():
@@ -145,13 +147,9 @@ def test_heads_are_read_where_a_projection_leaves_them():
         saved = [take(x).astype("float32") for x in on_gpu]
     wide, wide_dout = qkv.astype("float32"), dout.astype("float32")
     wanted = reference.self_attention(wide, settings)
-    np.testing.assert_allclose(
-        saved[0], wanted[0], rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted[0]).max()
-    )
+    assert_close(saved[0], wanted[0], 4 * ERROR["float16"] * np.abs(wanted[0]).max())
     wanted = reference.self_attention_backward(wide_dout, wide, *saved, settings)
-    np.testing.assert_allclose(
-        dqkv, wanted, rtol=0, atol=4 * ERROR["float16"] * np.abs(wanted).max()
-    )
+    assert_close(dqkv, wanted, 4 * ERROR["float16"] * np.abs(wanted).max())
 
 
 @pytest.mark.skipif(NO_GPU is None, reason="threads of a GPU run as they like")
@@ -163,8 +161,7 @@ def test_the_order_of_threads_and_copies_changes_nothing(mask, hidden, monkeypat
     assert_near(in_order, expected, ERROR["float16"])
     monkeypatch.setattr(cupy, "threads_run_in_reverse", True)
     in_reverse, _ = both(*arrays, causal=True)
-    for x, y in zip(in_order, in_reverse, strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert_all_close(in_order, in_reverse, 0)
 
 
 def test_rows_that_do_not_begin_at_16_bytes_go_elsewhere():

@@ -3,31 +3,15 @@
 import numpy as np
 import pytest
 from oracles import assert_close
-from promises import assert_steps_equal_recomputation, params_of
-from whole_models import (
-    TGT,
-    assert_gradient_along_directions,
-    assert_gradient_at_every_parameter,
-    loss_of_leaves,
-    shaken,
-)
+from promises import params_of
+from refusals import refuses
+from whole_models import TGT
 
-from npformer import SequenceAutoencoder, greedy_decode
-from npformer.models import describe, from_description
+from npformer import SequenceAutoencoder
 from npformer.reference import log_softmax
 
 MODEL = SequenceAutoencoder(11, d_model=5, code_size=3, dropout=0.3, dtype="float64", max_len=16)
 SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
-
-
-def test_every_parameter_by_complex_step():
-    params = shaken(MODEL.init(0))
-    assert_gradient_at_every_parameter(*loss_of_leaves(MODEL, params, dropout_key=5), params)
-    assert_gradient_along_directions(*loss_of_leaves(MODEL, params, dropout_key=None), params)
-
-
-def test_steps_equal_recomputation(every_backend):
-    assert_steps_equal_recomputation(MODEL, params_of(MODEL), SRC, every_backend)
 
 
 def test_nothing_but_the_code_reaches_the_decoder():
@@ -57,17 +41,10 @@ def test_the_error_is_the_mean_log_probability_of_the_tokens():
     assert_close(errors, expected, 1e-14)
 
 
-def test_decoding_and_description():
-    params = params_of(MODEL)
-    assert len(greedy_decode(MODEL, params, SRC, bos_id=1, eos_id=2, max_len=6)) == 3
-    assert from_description(describe(MODEL)) == MODEL
-
-
 @pytest.mark.parametrize(
     "options", [{"vocab": 0}, {"vocab": 9, "code_size": 0}, {"vocab": 9, "dropout": 1.0}]
 )
 def test_bad_settings_are_named(options):
-    with pytest.raises(ValueError, match=f"{list(options)[-1]}="):
-        SequenceAutoencoder(**options)
-    with pytest.raises(ValueError, match="src has 3 rows, the target 2"):
-        MODEL.logits(params_of(MODEL), SRC, TGT[:2])
+    refuses(ValueError, f"{list(options)[-1]}=", SequenceAutoencoder, **options)
+    message = "src has 3 rows, the target 2"
+    refuses(ValueError, message, MODEL.logits, params_of(MODEL), SRC, TGT[:2])

@@ -1,96 +1,41 @@
 """The encoder-only Transformer.
 
-Gradients of each task, padding that has no influence, what is refused.
+What it computes, padding that has no influence, what is refused.
 """
 
 import numpy as np
 import pytest
-from promises import assert_parts_of_the_gradient_are_the_whole, assert_trees_close, params_of
-from whole_models import (
-    assert_gradient_along_directions,
-    assert_gradient_at_every_parameter,
-    assert_same_gradient,
-    loss_of_batch,
-    padded,
-    shaken,
+from catalogue import (
+    BERT,
+    CLASSES,
+    ENCODERS as SETTINGS,
+    IDS,
+    KEEP,
+    NUMBERS,
+    OF_ENCODERS as SIZES,
+    REAL,
+    WORDS,
+    V,
+    batch_of,
+    encoder,
 )
+from numpy.testing import assert_array_equal
+from oracles import assert_close
+from promises import assert_trees_close, params_of
+from refusals import refuses
 
 from npformer import Adam, Encoder, Trainer, layers, tree
 from npformer.models import describe, from_description
 from npformer.models.pooling import VectorMap
 
-V, B, T = 13, 4, 7
-SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 9, "max_len": 11, "dtype": "float64"}
-REAL = {"vocab": None, "n_inputs": 5}
-BERT = {
-    **{"n_types": 3, "embedding_norm": True, "norm": "post", "positions": "learned"},
-    **{"activation": "gelu_erf", "scale_embeddings": False, "eps": 1e-3},
-}
-CLASSES = {"task": "classes", "n_outputs": 3}
-NUMBERS = {"task": "numbers", "n_outputs": 2}
-WORDS = {"task": "words"}
-SETTINGS = {
-    "classes by the mean": CLASSES,
-    "classes by the first, as BERT": {**BERT, **CLASSES, "pooling": "first", "pooler": True},
-    "classes by the maximum": {
-        **REAL,
-        **CLASSES,
-        "pooling": "max",
-        "positions": "rotary",
-        "norm_type": "rms_norm",
-    },
-    "classes by the last": {**CLASSES, "pooling": "last"},
-    "classes by the sum over the root of the length": {**CLASSES, "pooling": "mean_sqrt_length"},
-    "classes by a weighted mean": {
-        **CLASSES,
-        "pooling": "weighted_mean",
-        "labels": ("a", "b", "c"),
-    },
-    "classes of positions": {
-        **CLASSES,
-        "pooling": "none",
-        "n_kv_heads": 1,
-        "bias": False,
-        "window": 3,
-    },
-    "numbers by the mean": {**REAL, **BERT, **NUMBERS, "pooler": True},
-    "numbers of positions": {**NUMBERS, "pooling": "none", "positions": "none"},
-    "numbers of vectors": {**REAL, **NUMBERS, "pooling": "none", "activation": "swiglu"},
-    "words, as BERT": {**BERT, **WORDS, "tie_embeddings": True},
-    "classes, as RoBERTa and DistilBERT": {
-        **{**BERT, **CLASSES, "counted_positions": True},
-        **{"pooling": "first", "pooler": True, "pooler_activation": "relu"},
-    },
-    "words": {**WORDS, "activation": "swiglu", "pad_id": None},
-}
+B, T = IDS.shape
 BODY, UNIT = {"task": None, "n_outputs": None}, VectorMap("unit")
 each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
-IDS = padded(np.random.default_rng(3), T, V, shortest=2)
-KEEP = IDS != 0
 
 
 def made(settings):
-    model = Encoder(**{"vocab": V, **SIZES, **settings})
+    model = encoder(**settings)
     return model, params_of(model)
-
-
-def batch_of(model):
-    """Inputs, targets, a mask and types; what is padding is NaN."""
-    rng = np.random.default_rng(1)
-    inputs = (
-        IDS if model.vocab else np.where(KEEP[..., None], rng.standard_normal((B, T, 5)), np.nan)
-    )
-    shape = (B, T) if model.by_position else (B,)
-    if model.task == "numbers":
-        targets = rng.standard_normal((*shape, 2))
-        targets = np.where(KEEP[..., None], targets, np.nan) if model.by_position else targets
-    else:
-        targets = rng.integers(0, 3, shape)
-        targets = np.where(rng.random(shape) < 0.6, targets, -1) if model.by_position else targets
-    return inputs, targets, KEEP, rng.integers(0, 3, (B, T)) if model.n_types else None
-
-
-# --- gradients ---
 
 
 def test_positions_are_counted_from_the_first_word():
@@ -102,38 +47,6 @@ def test_positions_are_counted_from_the_first_word():
         ids = np.pad(words, ((0, 0), (before, 2 - before)))
         found = model.encode(params, ids)[:, before : before + 3]
         np.testing.assert_allclose(found, wanted, rtol=1e-10)
-
-
-@each_setting
-def test_every_gradient_by_complex_step(settings):
-    model = Encoder(**{"vocab": V, **SIZES, **settings, "dropout": 0.2})
-    params = shaken(model.init(0))
-    f, f_backward = loss_of_batch(model, params, batch_of(model), 5)
-    assert_gradient_along_directions(f, f_backward, params)
-    assert_same_gradient(
-        f_backward, loss_of_batch(model, params, batch_of(model), 5, "cpu")[1], params
-    )
-
-
-@pytest.mark.parametrize(
-    "task", [{**CLASSES, "pooler": True}, {**WORDS, "tie_embeddings": True}], ids=str
-)
-def test_the_gradient_at_every_number_of_a_small_model(task):
-    model = Encoder(5, **{**SIZES, **BERT, **task, "d_model": 4, "n_layers": 1, "d_ff": 3})
-    params, (inputs, *others) = shaken(model.init(0)), batch_of(model)
-    assert_gradient_at_every_parameter(
-        *loss_of_batch(model, params, (inputs % 5, *others), None), params
-    )
-
-
-@each_setting
-def test_gradients_are_the_same_part_by_part_and_targets_are_counted(settings):
-    model, params = made(settings)
-    batch = batch_of(model)
-    loss, _, n = model.loss_and_grad(params, *batch)
-    assert (loss, n) == model.loss(params, *batch)
-    assert n == model.count(*batch)
-    assert_parts_of_the_gradient_are_the_whole(model, params, batch, ["layers.1", "layers.0"])
 
 
 @each_setting
@@ -183,15 +96,13 @@ def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(given, every
         model, _ = made({**given, **CLASSES, "pooling": pooling})
         vectors = model.vectors(params, inputs, keep_mask, backend=every_backend)
         expected = [of(row[kept]) for row, kept in zip(y, KEEP, strict=True)]
-        np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-14)
+        assert_close(vectors, expected, 1e-14)
         outputs = model.outputs(params, inputs, keep_mask, backend=every_backend)
         weight, bias = params["output"]["weight"], params["output"]["bias"]
-        np.testing.assert_allclose(outputs, vectors @ weight + bias, rtol=0, atol=1e-13)
+        assert_close(outputs, vectors @ weight + bias, 1e-13)
     model, params = made({**given, "pooling": "none"})  # and without a task
     expected = model.encode(params, inputs, keep_mask, backend=every_backend)
-    np.testing.assert_array_equal(
-        model.vectors(params, inputs, keep_mask, backend=every_backend), expected
-    )
+    assert_array_equal(model.vectors(params, inputs, keep_mask, backend=every_backend), expected)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +111,7 @@ def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(given, every
 def test_padding_on_the_left_changes_no_vector(pooling):
     model, params = made({"pooling": pooling, "positions": "none"})
     left = np.array([[*row[row == 0], *row[row != 0]] for row in IDS])
-    np.testing.assert_allclose(
-        model.vectors(params, left), model.vectors(params, IDS), rtol=0, atol=1e-13
-    )
+    assert_close(model.vectors(params, left), model.vectors(params, IDS), 1e-13)
 
 
 def test_maps_after_several_poolings(every_backend):
@@ -219,27 +128,25 @@ def test_maps_after_several_poolings(every_backend):
     pooled = np.array(
         [[*row[0], *row[kept].mean(axis=0)] for row, kept in zip(y, KEEP, strict=True)]
     )
-    np.testing.assert_allclose(
-        model.vectors(params, IDS, backend=every_backend), pooled, rtol=0, atol=1e-13
-    )
+    assert_close(model.vectors(params, IDS, backend=every_backend), pooled, 1e-13)
     own = params["after_pooling"]
     x = np.tanh(pooled @ own["0"]["weight"] + own["0"]["bias"])
     x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
     x = (x * own["1"]["gain"] + own["1"]["bias"]) @ own["2"]["weight"]
     expected = x / np.linalg.norm(x, axis=1, keepdims=True)
     found = model.sentence_vectors(params, IDS, backend=every_backend)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert_close(found, expected, 1e-12)
 
 
 def test_without_maps_the_vector_of_a_sentence_is_that_of_the_pooling():
     model, params = made({})
-    np.testing.assert_array_equal(model.sentence_vectors(params, IDS), model.vectors(params, IDS))
+    assert_array_equal(model.sentence_vectors(params, IDS), model.vectors(params, IDS))
 
 
 def test_types_are_the_first_if_they_are_not_given():
     model, params = made({**BERT, **CLASSES})
     types = np.zeros((B, T), int)
-    np.testing.assert_array_equal(model.encode(params, IDS), model.encode(params, IDS, types=types))
+    assert_array_equal(model.encode(params, IDS), model.encode(params, IDS, types=types))
     assert (
         (model.encode(params, IDS) != model.encode(params, IDS, types=types + 1))
         .any(axis=-1)[KEEP]
@@ -281,7 +188,7 @@ def test_padding_has_no_influence_even_if_it_is_nan(settings, every_backend):
     assert_trees_close(other_grads, grads, 1e-13)
     after = model.outputs(params, wide[0], *wide[2:], backend=every_backend)
     at = np.nonzero(KEEP) if model.by_position else ...
-    np.testing.assert_allclose(after[at], outputs[at], rtol=0, atol=1e-12)
+    assert_close(after[at], outputs[at], 1e-12)
 
 
 def test_a_mask_and_the_id_of_padding_both_hide():
@@ -289,9 +196,7 @@ def test_a_mask_and_the_id_of_padding_both_hide():
     keep_mask = np.ones((B, T), bool)
     keep_mask[:, 1] = False
     hidden = np.where(keep_mask, IDS, 0)
-    np.testing.assert_allclose(
-        model.vectors(params, IDS, keep_mask), model.vectors(params, hidden), rtol=0, atol=1e-13
-    )
+    assert_close(model.vectors(params, IDS, keep_mask), model.vectors(params, hidden), 1e-13)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first", "max"])
@@ -306,62 +211,40 @@ def test_a_sequence_of_nothing_but_padding_has_the_vector_0(pooling, every_backe
 # --- settings and bad input ---
 
 
-@each_setting
-def test_a_description_gives_the_model_back(settings):
-    model = Encoder(**{"vocab": V, **SIZES, **settings})
-    assert from_description(describe(model)) == model
-    shapes = {path: x.shape for path, x in tree.leaves(model.shapes())}
-    assert shapes == {path: x.shape for path, x in tree.leaves(model.init(0))}
+def test_settings_that_contradict_each_other_or_do_not_exist():
+    def refused(message, error=ValueError, **bad):
+        refuses(error, message, Encoder, **{"vocab": V, **SIZES, **CLASSES, **bad})
 
-
-@pytest.mark.parametrize(
-    ("bad", "error", "message"),
-    [
-        ({"vocab": None}, ValueError,
-         "vocab=None, n_inputs=None: expected the size of a vocabulary or the width"),
-        ({"n_inputs": 5}, ValueError, "vocab=13, n_inputs=5: expected"),
-        ({**REAL, **WORDS, "n_outputs": None}, ValueError,
-         "task='words' with vocab=None, expected a vocabulary"),
-        ({"n_outputs": None}, ValueError,
-         "n_outputs=None with task='classes': expected a number of outputs"),
-        ({"task": None}, ValueError,
-         "n_outputs=3 with task=None: expected a number of outputs with 'classes'"),
-        ({"task": "tags"}, ValueError, "task='tags', expected 'classes', 'numbers' or 'words'"),
-        ({"pooling": "lasst"}, ValueError,
-         "pooling='lasst', expected 'mean', 'first', 'max', 'last', "),
-        ({"pooling": ("max", "men"), "task": None, "n_outputs": None}, ValueError,
-         "pooling='men', expected 'mean'"),
-        ({"pooling": ["max"]}, ValueError,
-         r"pooling=\('max',\), expected two or more of \('mean', 'first'"),
-        ({"pooling": ("max", "first")}, ValueError,
-         r"with task='classes', expected one pooling and nothing after it"),
-        ({"after_pooling": (UNIT,)}, ValueError,
-         r"with task='classes', expected one pooling and nothing after it"),
-        ({**BODY, "pooling": "none", "after_pooling": (UNIT,)}, ValueError,
-         "with pooling='none', expected nothing"),
-        ({"labels": ("a", "b")}, ValueError, r"labels=\('a', 'b'\), expected n_outputs=3 texts"),
-        (
-            {**BODY, "labels": ("a",)},
-            ValueError,
-            r"labels=\('a',\) with task=None, .* give task='classes' and n_outputs=…",
-        ),
-        ({"labels": (1, 2, 3)}, ValueError, r"labels=\(1, 2, 3\), expected n_outputs=3 texts"),
-        ({"tie_embeddings": True}, ValueError,
-         "tie_embeddings=True with task='classes', expected task='words'"),
-        ({"pooler": True, "pooling": "none"}, ValueError, "pooler=True, expected False where"),
-        ({"counted_positions": True}, ValueError,
-         "counted_positions=True with pad_id=0, positions='sinusoidal'"),
-        ({"pooler_activation": "gelu"}, ValueError,
-         "pooler_activation='gelu', expected 'tanh' or 'relu'"),
-        ({"n_layers": (1, 2)}, TypeError, r"n_layers=\(1, 2\) is a tuple, expected an int"),
-        ({"n_types": -1}, ValueError, "n_types=-1, expected at least 0"),
-        ({"positions": "rotary", "rotary": layers.Rotary(), "d_model": 6}, ValueError,
-         "odd width 3 cannot be rotary"),
-    ],
-)  # fmt: skip
-def test_settings_that_contradict_each_other_or_do_not_exist(bad, error, message):
-    with pytest.raises(error, match=message):
-        Encoder(**{"vocab": V, **SIZES, **CLASSES, **bad})
+    refused("vocab=None, n_inputs=None: expected the size of a vocabulary or the width", vocab=None)
+    refused("vocab=13, n_inputs=5: expected", n_inputs=5)
+    refused("task='words' with vocab=None, expected a vocabulary", **REAL, **WORDS, n_outputs=None)
+    refused("n_outputs=None with task='classes': expected a number of outputs", n_outputs=None)
+    refused("n_outputs=3 with task=None: expected a number of outputs with 'classes'", task=None)
+    refused("task='tags', expected 'classes', 'numbers' or 'words'", task="tags")
+    refused("pooling='lasst', expected 'mean', 'first', 'max', 'last', ", pooling="lasst")
+    refused("pooling='men', expected 'mean'", pooling=("max", "men"), task=None, n_outputs=None)
+    refused(r"pooling=\('max',\), expected two or more of \('mean', 'first'", pooling=["max"])
+    refused(
+        r"with task='classes', expected one pooling and nothing after it", pooling=("max", "first")
+    )
+    refused(
+        r"with task='classes', expected one pooling and nothing after it", after_pooling=(UNIT,)
+    )
+    refused("with pooling='none', expected nothing", **BODY, pooling="none", after_pooling=(UNIT,))
+    refused(r"labels=\('a', 'b'\), expected n_outputs=3 texts", labels=("a", "b"))
+    refused(
+        r"labels=\('a',\) with task=None, .* give task='classes' and n_outputs=…",
+        **BODY,
+        labels=("a",),
+    )
+    refused(r"labels=\(1, 2, 3\), expected n_outputs=3 texts", labels=(1, 2, 3))
+    refused("tie_embeddings=True with task='classes', expected task='words'", tie_embeddings=True)
+    refused("pooler=True, expected False where", pooler=True, pooling="none")
+    refused("counted_positions=True with pad_id=0, positions='sinusoidal'", counted_positions=True)
+    refused("pooler_activation='gelu', expected 'tanh' or 'relu'", pooler_activation="gelu")
+    refused(r"n_layers=\(1, 2\) is a tuple, expected an int", TypeError, n_layers=(1, 2))
+    refused("n_types=-1, expected at least 0", n_types=-1)
+    refused("odd width 3 cannot be rotary", positions="rotary", rotary=layers.Rotary(), d_model=6)
 
 
 MEANS, REALS = made(CLASSES), made({**REAL, **NUMBERS})
@@ -411,8 +294,8 @@ def test_wrong_batches_are_named(method, made, batch, error, message):
 
 def test_numbers_have_no_label_smoothing():
     model, params = REALS
-    with pytest.raises(ValueError, match="label_smoothing=0.1 with task='numbers', expected 0"):
-        model.loss(params, X, Y, label_smoothing=0.1)
+    message = "label_smoothing=0.1 with task='numbers', expected 0"
+    refuses(ValueError, message, model.loss, params, X, Y, label_smoothing=0.1)
 
 
 @pytest.mark.parametrize("call", ["outputs", "loss"])

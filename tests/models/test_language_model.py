@@ -1,6 +1,6 @@
 """The decoder-only Transformer.
 
-Gradients, what a token sees, texts that go on after prompts, what is refused.
+Its loss, what a token sees, texts that go on after prompts, what is refused.
 """
 
 import contextlib
@@ -12,16 +12,20 @@ from functools import partial
 
 import numpy as np
 import pytest
-from promises import assert_parts_of_the_gradient_are_the_whole, assert_trees_close, params_of
-from results import wait_for_helpers
-from whole_models import (
-    assert_gradient_along_directions,
-    assert_gradient_at_every_parameter,
-    assert_same_gradient,
-    loss_of_batch,
-    padded,
-    shaken,
+from catalogue import (
+    GPT2,
+    LANGUAGE_MODELS as SETTINGS,
+    LLAMA,
+    OF_TEXTS as SIZES,
+    TEXTS as IDS,
+    WINDOW,
+    V,
 )
+from numpy.testing import assert_array_equal
+from oracles import assert_close
+from promises import assert_trees_close, params_of
+from refusals import refuses
+from results import wait_for_helpers
 
 from npformer import (
     Adam,
@@ -36,50 +40,14 @@ from npformer import (
     quantize,
     reference,
     sample,
-    tree,
 )
 from npformer.decoding.generation import generate
 from npformer.decoding.prompts import Prompts
 from npformer.decoding.request import checked
 from npformer.layers.cache import BlockCache
-from npformer.models import LowRank, describe, from_description
+from npformer.models import LowRank
 
-V = 13
-SIZES = {"d_model": 8, "n_heads": 4, "n_layers": 2, "d_ff": 9, "max_len": 24, "dtype": "float64"}
-GPT2 = {"positions": "learned", "scale_embeddings": False, "pad_id": 0}
-LLAMA = {
-    "norm_type": "rms_norm",
-    "activation": "swiglu",
-    "bias": False,
-    "n_kv_heads": 2,
-    "eps": 1e-3,
-    "rotary": layers.Rotary(base=500.0, pairs="interleaved"),
-    "tie_embeddings": False,
-    "scale_embeddings": False,
-}
-WINDOW = {
-    "norm": "post",
-    "positions": "sinusoidal",
-    "activation": "gelu_erf",
-    "window": 3,
-    "pad_id": 0,
-}
-SETTINGS = {
-    "as it is": {},
-    "GPT-2": GPT2,
-    "Llama": LLAMA,
-    "Llama 3.1": {
-        **LLAMA,
-        "rotary": layers.Rotary(llama3=layers.Llama3Scaling(8.0, original_max_len=9)),
-    },
-    "Qwen2": {**LLAMA, "qkv_bias": True},
-    "Qwen3": {**LLAMA, "qk_norm": True, "d_head": 6, "pad_id": 0},
-    "post-norm with a window": WINDOW,
-    "rotary with a window": {**LLAMA, "window": 4, "pad_id": 0},
-    "no positions": {"positions": "none", "tie_embeddings": False, "n_kv_heads": 1},
-}
 each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
-IDS = padded(np.random.default_rng(3), 7, V, shortest=3)
 PROMPTS = [[3, 4, 5, 1], [7], [2, 2], [9, 8, 7, 6, 5, 4]]
 
 
@@ -88,37 +56,14 @@ def made(**settings):
     return model, params_of(model)
 
 
-# --- gradients ---
+# --- the loss ---
 
 
-@each_setting
-@pytest.mark.parametrize("given", ["text", "ids and targets"])
-def test_every_gradient_by_complex_step(settings, given):
-    model = LanguageModel(V, **{**SIZES, **settings, "dropout": 0.2})
-    params = shaken(model.init(0))
-    batch = (IDS,) if given == "text" else (IDS[:, :-1], IDS[:, ::-1][:, :-1])
-    f, f_backward = loss_of_batch(model, params, batch, 5)
-    assert_gradient_along_directions(f, f_backward, params)
-    assert_same_gradient(f_backward, loss_of_batch(model, params, batch, 5, "cpu")[1], params)
-
-
-@pytest.mark.parametrize("settings", [GPT2, LLAMA], ids=["GPT-2", "Llama"])
-def test_the_gradient_at_every_number_of_a_small_model(settings):
-    model = LanguageModel(
-        5,
-        **{**SIZES, "max_len": 6, "d_model": 4, "n_heads": 2, "n_layers": 1, "d_ff": 3} | settings,
-    )
-    params = shaken(model.init(0))
-    assert_gradient_at_every_parameter(*loss_of_batch(model, params, (IDS % 5,), None), params)
-
-
-def test_targets_are_the_next_tokens_and_gradients_are_the_same_part_by_part():
+def test_targets_are_the_next_tokens():
     model, params = made(**GPT2)
-    loss, _, n = model.loss_and_grad(params, IDS)
-    other, _, _ = model.loss_and_grad(params, IDS[:, :-1], IDS[:, 1:])
-    assert loss == other == model.loss(params, IDS)[0]
-    assert n == model.count(IDS) == model.count(IDS[:, :-1], IDS[:, 1:]) == (IDS[:, 1:] != 0).sum()
-    assert_parts_of_the_gradient_are_the_whole(model, params, (IDS,), ["layers.1", "layers.0"])
+    apart = IDS[:, :-1], IDS[:, 1:]
+    assert model.loss(params, IDS) == model.loss(params, *apart)
+    assert model.count(IDS) == model.count(*apart) == (IDS[:, 1:] != 0).sum()
 
 
 def test_the_loss_is_the_mean_surprise_at_tokens_that_are_not_padding():
@@ -143,10 +88,10 @@ def test_the_past_does_not_see_the_future_and_rows_do_not_see_each_other(setting
         changed = ids.copy()
         changed[:, t] = changed[:, t] % (V - 1) + 1
         after = model.logits(params, changed, backend=every_backend)
-        np.testing.assert_array_equal(after[:, :t], before[:, :t])
+        assert_array_equal(after[:, :t], before[:, :t])
         assert (after[:, t] != before[:, t]).any()
     together = model.logits(params, IDS, backend=every_backend)
-    np.testing.assert_allclose(together[-1:], before, rtol=0, atol=1e-12)
+    assert_close(together[-1:], before, 1e-12)
 
 
 @pytest.mark.parametrize("window", [1, 3])
@@ -172,12 +117,10 @@ def test_padding_has_no_influence_even_if_it_is_nan(settings, every_backend):
     assert (other, other_n) == (pytest.approx(loss, rel=1e-13), n)
     assert_trees_close(other_grads, grads, 1e-13)
     after = model.logits(params, wide, backend=every_backend)[:, : IDS.shape[1]]
-    np.testing.assert_allclose(after[IDS != 0], logits[IDS != 0], rtol=0, atol=1e-12)
+    assert_close(after[IDS != 0], logits[IDS != 0], 1e-12)
     texts = [row[row != 0] for row in IDS]
     said = greedy_decode(model, params, IDS, max_len=6, backend=every_backend)
-    np.testing.assert_array_equal(
-        said, greedy_decode(model, params, texts, max_len=6, backend=every_backend)
-    )
+    assert_array_equal(said, greedy_decode(model, params, texts, max_len=6, backend=every_backend))
     assert (said != 0).all()  # it is never said
 
 
@@ -211,7 +154,7 @@ def assert_steps_equal_the_whole(model, params, ops, prompts=PROMPTS, n_steps=9,
         logits = decoder.step(np.array(tokens), np.array(parents))
         for row, text in zip(logits, texts, strict=True):
             expected = model.logits(params, np.array([text]), backend="reference")[0, -1]
-            np.testing.assert_allclose(row, expected, rtol=0, atol=1e-12)
+            assert_close(row, expected, 1e-12)
         parents = rng.integers(0, len(tokens), size=rng.integers(1, max_rows + 1))
         tokens = rng.integers(1, V, size=len(parents))
     return decoder
@@ -245,9 +188,7 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
     monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
     for module in ("runtime.threads", "operations.host"):
         monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 3)
-    np.testing.assert_array_equal(
-        greedy_decode(model, params, prompts, max_len=9, backend="cpu"), whole
-    )
+    assert_array_equal(greedy_decode(model, params, prompts, max_len=9, backend="cpu"), whole)
 
 
 # --- what is said ---
@@ -294,8 +235,8 @@ def test_slide_goes_on_with_the_latest_half_of_the_context(settings, every_backe
     model, params = made(**{**settings, "max_len": 8})
     expected = continued(model, params, PROMPTS, 30)
     said = greedy_decode(model, params, PROMPTS, max_len=30, slide=True, backend=every_backend)
-    np.testing.assert_array_equal(said, expected)
-    np.testing.assert_array_equal(
+    assert_array_equal(said, expected)
+    assert_array_equal(
         sample(
             model, params, PROMPTS, max_len=30, slide=True, top_k=1, seed=0, backend=every_backend
         ),
@@ -303,7 +244,7 @@ def test_slide_goes_on_with_the_latest_half_of_the_context(settings, every_backe
     )
     full = [[*range(1, 9)]]
     said = greedy_decode(model, params, full, max_len=5, slide=True, backend=every_backend)
-    np.testing.assert_array_equal(said, continued(model, params, full, 5))
+    assert_array_equal(said, continued(model, params, full, 5))
 
 
 CASES = {name: (settings, 7, False) for name, settings in SETTINGS.items()}
@@ -326,7 +267,7 @@ def test_each_row_has_the_context_that_it_has_alone(settings, max_len, of_intege
         tokens = rng.integers(1, V, len(rows))
         for row, found, token in zip(rows, logits, tokens, strict=True):
             expected = whole_logits(model, params, texts[row], len(prompts[row]))
-            np.testing.assert_allclose(found[1:], expected[1:], rtol=0, atol=1e-12)
+            assert_close(found[1:], expected[1:], 1e-12)
             texts[row].append(int(token))
         return tokens
 
@@ -342,11 +283,11 @@ def test_with_a_window_a_text_is_as_with_a_larger_context(positions, every_backe
     options = {"max_len": 30, "seed": 0, "backend": every_backend}
     wide = replace(model, max_len=200)
     expected = sample(wide, params, prompts, **options)
-    np.testing.assert_array_equal(sample(model, params, prompts, slide=True, **options), expected)
+    assert_array_equal(sample(model, params, prompts, slide=True, **options), expected)
     decoder = model.decoder(params, [], max_rows=1, backend=every_backend)
     for prompt in prompts:
         alone = sample(wide, params, [prompt], **options)
-        np.testing.assert_array_equal(
+        assert_array_equal(
             sample(model, params, [prompt], slide=True, decoder=decoder, **options), alone
         )
 
@@ -374,7 +315,7 @@ def test_a_limit_that_is_not_reached_takes_no_memory():
     model, params = made()
     [first] = greedy_decode(model, params, [[3]], max_len=1)
     said = greedy_decode(model, params, [[3]], eos_id=int(first[0]), max_len=10**12, slide=True)
-    np.testing.assert_array_equal(said, [first])
+    assert_array_equal(said, [first])
 
 
 def test_slide_goes_on_with_the_rows_that_have_not_ended():
@@ -388,7 +329,7 @@ def test_slide_goes_on_with_the_rows_that_have_not_ended():
         alone = greedy_decode(model, params, [prompt], eos_id=end, max_len=int(limit), slide=True)[
             0
         ]
-        np.testing.assert_array_equal(row[: len(alone)], alone)
+        assert_array_equal(row[: len(alone)], alone)
         assert set(row[len(alone) :]) <= {end}
         lengths.add(len(alone))
     assert len(lengths) > 3
@@ -405,7 +346,7 @@ def test_the_penalty_counts_tokens_of_the_prompt_and_those_that_were_said(penalt
         "seed": 0,
         "backend": every_backend,
     }
-    np.testing.assert_array_equal(sample(model, params, PROMPTS, **options), expected)
+    assert_array_equal(sample(model, params, PROMPTS, **options), expected)
     if penalty == 2.0:
         assert (expected != continued(model, params, PROMPTS, 12)).any()
 
@@ -417,12 +358,12 @@ def test_the_first_of_several_ends_ends_a_text_after_min_len():
     said = greedy_decode(model, params, PROMPTS, eos_id=ends, max_len=12)
     for row, whole in zip(said, free, strict=True):
         n = next((t + 1 for t, token in enumerate(whole) if token in ends), 12)
-        np.testing.assert_array_equal(row[:n], whole[:n])
+        assert_array_equal(row[:n], whole[:n])
         assert set(row[n:]) <= {ends[0]}
     words = np.setdiff1d(np.arange(V), ends)
     later = continued(model, params, PROMPTS, 12, allowed=lambda t: words if t < 5 else slice(None))
     said = greedy_decode(model, params, PROMPTS, eos_id=tuple(ends), max_len=12, min_len=6)
-    np.testing.assert_array_equal(said[:, :6], later[:, :6])
+    assert_array_equal(said[:, :6], later[:, :6])
     assert np.isin(said[:, 5:], ends).any()
     (found,) = beam_search(
         model, params, PROMPTS[:1], eos_id=ends, max_len=12, min_len=6, beam_size=4, n_best=4
@@ -435,7 +376,7 @@ def test_each_text_has_its_own_limit_and_may_have_no_end():
     limits = np.array([1, 12, 5, 3])
     said = greedy_decode(model, params, PROMPTS, max_len=limits)
     expected = continued(model, params, PROMPTS, 12)
-    np.testing.assert_array_equal(said, np.where(np.arange(12) < limits[:, None], expected, 0))
+    assert_array_equal(said, np.where(np.arange(12) < limits[:, None], expected, 0))
 
 
 def test_beam_search_of_prompts_together_and_alone(every_backend):
@@ -484,42 +425,22 @@ def test_no_prompts_no_texts():
 # --- settings ---
 
 
-@each_setting
-def test_a_description_gives_the_model_back(settings):
-    model = LanguageModel(V, **{**SIZES, **settings})
-    assert from_description(describe(model)) == model
-    shapes = {path: x.shape for path, x in tree.leaves(model.shapes())}
-    assert shapes == {path: x.shape for path, x in tree.leaves(model.init(0))}
+def test_settings_that_contradict_each_other_or_do_not_exist():
+    def refused(message, error=ValueError, **bad):
+        refuses(error, message, LanguageModel, **{"vocab": V, **SIZES, **bad})
 
-
-@pytest.mark.parametrize(
-    ("bad", "error", "message"),
-    [
-        ({"vocab": 0}, ValueError, "vocab=0, expected at least 1"),
-        ({"n_layers": 0}, ValueError, "n_layers=0, expected at least 1"),
-        ({"n_layers": (1, 2)}, TypeError, r"n_layers=\(1, 2\) is a tuple, expected an int"),
-        ({"pad_id": V}, ValueError, "pad_id=13, expected an id of the vocabulary"),
-        ({"n_heads": 8}, ValueError, "d_model=8, n_heads=8: heads of odd width 1 cannot be rotary"),
-        ({"n_kv_heads": 3}, ValueError, "n_kv_heads=3, expected a divisor of n_heads=4"),
-        ({"d_head": 0}, ValueError, "d_head=0, expected at least 1"),
-        ({"d_head": 3}, ValueError, "d_head=3: heads of odd width 3 cannot be rotary"),
-        ({"qk_norm": 1e-6}, TypeError, "qk_norm=1e-06 is a float, expected True or False"),
-        (
-            {"positions": "learned", "rotary": layers.Rotary()},
-            ValueError,
-            "expected positions='rotary'",
-        ),
-        (
-            {"rotary": {"bases": 5.0}},
-            TypeError,
-            "bases=5.0 is no setting of rotary, expected base, ",
-        ),
-        ({"rotary": 5.0}, TypeError, "rotary is a float, expected Rotary"),
-    ],
-)
-def test_settings_that_contradict_each_other_or_do_not_exist(bad, error, message):
-    with pytest.raises(error, match=message):
-        LanguageModel(**{"vocab": V, **SIZES, **bad})
+    refused("vocab=0, expected at least 1", vocab=0)
+    refused("n_layers=0, expected at least 1", n_layers=0)
+    refused(r"n_layers=\(1, 2\) is a tuple, expected an int", TypeError, n_layers=(1, 2))
+    refused("pad_id=13, expected an id of the vocabulary", pad_id=V)
+    refused("d_model=8, n_heads=8: heads of odd width 1 cannot be rotary", n_heads=8)
+    refused("n_kv_heads=3, expected a divisor of n_heads=4", n_kv_heads=3)
+    refused("d_head=0, expected at least 1", d_head=0)
+    refused("d_head=3: heads of odd width 3 cannot be rotary", d_head=3)
+    refused("qk_norm=1e-06 is a float, expected True or False", TypeError, qk_norm=1e-6)
+    refused("expected positions='rotary'", positions="learned", rotary=layers.Rotary())
+    refused("bases=5.0 is no setting of rotary, expected base, ", TypeError, rotary={"bases": 5.0})
+    refused("rotary is a float, expected Rotary", TypeError, rotary=5.0)
 
 
 MODEL, PARAMS = made(pad_id=0, max_len=8)
@@ -567,8 +488,7 @@ MODEL, PARAMS = made(pad_id=0, max_len=8)
     ],
 )  # fmt: skip
 def test_wrong_prompts_and_options_are_named(prompts, options, error, message):
-    with pytest.raises(error, match=message):
-        greedy_decode(MODEL, PARAMS, prompts, **{"max_len": 3, **options})
+    refuses(error, message, greedy_decode, MODEL, PARAMS, prompts, **{"max_len": 3, **options})
 
 
 def test_beam_search_does_not_advise_what_it_does_not_have():
@@ -583,26 +503,21 @@ def test_with_slide_a_prompt_may_be_longer_than_the_context():
     [expected], [found] = (
         greedy_decode(MODEL, PARAMS, [ids], **options) for ids in (prompt[-8:], prompt)
     )
-    np.testing.assert_array_equal(found, expected)
+    assert_array_equal(found, expected)
     # the two prompts are read side by side
     both = greedy_decode(MODEL, PARAMS, [prompt, prompt[:3]], **options)
-    np.testing.assert_array_equal(both[0], expected)
+    assert_array_equal(both[0], expected)
 
 
 def test_what_cannot_decode_is_named():
     encoder = Encoder(V, **SIZES, task="words")
     for model, params, kind in ((encoder, encoder.init(0), "Encoder"), (PARAMS, MODEL, "dict")):
-        with pytest.raises(
-            TypeError,
-            match=f"model is a {kind}, expected a LanguageModel, or .*, and then its params",
-        ):
-            greedy_decode(model, params, [[1]], max_len=3)
+        message = f"model is a {kind}, expected a LanguageModel, or .*, and then its params"
+        refuses(TypeError, message, greedy_decode, model, params, [[1]], max_len=3)
     adapted = LowRank(MODEL, PARAMS)
     for decode in (greedy_decode, beam_search, partial(sample, seed=0)):
-        with pytest.raises(
-            TypeError, match=r"is a LowRank, .*: give model\.model, and model\.merged\(params\)"
-        ):
-            decode(adapted, adapted.init(0), [[1]], max_len=3)
+        message = r"is a LowRank, .*: give model\.model, and model\.merged\(params\)"
+        refuses(TypeError, message, decode, adapted, adapted.init(0), [[1]], max_len=3)
 
 
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
@@ -612,17 +527,13 @@ def test_a_decoder_refuses_a_token_beyond_the_context(positions):
     at = np.arange(2)
     decoder.step(at + 1, at)
     decoder.step(at + 1, at)
-    with pytest.raises(
-        ValueError, match="a text of 9 tokens, expected at most max_len=8 of the model"
-    ):
-        decoder.step(at + 1, at)
+    message = "a text of 9 tokens, expected at most max_len=8 of the model"
+    refuses(ValueError, message, decoder.step, at + 1, at)
 
 
 def test_a_trainer_refuses_what_the_loss_does_not_have():
-    with pytest.raises(
-        ValueError, match="consistency=0.7, but the loss of a LanguageModel has none"
-    ):
-        Trainer(MODEL, Adam(0.01), consistency=0.7)
+    message = "consistency=0.7, but the loss of a LanguageModel has none"
+    refuses(ValueError, message, Trainer, MODEL, Adam(0.01), consistency=0.7)
 
 
 ONES = np.ones((2, 5), int)
@@ -658,7 +569,7 @@ def test_the_same_tokens_are_said_with_both_backends():
         greedy_decode(model, params, PROMPTS, max_len=15, backend=ops)
         for ops in (reference.ops, cpu.ops)
     ]
-    np.testing.assert_array_equal(*both)
+    assert_array_equal(*both)
 
 
 @each_setting
@@ -693,7 +604,7 @@ def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_thre
         text[:, -1], np.zeros(1, int)
     )
     expected = model.logits(params, text, backend="reference")[:, -1]
-    np.testing.assert_allclose(logits[:, 1:], expected[:, 1:], rtol=0, atol=1e-12)
+    assert_close(logits[:, 1:], expected[:, 1:], 1e-12)
     # 11, 11, 1 tokens
     assert len(set(writers)) == min(n_threads, 2) and len(writers) == model.n_layers * (2 + 2 + 1)
 
@@ -746,7 +657,7 @@ def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_bac
                 expected = model.logits(params, np.array([[*prompt, *said]]), backend="reference")[
                     0, -1, 1:
                 ]
-                np.testing.assert_allclose(logits[0, 1:], expected, rtol=0, atol=1e-12)
+                assert_close(logits[0, 1:], expected, 1e-12)
                 return logits.argmax(axis=-1)
 
             def on_step(rows, tokens, said=said, n_most=2 if turn % 4 == 3 else 9):
@@ -772,7 +683,7 @@ def test_what_is_said_with_a_decoder_is_what_is_said_without(method):
     decoder = model.decoder(params, [], max_rows=1)
     for prompt in ([3, 4], [3, 4, 5, 6], [3], [1, 2, 3, 4, 5, 6, 7, 8]):
         expected = method(model, params, [prompt], max_len=20, slide=True)
-        np.testing.assert_array_equal(
+        assert_array_equal(
             method(model, params, [prompt], max_len=20, slide=True, decoder=decoder), expected
         )
 
@@ -817,7 +728,7 @@ def test_a_table_that_is_replaced_in_the_dict_is_not_that_of_a_decoder(every_bac
     decoder = model.decoder(given, [[1, 2]], max_rows=1, backend=every_backend)
     given["embedding"] = given["embedding"][:3]
     token, parent = np.array([V - 1]), np.array([0])
-    np.testing.assert_array_equal(decoder.step(token, parent), other.step(token, parent))
+    assert_array_equal(decoder.step(token, parent), other.step(token, parent))
 
 
 @pytest.mark.parametrize(("eps", "given"), [(1e-50, "0.0"), (1e39, "inf")])

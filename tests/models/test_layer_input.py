@@ -5,6 +5,8 @@ import pickle
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
+from refusals import refuses
 
 from npformer import cpu, layers, reference
 from npformer.models.initialization import Initializer, LayerShapes
@@ -24,7 +26,7 @@ def test_the_order_of_the_parameters_of_a_norm_does_not_matter(ops):
         layers.layer_norm(ops, params, X)[1](dy)[1]
         for params in ({"gain": gain, "bias": bias}, {"bias": bias, "gain": gain})
     ]
-    np.testing.assert_array_equal(grads[0]["gain"], grads[1]["gain"])
+    assert_array_equal(grads[0]["gain"], grads[1]["gain"])
     np.testing.assert_allclose(grads[1]["bias"], dy.sum(axis=(0, 1)))
 
 
@@ -46,8 +48,7 @@ def test_a_norm_has_a_gain_and_a_bias_and_a_root_mean_square_norm_only_a_gain(op
             r"has \['gain', 'bias'\], expected \['gain'\]",
         ),
     ):
-        with pytest.raises(ValueError, match=message):
-            call()
+        refuses(ValueError, message, call)
 
 
 def maps(**widths):
@@ -70,8 +71,7 @@ def maps(**widths):
     ],
 )  # fmt: skip
 def test_separate_projections_have_shapes_that_fit(ops, params, message):
-    with pytest.raises(ValueError, match=message):
-        layers.self_attention(ops, {**params, **maps(out=4)}, X, HEADS)
+    refuses(ValueError, message, layers.self_attention, ops, {**params, **maps(out=4)}, X, HEADS)
 
 
 @BACKENDS
@@ -164,10 +164,7 @@ def test_attention_refuses_settings_that_it_does_not_apply(ops, options):
         lambda: ops.cached_attention(out[:, 0], kv[0], at, settings),
         lambda: layers.cross_attention(ops, PARAMS["memory_attention"], X, X, settings),
     ):
-        with pytest.raises(
-            ValueError, match="settings with .*: expected without, as layers.self_attention"
-        ):
-            call()
+        refuses(ValueError, "settings with .*: expected without, as layers.self_attention", call)
 
 
 @BACKENDS
@@ -191,8 +188,7 @@ def test_settings_of_another_type_are_named(ops):
             "a LayerSettings, expected AttentionSettings",
         ),
     ):
-        with pytest.raises(TypeError, match=expected):
-            call()
+        refuses(TypeError, expected, call)
 
 
 @BACKENDS
@@ -200,8 +196,8 @@ def test_an_input_of_other_axes_and_heads_of_odd_width_are_named(ops):
     cache = layers.KeyValueCache(np.zeros((2, 8)), np.arange(2)[:, None])
     for options in ({}, {"window": 2}, {"rotary": layers.Rotary()}):
         settings = layers.LayerSettings(layers.AttentionSettings(2, **options))
-        with pytest.raises(ValueError, match=r"x has shape \(2, 4\), expected \(B, T, D\)"):
-            layers.encoder_layer(ops, PARAMS, X[:, 0], settings)
+        message = r"x has shape \(2, 4\), expected \(B, T, D\)"
+        refuses(ValueError, message, layers.encoder_layer, ops, PARAMS, X[:, 0], settings)
         with pytest.raises(
             ValueError, match=r"x has shape \(2, 3, 4\), expected \(R, D\) with a cache"
         ):
@@ -209,20 +205,16 @@ def test_an_input_of_other_axes_and_heads_of_odd_width_are_named(ops):
                 ops, PARAMS, X, settings, cache=cache._replace(rotary=settings.attention.rotary)
             )
     odd = layers.AttentionSettings(4, rotary=layers.Rotary())
-    with pytest.raises(
-        ValueError, match=r"x has shape \(2, 3, 12\), expected \(..., T, \(H\+G\)\*2\*M\) .* by 24"
-    ):
-        layers.self_attention(ops, PARAMS["attention"], X, odd)
+    message = r"x has shape \(2, 3, 12\), expected \(..., T, \(H\+G\)\*2\*M\) .* by 24"
+    refuses(ValueError, message, layers.self_attention, ops, PARAMS["attention"], X, odd)
 
 
 @BACKENDS
 def test_numbers_of_more_digits_than_python_prints(ops):
     """Python refuses to print them: 10**5000 has 16610 bits."""
     huge = layers.AttentionSettings(10**5000)
-    with pytest.raises(
-        ValueError, match="qkv .* with H = an int of 16610 bits .*divisible by an int of 16612 bits"
-    ):
-        layers.self_attention(ops, PARAMS["attention"], X, huge)
+    message = "qkv .* with H = an int of 16610 bits .*divisible by an int of 16612 bits"
+    refuses(ValueError, message, layers.self_attention, ops, PARAMS["attention"], X, huge)
     with pytest.raises(
         ValueError, match="settings with window=an int of 16610 bits: expected without"
     ):
@@ -254,15 +246,12 @@ def test_parameters_that_are_missing_are_named(ops):
             for name in PARAMS
         ],
     ]:
-        with pytest.raises(ValueError, match=rf"^params has \[.*\], expected '{missing}', too$"):
-            call()
+        refuses(ValueError, rf"^params has \[.*\], expected '{missing}', too$", call)
     for layer in (layers.linear, layers.layer_norm, layers.rms_norm, layers.feed_forward):
-        with pytest.raises(
-            TypeError, match="params=None is a NoneType, expected a dict of parameters"
-        ):
-            layer(ops, None, X)
-    with pytest.raises(TypeError, match="params='x' is a str, expected a dict of parameters"):
-        layers.self_attention(ops, "x", X, HEADS)
+        message = "params=None is a NoneType, expected a dict of parameters"
+        refuses(TypeError, message, layer, ops, None, X)
+    message = "params='x' is a str, expected a dict of parameters"
+    refuses(TypeError, message, layers.self_attention, ops, "x", X, HEADS)
 
 
 @BACKENDS
@@ -277,8 +266,8 @@ def test_the_mask_of_a_convolution_is_checked(ops, mask):
 
 def test_the_kind_of_a_recurrent_layer_is_checked():
     params = Initializer(0, "float64").recurrence(4, 4, "lstm")
-    with pytest.raises(ValueError, match="cell='rnn', expected 'gru' or 'lstm'"):
-        layers.read_steps(reference, params, X, "rnn")
+    message = "cell='rnn', expected 'gru' or 'lstm'"
+    refuses(ValueError, message, layers.read_steps, reference, params, X, "rnn")
 
 
 def test_a_dict_that_makes_what_it_lacks_is_not_filled():
@@ -298,5 +287,5 @@ def test_layers_take_the_integers_of_numpy_as_keys_and_can_be_pickled():
         layers.encoder_layer(reference.ops, params, x, settings, dropout_key=key)[0]
         for key in (np.uint8(7), 7)
     )
-    np.testing.assert_array_equal(y, expected)
+    assert_array_equal(y, expected)
     assert pickle.loads(pickle.dumps(layers.encoder_layer)) is layers.encoder_layer

@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
+from oracles import assert_all_close, assert_close
+from refusals import refuses
 
 from npformer import gradcheck, layers, reference, tree
+from npformer.layers.convolution import normalised_relu, residual_conv_block
 from npformer.layers.decoding import newest_heads
 from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
@@ -91,7 +95,7 @@ def test_the_normalisation_of_a_layer_has_the_type_and_the_eps_of_its_settings(n
     x, params = normal(B, T, D), new().norm(D, norm_type)
     given = layers.LayerSettings(HEADS, norm_type=norm_type, eps=0.5)
     y, _ = normalise(reference, params, x, given)
-    np.testing.assert_array_equal(y, getattr(layers, norm_type)(reference, params, x, 0.5)[0])
+    assert_array_equal(y, getattr(layers, norm_type)(reference, params, x, 0.5)[0])
     assert not np.allclose(y, getattr(layers, norm_type)(reference, params, x)[0])
 
 
@@ -155,7 +159,7 @@ def test_a_cache_takes_the_bias_of_the_newest_position(every_backend, window):
     for t in range(T):
         cache, newest = layers.KeyValueCache(kv, at[:, : t + 1]), bias[:, :, t : t + 1, : t + 1]
         y = newest_heads(every_backend, params, x[:, t], settings, cache, bias=newest)
-        np.testing.assert_allclose(y, whole[:, t], rtol=0, atol=1e-14)
+        assert_close(y, whole[:, t], 1e-14)
 
 
 @pytest.mark.parametrize("dropout", DROPOUT)
@@ -239,17 +243,16 @@ def test_projections_apart_are_those_side_by_side(bias):
         (y, backward), (expected, expected_backward) = (
             attend(reference, params, *inputs, HEADS) for params in (apart, packed)
         )
-        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-13)
+        assert_close(y, expected, 1e-13)
         *dinputs, grads = backward(dy)
         *expected_dinputs, expected_grads = expected_backward(dy)
-        for d, wanted in zip(dinputs, expected_dinputs, strict=True):
-            np.testing.assert_allclose(d, wanted, rtol=0, atol=1e-13)
+        assert_all_close(dinputs, expected_dinputs, 1e-13)
         tree.check_like(grads, apart)
         parts = [grads[name] for name in ("qkv" if attend is layers.self_attention else "kv")]
         (name,) = expected_grads.keys() - {"q", "out"}
         for key in keys:
             together = np.concatenate([part[key] for part in parts], axis=-1)
-            np.testing.assert_allclose(together, expected_grads[name][key], rtol=0, atol=1e-12)
+            assert_close(together, expected_grads[name][key], 1e-12)
 
 
 def test_a_cache_that_does_not_fit_is_named():
@@ -296,11 +299,11 @@ def test_the_residual_passes_by_its_sublayer(norm):
     assert not dz.any()
     assert list(grads) == ["out"]
     if norm == "pre":
-        np.testing.assert_array_equal(y, x)
-        np.testing.assert_array_equal(dx, dy)
+        assert_array_equal(y, x)
+        assert_array_equal(dx, dy)
         assert norm_grads == {}
     else:
-        np.testing.assert_array_equal(y, layers.layer_norm(reference, norm_params, x)[0])
+        assert_array_equal(y, layers.layer_norm(reference, norm_params, x)[0])
         assert list(norm_grads) == ["gain", "bias"]
 
 
@@ -370,11 +373,43 @@ def test_poison_in_the_padding_of_a_memory_changes_nothing():
         poisoned = memory.copy()
         poisoned[:, 3:] = poison
         poisoned_y, _ = layers.cross_attention(reference, params, x, poisoned, HEADS, mask)
-        np.testing.assert_array_equal(poisoned_y, y)
+        assert_array_equal(poisoned_y, y)
     _, dmemory, _ = backward(normal(B, T, D, seed=7))
     assert not dmemory[:, 3:].any()
 
 
 def test_an_unknown_norm_is_named():
-    with pytest.raises(ValueError, match="norm='Pre', expected 'pre' or 'post'"):
-        layers.LayerSettings(HEADS, norm="Pre")
+    message = "norm='Pre', expected 'pre' or 'post'"
+    refuses(ValueError, message, layers.LayerSettings, HEADS, norm="Pre")
+
+
+# The layers of convolutions.
+
+KEPT = keep(B, T)
+
+
+def test_normalised_relu():
+    check_layer(
+        lambda params, x: normalised_relu(reference, params, x),
+        [normal(B, T, D)],
+        shaken(new().norm(D)),
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_masked_conv1d(causal):
+    def layer(params, x):
+        return layers.masked_conv1d(reference, params, x, KEPT, dilation=2, causal=causal)
+
+    check_layer(layer, [normal(B, T, D)], shaken(new().conv1d(3, D, 5)))
+
+
+@pytest.mark.parametrize("dropout", DROPOUT)
+def test_residual_conv_block(dropout):
+    def layer(params, x):
+        def convolve(h):
+            return layers.masked_conv1d(reference, params["conv"], h, KEPT, dilation=2, causal=True)
+
+        return residual_conv_block(reference, params, x, convolve, **dropout)
+
+    check_layer(layer, [normal(B, T, D)], shaken(new().residual_conv_block(D, 3)))

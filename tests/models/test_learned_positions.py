@@ -6,16 +6,14 @@ Their gradients, decoding, padding, checkpoints and shards.
 import numpy as np
 import pytest
 import whole_models
+from numpy.testing import assert_array_equal
 from promises import assert_trees_close
+from refusals import refuses
 from whole_models import (
     SRC,
     V_TGT,
     S,
     T,
-    assert_gradient_along_directions,
-    assert_same_gradient,
-    loss_of_leaves,
-    shaken,
 )
 
 from npformer import Adam, Trainer, Transformer, tree
@@ -33,25 +31,6 @@ def make(tied=False, positions="learned", **options):
     return Transformer(V_TGT, V_TGT, **sizes, dropout=0.3, tie_embeddings=tied, positions=positions)
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_every_gradient_by_complex_step(tied):
-    """Along directions.
-
-    For every number of all other parameters see test_transformer_gradients.py.
-    """
-    model = make(tied, dtype="float64")
-    params = shaken(model.init(0))
-    f, f_backward = loss_of_leaves(model, params, dropout_key=5)
-    assert_gradient_along_directions(f, f_backward, params)
-    assert_same_gradient(f_backward, loss_of_leaves(model, params, 5, "cpu")[1], params)
-
-
-def test_gradients_of_two_predictions_that_shall_agree():
-    model = make(dtype="float64")
-    params = shaken(model.init(0))
-    assert_gradient_along_directions(*loss_of_leaves(model, params, 5, consistency=0.7), params)
-
-
 def test_positions_that_no_sentence_reaches_have_no_gradient():
     model = make(dtype="float64")
     _, grads, _ = model.loss_and_grad(model.init(0), SRC, TGT)
@@ -59,18 +38,6 @@ def test_positions_that_no_sentence_reaches_have_no_gradient():
         assert grads[name].shape == (MAX_LEN, 6)
         assert grads[name][:length].all()
         assert not grads[name][length:].any()
-
-
-@pytest.mark.parametrize("backend", ["reference", "cpu"])
-def test_steps_are_the_whole_computation(backend):
-    model = make(dtype="float64")
-    params = shaken(model.init(0))
-    decoder = model.decoder(params, SRC, max_rows=len(SRC), max_len=4, backend=backend)
-    tgt = np.random.default_rng(0).integers(1, V_TGT, (len(SRC), 4))
-    steps = [decoder.step(tokens, np.arange(len(SRC))) for tokens in tgt.T]
-    np.testing.assert_allclose(
-        np.stack(steps, axis=1), model.logits(params, SRC, tgt), rtol=0, atol=1e-12
-    )
 
 
 def test_what_lies_beyond_the_sentences_does_not_matter():
@@ -93,9 +60,7 @@ def test_the_option_changes_nothing_but_the_positions():
     for name in TABLES:
         params[name][...] = sinusoidal.position_table
     alike = {name: x for name, x in params.items() if name not in TABLES}
-    np.testing.assert_array_equal(
-        learned.logits(params, SRC, TGT), sinusoidal.logits(alike, SRC, TGT)
-    )
+    assert_array_equal(learned.logits(params, SRC, TGT), sinusoidal.logits(alike, SRC, TGT))
 
 
 def test_they_begin_as_large_as_sines_and_cosines():
@@ -107,16 +72,13 @@ def test_they_begin_as_large_as_sines_and_cosines():
 def test_a_longer_sentence_is_an_error():
     model = make()
     src = np.ones((4, MAX_LEN + 1), int)
-    with pytest.raises(
-        ValueError, match=f"src has length {MAX_LEN + 1}, expected at most max_len={MAX_LEN}"
-    ):
-        model.logits(model.init(0), src, TGT)
+    message = f"src has length {MAX_LEN + 1}, expected at most max_len={MAX_LEN}"
+    refuses(ValueError, message, model.logits, model.init(0), src, TGT)
 
 
 @pytest.mark.parametrize("positions", ["rotating", None, True])
 def test_other_positions_are_an_error(positions):
-    with pytest.raises(ValueError, match="positions=.*, expected 'sinusoidal'"):
-        make(positions=positions)
+    refuses(ValueError, "positions=.*, expected 'sinusoidal'", make, positions=positions)
 
 
 def test_a_checkpoint_from_before_the_option_is_read(tmp_path):
@@ -131,10 +93,8 @@ def test_a_checkpoint_from_before_the_option_is_read(tmp_path):
     save_checkpoint(tmp_path / "x", arrays, info)
     trainer.load(tmp_path / "x")
     assert trainer.n_steps == 7
-    with pytest.raises(
-        ValueError, match="positions is 'sinusoidal' in the file and 'learned' in the model"
-    ):
-        Trainer(make(), Adam(0.01)).load(tmp_path / "x")
+    message = "positions is 'sinusoidal' in the file and 'learned' in the model"
+    refuses(ValueError, message, Trainer(make(), Adam(0.01)).load, tmp_path / "x")
 
 
 @pytest.mark.parametrize("n_shards", [None, 2, 3])

@@ -5,71 +5,20 @@ import pickle
 
 import numpy as np
 import pytest
+from catalogue import ADAPTED, OF_ADAPTED as SIZES, adapted
+from numpy.testing import assert_array_equal
+from oracles import assert_close
 from promises import params_of
-from whole_models import (
-    SRC,
-    TGT,
-    assert_gradient_along_directions,
-    assert_gradient_at_every_parameter,
-    assert_same_gradient,
-    loss_of_batch,
-    shaken,
-)
+from refusals import refuses
+from whole_models import shaken
 
-from npformer import Adam, Encoder, LanguageModel, Recurrent, Trainer, Transformer, tree
+from npformer import Adam, LanguageModel, Trainer, tree
 from npformer.models import LowRank
 from npformer.training import CheckpointError
 
-SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5}
-SIZES |= {"max_len": 16, "dtype": "float64", "dropout": 0.2}
-TGT = np.concatenate([np.ones((4, 1), int), TGT], axis=1)  # which begins with the begin token
-IDS, CLASSES = SRC % 5, np.array([2, 0, 1, 1])
-CASES = {  # a model, its batch, and the settings of its adapters
-    "Transformer": (Transformer(7, 9, **SIZES, norm="post"), (SRC, TGT), {}),
-    "Transformer, tied": (
-        Transformer(9, 9, **SIZES, tie_embeddings=True),
-        (SRC, TGT),
-        {"targets": ("embedding", "kv")},
-    ),
-    "LanguageModel": (
-        LanguageModel(
-            5, **SIZES, activation="swiglu", n_kv_heads=1, bias=False, tie_embeddings=False
-        ),
-        (IDS,),
-        {"targets": ("attention.qkv", "hidden"), "whole": ("output", "layers.0.attention_norm")},
-    ),
-    "Encoder": (
-        Encoder(5, **SIZES, task="classes", n_outputs=3),
-        (IDS, CLASSES),
-        {"whole": ("output",)},
-    ),
-    "Recurrent": (
-        Recurrent(7, 9, 8, dtype="float64", dropout=0.2),
-        (SRC, TGT),
-        {"targets": ("encoder",)},
-    ),
-}
-each_case = pytest.mark.parametrize(("model", "batch", "settings"), CASES.values(), ids=list(CASES))
-
-
-def adapted(model, settings, rank=2, alpha=3.0):
-    return LowRank(model, params_of(model), rank, alpha, **settings)
-
-
-@each_case
-def test_every_gradient_by_complex_step(model, batch, settings):
-    ours = adapted(model, settings)
-    params = shaken(ours.init(0))
-    f, f_backward = loss_of_batch(ours, params, batch, 5)
-    assert_gradient_along_directions(f, f_backward, params)
-    assert_same_gradient(f_backward, loss_of_batch(ours, params, batch, 5, "cpu")[1], params)
-
-
-def test_the_gradient_at_every_number():
-    model, batch, settings = CASES["LanguageModel"]
-    ours = adapted(model, settings)
-    params = shaken(ours.init(0))
-    assert_gradient_at_every_parameter(*loss_of_batch(ours, params, batch, None), params)
+each_case = pytest.mark.parametrize(
+    ("model", "batch", "settings"), ADAPTED.values(), ids=list(ADAPTED)
+)
 
 
 @each_case
@@ -88,21 +37,15 @@ def test_it_computes_as_the_model_with_merged_weights(model, batch, settings):
         if f"{path}.A" in own:
             A, B = own[f"{path}.A"], own[f"{path}.B"]
             assert A.shape == (len(W), 2)
-            np.testing.assert_allclose(
-                dict(tree.leaves(merged))[path], W + 1.5 * A @ B, rtol=0, atol=1e-14
-            )
-            np.testing.assert_allclose(
-                grads[f"{path}.A"], 1.5 * of_model[path] @ B.T, rtol=0, atol=1e-13
-            )
-            np.testing.assert_allclose(
-                grads[f"{path}.B"], 1.5 * A.T @ of_model[path], rtol=0, atol=1e-13
-            )
+            assert_close(dict(tree.leaves(merged))[path], W + 1.5 * A @ B, 1e-14)
+            assert_close(grads[f"{path}.A"], 1.5 * of_model[path] @ B.T, 1e-13)
+            assert_close(grads[f"{path}.B"], 1.5 * A.T @ of_model[path], 1e-13)
         elif path in own:
-            np.testing.assert_array_equal(grads[path], of_model[path])
+            assert_array_equal(grads[path], of_model[path])
 
 
 def test_a_step_of_the_base_changes_nothing():
-    model, batch, settings = CASES["LanguageModel"]
+    model, batch, settings = ADAPTED["LanguageModel"]
     base = Trainer(model, Adam(0.1), params=params_of(model))
     ours = LowRank(model, base.params, **settings)
     untouched = adapted(model, settings, rank=8, alpha=16.0)
@@ -113,7 +56,7 @@ def test_a_step_of_the_base_changes_nothing():
 
 
 def test_what_is_trained_from_merged_weights_changes_nothing():
-    model, batch, settings = CASES["LanguageModel"]
+    model, batch, settings = ADAPTED["LanguageModel"]
     ours = adapted(model, settings)
     params = shaken(ours.init(0))
     loss = ours.loss(params, *batch)
@@ -122,7 +65,7 @@ def test_what_is_trained_from_merged_weights_changes_nothing():
 
 
 def test_what_has_adapters_and_what_is_trained_whole():
-    model, _, settings = CASES["LanguageModel"]
+    model, _, settings = ADAPTED["LanguageModel"]
     params = adapted(model, settings).init(0)
     assert {path for path, _ in tree.leaves(params)} == {
         *("layers.0.attention_norm.gain", "layers.0.attention_norm.bias", "output.weight"),
@@ -134,11 +77,11 @@ def test_what_has_adapters_and_what_is_trained_whole():
     }
     everywhere = {
         path.rpartition(".")[0]
-        for path, _ in tree.leaves(adapted(CASES["Transformer"][0], {}).init(0))
+        for path, _ in tree.leaves(adapted(ADAPTED["Transformer"][0], {}).init(0))
     }
     weights = {
         path
-        for path, x in tree.leaves(CASES["Transformer"][0].shapes())
+        for path, x in tree.leaves(ADAPTED["Transformer"][0].shapes())
         if x.ndim == 2 and ".0." in path
     }
     assert everywhere == weights
@@ -147,7 +90,7 @@ def test_what_has_adapters_and_what_is_trained_whole():
 
 @pytest.mark.parametrize("n_shards", [1, 2])
 def test_a_training_lowers_the_loss_and_resumes_bit_for_bit(tmp_path, n_shards):
-    model, batch, settings = CASES["Transformer"]
+    model, batch, settings = ADAPTED["Transformer"]
     base = params_of(model)
 
     def trainer():
@@ -164,14 +107,13 @@ def test_a_training_lowers_the_loss_and_resumes_bit_for_bit(tmp_path, n_shards):
     assert {name.rpartition(".")[2] for name in arrays if name.startswith("params.")} == {"A", "B"}
     for resumed in (again, copy.deepcopy(half), pickle.loads(pickle.dumps(half))):
         assert [resumed.step(*batch) for _ in range(7)] == losses[5:]
-        np.testing.assert_array_equal(resumed.flat_params, whole.flat_params)
+        assert_array_equal(resumed.flat_params, whole.flat_params)
     other = Trainer(LowRank(model, shaken(base), rank=2), Adam(0.02), seed=1)
-    with pytest.raises(CheckpointError, match="base is"):
-        other.load(tmp_path / "adapters.safetensors")
+    refuses(CheckpointError, "base is", other.load, tmp_path / "adapters.safetensors")
 
 
 def test_a_model_in_half_precision_has_adapters_in_that_of_the_model():
-    model, batch, settings = CASES["Encoder"]
+    model, batch, settings = ADAPTED["Encoder"]
     half = tree.map_leaves(lambda x: x.astype(np.float16), params_of(model))
     in_full = tree.map_leaves(lambda x: x.astype(model.dtype), half)
     ours, wanted = (LowRank(model, params, **settings) for params in (half, in_full))
@@ -181,7 +123,7 @@ def test_a_model_in_half_precision_has_adapters_in_that_of_the_model():
 
 
 def test_validation_computes_with_the_merged_weights():
-    model, batch, settings = CASES["Encoder"]
+    model, batch, settings = ADAPTED["Encoder"]
     trainer = Trainer(adapted(model, settings), Adam(0.02))
     trainer.fit([batch] * 2, validate=[batch], every=1, progress=False)
     merged = trainer.model.merged(trainer.params)
@@ -190,40 +132,33 @@ def test_validation_computes_with_the_merged_weights():
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"targets": ("qvk",)}, "targets has 'qvk', expected parts of paths such as layers.0"),
-        ({"targets": ("attention_norm",)}, "targets has 'attention_norm'"),  # which has no matrix
-        (
-            {"whole": ("head",)},
-            "whole has 'head', expected parts of paths such as output.weight, output.bias",
-        ),
-        ({"targets": ()}, "there is nothing to train, expected targets or whole"),
-        ({"rank": 0}, "rank=0, expected at least 1"),
-        ({"alpha": -1.0}, "alpha=-1.0, expected a finite number above 0"),
-    ],
-)
-def test_what_is_refused(settings, message):
-    model = CASES["Encoder"][0]
-    with pytest.raises(ValueError, match=message):
-        LowRank(model, model.init(0), **settings)
+def test_what_is_refused():
+    model = ADAPTED["Encoder"][0]
+
+    def refused(message, **settings):
+        refuses(ValueError, message, LowRank, model, model.init(0), **settings)
+
+    refused("targets has 'qvk', expected parts of paths such as layers.0", targets=("qvk",))
+    refused("targets has 'attention_norm'", targets=("attention_norm",))
+    refused(
+        "whole has 'head', expected parts of paths such as output.weight, output.bias",
+        whole=("head",),
+    )
+    refused("there is nothing to train, expected targets or whole", targets=())
+    refused("rank=0, expected at least 1", rank=0)
+    refused("alpha=-1.0, expected a finite number above 0", alpha=-1.0)
 
 
 def test_one_path_in_place_of_several_and_what_is_no_model_are_refused():
-    model = CASES["Encoder"][0]
+    model = ADAPTED["Encoder"][0]
     for name in ("targets", "whole"):
         message = rf"{name}='qkv' is a str, expected a sequence of paths: try \['qkv'\]"
-        with pytest.raises(TypeError, match=message):
-            LowRank(model, model.init(0), **{name: "qkv"})
-    with pytest.raises(TypeError, match="targets=3 is a int, expected a sequence of paths"):
-        LowRank(model, model.init(0), targets=3)
-    with pytest.raises(
-        TypeError, match=r"model is a NoneType without shapes\(\), expected one of npformer's"
-    ):
-        LowRank(None, model.init(0))
-    with pytest.raises(TypeError, match="params is a NoneType, expected a nested dict"):
-        LowRank(model, None)
+        refuses(TypeError, message, LowRank, model, model.init(0), **{name: "qkv"})
+    message = "targets=3 is a int, expected a sequence of paths"
+    refuses(TypeError, message, LowRank, model, model.init(0), targets=3)
+    message = r"model is a NoneType without shapes\(\), expected one of npformer's"
+    refuses(TypeError, message, LowRank, None, model.init(0))
+    refuses(TypeError, "params is a NoneType, expected a nested dict", LowRank, model, None)
 
 
 def test_the_parameters_of_another_model_are_refused():

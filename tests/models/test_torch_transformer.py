@@ -5,6 +5,7 @@ Loss, and every parameter's gradient.
 
 import numpy as np
 import pytest
+from oracles import assert_close
 
 from npformer import Transformer, layers, reference, tree
 
@@ -160,7 +161,7 @@ def test_loss_and_all_parameter_gradients(norm, activation, tied):
 
     counted = tgt_out != 0
     ours = model.logits(params, src, tgt_in)
-    np.testing.assert_allclose(ours[counted], logits.detach().numpy()[counted], rtol=0, atol=1e-10)
+    assert_close(ours[counted], logits.detach().numpy()[counted], 1e-10)
     loss, grads, _ = model.loss_and_grad(params, src, tgt_in, tgt_out, label_smoothing=0.1)
     assert abs(loss - their_loss.item()) <= 1e-10
     for path, grad in tree.leaves(grads):
@@ -202,12 +203,12 @@ def test_multi_head_attention_layer(with_memory, causal):
             reference, params, x, layers.AttentionSettings(H, causal=causal), keep_mask
         )
     dx, *dmemory, grads = backward(dy)
-    np.testing.assert_allclose(ours, y.detach().numpy(), rtol=0, atol=1e-10)
+    assert_close(ours, y.detach().numpy(), 1e-10)
     if with_memory:
-        np.testing.assert_allclose(dx, query.grad.numpy(), rtol=0, atol=1e-10)
-        np.testing.assert_allclose(dmemory[0], keys.grad.numpy(), rtol=0, atol=1e-10)
+        assert_close(dx, query.grad.numpy(), 1e-10)
+        assert_close(dmemory[0], keys.grad.numpy(), 1e-10)
     else:
-        np.testing.assert_allclose(dx, (query.grad + keys.grad).numpy(), rtol=0, atol=1e-10)
+        assert_close(dx, (query.grad + keys.grad).numpy(), 1e-10)
     wanted = dict(tree.leaves(attention(gradient, theirs, memory=with_memory)))
     for path, grad in tree.leaves(grads):
         np.testing.assert_allclose(grad, wanted[path], rtol=0, atol=1e-10, err_msg=path)

@@ -5,12 +5,15 @@ No leaks, padding without effect, parameters as documented.
 
 import numpy as np
 import pytest
+import whole_models
+from numpy.testing import assert_array_equal
+from oracles import assert_close
 from promises import (
     assert_parts_of_the_gradient_are_the_whole,
-    assert_steps_equal_recomputation,
     assert_trees_close,
     params_of,
 )
+from whole_models import assert_gradient_along_directions, loss_of_batch, shaken
 
 from npformer import Transformer, greedy_decode, sinusoidal_encoding, tree
 
@@ -19,14 +22,6 @@ MODEL = Transformer(13, 11, d_model=14, n_heads=2, n_layers=(2, 3), d_ff=17, dty
 PARAMS = MODEL.init(0)
 SRC = np.array([[3, 4, 5, 6, 7], [3, 9, 8, 0, 0]])
 TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0]])
-
-
-@pytest.mark.parametrize("settings", [{"scale_embeddings": False}, {"pad_id": None}], ids=str)
-def test_steps_are_the_whole_computation_whatever_the_embeddings_are(settings, default_backend):
-    model = Transformer(
-        13, 11, d_model=14, n_heads=2, n_layers=2, d_ff=17, dtype="float64", **settings
-    )
-    assert_steps_equal_recomputation(model, params_of(model), SRC, default_backend)
 
 
 def test_without_padding_each_token_counts_and_may_be_said():
@@ -72,13 +67,13 @@ def test_nan_in_the_padding_of_a_memory_changes_no_logit(backend, tolerance):
     before = MODEL.decode(PARAMS, memory, SRC, TGT[:, :-1], backend=backend)
     memory[1, 3:] = np.nan
     after = MODEL.decode(PARAMS, memory, SRC, TGT[:, :-1], backend=backend)
-    np.testing.assert_allclose(after, before, rtol=0, atol=tolerance)
+    assert_close(after, before, tolerance)
 
 
 def test_encode_then_decode_is_logits():
     memory = MODEL.encode(PARAMS, SRC)
     assert memory.shape == (2, 5, 14)
-    np.testing.assert_array_equal(
+    assert_array_equal(
         MODEL.decode(PARAMS, memory, SRC, TGT[:, :-1]), MODEL.logits(PARAMS, SRC, TGT[:, :-1])
     )
 
@@ -124,7 +119,7 @@ def test_tied_embeddings_are_one_table():
         "decoder": params["decoder"],
         "output": {"weight": params["embedding"].T, **params["output"]},
     }
-    np.testing.assert_array_equal(
+    assert_array_equal(
         model.logits(params, SRC, TGT[:, :-1]), untied.logits(copy, SRC, TGT[:, :-1])
     )
 
@@ -138,7 +133,7 @@ def test_without_layers_the_logits_are_embedding_position_norm_and_output():
     x = params["target_embedding"][TGT] * 14**0.5 + sinusoidal_encoding(6, 14)
     x[TGT == 0] = 0
     expected = x @ params["output"]["weight"] + params["output"]["bias"]
-    np.testing.assert_allclose(model.logits(params, SRC, TGT), expected, rtol=0, atol=1e-13)
+    assert_close(model.logits(params, SRC, TGT), expected, 1e-13)
 
 
 def test_label_smoothing_and_padding_reach_the_loss():
@@ -150,3 +145,25 @@ def test_label_smoothing_and_padding_reach_the_loss():
     loss, n_tokens = MODEL.loss(PARAMS, SRC, TGT[:, :-1], TGT[:, 1:], label_smoothing=0.1)
     assert n_tokens == counted.sum() == 7
     np.testing.assert_allclose(loss, surprise[counted].mean(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_two_predictions_that_shall_agree(default_backend, positions):
+    """Their loss, gradient and number of tokens; and that they differ by dropout alone."""
+    options = {"dropout": 0.3, "dtype": "float64", "tie_embeddings": True, "positions": positions}
+    model = Transformer(9, 9, d_model=6, n_heads=2, n_layers=(1, 2), d_ff=8, max_len=13, **options)
+    params, batch = shaken(model.init(0)), (whole_models.SRC, whole_models.TGT)
+    f, _ = loss_of_batch(model, params, batch, 5, consistency=0.7)
+    _, f_backward = loss_of_batch(model, params, batch, 5, default_backend, consistency=0.7)
+    assert_gradient_along_directions(f, f_backward, params)
+
+    def loss(consistency, dropout_key=None):
+        options = {"dropout_key": dropout_key, "consistency": consistency}
+        value, n = model.loss(params, *batch, **options)
+        assert n == np.count_nonzero(whole_models.TGT[:, 1:])
+        return value
+
+    assert abs(loss(1e-9) - loss(0.7)) < 1e-12
+    assert abs(loss(0.0) - loss(0.7)) < 1e-12
+    assert loss(1e-9, dropout_key=5) < loss(0.7, dropout_key=5) - 1e-3
+    assert abs(loss(1e-9, dropout_key=5) - loss(0.0, dropout_key=5)) > 1e-3

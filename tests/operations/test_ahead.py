@@ -6,6 +6,7 @@ from subprocess import PIPE
 
 import pytest
 from programs import WITH_FORK, compiling, python
+from refusals import refuses
 
 import npformer as nf
 from npformer.cpu import ahead
@@ -286,10 +287,8 @@ def test_a_model_of_vectors_needs_a_batch():
         task="numbers",
         n_outputs=1,
     )
-    with pytest.raises(
-        ValueError, match="no batch for a Encoder, expected one, such as compile_kernels"
-    ):
-        nf.compile_kernels(model)
+    message = "no batch for a Encoder, expected one, such as compile_kernels"
+    refuses(ValueError, message, nf.compile_kernels, model)
     assert nf.compile_kernels(model, backend="reference") == 0
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from npformer import reference
 from npformer.layers import AttentionSettings
@@ -68,10 +69,8 @@ def test_a_size_is_an_int():
         return x[:n]
 
     cut = operation("x: B D, n = B -> y: B D")(cut)
-    with pytest.raises(TypeError, match="n='two' is a str, expected an int"):
-        cut(np.ones((2, 3)), "two")
-    with pytest.raises(TypeError, match="n=True is a bool, expected an int"):
-        cut(np.ones((1, 3)), True)
+    refuses(TypeError, "n='two' is a str, expected an int", cut, np.ones((2, 3)), "two")
+    refuses(TypeError, "n=True is a bool, expected an int", cut, np.ones((1, 3)), True)
 
 
 @operation(
@@ -104,10 +103,8 @@ def test_a_sum_of_products_tells_the_size_of_a_letter():
     expected = (
         "(B, T, (H+2*G)*K) with H = 4 from n_heads, G = 2 from n_kv_heads, (H+2*G)*K divisible by 8"
     )
-    with pytest.raises(
-        ValueError, match=re.escape(f"qkv has shape (2, 5, 25), expected {expected}")
-    ):
-        shapes(25, 4, 2)
+    message = re.escape(f"qkv has shape (2, 5, 25), expected {expected}")
+    refuses(ValueError, message, shapes, 25, 4, 2)
 
 
 def test_no_number_divides_a_width_of_0_where_it_is_not_allowed():
@@ -122,8 +119,7 @@ def test_no_number_divides_a_width_of_0_where_it_is_not_allowed():
 def test_a_size_that_is_none_is_that_of_another_letter():
     assert shapes(12 * 3, 4) == shapes(12 * 3, 4, None) == shapes(12 * 3, 4, 4) == [12, 24]
     expected = "with H = 4 from n_heads, G = 4 from n_heads, (H+2*G)*K divisible by 12"
-    with pytest.raises(ValueError, match=re.escape(expected)):
-        shapes(25, 4)
+    refuses(ValueError, re.escape(expected), shapes, 25, 4)
 
 
 def test_a_size_has_to_divide_another():
@@ -131,26 +127,23 @@ def test_a_size_has_to_divide_another():
         expected = (
             f"H = 4 from n_heads, G = {n_kv_heads} from n_kv_heads: expected H divisible by G"
         )
-        with pytest.raises(ValueError, match=f"^{expected}$"):
-            shapes(24, 4, n_kv_heads)
+        refuses(ValueError, f"^{expected}$", shapes, 24, 4, n_kv_heads)
 
 
 def test_a_condition_that_holds_if_an_array_is_given():
     qkv, rotations = np.ones((2, 5, 3 * 7)), np.ones((5, 7))
     parts(qkv, 1)
     expected = "K = 7 from qkv (2, 5, 21): expected K divisible by 2, as rotations is given"
-    with pytest.raises(ValueError, match=re.escape(expected)):
-        parts(qkv, 1, rotations=rotations)
+    refuses(ValueError, re.escape(expected), parts, qkv, 1, rotations=rotations)
     parts(qkv[..., :18], 1, rotations=rotations[:, :6])
 
 
 def test_sums_optional_sizes_and_conditions_hold_for_the_backward_pass_too():
     dq, dkv = np.ones((2, 5, 12)), np.ones((2, 5, 12))
     assert parts_backward(dq, dkv, 4, 2)[0].shape == (2, 5, 24)
-    with pytest.raises(ValueError, match="expected H divisible by G"):
-        parts_backward(dq, dkv, 4, 3)
-    with pytest.raises(ValueError, match=r"dkv has shape \(2, 5, 11\), expected \(B, T, 2\*G\*K\)"):
-        parts_backward(dq, dkv[..., :11], 4, 2)
+    refuses(ValueError, "expected H divisible by G", parts_backward, dq, dkv, 4, 3)
+    message = r"dkv has shape \(2, 5, 11\), expected \(B, T, 2\*G\*K\)"
+    refuses(ValueError, message, parts_backward, dq, dkv[..., :11], 4, 2)
 
 
 def test_the_default_of_a_size_is_in_its_contract_and_in_its_hint():
@@ -189,15 +182,10 @@ def test_a_size_may_be_a_field_of_an_argument():
 
     for heads in (Heads(2), Heads(2, 1)):
         assert attend(np.ones((1, 3, 12)), heads).shape == (1, 3, 2)
-    with pytest.raises(
-        ValueError,
-        match="H = 4 from heads.n_heads, G = 3 from heads.n_kv_heads: expected H divisible",
-    ):
-        attend(np.ones((1, 3, 12)), Heads(4, 3))
-    with pytest.raises(
-        ValueError, match=r"with H = 5 from heads.n_heads, G = 5 from heads.n_heads, \(H\+2\*G\)"
-    ):
-        attend(np.ones((1, 3, 12)), Heads(5))
+    message = "H = 4 from heads.n_heads, G = 3 from heads.n_kv_heads: expected H divisible"
+    refuses(ValueError, message, attend, np.ones((1, 3, 12)), Heads(4, 3))
+    message = r"with H = 5 from heads.n_heads, G = 5 from heads.n_heads, \(H\+2\*G\)"
+    refuses(ValueError, message, attend, np.ones((1, 3, 12)), Heads(5))
 
 
 def test_the_gradient_of_an_array_that_broadcasts_has_its_own_shape():
@@ -212,10 +200,8 @@ def test_the_gradient_of_an_array_that_broadcasts_has_its_own_shape():
     dscores, dbias = biased_backward(np.ones((0, 3, 5)), np.ones(5))  # of no rows: the sum is 0
     assert dscores.shape == (0, 3, 5)
     assert dbias.tolist() == [0] * 5
-    with pytest.raises(
-        ValueError, match=r"bias has shape \(2, 5\), expected one that broadcasts to \(B, T, S\)"
-    ):
-        biased(np.ones((2, 3, 5)), np.ones((2, 5)))
+    message = r"bias has shape \(2, 5\), expected one that broadcasts to \(B, T, S\)"
+    refuses(ValueError, message, biased, np.ones((2, 3, 5)), np.ones((2, 5)))
 
 
 def test_a_name_is_a_size_by_its_table():
@@ -224,9 +210,6 @@ def test_a_name_is_a_size_by_its_table():
         return x if kind == "one" else x[..., : x.shape[-1] // 2]
 
     assert gated(np.ones((2, 6)), "two").shape == (2, 3)
-    with pytest.raises(
-        ValueError, match=r"expected \(..., I\*F\) with I = 2 from kind, I\*F divisible by 2"
-    ):
-        gated(np.ones((2, 5)), "two")
-    with pytest.raises(ValueError, match="kind='three', expected 'one' or 'two'"):
-        gated(np.ones((2, 5)), "three")
+    message = r"expected \(..., I\*F\) with I = 2 from kind, I\*F divisible by 2"
+    refuses(ValueError, message, gated, np.ones((2, 5)), "two")
+    refuses(ValueError, "kind='three', expected 'one' or 'two'", gated, np.ones((2, 5)), "three")

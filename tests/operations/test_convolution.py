@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from oracles import assert_close
+from oracles import assert_all_close, assert_close
 from tested import npf
 
 from npformer import cpu, reference
@@ -52,8 +52,7 @@ def test_one_tap_is_the_linear_map(causal):
     assert_close(y, npf.linear(x, weight[0], bias))
     dx, dweight, dbias = npf.conv1d_backward(y, x, weight, bias, dilation=3, causal=causal)
     expected = npf.linear_backward(y, x, weight[0], bias)
-    for gradient, wanted in zip((dx, dweight[0], dbias), expected, strict=True):
-        assert_close(gradient, wanted)
+    assert_all_close((dx, dweight[0], dbias), expected)
 
 
 def test_a_delayed_causal_convolution_is_the_centred_one():

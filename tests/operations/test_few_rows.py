@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
+from oracles import assert_close
 from programs import environment, in_threads, python
 from results import assert_same_with_helpers, wait_for_helpers
 
@@ -62,7 +64,7 @@ def test_the_product(m, k, n, dtype, transposed, in_panels):
     assert len(panels) >= in_panels * b.size
     multiply_few_rows(team_for(a.dtype), a, b, panels, out)
     tolerance = 50 * np.finfo(dtype).eps * k**0.5
-    np.testing.assert_allclose(out, a @ b, rtol=0, atol=tolerance)
+    assert_close(out, a @ b, tolerance)
 
 
 @pytest.mark.parametrize("of_b", ["integers", "floats"])
@@ -235,9 +237,7 @@ def test_decoding_one_sentence_gives_what_the_reference_gives_each_time():
     options = {"bos_id": 1, "eos_id": 2, "max_len": 20}
     expected = greedy_decode(model, params, src, **options, backend="reference")
     for _ in range(20):
-        np.testing.assert_array_equal(
-            greedy_decode(model, params, src, **options, backend="cpu"), expected
-        )
+        assert_array_equal(greedy_decode(model, params, src, **options, backend="cpu"), expected)
 
 
 def test_a_thread_that_loses_its_core_again_and_again_works_alone_for_a_while(monkeypatch):

@@ -3,7 +3,8 @@
 import numpy as np
 import oracles
 import pytest
-from oracles import assert_close
+from numpy.testing import assert_array_equal
+from oracles import assert_all_close, assert_close
 from results import arrays_of
 from tested import npf
 
@@ -31,8 +32,7 @@ def test_an_operation_is_its_loop(case):
     loop = getattr(oracles, case.operation)
     expected = arrays_of(loop(**arguments))
     results = arrays_of(case.forward(**arguments))
-    for x, wanted in zip(results[: len(expected)], expected, strict=True):
-        assert_close(x, wanted)
+    assert_all_close(results[: len(expected)], expected)
 
 
 def test_what_has_no_loop_is_tested_elsewhere():
@@ -75,11 +75,9 @@ def test_layer_norm_far_from_zero():
 def test_attention_of_any_shape(batch, n_queries, causal):
     q, k, v = normal(*batch, n_queries, K), normal(*batch, S, K), normal(*batch, S, KV)
     expected, weights, logsumexp = oracles.attention_in_full(q, k, v, causal=causal)
-    for x, wanted in zip(npf.attention(q, k, v, causal=causal), (expected, weights), strict=True):
-        assert_close(x, wanted)
+    assert_all_close(npf.attention(q, k, v, causal=causal), (expected, weights))
     results = npf.flash_attention(q, k, v, causal=causal)
-    for x, wanted in zip(results, (expected, logsumexp), strict=True):
-        assert_close(x, wanted)
+    assert_all_close(results, (expected, logsumexp))
 
 
 @pytest.mark.parametrize("shape", [(B, 1, 1, S), (B, 1, T, 1), (T, S), (S,), (1,), ()], ids=str)
@@ -88,8 +86,7 @@ def test_attention_with_masks_and_biases_of_any_shape(shape):
     bias = np.asarray(normal(*shape, seed=9))
     options = {"keep_mask": np.asarray(bias > -0.5), "bias": bias}
     expected, weights, _ = oracles.attention_in_full(q, k, v, **options)
-    for x, wanted in zip(npf.attention(q, k, v, **options), (expected, weights), strict=True):
-        assert_close(x, wanted)
+    assert_all_close(npf.attention(q, k, v, **options), (expected, weights))
     assert_close(npf.flash_attention(q, k, v, **options)[0], expected)
 
 
@@ -98,8 +95,7 @@ def test_cross_entropy_with_all_of_a_label_smoothed(ignore_id):
     logits, targets = 3 * normal(T, V), np.array([3, 1, ignore_id, 1, 5])
     options = {"ignore_id": ignore_id, "label_smoothing": 1.0}
     results = npf.cross_entropy(logits, targets, **options)
-    for x, wanted in zip(results, oracles.cross_entropy(logits, targets, **options), strict=True):
-        assert_close(x, wanted)
+    assert_all_close(results, oracles.cross_entropy(logits, targets, **options))
 
 
 @pytest.mark.parametrize("ignore_id", [None, 1])
@@ -108,8 +104,7 @@ def test_a_pair_without_consistency_is_two_losses(ignore_id):
     options = {"ignore_id": ignore_id, "label_smoothing": 0.1}
     together = npf.paired_cross_entropy(logits, targets, 0, **options)
     apart = npf.cross_entropy(logits, np.stack([targets, targets]), **options)
-    for x, wanted in zip(together, apart, strict=True):
-        assert_close(x, wanted)
+    assert_all_close(together, apart)
 
 
 @pytest.mark.parametrize("mask", [None, (B, T, V), (B, T, 1), (V,)], ids=str)
@@ -118,8 +113,7 @@ def test_regression_losses_with_masks_of_any_shape(name, mask):
     x, targets = normal(B, T, V), normal(B, T, V, seed=1)
     keep_mask = None if mask is None else normal(*mask, seed=2) > 0
     expected = getattr(oracles, name)(x, targets, keep_mask)
-    for result, wanted in zip(getattr(npf, name)(x, targets, keep_mask), expected, strict=True):
-        assert_close(result, wanted)
+    assert_all_close(getattr(npf, name)(x, targets, keep_mask), expected)
 
 
 def test_a_huber_loss_with_a_large_delta_is_half_the_squared_error():
@@ -137,7 +131,7 @@ def test_sinusoidal_encoding(d_model, layout):
     for dtype in ("float16", np.float32, np.dtype("complex128")):
         rounded = npf.sinusoidal_encoding(50, d_model, layout, dtype)
         assert rounded.dtype == dtype
-        np.testing.assert_array_equal(rounded, actual.astype(dtype))
+        assert_array_equal(rounded, actual.astype(dtype))
 
 
 def test_heads_are_views():

@@ -7,6 +7,9 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
+from oracles import assert_all_close, assert_close
+from refusals import refuses
 
 import npformer as nf
 from npformer import cpu, reference
@@ -73,15 +76,14 @@ def test_models_refuse_arrays_with_rules_of_their_own(subclass, message):
         "src   ": lambda: nf.beam_search(model, params, odd_src, **ids),
         "tgt ": lambda: nf.log_probability(model, params, src, odd_tgt),
     }.items():
-        with pytest.raises(TypeError, match=f"{name.strip()} {message.format(name.strip())}"):
-            use()
+        refuses(TypeError, f"{name.strip()} {message.format(name.strip())}", use)
     decoder = model.decoder(params, src, max_rows=1, max_len=3)
-    with pytest.raises(TypeError, match=f"tokens {message.format('tokens')}"):
-        decoder.step(subclass(np.array([[1]]))[0], np.array([0]))
-    np.testing.assert_array_equal(trainer.flat_params, before)
+    message = f"tokens {message.format('tokens')}"
+    refuses(TypeError, message, decoder.step, subclass(np.array([[1]]))[0], np.array([0]))
+    assert_array_equal(trainer.flat_params, before)
     params["output"]["bias"] = subclass(params["output"]["bias"])
-    with pytest.raises(ValueError, match="parameter output.bias: given a .*, expected"):
-        nf.Trainer(model, nf.SGD(0.1), params=params)
+    message = "parameter output.bias: given a .*, expected"
+    refuses(ValueError, message, nf.Trainer, model, nf.SGD(0.1), params=params)
 
 
 class Plain(np.ndarray):
@@ -91,13 +93,13 @@ class Plain(np.ndarray):
 @BACKENDS
 def test_subclasses_and_scalars_that_are_converted(ops, tmp_path):
     x = np.array([[1, 2], [3, 4]], "float16")
-    np.testing.assert_array_equal(ops.gelu(x.view(Plain)), ops.gelu(x))
+    assert_array_equal(ops.gelu(x.view(Plain)), ops.gelu(x))
     ids = np.memmap(tmp_path / "ids", np.int32, "w+", shape=(1, 3))
     ids[...] = [0, 2, 1]
     gradients = [
         ops.embedding_backward(np.ones((1, 3, 4)), y, (3, 4)) for y in (ids, np.array(ids))
     ]
-    np.testing.assert_array_equal(*gradients)
+    assert_array_equal(*gradients)
     assert ops.dropout(np.float16(1), 0.5, 1) in (0, 2)
 
 
@@ -118,11 +120,10 @@ def test_views_of_width_1_with_five_axes():
     qkv = np.random.default_rng(0).standard_normal((2, 2, 3, 4, 3))
     q, k, v = (qkv[..., i : i + 1] for i in range(3))
     saved = reference.flash_attention(q, k, v)
-    for x, wanted in zip(cpu.flash_attention(q, k, v), saved, strict=True):
-        np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-13)
+    assert_all_close(cpu.flash_attention(q, k, v), saved, 1e-13)
     gradients = (ops.flash_attention_backward(v, q, k, v, *saved) for ops in (cpu, reference))
     for x, wanted in zip(*gradients, strict=True):
-        np.testing.assert_allclose(x, wanted, rtol=0, atol=1e-13)
+        assert_close(x, wanted, 1e-13)
 
 
 @BACKENDS
@@ -143,7 +144,7 @@ def test_no_result_opens_memory_that_is_read_only(ops):
 def test_a_rate_too_small_to_drop_anything_still_scales(ops):
     options = {"dropout_rate": 1e-10, "dropout_key": 1}
     y, _ = ops.linear_activation_dropout(np.ones((1, 1)), np.ones((1, 1)), None, "relu", **options)
-    np.testing.assert_array_equal(y, 1 / (1 - 1e-10))
+    assert_array_equal(y, 1 / (1 - 1e-10))
 
 
 def test_blocks_of_explain_may_end_in_any_order():
@@ -166,9 +167,8 @@ def test_memory_that_became_read_only_is_not_written(ops):
     ops.sgd_update(**given | {"velocity": velocity.copy()})
     velocity.flags.writeable = False
     before = velocity.copy()
-    with pytest.raises(ValueError, match="velocity is read-only"):
-        ops.sgd_update(**given | {"velocity": velocity})
-    np.testing.assert_array_equal(velocity, before)
+    refuses(ValueError, "velocity is read-only", ops.sgd_update, **given | {"velocity": velocity})
+    assert_array_equal(velocity, before)
 
 
 class Scalar:

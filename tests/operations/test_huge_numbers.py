@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from on_gpu import MISSING, ON_GPU
+from oracles import assert_close
 
 from npformer import LanguageModel, cpu, greedy_decode, reference
 from npformer.diagnosis.losses import norm
@@ -38,9 +39,7 @@ def rows_of(width, dtype):
 
 
 def assert_near(actual, expected, dtype):
-    np.testing.assert_allclose(
-        actual, expected, rtol=0, atol=200 * np.finfo(dtype).eps * np.abs(expected).max()
-    )
+    assert_close(actual, expected, 200 * np.finfo(dtype).eps * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("width", [3, 1100])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from programs import FORKS_WARN, WITH_FORK, forked, in_threads
 
 import npformer as nf
@@ -56,7 +57,7 @@ def test_a_view_keeps_its_memory(view):
     expected = seen.copy()
     del x
     others = [new(i) for i in range(5)]
-    np.testing.assert_array_equal(seen, expected)
+    assert_array_equal(seen, expected)
     assert len({address(other) for other in others}) == 5
 
 
@@ -93,7 +94,7 @@ def test_results_of_operations_stay_what_they_were():
     gain, bias = np.ones((2, 600), np.float32)
     results = [cpu.layer_norm(x, gain, bias)[0] for x in inputs]
     for x, y in zip(inputs, results, strict=True):
-        np.testing.assert_array_equal(y, cpu.layer_norm(x, gain, bias)[0])
+        assert_array_equal(y, cpu.layer_norm(x, gain, bias)[0])
 
 
 def test_training_asks_for_memory_in_its_first_steps_only(fresh):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from oracles import assert_close
 from tested import npf
 
@@ -109,14 +110,14 @@ def test_grad_scale_multiplies_the_gradient():
     by_scale, by_hand = normal(N), normal(N)
     npf.sgd_update(by_scale, GRADIENTS[0], momentum, lr=0.1, momentum=0.9, grad_scale=0.25)
     npf.sgd_update(by_hand, 0.25 * GRADIENTS[0], velocity, lr=0.1, momentum=0.9)
-    np.testing.assert_array_equal(by_scale, by_hand)
-    np.testing.assert_array_equal(momentum, velocity)
+    assert_array_equal(by_scale, by_hand)
+    assert_array_equal(momentum, velocity)
 
     moments, moments_by_hand = np.zeros((2, N)), np.zeros((2, N))
     npf.adam_update(by_scale, GRADIENTS[0], *moments, lr=0.1, step=1, grad_scale=0.25)
     npf.adam_update(by_hand, 0.25 * GRADIENTS[0], *moments_by_hand, lr=0.1, step=1)
-    np.testing.assert_array_equal(by_scale, by_hand)
-    np.testing.assert_array_equal(moments, moments_by_hand)
+    assert_array_equal(by_scale, by_hand)
+    assert_array_equal(moments, moments_by_hand)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -174,7 +175,7 @@ def test_a_gradient_scale_that_is_nan_is_no_update(ops, name):
         before = {key: x.copy() for key, x in arguments.items() if isinstance(x, np.ndarray)}
         getattr(ops, name)(**arguments)
         for key, x in before.items():
-            np.testing.assert_array_equal(arguments[key], x)
+            assert_array_equal(arguments[key], x)
 
 
 @pytest.mark.parametrize(

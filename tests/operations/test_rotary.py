@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from oracles import assert_close
 from promises import assert_steps_equal_recomputation, params_of
+from refusals import refuses
 from tested import npf
 
 from npformer import Transformer, tree
@@ -62,12 +63,10 @@ def test_dot_products_depend_on_distances_and_lengths_on_nothing(pairs):
 
 
 def test_a_head_of_an_odd_width_and_a_negative_number_of_heads():
-    with pytest.raises(
-        ValueError, match=r"x has shape \(2, 5, 40\), expected .*\(H\+G\)\*2\*M divisible by 16"
-    ):
-        npf.rotary(X, POSITIONS, n_heads=8)
-    with pytest.raises(ValueError, match="n_plain=-1, expected at least 0"):
-        npf.rotary(X, POSITIONS, n_heads=6, n_plain=-1)
+    message = r"x has shape \(2, 5, 40\), expected .*\(H\+G\)\*2\*M divisible by 16"
+    refuses(ValueError, message, npf.rotary, X, POSITIONS, n_heads=8)
+    message = "n_plain=-1, expected at least 0"
+    refuses(ValueError, message, npf.rotary, X, POSITIONS, n_heads=6, n_plain=-1)
 
 
 def test_llama3_slows_the_pairs_that_turn_slowly():
@@ -100,10 +99,8 @@ def test_positions_that_int64_cannot_hold_are_refused():
     x, positions = X[0, :2, :K], np.array([3, 2**63 - 1], np.uint64)
     assert_close(npf.rotary(x, positions), npf.rotary(x, positions.astype(np.int64)))
     for operation in (npf.rotary, npf.rotary_backward):
-        with pytest.raises(
-            ValueError, match=rf"positions\[1\] is {2**63}, expected 0 <= id < {2**63}"
-        ):
-            operation(x, positions + np.array([0, 1], np.uint64))
+        message = rf"positions\[1\] is {2**63}, expected 0 <= id < {2**63}"
+        refuses(ValueError, message, operation, x, positions + np.array([0, 1], np.uint64))
 
 
 def test_a_rotary_model(every_backend):
@@ -209,5 +206,4 @@ def test_the_settings_of_a_model(every_backend):
         ({3: 4}, "rotary", TypeError, "3=4 is no setting of rotary"),
         (500.0, "rotary", TypeError, "rotary is a float, expected Rotary"),
     ):
-        with pytest.raises(error, match=message):
-            Transformer(11, 11, positions=positions, rotary=rotary, **options)
+        refuses(error, message, Transformer, 11, 11, positions=positions, rotary=rotary, **options)

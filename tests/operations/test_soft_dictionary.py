@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from oracles import assert_close
 from tested import npf
 
@@ -22,10 +23,8 @@ DOUT = normal(B, T, KV, seed=3)
 
 def test_the_hard_lookup_returns_the_value_of_the_key_that_is_the_same():
     query = KEYS[:, [3, 0, 6]]
-    np.testing.assert_array_equal(npf.is_same(query, KEYS), [np.eye(S)[[3, 0, 6]]] * B)
-    np.testing.assert_array_equal(
-        npf.soft_lookup(query, KEYS, VALUES, npf.is_same), VALUES[:, [3, 0, 6]]
-    )
+    assert_array_equal(npf.is_same(query, KEYS), [np.eye(S)[[3, 0, 6]]] * B)
+    assert_array_equal(npf.soft_lookup(query, KEYS, VALUES, npf.is_same), VALUES[:, [3, 0, 6]])
 
 
 def test_keys_that_are_all_the_same_share():
@@ -38,7 +37,7 @@ def test_a_hard_lookup_that_misses_finds_nothing_and_learns_nothing():
     hit = KEYS[:, :T].copy()
     for change in (0.0, 1e-9):  # a step: 1 at one point, 0 beside it, and flat there
         moved = npf.soft_lookup(hit + change, KEYS, VALUES, npf.is_same)
-        np.testing.assert_array_equal(moved, VALUES[:, :T] if change == 0 else 0 * VALUES[:, :T])
+        assert_array_equal(moved, VALUES[:, :T] if change == 0 else 0 * VALUES[:, :T])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from corpus import sentence_pairs
 from promises import params_of
+from refusals import refuses
 
 from npformer.commands import export as command
 
@@ -146,5 +147,4 @@ def test_a_trained_model_is_exported_by_the_command(tmp_path, capsys):
     ],
 )
 def test_what_cannot_be_expressed_is_refused(model, names, message):
-    with pytest.raises(ValueError, match=message):
-        check(model, names, names)
+    refuses(ValueError, message, check, model, names, names)

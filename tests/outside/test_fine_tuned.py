@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from oracles import assert_close
 from tiny import tiny_encoder
 
 from npformer import Adam, Trainer, batches, pretrained, tree
@@ -46,7 +47,7 @@ def test_merged_weights_and_labels_are_read_by_transformers(tuned, tmp_path):
     ids = torch.tensor([tokenizer.encode(text) for text in texts])
     with torch.no_grad():
         wanted = torch.softmax(theirs(ids).logits, dim=1).numpy()
-    np.testing.assert_allclose(class_probabilities(*loaded, texts), wanted, rtol=0, atol=1e-5)
+    assert_close(class_probabilities(*loaded, texts), wanted, 1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:npformer alone reads a model with adapters")

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from oracles import assert_close
 
 from npformer import pretrained
 from npformer.pretrained.sentences import OLD_KEYS
@@ -69,12 +70,10 @@ def assert_same(theirs, folder):
     for text, row in zip(TEXTS, wanted, strict=True):
         ids = np.array([tokenizer.cut(before + text, 40)])
         if text_settings(tokenizer).longest in (None, 40):
-            np.testing.assert_allclose(
-                model.sentence_vectors(params, ids)[0], row, rtol=0, atol=1e-5
-            )
+            assert_close(model.sentence_vectors(params, ids)[0], row, 1e-5)
     found = sentence_vectors(model, params, tokenizer, TEXTS)
     unit = wanted / np.linalg.norm(wanted, axis=1, keepdims=True)
-    np.testing.assert_allclose(found, unit, rtol=0, atol=1e-5)
+    assert_close(found, unit, 1e-5)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
@@ -123,9 +122,7 @@ def test_prompts_and_lengths(made, longest):
         "query": theirs.encode_query,
         "document": theirs.encode_document,
     }.items():
-        np.testing.assert_allclose(
-            sentence_vectors(*ours, TEXTS, prompt=prompt), encode(TEXTS), rtol=0, atol=1e-5
-        )
+        assert_close(sentence_vectors(*ours, TEXTS, prompt=prompt), encode(TEXTS), 1e-5)
 
 
 def test_the_old_names_of_the_longest_text_and_of_lower_case(made):

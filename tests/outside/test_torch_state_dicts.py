@@ -5,6 +5,8 @@ Their state dicts load, compute the same, and are saved as they were.
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
+from refusals import refuses
 
 from npformer import Encoder, LanguageModel, pretrained, sinusoidal_encoding
 from npformer.training import CheckpointError
@@ -91,8 +93,7 @@ def test_what_is_missing_is_named():
         ),
         (NAMES | {"output": "head"}, "names has head, expected modules of the tensors out.bias"),
     ]:
-        with pytest.raises(ValueError, match=message):
-            pretrained.load(state, names=names, n_heads=H)
+        refuses(ValueError, message, pretrained.load, state, names=names, n_heads=H)
     with pytest.raises(
         ValueError, match="missing: decoder.layers.0.norm1.bias, decoder.layers.0.norm1.weight;"
     ):
@@ -152,7 +153,7 @@ def test_bfloat16_becomes_float32():
     program = Program(**SMALL).to(torch.bfloat16)
     model, params, _ = pretrained.load(program.state_dict(), names=NAMES, n_heads=H)
     wanted = program.src_embed.weight.detach().float().numpy()
-    np.testing.assert_array_equal(params["source_embedding"], wanted)
+    assert_array_equal(params["source_embedding"], wanted)
 
 
 class WithSines(Program):
@@ -236,11 +237,8 @@ def test_one_stack_is_what_the_caller_says(model, n_outputs):
     logits = ours.logits(params, ids) if is_language_model else ours.outputs(params, ids)
     wanted = program(torch.tensor(ids)).detach().numpy()
     np.testing.assert_allclose(logits, wanted, rtol=1e-10, atol=1e-12)
-    with pytest.raises(
-        CheckpointError,
-        match=r"has only the layers of an nn.TransformerEncoder, transformer_encoder",
-    ):
-        pretrained.load(program.state_dict(), **options)
+    message = r"has only the layers of an nn.TransformerEncoder, transformer_encoder"
+    refuses(CheckpointError, message, pretrained.load, program.state_dict(), **options)
 
 
 def test_the_bias_of_the_output_of_a_language_model_is_refused():

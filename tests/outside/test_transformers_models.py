@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 from in_float64 import compute_in_float64
+from numpy.testing import assert_array_equal
 from tiny import tiny_translation_tokenizer
 
 from npformer import (
@@ -349,7 +350,7 @@ def test_greedy_decoding_says_the_same(make, every_backend, n_ends, options):
     said = greedy_decode(
         ours, params, PROMPTS, eos_id=ends, max_len=12, min_len=min_len, backend=every_backend
     )
-    np.testing.assert_array_equal(said, wanted.numpy()[:, 9:])
+    assert_array_equal(said, wanted.numpy()[:, 9:])
 
 
 @each_language_model
@@ -424,7 +425,7 @@ def test_samples_have_the_same_distribution(make, monkeypatch, options):
         "npformer.decoding.sampling.random_bits", lambda rows, key: numbers[rows] * 2.0**32 - 0.5
     )
     drawn = sample(ours, params, [prompt] * len(numbers), max_len=1, seed=0, **options)
-    np.testing.assert_array_equal(drawn[:, 0], np.concatenate([ranked[:-1], ranked[1:]]))
+    assert_array_equal(drawn[:, 0], np.concatenate([ranked[:-1], ranked[1:]]))
 
 
 @each_language_model
@@ -437,7 +438,7 @@ def test_a_penalty_of_what_was_said_changes_the_same_tokens(make, every_backend)
     said = sample(
         ours, params, prompts, max_len=9, seed=0, top_k=1, backend=every_backend, **options
     )
-    np.testing.assert_array_equal(said, wanted.numpy()[:, 5:])
+    assert_array_equal(said, wanted.numpy()[:, 5:])
 
 
 ENCODERS = {
@@ -642,7 +643,7 @@ def test_a_translation_model_translates_the_same(
     common = {"bos_id": V, "eos_id": 2, "max_len": 9, "backend": every_backend}
     if beam_size == 1:
         said = greedy_decode(ours, params, padded(ours), **common)
-        np.testing.assert_array_equal(said, wanted)
+        assert_array_equal(said, wanted)
     else:
         settings = {"early_stopping": early_stopping, "length_penalty": length_penalty}
         settings |= {"beam_size": beam_size, "n_best": beam_size}

@@ -34,22 +34,19 @@ from npformer.gradients.cases import CASES
 ROOT = Path(__file__).resolve().parents[2]
 # the tests that notice most mutants soonest, for the folders and files outside the reference
 FIRST = {
-    "layers": ["tests/models/test_layers.py", "tests/models/test_bytenet_gradients.py"],
-    "layers/recurrence": [
-        "tests/models/test_recurrent_model.py",
-        "tests/models/test_autoencoder.py",
-    ],
+    "layers": ["tests/models/test_layers.py", "tests/models/test_every_model.py"],
+    "layers/recurrence": ["tests/models/test_every_model.py"],
     "models/encoder_decoder": [
-        "tests/models/test_transformer_gradients.py",
+        "tests/models/test_every_model.py",
         "tests/models/test_transformer.py",
     ],
     "models/transformer": [
         "tests/models/test_transformer.py",
-        "tests/models/test_transformer_gradients.py",
+        "tests/models/test_every_model.py",
     ],
-    "models/recurrent": ["tests/models/test_recurrent_model.py"],
-    "models/autoencoder": ["tests/models/test_autoencoder.py"],
-    "models/bytenet": ["tests/models/test_bytenet.py", "tests/models/test_bytenet_gradients.py"],
+    "models/recurrent": ["tests/models/test_every_model.py"],
+    "models/autoencoder": ["tests/models/test_every_model.py"],
+    "models/bytenet": ["tests/models/test_bytenet.py", "tests/models/test_every_model.py"],
 }
 FILES = [
     *(

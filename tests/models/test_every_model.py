@@ -1,0 +1,74 @@
+"""What every model of the catalogue promises."""
+
+import numpy as np
+import pytest
+from catalogue import CATALOGUE, SMALL
+from promises import (
+    assert_parts_of_the_gradient_are_the_whole,
+    assert_steps_equal_recomputation,
+    params_of,
+)
+from whole_models import (
+    assert_gradient_along_directions,
+    assert_gradient_at_every_parameter,
+    assert_gradient_by_central_differences,
+    assert_same_gradient,
+    loss_of_batch,
+    shaken,
+)
+
+from npformer import tree
+from npformer.models import LowRank, describe, from_description
+
+each_model = pytest.mark.parametrize("row", CATALOGUE.values(), ids=list(CATALOGUE))
+WITH_SOURCE = {name: row.model for name, row in CATALOGUE.items() if hasattr(row.model, "decode")}
+DESCRIBED = {x: row.model for x, row in CATALOGUE.items() if not isinstance(row.model, LowRank)}
+
+
+@each_model
+def test_every_gradient_by_complex_step(row):
+    """With dropout, padding and, if it is a loss of words, label smoothing."""
+    params = shaken(row.model.init(0))
+    f, f_backward = loss_of_batch(row.model, params, row.batch, dropout_key=5)
+    assert_gradient_along_directions(f, f_backward, params)
+    of_kernels = loss_of_batch(row.model, params, row.batch, 5, "cpu")[1]
+    assert_same_gradient(f_backward, of_kernels, params)
+
+
+@each_model
+def test_gradients_by_central_differences(row):
+    """A second opinion that knows no complex numbers."""
+    params = shaken(row.model.init(0))
+    for dropout_key in (None, 5):
+        functions = loss_of_batch(row.model, params, row.batch, dropout_key)
+        assert_gradient_by_central_differences(*functions, params)
+
+
+@pytest.mark.parametrize("row", SMALL.values(), ids=list(SMALL))
+def test_the_gradient_at_every_number_of_a_small_model(row):
+    params = shaken(row.model.init(0))
+    functions = loss_of_batch(row.model, params, row.batch, dropout_key=5)
+    assert_gradient_at_every_parameter(*functions, params)
+
+
+@each_model
+def test_loss_gradient_and_number_of_tokens_belong_together(row):
+    params = params_of(row.model)
+    for dropout_key in (None, 3):
+        loss, _, n = row.model.loss_and_grad(params, *row.batch, dropout_key=dropout_key)
+        assert (loss, n) == row.model.loss(params, *row.batch, dropout_key=dropout_key)
+        assert n == row.model.count(*row.batch)
+    assert_parts_of_the_gradient_are_the_whole(row.model, params, row.batch, row.layers)
+
+
+@pytest.mark.parametrize("model", WITH_SOURCE.values(), ids=list(WITH_SOURCE))
+def test_steps_are_the_whole_computation(model, every_backend):
+    src = np.array([[3, 4, 5, 6], [1, 2, 0, 0], [6, 0, 0, 0], [0, 0, 0, 0]])
+    assert_steps_equal_recomputation(model, params_of(model), src, every_backend)
+
+
+@pytest.mark.parametrize("model", DESCRIBED.values(), ids=list(DESCRIBED))
+def test_a_description_gives_the_model_back(model):
+    assert from_description(describe(model)) == model
+    shapes = {path: x.shape for path, x in tree.leaves(model.shapes())}
+    assert shapes == {path: x.shape for path, x in tree.leaves(model.init(0))}
