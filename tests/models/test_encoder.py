@@ -3,6 +3,8 @@
 What it computes, padding that has no influence, what is refused.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 from catalogue import (
@@ -80,34 +82,40 @@ def test_the_loss_is_that_of_the_outputs_at_what_is_counted(settings, every_back
     assert loss == pytest.approx(of_each.mean(), rel=1e-13)
 
 
-@pytest.mark.parametrize("given", [{}, REAL], ids=["ids", "vectors"])
-def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(given, every_backend):
-    model, params = made({**given, **CLASSES})
-    inputs, _, keep_mask, _ = batch_of(model)
-    y = model.encode(params, inputs, keep_mask, backend=every_backend)
-    for pooling, of in (
-        ("mean", lambda x: x.mean(axis=0)),
-        ("first", lambda x: x[0]),
-        ("max", lambda x: x.max(axis=0)),
-        ("last", lambda x: x[-1]),
-        ("mean_sqrt_length", lambda x: x.sum(axis=0) / np.sqrt(len(x))),
-        ("weighted_mean", lambda x: np.average(x, axis=0, weights=np.arange(1, len(x) + 1))),
-    ):
-        model, _ = made({**given, **CLASSES, "pooling": pooling})
-        vectors = model.vectors(params, inputs, keep_mask, backend=every_backend)
-        expected = [of(row[kept]) for row, kept in zip(y, KEEP, strict=True)]
-        assert_close(vectors, expected, 1e-14)
-        outputs = model.outputs(params, inputs, keep_mask, backend=every_backend)
-        weight, bias = params["output"]["weight"], params["output"]["bias"]
-        assert_close(outputs, vectors @ weight + bias, 1e-13)
-    model, params = made({**given, "pooling": "none"})  # and without a task
-    expected = model.encode(params, inputs, keep_mask, backend=every_backend)
-    assert_array_equal(model.vectors(params, inputs, keep_mask, backend=every_backend), expected)
+POOLED = {
+    "mean": lambda x: x.mean(axis=0),
+    "first": lambda x: x[0],
+    "max": lambda x: x.max(axis=0),
+    "last": lambda x: x[-1],
+    "mean_sqrt_length": lambda x: x.sum(axis=0) / np.sqrt(len(x)),
+    "weighted_mean": lambda x: np.average(x, axis=0, weights=np.arange(1, len(x) + 1)),
+}
 
 
-@pytest.mark.parametrize(
-    "pooling", ["mean", "first", "last", "mean_sqrt_length", "weighted_mean", "max"]
-)
+@pytest.mark.parametrize("inputs", [{}, REAL], ids=["ids", "vectors"])
+@pytest.mark.parametrize("pooling", POOLED)
+def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(pooling, inputs, every_backend):
+    model, params = made({**inputs, **CLASSES, "pooling": pooling})
+    x, _, keep_mask, _ = batch_of(model)
+    arguments = params, x, keep_mask
+    y = model.encode(*arguments, backend=every_backend)
+    vectors = model.vectors(*arguments, backend=every_backend)
+    expected = [POOLED[pooling](row[kept]) for row, kept in zip(y, KEEP, strict=True)]
+    assert_close(vectors, expected, 1e-14)
+    outputs = model.outputs(*arguments, backend=every_backend)
+    assert_close(outputs, vectors @ params["output"]["weight"] + params["output"]["bias"])
+
+
+@pytest.mark.parametrize("inputs", [{}, REAL], ids=["ids", "vectors"])
+def test_without_a_task_and_a_pooling_vectors_are_those_of_positions(inputs, every_backend):
+    model, params = made({**inputs, "pooling": "none"})
+    x, _, keep_mask, _ = batch_of(model)
+    expected = model.encode(params, x, keep_mask, backend=every_backend)
+    vectors = model.vectors(params, x, keep_mask, backend=every_backend)
+    assert_array_equal(vectors, expected)
+
+
+@pytest.mark.parametrize("pooling", POOLED)
 def test_padding_on_the_left_changes_no_vector(pooling):
     model, params = made({"pooling": pooling, "positions": "none"})
     left = np.array([[*row[row == 0], *row[row != 0]] for row in IDS])
@@ -252,44 +260,44 @@ WORD_BY_WORD = made({**BERT, **WORDS})
 X, Y, C = np.ones((B, T, 5)), np.ones((B, 2)), np.zeros(B, int)
 
 
-@pytest.mark.parametrize("method", ["loss", "count"])
-@pytest.mark.parametrize(
-    ("made", "batch", "error", "message"),
-    [
-        (MEANS, (IDS, C + 3), ValueError, r"targets\[0\] is 3, expected 0 <= id < 3"),
-        (MEANS, (IDS, C - 1), ValueError, r"targets\[0\] is -1, expected 0 <= id < 3"),
-        (MEANS, (IDS, C[:2]), ValueError, r"targets has shape \(2,\), expected \(4,\)"),
-        (MEANS, (IDS, C * 1.0), TypeError, "targets has dtype float64, expected integers"),
-        (MEANS, (IDS + 9, C), ValueError, r"inputs\[0, 0\] is 1., expected 0 <= id < 13"),
-        (MEANS, (IDS[0], C), ValueError, r"inputs has shape \(7,\), expected \(B, length\)"),
-        (MEANS, (IDS.tolist(), C), TypeError, "inputs is a list, expected an array"),
-        (MEANS, (np.ones((B, 12), int), C), ValueError,
-         "inputs has length 12, expected at most max_len=11"),
-        (MEANS, (IDS, C, IDS), TypeError, "keep_mask has dtype int64, expected bool"),
-        (MEANS, (IDS, C, KEEP[:2]), ValueError, r"keep_mask has shape \(2, 7\), expected \(4, 7\)"),
-        (MEANS, (IDS, C, KEEP, IDS), ValueError,
-         "types are given, expected None of a model with n_types=0"),
-        (REALS, (X[..., :4], Y), ValueError, r"inputs has shape \(4, 7, 4\), expected \(B, T, 5\)"),
-        (REALS, (X[0], Y), ValueError, r"inputs has shape \(7, 5\), expected \(B, T, 5\)"),
-        (REALS, (IDS, Y), TypeError, "inputs has dtype int64, expected a float dtype"),
-        (REALS, (np.ones((B, 12, 5)), Y), ValueError,
-         "inputs has length 12, expected at most max_len=11"),
-        (REALS, (X, Y[:, :1]), ValueError, r"targets has shape \(4, 1\), expected \(4, 2\)"),
-        (REALS, (X, C), TypeError, "targets has dtype int64, expected a float dtype"),
-        (WORD_BY_WORD, (IDS, IDS + 9), ValueError, r"targets\[.*\] is 1., expected 0 <= id < 13"),
-        (WORD_BY_WORD, (IDS, IDS * 0 - 2), ValueError, r"targets\[0, 0\] is -2"),
-        (WORD_BY_WORD, (IDS, C), ValueError, r"targets has shape \(4,\), expected \(4, 7\)"),
-        (WORD_BY_WORD, (IDS, IDS, KEEP, IDS), ValueError,
-         r"types\[.*\] is .*, expected 0 <= id < 3"),
-        (WORD_BY_WORD, (IDS, IDS, KEEP, IDS[:2] * 0), ValueError,
-         r"types has shape \(2, 7\), expected \(4, 7\)"),
-    ],
-    ids=lambda x: x if isinstance(x, str) else "",
-)  # fmt: skip
-def test_wrong_batches_are_named(method, made, batch, error, message):
+def refused(made, message, *batch, error=ValueError):
     model, params = made
-    with pytest.raises(error, match=message):
-        getattr(model, method)(*([params] if method == "loss" else []), *batch)
+    refuses(error, message, model.loss, params, *batch)
+    refuses(error, message, model.count, *batch)
+
+
+def test_wrong_batches_of_classes_are_named():
+    of_batch = partial(refused, MEANS)
+    of_batch(r"targets\[0\] is 3, expected 0 <= id < 3", IDS, C + 3)
+    of_batch(r"targets\[0\] is -1, expected 0 <= id < 3", IDS, C - 1)
+    of_batch(r"targets has shape \(2,\), expected \(4,\)", IDS, C[:2])
+    of_batch("targets has dtype float64, expected integers", IDS, C * 1.0, error=TypeError)
+    of_batch(r"inputs\[0, 0\] is 1., expected 0 <= id < 13", IDS + 9, C)
+    of_batch(r"inputs has shape \(7,\), expected \(B, length\)", IDS[0], C)
+    of_batch("inputs is a list, expected an array", IDS.tolist(), C, error=TypeError)
+    of_batch("inputs has length 12, expected at most max_len=11", np.ones((B, 12), int), C)
+    of_batch("keep_mask has dtype int64, expected bool", IDS, C, IDS, error=TypeError)
+    of_batch(r"keep_mask has shape \(2, 7\), expected \(4, 7\)", IDS, C, KEEP[:2])
+    of_batch("types are given, expected None of a model with n_types=0", IDS, C, KEEP, IDS)
+
+
+def test_wrong_batches_of_numbers_are_named():
+    of_batch = partial(refused, REALS)
+    of_batch(r"inputs has shape \(4, 7, 4\), expected \(B, T, 5\)", X[..., :4], Y)
+    of_batch(r"inputs has shape \(7, 5\), expected \(B, T, 5\)", X[0], Y)
+    of_batch("inputs has dtype int64, expected a float dtype", IDS, Y, error=TypeError)
+    of_batch("inputs has length 12, expected at most max_len=11", np.ones((B, 12, 5)), Y)
+    of_batch(r"targets has shape \(4, 1\), expected \(4, 2\)", X, Y[:, :1])
+    of_batch("targets has dtype int64, expected a float dtype", X, C, error=TypeError)
+
+
+def test_wrong_batches_of_words_are_named():
+    of_batch = partial(refused, WORD_BY_WORD)
+    of_batch(r"targets\[.*\] is 1., expected 0 <= id < 13", IDS, IDS + 9)
+    of_batch(r"targets\[0, 0\] is -2", IDS, IDS * 0 - 2)
+    of_batch(r"targets has shape \(4,\), expected \(4, 7\)", IDS, C)
+    of_batch(r"types\[.*\] is .*, expected 0 <= id < 3", IDS, IDS, KEEP, IDS)
+    of_batch(r"types has shape \(2, 7\), expected \(4, 7\)", IDS, IDS, KEEP, IDS[:2] * 0)
 
 
 def test_numbers_have_no_label_smoothing():

@@ -446,49 +446,44 @@ def test_settings_that_contradict_each_other_or_do_not_exist():
 MODEL, PARAMS = made(pad_id=0, max_len=8)
 
 
-@pytest.mark.parametrize(
-    ("prompts", "options", "error", "message"),
-    [
-        ([[1]], {"slide": "no"}, TypeError, "slide='no' is a str, expected True or False"),
-        ([[1]], {"slide": True, "max_len": 2**63}, ValueError, "max_len=92.*, expected at most"),
-        ([[1]], {"slide": True, "max_len": np.array([2**63], "uint64")}, ValueError,
-         "max_len=92.*, expected at most"),
-        ([[1], []], {}, ValueError, "prompt 1 is empty, expected one or more tokens"),
-        (np.array([[1, 2], [0, 0]]), {}, ValueError, "prompt 1 is empty"),
-        ([[1], [1] * 9], {}, ValueError,
-         "prompt 1 has 9 tokens, expected at most max_len=8 of the model"),
-        ([[1] * 9], {}, ValueError, "give its last 8, or slide=True"),
-        ([[1, V]], {}, ValueError, r"prompts\[0\]\[1\] is 13, expected 0 <= id < 13"),
-        (np.array([[1, -1]]), {}, ValueError, r"prompts\[0, 1\] is -1, expected 0 <= id < 13"),
-        ([[1.0, 2.0]], {}, TypeError, r"prompts\[0\] has dtype float64, expected integers"),
-        ([1, 2], {}, ValueError, r"prompt 0 has shape \(\), expected a sequence of token ids"),
-        ([[[1]]], {}, ValueError, r"prompt 0 has shape \(1, 1\), expected a sequence of token ids"),
-        (np.array([1, 2]), {}, ValueError,
-         r"prompts has shape \(2,\), expected \(B, T\), or a list"),
-        ("text", {}, TypeError, "prompts has the text 'text', expected token ids: encode it first"),
-        (["text"], {}, TypeError, "prompts has the text 'text', expected token ids"),
-        (np.array([[0, 1]]), {}, ValueError, "prompts has padding before a token"),
-        ([[1], [2, 0, 3]], {}, ValueError, r"prompts\[1\] has padding, id 0, expected none"),
-        (
-            [[1] * 7],
-            {},
-            ValueError,
-            "max_len=3, expected 1 <= max_len <= 2, as .* hold the prompt of 7 tokens.*slide=True",
-        ),
-        ([[1]], {"max_len": 9}, ValueError,
-         "max_len=9, expected 1 <= max_len <= 8, the model's; slide=True goes on"),
-        ([[1, 2]], {"max_len": 9}, ValueError,
-         "max_len=9, expected 1 <= max_len <= 7, .* prompt of 2 tokens"),
-        ([[1]], {"max_len": np.array([1, 2])}, ValueError, r"max_len has shape \(2,\)"),
-        ([[1]], {"bos_id": 1}, ValueError,
-         "bos_id=1, expected None: a language model goes on after its prompts"),
-        ([[1]], {"eos_id": [2, V]}, ValueError, "eos_id=13, expected 0 <= eos_id < 13"),
-        ([[1]], {"eos_id": 0}, ValueError, "eos_id=0 is the padding's id"),
-        ([[1]], {"eos_id": 2, "min_len": 4}, ValueError, "min_len=4, expected at most max_len=3"),
-    ],
-)  # fmt: skip
-def test_wrong_prompts_and_options_are_named(prompts, options, error, message):
-    refuses(error, message, greedy_decode, MODEL, PARAMS, prompts, **{"max_len": 3, **options})
+def refused(message, prompts, error=ValueError, **options):
+    with pytest.raises(error, match=message):
+        greedy_decode(MODEL, PARAMS, prompts, **{"max_len": 3, **options})
+
+
+def test_wrong_prompts_are_named():
+    refused("prompt 1 is empty, expected one or more tokens", [[1], []])
+    refused("prompt 1 is empty", np.array([[1, 2], [0, 0]]))
+    refused("prompt 1 has 9 tokens, expected at most max_len=8 of the model", [[1], [1] * 9])
+    refused("give its last 8, or slide=True", [[1] * 9])
+    refused(r"prompts\[0\]\[1\] is 13, expected 0 <= id < 13", [[1, V]])
+    refused(r"prompts\[0, 1\] is -1, expected 0 <= id < 13", np.array([[1, -1]]))
+    refused(r"prompts\[0\] has dtype float64, expected integers", [[1.0, 2.0]], TypeError)
+    refused(r"prompt 0 has shape \(\), expected a sequence of token ids", [1, 2])
+    refused(r"prompt 0 has shape \(1, 1\), expected a sequence of token ids", [[[1]]])
+    refused(r"prompts has shape \(2,\), expected \(B, T\), or a list", np.array([1, 2]))
+    text = "prompts has the text 'text', expected token ids"
+    refused(f"{text}: encode it first", "text", TypeError)
+    refused(text, ["text"], TypeError)
+    refused("prompts has padding before a token", np.array([[0, 1]]))
+    refused(r"prompts\[1\] has padding, id 0, expected none", [[1], [2, 0, 3]])
+
+
+def test_wrong_options_are_named():
+    refused("slide='no' is a str, expected True or False", [[1]], TypeError, slide="no")
+    too_many = "max_len=92.*, expected at most"
+    refused(too_many, [[1]], slide=True, max_len=2**63)
+    refused(too_many, [[1]], slide=True, max_len=np.array([2**63], "uint64"))
+    refused("1 <= max_len <= 2, as .* hold the prompt of 7 tokens.*slide=True", [[1] * 7])
+    refused("max_len=9, expected 1 <= max_len <= 8, the model's; slide=True", [[1]], max_len=9)
+    shorter = "max_len=9, expected 1 <= max_len <= 7, .* prompt of 2 tokens"
+    refused(shorter, [[1, 2]], max_len=9)
+    refused(r"max_len has shape \(2,\)", [[1]], max_len=np.array([1, 2]))
+    goes_on = "bos_id=1, expected None: a language model goes on after its prompts"
+    refused(goes_on, [[1]], bos_id=1)
+    refused("eos_id=13, expected 0 <= eos_id < 13", [[1]], eos_id=[2, V])
+    refused("eos_id=0 is the padding's id", [[1]], eos_id=0)
+    refused("min_len=4, expected at most max_len=3", [[1]], eos_id=2, min_len=4)
 
 
 def test_beam_search_does_not_advise_what_it_does_not_have():
@@ -536,31 +531,20 @@ def test_a_trainer_refuses_what_the_loss_does_not_have():
     refuses(ValueError, message, Trainer, MODEL, Adam(0.01), consistency=0.7)
 
 
-ONES = np.ones((2, 5), int)
+def test_wrong_batches_are_named():
+    def refused(message, *batch, error=ValueError):
+        refuses(error, message, MODEL.loss, PARAMS, *batch)
+        refuses(error, message, MODEL.count, *batch)
 
-
-@pytest.mark.parametrize("method", ["loss", "count"])
-@pytest.mark.parametrize(
-    ("batch", "error", "message"),
-    [
-        (
-            (ONES[:, :1],),
-            ValueError,
-            r"ids has shape \(2, 1\), expected \(B, T\+1\) with two or more tokens",
-        ),
-        ((ONES[0],), ValueError, r"ids has shape \(5,\), expected"),
-        ((ONES.tolist(),), TypeError, "ids is a list, expected an array"),
-        ((np.ones((2, 10), int),), ValueError, "ids has length 9, expected at most max_len=8"),
-        ((ONES, ONES[:, :4]), ValueError, r"ids \(2, 5\), targets \(2, 4\): expected equal shapes"),
-        ((ONES * V,), ValueError, r"ids\[0, 0\] is 13, expected 0 <= id < 13"),
-        ((ONES, ONES * V), ValueError, r"targets\[0, 0\] is 13, expected 0 <= id < 13"),
-        ((ONES * 1.0,), TypeError, "ids has dtype float64, expected integers"),
-    ],
-)
-def test_wrong_batches_are_named(method, batch, error, message):
-    arguments = (PARAMS, *batch) if method == "loss" else batch
-    with pytest.raises(error, match=message):
-        getattr(MODEL, method)(*arguments)
+    ones = np.ones((2, 5), int)
+    refused(r"ids has shape \(2, 1\), expected \(B, T\+1\) with two or more", ones[:, :1])
+    refused(r"ids has shape \(5,\), expected", ones[0])
+    refused("ids is a list, expected an array", ones.tolist(), error=TypeError)
+    refused("ids has length 9, expected at most max_len=8", np.ones((2, 10), int))
+    refused(r"ids \(2, 5\), targets \(2, 4\): expected equal shapes", ones, ones[:, :4])
+    refused(r"ids\[0, 0\] is 13, expected 0 <= id < 13", ones * V)
+    refused(r"targets\[0, 0\] is 13, expected 0 <= id < 13", ones, ones * V)
+    refused("ids has dtype float64, expected integers", ones * 1.0, error=TypeError)
 
 
 def test_the_same_tokens_are_said_with_both_backends():

@@ -2,6 +2,7 @@
 
 import collections
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ X = RNG.normal(size=(2, 3, 4))
 PARAMS = Initializer(0, "float64").decoder_layer(LayerShapes(4, 8))
 HEADS = layers.AttentionSettings(2)
 SETTINGS = layers.LayerSettings(HEADS)
+CACHE = layers.KeyValueCache(np.zeros((2, 8)), np.arange(2)[:, None])
 BACKENDS = pytest.mark.parametrize("ops", [reference, cpu], ids=["reference", "cpu"])
 
 
@@ -33,22 +35,12 @@ def test_the_order_of_the_parameters_of_a_norm_does_not_matter(ops):
 @BACKENDS
 def test_a_norm_has_a_gain_and_a_bias_and_a_root_mean_square_norm_only_a_gain(ops):
     gain, both = {"gain": np.ones(4)}, {"gain": np.ones(4), "bias": np.zeros(4)}
+    message = r"params .* has \['gain'\], expected \['gain', 'bias'\]"
+    refuses(ValueError, message, layers.layer_norm, ops, gain, X)
+    message = r"params .* has \['gain', 'bias'\], expected \['gain'\]"
+    refuses(ValueError, message, layers.rms_norm, ops, both, X)
     rms = layers.LayerSettings(HEADS, norm_type="rms_norm")
-    for call, message in (
-        (
-            lambda: layers.layer_norm(ops, gain, X),
-            r"params .* has \['gain'\], expected \['gain', 'bias'\]",
-        ),
-        (
-            lambda: layers.rms_norm(ops, both, X),
-            r"params .* has \['gain', 'bias'\], expected \['gain'\]",
-        ),
-        (
-            lambda: layers.encoder_layer(ops, PARAMS, X, rms),
-            r"has \['gain', 'bias'\], expected \['gain'\]",
-        ),
-    ):
-        refuses(ValueError, message, call)
+    refuses(ValueError, message, layers.encoder_layer, ops, PARAMS, X, rms)
 
 
 def maps(**widths):
@@ -56,96 +48,77 @@ def maps(**widths):
 
 
 @BACKENDS
-@pytest.mark.parametrize(
-    "params, message",
-    [
-        (maps(q=2, k=6, v=4),
-         r"params of 'k' have the shapes {'weight': \(4, 6\), .*}, "
-         "expected {'weight.*, as of 'q'"),
-        (maps(q=8, k=2, v=2),
-         r"params of 'k' .*, expected {'weight': \(4, 8\), 'bias': \(8,\)}, as of 'q'"),
-        (maps(q=4, k=4) | {"v": {"weight": np.ones((4, 4))}},
-         "params of 'v' have .*, expected {'weight.*, as of 'q'"),
-        ({"q": {"weight": np.ones((4, 4))}} | maps(k=4, v=4),
-         "params of 'k' have .*, expected {'weight.*, as of 'q'"),
-    ],
-)  # fmt: skip
-def test_separate_projections_have_shapes_that_fit(ops, params, message):
-    refuses(ValueError, message, layers.self_attention, ops, {**params, **maps(out=4)}, X, HEADS)
+def test_separate_projections_have_shapes_that_fit(ops):
+    def refused(message, params):
+        params = {**params, **maps(out=4)}
+        refuses(ValueError, message, layers.self_attention, ops, params, X, HEADS)
+
+    other = r"have the shapes {'weight': \(4, 6\), .*}, expected {'weight.*, as of 'q'"
+    refused(f"params of 'k' {other}", maps(q=2, k=6, v=4))
+    other = r".*, expected {'weight': \(4, 8\), 'bias': \(8,\)}, as of 'q'"
+    refused(f"params of 'k' {other}", maps(q=8, k=2, v=2))
+    other, without_bias = "have .*, expected {'weight.*, as of 'q'", {"weight": np.ones((4, 4))}
+    refused(f"params of 'v' {other}", maps(q=4, k=4) | {"v": without_bias})
+    refused(f"params of 'k' {other}", {"q": without_bias} | maps(k=4, v=4))
+
+
+def without_biases(params):
+    if not isinstance(params, dict):
+        return params
+    return {name: without_biases(x) for name, x in params.items() if name != "bias"}
 
 
 @BACKENDS
 def test_biases_may_be_left_out_of_any_linear_map(ops):
-    def without(tree):
-        return (
-            {k: without(v) for k, v in tree.items() if k != "bias"}
-            if isinstance(tree, dict)
-            else tree
-        )
-
-    norms = {name for name in PARAMS if name.endswith("norm")}
-    params = {name: PARAMS[name] if name in norms else without(PARAMS[name]) for name in PARAMS}
+    norms = {name: x for name, x in PARAMS.items() if name.endswith("norm")}
+    params = without_biases(PARAMS) | norms
     y, backward = layers.decoder_layer(ops, params, X, X, SETTINGS)
     # the biases of PARAMS are 0
     expected, expected_backward = layers.decoder_layer(ops, PARAMS, X, X, SETTINGS)
     np.testing.assert_allclose(y, expected)
     dx, _, grads = backward(np.ones_like(y))
     np.testing.assert_allclose(dx, expected_backward(np.ones_like(y))[0])
-    assert list(grads["feed_forward"]["out"]) == list(grads["feed_forward"]["hidden"]) == ["weight"]
+    for name in ("out", "hidden"):
+        assert list(grads["feed_forward"][name]) == ["weight"]
 
 
 @BACKENDS
 def test_a_mask_beside_a_cache_is_refused(ops):
-    cache = layers.KeyValueCache(np.zeros((2, 8)), np.arange(2)[:, None])
     mask = np.zeros((2, 1, 1, 3), bool)
-    with pytest.raises(ValueError, match="keep_mask is given beside a cache, expected None"):
-        layers.encoder_layer(ops, PARAMS, X[:, 0], SETTINGS, mask, cache=cache)
-    with pytest.raises(ValueError, match="keep_mask is given beside a cache, expected None"):
-        layers.decoder_layer(
-            ops, PARAMS, X[:, 0], cache, SETTINGS, memory_keep_mask=mask, cache=cache
-        )
+    refused = partial(refuses, ValueError, "keep_mask is given beside a cache, expected None")
+    x = X[:, 0]
+    refused(layers.encoder_layer, ops, PARAMS, x, SETTINGS, mask, cache=CACHE)
+    options = {"memory_keep_mask": mask, "cache": CACHE}
+    refused(layers.decoder_layer, ops, PARAMS, x, CACHE, SETTINGS, **options)
 
 
 @BACKENDS
 def test_entries_that_a_cache_does_not_have_and_a_mask_that_is_a_list_are_named(ops):
-    cache, at = layers.KeyValueCache(np.zeros((6, 8)), None), np.arange(6).reshape(2, 3)
-    for options, change, error, message in (
-        ({}, {"at": at + 1}, ValueError, r"at\[1, 2\] is 6, expected 0 <= id < 6"),
-        ({}, {"at": at[:, ::-1] - 1}, ValueError, r"at\[0, 2\] is -1, expected 0 <= id < 6"),
-        ({}, {"at": at + 0.0}, TypeError, "at has dtype float64, expected integers"),
-        (
-            {},
-            {"at": at, "keep_mask": [[[[True] * 3]]] * 2},
-            TypeError,
-            "keep_mask is a list, expected an array",
-        ),
-        (
-            {"window": 2},
-            {"at": at, "keep_mask": np.array(True)},
-            ValueError,
-            r"keep_mask has shape \(\), expected",
-        ),
-        (
-            {"window": 2},
-            {"at": at, "keep_mask": [[[[True] * 3]]] * 2},
-            TypeError,
-            "keep_mask is a list, expected an",
-        ),
-    ):
-        settings = layers.LayerSettings(layers.AttentionSettings(2, **options))
+    at = np.arange(6).reshape(2, 3)
+
+    def refused(message, at=at, keep_mask=None, window=None, error=ValueError):
+        settings = layers.LayerSettings(layers.AttentionSettings(2, window=window))
+        cache = layers.KeyValueCache(np.zeros((6, 8)), at, keep_mask)
         with pytest.raises(error, match=message):
-            layers.encoder_layer(ops, PARAMS, X[:, 0], settings, cache=cache._replace(**change))
+            layers.encoder_layer(ops, PARAMS, X[:, 0], settings, cache=cache)
+
+    refused(r"at\[1, 2\] is 6, expected 0 <= id < 6", at + 1)
+    refused(r"at\[0, 2\] is -1, expected 0 <= id < 6", at[:, ::-1] - 1)
+    refused("at has dtype float64, expected integers", at + 0.0, error=TypeError)
+    mask = [[[[True] * 3]]] * 2
+    refused("keep_mask is a list, expected an array", keep_mask=mask, error=TypeError)
+    refused("keep_mask is a list, expected an", keep_mask=mask, window=2, error=TypeError)
+    refused(r"keep_mask has shape \(\), expected", keep_mask=np.array(True), window=2)
 
 
 @BACKENDS
 def test_a_rotation_of_keys_beside_a_cache_that_was_filled_without_one_is_refused(ops):
-    cache = layers.KeyValueCache(np.zeros((2, 8)), np.arange(2)[:, None])
-    turned = layers.LayerSettings(layers.AttentionSettings(2, rotary=layers.Rotary()))
-    for settings, given in ((turned, cache), (SETTINGS, cache._replace(rotary=layers.Rotary()))):
-        with pytest.raises(
-            ValueError, match=r"rotary=.*, the keys of the cache rotary=.*: expected the same"
-        ):
-            layers.encoder_layer(ops, PARAMS, X[:, 0], settings, cache=given)
+    rotary = layers.Rotary()
+    turned = layers.LayerSettings(layers.AttentionSettings(2, rotary=rotary))
+    for settings, cache in ((turned, CACHE), (SETTINGS, CACHE._replace(rotary=rotary))):
+        message = r"rotary=.*, the keys of the cache rotary=.*: expected the same"
+        arguments = ops, PARAMS, X[:, 0], settings
+        refuses(ValueError, message, layers.encoder_layer, *arguments, cache=cache)
 
 
 @BACKENDS
@@ -156,54 +129,42 @@ def test_attention_refuses_settings_that_it_does_not_apply(ops, options):
     settings, at = layers.AttentionSettings(2, **options), np.arange(3)[None]
     qkv, kv = RNG.normal(size=(1, 3, 12)), RNG.normal(size=(1, 3, 8))
     out, *saved = ops.self_attention(qkv, HEADS)
-    for call in (
-        lambda: ops.self_attention(qkv, settings),
-        lambda: ops.self_attention_backward(out, qkv, out, *saved, settings),
-        lambda: ops.cross_attention(out, kv, settings),
-        lambda: ops.cross_attention_backward(out, out, kv, out, *saved, settings),
-        lambda: ops.cached_attention(out[:, 0], kv[0], at, settings),
-        lambda: layers.cross_attention(ops, PARAMS["memory_attention"], X, X, settings),
-    ):
-        refuses(ValueError, "settings with .*: expected without, as layers.self_attention", call)
+    message = "settings with .*: expected without, as layers.self_attention"
+    refused = partial(refuses, ValueError, message)
+    refused(ops.self_attention, qkv, settings)
+    refused(ops.self_attention_backward, out, qkv, out, *saved, settings)
+    refused(ops.cross_attention, out, kv, settings)
+    refused(ops.cross_attention_backward, out, out, kv, out, *saved, settings)
+    refused(ops.cached_attention, out[:, 0], kv[0], at, settings)
+    refused(layers.cross_attention, ops, PARAMS["memory_attention"], X, X, settings)
 
 
 @BACKENDS
 def test_settings_of_another_type_are_named(ops):
-    params, mask = PARAMS["memory_attention"], np.ones((2, 1, 1, 3), bool)
-    for call, expected in (
-        (
-            lambda: layers.encoder_layer(ops, PARAMS, X, mask),
-            r"settings is a ndarray, expected LayerSettings\(…\)",
-        ),
-        (
-            lambda: layers.decoder_layer(ops, PARAMS, X, X, HEADS),
-            "is a AttentionSettings, expected LayerSettings",
-        ),
-        (
-            lambda: layers.self_attention(ops, PARAMS["attention"], X, 2),
-            "settings is a int, expected AttentionSettings",
-        ),
-        (
-            lambda: layers.cross_attention(ops, params, X, X, SETTINGS),
-            "a LayerSettings, expected AttentionSettings",
-        ),
-    ):
-        refuses(TypeError, expected, call)
+    refused, mask = partial(refuses, TypeError), np.ones((2, 1, 1, 3), bool)
+    message = r"settings is a ndarray, expected LayerSettings\(…\)"
+    refused(message, layers.encoder_layer, ops, PARAMS, X, mask)
+    message = "is a AttentionSettings, expected LayerSettings"
+    refused(message, layers.decoder_layer, ops, PARAMS, X, X, HEADS)
+    message = "settings is a int, expected AttentionSettings"
+    refused(message, layers.self_attention, ops, PARAMS["attention"], X, 2)
+    message = "a LayerSettings, expected AttentionSettings"
+    refused(message, layers.cross_attention, ops, PARAMS["memory_attention"], X, X, SETTINGS)
 
 
 @BACKENDS
-def test_an_input_of_other_axes_and_heads_of_odd_width_are_named(ops):
-    cache = layers.KeyValueCache(np.zeros((2, 8)), np.arange(2)[:, None])
-    for options in ({}, {"window": 2}, {"rotary": layers.Rotary()}):
-        settings = layers.LayerSettings(layers.AttentionSettings(2, **options))
-        message = r"x has shape \(2, 4\), expected \(B, T, D\)"
-        refuses(ValueError, message, layers.encoder_layer, ops, PARAMS, X[:, 0], settings)
-        with pytest.raises(
-            ValueError, match=r"x has shape \(2, 3, 4\), expected \(R, D\) with a cache"
-        ):
-            layers.encoder_layer(
-                ops, PARAMS, X, settings, cache=cache._replace(rotary=settings.attention.rotary)
-            )
+@pytest.mark.parametrize("options", [{}, {"window": 2}, {"rotary": layers.Rotary()}], ids=str)
+def test_an_input_of_other_axes_is_named(ops, options):
+    settings = layers.LayerSettings(layers.AttentionSettings(2, **options))
+    message = r"x has shape \(2, 4\), expected \(B, T, D\)"
+    refuses(ValueError, message, layers.encoder_layer, ops, PARAMS, X[:, 0], settings)
+    message = r"x has shape \(2, 3, 4\), expected \(R, D\) with a cache"
+    cache = CACHE._replace(rotary=settings.attention.rotary)
+    refuses(ValueError, message, layers.encoder_layer, ops, PARAMS, X, settings, cache=cache)
+
+
+@BACKENDS
+def test_heads_of_odd_width_are_named(ops):
     odd = layers.AttentionSettings(4, rotary=layers.Rotary())
     message = r"x has shape \(2, 3, 12\), expected \(..., T, \(H\+G\)\*2\*M\) .* by 24"
     refuses(ValueError, message, layers.self_attention, ops, PARAMS["attention"], X, odd)
@@ -215,38 +176,29 @@ def test_numbers_of_more_digits_than_python_prints(ops):
     huge = layers.AttentionSettings(10**5000)
     message = "qkv .* with H = an int of 16610 bits .*divisible by an int of 16612 bits"
     refuses(ValueError, message, layers.self_attention, ops, PARAMS["attention"], X, huge)
-    with pytest.raises(
-        ValueError, match="settings with window=an int of 16610 bits: expected without"
-    ):
-        layers.cross_attention(
-            ops, PARAMS["memory_attention"], X, X, layers.AttentionSettings(2, window=10**5000)
-        )
+    wide = layers.AttentionSettings(2, window=10**5000)
+    message = "settings with window=an int of 16610 bits: expected without"
+    params = PARAMS["memory_attention"]
+    refuses(ValueError, message, layers.cross_attention, ops, params, X, X, wide)
 
 
 @BACKENDS
 def test_parameters_that_are_missing_are_named(ops):
-    without = lambda params, name: {key: x for key, x in params.items() if key != name}
-    maps_of_three = maps(q=4, k=4, v=4)
-    for call, missing in [
-        (lambda: layers.linear(ops, {}, X), "weight"),
-        (lambda: layers.linear(ops, {"bias": np.ones(4)}, X), "weight"),
-        (lambda: layers.self_attention(ops, maps_of_three, X, HEADS), "out"),
-        (
-            lambda: layers.self_attention(ops, maps_of_three | {"q": {}} | maps(out=4), X, HEADS),
-            "weight",
-        ),
-        (lambda: layers.self_attention(ops, {"qkv": {}} | maps(out=4), X, HEADS), "weight"),
-        (lambda: layers.feed_forward(ops, maps(out=4), X), "hidden"),
-        (lambda: layers.feed_forward(ops, maps(hidden=4), X), "out"),
-        *[
-            (
-                lambda name=name: layers.decoder_layer(ops, without(PARAMS, name), X, X, SETTINGS),
-                name,
-            )
-            for name in PARAMS
-        ],
-    ]:
-        refuses(ValueError, rf"^params has \[.*\], expected '{missing}', too$", call)
+    def missing(name, layer, params, *others):
+        message = rf"^params has \[.*\], expected '{name}', too$"
+        refuses(ValueError, message, layer, ops, params, X, *others)
+
+    three = maps(q=4, k=4, v=4)
+    missing("weight", layers.linear, {})
+    missing("weight", layers.linear, {"bias": np.ones(4)})
+    missing("out", layers.self_attention, three, HEADS)
+    missing("weight", layers.self_attention, three | {"q": {}} | maps(out=4), HEADS)
+    missing("weight", layers.self_attention, {"qkv": {}} | maps(out=4), HEADS)
+    missing("hidden", layers.feed_forward, maps(out=4))
+    missing("out", layers.feed_forward, maps(hidden=4))
+    for name in PARAMS:
+        params = {key: x for key, x in PARAMS.items() if key != name}
+        missing(name, layers.decoder_layer, params, X, SETTINGS)
     for layer in (layers.linear, layers.layer_norm, layers.rms_norm, layers.feed_forward):
         message = "params=None is a NoneType, expected a dict of parameters"
         refuses(TypeError, message, layer, ops, None, X)
@@ -259,9 +211,9 @@ def test_parameters_that_are_missing_are_named(ops):
     "mask", [np.ones((2, 3)), np.ones((3,), bool), np.ones((5, 3), bool), None, "x"], ids=str
 )
 def test_the_mask_of_a_convolution_is_checked(ops, mask):
+    convolve = partial(layers.masked_conv1d, dilation=1, causal=True)
     params = Initializer(0, "float64").conv1d(3, 4, 4)
-    with pytest.raises((TypeError, ValueError), match="keep_mask"):
-        layers.masked_conv1d(ops, params, X, mask, dilation=1, causal=True)
+    refuses((TypeError, ValueError), "keep_mask", convolve, ops, params, X, mask)
 
 
 def test_the_kind_of_a_recurrent_layer_is_checked():
@@ -272,10 +224,8 @@ def test_the_kind_of_a_recurrent_layer_is_checked():
 
 def test_a_dict_that_makes_what_it_lacks_is_not_filled():
     params = collections.defaultdict(dict)
-    with pytest.raises(ValueError, match=r"params has \[\], expected 'attention', too"):
-        layers.encoder_layer(
-            reference.ops, params, X, layers.LayerSettings(layers.AttentionSettings(2))
-        )
+    message = r"params has \[\], expected 'attention', too"
+    refuses(ValueError, message, layers.encoder_layer, reference.ops, params, X, SETTINGS)
     assert params == {}
 
 

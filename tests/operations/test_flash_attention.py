@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from on_gpu import MISSING, ON_GPU, smaller
 from oracles import assert_all_close, assert_close
-from results import assert_equal_within
+from results import assert_equal_within, attend
 
 import npformer as nf
 from npformer import cpu, reference as npf
@@ -28,13 +28,9 @@ def inputs(n_queries, n_keys, batch=(B, H)):
 
 
 def assert_same_as_attention(q, k, v, dout, keep_mask=None, causal=False, **options):
-    expected, weights = npf.attention(q, k, v, keep_mask, causal=causal, **options)
-    out, logsumexp = npf.flash_attention(q, k, v, keep_mask, causal=causal, **options)
-    assert_close(out, expected)
-    gradients = npf.flash_attention_backward(
-        dout, q, k, v, out, logsumexp, keep_mask, causal=causal, **options
-    )
-    assert_all_close(gradients, npf.attention_backward(dout, q, k, v, weights, **options))
+    arrays = q, k, v, dout, keep_mask, causal
+    results = attend("flash_attention", *arrays, **options)
+    assert_all_close(results, attend("attention", *arrays, **options))
 
 
 @pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 131])

@@ -19,90 +19,85 @@ def normal(*shape, seed=0):
 
 
 GRADIENTS = normal(STEPS, N, seed=1)
-
-SGD = {
+STEPS_OF_SGD: dict[str, dict] = {
     "plain": {"lr": 0.1},
     "momentum": {"lr": 0.1, "momentum": 0.9},
     "Nesterov": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
 }
-ADAM = {
+STEPS_OF_ADAM: dict[str, dict] = {
     "Adam": {"lr": 0.1},
     "other constants": {"lr": 0.1, "beta1": 0.8, "beta2": 0.97, "eps": 1e-3},
     "AdamW": {"lr": 0.1, "weight_decay": 0.3},
 }
+STEPS_OF_LION = {
+    "Lion": {"lr": 0.1},
+    "Lion, other constants": {"lr": 0.1, "beta1": 0.8, "beta2": 0.97, "weight_decay": 0.3},
+}
+OPTIONS = STEPS_OF_SGD | STEPS_OF_ADAM | STEPS_OF_LION
 
 
-def run_sgd(param, **options):
-    velocity = np.zeros(N) if "momentum" in options else None
-    for gradient in GRADIENTS:
-        npf.sgd_update(param, gradient, velocity, **options)
-    return param
-
-
-def run_adam(param, **options):
-    m, v = np.zeros(N), np.zeros(N)
+def moved(name):
+    """The parameters after all steps."""
+    param, m, v = normal(N), np.zeros(N), np.zeros(N)
+    options = OPTIONS[name]
     for step, gradient in enumerate(GRADIENTS, start=1):
-        npf.adam_update(param, gradient, m, v, step=step, **options)
+        if name in STEPS_OF_SGD:
+            npf.sgd_update(param, gradient, m if "momentum" in options else None, **options)
+        elif name in STEPS_OF_ADAM:
+            npf.adam_update(param, gradient, m, v, step=step, **options)
+        else:
+            npf.lion_update(param, gradient, m, **options)
     return param
 
 
-@pytest.mark.parametrize("option", SGD)
-def test_sgd_one_number_at_a_time(option):
-    lr, momentum, nesterov = (SGD[option].get(name, 0) for name in ("lr", "momentum", "nesterov"))
-    expected = list(normal(N))
-    for i in range(N):
-        velocity = 0.0
-        for g in GRADIENTS[:, i]:
-            velocity = momentum * velocity + g
-            expected[i] -= lr * (g + momentum * velocity if nesterov else velocity)
-    assert_close(run_sgd(normal(N), **SGD[option]), expected, 1e-12)
+def sgd(x, gradients, lr, momentum=0.0, nesterov=False):
+    velocity = 0.0
+    for g in gradients:
+        velocity = momentum * velocity + g
+        x -= lr * (g + momentum * velocity if nesterov else velocity)
+    return x
 
 
-@pytest.mark.parametrize("option", ADAM)
-def test_adam_one_number_at_a_time(option):
-    lr, beta1, beta2, eps, decay = (
-        {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0, **ADAM[option]}[name]
-        for name in ("lr", "beta1", "beta2", "eps", "weight_decay")
-    )
-    expected = list(normal(N))
-    for i in range(N):
-        m = v = 0.0
-        for step, g in enumerate(GRADIENTS[:, i], start=1):
-            m = beta1 * m + (1 - beta1) * g
-            v = beta2 * v + (1 - beta2) * g * g
-            step_size = m / (1 - beta1**step) / (math.sqrt(v / (1 - beta2**step)) + eps)
-            expected[i] = expected[i] - lr * decay * expected[i] - lr * step_size
-    assert_close(run_adam(normal(N), **ADAM[option]), expected, 1e-12)
+def adam(x, gradients, lr, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0):
+    m = v = 0.0
+    for step, g in enumerate(gradients, start=1):
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        direction = m / (1 - beta1**step) / (math.sqrt(v / (1 - beta2**step)) + eps)
+        x -= lr * (weight_decay * x + direction)
+    return x
 
 
-@pytest.mark.parametrize("option", SGD)
-def test_sgd_of_torch(option):
+def lion(x, gradients, lr, beta1=0.9, beta2=0.99, weight_decay=0.0):
+    m = 0.0
+    for g in gradients:
+        direction = math.copysign(1, beta1 * m + (1 - beta1) * g)
+        x -= lr * (weight_decay * x + direction)
+        m = beta2 * m + (1 - beta2) * g
+    return x
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_one_number_at_a_time(name):
+    update = sgd if name in STEPS_OF_SGD else adam if name in STEPS_OF_ADAM else lion
+    numbers = zip(normal(N).tolist(), GRADIENTS.T, strict=True)
+    expected = [update(x, gradients, **OPTIONS[name]) for x, gradients in numbers]
+    assert_close(moved(name), expected, 1e-12)
+
+
+@pytest.mark.parametrize("name", STEPS_OF_SGD | STEPS_OF_ADAM)
+def test_as_torch(name):
     torch = pytest.importorskip("torch")
-    assert_close(
-        run_sgd(normal(N), **SGD[option]), run_torch(torch.optim.SGD, **SGD[option]), 1e-12
-    )
-
-
-@pytest.mark.parametrize("option", ADAM)
-def test_adam_of_torch(option):
-    torch = pytest.importorskip("torch")
-    options = {"beta1": 0.9, "beta2": 0.999, "weight_decay": 0, **ADAM[option]}
-    betas = options.pop("beta1"), options.pop("beta2")
-    assert_close(
-        run_adam(normal(N), **ADAM[option]),
-        run_torch(torch.optim.AdamW, betas=betas, **options),
-        1e-12,
-    )
-
-
-def run_torch(optimizer_class, **options):
-    torch = pytest.importorskip("torch")
-    param = torch.tensor(normal(N), requires_grad=True)
-    optimizer = optimizer_class([param], **options)
+    param, options = torch.tensor(normal(N), requires_grad=True), dict(OPTIONS[name])
+    if name in STEPS_OF_SGD:
+        optimizer = torch.optim.SGD([param], **options)
+    else:
+        betas = options.pop("beta1", 0.9), options.pop("beta2", 0.999)
+        optimizer = torch.optim.AdamW([param], betas=betas, **{"weight_decay": 0.0, **options})
     for gradient in GRADIENTS:
         param.grad = torch.tensor(gradient)
         optimizer.step()
-    return param.detach().numpy()
+    assert_close(moved(name), param.detach().numpy(), 1e-12)
 
 
 def test_grad_scale_multiplies_the_gradient():
@@ -176,25 +171,6 @@ def test_a_gradient_scale_that_is_nan_is_no_update(ops, name):
         getattr(ops, name)(**arguments)
         for key, x in before.items():
             assert_array_equal(arguments[key], x)
-
-
-@pytest.mark.parametrize(
-    "option", [{"lr": 0.1}, {"lr": 0.1, "beta1": 0.8, "beta2": 0.97, "weight_decay": 0.3}]
-)
-def test_lion_one_number_at_a_time(option):
-    beta1 = option.get("beta1", 0.9)
-    beta2 = option.get("beta2", 0.99)
-    weight_decay = option.get("weight_decay", 0)
-    expected, param, mean = list(normal(N)), normal(N), np.zeros(N)
-    for i in range(N):
-        m = 0.0
-        for g in GRADIENTS[:, i]:
-            direction = math.copysign(1, beta1 * m + (1 - beta1) * g)
-            expected[i] -= option["lr"] * (direction + weight_decay * expected[i])
-            m = beta2 * m + (1 - beta2) * g
-    for gradient in GRADIENTS:
-        npf.lion_update(param, gradient, mean, **option)
-    assert_close(param, expected, 1e-12)
 
 
 def test_a_step_of_lion_without_a_gradient_only_decays():

@@ -50,166 +50,69 @@ def made(kind, config):
     return theirs
 
 
-COMMON = {
-    "attn_implementation": "eager",
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
+COMMON = {"attn_implementation": "eager", "bos_token_id": None, "eos_token_id": None}
+COMMON |= {"pad_token_id": None}
+# Small sizes of each family, none of which is as large as another, under the names of the library.
+ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+OF_LLAMA = {"vocab_size": 17, "hidden_size": 24, "intermediate_size": 13, "num_hidden_layers": 2}
+OF_LLAMA |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 23}
+OF_LLAMA |= {"tie_word_embeddings": False, "rope_parameters": ROPE}
+OF_BERT = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
+OF_BERT |= {"intermediate_size": 17, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
+OF_BERT |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+OF_BERT |= {"vocab_size": 19, "max_position_embeddings": 23}
+SIZES = {
+    "GPT2": {
+        **{"vocab_size": 19, "n_positions": 23, "n_embd": 15, "n_layer": 2, "n_head": 3},
+        **{"n_inner": 17, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    },
+    "Llama": OF_LLAMA,
+    "Mistral": OF_LLAMA,
+    "Qwen2": OF_LLAMA,
+    "Qwen3": {**OF_LLAMA, "head_dim": 6},
+    "Bert": OF_BERT,
+    "Roberta": {**OF_BERT, "type_vocab_size": 1},
+    "XLMRoberta": {**OF_BERT, "type_vocab_size": 1},
+    "DistilBert": {
+        **{"dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 17, "activation": "gelu"},
+        **{"dropout": 0.0, "attention_dropout": 0.0},
+        **{"vocab_size": 19, "max_position_embeddings": 23},
+    },
+    "Marian": {
+        **{"d_model": 12, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 17},
+        **{"decoder_ffn_dim": 17, "encoder_attention_heads": 3, "decoder_attention_heads": 3},
+        **{"max_position_embeddings": 23, "activation_function": "swish", "dropout": 0.0},
+        **{"scale_embedding": True, "forced_eos_token_id": None, "tie_word_embeddings": True},
+    },
 }
 
 
-def gpt2(H=3, K=5, F=17, N=2, V=19, eps=1e-5, activation="gelu_new", tied=True, pad_id=None):
+def both(family, kind, **options):
     """A model of theirs, its family, and ours that was loaded from what theirs has saved."""
-    config = transformers.GPT2Config(
-        **COMMON | {"pad_token_id": pad_id},
-        vocab_size=V,
-        n_positions=23,
-        n_embd=H * K,
-        n_layer=N,
-        n_head=H,
-        n_inner=F,
-        activation_function=activation,
-        layer_norm_epsilon=eps,
-        tie_word_embeddings=tied,
-        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
-    )
-    return both(transformers.GPT2LMHeadModel, config)
-
-
-def llama(
-    H=4,
-    G=2,
-    K=6,
-    F=13,
-    N=2,
-    V=17,
-    eps=1e-6,
-    bias=False,
-    tied=False,
-    pad_id=None,
-    window=None,
-    rope=None,
-):
-    rope = {"rope_type": "default", "rope_theta": 10000.0} | (rope or {})
-    options = {"sliding_window": window} if window else {"attention_bias": bias, "mlp_bias": bias}
-    family = "Mistral" if window else "Llama"
-    config = getattr(transformers, f"{family}Config")(
-        **COMMON | {"pad_token_id": pad_id},
-        vocab_size=V,
-        hidden_size=H * K,
-        intermediate_size=F,
-        num_hidden_layers=N,
-        num_attention_heads=H,
-        num_key_value_heads=G,
-        max_position_embeddings=23,
-        rms_norm_eps=eps,
-        tie_word_embeddings=tied,
-        rope_parameters=rope,
-        **options,
-    )
-    return both(getattr(transformers, f"{family}ForCausalLM"), config)
-
-
-def qwen(kind, H=4, G=2, d_model=24, K=6, F=13, N=2, V=17, eps=1e-6, tied=False, pad_id=None):
-    """Qwen2, or Qwen3, whose heads may have any width."""
-    width = {"head_dim": K} if kind == "Qwen3" else {}
-    config = getattr(transformers, f"{kind}Config")(
-        **COMMON | {"pad_token_id": pad_id},
-        **{"vocab_size": V, "hidden_size": d_model, "intermediate_size": F, "num_hidden_layers": N},
-        **{"num_attention_heads": H, "num_key_value_heads": G, "max_position_embeddings": 23},
-        **{"rms_norm_eps": eps, "tie_word_embeddings": tied, **width},
-    )
-    return both(getattr(transformers, f"{kind}ForCausalLM"), config)
-
-
-def encoder(
-    task,
-    family="Bert",
-    H=3,
-    K=4,
-    F=17,
-    N=2,
-    V=19,
-    eps=1e-12,
-    tied=True,
-    pad_id=0,
-    activation="gelu",
-    labels=2,
-    problem=None,
-):
-    """A BERT, RoBERTa or DistilBERT, and what it predicts."""
-    sizes = {
-        "hidden_size": H * K,
-        "num_hidden_layers": N,
-        "num_attention_heads": H,
-        "intermediate_size": F,
-    }
-    sizes |= {"hidden_act": activation, "layer_norm_eps": eps, "hidden_dropout_prob": 0.0}
-    sizes |= {"attention_probs_dropout_prob": 0.0}
-    if family == "DistilBert":
-        sizes = {
-            "dim": H * K,
-            "n_layers": N,
-            "n_heads": H,
-            "hidden_dim": F,
-            "activation": activation,
-        }
-        sizes |= {"dropout": 0.0, "attention_dropout": 0.0}
-    elif family != "Bert":
-        sizes["type_vocab_size"] = 1
-    config = getattr(transformers, f"{family}Config")(
-        **COMMON | {"pad_token_id": pad_id},
-        **{"vocab_size": V, "max_position_embeddings": 23, "tie_word_embeddings": tied},
-        **{"num_labels": labels, "problem_type": problem, **sizes},
-    )
-    return both(getattr(transformers, f"{family}{task}"), config)
-
-
-def marian(
-    H=3,
-    K=4,
-    F=17,
-    N=(2, 1),
-    V=19,
-    shared=True,
-    tied=True,
-    activation="swish",
-    scaled=True,
-    forced=None,
-):
-    config = transformers.MarianConfig(
-        **COMMON | {"pad_token_id": V - 1, "eos_token_id": 2, "decoder_start_token_id": V - 1},
-        vocab_size=V,
-        decoder_vocab_size=V,
-        d_model=H * K,
-        max_position_embeddings=23,
-        **{f"{name}_layers": n for name, n in zip(("encoder", "decoder"), N, strict=True)},
-        **{f"{name}_attention_heads": H for name in ("encoder", "decoder")},
-        **{f"{name}_ffn_dim": F for name in ("encoder", "decoder")},
-        activation_function=activation,
-        scale_embedding=scaled,
-        dropout=0.0,
-        forced_eos_token_id=forced,
-        share_encoder_decoder_embeddings=shared,
-        tie_word_embeddings=tied,
-    )
-    return both(transformers.MarianMTModel, config)
-
-
-def both(kind, config):
-    theirs = made(kind, config)
+    config = getattr(transformers, f"{family}Config")(**COMMON | SIZES[family] | options)
+    theirs = made(getattr(transformers, f"{family}{kind}"), config)
+    is_language_model = kind in ("ForCausalLM", "LMHeadModel")
+    hidden = {"pad_id": config.pad_token_id} if is_language_model else {}
     with TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
-        hidden = (
-            {"pad_id": config.pad_token_id}
-            if "CausalLM" in kind.__name__ or "LMHead" in kind.__name__
-            else {}
-        )
-        return (
-            theirs,
-            FAMILIES[config.model_type],
-            *pretrained.load(folder, dtype="float64", **hidden)[:2],
-        )
+        ours, params, *_ = pretrained.load(folder, dtype="float64", **hidden)
+    return theirs, FAMILIES[config.model_type], ours, params
+
+
+def language_model(family, **options):
+    return both(family, "LMHeadModel" if family == "GPT2" else "ForCausalLM", **options)
+
+
+def encoder(kind, family="Bert", pad_token_id=0, **options):
+    """What it predicts is told by its kind."""
+    return both(family, kind, pad_token_id=pad_token_id, **options)
+
+
+def marian(vocab_size=19, **options):
+    """The last word of the vocabulary is the padding, and begins a text."""
+    options |= {"vocab_size": vocab_size, "decoder_vocab_size": vocab_size, "eos_token_id": 2}
+    last = vocab_size - 1
+    return both("Marian", "MTModel", pad_token_id=last, decoder_start_token_id=last, **options)
 
 
 @pytest.fixture(autouse=True)
@@ -263,55 +166,51 @@ IDS = np.random.default_rng(0).integers(3, 17, (4, 9))
 LENGTHS = np.array([9, 4, 7, 2])
 KEEP = np.arange(9) < LENGTHS[:, None]
 
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-LLAMA3 |= {"original_max_position_embeddings": 9}
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+LLAMA3 = ROPE | {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}
+LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 9}
+A_HEAD = {"n_head": 1, "n_embd": 7, "n_inner": 5, "n_layer": 1, "activation_function": "relu"}
+THREE_LAYERS = {"n_head": 5, "n_embd": 15, "n_inner": 9, "n_layer": 3, "vocab_size": 29}
+A_HEAD_OF_KEYS = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 12}
+A_HEAD_OF_KEYS |= {"intermediate_size": 11, "tie_word_embeddings": True}
+NOT_GROUPED = {"num_attention_heads": 3, "num_key_value_heads": 3, "hidden_size": 6}
+NOT_GROUPED |= {"intermediate_size": 19, "num_hidden_layers": 3, "vocab_size": 23}
+WITH_BIASES = {"attention_bias": True, "mlp_bias": True}
+SLOW = {"rope_parameters": ROPE | {"rope_theta": 500.0}}
+NEAR = {"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 36, "sliding_window": 4}
+EXACT = {"layer_norm_epsilon": 1e-3}
 LANGUAGE_MODELS = {
-    "GPT-2": lambda pad_id=None: gpt2(pad_id=pad_id),
-    "GPT-2, a head": lambda pad_id=None: gpt2(
-        H=1, K=7, F=5, N=1, eps=1e-3, activation="relu", pad_id=pad_id
-    ),
-    "GPT-2, not tied": lambda pad_id=None: gpt2(
-        H=5, K=3, F=9, N=3, V=29, tied=False, pad_id=pad_id
-    ),
-    "Llama": lambda pad_id=None: llama(pad_id=pad_id),
-    "Llama, a head of keys": lambda pad_id=None: llama(
-        H=3, G=1, K=4, F=11, eps=1e-2, tied=True, pad_id=pad_id
-    ),
-    "Llama, not grouped": lambda pad_id=None: llama(
-        H=3, G=3, K=2, F=19, N=3, V=23, bias=True, pad_id=pad_id, rope={"rope_theta": 500.0}
-    ),
-    "Llama, scaled": lambda pad_id=None: llama(
-        pad_id=pad_id, rope={"rope_type": "linear", "factor": 2.0}
-    ),
-    "Llama 3.1": lambda pad_id=None: llama(pad_id=pad_id, rope=LLAMA3),
-    "Mistral": lambda pad_id=None: llama(H=6, G=3, window=4, pad_id=pad_id),
-    "Qwen2": lambda pad_id=None: qwen("Qwen2", pad_id=pad_id),
-    "Qwen2, tied": lambda pad_id=None: qwen(
-        "Qwen2", H=3, G=1, d_model=12, F=11, N=3, tied=True, pad_id=pad_id
-    ),
-    "Qwen3": lambda pad_id=None: qwen("Qwen3", K=10, pad_id=pad_id),
-    "Qwen3, tied": lambda pad_id=None: qwen(
-        "Qwen3", H=3, G=3, d_model=10, K=4, eps=1e-2, tied=True, pad_id=pad_id
-    ),
+    "GPT-2": ("GPT2", {}),
+    "GPT-2, a head": ("GPT2", A_HEAD | EXACT),
+    "GPT-2, not tied": ("GPT2", {**THREE_LAYERS, "tie_word_embeddings": False}),
+    "Llama": ("Llama", {}),
+    "Llama, a head of keys": ("Llama", {**A_HEAD_OF_KEYS, "rms_norm_eps": 1e-2}),
+    "Llama, not grouped": ("Llama", NOT_GROUPED | WITH_BIASES | SLOW),
+    "Llama, scaled": ("Llama", {"rope_parameters": LINEAR}),
+    "Llama 3.1": ("Llama", {"rope_parameters": LLAMA3}),
+    "Mistral": ("Mistral", NEAR),
+    "Qwen2": ("Qwen2", {}),
+    "Qwen2, tied": ("Qwen2", {**A_HEAD_OF_KEYS, "num_hidden_layers": 3}),
+    "Qwen3": ("Qwen3", {"head_dim": 10}),
+    "Qwen3, tied": ("Qwen3", {**A_HEAD_OF_KEYS, "num_key_value_heads": 3, "rms_norm_eps": 1e-2}),
 }
 each_language_model = pytest.mark.parametrize(
-    "make", LANGUAGE_MODELS.values(), ids=list(LANGUAGE_MODELS)
+    ("family", "options"), LANGUAGE_MODELS.values(), ids=list(LANGUAGE_MODELS)
 )
 
 
 @each_language_model
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_language_model_has_the_same_logits_loss_and_gradients(make, padded):
-    theirs, _, ours, params = models = make(pad_id=0 if padded else None)
+def test_a_language_model_has_the_same_logits_loss_and_gradients(family, options, padded):
+    models = language_model(family, pad_token_id=0 if padded else None, **options)
+    theirs, _, ours, params = models
     keep = KEEP if padded else KEEP | True
     ids, targets = np.where(keep, IDS, 0), np.where(keep, IDS, -100)
-    out = theirs(
-        torch.tensor(ids), attention_mask=torch.tensor(keep).long(), labels=torch.tensor(targets)
-    )
+    mask = torch.tensor(keep).long()
+    out = theirs(torch.tensor(ids), attention_mask=mask, labels=torch.tensor(targets))
     for backend in (reference.ops, cpu.ops):
-        assert_near(
-            ours.logits(params, ids, backend=backend)[keep], out.logits.detach()[keep], "logits"
-        )
+        logits = ours.logits(params, ids, backend=backend)
+        assert_near(logits[keep], out.logits.detach()[keep], "logits")
     assert_same_loss_and_gradients(models, (ids,), out.loss)
 
 
@@ -331,25 +230,17 @@ def frequent(models, n, **options):
 
 @each_language_model
 @pytest.mark.parametrize(
-    ("n_ends", "options"),
-    [(0, {}), (1, {}), (3, {"min_new_tokens": 5})],
-    ids=["no end", "one end", "ends, not soon"],
+    ("n_ends", "min_new_tokens"), [(0, 0), (1, 0), (3, 5)], ids=["no end", "one end", "not soon"]
 )
-def test_greedy_decoding_says_the_same(make, every_backend, n_ends, options):
-    theirs, _, ours, params = models = make()
+def test_greedy_decoding_says_the_same(family, options, every_backend, n_ends, min_new_tokens):
+    theirs, _, ours, params = models = language_model(family, **options)
     ends = frequent(models, n_ends) or None
-    wanted = theirs.generate(
-        **BATCH,
-        do_sample=False,
-        max_new_tokens=12,
-        eos_token_id=ends,
-        pad_token_id=ends[0] if ends else 0,
-        **options,
-    )
-    min_len = options["min_new_tokens"] + 1 if options else 0  # ours counts the end token
-    said = greedy_decode(
-        ours, params, PROMPTS, eos_id=ends, max_len=12, min_len=min_len, backend=every_backend
-    )
+    settings = {"min_new_tokens": min_new_tokens} if min_new_tokens else {}
+    settings |= {"eos_token_id": ends, "pad_token_id": ends[0] if ends else 0}
+    wanted = theirs.generate(**BATCH, do_sample=False, max_new_tokens=12, **settings)
+    settings = {"min_len": min_new_tokens and min_new_tokens + 1}  # ours counts the end token
+    settings |= {"eos_id": ends, "max_len": 12, "backend": every_backend}
+    said = greedy_decode(ours, params, PROMPTS, **settings)
     assert_array_equal(said, wanted.numpy()[:, 9:])
 
 
@@ -357,38 +248,27 @@ def test_greedy_decoding_says_the_same(make, every_backend, n_ends, options):
 @pytest.mark.parametrize("n_ends", [0, 1, 2])
 @pytest.mark.parametrize(("beam_size", "length_penalty"), [(2, 1.0), (4, 0.0), (5, 0.6)])
 def test_beam_search_finds_the_same_with_the_same_scores(
-    make, every_backend, n_ends, beam_size, length_penalty
+    family, options, every_backend, n_ends, beam_size, length_penalty
 ):
-    theirs, _, ours, params = models = make()
+    theirs, _, ours, params = models = language_model(family, **options)
     ends = frequent(models, n_ends) or None
-    wanted = theirs.generate(
-        **BATCH,
-        num_beams=beam_size,
-        num_return_sequences=beam_size,
-        length_penalty=length_penalty,
-        do_sample=False,
-        early_stopping=True,
-        max_new_tokens=8,
-        eos_token_id=ends,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
-    found = beam_search(
-        *(ours, params, PROMPTS),
-        **{"eos_id": ends, "max_len": 8, "beam_size": beam_size, "n_best": beam_size},
-        **{"length_penalty": length_penalty, "backend": every_backend},
-    )
+    settings = {"num_beams": beam_size, "num_return_sequences": beam_size, "eos_token_id": ends}
+    settings |= {"return_dict_in_generate": True, "output_scores": True, "early_stopping": True}
+    settings |= {"do_sample": False, "max_new_tokens": 8, "length_penalty": length_penalty}
+    wanted = theirs.generate(**BATCH, **settings)
+    settings = {"beam_size": beam_size, "n_best": beam_size, "length_penalty": length_penalty}
+    settings |= {"eos_id": ends, "max_len": 8, "backend": every_backend}
+    found = beam_search(ours, params, PROMPTS, **settings)
     found = [hypothesis for row in found for hypothesis in row]
-    for hypothesis, tokens, score in zip(
-        found, wanted.sequences[:, 9:].tolist(), wanted.sequences_scores.tolist(), strict=True
-    ):
+    texts, scores = wanted.sequences[:, 9:].tolist(), wanted.sequences_scores.tolist()
+    for hypothesis, tokens, score in zip(found, texts, scores, strict=True):
         n = len(hypothesis.tokens)
         assert list(hypothesis.tokens) == tokens[:n]
         assert not {*tokens[n:]} - {*(ends or [])[:1]}  # with which they fill up
         assert hypothesis.score == pytest.approx(score, rel=1e-10)
 
 
-@pytest.mark.parametrize("make", [gpt2, llama])
+@pytest.mark.parametrize("family", ["GPT2", "Llama"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -403,68 +283,47 @@ def test_beam_search_finds_the_same_with_the_same_scores(
     ],
     ids=str,
 )
-def test_samples_have_the_same_distribution(make, monkeypatch, options):
+def test_samples_have_the_same_distribution(family, monkeypatch, options):
     """Below and above each step of their distribution function, the more probable tokens first."""
-    theirs, _, ours, params = make()
+    theirs, _, ours, params = language_model(family)
     prompt = PROMPTS[0]
-    scores = theirs.generate(
-        input_ids=torch.tensor([prompt]),
-        do_sample=True,
-        max_new_tokens=1,
-        pad_token_id=0,
-        return_dict_in_generate=True,
-        output_scores=True,
-        **{"top_k": 0, **options},
-    ).scores[0]
-    p = scores.softmax(dim=-1)[0].numpy()
+    settings = {"do_sample": True, "max_new_tokens": 1, "pad_token_id": 0, "top_k": 0}
+    settings |= {"return_dict_in_generate": True, "output_scores": True, **options}
+    out = theirs.generate(input_ids=torch.tensor([prompt]), **settings)
+    p = out.scores[0].softmax(dim=-1)[0].numpy()
     ranked = np.argsort(-p)[: (p > 0).sum()]
     assert len(ranked) > 2
     steps = np.cumsum(p[ranked])[:-1]
     numbers = np.concatenate([steps - 1e-9, steps + 1e-9])
-    monkeypatch.setattr(
-        "npformer.decoding.sampling.random_bits", lambda rows, key: numbers[rows] * 2.0**32 - 0.5
-    )
+    draw = lambda rows, key: numbers[rows] * 2.0**32 - 0.5
+    monkeypatch.setattr("npformer.decoding.sampling.random_bits", draw)
     drawn = sample(ours, params, [prompt] * len(numbers), max_len=1, seed=0, **options)
     assert_array_equal(drawn[:, 0], np.concatenate([ranked[:-1], ranked[1:]]))
 
 
 @each_language_model
-def test_a_penalty_of_what_was_said_changes_the_same_tokens(make, every_backend):
-    theirs, _, ours, params = make()
-    prompts, options = IDS[:, :5], {"repetition_penalty": 1.8}
-    wanted = theirs.generate(
-        torch.tensor(prompts), do_sample=False, max_new_tokens=9, pad_token_id=0, **options
-    )
-    said = sample(
-        ours, params, prompts, max_len=9, seed=0, top_k=1, backend=every_backend, **options
-    )
+def test_a_penalty_of_what_was_said_changes_the_same_tokens(family, options, every_backend):
+    theirs, _, ours, params = language_model(family, **options)
+    prompts, penalty = IDS[:, :5], {"repetition_penalty": 1.8}
+    settings = {"do_sample": False, "max_new_tokens": 9, "pad_token_id": 0, **penalty}
+    wanted = theirs.generate(torch.tensor(prompts), **settings)
+    settings = {"max_len": 9, "seed": 0, "top_k": 1, "backend": every_backend, **penalty}
+    said = sample(ours, params, prompts, **settings)
     assert_array_equal(said, wanted.numpy()[:, 5:])
 
 
+ONE_HEAD = {"num_attention_heads": 1, "hidden_size": 5, "num_hidden_layers": 1}
+ONE_HEAD |= {"vocab_size": 23, "layer_norm_eps": 1e-3}
+FIVE_HEADS = {"num_attention_heads": 5, "hidden_size": 15, "num_hidden_layers": 3}
+OF_DISTILBERT = {"n_heads": 1, "dim": 5, "hidden_dim": 7, "n_layers": 1, "vocab_size": 23}
 ENCODERS = {
     "BERT": {},
-    "BERT, a head": {"H": 1, "K": 5, "F": 7, "N": 1, "V": 23, "eps": 1e-3, "activation": "relu"},
-    "BERT, no id of padding": {"H": 5, "K": 3, "N": 3, "pad_id": None, "activation": "gelu_new"},
-    "RoBERTa": {"family": "Roberta", "pad_id": 1},
-    "XLM-RoBERTa": {
-        "family": "XLMRoberta",
-        "pad_id": 2,
-        "H": 1,
-        "K": 5,
-        "N": 1,
-        "V": 23,
-        "eps": 1e-3,
-    },
+    "BERT, a head": {**ONE_HEAD, "intermediate_size": 7, "hidden_act": "relu"},
+    "BERT, no id of padding": {**FIVE_HEADS, "pad_token_id": None, "hidden_act": "gelu_new"},
+    "RoBERTa": {"family": "Roberta", "pad_token_id": 1},
+    "XLM-RoBERTa": {"family": "XLMRoberta", "pad_token_id": 2, **ONE_HEAD},
     "DistilBERT": {"family": "DistilBert"},
-    "DistilBERT, a head": {
-        "family": "DistilBert",
-        "H": 1,
-        "K": 5,
-        "F": 7,
-        "N": 1,
-        "V": 23,
-        "activation": "relu",
-    },
+    "DistilBERT, a head": {"family": "DistilBert", **OF_DISTILBERT, "activation": "relu"},
 }
 each_encoder = pytest.mark.parametrize("options", ENCODERS.values(), ids=list(ENCODERS))
 
@@ -500,7 +359,7 @@ def assert_same_outputs_loss_and_gradients(models, targets, labels):
 @each_encoder
 @pytest.mark.parametrize("tied", [True, False])
 def test_masked_words_have_the_same_logits_loss_and_gradients(options, tied):
-    models = encoder("ForMaskedLM", tied=tied, **options)
+    models = encoder("ForMaskedLM", tie_word_embeddings=tied, **options)
     masked = KEEP & (np.random.default_rng(1).random(KEEP.shape) < 0.6)
     words = np.random.default_rng(2).integers(1, 19, KEEP.shape)
     assert_same_outputs_loss_and_gradients(
@@ -510,14 +369,14 @@ def test_masked_words_have_the_same_logits_loss_and_gradients(options, tied):
 
 @each_encoder
 def test_classes_of_sequences_have_the_same_logits_loss_and_gradients(options):
-    models = encoder("ForSequenceClassification", labels=3, **options)
+    models = encoder("ForSequenceClassification", num_labels=3, **options)
     classes = np.array([2, 0, 1, 2])
     assert_same_outputs_loss_and_gradients(models, classes, classes)
 
 
 def test_the_first_token_is_no_padding_at_the_beginning_of_a_row():
     """Theirs classifies the padding there, which changes what it says of the same text."""
-    theirs, _, ours, params = encoder("ForSequenceClassification", "Roberta", pad_id=1, labels=3)
+    theirs, _, ours, params = encoder("ForSequenceClassification", "Roberta", 1, num_labels=3)
     batch = encoder_batch(ours)
     wanted = their_encoder_output(theirs, batch).logits.detach().numpy()
     rows = [np.roll(row, 9 - n) for row, n in zip(batch[0], LENGTHS, strict=True)]
@@ -529,14 +388,14 @@ def test_the_first_token_is_no_padding_at_the_beginning_of_a_row():
 
 
 def test_numbers_of_sequences_have_the_same_loss_and_gradients():
-    models = encoder("ForSequenceClassification", problem="regression")
+    models = encoder("ForSequenceClassification", problem_type="regression")
     numbers = np.random.default_rng(1).standard_normal((4, 2))
     assert_same_outputs_loss_and_gradients(models, numbers, numbers)
 
 
 @each_encoder
 def test_classes_of_positions_have_the_same_logits_loss_and_gradients(options):
-    models = encoder("ForTokenClassification", labels=5, **options)
+    models = encoder("ForTokenClassification", num_labels=5, **options)
     classes = np.random.default_rng(1).integers(0, 5, KEEP.shape)
     assert_same_outputs_loss_and_gradients(models, classes, np.where(KEEP, classes, -100))
 
@@ -563,18 +422,31 @@ def test_an_encoder_is_read_by_theirs(options, tmp_path):
     assert_near(their_encoder_output(again, batch).logits.detach().numpy(), wanted, "logits")
 
 
+A_TABLE_EACH = {"share_encoder_decoder_embeddings": False}
+NOT_TIED = {"tie_word_embeddings": False}
+SHAPES_OF_MARIAN = {
+    "one head": {"encoder_attention_heads": 1, "decoder_attention_heads": 1, "d_model": 6},
+    "two heads": {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 8},
+}
+OTHER_WIDTHS = {"encoder_ffn_dim": 9, "decoder_ffn_dim": 9, "encoder_layers": 3}
 MARIANS = {
     "Marian": {},
     "Marian, not tied": {
-        "tied": False,
-        "shared": False,
-        "H": 1,
-        "K": 6,
-        "activation": "relu",
-        "N": (1, 3),
+        **NOT_TIED,
+        **A_TABLE_EACH,
+        **SHAPES_OF_MARIAN["one head"],
+        **{"activation_function": "relu", "encoder_layers": 1, "decoder_layers": 3},
     },
-    "Marian, a table each": {"shared": False, "scaled": False, "V": 23, "activation": "gelu"},
-    "Marian, an output of its own": {"tied": False, "H": 2, "K": 4, "F": 9, "N": (3, 2)},
+    "Marian, a table each": {
+        **A_TABLE_EACH,
+        **{"scale_embedding": False, "vocab_size": 23, "activation_function": "gelu"},
+    },
+    "Marian, an output of its own": {
+        **NOT_TIED,
+        **SHAPES_OF_MARIAN["two heads"],
+        **OTHER_WIDTHS,
+        "decoder_layers": 2,
+    },
 }
 each_marian = pytest.mark.parametrize("options", MARIANS.values(), ids=list(MARIANS))
 
@@ -625,33 +497,25 @@ def test_a_translation_model_has_the_same_logits_loss_and_gradients(options):
 def test_a_translation_model_translates_the_same(
     options, every_backend, forced, beam_size, early_stopping, length_penalty
 ):
-    theirs, _, ours, params = marian(**options, forced=forced)
+    theirs, _, ours, params = marian(**options, forced_eos_token_id=forced)
     V = ours.tgt_vocab - 1
+    search = {"early_stopping": early_stopping, "length_penalty": length_penalty}
+    settings = {"num_beams": beam_size, "num_return_sequences": beam_size, "max_new_tokens": 9}
+    settings |= {"suppress_tokens": [V - 1], "pad_token_id": V - 1, "eos_token_id": 2}
+    ids, mask = torch.tensor(padded(ours)), torch.tensor(KEEP).long()
     wanted = theirs.generate(
-        input_ids=torch.tensor(padded(ours)),
-        attention_mask=torch.tensor(KEEP).long(),
-        num_beams=beam_size,
-        num_return_sequences=beam_size,
-        early_stopping=early_stopping,
-        do_sample=False,
-        max_new_tokens=9,
-        suppress_tokens=[V - 1],
-        length_penalty=length_penalty,
-        pad_token_id=V - 1,
-        eos_token_id=2,
+        input_ids=ids, attention_mask=mask, do_sample=False, **settings, **search
     ).numpy()[:, 1:]
-    common = {"bos_id": V, "eos_id": 2, "max_len": 9, "backend": every_backend}
+    settings = {"bos_id": V, "eos_id": 2, "max_len": 9, "backend": every_backend}
     if beam_size == 1:
-        said = greedy_decode(ours, params, padded(ours), **common)
-        assert_array_equal(said, wanted)
-    else:
-        settings = {"early_stopping": early_stopping, "length_penalty": length_penalty}
-        settings |= {"beam_size": beam_size, "n_best": beam_size}
-        found = beam_search(ours, params, padded(ours), **common, **settings)
-        said = [hypothesis.tokens for row in found for hypothesis in row]
-        for ours_of_it, theirs_of_it in zip(said, wanted.tolist(), strict=True):
-            assert list(ours_of_it) == theirs_of_it[: len(ours_of_it)]
-            assert {*theirs_of_it[len(ours_of_it) :]} <= {V - 1}
+        assert_array_equal(greedy_decode(ours, params, padded(ours), **settings), wanted)
+        return
+    settings |= {"beam_size": beam_size, "n_best": beam_size}
+    found = beam_search(ours, params, padded(ours), **settings, **search)
+    said = [hypothesis.tokens for row in found for hypothesis in row]
+    for ours_of_it, theirs_of_it in zip(said, wanted.tolist(), strict=True):
+        assert list(ours_of_it) == theirs_of_it[: len(ours_of_it)]
+        assert {*theirs_of_it[len(ours_of_it) :]} <= {V - 1}
 
 
 def test_the_tokens_of_a_translation_model_are_theirs(tmp_path):
