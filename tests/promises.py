@@ -6,7 +6,7 @@ Each function checks one; the tests of the models call it.
 import numpy as np
 import pytest
 
-from npformer import greedy_decode, tree
+from npformer import beam_search, greedy_decode, log_probability, sample, tree
 
 
 def params_of(model, seed=0):
@@ -163,3 +163,20 @@ def assert_steps_equal_recomputation(model, params, src, ops, n_steps=7, max_row
         np.testing.assert_allclose(decoder.step(tokens, parents), expected, rtol=0, atol=1e-12)
         parents = rng.integers(0, len(tokens), size=rng.integers(1, max_rows + 1))
         tokens = rng.integers(1, model.tgt_vocab, size=len(parents))
+
+
+def assert_all_ways_of_decoding_agree(model, params, src, tgt):
+    """Greedy decoding is a beam of one, scores are those of the targets, and draws repeat."""
+    options = {"bos_id": 1, "eos_id": 2, "max_len": 8}
+    said = greedy_decode(model, params, src, **options)
+    narrow = beam_search(model, params, src, beam_size=1, **options)
+    for row, [best] in zip(said, narrow, strict=True):
+        assert row[row != 0].tolist() == list(best.tokens)
+    wide = beam_search(model, params, src, beam_size=4, n_best=4, **options)
+    for row, hypotheses in zip(src, wide, strict=True):
+        for hypothesis in hypotheses:
+            target = np.array([[1, *hypothesis.tokens]])
+            [wanted] = log_probability(model, params, row[None], target)
+            np.testing.assert_allclose(hypothesis.log_probability, wanted, rtol=1e-10)
+    drawn, again = (sample(model, params, src, seed=3, **options) for _ in range(2))
+    np.testing.assert_array_equal(drawn, again)

@@ -497,7 +497,8 @@ add("embed_tokens", {**TOKENS, "positions": None}, bound=4, leading=(2,))
 add("embed_tokens", {**TOKENS, "scaled": False, "pad_id": -1}, bound=4, leading=(2,))
 slow = {"base": 500.0, "scaling": 4.0, "pairs": "interleaved"}
 add("rotary", {}, slow, bound=4, P=2, M=4)
-add("rotary", {"llama3": Llama3Scaling(8.0, original_max_len=9)}, bound=4, P=2, M=4)
+scalings = [Llama3Scaling(8.0, original_max_len=n) for n in (9, 50)]  # which stretch more, or less
+add("rotary", *({"llama3": scaling} for scaling in scalings), bound=4, P=2, M=4)
 add("rotary", {"positions": _positions}, bound=4, P=0, M=1)
 
 words = {"targets": _words("...")}

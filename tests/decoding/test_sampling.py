@@ -347,8 +347,3 @@ def test_bad_arguments_are_named():
     refused("bos_id=7, expected 0 <= bos_id < 7", bos_id=7)
     refused("max_len=17, expected 1 <= max_len <= 16, the model's", max_len=17)
     refused("min_len=4, expected at most max_len=3", min_len=4)
-
-
-def test_a_temperature_near_zero_is_greedy():
-    logits = np.array([[1.0, 3.0, 2.0]], "float32")
-    assert draw(logits, np.array([0.999]), temperature=1e-300)[0] == 1

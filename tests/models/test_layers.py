@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from oracles import assert_all_close, assert_close
+from oracles import assert_close
 from refusals import refuses
 
 from npformer import gradcheck, layers, reference, tree
@@ -16,10 +16,6 @@ from npformer.models.initialization import Initializer, LayerShapes
 B, T, S, H, K, F = 4, 5, 7, 2, 3, 8
 D = H * K
 KEY = 99
-
-
-def new(seed=0):
-    return Initializer(seed, "float64")
 
 
 def shaken(params, seed=1):
@@ -64,8 +60,6 @@ def check_layer(layer, inputs, params):
     return gradcheck(f, f_backward, [*inputs, *arrays], names=names, central_tolerance=None)
 
 
-DROPOUT = [{}, {"dropout_rate": 0.3, "dropout_key": KEY}]
-RATES = [0.0, 0.3]
 HEADS = layers.AttentionSettings(H)
 
 
@@ -75,84 +69,112 @@ def settings(**options):
     return layers.LayerSettings(attention, dropout_rate=0.3, hidden_dropout_rate=0.3, **options)
 
 
-def test_layer_norm():
-    check_layer(
-        lambda params, x: layers.layer_norm(reference, params, x),
-        [normal(B, T, D)],
-        shaken(new().norm(D)),
-    )
+NEW = Initializer(0, "float64")
+SHAPES = LayerShapes(D, F)
+X, MEMORY = normal(B, T, D), normal(B, S, D)
+LAYERS = {}
 
 
-def test_rms_norm():
-    params = shaken(new().norm(D, "rms_norm"))
-    check_layer(
-        lambda params, x: layers.rms_norm(reference, params, x, 0.1), [normal(B, T, D)], params
+def add(name, layer, params, *inputs, **options):
+    """Let the gradient of ``layer(ops, params, *inputs, **options)`` be checked."""
+
+    def call(params, *inputs):
+        return layer(reference, params, *inputs, **options)
+
+    LAYERS[name] = call, inputs, shaken(params)
+
+
+def with_bias(layer):
+    """The layer, whose last input is a bias of the scores."""
+
+    def call(ops, params, *inputs, **options):
+        *inputs, bias = inputs
+        return layer(ops, params, *inputs, bias=bias, **options)
+
+    return call
+
+
+def residual_convolutions(ops, params, x, **dropout):
+    def convolve(h):
+        return layers.masked_conv1d(ops, params["conv"], h, KEPT, dilation=2, causal=True)
+
+    return residual_conv_block(ops, params, x, convolve, **dropout)
+
+
+OF_SELF, OF_MEMORY = NEW.self_attention(SHAPES), NEW.memory_attention(SHAPES)
+KEPT = keep(B, T)
+ENCODER, DECODER = NEW.encoder_layer(SHAPES), NEW.decoder_layer(SHAPES)
+add("layer norm", layers.layer_norm, NEW.norm(D), X)
+add("norm by the root mean square", layers.rms_norm, NEW.norm(D, "rms_norm"), X, eps=0.1)
+for rate in (0.0, 0.3):
+    for causal in (False, True):
+        heads = layers.AttentionSettings(H, causal=causal, dropout_rate=rate)
+        options = {"settings": heads, "keep_mask": keep(B, H, T, T), "dropout_key": KEY}
+        add(f"self-attention, {rate}, {causal}", layers.self_attention, OF_SELF, X, **options)
+    heads = layers.AttentionSettings(H, dropout_rate=rate)
+    options = {"settings": heads, "keep_mask": keep(B, H, T, S), "dropout_key": KEY}
+    add(f"cross-attention, {rate}", layers.cross_attention, OF_MEMORY, X, MEMORY, **options)
+# The gradient of a bias is that of the array as it was given, before it was broadcast.
+for shape in ((B, H, T), (1, H, 1), (T,)):
+    heads, bias = layers.AttentionSettings(H, causal=True), normal(*shape, T, seed=6)
+    biased = with_bias(layers.self_attention)
+    add(f"self-attention, bias {shape}", biased, OF_SELF, X, bias, settings=heads)
+    heads, bias = layers.AttentionSettings(H, dropout_rate=0.3), normal(*shape, S, seed=6)
+    options, biased = {"settings": heads, "dropout_key": KEY}, with_bias(layers.cross_attention)
+    add(f"cross-attention, bias {shape}", biased, OF_MEMORY, X, MEMORY, bias, **options)
+DROPOUT = {"dropout_rate": 0.3, "dropout_key": KEY}
+for activation in ("relu", "gelu", "gelu_erf", "silu"):
+    for name, dropout in {"": {}, ", dropout": DROPOUT}.items():
+        options = {"activation": activation, **dropout}
+        add(activation + name, layers.feed_forward, NEW.feed_forward(SHAPES), X, **options)
+for norm in ("pre", "post"):
+    options = {"settings": settings(norm=norm), "dropout_key": KEY}
+    masks = {"keep_mask": keep(B, 1, 1, T)}
+    add(f"{norm}-norm encoder", layers.encoder_layer, ENCODER, X, **options, **masks)
+    masks = {"keep_mask": keep(B, 1, T, T), "memory_keep_mask": keep(B, 1, 1, S)}
+    add(f"{norm}-norm decoder", layers.decoder_layer, DECODER, X, MEMORY, **options, **masks)
+add("relu of a norm", normalised_relu, NEW.norm(D), X)
+for causal in (False, True):
+    options = {"keep_mask": KEPT, "dilation": 2, "causal": causal}
+    add(f"convolution, {causal}", layers.masked_conv1d, NEW.conv1d(3, D, 5), X, **options)
+for name, dropout in {"": {}, ", dropout": DROPOUT}.items():
+    block = NEW.residual_conv_block(D, 3)
+    add(f"residual block{name}", residual_convolutions, block, X, **dropout)
+
+
+@pytest.mark.parametrize(("layer", "inputs", "params"), LAYERS.values(), ids=list(LAYERS))
+def test_the_backward_of_a_layer_is_its_derivative(layer, inputs, params):
+    check_layer(layer, inputs, params)
+
+
+def test_attention_knows_scale_and_dropout_in_its_backward():
+    options = {"causal": True, "scale": 0.3, **DROPOUT}
+
+    def attention(q, k, v, bias):
+        return layers.attention(reference, q, k, v, keep(B, T, S), bias=bias, **options)
+
+    k, v, bias = normal(B, S, K, seed=4), normal(B, S, 2, seed=5), normal(T, S, seed=6)
+    gradcheck(
+        lambda *arrays: attention(*arrays)[0],
+        lambda dout, *arrays: attention(*arrays)[1](dout)[:4],
+        [normal(B, T, K), k, v, bias],
+        names="qkvb",
     )
 
 
 @pytest.mark.parametrize("norm_type", ["layer_norm", "rms_norm"])
 def test_the_normalisation_of_a_layer_has_the_type_and_the_eps_of_its_settings(norm_type):
-    x, params = normal(B, T, D), new().norm(D, norm_type)
+    x, params = normal(B, T, D), NEW.norm(D, norm_type)
     given = layers.LayerSettings(HEADS, norm_type=norm_type, eps=0.5)
     y, _ = normalise(reference, params, x, given)
     assert_array_equal(y, getattr(layers, norm_type)(reference, params, x, 0.5)[0])
     assert not np.allclose(y, getattr(layers, norm_type)(reference, params, x)[0])
 
 
-@pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("causal", [False, True])
-def test_self_attention(causal, rate):
-    heads = layers.AttentionSettings(H, causal=causal, dropout_rate=rate)
-
-    def layer(params, x):
-        return layers.self_attention(reference, params, x, heads, keep(B, H, T, T), dropout_key=KEY)
-
-    check_layer(layer, [normal(B, T, D)], shaken(new().self_attention(LayerShapes(D, F))))
-
-
-@pytest.mark.parametrize("rate", RATES)
-def test_attention_to_a_memory(rate):
-    heads = layers.AttentionSettings(H, dropout_rate=rate)
-
-    def layer(params, x, memory):
-        return layers.cross_attention(
-            reference, params, x, memory, heads, keep(B, H, T, S), dropout_key=KEY
-        )
-
-    check_layer(
-        layer, [normal(B, T, D), normal(B, S, D)], shaken(new().memory_attention(LayerShapes(D, F)))
-    )
-
-
-@pytest.mark.parametrize("shape", [(B, H, T), (1, H, 1), (T,)], ids=str)
-def test_a_bias_of_the_scores_and_its_gradient(shape):
-    """The gradient is that of the bias as it was given, before it was broadcast to (B, H, T, S)."""
-    heads = layers.AttentionSettings(H, causal=True)
-    memory_heads = layers.AttentionSettings(H, dropout_rate=0.3)
-
-    def of_one(params, x, bias):
-        return layers.self_attention(reference, params, x, heads, bias=bias)
-
-    def of_two(params, x, memory, bias):
-        return layers.cross_attention(
-            reference, params, x, memory, memory_heads, bias=bias, dropout_key=KEY
-        )
-
-    x, memory = normal(B, T, D), normal(B, S, D)
-    check_layer(
-        of_one, [x, normal(*shape, T, seed=6)], shaken(new().self_attention(LayerShapes(D, F)))
-    )
-    check_layer(
-        of_two,
-        [x, memory, normal(*shape, S, seed=6)],
-        shaken(new().memory_attention(LayerShapes(D, F))),
-    )
-
-
 @pytest.mark.parametrize("window", [None, 3])
 def test_a_cache_takes_the_bias_of_the_newest_position(every_backend, window):
     settings = layers.AttentionSettings(H, causal=True, window=window)
-    params, x = shaken(new().self_attention(LayerShapes(D, F))), normal(B, T, D)
+    params, x = shaken(NEW.self_attention(SHAPES)), normal(B, T, D)
     bias = normal(B, H, T, T, seed=6)
     whole, _ = self_attention_heads(reference.ops, params, x, settings, bias=bias)
     kv, at = np.empty((B * T, 2 * D)), np.arange(B * T).reshape(B, T)
@@ -162,101 +184,8 @@ def test_a_cache_takes_the_bias_of_the_newest_position(every_backend, window):
         assert_close(y, whole[:, t], 1e-14)
 
 
-@pytest.mark.parametrize("dropout", DROPOUT)
-@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_erf", "silu"])
-def test_feed_forward(activation, dropout):
-    def layer(params, x):
-        return layers.feed_forward(reference, params, x, activation=activation, **dropout)
-
-    check_layer(layer, [normal(B, T, D)], shaken(new().feed_forward(LayerShapes(D, F))))
-
-
-def encoder_params():
-    return new().encoder_layer(LayerShapes(D, F))
-
-
-def decoder_params():
-    return new().decoder_layer(LayerShapes(D, F))
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_encoder_layer(norm):
-    def layer(params, x):
-        return layers.encoder_layer(
-            reference, params, x, settings(norm=norm), keep(B, 1, 1, S), dropout_key=KEY
-        )
-
-    check_layer(layer, [normal(B, S, D)], shaken(encoder_params()))
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_decoder_layer(norm):
-    def layer(params, x, memory):
-        masks = keep(B, 1, T, T), keep(B, 1, 1, S)
-        return layers.decoder_layer(
-            reference, params, x, memory, settings(norm=norm), *masks, dropout_key=KEY
-        )
-
-    check_layer(layer, [normal(B, T, D), normal(B, S, D)], shaken(decoder_params()))
-
-
-def normal_params(**shapes):
-    return {name: shaken(new().linear(*shape)) for name, shape in shapes.items()}
-
-
-def test_attention_knows_scale_and_dropout_in_its_backward():
-    def layer(params, q, k, v, bias):
-        options = {"bias": bias, "causal": True, "scale": 0.3, **DROPOUT[1]}
-        out, backward = layers.attention(reference, q, k, v, keep(B, T, S), **options)
-        return out, lambda dout: (*backward(dout), params)
-
-    given = [
-        normal(B, T, K),
-        normal(B, S, K, seed=4),
-        normal(B, S, 2, seed=5),
-        normal(T, S, seed=6),
-    ]
-    gradcheck(
-        lambda *args: layer({}, *args)[0],
-        lambda dout, *args: layer({}, *args)[1](dout)[:4],
-        given,
-        names="qkvb",
-    )
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_projections_apart_are_those_side_by_side(bias):
-    """So are their gradients, which have the same names as the parameters."""
-    apart = {
-        name: shaken(new().linear(D, D), seed=i) for i, name in enumerate(["q", "k", "v", "out"])
-    }
-    if not bias:
-        apart = {name: {"weight": params["weight"]} for name, params in apart.items()}
-    keys = list(apart["q"])
-    qkv = {key: np.concatenate([apart[name][key] for name in "qkv"], axis=-1) for key in keys}
-    kv = {key: qkv[key][..., D:] for key in keys}
-    x, memory, dy = normal(B, T, D), normal(B, S, D, seed=4), normal(B, T, D, seed=5)
-    for attend, inputs, packed in (
-        (layers.self_attention, [x], {"qkv": qkv, "out": apart["out"]}),
-        (layers.cross_attention, [x, memory], {"q": apart["q"], "kv": kv, "out": apart["out"]}),
-    ):
-        (y, backward), (expected, expected_backward) = (
-            attend(reference, params, *inputs, HEADS) for params in (apart, packed)
-        )
-        assert_close(y, expected, 1e-13)
-        *dinputs, grads = backward(dy)
-        *expected_dinputs, expected_grads = expected_backward(dy)
-        assert_all_close(dinputs, expected_dinputs, 1e-13)
-        tree.check_like(grads, apart)
-        parts = [grads[name] for name in ("qkv" if attend is layers.self_attention else "kv")]
-        (name,) = expected_grads.keys() - {"q", "out"}
-        for key in keys:
-            together = np.concatenate([part[key] for part in parts], axis=-1)
-            assert_close(together, expected_grads[name][key], 1e-12)
-
-
 def test_a_cache_that_does_not_fit_is_named():
-    params, kv = new().encoder_layer(LayerShapes(D, F)), np.zeros((6, 2 * D))
+    params, kv = NEW.encoder_layer(SHAPES), np.zeros((6, 2 * D))
     for x, at in ((normal(2, D), np.zeros((2, 0), int)), (normal(3, D), np.zeros((2, 1), int))):
         with pytest.raises(ValueError, match="of the newest positions for a cache with kv"):
             layers.encoder_layer(
@@ -269,19 +198,12 @@ def test_a_cache_that_does_not_fit_is_named():
 
 
 def test_projections_that_are_missing_are_named():
-    params = normal_params(q=(D, D), k=(D, D), out=(D, D))
+    params = {name: NEW.linear(D, D) for name in ("q", "k", "out")}
     with pytest.raises(
         ValueError,
         match=r"params has \['q', 'k', 'out'\], expected 'qkv', or each of \['q', 'k', 'v'\]",
     ):
         layers.self_attention(reference, params, normal(B, T, D), HEADS)
-
-
-def test_a_feed_forward_layer_without_output_bias_in_its_maps():
-    params = {"weight": normal(D, F)}
-    y, backward = layers.linear(reference, params, normal(B, T, D))
-    dx, grads = backward(np.ones_like(y))
-    assert list(grads) == ["weight"]
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -290,7 +212,7 @@ def test_the_residual_passes_by_its_sublayer(norm):
 
     The gradient passes through the residual connection.
     """
-    params, norm_params = {"out": {"weight": np.zeros((F, D)), "bias": np.zeros(D)}}, new().norm(D)
+    params, norm_params = {"out": {"weight": np.zeros((F, D)), "bias": np.zeros(D)}}, NEW.norm(D)
     x, z, dy = normal(B, T, D), np.ones((B, T, F)), normal(B, T, D, seed=6)
     y, backward = layers.add_and_norm(
         reference, params, norm_params, z, x, settings(norm=norm), dropout_key=KEY
@@ -310,14 +232,14 @@ def test_the_residual_passes_by_its_sublayer(norm):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_sublayer_is_normalised_once(norm):
     x, dh = normal(B, T, D), normal(B, T, D, seed=6)
-    h, backward = layers.norm_before(reference, new().norm(D), x, settings(norm=norm))
+    h, backward = layers.norm_before(reference, NEW.norm(D), x, settings(norm=norm))
     dx, norm_grads = backward(dh)
     assert (h is x) == (dx is dh) == (not norm_grads) == (norm == "post")
 
 
 def test_one_key_drops_different_places_in_different_layers():
     """Sub-keys are derived: were a key used twice, two dropouts of one shape would agree."""
-    params, x = shaken(encoder_params()), normal(B, S, D)
+    params, x = shaken(ENCODER), normal(B, S, D)
     drawn = []
     ops = noting_keys(drawn)
     layers.encoder_layer(ops, params, x, settings(), dropout_key=KEY)
@@ -346,7 +268,7 @@ def test_a_weight_used_twice_gets_the_sum_of_both_gradients():
 
     The closures are independent, and the caller adds the gradients.
     """
-    params = shaken(new().feed_forward(LayerShapes(D, F)))
+    params = shaken(NEW.feed_forward(SHAPES))
 
     def twice(params, x0):
         x1, backward1 = layers.feed_forward(reference, params, x0)
@@ -363,7 +285,7 @@ def test_a_weight_used_twice_gets_the_sum_of_both_gradients():
 
 
 def test_poison_in_the_padding_of_a_memory_changes_nothing():
-    params = shaken(new().memory_attention(LayerShapes(D, F)))
+    params = shaken(NEW.memory_attention(SHAPES))
     x = normal(B, T, D)
     memory = normal(B, S, D)
     mask = np.ones((B, 1, 1, S), bool)
@@ -381,35 +303,3 @@ def test_poison_in_the_padding_of_a_memory_changes_nothing():
 def test_an_unknown_norm_is_named():
     message = "norm='Pre', expected 'pre' or 'post'"
     refuses(ValueError, message, layers.LayerSettings, HEADS, norm="Pre")
-
-
-# The layers of convolutions.
-
-KEPT = keep(B, T)
-
-
-def test_normalised_relu():
-    check_layer(
-        lambda params, x: normalised_relu(reference, params, x),
-        [normal(B, T, D)],
-        shaken(new().norm(D)),
-    )
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_masked_conv1d(causal):
-    def layer(params, x):
-        return layers.masked_conv1d(reference, params, x, KEPT, dilation=2, causal=causal)
-
-    check_layer(layer, [normal(B, T, D)], shaken(new().conv1d(3, D, 5)))
-
-
-@pytest.mark.parametrize("dropout", DROPOUT)
-def test_residual_conv_block(dropout):
-    def layer(params, x):
-        def convolve(h):
-            return layers.masked_conv1d(reference, params["conv"], h, KEPT, dilation=2, causal=True)
-
-        return residual_conv_block(reference, params, x, convolve, **dropout)
-
-    check_layer(layer, [normal(B, T, D)], shaken(new().residual_conv_block(D, 3)))

@@ -27,6 +27,7 @@ PROMISES = [
     promises.assert_nan_in_the_embedding_of_the_padding_changes_nothing,
     promises.assert_infinity_in_the_embedding_of_the_padding_changes_nothing,
     promises.assert_rows_do_not_see_each_other,
+    promises.assert_all_ways_of_decoding_agree,
     promises.assert_dropout_is_off_without_a_key_and_repeats_with_one,
     promises.assert_nothing_to_count_is_loss_zero_gradient_zero,
     promises.assert_a_source_without_words_is_finite_and_leaves_the_encoder_alone,

@@ -12,9 +12,7 @@ from npformer import (
     CopyTask,
     Recurrent,
     Trainer,
-    beam_search,
     greedy_decode,
-    log_probability,
     tree,
 )
 
@@ -64,25 +62,6 @@ def test_without_attention_only_the_end_of_the_encoder_matters():
     ).all()
     # the state stays what it is on padding
     assert (ends[0][0] == states[[0, 1, 2], [3, 3, 3]]).all()
-
-
-@CELLS
-def test_decoding_in_all_ways(cell):
-    model = make(cell)
-    params, options = params_of(model), {"bos_id": 1, "eos_id": 2, "max_len": 9}
-    greedy = greedy_decode(model, params, SRC, **options)
-    for row, [best] in zip(
-        greedy, beam_search(model, params, SRC, beam_size=1, **options), strict=True
-    ):
-        assert tuple(row[: len(best.tokens)]) == best.tokens
-    for src, found in zip(
-        SRC, beam_search(model, params, SRC, beam_size=4, n_best=3, **options), strict=True
-    ):
-        for hypothesis in found:
-            tgt = np.array([[1, *hypothesis.tokens]])
-            assert_close(
-                log_probability(model, params, src[None], tgt)[0], hypothesis.log_probability, 1e-12
-            )
 
 
 def test_attention_weights_are_those_of_the_words():

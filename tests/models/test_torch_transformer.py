@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from oracles import assert_close
 
-from npformer import Transformer, layers, reference, tree
+from npformer import Transformer, reference, tree
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -168,47 +168,3 @@ def test_loss_and_all_parameter_gradients(norm, activation, tied):
         expected = dict(tree.leaves(wanted))[path]
         assert np.abs(expected).max() > 1e-6 or path.endswith("bias"), path
         np.testing.assert_allclose(grad, expected, rtol=0, atol=1e-10, err_msg=path)
-
-
-@pytest.mark.parametrize(("with_memory", "causal"), [(False, False), (False, True), (True, False)])
-def test_multi_head_attention_layer(with_memory, causal):
-    torch.manual_seed(1)
-    theirs = torch.nn.MultiheadAttention(D, H, batch_first=True).double()
-    rng = np.random.default_rng(1)
-    x = rng.standard_normal((B, T, D))
-    memory = rng.standard_normal((B, S, D)) if with_memory else x
-    keep = rng.random((B, memory.shape[1])) < 0.7
-    keep[:, 0] = True
-    dy = rng.standard_normal(x.shape)
-
-    query, keys = torch.tensor(x, requires_grad=True), torch.tensor(memory, requires_grad=True)
-    mask = torch.ones(T, T, dtype=torch.bool).triu(1) if causal else None
-    y, weights = theirs(
-        query,
-        keys,
-        keys,
-        key_padding_mask=torch.tensor(~keep),
-        attn_mask=mask,
-        average_attn_weights=False,
-    )
-    y.backward(torch.tensor(dy))
-
-    params, keep_mask = attention(value, theirs, memory=with_memory), keep[:, None, None, :]
-    if with_memory:
-        ours, backward = layers.cross_attention(
-            reference, params, x, memory, layers.AttentionSettings(H), keep_mask
-        )
-    else:
-        ours, backward = layers.self_attention(
-            reference, params, x, layers.AttentionSettings(H, causal=causal), keep_mask
-        )
-    dx, *dmemory, grads = backward(dy)
-    assert_close(ours, y.detach().numpy(), 1e-10)
-    if with_memory:
-        assert_close(dx, query.grad.numpy(), 1e-10)
-        assert_close(dmemory[0], keys.grad.numpy(), 1e-10)
-    else:
-        assert_close(dx, (query.grad + keys.grad).numpy(), 1e-10)
-    wanted = dict(tree.leaves(attention(gradient, theirs, memory=with_memory)))
-    for path, grad in tree.leaves(grads):
-        np.testing.assert_allclose(grad, wanted[path], rtol=0, atol=1e-10, err_msg=path)

@@ -69,25 +69,12 @@ def test_masks_that_hide_everything(shape):
     assert_same_as_attention(*inputs(67, 71), keep_mask)
 
 
-@pytest.mark.parametrize("batch", [(), (3,), (2, 1, 3)])
-def test_any_number_of_leading_axes(batch):
-    assert_same_as_attention(*inputs(67, 71, batch), causal=True, dropout_rate=0.3, dropout_key=7)
-
-
 def test_everything_at_once():
     keep_mask = normal(B, H, 67, 131) > 0
     keep_mask[:, :, 5] = False
     assert_same_as_attention(
         *inputs(67, 131), keep_mask, causal=True, scale=0.7, dropout_rate=0.3, dropout_key=7
     )
-
-
-def test_logsumexp():
-    q, k, v, _ = inputs(67, 131)
-    keep_mask = normal(B, H, 67, 131) > 0
-    _, logsumexp = npf.flash_attention(q, k, v, keep_mask)
-    scores = q @ k.swapaxes(-1, -2) / np.sqrt(K)
-    assert_close(logsumexp, np.log(np.where(keep_mask, np.exp(scores), 0).sum(axis=-1)))
 
 
 def test_scores_of_a_thousand_do_not_overflow():

@@ -63,27 +63,27 @@ def test_models_refuse_arrays_with_rules_of_their_own(subclass, message):
     """A masked target once trained with another loss than its gradient's."""
     model = nf.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     params, src, tgt = model.init(0), np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
+    odd_src, odd_tgt = subclass(src), subclass(tgt)
     trainer, ids = nf.Trainer(model, nf.SGD(0.1)), {"bos_id": 1, "eos_id": 2, "max_len": 4}
     before = trainer.flat_params.copy()
-    odd_src, odd_tgt = subclass(src), subclass(tgt)
-    for name, use in {
-        "tgt": lambda: trainer.step(src, odd_tgt),
-        "src": lambda: trainer.step(odd_src, tgt),
-        "tgt_in": lambda: model.loss_and_grad(params, src, odd_tgt),
-        "src ": lambda: model.loss_and_grad(params, odd_src, tgt),
-        "tgt_out": lambda: model.loss_and_grad(params, src, tgt[:, :-1], odd_tgt[:, 1:]),
-        "src  ": lambda: nf.greedy_decode(model, params, odd_src, **ids),
-        "src   ": lambda: nf.beam_search(model, params, odd_src, **ids),
-        "tgt ": lambda: nf.log_probability(model, params, src, odd_tgt),
-    }.items():
-        refuses(TypeError, f"{name.strip()} {message.format(name.strip())}", use)
+
+    def refused(name, call, *arguments, **options):
+        refuses(TypeError, f"{name} {message.format(name)}", call, *arguments, **options)
+
+    refused("tgt", trainer.step, src, odd_tgt)
+    refused("src", trainer.step, odd_src, tgt)
+    refused("tgt_in", model.loss_and_grad, params, src, odd_tgt)
+    refused("src", model.loss_and_grad, params, odd_src, tgt)
+    refused("tgt_out", model.loss_and_grad, params, src, tgt[:, :-1], odd_tgt[:, 1:])
+    refused("src", nf.greedy_decode, model, params, odd_src, **ids)
+    refused("src", nf.beam_search, model, params, odd_src, **ids)
+    refused("tgt", nf.log_probability, model, params, src, odd_tgt)
     decoder = model.decoder(params, src, max_rows=1, max_len=3)
-    message = f"tokens {message.format('tokens')}"
-    refuses(TypeError, message, decoder.step, subclass(np.array([[1]]))[0], np.array([0]))
+    refused("tokens", decoder.step, subclass(np.array([[1]]))[0], np.array([0]))
     assert_array_equal(trainer.flat_params, before)
     params["output"]["bias"] = subclass(params["output"]["bias"])
-    message = "parameter output.bias: given a .*, expected"
-    refuses(ValueError, message, nf.Trainer, model, nf.SGD(0.1), params=params)
+    with pytest.raises(ValueError, match="parameter output.bias: given a .*, expected"):
+        nf.Trainer(model, nf.SGD(0.1), params=params)
 
 
 class Plain(np.ndarray):

@@ -15,7 +15,7 @@ from refusals import refuses
 from tested import npf
 
 from npformer import Transformer, tree
-from npformer.layers import Llama3Scaling, Rotary
+from npformer.layers import Rotary
 from npformer.models import describe, from_description
 
 B, T, H, P, K = 2, 5, 3, 2, 8
@@ -57,32 +57,6 @@ def test_a_head_of_an_odd_width_and_a_negative_number_of_heads():
     refuses(ValueError, message, npf.rotary, X, POSITIONS, n_heads=8)
     message = "n_plain=-1, expected at least 0"
     refuses(ValueError, message, npf.rotary, X, POSITIONS, n_heads=6, n_plain=-1)
-
-
-def test_llama3_slows_the_pairs_that_turn_slowly():
-    """Piece by piece, as Llama 3.1 says.
-
-    Long waves are stretched, short ones stay, those in between are mixed.
-    """
-    scaling, width, old = Llama3Scaling(8.0, 1.0, 4.0, 500), 16, 500
-    expected = []
-    for i in range(width // 2):
-        frequency = 10000.0 ** (-2 * i / width)
-        wave = 2 * math.pi / frequency
-        smooth = (old / wave - 1) / (4 - 1)
-        mixed = (1 - smooth) * frequency / 8 + smooth * frequency
-        expected.append(frequency if wave < old / 4 else frequency / 8 if wave > old / 1 else mixed)
-    shares = {round(x * 10000 ** (2 * i / width), 9) for i, x in enumerate(expected)}
-    assert {1.0, 1 / 8} < shares  # all three kinds
-    x = np.eye(width)[: width // 2].sum(axis=0, keepdims=True)  # each pair is (1, 0)
-    turned = npf.rotary(x, np.array([3]), llama3=scaling)[0]
-    assert_close(np.arctan2(turned[width // 2 :], turned[: width // 2]), 3 * np.array(expected))
-    assert_close(
-        npf.rotary_backward(
-            npf.rotary(x, np.array([3]), llama3=scaling), np.array([3]), llama3=scaling
-        ),
-        x,
-    )
 
 
 def test_positions_that_int64_cannot_hold_are_refused():
