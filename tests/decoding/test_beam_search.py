@@ -28,7 +28,8 @@ def random_model(seed, tgt_vocab=7, dtype="float64"):
     model = Transformer(
         11, tgt_vocab, d_model=8, n_heads=2, n_layers=1, d_ff=9, max_len=16, dtype=dtype
     )
-    params, rng = model.init(seed), np.random.default_rng(seed)
+    params = model.init(seed)
+    rng = np.random.default_rng(seed)
     for _, x in tree.leaves(params):
         x += 0.4 * rng.standard_normal(x.shape)
     params["output"]["bias"] += rng.standard_normal(tgt_vocab).astype(dtype)
@@ -126,7 +127,9 @@ def test_the_naive_search_finds_the_same(seed):
     model, params = random_model(seed, tgt_vocab=int(rng.integers(4, 9)))
     min_len = int(rng.integers(0, 3))
     limits = rng.integers(max(1, min_len), 8, size=3)
-    form, alpha, beam_size = ("power", "gnmt")[seed % 2], (0, 0.6, 1, 2)[seed % 4], 1 + seed % 5
+    form = ("power", "gnmt")[seed % 2]
+    alpha = (0, 0.6, 1, 2)[seed % 4]
+    beam_size = 1 + seed % 5
     n_best = max(1, beam_size - seed % 3)
     options = {"beam_size": beam_size, "n_best": n_best, "max_len": limits, "min_len": min_len}
     options |= {"length_penalty": alpha, "penalty_form": form}
@@ -182,7 +185,8 @@ def test_a_search_that_stops_early_does_so_for_any_true():
 
 def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
     model, params = random_model(2)
-    src, limits = np.concatenate([SRC, SRC[::-1], SRC]), np.arange(1, 10)
+    src = np.concatenate([SRC, SRC[::-1], SRC])
+    limits = np.arange(1, 10)
     options = {**IDS, "max_len": limits, "beam_size": 3, "n_best": 2}
     whole = beam_search(model, params, src, **options)
     monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)

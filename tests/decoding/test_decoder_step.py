@@ -42,7 +42,8 @@ def given(dtype, settings, seed=0, has_memory=True, has_bias=True):
 
     What nobody may read is NaN.
     """
-    rng, new = np.random.default_rng(seed), Initializer(seed, dtype)
+    rng = np.random.default_rng(seed)
+    new = Initializer(seed, dtype)
     new_layer = new.decoder_layer if has_memory else new.encoder_layer
     stack = [new_layer(LayerShapes(D, F, settings, has_bias)) for _ in range(N)]
     stack = [
@@ -52,7 +53,8 @@ def given(dtype, settings, seed=0, has_memory=True, has_bias=True):
     kv, memory_kv = rng.standard_normal((2, N, B * S, 2 * settings.attention.widths(D)[1])).astype(
         dtype
     )
-    at, mask = rng.permutation(B * S)[: B * T].reshape(B, T), rng.random((B, 1, 1, S)) < 0.6
+    at = rng.permutation(B * S)[: B * T].reshape(B, T)
+    mask = rng.random((B, 1, 1, S)) < 0.6
     mask[0] = False
     memory_at = rng.permutation(B * S).reshape(B, S)
     kv[:, ~np.isin(np.arange(B * S), at)] = np.nan
@@ -81,7 +83,8 @@ def test_the_kernel_of_a_step_computes_the_layers(
         small = quantize({str(i): layer for i, layer in enumerate(stack)})
         stack = list(small.values())
     written = cache._replace(kv=cache.kv.copy())
-    y, expected = stepped(stack, x, written, memory, settings), x
+    y = stepped(stack, x, written, memory, settings)
+    expected = x
     for i, layer in enumerate(map(dequantized, stack)):
         own = cache._replace(kv=cache.kv[i])
         if has_memory:
@@ -94,7 +97,8 @@ def test_the_kernel_of_a_step_computes_the_layers(
 
 def test_heads_are_shared_with_helpers_and_have_the_same_bits(monkeypatch):
     rows, keys, width = 8, 40, 16 * H
-    rng, new = np.random.default_rng(0), Initializer(0, "float32")
+    rng = np.random.default_rng(0)
+    new = Initializer(0, "float32")
     settings = layers.LayerSettings(layers.AttentionSettings(H))
     kv = rng.standard_normal((1, rows * keys, 2 * width), "float32")
     at = rng.permutation(rows * keys)
@@ -175,7 +179,8 @@ def test_a_cache_in_another_order_of_bytes_is_left_to_the_layer():
 
 def test_an_embedding_in_another_order_of_bytes_decodes_the_same():
     model = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8, tie_embeddings=False)
-    src, ids = np.array([[3, 4, 5]]), {"bos_id": 1, "eos_id": 2, "max_len": 6}
+    src = np.array([[3, 4, 5]])
+    ids = {"bos_id": 1, "eos_id": 2, "max_len": 6}
     for seed in range(8):
         params = model.init(seed)
         swapped = params | {"target_embedding": params["target_embedding"].astype(">f4")}
@@ -196,7 +201,8 @@ def test_a_step_keeps_the_weights_that_it_reads():
     )
     weight = weakref.ref(stack[1]["feed_forward"]["out"]["weight"])
     stack.clear()
-    assert weight() is not None and np.isfinite(step(x, cache, memory)).all()
+    assert weight() is not None
+    assert np.isfinite(step(x, cache, memory)).all()
 
 
 @pytest.mark.filterwarnings("ignore:weight has float64")

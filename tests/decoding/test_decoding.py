@@ -58,7 +58,8 @@ def test_an_end_token_that_is_forced_is_a_word(end):
 
 
 def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
-    src, params = np.concatenate([SRC, SRC[::-1], SRC]), params_for(1)
+    src = np.concatenate([SRC, SRC[::-1], SRC])
+    params = params_for(1)
     limits = np.arange(1, 10)
     whole = greedy_decode(MODEL, params, src, **IDS, max_len=limits)
     monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
@@ -180,7 +181,8 @@ def test_an_overflow_without_a_bad_parameter_is_told_as_such(method):
 
 def test_no_token_but_padding_and_end_is_an_error_before_min_len(method):
     model = Transformer(11, 2, d_model=4, n_heads=2, n_layers=1, d_ff=4)
-    params, ids = model.init(0), {"bos_id": 1, "eos_id": 1}
+    params = model.init(0)
+    ids = {"bos_id": 1, "eos_id": 1}
     message = "token 1 cannot be chosen: all logits but those of padding .* are -inf"
     refuses(ValueError, message, method, model, params, SRC, max_len=4, min_len=3, **ids)
     found = method(model, params, SRC, max_len=4, **ids)

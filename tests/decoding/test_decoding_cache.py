@@ -26,7 +26,8 @@ def test_steps_equal_recomputation_with_other_vocabularies_and_padding(every_bac
 
 
 def test_a_step_starts_from_any_source_any_number_of_times(every_backend):
-    params, sources = params_of(MODEL), np.array([2, 0, 0])
+    params = params_of(MODEL)
+    sources = np.array([2, 0, 0])
     decoder = MODEL.decoder(params, SRC, max_rows=3, max_len=1, backend=every_backend)
     expected = MODEL.logits(params, SRC[sources], np.ones((3, 1), int))[:, 0]
     assert_close(decoder.step(np.ones(3, int), sources), expected, 1e-12)
@@ -35,7 +36,8 @@ def test_a_step_starts_from_any_source_any_number_of_times(every_backend):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_source_of_padding_only_adds_nothing_not_even_nan(every_backend, norm, monkeypatch):
     model = Transformer(11, 11, n_layers=2, norm=norm, **SIZES)
-    params, src = params_of(model), np.zeros((1, 3), int)
+    params = params_of(model)
+    src = np.zeros((1, 3), int)
 
     def steps():
         decoder = model.decoder(params, src, max_rows=1, max_len=3, backend=every_backend)
@@ -82,7 +84,8 @@ def test_keys_and_values_of_the_source_are_computed_once(every_backend):
 
 
 def test_rows_that_have_ended_are_not_computed(monkeypatch):
-    rows, step = [], TranslationDecoder.step
+    rows = []
+    step = TranslationDecoder.step
 
     def watched(self, tokens, parents, then):
         rows.append(len(tokens))
@@ -109,7 +112,8 @@ def test_more_rows_or_steps_than_announced_are_refused():
 @pytest.mark.parametrize("make", [Transformer, ByteNet, Recurrent])
 def test_a_decoder_has_at_most_the_positions_of_its_model(make):
     model = make(7, 7, d_model=8, max_len=5)
-    params, src = model.init(0), np.array([[3, 4]])
+    params = model.init(0)
+    src = np.array([[3, 4]])
     for name, value, message in (
         ("max_len", 6, "max_len=6, expected at most 5"),
         ("max_len", 0, "max_len=0, expected at least 1"),

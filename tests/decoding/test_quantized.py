@@ -128,7 +128,8 @@ def test_a_transformer_finds_the_same_translations(tie_embeddings, every_backend
     "model", [Recurrent(40, 40, 8, attention="general"), ByteNet(40, 40, 8, n_sets=1)], ids=repr
 )
 def test_of_other_models_the_tables_are_quantized(model):
-    params, src = quantize(model.init(0)), RNG.integers(3, 40, (2, 6))
+    params = quantize(model.init(0))
+    src = RNG.integers(3, 40, (2, 6))
     tables = ["source_embedding", "target_embedding", "output.weight"]
     assert [path for path, x in tree.leaves(params) if isinstance(x, Quantized)] == tables
     ids = {"bos_id": 1, "eos_id": 2, "max_len": 4}
@@ -153,7 +154,8 @@ def test_half_precision_becomes_single_as_its_scales_would_be_too_small():
 def test_other_dtypes_decode_as_what_the_integers_stand_for(dtype):
     model = Transformer(40, 40, **SIZES)
     params = quantize(tree.map_leaves(lambda x: x.astype(dtype), model.init(0)))
-    src, ids = RNG.integers(3, 40, (3, 6)), {"bos_id": 1, "eos_id": 2, "max_len": 9}
+    src = RNG.integers(3, 40, (3, 6))
+    ids = {"bos_id": 1, "eos_id": 2, "max_len": 9}
     expected = greedy_decode(model, as_floats(params), src, **ids)
     assert_array_equal(greedy_decode(model, params, src, **ids), expected)
 
@@ -173,7 +175,8 @@ def test_the_integers_are_read_as_they_are(kind, monkeypatch):
 @pytest.mark.parametrize("settings", ENCODERS, ids=str)
 def test_an_encoder_computes_with_what_the_integers_stand_for(settings, shape, every_backend):
     model = Transformer(40, 40, **SIZES | settings)
-    params, src = quantize(model.init(0)), RNG.integers(1, 40, shape)
+    params = quantize(model.init(0))
+    src = RNG.integers(1, 40, shape)
     src[0], src[1, 4:] = model.pad_id or 0, 0
     found, expected = (
         model.encode(p, src, backend=every_backend) for p in (params, as_floats(params))
@@ -183,11 +186,13 @@ def test_an_encoder_computes_with_what_the_integers_stand_for(settings, shape, e
 
 def test_dropout_and_masks_of_an_encoder_apply_with_integers_too():
     model = Transformer(40, 40, **SIZES)
-    params, src = quantize(model.init(0)), RNG.integers(1, 40, (2, 6))
+    params = quantize(model.init(0))
+    src = RNG.integers(1, 40, (2, 6))
     losses = [model.loss(p, src, src, dropout_key=1) for p in (params, as_floats(params))]
     assert losses[0] == losses[1] != model.loss(params, src, src)
     encoder = Encoder(40, task="classes", n_outputs=3, **SIZES)
-    params, mask = quantize(encoder.init(0)), RNG.random((2, 6)) < 0.6
+    params = quantize(encoder.init(0))
+    mask = RNG.random((2, 6)) < 0.6
     found = [encoder.outputs(p, src, keep_mask=mask) for p in (params, as_floats(params))]
     np.testing.assert_allclose(*found, atol=1e-13)
 
@@ -210,7 +215,8 @@ def test_what_is_quantized_and_what_is_not():
 
 def test_there_are_no_gradients():
     model = LanguageModel(40, **SIZES)
-    params, ids = quantize(model.init(0)), np.array([[3, 4, 5]])
+    params = quantize(model.init(0))
+    ids = np.array([[3, 4, 5]])
     message = "8-bit integers have no gradients: train floats, and quantize"
     refuses(ValueError, message, model.loss_and_grad, params, ids)
     refuses(ValueError, "8-bit integers have no gradients", Trainer, model, SGD(0.1), params=params)

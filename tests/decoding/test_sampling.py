@@ -18,7 +18,8 @@ def random_model(seed=0, tgt_vocab=7, dtype="float64"):
     model = Transformer(
         11, tgt_vocab, d_model=8, n_heads=2, n_layers=1, d_ff=9, max_len=16, dtype=dtype
     )
-    params, rng = model.init(seed), np.random.default_rng(seed)
+    params = model.init(seed)
+    rng = np.random.default_rng(seed)
     for _, x in tree.leaves(params):
         x += 0.3 * rng.standard_normal(x.shape)
     return model, params
@@ -40,7 +41,8 @@ def assert_frequencies(counts, p):
     possible = p > 0
     assert not counts[~possible].any()
     expected = counts.sum() * p[possible]
-    chi_square, freedom = ((counts[possible] - expected) ** 2 / expected).sum(), possible.sum() - 1
+    chi_square = ((counts[possible] - expected) ** 2 / expected).sum()
+    freedom = possible.sum() - 1
     assert chi_square < freedom + 4 * (2 * freedom) ** 0.5
 
 
@@ -154,7 +156,8 @@ def test_rows_draw_by_their_number_whatever_follows():
 
 def test_parts_of_a_batch_in_threads_draw_as_the_whole(every_backend, monkeypatch):
     model, params = random_model()
-    src, limits = np.concatenate([SRC] * 4), np.array([9, 2, 5] * 4)
+    src = np.concatenate([SRC] * 4)
+    limits = np.array([9, 2, 5] * 4)
     options = {**IDS, "max_len": limits, "seed": 1, "backend": every_backend}
     whole = sample(model, params, src, **options)
     monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
@@ -176,7 +179,8 @@ def test_lengths_are_bounded_and_padding_follows_the_end_only():
     for row, limit in zip(drawn, limits, strict=True):
         n = int((row != PAD).sum())
         assert 3 <= n <= limit
-        assert not row[n:].any() and EOS not in row[: n - 1]
+        assert not row[n:].any()
+        assert EOS not in row[: n - 1]
         assert row[n - 1] == EOS or n == limit
         ended += n < limit
     assert ended > 100

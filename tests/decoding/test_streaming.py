@@ -79,7 +79,8 @@ def test_what_is_shown_is_the_text_of_all_tokens(kind, tmp_path):
         ids = rng.choice(few, rng.integers(1, 40)).tolist()
         begun = rng.integers(0, n, rng.integers(0, 4)).tolist()
         assert shown_of(decode, ids) == decode(ids).rstrip("\ufffd")
-        before, whole = decode(begun) if begun else "", decode(begun + ids)
+        before = decode(begun) if begun else ""
+        whole = decode(begun + ids)
         if not before.endswith("\ufffd"):
             assert before + shown_of(decode, ids, begun) == (
                 whole.rstrip("\ufffd") if len(whole) > len(before) else before
@@ -97,7 +98,8 @@ def test_characters_of_several_tokens_are_shown_when_they_are_complete():
 
 
 def test_the_time_of_a_token_does_not_grow_with_the_text():
-    tokenizer, lengths = tiny_tokenizer(), []
+    tokenizer = tiny_tokenizer()
+    lengths = []
     shown_of(
         lambda ids: lengths.append(len(ids)) or tokenizer.decode(ids),
         tokenizer.encode("ab  €漢字" * 30),

@@ -88,19 +88,18 @@ def test_nothing_is_found_where_nothing_is_wrong(case):
 
 def test_a_diagnosis_changes_nothing_and_is_the_same_again():
     case = trained(text(dropout=0.1))
-    trainer, state = case["trainer"], np.random.get_state()[1].copy()
+    trainer = case["trainer"]
+    state = np.random.get_state()[1].copy()
     trainer.step(*case["batch"])
-    before, batch = pickle.dumps(trainer.__reduce__()[1][3:]), copy.deepcopy(case["batch"])
+    before = pickle.dumps(trainer.__reduce__()[1][3:])
+    batch = copy.deepcopy(case["batch"])
     bits = trainer.flat_params.tobytes()
     first, second = (repr(trainer.diagnose(*case["batch"])) for _ in range(2))
     assert first == second
-    assert (
-        trainer.flat_params.tobytes() == bits
-        and pickle.dumps(trainer.__reduce__()[1][3:]) == before
-    )
-    assert all(map(np.array_equal, batch, case["batch"])) and np.array_equal(
-        np.random.get_state()[1], state
-    )
+    assert trainer.flat_params.tobytes() == bits
+    assert pickle.dumps(trainer.__reduce__()[1][3:]) == before
+    assert all(map(np.array_equal, batch, case["batch"]))
+    assert np.array_equal(np.random.get_state()[1], state)
 
 
 class Linear:
@@ -110,7 +109,8 @@ class Linear:
         return {"weight": np.random.default_rng(seed).standard_normal((4, 1)) / 2}
 
     def loss_and_grad(self, params, x, y, *, dropout_key=None, n_tokens=None, backend="auto"):
-        error, n = x @ params["weight"] - y, n_tokens or len(x)
+        error = x @ params["weight"] - y
+        n = n_tokens or len(x)
         return (error**2).sum() / n, {"weight": 2 * x.T @ error / n}, len(x)
 
     def count(self, x, y):
@@ -129,12 +129,12 @@ def test_what_cannot_be_examined_is_said():
     rng = np.random.default_rng(0)
     batch = rng.standard_normal((8, 4)), rng.standard_normal((8, 1))
     found = nf.diagnose(Linear(), Linear().init(0), batch)
-    assert found.names == [] and any("has no logits" in why for why in found.not_examined)
+    assert found.names == []
+    assert any("has no logits" in why for why in found.not_examined)
     (wrong,) = nf.diagnose(WrongLinear(), Linear().init(0), batch)
     of_entry = re.search(r"its entry \[\d, 0\], by (\S+) and (\S+)", wrong.seen).groups()
-    assert wrong.name == "wrong gradient" and float(of_entry[1]) == pytest.approx(
-        1.1 * float(of_entry[0]), rel=0.05
-    )
+    assert wrong.name == "wrong gradient"
+    assert float(of_entry[1]) == pytest.approx(1.1 * float(of_entry[0]), rel=0.05)
     assert "own-model.md" in wrong.what_to_do
 
 
@@ -145,8 +145,11 @@ class Bigram:
         return {"table": np.random.default_rng(seed).standard_normal((13, 13)) / 4}
 
     def loss_and_grad(self, params, ids, *, dropout_key=None, n_tokens=None, backend="auto"):
-        x, y, n = ids[:, :-1].ravel(), ids[:, 1:].ravel(), n_tokens or ids[:, 1:].size
-        p, grad = nf.reference.softmax(params["table"][x]), np.zeros((13, 13))
+        x = ids[:, :-1].ravel()
+        y = ids[:, 1:].ravel()
+        n = n_tokens or ids[:, 1:].size
+        p = nf.reference.softmax(params["table"][x])
+        grad = np.zeros((13, 13))
         np.add.at(grad, x, (p - np.eye(13)[y]) / n)
         return -np.log(p[np.arange(len(x)), y]).sum() / n, {"table": grad}, x.size
 
@@ -170,10 +173,10 @@ ASCENDING = (np.arange(12)[:, None] + np.arange(9)) % 13
 )
 def test_a_batch_of_one_array_of_a_model_of_your_own(model, ids):
     found = nf.diagnose(model, model.init(0), (ids,))
-    assert found.names == [] and "has no logits" in found.not_examined[0]
-    assert "Which outputs depend on a token" in found.not_examined[0] and "the batch" not in repr(
-        found
-    )
+    assert found.names == []
+    assert "has no logits" in found.not_examined[0]
+    assert "Which outputs depend on a token" in found.not_examined[0]
+    assert "the batch" not in repr(found)
 
 
 class Blind(nf.LanguageModel):
@@ -217,7 +220,8 @@ def test_a_model_of_one_token_may_be_meant_so():
     assert (found.name, found.sure) == (
         "input ignored",
         "likely",
-    ) and "this is no mistake" in found.seen
+    )
+    assert "this is no mistake" in found.seen
 
 
 def test_a_label_of_each_token_may_depend_on_later_tokens():
@@ -284,7 +288,8 @@ def test_rows_that_are_mixed_in_the_loss_are_named(rows):
     found = nf.diagnose(
         **pairs(Sorted, batch=tuple(x[:rows] for x in TASK.batch(0, 32))), quick=True
     )
-    assert found.names == ["loss differs"] and "each row alone agrees" in found[0].seen
+    assert found.names == ["loss differs"]
+    assert "each row alone agrees" in found[0].seen
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -292,7 +297,8 @@ def test_a_few_rows_and_no_padding(rows):
     src = np.random.default_rng(0).integers(3, 13, (rows, 6))
     tgt = np.concatenate([np.full((rows, 1), 1), src, np.full((rows, 1), 2)], axis=1)
     found = nf.diagnose(**pairs(batch=(src, tgt)))
-    assert found.names == [] and any("one row" in why for why in found.not_examined) == (rows == 1)
+    assert found.names == []
+    assert any("one row" in why for why in found.not_examined) == (rows == 1)
     assert "finite" not in repr(found)
 
 
@@ -301,10 +307,8 @@ def test_one_id_may_begin_and_end_a_target():
     case = pairs(batch=(src, np.where(tgt == 1, 2, tgt))) | {"eos_id": 2, "quick": True}
     assert nf.diagnose(**case, bos_id=2).names == []
     (found,) = nf.diagnose(**case, bos_id=1)
-    assert (
-        found.name == "begin token"
-        and found.seen == "all targets begin with 2, and you decode with bos_id=1"
-    )
+    assert found.name == "begin token"
+    assert found.seen == "all targets begin with 2, and you decode with bos_id=1"
 
 
 @pytest.mark.parametrize(
@@ -359,7 +363,9 @@ def test_a_batch_that_is_no_tuple_is_refused_before_it_is_examined():
 def test_a_batch_that_is_refused_is_a_finding():
     case = pairs()
     found = nf.diagnose(case["model"], case["params"], (case["batch"][0], case["batch"][1][:5]))
-    assert found.names == ["does not run"] and "rows" in found[0].seen and found.not_examined
+    assert found.names == ["does not run"]
+    assert "rows" in found[0].seen
+    assert found.not_examined
 
 
 def test_the_batch_is_one_tuple_of_what_the_model_takes():
@@ -374,7 +380,8 @@ def test_the_batch_is_one_tuple_of_what_the_model_takes():
         wanted = (
             f"a batch has {len(batch)} items, expected those that Transformer takes: (src, tgt)"
         )
-        assert found.names == ["does not run"] and wanted in found[0].seen
+        assert found.names == ["does not run"]
+        assert wanted in found[0].seen
 
 
 def test_a_watched_training_warns_once_by_name_and_writes_it_to_the_log(tmp_path):
@@ -390,7 +397,8 @@ def test_a_watched_training_warns_once_by_name_and_writes_it_to_the_log(tmp_path
     assert [
         record["finding"] for record in records if "finding" in record
     ] == trainer.watched.findings.names
-    assert "layers.1" in trainer.report() and "rate too large" in trainer.report()
+    assert "layers.1" in trainer.report()
+    assert "rate too large" in trainer.report()
 
 
 def test_watching_changes_no_bit_of_a_training():
@@ -401,7 +409,8 @@ def test_watching_changes_no_bit_of_a_training():
     for watch, trainer in enumerate(trainers):
         trainer.fit((TASK.batch(i, 16) for i in range(3)), watch=bool(watch), progress=False)
     assert trainers[0].flat_params.tobytes() == trainers[1].flat_params.tobytes()
-    assert trainers[1].watched.findings == [] and "decoder.1" in trainers[1].report()
+    assert trainers[1].watched.findings == []
+    assert "decoder.1" in trainers[1].report()
 
 
 @pytest.mark.parametrize(
@@ -432,9 +441,8 @@ def test_rows_that_are_off_by_some_rows_are_named_before_the_training(n):
     found = nf.diagnose(
         **with_batch(pairs(), lambda src, tgt: (np.roll(src, n, axis=0), tgt)), quick=True
     )
-    assert found.names == ["rows do not match"] * (n > 0) and all(
-        f"of row i+{n} of" in each.seen for each in found
-    )
+    assert found.names == ["rows do not match"] * (n > 0)
+    assert all(f"of row i+{n} of" in each.seen for each in found)
 
 
 @pytest.mark.parametrize("times, names", [(1, []), (40, ["scale of weights"])])
@@ -449,9 +457,8 @@ def test_a_table_of_variance_1_is_usual(times, names):
 
 def test_a_gradient_is_not_compared_with_a_loss_that_does_not_change():
     found = nf.diagnose(**with_batch(numbers(), lambda x, y: (x, 1e9 * y)))
-    assert "wrong gradient" not in found.names and any(
-        "less than it is rounded" in why for why in found.not_examined
-    )
+    assert "wrong gradient" not in found.names
+    assert any("less than it is rounded" in why for why in found.not_examined)
 
 
 @pytest.mark.parametrize("leak", [0.0, 1e-3])
@@ -469,9 +476,8 @@ def test_rounding_in_a_row_of_small_outputs_is_no_leak(leak):
 
 def test_a_setting_that_is_unusual_is_named_alone():
     (found,) = nf.diagnose(**trained(pairs(), nf.SGD(0.1), clip_norm=1e-4))
-    assert found.name == "unusual setting" and found.seen.startswith(
-        "clip_norm=0.0001; the gradient has"
-    )
+    assert found.name == "unusual setting"
+    assert found.seen.startswith("clip_norm=0.0001; the gradient has")
 
 
 def test_a_warm_up_allows_larger_steps():
@@ -480,11 +486,9 @@ def test_a_warm_up_allows_larger_steps():
 
 def test_numbers_are_said_of_the_input_and_of_the_targets():
     (found,) = nf.diagnose(**with_batch(numbers(), lambda x, y: (x + 300, y + 400)), quick=True)
-    assert (
-        found.name == "scale of the data"
-        and "input: mean 300" in found.seen
-        and "targets: mean 400" in found.seen
-    )
+    assert found.name == "scale of the data"
+    assert "input: mean 300" in found.seen
+    assert "targets: mean 400" in found.seen
 
 
 def test_what_was_examined_is_not_examined_again(monkeypatch):
@@ -492,7 +496,8 @@ def test_what_was_examined_is_not_examined_again(monkeypatch):
     found = trainer.diagnose(*text()["batch"])
     monkeypatch.setattr(trainer, "diagnose", None)
     trainer.fit([text()["batch"]], watch=found, progress=False)  # warns of nothing that is known
-    assert trainer.watched.findings == found and found.names[0] == "later tokens leak"
+    assert trainer.watched.findings == found
+    assert found.names[0] == "later tokens leak"
 
 
 def test_the_guide_explains_each_finding():
@@ -537,7 +542,8 @@ def test_a_report_needs_a_watched_training_and_is_drawn(tmp_path):
     labels = [
         label.get_text() for label in above.get_yticklabels() + above.get_yticklabels(minor=True)
     ]
-    assert "3.6" in labels and not any("^" in label for label in labels)
+    assert "3.6" in labels
+    assert not any("^" in label for label in labels)
     trainer.report(tmp_path / "report.png")
     assert (tmp_path / "report.png").stat().st_size > 10_000
 
@@ -585,7 +591,8 @@ class WrongCache(nf.LanguageModel):
 @pytest.mark.parametrize("pad_id, cause", [(None, "padding counted"), (0, "cache differs")])
 def test_a_cache_that_differs_may_follow_from_padding(pad_id, cause):
     found = nf.diagnose(**text(WrongCache, pad_id=pad_id))
-    assert found.names == [cause] and found[0].sure == "likely"
+    assert found.names == [cause]
+    assert found[0].sure == "likely"
 
 
 def test_tokens_at_the_ends_may_follow_from_padding():
@@ -598,7 +605,8 @@ def test_tokens_at_the_ends_may_follow_from_padding():
 def test_what_may_explain_a_finding_comes_before_it_and_the_report_says_so():
     found = nf.diagnose(**pairs() | {"bos_id": 2, "eos_id": 2, "max_len": 5})
     assert found.names == ["begin token", "end token"]
-    assert repr(found).startswith("Mend the first one first") and "Mend" not in repr(found[:1])
+    assert repr(found).startswith("Mend the first one first")
+    assert "Mend" not in repr(found[:1])
 
 
 def test_a_batch_that_is_an_array_is_refused():
@@ -616,10 +624,8 @@ class NoNumbers(nf.LanguageModel):
 
 def test_a_gradient_that_is_not_finite_is_named_as_such():
     found = nf.diagnose(**text(NoNumbers))
-    assert (
-        found[0].name == "not finite"
-        and "gradient holds NaN or infinity, the loss is 3" in found[0].seen
-    )
+    assert found[0].name == "not finite"
+    assert "gradient holds NaN or infinity, the loss is 3" in found[0].seen
     assert "gradients overwritten" not in found.names
 
 
@@ -640,7 +646,8 @@ def test_few_symbols_are_no_padding():
 
 def test_no_positions_are_a_choice_if_they_are_set_so():
     chosen = nf.diagnose(**classes(positions="none"))
-    assert chosen.names == [] and any("positions=" in why for why in chosen.not_examined)
+    assert chosen.names == []
+    assert any("positions=" in why for why in chosen.not_examined)
     (zeros,) = named("positions are zeros")
     assert examined(zeros.make(), verbose=False).names == ["no positions"]
 

@@ -51,7 +51,8 @@ def compile_for(gpu_name, module, nvrtc):
         "--Ofast-compile=max",
         *(f"-I{path}/include" for path in CUDA),
     ]
-    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    program = ctypes.c_void_p()
+    size = ctypes.c_size_t()
     nvrtc.nvrtcCreateProgram(
         ctypes.byref(program), module["code"].encode(), b"kernels.cu", 0, None, None
     )

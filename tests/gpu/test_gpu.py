@@ -329,7 +329,8 @@ def test_lower_precision_is_for_the_gpu():
 
 def test_lengths_are_filled_up_to_few_others():
     rounded = [rounded_up(n) for n in range(1, 1025)]
-    assert rounded[:3] == [8, 8, 8] and rounded[127:130] == [128, 144, 144]
+    assert rounded[:3] == [8, 8, 8]
+    assert rounded[127:130] == [128, 144, 144]
     assert len(set(rounded)) == 40
     assert all(n <= up <= max(n + 7, 1.13 * n) for n, up in enumerate(rounded, start=1))
 
@@ -355,7 +356,8 @@ def test_what_is_filled_up_changes_nothing():
 
 def test_a_step_that_cannot_be_recorded_is_computed_as_ever():
     model = MODELS["GRU"]
-    trainer, task = Trainer(model, Adam(0.01), backend=gpu), CopyTask(max_len=5)
+    trainer = Trainer(model, Adam(0.01), backend=gpu)
+    task = CopyTask(max_len=5)
     trainer.step(*task.batch(0, 8))
     with pytest.warns(UserWarning, match="cannot be recorded"):
         trainer.step(*task.batch(0, 8))

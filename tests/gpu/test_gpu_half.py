@@ -57,7 +57,8 @@ def test_half_precision(case, name, dtype):
         import ml_dtypes
 
         dtype = ml_dtypes.bfloat16
-    dtype, contract = np.dtype(dtype), getattr(reference, name).record.contract
+    dtype = np.dtype(dtype)
+    contract = getattr(reference, name).record.contract
     wide = {x.name for x in contract.arrays.values() if x.kind == "wide"}
 
     def halves():
@@ -71,7 +72,8 @@ def test_half_precision(case, name, dtype):
         if contract.results:  # a Python number has no dtype
             kinds = [result.kind for result in contract.results]
             assert x.dtype == (np.float32 if kinds[i : i + 1] == ["wide"] else dtype), f"result {i}"
-        x, finite = x.astype("float32"), np.isfinite(wanted)
+        x = x.astype("float32")
+        finite = np.isfinite(wanted)
         assert_array_equal(np.isfinite(x), finite, err_msg=f"result {i}")
         unit = 2.0**-10 if dtype.name == "float16" else 2.0**-7
         bound = BOUNDS.get(name, BOUND) * unit * np.abs(wanted[finite]).max(initial=0)

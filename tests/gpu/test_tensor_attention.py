@@ -145,7 +145,8 @@ def test_heads_are_read_where_a_projection_leaves_them():
         on_gpu = gpu.self_attention(put(qkv), settings)
         dqkv = take(gpu.self_attention_backward(put(dout), put(qkv), *on_gpu, settings))
         saved = [take(x).astype("float32") for x in on_gpu]
-    wide, wide_dout = qkv.astype("float32"), dout.astype("float32")
+    wide = qkv.astype("float32")
+    wide_dout = dout.astype("float32")
     wanted = reference.self_attention(wide, settings)
     assert_close(saved[0], wanted[0], 4 * ERROR["float16"] * np.abs(wanted[0]).max())
     wanted = reference.self_attention_backward(wide_dout, wide, *saved, settings)

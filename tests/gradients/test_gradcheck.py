@@ -119,7 +119,8 @@ def test_arguments_drawn_from_the_same_seed_are_not_taken_for_dy(seed):
 
 
 def test_the_message_shows_the_worst_entry_and_both_values():
-    x, off = np.zeros(3), np.array([0.0, 0.25, -0.5])
+    x = np.zeros(3)
+    off = np.array([0.0, 0.25, -0.5])
     dy = cotangent(3)
     with pytest.raises(GradientError) as error:
         gradcheck(lambda x: x, lambda dy, x: dy + off, [x], names=["logits"])
@@ -151,7 +152,8 @@ def test_views_of_the_arguments_are_not_confused(view):
 
 
 def test_arguments_are_left_as_they_were():
-    x, y = X.copy(), Y.copy()
+    x = X.copy()
+    y = Y.copy()
     gradcheck(multiply, multiply_backward, [x, y])
     assert np.array_equal(x, X)
     assert np.array_equal(y, Y)
@@ -183,7 +185,9 @@ def with_calls_counted(f, calls):
 
 
 def test_a_sample_calls_the_function_three_times_for_each_entry_and_says_how_many_were_checked():
-    calls, x, y = [], normal(20, 30), normal(20, 30, seed=1)
+    calls = []
+    x = normal(20, 30)
+    y = normal(20, 30, seed=1)
     errors = gradcheck(
         with_calls_counted(multiply, calls), multiply_backward, [x, y], names=["x", "y"], sample=12
     )
@@ -198,7 +202,8 @@ def test_a_sample_calls_the_function_three_times_for_each_entry_and_says_how_man
 
 def entries_that_are_stepped(**options):
     """The entries of x at which the complex step is made."""
-    calls, x = [], normal(20, 30)
+    calls = []
+    x = normal(20, 30)
     f = with_calls_counted(lambda x: np.sin(x), calls)
     gradcheck(f, lambda dy, x: dy * np.cos(x), [x], central_tolerance=None, **options)
     return [tuple(map(int, np.argwhere(args[0].imag)[0])) for args in calls[1:]]
@@ -278,7 +283,8 @@ def test_command_fails_with_the_gradient(monkeypatch, call):
     broken.derivative = lambda seed: (np.sin, lambda dy, x: dy, {"x": X})
     monkeypatch.setattr(command, "CASES", [broken])
     code, shown, _ = call(command.main)
-    assert code == 1 and "WRONG: gradient of x is off by" in shown
+    assert code == 1
+    assert "WRONG: gradient of x is off by" in shown
 
 
 def test_functions_of_several_results_are_refused():

@@ -87,7 +87,8 @@ def test_sizes_of_8_bits_give_the_model_of_these_sizes(kind):
 
     vocabularies = (200,) if kind is SequenceAutoencoder else (200, 210)
     narrow_sizes = {name: narrow(size) for name, size in SIZES[kind].items()}
-    model, wanted = kind(*narrow(vocabularies), **narrow_sizes), kind(*vocabularies, **SIZES[kind])
+    model = kind(*narrow(vocabularies), **narrow_sizes)
+    wanted = kind(*vocabularies, **SIZES[kind])
     assert repr(asdict(model)) == repr(asdict(wanted))
     assert tree.map_leaves(np.shape, model.shapes()) == tree.map_leaves(np.shape, wanted.shapes())
 
@@ -232,14 +233,16 @@ OTHERS += [{"norm": "post"}, {"norm_type": "rms_norm"}, {"activation": "swiglu"}
 @pytest.mark.parametrize("settings", OTHERS, ids=str)
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_parameters_of_another_model(settings, backend):
-    model, params = made(), made(**settings).init(0)
+    model = made()
+    params = made(**settings).init(0)
     refused = partial(refuses, ValueError, "parameter .*: given .*, expected .*")
     refused(model.encode, params, SRC % 11, backend=backend)
     refused(model.decoder, params, SRC % 11, max_rows=4, max_len=3, backend=backend)
 
 
 def test_parameters_that_do_not_fit_are_named():
-    model, src = made(), SRC % 11
+    model = made()
+    src = SRC % 11
     refused = partial(refuses, ValueError)
     transposed = model.init(0)
     transposed["output"]["weight"] = transposed["output"]["weight"].T

@@ -35,7 +35,8 @@ def test_the_encoder_reaches_as_far_as_documented(n_sets, W):
     model = ByteNet(
         13, 11, d_model=14, n_sets=n_sets, dilations=(1, 2), kernel_sizes=(W, 3), dtype="float64"
     )
-    params, src = params_of(model), np.full((1, 41), 3)
+    params = params_of(model)
+    src = np.full((1, 41), 3)
     before = model.encode(params, src)
     src[0, 20] = 4
     sees = np.flatnonzero((model.encode(params, src) != before).any(axis=(0, 2)))
@@ -121,7 +122,8 @@ def test_without_blocks_the_logits_are_embedding_column_norm_and_output():
     def linear(x, params):
         return x @ params["weight"] + params["bias"]
 
-    source, x = params["source_embedding"][SRC] * 14**0.5, params["target_embedding"][TGT] * 14**0.5
+    source = params["source_embedding"][SRC] * 14**0.5
+    x = params["target_embedding"][TGT] * 14**0.5
     columns = linear(norm(source, params["encoder"]["norm"]), params["decoder"]["memory"])
     columns[SRC == 0], x[TGT == 0] = 0, 0
     x[:, :5] += columns

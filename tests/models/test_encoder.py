@@ -54,7 +54,8 @@ def test_positions_are_counted_from_the_first_word():
 @each_setting
 def test_the_loss_goes_down(settings):
     model, _ = made(settings)
-    batch, trainer = batch_of(model), Trainer(model, Adam(0.01), backend="reference")
+    batch = batch_of(model)
+    trainer = Trainer(model, Adam(0.01), backend="reference")
     first = model.loss(trainer.params, *batch)[0]
     for _ in range(10):
         trainer.step(*batch)

@@ -19,7 +19,8 @@ normal = np.random.default_rng(0).standard_normal
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_separate_projections_compute_what_a_packed_one_does(every_backend, has_bias):
     """Forward and gradients, for q (D, D) and narrower k and v, as in the weights of Llama."""
-    D, widths = H * K, {"q": H * K, "k": G * K, "v": G * K, "out": H * K}
+    D = H * K
+    widths = {"q": H * K, "k": G * K, "v": G * K, "out": H * K}
     maps = {
         name: {"weight": normal((D, n)), **({"bias": normal(n)} if has_bias else {})}
         for name, n in widths.items()

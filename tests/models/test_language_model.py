@@ -260,7 +260,8 @@ def test_each_row_has_the_context_that_it_has_alone(settings, max_len, of_intege
     """Rows of random tokens, which are full at different steps, and end at different steps."""
     model, params = made(**{**settings, "max_len": max_len})
     params = quantize(params) if of_integers else params
-    rng, prompts = np.random.default_rng(0), [*PROMPTS, [5, 6, 7, 8, 9, 1, 2, 3, 4, 11]]
+    rng = np.random.default_rng(0)
+    prompts = [*PROMPTS, [5, 6, 7, 8, 9, 1, 2, 3, 4, 11]]
     texts = [[*prompt] for prompt in prompts]
 
     def choose(logits, rows, t):
@@ -494,7 +495,8 @@ def test_beam_search_does_not_advise_what_it_does_not_have():
 
 
 def test_with_slide_a_prompt_may_be_longer_than_the_context():
-    prompt, options = np.arange(1, 12), {"max_len": 12, "slide": True}
+    prompt = np.arange(1, 12)
+    options = {"max_len": 12, "slide": True}
     [expected], [found] = (
         greedy_decode(MODEL, PARAMS, [ids], **options) for ids in (prompt[-8:], prompt)
     )
@@ -570,7 +572,9 @@ def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_thre
     monkeypatch.setattr("npformer.decoding.reading.FEW_ROWS", 2)
     for module in ("operations.host", "runtime.threads"):
         monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: n_threads)
-    writers, append, second_began = [], BlockCache.append, threading.Event()
+    writers = []
+    append = BlockCache.append
+    second_began = threading.Event()
 
     def slowly(cache, kv):
         writers.append(threading.get_ident())
@@ -590,7 +594,8 @@ def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_thre
     expected = model.logits(params, text, backend="reference")[:, -1]
     assert_close(logits[:, 1:], expected[:, 1:], 1e-12)
     # 11, 11, 1 tokens
-    assert len(set(writers)) == min(n_threads, 2) and len(writers) == model.n_layers * (2 + 2 + 1)
+    assert len(set(writers)) == min(n_threads, 2)
+    assert len(writers) == model.n_layers * (2 + 2 + 1)
 
 
 # --- prompts that begin as the text before them ---
@@ -621,7 +626,8 @@ def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_bac
 
     monkeypatch.setattr(BlockCache, "append", append)
     # prompt and what was said, and of how many tokens the cache has entries
-    text, n_computed = [], 0
+    text = []
+    n_computed = 0
     for turn in range(24):
         n_kept = common(
             text, text[: rng.integers(len(text) // 2, len(text) + 1)] if turn % 3 else text
@@ -708,7 +714,8 @@ def test_prompts_that_somebody_made_without_checks_are_checked_by_a_decoder(toke
 
 def test_a_table_that_is_replaced_in_the_dict_is_not_that_of_a_decoder(every_backend):
     model, params = made()
-    other, given = model.decoder(params, [[1, 2]], max_rows=1, backend=every_backend), dict(params)
+    other = model.decoder(params, [[1, 2]], max_rows=1, backend=every_backend)
+    given = dict(params)
     decoder = model.decoder(given, [[1, 2]], max_rows=1, backend=every_backend)
     given["embedding"] = given["embedding"][:3]
     token, parent = np.array([V - 1]), np.array([0])

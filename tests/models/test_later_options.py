@@ -36,7 +36,8 @@ def test_biases_of_queries_keys_and_values_alone():
 
 def test_heads_of_the_usual_width_are_those_of_a_model_that_does_not_say_it():
     model = LanguageModel(7, d_model=8, n_heads=2, n_layers=1, d_ff=12)
-    params, wide = model.init(3), replace(model, d_head=4)
+    params = model.init(3)
+    wide = replace(model, d_head=4)
     tree.map_leaves(np.testing.assert_array_equal, params, wide.init(3))
     ids = np.array([[3, 4, 5]])
     assert_array_equal(model.logits(params, ids), wide.logits(params, ids))
@@ -47,7 +48,8 @@ def test_heads_of_the_usual_width_are_those_of_a_model_that_does_not_say_it():
 
 def test_queries_and_keys_are_normalised_head_by_head_before_they_are_turned(every_backend):
     settings = {"n_kv_heads": 1, "qk_norm_eps": 0.01, "rotary": layers.Rotary()}
-    rng, attention = np.random.default_rng(0), layers.AttentionSettings(2, **settings)
+    rng = np.random.default_rng(0)
+    attention = layers.AttentionSettings(2, **settings)
     x = rng.normal(size=(3, 5, 8))
     gains = {"q_norm": rng.normal(size=4), "k_norm": rng.normal(size=4)}
     params = {
@@ -73,7 +75,8 @@ def test_queries_and_keys_are_normalised_head_by_head_before_they_are_turned(eve
 @pytest.mark.parametrize("options", [{"qkv_bias": True}, {"qk_norm": True, "d_head": 6}], ids=str)
 def test_later_options_train_without_a_finding(options):
     sizes = {"d_model": 16, "n_heads": 2, "n_layers": 2, "d_ff": 32, "pad_id": 0}
-    model, ids = LanguageModel(11, **sizes, bias=False, **options), CopyTask().batch(0, 32)[1]
+    model = LanguageModel(11, **sizes, bias=False, **options)
+    ids = CopyTask().batch(0, 32)[1]
     assert from_description(describe(model)) == model
     trainer = Trainer(model, Adam(3e-3), clip_norm=1.0)
     assert trainer.diagnose(ids).names == []
@@ -88,7 +91,8 @@ def test_layers_that_share_parameters_are_layers_with_equal_ones():
     ids = np.random.default_rng(0).integers(1, 7, (3, 9))
     loss, grads, _ = shared.loss_and_grad(params, ids, dropout_key=1)
     expected, of_copies, _ = apart.loss_and_grad(copies, ids, dropout_key=1)
-    assert loss == expected and list(params["layers"]) == ["0", "1", "norm"]
+    assert loss == expected
+    assert list(params["layers"]) == ["0", "1", "norm"]
     for name, first in (("0", 0), ("1", 3)):
         parts = [of_copies["layers"][str(i)] for i in range(first, first + 3)]
         sums = tree.map_leaves(lambda *gradients: sum(gradients), *parts)
@@ -99,7 +103,8 @@ def test_a_model_of_shared_layers_can_be_deep_and_trains_without_a_mistake():
     model = LanguageModel(11, d_model=16, n_heads=2, n_layers=60, d_ff=32, share_layers=1, pad_id=0)
     arrays = tree.to_arrays(model.init(0), "params")
     assert from_description(describe(model), arrays) == model  # it has fewer arrays than layers
-    model, ids = replace(model, n_layers=4, share_layers=2), CopyTask().batch(0, 32)[1]
+    model = replace(model, n_layers=4, share_layers=2)
+    ids = CopyTask().batch(0, 32)[1]
     compile_kernels(model, progress=False)
     assert compile_kernels(model, progress=False) == 0
     trainer = Trainer(model, Adam(3e-3), clip_norm=1.0)

@@ -57,7 +57,8 @@ def test_separate_projections_have_shapes_that_fit(ops):
     refused(f"params of 'k' {other}", maps(q=2, k=6, v=4))
     other = r".*, expected {'weight': \(4, 8\), 'bias': \(8,\)}, as of 'q'"
     refused(f"params of 'k' {other}", maps(q=8, k=2, v=2))
-    other, without_bias = "have .*, expected {'weight.*, as of 'q'", {"weight": np.ones((4, 4))}
+    other = "have .*, expected {'weight.*, as of 'q'"
+    without_bias = {"weight": np.ones((4, 4))}
     refused(f"params of 'v' {other}", maps(q=4, k=4) | {"v": without_bias})
     refused(f"params of 'k' {other}", {"q": without_bias} | maps(k=4, v=4))
 
@@ -126,7 +127,8 @@ def test_a_rotation_of_keys_beside_a_cache_that_was_filled_without_one_is_refuse
     "options", [{"window": 1}, {"rotary": layers.Rotary()}], ids=lambda x: next(iter(x))
 )
 def test_attention_refuses_settings_that_it_does_not_apply(ops, options):
-    settings, at = layers.AttentionSettings(2, **options), np.arange(3)[None]
+    settings = layers.AttentionSettings(2, **options)
+    at = np.arange(3)[None]
     qkv, kv = RNG.normal(size=(1, 3, 12)), RNG.normal(size=(1, 3, 8))
     out, *saved = ops.self_attention(qkv, HEADS)
     message = "settings with .*: expected without, as layers.self_attention"
@@ -141,7 +143,8 @@ def test_attention_refuses_settings_that_it_does_not_apply(ops, options):
 
 @BACKENDS
 def test_settings_of_another_type_are_named(ops):
-    refused, mask = partial(refuses, TypeError), np.ones((2, 1, 1, 3), bool)
+    refused = partial(refuses, TypeError)
+    mask = np.ones((2, 1, 1, 3), bool)
     message = r"settings is a ndarray, expected LayerSettings\(…\)"
     refused(message, layers.encoder_layer, ops, PARAMS, X, mask)
     message = "is a AttentionSettings, expected LayerSettings"

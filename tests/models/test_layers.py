@@ -116,11 +116,14 @@ for rate in (0.0, 0.3):
     add(f"cross-attention, {rate}", layers.cross_attention, OF_MEMORY, X, MEMORY, **options)
 # The gradient of a bias is that of the array as it was given, before it was broadcast.
 for shape in ((B, H, T), (1, H, 1), (T,)):
-    heads, bias = layers.AttentionSettings(H, causal=True), normal(*shape, T, seed=6)
+    heads = layers.AttentionSettings(H, causal=True)
+    bias = normal(*shape, T, seed=6)
     biased = with_bias(layers.self_attention)
     add(f"self-attention, bias {shape}", biased, OF_SELF, X, bias, settings=heads)
-    heads, bias = layers.AttentionSettings(H, dropout_rate=0.3), normal(*shape, S, seed=6)
-    options, biased = {"settings": heads, "dropout_key": KEY}, with_bias(layers.cross_attention)
+    heads = layers.AttentionSettings(H, dropout_rate=0.3)
+    bias = normal(*shape, S, seed=6)
+    options = {"settings": heads, "dropout_key": KEY}
+    biased = with_bias(layers.cross_attention)
     add(f"cross-attention, bias {shape}", biased, OF_MEMORY, X, MEMORY, bias, **options)
 DROPOUT = {"dropout_rate": 0.3, "dropout_key": KEY}
 for activation in ("relu", "gelu", "gelu_erf", "silu"):
@@ -164,7 +167,8 @@ def test_attention_knows_scale_and_dropout_in_its_backward():
 
 @pytest.mark.parametrize("norm_type", ["layer_norm", "rms_norm"])
 def test_the_normalisation_of_a_layer_has_the_type_and_the_eps_of_its_settings(norm_type):
-    x, params = normal(B, T, D), NEW.norm(D, norm_type)
+    x = normal(B, T, D)
+    params = NEW.norm(D, norm_type)
     given = layers.LayerSettings(HEADS, norm_type=norm_type, eps=0.5)
     y, _ = normalise(reference, params, x, given)
     assert_array_equal(y, getattr(layers, norm_type)(reference, params, x, 0.5)[0])
@@ -174,18 +178,22 @@ def test_the_normalisation_of_a_layer_has_the_type_and_the_eps_of_its_settings(n
 @pytest.mark.parametrize("window", [None, 3])
 def test_a_cache_takes_the_bias_of_the_newest_position(every_backend, window):
     settings = layers.AttentionSettings(H, causal=True, window=window)
-    params, x = shaken(NEW.self_attention(SHAPES)), normal(B, T, D)
+    params = shaken(NEW.self_attention(SHAPES))
+    x = normal(B, T, D)
     bias = normal(B, H, T, T, seed=6)
     whole, _ = self_attention_heads(reference.ops, params, x, settings, bias=bias)
-    kv, at = np.empty((B * T, 2 * D)), np.arange(B * T).reshape(B, T)
+    kv = np.empty((B * T, 2 * D))
+    at = np.arange(B * T).reshape(B, T)
     for t in range(T):
-        cache, newest = layers.KeyValueCache(kv, at[:, : t + 1]), bias[:, :, t : t + 1, : t + 1]
+        cache = layers.KeyValueCache(kv, at[:, : t + 1])
+        newest = bias[:, :, t : t + 1, : t + 1]
         y = newest_heads(every_backend, params, x[:, t], settings, cache, bias=newest)
         assert_close(y, whole[:, t], 1e-14)
 
 
 def test_a_cache_that_does_not_fit_is_named():
-    params, kv = NEW.encoder_layer(SHAPES), np.zeros((6, 2 * D))
+    params = NEW.encoder_layer(SHAPES)
+    kv = np.zeros((6, 2 * D))
     for x, at in ((normal(2, D), np.zeros((2, 0), int)), (normal(3, D), np.zeros((2, 1), int))):
         with pytest.raises(ValueError, match="of the newest positions for a cache with kv"):
             layers.encoder_layer(
@@ -212,8 +220,11 @@ def test_the_residual_passes_by_its_sublayer(norm):
 
     The gradient passes through the residual connection.
     """
-    params, norm_params = {"out": {"weight": np.zeros((F, D)), "bias": np.zeros(D)}}, NEW.norm(D)
-    x, z, dy = normal(B, T, D), np.ones((B, T, F)), normal(B, T, D, seed=6)
+    params = {"out": {"weight": np.zeros((F, D)), "bias": np.zeros(D)}}
+    norm_params = NEW.norm(D)
+    x = normal(B, T, D)
+    z = np.ones((B, T, F))
+    dy = normal(B, T, D, seed=6)
     y, backward = layers.add_and_norm(
         reference, params, norm_params, z, x, settings(norm=norm), dropout_key=KEY
     )
@@ -239,7 +250,8 @@ def test_a_sublayer_is_normalised_once(norm):
 
 def test_one_key_drops_different_places_in_different_layers():
     """Sub-keys are derived: were a key used twice, two dropouts of one shape would agree."""
-    params, x = shaken(ENCODER), normal(B, S, D)
+    params = shaken(ENCODER)
+    x = normal(B, S, D)
     drawn = []
     ops = noting_keys(drawn)
     layers.encoder_layer(ops, params, x, settings(), dropout_key=KEY)

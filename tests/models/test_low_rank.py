@@ -24,10 +24,12 @@ each_case = pytest.mark.parametrize(
 @each_case
 def test_it_computes_as_the_model_with_merged_weights(model, batch, settings):
     ours = adapted(model, settings)
-    new, base = ours.init(0), params_of(model)
+    new = ours.init(0)
+    base = params_of(model)
     # adapters change nothing at first
     tree.map_leaves(np.testing.assert_array_equal, ours.merged(new), base)
-    params, own = shaken(new), dict(tree.leaves(shaken(new)))
+    params = shaken(new)
+    own = dict(tree.leaves(shaken(new)))
     merged = ours.merged(params)
     assert ours.loss(params, *batch) == model.loss(merged, *batch)
     _, of_model, _ = model.loss_and_grad(merged, *batch)

@@ -32,7 +32,8 @@ def make(cell="gru", attention="general", src_vocab=V_SRC, **options):
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_more_padding_changes_nothing(every_backend, cell, attention, bidirectional):
     model = make(cell, attention, bidirectional=bidirectional)
-    params, tgt = params_of(model), np.array([[1, 5, 6], [1, 7, 8], [1, 9, 2]])
+    params = params_of(model)
+    tgt = np.array([[1, 5, 6], [1, 7, 8], [1, 9, 2]])
     wider = np.pad(SRC, ((0, 0), (0, 3)))
     results = [
         model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:], backend=every_backend)
@@ -45,7 +46,8 @@ def test_more_padding_changes_nothing(every_backend, cell, attention, bidirectio
 @KINDS
 def test_a_token_changes_nothing_before_it(attention):
     model = make("gru", attention)
-    params, tgt = params_of(model), np.array([[1, 5, 6, 7]] * 3)
+    params = params_of(model)
+    tgt = np.array([[1, 5, 6, 7]] * 3)
     before = model.logits(params, SRC, tgt)
     after = model.logits(params, SRC, np.where(np.arange(4) == 2, 9, tgt))
     assert (before[:, :2] == after[:, :2]).all()
@@ -54,7 +56,8 @@ def test_a_token_changes_nothing_before_it(attention):
 
 def test_without_attention_only_the_end_of_the_encoder_matters():
     model = make("gru", None, bidirectional=False)
-    params, tgt = params_of(model), np.array([[1, 5], [1, 5], [1, 5]])
+    params = params_of(model)
+    tgt = np.array([[1, 5], [1, 5], [1, 5]])
     states, ends = model.encode(params, SRC)
     assert (
         model.decode(params, (np.full_like(states, np.nan), ends), SRC, tgt)
@@ -92,7 +95,8 @@ def test_it_learns_to_reverse_and_looks_where_it_should():
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_nothing_to_read_or_to_say(cell, attention, bidirectional):
     model = make(cell, attention, bidirectional=bidirectional)
-    params, tgt = params_of(model), np.array([[1, 5, 6], [1, 7, 8]])
+    params = params_of(model)
+    tgt = np.array([[1, 5, 6], [1, 7, 8]])
     none = np.zeros((2, 0), int)
     padding = np.zeros((2, 1), int)
     assert_array_equal(model.logits(params, none, tgt), model.logits(params, padding, tgt))
@@ -105,7 +109,8 @@ def test_nothing_to_read_or_to_say(cell, attention, bidirectional):
 
 def test_parameters_in_another_order_are_the_same():
     model = make("gru", "additive")
-    params, tgt = params_of(model), np.array([[1, 5]] * 3)
+    params = params_of(model)
+    tgt = np.array([[1, 5]] * 3)
     turned = {**params, "decoder": {**params["decoder"]}}
     turned["decoder"]["attention"] = dict(reversed(params["decoder"]["attention"].items()))
     assert (model.logits(params, SRC, tgt) == model.logits(turned, SRC, tgt)).all()

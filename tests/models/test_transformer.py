@@ -152,7 +152,8 @@ def test_two_predictions_that_shall_agree(default_backend, positions):
     """Their loss, gradient and number of tokens; and that they differ by dropout alone."""
     options = {"dropout": 0.3, "dtype": "float64", "tie_embeddings": True, "positions": positions}
     model = Transformer(9, 9, d_model=6, n_heads=2, n_layers=(1, 2), d_ff=8, max_len=13, **options)
-    params, batch = shaken(model.init(0)), (whole_models.SRC, whole_models.TGT)
+    params = shaken(model.init(0))
+    batch = (whole_models.SRC, whole_models.TGT)
     f, _ = loss_of_batch(model, params, batch, 5, consistency=0.7)
     _, f_backward = loss_of_batch(model, params, batch, 5, default_backend, consistency=0.7)
     assert_gradient_along_directions(f, f_backward, params)

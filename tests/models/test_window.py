@@ -19,7 +19,8 @@ SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
 def test_a_position_sees_those_at_a_distance_below_the_window(every_backend, causal, sees):
     params = Initializer(0, "float64").self_attention(LayerShapes(8, 9))
     x = np.random.default_rng(0).standard_normal((1, 9, 8))
-    settings, changes = layers.AttentionSettings(2, causal=causal, window=3), set()
+    settings = layers.AttentionSettings(2, causal=causal, window=3)
+    changes = set()
     before, _ = layers.self_attention(every_backend, params, x, settings)
     for s in range(9):
         changed = x.copy()
@@ -48,7 +49,8 @@ def test_a_window_computes_what_a_mask_does(every_backend, causal):
 @pytest.mark.parametrize("window", [1, 2, 30])
 def test_a_window_as_long_as_the_sentence_changes_nothing(window):
     model, whole = (Transformer(11, 11, n_layers=2, window=n, **SIZES) for n in (window, None))
-    params, tgt = params_of(model), np.array([[1, 5, 6, 7, 8]] * 3)
+    params = params_of(model)
+    tgt = np.array([[1, 5, 6, 7, 8]] * 3)
     is_same = np.allclose(model.logits(params, SRC, tgt), whole.logits(params, SRC, tgt))
     assert is_same == (window == 30)
 
@@ -64,7 +66,8 @@ def test_a_cache_with_a_mask_and_a_window(every_backend):
     keep_mask = np.ones((2, 1, 1, 5), bool)
     keep_mask[0, ..., 1] = False
     whole, _ = layers.encoder_layer(every_backend, params, x, settings, keep_mask)
-    kv, at = np.zeros((10, 16)), np.arange(10).reshape(2, 5)
+    kv = np.zeros((10, 16))
+    at = np.arange(10).reshape(2, 5)
     for t in range(5):
         cache = layers.KeyValueCache(kv, at[:, : t + 1], keep_mask[..., : t + 1])
         y, _ = layers.encoder_layer(every_backend, params, x[:, t], settings, cache=cache)
@@ -100,7 +103,8 @@ def test_a_cache_with_a_mask_and_a_window(every_backend):
     ids=["float", "int", "list", "length", "rows"],
 )
 def test_a_wrong_mask_is_named_with_a_window_as_without_one(window, mask, error, message):
-    params, x = Initializer(0, "float64").self_attention(LayerShapes(8, 9)), np.ones((2, 4, 8))
+    params = Initializer(0, "float64").self_attention(LayerShapes(8, 9))
+    x = np.ones((2, 4, 8))
     with pytest.raises(error, match=message):
         layers.self_attention(
             reference, params, x, layers.AttentionSettings(2, window=window), mask

@@ -241,7 +241,8 @@ def test_width_not_divisible_by_heads(n_heads):
     message = rf"x has shape \(1, 2, 510\), {heads} n_heads"
     refuses(ValueError, message, npf.split_heads, np.zeros((1, 2, 510)), n_heads)
     message = rf"qkv has shape \(1, 2, 1530\), {heads} settings"
-    qkv, settings = np.zeros((1, 2, 3 * 510)), AttentionSettings(n_heads)
+    qkv = np.zeros((1, 2, 3 * 510))
+    settings = AttentionSettings(n_heads)
     refuses(ValueError, message, npf.self_attention, qkv, settings)
 
 
@@ -305,7 +306,8 @@ def test_results_of_nothing_are_zeros_of_the_right_shape(name, letter):
     """A query that sees no key gets 0, and what many rows share has the gradient 0 of no rows;
     the logarithm of no sum is -inf.
     """
-    case, contract = FIRST[name], OPERATIONS[name].record.contract
+    case = FIRST[name]
+    contract = OPERATIONS[name].record.contract
     sizes = {**SIZES, **case.sizes}
     sizes[letter] = (0, *sizes["..."][1:]) if letter == "..." else 0
     options = {x: value for x, value in case.options.items() if x not in ("ids", "targets")}
@@ -354,7 +356,9 @@ def test_no_numbers_that_count(name, shape, masked):
 
 @pytest.mark.parametrize("name", ["mse_loss", "huber_loss"])
 def test_numbers_are_not_broadcast_to_their_targets(name):
-    loss, column, row = getattr(npf, name), np.zeros((T, 1)), np.zeros(T)
+    loss = getattr(npf, name)
+    column = np.zeros((T, 1))
+    row = np.zeros(T)
     message = r"targets has shape \(5,\), expected \(...,\) with ... = \(5, 1\) from x"
     refuses(ValueError, message, loss, column, row)
     message = r"keep_mask has shape \(2, 5\), .* try keep_mask\[:, :, None\]$"

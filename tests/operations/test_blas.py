@@ -21,7 +21,8 @@ def multiplied(blas, a, b, out, add):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("m", "k", "n"), [(3, 4, 5), (1, 4, 5), (3, 1, 5), (3, 4, 1)])
 def test_the_product_by_blas_and_where_numpy_has_none(m, k, n, dtype, transposed, where):
-    a, b = RNG.standard_normal((m, k)).astype(dtype), RNG.standard_normal((k, n)).astype(dtype)
+    a = RNG.standard_normal((m, k)).astype(dtype)
+    b = RNG.standard_normal((k, n)).astype(dtype)
     expected = a @ b
     a = np.ascontiguousarray(a.T).T if transposed == "a" else a
     b = np.ascontiguousarray(b.T).T if transposed == "b" else b

@@ -89,7 +89,8 @@ def test_bits_of_sub_keys_are_uncorrelated():
 
 def assert_independent(a, b):
     """Half of the bits agree, place by place and over all."""
-    n, bits_of_bytes = len(a), np.arange(256)[:, None] >> np.arange(8) & 1
+    n = len(a)
+    bits_of_bytes = np.arange(256)[:, None] >> np.arange(8) & 1
     for some in (a ^ b).view(np.uint8).reshape(n, 4).T:
         ones = np.bincount(some, minlength=256) @ bits_of_bytes
         assert (abs(ones - n / 2) < 6 * np.sqrt(n) / 2).all()
@@ -141,7 +142,8 @@ def test_prefix_of_a_longer_array():
 
 def test_backward_drops_what_forward_dropped():
     x = np.full(1000, 2.0)
-    y, dx = npf.dropout(x, 0.3, 1), npf.dropout_backward(np.ones(1000), 0.3, 1)
+    y = npf.dropout(x, 0.3, 1)
+    dx = npf.dropout_backward(np.ones(1000), 0.3, 1)
     assert_array_equal(2 * dx, y)
     assert set(dx.tolist()) == {0.0, 1 / 0.7}
 

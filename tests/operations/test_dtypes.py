@@ -97,7 +97,8 @@ def test_inputs_are_never_written(name):
 @pytest.mark.parametrize("name", [name for name in FIRST if written_by(name)])
 def test_what_is_written_may_have_its_bytes_in_another_order(name):
     """Of other arrays ``test_fuzz.py`` shows it."""
-    expected, arguments = run(npf, name, arguments_of(name)), arguments_of(name)
+    expected = run(npf, name, arguments_of(name))
+    arguments = arguments_of(name)
     arguments |= {x: byte_swapped(arguments[x]) for x in written_by(name)}
     assert_all_close(run(npf, name, arguments), expected)
 
@@ -198,7 +199,8 @@ def test_sums_over_5000_rows():
     assert_close(dweight, np.broadcast_to([[[4999]], [[5000]], [[4999]]], (3, 3, 2)), 1e-3)
     assert_close(dbias, half(5000, 2))
 
-    mean, rstd = np.zeros((5000, 1), "float32"), np.ones((5000, 1), "float32")
+    mean = np.zeros((5000, 1), "float32")
+    rstd = np.ones((5000, 1), "float32")
     _, dgain, dbias = npf.layer_norm_backward(x, x, half(1, 3), mean, rstd)
     assert_close(dgain, half(5000, 3))
     assert_close(dbias, half(5000, 3))
@@ -215,7 +217,10 @@ def test_norm_of_a_gradient_whose_square_overflows():
 
 @pytest.mark.parametrize("name", ["attention", "flash_attention", "scaled_dot", "cosine"])
 def test_backward_of_attention_whose_products_of_dout_and_v_overflow(name):
-    q, k, v, dout = half(1, 2, 3, 64), half(1, 2, 4, 64), half(200, 2, 4, 64), half(200, 2, 3, 64)
+    q = half(1, 2, 3, 64)
+    k = half(1, 2, 4, 64)
+    v = half(200, 2, 4, 64)
+    dout = half(200, 2, 3, 64)
     _, dq, dk, dv = attend(name, q, k, v, dout)
     assert not dq.any()  # equal scores, equal values: nothing to gain from another weight
     assert not dk.any()

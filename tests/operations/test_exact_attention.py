@@ -84,7 +84,8 @@ def test_tiles_are_four_times_as_far_off_as_attention_at_most(ops, name, S):
     """Where a query sees one key, the gradients of queries and keys are exactly 0 in both."""
     S = smaller(S) if ops is ON_GPU else S
     make_options, of_queries, of_keys = HARD[name]
-    rng, options = np.random.default_rng(S), make_options(S)
+    rng = np.random.default_rng(S)
+    options = make_options(S)
     dout, q, k, v = (
         rng.standard_normal((1, 2, n, K)).astype("float32")
         for n, K in ((T, 12), (T, 16), (S, 16), (S, 12))

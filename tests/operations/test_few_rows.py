@@ -57,7 +57,8 @@ def multiply(a, b, out):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("m", "k", "n"), SHAPES)
 def test_the_product(m, k, n, dtype, transposed, in_panels):
-    a, b = RNG.standard_normal((m, k)).astype(dtype), RNG.standard_normal((k, n)).astype(dtype)
+    a = RNG.standard_normal((m, k)).astype(dtype)
+    b = RNG.standard_normal((k, n)).astype(dtype)
     b = np.ascontiguousarray(b.T).T if transposed else b
     out = np.full((m, n), np.nan, dtype)
     panels = columns_in_panels([b])[0] if in_panels else np.empty(0, dtype)
@@ -71,7 +72,8 @@ def test_the_product(m, k, n, dtype, transposed, in_panels):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 23])
 def test_of_a_transposed_matrix_only_these_columns_are_read_and_written(m, dtype, of_b):
-    a, out = RNG.standard_normal((m, 29)).astype(dtype), np.full((m, 1000), np.nan, dtype)
+    a = RNG.standard_normal((m, 29)).astype(dtype)
+    out = np.full((m, 1000), np.nan, dtype)
     b = (
         RNG.integers(-127, 128, (1000, 29), "int8")
         if of_b == "integers"
@@ -91,7 +93,8 @@ def test_of_a_transposed_matrix_only_these_columns_are_read_and_written(m, dtype
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("m", [1, 3, 4, 16, 17, 23])
 def test_only_the_columns_that_were_asked_for_are_written(m, dtype):
-    a, b = RNG.standard_normal((m, 30)).astype(dtype), RNG.standard_normal((30, 1000)).astype(dtype)
+    a = RNG.standard_normal((m, 30)).astype(dtype)
+    b = RNG.standard_normal((30, 1000)).astype(dtype)
     out = np.full((m, 1000), np.nan, dtype)
     first, last = 100, 100 + COLUMNS + 13
     multiply_columns(rows_in_panels(a), b, out, first, last)
@@ -120,7 +123,8 @@ def test_single_rows_whose_stride_means_nothing():
 
     NumPy calls them contiguous whatever their first stride is.
     """
-    x, weight = RNG.standard_normal(192, "float32"), RNG.standard_normal((192, 256), "float32")
+    x = RNG.standard_normal(192, "float32")
+    weight = RNG.standard_normal((192, 256), "float32")
     for row in (x[None], np.broadcast_to(x, (1, 192))):
         np.testing.assert_allclose(linear(row, weight), row.copy() @ weight, atol=1e-4)
 
@@ -129,7 +133,8 @@ def test_single_rows_whose_stride_means_nothing():
 # there may be more threads than cores
 @pytest.mark.parametrize(("m", "threads"), [(1, 2), (8, 4), (30, 16)])
 def test_the_same_bits_with_any_number_of_helpers(m, threads, form, monkeypatch):
-    a, b = RNG.standard_normal((m, 512), "float32"), RNG.standard_normal((512, 1000), "float32")
+    a = RNG.standard_normal((m, 512), "float32")
+    b = RNG.standard_normal((512, 1000), "float32")
     panels = columns_in_panels([b])[0] if form == "panels" else np.empty(0, "float32")
     if form in ("columns", "integers"):
         b = (
@@ -194,7 +199,8 @@ def test_helpers_fall_asleep():
     """Soon, if they have cores. Beside busy programs it takes seconds, but little computing."""
     with kernel_threads():
         team_for(np.dtype("float32"))
-    begin, deadline = time.process_time(), time.monotonic() + 60
+    begin = time.process_time()
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         time.sleep(0.05)
         if helpers.board[helpers.AWAKE] == 0:
@@ -209,7 +215,8 @@ def test_a_helper_that_looks_for_pieces_takes_parts_of_other_work(monkeypatch):
     """
     monkeypatch.setattr("npformer.runtime.threads.n_threads", lambda: 2)
     monkeypatch.setattr(helpers, "_cores_are_taken", lambda: False)
-    n_looking, deadline = 0, time.monotonic() + 60
+    n_looking = 0
+    deadline = time.monotonic() + 60
     while n_looking < 20 and time.monotonic() < deadline:
         with kernel_threads():
             team_for(np.dtype("float32"))
@@ -233,7 +240,8 @@ def test_kernel_threads_says_how_many_and_restores():
 
 def test_decoding_one_sentence_gives_what_the_reference_gives_each_time():
     model = Transformer(300, 300, d_model=192, n_heads=4, n_layers=2, d_ff=384)
-    params, src = model.init(0), RNG.integers(3, 300, (1, 12))
+    params = model.init(0)
+    src = RNG.integers(3, 300, (1, 12))
     options = {"bos_id": 1, "eos_id": 2, "max_len": 20}
     expected = greedy_decode(model, params, src, **options, backend="reference")
     for _ in range(20):

@@ -87,7 +87,8 @@ def test_scores_of_a_thousand_do_not_overflow():
 def test_the_largest_of_enormous_scores_is_the_peak(ops, name):
     for seed in range(20):  # each alone: a head with inf would send all heads to the reference
         q, k, v = (normal(1, 1, n, 6, seed=3 * seed + n).astype(np.float32) for n in (1, 2, 3))
-        q, k = 1e5 * q, np.concatenate([1e5 * k, -1e5 * k[:, :, :1]], axis=2)
+        q = 1e5 * q
+        k = np.concatenate([1e5 * k, -1e5 * k[:, :, :1]], axis=2)
         out, _ = getattr(ops, name)(q, k, v)
         assert_close(out, getattr(npf, name)(q, k, v)[0])
 
@@ -98,7 +99,8 @@ def test_nan_of_a_masked_key_changes_no_weight_of_enormous_scores(ops):
     whose scores have to be rounded as its own.
     """
     q, k, v, dout = (normal(1, 1, n, 24, seed=n).astype(np.float32) for n in (6, 5, 5, 6))
-    keep_mask, q = np.array([1, 1, 1, 1, 0], bool), 1e8 * q
+    keep_mask = np.array([1, 1, 1, 1, 0], bool)
+    q = 1e8 * q
     gradients_of_v = []
     for hidden in (0, np.nan):
         k[..., 4, :] = hidden
@@ -144,7 +146,8 @@ def test_one_nan_of_a_query_that_sees_nothing_beside_hidden_tiles(ops, name):
     """The first keys are hidden from all queries,
     so that the first row of the gradients does not show the NaN.
     """
-    T, S = 2, smaller(300) if ops is ON_GPU else 300
+    T = 2
+    S = smaller(300) if ops is ON_GPU else 300
     q, k, v, dout = (x.astype("float32") for x in inputs(T, S, batch=(1, 1)))
     keep_mask = np.zeros((T, S), bool)
     keep_mask[1, S - 5 :] = True

@@ -64,7 +64,9 @@ def test_softmax_far_from_zero(name, shift):
 
 
 def test_layer_norm_far_from_zero():
-    x, gain, bias = 1e6 + normal(T, D), np.ones(D), np.zeros(D)
+    x = 1e6 + normal(T, D)
+    gain = np.ones(D)
+    bias = np.zeros(D)
     expected = oracles.layer_norm(x, gain, bias)
     assert_close(npf.layer_norm(x, gain, bias)[0], expected[0], 1e-9)
 
@@ -92,7 +94,8 @@ def test_attention_with_masks_and_biases_of_any_shape(shape):
 
 @pytest.mark.parametrize("ignore_id", [-100, 1])
 def test_cross_entropy_with_all_of_a_label_smoothed(ignore_id):
-    logits, targets = 3 * normal(T, V), np.array([3, 1, ignore_id, 1, 5])
+    logits = 3 * normal(T, V)
+    targets = np.array([3, 1, ignore_id, 1, 5])
     options = {"ignore_id": ignore_id, "label_smoothing": 1.0}
     results = npf.cross_entropy(logits, targets, **options)
     assert_all_close(results, oracles.cross_entropy(logits, targets, **options))
@@ -100,7 +103,8 @@ def test_cross_entropy_with_all_of_a_label_smoothed(ignore_id):
 
 @pytest.mark.parametrize("ignore_id", [None, 1])
 def test_a_pair_without_consistency_is_two_losses(ignore_id):
-    logits, targets = 3 * normal(2, T, V), np.array([3, 1, 4, 1, 5])
+    logits = 3 * normal(2, T, V)
+    targets = np.array([3, 1, 4, 1, 5])
     options = {"ignore_id": ignore_id, "label_smoothing": 0.1}
     together = npf.paired_cross_entropy(logits, targets, 0, **options)
     apart = npf.cross_entropy(logits, np.stack([targets, targets]), **options)

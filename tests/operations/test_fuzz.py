@@ -59,7 +59,8 @@ def calls(draw, name):
     poison = draw(st.sampled_from(POISONS))
     # 0 times infinity is NaN
     scale = 1 if poison in (np.inf, -np.inf) else draw(st.sampled_from(SCALES))
-    seed, a_layout = draw(st.integers(0, 999)), st.sampled_from(LAYOUTS)
+    seed = draw(st.integers(0, 999))
+    a_layout = st.sampled_from(LAYOUTS)
     return Call(
         case,
         name,
@@ -78,7 +79,8 @@ def sizes_for(draw, case):
 
     Letters of equal size stay equal.
     """
-    contract, before = case.forward.record.contract, {**SIZES, **case.sizes}
+    contract = case.forward.record.contract
+    before = {**SIZES, **case.sizes}
     letters = {letter for x in contract.arrays.values() for letter in letters_of(*x.axes)}
     letters |= {letter for x in contract.sizes.values() for letter in x.letters}
     letters = (letters & before.keys()) - {x.below for x in contract.arrays.values()}
@@ -95,7 +97,8 @@ def arguments_of(call):
 
     What a backward pass is given was saved by the forward pass.
     """
-    rng, contract = np.random.default_rng(call.seed), call.case.forward.record.contract
+    rng = np.random.default_rng(call.seed)
+    contract = call.case.forward.record.contract
     options = {
         name: x
         for name, x in call.case.options.items()

@@ -46,7 +46,9 @@ SUBCLASSES = pytest.mark.parametrize(("subclass", "message"), OWN_RULES.values()
 @SUBCLASSES
 def test_arrays_with_rules_of_their_own_are_refused(ops, subclass, message):
     """Operations would compute with the entries that are masked."""
-    x, table, ids = np.ones((2, 3)), np.ones((3, 4)), np.array([[0, 1, 2]])
+    x = np.ones((2, 3))
+    table = np.ones((3, 4))
+    ids = np.array([[0, 1, 2]])
     for operation, arguments, name in [
         (ops.relu, {"x": x}, "x"),
         (ops.linear, {"x": x, "weight": table, "bias": None}, "weight"),
@@ -62,9 +64,12 @@ def test_arrays_with_rules_of_their_own_are_refused(ops, subclass, message):
 def test_models_refuse_arrays_with_rules_of_their_own(subclass, message):
     """A masked target once trained with another loss than its gradient's."""
     model = nf.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
-    params, src, tgt = model.init(0), np.array([[3, 4, 5]]), np.array([[1, 3, 4, 5, 2]])
+    params = model.init(0)
+    src = np.array([[3, 4, 5]])
+    tgt = np.array([[1, 3, 4, 5, 2]])
     odd_src, odd_tgt = subclass(src), subclass(tgt)
-    trainer, ids = nf.Trainer(model, nf.SGD(0.1)), {"bos_id": 1, "eos_id": 2, "max_len": 4}
+    trainer = nf.Trainer(model, nf.SGD(0.1))
+    ids = {"bos_id": 1, "eos_id": 2, "max_len": 4}
     before = trainer.flat_params.copy()
 
     def refused(name, call, *arguments, **options):

@@ -78,7 +78,8 @@ def test_decoding_does_not_depend_on_the_unit_of_the_embedding(backend, norm_typ
         norm_type=norm_type,
         tie_embeddings=False,
     )
-    params, prompts = model.init(seed=0), np.arange(3, 13)[:, None]
+    params = model.init(seed=0)
+    prompts = np.arange(3, 13)[:, None]
     texts = []
     for unit in (1e10, 1e25):  # beside either, what the layers add is below the rounding error
         changed = params | {"embedding": params["embedding"] * np.float32(unit)}

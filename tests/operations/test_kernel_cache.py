@@ -164,7 +164,8 @@ def test_a_damaged_file_is_replaced(tiny, damage):
 def test_a_full_disk_does_not_stop_a_kernel(tiny):
     resource = pytest.importorskip("resource")
     new, folder = tiny
-    kernel, before = new(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    kernel = new()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with pytest.warns(
         UserWarning, match="cannot be kept in .*__pycache__: File too large. .* NUMBA_CACHE_DIR"
     ) as said:

@@ -162,7 +162,8 @@ def test_honest_infinity_shows(name, which, poison):
 
 
 def test_honest_nan_in_counted_logits_shows():
-    logits, targets = normal(T, V), np.array([3, 1, 4, 1, 0])
+    logits = normal(T, V)
+    targets = np.array([3, 1, 4, 1, 0])
     logits[2, 7] = np.nan
     loss, dlogits = npf.cross_entropy(logits, targets, ignore_id=0)
     assert np.isnan(loss)
@@ -187,7 +188,8 @@ def test_nan_or_inf_times_anything_else_is_nan(bad):
 @pytest.mark.parametrize("seed", range(20))
 def test_product_of_arrays_with_holes(seed):
     rng = np.random.default_rng(seed)
-    a, b = rng.integers(-3, 4, (T, S)).astype(float), rng.integers(-3, 4, (S, K)).astype(float)
+    a = rng.integers(-3, 4, (T, S)).astype(float)
+    b = rng.integers(-3, 4, (S, K)).astype(float)
     for array in (a, b):
         array[rng.random(array.shape) < 0.05] = np.nan
         array[rng.random(array.shape) < 0.05] = np.inf

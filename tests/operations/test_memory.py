@@ -26,7 +26,8 @@ def new(value, shape=SHAPE):
 @pytest.fixture
 def fresh(monkeypatch):
     """The sizes that were allocated from the system; the pool starts empty."""
-    sizes, pages = [], memory._pages
+    sizes = []
+    pages = memory._pages
     monkeypatch.setattr(memory, "_pool", memory._Pool())
     monkeypatch.setattr(memory, "_pages", lambda n_bytes: sizes.append(n_bytes) or pages(n_bytes))
     return sizes

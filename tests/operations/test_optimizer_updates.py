@@ -38,7 +38,9 @@ OPTIONS = STEPS_OF_SGD | STEPS_OF_ADAM | STEPS_OF_LION
 
 def moved(name):
     """The parameters after all steps."""
-    param, m, v = normal(N), np.zeros(N), np.zeros(N)
+    param = normal(N)
+    m = np.zeros(N)
+    v = np.zeros(N)
     options = OPTIONS[name]
     for step, gradient in enumerate(GRADIENTS, start=1):
         if name in STEPS_OF_SGD:
@@ -88,7 +90,8 @@ def test_one_number_at_a_time(name):
 @pytest.mark.parametrize("name", STEPS_OF_SGD | STEPS_OF_ADAM)
 def test_as_torch(name):
     torch = pytest.importorskip("torch")
-    param, options = torch.tensor(normal(N), requires_grad=True), dict(OPTIONS[name])
+    param = torch.tensor(normal(N), requires_grad=True)
+    options = dict(OPTIONS[name])
     if name in STEPS_OF_SGD:
         optimizer = torch.optim.SGD([param], **options)
     else:
@@ -129,14 +132,18 @@ def test_parameters_are_written_in_place_and_the_gradient_is_not(dtype):
 
 
 def test_half_precision_gradient_and_float32_moments():
-    param, m, v = np.ones(N, "float32"), np.zeros(N, "float32"), np.zeros(N, "float32")
+    param = np.ones(N, "float32")
+    m = np.zeros(N, "float32")
+    v = np.zeros(N, "float32")
     npf.adam_update(param, np.full(N, 1e-4, "float16"), m, v, lr=0.25, step=1)
     assert_close(param, np.full(N, 0.75), 1e-3)  # in float16, g² would be 0 and the step infinite
 
 
 def test_nan_in_one_gradient_reaches_one_parameter():
     gradient = np.array([1.0, np.nan, 1.0])
-    param, m, v = np.ones(3), np.zeros(3), np.zeros(3)
+    param = np.ones(3)
+    m = np.zeros(3)
+    v = np.zeros(3)
     npf.adam_update(param, gradient, m, v, lr=0.25, step=1)
     assert np.isnan(param).tolist() == [False, True, False]
 
@@ -174,7 +181,8 @@ def test_a_gradient_scale_that_is_nan_is_no_update(ops, name):
 
 
 def test_a_step_of_lion_without_a_gradient_only_decays():
-    param, mean = np.array([2.0]), np.zeros(1)
+    param = np.array([2.0])
+    mean = np.zeros(1)
     npf.lion_update(param, np.zeros(1), mean, lr=0.5, weight_decay=0.1)
     assert (param.tolist(), mean.tolist()) == ([1.9], [0.0])
     npf.lion_update(param, np.ones(1), mean, lr=0.5, grad_scale=math.nan)

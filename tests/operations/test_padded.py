@@ -47,8 +47,8 @@ def test_arrays_with_room_begin_with_a_line_and_do_not_overlap(dtype):
     shapes = [(1, 1), (2, 5, 16), (ROWS + 1, 33), (3, 0)]
     arrays = with_room(shapes, np.dtype(dtype))
     for shape, x in zip(shapes, arrays, strict=True):
-        assert x.ctypes.data % LINE == 0 and x.shape[-1] * x.itemsize // LINE % 2 == 1
-        assert x.shape[-2] % ROWS == 0 and all(
-            size >= wanted for size, wanted in zip(x.shape, shape, strict=True)
-        )
+        assert x.ctypes.data % LINE == 0
+        assert x.shape[-1] * x.itemsize // LINE % 2 == 1
+        assert x.shape[-2] % ROWS == 0
+        assert all(size >= wanted for size, wanted in zip(x.shape, shape, strict=True))
     assert not any(np.shares_memory(x, y) for i, x in enumerate(arrays) for y in arrays[:i])

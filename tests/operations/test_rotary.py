@@ -32,7 +32,8 @@ def test_the_published_forms():
     """The sum x cos + rotate_half(x) sin of GPT-NeoX and Llama,
     and the complex product of the paper's pairs.
     """
-    x, angles = X[..., :K].copy(), POSITIONS[..., None] * 10000.0 ** (-np.arange(0, K, 2) / K)
+    x = X[..., :K].copy()
+    angles = POSITIONS[..., None] * 10000.0 ** (-np.arange(0, K, 2) / K)
     twice = np.concatenate([angles, angles], -1)
     rotate_half = np.concatenate([-x[..., K // 2 :], x[..., : K // 2]], -1)
     assert_close(npf.rotary(x, POSITIONS), x * np.cos(twice) + rotate_half * np.sin(twice))
@@ -60,7 +61,8 @@ def test_a_head_of_an_odd_width_and_a_negative_number_of_heads():
 
 
 def test_positions_that_int64_cannot_hold_are_refused():
-    x, positions = X[0, :2, :K], np.array([3, 2**63 - 1], np.uint64)
+    x = X[0, :2, :K]
+    positions = np.array([3, 2**63 - 1], np.uint64)
     assert_close(npf.rotary(x, positions), npf.rotary(x, positions.astype(np.int64)))
     for operation in (npf.rotary, npf.rotary_backward):
         message = rf"positions\[1\] is {2**63}, expected 0 <= id < {2**63}"
@@ -73,7 +75,8 @@ def test_a_rotary_model(every_backend):
     Old descriptions load.
     """
     options = SIZES
-    model, ids = Transformer(11, 11, positions="rotary", **options), np.array([[3, 4, 5, 6]])
+    model = Transformer(11, 11, positions="rotary", **options)
+    ids = np.array([[3, 4, 5, 6]])
     sources = np.pad(ids, ((0, 0), (3, 0))), ids, ids[:, ::-1]
     moved, logits, other = (
         model.logits(model.init(0), src, ids[:, :3], backend=every_backend) for src in sources

@@ -23,7 +23,9 @@ def normal(*shape, seed=0):
 def arrays_for(score, batch=(B,), dtype="float64"):
     """``q, k, v, params`` for the score of this name."""
     n_key = KV if SCORES[score][2] else K
-    q, k, v = normal(*batch, T, K), normal(*batch, S, n_key, seed=1), normal(*batch, S, A, seed=2)
+    q = normal(*batch, T, K)
+    k = normal(*batch, S, n_key, seed=1)
+    v = normal(*batch, S, A, seed=2)
     params = params_of_score(score, K, n_key)
     return *(x.astype(dtype) for x in (q, k, v)), tuple(x.astype(dtype) for x in params)
 
@@ -31,7 +33,8 @@ def arrays_for(score, batch=(B,), dtype="float64"):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_with_scaled_dot_it_is_attention(dtype):
     q, k, v, _ = arrays_for("scaled_dot", (B, H), dtype=dtype)
-    dout, keep_mask = normal(B, H, T, A, seed=8).astype(dtype), normal(B, H, T, S, seed=7) > 0
+    dout = normal(B, H, T, A, seed=8).astype(dtype)
+    keep_mask = normal(B, H, T, S, seed=7) > 0
     both = [attend(x, q, k, v, dout, keep_mask, causal=True) for x in ("scaled_dot", "attention")]
     for array, wanted in zip(*both, strict=True):
         assert array.dtype == dtype
@@ -43,7 +46,8 @@ def test_with_scaled_dot_it_is_attention(dtype):
 def test_backward_with_any_number_of_leading_axes(score, batch):
     """Each sentence for itself, and what the weights get from all of them added up."""
     q, k, _, params = arrays_for(score, batch)
-    dscores, backward = normal(*batch, T, S, seed=9), getattr(npf, f"{score}_score_backward")
+    dscores = normal(*batch, T, S, seed=9)
+    backward = getattr(npf, f"{score}_score_backward")
     dq, dk, *dparams = backward(dscores, q, k, *params)
     sums = [np.zeros(param.shape) for param in params]
     for index in np.ndindex(*batch):
@@ -121,7 +125,10 @@ def test_half_precision_is_rounded_once(name):
 
 def test_additive_sums_of_half_precision_are_wide():
     """4096 hidden units of 1 each: 2048 + 1 is 2048 in half precision."""
-    q, k, one, w_score = np.ones((1, 1)), np.ones((1, 1)), np.full((1, 4096), 9.0), np.ones(4096)
+    q = np.ones((1, 1))
+    k = np.ones((1, 1))
+    one = np.full((1, 4096), 9.0)
+    w_score = np.ones(4096)
     scores = npf.additive_score(*(x.astype("float16") for x in (q, k, one, one, w_score)))
     assert scores == 4096
 

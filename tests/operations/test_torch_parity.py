@@ -198,7 +198,8 @@ def steps(cell, x_gates, state, keep_mask, reverse):
 @of_torch
 def gru(x_gates, h0, weight, bias, keep_mask=None, reverse=False):
     """The gates of x are given, so that the map of x is the identity."""
-    zero, one = torch.zeros_like(bias), torch.eye(len(weight.T), dtype=weight.dtype)
+    zero = torch.zeros_like(bias)
+    one = torch.eye(len(weight.T), dtype=weight.dtype)
     biases = torch.cat([zero, zero, zero]), torch.cat([zero, zero, bias])
 
     def cell(x, state):

@@ -21,14 +21,17 @@ def normal(*shape, seed=0):
 
 
 def test_the_soft_dictionary():
-    query, keys, values = np.ones((1, 2)), np.ones((3, 2)), np.array([[9.0], [2.0], [3.0]])
+    query = np.ones((1, 2))
+    keys = np.ones((3, 2))
+    values = np.array([[9.0], [2.0], [3.0]])
     out = npf.soft_lookup(query, keys, values, lambda query, keys: np.array([[0.1, 0.9, 0.7]]))
     assert_close(out, [[4.8 / 1.7]], 1e-15)
     assert out.round(3).item() == 2.824
 
 
 def test_the_soft_dictionary_as_attention():
-    keys, values = np.log([[0.1], [0.9], [0.7]]), np.array([[9.0], [2.0], [3.0]])
+    keys = np.log([[0.1], [0.9], [0.7]])
+    values = np.array([[9.0], [2.0], [3.0]])
     out, weights = npf.attention(np.ones((1, 1)), keys, values)
     assert_close(weights, [[0.1 / 1.7, 0.9 / 1.7, 0.7 / 1.7]])
     assert out.round(3).item() == 2.824
@@ -60,7 +63,8 @@ def test_all_ones():
 
     q kᵀ is 2, scaled √2, every weight 1/3, the answer the mean of the values.
     """
-    ones, values = np.ones((3, 2)), np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 5.0]])
+    ones = np.ones((3, 2))
+    values = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 5.0]])
     assert npf.dot_score(ones, ones).tolist() == [[2, 2, 2]] * 3
     assert_close(npf.scaled_dot_score(ones, ones), np.full((3, 3), math.sqrt(2)))
     out, weights = npf.attention(ones, ones, values)

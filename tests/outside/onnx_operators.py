@@ -46,7 +46,8 @@ def attention(
         )
     n_past = 0 if past_key is None else past_key.shape[2]
     if n_past:
-        k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
+        k = np.concatenate([past_key, k], axis=2)
+        v = np.concatenate([past_value, v], axis=2)
     (B, H, T, K), (G, S) = q.shape, k.shape[1:3]
     scale = K**-0.5 if scale is None else scale
     keep_mask, bias, causal = masks(
@@ -102,9 +103,11 @@ def masks(ops, T, S, mask, n_past, n_keys, is_causal, left, right):
     ``n_keys`` of its sentence; npformer's ``causal`` takes the queries as the last of the keys.
     """
     first = n_past if n_keys is None else n_keys[:, None, None, None] - T
-    query, key = first + np.arange(T)[:, None], np.arange(S)
+    query = first + np.arange(T)[:, None]
+    key = np.arange(S)
     causal = bool(is_causal and n_keys is None and first == S - T)
-    keep, bias = [], None
+    keep = []
+    bias = None
     if is_causal and not causal:
         keep.append(key <= query)
     if left >= 0:
@@ -196,8 +199,10 @@ def rotary_embedding(
     heads = x if x.ndim == 4 else ops.split_heads(x, num_heads)
     if positions is not None:
         cos, sin = cos[positions], sin[positions]
-    M, pairs = cos.shape[-1], "interleaved" if interleaved else "halves"
-    lengths, angles = np.hypot(cos, sin), np.arctan2(sin, cos, dtype="float64") % (2 * np.pi)
+    M = cos.shape[-1]
+    pairs = "interleaved" if interleaved else "halves"
+    lengths = np.hypot(cos, sin)
+    angles = np.arctan2(sin, cos, dtype="float64") % (2 * np.pi)
     y = heads.copy()
     for i in range(M):
         pair = [2 * i, 2 * i + 1] if interleaved else [i, i + M]
@@ -364,7 +369,8 @@ def gru(ops, x, w, r, b=None, *, hidden_size, direction="forward", layout=0):
         weight, recurrent, *biases = (
             in_order(part, 1, 0, 2) for part in (w[d], r[d], *np.split(b[d], 2))
         )
-        h0, no_bias = np.zeros((len(x), hidden_size), x.dtype), np.zeros(hidden_size, x.dtype)
+        h0 = np.zeros((len(x), hidden_size), x.dtype)
+        no_bias = np.zeros(hidden_size, x.dtype)
         return ops.gru(ops.linear(x, weight, sum(biases)), h0, recurrent, no_bias, reverse=reverse)[
             :1
         ]
@@ -458,7 +464,8 @@ def updated(tensors, n_kinds, norm_coefficient, update):
 
     ``tensors`` are all parameters, all gradients, all first moments …
     """
-    n, written = len(tensors) // n_kinds, [x.copy() for x in tensors]
+    n = len(tensors) // n_kinds
+    written = [x.copy() for x in tensors]
     for i in range(n):
         param, grad, *moments = written[i::n]
         update(param, grad + norm_coefficient * param, *moments)

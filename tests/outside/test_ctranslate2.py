@@ -46,7 +46,8 @@ def translator_of(folder):
 @pytest.mark.parametrize("settings", MODELS.values(), ids=list(MODELS))
 def test_it_finds_the_same_translations_with_the_same_scores(tmp_path, settings):
     pytest.importorskip("ctranslate2")
-    model, rng = Transformer(V, V, **{**SIZES, **settings}), np.random.default_rng(0)
+    model = Transformer(V, V, **{**SIZES, **settings})
+    rng = np.random.default_rng(0)
     params = params_of(model)
     params["output"]["bias"][2] += 2.5  # so that translations end
     pad_id, bos_id = model.pad_id, V - 1 if model.pad_id else 1  # the last, as that of Marian
@@ -56,7 +57,8 @@ def test_it_finds_the_same_translations_with_the_same_scores(tmp_path, settings)
     export(tmp_path / "new", model, params, NAMES, NAMES, bos_id=bos_id, eos_id=2)
     translator = translator_of(tmp_path / "new")
     src = np.array([[*row, 2, *[pad_id] * (24 - len(row))] for row in words])
-    options, found_lengths = {"bos_id": bos_id, "eos_id": 2, "max_len": 12}, set()
+    options = {"bos_id": bos_id, "eos_id": 2, "max_len": 12}
+    found_lengths = set()
     limits = {"max_decoding_length": 12, "min_decoding_length": 0}
     for beam_size in (1, 4):
         sources = [[NAMES[i] for i in row] for row in words]

@@ -260,7 +260,8 @@ def test_beam_search_finds_the_same_with_the_same_scores(
     settings |= {"eos_id": ends, "max_len": 8, "backend": every_backend}
     found = beam_search(ours, params, PROMPTS, **settings)
     found = [hypothesis for row in found for hypothesis in row]
-    texts, scores = wanted.sequences[:, 9:].tolist(), wanted.sequences_scores.tolist()
+    texts = wanted.sequences[:, 9:].tolist()
+    scores = wanted.sequences_scores.tolist()
     for hypothesis, tokens, score in zip(found, texts, scores, strict=True):
         n = len(hypothesis.tokens)
         assert list(hypothesis.tokens) == tokens[:n]
@@ -304,7 +305,8 @@ def test_samples_have_the_same_distribution(family, monkeypatch, options):
 @each_language_model
 def test_a_penalty_of_what_was_said_changes_the_same_tokens(family, options, every_backend):
     theirs, _, ours, params = language_model(family, **options)
-    prompts, penalty = IDS[:, :5], {"repetition_penalty": 1.8}
+    prompts = IDS[:, :5]
+    penalty = {"repetition_penalty": 1.8}
     settings = {"do_sample": False, "max_new_tokens": 9, "pad_token_id": 0, **penalty}
     wanted = theirs.generate(torch.tensor(prompts), **settings)
     settings = {"max_len": 9, "seed": 0, "top_k": 1, "backend": every_backend, **penalty}
@@ -502,7 +504,8 @@ def test_a_translation_model_translates_the_same(
     search = {"early_stopping": early_stopping, "length_penalty": length_penalty}
     settings = {"num_beams": beam_size, "num_return_sequences": beam_size, "max_new_tokens": 9}
     settings |= {"suppress_tokens": [V - 1], "pad_token_id": V - 1, "eos_token_id": 2}
-    ids, mask = torch.tensor(padded(ours)), torch.tensor(KEEP).long()
+    ids = torch.tensor(padded(ours))
+    mask = torch.tensor(KEEP).long()
     wanted = theirs.generate(
         input_ids=ids, attention_mask=mask, do_sample=False, **settings, **search
     ).numpy()[:, 1:]
