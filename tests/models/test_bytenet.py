@@ -11,13 +11,7 @@ from oracles import assert_all_close, assert_close
 from promises import assert_trees_close, params_of
 from refusals import refuses
 
-from npformer import (
-    Adam,
-    ByteNet,
-    CopyTask,
-    Trainer,
-    tree,
-)
+from npformer import Adam, ByteNet, CopyTask, Trainer, tree
 from npformer.data.copy_task import exact_match
 from npformer.models import describe, from_description
 from npformer.models.gradients import Gradients

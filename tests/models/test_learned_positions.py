@@ -1,7 +1,4 @@
-"""Position vectors that are parameters.
-
-Their gradients, decoding, padding, checkpoints and shards.
-"""
+"""Position vectors that are parameters: where they end, checkpoints and shards."""
 
 import numpy as np
 import pytest
@@ -9,12 +6,7 @@ import whole_models
 from numpy.testing import assert_array_equal
 from promises import assert_trees_close
 from refusals import refuses
-from whole_models import (
-    SRC,
-    V_TGT,
-    S,
-    T,
-)
+from whole_models import SRC, V_TGT, S, T
 
 from npformer import Adam, Trainer, Transformer, tree
 from npformer.models.description import describe, from_description

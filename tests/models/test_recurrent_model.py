@@ -7,14 +7,7 @@ from oracles import assert_close
 from promises import assert_trees_close, params_of
 from refusals import refuses
 
-from npformer import (
-    Adam,
-    CopyTask,
-    Recurrent,
-    Trainer,
-    greedy_decode,
-    tree,
-)
+from npformer import Adam, CopyTask, Recurrent, Trainer, greedy_decode, tree
 
 V_SRC, V_TGT, D = 11, 12, 6
 SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])

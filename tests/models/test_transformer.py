@@ -8,11 +8,7 @@ import pytest
 import whole_models
 from numpy.testing import assert_array_equal
 from oracles import assert_close
-from promises import (
-    assert_parts_of_the_gradient_are_the_whole,
-    assert_trees_close,
-    params_of,
-)
+from promises import assert_parts_of_the_gradient_are_the_whole, assert_trees_close, params_of
 from whole_models import assert_gradient_along_directions, loss_of_batch, shaken
 
 from npformer import Transformer, greedy_decode, sinusoidal_encoding, tree

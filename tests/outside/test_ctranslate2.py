@@ -1,5 +1,7 @@
 """CTranslate2 translates with an exported model as npformer does."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from corpus import sentence_pairs
@@ -8,7 +10,7 @@ from refusals import refuses
 
 from npformer.commands import export as command
 
-from npformer import Adam, Recurrent, Trainer, Transformer, beam_search, greedy_decode
+from npformer import Adam, Recurrent, Trainer, Transformer, beam_search
 from npformer.data import Subwords, TokenBatches
 from npformer.data.marks import mark, unmark
 from npformer.pretrained.ctranslate2 import check, export
@@ -16,19 +18,11 @@ from npformer.translation import Translator
 
 V, SIZES = 29, {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": (2, 1), "max_len": 40}
 NAMES = ["<pad>", "<s>", "</s>", "<unk>", *(f"word {i}" for i in range(4, V))]
+POST = {"norm": "post"}
 MODELS = {
     "pre-norm": {},
-    "post-norm, as Marian": {
-        "norm": "post",
-        "positions": "sinusoidal_concatenated",
-        "pad_id": V - 2,
-    },
-    "post-norm, as PyTorch": {
-        "norm": "post",
-        "final_norm": True,
-        "activation": "gelu",
-        "n_layers": 2,
-    },
+    "post-norm, as Marian": {**POST, "positions": "sinusoidal_concatenated", "pad_id": V - 2},
+    "post-norm, as PyTorch": {**POST, "final_norm": True, "activation": "gelu", "n_layers": 2},
     "tied": {"tie_embeddings": True, "final_norm": False, "activation": "gelu_erf", "bias": False},
     "as Llama": {"activation": "swiglu", "norm_type": "rms_norm", "scale_embeddings": False},
     "learned positions": {"positions": "learned", "eps": 0.05},
@@ -47,31 +41,25 @@ def translator_of(folder):
 def test_it_finds_the_same_translations_with_the_same_scores(tmp_path, settings):
     pytest.importorskip("ctranslate2")
     model = Transformer(V, V, **{**SIZES, **settings})
-    rng = np.random.default_rng(0)
+    pad_id = model.pad_id
+    bos_id = V - 1 if pad_id else 1  # the last, as that of Marian
     params = params_of(model)
     params["output"]["bias"][2] += 2.5  # so that translations end
-    pad_id, bos_id = model.pad_id, V - 1 if model.pad_id else 1  # the last, as that of Marian
     # npformer forbids padding without counting it as improbable
     params["output"]["bias"][pad_id] = -1e9
-    words = [rng.integers(4, V - 2, n) for n in range(1, 25)]
     export(tmp_path / "new", model, params, NAMES, NAMES, bos_id=bos_id, eos_id=2)
-    translator = translator_of(tmp_path / "new")
+
+    rng = np.random.default_rng(0)
+    words = [rng.integers(4, V - 2, n) for n in range(1, 25)]
+    sources = [[NAMES[i] for i in row] for row in words]
     src = np.array([[*row, 2, *[pad_id] * (24 - len(row))] for row in words])
+    translate = partial(translator_of(tmp_path / "new").translate_batch, sources)
+    limits = {"max_decoding_length": 12, "min_decoding_length": 0, "return_scores": True}
     options = {"bos_id": bos_id, "eos_id": 2, "max_len": 12}
     found_lengths = set()
-    limits = {"max_decoding_length": 12, "min_decoding_length": 0}
     for beam_size in (1, 4):
-        sources = [[NAMES[i] for i in row] for row in words]
-        found = translator.translate_batch(
-            sources, beam_size=beam_size, return_scores=True, **limits
-        )
         ours = [best for [best] in beam_search(model, params, src, beam_size=beam_size, **options)]
-        if beam_size == 1:
-            greedy = greedy_decode(model, params, src, **options)
-            assert [[i for i in row if i != pad_id] for row in greedy.tolist()] == [
-                list(best.tokens) for best in ours
-            ]
-        for best, theirs in zip(ours, found, strict=True):
+        for best, theirs in zip(ours, translate(beam_size=beam_size, **limits), strict=True):
             assert [NAMES[i] for i in best.tokens if i != 2] == theirs.hypotheses[0]
             if best.tokens[-1] == 2:
                 assert theirs.scores[0] == pytest.approx(best.score, abs=2e-5)
@@ -112,41 +100,20 @@ def test_a_trained_model_is_exported_by_the_command(tmp_path, capsys):
         assert len({*ours, ""}) == 4
 
 
-@pytest.mark.parametrize(
-    ("model", "names", "message"),
-    [
-        (
-            Recurrent(V, V, 8),
-            NAMES,
-            "a Recurrent cannot be exported to CTranslate2, expected a Transformer",
-        ),
-        (
-            Transformer(V, V, **SIZES, n_kv_heads=1),
-            NAMES,
-            "n_kv_heads=1 cannot be exported, expected None",
-        ),
-        (Transformer(V, V, **SIZES, window=3), NAMES, "window=3 cannot be exported, expected None"),
-        (
-            Transformer(V, V, **SIZES, positions="rotary"),
-            NAMES,
-            "positions='rotary' cannot be exported, expected 'sinus",
-        ),
-        (
-            Transformer(V, V, 16, 2, (0, 1)),
-            NAMES,
-            r"n_layers=\(0, 1\) cannot be exported, expected at least one in each stack",
-        ),
-        (
-            Transformer(V, V, **SIZES),
-            NAMES[1:],
-            "source_tokens are 28, 28 of them different, expected a name for each of 29",
-        ),
-        (
-            Transformer(V, V, **SIZES),
-            [*NAMES[1:], "<s>"],
-            "source_tokens are 29, 28 of them different, expected a name",
-        ),
-    ],
-)
-def test_what_cannot_be_expressed_is_refused(model, names, message):
-    refuses(ValueError, message, check, model, names, names)
+def test_what_cannot_be_expressed_is_refused():
+    def refused(message, model, names=NAMES):
+        refuses(ValueError, message, check, model, names, names)
+
+    other = "a Recurrent cannot be exported to CTranslate2, expected a Transformer"
+    refused(other, Recurrent(V, V, 8))
+    transformer = partial(Transformer, V, V, **SIZES)
+    refused("n_kv_heads=1 cannot be exported, expected None", transformer(n_kv_heads=1))
+    refused("window=3 cannot be exported, expected None", transformer(window=3))
+    rotary = "positions='rotary' cannot be exported, expected 'sinus"
+    refused(rotary, transformer(positions="rotary"))
+    none = r"n_layers=\(0, 1\) cannot be exported, expected at least one in each stack"
+    refused(none, Transformer(V, V, 16, 2, (0, 1)))
+    few = "source_tokens are 28, 28 of them different, expected a name for each of 29"
+    refused(few, transformer(), NAMES[1:])
+    twice = "source_tokens are 29, 28 of them different, expected a name"
+    refused(twice, transformer(), [*NAMES[1:], "<s>"])

@@ -17,95 +17,70 @@ pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning
 
 V_SRC, V_TGT, D, H, F = 11, 13, 12, 3, 17
 NAMES = {"source_embedding": "src_embed", "target_embedding": "tgt_embed", "output": "out"}
+SMALL = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+SRC, TGT = np.array([[3, 4, 5, 1], [6, 7, 0, 0]]), np.array([[1, 3, 4], [1, 9, 8]])
 
 
 class Program(torch.nn.Module):
     def __init__(self, **options):
         super().__init__()
         self.src_embed, self.tgt_embed = torch.nn.Embedding(V_SRC, D), torch.nn.Embedding(V_TGT, D)
-        self.inner = torch.nn.Transformer(
-            D, H, dim_feedforward=F, batch_first=True, dropout=0.0, **options
-        )
+        sizes = {"dim_feedforward": F, "batch_first": True, "dropout": 0.0}
+        self.inner = torch.nn.Transformer(D, H, **sizes, **options)
         self.out = torch.nn.Linear(D, V_TGT)
 
+    def positions(self, length):
+        return 0.0
+
     def forward(self, src, tgt):
-        hidden = torch.nn.Transformer.generate_square_subsequent_mask(
-            tgt.shape[1], dtype=torch.float64
-        )
         is_padding = src == 0
-        options = {
-            "src_key_padding_mask": is_padding,
-            "memory_key_padding_mask": is_padding,
-            "tgt_mask": hidden,
-        }
-        source = torch.where(is_padding[..., None], 0.0, self.src_embed(src))
-        return self.out(self.inner(source, self.tgt_embed(tgt), **options))
+        options = {"src_key_padding_mask": is_padding, "memory_key_padding_mask": is_padding}
+        source = self.src_embed(src) + self.positions(src.shape[1])
+        source = torch.where(is_padding[..., None], 0.0, source)
+        target = self.tgt_embed(tgt) + self.positions(tgt.shape[1])
+        return self.out(self.inner(source, target, tgt_mask=future(tgt.shape[1]), **options))
+
+
+def future(T):
+    return torch.nn.Transformer.generate_square_subsequent_mask(T, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(("norm_first", "activation"), [(False, "relu"), (True, "gelu")])
 @pytest.mark.parametrize("as_file", [True, False], ids=["file", "dict"])
 def test_a_state_dict_is_loaded_and_saved(norm_first, activation, as_file, tmp_path):
-    torch.manual_seed(0)
-    options = {
-        "num_encoder_layers": 3,
-        "num_decoder_layers": 2,
-        "norm_first": norm_first,
-        "activation": activation,
-    }
-    program = Program(**options).double().eval()
-    with torch.no_grad():
-        for parameter in program.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    state = program.state_dict()
-    if as_file:
-        from safetensors.torch import save_file
+    from safetensors.torch import load_file, save_file
 
-        save_file(state, tmp_path / "state.safetensors")
+    options = {"num_encoder_layers": 3, "num_decoder_layers": 2, "norm_first": norm_first}
+    program = noisy(Program(activation=activation, **options))
+    state, path = program.state_dict(), tmp_path / "state.safetensors"
+    save_file(state, path)
     settings = {"n_heads": H, "norm": "pre" if norm_first else "post", "dtype": "float64"}
     settings["activation"] = {"gelu": "gelu_erf"}.get(activation, activation)
-    model, params, tokenizer = pretrained.load(
-        tmp_path / "state.safetensors" if as_file else state, names=NAMES, **settings
-    )
-    src, tgt = np.array([[3, 4, 5, 1], [6, 7, 0, 0]]), np.array([[1, 3, 4], [1, 9, 8]])
-    wanted = program(torch.tensor(src), torch.tensor(tgt)).detach().numpy()
-    np.testing.assert_allclose(model.logits(params, src, tgt), wanted, rtol=1e-10, atol=1e-12)
+    source = path if as_file else state
+    model, params, tokenizer = pretrained.load(source, names=NAMES, **settings)
+    wanted = program(torch.tensor(SRC), torch.tensor(TGT)).detach().numpy()
+    np.testing.assert_allclose(model.logits(params, SRC, TGT), wanted, rtol=1e-10, atol=1e-12)
     assert tokenizer is None
 
-    pretrained.save(
-        tmp_path / "again.safetensors", model, params, names=NAMES | {"transformer": "inner"}
-    )
-    from safetensors.torch import load_file
-
-    again = load_file(tmp_path / "again.safetensors")
+    names, path = NAMES | {"transformer": "inner"}, tmp_path / "again.safetensors"
+    pretrained.save(path, model, params, names=names)
+    again = load_file(path)
     assert again.keys() == state.keys()
     assert all(torch.equal(again[name], x) for name, x in state.items())
 
 
 def test_what_is_missing_is_named():
-    state = Program(num_encoder_layers=1, num_decoder_layers=1).state_dict()
-    for names, message in [
-        (
-            None,
-            (
-                "names lacks source_embedding, target_embedding, output: .*out.bias, "
-                "out.weight, src_embed.weight"
-            ),
-        ),
-        (NAMES | {"output": "head"}, "names has head, expected modules of the tensors out.bias"),
-    ]:
+    def refused(message, state, names):
         refuses(ValueError, message, pretrained.load, state, names=names, n_heads=H)
-    with pytest.raises(
-        ValueError, match="missing: decoder.layers.0.norm1.bias, decoder.layers.0.norm1.weight;"
-    ):
-        pretrained.load(
-            {k: v for k, v in state.items() if "decoder.layers.0.norm1" not in k},
-            names=NAMES,
-            n_heads=H,
-        )
 
-
-SMALL = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-SRC, TGT = np.array([[3, 4, 5, 1], [6, 7, 0, 0]]), np.array([[1, 3, 4], [1, 9, 8]])
+    state = Program(num_encoder_layers=1, num_decoder_layers=1).state_dict()
+    roles = "source_embedding, target_embedding, output"
+    refused(f"names lacks {roles}: .*out.bias, out.weight, src_embed.weight", state, None)
+    unknown = "names has head, expected modules of the tensors out.bias"
+    refused(unknown, state, NAMES | {"output": "head"})
+    norm = "decoder.layers.0.norm1"
+    without = {name: x for name, x in state.items() if norm not in name}
+    refused(f"missing: {norm}.bias, {norm}.weight;", without, NAMES)
 
 
 def noisy(program):
@@ -163,20 +138,8 @@ class WithSines(Program):
         super().__init__(**options)
         self.register_buffer("pe", torch.tensor(sinusoidal_encoding(9, D, layout)).reshape(shape))
 
-    def forward(self, src, tgt):
-        table = self.pe.reshape(9, D)
-        hidden = torch.nn.Transformer.generate_square_subsequent_mask(
-            tgt.shape[1], dtype=torch.float64
-        )
-        is_padding = src == 0
-        source = self.src_embed(src) + table[: src.shape[1]]
-        source = torch.where(is_padding[..., None], 0.0, source)
-        options = {
-            "src_key_padding_mask": is_padding,
-            "memory_key_padding_mask": is_padding,
-            "tgt_mask": hidden,
-        }
-        return self.out(self.inner(source, self.tgt_embed(tgt) + table[: tgt.shape[1]], **options))
+    def positions(self, length):
+        return self.pe.reshape(9, D)[:length]
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
@@ -190,11 +153,9 @@ def test_a_table_of_sines_says_which_positions_there_are(layout, shape):
 def test_another_buffer_is_named():
     program = Program(**SMALL)
     program.register_buffer("mask", torch.ones(3, 3))
-    with pytest.raises(
-        CheckpointError,
-        match="names says nothing of mask: learned positions are named, .*leave out masks",
-    ):
-        pretrained.load(program.state_dict(), names=NAMES, n_heads=H)
+    message = "names says nothing of mask: learned positions are named, .*leave out masks"
+    options = {"names": NAMES, "n_heads": H}
+    refuses(CheckpointError, message, pretrained.load, program.state_dict(), **options)
 
 
 class OneStack(torch.nn.Module):
@@ -213,9 +174,9 @@ class OneStack(torch.nn.Module):
 
     def forward(self, ids):
         T = ids.shape[1]
-        mask = torch.nn.Transformer.generate_square_subsequent_mask(T, dtype=torch.float64)
         x = self.embed(ids) + self.pos[:, :T]
-        return self.fc(self.transformer_encoder(x, mask=mask if self.hides_future else None))
+        mask = future(T) if self.hides_future else None
+        return self.fc(self.transformer_encoder(x, mask=mask))
 
 
 ONE_STACK = {"embedding": "embed", "positions": "pos", "output": "fc"}
@@ -225,13 +186,8 @@ ONE_STACK = {"embedding": "embed", "positions": "pos", "output": "fc"}
 def test_one_stack_is_what_the_caller_says(model, n_outputs):
     is_language_model = model is LanguageModel
     program = noisy(OneStack(n_outputs, hides_future=is_language_model, bias=not is_language_model))
-    options = {
-        "names": ONE_STACK,
-        "n_heads": H,
-        "dtype": "float64",
-        "activation": "gelu_erf",
-        "pad_id": None,
-    }
+    options = {"names": ONE_STACK, "n_heads": H, "dtype": "float64", "pad_id": None}
+    options |= {"activation": "gelu_erf"}
     ours, params, _ = pretrained.load(program.state_dict(), model=model, **options)
     ids = np.array([[3, 4, 5, 1], [6, 7, 2, 8]])
     logits = ours.logits(params, ids) if is_language_model else ours.outputs(params, ids)
@@ -243,7 +199,6 @@ def test_one_stack_is_what_the_caller_says(model, n_outputs):
 
 def test_the_bias_of_the_output_of_a_language_model_is_refused():
     program = OneStack(V_SRC, hides_future=True, bias=True)
-    with pytest.raises(
-        CheckpointError, match=r"fc\.bias: the output of a LanguageModel has no bias"
-    ):
-        pretrained.load(program.state_dict(), names=ONE_STACK, n_heads=H, model=LanguageModel)
+    message = r"fc\.bias: the output of a LanguageModel has no bias"
+    options = {"names": ONE_STACK, "n_heads": H, "model": LanguageModel}
+    refuses(CheckpointError, message, pretrained.load, program.state_dict(), **options)
