@@ -6,16 +6,27 @@ Arguments from the table of cases, and comparisons of results.
 import time
 
 import numpy as np
+import pytest
+from on_gpu import MISSING, ON_GPU
 from tested import npf
 
-from npformer import reference
+from npformer import cpu, reference
 from npformer.gradients.cases import CASES
 from npformer.reference.math.scores import SCORES
 from npformer.runtime import threads
 
+# on a GPU, or on the processor in its place if there is a compiler
+WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+KERNELS = [pytest.param(cpu.ops, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
+BACKENDS = [pytest.param(reference.ops, id="reference"), *KERNELS]
 OPERATIONS = {name: getattr(reference.ops, name) for name in reference.Ops.names()}
 # the first case of each operation
 FIRST = {name: case for case in reversed(CASES) for name in case.names}
+
+
+def normal(*shape, seed=0, dtype="float64"):
+    """Random numbers, the same for the same seed and shape."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def arguments_of(name, dtype="float64"):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from programs import python
 from refusals import refuses
+from results import normal
 
 from npformer.commands import gradcheck as command
 
@@ -23,10 +24,6 @@ T, D = 5, 7
 
 def test_no_two_cases_have_the_same_label():
     assert len(set(map(str, CASES))) == len(CASES)
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 X, Y = normal(T, D), normal(T, D, seed=1)

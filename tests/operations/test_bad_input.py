@@ -16,7 +16,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from oracles import assert_all_close
 from refusals import refuses
-from results import FIRST, OPERATIONS, arguments_of, named_results, run
+from results import FIRST, OPERATIONS, arguments_of, named_results, normal, run
 from tested import npf
 
 from npformer import reference
@@ -28,10 +28,6 @@ from npformer.operations.shapes import match, shape_of
 pytestmark = pytest.mark.usefixtures("every_backend")
 
 B, H, T, S, K, KV, D, V = 2, 3, 5, 7, 11, 13, 17, 23
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 X = normal(B, T, D)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from oracles import assert_close
+from results import normal
 from tested import npf
 
 from npformer import cpu, reference
@@ -10,10 +11,6 @@ from npformer import cpu, reference
 pytestmark = pytest.mark.usefixtures("every_backend")
 
 B, T, K, KV = 2, 17, 11, 13
-
-
-def normal(*shape, seed=0, dtype="float64"):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -7,20 +7,15 @@ The exact result is what the reference computes in NumPy's long double.
 
 import numpy as np
 import pytest
-from on_gpu import MISSING, ON_GPU, smaller
+from on_gpu import ON_GPU, smaller
 from oracles import assert_close
+from results import BACKENDS
 
-from npformer import cpu, reference
+from npformer import reference
 
 pytestmark = pytest.mark.skipif(
     np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here"
 )
-WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
-BACKENDS = [
-    pytest.param(reference, id="reference"),
-    pytest.param(cpu, id="cpu"),
-    pytest.param(ON_GPU, id="gpu", marks=WITH_GPU),
-]
 T = 7
 HUGE = np.float32(-1e9)  # added to scores, it leaves them no digits
 

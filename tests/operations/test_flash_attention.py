@@ -5,21 +5,15 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from on_gpu import MISSING, ON_GPU, smaller
+from on_gpu import ON_GPU, smaller
 from oracles import assert_all_close, assert_close
-from results import assert_equal_within, attend
+from results import KERNELS, assert_equal_within, attend, normal
 
 import npformer as nf
-from npformer import cpu, reference as npf
+from npformer import reference as npf
 from npformer.reference.math.flash_attention import BLOCK
 
-WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
-BACKENDS = [pytest.param(cpu, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
 B, H, K, KV = 2, 3, 11, 13
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def inputs(n_queries, n_keys, batch=(B, H)):
@@ -82,7 +76,7 @@ def test_scores_of_a_thousand_do_not_overflow():
     assert_same_as_attention(300 * q, 300 * k, v, dout / 300)
 
 
-@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("ops", KERNELS)
 @pytest.mark.parametrize("name", ["attention", "flash_attention"])
 def test_the_largest_of_enormous_scores_is_the_peak(ops, name):
     for seed in range(20):  # each alone: a head with inf would send all heads to the reference
@@ -93,7 +87,7 @@ def test_the_largest_of_enormous_scores_is_the_peak(ops, name):
         assert_close(out, getattr(npf, name)(q, k, v)[0])
 
 
-@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("ops", KERNELS)
 def test_nan_of_a_masked_key_changes_no_weight_of_enormous_scores(ops):
     """The kernel leaves these gradients to the reference,
     whose scores have to be rounded as its own.
@@ -117,7 +111,7 @@ def test_peak_that_grows_from_tile_to_tile():
     assert_same_as_attention(q, k, v, dout)
 
 
-@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("ops", KERNELS)
 @pytest.mark.parametrize(
     ("n_queries", "n_keys", "causal", "dtype"),
     [
@@ -140,7 +134,7 @@ def test_kernels_over_several_tiles(ops, n_queries, n_keys, causal, dtype):
         assert_equal_within(32, dtype, actual, gradients)
 
 
-@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("ops", KERNELS)
 @pytest.mark.parametrize("name", ["q", "dout"])
 def test_one_nan_of_a_query_that_sees_nothing_beside_hidden_tiles(ops, name):
     """The first keys are hidden from all queries,
@@ -158,7 +152,7 @@ def test_one_nan_of_a_query_that_sees_nothing_beside_hidden_tiles(ops, name):
     assert_equal_within(32, "float32", *gradients)
 
 
-@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("ops", KERNELS)
 def test_one_nan_in_a_masked_key_of_a_later_tile(ops):
     q, k, v, dout = (x.astype("float32") for x in inputs(600, 600, batch=(1, 1)))
     options = {"keep_mask": np.arange(600) < 400, "causal": True}
@@ -170,7 +164,7 @@ def test_one_nan_in_a_masked_key_of_a_later_tile(ops):
     )
 
 
-@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("ops", KERNELS)
 def test_rows_that_are_one_row(ops):
     """The rows of q and v are broadcast, with a stride of 0."""
     row = normal(40, 8).astype("float32")
@@ -226,7 +220,7 @@ def test_tiles_that_the_causal_mask_hides_are_skipped(longer, monkeypatch):
     assert sorted(computed) == sorted(2 * expected)  # for the row sums, and for the gradients
 
 
-@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("ops", KERNELS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_tiles_that_a_mask_hides_are_skipped(ops, causal):
     """A band of 5 keys in 1,200.

@@ -5,17 +5,13 @@ import oracles
 import pytest
 from numpy.testing import assert_array_equal
 from oracles import assert_all_close, assert_close
-from results import arrays_of
+from results import arrays_of, normal
 from tested import npf
 
 from npformer.gradients.cases import CASES
 
 B, H, T, S, K, KV, D, V = 2, 3, 5, 7, 11, 13, 17, 23
 WITH_ORACLE = [case for case in CASES if hasattr(oracles, case.operation)]
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from on_gpu import MISSING, ON_GPU
 from oracles import assert_close
+from results import BACKENDS
 
-from npformer import LanguageModel, cpu, greedy_decode, reference
+from npformer import LanguageModel, greedy_decode
 from npformer.diagnosis.losses import norm
 from npformer.diagnosis.subject import size
 
-WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
-BACKENDS = [
-    pytest.param(reference, id="reference"),
-    pytest.param(cpu, id="cpu"),
-    pytest.param(ON_GPU, id="gpu", marks=WITH_GPU),
-]
 LARGEST = {dtype: float(np.finfo(dtype).max) / 4 for dtype in ("float32", "float64")}
 UNITS = [
     (dtype, unit) for dtype, largest in LARGEST.items() for unit in (math.sqrt(largest), largest)

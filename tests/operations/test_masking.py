@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from oracles import assert_close
 from refusals import refuses
-from results import ATTENTIONS, attend, params_of_score
+from results import ATTENTIONS, attend, normal, params_of_score
 from tested import npf
 
 from npformer import reference
@@ -20,10 +20,6 @@ pytestmark = pytest.mark.usefixtures("every_backend")
 B, H, T, S, K, KV, V = 2, 3, 5, 7, 11, 13, 23
 NAMES = ["attention", "flash_attention"]
 POISONS = [np.nan, np.inf, -np.inf]
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def inputs(score="", n_queries=T, n_keys=S):

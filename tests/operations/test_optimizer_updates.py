@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from oracles import assert_close
+from results import normal
 from tested import npf
 
 from npformer import cpu, reference
 from npformer.gradients.cases import CASES
 
 N, STEPS = 13, 20
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 GRADIENTS = normal(STEPS, N, seed=1)

@@ -10,16 +10,13 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from on_gpu import MISSING, ON_GPU
 from refusals import refuses
+from results import KERNELS
 
 import npformer as nf
 from npformer import cpu, reference as npf
 from npformer.models.initialization import Initializer, LayerShapes
 from npformer.operations.settings import AttentionSettings, LayerSettings
-
-WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
-BACKENDS = [pytest.param(cpu.ops, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
 
 
 def functions_of_a_step(backend):
@@ -61,7 +58,7 @@ class WithAnotherField(AttentionSettings):
     of_layer = MappingProxyType({})  # which the operation would refuse
 
 
-@pytest.mark.parametrize("ops", BACKENDS)
+@pytest.mark.parametrize("ops", KERNELS)
 @pytest.mark.parametrize("is_odd", [False, True])
 def test_a_kernel_leaves_settings_that_it_does_not_know_to_the_reference(ops, is_odd):
     x = np.random.default_rng(0).standard_normal((2, 3, 12)).astype("float32")

@@ -6,20 +6,13 @@ being padding.
 
 import numpy as np
 import pytest
-from on_gpu import MISSING, ON_GPU
-from results import arrays_of, assert_equal_within
+from results import BACKENDS, arrays_of, assert_equal_within
 
-from npformer import cpu, reference
+from npformer import reference
 from npformer.gradients.cases import CASES
 from npformer.reference.math.heads import split_heads
 from npformer.reference.math.packed_attention import split_q_kv, split_qkv
 
-WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
-BACKENDS = [
-    pytest.param(reference, id="reference"),
-    pytest.param(cpu, id="cpu"),
-    pytest.param(ON_GPU, id="gpu", marks=WITH_GPU),
-]
 DTYPES = ["float32", "float64", "float16"]
 
 

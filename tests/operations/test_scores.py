@@ -7,17 +7,13 @@ import pytest
 from numpy.testing import assert_array_equal
 from oracles import assert_all_close, assert_close
 from refusals import refuses
-from results import arguments_of, attend, params_of_score, run
+from results import arguments_of, attend, normal, params_of_score, run
 from tested import npf
 
 from npformer.gradients.cases import cast
 from npformer.reference.math.scores import SCORES
 
 B, H, T, S, K, KV, A = 2, 3, 5, 7, 11, 13, 17
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def arrays_for(score, batch=(B,), dtype="float64"):

@@ -5,16 +5,13 @@ import math
 import numpy as np
 import pytest
 from oracles import assert_close
+from results import normal
 from tested import npf
 
 pytestmark = pytest.mark.usefixtures("every_backend")
 
 ROWS = np.array([[1.0, 2, 3, 4, 5], [4, 5, 6, 7, 8], [7, 8, 9, 10, 11]])
 SCORES_OF_ROWS = np.array([[55.0, 100, 145], [100, 190, 280], [145, 280, 415]])
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 # A soft dictionary: similarities 0.1, 0.9, 0.7 to keys whose values are 9, 2, 3.
