@@ -5,6 +5,7 @@ Each function checks one; the tests of the models call it.
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from npformer import beam_search, greedy_decode, log_probability, sample, tree
 
@@ -27,7 +28,7 @@ def assert_trees_close(given, expected, atol=0.0):
         tree.leaves(given), tree.leaves(expected), strict=True
     ):
         assert path == other_path
-        np.testing.assert_allclose(x, wanted, rtol=0, atol=atol, equal_nan=False, err_msg=path)
+        assert_allclose(x, wanted, rtol=0, atol=atol, equal_nan=False, err_msg=path)
 
 
 def assert_parts_of_the_gradient_are_the_whole(model, params, batch, layers):
@@ -38,7 +39,7 @@ def assert_parts_of_the_gradient_are_the_whole(model, params, batch, layers):
     assert [path for path, _ in parts if path in layers] == layers
     told = dict(leaf for path, part in parts for leaf in tree.leaves(part, path))
     for path, grad in tree.leaves(grads):
-        np.testing.assert_array_equal(told[path], grad)
+        assert_array_equal(told[path], grad)
 
 
 # --- of models with an encoder and a decoder: src has two rows, of five and of three words ---
@@ -53,7 +54,7 @@ def assert_the_past_does_not_see_the_future(model, params, src):
             changed = tgt.copy()
             changed[:, t] = other
             after = model.logits(params, src, changed)
-            np.testing.assert_array_equal(after[:, :t], before[:, :t])
+            assert_array_equal(after[:, :t], before[:, :t])
             assert (after[:, t:] != before[:, t:]).any() or (changed == tgt).all()
 
 
@@ -66,7 +67,7 @@ def assert_the_decoder_sees_the_whole_source(model, params, src, tgt):
     changed[0, -1] = 10
     after = model.logits(params, changed, tgt[:, :-1])
     assert (after[0] != before[0]).any(axis=-1).all()
-    np.testing.assert_array_equal(after[1], before[1])
+    assert_array_equal(after[1], before[1])
 
 
 def assert_padding_columns_change_nothing(model, params, src, tgt, n_src=9, n_tgt=7):
@@ -74,7 +75,7 @@ def assert_padding_columns_change_nothing(model, params, src, tgt, n_src=9, n_tg
     wide_src, wide_tgt = np.pad(src, ((0, 0), (0, n_src))), np.pad(tgt, ((0, 0), (0, n_tgt)))
     logits = model.logits(params, src, tgt[:, :-1])
     wider = model.logits(params, wide_src, np.pad(tgt[:, :-1], ((0, 0), (0, n_tgt))))
-    np.testing.assert_allclose(wider[:, : tgt.shape[1] - 1], logits, rtol=0, atol=1e-12)
+    assert_allclose(wider[:, : tgt.shape[1] - 1], logits, rtol=0, atol=1e-12)
     _, before, n = model.loss_and_grad(params, src, tgt[:, :-1], tgt[:, 1:])
     _, after, n_wider = model.loss_and_grad(params, wide_src, wide_tgt[:, :-1], wide_tgt[:, 1:])
     assert n == n_wider
@@ -95,7 +96,7 @@ def assert_nan_in_the_embedding_of_the_padding_changes_nothing(
     poisoned["source_embedding"][0] = poison
     poisoned["target_embedding"][0] = poison
     for x, y in zip(results(params), results(poisoned), strict=True):
-        np.testing.assert_array_equal(x, y)
+        assert_array_equal(x, y)
 
 
 def assert_infinity_in_the_embedding_of_the_padding_changes_nothing(model, params, src, tgt):
@@ -105,7 +106,7 @@ def assert_infinity_in_the_embedding_of_the_padding_changes_nothing(model, param
 def assert_rows_do_not_see_each_other(model, params, src, tgt):
     together = model.logits(params, src, tgt[:, :-1])
     alone = model.logits(params, src[1:, :3], tgt[1:, :2])
-    np.testing.assert_allclose(together[1, :2], alone[0], rtol=0, atol=1e-12)
+    assert_allclose(together[1, :2], alone[0], rtol=0, atol=1e-12)
 
 
 def assert_dropout_is_off_without_a_key_and_repeats_with_one(model, params, src, tgt):
@@ -160,7 +161,7 @@ def assert_steps_equal_recomputation(model, params, src, ops, n_steps=7, max_row
     for _ in range(n_steps):
         sources, said = sources[parents], np.column_stack([said[parents], tokens])
         expected = model.logits(params, src[sources], said, backend="reference")[:, -1]
-        np.testing.assert_allclose(decoder.step(tokens, parents), expected, rtol=0, atol=1e-12)
+        assert_allclose(decoder.step(tokens, parents), expected, rtol=0, atol=1e-12)
         parents = rng.integers(0, len(tokens), size=rng.integers(1, max_rows + 1))
         tokens = rng.integers(1, model.tgt_vocab, size=len(parents))
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from programs import python
 
 from npformer import plots
@@ -76,14 +77,12 @@ def test_a_training_is_drawn_as_it_was_logged(tmp_path):
     assert above.get_title() == "A title"
     training, validation = above.get_lines()
     # the mean of 4 steps
-    np.testing.assert_allclose(training.get_xydata(), [(step, 1.5) for step in range(4, 41)])
-    np.testing.assert_allclose(
-        validation.get_xydata(), [(step, 1 / step) for step in (10, 20, 30, 40)]
-    )
-    np.testing.assert_allclose(
+    assert_allclose(training.get_xydata(), [(step, 1.5) for step in range(4, 41)])
+    assert_allclose(validation.get_xydata(), [(step, 1 / step) for step in (10, 20, 30, 40)])
+    assert_allclose(
         middle.get_lines()[0].get_xydata(), [(step, step / 2) for step in (10, 20, 30, 40)]
     )
-    np.testing.assert_allclose(
+    assert_allclose(
         below.get_lines()[0].get_xydata(), [(step, 0.1 / step) for step in range(1, 41)]
     )
 
@@ -176,7 +175,7 @@ def test_a_single_map_has_one_title(tmp_path):
     [[ax]] = plots.plot_attention(
         [weights[None]], list("abcd"), list("xyz"), tmp_path / "x.png", "A title"
     )
-    np.testing.assert_array_equal(ax.get_images()[0].get_array(), weights)
+    assert_array_equal(ax.get_images()[0].get_array(), weights)
     assert (ax.get_title(), ax.figure.get_suptitle()) == ("", "A title")
     assert [label.get_text() for label in ax.get_xticklabels()] == list("abcd")
     assert [label.get_text() for label in ax.get_yticklabels()] == list("xyz")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("gguf")
@@ -330,8 +331,8 @@ def test_one_table_may_have_the_name_of_the_output(tmp_path, family):
     assert expected in refused(path)
     configure(path, tie_word_embeddings=False)
     again = pretrained.load(path)[1]
-    np.testing.assert_array_equal(again["embedding"], table)
-    np.testing.assert_array_equal(again["output"]["weight"], table.T + 1)
+    assert_array_equal(again["embedding"], table)
+    assert_array_equal(again["output"]["weight"], table.T + 1)
 
 
 def test_one_table_of_a_marian_may_have_the_name_of_the_output(marian):
@@ -445,7 +446,7 @@ def test_padding_that_texts_have_is_read_like_any_token(llama, pad_token):
     assert model.pad_id == (1 if pad_id == 1 else None)
     ids = np.array([[5, 7, pad_id, 9]])
     if model.pad_id is None:
-        np.testing.assert_allclose(model.logits(params, ids), LLAMA.logits(params, ids), rtol=1e-6)
+        assert_allclose(model.logits(params, ids), LLAMA.logits(params, ids), rtol=1e-6)
     assert pretrained.load(llama, pad_id=pad_id)[0].pad_id == pad_id
 
 
@@ -751,7 +752,7 @@ def test_qwens_in_gguf_files(tmp_path):
     model, params, _ = pretrained.load(path)
     assert model.qkv_bias
     found = params["layers"]["0"]["attention"]["qkv"]["bias"]
-    np.testing.assert_allclose(found, np.concatenate(list(biases.values())), rtol=1e-6)
+    assert_allclose(found, np.concatenate(list(biases.values())), rtol=1e-6)
     gains = {f"blk.0.attn_{name}_norm.weight": rng.standard_normal(4) for name in "qk"}
     # without it, a head has its part of the width
     for about in ({"qwen3.attention.key_length": 4}, {}):
@@ -759,7 +760,7 @@ def test_qwens_in_gguf_files(tmp_path):
         model, params, _ = pretrained.load(path)
         assert model.qk_norm
         found = params["layers"]["0"]["attention"]["k_norm"]["gain"]
-        np.testing.assert_allclose(found, gains["blk.0.attn_k_norm.weight"], rtol=1e-6)
+        assert_allclose(found, gains["blk.0.attn_k_norm.weight"], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

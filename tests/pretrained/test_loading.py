@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("gguf")
@@ -33,7 +34,7 @@ from tests.tools.forgery import joined, parts  # noqa: E402
 def test_what_was_saved_is_loaded(originals, name, tmp_path):
     model, params, tokenizer = pretrained.load(originals[name])
     saved = forge_pretrained.params_of("gpt2" if name == "shards" else name)
-    tree.map_leaves(np.testing.assert_array_equal, params, saved)
+    tree.map_leaves(assert_array_equal, params, saved)
     text = "the man, 日本 12"
     assert tokenizer.decode(tokenizer.encode(text)) == text
     pretrained.save(tmp_path / "again", model, params, tokenizer)
@@ -49,11 +50,11 @@ def test_a_gguf_file_has_the_parameters_of_a_llama(originals):
     rng = np.random.default_rng(0)
     norm, q, k = (rng.standard_normal(shape).astype(np.float32) for shape in ((8,), (8, 8), (4, 8)))
     layer = params["layers"]["0"]
-    np.testing.assert_array_equal(layer["attention_norm"]["gain"], norm)
+    assert_array_equal(layer["attention_norm"]["gain"], norm)
     ours = layer["attention"]["qkv"]["weight"].T
     # pairs (2i, 2i + 1) become (i, i + K/2)
-    np.testing.assert_array_equal(ours[:8], q[[0, 2, 1, 3, 4, 6, 5, 7]])
-    np.testing.assert_array_equal(ours[8:12], k[[0, 2, 1, 3]])
+    assert_array_equal(ours[:8], q[[0, 2, 1, 3, 4, 6, 5, 7]])
+    assert_array_equal(ours[8:12], k[[0, 2, 1, 3]])
     assert (
         model.logits(params, np.array([tokenizer.encode("the man")])).shape[-1]
         == model.vocab
@@ -90,7 +91,7 @@ def test_half_precision_is_kept(originals):
     same, half, _ = pretrained.load(originals["llama"], dtype="float16")
     assert same == model and {x.dtype.name for _, x in tree.leaves(half)} == {"float16"}
     ids = np.array([[3, 1, 4]])
-    np.testing.assert_allclose(model.logits(half, ids), model.logits(whole, ids), atol=0.01)
+    assert_allclose(model.logits(half, ids), model.logits(whole, ids), atol=0.01)
 
 
 def test_a_marian_has_a_tokenizer_of_two_languages(copy, tmp_path):
@@ -124,9 +125,7 @@ def test_a_marian_that_was_trained_begins_translations_as_before(tmp_path, tied)
     pretrained.save(tmp_path / "new", model, params)
     again, theirs, _ = pretrained.load(tmp_path / "new")
     wanted = model.logits(params, src, tgt)[..., model.pad_id + 1 : -1]
-    np.testing.assert_allclose(
-        again.logits(theirs, src, tgt)[..., model.pad_id + 1 : -1], wanted, rtol=1e-6
-    )
+    assert_allclose(again.logits(theirs, src, tgt)[..., model.pad_id + 1 : -1], wanted, rtol=1e-6)
 
 
 def test_a_gpt2_of_older_files_has_all_its_pairs(copy):
@@ -413,7 +412,7 @@ def test_the_one_gguf_file_of_a_folder_is_read(originals, tmp_path):
     model, params, _ = pretrained.load(tmp_path)
     of_file = pretrained.load(tmp_path / "a.gguf")
     assert model == of_file[0]
-    tree.map_leaves(np.testing.assert_array_equal, params, of_file[1])
+    tree.map_leaves(assert_array_equal, params, of_file[1])
     (tmp_path / "b.gguf").touch()
     assert "no folder with config.json: give one of its files, a.gguf, b.gguf" in refused(tmp_path)
 
@@ -453,7 +452,7 @@ def test_a_dtype_that_numpy_does_not_have_is_read_or_named(copy):
             joined(changed_header, data[:begin] + short + data[end:])
         )
         params = pretrained.load(path)[1]
-        np.testing.assert_allclose(params["layers"]["norm"]["bias"], values, rtol=2**-8)
+        assert_allclose(params["layers"]["norm"]["bias"], values, rtol=2**-8)
     header["transformer.ln_f.bias"] = about | {"dtype": "I32"}
     (path / "model.safetensors").write_bytes(joined(header, data))
     assert "ln_f.bias has dtype I32, supported are F64, F32, F16, BF16" in refused(path)

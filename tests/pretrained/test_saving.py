@@ -10,8 +10,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 pytest.importorskip("tokenizers")
 
@@ -42,7 +42,7 @@ def folder(tmp_path):
 def assert_holds(folder, model):
     loaded, params, _ = pretrained.load(folder)
     assert loaded.d_ff == model.d_ff
-    tree.map_leaves(np.testing.assert_array_equal, params, model.init(0))
+    tree.map_leaves(assert_array_equal, params, model.init(0))
     assert (folder / "README.md").read_text() == "Mine."
 
 
@@ -215,7 +215,7 @@ def test_tokens_of_npformer_are_saved_for_npformer(folder, kind):
     assert_holds(folder, newer)
     model, params, again = pretrained.load(folder)
     assert again.files == tokens.files
-    np.testing.assert_array_equal(again.encode(text), tokens.encode(text))
+    assert_array_equal(again.encode(text), tokens.encode(text))
     assert again.decode(again.encode(text)) == text
     assert (len(again), again.eos_ids, model.pad_id) == (len(tokens), (), newer.pad_id)
     writer = Writer.load(folder)
@@ -247,7 +247,7 @@ def test_characters_are_those_of_a_classifier_too(tmp_path):
     wanted = [
         model.outputs(params, tokens.encode(text)[None]) for text in ("ab", ("abc " * 9)[:16])
     ]
-    np.testing.assert_allclose(found, [softmax(row)[0] for row in wanted], rtol=1e-5)
+    assert_allclose(found, [softmax(row)[0] for row in wanted], rtol=1e-5)
 
 
 def test_a_damaged_file_of_tokens_is_named(folder):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 pytest.importorskip("tokenizers")
 from safetensors.numpy import save_file
@@ -92,11 +93,11 @@ def test_all_modules_are_computed_and_saved(write, tmp_path):
     x = np.tanh(np.tile(WEIGHT, 2) @ x + BIAS)
     x = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * BIAS + BIAS
     expected = x / np.linalg.norm(x)
-    np.testing.assert_allclose(sentence_vectors(*loaded, ["a man"]), [expected], rtol=0, atol=2e-6)
+    assert_allclose(sentence_vectors(*loaded, ["a man"]), [expected], rtol=0, atol=2e-6)
     pretrained.save(tmp_path / "again", *loaded)
     again = pretrained.load(tmp_path / "again")
     assert again[0] == model
-    np.testing.assert_array_equal(sentence_vectors(*again, TEXTS), sentence_vectors(*loaded, TEXTS))
+    assert_array_equal(sentence_vectors(*again, TEXTS), sentence_vectors(*loaded, TEXTS))
 
 
 def test_prompts_lengths_and_lower_case(write, tmp_path):
@@ -114,13 +115,13 @@ def test_prompts_lengths_and_lower_case(write, tmp_path):
         cases = {None: "o: ", "query": "q: ", "document": "p: ", "other": "o: "}
         for prompt, before in cases.items():
             found = sentence_vectors(*loaded, ["Ab"], prompt=prompt)
-            np.testing.assert_array_equal(found, sentence_vectors(*plain, [f"{before}ab"]))
+            assert_array_equal(found, sentence_vectors(*plain, [f"{before}ab"]))
         limit = "6 is max_seq_length in sentence_bert_config.json .* up to 40 there"
         with pytest.warns(
             UserWarning, match=f"1 of 1 sentences have more than 6 tokens: cut; {limit}"
         ):
             found = sentence_vectors(*loaded, ["abcdefgh"])
-        np.testing.assert_array_equal(found, sentence_vectors(*plain, ["o: abc"]))
+        assert_array_equal(found, sentence_vectors(*plain, ["o: abc"]))
         with pytest.raises(
             ValueError, match="prompt='nobody', expected one of \\['query', 'passage'"
         ):
@@ -155,7 +156,7 @@ def test_a_classifier_saved_over_a_folder_leaves_its_vector_out(write, own_token
     text = "AB" * 8  # longer than 6 tokens, not than the 40 of the model
     [found] = class_probabilities(*again, [text])
     ids = np.array([tokenizer.encode(text)])
-    np.testing.assert_allclose(found, softmax(model.outputs(params, ids))[0], rtol=1e-6)
+    assert_allclose(found, softmax(model.outputs(params, ids))[0], rtol=1e-6)
     assert ids.tolist() == [again[2].encode(text.lower())]
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
 from npformer.training.checkpoint import settings_of
@@ -43,7 +44,7 @@ def test_what_is_frozen_does_not_count_in_the_norm():
         for path, x in tree.leaves(tree.view_as(whole.state.flat_grads, whole.params))
         if not path.startswith(("encoder.", "source_embedding"))
     }
-    np.testing.assert_allclose(
+    assert_allclose(
         part.last.grad_norm, np.sqrt(sum((x**2).sum() for x in grads.values())), rtol=1e-12
     )
     assert part.last.grad_norm < whole.last.grad_norm
@@ -88,7 +89,7 @@ def test_biases_and_gains_do_not_decay():
         trainer.step(SRC, TGT)
         for (path, x), (_, y) in zip(tree.leaves(trainer.params), tree.leaves(before), strict=True):
             expected = np.zeros_like(x) if decay_all or x.ndim > 1 else y
-            np.testing.assert_allclose(x, expected, rtol=0, atol=1e-15, err_msg=path)
+            assert_allclose(x, expected, rtol=0, atol=1e-15, err_msg=path)
 
 
 def test_adamw_of_older_checkpoints_decayed_everything(tmp_path, monkeypatch):
@@ -115,9 +116,9 @@ def test_a_training_starts_from_a_model_with_another_vocabulary():
     trainer = Trainer(larger, Adam(0.01), params=params, frozen=["encoder"])
     for path, x in tree.leaves(trainer.params):
         start = trained.params if path in taken else larger.init(1)
-        np.testing.assert_array_equal(x, dict(tree.leaves(start))[path])
+        assert_array_equal(x, dict(tree.leaves(start))[path])
     trainer.step(SRC, TGT)
-    np.testing.assert_array_equal(
+    assert_array_equal(
         trainer.params["encoder"]["0"]["attention"]["qkv"]["weight"],
         trained.params["encoder"]["0"]["attention"]["qkv"]["weight"],
     )

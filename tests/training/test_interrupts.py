@@ -8,8 +8,8 @@ import threading
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from programs import FORKS_WARN, WITH_FORK, WITH_SIGNALS, environment, forked, in_threads, python
 
 from npformer import Adam, Trainer, Transformer, greedy_decode
@@ -117,7 +117,7 @@ def test_a_step_that_is_interrupted_is_made_and_counted(two_threads, monkeypatch
             trainer.step(*task.batch(0, 8))
     other.step(*task.batch(0, 8))
     assert trainer.n_steps == 1
-    np.testing.assert_array_equal(trainer.flat_params, other.flat_params)
+    assert_array_equal(trainer.flat_params, other.flat_params)
 
 
 @pytest.mark.parametrize("n_interrupts", [1, 2])
@@ -199,7 +199,7 @@ def test_six_threads_train_six_models_with_the_same_bits_as_one_after_the_other(
 
     in_threads(*(partial(work, seed) for seed in range(6)))
     for seed, (params, rows) in enumerate(expected):
-        np.testing.assert_array_equal(results[seed][0], params)
+        assert_array_equal(results[seed][0], params)
         assert results[seed][1] == rows
 
 
@@ -371,5 +371,5 @@ def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(name, monkeypat
     interrupts = False
     getattr(other, name)(*task.batch(0, 8))
     assert errors
-    np.testing.assert_array_equal(trainer.flat_params, other.flat_params)
+    assert_array_equal(trainer.flat_params, other.flat_params)
     trainer.step(*task.batch(1, 8))  # and the lock is free

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from npformer import Adam, CopyTask, Trainer, Transformer
 from npformer.reference import global_norm, norms_of_blocks
@@ -84,7 +85,7 @@ def test_shards_are_the_same_on_any_number_of_threads(on_two_threads, circumstan
     with CIRCUMSTANCES[circumstances]():
         found, after = train(*settings)
     assert found == numbers
-    np.testing.assert_array_equal(after, params)
+    assert_array_equal(after, params)
 
 
 @pytest.mark.parametrize("n", [8, 64])
@@ -94,7 +95,7 @@ def test_more_threads_than_cores_compute_the_same_bits(n):
     with patch.object(threads, "cores", return_value=n), blas.blas_threads(n):
         found, after = train(*settings)
     assert found == numbers
-    np.testing.assert_array_equal(after, params)
+    assert_array_equal(after, params)
 
 
 def test_the_products_of_one_shard_are_divided():
@@ -108,7 +109,7 @@ def test_without_a_number_of_shards_the_number_of_threads_decides(monkeypatch):
     monkeypatch.setattr("npformer.training.shards.FOR_AN_ARRAY", 0)
     (numbers, params), (found, after) = train(None, 4), train(2, 4)
     assert found == numbers
-    np.testing.assert_array_equal(after, params)
+    assert_array_equal(after, params)
 
 
 def test_the_library_s_own_limit_holds_while_another_thread_sets_one():
@@ -162,4 +163,4 @@ def test_a_handler_of_any_signal_may_raise(name):
         signal.signal(number, before)
     undisturbed.step(*TASK.batch(0, 2))
     assert trainer.n_steps == 1
-    np.testing.assert_array_equal(trainer.flat_params, undisturbed.flat_params)
+    assert_array_equal(trainer.flat_params, undisturbed.flat_params)

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
 from npformer.training import load_checkpoint
@@ -30,12 +31,12 @@ def test_parameters_in_another_order_are_the_same_parameters(tmp_path):
     other = Trainer(MODEL, Adam(), params=reversed_order(MODEL.init(0)))
     for trainer in (one, other):
         trainer.step(SRC, TGT)
-    np.testing.assert_array_equal(one.flat_params, other.flat_params)
+    assert_array_equal(one.flat_params, other.flat_params)
     other.save(tmp_path / "other.safetensors")
     again = Trainer(MODEL, Adam())
     again.load(tmp_path / "other.safetensors")
-    np.testing.assert_array_equal(again.flat_params, one.flat_params)
-    np.testing.assert_array_equal(again.state.moments["m"], one.state.moments["m"])
+    assert_array_equal(again.flat_params, one.flat_params)
+    assert_array_equal(again.state.moments["m"], one.state.moments["m"])
 
 
 @pytest.mark.parametrize("batches", [[], iter([]), [SRC]])
@@ -52,7 +53,7 @@ def test_no_batches_are_refused_and_nothing_moves(batches):
             trainer.step(batches=others)
     with pytest.raises(ValueError, match="a batch of 2 items and batches=…, expected one of them"):
         trainer.step(SRC, TGT, batches=[(SRC, TGT)])
-    np.testing.assert_array_equal(trainer.flat_params, before)
+    assert_array_equal(trainer.flat_params, before)
     assert trainer.n_steps == 1
 
 
@@ -69,7 +70,7 @@ def test_batches_that_can_be_read_once_make_a_whole_step(once):
     pairs = [(SRC, TGT), (TGT, TGT)]
     given, expected = Trainer(MODEL, Adam()), Trainer(MODEL, Adam())
     assert given.step(batches=once(pairs)) == expected.step(batches=pairs) > 0
-    np.testing.assert_array_equal(given.flat_params, expected.flat_params)
+    assert_array_equal(given.flat_params, expected.flat_params)
     assert given.last.n_tokens == 6
 
 
@@ -86,7 +87,7 @@ def test_what_can_be_read_once_is_no_part_of_a_batch():
             TypeError, match=r"batch\[1\] is a list_iterator, which can be read only once: expected"
         ):
             call()
-    np.testing.assert_array_equal(trainer.flat_params, before)
+    assert_array_equal(trainer.flat_params, before)
 
 
 def test_callbacks_may_be_a_generator():
@@ -186,9 +187,7 @@ def test_frozen_may_be_a_generator():
     before = trainer.params["encoder"]["0"]["attention"]["qkv"]["weight"].copy()
     trainer.step(SRC, TGT)
     assert trainer.settings.frozen == ["encoder"]
-    np.testing.assert_array_equal(
-        trainer.params["encoder"]["0"]["attention"]["qkv"]["weight"], before
-    )
+    assert_array_equal(trainer.params["encoder"]["0"]["attention"]["qkv"]["weight"], before)
 
 
 def test_numbers_of_numpy_are_saved_as_those_of_python(tmp_path):
@@ -286,7 +285,7 @@ def test_a_checkpoint_that_lacks_an_array_changes_nothing(tmp_path):
     again = Trainer(MODEL, Adam())
     with pytest.raises(ValueError, match="parameter v: given nothing, expected float32 of shape"):
         again.restore(arrays, info, "x")
-    np.testing.assert_array_equal(again.flat_params, Trainer(MODEL, Adam()).flat_params)
+    assert_array_equal(again.flat_params, Trainer(MODEL, Adam()).flat_params)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +349,7 @@ def test_a_model_that_was_used_can_be_copied(use):
     logits = MODEL.logits(params, SRC, TGT)
     twin = use(MODEL)
     assert twin == MODEL
-    np.testing.assert_array_equal(twin.logits(params, SRC, TGT), logits)
+    assert_array_equal(twin.logits(params, SRC, TGT), logits)
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
@@ -362,9 +361,7 @@ def test_a_refused_token_leaves_the_decoder_as_it_was(backend):
     with pytest.raises(ValueError, match=r"tokens\[0\] is 99, expected 0 <= id < 11"):
         decoder.step(np.array([99]), row)
     logits = decoder.step(np.array([3]), row)
-    np.testing.assert_allclose(
-        logits, MODEL.logits(params, SRC, np.array([[1, 3]]))[:, -1], atol=1e-5
-    )
+    assert_allclose(logits, MODEL.logits(params, SRC, np.array([[1, 3]]))[:, -1], atol=1e-5)
 
 
 def test_merging_takes_dicts():

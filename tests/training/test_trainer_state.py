@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from npformer import SGD, Adam, AdamW, CopyTask, Recurrent, Trainer, Transformer, tree
 from npformer.models import describe
@@ -63,7 +64,7 @@ def test_a_deep_copy_makes_the_same_steps_and_is_on_its_own():
     assert twin.last == trainer.last
     before = trainer.flat_params.copy()
     losses = [twin.step(SRC, TGT) for _ in range(3)]
-    np.testing.assert_array_equal(trainer.flat_params, before)
+    assert_array_equal(trainer.flat_params, before)
     assert [trainer.step(SRC, TGT) for _ in range(3)] == losses
     assert twin.flat_params.tobytes() == trainer.flat_params.tobytes()
     assert twin.settings == trainer.settings
@@ -75,7 +76,7 @@ def test_saving_does_not_change_the_training(tmp_path):
         saved.step(SRC, TGT)
         saved.save(tmp_path / f"{i}")
         whole.step(SRC, TGT)
-    np.testing.assert_array_equal(saved.flat_params, whole.flat_params)
+    assert_array_equal(saved.flat_params, whole.flat_params)
 
 
 def test_loaded_parameters_are_still_views_of_one_buffer(tmp_path):
@@ -83,8 +84,8 @@ def test_loaded_parameters_are_still_views_of_one_buffer(tmp_path):
     trainer = make()
     trainer.load(tmp_path / "x")
     flat = np.concatenate([x.ravel() for _, x in tree.leaves(trainer.params)])
-    np.testing.assert_array_equal(trainer.flat_params, flat)
-    np.testing.assert_array_equal(flat, tree.flatten(trainer.model.init(9))[0])
+    assert_array_equal(trainer.flat_params, flat)
+    assert_array_equal(flat, tree.flatten(trainer.model.init(9))[0])
 
 
 def test_what_else_was_saved_comes_back(tmp_path):
@@ -97,7 +98,7 @@ def test_what_else_was_saved_comes_back(tmp_path):
     )
     arrays, info = make().load(tmp_path / "x")
     assert (info["place"], info["note"], info["n_steps"]) == ([1, 2, 3], "é", 1)
-    np.testing.assert_array_equal(arrays["vocabulary"], np.arange(5))
+    assert_array_equal(arrays["vocabulary"], np.arange(5))
     assert arrays["params.output.bias"].shape == (11,)
 
 
@@ -158,7 +159,7 @@ def test_a_trainer_with_other_arguments_is_refused_and_unchanged(tmp_path, optio
     before = trainer.flat_params.copy()
     with pytest.raises(ValueError, match=message):
         trainer.load(tmp_path / "x")
-    np.testing.assert_array_equal(trainer.flat_params, before)
+    assert_array_equal(trainer.flat_params, before)
     assert trainer.n_steps == 0
 
 
@@ -204,7 +205,7 @@ def test_the_average_of_trees_is_taken_leaf_by_leaf_in_their_dtype():
     for path, x in tree.leaves(mean):
         values = [dict(tree.leaves(t))[path] for t in trees]
         assert x.dtype == values[0].dtype
-        np.testing.assert_allclose(
+        assert_allclose(
             x, np.mean(values, axis=0, dtype="d"), rtol=1e-6 if x.dtype == "f" else 1e-15
         )
 

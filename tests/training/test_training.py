@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import npformer
 from npformer import (
@@ -70,10 +71,8 @@ def test_accumulation_equals_the_large_batch(cuts, label_smoothing):
     for _ in range(3):
         loss = whole.step(SRC, TGT)
         assert abs(parts.step(batches=batches) - loss) <= 1e-12
-        np.testing.assert_allclose(
-            parts.state.flat_grads, whole.state.flat_grads, rtol=0, atol=1e-12
-        )
-    np.testing.assert_allclose(parts.flat_params, whole.flat_params, rtol=0, atol=1e-12)
+        assert_allclose(parts.state.flat_grads, whole.state.flat_grads, rtol=0, atol=1e-12)
+    assert_allclose(parts.flat_params, whole.flat_params, rtol=0, atol=1e-12)
     assert parts.last.n_tokens == whole.last.n_tokens == np.count_nonzero(TGT[:, 1:])
 
 
@@ -94,7 +93,7 @@ def test_shards_compute_what_the_whole_batch_does(backend, n_shards):
     with blas_threads(2):
         for _ in range(3):
             assert abs(sharded.step(SRC, TGT) - whole.step(SRC, TGT)) <= 1e-12
-    np.testing.assert_allclose(sharded.flat_params, whole.flat_params, rtol=0, atol=1e-13)
+    assert_allclose(sharded.flat_params, whole.flat_params, rtol=0, atol=1e-13)
     assert sharded.last.n_tokens == whole.last.n_tokens
 
 
@@ -104,7 +103,7 @@ def test_shards_repeat_bit_for_bit_with_dropout_on():
     with blas_threads(2):
         losses = [[trainer.step(SRC, TGT) for _ in range(20)] for trainer in (first, again)]
     assert losses[0] == losses[1]
-    np.testing.assert_array_equal(first.flat_params, again.flat_params)
+    assert_array_equal(first.flat_params, again.flat_params)
 
 
 def test_small_steps_are_not_split_and_large_ones_are_over_the_threads_there_are(monkeypatch):
@@ -114,14 +113,14 @@ def test_small_steps_are_not_split_and_large_ones_are_over_the_threads_there_are
     trainer.sharding.worth_a_shard = 1
     shards = trainer.sharding.shards((SRC, TGT), 0)
     assert [len(shard.batch[1]) for shard in shards] == [len(TGT) - len(TGT) // 2, len(TGT) // 2]
-    np.testing.assert_array_equal(np.concatenate([shard.batch[0] for shard in shards]), SRC)
+    assert_array_equal(np.concatenate([shard.batch[0] for shard in shards]), SRC)
 
 
 def test_steps_repeat_bit_for_bit_with_dropout_on():
     first, again, other = make(dropout=0.2), make(dropout=0.2), make(dropout=0.2, seed=1)
     losses = [[trainer.step(SRC, TGT) for _ in range(4)] for trainer in (first, again, other)]
     assert losses[0] == losses[1] != losses[2]
-    np.testing.assert_array_equal(first.flat_params, again.flat_params)
+    assert_array_equal(first.flat_params, again.flat_params)
 
 
 def test_each_step_and_each_micro_batch_draws_its_own_dropout():
@@ -149,7 +148,7 @@ def test_params_are_views_of_one_buffer():
     before = trainer.flat_params.copy()
     trainer.step(SRC, TGT)
     assert (trainer.flat_params != before).any()
-    np.testing.assert_array_equal(
+    assert_array_equal(
         trainer.flat_params, np.concatenate([x.ravel() for _, x in tree.leaves(trainer.params)])
     )
 
@@ -160,7 +159,7 @@ def test_given_parameters_are_copied_not_changed():
     trainer = make(params=params)
     trainer.step(SRC, TGT)
     for (path, x), (_, y) in zip(tree.leaves(params), tree.leaves(kept), strict=True):
-        np.testing.assert_array_equal(x, y, err_msg=path)
+        assert_array_equal(x, y, err_msg=path)
 
 
 def test_clipping_scales_the_gradient_to_the_norm():
@@ -170,12 +169,12 @@ def test_clipping_scales_the_gradient_to_the_norm():
     clipped.step(SRC, TGT)
     norm = free.last.grad_norm
     assert norm == clipped.last.grad_norm > 0.01
-    np.testing.assert_allclose(
+    assert_allclose(
         clipped.flat_params - start, (free.flat_params - start) * 0.01 / norm, rtol=1e-9, atol=1e-16
     )
     large = make(optimizer=SGD(0.1), clip_norm=2 * norm)
     large.step(SRC, TGT)
-    np.testing.assert_array_equal(large.flat_params, free.flat_params)
+    assert_array_equal(large.flat_params, free.flat_params)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +225,7 @@ def test_optimizers_agree_with_torch(ours, theirs, arguments):
         ours.update(npformer.reference, param, grad, state, step)
         tensor.grad = torch.tensor(grad)
         optimizer.step()
-        np.testing.assert_allclose(param, tensor.detach().numpy(), rtol=1e-12)
+        assert_allclose(param, tensor.detach().numpy(), rtol=1e-12)
 
 
 def test_a_schedule_is_followed_from_step_one():
@@ -274,7 +273,7 @@ def test_a_loss_that_is_not_finite_stops_the_training_and_says_why():
     assert "step 2: the loss is nan" in message
     assert "decoder.0.memory_attention.kv.weight" in message
     assert "lower learning rate" in message
-    np.testing.assert_array_equal(trainer.flat_params, before)
+    assert_array_equal(trainer.flat_params, before)
     assert trainer.n_steps == 1
 
 
@@ -329,7 +328,7 @@ def test_an_update_that_overflows_is_noticed_in_the_next_step():
     with pytest.raises(NonFiniteError, match="step 2: .* parameters are those of step 1"):
         trainer.step(SRC, TGT)
     for x, unchanged in zip(arrays, before, strict=True):
-        np.testing.assert_array_equal(x, unchanged)
+        assert_array_equal(x, unchanged)
 
 
 class Steep:
@@ -357,7 +356,7 @@ def test_a_gradient_whose_square_overflows_is_no_step_without_clipping_and_a_ste
     assert (trainer.flat_params == 1).all()
     trainer = Trainer(Steep(), Adam(0.1), clip_norm=1.0)
     trainer.step(np.ones(1))
-    np.testing.assert_allclose(trainer.flat_params, 0.9, rtol=1e-6)
+    assert_allclose(trainer.flat_params, 0.9, rtol=1e-6)
 
 
 def test_fit_reports_each_step_and_callbacks_can_stop_it(capsys):
@@ -455,7 +454,7 @@ def test_half_a_training_continued_is_the_whole():
     second.state.set(first.params, first.state.moments, first.state.facts)
     for _ in range(3):
         second.step(SRC, TGT)
-    np.testing.assert_array_equal(second.flat_params, whole.flat_params)
+    assert_array_equal(second.flat_params, whole.flat_params)
 
 
 def test_the_average_is_the_mean_of_the_parameters_from_a_step_on():
@@ -466,7 +465,7 @@ def test_the_average_is_the_mean_of_the_parameters_from_a_step_on():
         progress=False,
     )
     mean = np.concatenate([x.ravel() for _, x in tree.leaves(average.params)])
-    np.testing.assert_allclose(mean, np.mean(kept[2:], axis=0), rtol=0, atol=1e-14)
+    assert_allclose(mean, np.mean(kept[2:], axis=0), rtol=0, atol=1e-14)
     assert average.n == 4
 
 
@@ -498,7 +497,7 @@ def test_a_batch_of_padding_has_no_gradient_and_counts_as_a_step():
     with pytest.warns(UserWarning, match="no target is counted"):
         assert trainer.step(SRC, TGT * 0) == 0
     assert trainer.n_steps == 1
-    np.testing.assert_array_equal(trainer.flat_params, before)
+    assert_array_equal(trainer.flat_params, before)
 
 
 def test_a_step_with_consistency_has_the_loss_of_the_model_that_is_asked_for_it():
@@ -510,7 +509,7 @@ def test_a_step_with_consistency_has_the_loss_of_the_model_that_is_asked_for_it(
         for consistency in (0.7, 1e-9)
     )
     assert abs(expected - without) > 1e-3
-    np.testing.assert_allclose(trainer.step(SRC, TGT), expected, rtol=1e-6)
+    assert_allclose(trainer.step(SRC, TGT), expected, rtol=1e-6)
 
 
 def test_a_missing_begin_token_is_suspected():
