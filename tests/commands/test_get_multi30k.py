@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from programs import python
 
 from npformer.commands import get_multi30k
 
@@ -194,11 +193,6 @@ def test_an_unreachable_server(failure, server, tmp_path):
     assert "--from DIR takes a local copy" in message
 
 
-def test_an_address_that_is_none(failure, tmp_path):
-    message = failure("--url", "somewhere", "--out", tmp_path, code=2)
-    assert "argument --url: 'somewhere', expected an address that begins with https://" in message
-
-
 # -- from a folder ---------------------------------------------------------------------------------
 
 
@@ -228,14 +222,6 @@ def test_missing_files_of_a_folder_are_all_named(fetch, failure, tmp_path):
     assert len(texts_in(out)) == 6
 
 
-def test_a_folder_that_is_none_is_named(failure, tmp_path):
-    (tmp_path / "file").write_text("")
-    for name, what in (("file", "is a file"), ("nothing", "is missing")):
-        assert f"{name} {what}: expected a folder" in failure(
-            "--from", tmp_path / name, "--out", tmp_path / "out"
-        )
-
-
 def test_a_wrong_file_of_a_folder(failure, tmp_path):
     for name, text in TEXTS.items():
         (tmp_path / name).write_bytes(text)
@@ -243,12 +229,6 @@ def test_a_wrong_file_of_a_folder(failure, tmp_path):
     message = failure("--from", tmp_path, "--out", tmp_path / "out")
     assert f"{tmp_path / 'train.en'} is damaged or not the train.en expected" in message
     assert (tmp_path / "train.en").exists()  # not kept in --out; the person's own file stays
-
-
-def test_an_out_that_cannot_be_written(failure, tmp_path):
-    (tmp_path / "val.en").write_bytes(TEXTS["val.en"])
-    message = failure("--from", tmp_path, "--out", tmp_path / "val.en", code=2)
-    assert f"argument --out: {tmp_path / 'val.en'} cannot be written to" in message
 
 
 def test_no_more_of_a_file_is_read_than_a_text_may_have(failure, tmp_path, monkeypatch):
@@ -266,17 +246,3 @@ def test_no_more_of_a_file_is_read_than_a_text_may_have(failure, tmp_path, monke
 
 
 # -- as a user runs it -----------------------------------------------------------------------------
-
-
-def test_help_and_exit_codes(call, failure, tmp_path):
-    shown = call(get_multi30k.main, "--help").shown
-    for option in ("--out", "--from", "--url", "--langs"):
-        assert option in shown
-    for chosen in ("en", "en,en", "en,it", ""):
-        assert "expected two or three of en,fr,de" in failure("--langs", chosen, code=2)
-    script = SCRIPTS / "get_multi30k.py"
-    errors = python(
-        "-W", "error", script, "--from", tmp_path, "--out", tmp_path / "out", code=1
-    ).stderr
-    assert errors.startswith(f"error: {tmp_path} lacks")
-    assert len(errors.splitlines()) == 1

@@ -16,12 +16,31 @@ for name in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses", "matplot
 DRAWING = [copy, detect_anomalies]
 
 
+IN_A_SHELL = [each for each in mistakes.first_of_each_script() if mistakes.needs_a_shell(each)]
+HERE = [each for each in mistakes.MISTAKES if not mistakes.needs_a_shell(each)]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="some commands and messages are those of Linux")
-def test_one_mistake_with_each_script(capsys):
-    assert mistakes.run(mistakes.first_of_each_script(), jobs=1) == []
-    assert len(capsys.readouterr().out.splitlines()) == 2 + len(
-        {each.script for each in mistakes.MISTAKES}
-    )
+def test_mistakes_that_need_a_shell():
+    assert mistakes.run(IN_A_SHELL, jobs=1) == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The files that the commands of mistakes read."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    mistakes.make_files(folder, " ".join(mistake.command for mistake in HERE))
+    last = folder / "run" / "last.safetensors"
+    before = last.read_bytes()
+    yield folder
+    assert last.read_bytes() == before
+
+
+@pytest.mark.parametrize("mistake", HERE, ids=lambda each: f"{each.script} {each.command}")
+def test_a_mistake_is_one_line(mistake, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", [])
+    assert mistakes.make_here(mistake) is None
 
 
 def test_every_script_and_command_has_a_help_and_names_the_nearest_option():

@@ -71,54 +71,6 @@ def test_the_version(run):
     assert run("--version") == (0, f"npformer {npformer.__version__}\n", "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (
-            ["trian-translation"],
-            "npformer: error: unknown command 'trian-translation', did you mean train-translation?",
-        ),
-        (["xyz", "--seed", "1"],
-         "npformer: error: unknown command 'xyz'; npformer --help lists them"),
-        (["--versoin"], "npformer: error: unknown option --versoin, did you mean --version?"),
-        (["copy", "--sede", "1"],
-         "npformer copy: error: unknown option --sede, did you mean --seed?"),
-        (["translate", "--modle=x"],
-         "npformer translate: error: unknown option --modle, did you mean --model?"),
-        (["exercises", "check", "--second", "x", "--fiel"],
-         "npformer exercises check: error: unknown option --fiel"),
-        (["copy", "--xyz"], "npformer copy: error: unknown option --xyz"),
-        (["copy", "-seed", "1"],
-         "npformer copy: error: unknown option -seed, did you mean --seed?"),
-        (["copy", "--seed", "-1"],
-         "npformer copy: error: argument --seed: -1, expected at least 0"),
-        (["copy", "--task", "revrse"],
-         "npformer copy: error: argument --task: 'revrse', did you mean reverse?"),
-        (["exercises", "strat"],
-         "npformer exercises: error: argument COMMAND: 'strat', did you mean start?"),
-        (["exercises", "--hepl"],
-         "npformer exercises: error: unknown option --hepl, did you mean --help?"),
-        (["gradcheck", "Sofmax"],
-         "npformer gradcheck: error: no operation 'Sofmax', did you mean softmax?"),
-        (["gradcheck", 99 * "x"],
-         f"npformer gradcheck: error: no operation '{39 * 'x'}; there are: "),
-        (["COPY"], "npformer: error: unknown command 'COPY', did you mean copy?"),
-        (["copy", "--task", 99 * "x"],
-         f"npformer copy: error: argument --task: '{39 * 'x'}, expected one of copy,"),
-        (["chat", "--prompt", " "],
-         "npformer chat: error: argument --prompt: it is empty, expected one or more words"),
-        (["info", "--json", "-"],
-         "npformer info: error: argument --json: -, expected a file; /dev/stdout writes to"),
-        (["exercises", "check", "--seconds", "x"],
-         "npformer exercises check: error: argument --seconds: x, expected"),
-    ],
-)  # fmt: skip
-def test_what_is_not_known_is_named_with_the_nearest_that_is(arguments, line, run):
-    code, _, errors = run(*arguments)
-    assert code == 2
-    assert errors.splitlines()[-1].startswith(line)
-
-
 def test_a_misspelt_name_of_the_library_is_named():
     errors = python("-c", "import npformer as nf; nf.atention", code=1).stderr
     assert "no attribute 'atention'. Did you mean: 'attention'?" in errors

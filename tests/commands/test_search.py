@@ -161,11 +161,6 @@ def test_vectors_that_were_computed_before_ctrl_c_are_kept(run, monkeypatch):
     assert len(load_checkpoint("model.vectors.safetensors")[0]["keys"]) == 2
 
 
-def test_a_query_without_words_is_refused(run):
-    code, _, errors, _ = run(query=" ")
-    assert code == 2 and "argument --query: it is empty, expected one or more words" in errors
-
-
 @pytest.mark.parametrize(
     ("files", "options", "line"),
     [

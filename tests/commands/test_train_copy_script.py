@@ -140,20 +140,3 @@ def test_help():
     shown = python("-W", "error", SCRIPT, "--help").stdout
     for option in ("--preset", "--task", "--seed", "--steps", "--backend", "--json", "--out"):
         assert option in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--task", "sort"], "'sort', expected one of copy,reverse"),
-        (["--steps", "0"], "expected at least 1"),
-        (["--seed=-1"], "-1, expected at least 0"),
-        (["--json", "."], "expected a file"),
-        (["--backend", "gpu"], "argument --backend: 'gpu'"),
-        (["--d-model", "0"], "argument --d-model: 0, expected at least 1"),
-        (["--out", "setup.cfg/x"], "argument --out: "),
-    ],
-)
-def test_wrong_arguments_exit_with_2(arguments, said, run):
-    code, _, errors = run(*arguments)
-    assert code == 2 and said in errors

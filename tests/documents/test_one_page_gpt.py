@@ -1,6 +1,7 @@
-"""The GPT on one page computes what npformer.LanguageModel and PyTorch compute.
+"""The GPT on one page computes what npformer.LanguageModel computes.
 
-Logits, loss and every gradient.
+Logits, loss and every gradient. ``tests/outside`` compares npformer.LanguageModel with PyTorch's
+Llama, and ``tests/models`` compares its gradients with the complex step.
 """
 
 import re
@@ -10,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import one_page_gpt as page
 import pytest
-from whole_models import assert_gradient_at_every_parameter
 
 import npformer as nf
 from npformer import reference, tree
@@ -72,69 +72,6 @@ def test_logits_loss_and_gradients_are_those_of_npformer(settings):
         "grads": expected_grads,
     }
     assert differences(found, expected, 1e-12) == {}
-
-
-def loss_in_torch(torch, params, ids, n_heads):
-    """The same model, in PyTorch's own operations.
-
-    A pair of entries that is turned is a complex number.
-    """
-    functional = torch.nn.functional
-    (B, T), D = ids[:, :-1].shape, params["embedding"].shape[1]
-    K = D // n_heads
-    angles = torch.outer(torch.arange(T).double(), 10000 ** (-torch.arange(0, K, 2).double() / K))
-    turn = torch.polar(torch.ones_like(angles), angles)
-
-    def rotary(x):
-        turned = torch.complex(*x.chunk(2, dim=-1)) * turn
-        return torch.cat([turned.real, turned.imag], dim=-1)
-
-    def rms_norm(params, x):
-        return functional.rms_norm(x, (D,), params["gain"], eps=1e-6)
-
-    x = functional.embedding(ids[:, :-1], params["embedding"])
-    for i in range(len(params["layers"]) - 1):
-        layer = params["layers"][str(i)]
-        qkv = rms_norm(layer["attention_norm"], x) @ layer["attention"]["qkv"]["weight"]
-        q, k, v = (part.view(B, T, n_heads, K).transpose(1, 2) for part in qkv.chunk(3, dim=-1))
-        heads = functional.scaled_dot_product_attention(rotary(q), rotary(k), v, is_causal=True)
-        x = x + heads.transpose(1, 2).reshape(B, T, D) @ layer["attention"]["out"]["weight"]
-        ab = rms_norm(layer["feed_forward_norm"], x) @ layer["feed_forward"]["hidden"]["weight"]
-        a, b = ab.chunk(2, dim=-1)
-        x = x + (functional.silu(a) * b) @ layer["feed_forward"]["out"]["weight"]
-    logits = rms_norm(params["layers"]["norm"], x) @ params["output"]["weight"]
-    return functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-
-
-@pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
-def test_loss_and_gradients_are_those_of_pytorch(settings):
-    torch = pytest.importorskip("torch")
-    model, params, ids = drawn(settings)
-    theirs = tree.map_leaves(lambda x: torch.tensor(x, requires_grad=True), params)
-    expected_loss = loss_in_torch(torch, theirs, torch.tensor(ids), model.n_heads)
-    expected_loss.backward()
-    expected = {
-        "loss": expected_loss.detach().numpy(),
-        "grads": tree.map_leaves(lambda x: x.grad.numpy(), theirs),
-    }
-    loss, grads = page.loss_and_grad(params, ids, model.n_heads)
-    assert differences({"loss": loss, "grads": grads}, expected, 1e-10) == {}
-
-
-def test_gradients_are_those_of_the_complex_step():
-    model, params, ids = drawn({"d_model": 4, "d_ff": 3})
-
-    def f(*arrays):
-        values = iter(arrays)
-        return page.loss_and_grad(
-            tree.map_leaves(lambda _: next(values), params), ids, model.n_heads
-        )[0]
-
-    def f_backward(dloss, *arrays):
-        grads = dict(tree.leaves(page.loss_and_grad(params, ids, model.n_heads)[1]))
-        return [dloss * grads[name] for name, _ in tree.leaves(params)]
-
-    assert_gradient_at_every_parameter(f, f_backward, params)
 
 
 def test_later_characters_do_not_change_earlier_logits():

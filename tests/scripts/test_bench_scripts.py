@@ -88,42 +88,6 @@ def run_npformer_alone(tmp_path, call):
 # -- as a user runs them ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", [*NO_PEERS, "bench_recurrent"])
-def test_help(script, call):
-    code, shown, _ = call(main_of(script), "--help")
-    assert code == 0
-    for option in ("--quick", "--rounds", "--seconds", "--json", "--backends", "--without"):
-        assert option in shown
-
-
-@pytest.mark.parametrize(
-    ("script", "arguments", "said"),
-    [
-        (
-            "bench_train",
-            ["--steps", "tiny,huge"],
-            "argument --steps: 'huge', expected some of tiny,copy",
-        ),
-        ("bench_train", ["--rounds", "0"], "argument --rounds: 0, expected at least 1"),
-        ("bench_train", ["--seconds", "nan"], "argument --seconds: nan, expected a finite number"),
-        ("bench_train", ["--backends", "gpu"], "argument --backends: 'gpu'"),
-        ("bench_train", ["--without", "numpy"], "argument --without: 'numpy'"),
-        ("bench_train", ["--json", "."], "argument --json: . is a folder"),
-        ("bench_attention", ["--lengths", "128,-1"], "argument --lengths: -1, expected at least 1"),
-        ("bench_ops", ["--ops", "layer_nrom"], "argument --ops: 'layer_nrom'"),
-        ("bench_decode", ["--beams", "1,0"], "argument --beams: 0, expected at least 1"),
-        (
-            "bench_decode",
-            ["--without", "npformer,npformer_int8,ctranslate2,ctranslate2_int8,huggingface"],
-            "argument --without: leaves no contender",
-        ),
-    ],
-)
-def test_wrong_arguments_are_named(script, arguments, said, call):
-    code, _, errors = call(main_of(script), *arguments)
-    assert code == 2 and said in errors
-
-
 def test_a_training_step_is_measured(run_npformer_alone):
     figures = run_npformer_alone("bench_train", "--steps", "tiny")
     step = figures["steps"]["tiny"]

@@ -14,6 +14,7 @@ traceback, does not end, or ends otherwise than expected, and if a checkpoint wa
 """
 
 import concurrent.futures
+import contextlib
 import gzip
 import io
 import multiprocessing
@@ -28,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from contextlib import redirect_stderr, redirect_stdout
+import traceback
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ from npformer.commands import COMMANDS
 from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 
+from npformer.__main__ import main as npformer
 from npformer.errors import UserError
 from npformer.translation import Translator
 
@@ -54,7 +56,7 @@ class Mistake(NamedTuple):
     """
 
     script: str  # or "npformer", the command
-    what: str
+    what: str  # "" if the page does not list it
     command: str
     code: int
     line: str
@@ -78,7 +80,13 @@ def read_mistakes():
     with Path(__file__).with_suffix(".toml").open("rb") as file:
         scripts = tomllib.load(file)
     return [
-        Mistake(script, row["mistake"], row["command"].format(**PARTS), row["code"], row["line"])
+        Mistake(
+            script,
+            row.get("mistake", ""),
+            row["command"].format(**PARTS),
+            row["code"],
+            row["line"],
+        )
         for script, rows in scripts.items()
         for row in rows
     ]
@@ -120,12 +128,14 @@ def first_of_each_script():
     return list({mistake.script: mistake for mistake in reversed(MISTAKES)}.values())[::-1]
 
 
+def needs_a_shell(mistake):
+    return "SCRIPT" in mistake.command
+
+
 def table():
     """The lines of a Markdown table of what is expected, as it is in docs/guides/bad-input.md."""
-    return [
-        *header(),
-        *(row(mistake, mistake.code, mistake.line) for mistake in [*WITH_EVERY, *MISTAKES]),
-    ]
+    listed = [mistake for mistake in [*WITH_EVERY, *MISTAKES] if mistake.what]
+    return [*header(), *(row(mistake, mistake.code, mistake.line) for mistake in listed)]
 
 
 def header():
@@ -277,21 +287,38 @@ def ask(mistake):
     Returns why what it says is not as expected, or None.
     """
     name, *command = mistake.script.split(" ")
-    sys.argv = [name, *command, mistake.command]
+    code, shown, errors = run_here(name, [*command, mistake.command])
+    if mistake.code == 0 and not shown.startswith("usage: "):
+        return f"expected its usage, got {shown[:200]!r}"
+    return judged(mistake, code, errors)[-1]
+
+
+def make_here(mistake):
+    """Run a command that needs no shell in this process, where the files of ``make_files`` are.
+
+    Returns why what it says is not as expected, or None.
+    """
+    is_command = mistake.script == "npformer"
+    name = "npformer" if is_command else f"scripts/{mistake.script}"
+    code, _, errors = run_here(name, shlex.split(mistake.command))
+    return judged(mistake, code, errors)[-1]
+
+
+def run_here(name, arguments):
+    """The exit code of a script or of npformer in this process, and what it writes."""
+    sys.argv = [name, *arguments]
     shown, errors, code = io.StringIO(), io.StringIO(), None
-    with redirect_stdout(shown), redirect_stderr(errors):
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(errors):
         try:
-            if command:
-                runpy.run_module(name, run_name="__main__", alter_sys=True)
+            if name == "npformer":
+                code = npformer()
             else:
                 runpy.run_path(str(ROOT / name), run_name="__main__")
         except SystemExit as stop:
             code = stop.code or 0
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-    if mistake.code == 0 and not shown.getvalue().startswith("usage: "):
-        return f"expected its usage, got {shown.getvalue()[:200]!r}"
-    return judged(mistake, code, errors.getvalue())[-1]
+        except Exception:
+            traceback.print_exc()
+    return code, shown.getvalue(), errors.getvalue()
 
 
 # -- the folder ------------------------------------------------------------------------------------
@@ -343,16 +370,11 @@ def train(folder):
     """Train the model in the folder run, and copy it to damaged, where it is damaged, and to nan,
     where it is NaN.
     """
-    script = [sys.executable, str(SCRIPTS / "train_translation.py")]
-    done = subprocess.run(
-        [*script, *RECIPE.split(), "--out", "run"],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise UserError(f"no model could be trained: {done.stderr}")
+    with contextlib.chdir(folder):
+        arguments = [*RECIPE.split(), "--out", "run"]
+        code, _, errors = run_here("scripts/train_translation.py", arguments)
+    if code:
+        raise UserError(f"no model could be trained: {errors}")
     shutil.copytree(folder / "run", folder / "damaged")
     for name in ("last", "model"):
         path = folder / "damaged" / f"{name}.safetensors"
