@@ -1,4 +1,7 @@
-"""Mistakes with every script; ``tests/tools/mistakes.py`` makes many more of them."""
+"""The mistakes of ``tests/tools/mistakes.toml``.
+
+``tests/tools/mistakes.py`` also makes the others that need a shell.
+"""
 
 import re
 import sys
