@@ -190,117 +190,74 @@ def test_a_folder_without_prompts_has_none():
     )
 
 
+def after_mean(kind, settings, tensors=TENSORS):
+    """The modules of a folder in which one stands behind the mean of all tokens."""
+    return MEAN | {f"2_{kind}": (kind, settings, tensors)}
+
+
+def pooling(**settings):
+    return {"1_Pooling": ("Pooling", settings, None)}
+
+
+ELU = "torch.nn.modules.activation.ELU"
+
+
 @pytest.mark.parametrize(
-    ("modules", "files", "message"),
+    ("modules", "message"),
     [
-        (
-            {"1_CNN": ("CNN", {}, None)},
-            {},
-            "modules.json has 'CNN' after the Transformer, supported is Pooling",
-        ),
-        (
-            MEAN | {"2_LSTM": ("LSTM", {}, None)},
-            {},
-            "modules.json has a module 'LSTM', supported are Transformer",
-        ),
-        (
-            MEAN | {"2_Dense": ("Dense", DENSE, None)},
-            {},
-            "2_Dense has no model.safetensors; weights in other files",
-        ),
-        (
-            MEAN | {"2_Dense": ("Dense", DENSE | {"in_features": 8}, TENSORS)},
-            {},
-            "2_Dense: in_features=8, expected 16, the width before it",
-        ),
-        (
-            MEAN | {"2_Dense": ("Dense", DENSE | {"use_residual": True}, TENSORS)},
-            {},
-            "2_Dense/config.json has use_residual=True, supported is False",
-        ),
-        (
-            MEAN
-            | {
-                "2_Dense": (
-                    "Dense",
-                    DENSE | {"activation_function": "torch.nn.modules.activation.ELU"},
-                    TENSORS,
-                )
-            },
-            {},
-            (
-                "2_Dense: activation_function='torch.nn.modules.activation.ELU', "
-                "supported are torch.nn.modules.linear.Id"
-            ),
-        ),
-        (
-            {"1_Pooling": ("Pooling", {"pooling_mode": "median"}, None)},
-            {},
-            "1_Pooling: pooling_mode='median', supported are cls, max, mean",
-        ),
-        (
-            {"1_Pooling": ("Pooling", {"embedding_dimension": 8}, None)},
-            {},
-            "1_Pooling: embedding_dimension=8, expected 16",
-        ),
-        (
-            {"1_Pooling": ("Pooling", {"include_prompt": False}, None)},
-            {"config_sentence_transformers.json": {"prompts": {"query": "q: "}}},
-            "1_Pooling: include_prompt=False, supported is True where there are prompts",
-        ),
-        (
-            MEAN,
-            {"config_sentence_transformers.json": {"similarity_fn_name": "dot"}},
-            "similarity_fn_name='dot', supported is 'cosine'; delete the key if the cosine will do",
-        ),
-        (
-            MEAN,
-            {"config_sentence_transformers.json": {"default_prompt_name": "x"}},
-            r"prompt='x', expected one of \[\]",
-        ),
-        (
-            MEAN,
-            {"config_sentence_transformers.json": {"prompts": [1]}},
-            r"prompts=\[1\], expected texts by",
-        ),
-        (
-            MEAN,
-            {"sentence_bert_config.json": {"max_seq_length": "6"}},
-            "max_seq_length or model_max_length='6'",
-        ),
-        (
-            MEAN,
-            {"sentence_bert_config.json": {"tokenizer_args": {"truncation_side": "left"}}},
-            "sentence_bert_config.json has tokenizer_args=.*, supported is {}",
-        ),
-        (
-            MEAN,
-            {"modules.json": [{"type": "mine.Transformer", "path": ""}]},
-            "modules.json has type='mine",
-        ),
-        (
-            MEAN,
-            {
-                "modules.json": [
-                    {"type": "sentence_transformers.models.Transformer", "path": "../x"}
-                ]
-            },
-            "modules.json has path='../x', expected the name of a folder in this one",
-        ),
-        (
-            MEAN,
-            {
-                "modules.json": [
-                    {"type": "sentence_transformers.models.Transformer", "path": "0_BERT"}
-                ]
-            },
-            "modules.json begins with 'Transformer' in '0_BERT', supported is Transformer in ''",
-        ),
+        ({"1_CNN": ("CNN", {}, None)},
+         "modules.json has 'CNN' after the Transformer, supported is Pooling"),
+        (after_mean("LSTM", {}, None), "modules.json has a module 'LSTM', supported are Transf"),
+        (after_mean("Dense", DENSE, None),
+         "2_Dense has no model.safetensors; weights in other files"),
+        (after_mean("Dense", DENSE | {"in_features": 8}),
+         "2_Dense: in_features=8, expected 16, the width before it"),
+        (after_mean("Dense", DENSE | {"use_residual": True}),
+         "2_Dense/config.json has use_residual=True, supported is False"),
+        (after_mean("Dense", DENSE | {"activation_function": ELU}),
+         f"2_Dense: activation_function='{ELU}', supported are torch.nn.modules.linear.Id"),
+        (pooling(pooling_mode="median"),
+         "1_Pooling: pooling_mode='median', supported are cls, max, mean"),
+        (pooling(embedding_dimension=8), "1_Pooling: embedding_dimension=8, expected 16"),
     ],
-)
-def test_what_cannot_be_computed_is_refused(write, modules, files, message):
+)  # fmt: skip
+def test_a_module_that_cannot_be_computed_is_refused(write, modules, message):
     with pytest.raises(CheckpointError, match=message):
-        pretrained.load(write(modules, files))
+        pretrained.load(write(modules))
+
+
+OF_PROMPTS, OF_LENGTH = "config_sentence_transformers.json", "sentence_bert_config.json"
+TRANSFORMER = "sentence_transformers.models.Transformer"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        (OF_PROMPTS, {"similarity_fn_name": "dot"},
+         "similarity_fn_name='dot', supported is 'cosine'; delete the key if the cosine will do"),
+        (OF_PROMPTS, {"default_prompt_name": "x"}, r"prompt='x', expected one of \[\]"),
+        (OF_PROMPTS, {"prompts": [1]}, r"prompts=\[1\], expected texts by"),
+        (OF_LENGTH, {"max_seq_length": "6"}, "max_seq_length or model_max_length='6'"),
+        (OF_LENGTH, {"tokenizer_args": {"truncation_side": "left"}},
+         "sentence_bert_config.json has tokenizer_args=.*, supported is {}"),
+        ("modules.json", [{"type": "mine.Transformer", "path": ""}],
+         "modules.json has type='mine"),
+        ("modules.json", [{"type": TRANSFORMER, "path": "../x"}],
+         "modules.json has path='../x', expected the name of a folder in this one"),
+        ("modules.json", [{"type": TRANSFORMER, "path": "0_BERT"}],
+         "modules.json begins with 'Transformer' in '0_BERT', supported is Transformer in ''"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_followed_is_refused(write, file, content, message):
+    with pytest.raises(CheckpointError, match=message):
+        pretrained.load(write(MEAN, {file: content}))
+
+
+def test_prompts_that_are_left_out_of_the_mean_are_refused(write):
+    files = {OF_PROMPTS: {"prompts": {"query": "q: "}}}
+    message = "1_Pooling: include_prompt=False, supported is True where there are prompts"
+    with pytest.raises(CheckpointError, match=message):
+        pretrained.load(write(pooling(include_prompt=False), files))
 
 
 def test_a_key_that_is_not_known_is_named(write):
