@@ -10,13 +10,13 @@ import pytest
 
 NEEDS = {
     "sentencepiece": [
-        "npformer/data/subwords.py",
-        "npformer/data/parallel_text.py",
-        "npformer/data/tokens.py",
-        "npformer/translation/translator.py",
+        "npformer/tokens/subwords.py",
+        "npformer/text/parallel_text.py",
+        "npformer/tokens/tokenizers.py",
+        "npformer/text/translator.py",
     ],
-    "sacrebleu": ["npformer/translation/scores.py"],
-    "sacremoses": ["npformer/translation/scores.py"],
+    "sacrebleu": ["npformer/text/scores.py"],
+    "sacremoses": ["npformer/text/scores.py"],
     "safetensors": ["npformer/files/checkpoint.py"]
     + [
         f"docs/guides/{name}.md"

@@ -13,16 +13,14 @@ from npformer import (
     plots as plots,
     pretrained as pretrained,
     reference as reference,
+    text as text,
+    tokens as tokens,
     training as training,
     translation as translation,
     tree as tree,
 )
 from npformer.backends import get_backend as get_backend
 from npformer.config import show_config as show_config
-from npformer.data import (
-    CopyTask as CopyTask,
-    batches as batches,
-)
 from npformer.decoding import (
     beam_search as beam_search,
     greedy_decode as greedy_decode,
@@ -84,6 +82,10 @@ from npformer.reference import (
     tanh as tanh,
     tanh_backward as tanh_backward,
     to_additive as to_additive,
+)
+from npformer.text import (
+    CopyTask as CopyTask,
+    batches as batches,
 )
 from npformer.training import (
     SGD as SGD,

@@ -26,10 +26,10 @@ from npformer.commands.command import command
 from npformer.commands.output import output_file
 
 from npformer import Adam, CopyTask, Trainer, Transformer, tree, warmup_cosine
-from npformer.data import ParallelText
-from npformer.data.copy_task import FIRST_SYMBOL, exact_match
 from npformer.models import describe, from_description
 from npformer.progress import say
+from npformer.text import ParallelText
+from npformer.text.copy_task import FIRST_SYMBOL, exact_match
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "play"
 PAGES = ["index.html", "lab.html", "train.html"]
@@ -154,8 +154,8 @@ def train_reverse(steps, options):
 
 
 def train_en_fr(steps, options):
-    from npformer.translation import TranslationRun, TranslationSettings
-    from npformer.translation.scores import score
+    from npformer.text import TranslationRun, TranslationSettings
+    from npformer.text.scores import score
 
     sizes = {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 256}
     recipe = {"vocab_size": 2000, "schedule": "cosine", "warmup": steps // 8, "dropout": 0.1}

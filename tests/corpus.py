@@ -4,8 +4,8 @@ import gzip
 import random
 
 from npformer import Adam, Trainer, Transformer
-from npformer.data import Subwords, TokenBatches
-from npformer.translation import Translator
+from npformer.text import TokenBatches, Translator
+from npformer.tokens import Subwords
 
 WORDS = {
     "a": "un",

@@ -5,9 +5,9 @@ with a tokenizer of bytes.
 import json
 
 from npformer import Encoder, LanguageModel
-from npformer.data import Subwords
 from npformer.pretrained import save
 from npformer.pretrained.tokenizer import Tokenizer, byte_pairs, import_tokenizers
+from npformer.tokens import Subwords
 
 CHATML = "<|im_start|>", "<|im_end|>"
 

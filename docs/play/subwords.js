@@ -1,5 +1,5 @@
 "use strict";
-// From text to the ids of tokens and back, as npformer.data.marks and npformer.data.subwords do it.
+// From text to the ids of tokens and back, as npformer.tokens.marks and npformer.tokens.subwords do it.
 
 const CAPITAL = "↑", JOINED = "‿"; // the next word begins with a capital; there is no space on this side
 const PAD = 0, BOS = 1, EOS = 2, UNKNOWN = 3;

@@ -24,11 +24,11 @@ from npformer.commands.output import add_json, add_pictures, check_folder, will_
 from npformer.commands.training import SIZES, add_watching, prepare, saying_where_it_stopped
 
 from npformer import tree
-from npformer.data.copy_task import BOS, EOS, PAD, CopyTask, exact_match
 from npformer.files.checkpoint import RESULT, import_safetensors
 from npformer.models import Transformer, describe
 from npformer.operations.host import PrecisionName
 from npformer.runtime.ranks import world
+from npformer.text.copy_task import BOS, EOS, PAD, CopyTask, exact_match
 from npformer.training import (
     Adam,
     ParameterAverage,

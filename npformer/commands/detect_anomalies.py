@@ -18,9 +18,9 @@ from npformer.commands.compile import compile_ahead
 from npformer.commands.output import add_json, add_pictures, will_draw, write_json
 from npformer.commands.training import add_quiet, saying_where_it_stopped
 
-from npformer.data.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
-from npformer.data.in_batches import pack
 from npformer.models import SequenceAutoencoder
+from npformer.text.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
+from npformer.text.in_batches import pack
 from npformer.training import Adam, Trainer, warmup_cosine
 
 N_SYMBOLS = 12

@@ -28,13 +28,12 @@ from npformer.commands.output import (
     write_whole,
 )
 
-from npformer.data import ParallelText
-from npformer.data.lines import bad_lines
 from npformer.errors import UserError
 from npformer.files.checkpoint import RESULT
 from npformer.runtime.ranks import checksum, world
-from npformer.translation import Translator, score
-from npformer.translation.scores import check_packages
+from npformer.text import ParallelText, Translator, score
+from npformer.text.lines import bad_lines
+from npformer.text.scores import check_packages
 
 UNLIMITED = 10**9
 SHOWN = 5  # lines that cannot be evaluated are named, the others counted

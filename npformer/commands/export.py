@@ -13,7 +13,7 @@ that translates:
     [found] = translator.translate_batch([pieces], beam_size=5, min_decoding_length=0)
     print(unmark(target.decode(found.hypotheses[0])))
 
-with mark and unmark of npformer/data/marks.py, which needs no other file.
+with mark and unmark of npformer/tokens/marks.py, which needs no other file.
 """
 
 from npformer.commands.arguments import add_model, new_parser
@@ -23,7 +23,7 @@ from npformer.commands.output import output_folder
 
 from npformer.files.folders import new_files
 from npformer.pretrained import ctranslate2
-from npformer.translation import Translator
+from npformer.text import Translator
 
 
 @command

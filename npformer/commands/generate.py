@@ -22,7 +22,7 @@ from npformer.commands.decoding import Sampling, add_sampling, sampling_of
 from npformer.commands.lines import text_of_argument
 from npformer.commands.models import check_kind
 
-from npformer.language import Writer
+from npformer.text import Writer
 
 DEFAULTS = Sampling()
 

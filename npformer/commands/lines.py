@@ -8,8 +8,8 @@ from pathlib import Path
 from npformer.commands.arguments import utf_8
 from npformer.commands.command import message_or_raise, print_error
 
-from npformer.data.lines import decoded, read_lines, text_of
 from npformer.errors import UserError
+from npformer.text.lines import decoded, read_lines, text_of
 
 STANDARD_INPUT = "standard input"
 BAD_LINES = 100  # that are not UTF-8: a file with more of them is no text

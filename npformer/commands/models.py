@@ -8,7 +8,7 @@ from npformer.files.paths import MISSING, kind_of_file
 from npformer.models import Encoder, LanguageModel, Transformer
 from npformer.pretrained.files import is_of_others, read_json
 from npformer.pretrained.loading import FAMILIES
-from npformer.translation.translator import SUBWORDS
+from npformer.text.translator import SUBWORDS
 
 
 class Kind(NamedTuple):

@@ -33,7 +33,6 @@ from npformer.commands.models import check_kind
 from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
 
 from npformer import tree
-from npformer.data.lines import text_of
 from npformer.errors import UserError
 from npformer.files.checkpoint import (
     CheckpointError,
@@ -45,6 +44,7 @@ from npformer.models import Encoder, describe
 from npformer.pretrained.loading import load_merged
 from npformer.pretrained.packages import check_there, in_models
 from npformer.pretrained.vectors import sentence_vectors, text_settings
+from npformer.text.lines import text_of
 
 MODEL = in_models("minilm")
 OF_MODEL = "vectors of model"  # in the file of the vectors, the checksum of their model

@@ -37,10 +37,10 @@ from npformer.commands.training import (
 
 from npformer import tree
 from npformer.files.checkpoint import BEST, LAST
-from npformer.language import LanguageRun, LanguageSettings
 from npformer.models import LanguageModel
 from npformer.progress import say
 from npformer.runtime.ranks import world
+from npformer.text import LanguageRun, LanguageSettings
 from npformer.training.loop import LOG
 
 OF_TRAINING = {  # fields of the settings, and what their options mean

@@ -47,10 +47,10 @@ from npformer.files.checkpoint import LAST, RESULT
 from npformer.models import Transformer
 from npformer.progress import say
 from npformer.runtime.ranks import world
+from npformer.text import TranslationRun, TranslationSettings
+from npformer.text.settings import PRESETS
+from npformer.text.translation_run import SNAPSHOTS
 from npformer.training.loop import LOG
-from npformer.translation import TranslationRun, TranslationSettings
-from npformer.translation.run import SNAPSHOTS
-from npformer.translation.settings import PRESETS
 
 OF_TRAINING = {  # fields of the settings, and what their options mean
     "src": "language of the source, which is the ending of its files",

@@ -36,8 +36,8 @@ from npformer.commands.output import picture_file
 from npformer.decoding.beam import Hypothesis
 from npformer.errors import UserError
 from npformer.runtime.ranks import OneProcess, world
-from npformer.translation import Translator
-from npformer.translation.translator import READ_AHEAD
+from npformer.text import Translator
+from npformer.text.translator import READ_AHEAD
 
 
 @command

@@ -9,7 +9,6 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown, warn
-from npformer.data.tokens import Tokens
 from npformer.files.checkpoint import CheckpointError, refusing
 from npformer.files.folders import check_finished, new_file, new_files
 from npformer.files.paths import MISSING, check_path, kind_of_file, path_to_replace
@@ -51,6 +50,7 @@ from npformer.pretrained.tokenizer import (
     tokenizer_of,
     tokenizer_of_gguf,
 )
+from npformer.tokens.tokenizers import Tokens
 
 # What names of tensors end with, if a library has quantised them.
 QUANTISED = {
@@ -449,7 +449,7 @@ def save(
         Whose settings are those of GPT-2, Llama, BERT or Marian; or a ``LowRank`` of one.
     params : nested dict
     tokenizer
-        That ``load`` has returned, or ``Characters`` or ``Pieces`` of ``npformer.language``; its
+        That ``load`` has returned, or ``Characters`` or ``Pieces`` of ``npformer.tokens``; its
         files are written, too. If it is not given, that of an older model stays.
     names : dict, optional
         For a state dict: see ``load``.

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from npformer.checks import check_flag, shown, warn
-from npformer.data.subwords import Subwords, import_sentencepiece
-from npformer.data.tokens import CHARACTERS, PIECES, Characters, Pieces
 from npformer.extras import imported
 from npformer.pretrained.files import read_bytes, read_json, read_text
 from npformer.pretrained.keys import GGUF, TOKENIZER, check_keys, table, warned_unless
 from npformer.pretrained.sentences import OF_ALL, OF_TEXTS, SentenceTexts
+from npformer.tokens.subwords import Subwords, import_sentencepiece
+from npformer.tokens.tokenizers import CHARACTERS, PIECES, Characters, Pieces
 
 FILES = (
     "tokenizer.json",

@@ -37,9 +37,9 @@ from scripts.bench.options import positives
 from scripts.bench.workers import mpiexec
 
 from npformer.files.checkpoint import LAST, RESULT
+from npformer.text import TranslationRun
 from npformer.training import JsonLog, Trainer, load_checkpoint
 from npformer.training.loop import LOG
-from npformer.translation import TranslationRun
 
 PHASES = {
     "step": (Trainer, "step"),

@@ -12,8 +12,8 @@ import pytest
 from scripts import make_playground
 
 import npformer as nf
-from npformer.data.marks import mark, unmark
 from npformer.layers import sublayer
+from npformer.tokens.marks import mark, unmark
 
 pytest.importorskip("selenium")
 from selenium.webdriver.common.keys import Keys  # noqa: E402

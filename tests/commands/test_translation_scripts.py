@@ -24,9 +24,9 @@ from trainings import assert_same, log_of, outcome, steps_of
 
 from npformer.commands import evaluate, train_translation, translate
 
-from npformer.data import Subwords
+from npformer.text import TranslationRun, Translator, score
+from npformer.tokens import Subwords
 from npformer.training import JsonLog, load_checkpoint
-from npformer.translation import TranslationRun, Translator, score
 
 for name in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses"):
     pytest.importorskip(name)
@@ -232,7 +232,7 @@ def test_minutes_that_are_over_still_give_a_model(tmp_path, data, train):
 )
 def test_options_reach_the_training(tmp_path, data, options, train, monkeypatch):
     # what has learned little does not end
-    monkeypatch.setattr("npformer.translation.translator.EXTRA_LEN", 5)
+    monkeypatch.setattr("npformer.text.translator.EXTRA_LEN", 5)
     assert (
         train("--data", data, *RECIPE, "--steps", 2, "--seed", 7, "--norm", "pre", *options).code
         == 0

@@ -9,10 +9,9 @@ pytest.importorskip("tokenizers")
 import tokenizers
 from tiny import tiny_tokenizer, tiny_translation_tokenizer
 
-from npformer.data import Subwords
 from npformer.decoding.streaming import streaming
-from npformer.language import Characters, Pieces
 from npformer.pretrained.tokenizer import tokenizer_of
+from npformer.tokens import Characters, Pieces, Subwords
 
 LINES = ["the man  has a dög", "the dogs, and thé men 漢字 €"]
 

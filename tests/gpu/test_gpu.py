@@ -416,10 +416,10 @@ def test_the_copy_task_from_its_script(tmp_path, capsys):
 def test_a_translation_trained_on_the_gpu_translates_on_either(tmp_path, monkeypatch):
     for package in ("sentencepiece", "safetensors", "sacrebleu", "sacremoses"):
         pytest.importorskip(package)
-    from npformer.translation import TranslationRun, TranslationSettings, Translator
+    from npformer.text import TranslationRun, TranslationSettings, Translator
 
     # what has learned little does not end
-    monkeypatch.setattr("npformer.translation.translator.EXTRA_LEN", 5)
+    monkeypatch.setattr("npformer.text.translator.EXTRA_LEN", 5)
     settings = {
         **SETTINGS,
         "data": str(write_corpus(tmp_path / "data", n_val=2)),

@@ -12,9 +12,9 @@ from promises import assert_trees_close, params_of
 from refusals import refuses
 
 from npformer import Adam, ByteNet, CopyTask, Trainer, tree
-from npformer.data.copy_task import exact_match
 from npformer.models import describe, from_description
 from npformer.models.gradients import Gradients
+from npformer.text.copy_task import exact_match
 
 pytestmark = pytest.mark.usefixtures("default_backend")
 SIZES = {"d_model": 14, "n_sets": 1, "dilations": (1, 2, 4)}

@@ -11,10 +11,10 @@ from refusals import refuses
 from npformer.commands import export as command
 
 from npformer import Adam, Recurrent, Trainer, Transformer, beam_search
-from npformer.data import Subwords, TokenBatches
-from npformer.data.marks import mark, unmark
 from npformer.pretrained.ctranslate2 import check, export
-from npformer.translation import Translator
+from npformer.text import TokenBatches, Translator
+from npformer.tokens import Subwords
+from npformer.tokens.marks import mark, unmark
 
 V, SIZES = 29, {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": (2, 1), "max_len": 40}
 NAMES = ["<pad>", "<s>", "</s>", "<unk>", *(f"word {i}" for i in range(4, V))]

@@ -28,13 +28,13 @@ FLOORS = """
     cpu gpu gradients plots
     backends
     config layers
-    decoding
-    data
+    decoding tokens
     models
     diagnosis
     training
     pretrained
-    exercises language translation
+    text
+    data exercises language translation
     commands
     __main__
 """

@@ -17,12 +17,11 @@ from npformer import (
     Transformer,
     reference,
 )
-from npformer.data import CopyTask
 from npformer.operations.options import OPTIONS, check_option
 from npformer.operations.settings import AttentionSettings, LayerSettings, Rotary
 from npformer.reference import Ops
+from npformer.text import CopyTask, TranslationSettings
 from npformer.training.schedules import inverse_sqrt, noam
-from npformer.translation import TranslationSettings
 
 SETTINGS = [SGD, Adam, AdamW, ByteNet, Recurrent, SequenceAutoencoder]
 SETTINGS += [Transformer, CopyTask, TranslationSettings]

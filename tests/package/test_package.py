@@ -54,7 +54,7 @@ def test_every_public_name_is_there_and_not_hidden_by_its_module(name):
     assert value.__doc__ == getattr(reference, name, value).__doc__
 
 
-PACKAGES = [npformer, npformer.data, npformer.decoding]
+PACKAGES = [npformer, npformer.text, npformer.tokens, npformer.decoding]
 PACKAGES += [npformer.layers, npformer.models, npformer.training]
 CLASSES = {
     x
@@ -107,6 +107,26 @@ def test_no_name_stands_for_a_module_and_something_else():
     for name, module in zip(names, modules, strict=True):
         parent, _, child = name.rpartition(".")
         assert getattr(sys.modules[parent], child) is module, name
+
+
+def test_the_rooms_of_text_have_their_old_paths_too():
+    for module, names in {
+        npformer.data: {"Subwords": "tokens", "CopyTask": "text", "TokenBatches": "text"},
+        npformer.language: {"Characters": "tokens", "Writer": "text", "LanguageRun": "text"},
+        npformer.translation: {"Translator": "text", "TranslationRun": "text"},
+    }.items():
+        for name, home in names.items():
+            assert getattr(module, name) is getattr(getattr(npformer, home), name)
+            assert name in module.__all__
+    for old, new in {
+        "data.marks": "tokens.marks",
+        "data.tokens": "tokens.tokenizers",
+        "language.tokens": "tokens",
+        "language.text": "text.passages",
+        "translation.translator": "text.translator",
+    }.items():
+        modules = [importlib.import_module(f"npformer.{path}") for path in (old, new)]
+        assert modules[0] is modules[1]
 
 
 def test_operations_are_computed_by_the_backend_of_their_arrays():
@@ -288,10 +308,10 @@ npformer.get_backend("cpu")
 
 
 def test_public_names_can_be_imported_from_their_old_places():
-    from npformer.data import Subwords
     from npformer.files.checkpoint import CheckpointError
     from npformer.pretrained import chat, vectors
     from npformer.runtime.threads import blas_threads
+    from npformer.tokens import Subwords
     from npformer.training import checkpoint
 
     assert checkpoint.CheckpointError is CheckpointError

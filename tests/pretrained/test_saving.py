@@ -16,13 +16,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 pytest.importorskip("tokenizers")
 
 from npformer import pretrained, tree
-from npformer.data import Subwords
 from npformer.files import folders
-from npformer.language import Characters, Pieces, Writer
 from npformer.pretrained.chat import Chat
 from npformer.pretrained.loading import fitting
 from npformer.pretrained.vectors import class_probabilities
 from npformer.reference import softmax
+from npformer.text import Writer
+from npformer.tokens import Characters, Pieces, Subwords
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import MODELS, small_tokenizer
 

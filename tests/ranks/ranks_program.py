@@ -18,10 +18,11 @@ from scripts.bench import bench_ranks
 import npformer.operations.host
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
 from npformer.arrays import on_host
-from npformer.data import Subwords, TokenBatches
 from npformer.diagnosis import watch
 from npformer.models import LowRank
 from npformer.runtime.ranks import RankError, world
+from npformer.text import TokenBatches
+from npformer.tokens import Subwords
 from npformer.training import load_checkpoint
 
 RANKS = world()

@@ -16,8 +16,8 @@ from programs import environment, python
 from scripts.bench.workers import MPIEXEC, mpiexec
 
 from npformer.files.checkpoint import LAST, RESULT
+from npformer.text import Translator
 from npformer.training import JsonLog, load_checkpoint
-from npformer.translation import Translator
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = "--steps", "100000", "--validate-every", "100000"

@@ -9,7 +9,7 @@ from scripts import make_playground
 
 import npformer as nf
 from npformer import tree
-from npformer.data.copy_task import exact_match
+from npformer.text.copy_task import exact_match
 
 
 @pytest.mark.parametrize("name", make_playground.PAGES)

@@ -28,8 +28,8 @@ from npformer.commands.arguments import natural, new_parser, positive  # needs p
 from npformer.commands.command import command
 
 from npformer import Adam, Trainer, Transformer
-from npformer.data import CopyTask
 from npformer.runtime.blas_threads import blas_threads
+from npformer.text import CopyTask
 from npformer.training import CheckpointError
 
 TASK = CopyTask(vocab=20, min_len=30, max_len=40)

@@ -39,9 +39,8 @@ from npformer.commands.output import output_file, write_json
 from scripts.bench.memory import peak_bytes, reset_peak
 
 from npformer import SGD, Adam, AdamW, ByteNet, Recurrent, Trainer, Transformer
-from npformer.data import Place
+from npformer.text import Place, TranslationRun, TranslationSettings, Translator
 from npformer.training import CheckpointError, load_checkpoint, save_checkpoint
-from npformer.translation import TranslationRun, TranslationSettings, Translator
 from tests.tools.forgery import damaged, forged, joined, parts
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12}

@@ -23,8 +23,8 @@ from npformer.commands.arguments import natural, new_parser, positive  # needs p
 from npformer.commands.command import command
 
 from npformer import Adam, Trainer, Transformer, greedy_decode
-from npformer.data import CopyTask
 from npformer.runtime.blas_threads import blas_threads
+from npformer.text import CopyTask
 
 HANGS = 20  # seconds after which a child counts as hanging
 

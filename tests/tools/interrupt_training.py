@@ -26,9 +26,9 @@ from npformer.commands.command import command
 
 import npformer.runtime.threads
 from npformer import Adam, Trainer, Transformer, greedy_decode
-from npformer.data import CopyTask
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.threads import n_threads
+from npformer.text import CopyTask
 
 MODEL = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32, "dropout": 0.1}
 HANGS = 120  # seconds without an interrupt after which the process counts as hanging

@@ -41,7 +41,7 @@ from npformer.commands.command import command
 
 from npformer.__main__ import main as npformer
 from npformer.errors import UserError
-from npformer.translation import Translator
+from npformer.text import Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS, TOOLS = ROOT / "scripts", ROOT / "tests" / "tools"

@@ -13,10 +13,10 @@ from numpy.testing import assert_array_equal
 from programs import FORKS_WARN, WITH_FORK, WITH_SIGNALS, environment, forked, in_threads, python
 
 from npformer import Adam, Trainer, Transformer, greedy_decode
-from npformer.data import CopyTask
 from npformer.runtime import blas_threads as blas
 from npformer.runtime.forks import cached_property
 from npformer.runtime.interrupts import MOST, deferred_interrupts
+from npformer.text import CopyTask
 from npformer.training import StopSignals, load_checkpoint
 
 pytestmark = pytest.mark.usefixtures("signals_of_the_foreground")

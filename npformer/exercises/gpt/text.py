@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import npformer
-from npformer.data.lines import read_lines
 from npformer.errors import UserError
+from npformer.text.lines import read_lines
 
 LEAST = 2_000  # characters, of which a tenth is held out
 FEW = 100_000  # with fewer, the loss of new text rises again in the 1,000 steps of a training

@@ -1,32 +1,28 @@
 """The training of a language model on a text, which can be interrupted and resumed."""
 
-from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
-from npformer.data.lines import read_both
-from npformer.data.subwords import learned_by_first
-from npformer.data.text import Text
-from npformer.data.tokens import Characters, Pieces
 from npformer.files.checkpoint import LAST, load_checkpoint
-from npformer.language.settings import LanguageSettings
-from npformer.language.writer import Writer, model_in
 from npformer.models import from_description
 from npformer.models.batch import mean_loss
 from npformer.progress import say
-from npformer.runtime.ranks import checked_ranks
-from npformer.training.loop import Loop, LoopSettings, check_new
+from npformer.text.lines import read_both
+from npformer.text.passages import Text
+from npformer.text.run import TextRun
+from npformer.text.settings import LanguageSettings
+from npformer.text.writer import Writer, model_in
+from npformer.tokens.subwords import learned_by_first
+from npformer.tokens.tokenizers import Characters, Pieces
+from npformer.training.loop import LoopSettings
 from npformer.training.optimizers import Adam
 from npformer.training.schedules import warmup_cosine
-from npformer.training.trainer import Trainer
 
-# on resuming:
-MAY_CHANGE = {"text", "held_out", "lr", "steps", "every", "save_every", "precision", "n_shards"}
 SAMPLED = (0, 100, 1000)  # steps after which the model writes something; also at the end
 
 
-class LanguageRun(Loop):
-    """One training: a ``Loop`` with its text.
+class LanguageRun(TextRun):
+    """One training of a language model.
 
     The batch of a step is a function of the seed and the number of the step, so the number is its
     place in the data.
@@ -41,25 +37,25 @@ class LanguageRun(Loop):
         As for ``Trainer``. Rank 0 writes all files.
     """
 
+    MAY_CHANGE = {"text", "held_out", "lr", "steps", "every", "save_every", "precision", "n_shards"}
+
     def __init__(self, folder, settings, text, backend="auto", ranks=None):
-        self.settings, self.text = settings, text
+        self.text = text
         sizes = {"vocab": len(text.tokens), "max_len": settings.length}
         model = from_description({"name": "LanguageModel", **settings.model, **sizes})
         warmup = min(settings.warmup, settings.steps // 2)
         schedule = warmup_cosine(settings.lr, warmup, settings.steps)
         optimizer = Adam(schedule, betas=(0.9, 0.95))
-        trainer = Trainer(model, optimizer, **settings.of_trainer, backend=backend, ranks=ranks)
-        when = {"every": settings.every, "save_every": settings.save_every}
-        of_loop = LoopSettings(**when, monitor="bits_per_character")
-        super().__init__(trainer, of_loop, self._evaluate, folder)
-        self.writer = Writer(model, trainer.params, text.tokens, trainer.ops)
+        of_loop = LoopSettings(
+            every=settings.every, save_every=settings.save_every, monitor="bits_per_character"
+        )
+        super().__init__(folder, settings, model, optimizer, of_loop, backend, ranks)
+        self.writer = Writer(model, self.trainer.params, text.tokens, self.trainer.ops)
 
     @classmethod
     def start(cls, out, settings, backend="auto", ranks=None):
         """Start a new training; this reads the text and, of subwords, learns the pieces."""
-        check_new(out)
-        ranks = checked_ranks(ranks)
-        ranks.agree(lambda: {"settings": asdict(settings), "out": str(Path(out).resolve())})
+        ranks = cls.ranks_of_new(out, settings, ranks)
         both = read_both(settings.text, settings.held_out)
         if settings.subwords is None:
             tokens = Characters("".join(both))
@@ -79,12 +75,10 @@ class LanguageRun(Loop):
         arrays, info = load_checkpoint(path)
         _, tokens = model_in(arrays, info, path)
         before = LanguageSettings.of_checkpoint(info, path)
-        settings = before.changed(changes or {}, MAY_CHANGE, path)
+        settings = before.changed(changes or {}, cls.MAY_CHANGE, path)
         text = Text(*read_both(settings.text, settings.held_out), tokens, settings.length)
         run = cls(out, settings, text, backend, ranks)
-        run.trainer.restore(arrays, info, path)
-        if settings.steps < run.trainer.n_steps:
-            raise ValueError(f"{path}: steps={settings.steps}, but {run.trainer.n_steps} are done")
+        run.go_on_from(path, arrays, info, before)
         if run.ranks.is_first:
             for name in ("lr", "steps"):
                 old, new = getattr(before, name), getattr(settings, name)
@@ -92,23 +86,22 @@ class LanguageRun(Loop):
                     say(f"from here on {name} is {new}, not {old}")
         return run
 
-    def save_to(self, path):
-        """Write everything that ``resume`` needs."""
-        self.trainer.save(path, {"settings": asdict(self.settings)}, self.text.tokens.arrays)
+    def vocabulary_arrays(self):
+        """The tokens, as arrays of a checkpoint."""
+        return self.text.tokens.arrays
 
     def train(self, stops=(), progress=True):
         """Train until all steps are done, or a callback stops it; write samples on the way."""
-        trainer, n_steps = self.trainer, self.settings.steps
-        if not trainer.n_steps:
+        n_done = self.trainer.n_steps
+        if not n_done:
             self.show_sample()
 
         def sampling(_, info):
-            if info.step in (*SAMPLED, n_steps):
+            if info.step in (*SAMPLED, self.settings.steps):
                 self.show_sample()
 
-        batches = (self._batch(step) for step in count(trainer.n_steps))
-        callbacks = [*stops, sampling]
-        self.run(batches, n_steps - trainer.n_steps, callbacks=callbacks, progress=progress)
+        batches = (self._batch(step) for step in count(n_done))
+        self.run(batches, self.remaining, callbacks=[*stops, sampling], progress=progress)
 
     def next_batch(self):
         """The batch of the next step."""
@@ -133,7 +126,8 @@ class LanguageRun(Loop):
             say(f"step {record['step']}: {bits} of the held-out text")
         super().keep(record, shown=False)
 
-    def _evaluate(self):
+    def evaluate(self):
+        """The loss of the held-out text, also as bits per character."""
         batches = self.text.held_out_batches(self.settings.batch_size)
         loss = mean_loss(self.trainer, self.trainer.params, batches)
         return {"val_loss": loss, "bits_per_character": self.text.bits_per_character(loss)}

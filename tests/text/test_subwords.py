@@ -5,8 +5,8 @@ import sys
 import pytest
 from corpus import sentence_pairs
 
-from npformer.data.marks import mark
-from npformer.data.subwords import Subwords
+from npformer.tokens.marks import mark
+from npformer.tokens.subwords import Subwords
 
 spm = pytest.importorskip("sentencepiece")
 

@@ -13,8 +13,8 @@ from corpus import SETTINGS
 from npformer import ByteNet
 from npformer.models import describe
 from npformer.operations.options import AT_LEAST_1, OPTIONS, choices_of
-from npformer.translation import TranslationRun, TranslationSettings
-from npformer.translation.settings import PRESETS
+from npformer.text import TranslationRun, TranslationSettings
+from npformer.text.settings import PRESETS
 
 CHOICES = choices_of(TranslationSettings)
 NAMES = [field.name for field in fields(TranslationSettings) if field.name not in CHOICES]

@@ -6,9 +6,6 @@ from pathlib import Path
 from npformer import tree
 from npformer.backends import get_backend
 from npformer.checks import check_int, check_number
-from npformer.data import ParallelText, Place, TokenBatches
-from npformer.data.ahead import ahead
-from npformer.data.subwords import learned_by_first
 from npformer.files.checkpoint import LAST, RESULT, CheckpointError, load_checkpoint, refusing
 from npformer.files.paths import name_for_damaged
 from npformer.models import from_description
@@ -16,27 +13,25 @@ from npformer.models.batch import mean_loss
 from npformer.models.description import check_params
 from npformer.operations.options import LARGEST
 from npformer.progress import say
-from npformer.runtime.ranks import checked_ranks
+from npformer.text.parallel_text import ParallelText, Place, TokenBatches, ahead
+from npformer.text.run import TextRun
+from npformer.text.scores import check_packages, score
+from npformer.text.settings import TranslationSettings
+from npformer.text.translator import Translator, check_subwords
+from npformer.tokens.subwords import learned_by_first
 from npformer.training import average
 from npformer.training.checkpoint import check_facts
-from npformer.training.loop import Loop, LoopSettings, check_new
+from npformer.training.loop import LoopSettings, check_new
 from npformer.training.optimizers import Adam
 from npformer.training.precision import check_precision
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
-from npformer.training.trainer import Trainer
-from npformer.translation.scores import check_packages, score
-from npformer.translation.settings import TranslationSettings
-from npformer.translation.translator import Translator, check_subwords
 
 SNAPSHOTS = "snapshots"
-# on resuming:
-MAY_CHANGE = {"data", "steps", "patience", "save_every", "precision", "n_shards"}
-MAY_CHANGE |= {"n_average", "average"}
 LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
 
 
-class TranslationRun(Loop):
-    """One training: a ``Loop`` with its data and its BLEU.
+class TranslationRun(TextRun):
+    """One training of a translation model, with the snapshots that are averaged at its end.
 
     Everything that changes during training is in ``trainer.state`` and ``place``, the position in
     the data after the last step; ``save`` writes it.
@@ -54,21 +49,24 @@ class TranslationRun(Loop):
     """
 
     n_last_validations = 2  # that of the average, too
+    MAY_CHANGE = {"data", "steps", "patience", "save_every", "precision", "n_shards"}
+    MAY_CHANGE |= {"n_average", "average"}
 
     def __init__(self, folder, settings, source, target, backend="auto", ranks=None):
-        self.settings, model = settings, _model(settings, source, target)
+        model = _model(settings, source, target)
         self.place = self.place_after = Place()
         optimizer = Adam(_schedule(settings, model.d_model), betas=(0.9, 0.98), eps=1e-9)
-        trainer = Trainer(model, optimizer, **settings.of_trainer, backend=backend, ranks=ranks)
-        when = {
-            "every": settings.validate_every,
-            "save_every": settings.save_every,
-            "patience": settings.patience,
-        }
-        of_loop = LoopSettings(**when, monitor="val_bleu", mode="max")
+        of_loop = LoopSettings(
+            every=settings.validate_every,
+            save_every=settings.save_every,
+            patience=settings.patience,
+            monitor="val_bleu",
+            mode="max",
+        )
+        super().__init__(folder, settings, model, optimizer, of_loop, backend, ranks)
         # Its parameters are the trainer's arrays, which steps update in place.
+        trainer = self.trainer
         self.translator = Translator(model, trainer.params, source, target, trainer.ops)
-        super().__init__(trainer, of_loop, lambda: self._evaluate(self.translator), folder)
 
     def __repr__(self):
         steps = f"{self.trainer.n_steps:,} of {self.settings.steps:,} steps"
@@ -80,12 +78,11 @@ class TranslationRun(Loop):
         if not isinstance(settings, TranslationSettings):
             kind = type(settings).__name__
             raise TypeError(f"settings is a {kind}, expected TranslationSettings")
-        check_new(out)
+        check_new(out)  # before its text is looked for
         text, validation = _text(settings, "train"), _text(settings, "val")
         check_packages()
         check_precision(settings.precision, get_backend(backend))
-        ranks = checked_ranks(ranks)
-        ranks.agree(lambda: {"settings": asdict(settings), "out": str(Path(out).resolve())})
+        ranks = cls.ranks_of_new(out, settings, ranks)
         source, target = _learned(text, settings, ranks)
         run = cls(out, settings, source, target, backend, ranks)
         run._check_validation(validation)  # now, not only at the first validation
@@ -94,7 +91,7 @@ class TranslationRun(Loop):
     @classmethod
     def resume(cls, out, changes=None, backend="auto", ranks=None):
         """Resume the training in a folder; ``changes`` are settings to change from here on."""
-        path, changes = Path(out) / LAST, changes or {}
+        path = Path(out) / LAST
         try:
             arrays, info = load_checkpoint(path)
         except FileNotFoundError as error:
@@ -106,27 +103,23 @@ class TranslationRun(Loop):
             raise
         if not {"settings", "place", "validations", "n_logged"} <= info.keys():
             raise CheckpointError(f"{path} is not the checkpoint of a translation training")
-        settings = TranslationSettings.of_checkpoint(info, path)
+        before = TranslationSettings.of_checkpoint(info, path)
         with refusing(path):
             _check_progress(info)
             source, target = Translator.subwords_in(arrays)
-            model = _model(settings, source, target)
+            model = _model(before, source, target)
             check_subwords(model, source, target)
             check_params(model, arrays)  # before a trainer of this size is made
-        may_change = MAY_CHANGE - {"steps"} if settings.schedule == "cosine" else MAY_CHANGE
-        before, settings = settings, settings.changed(changes, may_change, path)
+        # A cosine that ends at another step is another schedule from the beginning.
+        fixed = {"steps"} if before.schedule == "cosine" else set()
+        settings = before.changed(changes or {}, cls.MAY_CHANGE - fixed, path)
         check_packages()
         text, validation = _text(settings, "train"), _text(settings, "val")
         run = cls(out, settings, source, target, backend, ranks)
-        facts = {"settings": asdict(settings), "info": info, "out": str(path.parent.resolve())}
-        run.ranks.agree(lambda: facts)
+        run.go_on_from(path, arrays, info, before)
         if settings.data != before.data:  # before it is saved as the text of this training
             run._check_pairs(text)
             run._check_validation(validation)
-        run.trainer.restore(arrays, info, path)
-        if run.settings.steps < run.trainer.n_steps:
-            kind = ValueError if "steps" in changes else CheckpointError
-            raise kind(f"{path}: steps={run.settings.steps}, but {run.trainer.n_steps} are done")
         run.place = Place(*info["place"])
         run.ranks.first(run._set_damaged_aside)
         wanted = len(run._ranked()[-run.settings.n_average :])
@@ -137,9 +130,16 @@ class TranslationRun(Loop):
 
     def save_to(self, path):
         """Write everything that ``resume`` needs, then delete snapshots that are not needed."""
-        info = {"settings": asdict(self.settings), "place": list(self.place)}
-        self.trainer.save(path, info, self.translator.subword_arrays())
+        super().save_to(path)
         self.ranks.first(self._delete_snapshots)
+
+    def place_in_text(self):
+        """The place of the next batch."""
+        return {"place": list(self.place)}
+
+    def vocabulary_arrays(self):
+        """Both vocabularies, as arrays of a checkpoint."""
+        return self.translator.subword_arrays()
 
     def _delete_snapshots(self):
         kept = {self._snapshot(chosen) for chosen in self._chosen()}
@@ -154,8 +154,8 @@ class TranslationRun(Loop):
         minutes begin when the run was made.
         """
         self.loop_settings = replace(self.loop_settings, minutes=minutes)
-        remaining = self.settings.steps - self.trainer.n_steps
-        self.run(self._training_batches(), remaining, callbacks=stops, progress=progress)
+        batches = self._training_batches()
+        self.run(batches, self.remaining, callbacks=stops, progress=progress)
 
     def record_of(self, info):
         """What the log says of a step, as soon as it is made."""
@@ -190,7 +190,7 @@ class TranslationRun(Loop):
         if chosen:
             translator = replace(translator, params=average(snapshots))
         steps = [record["step"] for record in chosen]
-        result = {"step": self.trainer.n_steps, "averaged": steps, **self._evaluate(translator)}
+        result = {"step": self.trainer.n_steps, "averaged": steps, **self.evaluate(translator)}
         info = {"settings": asdict(self.settings), **result}
         self.ranks.first(lambda: translator.save(self.folder / RESULT, info))
         return result
@@ -220,7 +220,9 @@ class TranslationRun(Loop):
         self._check_pairs(text)
         self.translator.check_file(text.source)
 
-    def _evaluate(self, translator):
+    def evaluate(self, translator=None):
+        """The loss and BLEU of the validation text, of the parameters in training if not given."""
+        translator = translator or self.translator
         pairs = list(_text(self.settings, "val"))
         batches = [(src, tgt) for _, src, tgt in self._batches(pairs).epoch(Place())]
         sources, references = zip(*pairs, strict=True)

@@ -6,17 +6,14 @@ from typing import Any
 
 from npformer import tree
 from npformer.backends import get_backend
-from npformer.data.tokens import tokens_in
 from npformer.decoding import sample
 from npformer.decoding.streaming import streaming
 from npformer.files.checkpoint import BEST, LAST, load_checkpoint, refusing
 from npformer.files.paths import MISSING, kind_of_file
 from npformer.models import LanguageModel, from_description
 from npformer.operations.options import check_option
-from npformer.pretrained.files import is_of_others
-from npformer.pretrained.loading import GETTING, load_merged
-from npformer.pretrained.tokenizer import check_tokenizer
 from npformer.quantized import moved
+from npformer.tokens.tokenizers import tokens_in
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,7 +29,7 @@ class Writer:
 
     Examples
     --------
-    >>> from npformer.language import Characters
+    >>> from npformer.tokens import Characters
     >>> tokens = Characters("a man rides a horse")
     >>> model = LanguageModel(len(tokens), d_model=16, n_heads=2, n_layers=1, d_ff=32)
     >>> writer = Writer(model, model.init(0), tokens)
@@ -62,6 +59,11 @@ class Writer:
 
         The path may also lead to what ``pretrained.load`` reads.
         """
+        # Here, as a training on text needs nothing of it.
+        from npformer.pretrained.files import is_of_others
+        from npformer.pretrained.loading import GETTING, load_merged
+        from npformer.pretrained.tokenizer import check_tokenizer
+
         path = Path(path)
         names = [name for name in (BEST, LAST) if (path / name).exists()]
         if is_of_others(path, has_checkpoint=bool(names)):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from npformer.checks import check_int
-from npformer.data.in_batches import pack
 from npformer.decoding import greedy_decode
 from npformer.operations.options import check_fields
+from npformer.text.in_batches import pack
 
 PAD, BOS, EOS = 0, 1, 2
 FIRST_SYMBOL = 3

@@ -13,12 +13,11 @@ import pytest
 from corpus import sentence_pairs
 from programs import WITH_PIPES
 
-from npformer.data import lines
-from npformer.data.ahead import ahead
-from npformer.data.in_batches import pack
-from npformer.data.lines import find_text, read_lines
-from npformer.data.parallel_text import ParallelText, Place, TokenBatches
-from npformer.data.subwords import Subwords
+from npformer.text import lines
+from npformer.text.in_batches import pack
+from npformer.text.lines import find_text, read_lines
+from npformer.text.parallel_text import ParallelText, Place, TokenBatches, ahead
+from npformer.tokens.subwords import Subwords
 
 pytest.importorskip("sentencepiece")
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from npformer.checks import check_choice, check_int, each_line, shown
-from npformer.data.marks import mark, unmark
 from npformer.extras import imported
 from npformer.files.paths import check_regular
 from npformer.progress import say
+from npformer.tokens.marks import mark, unmark
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
 MARKED = (
@@ -31,7 +31,7 @@ class Subwords:
     """A vocabulary of subword pieces, which converts sentences to ids and ids to sentences.
 
     In every vocabulary made by ``learn``, ids 0, 1, 2, 3 are padding, begin, end and "unknown", and
-    (with ``marks``) text is marked (``npformer.data.marks``) before it is divided into pieces, so
+    (with ``marks``) text is marked (``npformer.tokens.marks``) before it is divided into pieces, so
     that a word is the same at the beginning of a sentence, after an apostrophe and before a full
     stop.
 

@@ -4,6 +4,7 @@ It is read as a stream, so it may be of any size.
 """
 
 import collections
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -11,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.data.in_batches import pack
-from npformer.data.lines import find_text, is_empty, read_lines
-from npformer.data.subwords import Subwords
 from npformer.operations.options import check_fields
 from npformer.reference import derive_key
 from npformer.runtime.ranks import OneProcess, checksum
+from npformer.text.in_batches import pack
+from npformer.text.lines import find_text, is_empty, read_lines
+from npformer.tokens.subwords import Subwords
 
 
 @dataclass(frozen=True)
@@ -231,3 +232,14 @@ def _length(pair):
     """The number of tokens of the longer side, with the begin and end tokens of a batch."""
     source, target = pair
     return max(len(source) + 1, len(target) + 2)
+
+
+def ahead(items):
+    """Yield the same items; a thread makes each while the caller uses the one before."""
+    items = iter(items)
+    end = object()
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = thread.submit(next, items, end)
+            yield item

@@ -13,13 +13,13 @@ from programs import environment, python
 from trainings import assert_same, outcome, steps_of
 
 from npformer import Transformer, get_backend, reference, tree
-from npformer.data import Subwords
-from npformer.data.marks import mark
 from npformer.files.locks import locked
 from npformer.models import describe
+from npformer.text import TranslationRun, TranslationSettings, Translator, score
+from npformer.text.translator import EXTRA_LEN
+from npformer.tokens import Subwords
+from npformer.tokens.marks import mark
 from npformer.training import CheckpointError, load_checkpoint, save_checkpoint
-from npformer.translation import TranslationRun, TranslationSettings, Translator, score
-from npformer.translation.translator import EXTRA_LEN
 from tests.tools.forgery import rewrite
 
 pytest.importorskip("sentencepiece")
@@ -100,8 +100,8 @@ def test_the_order_of_the_lines_does_not_change_the_translations(translator):
 
 def test_lines_read_ahead_and_batches_change_nothing(translator, monkeypatch):
     expected = list(translator.translate(LINES))
-    monkeypatch.setattr("npformer.translation.translator.READ_AHEAD", 7)
-    monkeypatch.setattr("npformer.translation.translator.BATCH_TOKENS", 1)
+    monkeypatch.setattr("npformer.text.translator.READ_AHEAD", 7)
+    monkeypatch.setattr("npformer.text.translator.BATCH_TOKENS", 1)
     assert list(translator.translate(LINES)) == expected
 
 
@@ -112,15 +112,15 @@ def test_batches_have_as_many_tokens_as_allowed_at_most(translator, monkeypatch)
         sizes.append(len(src) * (src.shape[1] + EXTRA_LEN))
         return [[2]] * len(src)
 
-    monkeypatch.setattr("npformer.translation.translator.greedy_decode", spy)
-    monkeypatch.setattr("npformer.translation.translator.BATCH_TOKENS", 300)
+    monkeypatch.setattr("npformer.text.translator.greedy_decode", spy)
+    monkeypatch.setattr("npformer.text.translator.BATCH_TOKENS", 300)
     translator.greedy(LINES)
     assert 150 < max(sizes) <= 300
     assert len(sizes) < len(LINES) / 2
 
 
 def test_translations_come_before_all_lines_are_read(translator, monkeypatch):
-    monkeypatch.setattr("npformer.translation.translator.READ_AHEAD", 2)
+    monkeypatch.setattr("npformer.text.translator.READ_AHEAD", 2)
     read = []
 
     def lines():
@@ -447,23 +447,23 @@ def test_crashes_at_any_step_leave_no_trace(tmp_path, data, changes):
     assert_same(outcome(out), expected)
 
 
-@pytest.mark.parametrize("method", ["_evaluate", "save"], ids=["in it", "after it"])
+@pytest.mark.parametrize("method", ["evaluate", "save"], ids=["in it", "after it"])
 def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(
     tmp_path, data, undisturbed, monkeypatch, method
 ):
     out = tmp_path / "disturbed"
-    run, whole_method = start(out, data), getattr(TranslationRun, method)
+    whole_method = getattr(TranslationRun, method)
 
     def crash_at_6(self, *arguments):
         if self.trainer.n_steps == 6 and (
-            method == "_evaluate" or self.validations[-1]["step"] == 6
+            method == "evaluate" or self.validations[-1]["step"] == 6
         ):
             raise Crash
         return whole_method(self, *arguments)
 
     with monkeypatch.context() as patch, pytest.raises(Crash):
         patch.setattr(TranslationRun, method, crash_at_6)
-        go_on(None, run)
+        go_on(None, start(out, data))
     assert load_checkpoint(out / "last.safetensors")[1]["n_steps"] == 6
     go_on(out).finish()
     assert_same(outcome(out), undisturbed)
@@ -689,7 +689,7 @@ def test_it_stops_when_validations_get_no_better(tmp_path, data, monkeypatch):
     bleus = iter([1.0, 3.0, 2.0, 3.0, 4.0, 3.0])
     monkeypatch.setattr(
         TranslationRun,
-        "_evaluate",
+        "evaluate",
         lambda *_: {"val_loss": 1.0, "val_bleu": next(bleus), "val_bleu_lower": 0.0},
     )
     run = go_on(None, start(tmp_path, data, patience=2, validate_every=1, steps=50))

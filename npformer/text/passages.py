@@ -21,7 +21,7 @@ class Text:
 
     Examples
     --------
-    >>> from npformer.data import Characters
+    >>> from npformer.tokens import Characters
     >>> training, held_out = "a man rides a horse. " * 9, "a horse rides. "
     >>> text = Text(training, held_out, Characters("amnridesho. "), length=4)
     >>> text.batch(seed=0, step=1, size=3)[0].shape

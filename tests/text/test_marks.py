@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from npformer.data import marks
-from npformer.data.marks import CAPITAL, JOINED, mark, unmark
+from npformer.tokens import marks
+from npformer.tokens.marks import CAPITAL, JOINED, mark, unmark
 
 ALPHABET = [*"aÉßİǅZ7_-'’.«(  日\t\u0301", "l'", "QU'"]
 

@@ -10,9 +10,6 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.backends import get_backend, picklable
 from npformer.checks import each_line
-from npformer.data.in_batches import pack
-from npformer.data.lines import read_lines
-from npformer.data.subwords import Subwords
 from npformer.decoding import beam_search, greedy_decode
 from npformer.files.checkpoint import (
     LAST,
@@ -27,6 +24,9 @@ from npformer.models import EncoderDecoder, describe, from_description
 from npformer.operations.options import check_option
 from npformer.quantized import moved
 from npformer.runtime.ranks import checksum
+from npformer.text.in_batches import pack
+from npformer.text.lines import read_lines
+from npformer.tokens.subwords import Subwords
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
 BATCH_TOKENS = 2**14  # of all hypotheses of a batch at most, which the cache must hold

@@ -6,8 +6,8 @@ They lie below ``npformer.pretrained``, which saves them beside a model.
 import numpy as np
 
 from npformer.checks import check_ids
-from npformer.data.subwords import Subwords
 from npformer.files.checkpoint import load_checkpoint, refusing
+from npformer.tokens.subwords import Subwords
 
 END_OF_LINE = "\n"
 CHARACTERS, PIECES = "npformer_characters.txt", "npformer_pieces.model"  # beside a saved model

@@ -11,20 +11,12 @@ from trainings import log_of, steps_of
 
 from npformer.commands import generate, train_gpt
 
-from npformer.data import Subwords
-from npformer.data.lines import read_both, read_text
-from npformer.data.tokens import tokens_in
-from npformer.language import (
-    Characters,
-    LanguageRun,
-    LanguageSettings,
-    Pieces,
-    Text,
-    Writer,
-    load_tokens,
-)
 from npformer.layers import Rotary
 from npformer.models import LanguageModel
+from npformer.text import LanguageRun, LanguageSettings, Text, Translator, Writer
+from npformer.text.lines import read_both, read_text
+from npformer.tokens import Characters, Pieces, Subwords, load_tokens
+from npformer.tokens.tokenizers import tokens_in
 from npformer.training import (
     CheckpointError,
     JsonLog,
@@ -32,7 +24,6 @@ from npformer.training import (
     save_checkpoint,
     warmup_cosine,
 )
-from npformer.translation import Translator
 
 pytest.importorskip("safetensors")
 SMALL = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32}
@@ -198,7 +189,7 @@ def test_it_learns_and_writes_what_it_learned(tmp_path, path):
         "every": 150,
     }
     run = LanguageRun.start(tmp_path, LanguageSettings(text=str(path), **settings))
-    before = run._evaluate()["bits_per_character"]
+    before = run.evaluate()["bits_per_character"]
     run.train(progress=False)
     assert run.validations[-1]["bits_per_character"] < before / 2
     shown = []

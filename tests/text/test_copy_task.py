@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from npformer import CopyTask, Transformer
-from npformer.data.copy_task import BOS, EOS, PAD, exact_match
+from npformer.text.copy_task import BOS, EOS, PAD, exact_match
 
 
 def sequences(src):

@@ -1,0 +1,64 @@
+"""What a training of a language model and one of a translation model share: how they begin, are
+saved and go on.
+
+They differ in their text, and in what they measure.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from npformer.files.checkpoint import CheckpointError
+from npformer.runtime.ranks import checked_ranks
+from npformer.training.loop import Loop, check_new
+from npformer.training.trainer import Trainer
+
+
+class TextRun(Loop):
+    """A training on text: a ``Loop`` with the settings of its trainer, its text and its files.
+
+    A subclass has ``MAY_CHANGE``, the settings that may change when it is resumed, ``evaluate()``,
+    and ``vocabulary_arrays()``, what a checkpoint has beside the trainer.
+    """
+
+    MAY_CHANGE: set[str]
+
+    def __init__(self, folder, settings, model, optimizer, loop_settings, backend, ranks):
+        self.settings = settings
+        trainer = Trainer(model, optimizer, **settings.of_trainer, backend=backend, ranks=ranks)
+        super().__init__(trainer, loop_settings, self.evaluate, folder)
+
+    @staticmethod
+    def ranks_of_new(out, settings, ranks):
+        """The ranks of a new training, which agree about it; raises if the folder has another."""
+        check_new(out)
+        ranks = checked_ranks(ranks)
+        ranks.agree(lambda: facts_of(out, settings))
+        return ranks
+
+    def go_on_from(self, path, arrays, info, before):
+        """Restore the checkpoint ``path``, on all ranks the same; ``before`` are its settings."""
+        self.ranks.agree(lambda: facts_of(path.parent, self.settings) | {"info": info})
+        self.trainer.restore(arrays, info, path)
+        steps = self.settings.steps
+        if steps < self.trainer.n_steps:
+            kind = CheckpointError if steps == before.steps else ValueError
+            raise kind(f"{path}: steps={steps}, but {self.trainer.n_steps} are done")
+
+    @property
+    def remaining(self):
+        """The number of steps that are left."""
+        return self.settings.steps - self.trainer.n_steps
+
+    def save_to(self, path):
+        """Write everything that ``resume`` needs."""
+        info = {"settings": asdict(self.settings)} | self.place_in_text()
+        self.trainer.save(path, info, self.vocabulary_arrays())
+
+    def place_in_text(self):
+        """What a checkpoint says of the place in the text, beside the number of steps."""
+        return {}
+
+
+def facts_of(out, settings):
+    """What has to be equal on all ranks."""
+    return {"settings": asdict(settings), "out": str(Path(out).resolve())}
