@@ -75,9 +75,8 @@ class TranslationSettings(RunSettings):
         Transformer's attention weights and hidden layers.
     norm : "pre" or "post"
         Position of a Transformer's layer normalisation: before or after each sublayer.
-    label_smoothing, consistency, clip_norm, frozen, precision, n_shards : as of
-    ``TrainingSettings``
-        With R-Drop, a ``consistency`` above 0, a step takes twice as long; 1 is usual.
+    label_smoothing, consistency, clip_norm, frozen, precision, n_shards
+        As of ``TrainingSettings``. With R-Drop, a ``consistency`` above 0, a step takes twice as long; 1 is usual.
     steps, validate_every, save_every : int
         Total number of updates; number of updates between validations, which compute loss and BLEU
         on the validation text, and between saves of the checkpoint from which an interrupted
@@ -174,7 +173,7 @@ class LanguageSettings(RunSettings):
     warmup, steps, every, save_every : int
         Numbers of steps: until the largest learning rate, in all, between validations, and between
         checkpoints.
-    seed, label_smoothing, clip_norm, frozen, precision, n_shards
+    seed, label_smoothing, consistency, clip_norm, frozen, precision, n_shards
         As of ``TrainingSettings``.
 
     Examples
