@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from contextvars import ContextVar
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 from npformer.commands import COMMANDS, called, nearest
@@ -70,6 +70,12 @@ class Parser(argparse.ArgumentParser):
                 names = self._option_string_actions
                 self.error(f"unknown option {name:.40}{nearest(name, names)}")
         return super().parse_known_args(self.words, namespace)
+
+    def values_of(self, options, types):
+        """The name and the value of each option whose type is one of these."""
+        for action in self._actions:
+            if action.type in types:
+                yield action.option_strings[-1], getattr(options, action.dest)
 
     def _is_option(self, name):
         names = self._option_string_actions
@@ -223,13 +229,6 @@ def add_backend(parser, int8=False):
             "--int8", "decode with weights of 8 bits, a quarter of what is read for a token"
         )
     parser.add("--backend", "auto, cpu, gpu or reference", type=backend, default="auto")
-
-
-def quantized(loaded, options):
-    """A translator or writer, with weights of 8-bit integers after --int8."""
-    from npformer.quantized import quantize  # here, as it needs NumPy
-
-    return replace(loaded, params=quantize(loaded.params)) if options.int8 else loaded
 
 
 def add_settings(group, settings, meanings, defaults):

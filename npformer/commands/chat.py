@@ -29,13 +29,12 @@ from npformer.commands.lines import (
     standard_input,
     text_of_argument,
 )
-from npformer.commands.models import check_kind
+from npformer.commands.models import load_of_others
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
 from npformer import tree
 from npformer.operations.explain import explain
 from npformer.pretrained.chat import Chat
-from npformer.pretrained.loading import load_merged
 from npformer.pretrained.packages import PACKAGES, check_there, in_models
 from npformer.quantized import quantize
 
@@ -50,9 +49,8 @@ def main(argv=None):
     if path is None:
         check_there("smollm2")
         path = PACKAGES["smollm2"].place(in_models("smollm2"))
-    refuse_overwriting({"--json": options.json}, [path])
-    check_kind(path, "chat")
-    model, params, tokenizer = load_merged(path)
+    refuse_overwriting(options, [path])
+    model, params, tokenizer = load_of_others(path, "chat")
     params = quantize(params) if options.int8 else params
     chat = Chat(model, params, tokenizer, options.system, options.backend, options.context)
     answers = []

@@ -16,18 +16,11 @@ from pathlib import Path
 
 from npformer.commands.arguments import add_backend, new_parser
 from npformer.commands.command import command
-from npformer.commands.lines import (
-    Refusals,
-    add_lines,
-    choose_lines,
-    is_standard_input,
-    lines_of,
-)
-from npformer.commands.models import check_kind
+from npformer.commands.lines import Refusals, add_lines, choose_lines, lines_of
+from npformer.commands.models import load_of_others
 from npformer.commands.output import add_json, refuse_overwriting, write_json
 
 from npformer.pretrained.bert import labels_of, output_names
-from npformer.pretrained.loading import load_merged
 from npformer.pretrained.vectors import class_probabilities
 
 AT_ONCE = 256  # texts, of a file or a pipe
@@ -36,12 +29,8 @@ AT_ONCE = 256  # texts, of a file or a pipe
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    inputs = [options.model]
-    if options.file and not is_standard_input(options.file):
-        inputs.append(options.file)
-    refuse_overwriting({"--json": options.json}, inputs)
-    check_kind(options.model, "classify")
-    model, params, tokenizer = load_merged(options.model)
+    refuse_overwriting(options, [options.model, options.file])
+    model, params, tokenizer = load_of_others(options.model, "classify")
     # Raises, before a text is read, if it is no classifier.
     class_probabilities(model, params, tokenizer, [])
     refusals = Refusals()

@@ -15,10 +15,10 @@ and on lower-cased text tokenised with the Moses tokeniser, as in the literature
 import time
 from pathlib import Path
 
-from npformer.commands.arguments import add_backend, add_model, new_parser, quantized
+from npformer.commands.arguments import add_backend, add_model, new_parser
 from npformer.commands.command import command
 from npformer.commands.decoding import add_search, search_of
-from npformer.commands.models import check_kind
+from npformer.commands.models import load_own
 from npformer.commands.output import (
     add_json,
     output_file,
@@ -61,8 +61,7 @@ def main(argv=None):
 
 
 def evaluate(options):
-    check_kind(options.model, "evaluate")
-    translator = quantized(Translator.load(options.model, options.backend), options)
+    translator = load_own(Translator, options, "evaluate")
     src, tgt = languages(translator, options)
     try:
         text = ParallelText.find(
@@ -71,9 +70,8 @@ def evaluate(options):
     except FileNotFoundError as error:
         advice = "--split is the beginning of the names"
         raise FileNotFoundError(f"{error}; {advice}") from error
-    outputs = {"--out": options.out, "--plot": options.plot, "--json": options.json}
     inputs = [text.source, text.target, options.model, options.model / RESULT]
-    refuse_overwriting(outputs, inputs)
+    refuse_overwriting(options, inputs)
     check_lines(translator, text)  # now, not when the lines before have been translated
     sources, references = zip(*text, strict=True)
     start = time.perf_counter()

@@ -9,18 +9,11 @@ npformer generate --model runs/gpt - < begin.txt
 from dataclasses import asdict
 from functools import partial
 
-from npformer.commands.arguments import (
-    add_backend,
-    add_model,
-    new_parser,
-    positive,
-    quantized,
-    utf_8,
-)
+from npformer.commands.arguments import add_backend, add_model, new_parser, positive, utf_8
 from npformer.commands.command import command
 from npformer.commands.decoding import Sampling, add_sampling, sampling_of
 from npformer.commands.lines import text_of_argument
-from npformer.commands.models import check_kind
+from npformer.commands.models import load_own
 
 from npformer.text import Writer
 
@@ -30,8 +23,7 @@ DEFAULTS = Sampling()
 @command
 def main(argv=None):
     options = parse_arguments(argv)
-    check_kind(options.model, "generate")
-    writer = quantized(Writer.load(options.model, options.backend), options)
+    writer = load_own(Writer, options, "generate")
     writer.encode(options.prompt)  # which may refuse it, before anything is printed
     show = partial(print, end="", flush=True)
     sampling = asdict(sampling_of(options, DEFAULTS))

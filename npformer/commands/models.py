@@ -1,5 +1,6 @@
-"""What kind of model a path leads to, and which commands take it."""
+"""What kind of model a path leads to, which commands take it, and how they load it."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from npformer.errors import UserError
@@ -7,7 +8,8 @@ from npformer.files.checkpoint import BEST, LAST, RESULT, description_in
 from npformer.files.paths import MISSING, kind_of_file
 from npformer.models import Encoder, LanguageModel, Transformer
 from npformer.pretrained.files import is_of_others, read_json
-from npformer.pretrained.loading import FAMILIES
+from npformer.pretrained.loading import FAMILIES, load_merged
+from npformer.quantized import quantize
 from npformer.text.translator import SUBWORDS
 
 
@@ -32,6 +34,19 @@ OF_TRANSFORMERS = {
         "a translation model of the library transformers", (), "npformer.pretrained.load"
     ),
 }
+
+
+def load_own(loader, options, command):
+    """What ``Translator`` or ``Writer`` loads of --model, with 8-bit weights after --int8."""
+    check_kind(options.model, command)
+    loaded = loader.load(options.model, options.backend)
+    return replace(loaded, params=quantize(loaded.params)) if options.int8 else loaded
+
+
+def load_of_others(path, command):
+    """The model, the parameters and the tokenizer of a path for a command."""
+    check_kind(path, command)
+    return load_merged(path)
 
 
 def check_kind(path, command):

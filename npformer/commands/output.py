@@ -12,6 +12,8 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+from npformer.commands.arguments import PARSER
+
 from npformer.errors import UserError
 from npformer.extras import pip_install
 
@@ -109,12 +111,14 @@ def check_folder(parser, folder, advice=""):
         parser.error(f"argument --out: {error}{advice}")
 
 
-def refuse_overwriting(outputs, inputs):
-    """Check that outputs, a dict from options to paths or None, are different files, and that none
-    is an input.
+def refuse_overwriting(options, inputs):
+    """Check that the options that name an output name different files, and that none is an input.
+
+    Of ``inputs``, None and "-" are no files.
     """
-    uses = {os.path.realpath(path): "which this script reads or writes itself" for path in inputs}
-    for option, path in outputs.items():
+    files = [path for path in inputs if path is not None and str(path) != "-"]
+    uses = {os.path.realpath(path): "which this script reads or writes itself" for path in files}
+    for option, path in PARSER.get().values_of(options, (output_file, picture_file)):
         if path is None or _is_device(path):
             continue
         file = os.path.realpath(path)

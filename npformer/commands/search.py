@@ -29,7 +29,7 @@ from npformer.commands.lines import (
     read,
     standard_input,
 )
-from npformer.commands.models import check_kind
+from npformer.commands.models import load_of_others
 from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
 
 from npformer import tree
@@ -41,7 +41,6 @@ from npformer.files.checkpoint import (
     save_checkpoint,
 )
 from npformer.models import Encoder, describe
-from npformer.pretrained.loading import load_merged
 from npformer.pretrained.packages import check_there, in_models
 from npformer.pretrained.vectors import sentence_vectors, text_settings
 from npformer.text.lines import text_of
@@ -62,9 +61,10 @@ CHUNK = 2000  # sentences computed at a time; after Ctrl-C the vectors of whole 
 def main(argv=None):
     options = parse_arguments(argv)
     model_name = options.model.absolute().name
-    index = options.index or options.model.parent / f"{model_name}.vectors.safetensors"
+    if options.index is None:
+        options.index = options.model.parent / f"{model_name}.vectors.safetensors"
     texts, skipped, exit_code = texts_of(options.files)
-    refuse_overwriting({"--json": options.json, "--index": index}, [*options.files, *texts])
+    refuse_overwriting(options, [*options.files, *texts])
     places = {}  # of each sentence, the first
     for file, text in texts.items():
         for line, sentence in sentences(text):
@@ -75,8 +75,7 @@ def main(argv=None):
         print_note(f"skipped: {reason}")
     if options.model == MODEL:
         check_there("minilm")
-    check_kind(options.model, "search")
-    model, params, tokenizer = load_merged(options.model)
+    model, params, tokenizer = load_of_others(options.model, "search")
     if isinstance(model, Encoder) and model.task in ("classes", "numbers"):
         reason = "whose vectors were trained for its outputs, not to compare meanings"
         advice = "give the folder of a model without an output, such as models/minilm"
@@ -88,7 +87,7 @@ def main(argv=None):
     settings = {"settings": describe(model), "texts": text_settings(tokenizer)}
     of_model = checksum(dict(tree.leaves(params)), settings)
     start = time.perf_counter()
-    vectors, n_new = vectors_by_key(index, of_model, places, vectors_of)
+    vectors, n_new = vectors_by_key(options.index, of_model, places, vectors_of)
     seconds = time.perf_counter() - start
     [query] = vectors_of([options.query], "query")
     cosines = np.array([vectors[key_of(sentence)] for sentence in places]) @ query

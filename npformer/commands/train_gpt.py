@@ -74,8 +74,7 @@ def main(argv=None):
     start = time.perf_counter()
     options = parse_arguments(argv)
     results = [options.out / name for name in (LAST, BEST, LOG, CURVES)]
-    texts = [path for path in (options.text, options.held_out) if path]
-    refuse_overwriting({"--json": options.json}, [options.out, *results, *texts])
+    refuse_overwriting(options, [options.out, *results, options.text, options.held_out])
     return guarded(lambda: train(run_of(options), options, start))
 
 

@@ -88,7 +88,7 @@ OF_PRESETS = dict.fromkeys([*SIZES, *chain(*PRESETS.values())], "")
 def main(argv=None):
     start = time.perf_counter()
     options = parse_arguments(argv)
-    refuse_overwriting({"--json": options.json}, files_of(options))
+    refuse_overwriting(options, files_of(options))
     return guarded(lambda: train(run_of(options), options, start))
 
 

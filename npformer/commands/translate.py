@@ -19,7 +19,7 @@ from itertools import islice
 
 import numpy as np
 
-from npformer.commands.arguments import add_backend, add_model, new_parser, positive, quantized
+from npformer.commands.arguments import add_backend, add_model, new_parser, positive
 from npformer.commands.command import command
 from npformer.commands.decoding import add_search, search_of
 from npformer.commands.lines import (
@@ -30,7 +30,7 @@ from npformer.commands.lines import (
     lines_of,
     name_of,
 )
-from npformer.commands.models import check_kind
+from npformer.commands.models import load_own
 from npformer.commands.output import picture_file
 
 from npformer.decoding.beam import Hypothesis
@@ -47,8 +47,7 @@ def main(argv=None):
     ranks = world() if is_large else OneProcess()
     if not is_large and not world().is_first:
         return 0  # rank 0 is enough for some sentences
-    check_kind(options.model, "translate")
-    translator = quantized(Translator.load(options.model, options.backend), options)
+    translator = load_own(Translator, options, "translate")
     refusals = Refusals()
     lines = sentences(translator, options, refusals)
     write_translations(translator, lines, options, ranks)
