@@ -23,7 +23,7 @@ def exercises_folder(tmp_path, monkeypatch):
 def exercises(capsys, monkeypatch):
     """The command; functions are checked in this process, as tests of the process are elsewhere."""
     in_process = lambda key, file, seconds: (check_file(ALL[key], str(file)), "")
-    monkeypatch.setattr("npformer.commands.exercises_track.check_in_process", in_process)
+    monkeypatch.setattr("npformer.commands.exercises.track.check_in_process", in_process)
 
     def run_command(text):
         code = main(shlex.split(text))

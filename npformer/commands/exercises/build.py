@@ -10,7 +10,7 @@ npformer exercises build train Ada     # let it learn to write words backwards, 
 """
 
 from npformer.commands.arguments import positive, utf_8
-from npformer.commands.exercises_track import TrackCommand
+from npformer.commands.exercises.track import TrackCommand
 
 from npformer.errors import UserError
 from npformer.exercises.tracks import TRACKS

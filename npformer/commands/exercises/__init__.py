@@ -16,10 +16,11 @@ import sys
 from pathlib import Path
 from textwrap import indent
 
-from npformer.commands import called, exercises_build, exercises_gpt
+from npformer.commands import called
 from npformer.commands.arguments import new_parser
 from npformer.commands.command import command
-from npformer.commands.exercises_reports import (
+from npformer.commands.exercises import build, gpt
+from npformer.commands.exercises.reports import (
     actions_of,
     add_seconds,
     named,
@@ -75,8 +76,8 @@ def parser():
     hint.add_argument("name", metavar="EXERCISE")
     answer = add("answer", show_answer, "the answer")
     answer.add_argument("name", metavar="EXERCISE")
-    exercises_build.add_to(add)
-    exercises_gpt.add_to(add)
+    build.add_to(add)
+    gpt.add_to(add)
     return top
 
 

@@ -11,7 +11,7 @@ npformer exercises gpt train --text FILE    # on a text of yours
 import math
 
 from npformer.commands.arguments import positive
-from npformer.commands.exercises_track import TrackCommand, text_of_file, track_or_most_solved
+from npformer.commands.exercises.track import TrackCommand, text_of_file, track_or_most_solved
 
 from npformer import tree
 from npformer.exercises.gpt.taking import solved_functions

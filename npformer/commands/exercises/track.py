@@ -6,7 +6,7 @@ from textwrap import indent
 
 from npformer.commands import called
 from npformer.commands.arguments import shown_as_written
-from npformer.commands.exercises_reports import (
+from npformer.commands.exercises.reports import (
     actions_of,
     add_seconds,
     named,
