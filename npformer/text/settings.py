@@ -76,7 +76,8 @@ class TranslationSettings(RunSettings):
     norm : "pre" or "post"
         Position of a Transformer's layer normalisation: before or after each sublayer.
     label_smoothing, consistency, clip_norm, frozen, precision, n_shards
-        As of ``TrainingSettings``. With R-Drop, a ``consistency`` above 0, a step takes twice as long; 1 is usual.
+        As of ``TrainingSettings``. With R-Drop, a ``consistency`` above 0, a step takes twice as
+        long; 1 is usual.
     steps, validate_every, save_every : int
         Total number of updates; number of updates between validations, which compute loss and BLEU
         on the validation text, and between saves of the checkpoint from which an interrupted

@@ -26,6 +26,8 @@ class Writer:
     params : nested dict
     tokens : Characters or Pieces, or the tokenizer of a model that exists
     backend : "auto", "reference", "cpu", "gpu", or a backend
+    info : dict
+        The ``info`` of the file from which it was loaded.
 
     Examples
     --------
