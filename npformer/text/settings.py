@@ -75,9 +75,14 @@ class TranslationSettings(RunSettings):
         Transformer's attention weights and hidden layers.
     norm : "pre" or "post"
         Position of a Transformer's layer normalisation: before or after each sublayer.
-    label_smoothing, consistency, clip_norm, frozen, precision, n_shards
+    label_smoothing, consistency : float
         As of ``TrainingSettings``. With R-Drop, a ``consistency`` above 0, a step takes twice as
         long; 1 is usual.
+    clip_norm : float, optional
+    frozen : sequence of str
+    precision : str
+    n_shards : int, optional
+        As of ``TrainingSettings``.
     steps, validate_every, save_every : int
         Total number of updates; number of updates between validations, which compute loss and BLEU
         on the validation text, and between saves of the checkpoint from which an interrupted
