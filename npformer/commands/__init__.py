@@ -1,6 +1,10 @@
 """The command ``npformer``: its subcommands, a module each, and what they share with the scripts of
 a clone.
 
+What they share: ``command`` (how a command ends), ``arguments`` (options), ``output`` (files that
+are written), ``lines`` (texts that are answered), ``models`` (what is loaded), ``decoding``
+(sampling and search), ``training``, and ``on_ranks`` (MPI).
+
 Only the standard library is imported here, so that ``npformer --help`` is quick and can be shown
 without NumPy.
 """
