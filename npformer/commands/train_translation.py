@@ -49,7 +49,7 @@ from npformer.progress import say
 from npformer.runtime.ranks import world
 from npformer.text import TranslationRun, TranslationSettings
 from npformer.text.settings import PRESETS
-from npformer.text.translation_run import SNAPSHOTS
+from npformer.text.snapshots import SNAPSHOTS
 from npformer.training.loop import LOG
 
 OF_TRAINING = {  # fields of the settings, and what their options mean

@@ -5,14 +5,12 @@ import re
 import numpy as np
 
 from npformer import reference, tree
-from npformer.arrays import beside, on_host
-from npformer.diagnosis.subject import size
+from npformer.arrays import on_host
+from npformer.diagnosis.subject import length_of_move
 
 STEP = 1e-7  # of the direction, relative to its largest part
 STEP_OF_ENTRY = 1e-6
 TOLERANCE = 1e-3  # of the slope, in which each array has a part of about 1
-MOVE = 0.2  # by which parameters are moved, relative to their size: a ReLU has no derivative at 0
-LEAST_MOVE = 0.02  # where they are zeros
 
 
 def differences(subject):
@@ -146,7 +144,7 @@ def by_parameter(subject):
             raise ValueError(f"{few}, and scores of so few tokens may have no gradient")
     missing = units_without_gradient(subject.computed.grads)
     if missing:  # beside zeros, such as those with which an adapter begins, others may have one
-        elsewhere = units_without_gradient(gradient_beside(subject))
+        elsewhere = units_without_gradient(subject.grads_beside)
         for path, share in missing.items():
             if path in elsewhere:
                 message = f"{share:.0%} of the units of {path} get a gradient of exactly 0"
@@ -165,19 +163,3 @@ def units_without_gradient(grads):
         if share > usual:
             shares[path] = share
     return shares
-
-
-def gradient_beside(subject):
-    """The gradient by path for parameters in another place near these."""
-    rng = np.random.default_rng(7)
-
-    def other(x):
-        change = length_of_move(on_host(x)) * rng.standard_normal(x.shape)
-        return x + beside(change.astype(x.dtype), x)
-
-    return subject.gradient(params=tree.map_leaves(other, subject.params)).grads
-
-
-def length_of_move(x):
-    """How far a parameter is moved, so that it is no longer where the loss has no derivative."""
-    return max(MOVE * size(x), LEAST_MOVE)

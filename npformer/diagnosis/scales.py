@@ -7,7 +7,6 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.diagnosis.dependence import longest_row
-from npformer.diagnosis.gradient import gradient_beside
 
 LARGEST = 1 << 18  # of a larger array every so manyth column is examined
 
@@ -125,7 +124,7 @@ def is_meant_so(subject, path):
         return False
     gradient = subject.computed.grads[path]
     if not gradient.any():  # if it has none elsewhere either, it is no fault of the numbers
-        return not gradient_beside(subject)[path].any()
+        return not subject.grads_beside[path].any()
     vectors = vectors_of(path, gradient)
     vectors = vectors[vectors.any(axis=1)]
     return n_distinct(vectors) >= 0.9 * len(vectors)

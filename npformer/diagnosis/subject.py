@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer import reference, tree
-from npformer.arrays import on_host
+from npformer.arrays import beside, on_host
 from npformer.diagnosis.interface import Interface, interface_of, is_word
 from npformer.models.low_rank import LowRank
 from npformer.runtime.forks import cached_property
 
 N_TOKENS = 64  # of all rows that are examined, about
 LONGEST = 32  # tokens of a row that is examined
+MOVE = 0.2  # by which parameters are moved, relative to their size: a ReLU has no derivative at 0
+LEAST_MOVE = 0.02  # where they are zeros
 
 
 class Rows(NamedTuple):
@@ -191,9 +193,25 @@ class Subject:
         return on_host(self.interface.compute(params or self.full_params, *inputs)).astype(float)
 
     @cached_property
+    def outputs_of_rows(self):
+        """The outputs for the few rows."""
+        return self.outputs(self.inputs)
+
+    @cached_property
     def computed(self):
         """The loss of the few rows and its gradient."""
         return self.gradient()
+
+    @cached_property
+    def grads_beside(self):
+        """The gradient by path for parameters in another place near these."""
+        rng = np.random.default_rng(7)
+
+        def other(x):
+            change = length_of_move(on_host(x)) * rng.standard_normal(x.shape)
+            return x + beside(change.astype(x.dtype), x)
+
+        return self.gradient(params=tree.map_leaves(other, self.params)).grads
 
     def gradient(self, *batch, params=None, **options):
         """What is ``Computed`` of a batch, or the few rows, with zeros for what has no gradient."""
@@ -224,3 +242,8 @@ def arrays_by_path(params):
 def size(x):
     """The root of the mean square."""
     return reference.global_norm(x) / x.size**0.5
+
+
+def length_of_move(x):
+    """How far a parameter is moved, so that it is no longer where the loss has no derivative."""
+    return max(MOVE * size(x), LEAST_MOVE)

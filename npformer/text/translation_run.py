@@ -3,11 +3,9 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from npformer import tree
 from npformer.backends import get_backend
 from npformer.checks import check_int, check_number
 from npformer.files.checkpoint import LAST, RESULT, CheckpointError, load_checkpoint, refusing
-from npformer.files.paths import name_for_damaged
 from npformer.models import from_description
 from npformer.models.batch import mean_loss
 from npformer.models.description import check_params
@@ -17,6 +15,7 @@ from npformer.text.parallel_text import ParallelText, Place, TokenBatches, ahead
 from npformer.text.run import TextRun
 from npformer.text.scores import check_packages, score
 from npformer.text.settings import TranslationSettings
+from npformer.text.snapshots import SNAPSHOTS, Snapshots, last_whole
 from npformer.text.translator import Translator, check_subwords
 from npformer.tokens.subwords import learned_by_first
 from npformer.training import average
@@ -26,7 +25,6 @@ from npformer.training.optimizers import Adam
 from npformer.training.precision import check_precision
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 
-SNAPSHOTS = "snapshots"
 LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
 
 
@@ -64,6 +62,7 @@ class TranslationRun(TextRun):
             mode="max",
         )
         super().__init__(folder, settings, model, optimizer, of_loop, backend, ranks)
+        self.snapshots = Snapshots(self.folder, settings, self.trainer)
         # Its parameters are the trainer's arrays, which steps update in place.
         trainer = self.trainer
         self.translator = Translator(model, trainer.params, source, target, trainer.ops)
@@ -97,7 +96,7 @@ class TranslationRun(TextRun):
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error} to resume from: start without --resume") from error
         except CheckpointError as error:
-            if snapshot := _last_whole(path.parent / SNAPSHOTS):
+            if snapshot := last_whole(path.parent):
                 whole = f"{snapshot} can still translate, but no training can resume from it"
                 raise CheckpointError(f"{error}; {whole}") from error
             raise
@@ -121,17 +120,17 @@ class TranslationRun(TextRun):
             run._check_pairs(text)
             run._check_validation(validation)
         run.place = Place(*info["place"])
-        run.ranks.first(run._set_damaged_aside)
-        wanted = len(run._ranked()[-run.settings.n_average :])
-        if lacking := wanted - len(run._chosen()):
-            what = f"{path.parent / SNAPSHOTS} lacks {lacking} of {wanted} to average"
+        run.ranks.first(run.snapshots.set_damaged_aside)
+        n_wanted = run.snapshots.n_wanted()
+        if n_lacking := n_wanted - len(run.snapshots.chosen()):
+            what = f"{path.parent / SNAPSHOTS} lacks {n_lacking} of {n_wanted} to average"
             say(f"{what}: the result averages the others")
         return run
 
     def save_to(self, path):
         """Write everything that ``resume`` needs, then delete snapshots that are not needed."""
         super().save_to(path)
-        self.ranks.first(self._delete_snapshots)
+        self.ranks.first(self.snapshots.delete_others)
 
     def place_in_text(self):
         """The place of the next batch."""
@@ -140,12 +139,6 @@ class TranslationRun(TextRun):
     def vocabulary_arrays(self):
         """Both vocabularies, as arrays of a checkpoint."""
         return self.translator.subword_arrays()
-
-    def _delete_snapshots(self):
-        kept = {self._snapshot(chosen) for chosen in self._chosen()}
-        for path in (self.folder / SNAPSHOTS).glob("*.safetensors"):
-            if path not in kept:
-                path.unlink()
 
     def train(self, stops=(), progress=True, minutes=None):
         """Train until all steps are done, BLEU has stopped improving, or a callback stops it.
@@ -170,7 +163,7 @@ class TranslationRun(TextRun):
 
     def keep(self, record, shown):
         """Save the parameters of a validation as a snapshot, and print its numbers."""
-        self.ranks.first(lambda: self.translator.save(self._snapshot(record), record))
+        self.ranks.first(lambda: self.translator.save(self.snapshots.path_of(record), record))
         if self.ranks.is_first:
             loss = f"validation loss {record['val_loss']:.3f}"
             bleu = f"BLEU {record['val_bleu']:.1f} cased"
@@ -183,12 +176,13 @@ class TranslationRun(TextRun):
         Without any snapshot, before the first validation, the final model has the current
         parameters. A snapshot that is damaged is set aside, and counts as missing.
         """
-        self.ranks.first(self._set_damaged_aside)
-        chosen = self.ranks.first(self._chosen)
-        snapshots = (Translator.load(self._snapshot(record)).params for record in chosen)
+        self.ranks.first(self.snapshots.set_damaged_aside)
+        chosen = self.ranks.first(self.snapshots.chosen)
         translator = self.translator
         if chosen:
-            translator = replace(translator, params=average(snapshots))
+            paths = map(self.snapshots.path_of, chosen)
+            params = average(Translator.load(path).params for path in paths)
+            translator = replace(translator, params=params)
         steps = [record["step"] for record in chosen]
         result = {"step": self.trainer.n_steps, "averaged": steps, **self.evaluate(translator)}
         info = {"settings": asdict(self.settings), **result}
@@ -232,39 +226,6 @@ class TranslationRun(TextRun):
         bleu = {"val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
         return {"val_loss": val_loss, **bleu}
 
-    def _chosen(self):
-        """Return the validations whose parameters are averaged, if their snapshots still exist."""
-        there = [record for record in self._ranked() if self._snapshot(record).exists()]
-        return there[-self.settings.n_average :]
-
-    def _set_damaged_aside(self):
-        """Rename snapshots that cannot be averaged, so that they count as missing; say so."""
-        for path in sorted((self.folder / SNAPSHOTS).glob("*.safetensors")):
-            try:
-                snapshot = Translator.load(path, self.trainer.ops)
-                tree.check_like(snapshot.params, self.trainer.params)
-                if path.stem != f"step-{str(snapshot.info.get('step')):0>7}":
-                    step = f"{snapshot.info.get('step')!s:.20}"
-                    raise ValueError(f"{path} holds the parameters after step {step}")
-            except ValueError as error:
-                if isinstance(error.__cause__, OSError):
-                    raise  # the disk could not read it, which does not say that it is damaged
-                aside = name_for_damaged(path)
-                path.replace(aside)
-                say(f"{error}; it is now {aside.name}, and the result will be averaged without it")
-
-    def _ranked(self):
-        """Return the validations whose parameters may be averaged, the preferred ones last."""
-        if self.settings.average == "best":
-            return sorted(self.validations, key=lambda record: record["val_bleu"])
-        # Snapshots from the first two thirds are much worse.
-        first = 2 * self.trainer.n_steps
-        recent = [record for record in self.validations if 3 * record["step"] >= first]
-        return recent or self.validations[-1:]
-
-    def _snapshot(self, record):
-        return self.folder / SNAPSHOTS / f"step-{record['step']:07}.safetensors"
-
 
 def _learned(text, settings, ranks):
     """The vocabularies of source and target, which may be one."""
@@ -277,17 +238,6 @@ def _learned(text, settings, ranks):
         ]
     vocabularies = learned_by_first(texts, settings.vocab_size, ranks)
     return vocabularies[0], vocabularies[-1]
-
-
-def _last_whole(folder):
-    """Return the last snapshot that can be loaded, None if there is none."""
-    for path in sorted(folder.glob("*.safetensors"), reverse=True):
-        try:
-            Translator.load(path)
-        except CheckpointError:
-            continue
-        return path
-    return None
 
 
 def _check_progress(info):
