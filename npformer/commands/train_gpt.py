@@ -93,13 +93,8 @@ def train(run, options, start):
     settings = run.settings
     kind = "pieces" if settings.subwords else "characters"
     n_parameters = tree.count(run.trainer.params)
-    say(
-        f"{n_parameters:,} parameters, {len(run.text.tokens):,} {kind}, "
-        f"{len(run.text.ids):,} tokens of text, backend {run.trainer.ops.name}; "
-        f"{run.trainer.n_steps} of {settings.steps} steps done"
-    )
-    progress = not options.quiet
-    code = train_until_stopped(run, options, lambda stops: run.train(stops, progress=progress))
+    tokens = f"{len(run.text.tokens):,} {kind}, {len(run.text.ids):,} tokens of text"
+    code = train_until_stopped(run, options, f"{n_parameters:,} parameters, {tokens}")
     if code or not run.ranks.is_first:
         return code
     best = min(run.validations, key=lambda record: record["bits_per_character"])

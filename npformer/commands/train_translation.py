@@ -45,7 +45,6 @@ from npformer.commands.training import (
 from npformer import tree
 from npformer.files.checkpoint import LAST, RESULT
 from npformer.models import Transformer
-from npformer.progress import say
 from npformer.runtime.ranks import world
 from npformer.text import TranslationRun, TranslationSettings
 from npformer.text.settings import PRESETS
@@ -117,14 +116,9 @@ def files_of(options):
 def train(run, options, start):
     settings = run.settings
     title = f"{settings.src} to {settings.tgt}, preset {settings.preset}, seed {settings.seed}"
-    say(
-        f"{title}: {tree.count(run.trainer.params):,} parameters, "
-        f"{len(run.translator.source):,} pieces, backend {run.trainer.ops.name}; "
-        f"{run.trainer.n_steps} of {settings.steps} steps done"
-    )
+    sizes = f"{tree.count(run.trainer.params):,} parameters, {len(run.translator.source):,} pieces"
     run.began = start  # --minutes count from the start of the command
-    limits = {"progress": not options.quiet, "minutes": options.minutes}
-    code = train_until_stopped(run, options, lambda stops: run.train(stops, **limits))
+    code = train_until_stopped(run, options, f"{title}: {sizes}", minutes=options.minutes)
     if code:
         return code
     result = run.finish()

@@ -71,15 +71,21 @@ def prepare(trainer, next_batch, options, n_steps, **ids):
     return findings
 
 
-def train_until_stopped(run, options, train):
-    """Call ``train(callbacks)``; return the exit code after a signal, else 0."""
+def train_until_stopped(run, options, what, **limits):
+    """Say ``what`` is trained, and train it; return the exit code after a signal, else 0.
+
+    ``limits`` are further options of ``run.train``.
+    """
+    n_steps = run.settings.steps
+    so_far = f"{run.trainer.n_steps} of {n_steps} steps done"
+    say(f"{what}, backend {run.trainer.ops.name}; {so_far}")
     if run.ranks.size > 1:
         say(f"{run.ranks}")
-    prepare(run.trainer, run.next_batch, options, run.settings.steps)
+    prepare(run.trainer, run.next_batch, options, n_steps)
     watching = [Watch(run.trainer, run.write)] if options.diagnose else []
     note = "stopping and saving after this step or validation; a second signal saves nothing"
     with StopSignals(note if run.ranks.is_first else "") as stop:
-        train([stop, *watching])
+        run.train([stop, *watching], progress=not options.quiet, **limits)
     code = max(run.ranks.gather(stop.exit_code))  # a signal may have come to one rank alone
     if code:
         saved = f"saved after step {run.trainer.n_steps}"
