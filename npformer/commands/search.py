@@ -13,9 +13,7 @@ list, or, if nothing else ends it, after 2,000 characters. The vectors are kept 
 sentences: only those of new sentences are computed.
 """
 
-import re
 import time
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -34,27 +32,15 @@ from npformer.commands.output import add_json, output_file, refuse_overwriting, 
 
 from npformer import tree
 from npformer.errors import UserError
-from npformer.files.checkpoint import (
-    CheckpointError,
-    checksum,
-    load_checkpoint,
-    save_checkpoint,
-)
+from npformer.files.checkpoint import checksum
 from npformer.models import Encoder, describe
 from npformer.pretrained.packages import check_there, in_models
+from npformer.pretrained.vector_index import CHUNK, VectorIndex
 from npformer.pretrained.vectors import sentence_vectors, text_settings
 from npformer.text.lines import text_of
+from npformer.text.sentences import sentences
 
 MODEL = in_models("minilm")
-OF_MODEL = "vectors of model"  # in the file of the vectors, the checksum of their model
-# What begins an item, a title or a row of a table; also an empty line.
-MARK = re.compile(r"\s*(([-*+>|]|#+|\d+[.)])\s+|```|$)")
-ABBREVIATION = re.compile(
-    r"\b([A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|[Ee]\.g|[Ii]\.e|cf|al|pp?|Figs?|Eqs?)\.$"
-)
-SHORT = 60  # characters: a shorter line ends a sentence
-LONGEST = 2000  # characters of a sentence; a model reads fewer
-CHUNK = 2000  # sentences computed at a time; after Ctrl-C the vectors of whole chunks are kept
 
 
 @command
@@ -87,41 +73,22 @@ def main(argv=None):
     settings = {"settings": describe(model), "texts": text_settings(tokenizer)}
     of_model = checksum(dict(tree.leaves(params)), settings)
     start = time.perf_counter()
-    vectors, n_new = vectors_by_key(options.index, of_model, places, vectors_of)
+    index = VectorIndex(options.index, of_model)
+    new = index.missing(places)
+    if len(new) > CHUNK:
+        print_note(f"computing the vectors of {len(new):,} sentences")
+    index.add(new, lambda chunk: vectors_of(chunk, "document"))
     seconds = time.perf_counter() - start
     [query] = vectors_of([options.query], "query")
-    cosines = np.array([vectors[key_of(sentence)] for sentence in places]) @ query
+    cosines = index.vectors_of(places) @ query
     rows = list(places.values())
     nearest = np.argsort(-cosines, kind="stable")[: options.n]
     results = [{"cosine": float(cosines[i]), **rows[i]} for i in nearest]
-    counts = {"n_sentences": len(places), "n_new": n_new, "seconds": seconds}
+    counts = {"n_sentences": len(places), "n_new": len(new), "seconds": seconds}
     write_json(options.json, {"query": options.query, "found": results, **counts})
     for each in results:
         print("{cosine:.3f}  {file}:{line}: {sentence}".format(**each))
     return exit_code
-
-
-def vectors_by_key(index, of_model, sentences, vectors_of):
-    """The vectors in the file ``index`` and those of new sentences, by the keys of their sentences;
-    and the number of new ones, which are written to the file.
-    """
-    vectors = read_index(index, of_model)
-    new = [sentence for sentence in sentences if key_of(sentence) not in vectors]
-    if len(new) > CHUNK:
-        print_note(f"computing the vectors of {len(new):,} sentences")
-    n_before = len(vectors)
-    try:
-        for first in range(0, len(new), CHUNK):
-            chunk = new[first : first + CHUNK]
-            vectors |= zip(map(key_of, chunk), vectors_of(chunk, "document"), strict=True)
-    finally:  # Ctrl-C, too
-        if len(vectors) > n_before:
-            write_index(index, vectors, of_model)
-    return vectors, len(new)
-
-
-def key_of(sentence):
-    return blake2b(sentence.encode(), digest_size=16).digest()
 
 
 def texts_of(paths):
@@ -187,68 +154,6 @@ def files_in(folder):
         if file.is_file() and not is_hidden:
             files.append(file)
     return files
-
-
-def sentences(text):
-    r"""The sentences of a text that have a letter or a digit, each with the number of its first
-    line.
-
-    >>> text = "# A title\nOne. This is another one, so long that it goes on behind the line\nends."
-    >>> for number, sentence in sentences(text):
-    ...     print(number, sentence)
-    1 A title
-    2 One.
-    2 This is another one, so long that it goes on behind the line ends.
-    """
-    rows = []  # (number, parts) of each sentence: its parts are joined once, at the end
-    ended = True
-    length = 0
-    for number, line in enumerate(text.split("\n"), start=1):
-        mark = MARK.match(line)
-        ended |= mark is not None
-        for part in parts_of(line[mark.end() if mark else 0 :].strip()):
-            if ended or length + len(part) > LONGEST:
-                rows.append((number, []))
-                length = 0
-            rows[-1][1].append(part)
-            length += len(part)
-            ended = part.endswith((".", "!", "?")) and not ABBREVIATION.search(part)
-        ended |= len(line) < SHORT
-    joined = [(number, " ".join(parts)) for number, parts in rows]
-    return [(number, sentence) for number, sentence in joined if re.search(r"\w", sentence)]
-
-
-def parts_of(line):
-    """Yield the parts of a line, each of which may end a sentence; a long one is divided, at a
-    space if it has one.
-    """
-    for part in re.split(r"(?<=[.!?])\s+(?![a-z])", line):
-        begin = 0
-        while len(part) - begin > LONGEST:
-            end = part.rfind(" ", begin + 1, begin + LONGEST)
-            if end < 0:
-                end = begin + LONGEST
-            yield part[begin:end].strip()
-            begin = end
-        yield part[begin:].strip()
-
-
-def read_index(path, of_model):
-    """The vectors of a file by the keys of their sentences; none if it is not there."""
-    if not path.exists():
-        return {}
-    arrays, info = load_checkpoint(path)
-    if info.get(OF_MODEL) != of_model:
-        advice = "choose another --index, or delete it"
-        raise CheckpointError(f"{path} has no vectors of this model: {advice}")
-    return dict(zip(map(bytes, arrays["keys"]), arrays["vectors"], strict=True))
-
-
-def write_index(path, vectors, of_model):
-    """Write what ``read_index`` reads."""
-    keys = np.frombuffer(b"".join(vectors), np.uint8).reshape(len(vectors), -1)
-    arrays = {"keys": keys, "vectors": np.array(list(vectors.values()))}
-    save_checkpoint(path, arrays, {OF_MODEL: of_model})
 
 
 def parse_arguments(argv):

@@ -14,7 +14,9 @@ from tiny import saved, tiny_encoder, tiny_language_model
 from npformer.commands import search
 
 from npformer.files.checkpoint import load_checkpoint, save_checkpoint
+from npformer.pretrained import vector_index
 from npformer.pretrained.vectors import sentence_vectors
+from npformer.text.sentences import sentences
 
 
 @pytest.fixture
@@ -139,10 +141,12 @@ def test_a_dash_stands_for_standard_input(run, standard_input):
 
 
 def test_the_index_is_written_once(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(search, "CHUNK", 1)
+    monkeypatch.setattr(vector_index, "CHUNK", 1)
     written = []
     monkeypatch.setattr(
-        search, "write_index", lambda path, kept, of_model: written.append(len(kept))
+        vector_index,
+        "save_checkpoint",
+        lambda path, arrays, info: written.append(len(arrays["keys"])),
     )
     (tmp_path / "c").write_text("".join(f"line {n}\n" for n in range(100)))
     run(files=["c"])
@@ -155,7 +159,7 @@ def test_vectors_that_were_computed_before_ctrl_c_are_kept(run, monkeypatch):
             raise KeyboardInterrupt
         return sentence_vectors(model, params, tokenizer, sentences, backend, prompt)
 
-    monkeypatch.setattr(search, "CHUNK", 1)
+    monkeypatch.setattr(vector_index, "CHUNK", 1)
     monkeypatch.setattr(search, "sentence_vectors", interrupted)
     assert run()[0] == 130
     assert len(load_checkpoint("model.vectors.safetensors")[0]["keys"]) == 2
@@ -239,7 +243,7 @@ def test_what_ends_a_sentence():
         f"{long}\nshort. Then? More, e.g. this!\n{long}\n\n"
         f"> a quote\n1) one\n{long}\n2. two\n***\n-3 **x**\n| y |\n"
     )
-    assert search.sentences(text) == [
+    assert sentences(text) == [
         *[(1, f"{long} short."), (2, "Then?"), (2, "More, e.g. this!"), (3, long)],
         *[(5, "a quote"), (6, "one"), (7, long), (8, "two"), (10, "-3 **x**"), (11, "y |")],
     ]
@@ -250,13 +254,13 @@ def test_a_text_in_which_nothing_ends_a_sentence_is_divided():
     with its square.
     """
     line = "x" * 75
-    found = search.sentences("\n".join([line] * 100))
+    found = sentences("\n".join([line] * 100))
     assert [number for number, _ in found] == [1, 27, 53, 79]
     assert " ".join(sentence for _, sentence in found) == " ".join([line] * 100)
     word = "y" * 1500
-    assert search.sentences(f"{word} {word} {word}") == [(1, word)] * 3
-    assert search.sentences("z" * 4500) == [(1, "z" * 2000), (1, "z" * 2000), (1, "z" * 500)]
-    assert search.sentences("A. " * 1000)[0] == (1, " ".join(["A."] * 1000))
+    assert sentences(f"{word} {word} {word}") == [(1, word)] * 3
+    assert sentences("z" * 4500) == [(1, "z" * 2000), (1, "z" * 2000), (1, "z" * 500)]
+    assert sentences("A. " * 1000)[0] == (1, " ".join(["A."] * 1000))
 
 
 ABBREVIATIONS = ["Mr. Ho", "Dr. Ho", "J. Smith", "J. R. R. Ho"]
@@ -265,6 +269,6 @@ ABBREVIATIONS += ["p. 3", "pp. 3", "e.g. Ho", "(i.e. Ho)", "A, etc. Ho"]
 
 @pytest.mark.parametrize("name", ABBREVIATIONS)
 def test_an_abbreviation_ends_no_sentence(name):
-    assert search.sentences(f"Look for {name} there. Then? OK. Go.") == [
+    assert sentences(f"Look for {name} there. Then? OK. Go.") == [
         *[(1, f"Look for {name} there."), (1, "Then?"), (1, "OK."), (1, "Go.")],
     ]

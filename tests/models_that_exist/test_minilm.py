@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npformer.commands.search import sentences
-
 from npformer.pretrained import load
 from npformer.pretrained.packages import in_models
 from npformer.pretrained.vectors import sentence_vectors
+from npformer.text.sentences import sentences
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
