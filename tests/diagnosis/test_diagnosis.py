@@ -470,7 +470,7 @@ def test_rounding_in_a_row_of_small_outputs_is_no_leak(leak):
         # 1e-7 is the rounding of numbers near 1 in float32
         return inputs[0] + (1e-7 + leak) * place
 
-    case = SimpleNamespace(inputs=[x], outputs=outputs)
+    case = SimpleNamespace(inputs=[x], outputs=outputs, outputs_of_rows=outputs([x]))
     assert [name for name, _ in dependence.rows(case)] == (["rows leak"] if leak else [])
 
 
