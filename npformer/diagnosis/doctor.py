@@ -7,56 +7,11 @@ import numpy as np
 
 from npformer import tree
 from npformer.backends import AnyBackend, get_backend
-from npformer.diagnosis import (
-    data,
-    decoding,
-    dependence,
-    gradient,
-    losses,
-    pairs,
-    scales,
-    update,
-)
 from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings, causes_of
+from npformer.diagnosis.questions import COSTLY, OF_DATA, QUICK
 from npformer.diagnosis.subject import Subject
 from npformer.models.batch import count_of
 
-# A check is a function of a ``Subject`` that yields (name, what was seen), and perhaps how sure it
-# is. Its docstring is shown where it cannot be made.
-OF_DATA = (
-    data.numbers,
-    data.answers,
-    data.copies,
-    data.padding,
-    data.special_tokens,
-    pairs.partners,
-    data.shift,
-)
-QUICK = (
-    scales.finite,
-    scales.equal,
-    scales.scale,
-    dependence.repeatable,
-    dependence.rows,
-    dependence.tokens,
-    dependence.both_sides,
-    dependence.positions_or_tokens,
-    dependence.padding,
-    dependence.order,
-    losses.of_outputs,
-    losses.at_the_start,
-    scales.scores,
-    losses.after_training,
-    losses.dropout,
-    losses.divided,
-)
-COSTLY = (
-    gradient.differences,
-    gradient.by_parameter,
-    update.settings,
-    update.one_batch,
-    decoding.cache,
-)
 SPOILING = {"not finite", "not repeatable", "rows leak"}  # with which nothing else can be examined
 
 

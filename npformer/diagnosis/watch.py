@@ -10,7 +10,7 @@ from npformer.checks import warn
 from npformer.diagnosis import Findings, signs
 from npformer.diagnosis.finding import Finding, causes_of
 from npformer.diagnosis.frequencies import Frequencies, long_rows
-from npformer.diagnosis.pairs import fits_by_shift
+from npformer.diagnosis.questions.pairs import fits_by_shift
 from npformer.models.batch import check_batches
 from npformer.plots import plot_loss
 

@@ -18,9 +18,9 @@ from scripts.measure.diagnosed.mistakes import MISTAKES
 
 import npformer as nf
 from npformer import tree
-from npformer.diagnosis import dependence
 from npformer.diagnosis.finding import CONSEQUENCES, TABLE
-from npformer.diagnosis.pairs import fits_by_shift
+from npformer.diagnosis.questions import dependence
+from npformer.diagnosis.questions.pairs import fits_by_shift
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
 USUAL = """

@@ -11,7 +11,7 @@ from oracles import assert_close
 from results import BACKENDS
 
 from npformer import LanguageModel, greedy_decode
-from npformer.diagnosis.losses import norm
+from npformer.diagnosis.questions.losses import norm
 from npformer.diagnosis.subject import size
 
 LARGEST = {dtype: float(np.finfo(dtype).max) / 4 for dtype in ("float32", "float64")}

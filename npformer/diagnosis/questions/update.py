@@ -6,8 +6,8 @@ import numpy as np
 
 from npformer import reference, tree
 from npformer.arrays import beside
-from npformer.diagnosis.losses import norm
-from npformer.diagnosis.scales import LARGEST, usual_size
+from npformer.diagnosis.questions.losses import norm
+from npformer.diagnosis.questions.scales import LARGEST, usual_size
 from npformer.diagnosis.subject import arrays_by_path, size
 
 WORK = 3e10  # additions and multiplications, about, for learning one batch by heart

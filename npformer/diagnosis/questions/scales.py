@@ -6,7 +6,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import on_host
-from npformer.diagnosis.dependence import longest_row
+from npformer.diagnosis.questions.dependence import longest_row
 
 LARGEST = 1 << 18  # of a larger array every so manyth column is examined
 
