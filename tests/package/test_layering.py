@@ -17,6 +17,7 @@ DEVICE = re.compile(r"\bcupy\b|is_cupy|is_recording|\bname [!=]= .[cg]pu\b")
 # Which backend it is, whose array, and what is recorded.
 MAY_KNOW = {"backends.py", "arrays.py", "checks.py", "operations/options.py"}
 
+# data, language and translation are old paths of what text and tokens have.
 FLOORS = """
     arrays errors extras
     checks tree
