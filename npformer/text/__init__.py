@@ -4,16 +4,21 @@ Translations need sentencepiece, safetensors, sacrebleu and sacremoses:
 ``pip install 'npformer[translation]'``, in a clone ``pip install -e '.[translation]'``.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from npformer.text.copy_task import BOS, EOS, PAD, CopyTask
 from npformer.text.in_batches import batches
-from npformer.text.language_run import LanguageRun
 from npformer.text.parallel_text import ParallelText, Place, TokenBatches
 from npformer.text.passages import Text
 from npformer.text.scores import score
-from npformer.text.settings import LanguageSettings, TranslationSettings
-from npformer.text.translation_run import TranslationRun
 from npformer.text.translator import Translator
 from npformer.text.writer import Writer
+
+if TYPE_CHECKING:
+    from npformer.text.language_run import LanguageRun
+    from npformer.text.settings import LanguageSettings, TranslationSettings
+    from npformer.text.translation_run import TranslationRun
 
 __all__ = [
     "BOS",
@@ -33,3 +38,17 @@ __all__ = [
     "batches",
     "score",
 ]
+
+# They import all of training, which takes as long as the rest: batches and tasks need none of it.
+OF_TRAININGS = {
+    "LanguageRun": "language_run",
+    "LanguageSettings": "settings",
+    "TranslationRun": "translation_run",
+    "TranslationSettings": "settings",
+}
+
+
+def __getattr__(name):
+    if name not in OF_TRAININGS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{OF_TRAININGS[name]}"), name)
