@@ -104,7 +104,7 @@ def attention_is():
     """One word attends to five words: thicker arrows for larger weights."""
     weights = nf.attention(X @ W_Q, X @ W_K, X @ W_V)[1][1]
     canvas(5.4, 3.5)
-    box(1.3, 2.75, 2.8, 0.55, "out$_2$ = Σ a$_{2j}$ v$_j$", color="white")
+    box(1.3, 2.75, 2.8, 0.55, "out₂ = Σ a₂ⱼ vⱼ", color="white")
     for j, (word, weight) in enumerate(zip(WORDS, weights, strict=True)):
         x = 0.06 + 1.065 * j
         box(x, 0.65, 1.0, 0.45, word, color=MIDDLE if word == "is" else LIGHT)
@@ -113,7 +113,7 @@ def attention_is():
         style = {"arrowstyle": "-|>", "lw": 0.6 + 8 * weight, "color": DARK, "mutation_scale": 12}
         plt.annotate("", end, start, arrowprops=style)
         label(*(start + 0.42 * (end - start)), f"{weight:.2f}", size=11)
-    write(0.06, 2.2, "weight a$_{2j}$", "right-on", size=11)
+    write(0.06, 2.2, "weight a₂ⱼ", "right-on", size=11)
     write(2.7, 0.1, "the query is that of “is”", "on", size=11)
 
 

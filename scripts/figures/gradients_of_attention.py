@@ -4,6 +4,7 @@ import numpy as np
 
 from scripts.figures.drawing import (  # needs pip install -e .
     DARK,
+    DASHED,
     LIGHT,
     MIDDLE,
     arrow,
@@ -95,6 +96,60 @@ def gradients_softmax():
         matrix(at, 2.0, jacobian, side=0.48, form="{:.2f}", peak=0.25, size=9)
         write(at + 0.72, 2.12, f"y = {parts} / {sum(parts)}", "above", size=11)
         write(at + 0.72, 0.42, f"trace {np.trace(jacobian):.2f}", "below", size=11)
+
+
+@figure
+def gradients_attention():
+    """The example of attention.md: its steps go down on the left, their gradients up on the right,
+    and dashed arrows carry what is saved.
+    """
+    canvas(6.7, 8.3)
+    q, k = np.array([[2.0, 0.0], [0.0, 2.0]]), np.log([[1.0, 4.0], [2.0, 4.0], [5.0, 8.0]])
+    v, dout, scale = np.array([[8.0, 0.0], [0.0, 4.0], [8.0, 8.0]]), np.eye(2), 0.5
+    scores = scale * q @ k.T
+    weights = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+    dweights = dout @ v.T
+    dscores = weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))
+    dq, dk = scale * dscores @ k, scale * dscores.T @ q
+    logarithms = {"texts": [["0", "log 4"], ["log 2", "log 4"], ["log 5", "log 8"]]}
+    of_scores = {"texts": [["0", "log 2", "log 5"], ["log 4", "log 4", "log 8"]]}
+    style = {"side": 0.36, "width": 0.56}
+    for x, y, name, values, options in (
+        (0.2, 7.6, "q", q, {}),
+        (1.6, 7.6, "k", k, logarithms),
+        (0.9, 5.55, "scores", scores, of_scores),
+        (0.9, 3.95, "weights", weights, {}),
+        (0.2, 2.35, "v", v, {}),
+        (1.6, 1.0, "out", weights @ v, {}),
+        (3.95, 7.6, "dq", dq, {"form": "{:.2f}"}),
+        (5.35, 7.6, "dk", dk, {}),
+        (4.65, 5.55, "dscores", dscores, {}),
+        (4.65, 3.95, "dweights", dweights, {}),
+        (5.35, 2.35, "dv", weights.T @ dout, {}),
+        (3.95, 1.0, "dout", dout, {}),
+    ):
+        matrix(x, y, values, title=name, **style | options)
+    write(1.74, 8.12, "forward", weight="bold")
+    write(5.49, 8.12, "backward", weight="bold")
+    arrow((1.74, 6.45), (1.74, 5.85), "½ q kᵀ")
+    arrow((1.74, 4.8), (1.74, 4.25), "softmax")
+    arrow((2.16, 3.2), (2.16, 1.3))
+    write(2.24, 1.6, "weights · v", "right", size=10, color=DARK)
+    arrow((1.35, 1.81), (2.12, 1.81))
+    arrow((4.51, 1.3), (5.05, 3.2))
+    write(4.84, 2.75, "dout · vᵀ", "left", size=10, color=DARK)
+    line((5.09, 0.64), (5.9, 0.64), linewidth=1)
+    arrow((5.9, 0.64), (5.9, 1.24))
+    write(5.72, 0.56, "weightsᵀ · dout", "below", size=10, color=DARK)
+    arrow((5.49, 4.25), (5.49, 4.8), "softmax, backward", side="left")
+    arrow((5.49, 5.85), (5.49, 6.45), "½ dscores k and ½ dscoresᵀ q", side="left")
+    for start, end, text in (
+        ((2.75, 7.24), (3.9, 7.24), "q, k"),
+        ((2.6, 3.59), (4.6, 3.59), "weights"),
+        ((1.35, 2.17), (4.72, 2.17), "v"),
+    ):
+        arrow(start, end, linestyle=DASHED)
+        write((start[0] + end[0]) / 2, start[1] + 0.06, text, "above", size=10, color=DARK)
 
 
 @figure
