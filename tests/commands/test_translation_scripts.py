@@ -225,11 +225,11 @@ def test_minutes_that_are_over_still_give_a_model(tmp_path, data, train):
     assert isinstance(next(Translator.load(tmp_path / "run").translate(["the man"])), str)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [["--vocab", "separate", "--average", "best"], ["--preset", "small", "--consistency", 1]],
-    ids=str,
-)
+SEPARATE = ["--vocab", "separate", "--average", "best"]
+OF_A_PRESET = ["--preset", "small", "--n-layers", 1, "--d-ff", 64, "--consistency", 1]
+
+
+@pytest.mark.parametrize("options", [SEPARATE, OF_A_PRESET], ids=str)
 def test_options_reach_the_training(tmp_path, data, options, train, monkeypatch):
     # what has learned little does not end
     monkeypatch.setattr("npformer.text.translator.EXTRA_LEN", 5)
