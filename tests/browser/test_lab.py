@@ -243,6 +243,20 @@ def test_a_changed_number_changes_all_that_depends_on_it(lab):
             check(lab)
 
 
+@pytest.mark.parametrize("bench", BENCHES)
+def test_random_numbers_have_npformers_results(lab, bench):
+    lab.click(f"[name=bench][value={bench}]")
+    random = np.random.default_rng(0)
+    for _ in range(4):
+        inputs = {}
+        for name, x in inputs_of(lab)[1].items():
+            inputs[name] = random.normal(size=x.shape).tolist()
+            if x.dtype == bool:
+                inputs[name] = (np.eye(*x.shape) + random.random(x.shape) > 0.5).tolist()
+        lab.js("Object.assign(lab.inputs, arguments[0]); update()", inputs)
+        check(lab)
+
+
 def test_a_number_can_be_dragged_and_a_wrong_one_changes_nothing(lab):
     box = field(lab, "v₁₁")
     webdriver.ActionChains(lab.driver).drag_and_drop_by_offset(box, 50, 0).perform()

@@ -650,6 +650,14 @@ def test_a_weight_that_is_worked_out_is_that_of_the_model(browser, name):
     assert name == "reverse" or len(expected) == 11
 
 
+def test_the_weight_that_is_shown_first_is_worked_out_without_scrolling(browser):
+    tables = browser.js(
+        "return [...document.querySelectorAll('.worked .scroll')].map(box => "
+        "box.scrollWidth - box.clientWidth)"
+    )
+    assert len(tables) == 2 and max(tables) <= 0
+
+
 def test_a_cell_that_is_pressed_is_worked_out(browser):
     browser.js("$('head').querySelector('svg').focus()")
     browser.press(Keys.ARROW_UP, Keys.ARROW_LEFT, Keys.ENTER)
