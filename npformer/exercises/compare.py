@@ -398,11 +398,15 @@ def reason(exercise, function, cases, failed):
 def explanation(exercise, trials):
     """What explains a wrong answer that does what the function did; that it does so in all cases is preferred.
 
-    A slip that is possible in many functions has to be the only one, if it shows in an error alone.
+    A slip that is possible in many functions has to be the only one, if it shows in an error alone. Where nothing but
+    NaN was returned, several mistakes at once are no explanation: too many pairs do the same.
     """
     has_shown_a_number = has_number(trials[0].outcome)
+    has_shown_nan_alone = not has_shown_a_number and trials[0].outcome.error is None
     candidates, slips = [], set()
     for wrong in exercise.wrong_answers:
+        if wrong.is_several and has_shown_nan_alone:
+            continue
         first = call(exercise, wrong.function, trials[0].case)
         if not does_the_same(first, trials[0].outcome):
             continue

@@ -28,6 +28,7 @@ class WrongAnswer(NamedTuple):
     function: Callable
     explanation: str
     is_slip: bool = False  # one of any function with axes, not of this exercise
+    is_several: bool = False  # mistakes at once
 
 
 class Complaint(Exception):
@@ -163,7 +164,8 @@ class Exercise:
             for several in combinations(self.mistakes, n_mistakes):
                 explanations = dict.fromkeys(mistake.explanation for mistake in several)
                 with contextlib.suppress(ValueError, SyntaxError):  # they change the same text
-                    answers.append(WrongAnswer(self.with_mistakes(*several), "; and ".join(explanations)))
+                    function = self.with_mistakes(*several)
+                    answers.append(WrongAnswer(function, "; and ".join(explanations), is_several=True))
         return answers
 
 

@@ -190,6 +190,14 @@ GPT.add(
             {"return x1 + fed": "return fed"},
             "the residual connection round the feed-forward layer is missing: x1 + fed",
         ),
+        (
+            {"x1 = x0 + attended": "x1 = x0"},
+            "the result of the attention is missing: x0 + attended",
+        ),
+        (
+            {"return x1 + fed": "return x1"},
+            "the result of the feed-forward layer is missing: x1 + fed",
+        ),
         ({"return x1 + fed": "return x0 + fed"}, "the feed-forward layer's result is added to x1, not to x0"),
         ({ATTEND: ATTEND.replace("h0", "x0")}, NORMALISED),
         ({FEED: FEED.replace("h1", "x1")}, NORMALISED),

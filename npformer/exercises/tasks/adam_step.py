@@ -74,7 +74,10 @@ exercise = Exercise(
         Mistake({"(np.sqrt(v_hat) + eps)": "np.sqrt(v_hat + eps)"}, "eps belongs outside of the root here: √v̂ + eps"),
         Mistake({"np.sqrt(v_hat)": "v_hat"}, "the root of v̂ is missing"),
         Mistake({"(1 - beta2) * grad**2": "(1 - beta2) * grad"}, "v is a mean of the squares of the gradient"),
-        Mistake({"param - lr": "param + lr"}, "the step goes against the gradient: subtract it"),
+        Mistake(
+            {"param - lr": "param + lr"},
+            "the step has the wrong sign: it has to go against the gradient, so subtract it",
+        ),
         Mistake(
             {", m, v\n": ", m_hat, v_hat\n"},
             "m and v are returned with the correction, which would be applied again in the next step",

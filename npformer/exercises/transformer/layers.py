@@ -186,6 +186,14 @@ BUILD.add(
             {"x0 + attended": "attended"},
             "the residual connection round the attention is missing: normalise x0 + attended",
         ),
+        (
+            {"x0 + attended": "x0"},
+            "the result of the attention is missing: x0 + attended",
+        ),
+        (
+            {"x1 + fed": "x1"},
+            "the result of the feed-forward layer is missing: x1 + fed",
+        ),
         ({"x1 + fed": "x0 + fed"}, "the feed-forward layer's result is added to x1, not to x0"),
         ({"x1 + fed": "fed"}, "the residual connection round the feed-forward layer is missing: normalise x1 + fed"),
         (
@@ -459,7 +467,10 @@ BUILD.add(
             "eps belongs outside of the root here: √v̂ + eps",
         ),
         ({"np.sqrt(v / (1 - beta2**step))": "(v / (1 - beta2**step))"}, "the root of v̂ is missing"),
-        ({"params[name] -= lr": "params[name] += lr"}, "the step goes against the gradient: subtract it"),
+        (
+            {"params[name] -= lr": "params[name] += lr"},
+            "the step has the wrong sign: it has to go against the gradient, params[name] -= lr m̂ / (√v̂ + eps)",
+        ),
         (
             {"params[name] -= lr": "params = params[name] - lr"},
             "the arrays of params have to change: params[name] -= …",
