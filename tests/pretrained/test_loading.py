@@ -471,6 +471,14 @@ def test_other_quantisations_and_architectures_of_gguf_are_named(copy):
     assert "does not lie in the file: it is cut off or damaged" in refused(path)
 
 
+def test_a_list_of_a_kind_that_is_none_is_named(copy):
+    path, name = copy("llama.gguf"), b"tokenizer.ggml.merges"
+    before = name + struct.pack("<2I", 9, 8)  # a list of texts
+    after = name + struct.pack("<2I", 9, 99)
+    path.write_bytes(path.read_bytes().replace(before, after))
+    assert "it has a list of kind 99, expected numbers or texts" in refused(path)
+
+
 def test_rows_without_numbers_take_no_memory(copy):
     path = copy("llama.gguf")
     shape = b"blk.0.attn_q.weight\2\0\0\0"
