@@ -1,5 +1,7 @@
 """Draw the figures of part 1 of the book, docs/attention."""
 
+import itertools
+
 import numpy as np
 
 from scripts.figures.drawing import (  # needs pip install -e .
@@ -18,6 +20,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
     plt,
     results,
     write,
+    zero_lines,
 )
 
 import npformer as nf
@@ -37,10 +40,8 @@ def reversed_word():
     found = results("reversed_word")
     canvas(6.0, 5.6)
     side, left, top = 0.42, 1.15, 4.75
-    texts = [
-        [f"{weight:.1f}"[1:] if weight >= 0.05 else "" for weight in row]
-        for row in found["weights"]
-    ]
+    shown = lambda weight: f"{weight:.1f}"[1:] if weight >= 0.05 else ""
+    texts = [list(map(shown, row)) for row in found["weights"]]
     matrix(left, top, found["weights"], side, texts=texts, peak=1)
     for i, (read, written) in enumerate(zip(found["read"], found["written"], strict=True)):
         write(left + (i + 0.5) * side, top + 0.1, read, "on", size=14)
@@ -53,13 +54,11 @@ def reversed_word():
 def soft_dictionary():
     """The weights of a dictionary and of a soft dictionary."""
     _, panels = plt.subplots(1, 2, figsize=(5.4, 2.9), sharey=True, layout="tight")
-    keys, values = ("computer", "dog", "cat"), np.array([9, 2, 3])
-    titles = ("is_same(dog)", "how_similar(puppy)")
-    for panel, title, similarities in zip(
-        panels, titles, ([0, 1, 0], [0.1, 0.9, 0.7]), strict=True
-    ):
+    values = np.array([9, 2, 3])
+    names = ["computer\nvalue 9", "dog\nvalue 2", "cat\nvalue 3"]
+    similarities_by = {"is_same(dog)": [0, 1, 0], "how_similar(puppy)": [0.1, 0.9, 0.7]}
+    for panel, (title, similarities) in zip(panels, similarities_by.items(), strict=True):
         weights = np.array(similarities) / sum(similarities)
-        names = [f"{key}\nvalue {value}" for key, value in zip(keys, values, strict=True)]
         bars = panel.bar(names, weights, facecolor=MIDDLE, edgecolor=DARK)
         panel.bar_label(bars, [f"{weight:.3f}" for weight in weights], padding=2, size=11)
         panel.set_title(f"{title}\nresult {weights @ values:.3f}", size=12)
@@ -79,24 +78,17 @@ def word_vectors():
     for name, vector in vectors.items():
         arrow((0, 0), vector)
         write(*np.add(vector, places[name]), name, "right-on")
-    puppy = "puppy (dashed)", query[0], "--", (-0.36, 0.13)
-    for name, vector, style, place in (puppy, ("answer (dotted)", answer[0], ":", (0.1, -0.3))):
-        axes.annotate(
-            "",
-            vector,
-            (0, 0),
-            arrowprops={"arrowstyle": "-|>", "ls": style, "lw": 2, "color": "black"},
-        )
+    others = [
+        ("puppy (dashed)", query[0], "--", (-0.36, 0.13)),
+        ("answer (dotted)", answer[0], ":", (0.1, -0.3)),
+    ]
+    for name, vector, style, place in others:
+        arrow_style = {"arrowstyle": "-|>", "ls": style, "lw": 2, "color": "black"}
+        axes.annotate("", vector, (0, 0), arrowprops=arrow_style)
         write(*(vector + place), name, "right-on", weight="bold")
-    axes.set(
-        xlim=(-0.3, 1.9),
-        ylim=(-1.0, 1.5),
-        aspect="equal",
-        xlabel="component 1",
-        ylabel="component 2",
-    )
-    axes.axhline(0, color=MIDDLE, lw=0.8, zorder=0)
-    axes.axvline(0, color=MIDDLE, lw=0.8, zorder=0)
+    axes.set(xlim=(-0.3, 1.9), ylim=(-1.0, 1.5), aspect="equal")
+    axes.set(xlabel="component 1", ylabel="component 2")
+    zero_lines(axes)
 
 
 @figure
@@ -130,13 +122,11 @@ def words_and_layers():
         for j, x in enumerate(at, start=1):
             dark = layer == 0 or (layer, j) == (1, 2)
             node(x, y, f"z({layer}, {j})", 0.35, MIDDLE if dark else "white", size=10)
-    for low, high in zip(rows[:-1], rows[1:], strict=True):
-        for start in at:
-            for j, end in enumerate(at):
-                used = low == rows[0] and j == 1
-                style = {"lw": 2.2, "zorder": 1} if used else {"lw": 0.5, "zorder": 0}
-                color = DARK if used else MIDDLE
-                line((start, low + 0.35), (end, high - 0.35), color=color, **style)
+    for low, start, end in itertools.product(rows[:2], at, at):
+        style = {"color": MIDDLE, "lw": 0.5, "zorder": 0}
+        if low == rows[0] and end == at[1]:
+            style = {"color": DARK, "lw": 2.2, "zorder": 1}
+        line((start, low + 0.35), (end, low + 0.95), **style)
     for j, x in enumerate(at, start=1):
         label(x + 0.3 * (at[1] - x), rows[0] + 0.53, f"a(2, {j})", size=9, pad=1)
     for x, word in zip(at, WORDS, strict=True):
@@ -218,25 +208,23 @@ def linear_bridge():
     english = np.array([[1.0, 0.2], [0.8, 0.6], [-0.5, 1.0], [-0.4, -0.9]])
     french = english @ np.array([[0.0, 1.0], [-2.0, 0.0]])
     figure, panels = plt.subplots(2, 1, figsize=(4.4, 6.4))
-    spaces = (
-        (french, french_of.values(), "queries: French"),
-        (english, french_of.keys(), "keys: English"),
-    )
-    for panel, (points, names, title) in zip(panels, spaces, strict=True):
-        ring = [0, 1, 2, 3, 0]
-        panel.plot(*points[ring].T, color=MIDDLE, lw=1)
+    spaces = {
+        "queries: French": (french, french_of.values()),
+        "keys: English": (english, french_of),
+    }
+    up = {"chat": -0.3, "lait": -0.3, "dog": -0.3, "car": -0.1}
+    for panel, (title, (points, names)) in zip(panels, spaces.items(), strict=True):
+        panel.plot(*points[[0, 1, 2, 3, 0]].T, color=MIDDLE, lw=1)
         panel.plot(*points.T, "o", color=DARK)
         for name, (x, y) in zip(names, points, strict=True):
-            down = name in ("chat", "lait", "dog")
-            panel.text(x + 0.12, y - 0.3 if down else y - 0.1 if name == "car" else y + 0.1, name)
+            panel.text(x + 0.12, y + up.get(name, 0.1), name)
         panel.set(xlim=(-2.4, 2.8), ylim=(-1.2, 1.5), aspect="equal", title=title)
         panel.set(xlabel="component 1", ylabel="component 2")
     figure.tight_layout(h_pad=4.5)
     top, bottom = panels[0].get_position().y0, panels[1].get_position().y1
     style = {"arrowstyle": "-|>", "mutation_scale": 18, "color": DARK}
-    panel.annotate(
-        "", (0.42, bottom + 0.055), (0.42, top - 0.085), "figure fraction", arrowprops=style
-    )
+    ends = (0.42, bottom + 0.055), (0.42, top - 0.085)
+    panel.annotate("", *ends, "figure fraction", arrowprops=style)
     figure.text(0.46, (top + bottom) / 2 - 0.015, "q W: a linear map", va="center", weight="bold")
 
 
@@ -270,17 +258,8 @@ def masks():
         x, y = 0.42 + 1.68 * column, 2.15
         for (row, key), keep in np.ndenumerate(mask):
             text, color = ("", DARK) if keep else ("×", "white")
-            cell(
-                x + 0.3 * key,
-                y - 0.3 * (row + 1),
-                0.3,
-                0.3,
-                text,
-                color,
-                10,
-                DARK,
-                edgecolor=MIDDLE,
-            )
+            left, low = x + 0.3 * key, y - 0.3 * (row + 1)
+            cell(left, low, 0.3, 0.3, text, color, 10, DARK, edgecolor=MIDDLE)
         write(x + 0.75, 2.42, title, "on")
         write(x + 0.75, 2.2, "keys", "on", size=10)
         if column == 0:

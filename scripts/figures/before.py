@@ -34,16 +34,12 @@ def bytenet():
     decoder.
     """
     canvas(7.2, 3.1)
-    for left, title, back, ahead in (
-        (0.5, "encoder: both sides", 1, 1),
-        (4.2, "decoder: causal", 2, 0),
-    ):
+    sides = ((0.5, "encoder: both sides", 1, 1), (4.2, "decoder: causal", 2, 0))
+    for left, title, back, ahead in sides:
         ys, seen = (0.6, 1.45, 2.3), [set(), set(), {2}]
-        for depth in (2, 1):
-            for at in seen[depth]:
-                seen[depth - 1] |= {
-                    at + shift for shift in range(-back, ahead + 1) if 0 <= at + shift < 5
-                }
+        for depth, lower in itertools.product((2, 1), range(5)):
+            if any(-back <= lower - at <= ahead for at in seen[depth]):
+                seen[depth - 1].add(lower)
         for depth, at, lower in itertools.product((1, 2), range(5), range(5)):
             if -back <= lower - at <= ahead:
                 style = {"color": MIDDLE, "linewidth": 1, "zorder": 1, "linestyle": ":"}
@@ -81,6 +77,17 @@ def by_length(axes, at, systems, trained, name="values"):
         middle = np.median(values, axis=0)
         spread = middle - values.min(axis=0), values.max(axis=0) - middle
         axes.errorbar(at, middle, spread, label=system, capsize=3, markersize=5, **STYLES[system])
+    ticks(axes, at)
+
+
+def curves(axes, at, systems):
+    """A curve for each system, which may end before the others."""
+    for system, values in systems.items():
+        axes.plot(at[: len(values)], values, label=system, **STYLES[system])
+
+
+def ticks(axes, at):
+    """Ticks at these places of a logarithmic axis."""
     axes.set_xscale("log")
     axes.set_xticks(at, at)
     axes.minorticks_off()
@@ -107,7 +114,7 @@ def alignment(found):
     axes.imshow(weights, cmap=BY_SIGN, vmin=-1, vmax=1)
     for (t, s), weight in np.ndenumerate(weights):
         if weight >= 0.1:
-            ink = color_of(weight)[1]
+            _, ink = color_of(weight)
             write(s, t, f"{weight:.1f}".lstrip("0"), size=9, color=ink)
     source = [piece.replace("▁", "") for piece in found["source"]]
     target = [piece.replace("▁", "") for piece in found["target"]]
@@ -144,8 +151,7 @@ def length_exact():
     found = results("length_exact")
     _, panels = plt.subplots(2, 1, figsize=(6.2, 6.2), sharex=True, layout="tight")
     for axes, task in zip(panels, ("reverse", "copy"), strict=True):
-        for system, values in found[task].items():
-            axes.plot(found["lengths"], values, label=system, **STYLES[system])
+        curves(axes, found["lengths"], found[task])
         axes.set(ylim=(-3, 104), ylabel=f"{task}: all right, %", xticks=found["lengths"])
     panels[1].legend(loc="lower left", frameon=False, fontsize=11)
     panels[1].set_xlabel("symbols of the sequence")
@@ -157,11 +163,9 @@ def path_and_time():
     found = results("path_and_time")
     _, panels = plt.subplots(2, 1, figsize=(6.2, 7.2), sharex=True, layout="tight")
     for axes, name in zip(panels, ("path", "milliseconds"), strict=True):
-        for system, values in found[name].items():
-            axes.plot(found["words"][: len(values)], values, label=system, **STYLES[system])
-        axes.set(xscale="log", yscale="log")
-        axes.set_xticks(found["words"], found["words"])
-        axes.minorticks_off()
+        curves(axes, found["words"], found[name])
+        axes.set_yscale("log")
+        ticks(axes, found["words"])
     panels[0].set_ylabel("states or layers on the path")
     panels[1].set(xlabel="words (logarithmic)", ylabel="ms an update, 8 pairs")
     panels[1].legend(loc="upper left", frameon=False, fontsize=11)
@@ -173,12 +177,10 @@ def attention_scores():
     found = results("attention_scores")
     _, panels = plt.subplots(2, 2, figsize=(7.4, 6.6), layout="tight")
     for axes, (name, panel) in zip(panels.ravel(), found["panels"].items(), strict=True):
-        for score, values in panel.items():
-            axes.plot(found["K"][: len(values)], values, label=score, **STYLES[score])
-        axes.set(xscale="log", xlabel="width K (logarithmic)")
+        curves(axes, found["K"], panel)
+        axes.set_xlabel("width K (logarithmic)")
         axes.set_title(name, size=12)
-        axes.set_xticks(found["K"], found["K"])
-        axes.minorticks_off()
+        ticks(axes, found["K"])
         if name in found["logarithmic"]:
             axes.set_yscale("log")
     panels[0, 0].legend(loc="upper left", frameon=False, fontsize=11)
@@ -232,9 +234,8 @@ def heads_en_fr():
         labels.append((y, "all four"))
         y += 1.6
     axes.set_yticks([at for at, _ in labels], [text for _, text in labels], size=9)
-    axes.set(
-        xscale="log", xlim=(0.002, 2), xlabel="increase of the loss, nats per token (logarithmic)"
-    )
+    axes.set(xscale="log", xlim=(0.002, 2))
+    axes.set_xlabel("increase of the loss, nats per token (logarithmic)")
     axes.set_xticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
     axes.invert_yaxis()
     axes.grid(axis="x", color=LIGHT)

@@ -19,8 +19,7 @@ from scripts.bench.options import add_some
 from scripts.figures.diagrams import DIAGRAMS
 from scripts.figures.drawing import DARK, FIGURES, LIGHT, MIDDLE, plt
 
-PARTS = "attention before decoding descendants gradients_of_attention gradients_of_layers lab"
-PARTS += " model ranks training"
+PARTS = ["attention", "before", "curves", "gradients_of_attention", "gradients_of_layers", "lab"]
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
 IN_THE_DARK = {  # what stands for white, black and the three greys: as an area, and as a line
     "#ffffff": ("#131416", "#131416"),
@@ -33,7 +32,7 @@ IN_THE_DARK = {  # what stands for white, black and the three greys: as an area,
 
 @command
 def main(argv=None):
-    for part in PARTS.split():
+    for part in PARTS:
         import_module(f"scripts.figures.{part}")  # which adds its figures
     figures = FIGURES | DIAGRAMS
     parser = new_parser(__doc__)

@@ -70,6 +70,12 @@ def chart(xlabel, ylabel):
     return axes
 
 
+def zero_lines(axes):
+    """Draw thin lines through 0."""
+    axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
+    axes.axvline(0, color=MIDDLE, linewidth=0.8, zorder=0)
+
+
 def canvas(width, height):
     """Make axes without ticks whose units are those of the figure, 1 = 1 inch."""
     figure = plt.figure(figsize=(width, height))
@@ -157,23 +163,21 @@ def number(value, form="{:g}"):
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
 
 
-def rung(middle, low, length, down, up, peak, form="{:g}", width=0.42):
+def rung(middle, low, length, found, peak, form="{:g}", width=0.42):
     """Beside an arrow that goes down the name and numbers of a value, beside one that goes up those
     of its gradient.
     """
     high = low + length
     arrow((middle - 0.5, high), (middle - 0.5, low))
     arrow((middle + 0.5, low), (middle + 0.5, high))
-    beside_arrows(middle, low + length / 2, down, up, peak, form, width)
+    beside_arrows(middle, low + length / 2, found, peak, form, width)
 
 
-def beside_arrows(middle, y, down, up, peak, form="{:g}", width=0.42):
-    """The names and numbers of a ``rung`` alone, around the height y."""
-    side = 0.36
-    for side_of_name, (name, values) in (("left", down), ("right", up)):
-        values = np.atleast_2d(values)
-        size = values.shape[1] * width
-        at_left = side_of_name == "left"
-        left = middle - 0.6 - size if at_left else middle + 0.6
-        matrix(left, y + side / 2, values, side, form, peak=peak, width=width)
-        write(left - 0.08 if at_left else left + size + 0.08, y, name, side_of_name)
+def beside_arrows(middle, y, found, peak, form="{:g}", width=0.42):
+    """The name and numbers of a ``rung`` alone, around the height y."""
+    top, style = y + 0.18, {"side": 0.36, "form": form, "peak": peak, "width": width}
+    size = np.shape(np.atleast_2d(found["value"]))[1] * width
+    matrix(middle - 0.6 - size, top, found["value"], **style)
+    write(middle - 0.68 - size, y, found["name"], "left")
+    matrix(middle + 0.6, top, found["gradient"], **style)
+    write(middle + 0.68 + size, y, f"d{found['name']}", "right")

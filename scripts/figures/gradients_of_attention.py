@@ -14,7 +14,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
     figure,
     line,
     matrix,
-    plt,
+    results,
     rung,
     write,
 )
@@ -26,35 +26,20 @@ def gradients_two_layers():
     right.
     """
     canvas(7.0, 7.0)
-    x, target = np.array([[1.0, 2.0]]), 0.5
-    W1, w2 = np.array([[1.0, 0.0, -1.0], [1.0, -1.0, 2.0]]), np.array([[0.5], [1.0], [-1.0]])
-    h = x @ W1
-    a = np.maximum(h, 0)
-    y = a @ w2
-    dy = y - target
-    da, dw2 = dy @ w2.T, a.T @ dy
-    dh = np.where(h > 0, da, 0)
-    # What goes down, what comes up, and the operation below, with its weight and its gradient.
-    levels = [
-        ("x", x, dh @ W1.T, "h = x W₁", ("W₁", W1, x.T @ dh)),
-        ("h", h, dh, "a = relu(h)", None),
-        ("a", a, da, "y = a w₂", ("w₂", w2, dw2)),
-        ("y", y, dy, "L = ½ (y − ½)²", None),
-        ("L", 0.5 * dy**2, np.ones((1, 1)), "", None),
-    ]
-    for i, (name, value, gradient, text, weight) in enumerate(levels):
+    for i, found in enumerate(results("two_layers")):
         top = 5.85 - 1.35 * i
-        rung(3.5, top, 0.7, (name, value), (f"d{name}", gradient), peak=3, width=0.5)
-        if text:
-            box(2.5, top - 0.65, 2.0, 0.65, text)
-        if weight:
-            name, value, gradient = weight
-            height, width = np.array(value.shape) * 0.42
+        rung(3.5, top, 0.7, found, peak=3, width=0.5)
+        if found["then"]:
+            box(2.5, top - 0.65, 2.0, 0.65, found["then"])
+        if weight := found.get("weight"):
+            height, width = 0.42 * np.array(np.shape(weight["value"]))
             away = 1.95 if width > 1 else 2.6
-            matrix(3.5 - away - width, top - 0.32 + height / 2, value, 0.42, title=name, peak=3)
-            matrix(3.5 + away, top - 0.32 + height / 2, gradient, 0.42, title=f"d{name}", peak=3)
-            arrow((3.55 - away, top - 0.32), (2.5, top - 0.32))
-            arrow((4.5, top - 0.32), (3.45 + away, top - 0.32))
+            middle = top - 0.32
+            y, style = middle + height / 2, {"side": 0.42, "peak": 3}
+            matrix(3.5 - away - width, y, weight["value"], title=weight["name"], **style)
+            matrix(3.5 + away, y, weight["gradient"], title=f"d{weight['name']}", **style)
+            arrow((3.55 - away, middle), (2.5, middle))
+            arrow((4.5, middle), (3.45 + away, middle))
     write(2.9, 6.75, "forward", "left", weight="bold")
     write(4.1, 6.75, "backward", "right", weight="bold")
 
@@ -72,11 +57,8 @@ def gradients_linear():
     ]
     for row, (left_name, left, right_name, right, name, result) in enumerate(products):
         middle, at = 4.5 - row * 1.85, 0.25
-        for sign, title, values in (
-            ("", left_name, left),
-            ("·", right_name, right),
-            ("=", name, result),
-        ):
+        parts = ("", left_name, left), ("·", right_name, right), ("=", name, result)
+        for sign, title, values in parts:
             write(at, middle, sign, size=16)
             at += 0.2
             top, width = middle + len(values) * 0.21, values.shape[1] * 0.42
@@ -169,8 +151,8 @@ def gradients_heads():
         matrix(left, top, values, 0.5, texts=numbers, width=side, size=11)
         for part, name in enumerate(names):
             write(left + (2 * part + 1) * side, top + 0.42, name, "above", size=13)
-            ends = [left + 2 * part * side + 0.06, left + (2 * part + 2) * side - 0.06]
-            plt.plot(ends, [top + 0.38] * 2, color=DARK)
+            start, end = left + 2 * part * side + 0.06, left + (2 * part + 2) * side - 0.06
+            line((start, top + 0.38), (end, top + 0.38))
             for head in range(2):
                 at = left + (2 * part + head + 0.5) * side
                 write(at, top + 0.08, f"head {head + 1}", "above", size=10)
@@ -189,26 +171,16 @@ def gradients_tile_grid():
         tile_query, tile_key = query // 2, key // 2
         color = "white" if tile_key > tile_query else LIGHT if tile_key < tile_query else MIDDLE
         text = "×" if tile_key == tile_query and key > query else ""
-        cell(
-            left + key * side,
-            top - (query + 1) * side,
-            side,
-            side,
-            text,
-            color,
-            linewidth=0.5,
-        )
+        x, y = left + key * side, top - (query + 1) * side
+        cell(x, y, side, side, text, color, linewidth=0.5)
     for i in range(5):
         at = i * 2 * side
         line((left, top - at), (left + 8 * side, top - at), linewidth=1.6)
         line((left + at, top), (left + at, top - 8 * side), linewidth=1.6)
     write(left + 4 * side, top + 0.1, "keys", "above", size=12)
     write(left - 0.12, top - 4 * side, "queries", "left", size=12, rotation=90)
-    for y, color, text in (
-        (2.3, LIGHT, "whole tile"),
-        (1.6, MIDDLE, "masked\nin part"),
-        (0.9, "white", "skipped"),
-    ):
+    kinds = (2.3, LIGHT, "whole tile"), (1.6, MIDDLE, "masked\nin part"), (0.9, "white", "skipped")
+    for y, color, text in kinds:
         cell(3.75, y - 0.15, 0.3, 0.3, color=color)
         write(4.12, y, text, "right", size=11)
     write(3.9, 0.4, "×", size=11)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from scripts.figures.curves import losses_of_gaps  # needs pip install -e .
 from scripts.figures.drawing import (  # needs pip install -e .
     DARK,
     DASHED,
@@ -15,8 +16,10 @@ from scripts.figures.drawing import (  # needs pip install -e .
     line,
     matrix,
     plt,
+    results,
     rung,
     write,
+    zero_lines,
 )
 
 import npformer as nf
@@ -29,22 +32,15 @@ def gradients_layer_norm():
     canvas(5.0, 4.7)
     centre, radius, turn = np.array([1.75, 2.05]), 1.5, 0.4
     angle = np.linspace(0, 2 * np.pi, 200)
-    plt.plot(
-        centre[0] + radius * np.cos(angle),
-        centre[1] + radius * np.sin(angle),
-        color=DARK,
-        linewidth=1.2,
-    )
-    direction, around = (
-        np.array([np.cos(turn), np.sin(turn)]),
-        np.array([-np.sin(turn), np.cos(turn)]),
-    )
+    circle = np.transpose([np.cos(angle), np.sin(angle)])
+    line(*(centre + radius * circle), linewidth=1.2)
+    direction = np.array([np.cos(turn), np.sin(turn)])
+    around = np.array([-np.sin(turn), np.cos(turn)])
     x_hat, x = centre + radius * direction, centre + 2.6 * direction
     kept = x_hat + 1.4 * around
     end = kept + 0.75 * direction
-    dashed = {"color": DARK, "linewidth": 1, "linestyle": DASHED}
-    plt.plot(*zip(x_hat, x, strict=True), **dashed)
-    plt.plot(*zip(kept, end, strict=True), **dashed)
+    line(x_hat, x, linewidth=1, linestyle=DASHED)
+    line(kept, end, linewidth=1, linestyle=DASHED)
     arrow(centre, x_hat)
     arrow(x_hat, end)
     arrow(x_hat, kept)
@@ -75,8 +71,7 @@ def gradients_activations():
     panels[1].set(ylabel="slope f′(x)", xlabel="x")
     panels[0].legend(frameon=False)
     for axes in panels:
-        axes.axhline(0, color=MIDDLE, linewidth=0.8, zorder=0)
-        axes.axvline(0, color=MIDDLE, linewidth=0.8, zorder=0)
+        zero_lines(axes)
 
 
 @figure
@@ -134,19 +129,14 @@ def cross_entropy_smoothing():
     V, gaps = 10, np.linspace(0, 10, 201)
     figure, axes = plt.subplots(figsize=(5, 3.4), layout="constrained")
     for smoothing, style in ((0.0, "--"), (0.1, "-")):
-        of_gap = lambda gap, eps=smoothing: nf.cross_entropy(
-            gap * np.eye(1, V), np.array([0]), label_smoothing=eps
-        )[1]
-        gradients = [of_gap(gap)[0, 0] for gap in gaps]
+        _, gradients = losses_of_gaps(gaps, V, smoothing)
         axes.plot(gaps, gradients, style, color=DARK, label=f"ε = {smoothing:g}")
     best = np.log(1 + 0.9 * V / 0.1)
     axes.axhline(0, color=MIDDLE, linewidth=0.8)
     axes.plot(best, 0, "o", color=DARK)
     axes.annotate("p = q", (best, 0), (best - 1.6, 0.08), arrowprops={"arrowstyle": "->"})
-    axes.set(
-        ylabel="gradient of the target's logit",
-        xlabel="target's logit minus the others' logit (V = 10)",
-    )
+    axes.set_xlabel("target's logit minus the others' logit (V = 10)")
+    axes.set_ylabel("gradient of the target's logit")
     axes.legend(frameon=False, loc="lower right")
 
 
@@ -156,82 +146,28 @@ def layer_backward():
     of residual.md.
     """
     canvas(9.0, 12.9)
-    e = np.array([[1.0, 0, 1], [0, 1, 1], [1, 1, 0], [0, 2, 0], [2, 0, 0]])
-    W_q, W_k = (
-        np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]]),
-        np.array([[1.0, 0, 0], [0, 1, 0], [1, 0, 1]]),
-    )
-    W_v, W1 = (
-        np.array([[1.0, 0, 0], [0, 1, 1], [0, 0, 1]]),
-        np.array([[1.0, -1, 0, 0], [0, 1, -1, 1], [0, 0, 1, 1]]),
-    )
-    W2, b1 = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1]]), np.array([0, 0, 0, -0.5])
-    unit, root = (np.ones(3), np.zeros(3)), np.sqrt(3)
-    q, k, v = e[1] @ W_q, e @ W_k, e @ W_v
-    scores = k @ q
-    a = nf.softmax(scores / root)
-    z = a @ v
-    x, *stats1 = nf.layer_norm(e[1] + z, *unit)
-    h = x @ W1 + b1
-    fed = nf.relu(h) @ W2
-    y, *stats2 = nf.layer_norm(x + fed, *unit)
-    dy = y - np.array([0.0, 1, -1])
-    ds2, *_ = nf.layer_norm_backward(dy, x + fed, unit[0], *stats2)
-    dh = nf.relu_backward(ds2 @ W2.T, h)
-    dx = ds2 + dh @ W1.T
-    ds1, *_ = nf.layer_norm_backward(dx, e[1] + z, unit[0], *stats1)
-    da = v @ ds1
-    dscores = nf.softmax_backward(da, a) / root
-    dq = dscores @ k
-    dk2 = dscores[1] * q
-    dv2 = a[1] * ds1
-    de = ds1 + dq @ W_q.T + dk2 @ W_k.T + dv2 @ W_v.T
-    rungs = [
-        ("e₂", e[1], de, "maps W_q, W_k, W_v"),
-        ("q₂", q, dq, "keys: scores = k q₂"),
-        ("scores", scores, dscores, "divide by √3, softmax"),
-        ("a₂", a, da, "weighted sum of the values"),
-        ("z₂", z, ds1, "add e₂"),
-        ("sum", e[1] + z, ds1, "normalise"),
-        ("x₂", x, dx, "x₂ W₁ + b₁"),
-        ("h", h, dh, "relu, · W₂"),
-        ("fed", fed, ds2, "add x₂"),
-        ("sum", x + fed, ds2, "normalise"),
-        ("e₂′", y, dy, "L = ½ |e₂′ − t|²"),
-    ]
+    *rungs, key, value = results("layer_backward")
     tops = 12.0 - 1.05 * np.arange(len(rungs))
     tops[1:] -= 0.9  # e₂ is also one of the keys, and one of the values: two rows more
     style = {"peak": 3, "form": "{:.2f}", "width": 0.5}
-    for top, (name, value, gradient, text) in zip(tops, rungs, strict=True):
-        if name == "q₂":
-            rung(4.5, top, 1.5, ("k₂", k[1]), ("dk₂", dk2), **style)
-            beside_arrows(4.5, top + 1.2, (name, value), (f"d{name}", gradient), **style)
-            beside_arrows(4.5, top + 0.3, ("v₂", v[1]), ("dv₂", dv2), **style)
+    for top, found in zip(tops, rungs, strict=True):
+        if found["name"] == "q₂":
+            rung(4.5, top, 1.5, key, **style)
+            beside_arrows(4.5, top + 1.2, found, **style)
+            beside_arrows(4.5, top + 0.3, value, **style)
         else:
-            rung(4.5, top, 0.6, (name, value), (f"d{name}", gradient), **style)
-        box(
-            3.3,
-            top - 0.45,
-            2.4,
-            0.45,
-            text,
-            color=LIGHT if text.startswith("add") else "white",
-            size=11,
-        )
+            rung(4.5, top, 0.6, found, **style)
+        text = found["then"]
+        color = LIGHT if text.startswith("add") else "white"
+        box(3.3, top - 0.45, 2.4, 0.45, text, color, size=11)
     for start, end in ((0, 4), (6, 8)):  # past the sublayer, on both sides
-        for sign in (-1, 1):
-            outer, inner = 4.5 + sign * 4.25, 4.5 + sign * 1.2
-            low, high = tops[end] - 0.22, tops[start] + 0.3
-            near = 4.5 + sign * 2.75
-            line((inner, low), (outer, low), (outer, high))
-            ends = (outer, high), (near, high)
-            plt.plot(*zip(*ends, strict=True), color=DARK)
-            tip = (
-                ((inner + sign * 0.2, low), (inner, low))
-                if sign < 0
-                else ((near + 0.2, high), (near, high))
-            )
-            arrow(*tip)
+        low, high = tops[end] - 0.22, tops[start] + 0.3
+        line((3.3, low), (0.25, low), (0.25, high))
+        line((0.25, high), (1.75, high))
+        arrow((3.1, low), (3.3, low))
+        line((5.7, low), (8.75, low), (8.75, high))
+        line((8.75, high), (7.25, high))
+        arrow((7.45, high), (7.25, high))
     write(3.9, 12.75, "forward", "left", weight="bold")
     write(5.1, 12.75, "backward", "right", weight="bold")
 
@@ -244,17 +180,12 @@ def checks_error():
     central = [abs((f(x + h) - f(x - h)) / (2 * h) / exact - 1) for h in steps]
     step = [abs(f(x + 1j * h).imag / h / exact - 1) for h in steps]
     figure, axes = plt.subplots(figsize=(5, 4.6), layout="constrained")
-    axes.loglog(
-        steps,
-        np.maximum(central, 1.1e-16),
-        "o-",
-        color=MIDDLE,
-        markersize=4,
-        label="central differences",
+    curves = (
+        ("central differences", central, {"marker": "o", "color": MIDDLE, "markersize": 4}),
+        ("complex step", step, {"marker": "s", "ls": "--", "color": DARK, "markersize": 3}),
     )
-    axes.loglog(
-        steps, np.maximum(step, 1.1e-16), "s--", color=DARK, markersize=3, label="complex step"
-    )
+    for name, errors, style in curves:
+        axes.loglog(steps, np.maximum(errors, 1.1e-16), label=name, **style)
     axes.loglog(steps, 2 * steps**2 / x**2, ":", color=DARK, linewidth=1)
     axes.loglog(steps, 1.1e-16 * x / (5 * steps), ":", color=DARK, linewidth=1)
     write(1e-3, 1e-8, "2 h² / x²", "right-on", size=11)
@@ -270,7 +201,7 @@ def dilated_convolution():
     canvas(5, 6.3)
     dilations, n, gap, height = (1, 2, 4), 16, 0.29, 0.62
     for bottom, forward in ((3.6, True), (0.4, False)):
-        place = lambda row, t, bottom=bottom: (0.33 + gap * t, bottom + height * row)
+        place = lambda row, t, bottom=bottom: np.array([0.33 + gap * t, bottom + height * row])
         lines, marked = set(), {(3, n - 1)} if forward else {(0, 0)}
         for level in range(3) if not forward else range(2, -1, -1):
             for t, tap in np.ndindex(n, 3):
@@ -281,17 +212,14 @@ def dilated_convolution():
                 (level, u) if forward else (level + 1, t) for at, u, t in lines if at == level
             }
         for level, u, t in sorted(lines):
-            low, high = np.array(place(level, u)), np.array(place(level + 1, t))
-            plt.plot(*np.transpose([low, high]), color=DARK, linewidth=0.8, zorder=0)
+            line(place(level, u), place(level + 1, t), linewidth=0.8, zorder=0)
         for at in np.ndindex(4, n):
             color, edge = (DARK, DARK) if at in marked else ("white", MIDDLE)
             plt.gca().add_patch(plt.Circle(place(*at), 0.085, facecolor=color, edgecolor=edge))
         for row, text in enumerate(("d = 1", "d = 2", "d = 4")):
             x = 0.28 if forward else 0.28 + gap * 15 + 0.1
-            side = "left" if forward else "right"
-            plt.text(
-                x, bottom + height * (row + 0.5), text, ha=side, va="center", size=10, color=DARK
-            )
+            side = "right" if forward else "left"
+            write(x, bottom + height * (row + 0.5), text, side, size=10, color=DARK)
         names = ("inputs x", "outputs y") if forward else ("dx", "dy")
         write(2.5, bottom - 0.17, names[0], "below", size=11)
         write(2.5, bottom + 3 * height + 0.14, names[1], "above", size=11)

@@ -12,8 +12,8 @@ from scripts.figures.drawing import (  # needs pip install -e .
     box,
     canvas,
     figure,
+    line,
     matrix,
-    plt,
     write,
 )
 
@@ -55,12 +55,9 @@ def lab(question, rows, columns):
         write(2.6, top - SIDE / 2, name, "left", size=11)
         if watched is not None:
             left = 2.7 + watched * WIDTH
-            plt.plot(
-                left + np.array([0, WIDTH, WIDTH, 0, 0]),
-                top - np.array([0, 0, SIDE, SIDE, 0]),
-                color="#b35900",
-                linewidth=3,
-            )
+            right, low = left + WIDTH, top - SIDE
+            corners = (left, top), (right, top), (right, low), (left, low), (left, top)
+            line(*corners, color="#b35900", linewidth=3)
         top -= SIDE + 0.12
     for i, name in enumerate(("▼ falls", "stays the same", "▲ rises")):
         box(0.6 + i * 2.0, 0.15, 1.8, 0.4, name, size=11)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import npformer
@@ -407,6 +408,22 @@ def test_every_drawing_is_a_function_or_a_list_of_shapes_and_on_a_page():
     assert {f"{name}.svg" for name in names} == {name for name in pictures if name.endswith(".svg")}
     pages = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
     assert {name for name in pictures if f"figures/{name})" not in pages} == set()
+
+
+@pytest.mark.parametrize(
+    ("figure", "pages"),
+    [
+        ("layer_backward", ["model/layers.md", "gradients/residual.md"]),
+        ("two_layers", ["gradients/idea.md"]),
+    ],
+)
+def test_the_numbers_of_a_figure_are_those_of_its_pages(figure, pages):
+    text = "".join(read(DOCS / page) for page in pages)
+    numbers = {round(float(x), 4) for x in re.findall(r"\d+(?:\.\d+)?", text)} | {0.5}  # ½
+    for row in json.loads(read(ROOT / "scripts" / "figures" / "results" / f"{figure}.json")):
+        for what in ("value", "gradient"):
+            found = {round(abs(x), 4) for x in np.ravel(row[what]).tolist()}
+            assert found <= numbers, (figure, row["name"], what)
 
 
 def test_bad_input_names_tests_that_exist():

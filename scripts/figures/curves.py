@@ -1,0 +1,201 @@
+"""Draw the curves of the pages about training, decoding, positions and ranks."""
+
+import numpy as np
+
+from scripts.bench.predict_ranks import (  # needs pip install -e .
+    NETWORKS,
+    PUBLISHED,
+    measured,
+    predict,
+    range_of,
+    strong,
+)
+from scripts.figures.drawing import DARK, LIGHT, MIDDLE, chart, figure, plt, results
+
+import npformer as nf
+from npformer.decoding.sampling import draw as draw_tokens
+from npformer.training import inverse_sqrt, warmup_cosine
+
+MARKS = {
+    "VGG-16": ("s", 1.0),
+    "Inception V3": ("^", 0.8),
+    "ResNet-101": ("D", 1.25),
+}  # and beside the number of hosts
+COLORS = dict(zip(NETWORKS, ("#b05000", "#3070b0", "black"), strict=True))
+
+
+def losses_of_gaps(gaps, V, smoothing):
+    """The loss of a token, and the gradient of its logit, against its distance from V - 1 equal
+    ones.
+    """
+    logits, target = np.eye(1, V), np.array([0])
+    found = [nf.cross_entropy(gap * logits, target, label_smoothing=smoothing) for gap in gaps]
+    return [float(loss) for loss, _ in found], [dlogits[0, 0] for _, dlogits in found]
+
+
+@figure
+def label_smoothing():
+    """The loss as a function of the gap between the target's logit and the others, V = 5."""
+    axes = chart("target's logit - other logits", "loss")
+    gaps = np.linspace(0, 8, 200)
+    for smoothing, style in ((0.0, "-"), (0.1, "--"), (0.2, ":")):
+        losses, _ = losses_of_gaps(gaps, 5, smoothing)
+        axes.plot(gaps, losses, style, color="black", label=f"ε = {smoothing:g}")
+        if smoothing:
+            best = np.argmin(losses)
+            axes.plot(gaps[best], losses[best], "o", color="black")
+    axes.set_ylim(0, 1.8)
+    axes.legend(frameon=False)
+
+
+@figure
+def adam_bias():
+    """Adam's step for a constant gradient, with bias correction and without."""
+    axes = chart("step", "length of the step / lr")
+    steps = np.unique(np.geomspace(1, 10_000, 200).astype(int))
+    for beta2, style in ((0.98, "--"), (0.999, ":")):
+        without = (1 - 0.9**steps) / np.sqrt(1 - beta2**steps)
+        axes.plot(steps, without, style, color="black", label=f"without, β₂ = {beta2}")
+    axes.plot(steps, np.ones(len(steps)), "-", color="black", label="with bias correction")
+    axes.set(xscale="log", ylim=(0, 7))
+    axes.legend(frameon=False)
+
+
+@figure
+def schedules():
+    """The learning rate over 16,000 steps."""
+    axes = chart("step", "learning rate")
+    steps = np.arange(1, 16_001, 25)
+    curves = {
+        "constant": (lambda step: 0.005, ":"),
+        "inverse_sqrt, noam": (inverse_sqrt(0.005, 2000), "-"),
+        "warmup_cosine": (warmup_cosine(0.005, 2000, 16_000), "--"),
+    }
+    for name, (rate, style) in curves.items():
+        axes.plot(steps, [rate(step) for step in steps], style, color="black", label=name)
+    axes.set(ylim=(0, 0.0065), xticks=[0, 2000, 8000, 16_000], yticks=[0, 0.0025, 0.005])
+    axes.legend(frameon=False, fontsize=12, ncols=2, loc="upper left", columnspacing=1.0)
+
+
+@figure
+def norm_gradients():
+    """The norm of the gradients of a model's decoder layers at the first step, pre-norm and
+    post-norm.
+    """
+    axes = chart("decoder layer", "norm of the gradient")
+    rng = np.random.default_rng(0)
+    src, tgt = rng.integers(3, 50, (8, 10)), rng.integers(3, 50, (8, 11))
+    for norm, style in (("pre", "o-"), ("post", "s--")):
+        sizes = {"d_model": 64, "n_heads": 4, "n_layers": 12, "d_ff": 256, "dtype": "float64"}
+        model = nf.Transformer(50, 50, norm=norm, **sizes)
+        _, grads, _ = model.loss_and_grad(model.init(seed=0), src, tgt, backend="reference")
+        norms = [
+            np.linalg.norm(grads["decoder"][str(i)]["feed_forward"]["out"]["weight"])
+            for i in range(12)
+        ]
+        axes.plot(range(1, 13), norms, style, color="black", label=f"{norm}-norm")
+    axes.set(yscale="log", xticks=[1, 4, 8, 12])
+    axes.legend(frameon=False)
+
+
+@figure
+def averaging():
+    """A parameter on a parabola with noisy gradients, and the running mean of its values."""
+    axes = chart("step", "parameter")
+    rng, x, values = np.random.default_rng(4), 0.0, []
+    for _ in range(400):
+        values.append(x)
+        x -= 0.2 * (x + rng.standard_normal())
+    steps = np.arange(1, 401)
+    axes.plot(steps, values, color=MIDDLE, linewidth=1, label="parameter")
+    axes.plot(steps, np.cumsum(values) / steps, color="black", linewidth=2.5, label="mean so far")
+    axes.axhline(0, color=DARK, linewidth=0.8, linestyle=":")
+    axes.set_ylim(-1.3, 1.7)
+    axes.legend(frameon=False, ncols=2, loc="upper left")
+
+
+@figure
+def sampling():
+    """Four probabilities after temperature, top-k and top-p."""
+    axes = chart("", "probability")
+    p, u = np.array([0.5, 0.25, 0.15, 0.1]), (np.arange(10_000) + 0.5) / 10_000
+    kinds = {
+        "T = 0.5": {"temperature": 0.5},
+        "T = 1": {},
+        "T = 2": {"temperature": 2.0},
+        "top-k 2": {"top_k": 2},
+        "top-p 0.8": {"top_p": 0.8},
+    }
+    for i, options in enumerate(kinds.values()):
+        tokens = draw_tokens(np.tile(np.log(p), (len(u), 1)), u, **options)
+        shares = np.bincount(tokens, minlength=4) / len(u)
+        colors = [DARK, "#808080", MIDDLE, LIGHT]
+        axes.bar(i + 0.2 * (np.arange(4) - 1.5), shares, 0.2, color=colors, edgecolor=DARK)
+    axes.set_xticks(range(len(kinds)), list(kinds))
+
+
+@figure
+def position_curves():
+    """The vectors of six positions, as curves over the width."""
+    encoding = nf.sinusoidal_encoding(5000, 128)
+    figure, rows = plt.subplots(
+        6, 1, figsize=(5.9, 8.4), sharex=True, sharey=True, layout="constrained"
+    )
+    for axes, position in zip(rows, (0, 1, 10, 1000, 2500, 4999), strict=True):
+        axes.plot(encoding[position], color="black", linewidth=0.9, marker=".", markersize=3)
+        axes.set_title(f"position {position}", loc="left", size=12)
+        axes.set(ylim=(-1.15, 1.15), yticks=[-1, 0, 1], xlim=(-1, 128))
+        axes.grid(color=LIGHT)
+    rows[-1].set(xlabel="index in the vector (D = 128)", xticks=[0, 32, 64, 96, 127])
+    figure.supylabel("entry of the position vector", size=12)
+
+
+@figure
+def one_page_gpt():
+    """The loss of docs/one_page_gpt.py in the run that the page shows, on 192 passages of each part
+    of the text.
+    """
+    found = results("one_page_gpt")
+    axes = chart("step", "loss per character")
+    unread = "the last tenth, which it never reads"
+    style = {"color": "black", "markersize": 5}
+    axes.plot(found["steps"], found["new"], "s--", label=unread, **style)
+    axes.plot(found["steps"], found["read"], "o-", label="the rest of the text", **style)
+    axes.set(ylim=(0, 2.7), xticks=range(0, 5001, 1000))
+    axes.legend(frameon=False)
+
+
+@figure
+def ranks_efficiency():
+    """The throughput of a rank, relative to a process alone; bars are what the model says of
+    published points.
+    """
+    axes = chart("ranks (logarithmic)", "efficiency, %")
+    step, tokens, weak = measured()
+    at = 2 ** np.linspace(0, 10, 101)
+    for name, network in NETWORKS.items():
+        style = {"color": COLORS[name], "linewidth": 1.5}
+        axes.plot(at, [100 * predict(step, network, n).efficiency for n in at], label=name, **style)
+        axes.plot(at, [100 * strong(step, tokens, network, n) for n in at], linestyle="--", **style)
+    for n, efficiency in weak.items():
+        axes.plot([n], [100 * efficiency], "o", color="black", label=f"measured, {n} ranks")
+    for name, (mark, beside) in MARKS.items():
+        there = [one for one in PUBLISHED if one.name == name]
+        for one in there:
+            axes.plot(
+                [beside * one.n] * 2,
+                [100 * share for share in range_of(one)],
+                color=MIDDLE,
+                linewidth=4,
+            )
+        style = {"color": "white", "markeredgecolor": "black", "label": f"{name}, published"}
+        axes.plot(
+            [beside * one.n for one in there],
+            [100 * one.efficiency for one in there],
+            mark,
+            **style,
+        )
+    axes.set(xscale="log", ylim=(0, 104))
+    axes.set_xticks(2 ** np.arange(0, 11, 2), [str(n) for n in 2 ** np.arange(0, 11, 2)])
+    axes.minorticks_off()
+    axes.legend(loc="lower left", frameon=False, fontsize=11)
