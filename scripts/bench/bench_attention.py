@@ -11,18 +11,18 @@ without its inputs. FLOPs are 4·T²·K·H forward and 10·T²·K·H backward, h
 """
 
 import itertools
-import math
 import sys
 
 import numpy as np
 
 from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
-from scripts.bench.contenders import build_all, of_backends, started
-from scripts.bench.limits import alternate_with, limits_contender, print_limits
+from scripts.bench.contenders import of_backends, started
+from scripts.bench.limits import limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of, positives
-from scripts.bench.report import fit_power, percent, print_table, rated, short, time_cells, timing
+from scripts.bench.report import print_figures
+from scripts.bench.turns import measured
 
 import npformer as nf
 
@@ -36,13 +36,13 @@ PYTORCH_MOST_GIGABYTES = 8
 def main(argv=None):
     options = parse_arguments(argv)
     facts = print_machine(machine())
-    results, fits = [], []
+    results = []
     with limits_contender(options.sgemm_sizes) as limits:
         for causal, rate in itertools.product(options.masks, options.rates):
             setting = [measure(T, causal, rate, options, limits) for T in options.lengths]
             results += setting
-            fits += report_setting(setting_name(causal, rate), setting)
-    write_json(options.json, {"machine": facts, "H": H, "K": K, "results": results, "fits": fits})
+            report_setting(f"{'causal' if causal else 'full'}, dropout {rate}", setting)
+    write_json(options.json, {"machine": facts, "H": H, "K": K, "results": results})
 
 
 def forward_flops(T, causal):
@@ -119,63 +119,24 @@ def contenders_of(T, rate, options):
 
 def measure(T, causal, rate, options, limits):
     """Measure forward with backward, then forward alone, in new processes."""
-    figures = {}
+    result = {"what": f"{T:,}", "T": T, "causal": causal, "dropout": rate}
+    flops = forward_flops(T, causal)
     with started(contenders_of(T, rate, options)) as contenders:
-        for part, forward_only in (("both", False), ("forward", True)):
-            contenders = build_all(contenders, T, causal, rate, forward_only, warm_up=1)
-            turns, facts = alternate_with(limits, contenders, options)
-            contenders = [contender for contender in contenders if contender.name in turns]
-            flops = forward_flops(T, causal) * (1 if forward_only else 3.5)
-            for one in contenders:
-                if part == "both":
-                    memory = one.memory()
-                    figures[one.name] = {"bytes": memory.running_peak - memory.built}
-                figures[one.name][part] = rated(timing(turns, one.name), flops, facts)
-    return {"T": T, "causal": causal, "dropout": rate, **facts, "contenders": figures}
-
-
-def setting_name(causal, rate):
-    return f"{'causal' if causal else 'full'}, dropout {rate}"
+        for part, forward_only, factor in (("both", False, 3.5), ("forward", True, 1)):
+            case = T, causal, rate, forward_only
+            work = {"flops": factor * flops, "warm_up": 1}
+            result[part] = measured(contenders, case, options, limits, **work)
+    return result
 
 
 def report_setting(setting, results):
-    """Print the results of all lengths, and return how time and memory grow with the length."""
-    print(f"{setting}: forward with backward, then forward alone")
-    header = ["T", "", "ms", "spread", "× first", "GFLOP/s", "of sgemm", "extra MB"]
-    header += ["fwd ms", "× first", "GFLOP/s"]
-    rows, points = [], {}
-    for result in results:
-        for name, figures in result["contenders"].items():
-            if "forward" not in figures:  # it has failed meanwhile
-                continue
-            rows.append([f"{result['T']:,}", name, *cells(figures)])
-            seconds = figures["both"]["seconds"]["median"]
-            points.setdefault(name, []).append((result["T"], seconds, figures["bytes"]))
-    print_table(header, rows)
-    fits = [fit_of(f"{name}, {setting}", *zip(*of, strict=True)) for name, of in points.items()]
-    for fit in fits:
-        if not math.isnan(fit["time_exponent"]):  # of more than one length
-            exponents = (
-                f"time ~ T^{fit['time_exponent']:.2f}, memory ~ T^{fit['memory_exponent']:.2f}"
-            )
-            print(f"{fit['name']}: {exponents} (upper half)")
-    print_limits(results)
+    """Print the results of all lengths."""
+    columns = ["ms", "spread", "× first", "GFLOP/s", "of sgemm", "step MB"]
+    for part, what in (("both", "forward and backward"), ("forward", "forward alone")):
+        print(f"{setting}, {what}:")
+        print_figures([{"what": result["what"]} | result[part] for result in results], columns)
+    print_limits([result["both"] for result in results])
     print(flush=True)
-    return fits
-
-
-def fit_of(name, lengths, seconds, memory):
-    time_exponent, _ = fit_power(lengths, seconds)
-    memory_exponent, _ = fit_power(lengths, memory)
-    return {"name": name, "time_exponent": time_exponent, "memory_exponent": memory_exponent}
-
-
-def cells(figures):
-    both, forward = figures["both"], figures["forward"]
-    row = [*time_cells(both), short(both["gflops"]), percent(both["share_of_sgemm"])]
-    row.append(f"{figures['bytes'] / 1e6:,.1f}")
-    median, _, ratio = time_cells(forward)
-    return [*row, median, ratio, short(forward["gflops"])]
 
 
 def parse_arguments(argv):

@@ -4,7 +4,6 @@ shared machine.
 python scripts/bench/bench_busy.py                        # all work, beside 0, 1, 2, 8 and 32
 python scripts/bench/bench_busy.py --work tiny,sentence --busy 0,1
 python scripts/bench/bench_busy.py --session another      # to which Linux gives a share of its own
-python scripts/bench/bench_busy.py --latency --work tiny  # and the slowest of 100 steps
 
 Each contender runs as it comes, and on one thread: npformer and PyTorch with that setting of their
 own, JAX as it comes alone, as it has none. A busy process computes without end; all are started at
@@ -13,9 +12,9 @@ beside each number of busy processes.
 """
 
 import contextlib
+import itertools
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -27,7 +26,7 @@ from npformer.commands.arguments import natural  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import write_json
 from scripts.bench import bench_decode
-from scripts.bench.bench_train import PEERS, build_jax
+from scripts.bench.bench_train import build_jax
 from scripts.bench.contenders import build_all, started
 from scripts.bench.machine import PAUSE, machine, print_machine
 from scripts.bench.options import add_some, add_without, between_commas, parsed, parser_of
@@ -64,83 +63,52 @@ def main(argv=None):
 
 def report_work(name, options):
     """Measure a work beside each number of busy processes, and print the times."""
-    is_wanted = lambda key: key.split(",")[0] not in options.without
-    wanted = [one for key, one in contenders_of(name).items() if is_wanted(key)]
+    wanted = [one for key, *one in contenders_of(name) if key not in options.without]
     with (
         started(wanted) as contenders,
         busy_processes(max(options.busy), options.session) as beside,
     ):
         able = build_all(contenders, WORK[name])
         seconds = {one.name: {n: [] for n in options.busy} for one in able}
-        latencies = {one.name: {n: [] for n in options.busy} for one in able}
         for i in range(options.rounds):
-            for n in options.busy:
-                for one in able:
-                    note(f"{name}, round {i + 1} of {options.rounds}, beside {n}: {one.name}")
-                    with beside(n):
-                        n_steps = max(1, round(options.seconds / one.built.step_seconds))
-                        mean, steps = one.run(n_steps)
-                    seconds[one.name][n].append(mean)
-                    latencies[one.name][n] += steps[-n_steps:]
+            for n, one in itertools.product(options.busy, able):
+                note(f"{name}, round {i + 1} of {options.rounds}, beside {n}: {one.name}")
+                with beside(n):
+                    n_steps = max(1, round(options.seconds / one.built.step_seconds))
+                    seconds[one.name][n].append(one.run(n_steps)[0])
         note("")
-    print_work(name, seconds, latencies, options)
-    summaries = {}
-    for one, of in seconds.items():
-        summaries[one] = {n: summary(found) for n, found in of.items()}
-    return {"seconds": summaries, "latencies": latencies if options.latency else None}
+    figures = {one: {n: summary(found) for n, found in of.items()} for one, of in seconds.items()}
+    print_work(name, figures, options)
+    return figures
 
 
-def print_work(name, seconds, latencies, options):
+def print_work(name, figures, options):
     """Print a table of milliseconds a step: the median of the turns, and how many times as long as
-    idle.
+    beside the first number.
     """
     first = options.busy[0]
     rows = []
-    for one, of in seconds.items():
-        medians = {n: statistics.median(found) for n, found in of.items()}
-        shown = lambda seconds, idle=medians[first]: (
-            f"{short(1e3 * seconds)} ({seconds / idle:.2f})"
-        )
-        rows.append([one, *(shown(medians[n]) for n in options.busy)])
-        if options.latency:
-            worst = (np.quantile(latencies[one][n], 0.99) for n in options.busy)
-            rows.append([f"{one}, 99th of 100 steps", *(short(1e3 * x) for x in worst)])
-    print(
-        f"\n{name}: ms (times as long as beside {first}), "
-        f"busy processes of {options.session} session"
-    )
+    for one, of in figures.items():
+        idle = of[first]["median"]
+        medians = [of[n]["median"] for n in options.busy]
+        rows.append([one, *(f"{short(1e3 * x)} ({x / idle:.2f})" for x in medians)])
+    ratio = f"times as long as beside {first}"
+    print(f"\n{name}: ms ({ratio}), busy processes of {options.session} session")
     print_table(["", *(f"beside {n}" for n in options.busy)], rows)
 
 
 def contenders_of(name):
-    """{key: (name, libraries, build)} of the contenders of a work."""
-    if name in SENTENCES or name == "chat":
-        build = build_chat if name == "chat" else build_sentences
-        return {
-            "npformer": ("npformer", ("npformer.cpu",), partial(timed, build)),
-            "npformer,1": (
-                "npformer, one thread",
-                ("npformer.cpu",),
-                partial(timed, build, n_threads=1),
-            ),
-        }
-    ours = partial(build_npformer, backend="cpu")
-    torch = ("torch",)
-    return {
-        "npformer": ("npformer", ("npformer.cpu",), partial(timed, ours)),
-        "npformer,1": (
-            "npformer, one thread",
-            ("npformer.cpu",),
-            partial(timed, ours, n_threads=1),
-        ),
-        "pytorch": ("PyTorch", torch, partial(timed, PEERS["fused"][2])),
-        "pytorch,1": (
-            "PyTorch, one thread",
-            torch,
-            partial(timed, partial(build_pytorch, n_threads=1, fused=True)),
-        ),
-        "jax": ("JAX", ("jax",), partial(timed, build_jax)),
-    }
+    """(the option that leaves it out, name, libraries, build) of the contenders of a work."""
+    builds = {"chat": build_chat} | dict.fromkeys(SENTENCES, build_sentences)
+    build = builds.get(name, partial(build_npformer, backend="cpu"))
+    on_one_thread = partial(limited, build)
+    yield "npformer", "npformer", ("npformer.cpu",), build
+    yield "npformer", "npformer, one thread", ("npformer.cpu",), on_one_thread
+    if name not in builds:
+        fused = partial(build_pytorch, fused=True)
+        yield "pytorch", "PyTorch", ("torch",), fused
+        yield "pytorch", "PyTorch, one thread", ("torch",), partial(fused, n_threads=1)
+        yield "jax", "JAX", ("jax",), build_jax
 
 
 def build_sentences(n):
@@ -155,21 +123,10 @@ def build_chat(model):
     return partial(greedy_decode, model, params, prompt, eos_id=None, max_len=32)
 
 
-def timed(build, case, n_threads=None):
-    """``step`` that returns the seconds of its latest calls, at most 1,000; npformer may be limited
-    to some threads.
-    """
-    blas_threads(n_threads).__enter__()  # until the process ends
-    step, seconds = build(case), []
-
-    def timed_step():
-        start = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - start)
-        del seconds[:-1000]
-        return list(seconds)
-
-    return timed_step
+def limited(build, case):
+    """The same in npformer on one thread, until the process ends."""
+    blas_threads(1).__enter__()
+    return build(case)
 
 
 @contextlib.contextmanager
@@ -205,27 +162,15 @@ def _beside(processes, m):
 
 
 def parse_arguments(argv):
-    parser = parser_of(
-        __doc__, rounds=7, seconds=2, quick_seconds=0.2, quick="tiny and a sentence, 3 short turns"
-    )
+    quick = "tiny and a sentence, 3 short turns"
+    parser = parser_of(__doc__, rounds=7, seconds=2, quick_seconds=0.2, quick=quick)
     add = parser.add_argument
     add_some(parser, "--work", WORK, help=f"some of {','.join(WORK)} (default: all)")
     numbers = [0, 1, 2, 8, 32]
-    add(
-        "--busy",
-        type=between_commas(natural),
-        default=numbers,
-        metavar="A,B",
-        help="numbers of busy processes",
-    )
-    sessions = ["the same", "another"]
-    add(
-        "--session",
-        choices=sessions,
-        default=sessions[0],
-        help="of the busy processes (default: the same)",
-    )
-    add("--latency", action="store_true", help="also the 99th of 100 steps, of all turns")
+    naturals, busy = between_commas(natural), "numbers of busy processes"
+    add("--busy", type=naturals, default=numbers, metavar="A,B", help=busy)
+    sessions, of = ["the same", "another"], "of the busy processes (default: the same)"
+    add("--session", choices=sessions, default=sessions[0], help=of)
     add_without(parser, ["npformer", "pytorch", "jax"])
     options = parsed(parser, argv)
     options.work = options.work or (["tiny", "sentence"] if options.quick else list(WORK))

@@ -22,12 +22,13 @@ import numpy as np
 
 from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
-from scripts.bench.contenders import build_all, of_backends, started
-from scripts.bench.limits import alternate_with, limits_contender, print_limits
+from scripts.bench.contenders import of_backends, started
+from scripts.bench.limits import limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_without, parsed, parser_of, positives
-from scripts.bench.report import milliseconds, percent, print_table, short, timing
+from scripts.bench.report import print_figures
 from scripts.bench.steps import SIZES, model_of
+from scripts.bench.turns import measured
 
 import npformer as nf
 
@@ -40,12 +41,13 @@ def main(argv=None):
     options = parse_arguments(argv)
     facts = print_machine(machine("ctranslate2", "transformers"))
     size = SIZES[options.size]._replace(S=S, T=T)
-    print(f"{options.size}: {size.of_model()}, {S} source tokens, {T} new tokens", flush=True)
+    print(f"{options.size}: {size}, {S} source tokens, {T} new tokens", flush=True)
     results = measure(size, options)
     if not results:
         sys.exit("no contender is left")
     write_json(options.json, {"machine": facts, "size": size._asdict(), "results": results})
-    print_results(results)
+    print_figures(results, ["tokens/s", "ms", "spread", "× first"])
+    print_limits(results)
 
 
 def source(size, batch):
@@ -119,30 +121,11 @@ def measure(size, options):
 
 
 def measure_setting(size, batch, beam, contenders, limits, options):
-    able = build_all(contenders, size, batch, beam)
-    turns, facts = alternate_with(limits, able, options)
-    first = contenders[0].name
-    figures = {name: figures_of(turns, name, first, batch * size.T) for name in turns}
-    return {"batch": batch, "beam": beam, "compared_with": first, **facts, "contenders": figures}
-
-
-def figures_of(turns, name, first, n_tokens):
-    found = timing(turns, name, first)
-    return found | {"tokens_per_second": n_tokens / found["seconds"]["median"]}
-
-
-def print_results(results):
-    """Print a line for each setting and contender. The ratio is above 1 if the first is faster."""
-    ratio = f"{results[0]['compared_with']} / it"
-    rows = []
-    for result in results:
-        search = "greedy" if result["beam"] == 1 else f"beam {result['beam']}"
-        for name, of in result["contenders"].items():
-            row = [str(result["batch"]), search, name, short(of["tokens_per_second"])]
-            row += [milliseconds(of), percent(of["seconds"]["spread"]), short(of["times_as_long"])]
-            rows.append(row)
-    print_table(["batch", "search", "", "tokens/s", "ms a call", "spread", ratio], rows)
-    print_limits(results)
+    result = measured(contenders, (size, batch, beam), options, limits)
+    for found in result["contenders"].values():
+        found["tokens_per_second"] = batch * size.T / found["seconds"]["median"]
+    search = "greedy" if beam == 1 else f"beam {beam}"
+    return {"what": f"batch {batch}, {search}", "batch": batch, "beam": beam} | result
 
 
 def parse_arguments(argv):

@@ -18,16 +18,12 @@ import numpy as np
 
 from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
-from scripts.bench.contenders import agreeing, build_all, of_backends, started
-from scripts.bench.limits import (
-    alternate_with,
-    limits_contender,
-    measure_own_limit,
-    print_limits,
-)
+from scripts.bench.contenders import of_backends, started
+from scripts.bench.limits import limits_contender, print_limits
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_without, parsed, parser_of, positives
-from scripts.bench.report import print_shares, rated, timing
+from scripts.bench.report import print_figures
+from scripts.bench.turns import measured
 
 import npformer as nf
 from npformer import pretrained
@@ -44,7 +40,7 @@ GPT2 = {
 SMALL = GPT2 | {"vocab": 500, "d_model": 96, "n_heads": 4, "n_layers": 2, "d_ff": 384}
 TRAINING = {"lr": 1e-4, "weight_decay": 0.1}
 CLIP_NORM = 1.0
-SHARES = {"of sgemm": "share_of_sgemm", "of own limit": "share_of_own_limit"}
+COLUMNS = ["ms", "spread", "× first", "of sgemm", "of own limit"]
 # The same function in one pass, and no dropout.
 THEIRS = {"activation_function": "gelu_pytorch_tanh", "embd_pdrop": 0.0}
 
@@ -60,23 +56,22 @@ def main(argv=None):
     cases = [("step", T) for T in options.lengths]
     cases.append(("generate", NEW))
     with started(wanted) as contenders, limits_contender(options.sgemm_sizes) as limits:
-        results = [measured(shape, *case, contenders, limits, options) for case in cases]
+        results = [measure(shape, *case, contenders, limits, options) for case in cases]
     write_json(options.json, {"machine": facts, "shape": shape, "results": results})
-    print_shares(results, SHARES)
+    print_figures(results, COLUMNS)
     print_limits(results)
 
 
-def measured(shape, kind, n, contenders, limits, options):
+def measure(shape, kind, n, contenders, limits, options):
     """The times of a training step of B texts of n tokens, or of the generation of n tokens."""
-    differs = lambda theirs, ours: not np.allclose(theirs, ours, rtol=1e-3)
-    able = agreeing(build_all(contenders, shape, kind, n), differs)
-    build = partial(build_npformer, shape, kind, n, "cpu")
-    measure_own_limit(limits, options.sgemm_sizes, build)
-    turns, facts = alternate_with(limits, able, options)
+    case = shape, kind, n
     what = f"step, B {B}, T {n}" if kind == "step" else f"{n} new tokens"
-    flops = flops_of(shape, kind, n)
-    figures = {name: rated(timing(turns, name), flops, facts) for name in turns}
-    return {"what": what, **facts, "contenders": figures}
+    work = {"flops": flops_of(*case), "own_limit_of": partial(build_npformer, *case, "cpu")}
+    return {"what": what} | measured(contenders, case, options, limits, differs=differs, **work)
+
+
+def differs(theirs, ours):
+    return not np.allclose(theirs, ours, rtol=1e-3)
 
 
 def flops_of(shape, kind, n):

@@ -12,6 +12,7 @@ Attention is forward and backward, without dropout, on 16,384 tokens with 8 head
 PyTorch's is its fused attention.
 """
 
+import itertools
 import subprocess
 import sys
 from functools import partial
@@ -20,10 +21,19 @@ import numpy as np
 
 from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
+from scripts.bench.contenders import started
 from scripts.bench.machine import machine
 from scripts.bench.options import add_some, parsed, parser_of
-from scripts.bench.report import percent, print_table, short, time_cells
-from scripts.bench.steps import SIZES, Size, build_npformer, build_pytorch, compare, training_flops
+from scripts.bench.report import print_figures
+from scripts.bench.steps import (
+    SIZES,
+    Size,
+    build_npformer,
+    build_pytorch,
+    loss_differs,
+    training_flops,
+)
+from scripts.bench.turns import measured, rate
 
 from npformer.backends import why_no_gpu
 
@@ -40,13 +50,8 @@ def main(argv=None):
     quick = "tiny and base, eager PyTorch, 3 rounds"
     parser = parser_of(__doc__, rounds=7, seconds=0.5, quick_seconds=0.5, quick=quick)
     add_some(parser, "--steps", STEPS, help=f"some of {','.join(STEPS)} (default: all)")
-    add_some(
-        parser,
-        "--precisions",
-        PRECISIONS,
-        PRECISIONS,
-        help=f"some of {','.join(PRECISIONS)} (default: both)",
-    )
+    names = f"some of {','.join(PRECISIONS)} (default: both)"
+    add_some(parser, "--precisions", PRECISIONS, PRECISIONS, help=names)
     options = parsed(parser, argv)
     options.steps = options.steps or (["tiny", "base"] if options.quick else list(STEPS))
     if missing := why_no_gpu():
@@ -63,7 +68,7 @@ def main(argv=None):
         figures["steps"][precision] = {
             name: report_step(name, precision, best, options) for name in options.steps
         }
-        figures["attention"][precision] = report_attention(precision, options)
+        figures["attention"][precision] = report_attention(precision, best, options)
     write_json(options.json, figures)
 
 
@@ -137,13 +142,19 @@ def _array(x, precision):
     return x.astype(ml_dtypes.bfloat16)
 
 
+def compare(wanted, case, options, **details):
+    """The figures of contenders, in turns."""
+    with started(wanted) as contenders:
+        return measured(contenders, case, options, warm_up=WARM_UP, **details)["contenders"]
+
+
 def report_product(precision, options):
-    """Measure the TFLOP/s of a large product, which no step can exceed."""
+    """Measure the GFLOP/s of a large product, which no step can exceed."""
     ours = ("npformer", ("npformer.gpu",), build_our_product)
-    figures, _ = compare([ours], (precision,), options, WARM_UP)
-    rate = 2 * LARGE**3 / figures["npformer"]["seconds"]["median"] / 1e12
-    print(f"{precision}: a product of {LARGE} x {LARGE} matrices: {rate:.0f} TFLOP/s\n", flush=True)
-    return rate
+    figures = compare([ours], (precision,), options)
+    best = 2 * LARGE**3 / figures["npformer"]["seconds"]["median"] / 1e9
+    print(f"{precision}: a product of {LARGE} x {LARGE} matrices: {best / 1e3:.0f} TFLOP/s\n")
+    return best
 
 
 def report_step(name, precision, best, options):
@@ -158,38 +169,33 @@ def report_step(name, precision, best, options):
         build = partial(build_pytorch, compiled=compiled, **variant)
         wanted.append((f"PyTorch, {mode}", ("torch",), build))
     size = STEPS[name]
-    figures, _ = compare(wanted, (size,), options, WARM_UP)
-    flops = training_flops(size)
-    print(f"{name}, {precision}: {short(flops / 1e12)} TFLOP a step, of {best:.0f} TFLOP/s")
-    show(figures, flops, best)
+    figures = compare(wanted, (size,), options, differs=loss_differs)
+    show(f"{name}, {precision}", figures, training_flops(size), best)
     return figures
 
 
-def report_attention(precision, options):
+def report_attention(precision, best, options):
     """Measure attention, and print a table for each length, causal or not."""
     wanted = [
         ("npformer", ("npformer.gpu",), build_our_attention),
         ("PyTorch", ("torch",), build_their_attention),
     ]
+    lengths = LENGTHS[::2] if options.quick else LENGTHS
     results = {}
-    for T in LENGTHS[::2] if options.quick else LENGTHS:
-        for causal in (False, True):
-            case = f"{T} causal" if causal else f"{T}"
-            figures, _ = compare(wanted, (T, causal, precision), options, WARM_UP)
-            flops = 14 * TOKENS * T * HEADS * WIDTH / (2 if causal else 1)  # 4 forward, 10 backward
-            print(f"attention, forward and backward, keys: {case}, {precision}")
-            show(figures, flops)
-            results[case] = figures
+    for T, causal in itertools.product(lengths, (False, True)):
+        case = f"{T} causal" if causal else f"{T}"
+        results[case] = figures = compare(wanted, (T, causal, precision), options)
+        flops = 14 * TOKENS * T * HEADS * WIDTH / (2 if causal else 1)  # 4 forward, 10 backward
+        show(f"attention of {case} keys, {precision}", figures, flops, best)
     return results
 
 
-def show(figures, flops, best=None):
-    """Print milliseconds, spread, the ratio to the first, TFLOP/s, and their share of the best."""
-    rows = []
-    for name, found in figures.items():
-        rate = flops / found["seconds"]["median"] / 1e12
-        rows.append([name, *time_cells(found), short(rate), percent(rate / best) if best else ""])
-    print_table(["", "ms", "spread", "× first", "TFLOP/s", "of the product"], rows)
+def show(what, figures, flops, best):
+    """Print a line for each contender; the share is that of the large product."""
+    for found in figures.values():
+        rate(found, flops, {"limits": {"sgemm": best}})
+    columns = ["ms", "spread", "× first", "GFLOP/s", "of sgemm"]
+    print_figures([{"what": what, "contenders": figures}], columns)
     print(flush=True)
 
 

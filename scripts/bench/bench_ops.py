@@ -7,7 +7,7 @@ python scripts/bench/bench_ops.py --ops layer_norm,adam_update --backends cpu --
 
 float32, at the sizes of the step "base" of bench_train.py: 32 sequences of 30 tokens, D=512,
 F=2048, V=16,000; 16M parameters for the optimizer; 4 causal sequences of 512 tokens for
-flash_attention. Dropout 0.1. "MB" is the memory that has to be read and written at least, each
+flash_attention. Dropout 0.1. "GB/s" is of the memory that has to be read and written at least, each
 array once; arrays that fit into the processor's cache can be faster than the measured copy.
 PyTorch's backward passes are those of autograd, of the same function; cross_entropy is the loss
 with its gradient.
@@ -22,11 +22,12 @@ import numpy as np
 
 from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
-from scripts.bench.contenders import alternate, build_all, of_backends, started
-from scripts.bench.limits import best_of, limits_contender, print_limits
+from scripts.bench.contenders import of_backends, started
+from scripts.bench.limits import limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of
-from scripts.bench.report import milliseconds, percent, print_table, short, timing
+from scripts.bench.report import print_figures
+from scripts.bench.turns import measured, rate
 
 import npformer as nf
 from npformer.gradients.cases import Case, Drawn
@@ -45,11 +46,10 @@ def main(argv=None):
     if "pytorch" not in options.without:
         wanted.append(("PyTorch", ("torch",), build_pytorch))
     with limits_contender(options.sgemm_sizes) as limits, started(wanted) as contenders:
-        names = [contender.name for contender in contenders]
         results = {name: measure(name, contenders, options, limits) for name in options.ops}
-    best = best_of([result["limits"] for result in results.values()])
-    write_json(options.json, {"machine": facts, "limits": best, "operations": results})
-    print_results(results, names, best)
+    write_json(options.json, {"machine": facts, "operations": results})
+    print_figures(results.values(), ["ms", "× first", "GB/s", "GFLOP/s", "of sgemm"])
+    print_limits(results.values(), over=statistics.median)
 
 
 class Operation(NamedTuple):
@@ -72,10 +72,8 @@ LONG = {"...": (4, 4), "T": 512, "S": 512, "K": 64, "Kv": 64}
 TABLE = {"V": V, "D": D}
 NUMBERS = {"n": N_PARAMETERS, "...": (N_PARAMETERS,)}
 
-TO_HIDDEN, TO_LOGITS = (
-    R * D + D * F + R * F,
-    R * D + D * V + R * V,
-)  # the numbers of input, weights and output
+# The numbers of input, weights and output.
+TO_HIDDEN, TO_LOGITS = R * D + D * F + R * F, R * D + D * V + R * V
 N_SCORES, ATTENTION_FLOPS = B * H * T * T, 4 * B * T * T * D
 LONG_SIZE, LONG_FLOPS = 4 * 4 * 512 * 64, 4 * 4 * 4 * 512 * 512 * 64 // 2  # half: it is causal
 
@@ -139,10 +137,8 @@ def build_npformer(name, backend):
     """``step`` that calls the operation of a backend. It returns None, so that no arrays are sent
     between processes.
     """
-    operation, arguments = (
-        getattr(nf.get_backend(backend), name),
-        case_of(name).arguments_of(name, "float32"),
-    )
+    operation = getattr(nf.get_backend(backend), name)
+    arguments = case_of(name).arguments_of(name, "float32")
 
     def step():
         operation(**arguments)
@@ -206,24 +202,13 @@ def loss_and_gradient_of_pytorch(tensors):
 def measure(name, contenders, options, limits):
     """The figures of an operation, of all contenders that have it."""
     operation = OPERATIONS[name]
-    able = build_all(contenders, name)
-    turns, others = alternate(able, options.rounds, options.seconds)
-    n_bytes = 4 * operation.n_moved
-    figures = {}
-    for contender in turns:
-        found = timing(turns, contender)
-        median = found["seconds"]["median"]
-        found["gb_per_second"] = n_bytes / median / 1e9
-        found["gflops"] = operation.flops / median / 1e9
-        figures[contender] = found
-    return {
-        "shapes": shapes_of(name, operation),
-        "bytes": n_bytes,
-        "flops": operation.flops,
-        "limits": limits.run(1)[1],
-        "other_programs_cores": others,
-        "contenders": figures,
-    }
+    result = {"what": name, "shapes": shapes_of(name, operation), "flops": operation.flops}
+    result["bytes"] = n_bytes = 4 * operation.n_moved
+    result |= measured(contenders, (name,), options) | {"limits": limits.run(1)[1]}
+    for found in result["contenders"].values():
+        found["gb_per_second"] = n_bytes / found["seconds"]["median"] / 1e9
+        rate(found, operation.flops, result)
+    return result
 
 
 def shapes_of(name, operation):
@@ -231,32 +216,6 @@ def shapes_of(name, operation):
     arrays = getattr(nf.reference, name).record.contract.arrays
     is_given = lambda array: operation.given.get(array, array) is not None
     return {x: shape_of(of.axes, operation.sizes) for x, of in arrays.items() if is_given(x)}
-
-
-def print_results(results, names, best):
-    """Print a line for each operation, with the figures of the first contender first."""
-    first, *others = names
-    header = ["", "MB", f"{first} ms", "GB/s", "GFLOP/s", "of sgemm"]
-    for name in others:
-        header += [f"{name} ms", "× first"]
-    rows = []
-    for operation, result in results.items():
-        ours, *theirs = (result["contenders"].get(name) for name in names)
-        row = [operation, short(result["bytes"] / 1e6), *cells_of_first(ours, best)]
-        for one in theirs:
-            row += [milliseconds(one), f"{one['times_as_long']:.2f}"] if one else ["–"] * 2
-        rows.append(row)
-    print_table(header, rows)
-    print_limits(results.values(), over=statistics.median)
-
-
-def cells_of_first(figures, best):
-    """Milliseconds, GB/s, and GFLOP/s with their share of the best sgemm, if there are products."""
-    if figures is None:
-        return ["–"] * 4
-    gflops = figures["gflops"]
-    of_products = [short(gflops), percent(gflops / best["sgemm"])] if gflops else ["", ""]
-    return [milliseconds(figures), short(figures["gb_per_second"]), *of_products]
 
 
 def parse_arguments(argv):

@@ -20,16 +20,12 @@ import numpy as np
 
 from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
-from scripts.bench.contenders import agreeing, build_all, of_backends, started
-from scripts.bench.limits import (
-    alternate_with,
-    limits_contender,
-    measure_own_limit,
-    print_limits,
-)
+from scripts.bench.contenders import of_backends, started
+from scripts.bench.limits import limits_contender, print_limits
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_without, parsed, parser_of
-from scripts.bench.report import print_shares, rated, timing
+from scripts.bench.report import print_figures
+from scripts.bench.turns import measured
 
 import npformer as nf
 from npformer import pretrained, tree
@@ -41,11 +37,7 @@ WORK = {
     "prompt": f"a prompt of {LONG}",
     "vectors": f"{SENTENCES} vectors",
 }
-SHARES = {
-    "of sgemm": "share_of_sgemm",
-    "of own limit": "share_of_own_limit",
-    "of reading": "share_of_reading",
-}
+COLUMNS = ["ms", "spread", "× first", "of sgemm", "of own limit", "of reading", "MB"]
 LLAMA_CPP = {"llama.cpp": "F32", "llama.cpp Q8_0": "Q8_0"}  # in what its matrices are stored
 LIBRARIES = {
     "npformer int8": (),
@@ -67,7 +59,7 @@ def main(argv=None):
         if options.sentence_model:
             results += measured_model(options.sentence_model, ("vectors",), limits, options)
     write_json(options.json, {"machine": facts, "results": results})
-    print_shares(results, SHARES, with_memory=True)
+    print_figures(results, COLUMNS)
     print_limits(results)
 
 
@@ -83,7 +75,7 @@ def measured_model(path, kinds, limits, options):
         work = prepared(path, Path(folder) / path.stem, others)
         for kind in kinds:
             first = results["first"]["contenders"] if kind == "generate" else {}
-            results[kind] = measured(work, kind, contenders, limits, options, first)
+            results[kind] = measure(work, kind, contenders, limits, options, first)
     return list(results.values())
 
 
@@ -102,32 +94,30 @@ def prepared(path, folder, others):
     return {"files": files, "ids": ids, "weights": weights, "table": params["embedding"].size}
 
 
-def measured(work, kind, contenders, limits, options, first):
+def measure(work, kind, contenders, limits, options, first):
     """The times of one kind of work, and how near they are to the limits.
 
     Reading the weights limits each new token but the first one, which waits for the products of the
     prompt: ``first`` has the figures of that.
     """
-    differs = lambda theirs, ours: not np.allclose(theirs, ours, atol=1e-3)
-    able = agreeing(build_all(contenders, work, kind), differs, INT8)
-    measure_own_limit(limits, options.sgemm_sizes, partial(build_npformer, work, kind, "cpu"))
-    turns, facts = alternate_with(limits, able, options)
+    limits_of = {"flops": flops_of(work, kind)}
+    limits_of["own_limit_of"] = partial(build_npformer, work, kind, "cpu")
+    agreement = {"differs": differs, "inexact": INT8}
+    result = measured(contenders, (work, kind), options, limits, **limits_of, **agreement)
     n_read = weights_read(work, kind)
-    figures = {}
-    for contender in able:
-        name = contender.name
-        found = rated(timing(turns, name), flops_of(work, kind), facts)
+    for name, found in result["contenders"].items():
         reading = found["seconds"]["median"]
         if name in first:
             reading -= first[name]["seconds"]["median"]
         bytes_read = n_read if name in INT8 else 4 * n_read
-        found["share_of_reading"] = bytes_read / 1e9 / facts["limits"]["read"] / reading
+        found["share_of_reading"] = bytes_read / 1e9 / result["limits"]["read"] / reading
         if name in INT8:
             found["share_of_own_limit"] = None  # which is that of the float32 work
-        memory = contender.memory()
-        found["memory"] = memory.running_peak - memory.libraries
-        figures[name] = found
-    return {"what": WORK[kind], **facts, "contenders": figures}
+    return {"what": WORK[kind]} | result
+
+
+def differs(theirs, ours):
+    return not np.allclose(theirs, ours, atol=1e-3)
 
 
 def flops_of(work, kind):

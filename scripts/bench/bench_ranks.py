@@ -5,8 +5,7 @@
 
 Strong scaling: all compute the same batch. Weak scaling: each rank has a batch of the full size.
 *Waiting* is the part of a step in which a rank waits for others: for messages, and for ranks that
-are slower. "At the end" is the same with gradients that are sent when the backward pass has ended,
-not beside it.
+are slower.
 
 The messages are also timed alone, between ranks that do nothing else: the exchange of the
 gradients, the gathering of the parameters, and a message of one number. What predict_ranks.py
@@ -50,19 +49,15 @@ def main(argv=None):
     write_json(options.json, {"machine": facts, "steps": steps})
 
 
-def work(size, seconds, shards=1, rows=1, at_end=False):
+def work(size, seconds, shards=1, rows=1):
     """Make steps for some time, and return what they took."""
     ranks = world()
     size = SIZES[size]
     batch = batch_of(size._replace(B=size.B * rows))
     with blas_threads(1 if ranks.size > 1 else shards):
-        model = AtEnd(model_of(size)) if at_end else model_of(size)
-        shards = max(shards, ranks.size)
-        settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": shards, "ranks": ranks}
-        trainer = Trainer(model, Adam(LEARNING_RATE), **settings)
+        trainer = trainer_of(size, max(shards, ranks.size), ranks)
         for _ in range(3):
             trainer.step(*batch)
-        arrived = note_arrived(trainer.loss_and_grad) if ranks.size > 1 else [0.0]
         taken = []
         waited = ranks.seconds_waited
         end = time.perf_counter() + seconds
@@ -73,59 +68,15 @@ def work(size, seconds, shards=1, rows=1, at_end=False):
         found = {
             "step": statistics.median(taken),
             "waited": (ranks.seconds_waited - waited) / len(taken),
-            "arrived": statistics.median(arrived),
             "memory": max(ranks.gather(peak_bytes())) / 1e6,
             "parameters": trainer.flat_params.size,
         }
         return found | (messages(trainer, ranks) if ranks.size > 1 else {})
 
 
-class AtEnd:
-    """A model that gives all its gradients at the end of the backward pass."""
-
-    def __init__(self, model):
-        self.model, self.init, self.count = model, model.init, model.count
-
-    def loss_and_grad(self, *batch, dropout_key, n_tokens, backend, label_smoothing=0.0):
-        """That of the model, without ``ready``."""
-        options = {"n_tokens": n_tokens, "backend": backend, "label_smoothing": label_smoothing}
-        return self.model.loss_and_grad(*batch, dropout_key=dropout_key, **options)
-
-
-def note_arrived(over_ranks):
-    """A list that gets, at each step, which share of the chunks has been exchanged when the
-    backward pass ends.
-    """
-    has_arrived = over_ranks.ranks.mpi.Request.Testall
-
-    def share(sending):
-        with sending.messenger.lock:
-            arrived = [has_arrived(requests) for requests, _ in sending.under_way]
-        return sum(arrived) / len(over_ranks.chunks)
-
-    return after_backward(over_ranks, share)
-
-
-def after_backward(over_ranks, look):
-    """A list that gets, at each step, ``look(sending)`` when the last backward pass of this rank
-    has ended.
-    """
-    found, new_tree = [], over_ranks.tree
-
-    def noting_tree(*args, **options):
-        total = new_tree(*args, **options)
-        add = total.add
-
-        def noting(shard, grads):
-            found[-1] = look(total.sending)
-            add(shard, grads)
-
-        total.add = noting
-        found.append(0)
-        return total
-
-    over_ranks.tree = noting_tree
-    return found
+def trainer_of(size, n_shards, ranks):
+    settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": n_shards, "ranks": ranks}
+    return Trainer(model_of(size), Adam(LEARNING_RATE), **settings)
 
 
 def messages(trainer, ranks, turns=9):
@@ -166,7 +117,6 @@ def report(name, options):
         if n <= cores():
             contenders[f"1 process, {n} shards"] = (1, {"shards": n})
         contenders[f"{n} ranks"] = (n, {})
-        contenders[f"{n} ranks, at the end"] = (n, {"at_end": True})
         contenders[f"{n} ranks, {n} × the batch"] = (n, {"rows": n})
     turn = {"size": name, "seconds": options.seconds}
     runs = {contender: [] for contender in contenders}
@@ -216,14 +166,12 @@ def compare(n, parameters, rows, runs):
     times = ", ".join(f"{key} {1000 * seconds:.3g} ms" for key, seconds in alone.items())
     n_bytes = runs[0]["bytes"]
     print(f"each rank receives {n_bytes / 1e6:.1f} MB a step; alone: {times}")
-    arrived = median_of(runs, "arrived")
-    print(f"{arrived:.0%} of the chunks have been exchanged when the backward pass ends")
     bandwidth = n_bytes / (alone["exchange"] + alone["gathering"])
     step = Step(one["median"] / 1000, n_bytes=4.0 * parameters, n_chunks=runs[0]["chunks"])
     predicted = 1000 * predict(step, Network(alone["one number"], bandwidth), n).step
     times = f"{predicted:.1f} ms a step, measured {weak['median']:.1f}"
     print(f"weak scaling, predicted: {times}", flush=True)
-    facts = {"bytes": n_bytes, "bandwidth": bandwidth, "arrived": arrived, "predicted": predicted}
+    facts = {"bytes": n_bytes, "bandwidth": bandwidth, "predicted": predicted}
     return alone | facts
 
 

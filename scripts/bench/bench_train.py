@@ -1,11 +1,13 @@
 """Time one training step of npformer, PyTorch and JAX, each in a process of its own, in turns.
 
-python scripts/bench/bench_train.py           # all five steps, all contenders
+python scripts/bench/bench_train.py           # the steps of five Transformers, all contenders
 python scripts/bench/bench_train.py --quick   # tiny and copy, without torch.compile
 python scripts/bench/bench_train.py --steps base --without compile,jax --rounds 9
+python scripts/bench/bench_train.py --steps gru,gru-dot,lstm --without compile,jax
 
-The model is an encoder-decoder Transformer, pre-norm, dropout 0.1, label smoothing 0.1, Adam(0.9,
-0.98), float32, on random tokens without padding. All contenders start with the same parameters (the
+A Transformer is an encoder-decoder, pre-norm, with label smoothing 0.1. A recurrent model has one
+layer, bidirectional in the encoder, and is not in JAX. All have dropout 0.1, Adam(0.9, 0.98),
+float32, and random tokens without padding. All contenders start with the same parameters (the
 models are in peers/) and use all cores; contenders that do not start with the same loss are left
 out. FLOP/s count the arithmetic that the step needs, not what a library actually computes. A step's
 own limit is explained in own_limit.py.
@@ -16,25 +18,29 @@ from functools import partial
 
 from npformer.commands.command import command  # needs pip install -e .
 from npformer.commands.output import write_json
-from scripts.bench.contenders import of_backends
+from scripts.bench.contenders import of_backends, started
 from scripts.bench.limits import limits_contender, print_limits
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of
-from scripts.bench.report import milliseconds, percent, print_table, rated, short, time_cells
+from scripts.bench.report import print_figures, short
 from scripts.bench.steps import (
     LABEL_SMOOTHING,
     LEARNING_RATE,
+    RECURRENT,
     SIZES,
     batch_of,
     build_npformer,
     build_pytorch,
-    compare,
+    loss_differs,
     model_of,
-    print_best_of_pytorch,
+    size_of,
     training_flops,
 )
+from scripts.bench.turns import measured
 
 import npformer as nf
+
+STEPS = {**SIZES, **RECURRENT}
 
 
 def build_jax(size):
@@ -50,6 +56,9 @@ PEERS = {  # option -> (name, libraries, build)
     "compile": ("PyTorch, compiled", ("torch",), partial(build_pytorch, fused=True, compiled=True)),
     "jax": ("JAX", ("jax",), build_jax),
 }
+TIMES = ["ms", "spread", "× first", "min"]
+RATES = ["GFLOP/s", "of sgemm", "of own limit"]
+OTHERS = ["first loss", "libraries MB", "training MB"]
 
 
 @command
@@ -63,43 +72,44 @@ def main(argv=None):
 
 def report_step(name, options, limits):
     """Measure a step with all contenders, and print their figures."""
-    size = SIZES[name]
-    flops = training_flops(size)
-    n_parameters = nf.tree.count(model_of(size).shapes())
-    batch = f"B={size.B} S={size.S} T={size.T}"
-    work = f"{n_parameters:,} parameters, {short(flops / 1e9)} GFLOP a step"
-    print(f"{name}: {size.of_model()}, {batch}, {work}", flush=True)
+    step = STEPS[name]
+    size, columns, without = size_of(step), [*TIMES, *OTHERS], [*options.without, "jax"]
+    n_parameters = nf.tree.count(model_of(step).shapes())
+    print(f"{name}: {step} B={size.B} S={size.S} T={size.T}, {n_parameters:,} parameters", end="")
+    work = {"differs": loss_differs}
+    if name in SIZES:
+        columns, without = [*TIMES, *RATES, *OTHERS], options.without
+        work["flops"] = training_flops(size)
+        work["own_limit_of"] = partial(build_npformer, size, options.backends[0])
+        print(f", {short(work['flops'] / 1e9)} GFLOP a step", end="")
+    print(flush=True)
     wanted = of_backends(options.backends, build_npformer)
-    wanted += [peer for key, peer in PEERS.items() if key not in options.without]
-    build = partial(build_npformer, size, options.backends[0])
-    figures, facts = compare(wanted, (size,), options, limits=limits, build=build)
-    if not figures:
+    wanted += [peer for key, peer in PEERS.items() if key not in without]
+    with started(wanted) as contenders:
+        result = measured(contenders, (step,), options, limits, **work)
+    if not result["contenders"]:
         sys.exit(f"{name}: no contender is left")
-    figures = {one: rated(found, flops, facts) for one, found in figures.items()}
-    print_steps(figures)
-    print_limits([facts])
-    print_best_of_pytorch(figures)
-    return {"size": size._asdict(), "flops": flops, **facts, "contenders": figures}
+    print_figures([{"what": name} | result], columns)
+    print_limits([result])
+    print_best_of_pytorch(result["contenders"])
+    return {"size": size._asdict(), "flops": work.get("flops")} | result
 
 
-def print_steps(figures):
-    """Print a line for each contender."""
-    header = ["", "ms", "spread", f"× {next(iter(figures))}", "min"]
-    header += ["GFLOP/s", "of sgemm", "of own limit", "first loss", "libraries MB", "training MB"]
-    rows = []
-    for name, of in figures.items():
-        row = [name, *time_cells(of), milliseconds(of, "min"), short(of["gflops"])]
-        row += [percent(of["share_of_sgemm"]), percent(of["share_of_own_limit"])]
-        row.append(f"{of['first_loss']:.2f}")
-        row += [f"{of[kind] / 1e6:,.0f}" for kind in ("libraries_bytes", "training_bytes")]
-        rows.append(row)
-    print_table(header, rows)
+def print_best_of_pytorch(figures):
+    names = [name for name in figures if name.startswith("PyTorch")]
+    if names:
+        best = min(names, key=lambda name: figures[name]["seconds"]["median"])
+        ours, ratio = next(iter(figures)), figures[best]["times_as_long"]
+        print(f"PyTorch's best of these is {best!r}: {ratio:.2f} times as long as {ours}")
+    print(flush=True)
 
 
 def parse_arguments(argv):
     quick = "tiny and copy, no compilation, 3 short rounds: under a minute"
     parser = parser_of(__doc__, rounds=7, seconds=0.7, quick_seconds=0.3, quick=quick)
-    add_some(parser, "--steps", SIZES, help=f"some of {','.join(SIZES)} (default: all)")
+    of_transformers = ",".join(SIZES)
+    names = f"some of {','.join(STEPS)} (default: {of_transformers})"
+    add_some(parser, "--steps", STEPS, help=names)
     add_backends(parser, default=["cpu"])
     add_without(parser, list(PEERS))
     options = parsed(parser, argv)

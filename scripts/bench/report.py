@@ -4,8 +4,6 @@ import math
 import statistics
 import sys
 
-import numpy as np
-
 
 def summary(values):
     """Median, min, max and spread, which is (max - min) / median."""
@@ -38,38 +36,6 @@ def timing(turns, name, first=None):
     return {"seconds": summary(seconds), "times_as_long": ratio, "rounds": seconds}
 
 
-def rated(found, flops, facts):
-    """A ``timing`` with its GFLOP/s and their share of the best sgemm, and with the share of its
-    own limit or None.
-    """
-    seconds = found["seconds"]["median"]
-    rate = flops / seconds / 1e9
-    share = facts["own_limit"]["seconds"] / seconds if "own_limit" in facts else None
-    return found | {
-        "gflops": rate,
-        "share_of_sgemm": rate / facts["limits"]["sgemm"],
-        "share_of_own_limit": share,
-    }
-
-
-def fit_power(x, y):
-    """(p, c) of the power law c xᵖ that fits the upper half of the points (a straight line on
-    logarithmic axes).
-    """
-    points = upper_half(sorted(zip(x, y, strict=True)))
-    if len(points) < 2 or min(y for _, y in points) <= 0:
-        return math.nan, math.nan
-    p, log_c = np.polyfit(*np.log(np.array(points)).T, deg=1)
-    return float(p), float(np.exp(log_c))
-
-
-def upper_half(points):
-    """The upper half of sorted points, where constant costs no longer count; all points if there
-    are up to three.
-    """
-    return points[len(points) // 2 :] if len(points) > 3 else points
-
-
 def short(number):
     """A number with three significant digits: 0.0123, 12.3, 1,234; "–" for None and NaN."""
     if number is None or math.isnan(number):
@@ -88,31 +54,38 @@ def milliseconds(figures, which="median"):
     return short(1e3 * figures["seconds"][which])
 
 
-def time_cells(figures):
-    """The cells of a table for ``timing``: milliseconds, their spread, the ratio to the first
-    contender.
-    """
-    return [
-        milliseconds(figures),
-        percent(figures["seconds"]["spread"]),
-        f"{figures['times_as_long']:.2f}",
-    ]
+def megabytes(n_bytes):
+    return f"{n_bytes / 1e6:,.0f}"
 
 
-def print_shares(results, shares, with_memory=False):
-    """Print a line for each contender of each result: its times, and these of its figures, which
-    are shares; ``shares`` has the title of each.
+CELLS = {  # what a column shows of the figures of a contender
+    "ms": milliseconds,
+    "min": lambda of: milliseconds(of, "min"),
+    "spread": lambda of: percent(of["seconds"]["spread"]),
+    "× first": lambda of: short(of["times_as_long"]),
+    "GFLOP/s": lambda of: short(of["gflops"]),
+    "GB/s": lambda of: short(of["gb_per_second"]),
+    "of sgemm": lambda of: percent(of["share_of_sgemm"]),
+    "of own limit": lambda of: percent(of["share_of_own_limit"]),
+    "of reading": lambda of: percent(of["share_of_reading"]),
+    "tokens/s": lambda of: short(of["tokens_per_second"]),
+    "first loss": lambda of: f"{of['first_value']:.2f}",
+    "libraries MB": lambda of: megabytes(of["libraries_bytes"]),
+    "training MB": lambda of: megabytes(of["training_bytes"]),
+    "MB": lambda of: megabytes(of["running_bytes"]),
+    "step MB": lambda of: f"{of['step_bytes'] / 1e6:,.1f}",
+}
+
+
+def print_figures(results, columns):
+    """Print a line for each contender of each result: the title ``what`` of the result, the
+    contender's name, and columns of CELLS.
     """
-    memory = ["MB"] if with_memory else []
     rows = []
     for result in results:
         for name, found in result["contenders"].items():
-            row = [result["what"], name, *time_cells(found)]
-            row += [percent(found[share]) for share in shares.values()]
-            if with_memory:
-                row.append(f"{found['memory'] / 1e6:,.0f}")
-            rows.append(row)
-    print_table(["", "", "ms", "spread", "× first", *shares, *memory], rows)
+            rows.append([result["what"], name, *(CELLS[column](found) for column in columns)])
+    print_table(["", "", *columns], rows)
 
 
 def note(text):

@@ -1,13 +1,10 @@
-"""The training steps that several benchmarks measure, and what a fair comparison of them needs."""
+"""The training steps that several benchmarks measure."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from scripts.bench.contenders import agreeing, build_all, started
-from scripts.bench.limits import alternate_with, measure_own_limit
 from scripts.bench.machine import physical_cores
-from scripts.bench.report import timing
 
 import npformer as nf
 
@@ -24,9 +21,18 @@ class Size(NamedTuple):
     S: int
     T: int  # of the decoder's input; the target has one token more
 
-    def of_model(self):
-        """The sizes of the model as text."""
+    def __str__(self):
         return f"V={self.V} N={self.N}+{self.N} D={self.D} H={self.H} F={self.F}"
+
+
+class Recurrent(NamedTuple):
+    """The step of a recurrent model, of a size that all have."""
+
+    cell: str
+    attention: str | None = None
+
+    def __str__(self):
+        return f"V={OF_RECURRENT.V} D={OF_RECURRENT.D}"
 
 
 SIZES = {
@@ -36,30 +42,48 @@ SIZES = {
     "base": Size(V=16000, N=6, D=512, H=8, F=2048, B=32, S=30, T=30),
     "long": Size(V=11, N=2, D=256, H=4, F=1024, B=4, S=512, T=512),
 }
+OF_RECURRENT = Size(V=1000, N=1, D=256, H=1, F=0, B=64, S=30, T=30)
+RECURRENT = {cell: Recurrent(cell) for cell in ("gru", "lstm")} | {
+    f"{cell}-{attention}": Recurrent(cell, attention)
+    for cell in ("gru", "lstm")
+    for attention in ("dot", "general", "additive")
+}
 LEARNING_RATE = 1e-4
 LABEL_SMOOTHING = 0.1
-SAME_LOSS = (
-    0.05  # the largest relative difference of the first losses: each library draws its own dropout
-)
+SAME_LOSS = 0.05  # relative difference of first losses: each library draws its own dropout
 
 
-def model_of(size):
-    """The Transformer of this size."""
-    V, N, D, H, F, _, S, T = size
-    return nf.Transformer(
-        V, V, d_model=D, n_heads=H, n_layers=N, d_ff=F, dropout=0.1, max_len=max(S, T)
-    )
+def loss_differs(theirs, ours):
+    return abs(theirs - ours) > SAME_LOSS * ours
 
 
-def batch_of(size):
+def model_of(step):
+    """The model of a step."""
+    if isinstance(step, Recurrent):
+        V, D = OF_RECURRENT.V, OF_RECURRENT.D
+        cell, attention = step
+        return nf.Recurrent(V, V, d_model=D, cell=cell, attention=attention, dropout=0.1)
+    V, N, D, H, F, _, S, T = step
+    sizes = {"d_model": D, "n_heads": H, "n_layers": N, "d_ff": F, "max_len": max(S, T)}
+    return nf.Transformer(V, V, **sizes, dropout=0.1)
+
+
+def size_of(step):
+    return OF_RECURRENT if isinstance(step, Recurrent) else step
+
+
+def batch_of(step):
     """Random ids (B, S) and (B, T+1) without padding."""
-    rng = np.random.default_rng(0)
-    src, tgt = (
-        rng.integers(1, size.V, (size.B, size.S)),
-        rng.integers(1, size.V, (size.B, size.T + 1)),
-    )
+    size, rng = size_of(step), np.random.default_rng(0)
+    src = rng.integers(1, size.V, (size.B, size.S))
+    tgt = rng.integers(1, size.V, (size.B, size.T + 1))
     tgt[:, 0] = 1  # the begin token
     return src, tgt
+
+
+def smoothing_of(step):
+    """The label smoothing of a step: the peers of recurrent models have none."""
+    return 0.0 if isinstance(step, Recurrent) else LABEL_SMOOTHING
 
 
 def training_flops(size):
@@ -71,74 +95,25 @@ def training_flops(size):
     """
     V, N, D, _, F, B, S, T = size
     attention, memory_keys_values, feed_forward = 4 * D * D, 2 * D * D, 2 * D * F
-    source_weights = N * (
-        attention + feed_forward + memory_keys_values
-    )  # the decoder projects the source as well
+    # The decoder projects the source as well.
+    source_weights = N * (attention + feed_forward + memory_keys_values)
     target_weights = N * (attention + (attention - memory_keys_values) + feed_forward) + D * V
     pairs = S * S + T * S + T * T / 2
     return 6 * B * (S * source_weights + T * target_weights) + 12 * N * B * pairs * D
 
 
-def trainer_step(model, batch, **settings):
-    """``step`` of ``npformer.Trainer``."""
-    trainer = nf.Trainer(
-        model, nf.Adam(LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9), seed=0, **settings
-    )
+def build_npformer(step, backend, **settings):
+    """``step`` of ``npformer.Trainer``; on a GPU it is recorded and then replayed."""
+    optimizer = nf.Adam(LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9)
+    settings |= {"label_smoothing": smoothing_of(step), "backend": backend, "seed": 0}
+    trainer, batch = nf.Trainer(model_of(step), optimizer, **settings), batch_of(step)
     return lambda: trainer.step(*batch)
 
 
-def build_npformer(size, backend, **settings):
-    """``step`` of ``npformer.Trainer`` for the Transformer of this size; on a GPU it is recorded
-    and then replayed.
-    """
-    return trainer_step(
-        model_of(size), batch_of(size), label_smoothing=LABEL_SMOOTHING, backend=backend, **settings
-    )
+def build_pytorch(step, n_threads=None, **variant):
+    """``step`` of peers/pytorch_model.py, or of peers/pytorch_recurrent.py."""
+    from scripts.bench.peers import pytorch_model, pytorch_recurrent
 
-
-def build_pytorch(size, n_threads=None, **variant):
-    """``step`` of peers/pytorch_model.py."""
-    from scripts.bench.peers.pytorch_model import training_step
-
-    n_threads = n_threads or physical_cores()
-    return training_step(
-        model_of(size), *batch_of(size), LEARNING_RATE, LABEL_SMOOTHING, n_threads, **variant
-    )
-
-
-def compare(wanted, case, options, warm_up=2, limits=None, build=None):
-    """Measure contenders, in turns: {name: ``timing``, first loss and memory}, and what
-    ``alternate_with`` says.
-
-    With ``limits``, ``build()`` returns the step whose own limit is measured.
-    """
-    with started(wanted) as contenders:
-        contenders = build_all(contenders, *case, warm_up=warm_up)
-        if contenders and contenders[0].built.first_value is not None:
-            contenders = agreeing(
-                contenders, lambda theirs, ours: abs(theirs - ours) > SAME_LOSS * ours
-            )
-        if limits:
-            measure_own_limit(limits, options.sgemm_sizes, build)
-        turns, facts = alternate_with(limits, contenders, options)
-        return {one.name: figures_of(one, turns) for one in contenders if one.name in turns}, facts
-
-
-def figures_of(contender, turns):
-    """The figures of a contender after its turns, by name."""
-    memory = contender.memory()
-    return timing(turns, contender.name) | {
-        "first_loss": contender.built.first_value,
-        "build_seconds": contender.built.build_seconds,
-        "libraries_bytes": memory.libraries,
-        "training_bytes": memory.peak - memory.libraries,
-    }
-
-
-def print_best_of_pytorch(figures):
-    names = [name for name in figures if name.startswith("PyTorch")]
-    if names:
-        best = min(names, key=lambda name: figures[name]["seconds"]["median"])
-        ours, ratio = next(iter(figures)), figures[best]["times_as_long"]
-        print(f"PyTorch's best of these is {best!r}: {ratio:.2f} times as long as {ours}")
-    print(flush=True)
+    peer = pytorch_recurrent if isinstance(step, Recurrent) else pytorch_model
+    variant |= {"label_smoothing": smoothing_of(step), "n_threads": n_threads or physical_cores()}
+    return peer.training_step(model_of(step), *batch_of(step), LEARNING_RATE, **variant)

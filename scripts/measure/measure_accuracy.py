@@ -42,9 +42,12 @@ class Hard(NamedTuple):
         return f"{self.case.operation}-{self.label}"
 
 
+HARD: list[Hard] = []
+
+
 def hard(operations, label, change=None, given=None, each=False, bounds=(4, 4), **sizes):
-    """A hard input for each of these operations: ``change`` maps names of arrays to functions of
-    standard normals.
+    """Add a hard input for each of these operations: ``change`` maps names of arrays to functions
+    of standard normals.
 
     ``bounds`` are the largest errors of the result and of a gradient that a backend may have.
     """
@@ -58,7 +61,8 @@ def hard(operations, label, change=None, given=None, each=False, bounds=(4, 4), 
             if name in contract.arrays
         }
         sizes = {letter.replace("leading", "..."): size for letter, size in sizes.items()}
-        yield Hard(Case(operation, {**(given or {}), **changed}, sizes, *bounds), label, each)
+        case = Case(operation, {**(given or {}), **changed}, sizes, *bounds)
+        HARD.append(Hard(case, label, each))
 
 
 plus = lambda offset: lambda x: offset + x
@@ -81,154 +85,128 @@ ADAM = {"grad": times(1e-8), "m": times(1e-8), "v": lambda x: 1e-16 * x * x}
 
 
 def gated(scale):
-    """Recurrent cells whose inputs and first states have this size."""
+    """Add recurrent cells whose inputs and first states have this size."""
     change = {
         **{name: times(scale) for name in ("x_gates", "h0", "c0", "bias")},
         "weight": times(0.1),
     }
     sizes = {"B": 4, "T": 20, "D": 32}
-    return hard("gru lstm", f"inputs of {scale:g}", change, given=STATES, bounds=(4, 8), **sizes)
+    hard("gru lstm", f"inputs of {scale:g}", change, given=STATES, bounds=(4, 8), **sizes)
 
 
-HARD: list[Hard] = [
-    *hard("softmax log_softmax", "offset 1e6", {"x": plus(1e6)}, leading=(64, 500)),
-    *hard("softmax log_softmax", "rows of 1e6", leading=(1, 10**6)),
-    *hard("softmax log_softmax", "constant rows of 1e5", {"x": constant}, leading=(1, 10**5)),
-    *hard(
-        "softmax",
-        "results of 1e-45",
-        {"x": times(20)},
-        each=True,
-        bounds=(64, 16),
-        leading=(64, 100),
-    ),
-    *hard(
-        "layer_norm rms_norm",
-        "offset 1e4",
-        {"x": plus(1e4)},
-        bounds=(4000, 8000),
-        leading=(64,),
-        D=512,
-    ),
-    *hard("layer_norm rms_norm", "1e-30", {"x": times(1e-30)}, leading=(64,), D=512),
-    *hard("layer_norm rms_norm", "1e30", {"x": times(1e30)}, leading=(64,), D=512),
-    *hard("layer_norm rms_norm", "rows of 1e6", leading=(1,), D=10**6),
-    *hard("layer_norm rms_norm", "constant rows of 1e5", {"x": constant}, leading=(2,), D=10**5),
-    *hard("layer_norm", "1e5 rows", bounds=(40, 60), leading=(10**5,), D=8),
-    *hard("rms_norm", "1e6 rows", leading=(10**6,), D=2),
-    *hard("layer_norm rms_norm", "4,096 rows", leading=(4096,), D=64),
-    *hard("rms_norm", "one column", leading=(4096,), D=1),
-    *hard("linear", "1e5 rows", bounds=(4, 24), leading=(10**5,), D=4, F=3),
-    *hard("linear", "4,096 rows", bounds=(6, 10), leading=(4096,), D=64, F=64),
-    *hard(
-        "linear_activation_dropout",
-        "1e5 rows",
-        given=FEED_FORWARD,
-        bounds=(4, 24),
-        leading=(10**5,),
-        D=4,
-        F=3,
-    ),
-    *hard("linear_dropout_residual", "1e5 rows", bounds=(4, 24), leading=(10**5,), D=4, F=3),
-    *hard("conv1d", "1e5 steps", bounds=(4, 100), B=1, T=10**5, D=2, E=2, W=3),
-    *hard("embedding", "1e5 of 3 words", bounds=(0, 60), leading=(10**5,), V=3, D=4),
-    *hard(
-        "tanh sigmoid relu gelu gelu_erf silu",
-        "1e-45 … 1",
-        {"x": down_to_tiny},
-        each=True,
-        leading=(10**5,),
-    ),
-    *hard(
-        "tanh sigmoid relu silu",
-        "-50 … 50",
-        {"x": times(12)},
-        each=True,
-        bounds=(4, 12),
-        leading=(10**5,),
-    ),
-    *hard("gelu gelu_erf", "-9 … 9", {"x": times(2)}, each=True, bounds=(64, 32), leading=(10**5,)),
-    *hard("gelu gelu_erf", "-5 … 5", {"x": times(1.2)}, bounds=(4, 8), leading=(10**5,)),
-    *hard("swiglu", "1e-45 … 1", {"x": down_to_tiny}, leading=(1000,), F=50),
-    *hard("cross_entropy", "1e5 words", leading=(2,), V=10**5),
-    *hard(
-        "cross_entropy",
-        "smoothing, 1e5 words",
-        given={"label_smoothing": 0.1},
-        leading=(2,),
-        V=10**5,
-    ),
-    *hard("cross_entropy", "offset 1e6", {"logits": plus(1e6)}, leading=(64,), V=500),
-    *hard(
-        "paired_cross_entropy",
-        "5,000 words",
-        {"logits": times(3)},
-        given=PAIRED,
-        bounds=(4, 12),
-        leading=(4,),
-        V=5000,
-    ),
-    *hard(
-        "paired_cross_entropy",
-        "offset 1e6",
-        {"logits": lambda x: 1e6 + 3 * x},
-        given=PAIRED,
-        bounds=(4, 12),
-        leading=(4,),
-        V=5000,
-    ),
-    *hard(
-        "attention flash_attention",
-        "1e5 keys",
-        given=PLAIN,
-        bounds=(16, 16),
-        leading=(),
-        T=2,
-        S=10**5,
-    ),
-    *hard(
-        "attention flash_attention",
-        "scores of 100",
-        {"q": times(100)},
-        given=PLAIN,
-        bounds=(160, 160),
-        **QUERIES,
-    ),
-    *hard(
-        "attention flash_attention",
-        "1e-20",
-        {x: times(1e-20) for x in "qkv"},
-        given=PLAIN,
-        bounds=(4, 16),
-        **QUERIES,
-    ),
-    *hard(
-        "additive_score",
-        "1e-8",
-        {x: times(1e-4) for x in ("q", "k", "w_q", "w_k")},
-        bounds=(4, 12),
-        **QUERIES,
-    ),
-    *hard("cosine_score", "1e-18", {x: times(1e-18) for x in "qk"}, **QUERIES),
-    *gated(1),
-    *gated(1e-4),
-    *gated(1e-8),
-    *gated(1e-30),
-    *hard(
-        "gru lstm",
-        "1,000 steps",
-        {"weight": times(0.5)},
-        given=STATES,
-        bounds=(4, 50),
-        B=4,
-        T=1000,
-        D=4,
-    ),
-    *hard("global_norm", "1e-30", {"grad": times(1e-30)}, leading=(10**5,)),
-    *hard("global_norm", "1e30", {"grad": times(1e30)}, leading=(10**5,)),
-    *hard("sgd_update", "1e5 numbers", given={"lr": 0.1, "momentum": 0.9}, n=10**5),
-    *hard("adam_update", "gradients of 1e-8", ADAM, given={"lr": 0.1, "step": 3}, n=10**5),
-]
+hard("softmax log_softmax", "offset 1e6", {"x": plus(1e6)}, leading=(64, 500))
+hard("softmax log_softmax", "rows of 1e6", leading=(1, 10**6))
+hard("softmax log_softmax", "constant rows of 1e5", {"x": constant}, leading=(1, 10**5))
+hard("softmax", "results of 1e-45", {"x": times(20)}, each=True, bounds=(64, 16), leading=(64, 100))
+hard(
+    "layer_norm rms_norm", "offset 1e4", {"x": plus(1e4)}, bounds=(4000, 8000), leading=(64,), D=512
+)
+hard("layer_norm rms_norm", "1e-30", {"x": times(1e-30)}, leading=(64,), D=512)
+hard("layer_norm rms_norm", "1e30", {"x": times(1e30)}, leading=(64,), D=512)
+hard("layer_norm rms_norm", "rows of 1e6", leading=(1,), D=10**6)
+hard("layer_norm rms_norm", "constant rows of 1e5", {"x": constant}, leading=(2,), D=10**5)
+hard("layer_norm", "1e5 rows", bounds=(40, 60), leading=(10**5,), D=8)
+hard("rms_norm", "1e6 rows", leading=(10**6,), D=2)
+hard("layer_norm rms_norm", "4,096 rows", leading=(4096,), D=64)
+hard("rms_norm", "one column", leading=(4096,), D=1)
+hard("linear", "1e5 rows", bounds=(4, 24), leading=(10**5,), D=4, F=3)
+hard("linear", "4,096 rows", bounds=(6, 10), leading=(4096,), D=64, F=64)
+hard(
+    "linear_activation_dropout",
+    "1e5 rows",
+    given=FEED_FORWARD,
+    bounds=(4, 24),
+    leading=(10**5,),
+    D=4,
+    F=3,
+)
+hard("linear_dropout_residual", "1e5 rows", bounds=(4, 24), leading=(10**5,), D=4, F=3)
+hard("conv1d", "1e5 steps", bounds=(4, 100), B=1, T=10**5, D=2, E=2, W=3)
+hard("embedding", "1e5 of 3 words", bounds=(0, 60), leading=(10**5,), V=3, D=4)
+hard(
+    "tanh sigmoid relu gelu gelu_erf silu",
+    "1e-45 … 1",
+    {"x": down_to_tiny},
+    each=True,
+    leading=(10**5,),
+)
+hard(
+    "tanh sigmoid relu silu",
+    "-50 … 50",
+    {"x": times(12)},
+    each=True,
+    bounds=(4, 12),
+    leading=(10**5,),
+)
+hard("gelu gelu_erf", "-9 … 9", {"x": times(2)}, each=True, bounds=(64, 32), leading=(10**5,))
+hard("gelu gelu_erf", "-5 … 5", {"x": times(1.2)}, bounds=(4, 8), leading=(10**5,))
+hard("swiglu", "1e-45 … 1", {"x": down_to_tiny}, leading=(1000,), F=50)
+hard("cross_entropy", "1e5 words", leading=(2,), V=10**5)
+hard("cross_entropy", "smoothing, 1e5 words", given={"label_smoothing": 0.1}, leading=(2,), V=10**5)
+hard("cross_entropy", "offset 1e6", {"logits": plus(1e6)}, leading=(64,), V=500)
+hard(
+    "paired_cross_entropy",
+    "5,000 words",
+    {"logits": times(3)},
+    given=PAIRED,
+    bounds=(4, 12),
+    leading=(4,),
+    V=5000,
+)
+hard(
+    "paired_cross_entropy",
+    "offset 1e6",
+    {"logits": lambda x: 1e6 + 3 * x},
+    given=PAIRED,
+    bounds=(4, 12),
+    leading=(4,),
+    V=5000,
+)
+hard(
+    "attention flash_attention", "1e5 keys", given=PLAIN, bounds=(16, 16), leading=(), T=2, S=10**5
+)
+hard(
+    "attention flash_attention",
+    "scores of 100",
+    {"q": times(100)},
+    given=PLAIN,
+    bounds=(160, 160),
+    **QUERIES,
+)
+hard(
+    "attention flash_attention",
+    "1e-20",
+    {x: times(1e-20) for x in "qkv"},
+    given=PLAIN,
+    bounds=(4, 16),
+    **QUERIES,
+)
+hard(
+    "additive_score",
+    "1e-8",
+    {x: times(1e-4) for x in ("q", "k", "w_q", "w_k")},
+    bounds=(4, 12),
+    **QUERIES,
+)
+hard("cosine_score", "1e-18", {x: times(1e-18) for x in "qk"}, **QUERIES)
+gated(1)
+gated(1e-4)
+gated(1e-8)
+gated(1e-30)
+hard(
+    "gru lstm",
+    "1,000 steps",
+    {"weight": times(0.5)},
+    given=STATES,
+    bounds=(4, 50),
+    B=4,
+    T=1000,
+    D=4,
+)
+hard("global_norm", "1e-30", {"grad": times(1e-30)}, leading=(10**5,))
+hard("global_norm", "1e30", {"grad": times(1e30)}, leading=(10**5,))
+hard("sgd_update", "1e5 numbers", given={"lr": 0.1, "momentum": 0.9}, n=10**5)
+hard("adam_update", "gradients of 1e-8", ADAM, given={"lr": 0.1, "step": 3}, n=10**5)
 
 
 def contenders():

@@ -31,15 +31,14 @@ import numpy as np
 from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
 from npformer.commands.command import command
 from npformer.commands.output import add_json, write_json
-from scripts.bench.bench_ranks import after_backward, messages
+from scripts.bench.bench_ranks import messages, trainer_of
 from scripts.bench.machine import machine
 from scripts.bench.options import above_zeros, positives
 from scripts.bench.predict_ranks import GBIT, Network, Step, predict
 from scripts.bench.report import note, percent, print_table, short
-from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
+from scripts.bench.steps import SIZES, batch_of
 from scripts.bench.workers import MPIEXEC, found_by_worker, mpiexec
 
-from npformer import Adam, Trainer
 from npformer.errors import UserError
 from npformer.extras import pip_install
 from npformer.runtime.blas_threads import blas_threads
@@ -113,39 +112,27 @@ def what_is_missing():
     if not MPIEXEC.exists():
         return f"there is no MPI: {pip_install('mpi')}"
     tried = subprocess.run([*in_network(2, 1.0), "true"], capture_output=True, text=True)
-    return (
-        f"network namespaces cannot be made here: {tried.stderr.strip()}"
-        if tried.returncode
-        else ""
-    )
+    if tried.returncode:
+        return f"network namespaces cannot be made here: {tried.stderr.strip()}"
+    return ""
 
 
 def in_network(n, gbit):
     """The beginning of a command that runs at the switch of a new network of n ranks."""
     lines = SWITCH
     for i in range(1, n + 1):
-        lines += PORT.format(i=i) + (
-            "" if gbit is None else LIMIT.format(i=i, mbit=round(1000 * gbit))
-        )
+        lines += PORT.format(i=i)
+        if gbit is not None:
+            lines += LIMIT.format(i=i, mbit=round(1000 * gbit))
     return ["unshare", "--net", "--mount", "sh", "-ec", lines + 'exec "$@"', "sh"]
 
 
 def measure(n, gbit, size, rounds, progress_thread):
     """Run the worker on n ranks in a network; ``gbit`` None is one without a limit."""
     hosts = ",".join(f"10.0.0.{i}" for i in range(1, n + 1))
-    launch = [
-        "-iface",
-        "switch",
-        "-launcher",
-        "ssh",
-        "-launcher-exec",
-        "/run/launcher",
-        "-hosts",
-        hosts,
-        "-ppn",
-        "1",
-    ]
-    command = [*in_network(n, gbit), *mpiexec(n), *launch, sys.executable, __file__]
+    launch = ["-iface", "switch", "-launcher", "ssh", "-launcher-exec", "/run/launcher"]
+    each = ["-ppn", "1", "-hosts", hosts]
+    command = [*in_network(n, gbit), *mpiexec(n), *launch, *each, sys.executable, __file__]
     environment = TCP_ALONE | {"MPICH_ASYNC_PROGRESS": str(int(progress_thread))}
     return found_by_worker(command, {"size": size, "rounds": rounds}, **environment)
 
@@ -184,8 +171,7 @@ def work(size, rounds):
     ranks = world()
     size = SIZES[size]
     with blas_threads(1):
-        settings = {"label_smoothing": LABEL_SMOOTHING, "n_shards": ranks.size, "ranks": ranks}
-        trainer = Trainer(model_of(size), Adam(LEARNING_RATE), **settings)
+        trainer = trainer_of(size, ranks.size, ranks)
         trainer.state.flat_grads.fill(0)  # memory that nobody has written to is sent faster
         before = received()
         found = messages(trainer, ranks, TURNS)
@@ -226,7 +212,7 @@ def steps(trainer, ranks, batch, rounds):
     this rank.
     """
     over_ranks, optimizer = trainer.loss_and_grad, trainer.flat_optimizer
-    backward_ended = after_backward(over_ranks, lambda _: time.perf_counter())
+    backward_ended = note_end(over_ranks)
     waiting = {name: note_waiting(optimizer, owner, name) for name, owner in WAITING.items()}
     seconds = {"apart": [], "together": []}
     early = []
@@ -248,6 +234,26 @@ def steps(trainer, ranks, batch, rounds):
         of_ranks = ranks.stack(np.array(waited[3::2]))  # with messages, after the warm-up
         found[name] = float(np.median(of_ranks.min(0)))
     return found | {"early": np.median(early[1:], axis=0).tolist()}
+
+
+def note_end(over_ranks):
+    """A list that gets, at each step, when the last backward pass of this rank ends."""
+    found, new_tree = [], over_ranks.tree
+
+    def noting_tree(*args, **options):
+        total = new_tree(*args, **options)
+        add = total.add
+
+        def noting(shard, grads):
+            found[-1] = time.perf_counter()
+            add(shard, grads)
+
+        total.add = noting
+        found.append(0)
+        return total
+
+    over_ranks.tree = noting_tree
+    return found
 
 
 def note_waiting(optimizer, owner, name):

@@ -136,11 +136,11 @@ def load(twin, params):
     twin.load_state_dict(state)
 
 
-def training_step(model, src, tgt, lr, label_smoothing, n_threads, **settings):
+def training_step(model, src, tgt, lr, **settings):
     """``step_of`` an ``npformer.Transformer``'s twin."""
     twin = Transformer(model, longest=max(src.shape[1], tgt.shape[1]))
     load(twin, model.init(seed=0))
-    return step_of(twin, src, tgt, lr, n_threads, label_smoothing, **settings)
+    return step_of(twin, src, tgt, lr, **settings)
 
 
 def step_of(

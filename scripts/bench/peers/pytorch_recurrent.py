@@ -89,8 +89,8 @@ def layer_state(name, params, suffix=""):
     return {f"{name}.{kind}_l0{suffix}": array for kind, array in found.items()}
 
 
-def training_step(model, src, tgt, lr, n_threads, fused=False):
+def training_step(model, src, tgt, lr, **settings):
     """``step_of`` an ``npformer.Recurrent``'s twin."""
     twin = Recurrent(model)
     load(twin, model, model.init(seed=0))
-    return step_of(twin, src, tgt, lr, n_threads, fused=fused)
+    return step_of(twin, src, tgt, lr, **settings)
