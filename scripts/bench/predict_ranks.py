@@ -15,14 +15,11 @@ processor has to move the bytes, it computes later what it would compute meanwhi
 networks that others use too are not in the model.
 """
 
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-MEASURED = Path(__file__).resolve().parents[1] / "figures" / "results" / "ranks.json"
-TOKENS_OF_THE_PAPER = 25_000  # of a batch, on each side
+GBIT = 1e9 / 8  # bytes
 
 
 class Network(NamedTuple):
@@ -57,41 +54,8 @@ class Prediction(NamedTuple):
         return 1 - self.waiting / self.step
 
 
-class Published(NamedTuple):
-    """What others measured of data parallel training, with all-reduce between hosts."""
-
-    name: str
-    n: int  # hosts
-    efficiency: float
-    step: Step
-
-
-GBIT = 1e9 / 8
-NETWORKS = {  # latencies as is usual: TCP, and remote direct memory access
-    "10 Gbit/s": Network(30e-6, 10 * GBIT),
-    "25 Gbit/s": Network(30e-6, 25 * GBIT),
-    "100 Gbit/s": Network(2e-6, 100 * GBIT),
-}
-# Horovod's documentation, "Benchmarks": 512 Pascal GPUs, 4 in each host, RoCE with 25 Gbit/s; and
-# its README of 2018 for 128 GPUs. Batches of 64 images per GPU. Images per second of one GPU, a
-# P100: TensorFlow's guide "Benchmarks"; for ResNet-101, which is not in it, a 16th of the 1,656.82
-# of Horovod's 16 GPUs.
-ROCE = Network(3e-6, 25 * GBIT)
-PUBLISHED = [
-    Published("VGG-16", 32, 0.79, Step(64 / 154, 4 * 138.4e6)),
-    Published("VGG-16", 128, 0.68, Step(64 / 154, 4 * 138.4e6)),
-    Published("Inception V3", 128, 0.90, Step(64 / 142, 4 * 23.8e6)),
-    Published("ResNet-101", 128, 0.90, Step(64 * 16 / 1656.82, 4 * 44.5e6)),
-]
-
-
-def predict(step, network, n, *, hidden=1.0, all_beside=False):
+def predict(step, network, n):
     """The ``Prediction`` of a step on n ranks.
-
-    The exchange can use the share ``hidden`` of the backward pass: 1 if the network needs no
-    processor, 0 if gradients are sent after it. With ``all_beside`` the gathering goes on beside
-    the backward pass, too, as in an all-reduce of the gradients; npformer has to update its part of
-    the parameters first.
 
     Examples
     --------
@@ -101,17 +65,15 @@ def predict(step, network, n, *, hidden=1.0, all_beside=False):
     """
     if n == 1:
         return Prediction(step.seconds, 0.0)
-    transfer = (
-        step.n_chunks * (n - 1) * network.latency + (n - 1) / n * step.n_bytes / network.bandwidth
-    )
-    first = 2 * transfer if all_beside else transfer
-    busy = network.processor * (n - 1) / n * step.n_bytes / step.n_chunks
+    received = (n - 1) / n * step.n_bytes
+    transfer = step.n_chunks * (n - 1) * network.latency + received / network.bandwidth
+    busy = network.processor * received / step.n_chunks
     small = 3 * math.ceil(math.log2(n)) * network.latency
-    waiting = exchanged(step, hidden, first / step.n_chunks, busy) + 2 * transfer - first + small
+    waiting = exchanged(step, transfer / step.n_chunks, busy) + transfer + small
     return Prediction(step.seconds + waiting, waiting)
 
 
-def exchanged(step, hidden, seconds, busy):
+def exchanged(step, seconds, busy):
     """How much later the exchange ends than the backward pass of one process would.
 
     A chunk is sent for so many ``seconds`` when it is complete and the chunk before has arrived,
@@ -122,43 +84,5 @@ def exchanged(step, hidden, seconds, busy):
     early = step.early or [backward * (n - i) / n for i in range(1, n + 1)]
     end = -math.inf
     for i, before in enumerate(early):
-        end = max(end, i * busy - hidden * before) + seconds
+        end = max(end, i * busy - before) + seconds
     return end
-
-
-def range_of(published):
-    """The efficiencies with nothing and with everything hidden behind the backward pass, of an
-    all-reduce.
-    """
-    step, n = published.step, published.n
-    return [
-        predict(step, ROCE, n, hidden=hidden, all_beside=True).efficiency for hidden in (0.0, 1.0)
-    ]
-
-
-class Measured(NamedTuple):
-    """What bench_ranks.py wrote of one size."""
-
-    step: Step  # of one process that uses all cores
-    tokens: int  # of its batch
-    weak: dict[int, float]  # efficiencies of n ranks, each with a whole batch on one thread
-
-
-def measured(path=MEASURED, name="base"):
-    """Read what bench_ranks.py wrote."""
-    found = json.loads(path.read_text(encoding="utf-8"))["steps"][name]
-    rows = found["contenders"]
-    *_, all_cores = (row for contender, row in rows.items() if contender.endswith(" shards"))
-    step = Step(all_cores["median"] / 1000, 4.0 * found["parameters"])
-    one_thread = rows["1 process, 1 thread"]["median"]
-    weak = {
-        int(n): one_thread / rows[f"{n} ranks, {n} × the batch"]["median"]
-        for n in found["messages"]
-    }
-    return Measured(step, found["tokens"], weak)
-
-
-def strong(step, tokens, network, n):
-    """The efficiency of n ranks that divide a batch of the paper's size."""
-    part = step._replace(seconds=step.seconds * TOKENS_OF_THE_PAPER / tokens / n)
-    return predict(part, network, n).efficiency

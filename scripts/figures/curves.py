@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from scripts.bench.predict_ranks import (  # needs pip install -e .
-    NETWORKS,
-    PUBLISHED,
-    measured,
-    predict,
-    range_of,
-    strong,
+from scripts.figures.drawing import (  # needs pip install -e .
+    DARK,
+    LIGHT,
+    MIDDLE,
+    chart,
+    figure,
+    plt,
+    results,
 )
-from scripts.figures.drawing import DARK, LIGHT, MIDDLE, chart, figure, plt, results
 
 import npformer as nf
 from npformer.decoding.sampling import draw as draw_tokens
@@ -21,14 +21,15 @@ MARKS = {
     "Inception V3": ("^", 0.8),
     "ResNet-101": ("D", 1.25),
 }  # and beside the number of hosts
-COLORS = dict(zip(NETWORKS, ("#b05000", "#3070b0", "black"), strict=True))
+COLORS = ("#b05000", "#3070b0", "black")  # of networks
 
 
 def losses_of_gaps(gaps, V, smoothing):
     """The loss of a token, and the gradient of its logit, against its distance from V - 1 equal
     ones.
     """
-    logits, target = np.eye(1, V), np.array([0])
+    logits = np.eye(1, V)
+    target = np.array([0])
     found = [nf.cross_entropy(gap * logits, target, label_smoothing=smoothing) for gap in gaps]
     return [float(loss) for loss, _ in found], [dlogits[0, 0] for _, dlogits in found]
 
@@ -84,7 +85,8 @@ def norm_gradients():
     """
     axes = chart("decoder layer", "norm of the gradient")
     rng = np.random.default_rng(0)
-    src, tgt = rng.integers(3, 50, (8, 10)), rng.integers(3, 50, (8, 11))
+    src = rng.integers(3, 50, (8, 10))
+    tgt = rng.integers(3, 50, (8, 11))
     for norm, style in (("pre", "o-"), ("post", "s--")):
         sizes = {"d_model": 64, "n_heads": 4, "n_layers": 12, "d_ff": 256, "dtype": "float64"}
         model = nf.Transformer(50, 50, norm=norm, **sizes)
@@ -102,7 +104,9 @@ def norm_gradients():
 def averaging():
     """A parameter on a parabola with noisy gradients, and the running mean of its values."""
     axes = chart("step", "parameter")
-    rng, x, values = np.random.default_rng(4), 0.0, []
+    rng = np.random.default_rng(4)
+    x = 0.0
+    values = []
     for _ in range(400):
         values.append(x)
         x -= 0.2 * (x + rng.standard_normal())
@@ -118,7 +122,8 @@ def averaging():
 def sampling():
     """Four probabilities after temperature, top-k and top-p."""
     axes = chart("", "probability")
-    p, u = np.array([0.5, 0.25, 0.15, 0.1]), (np.arange(10_000) + 0.5) / 10_000
+    p = np.array([0.5, 0.25, 0.15, 0.1])
+    u = (np.arange(10_000) + 0.5) / 10_000
     kinds = {
         "T = 0.5": {"temperature": 0.5},
         "T = 1": {},
@@ -171,31 +176,22 @@ def ranks_efficiency():
     published points.
     """
     axes = chart("ranks (logarithmic)", "efficiency, %")
-    step, tokens, weak = measured()
-    at = 2 ** np.linspace(0, 10, 101)
-    for name, network in NETWORKS.items():
-        style = {"color": COLORS[name], "linewidth": 1.5}
-        axes.plot(at, [100 * predict(step, network, n).efficiency for n in at], label=name, **style)
-        axes.plot(at, [100 * strong(step, tokens, network, n) for n in at], linestyle="--", **style)
-    for n, efficiency in weak.items():
-        axes.plot([n], [100 * efficiency], "o", color="black", label=f"measured, {n} ranks")
+    found = results("ranks_efficiency")
+    for color, (name, efficiency) in zip(COLORS, found["networks"].items(), strict=True):
+        style = {"color": color, "linewidth": 1.5}
+        axes.plot(found["ranks"], efficiency["weak"], label=name, **style)
+        axes.plot(found["ranks"], efficiency["strong"], linestyle="--", **style)
+    for n, efficiency in found["measured"].items():
+        axes.plot([int(n)], [efficiency], "o", color="black", label=f"measured, {n} ranks")
     for name, (mark, beside) in MARKS.items():
-        there = [one for one in PUBLISHED if one.name == name]
-        for one in there:
-            axes.plot(
-                [beside * one.n] * 2,
-                [100 * share for share in range_of(one)],
-                color=MIDDLE,
-                linewidth=4,
-            )
+        hosts = [beside * one["hosts"] for one in found["published"][name]]
+        efficiencies = [one["efficiency"] for one in found["published"][name]]
+        for x, one in zip(hosts, found["published"][name], strict=True):
+            axes.plot([x, x], one["predicted"], color=MIDDLE, linewidth=4)
         style = {"color": "white", "markeredgecolor": "black", "label": f"{name}, published"}
-        axes.plot(
-            [beside * one.n for one in there],
-            [100 * one.efficiency for one in there],
-            mark,
-            **style,
-        )
+        axes.plot(hosts, efficiencies, mark, **style)
     axes.set(xscale="log", ylim=(0, 104))
-    axes.set_xticks(2 ** np.arange(0, 11, 2), [str(n) for n in 2 ** np.arange(0, 11, 2)])
+    ticks = 2 ** np.arange(0, 11, 2)
+    axes.set_xticks(ticks, map(str, ticks))
     axes.minorticks_off()
     axes.legend(loc="lower left", frameon=False, fontsize=11)
