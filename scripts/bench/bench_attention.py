@@ -22,7 +22,7 @@ from scripts.bench.limits import limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of, positives
 from scripts.bench.report import print_figures
-from scripts.bench.turns import measured
+from scripts.bench.turns import Workload, measured
 
 import npformer as nf
 
@@ -123,9 +123,8 @@ def measure(T, causal, rate, options, limits):
     flops = forward_flops(T, causal)
     with started(contenders_of(T, rate, options)) as contenders:
         for part, forward_only, factor in (("both", False, 3.5), ("forward", True, 1)):
-            case = T, causal, rate, forward_only
-            work = {"flops": factor * flops, "warm_up": 1}
-            result[part] = measured(contenders, case, options, limits, **work)
+            workload = Workload((T, causal, rate, forward_only), factor * flops, warm_up=1)
+            result[part] = measured(contenders, workload, options, limits)
     return result
 
 

@@ -167,9 +167,11 @@ def parse_arguments(argv):
     add = parser.add_argument
     add_some(parser, "--work", WORK, help=f"some of {','.join(WORK)} (default: all)")
     numbers = [0, 1, 2, 8, 32]
-    naturals, busy = between_commas(natural), "numbers of busy processes"
+    naturals = between_commas(natural)
+    busy = "numbers of busy processes"
     add("--busy", type=naturals, default=numbers, metavar="A,B", help=busy)
-    sessions, of = ["the same", "another"], "of the busy processes (default: the same)"
+    sessions = ["the same", "another"]
+    of = "of the busy processes (default: the same)"
     add("--session", choices=sessions, default=sessions[0], help=of)
     add_without(parser, ["npformer", "pytorch", "jax"])
     options = parsed(parser, argv)

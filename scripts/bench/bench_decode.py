@@ -28,7 +28,7 @@ from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_without, parsed, parser_of, positives
 from scripts.bench.report import print_figures
 from scripts.bench.steps import SIZES, model_of
-from scripts.bench.turns import measured
+from scripts.bench.turns import Workload, measured
 
 import npformer as nf
 
@@ -121,7 +121,7 @@ def measure(size, options):
 
 
 def measure_setting(size, batch, beam, contenders, limits, options):
-    result = measured(contenders, (size, batch, beam), options, limits)
+    result = measured(contenders, Workload((size, batch, beam)), options, limits)
     for found in result["contenders"].values():
         found["tokens_per_second"] = batch * size.T / found["seconds"]["median"]
     search = "greedy" if beam == 1 else f"beam {beam}"

@@ -23,7 +23,7 @@ from scripts.bench.limits import limits_contender, print_limits
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_without, parsed, parser_of, positives
 from scripts.bench.report import print_figures
-from scripts.bench.turns import measured
+from scripts.bench.turns import Workload, measured
 
 import npformer as nf
 from npformer import pretrained
@@ -64,10 +64,10 @@ def main(argv=None):
 
 def measure(shape, kind, n, contenders, limits, options):
     """The times of a training step of B texts of n tokens, or of the generation of n tokens."""
-    case = shape, kind, n
+    work = shape, kind, n
     what = f"step, B {B}, T {n}" if kind == "step" else f"{n} new tokens"
-    work = {"flops": flops_of(*case), "own_limit_of": partial(build_npformer, *case, "cpu")}
-    return {"what": what} | measured(contenders, case, options, limits, differs=differs, **work)
+    workload = Workload(work, flops_of(*work), partial(build_npformer, *work, "cpu"), differs)
+    return {"what": what} | measured(contenders, workload, options, limits)
 
 
 def differs(theirs, ours):

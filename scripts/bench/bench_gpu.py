@@ -33,7 +33,7 @@ from scripts.bench.steps import (
     loss_differs,
     training_flops,
 )
-from scripts.bench.turns import measured, rate
+from scripts.bench.turns import Workload, measured, rate
 
 from npformer.backends import why_no_gpu
 
@@ -142,10 +142,11 @@ def _array(x, precision):
     return x.astype(ml_dtypes.bfloat16)
 
 
-def compare(wanted, case, options, **details):
+def compare(wanted, arguments, options, differs=None):
     """The figures of contenders, in turns."""
+    workload = Workload(arguments, differs=differs, warm_up=WARM_UP)
     with started(wanted) as contenders:
-        return measured(contenders, case, options, warm_up=WARM_UP, **details)["contenders"]
+        return measured(contenders, workload, options)["contenders"]
 
 
 def report_product(precision, options):

@@ -27,7 +27,7 @@ from scripts.bench.limits import limits_contender, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine
 from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of
 from scripts.bench.report import print_figures
-from scripts.bench.turns import measured, rate
+from scripts.bench.turns import Workload, measured, rate
 
 import npformer as nf
 from npformer.gradients.cases import Case, Drawn
@@ -73,8 +73,10 @@ TABLE = {"V": V, "D": D}
 NUMBERS = {"n": N_PARAMETERS, "...": (N_PARAMETERS,)}
 
 # The numbers of input, weights and output.
-TO_HIDDEN, TO_LOGITS = R * D + D * F + R * F, R * D + D * V + R * V
-N_SCORES, ATTENTION_FLOPS = B * H * T * T, 4 * B * T * T * D
+TO_HIDDEN = R * D + D * F + R * F
+TO_LOGITS = R * D + D * V + R * V
+N_SCORES = B * H * T * T
+ATTENTION_FLOPS = 4 * B * T * T * D
 LONG_SIZE, LONG_FLOPS = 4 * 4 * 512 * 64, 4 * 4 * 4 * 512 * 512 * 64 // 2  # half: it is causal
 
 DROPOUT = {"dropout_rate": 0.1, "dropout_key": 1}
@@ -204,7 +206,7 @@ def measure(name, contenders, options, limits):
     operation = OPERATIONS[name]
     result = {"what": name, "shapes": shapes_of(name, operation), "flops": operation.flops}
     result["bytes"] = n_bytes = 4 * operation.n_moved
-    result |= measured(contenders, (name,), options) | {"limits": limits.run(1)[1]}
+    result |= measured(contenders, Workload((name,)), options) | {"limits": limits.run(1)[1]}
     for found in result["contenders"].values():
         found["gb_per_second"] = n_bytes / found["seconds"]["median"] / 1e9
         rate(found, operation.flops, result)

@@ -25,7 +25,7 @@ from scripts.bench.limits import limits_contender, print_limits
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_without, parsed, parser_of
 from scripts.bench.report import print_figures
-from scripts.bench.turns import measured
+from scripts.bench.turns import Workload, measured
 
 import npformer as nf
 from npformer import pretrained, tree
@@ -100,10 +100,9 @@ def measure(work, kind, contenders, limits, options, first):
     Reading the weights limits each new token but the first one, which waits for the products of the
     prompt: ``first`` has the figures of that.
     """
-    limits_of = {"flops": flops_of(work, kind)}
-    limits_of["own_limit_of"] = partial(build_npformer, work, kind, "cpu")
-    agreement = {"differs": differs, "inexact": INT8}
-    result = measured(contenders, (work, kind), options, limits, **limits_of, **agreement)
+    own_limit_of = partial(build_npformer, work, kind, "cpu")
+    workload = Workload((work, kind), flops_of(work, kind), own_limit_of, differs, INT8)
+    result = measured(contenders, workload, options, limits)
     n_read = weights_read(work, kind)
     for name, found in result["contenders"].items():
         reading = found["seconds"]["median"]

@@ -36,7 +36,7 @@ from scripts.bench.steps import (
     size_of,
     training_flops,
 )
-from scripts.bench.turns import measured
+from scripts.bench.turns import Workload, measured
 
 import npformer as nf
 
@@ -73,33 +73,37 @@ def main(argv=None):
 def report_step(name, options, limits):
     """Measure a step with all contenders, and print their figures."""
     step = STEPS[name]
-    size, columns, without = size_of(step), [*TIMES, *OTHERS], [*options.without, "jax"]
+    size = size_of(step)
+    columns = [*TIMES, *OTHERS]
+    without = [*options.without, "jax"]
     n_parameters = nf.tree.count(model_of(step).shapes())
     print(f"{name}: {step} B={size.B} S={size.S} T={size.T}, {n_parameters:,} parameters", end="")
-    work = {"differs": loss_differs}
+    workload = Workload((step,), differs=loss_differs)
     if name in SIZES:
-        columns, without = [*TIMES, *RATES, *OTHERS], options.without
-        work["flops"] = training_flops(size)
-        work["own_limit_of"] = partial(build_npformer, size, options.backends[0])
-        print(f", {short(work['flops'] / 1e9)} GFLOP a step", end="")
+        columns = [*TIMES, *RATES, *OTHERS]
+        without = options.without
+        own_limit_of = partial(build_npformer, size, options.backends[0])
+        workload = workload._replace(flops=training_flops(size), own_limit_of=own_limit_of)
+        print(f", {short(workload.flops / 1e9)} GFLOP a step", end="")
     print(flush=True)
     wanted = of_backends(options.backends, build_npformer)
     wanted += [peer for key, peer in PEERS.items() if key not in without]
     with started(wanted) as contenders:
-        result = measured(contenders, (step,), options, limits, **work)
+        result = measured(contenders, workload, options, limits)
     if not result["contenders"]:
         sys.exit(f"{name}: no contender is left")
     print_figures([{"what": name} | result], columns)
     print_limits([result])
     print_best_of_pytorch(result["contenders"])
-    return {"size": size._asdict(), "flops": work.get("flops")} | result
+    return {"size": size._asdict(), "flops": workload.flops} | result
 
 
 def print_best_of_pytorch(figures):
     names = [name for name in figures if name.startswith("PyTorch")]
     if names:
         best = min(names, key=lambda name: figures[name]["seconds"]["median"])
-        ours, ratio = next(iter(figures)), figures[best]["times_as_long"]
+        ours = next(iter(figures))
+        ratio = figures[best]["times_as_long"]
         print(f"PyTorch's best of these is {best!r}: {ratio:.2f} times as long as {ours}")
     print(flush=True)
 

@@ -55,7 +55,8 @@ class Contender:
     """
 
     def __init__(self, name, libraries, build):
-        self.name, self.built = name, None
+        self.name = name
+        self.built = None
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, libraries, build), name=name)
@@ -131,7 +132,9 @@ class _Worker:
     """The commands of a contender's process."""
 
     def __init__(self, libraries, build):
-        self._libraries, self._build, self._step = libraries, build, None
+        self._libraries = libraries
+        self._build = build
+        self._step = None
 
     def build(self, case, warm_up):
         self._step = None
@@ -142,7 +145,8 @@ class _Worker:
         self._after_imports = resident_bytes()
         start = time.perf_counter()
         self._step = self._build(*case)
-        self._after_build, self._peak_of_build = resident_bytes(), peak_bytes()
+        self._after_build = resident_bytes()
+        self._peak_of_build = peak_bytes()
         reset_peak()
         first_value = self._step()
         seconds = build_seconds = time.perf_counter() - start
@@ -171,7 +175,9 @@ def alternate(contenders, rounds, seconds):
     that failed, and the number of cores that other programs used meanwhile.
     """
     turns = {contender.name: [] for contender in contenders}
-    start, busy, own = time.perf_counter(), busy_seconds(), sum(c.cpu_seconds() for c in contenders)
+    start = time.perf_counter()
+    busy = busy_seconds()
+    own = sum(c.cpu_seconds() for c in contenders)
     for i in range(rounds):
         for contender in [contender for contender in contenders if contender.name in turns]:
             note(f"round {i + 1} of {rounds}: {contender.name}")
@@ -228,7 +234,8 @@ def agreeing(contenders, differs, inexact=()):
     able = []
     first = contenders[0] if contenders else None
     for contender in contenders:
-        theirs, ours = contender.built.first_value, first.built.first_value
+        theirs = contender.built.first_value
+        ours = first.built.first_value
         agrees = np.shape(theirs) == np.shape(ours)
         if agrees and contender.name not in inexact:
             agrees = not differs(theirs, ours)

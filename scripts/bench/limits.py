@@ -42,8 +42,10 @@ def build_limits(sizes, build=None, copied=2**26):
     rng = np.random.default_rng(0)
     factors = [rng.standard_normal((2, n, n), dtype=np.float32) for n in sizes]
     products = [np.empty((n, n), np.float32) for n in sizes]
-    source, target = np.ones(copied, np.float32), np.zeros(copied, np.float32)
-    matrix, vector = source.reshape(2**14, -1), np.ones(copied // 2**14, np.float32)
+    source = np.ones(copied, np.float32)
+    target = np.zeros(copied, np.float32)
+    matrix = source.reshape(2**14, -1)
+    vector = np.ones(copied // 2**14, np.float32)
     n_threads = physical_cores()
     pool = ThreadPoolExecutor(n_threads)
     parts = np.array_split(target, n_threads), np.array_split(source, n_threads)

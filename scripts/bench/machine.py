@@ -77,7 +77,8 @@ def busy_cores():
     """The number of cores that other programs use while this one sleeps; 0 if the system does not
     provide it.
     """
-    start, before = time.perf_counter(), busy_seconds()
+    start = time.perf_counter()
+    before = busy_seconds()
     time.sleep(PAUSE)
     return (busy_seconds() - before) / (time.perf_counter() - start)
 

@@ -11,7 +11,8 @@ def between_commas(kind):
     return lambda text: [kind(part) for part in text.split(",")]
 
 
-positives, above_zeros = between_commas(positive), between_commas(above_zero)
+positives = between_commas(positive)
+above_zeros = between_commas(above_zero)
 
 
 def some_of(names):

@@ -153,9 +153,11 @@ def sizes_of_attention(call):
     settings = call.options["settings"]
     if "qkv" in call.shapes:
         B, T, width = call.shapes["qkv"]
-        S, K = T, width // (settings.n_heads + 2 * (settings.n_kv_heads or settings.n_heads))
+        S = T
+        K = width // (settings.n_heads + 2 * (settings.n_kv_heads or settings.n_heads))
     else:
-        (B, T, width), S = call.shapes["q"], call.shapes["kv"][1]
+        B, T, width = call.shapes["q"]
+        S = call.shapes["kv"][1]
         K = width // settings.n_heads
     hidden = T * (T - 1) / 2 if settings.causal else 0  # the last query sees all keys
     return B * settings.n_heads, T, S, K, 1 - hidden / (T * S)
@@ -274,10 +276,12 @@ def ways_of(product, number):
     """
     m, depth, n, left_by_columns, right_by_columns, _ = product
     most = max(1, MOST_WEIGHTS // (NUMBER * depth * n))
-    left, out = matrix(m, depth, left_by_columns), np.empty((m, n), np.float32)
+    left = matrix(m, depth, left_by_columns)
+    out = np.empty((m, n), np.float32)
     rights = [matrix(depth, n, right_by_columns) for _ in range(min(number, most))]
     rights *= math.ceil(AT_LEAST / (len(rights) * product.multiplications))
-    n_cores, ops = physical_cores(), nf.get_backend("cpu")
+    n_cores = physical_cores()
+    ops = nf.get_backend("cpu")
 
     def with_blas(n_threads):
         with blas_threads(n_threads):
@@ -326,7 +330,8 @@ def ways_in_tiles(product):
     core.
     """
     m, depth, n, left_by_columns, right_by_columns, _ = product
-    n_cores, heads = physical_cores(), max(1, CACHED // (m * depth + depth * n + m * n))
+    n_cores = physical_cores()
+    heads = max(1, CACHED // (m * depth + depth * n + m * n))
     repeats = math.ceil(AT_LEAST / (heads * product.multiplications))
     lefts = [np.stack([matrix(m, depth)] * heads) for _ in range(n_cores)]
     rights = [np.stack([matrix(depth, n)] * heads) for _ in range(n_cores)]

@@ -60,7 +60,8 @@ def loss_differs(theirs, ours):
 def model_of(step):
     """The model of a step."""
     if isinstance(step, Recurrent):
-        V, D = OF_RECURRENT.V, OF_RECURRENT.D
+        V = OF_RECURRENT.V
+        D = OF_RECURRENT.D
         cell, attention = step
         return nf.Recurrent(V, V, d_model=D, cell=cell, attention=attention, dropout=0.1)
     V, N, D, H, F, _, S, T = step
@@ -74,7 +75,8 @@ def size_of(step):
 
 def batch_of(step):
     """Random ids (B, S) and (B, T+1) without padding."""
-    size, rng = size_of(step), np.random.default_rng(0)
+    size = size_of(step)
+    rng = np.random.default_rng(0)
     src = rng.integers(1, size.V, (size.B, size.S))
     tgt = rng.integers(1, size.V, (size.B, size.T + 1))
     tgt[:, 0] = 1  # the begin token
@@ -94,7 +96,9 @@ def training_flops(size):
     backward; causal attention takes half of it.
     """
     V, N, D, _, F, B, S, T = size
-    attention, memory_keys_values, feed_forward = 4 * D * D, 2 * D * D, 2 * D * F
+    attention = 4 * D * D
+    memory_keys_values = 2 * D * D
+    feed_forward = 2 * D * F
     # The decoder projects the source as well.
     source_weights = N * (attention + feed_forward + memory_keys_values)
     target_weights = N * (attention + (attention - memory_keys_values) + feed_forward) + D * V
@@ -106,7 +110,8 @@ def build_npformer(step, backend, **settings):
     """``step`` of ``npformer.Trainer``; on a GPU it is recorded and then replayed."""
     optimizer = nf.Adam(LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9)
     settings |= {"label_smoothing": smoothing_of(step), "backend": backend, "seed": 0}
-    trainer, batch = nf.Trainer(model_of(step), optimizer, **settings), batch_of(step)
+    trainer = nf.Trainer(model_of(step), optimizer, **settings)
+    batch = batch_of(step)
     return lambda: trainer.step(*batch)
 
 

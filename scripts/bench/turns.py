@@ -1,6 +1,7 @@
-"""The turns of contenders with one case, and the figures that they give."""
+"""The turns of contenders with one workload, and the figures that they give."""
 
 import statistics
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,29 +10,26 @@ from scripts.bench.limits import best_of, measure_own_limit
 from scripts.bench.report import timing
 
 
-def measured(
-    contenders,
-    case,
-    options,
-    limits=None,
-    *,
-    flops=None,
-    own_limit_of=None,
-    differs=None,
-    inexact=(),
-    warm_up=2,
-):
-    """Let contenders, built for a case, and ``limits`` take turns: the best limits, the cores of
-    other programs, and the ``figures_of`` each contender.
+class Workload(NamedTuple):
+    """What contenders are built for, and what is known about a step of it."""
 
-    ``flops`` are those of a step, and ``own_limit_of()`` returns the step whose own limit is
-    measured. ``differs`` and ``inexact`` are explained at ``agreeing``.
+    arguments: tuple  # of their ``build``
+    flops: float | None = None
+    own_limit_of: object = None  # builds the step whose own limit is measured
+    differs: object = None  # of first values, and contenders that may differ: see ``agreeing``
+    inexact: tuple = ()
+    warm_up: int = 2  # calls
+
+
+def measured(contenders, workload, options, limits=None):
+    """Let contenders, built for a workload, and ``limits`` take turns: the best limits, the cores
+    of other programs, and the ``figures_of`` each contender.
     """
-    able = build_all(contenders, *case, warm_up=warm_up)
-    if differs:
-        able = agreeing(able, differs, inexact)
-    if own_limit_of:
-        measure_own_limit(limits, options.sgemm_sizes, own_limit_of)
+    able = build_all(contenders, *workload.arguments, warm_up=workload.warm_up)
+    if workload.differs:
+        able = agreeing(able, workload.differs, workload.inexact)
+    if workload.own_limit_of:
+        measure_own_limit(limits, options.sgemm_sizes, workload.own_limit_of)
     both = [*able, limits] if limits else able
     turns, others = alternate(both, options.rounds, options.seconds)
     facts = {"other_programs_cores": others}
@@ -39,9 +37,9 @@ def measured(
         facts |= limits_of(value for _, value in turns.pop(limits.name))
     first = contenders[0].name if contenders else None
     figures = {one.name: figures_of(one, turns, first) for one in able if one.name in turns}
-    if flops:
+    if workload.flops:
         for found in figures.values():
-            rate(found, flops, facts)
+            rate(found, workload.flops, facts)
     return facts | {"contenders": figures}
 
 
@@ -61,7 +59,8 @@ def limits_of(values):
 
 def figures_of(contender, turns, first):
     """The figures of a contender after its turns, by name."""
-    memory, value = contender.memory(), contender.built.first_value
+    memory = contender.memory()
+    value = contender.built.first_value
     return timing(turns, contender.name, first) | {
         "first_value": value if np.isscalar(value) else None,
         "build_seconds": contender.built.build_seconds,

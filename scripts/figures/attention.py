@@ -71,7 +71,8 @@ def soft_dictionary():
 def word_vectors():
     """Keys, query and answer as arrows in a plane."""
     vectors = {"computer": (0.6, -0.8), "dog": (1.6, 1.2), "cat": (0.0, 1.0)}
-    query, keys = np.array([[0.6, 0.8]]), np.array(list(vectors.values()))
+    query = np.array([[0.6, 0.8]])
+    keys = np.array(list(vectors.values()))
     answer = nf.softmax(nf.reference.cosine_score(query, keys)) @ keys
     _, axes = plt.subplots(figsize=(4.6, 4.8), layout="tight")
     places = {"computer": (0.06, -0.1), "dog": (-0.12, 0.08), "cat": (0.06, 0.08)}
@@ -101,7 +102,8 @@ def attention_is():
         x = 0.06 + 1.065 * j
         box(x, 0.65, 1.0, 0.45, word, color=MIDDLE if word == "is" else LIGHT)
         write(x + 0.5, 0.5, f"word {j + 1}", "below", size=11)
-        start, end = np.array([x + 0.5, 1.1]), np.array([1.7 + 0.5 * j, 2.75])
+        start = np.array([x + 0.5, 1.1])
+        end = np.array([1.7 + 0.5 * j, 2.75])
         style = {"arrowstyle": "-|>", "lw": 0.6 + 8 * weight, "color": DARK, "mutation_scale": 12}
         plt.annotate("", end, start, arrowprops=style)
         label(*(start + 0.42 * (end - start)), f"{weight:.2f}", size=11)
@@ -115,7 +117,8 @@ def words_and_layers():
     is computed from.
     """
     canvas(5.9, 4.3)
-    at, rows = 1.55 + 0.95 * np.arange(5), (0.95, 2.25, 3.55)
+    at = 1.55 + 0.95 * np.arange(5)
+    rows = (0.95, 2.25, 3.55)
     names = ("layer 0:\nembeddings", "layer 1", "layer 2")
     for layer, (y, name) in enumerate(zip(rows, names, strict=True)):
         write(0.08, y, name, "right", size=11)
@@ -137,7 +140,9 @@ def words_and_layers():
 @figure
 def one_head():
     """Scores, weights and output of the sentence."""
-    q, k, v = X @ W_Q, X @ W_K, X @ W_V
+    q = X @ W_Q
+    k = X @ W_K
+    v = X @ W_V
     out, weights = nf.attention(q, k, v)
     canvas(5.4, 6.3)
     for values, x, y, form, title in (
@@ -221,7 +226,8 @@ def linear_bridge():
         panel.set(xlim=(-2.4, 2.8), ylim=(-1.2, 1.5), aspect="equal", title=title)
         panel.set(xlabel="component 1", ylabel="component 2")
     figure.tight_layout(h_pad=4.5)
-    top, bottom = panels[0].get_position().y0, panels[1].get_position().y1
+    top = panels[0].get_position().y0
+    bottom = panels[1].get_position().y1
     style = {"arrowstyle": "-|>", "mutation_scale": 18, "color": DARK}
     ends = (0.42, bottom + 0.055), (0.42, top - 0.085)
     panel.annotate("", *ends, "figure fraction", arrowprops=style)
@@ -255,10 +261,12 @@ def masks():
     canvas(5.4, 2.75)
     grids = {"causal": causal, "padding": padding, "both (&)": causal & padding}
     for column, (title, mask) in enumerate(grids.items()):
-        x, y = 0.42 + 1.68 * column, 2.15
+        x = 0.42 + 1.68 * column
+        y = 2.15
         for (row, key), keep in np.ndenumerate(mask):
             text, color = ("", DARK) if keep else ("×", "white")
-            left, low = x + 0.3 * key, y - 0.3 * (row + 1)
+            left = x + 0.3 * key
+            low = y - 0.3 * (row + 1)
             cell(left, low, 0.3, 0.3, text, color, 10, DARK, edgecolor=MIDDLE)
         write(x + 0.75, 2.42, title, "on")
         write(x + 0.75, 2.2, "keys", "on", size=10)

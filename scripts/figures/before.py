@@ -36,7 +36,8 @@ def bytenet():
     canvas(7.2, 3.1)
     sides = ((0.5, "encoder: both sides", 1, 1), (4.2, "decoder: causal", 2, 0))
     for left, title, back, ahead in sides:
-        ys, seen = (0.6, 1.45, 2.3), [set(), set(), {2}]
+        ys = (0.6, 1.45, 2.3)
+        seen = [set(), set(), {2}]
         for depth, lower in itertools.product((2, 1), range(5)):
             if any(-back <= lower - at <= ahead for at in seen[depth]):
                 seen[depth - 1].add(lower)
@@ -47,7 +48,8 @@ def bytenet():
                     style |= {"color": DARK, "linewidth": 2, "linestyle": "-"}
                 line((left + 0.6 * at, ys[depth]), (left + 0.6 * lower, ys[depth - 1]), **style)
         for depth, at in itertools.product(range(3), range(5)):
-            text, color = "" if depth else str(at + 1), MIDDLE if at in seen[depth] else "white"
+            text = "" if depth else str(at + 1)
+            color = MIDDLE if at in seen[depth] else "white"
             node(left + 0.6 * at, ys[depth], text, 0.19, color)
         write(left + 1.2, 2.75, title, "on", size=13)
         write(left + 1.2, 0.12, "words", "on", size=11, color=DARK)
@@ -131,7 +133,8 @@ def length_sequences():
     training.
     """
     found = results("length_sequences")
-    at, longest = found["sizes"]["lengths"], found["sizes"]["longest"]
+    at = found["sizes"]["lengths"]
+    longest = found["sizes"]["longest"]
     _, panels = plt.subplots(2, 1, figsize=(6.2, 6.6), sharex=True, layout="tight")
     for axes, task in zip(panels, ("reverse", "copy"), strict=True):
         by_length(axes, at, found[task], (at[0] * 0.9, longest * 1.08), "symbols")
@@ -222,9 +225,11 @@ def heads_en_fr():
     """
     found = results("heads_en_fr")
     _, axes = plt.subplots(figsize=(6.2, 6.4), layout="tight")
-    labels, y = [], 0.0
+    labels = []
+    y = 0.0
     for sublayer in found["sublayers"]:
-        kind, layer = sublayer["kind"], sublayer["layer"]
+        kind = sublayer["kind"]
+        layer = sublayer["layer"]
         rows = [head for head in found["heads"] if (head["kind"], head["layer"]) == (kind, layer)]
         for head in rows:
             axes.barh(y, head["loss"] - found["loss"], color=DARK)

@@ -144,7 +144,8 @@ def matrix(
     ``side``. ``texts`` are written in place of the numbers.
     """
     values = np.atleast_2d(values)
-    peak, width = peak or abs(values).max() or 1.0, width or side
+    peak = peak or abs(values).max() or 1.0
+    width = width or side
     for (row, column), value in np.ndenumerate(values):
         color, ink = color_of(np.clip(value / peak, -1, 1))
         text = number(value, form) if texts is None else texts[row][column]
@@ -175,7 +176,8 @@ def rung(middle, low, length, found, peak, form="{:g}", width=0.42):
 
 def beside_arrows(middle, y, found, peak, form="{:g}", width=0.42):
     """The name and numbers of a ``rung`` alone, around the height y."""
-    top, style = y + 0.18, {"side": 0.36, "form": form, "peak": peak, "width": width}
+    top = y + 0.18
+    style = {"side": 0.36, "form": form, "peak": peak, "width": width}
     size = np.shape(np.atleast_2d(found["value"]))[1] * width
     matrix(middle - 0.6 - size, top, found["value"], **style)
     write(middle - 0.68 - size, y, found["name"], "left")

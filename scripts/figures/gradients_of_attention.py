@@ -35,7 +35,8 @@ def gradients_two_layers():
             height, width = 0.42 * np.array(np.shape(weight["value"]))
             away = 1.95 if width > 1 else 2.6
             middle = top - 0.32
-            y, style = middle + height / 2, {"side": 0.42, "peak": 3}
+            y = middle + height / 2
+            style = {"side": 0.42, "peak": 3}
             matrix(3.5 - away - width, y, weight["value"], title=weight["name"], **style)
             matrix(3.5 + away, y, weight["gradient"], title=f"d{weight['name']}", **style)
             arrow((3.55 - away, middle), (2.5, middle))
@@ -48,7 +49,8 @@ def gradients_two_layers():
 def gradients_linear():
     """The three products of a linear map and its backward pass, with the numbers of linear.md."""
     canvas(5.0, 5.6)
-    x, weight = np.array([[1, 2, 0], [0, -1, 3]]), np.array([[1, 0], [2, -1], [0, 1]])
+    x = np.array([[1, 2, 0], [0, -1, 3]])
+    weight = np.array([[1, 0], [2, -1], [0, 1]])
     dy = np.array([[1, 2], [0, -1]])
     products = [
         ("x", x, "W", weight, "x W", x @ weight),
@@ -56,12 +58,14 @@ def gradients_linear():
         ("xᵀ", x.T, "dy", dy, "dW", x.T @ dy),
     ]
     for row, (left_name, left, right_name, right, name, result) in enumerate(products):
-        middle, at = 4.5 - row * 1.85, 0.25
+        middle = 4.5 - row * 1.85
+        at = 0.25
         parts = ("", left_name, left), ("·", right_name, right), ("=", name, result)
         for sign, title, values in parts:
             write(at, middle, sign, size=16)
             at += 0.2
-            top, width = middle + len(values) * 0.21, values.shape[1] * 0.42
+            top = middle + len(values) * 0.21
+            width = values.shape[1] * 0.42
             matrix(at, top, values, side=0.42, title=title, size=11)
             at += width + 0.2
 
@@ -151,7 +155,8 @@ def gradients_heads():
         matrix(left, top, values, 0.5, texts=numbers, width=side, size=11)
         for part, name in enumerate(names):
             write(left + (2 * part + 1) * side, top + 0.42, name, "above", size=13)
-            start, end = left + 2 * part * side + 0.06, left + (2 * part + 2) * side - 0.06
+            start = left + 2 * part * side + 0.06
+            end = left + (2 * part + 2) * side - 0.06
             line((start, top + 0.38), (end, top + 0.38))
             for head in range(2):
                 at = left + (2 * part + head + 0.5) * side
@@ -168,10 +173,12 @@ def gradients_tile_grid():
     canvas(5.0, 3.3)
     side, left, top = 0.34, 0.75, 2.9
     for query, key in np.ndindex(8, 8):
-        tile_query, tile_key = query // 2, key // 2
+        tile_query = query // 2
+        tile_key = key // 2
         color = "white" if tile_key > tile_query else LIGHT if tile_key < tile_query else MIDDLE
         text = "×" if tile_key == tile_query and key > query else ""
-        x, y = left + key * side, top - (query + 1) * side
+        x = left + key * side
+        y = top - (query + 1) * side
         cell(x, y, side, side, text, color, linewidth=0.5)
     for i in range(5):
         at = i * 2 * side

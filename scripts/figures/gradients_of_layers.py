@@ -30,13 +30,16 @@ from npformer.reference.math.activations import ACTIVATIONS
 def gradients_layer_norm():
     """The gradient of x̂ keeps only its part along the circle on which all x̂ lie."""
     canvas(5.0, 4.7)
-    centre, radius, turn = np.array([1.75, 2.05]), 1.5, 0.4
+    centre = np.array([1.75, 2.05])
+    radius = 1.5
+    turn = 0.4
     angle = np.linspace(0, 2 * np.pi, 200)
     circle = np.transpose([np.cos(angle), np.sin(angle)])
     line(*(centre + radius * circle), linewidth=1.2)
     direction = np.array([np.cos(turn), np.sin(turn)])
     around = np.array([-np.sin(turn), np.cos(turn)])
-    x_hat, x = centre + radius * direction, centre + 2.6 * direction
+    x_hat = centre + radius * direction
+    x = centre + 2.6 * direction
     kept = x_hat + 1.4 * around
     end = kept + 0.75 * direction
     line(x_hat, x, linewidth=1, linestyle=DASHED)
@@ -78,7 +81,8 @@ def gradients_activations():
 def embedding_rows():
     """A look-up copies rows; its backward pass adds rows."""
     canvas(5, 5.9)
-    ids, dy = np.array([2, 0, 2]), np.array([[1.0, -1.0], [2.0, 0.0], [10.0, 5.0]])
+    ids = np.array([2, 0, 2])
+    dy = np.array([[1.0, -1.0], [2.0, 0.0], [10.0, 5.0]])
     table = np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]])
     dtable = nf.embedding_backward(dy, ids, (4, 2))
     for top, left, right, names, forward in (
@@ -110,7 +114,8 @@ def positions_rotation():
         axes.set_axis_off()
         axes.plot(np.cos(turn), np.sin(turn), color=MIDDLE)
         for position in range(7):
-            x, y = np.sin(frequency * position), np.cos(frequency * position)
+            x = np.sin(frequency * position)
+            y = np.cos(frequency * position)
             axes.plot([0, x], [0, y], color=MIDDLE, linewidth=0.8)
             axes.plot(x, y, "o", color=DARK, markersize=5)
             if i == 0 or position % 3 == 0:
@@ -126,7 +131,8 @@ def positions_rotation():
 @figure
 def cross_entropy_smoothing():
     """Gradient of one token's logit against its distance from the others."""
-    V, gaps = 10, np.linspace(0, 10, 201)
+    V = 10
+    gaps = np.linspace(0, 10, 201)
     figure, axes = plt.subplots(figsize=(5, 3.4), layout="constrained")
     for smoothing, style in ((0.0, "--"), (0.1, "-")):
         _, gradients = losses_of_gaps(gaps, V, smoothing)
@@ -161,7 +167,8 @@ def layer_backward():
         color = LIGHT if text.startswith("add") else "white"
         box(3.3, top - 0.45, 2.4, 0.45, text, color, size=11)
     for start, end in ((0, 4), (6, 8)):  # past the sublayer, on both sides
-        low, high = tops[end] - 0.22, tops[start] + 0.3
+        low = tops[end] - 0.22
+        high = tops[start] + 0.3
         line((3.3, low), (0.25, low), (0.25, high))
         line((0.25, high), (1.75, high))
         arrow((3.1, low), (3.3, low))
@@ -175,7 +182,9 @@ def layer_backward():
 @figure
 def checks_error():
     """The error of both numerical derivatives of x⁵ at 1.1 against their step."""
-    f, x, steps = lambda x: x * x * x * x * x, 1.1, 10.0 ** np.arange(-16, 0.26, 0.25)
+    f = lambda x: x * x * x * x * x
+    x = 1.1
+    steps = 10.0 ** np.arange(-16, 0.26, 0.25)
     exact = 5 * x**4
     central = [abs((f(x + h) - f(x - h)) / (2 * h) / exact - 1) for h in steps]
     step = [abs(f(x + 1j * h).imag / h / exact - 1) for h in steps]
@@ -199,10 +208,14 @@ def checks_error():
 def dilated_convolution():
     """Which inputs an output depends on, and which outputs an input's gradient comes from."""
     canvas(5, 6.3)
-    dilations, n, gap, height = (1, 2, 4), 16, 0.29, 0.62
+    dilations = (1, 2, 4)
+    n = 16
+    gap = 0.29
+    height = 0.62
     for bottom, forward in ((3.6, True), (0.4, False)):
         place = lambda row, t, bottom=bottom: np.array([0.33 + gap * t, bottom + height * row])
-        lines, marked = set(), {(3, n - 1)} if forward else {(0, 0)}
+        lines = set()
+        marked = {(3, n - 1)} if forward else {(0, 0)}
         for level in range(3) if not forward else range(2, -1, -1):
             for t, tap in np.ndindex(n, 3):
                 lower = t - dilations[level] * tap

@@ -55,7 +55,8 @@ def lab(question, rows, columns):
         write(2.6, top - SIDE / 2, name, "left", size=11)
         if watched is not None:
             left = 2.7 + watched * WIDTH
-            right, low = left + WIDTH, top - SIDE
+            right = left + WIDTH
+            low = top - SIDE
             corners = (left, top), (right, top), (right, low), (left, low), (left, top)
             line(*corners, color="#b35900", linewidth=3)
         top -= SIDE + 0.12

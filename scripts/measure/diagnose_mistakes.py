@@ -41,7 +41,8 @@ def main(argv=None):
 
 def diagnosed_mistakes(options):
     """The findings for each mistake; prints a table of them, and how many were found."""
-    figures, rows = {}, []
+    figures = {}
+    rows = []
     counts = Counter()
     for title, names, make in MISTAKES:
         if options.only not in title:

@@ -291,9 +291,11 @@ def error_of(found, exact, dtype, each=False):
     number does.
     """
     info = np.finfo(dtype)
-    error, size = np.abs(found - exact), np.abs(exact)
+    error = np.abs(found - exact)
+    size = np.abs(exact)
     if not each:
-        error, size = error.max(), size.max()
+        error = error.max()
+        size = size.max()
     relative = np.where(
         size == 0, np.where(error == 0, 0, np.inf), error / np.maximum(size, info.tiny)
     )
@@ -318,7 +320,8 @@ def main(argv=None):
 
     facts = print_machine(machine())
     print(f"{options.dtype}; error of the result / largest error of a gradient\n")
-    rows, table = [], []
+    rows = []
+    table = []
     for hard in HARD:
         operation = hard.case.operation
         if operation not in options.only:

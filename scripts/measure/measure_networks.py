@@ -88,7 +88,8 @@ def main(argv=None):
         return
     if reason := what_is_missing():
         raise UserError(reason)
-    facts, cases = machine(), []
+    facts = machine()
+    cases = []
     for n in options.ranks:
         free = measure(n, None, options.step, 0, options.progress_thread)
         for gbit in options.gbit:
@@ -143,7 +144,8 @@ class Mute:
     """
 
     def __init__(self, ranks):
-        self.ranks, self.sent = ranks, []
+        self.ranks = ranks
+        self.sent = []
         comm = ranks.comm
         self.Iallgather = comm.Iallgather
         self.Ibarrier = comm.Ibarrier
@@ -193,7 +195,9 @@ def one_message(ranks, n_bytes):
     """The latency of a message, and the bandwidth of ``n_bytes`` from each rank to the next."""
     seconds = {}
     for size in (1, n_bytes):
-        sent, arrived, taken = np.zeros(size, np.uint8), np.zeros(size, np.uint8), []
+        sent = np.zeros(size, np.uint8)
+        arrived = np.zeros(size, np.uint8)
+        taken = []
         for _ in range(TURNS):
             ranks.stack(np.zeros(1))  # all begin together
             start = time.perf_counter()
@@ -211,7 +215,8 @@ def steps(trainer, ranks, batch, rounds):
     on all ranks. Of the waiting, that of the rank is taken which waits least: others also wait for
     this rank.
     """
-    over_ranks, optimizer = trainer.loss_and_grad, trainer.flat_optimizer
+    over_ranks = trainer.loss_and_grad
+    optimizer = trainer.flat_optimizer
     backward_ended = note_end(over_ranks)
     waiting = {name: note_waiting(optimizer, owner, name) for name, owner in WAITING.items()}
     seconds = {"apart": [], "together": []}
@@ -238,7 +243,8 @@ def steps(trainer, ranks, batch, rounds):
 
 def note_end(over_ranks):
     """A list that gets, at each step, when the last backward pass of this rank ends."""
-    found, new_tree = [], over_ranks.tree
+    found = []
+    new_tree = over_ranks.tree
 
     def noting_tree(*args, **options):
         total = new_tree(*args, **options)
@@ -260,7 +266,8 @@ def note_waiting(optimizer, owner, name):
     """A list that gets, at each call of this method of a class, the seconds in which it waits for
     messages.
     """
-    found, method = [], getattr(owner, name)
+    found = []
+    method = getattr(owner, name)
 
     def noting(self):
         before = optimizer.ranks.seconds_waited

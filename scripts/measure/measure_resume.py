@@ -59,7 +59,8 @@ TRAIN = Path(__file__).resolve().parents[1] / "train_translation.py"
 def main(argv=None):
     options = parse_arguments(argv)
     with tempfile.TemporaryDirectory() as folder:
-        undisturbed, killed = Path(folder) / "undisturbed", Path(folder) / "killed"
+        undisturbed = Path(folder) / "undisturbed"
+        killed = Path(folder) / "killed"
         times = Path(folder) / "seconds.json"
         run(undisturbed, options, times=times)
         kills = kill_again_and_again(killed, json.loads(times.read_text()), options)
@@ -82,7 +83,8 @@ def kill_again_and_again(out, seconds, options):
 
     ``seconds`` are the medians of the calls of the phases.
     """
-    kills, draw = [], random.Random(options.seed)
+    kills = []
+    draw = random.Random(options.seed)
     for phase in phases(options.kills, draw):
         moment = draw.random() * seconds.get(phase, seconds["saving"])
         n = draw.choice(options.ranks)

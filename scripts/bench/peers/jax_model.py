@@ -111,7 +111,8 @@ def adam(params, grads, m, v, step, lr, beta1=0.9, beta2=0.98, eps=1e-9):
     """One step of Adam on every array."""
     m = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, m, grads)
     v = jax.tree.map(lambda v, g: beta2 * v + (1 - beta2) * g * g, v, grads)
-    m_scale, v_scale = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
+    m_scale = 1 / (1 - beta1**step)
+    v_scale = 1 / (1 - beta2**step)
     params = jax.tree.map(
         lambda p, m, v: p - lr * m * m_scale / (jnp.sqrt(v * v_scale) + eps), params, m, v
     )

@@ -18,7 +18,8 @@ def generation(path, prompt, n):
         "n_threads": n_threads,
         "n_threads_batch": n_threads,
     }
-    llama, prompt = llama_cpp.Llama(path, verbose=False, **options), prompt[0].tolist()
+    llama = llama_cpp.Llama(path, verbose=False, **options)
+    prompt = prompt[0].tolist()
 
     def generate():
         llama.reset()

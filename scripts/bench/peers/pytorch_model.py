@@ -21,9 +21,12 @@ class Attention(nn.Module):
 
     def __init__(self, d_model, n_heads, dropout, causal=False, to_memory=False):
         super().__init__()
-        self.n_heads, self.dropout, self.causal = n_heads, dropout, causal
+        self.n_heads = n_heads
+        self.dropout = dropout
+        self.causal = causal
         if to_memory:
-            self.q, self.kv = nn.Linear(d_model, d_model), nn.Linear(d_model, 2 * d_model)
+            self.q = nn.Linear(d_model, d_model)
+            self.kv = nn.Linear(d_model, 2 * d_model)
         else:
             self.qkv = nn.Linear(d_model, 3 * d_model)
         self.out = nn.Linear(d_model, d_model)
@@ -52,7 +55,9 @@ class Layer(nn.Module):
 
     def __init__(self, model, in_decoder):
         super().__init__()
-        D, F, rate = model.d_model, model.d_ff, model.dropout
+        D = model.d_model
+        F = model.d_ff
+        rate = model.dropout
         self.attention = Attention(D, model.n_heads, rate, causal=in_decoder)
         self.attention_norm = nn.LayerNorm(D)
         if in_decoder:

@@ -16,7 +16,8 @@ class Recurrent(nn.Module):
 
     def __init__(self, model):
         super().__init__()
-        D, self.attention = model.d_model, model.attention
+        D = model.d_model
+        self.attention = model.attention
         layer = {"gru": nn.GRU, "lstm": nn.LSTM}[model.cell]
         self.source_embedding = nn.Embedding(model.src_vocab, D)
         self.target_embedding = nn.Embedding(model.tgt_vocab, D)
@@ -25,7 +26,8 @@ class Recurrent(nn.Module):
         if self.attention == "general":
             self.bridge = nn.Linear(D, D, bias=False)
         if self.attention == "additive":
-            self.w_q, self.w_k = nn.Linear(D, D, bias=False), nn.Linear(D, D, bias=False)
+            self.w_q = nn.Linear(D, D, bias=False)
+            self.w_k = nn.Linear(D, D, bias=False)
             self.w_score = nn.Linear(D, 1, bias=False)
         self.combine = nn.Linear(D if self.attention is None else 2 * D, D)
         self.output = nn.Linear(D, model.tgt_vocab)
@@ -35,7 +37,8 @@ class Recurrent(nn.Module):
         """(B, S) and (B, T) ids -> (B, T, V) logits."""
         scale = self.source_embedding.embedding_dim**0.5
         memory, end = self.encoder(self.dropout(scale * self.source_embedding(src)))
-        memory, y = self.dropout(memory), self.dropout(scale * self.target_embedding(tgt_in))
+        memory = self.dropout(memory)
+        y = self.dropout(scale * self.target_embedding(tgt_in))
         states, _ = self.decoder(y, self.both_ends(end))
         states = self.dropout(states)
         if self.attention is not None:
@@ -59,7 +62,8 @@ class Recurrent(nn.Module):
 
 def load(twin, model, params):
     """Copy all of npformer's parameters to the twin."""
-    encoder, decoder = params["encoder"]["0"], params["decoder"]
+    encoder = params["encoder"]["0"]
+    decoder = params["decoder"]
     state = {f"{name}.weight": params[name] for name in ("source_embedding", "target_embedding")}
     state |= layer_state("encoder", encoder["forward"]) | layer_state(
         "encoder", encoder["backward"], "_reverse"
@@ -81,7 +85,8 @@ def layer_state(name, params, suffix=""):
     PyTorch has a bias of the hidden state for every gate. Only that of a GRU's third gate is not
     redundant with the bias of the input; the others are set to 0.
     """
-    bias, hidden = params["input"]["bias"], np.zeros_like(params["input"]["bias"])
+    bias = params["input"]["bias"]
+    hidden = np.zeros_like(params["input"]["bias"])
     if "bias" in params["hidden"]:
         hidden[-len(bias) // 3 :] = params["hidden"]["bias"]
     found = {"bias_ih": bias, "bias_hh": hidden}

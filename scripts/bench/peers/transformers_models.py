@@ -12,7 +12,8 @@ def training_step(folder, ids, lr, weight_decay, clip_norm, **settings):
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=lr, weight_decay=weight_decay, fused=True
     )
-    inputs, targets = torch.from_numpy(ids[:, :-1]), torch.from_numpy(ids[:, 1:]).reshape(-1)
+    inputs = torch.from_numpy(ids[:, :-1])
+    targets = torch.from_numpy(ids[:, 1:]).reshape(-1)
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -29,7 +30,8 @@ def training_step(folder, ids, lr, weight_decay, clip_norm, **settings):
 
 def generation(folder, prompt, n, **settings):
     """Greedy generation with the cache, that returns the new tokens."""
-    network, prompt = loaded(AutoModelForCausalLM, folder, **settings), torch.from_numpy(prompt)
+    network = loaded(AutoModelForCausalLM, folder, **settings)
+    prompt = torch.from_numpy(prompt)
 
     @torch.inference_mode()
     def generate():
@@ -47,7 +49,8 @@ def generation(folder, prompt, n, **settings):
 
 def vectors(folder, ids, _):
     """The means of the last layer."""
-    network, ids = loaded(AutoModel, folder), torch.from_numpy(ids)
+    network = loaded(AutoModel, folder)
+    ids = torch.from_numpy(ids)
 
     @torch.inference_mode()
     def mean():

@@ -439,7 +439,8 @@ def one_weight_is_nan(x):
 
 @in_method(pairs, "Transformer.loss_and_grad", "padding counted")
 def padding_is_in_the_loss(compute, self, params, *batch, **options):
-    src, tgt = batch[0], batch[1]
+    src = batch[0]
+    tgt = batch[1]
     inputs, targets = (tgt[:, :-1], tgt[:, 1:]) if len(batch) == 2 else batch[1:]
     ops = nf.get_backend(options.get("backend", "auto"), params)
     logits = self.logits(params, src, inputs, backend=ops)
