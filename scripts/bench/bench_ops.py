@@ -6,11 +6,11 @@ python scripts/bench/bench_ops.py --quick
 python scripts/bench/bench_ops.py --ops layer_norm,adam_update --backends cpu --rounds 9
 
 float32, at the sizes of the step "base" of bench_train.py: 32 sequences of 30 tokens, D=512,
-F=2048, V=16,000; 16M parameters for the optimizer; 4 causal sequences of 512 tokens for
-flash_attention. Dropout 0.1. "GB/s" is of the memory that has to be read and written at least, each
-array once; arrays that fit into the processor's cache can be faster than the measured copy.
-PyTorch's backward passes are those of autograd, of the same function; cross_entropy is the loss
-with its gradient.
+F=2048, V=16,000; 16M parameters for the optimizer; 4 sequences of 512 tokens for flash_attention.
+Dropout 0.1. "GB/s" and "GFLOP/s" are of what npformer.explain() counts: each array once, of an
+embedding all its table, and the products. Arrays that fit into the processor's cache can be faster
+than the measured copy. PyTorch's backward passes are those of autograd, of the same function;
+cross_entropy is the loss with its gradient.
 """
 
 import statistics
@@ -31,7 +31,6 @@ from scripts.bench.turns import Workload, measured, rate
 
 import npformer as nf
 from npformer.gradients.cases import Case, Drawn
-from npformer.operations.shapes import shape_of
 
 B, T, D, H, F, V = 32, 30, 512, 8, 2048, 16_000
 R, K = B * T, D // H  # number of rows (tokens), width of a head
@@ -53,13 +52,9 @@ def main(argv=None):
 
 
 class Operation(NamedTuple):
-    """The sizes of an operation's arrays, the least work that it has to do, and its other
-    arguments.
-    """
+    """The sizes of an operation's arrays, and its other arguments."""
 
     sizes: dict  # of the letters of its contract
-    n_moved: int  # numbers read and written
-    flops: int = 0  # of matrix products
     given: dict = {}
 
 
@@ -68,62 +63,46 @@ FLAT = {"...": (R, F)}
 SCORES = {"...": (B, H, T, T)}
 HEADS = {"...": (B, H), "T": T, "S": T, "K": K, "Kv": K}
 PACKED = {"B": B, "T": T, "H": H, "G": H, "K": K}
-LONG = {"...": (4, 4), "T": 512, "S": 512, "K": 64, "Kv": 64}
+LONG = {"...": (4, 4), "T": 512, "S": 512, "K": 64, "Kv": 64}  # without PyTorch's slow dropout
 TABLE = {"V": V, "D": D}
 NUMBERS = {"n": N_PARAMETERS, "...": (N_PARAMETERS,)}
-
-# The numbers of input, weights and output.
-TO_HIDDEN = R * D + D * F + R * F
-TO_LOGITS = R * D + D * V + R * V
-N_SCORES = B * H * T * T
-ATTENTION_FLOPS = 4 * B * T * T * D
-LONG_SIZE, LONG_FLOPS = 4 * 4 * 512 * 64, 4 * 4 * 4 * 512 * 512 * 64 // 2  # half: it is causal
 
 DROPOUT = {"dropout_rate": 0.1, "dropout_key": 1}
 RELU = {"activation": "relu"} | DROPOUT
 HIDDEN_TO_D = ROWS | {"D": F, "F": D}
 LOSS = {"label_smoothing": 0.1}
 ALL_KEYS = {"keep_mask": None, "bias": None}
-CAUSAL = {"causal": True} | ALL_KEYS  # with dropout PyTorch does not use its tiled kernel
 ZEROS = Drawn(lambda rng, sizes: np.zeros(sizes["n"]))
 ADAM = {"m": ZEROS, "v": ZEROS, "lr": 1e-4, "beta1": 0.9, "beta2": 0.98, "eps": 1e-9, "step": 10}
 
 OPERATIONS = {
-    "linear": Operation(ROWS, TO_HIDDEN, 2 * R * D * F),
-    "linear_backward": Operation(ROWS, 2 * TO_HIDDEN - R * F, 4 * R * D * F),
-    "linear_activation_dropout": Operation(ROWS, TO_HIDDEN, 2 * R * D * F, RELU),
-    "linear_activation_dropout_backward": Operation(ROWS, 2 * TO_HIDDEN, 4 * R * D * F, RELU),
-    "linear_dropout_residual": Operation(HIDDEN_TO_D, TO_HIDDEN + R * D, 2 * R * D * F, DROPOUT),
-    "linear_dropout_residual_backward": Operation(
-        HIDDEN_TO_D, 2 * TO_HIDDEN - R * D, 4 * R * D * F, DROPOUT
-    ),
-    "linear_cross_entropy": Operation(ROWS, TO_LOGITS, 2 * R * D * V, LOSS),
-    "cross_entropy": Operation(ROWS, 2 * R * V, given=LOSS),
-    "layer_norm": Operation(ROWS, 2 * R * D),
-    "layer_norm_backward": Operation(ROWS, 3 * R * D),
-    "softmax": Operation(SCORES, 2 * N_SCORES),
-    "softmax_backward": Operation(SCORES, 3 * N_SCORES),
-    "relu": Operation(FLAT, 2 * R * F),
-    "gelu": Operation(FLAT, 2 * R * F),
-    "gelu_backward": Operation(FLAT, 3 * R * F),
-    "dropout": Operation(FLAT, 2 * R * F, given=DROPOUT),
-    "embedding": Operation(TABLE | {"...": (B, T)}, 2 * R * D),
-    "embedding_backward": Operation(TABLE | {"...": (B, T)}, R * D + V * D),
-    "embed_tokens": Operation(
-        TABLE | {"...": (B,), "T": T}, 2 * R * D, given={"pad_id": 0} | DROPOUT
-    ),
-    "attention": Operation(HEADS, 4 * R * D + N_SCORES, ATTENTION_FLOPS, ALL_KEYS | DROPOUT),
-    "attention_backward": Operation(
-        HEADS, 7 * R * D + N_SCORES, 2 * ATTENTION_FLOPS, ALL_KEYS | DROPOUT
-    ),
-    "self_attention": Operation(PACKED, 4 * R * D, ATTENTION_FLOPS, ALL_KEYS | DROPOUT),
-    "self_attention_backward": Operation(
-        PACKED, 8 * R * D, 2 * ATTENTION_FLOPS, ALL_KEYS | DROPOUT
-    ),
-    "flash_attention": Operation(LONG, 4 * LONG_SIZE, LONG_FLOPS, CAUSAL),
-    "flash_attention_backward": Operation(LONG, 8 * LONG_SIZE, 5 * LONG_FLOPS // 2, CAUSAL),
-    "adam_update": Operation(NUMBERS, 7 * N_PARAMETERS, given=ADAM),
-    "global_norm": Operation(NUMBERS, N_PARAMETERS),
+    "linear": Operation(ROWS),
+    "linear_backward": Operation(ROWS),
+    "linear_activation_dropout": Operation(ROWS, RELU),
+    "linear_activation_dropout_backward": Operation(ROWS, RELU),
+    "linear_dropout_residual": Operation(HIDDEN_TO_D, DROPOUT),
+    "linear_dropout_residual_backward": Operation(HIDDEN_TO_D, DROPOUT),
+    "linear_cross_entropy": Operation(ROWS, LOSS),
+    "cross_entropy": Operation(ROWS, LOSS),
+    "layer_norm": Operation(ROWS),
+    "layer_norm_backward": Operation(ROWS),
+    "softmax": Operation(SCORES),
+    "softmax_backward": Operation(SCORES),
+    "relu": Operation(FLAT),
+    "gelu": Operation(FLAT),
+    "gelu_backward": Operation(FLAT),
+    "dropout": Operation(FLAT, DROPOUT),
+    "embedding": Operation(TABLE | {"...": (B, T)}),
+    "embedding_backward": Operation(TABLE | {"...": (B, T)}),
+    "embed_tokens": Operation(TABLE | {"...": (B,), "T": T}, {"pad_id": 0} | DROPOUT),
+    "attention": Operation(HEADS, ALL_KEYS | DROPOUT),
+    "attention_backward": Operation(HEADS, ALL_KEYS | DROPOUT),
+    "self_attention": Operation(PACKED, ALL_KEYS | DROPOUT),
+    "self_attention_backward": Operation(PACKED, ALL_KEYS | DROPOUT),
+    "flash_attention": Operation(LONG, ALL_KEYS),
+    "flash_attention_backward": Operation(LONG, ALL_KEYS),
+    "adam_update": Operation(NUMBERS, ADAM),
+    "global_norm": Operation(NUMBERS),
 }
 
 
@@ -203,21 +182,16 @@ def loss_and_gradient_of_pytorch(tensors):
 
 def measure(name, contenders, options, limits):
     """The figures of an operation, of all contenders that have it."""
-    operation = OPERATIONS[name]
-    result = {"what": name, "shapes": shapes_of(name, operation), "flops": operation.flops}
-    result["bytes"] = n_bytes = 4 * operation.n_moved
+    step = build_npformer(name, "reference")
+    with nf.explain() as calls:
+        step()
+    [call] = calls
+    result = {"what": name, "shapes": call.shapes, "bytes": call.bytes, "flops": call.flops}
     result |= measured(contenders, Workload((name,)), options) | {"limits": limits.run(1)[1]}
     for found in result["contenders"].values():
-        found["gb_per_second"] = n_bytes / found["seconds"]["median"] / 1e9
-        rate(found, operation.flops, result)
+        found["gb_per_second"] = call.bytes / found["seconds"]["median"] / 1e9
+        rate(found, call.flops, result)
     return result
-
-
-def shapes_of(name, operation):
-    """The shapes of the arrays of an operation, without those that are None."""
-    arrays = getattr(nf.reference, name).record.contract.arrays
-    is_given = lambda array: operation.given.get(array, array) is not None
-    return {x: shape_of(of.axes, operation.sizes) for x, of in arrays.items() if is_given(x)}
 
 
 def parse_arguments(argv):
