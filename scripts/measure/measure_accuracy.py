@@ -5,15 +5,18 @@ python scripts/measure/measure_accuracy.py  # half a minute
 python scripts/measure/measure_accuracy.py --only layer_norm,gru --dtype float64
 
 An input is hard if it makes a sum or a difference lose digits: a large offset, tiny arguments, long
-rows, constant rows, many rows. The exact result is what the reference computes in NumPy's long
-double, whose significand has 64 bits on x86. An error is the largest difference divided by the
-largest entry of the result, or, where the table says "each", the largest relative error of a single
-entry of the result. It is in units of the dtype's rounding error (2⁻²³ in float32).
+rows, constant rows, many rows. They are in hard_inputs.toml. The exact result is what the reference
+computes in NumPy's long double, whose significand has 64 bits on x86. An error is the largest
+difference divided by the largest entry of the result, or, where the table says "each", the largest
+relative error of a single entry of the result. It is in units of the dtype's rounding error (2⁻²³
+in float32).
 """
 
 import importlib.util
 import sys
+import tomllib
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -42,171 +45,50 @@ class Hard(NamedTuple):
         return f"{self.case.operation}-{self.label}"
 
 
-HARD: list[Hard] = []
+CHANGES = {  # what becomes of standard normals
+    "plus": lambda x, number: number + x,
+    "times": lambda x, number: number * x,
+    "square": lambda x, number: number * x * x,
+    "constant": np.full_like,
+    "tiny": lambda x, _: np.sign(x) * 10.0 ** (-10 * np.abs(x)),  # from 1 to below 1e-40
+}
+GIVEN = {  # arguments with a name in hard_inputs.toml, as TOML has no None
+    "plain": {"keep_mask": None, "bias": None},
+    "feed-forward": {"activation": "gelu", "dropout_rate": 0.0, "dropout_key": None},
+    "paired": {"consistency": 5.0, "ignore_id": None},
+    "states": {"keep_mask": None, "dcells": None},
+}
 
 
-def hard(operations, label, change=None, given=None, each=False, bounds=(4, 4), **sizes):
-    """Add a hard input for each of these operations: ``change`` maps names of arrays to functions
-    of standard normals.
-
-    ``bounds`` are the largest errors of the result and of a gradient that a backend may have.
-    """
-    for operation in operations.split():
-        contract = getattr(reference, operation).record.contract
+def hard(row):
+    """A hard input for each operation of a row."""
+    given = row.get("given", {})
+    given = GIVEN[given] if isinstance(given, str) else given
+    sizes = {letter.replace("leading", "..."): size for letter, size in row["sizes"].items()}
+    sizes = {axis: tuple(size) if axis == "..." else size for axis, size in sizes.items()}
+    bounds = row.get("bounds", (4, 4))
+    for operation in row["operations"].split():
+        arrays = getattr(reference, operation).record.contract.arrays
         changed = {
-            name: Drawn(
-                lambda rng, all_sizes, x=contract.arrays[name], f=f: f(draw(x, all_sizes, rng))
-            )
-            for name, f in (change or {}).items()
-            if name in contract.arrays
+            name: Drawn(partial(draw_changed, arrays[name], change))
+            for name, change in row.get("change", {}).items()
+            if name in arrays
         }
-        sizes = {letter.replace("leading", "..."): size for letter, size in sizes.items()}
-        case = Case(operation, {**(given or {}), **changed}, sizes, *bounds)
-        HARD.append(Hard(case, label, each))
+        case = Case(operation, given | changed, sizes, *bounds)
+        yield Hard(case, row["name"], row.get("each", False))
 
 
-plus = lambda offset: lambda x: offset + x
-times = lambda factor: lambda x: factor * x
-constant = lambda x: np.full_like(x, 0.37)
+def draw_changed(array, changes, rng, sizes):
+    """Draw an array, and change it step by step: "times 3, plus 1e6"."""
+    x = draw(array, sizes, rng)
+    for change in changes.split(", "):
+        name, _, number = change.partition(" ")
+        x = CHANGES[name](x, float(number or 0))
+    return x
 
 
-def down_to_tiny(x):
-    """Numbers of both signs, from 1 to below 1e-40."""
-    return np.sign(x) * 10.0 ** (-10 * np.abs(x))
-
-
-NO_MASK = {"keep_mask": None}
-PLAIN = {**NO_MASK, "bias": None}
-FEED_FORWARD = {"activation": "gelu", "dropout_rate": 0.0, "dropout_key": None}
-PAIRED = {"consistency": 5.0, "ignore_id": None}
-STATES = {**NO_MASK, "dcells": None}
-QUERIES = {"leading": (2, 2), "T": 50, "S": 50}
-ADAM = {"grad": times(1e-8), "m": times(1e-8), "v": lambda x: 1e-16 * x * x}
-
-
-def gated(scale):
-    """Add recurrent cells whose inputs and first states have this size."""
-    change = {
-        **{name: times(scale) for name in ("x_gates", "h0", "c0", "bias")},
-        "weight": times(0.1),
-    }
-    sizes = {"B": 4, "T": 20, "D": 32}
-    hard("gru lstm", f"inputs of {scale:g}", change, given=STATES, bounds=(4, 8), **sizes)
-
-
-hard("softmax log_softmax", "offset 1e6", {"x": plus(1e6)}, leading=(64, 500))
-hard("softmax log_softmax", "rows of 1e6", leading=(1, 10**6))
-hard("softmax log_softmax", "constant rows of 1e5", {"x": constant}, leading=(1, 10**5))
-hard("softmax", "results of 1e-45", {"x": times(20)}, each=True, bounds=(64, 16), leading=(64, 100))
-hard(
-    "layer_norm rms_norm", "offset 1e4", {"x": plus(1e4)}, bounds=(4000, 8000), leading=(64,), D=512
-)
-hard("layer_norm rms_norm", "1e-30", {"x": times(1e-30)}, leading=(64,), D=512)
-hard("layer_norm rms_norm", "1e30", {"x": times(1e30)}, leading=(64,), D=512)
-hard("layer_norm rms_norm", "rows of 1e6", leading=(1,), D=10**6)
-hard("layer_norm rms_norm", "constant rows of 1e5", {"x": constant}, leading=(2,), D=10**5)
-hard("layer_norm", "1e5 rows", bounds=(40, 60), leading=(10**5,), D=8)
-hard("rms_norm", "1e6 rows", leading=(10**6,), D=2)
-hard("layer_norm rms_norm", "4,096 rows", leading=(4096,), D=64)
-hard("rms_norm", "one column", leading=(4096,), D=1)
-hard("linear", "1e5 rows", bounds=(4, 24), leading=(10**5,), D=4, F=3)
-hard("linear", "4,096 rows", bounds=(6, 10), leading=(4096,), D=64, F=64)
-hard(
-    "linear_activation_dropout",
-    "1e5 rows",
-    given=FEED_FORWARD,
-    bounds=(4, 24),
-    leading=(10**5,),
-    D=4,
-    F=3,
-)
-hard("linear_dropout_residual", "1e5 rows", bounds=(4, 24), leading=(10**5,), D=4, F=3)
-hard("conv1d", "1e5 steps", bounds=(4, 100), B=1, T=10**5, D=2, E=2, W=3)
-hard("embedding", "1e5 of 3 words", bounds=(0, 60), leading=(10**5,), V=3, D=4)
-hard(
-    "tanh sigmoid relu gelu gelu_erf silu",
-    "1e-45 … 1",
-    {"x": down_to_tiny},
-    each=True,
-    leading=(10**5,),
-)
-hard(
-    "tanh sigmoid relu silu",
-    "-50 … 50",
-    {"x": times(12)},
-    each=True,
-    bounds=(4, 12),
-    leading=(10**5,),
-)
-hard("gelu gelu_erf", "-9 … 9", {"x": times(2)}, each=True, bounds=(64, 32), leading=(10**5,))
-hard("gelu gelu_erf", "-5 … 5", {"x": times(1.2)}, bounds=(4, 8), leading=(10**5,))
-hard("swiglu", "1e-45 … 1", {"x": down_to_tiny}, leading=(1000,), F=50)
-hard("cross_entropy", "1e5 words", leading=(2,), V=10**5)
-hard("cross_entropy", "smoothing, 1e5 words", given={"label_smoothing": 0.1}, leading=(2,), V=10**5)
-hard("cross_entropy", "offset 1e6", {"logits": plus(1e6)}, leading=(64,), V=500)
-hard(
-    "paired_cross_entropy",
-    "5,000 words",
-    {"logits": times(3)},
-    given=PAIRED,
-    bounds=(4, 12),
-    leading=(4,),
-    V=5000,
-)
-hard(
-    "paired_cross_entropy",
-    "offset 1e6",
-    {"logits": lambda x: 1e6 + 3 * x},
-    given=PAIRED,
-    bounds=(4, 12),
-    leading=(4,),
-    V=5000,
-)
-hard(
-    "attention flash_attention", "1e5 keys", given=PLAIN, bounds=(16, 16), leading=(), T=2, S=10**5
-)
-hard(
-    "attention flash_attention",
-    "scores of 100",
-    {"q": times(100)},
-    given=PLAIN,
-    bounds=(160, 160),
-    **QUERIES,
-)
-hard(
-    "attention flash_attention",
-    "1e-20",
-    {x: times(1e-20) for x in "qkv"},
-    given=PLAIN,
-    bounds=(4, 16),
-    **QUERIES,
-)
-hard(
-    "additive_score",
-    "1e-8",
-    {x: times(1e-4) for x in ("q", "k", "w_q", "w_k")},
-    bounds=(4, 12),
-    **QUERIES,
-)
-hard("cosine_score", "1e-18", {x: times(1e-18) for x in "qk"}, **QUERIES)
-gated(1)
-gated(1e-4)
-gated(1e-8)
-gated(1e-30)
-hard(
-    "gru lstm",
-    "1,000 steps",
-    {"weight": times(0.5)},
-    given=STATES,
-    bounds=(4, 50),
-    B=4,
-    T=1000,
-    D=4,
-)
-hard("global_norm", "1e-30", {"grad": times(1e-30)}, leading=(10**5,))
-hard("global_norm", "1e30", {"grad": times(1e30)}, leading=(10**5,))
-hard("sgd_update", "1e5 numbers", given={"lr": 0.1, "momentum": 0.9}, n=10**5)
-hard("adam_update", "gradients of 1e-8", ADAM, given={"lr": 0.1, "step": 3}, n=10**5)
+with Path(__file__).with_name("hard_inputs.toml").open("rb") as file:
+    HARD = [each for row in tomllib.load(file)["input"] for each in hard(row)]
 
 
 def contenders():
