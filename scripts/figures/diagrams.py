@@ -14,6 +14,9 @@ from pathlib import Path
 
 from scripts.figures import drawing  # needs pip install -e .
 
+from npformer.errors import UserError
+
+SHAPES = ("arrow", "box", "canvas", "cell", "label", "line", "node", "write")
 STYLES = {"light": drawing.LIGHT, "middle": drawing.MIDDLE, "dark": drawing.DARK}
 STYLES |= {"dashed": drawing.DASHED, "dotted": ":"}
 
@@ -29,6 +32,8 @@ def draw(path):
         options = {option: value(word) for option, word in options.items()}
         if text:
             values.append(text.replace("\\n", "\n"))
+        if name not in SHAPES:
+            raise UserError(f"{path}: no shape {name!r}, expected one of {', '.join(SHAPES)}")
         getattr(drawing, name)(*values, **options)
 
 

@@ -1,7 +1,9 @@
 """Healthy trainings and new models, in which every finding is a false alarm."""
 
 import itertools
+import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -26,57 +28,9 @@ from scripts.measure.diagnosed.cases import (  # needs pip install -e .
 
 import npformer as nf
 
-OPTIONS = [
-    {},
-    {"norm": "post"},
-    {"norm_type": "rms_norm", "activation": "swiglu"},
-    {"positions": "learned", "max_len": 40},
-    {"positions": "rotary", "n_kv_heads": 2},
-    {"bias": False, "activation": "gelu"},
-    {"d_model": 64, "d_ff": 128},
-    {"window": 4},
-    {"n_layers": 4, "d_model": 16},
-    {"dropout": 0.2},
-    {"tie_embeddings": True},
-    {"dtype": "float64"},
-]
-OF_ENCODERS = [each for each in OPTIONS[:8] if "window" not in each]
-POOLED = [
-    {"pooling": "first"},
-    {"pooling": "max", "pooler": True},
-    {"n_outputs": 7},
-    {"positions": "none"},
-]
-CELLS = [{}, {"cell": "lstm"}, {"attention": "additive"}, {"attention": None}]
-CELLS += [{"bidirectional": False}, {"n_layers": 2}]
-BLOCKS = [
-    {},
-    {"dilations": (1, 2, 4)},
-    {"kernel_sizes": (3, 2)},
-    {"tie_embeddings": True},
-    {"dropout": 0.1},
-]
-GPT2 = {
-    "positions": "learned",
-    "max_len": 40,
-    "activation": "gelu",
-    "tie_embeddings": True,
-    "scale_embeddings": False,
-}
-LLAMA = {
-    "positions": "rotary",
-    "n_kv_heads": 2,
-    "norm_type": "rms_norm",
-    "activation": "swiglu",
-    "bias": False,
-}
-BERT = {
-    "norm": "post",
-    "positions": "learned",
-    "max_len": 40,
-    "activation": "gelu",
-    "pooling": "first",
-}
+with Path(__file__).with_suffix(".json").open(encoding="utf-8") as file:
+    SETTINGS = json.load(file)
+GPT2, LLAMA, BERT = SETTINGS["published"].values()
 
 
 def without_padding(**settings):
@@ -91,15 +45,15 @@ def masked(**settings):
 
 
 FAMILIES = {
-    "Transformer": (pairs, OPTIONS),
-    "LanguageModel": (text, OPTIONS[:10]),
-    "LanguageModel without padding": (without_padding, [{}]),
-    "SequenceAutoencoder": (autoencoder, [{}, {"code_size": 8}]),
-    "Encoder": (classes, OF_ENCODERS + POOLED),
-    "Encoder of numbers": (numbers, [{}, {"norm": "post"}, {"pooling": "max"}]),
-    "Encoder of words": (masked, [{}]),
-    "Recurrent": (partial(pairs, nf.Recurrent), CELLS),
-    "ByteNet": (partial(pairs, nf.ByteNet), BLOCKS),
+    "Transformer": pairs,
+    "LanguageModel": text,
+    "LanguageModel without padding": without_padding,
+    "SequenceAutoencoder": autoencoder,
+    "Encoder": classes,
+    "Encoder of numbers": numbers,
+    "Encoder of words": masked,
+    "Recurrent": partial(pairs, nf.Recurrent),
+    "ByteNet": partial(pairs, nf.ByteNet),
 }
 TRAININGS = [  # optimizer, steps, settings of the trainer
     (nf.Adam(1e-3), 0, {}),
@@ -110,12 +64,7 @@ TRAININGS = [  # optimizer, steps, settings of the trainer
     (nf.Adam(3e-4), 15, {"n_shards": 2}),
 ]
 SHAPES = [{}, {"d_model": 16, "d_ff": 32}, {"d_model": 64, "d_ff": 256}, {"tie_embeddings": True}]
-OF_DEPTHS = {
-    "Transformer": pairs,
-    "LanguageModel": text,
-    "Encoder": classes,
-    "Encoder of words": masked,
-}
+OF_DEPTHS = ["Transformer", "LanguageModel", "Encoder", "Encoder of words"]
 MODELS = {
     "Transformer": pairs,
     "Transformer of the paper": partial(pairs, norm="post"),
@@ -167,8 +116,8 @@ def healthy():
 def trainings():
     """Trainings of different lengths."""
     turns = itertools.cycle(TRAININGS)
-    for family, (make, each) in FAMILIES.items():
-        for settings in each:
+    for family, make in FAMILIES.items():
+        for settings in SETTINGS["families"][family]:
             optimizer, n_steps, options = next(turns)
             title = f"{family} {settings}, {n_steps} steps of {optimizer}"
             yield title, partial(training, make, settings, n_steps, optimizer, options)
@@ -180,12 +129,12 @@ def training(make, settings, n_steps, optimizer, options):
 
 def new_models():
     """Models of 1 to 12 layers before their training, each with another seed."""
-    kinds = itertools.product((1, 2, 3, 4, 6, 8, 10, 12), ("pre", "post"), OF_DEPTHS.items())
-    for seed, (n_layers, norm, (name, make)) in enumerate(kinds):
+    kinds = itertools.product((1, 2, 3, 4, 6, 8, 10, 12), ("pre", "post"), OF_DEPTHS)
+    for seed, (n_layers, norm, family) in enumerate(kinds):
         settings = {"n_layers": n_layers, "norm": norm} | SHAPES[(seed + n_layers) % len(SHAPES)]
-        if make is classes:
+        if family == "Encoder":
             settings.pop("tie_embeddings", None)
-        yield f"new {name} {settings}", partial(with_seed, make, settings, seed)
+        yield f"new {family} {settings}", partial(with_seed, FAMILIES[family], settings, seed)
 
 
 def with_seed(make, settings, seed):
