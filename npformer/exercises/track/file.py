@@ -59,7 +59,8 @@ def stub(track, name):
         backward = track.page.backward_of(name) or "    def backward(dy):\n"
         lines += ["", backward.splitlines()[0]]
         lines += [f"        raise NotImplementedError  # exercise {numbers[-1]}"]
-        lines += ["", "    return y, backward"]
+        result = next(iter(parts[0].results))
+        lines += ["", f"    return {result}, backward"]
     return "\n".join(lines) + "\n"
 
 
