@@ -33,7 +33,11 @@ def first_leaf(tree: Any) -> Any:
     """
     if not isinstance(tree, dict):
         return tree
-    return next((x for child in tree.values() if (x := first_leaf(child)) is not None), None)
+    for child in tree.values():
+        leaf = first_leaf(child)
+        if leaf is not None:
+            return leaf
+    return None
 
 
 def from_leaves(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:

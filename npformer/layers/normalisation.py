@@ -35,7 +35,8 @@ def layer_norm(
     >>> y.round(3), grads["bias"]
     (array([[-1.,  1.]]), array([1., 0.]))
     """
-    gain, bias = _exactly(params, "gain", "bias")
+    _check_names(params, "gain", "bias")
+    gain, bias = params["gain"], params["bias"]
     y, mean, rstd = ops.layer_norm(x, gain, bias, eps)
 
     def backward(dy):
@@ -71,7 +72,8 @@ def rms_norm(
     >>> y.round(3), backward(np.ones_like(y))[1]["gain"].round(3)
     (array([[1.2, 1.6, 0. , 0. ]]), array([1.2, 1.6, 0. , 0. ]))
     """
-    [gain] = _exactly(params, "gain")
+    _check_names(params, "gain")
+    gain = params["gain"]
     y, rstd = ops.rms_norm(x, gain, eps)
 
     def backward(dy):
@@ -87,9 +89,8 @@ def normalise(ops, params, x, settings):
     return norm(ops, params, x, settings.norm_eps)
 
 
-def _exactly(params, *names):
-    """The parameters with these names; others, which would be ignored, are refused."""
+def _check_names(params, *names):
+    """Check that there are these parameters, and no others, which would be ignored."""
     if not isinstance(params, Mapping) or params.keys() != {*names}:
         check_is_dict(params)
         raise ValueError(f"params of a normalisation has {list(params)}, expected {list(names)}")
-    return [params[name] for name in names]
