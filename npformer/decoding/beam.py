@@ -10,7 +10,7 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.backends import AnyBackend, get_backend
 from npformer.decoding.generation import FORBIDDEN, NOT_FINITE, no_token
-from npformer.decoding.request import Request, checked
+from npformer.decoding.request import Request, checked_request
 from npformer.operations.options import check_option
 
 SHOWN = 8  # tokens of a hypothesis, in its text
@@ -112,7 +112,7 @@ def beam_search(
     >>> len(found), len(found[0]), found[0][0].score >= found[0][1].score
     (2, 2, True)
     """
-    request = checked(model, src, bos_id, eos_id, max_len, min_len)
+    request = checked_request(model, src, bos_id, eos_id, max_len, min_len)
     beam_size = check_option("beam_size", beam_size)
     n_best = check_option("n_best", n_best)
     if n_best > beam_size:

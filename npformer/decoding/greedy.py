@@ -7,7 +7,7 @@ from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_callable
 from npformer.decoding.generation import generate
-from npformer.decoding.request import checked
+from npformer.decoding.request import checked_request
 
 
 def greedy_decode(
@@ -79,6 +79,6 @@ def greedy_decode(
     """
     if on_step is not None:
         check_callable("on_step", on_step)
-    request = checked(model, src, bos_id, eos_id, max_len, min_len, slide)
+    request = checked_request(model, src, bos_id, eos_id, max_len, min_len, slide)
     most_probable = lambda logits, rows, t: logits.argmax(axis=-1)
     return generate(request, params, most_probable, backend, on_step, decoder)

@@ -39,8 +39,11 @@ class Request(NamedTuple):
         return padding + (self.eos_ids if length < self.min_len else ())
 
 
-def checked(model, src, bos_id, eos_id, max_len, min_len, slide=None):
-    """Check what decoding is asked for; ``slide`` is None where there is no such option."""
+def checked_request(model, src, bos_id, eos_id, max_len, min_len, slide=None):
+    """The request with these arguments, or an error that names the wrong one.
+
+    ``slide`` is None where there is no such option.
+    """
     if hasattr(model, "merged"):
         what = f"model is a {type(model).__name__}, whose adapters have to be merged first"
         raise TypeError(f"{what}: give model.model, and model.merged(params) as its params")

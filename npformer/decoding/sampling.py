@@ -10,7 +10,7 @@ from npformer.backends import AnyBackend
 from npformer.checks import check_callable, check_key
 from npformer.decoding.generation import generate
 from npformer.decoding.prompts import Prompts
-from npformer.decoding.request import checked
+from npformer.decoding.request import checked_request
 from npformer.operations.options import check_option
 from npformer.reference import derive_key, random_bits
 
@@ -86,7 +86,7 @@ def sample(
     """
     if on_step is not None:
         check_callable("on_step", on_step)
-    request = checked(model, src, bos_id, eos_id, max_len, min_len, slide)
+    request = checked_request(model, src, bos_id, eos_id, max_len, min_len, slide)
     seed = check_key("seed", seed)
     temperature = check_option("temperature", temperature)
     top_p = check_option("top_p", top_p)

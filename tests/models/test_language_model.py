@@ -43,7 +43,7 @@ from npformer import (
 )
 from npformer.decoding.generation import generate
 from npformer.decoding.prompts import Prompts
-from npformer.decoding.request import checked
+from npformer.decoding.request import checked_request
 from npformer.layers.cache import BlockCache
 from npformer.models import LowRank
 
@@ -272,7 +272,7 @@ def test_each_row_has_the_context_that_it_has_alone(settings, max_len, of_intege
             texts[row].append(int(token))
         return tokens
 
-    request = checked(model, prompts, None, None, [11, 15, 3, 10, 15], 0, slide=True)
+    request = checked_request(model, prompts, None, None, [11, 15, 3, 10, 15], 0, slide=True)
     generate(request, params, choose, every_backend)
 
 
@@ -656,7 +656,7 @@ def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_bac
                     raise KeyboardInterrupt
 
             with contextlib.suppress(KeyboardInterrupt):
-                request = checked(model, [prompt], None, None, n_steps, 0)
+                request = checked_request(model, [prompt], None, None, n_steps, 0)
                 generate(request, params, choose, every_backend, on_step, decoder=decoder)
             assert n_new == [n - n_known] * (stop_reading or model.n_layers) * (n > n_known)
         text = [*prompt, *said]
