@@ -29,7 +29,13 @@ from npformer.models import (
 )
 from npformer.progress import compilation_listener
 from npformer.runtime.cores import cores
-from npformer.training.compiling import compile_for, compile_once, note_of, rehearse_step
+from npformer.training.compiling import (
+    compile_for,
+    compile_once,
+    compiles_ahead,
+    note_of,
+    rehearse_step,
+)
 
 TRANSLATOR = Transformer(11, 11, d_model=64, n_heads=2, n_layers=1, d_ff=64)
 MODELS = (
@@ -45,7 +51,7 @@ def main(argv=None):
     parser = new_parser(__doc__)
     parser.parse_args(argv)
     ops = get_backend()
-    if note_of(ops, "") is None:
+    if not compiles_ahead(ops):
         parser.error("no compiled kernel can be kept: npformer info says why")
     steps = [partial(rehearse_step, model=model) for model in MODELS]
     n_new = len(compile_for(steps, ops))

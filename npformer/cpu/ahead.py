@@ -15,24 +15,32 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 import npformer
 from npformer import reference
 from npformer.cpu.backend import ops
 from npformer.cpu.jit import KERNELS, current_rehearsal
-from npformer.cpu.kernel_cache import note_of, place_of
+from npformer.cpu.kernel_cache import FOLDER, digest_of, folder_of, place_of, sources_of
 from npformer.files.locks import claimed, fcntl
 from npformer.runtime.cores import cores
 
 
-def note(work):
-    """The file which says that all kernels of a work were compiled.
+def note_of(work):
+    """The file which says that all kernels of a work were compiled; None if none is kept on disk.
 
-    It is None if nothing is compiled, or kept on disk. With it a program need not rehearse the same
-    work again. A kernel that is gone is compiled when it is called.
+    With it a program need not rehearse the same work again. A kernel that is gone is compiled when
+    it is called. A change of numba, of the processor or of any file of kernels has another note.
     """
-    return note_of(next(iter(KERNELS.values())), work) if KERNELS else None
+    kernel = next(iter(KERNELS.values()), None)  # beside whose files it lies
+    folder = None if kernel is None else folder_of(kernel)
+    if folder is None:
+        return None
+    sources = [sources_of(file) for file in sorted((FOLDER / "kernels").glob("*.py"))]
+    processor = kernel.targetctx.codegen().magic_tuple()
+    facts = work, sources, numba.__version__, processor
+    return folder / f"{digest_of(facts).hex()[:16]}.done"
 
 
 def rehearsal_backend(rehearsal):

@@ -44,14 +44,14 @@ def sources_of(file):
         if path not in digests and path.stem not in ON_THE_HOST:
             digests[path], imported = _read(path)
             files += imported
-    return _digest(sorted((path.name, digest) for path, digest in digests.items()))
+    return digest_of(sorted((path.name, digest) for path, digest in digests.items()))
 
 
 @cache
 def _read(path):
     """A digest of the text of a file, and the files of this folder that it imports."""
     text = path.read_text("utf-8")
-    return _digest(text), [_file_of(module or name) for module, name in IMPORT.findall(text)]
+    return digest_of(text), [_file_of(module or name) for module, name in IMPORT.findall(text)]
 
 
 def _file_of(module):
@@ -93,18 +93,9 @@ def place_of(kernel, types):
     return kernel._cache.place(kernel._cache._index_key(types, kernel.targetctx.codegen()))
 
 
-def note_of(kernel, work):
-    """The file which says that all kernels of a work were compiled; None if none is kept.
-
-    It lies beside the files of the given kernel.
-
-    A change of numba, of the processor or of any file of kernels has another note.
-    """
-    if not isinstance(kernel._cache, _Cache):
-        return None
-    sources = [sources_of(file) for file in sorted((FOLDER / "kernels").glob("*.py"))]
-    facts = work, sources, numba.__version__, kernel.targetctx.codegen().magic_tuple()
-    return Path(kernel._cache.cache_path) / f"{_digest(facts).hex()[:16]}.done"
+def folder_of(kernel):
+    """The folder of a kernel's files; None if it is not kept on disk."""
+    return Path(kernel._cache.cache_path) if isinstance(kernel._cache, _Cache) else None
 
 
 class _Cache(FunctionCache):
@@ -120,8 +111,8 @@ class _Cache(FunctionCache):
 
     def place(self, key):
         """The place of what is compiled with this key, which numba makes of a signature."""
-        name = f"{self._impl.filename_base}.{_digest(key).hex()[:16]}.nbc"
-        origin = _digest([key, self._sources, numba.__version__])
+        name = f"{self._impl.filename_base}.{digest_of(key).hex()[:16]}.nbc"
+        origin = digest_of([key, self._sources, numba.__version__])
         return Place(Path(self._cache_path, name), origin)
 
     def load_overload(self, sig, target_context):
@@ -163,7 +154,8 @@ class _Cache(FunctionCache):
         replace_file(place.path, _checksum(content) + content)
 
 
-def _digest(value):
+def digest_of(value):
+    """A digest of what numbers, texts and tuples of them say."""
     return sha256(repr(value).encode()).digest()
 
 

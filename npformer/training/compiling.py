@@ -77,7 +77,7 @@ def compile_for(
 
     A work is a function of the backend that it computes with.
     """
-    if note_of(ops, "") is None:  # of any work: kernels are not compiled ahead, or not kept
+    if not compiles_ahead(ops):
         return []
     from npformer.cpu import ahead  # needs numba
 
@@ -124,17 +124,23 @@ def compile_once(trainer: Trainer, progress: bool = True) -> None:
             note.touch()
 
 
-def note_of(ops, work):
-    """The file which says that the kernels of a work are on disk.
+def compiles_ahead(ops):
+    """Whether the kernels of a backend can be compiled before they are called, and kept on disk.
 
-    None if nobody compiles them ahead: the reference has no kernels, and those of a GPU are
-    compiled by its driver. None, too, if they cannot be kept.
+    The reference has no kernels, and those of a GPU are compiled by its driver.
+    """
+    return note_of(ops, work="any") is not None
+
+
+def note_of(ops, work):
+    """The file which says that the kernels of a work are on disk; None if they are not compiled
+    ahead.
     """
     if not ops.kernels or ops.device is not HOST:
         return None
     from npformer.cpu import ahead  # needs numba
 
-    return ahead.note(work)
+    return ahead.note_of(work)
 
 
 def _some_ids(model):
