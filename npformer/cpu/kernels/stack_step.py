@@ -278,42 +278,49 @@ def _steps(team, x, table, weight, cached, memory, turned, step):
 
 @inlined
 def _layer(team, x, table, weight, own, memory, turned, step):
-    """One layer. Its sublayers are a loop, so that what they share is compiled once."""
+    """One layer. Its sublayers are a loop, so that what they share is compiled once.
+
+    Each is a linear map, attention or the activation, and another linear map, whose result y is
+    added to x.
+    """
     board, _, _ = team
     h, y = np.empty_like(x), np.empty_like(x)
     for i in range(len(table)):
         sublayer = sublayer_at(table[i].ctypes.data)
-        gain, bias = array_at(sublayer.gain, x.dtype)[0], array_at(sublayer.bias, x.dtype)[0]
-        first, last = _arrays_of(sublayer.first, weight, x), _arrays_of(sublayer.last, weight, x)
+        gain = array_at(sublayer.gain, x.dtype)[0]
+        bias = array_at(sublayer.bias, x.dtype)[0]
+        first = _map_at(sublayer.first, weight, x)
+        last = _map_at(sublayer.last, weight, x)
         inner = np.empty((len(x), _widths(first.weight)[1]), x.dtype)
         between = np.empty((len(x), _widths(last.weight)[0]), x.dtype)
+
         if step.is_pre:
             _normalise(x, gain, bias, step, h)
         map_few_rows(team, h if step.is_pre else x, first, inner)
         if sublayer.kind == OWN:
-            _turn(inner, turned, x.shape[1] + own.kv.shape[1] // 2, step.is_halves)
-            _write(inner[:, x.shape[1] :], own)
+            _cache_newest(inner, x.shape[1], turned, own, step)
         if sublayer.kind == FEED_FORWARD:
-            for b in range(len(x)):
-                activate(step.activation, inner[b], between[b])
+            _activate(step.activation, inner, between)
         else:
             cached = own if sublayer.kind == OWN else memory
             attend_together(
                 board, step.piece_of_attention, inner, cached, step.n_heads, step.scale, between
             )
         map_few_rows(team, between, last, y)
-        for b in range(len(x)):
-            add_row(y[b], x[b])
+        _add(y, x)
         if not step.is_pre:
             _normalise(x, gain, bias, step, x)
 
 
 @inlined
-def _arrays_of(arrays, weight, x):
-    """The arrays of a linear map."""
-    matrix = array_at(arrays.weight, weight.dtype)
-    panels, scale = array_at(arrays.panels, x.dtype)[0], array_at(arrays.scale, x.dtype)[0]
-    return Map(matrix, panels, scale, array_at(arrays.bias, x.dtype)[0])
+def _map_at(matrices, weight, x):
+    """The ``Map`` whose arrays lie at these addresses, with the dtypes of weight and x."""
+    return Map(
+        weight=array_at(matrices.weight, weight.dtype),
+        panels=array_at(matrices.panels, x.dtype)[0],
+        scale=array_at(matrices.scale, x.dtype)[0],
+        bias=array_at(matrices.bias, x.dtype)[0],
+    )
 
 
 @inlined
@@ -333,15 +340,28 @@ def _normalise(x, gain, bias, step, y):
 
 
 @inlined
-def _turn(x, turned, n, is_halves):
-    """Turn the queries and keys, n numbers of each row, unless positions are not rotary."""
+def _cache_newest(packed, d_model, turned, own, step):
+    """Write the newest keys and values of each row to the cache.
+
+    A row of ``packed`` has its query, key and value side by side. The first two are turned before,
+    if positions are rotary; otherwise there are no angles.
+    """
     cos, sin = turned
+    n_turned = d_model + own.kv.shape[1] // 2
     for b in range(len(cos)):
-        turn_row(x[b], cos[b], sin[b], n, is_halves, x[b])
+        turn_row(packed[b], cos[b], sin[b], n_turned, step.is_halves, packed[b])
+    for b in range(len(packed)):
+        copy_row(packed[b, d_model:], own.kv[own.at[b, -1]])
 
 
 @inlined
-def _write(newest, cached):
-    """Write the keys and values of the newest tokens to the cache."""
-    for b in range(len(newest)):
-        copy_row(newest[b], cached.kv[cached.at[b, -1]])
+def _activate(activation, x, y):
+    for b in range(len(x)):
+        activate(activation, x[b], y[b])
+
+
+@inlined
+def _add(y, x):
+    """x += y, row by row."""
+    for b in range(len(x)):
+        add_row(y[b], x[b])
