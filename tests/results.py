@@ -112,7 +112,7 @@ def assert_same_with_helpers(work, expected, threads, monkeypatch):
     from npformer.cpu.few_rows import helpers
 
     monkeypatch.setattr(helpers, "n_kernel_threads", lambda: threads)
-    monkeypatch.setattr(helpers, "_cores_are_taken", lambda: False)
+    monkeypatch.setattr(helpers, "cores_are_taken", lambda: False)
     n_awake, deadline = 0, time.monotonic() + 60  # they have to be compiled first
     while n_awake < 50 and time.monotonic() < deadline:
         np.testing.assert_array_equal(work(), expected)

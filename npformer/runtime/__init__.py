@@ -2,11 +2,11 @@
 
 What holds at any time, and which file sees to it:
 
-**Threads** (``threads.py``, ``blas_threads.py``, ``cores.py``). While npformer computes, a matrix
-product of NumPy has one thread of BLAS. What is worth dividing is divided into parts by its sizes
-alone. The caller begins one part after another, helpers do the same when they have a core, and
-nobody waits for a thread that has not begun a part. A part does not divide its own work again. The
-parts do not depend on the number of threads, so the results have the same bits.
+**Threads** (``threads.py``, ``blas_threads.py``, ``cores.py``, ``preemptions.py``). While npformer
+computes, a matrix product of NumPy has one thread of BLAS. What is worth dividing is divided into
+parts by its sizes alone. The caller begins one part after another, helpers do the same when they
+have a core, and nobody waits for a thread that has not begun a part. A part does not divide its own
+work again. The parts do not depend on the number of threads, so the results have the same bits.
 
 **Memory** (``memory.py``). A thread reuses the memory of its large arrays as soon as nothing refers
 to them.

@@ -23,6 +23,7 @@ from npformer.cpu.few_rows.panels import (
     multiply_columns,
     rows_in_panels,
 )
+from npformer.runtime import preemptions
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.threads import (
     in_parallel,
@@ -153,7 +154,7 @@ def test_helpers_beyond_a_lower_limit_end_while_others_go_on(monkeypatch):
     b = RNG.standard_normal((512, 1000), "float32")
     out = np.empty((1, 1000), "float32")
     deadline = time.monotonic() + 60
-    monkeypatch.setattr(helpers, "_cores_are_taken", lambda: False)
+    monkeypatch.setattr(helpers, "cores_are_taken", lambda: False)
     for threads in (4, 2):
         monkeypatch.setattr(helpers, "n_kernel_threads", lambda n=threads: n)
         while helpers.board[helpers.AWAKE] != threads - 1:
@@ -214,7 +215,7 @@ def test_a_helper_that_looks_for_pieces_takes_parts_of_other_work(monkeypatch):
     right after the last step of another.
     """
     monkeypatch.setattr("npformer.runtime.threads.n_threads", lambda: 2)
-    monkeypatch.setattr(helpers, "_cores_are_taken", lambda: False)
+    monkeypatch.setattr(helpers, "cores_are_taken", lambda: False)
     n_looking = 0
     deadline = time.monotonic() + 60
     while n_looking < 20 and time.monotonic() < deadline:
@@ -252,14 +253,14 @@ def test_a_thread_that_loses_its_core_again_and_again_works_alone_for_a_while(mo
     """Once is not enough: the tasks of the system take it at times on an idle machine, too."""
     now = n = 0
     monkeypatch.setattr(helpers, "n_kernel_threads", lambda: 2)
-    monkeypatch.setattr(helpers, "n_preemptions", lambda: n)
-    monkeypatch.setattr(helpers, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(helpers, "_preemptions", helpers._Preemptions())
-    of_a_window = math.ceil(helpers.MANY_A_SECOND * helpers.WINDOW)
+    monkeypatch.setattr(preemptions, "n_preemptions", lambda: n)
+    monkeypatch.setattr(preemptions, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(preemptions, "_count", preemptions.Count())
+    of_a_window = math.ceil(preemptions.MANY_A_SECOND * preemptions.WINDOW)
     for lost, alone in [(1, False), (3 * of_a_window, True), (2, False), (0, False)]:
-        now += 1.1 * helpers.WINDOW
+        now += 1.1 * preemptions.WINDOW
         n += lost
         assert team_for(np.dtype("float32"))[0] == (0 if alone else helpers.ADDRESS)
         assert spinning_limit.value == (0 if alone else 1)  # those that look for work leave
-        now += 0.5 * helpers.WINDOW  # in the window, it stays so
+        now += 0.5 * preemptions.WINDOW  # in the window, it stays so
         assert team_for(np.dtype("float32"))[0] == (0 if alone else helpers.ADDRESS)

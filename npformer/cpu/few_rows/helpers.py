@@ -13,13 +13,7 @@ after the last job, and leave the loop when other work calls them (``threads.spi
 import atexit
 import ctypes
 import sys
-import threading
 import time
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 import numba
 import numpy as np
@@ -28,6 +22,7 @@ from llvmlite import binding
 from npformer.cpu.few_rows.words import add_to, call, load, stored, swap
 from npformer.cpu.jit import inlined, kernel
 from npformer.runtime.forks import in_forked_process
+from npformer.runtime.preemptions import cores_are_taken
 from npformer.runtime.threads import call_helpers, n_kernel_threads, spinning_limit
 
 PIECES = 8  # the most that a job has; smaller pieces of a matrix would be slower to read
@@ -36,8 +31,6 @@ JIT = not numba.config.DISABLE_JIT  # without it there are no helpers
 # Beside busy programs it takes seconds, in which it gives way and hardly computes.
 SPINS = 2**22
 PATIENCE = 2**12  # how often a thread checks what it waits for before it gives way to others
-WINDOW = 0.1  # the fewest seconds in which the preemptions of a thread are counted
-MANY_A_SECOND = 60  # an idle system has about 5, one with two busy programs 250
 
 # The board is an array through which threads share work. These are the positions of its words.
 # Words that different threads write are a cache line (8 words) apart.
@@ -68,7 +61,7 @@ def board_with_helpers():
     n = min(n_kernel_threads(), PIECES) - 1
     if not JIT or n <= 0:
         return 0
-    if _cores_are_taken():
+    if cores_are_taken():  # a helper would lose its own in the middle of a piece
         spinning_limit.value = 0
         return 0
     spinning_limit.value = n
@@ -84,39 +77,6 @@ def _become_idle():
 def _look_for_pieces():
     if not board[DISMISSED]:
         _serve(ADDRESS, LIMIT_ADDRESS)
-
-
-class _Preemptions(threading.local):
-    """The preemptions of this thread, counted in one window of time after another."""
-
-    window_began = 0.0  # long ago: the first window ends at once
-    n_before = 0  # the number of all until the window began
-    are_many = False  # whether there were many in the window before
-
-
-_preemptions = _Preemptions()
-
-
-def _cores_are_taken():
-    """Whether other programs have had this thread's core again and again.
-
-    A helper would lose its own in the middle of a piece.
-    """
-    now = time.monotonic()
-    seconds = now - _preemptions.window_began
-    if seconds > WINDOW:
-        n = n_preemptions()
-        _preemptions.are_many = n - _preemptions.n_before > MANY_A_SECOND * seconds
-        _preemptions.n_before = n
-        _preemptions.window_began = now
-    return _preemptions.are_many
-
-
-def n_preemptions():
-    """How often this thread has lost its core to another program; 0 if the system does not say."""
-    if not hasattr(resource, "RUSAGE_THREAD"):
-        return 0
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
 @in_forked_process
