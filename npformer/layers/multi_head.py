@@ -204,7 +204,7 @@ def self_attention_heads(ops, params, x, settings, keep_mask=None, *, bias=None,
     qkv, qkv_backward = packed_heads(ops, params, x, settings)
     if settings.window is not None:
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
-    attention = settings.of_operation
+    attention = settings.of_operation  # without the window and what else acts before it
     options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
     # ``attention`` of each head, in reference/math/packed_attention.py.
     heads, peak, total = ops.self_attention(qkv, attention, keep_mask, **options)

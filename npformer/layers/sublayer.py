@@ -1,4 +1,8 @@
-"""The sublayers of the Transformer: a box of figure 1 with its "Add & Norm", and dropout."""
+"""The sublayers of the Transformer: a box of figure 1 with its "Add & Norm", and dropout.
+
+Whatever drops numbers has a key of its own, derived from that of the layer: it decides which are
+dropped, in the forward pass and again in the backward pass. Without dropout all keys are None.
+"""
 
 from npformer.arrays import Array
 from npformer.layers.multi_head import cross_attention_heads, self_attention_heads

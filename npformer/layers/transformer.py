@@ -70,7 +70,7 @@ def encoder_layer(
     if cache is not None:  # a step of decoding, which is not what the figure shows
         check_no_mask(keep_mask)
         return decode_layer(ops, params, x0, settings, cache, dropout_key=dropout_key), no_backward
-    key1, key2 = keys_from(dropout_key, 2)
+    key1, key2 = keys_from(dropout_key, 2)  # one for each sublayer
 
     x1, attention_backward = self_attention_sublayer(ops, params, x0, settings, keep_mask, key1)
     x2, feed_backward = feed_forward_sublayer(ops, params, x1, settings, key2)

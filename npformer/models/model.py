@@ -100,7 +100,7 @@ class Model:
 
         ``at`` are the positions of the columns of ids, if they are not the first ones.
         """
-        ops = ops.unchecked
+        ops = ops.unchecked  # the model has checked the ids and the key
         name = self._tables[side]
         pad_id = -1 if self.pad_id is None else self.pad_id
         # Of a table with 8 bits the rows of these ids become floats; another one stays as it is.
@@ -116,6 +116,7 @@ class Model:
             )
             gradients.give(name, dtable)
             if self.has_learned_positions and positions is not None:
+                # A padding's vector is 0, whatever its position: it has no gradient.
                 dx = kept((ids != pad_id)[..., None], ops.dropout_backward(dx, rate, dropout_key))
                 self._positions_backward(ops, dx, side, gradients)
 

@@ -99,13 +99,17 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         names = self._names_of_layers["decoder"]
         layers = self.layers_of(params, "decoder")
         settings = self._settings_with(dropout_key)
-        masks = self.keep_mask(tgt_in), self.keep_mask(src)
+        keep_mask = self.keep_mask(tgt_in)
+        memory_keep_mask = self.keep_mask(src)
         embedding_key, *keys = keys_from(dropout_key, 1 + len(layers))
 
         x, embed_backward = self.embed(ops, params, "target", tgt_in, embedding_key)
-        ops, stack = ops.unchecked, Stack(train)
+        ops = ops.unchecked  # as in ``_encode``
+        stack = Stack(train)
         for layer, key in zip(map(dequantized, layers), keys, strict=True):
-            x, backward = decoder_layer(ops, layer, x, memory, settings, *masks, dropout_key=key)
+            x, backward = decoder_layer(
+                ops, layer, x, memory, settings, keep_mask, memory_keep_mask, dropout_key=key
+            )
             stack.keep(backward)
         y, norm_backward = self.stack_output(ops, params, "decoder", x)
 

@@ -132,7 +132,7 @@ def attention_backward(
     # weights = softmax(scores); a masked key has weight 0 and passes no gradient, even if it is NaN
     dscores = softmax_backward(np.where(weights == 0, 0, dweights), weights)
 
-    # scores = capped(scale q kᵀ) + bias
+    # scores = capped(scale q kᵀ) + bias; without a bias there is one gradient less
     dbias = () if bias is None else (summed_to(dscores, bias.shape),)
     if softcap is not None:
         dscores = capped_backward(dscores, scores_of(q, k, scale=scale), softcap)
