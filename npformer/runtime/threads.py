@@ -244,7 +244,9 @@ def n_parts(n, fewest, size):
     >>> n_parts(320, 256, 64 * 256), n_parts(800, 256, 512 * 2048)
     (1, 2)
     """
-    most = 1 if _here.is_in_part else min(n // fewest, n * size // WORTH_A_PART, MOST_PARTS)
+    if n < 2 * fewest or _here.is_in_part:  # first: small products are the most frequent
+        return 1
+    most = min(n // fewest, n * size // WORTH_A_PART, MOST_PARTS)
     return 2 ** (max(1, most).bit_length() - 1)
 
 
