@@ -172,38 +172,52 @@ def _any_beats(block, worst):
 
 @kernel
 def _top(x, values, ids):
-    """The k best entries of each row, as log-probabilities, and their ids.
+    """The k best entries of each row, as log-probabilities, and their ids."""
+    for i in range(len(x)):
+        _find_best(x[i], values[i], ids[i])
+        _to_log_probabilities(values[i], x[i])
 
-    An entry that beats the k-th best so far is inserted in order.
-    """
-    n, V = x.shape
-    k = values.shape[1]
-    for i in range(n):
-        row, best, where = x[i], values[i], ids[i]
-        n_best = 0
-        for start in range(0, V, BLOCK):
-            block = row[start : start + BLOCK]
-            if n_best == k and not _any_beats(block, best[k - 1]):
-                continue
-            for j in range(len(block)):
-                if n_best == k and not _beats(block[j], best[k - 1]):
-                    continue
-                rank = min(n_best, k - 1)
-                while rank > 0 and _beats(block[j], best[rank - 1]):
-                    best[rank] = best[rank - 1]
-                    where[rank] = where[rank - 1]
-                    rank -= 1
-                best[rank] = block[j]
-                where[rank] = start + j
-                n_best = min(n_best + 1, k)
-        peak = best[0]
-        if peak == -np.inf:
+
+@inlined
+def _find_best(row, best, places):
+    """Write the best entries of a row, the best first, and their places in it."""
+    k = len(best)
+    n_best = 0
+    for start in range(0, len(row), BLOCK):
+        block = row[start : start + BLOCK]
+        if n_best == k and not _any_beats(block, best[k - 1]):
             continue
-        for j in range(k):  # first: added to a large peak, the logarithm would lose its digits
-            best[j] -= peak
-        total = like(x[0, 0], 0)
-        for j in range(V):
-            total += exp_negative(row[j] - peak)
-        log_total = like(peak, np.log(total))
-        for j in range(k):
-            best[j] -= log_total
+        for j in range(len(block)):
+            if n_best < k or _beats(block[j], best[k - 1]):
+                _insert(block[j], start + j, n_best, best, places)
+                n_best = min(n_best + 1, k)
+
+
+@inlined
+def _insert(x, place, n_best, best, places):
+    """Insert an entry among the best so far, in order; without room for it, the last is left
+    out.
+    """
+    rank = min(n_best, len(best) - 1)
+    while rank > 0 and _beats(x, best[rank - 1]):
+        best[rank] = best[rank - 1]
+        places[rank] = places[rank - 1]
+        rank -= 1
+    best[rank] = x
+    places[rank] = place
+
+
+@inlined
+def _to_log_probabilities(best, row):
+    """Turn the best entries into their log-probabilities by the softmax of the whole row."""
+    peak = best[0]
+    if peak == -np.inf:
+        return
+    for j in range(len(best)):  # first: added to a large peak, the logarithm would lose its digits
+        best[j] -= peak
+    total = like(peak, 0)
+    for j in range(len(row)):
+        total += exp_negative(row[j] - peak)
+    log_total = like(peak, np.log(total))
+    for j in range(len(best)):
+        best[j] -= log_total
