@@ -5,7 +5,6 @@ import errno
 import glob
 import os
 import shutil
-from pathlib import Path
 from uuid import uuid4
 
 # of a system or a disk:
@@ -19,12 +18,11 @@ except ImportError:  # Windows
 
 @contextlib.contextmanager
 def locked(folder):
-    """Lock a folder against other trainings, until the process ends, however it ends.
+    """Lock a folder, which exists, against other trainings.
 
-    If another training holds the lock, a ``ValueError`` is raised.
+    The lock ends with the block, or with the process, however that ends. If another training holds
+    the lock, a ``ValueError`` is raised.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
             stack.callback(os.close, lock_folder(folder))

@@ -98,7 +98,6 @@ def into_flat(loss_and_grad, state):
             if gives_early:
                 options["ready"] = partial(gradients.ready, 0)
             key = derive_key(dropout_key, i)
-            # Not by ``of_shards``: who follows a step should come from here to the model.
             loss, grads, n_targets = loss_and_grad(params, *batch, dropout_key=key, **options)
             gradients.add(0, grads)  # what was not given to ``ready``
             gradients.check_complete()
@@ -154,9 +153,7 @@ class GradientTree:
         for leaf, grad in tree.leaves(grads, path):
             _, shape = self.places.get(leaf, (None, "nothing"))
             if getattr(grad, "shape", None) != shape:  # otherwise it would be broadcast
-                what = f"a {type(grad).__name__}"
-                if hasattr(grad, "shape"):
-                    what = f"shape {grad.shape}"
+                what = tree.described(grad, dtypes=False)
                 raise ValueError(f"the gradient of {leaf}: given {what}, expected {shape}")
             if (leaf, shard) in self.taken:
                 raise ValueError(f"the gradient of {leaf}: given twice, expected once")

@@ -159,8 +159,8 @@ class Loop:
             n_steps = check_option("n_steps", n_steps)
         callbacks = checked_callbacks(callbacks)  # a list: a generator would give them only once
         last_step = None if n_steps is None else trainer.n_steps + n_steps
-        most = min((n for n in (n_steps, n_batches) if n is not None), default=None)
-        total = None if most is None else trainer.n_steps + most
+        known = [n for n in (n_steps, n_batches) if n is not None]
+        total = trainer.n_steps + min(known) if known else None  # of the bar
         shown = progress and self.ranks.is_first
         self.ranks.agree(lambda: {"fit": asdict(self.loop_settings) | {"n_steps": n_steps}})
         bar_of_steps = progress_bar(total, shown, trainer.n_steps)

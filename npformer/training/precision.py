@@ -44,7 +44,7 @@ class Precision:
         @wraps(loss_and_grad)
         def in_short(params, *batch, **options):
             if self.half is not None:
-                self.half[...] = self.full
+                self.half[...] = self.full  # the memory of ``params``, which are the state's
             with self.ops.device.tf32() if self.name == "tf32" else contextlib.nullcontext():
                 return loss_and_grad(self.params, *batch, **options)
 

@@ -95,6 +95,9 @@ class OverRanks:
     Each rank computes its shards as ``OverShards`` does, and sends its sums to the others. Then it
     has the sum of all ranks for the numbers that it updates, in ``state.flat_grads``. If the
     model's ``loss_and_grad`` takes ``ready``, gradients are sent while others are computed.
+
+    A step brings (n - 1)/n of the gradient's bytes to each of n ranks, and more if a rank has
+    several subtrees: for each of them but the first, it sends, and keeps, another flat array.
     """
 
     def __init__(self, loss_and_grad, sharding, state, ops, ranks):

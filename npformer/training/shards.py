@@ -110,7 +110,8 @@ class OverShards:
     The result is that of one batch with all their rows, whose activations need not be in memory at
     once. Each batch has a dropout key that is derived from that of the step, and each shard one
     that is derived from that of its batch. The gradients are added up in ``state.flat_grads`` as
-    soon as they are there; those that are returned, ``state.grads``, are views into it.
+    soon as they are there; those that are returned, ``state.grads``, are views into it. So a thread
+    needs memory for its activations and for gradients of about two layers, not for a whole one.
     """
 
     def __init__(self, loss_and_grad, sharding, state):

@@ -164,7 +164,7 @@ class Trainer:
         of_one_batch = state.precision.over(self.model.loss_and_grad)
         self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, self.params)
         if ranks.alone:
-            if settings.n_shards == 1 or ops.device.asynchronous:
+            if settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
                 self.loss_and_grad = into_flat(of_one_batch, state)
             else:
                 self.loss_and_grad = OverShards(of_one_batch, self.sharding, state)
@@ -431,7 +431,7 @@ class Trainer:
             moments = {name: self.flat_optimizer.whole(x) for name, x in self.state.moments.items()}
             own = tree.to_arrays(self.params, "params") | tree.to_arrays(moments, "optimizer")
             facts = {"model": describe(self.model), "trainer": settings_of(self)}
-            arrays = joined("arrays", own, arrays)
+            arrays = own | arrays
             info = joined("info", facts | self.state.facts, info)
             self.ranks.first(lambda: save_checkpoint(path, arrays, info))
             self.state.files.add(Path(path).resolve())
