@@ -17,8 +17,10 @@ from npformer.runtime.memory import empty
 
 @kernel_of(reference.gru)
 def gru(x_gates, h0, weight, bias, keep_mask, reverse):
-    (B, T, _), D = x_gates.shape, h0.shape[1]
-    states, gates = empty((B, T, D), h0.dtype), empty((B, T, 4 * D), h0.dtype)
+    B, T, _ = x_gates.shape
+    _, D = h0.shape
+    states = empty((B, T, D), h0.dtype)
+    gates = empty((B, T, 4 * D), h0.dtype)
     keeps = _kept_steps(keep_mask, B, T)
     _gru_run(BLAS[h0.dtype], x_gates, weight, bias, keeps, reverse, states, gates, h0.copy())
     return states, gates
@@ -27,11 +29,16 @@ def gru(x_gates, h0, weight, bias, keep_mask, reverse):
 @kernel_of(reference.gru_backward)
 def gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse):
     B, T, D = states.shape
-    dx_gates, dh_gates = empty((B, T, 3 * D), h0.dtype), empty((B, T, 3 * D), h0.dtype)
-    blas, dh, before = BLAS[h0.dtype], np.zeros_like(h0), _before(states, h0, reverse)
+    dx_gates = empty((B, T, 3 * D), h0.dtype)
+    dh_gates = empty((B, T, 3 * D), h0.dtype)
+    dh = np.zeros_like(h0)
+    blas = BLAS[h0.dtype]
+    before = _before(states, h0, reverse)
     keeps = _kept_steps(keep_mask, B, T)
     _gru_run_back(blas, dstates, before, weight, gates, keeps, reverse, dx_gates, dh_gates, dh)
-    dweight, dbias = empty(weight.shape, h0.dtype), np.empty(3 * D, h0.dtype)
+
+    dweight = empty(weight.shape, h0.dtype)
+    dbias = np.empty(3 * D, h0.dtype)
     multiply_and_sum(blas, as_rows(before), as_rows(dh_gates), dweight, dbias)
     return dx_gates, dh, dweight, dbias[2 * D :]
 
@@ -98,27 +105,34 @@ def _gru_cell_back(dstate, h, gates, keeps, dh, dx, dh_gates):
 
 @kernel_of(reference.lstm)
 def lstm(x_gates, h0, c0, weight, keep_mask, reverse):
-    (B, T, _), D = x_gates.shape, h0.shape[1]
-    states, cells, gates = (empty((B, T, width), h0.dtype) for width in (D, D, 4 * D))
+    B, T, _ = x_gates.shape
+    _, D = h0.shape
+    states = empty((B, T, D), h0.dtype)
+    cells = empty((B, T, D), h0.dtype)
+    gates = empty((B, T, 4 * D), h0.dtype)
     keeps = _kept_steps(keep_mask, B, T)
-    _lstm_run(
-        BLAS[h0.dtype], x_gates, weight, keeps, reverse, states, cells, gates, h0.copy(), c0.copy()
-    )
+    h, c = h0.copy(), c0.copy()
+    _lstm_run(BLAS[h0.dtype], x_gates, weight, keeps, reverse, states, cells, gates, h, c)
     return states, cells, gates
 
 
 @kernel_of(reference.lstm_backward)
 def lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates, keep_mask, reverse):
     B, T, _ = states.shape
-    blas, dx_gates = BLAS[h0.dtype], empty(gates.shape, h0.dtype)
+    dx_gates = empty(gates.shape, h0.dtype)
     dh, dc = np.zeros_like(h0), np.zeros_like(c0)
-    dcells = np.zeros_like(states) if dcells is None else dcells
-    before, keeps = _before(cells, c0, reverse), _kept_steps(keep_mask, B, T)
+    if dcells is None:
+        dcells = np.zeros_like(states)
+    blas = BLAS[h0.dtype]
+    before = _before(cells, c0, reverse)
+    keeps = _kept_steps(keep_mask, B, T)
     _lstm_run_back(
         blas, dstates, dcells, weight, before, cells, gates, keeps, reverse, dx_gates, dh, dc
     )
-    dweight, rows = empty(weight.shape, h0.dtype), as_rows(_before(states, h0, reverse))
-    multiply_and_sum(blas, rows, as_rows(dx_gates), dweight, NOTHING[h0.dtype])
+
+    dweight = empty(weight.shape, h0.dtype)
+    h_before = as_rows(_before(states, h0, reverse))
+    multiply_and_sum(blas, h_before, as_rows(dx_gates), dweight, NOTHING[h0.dtype])
     return dx_gates, dh, dc, dweight
 
 
@@ -156,7 +170,7 @@ def _lstm_run_back(
     blas, dstates, dcells, weight, before, cells, gates, keeps, reverse, dx_gates, dh, dc
 ):
     B, T, D = dstates.shape
-    through = np.empty((B, D), dh.dtype)  # as above
+    through = np.empty((B, D), dh.dtype)  # as of the GRU
     for i in range(T):
         t = i if reverse else T - 1 - i
         for b in range(B):
