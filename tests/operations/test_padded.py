@@ -4,15 +4,20 @@ import numpy as np
 import pytest
 
 from npformer.cpu.jit import kernel
-from npformer.cpu.padded import ROWS, multiply_padded, with_room
+from npformer.cpu.padded import ROWS, multiply_columns, multiply_padded, with_room
 from npformer.runtime.memory import LINE
 
 RNG = np.random.default_rng(0)
 
 
 @kernel
-def multiplied(a, b, out, m, n, depth, scale, add, transposed):
-    multiply_padded(a, b, out, m, n, depth, scale, add, transposed)
+def by_rows(a, b, out, m, n, depth, scale, add):
+    multiply_padded(a, b, out, m, n, depth, scale, add)
+
+
+@kernel
+def by_columns(a, b, out, m, n, depth, scale, add):
+    multiply_columns(a, b, out, m, n, depth, scale, add)
 
 
 def filled(x, dtype):
@@ -23,21 +28,21 @@ def filled(x, dtype):
     return whole
 
 
-@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("multiply", [by_rows, by_columns])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("depth", [1, 3, 4, 17])
-def test_the_product_of_arrays_with_room(depth, dtype, transposed):
+def test_the_product_of_arrays_with_room(depth, dtype, multiply):
     for m in (1, ROWS - 1, ROWS, ROWS + 1, 16, 24):
         for n in (1, 7, 8, 16, 17, 33):
             a = RNG.standard_normal((m, depth))
             b = RNG.standard_normal((depth, n))
             before = RNG.standard_normal((m, n))
-            left = filled(a.T if transposed else a, dtype)
+            left = filled(a.T if multiply is by_columns else a, dtype)
             right = filled(b, dtype)
             out = filled(before, dtype)
             scale = np.dtype(dtype).type(0.5)
             for add, expected in ((True, before + 0.5 * a @ b), (False, 0.5 * a @ b)):
-                multiplied(left, right, out, m, n, depth, scale, add, transposed)
+                multiply(left, right, out, m, n, depth, scale, add)
                 tolerance = 1e-5 if dtype == "float32" else 1e-13
                 np.testing.assert_allclose(out[:m, :n], expected, rtol=tolerance, atol=tolerance)
 

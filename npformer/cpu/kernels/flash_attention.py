@@ -20,7 +20,7 @@ from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import does_nothing, if_given, inlined, kernel
 from npformer.cpu.kernels.dropout import drawing
-from npformer.cpu.padded import ROWS, multiply_padded, with_room
+from npformer.cpu.padded import ROWS, multiply_columns, multiply_padded, with_room
 from npformer.cpu.rows import contiguous, copy_row
 from npformer.cpu.scalar import exp_negative, is_kept, largest, like, tanh
 from npformer.reference.math.attention import scale_of, summed_to
@@ -302,9 +302,9 @@ def _attend(q, k, v, out, peak, total, room, options, first, end):
                 if _is_hidden(options.keep_mask, tile):
                     continue
                 columns = k_columns[s // KEYS]
-                multiply_padded(q_tile, columns, scores, m, n, K, scale, False, False)
+                multiply_padded(q_tile, columns, scores, m, n, K, scale, False)
                 weigh(scores, tile, goes_on, sums, peak[b, h, t:], total[b, h, t:], options)
-                multiply_padded(scores, v_rows[s:], sums, m, Kv, n, one, goes_on, False)
+                multiply_padded(scores, v_rows[s:], sums, m, Kv, n, one, goes_on)
                 goes_on = True
             finite &= _divide(sums, out[b, t : t + m, h], total[b, h, t:], options.kept_scale)
     return finite
@@ -347,13 +347,13 @@ def _attend_backward(q, k, v, dout, out, peak, total, dq, dk, dv, dbias, room, o
                         continue
                     q_tile, dout_tile, dq_tile = q_rows[i, t:], dout_rows[i, t:], dq_rows[i, t:]
                     of_rows = peak[b, h, t:], total[b, h, t:], row_sums[i, t:]
-                    multiply_padded(q_tile, k_columns, scores, m, n, K, scale, False, False)
-                    multiply_padded(dout_tile, v_columns, dweights, m, n, Kv, one, False, False)
+                    multiply_padded(q_tile, k_columns, scores, m, n, K, scale, False)
+                    multiply_padded(dout_tile, v_columns, dweights, m, n, Kv, one, False)
                     _differentiate(scores, dweights, rows, tile, of_rows, dbias, options)
                     weights, dscores = scores, dweights  # the kernel worked in place
-                    multiply_padded(weights, dout_tile, dv_tile, n, Kv, m, one, True, True)
-                    multiply_padded(dscores, q_tile, dk_tile, n, K, m, scale, True, True)
-                    multiply_padded(dscores, k_tile, dq_tile, m, K, n, scale, True, False)
+                    multiply_columns(weights, dout_tile, dv_tile, n, Kv, m, one, True)
+                    multiply_columns(dscores, q_tile, dk_tile, n, K, m, scale, True)
+                    multiply_padded(dscores, k_tile, dq_tile, m, K, n, scale, True)
             # A pair of tiles that is not skipped adds to the first row of these two.
             finite &= edges_are_finite(dk_tile[:n_all, :K]) & edges_are_finite(dv_tile[:n_all, :Kv])
             _copy_out(dk_tile, dk[b, g, s : s + n_all])
@@ -378,7 +378,7 @@ def _sum_rows(dout, out, columns, products, row_sums):
     for t in range(0, T, ROWS):
         n = min(ROWS, T - t)
         _copy_columns(out[t : t + n], columns)
-        multiply_padded(dout[t:], columns, products, n, n, Kv, one, False, False)
+        multiply_padded(dout[t:], columns, products, n, n, Kv, one, False)
         for i in range(n):
             row_sums[t + i] = products[i, i]
 
@@ -518,8 +518,6 @@ def add_to_bias_gradient(dx, i, n, tile, dbias):
 @inlined
 def _hide(x, i, n, tile, mask):
     """Write -inf where the mask is False."""
-    if mask.size == 0:
-        return
     allowed = _part_of(mask, tile, i, n)
     for s in range(n):
         x[i, s] = x[i, s] if allowed[s] else -like(x[i, s], np.inf)
@@ -541,7 +539,8 @@ def weigh(x, tile, goes_on, sums, peak, total, options):
             continue
         cap(x, i, n, options.softcap)
         add_bias(x, i, n, tile, options.bias)
-        _hide(x, i, n, tile, options.keep_mask)
+        if options.keep_mask.size > 0:
+            _hide(x, i, n, tile, options.keep_mask)
         new_peak = largest(x, i, n)
         new_peak = peak[i] if new_peak <= peak[i] else new_peak  # a new peak of NaN is kept
         if new_peak == -np.inf:
@@ -612,7 +611,8 @@ def _differentiate(x, dx, rows, tile, of_rows, dbias, options):
         cap(x, i, n, options.softcap)
         slopes_of_capped(x, i, n, slopes, options.softcap)
         add_bias(x, i, n, tile, options.bias)
-        _hide(x, i, n, tile, options.keep_mask)
+        if options.keep_mask.size > 0:
+            _hide(x, i, n, tile, options.keep_mask)
         shift, share, start = peak[i], like(zero, 1) / total[i], _start_of(tile, i)
         sum_of_weights, row_sum = zero, zero
         if draw[0] > 0:  # two loops, as above
