@@ -33,7 +33,7 @@ from scripts.bench.machine import PAUSE, physical_cores
 import npformer as nf
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.flash_attention import KEYS, QUERIES
-from npformer.cpu.padded import multiply_padded, with_room
+from npformer.cpu.padded import multiply_columns, multiply_padded, with_room
 from npformer.errors import UserError
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.threads import even_slices, in_parallel, kernel_threads
@@ -390,4 +390,7 @@ def shapes_in_memory(tile):
 @kernel
 def multiply_tile(a, b, out, m, n, depth, scale, transposed, repeats):
     for _ in range(repeats):
-        multiply_padded(a, b, out, m, n, depth, scale, False, transposed)
+        if transposed:
+            multiply_columns(a, b, out, m, n, depth, scale, False)
+        else:
+            multiply_padded(a, b, out, m, n, depth, scale, False)
