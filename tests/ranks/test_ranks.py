@@ -87,12 +87,9 @@ def test_arrays_of_the_gpu_are_sent_too(found):
 def test_the_benchmark_times_the_messages_of_a_step(found):
     messages = found["messages"]
     all_but_own = 4 * messages["numbers"] * (found["n"] - 1) / found["n"]
-    assert messages["bytes"] == pytest.approx(
-        2 * all_but_own, rel=0.07
-    )  # as of a small model: see above
+    both_ways = 2 * all_but_own
+    assert messages["bytes"] == pytest.approx(both_ways, rel=0.07)  # as of a small model: see above
     assert min(messages[name] for name in ("exchange", "gathering", "one number")) > 0
-    assert len(messages["arrived"]) == 2
-    assert all(0 <= share <= 1 for share in messages["arrived"])
 
 
 def test_watching_changes_no_bit_and_all_ranks_find_the_same(found):
