@@ -203,8 +203,8 @@ def judged(mistake, code, errors, folder="."):
     and why this is not as expected or None.
     """
     *above, last = errors.splitlines() or [""]
-    # such as that no kernel can be kept, either
-    above = [line for line in above if not line.startswith("warning: ")]
+    # such as that no kernel can be kept, either, or that one is compiled
+    above = [line for line in above if not line.startswith(("warning: ", "npformer: compiling "))]
     # a loop names whole paths
     line = re.sub(r"^([\w. -]+: )?error: ", "", last).replace(f"{folder}/", "")
     # a wheel is installed otherwise than a clone
