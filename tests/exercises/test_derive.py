@@ -309,6 +309,14 @@ def test_what_is_wrong_without_a_name_has_a_hint_too(run):
     assert said.startswith(f"linear:\n{about}")
 
 
+def test_an_error_chooses_no_hint(run):
+    run("--derive")
+    answer_with("linear", "dy_rows.sum(axis=0)", "dy_rows.bias")
+    assert "it raises AttributeError" in run("check linear")[1]
+    hints = DERIVE.parts["linear"].hints
+    assert run("hint linear")[1] == f"linear:\n1. {hints[0]}\n{ONE_MORE}\n"
+
+
 def test_a_mistake_that_is_mended_is_forgotten(run):
     run("--derive")
     answer_with("linear", "dy_rows.sum(axis=0)", "dy_rows.mean(axis=0)")

@@ -67,6 +67,8 @@ def report(exercise, file, verdict, printed, progress, program):
     else:
         progress.solved.discard(exercise.key)
         most_precise = lines[-1] if lines else ""  # the reason, if one was found
+        if most_precise.startswith("it "):  # raises an error, or returns too few results
+            most_precise = ""  # its words are not about the mathematics, as hints are
         progress.diagnoses[exercise.key] = most_precise
     if verdict.state == "wrong":
         print(f"    a hint: {program} hint {exercise.name}")
