@@ -169,9 +169,9 @@ def load_tokens(path):
 
     Examples
     --------
-    >>> load_tokens("runs/gpt/best.safetensors")
+    >>> load_tokens("no-such-model.safetensors")
     Traceback (most recent call last):
-    FileNotFoundError: there is no checkpoint runs/gpt/best.safetensors
+    FileNotFoundError: there is no checkpoint no-such-model.safetensors
     """
     arrays, _ = load_checkpoint(path)
     with refusing(path):
