@@ -115,17 +115,17 @@ class Optimizer:
         self._check_step(params, grads, state)
         step = check_int("state['n_steps']", state["n_steps"], at_least=0) + 1
         lr = self.learning_rate(step)
-        trees = [params, grads, *(state[name] for name in self.moments)]
-        together = tree.map_leaves(lambda *arrays: arrays, *trees)
+        grad_of = dict(tree.leaves(grads))  # a dict that is empty need not be in each of them
+        moments_of = {name: dict(tree.leaves(state[name])) for name in self.moments}
         updates = []  # all are checked before the first is made
-        for path, (param, grad, *moments) in tree.leaves(together):
+        for path, param in tree.leaves(params):
             if lr > 1:  # a small one may become 0 at the end of a schedule
                 check_in_dtype(f"lr({step})", lr, param.dtype)
             flat = _written("parameter", path, param)
-            flat_grad = _flat_gradient(path, grad)
+            flat_grad = _flat_gradient(path, grad_of[path])
             flat_moments = {}
-            for name, x in zip(self.moments, moments, strict=True):
-                flat_moments[name] = _written(f"{name} of", path, x)
+            for name, moments in moments_of.items():
+                flat_moments[name] = _written(f"{name} of", path, moments[path])
             updates.append((flat, flat_grad, flat_moments, self.decays(param)))
         with one_blas_thread():  # once for all of them: parameters may be many and small
             for flat, flat_grad, flat_moments, decay in updates:

@@ -209,3 +209,10 @@ def test_the_registry_has_all_optimizers():
     assert {kind.__name__ for kind in kinds if kind.__module__.startswith("npformer.")} == set(
         OPTIMIZERS
     )
+
+
+def test_a_dict_that_is_empty_need_not_be_in_the_gradients():
+    params = {"block": {}, "w": np.ones(3)}
+    optimizer = nf.SGD(0.1)
+    optimizer.step(params, {"w": np.ones(3)}, optimizer.init(params))
+    np.testing.assert_allclose(params["w"], 0.9)
