@@ -2,12 +2,27 @@
 
 import sys
 
-from npformer.text import copy_task, in_batches, lines, parallel_text, passages
+from npformer.text import (
+    copy_task,
+    in_batches,
+    lines,
+    parallel_text,
+    parallel_text as ahead,
+    passages as text,
+)
 from npformer.text.copy_task import BOS, EOS, PAD, CopyTask
 from npformer.text.in_batches import batches
 from npformer.text.parallel_text import ParallelText, Place, TokenBatches
 from npformer.text.passages import Text
-from npformer.tokens import Characters, Pieces, Subwords, load_tokens, marks, subwords, tokenizers
+from npformer.tokens import (
+    Characters,
+    Pieces,
+    Subwords,
+    load_tokens,
+    marks,
+    subwords,
+    tokenizers as tokens,
+)
 
 __all__ = [
     "BOS",
@@ -26,13 +41,14 @@ __all__ = [
 ]
 
 MODULES = {
+    "ahead": ahead,
     "copy_task": copy_task,
     "in_batches": in_batches,
     "lines": lines,
     "marks": marks,
     "parallel_text": parallel_text,
     "subwords": subwords,
-    "text": passages,
-    "tokens": tokenizers,
+    "text": text,
+    "tokens": tokens,
 }
 sys.modules |= {f"{__name__}.{name}": module for name, module in MODULES.items()}

@@ -1,10 +1,12 @@
 """Names of ``npformer.text`` and ``npformer.tokens`` under the paths that they had before."""
 
 import sys
+from types import ModuleType
 
 from npformer import tokens
-from npformer.text import language_run, passages, settings, writer
+from npformer.text import language_run as run, settings, writer
 from npformer.text.language_run import LanguageRun
+from npformer.text.lines import read_both, read_text, text_of
 from npformer.text.passages import Text
 from npformer.text.settings import LanguageSettings
 from npformer.text.writer import Writer
@@ -20,10 +22,13 @@ __all__ = [
     "load_tokens",
 ]
 
+text = ModuleType(f"{__name__}.text")  # it had the names of two modules of now
+text.__dict__.update(Text=Text, read_both=read_both, read_text=read_text, text_of=text_of)
+
 MODULES = {
-    "run": language_run,
+    "run": run,
     "settings": settings,
-    "text": passages,
+    "text": text,
     "tokens": tokens,
     "writer": writer,
 }

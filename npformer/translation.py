@@ -2,7 +2,7 @@
 
 import sys
 
-from npformer.text import scores, settings, translation_run, translator
+from npformer.text import scores, settings, translation_run as run, translator
 from npformer.text.scores import score
 from npformer.text.settings import TranslationSettings
 from npformer.text.translation_run import TranslationRun
@@ -11,7 +11,7 @@ from npformer.text.translator import Translator
 __all__ = ["TranslationRun", "TranslationSettings", "Translator", "score"]
 
 MODULES = {
-    "run": translation_run,
+    "run": run,
     "scores": scores,
     "settings": settings,
     "translator": translator,

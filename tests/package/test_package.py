@@ -119,14 +119,22 @@ def test_the_rooms_of_text_have_their_old_paths_too():
             assert getattr(module, name) is getattr(getattr(npformer, home), name)
             assert name in module.__all__
     for old, new in {
+        "data.ahead": "text.parallel_text",
         "data.marks": "tokens.marks",
         "data.tokens": "tokens.tokenizers",
         "language.tokens": "tokens",
-        "language.text": "text.passages",
+        "data.text": "text.passages",
+        "language.run": "text.language_run",
+        "translation.run": "text.translation_run",
         "translation.translator": "text.translator",
     }.items():
         modules = [importlib.import_module(f"npformer.{path}") for path in (old, new)]
         assert modules[0] is modules[1]
+        room, name = old.split(".")
+        assert getattr(getattr(npformer, room), name) is modules[0]
+    for name, home in {"Text": "passages", "read_both": "lines", "text_of": "lines"}.items():
+        module = importlib.import_module(f"npformer.text.{home}")
+        assert getattr(npformer.language.text, name) is getattr(module, name)
 
 
 def test_operations_are_computed_by_the_backend_of_their_arrays():
