@@ -217,7 +217,7 @@ def steps(trainer, ranks, batch, rounds):
     """
     over_ranks = trainer.loss_and_grad
     optimizer = trainer.flat_optimizer
-    backward_ended = note_end(over_ranks)
+    backward_ended = after_backward(over_ranks, lambda sending: time.perf_counter())
     waiting = {name: note_waiting(optimizer, owner, name) for name, owner in WAITING.items()}
     seconds = {"apart": [], "together": []}
     early = []
@@ -241,22 +241,24 @@ def steps(trainer, ranks, batch, rounds):
     return found | {"early": np.median(early[1:], axis=0).tolist()}
 
 
-def note_end(over_ranks):
-    """A list that gets, at each step, when the last backward pass of this rank ends."""
+def after_backward(over_ranks, look):
+    """A list that gets, at each step, ``look(sending)`` when the last backward pass of this rank
+    has ended.
+    """
     found = []
     new_tree = over_ranks.tree
 
     def noting_tree(*args, **options):
-        total = new_tree(*args, **options)
-        add = total.add
+        gradients = new_tree(*args, **options)
+        add = gradients.add
 
         def noting(shard, grads):
-            found[-1] = time.perf_counter()
+            found[-1] = look(gradients.sending)
             add(shard, grads)
 
-        total.add = noting
+        gradients.add = noting
         found.append(0)
-        return total
+        return gradients
 
     over_ranks.tree = noting_tree
     return found

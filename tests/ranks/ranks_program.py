@@ -14,6 +14,7 @@ import numpy as np
 from on_gpu import MISSING, cupy_installed, gpu, small_blocks
 
 from scripts.bench import bench_ranks
+from scripts.measure.measure_networks import after_backward
 
 import npformer.operations.host
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
@@ -117,26 +118,8 @@ def compare_alone(name, together, numbers, state):
 
 
 def sent_early(over_ranks):
-    """A list that gets, at each step, how many chunks were under way when the last backward pass of
-    this rank had ended.
-    """
-    counts = []
-    new_tree = over_ranks.tree
-
-    def counted_tree(*args, **options):
-        gradients = new_tree(*args, **options)
-        add = gradients.add
-
-        def counted_add(shard, grads):
-            counts[-1] = len(gradients.sending.under_way)
-            add(shard, grads)
-
-        gradients.add = counted_add
-        counts.append(0)
-        return gradients
-
-    over_ranks.tree = counted_tree
-    return counts
+    """A list that gets, at each step, how many chunks were under way when backward ended."""
+    return after_backward(over_ranks, lambda sending: len(sending.under_way))
 
 
 def compare_accumulated():
