@@ -2,6 +2,8 @@
 PyTorch can compute.
 """
 
+import importlib
+
 import numpy as np
 import pytest
 from oracles import assert_close, order
@@ -12,75 +14,22 @@ from npformer.gradients.cases import CASES
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
+PEERS = importlib.import_module("scripts.bench.peers.pytorch_operations").OPERATIONS
 
 TOLERANCE = 1e-10
-TORCH = {}  # the same operation in PyTorch, by the name of ours, for the same arguments
+# The same operation in PyTorch, by the name of ours, for the same arguments. The benchmarks have
+# those of one line; others have more arguments here than there.
+ONE_LINE = (
+    "relu silu tanh sigmoid gelu gelu_erf softmax log_softmax layer_norm rms_norm linear embedding"
+)
+TORCH = {name: PEERS[name] for name in ONE_LINE.split()}
+linear = PEERS["linear"]
 NOT_IN_PYTORCH = {"dropout_rate", "softcap", "return_peak", "n_tokens", "loss_scale"}
 
 
 def of_torch(function):
     TORCH[function.__name__] = function
     return function
-
-
-@of_torch
-def relu(x):
-    return functional.relu(x)
-
-
-@of_torch
-def silu(x):
-    return functional.silu(x)
-
-
-@of_torch
-def tanh(x):
-    return torch.tanh(x)
-
-
-@of_torch
-def sigmoid(x):
-    return torch.sigmoid(x)
-
-
-@of_torch
-def gelu(x):
-    return functional.gelu(x, approximate="tanh")
-
-
-@of_torch
-def gelu_erf(x):
-    return functional.gelu(x)
-
-
-@of_torch
-def softmax(x, axis=-1):
-    return torch.softmax(x, axis)
-
-
-@of_torch
-def log_softmax(x, axis=-1):
-    return torch.log_softmax(x, axis)
-
-
-@of_torch
-def layer_norm(x, gain, bias, eps=1e-5):
-    return functional.layer_norm(x, gain.shape, gain, bias, eps)
-
-
-@of_torch
-def rms_norm(x, gain, eps=1e-6):
-    return functional.rms_norm(x, gain.shape, gain, eps)
-
-
-@of_torch
-def linear(x, weight, bias=None):
-    return functional.linear(x, weight.T, bias)
-
-
-@of_torch
-def embedding(ids, table):
-    return functional.embedding(ids, table)
 
 
 @of_torch

@@ -41,7 +41,7 @@ def swiglu(x):
 
 
 @operation
-def linear(x, weight, bias):
+def linear(x, weight, bias=None):
     return F.linear(x, weight.T, bias)
 
 
@@ -134,23 +134,23 @@ def silu(x):
 
 
 @operation
-def softmax(x):
-    return F.softmax(x, dim=-1)
+def softmax(x, axis=-1):
+    return F.softmax(x, dim=axis)
 
 
 @operation
-def log_softmax(x):
-    return F.log_softmax(x, dim=-1)
+def log_softmax(x, axis=-1):
+    return F.log_softmax(x, dim=axis)
 
 
 @operation
-def layer_norm(x, gain, bias):
-    return F.layer_norm(x, gain.shape, gain, bias, 1e-5)
+def layer_norm(x, gain, bias, eps=1e-5):
+    return F.layer_norm(x, gain.shape, gain, bias, eps)
 
 
 @operation
-def rms_norm(x, gain):
-    return F.rms_norm(x, gain.shape, gain, 1e-6)
+def rms_norm(x, gain, eps=1e-6):
+    return F.rms_norm(x, gain.shape, gain, eps)
 
 
 @operation
