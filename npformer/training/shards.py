@@ -129,6 +129,7 @@ class OverShards:
                 self.state.places, {(0, n): self.state.flat_grads}, is_first=i == 0
             )
             results = self.threads.compute(shards, n, gradients, params, options)
-            loss += sum((x for x, _ in results), np.float64(0))  # in the order of the shards
+            of_batch = sum((x for x, _ in results), np.float64(0))  # in the order of the shards
+            loss = loss + of_batch  # not +=, for an array of a GPU
             n_targets += sum(n for _, n in results)
         return loss, self.state.grads, n_targets
