@@ -6,7 +6,12 @@ import json
 
 from npformer import Encoder, LanguageModel
 from npformer.pretrained import save
-from npformer.pretrained.tokenizer import Tokenizer, byte_pairs, import_tokenizers
+from npformer.pretrained.tokenizer import (
+    Tokenizer,
+    byte_pairs,
+    import_tokenizers,
+    tokenizer_in,
+)
 from npformer.tokens import Subwords
 
 CHATML = "<|im_start|>", "<|im_end|>"
@@ -15,7 +20,8 @@ CHATML = "<|im_start|>", "<|im_end|>"
 def tiny_tokenizer(special=CHATML, template=None):
     """A token for each byte, and some special ones, of which the last ends a text."""
     alphabet = sorted(import_tokenizers().pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = byte_pairs({token: i for i, token in enumerate([*alphabet, *special])}, [])
+    ids = {token: i for i, token in enumerate([*alphabet, *special])}
+    tokenizer = tokenizer_in(json.dumps(byte_pairs(ids, [])))
     tokenizer.add_special_tokens(list(special))
     found = Tokenizer(tokenizer, {"eos": special[-1]} if special else None, template)
     about = {"eos_token": special[-1] if special else None, "chat_template": template}

@@ -21,8 +21,7 @@ from npformer.commands.command import command
 from npformer.commands.models import check_kind
 from npformer.commands.output import output_folder
 
-from npformer.files.folders import new_files
-from npformer.pretrained import ctranslate2
+from npformer.pretrained.ctranslate2 import export
 from npformer.text import Translator
 
 
@@ -33,17 +32,15 @@ def main(argv=None):
     translator = Translator.load(options.model)
     sides = {"source": translator.source, "target": translator.target}
     names = [subwords.pieces(range(len(subwords))) for subwords in sides.values()]
-    spec = ctranslate2.specification(
+    export(
+        options.to,
         translator.model,
         translator.params,
         *names,
         bos_id=translator.target.bos_id,
         eos_id=translator.target.eos_id,
+        files={f"{side}.spm": subwords.model for side, subwords in sides.items()},
     )
-    with new_files(options.to) as new:
-        spec.save(str(new))
-        for side, subwords in sides.items():
-            (new / f"{side}.spm").write_bytes(subwords.model)
     advice = "npformer export --help shows how a program translates with it"
     print(f"{options.to} has the model; {advice}")
 

@@ -9,7 +9,14 @@ import numpy as np
 from npformer.checks import check_int, shown
 from npformer.models.encoder import Encoder
 from npformer.pretrained.family import LIKE_2017, SIZES, Family
-from npformer.pretrained.keys import harmless, read, table, warned_unless
+from npformer.pretrained.keys import (
+    check_supported,
+    harmless,
+    read,
+    settings_and_defaults,
+    table,
+    warned_unless,
+)
 from npformer.pretrained.sentences import pooling_of, their_pooling
 
 # What a class of theirs predicts, by the settings of ours. The rest of its name is the family's.
@@ -49,23 +56,18 @@ class Bert(Family):
         after_pooling.{}               after_pooling.{}
         output                         classifier
         """)
-    settings = SIZES | table("""
-        n_types        type_vocab_size
-        eps            layer_norm_eps
-        activation     hidden_act
-        dropout        hidden_dropout_prob
-        inner_dropout  attention_probs_dropout_prob
-        pad_id         pad_token_id
-        """)
-    defaults = {
-        "type_vocab_size": 2,
-        "layer_norm_eps": 1e-12,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-        "pad_token_id": 0,
-        "tie_word_embeddings": True,
-    }
+    settings, defaults = settings_and_defaults(
+        SIZES,
+        """
+        n_types        type_vocab_size               2
+        eps            layer_norm_eps                1e-12
+        activation     hidden_act                    "gelu"
+        dropout        hidden_dropout_prob           0.1
+        inner_dropout  attention_probs_dropout_prob  0.1
+        pad_id         pad_token_id                  0
+        """,
+    )
+    defaults |= {"tie_word_embeddings": True}
     constants = LIKE_2017 | {
         "positions": "learned",
         "norm": "post",
@@ -161,9 +163,7 @@ class Bert(Family):
     def read_own(self, config, tensors):
         """What is predicted, of which vector, and how that is made."""
         name = self.class_in(config)
-        if name not in self.tasks:
-            supported = ", ".join(self.tasks)
-            raise ValueError(f"architectures={shown(name)}, supported are {supported}")
+        check_supported("architectures", name, self.tasks)
         task = self.tasks[name]
         if task["task"] == "words":
             return task | {"tie_embeddings": config["tie_word_embeddings"]}
@@ -211,9 +211,7 @@ def outputs_of(config: dict, by_position: bool) -> dict:
         kind = CLASSIFICATION
     elif kind is None:
         kind = REGRESSION if n_outputs == 1 else CLASSIFICATION
-    if kind not in (REGRESSION, CLASSIFICATION):
-        supported = f"{REGRESSION}, {CLASSIFICATION}"
-        raise ValueError(f"problem_type={shown(kind)}, supported are {supported}")
+    check_supported("problem_type", kind, (REGRESSION, CLASSIFICATION))
     task = "numbers" if kind == REGRESSION else "classes"
     return {"task": task, "n_outputs": n_outputs, "labels": labels_in(config, n_outputs)}
 
@@ -332,25 +330,19 @@ class DistilBert(Bert):
         after_pooling.{}               after_pooling.{}
         output                         classifier
         """)
-    settings = table("""
+    settings, defaults = settings_and_defaults("""
         vocab          vocab_size
         d_model        dim
         n_heads        n_heads
         n_layers       n_layers
         d_ff           hidden_dim
         max_len        max_position_embeddings
-        activation     activation
-        dropout        dropout
-        inner_dropout  attention_dropout
-        pad_id         pad_token_id
+        activation     activation               "gelu"
+        dropout        dropout                  0.1
+        inner_dropout  attention_dropout        0.1
+        pad_id         pad_token_id             0
         """)
-    defaults = {
-        "activation": "gelu",
-        "dropout": 0.1,
-        "attention_dropout": 0.1,
-        "pad_token_id": 0,
-        "tie_word_embeddings": True,
-    }
+    defaults |= {"tie_word_embeddings": True}
     constants = Bert.constants | {"n_types": 0, "eps": 1e-12, "pooler_activation": "relu"}
     # The table of positions is stored, however it was made.
     other_keys = OF_TASKS | harmless("sinusoidal_pos_embds tie_weights_")

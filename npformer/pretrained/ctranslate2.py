@@ -59,6 +59,7 @@ def export(
     bos_id: int,
     eos_id: int,
     add_source_eos: bool = True,
+    files: dict[str, bytes] | None = None,
 ) -> None:
     """Write a model to a folder from which ``ctranslate2.Translator(folder)`` translates as
     npformer does.
@@ -81,40 +82,15 @@ def export(
         With which each target begins and ends, as for ``beam_search``.
     add_source_eos : bool
         Whether CTranslate2 appends the end token to each source, as the model had it in training.
+    files : dict, optional
+        The names and bytes of other files that the folder gets, such as those of a tokenizer.
 
     Raises
     ------
     ValueError
         If CTranslate2 has no such model.
     """
-    path_to_replace(folder, "a folder")
-    spec = specification(
-        model,
-        params,
-        source_tokens,
-        target_tokens,
-        bos_id=bos_id,
-        eos_id=eos_id,
-        add_source_eos=add_source_eos,
-    )
-    with new_files(folder) as new:
-        spec.save(str(new))
-
-
-def specification(
-    model: Transformer,
-    params: dict,
-    source_tokens: Sequence[str],
-    target_tokens: Sequence[str],
-    *,
-    bos_id: int,
-    eos_id: int,
-    add_source_eos: bool = True,
-) -> Any:
-    """CTranslate2's description of a model: what ``export`` writes, of the same arguments.
-
-    It has been checked. Its ``save(folder)`` writes it to a folder that is there.
-    """
+    folder = path_to_replace(folder, "a folder")
     try:
         from ctranslate2 import specs
     except ImportError as error:
@@ -153,7 +129,10 @@ def specification(
     projection.bias = floats(np.where(is_padding, NEVER, on_host(bias)))
     spec.validate()
     spec.optimize()  # a table that is tied is written once
-    return spec
+    with new_files(folder) as new:
+        spec.save(str(new))
+        for name, data in (files or {}).items():
+            (new / name).write_bytes(data)
 
 
 def check(model: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]) -> None:

@@ -14,7 +14,17 @@ from npformer.models.description import check_size_of
 from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.operations.options import check_expressed
-from npformer.pretrained.keys import CONFIG, Rules, check_keys, listed, read, refused_unless, table
+from npformer.pretrained.keys import (
+    CONFIG,
+    Rules,
+    check_complete,
+    check_keys,
+    check_supported,
+    listed,
+    read,
+    refused_unless,
+    table,
+)
 
 BLOCK = 2**20  # numbers that are converted at a time
 # Names of theirs, and those of ours.
@@ -33,14 +43,14 @@ THEIRS = table("""
     silu      swish
     """)
 # Sizes of most families: settings of ours, and their keys in config.json.
-SIZES = table("""
+SIZES = """
     vocab     vocab_size
     d_model   hidden_size
     n_heads   num_attention_heads
     n_layers  num_hidden_layers
     d_ff      intermediate_size
     max_len   max_position_embeddings
-    """)
+    """
 # Settings of ours that are checked or written for each family, or that say nothing of a model that
 # has been trained.
 OF_ALL = "dtype", "final_norm", "dropout", "inner_dropout"
@@ -58,6 +68,11 @@ class Stored(NamedTuple):
 
     shape: tuple[int, ...]
     rows: Callable[[Any], Array]  # the floats of some of its rows
+
+    @classmethod
+    def of(cls, array):
+        """An array that is in memory."""
+        return cls(array.shape, array.__getitem__)
 
     def parts(self):
         """Slices of some rows, one after another."""
@@ -130,18 +145,12 @@ class Family:
         """
         check_keys(config, self.rules(config), "config.json")
         config = self.defaults | config
-        missing = []
-        for ours, key in self.settings.items():
-            if key not in config and ours not in instead:
-                missing.append(key)
-        if missing:
-            raise ValueError(f"config.json has no {', '.join(sorted(missing))}")
+        needed = [key for ours, key in self.settings.items() if ours not in instead]
+        check_complete(config, needed, "config.json")
         settings = {ours: config.get(key) for ours, key in self.settings.items()}
         if "activation" in settings:
             theirs = settings["activation"]
-            if not isinstance(theirs, str) or theirs not in ACTIVATIONS:
-                setting = f"{self.settings['activation']}={shown(theirs)}"
-                raise ValueError(f"{setting}, supported are {', '.join(ACTIVATIONS)}")
+            check_supported(self.settings["activation"], theirs, ACTIVATIONS)
             settings["activation"] = ACTIVATIONS[theirs]
         return self.constants | settings | self.read_own(config, tensors)
 

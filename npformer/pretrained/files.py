@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from npformer.extras import imported
 from npformer.files.paths import MISSING, check_regular, kind_of_file, read_bounded
 from npformer.files.strict_json import parse_json
 from npformer.pretrained.family import Stored
-from npformer.pretrained.keys import SHARDS, check_keys, listed
+from npformer.pretrained.keys import SHARDS, check_keys, check_supported, listed
 
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -23,25 +23,44 @@ CONVERTING = (
 LONGEST = 64 * 2**20  # bytes of a file of settings or of a tokenizer
 
 
+class Found(NamedTuple):
+    """What a file or a folder holds; a GGUF file holds what its folder would."""
+
+    config: dict | None  # config.json; a state dict has none
+    tensors: dict[str, Stored]
+    files: dict[str, bytes] = {}  # of its tokenizer, by their names
+    folder: Path | None = None  # if it is one
+
+
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file of unknown origin."""
     return read_bounded(path, LONGEST)
 
 
-def read_text(path: Path) -> str:
+def text_of_file(name: str, data: bytes) -> str:
     """The text of a file of unknown origin."""
     try:
-        return read_bytes(path).decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name} is no text in UTF-8: {error}") from None
+        raise ValueError(f"{name} is no text in UTF-8: {error}") from None
+
+
+def json_of_file(name: str, data: bytes) -> dict:
+    """The dict in a JSON file of unknown origin."""
+    value = parse_json(text_of_file(name, data), name)
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} holds a {type(value).__name__}, expected a dict")
+    return value
+
+
+def json_or_empty(files: dict[str, bytes], name: str) -> dict:
+    """The dict in one of several files, an empty one if it is not there."""
+    return json_of_file(name, files[name]) if name in files else {}
 
 
 def read_json(path: Path) -> dict:
     """A dict in a JSON file of unknown origin."""
-    found = parse_json(read_text(path), path.name)
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name} holds a {type(found).__name__}, expected a dict")
-    return found
+    return json_of_file(path.name, read_bytes(path))
 
 
 def gguf_names(folder: Path) -> list[str]:
@@ -127,8 +146,7 @@ def _stored(name: str, described: dict, data: Any) -> Stored:
     begin, end = described["data_offsets"]
 
     def rows(part):
-        if dtype not in DTYPES:
-            raise ValueError(f"{name} has dtype {dtype}, supported are {', '.join(DTYPES)}")
+        check_supported(f"{name} has dtype", dtype, DTYPES)
         values = np.ndarray(shape, DTYPES[dtype], data[begin:end])[part]
         if dtype == "BF16":  # the upper half of a float32
             return (values.astype("<u4") << 16).view("<f4")

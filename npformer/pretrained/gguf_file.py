@@ -1,5 +1,6 @@
 """GGUF files, as llama.cpp has them: a Llama or Qwen with its tokenizer, often quantised."""
 
+import json
 import math
 import struct
 from itertools import pairwise
@@ -8,12 +9,29 @@ from typing import Any
 
 import numpy as np
 
-from npformer.checks import shown
+from npformer.checks import shown, warn
 from npformer.extras import imported
 from npformer.files.paths import check_regular
 from npformer.operations.settings import Llama3Scaling
 from npformer.pretrained.family import Stored
-from npformer.pretrained.keys import GGUF, GGUF_MODEL, check_keys, refused_unless, table
+from npformer.pretrained.files import Found
+from npformer.pretrained.keys import (
+    GGUF,
+    GGUF_MODEL,
+    check_keys,
+    check_supported,
+    refused_unless,
+    table,
+)
+from npformer.pretrained.tokenizer import (
+    BYTES,
+    GENERATION,
+    SETTINGS as OF_SETTINGS,
+    WHOLE,
+    around_text,
+    byte_pairs,
+    listed_templates,
+)
 
 NAMES = table("""
     token_embd   embed_tokens
@@ -43,6 +61,27 @@ SETTINGS = table("""
     rope_theta               rope.freq_base
     """)
 KINDS = "llama", "qwen2", "qwen3"  # architectures that are read
+OF_TOKENIZER = table("""
+    bos  bos
+    eos  eos
+    pad  padding
+    unk  unknown
+    """)
+OF_CHAT = "tokenizer.chat_template"
+# Types of tokens: one that no text has, and one that is never divided.
+CONTROL, USER_DEFINED = 3, 4
+# How a file says that text is divided into words: as GPT-2 does, also with digits apart, or by
+# these regular expressions, which differ in how many digits are a word.
+AS_GPT2 = "smollm", "gpt-2"
+BEFORE_DIGITS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+AFTER_DIGITS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+OF_LLAMA3 = rf"{BEFORE_DIGITS}\p{{N}}{{1,3}}{AFTER_DIGITS}"
+WORDS = {
+    "qwen2": rf"{BEFORE_DIGITS}\p{{N}}{AFTER_DIGITS}",
+    "llama-bpe": OF_LLAMA3,
+    "llama3": OF_LLAMA3,
+    "llama-v3": OF_LLAMA3,
+}
 # Projections whose rows have another order in a Llama, and the number of heads of each.
 TURNED = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
 NUMBERS = dict(enumerate("BbHhIif?"))  # kinds of values: the codes of struct
@@ -51,17 +90,11 @@ STRING, ARRAY = 8, 9
 ALIGNMENT = 32  # bytes, if the file does not say
 
 
-def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
-    """What a folder of transformers would hold, and what the file says of itself.
-
-    That is config.json, the tensors, and all values of the file, of which some describe the
-    tokenizer.
-    """
+def read_gguf(path: Path) -> Found:
+    """What a folder of transformers would hold."""
     about, tensors = Header(path).read()
     kind = about.get("general.architecture")
-    if kind not in KINDS:
-        setting = f"general.architecture={shown(kind)}: its architecture is {shown(kind)}"
-        raise ValueError(f"{setting}, supported are {', '.join(map(repr, KINDS))}")
+    check_supported("the GGUF file has general.architecture", kind, KINDS)
     check_whole(about)
     of_model = keys_of_model(about, kind)
     config = {theirs: of_model[key] for theirs, key in SETTINGS.items() if key in of_model}
@@ -76,7 +109,7 @@ def read_gguf(path: Path) -> tuple[dict, dict[str, Stored], dict]:
     if kind == "llama":
         renamed = in_halves(renamed, config)
     config["tie_word_embeddings"] = "lm_head.weight" not in renamed
-    return config, renamed, about
+    return Found(config, renamed, tokenizer_files(about))
 
 
 def keys_of_model(about: dict, kind: str) -> dict:
@@ -186,6 +219,76 @@ def as_halves(stored: Stored, n_heads: Any) -> Stored:
             f"a projection of shape {stored.shape} has no {shown(n_heads)} heads of even width"
         )
     return stored.take(stored.numbers().reshape(n_heads, -1, 2).swapaxes(1, 2).reshape(-1))
+
+
+# -- the tokenizer
+
+
+def tokenizer_files(about: dict) -> dict[str, bytes]:
+    """The files of the tokenizer in what a file says of itself."""
+    of_tokenizer = {key: x for key, x in about.items() if key.startswith("tokenizer.")}
+    check_keys(of_tokenizer, GGUF, "the GGUF file")
+    said = {key.removeprefix("tokenizer.ggml."): value for key, value in about.items()}
+    templates = {}
+    for key, text in about.items():
+        if key == OF_CHAT or key.startswith(f"{OF_CHAT}."):
+            templates[key.removeprefix(OF_CHAT).removeprefix(".") or "default"] = text
+    settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    settings["chat_template"] = listed_templates(templates)
+    for role, name in OF_TOKENIZER.items():
+        id_ = said.get(f"{name}_token_id")
+        if id_ is not None:
+            settings[f"{role}_token"] = said["tokens"][id_]
+    ends = [said.get(f"{name}_token_id") for name in ("eos", "eot", "eom")]
+    generation = {"eos_token_id": [id_ for id_ in ends if id_ is not None]}
+    parts = {WHOLE: whole_tokenizer(said), OF_SETTINGS: settings, GENERATION: generation}
+    return {name: json.dumps(part).encode() for name, part in parts.items()}
+
+
+def whole_tokenizer(said: dict) -> dict:
+    """What tokenizer.json would say, by the keys of a file without their beginnings."""
+    model = said.get("model")
+    words = said.get("pre", "default")
+    if model != "gpt2" or words not in (*AS_GPT2, *WORDS, "default"):
+        given = f"tokenizer.ggml.model={shown(model)} with tokenizer.ggml.pre={shown(words)}"
+        supported = " or ".join(map(repr, (*AS_GPT2, *WORDS)))
+        raise ValueError(f"it has {given}, supported is 'gpt2' with {supported}")
+    if words == "default":
+        what = "it does not say how text is divided into words (tokenizer.ggml.pre)"
+        how = "divided as GPT-2 does, which may give other tokens"
+        warn(f"{what}: {how}. A newer llama.cpp converts it again")
+    vocabulary = {token: i for i, token in enumerate(said["tokens"])}
+    steps = [BYTES]
+    if words == "smollm":
+        steps.insert(0, {"type": "Digits", "individual_digits": True})
+    elif words in WORDS:
+        split = {"type": "Split", "pattern": {"Regex": WORDS[words]}}
+        split |= {"behavior": "Isolated", "invert": False}
+        steps = [split, BYTES | {"use_regex": False}]
+    whole = byte_pairs(vocabulary, said["merges"], *steps)
+    if words == "qwen2":
+        whole["normalizer"] = {"type": "NFC"}
+    elif words in WORDS:
+        whole["model"]["ignore_merges"] = True  # a word that is a token stays whole
+    before = [said["tokens"][said["bos_token_id"]]] if said.get("add_bos_token") else []
+    after = [said["tokens"][said["eos_token_id"]]] if said.get("add_eos_token") else []
+    if before or after:
+        whole["post_processor"] = around_text(before, after, vocabulary)
+    whole["added_tokens"] = undivided_tokens(said)
+    return whole
+
+
+def undivided_tokens(said: dict) -> list[dict]:
+    """The tokens that are never divided."""
+    form = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokens = []
+    for i, (token, kind) in enumerate(zip(said["tokens"], said["token_type"], strict=True)):
+        if kind in (CONTROL, USER_DEFINED):
+            tokens.append({"id": i, "content": token, "special": kind == CONTROL} | form)
+    return tokens
+
+
+# -- the file
 
 
 class Header:

@@ -2,7 +2,7 @@
 
 from npformer.models.language_model import LanguageModel
 from npformer.pretrained.family import LIKE_2017, Family
-from npformer.pretrained.keys import harmless, table, warned_unless
+from npformer.pretrained.keys import harmless, settings_and_defaults, table, warned_unless
 
 
 class GPT2(Family):
@@ -25,29 +25,20 @@ class GPT2(Family):
         layers.norm                    ln_f
         output                         lm_head
         """)
-    settings = table("""
+    settings, defaults = settings_and_defaults("""
         vocab           vocab_size
         d_model         n_embd
         n_heads         n_head
         n_layers        n_layer
-        d_ff            n_inner
+        d_ff            n_inner              null
         max_len         n_positions
-        eps             layer_norm_epsilon
-        activation      activation_function
-        dropout         resid_pdrop
-        inner_dropout   attn_pdrop
-        tie_embeddings  tie_word_embeddings
-        pad_id          pad_token_id
+        eps             layer_norm_epsilon   1e-5
+        activation      activation_function  "gelu_new"
+        dropout         resid_pdrop          0.1
+        inner_dropout   attn_pdrop           0.1
+        tie_embeddings  tie_word_embeddings  true
+        pad_id          pad_token_id         null
         """)
-    defaults = {
-        "n_inner": None,
-        "layer_norm_epsilon": 1e-5,
-        "activation_function": "gelu_new",
-        "resid_pdrop": 0.1,
-        "attn_pdrop": 0.1,
-        "tie_word_embeddings": True,
-        "pad_token_id": None,
-    }
     constants = LIKE_2017 | {"positions": "learned", "norm": "pre", "scale_embeddings": False}
     supported = {
         "scale_attn_weights": True,

@@ -7,6 +7,8 @@ values: with another one only a training, or a search for a text, would be diffe
 table does not know is named in a warning, as it may change numbers.
 """
 
+import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from npformer.checks import shown, warn
@@ -69,6 +71,24 @@ def table(text: str) -> dict[str, str]:
     return names
 
 
+def settings_and_defaults(*tables: str) -> tuple[dict[str, str], dict[str, Any]]:
+    r"""Settings of ours with the keys of theirs, and what these mean where they are missing.
+
+    A line has a setting and its key, and then a value in JSON if a file need not have the key.
+
+    >>> settings_and_defaults("vocab vocab_size\nd_ff n_inner null")
+    ({'vocab': 'vocab_size', 'd_ff': 'n_inner'}, {'n_inner': None})
+    """
+    settings, defaults = {}, {}
+    for text in tables:
+        for line in text.strip().splitlines():
+            ours, key, *values = line.split()
+            settings[ours] = key
+            if values:
+                defaults[key] = json.loads(values[0])
+    return settings, defaults
+
+
 def check_keys(about: dict, rules: Rules, file: str) -> None:
     """Raise if a file says something that is not supported; warn of what it says that is not read.
 
@@ -90,6 +110,24 @@ def check_keys(about: dict, rules: Rules, file: str) -> None:
     if ignored:
         what = f"keys that npformer does not read: {listed(ignored)}"
         warn(f"{file} has {what}. Results may differ")
+
+
+def check_complete(about: dict, keys: Iterable[str], file: str) -> None:
+    """Raise if a file does not have all of these keys."""
+    missing = sorted({*keys} - about.keys())
+    if missing:
+        raise ValueError(f"{file} has no {', '.join(missing)}")
+
+
+def check_supported(setting: str, value: Any, supported: Iterable[str]) -> None:
+    """Raise unless a value is one of these texts; ``setting`` says where it stands.
+
+    >>> check_supported("x.json has kind", 3, ["a", "b"])
+    Traceback (most recent call last):
+    ValueError: x.json has kind=3, supported are a, b
+    """
+    if value not in list(supported):
+        raise ValueError(f"{setting}={shown(value)}, supported are {', '.join(supported)}")
 
 
 def rule_of(key: str, rules: Rules) -> Rule:

@@ -1,6 +1,5 @@
 """Llama (Touvron et al. 2023), and models that differ little from it: Mistral, Qwen2 and Qwen3."""
 
-from npformer.checks import shown
 from npformer.models.language_model import LanguageModel
 from npformer.operations.options import check_expressed
 from npformer.operations.settings import Rotary
@@ -8,10 +7,13 @@ from npformer.pretrained.family import SIZES, Family
 from npformer.pretrained.keys import (
     ROPE,
     WHOLE_HEADS,
+    check_complete,
     check_keys,
+    check_supported,
     harmless,
     read,
     refused_unless,
+    settings_and_defaults,
     table,
 )
 
@@ -47,25 +49,19 @@ class Llama(Family):
         layers.norm                    norm
         output                         lm_head
         """)
-    settings = SIZES | table("""
-        n_kv_heads      num_key_value_heads
-        d_head          head_dim
-        eps             rms_norm_eps
-        inner_dropout   attention_dropout
-        bias            attention_bias
-        tie_embeddings  tie_word_embeddings
-        pad_id          pad_token_id
-        """)
-    defaults = {
-        "num_key_value_heads": None,
-        "head_dim": None,
-        "rms_norm_eps": 1e-6,
-        "attention_dropout": 0.0,
-        "attention_bias": False,
-        "tie_word_embeddings": False,
-        "pad_token_id": None,
-        "rope_theta": 10000.0,
-    }
+    settings, defaults = settings_and_defaults(
+        SIZES,
+        """
+        n_kv_heads      num_key_value_heads  null
+        d_head          head_dim             null
+        eps             rms_norm_eps         1e-6
+        inner_dropout   attention_dropout    0.0
+        bias            attention_bias       false
+        tie_embeddings  tie_word_embeddings  false
+        pad_id          pad_token_id         null
+        """,
+    )
+    defaults |= {"rope_theta": 10000.0}
     constants = {
         "positions": "rotary",
         "norm": "pre",
@@ -123,16 +119,12 @@ def rotation_of(rope: dict) -> dict:
         names = ", ".join(nested)
         raise ValueError(f"{ROTATION} differs by layers: {names}; expected the same for all layers")
     kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ROPES:
-        supported = ", ".join(map(repr, ROPES))
-        raise ValueError(f"{ROTATION} has rope_type={shown(kind)}, supported are {supported}")
+    check_supported(f"{ROTATION} has rope_type", kind, ROPES)
     check_keys(rope, ROPES[kind], ROTATION)
     if kind == "linear":
         return {"scaling": rope.get("factor", 1.0)}
     if kind == "llama3":
-        missing = [key for key in LLAMA3.values() if key not in rope]
-        if missing:
-            raise ValueError(f"the rotation has rope_type='llama3', but no {', '.join(missing)}")
+        check_complete(rope, LLAMA3.values(), ROTATION)
         return {"llama3": {ours: rope[key] for ours, key in LLAMA3.items()}}
     return {}
 

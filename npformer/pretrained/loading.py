@@ -17,14 +17,16 @@ from npformer.models.language_model import LanguageModel
 from npformer.models.low_rank import LowRank
 from npformer.operations.options import settings_from
 from npformer.pretrained.bert import Bert, DistilBert, Roberta, XLMRoberta
-from npformer.pretrained.family import Family, Stored, check_names
+from npformer.pretrained.family import Family, check_names
 from npformer.pretrained.files import (
     CONVERTING,
     INDEX,
     OTHER_WEIGHTS,
     TENSORS,
+    Found,
     gguf_names,
     import_safetensors,
+    json_or_empty,
     only_gguf,
     read_json,
     tensors_in,
@@ -32,7 +34,7 @@ from npformer.pretrained.files import (
 )
 from npformer.pretrained.gguf_file import read_gguf
 from npformer.pretrained.gpt2 import GPT2
-from npformer.pretrained.keys import check_keys, listed
+from npformer.pretrained.keys import check_keys, check_supported, listed
 from npformer.pretrained.llama import Llama, Mistral, Qwen2, Qwen3
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch, family_of_state, tensors_of_state
@@ -45,10 +47,12 @@ from npformer.pretrained.sentences import (
 )
 from npformer.pretrained.tokenizer import (
     FILES,
+    GENERATION,
     Tokenizer,
     ends_in,
+    files_of_tokenizer,
     tokenizer_of,
-    tokenizer_of_gguf,
+    warn_of_others,
 )
 from npformer.tokens.tokenizers import Tokens
 
@@ -66,7 +70,6 @@ GETTING = """nothing is downloaded, so it has to be a folder or a file; \
 git clone https://huggingface.co/NAME makes a folder, and so does save_pretrained of transformers"""
 COMPILED = "_orig_mod."  # which torch.compile puts into names
 PARALLEL = "module."  # with which DistributedDataParallel begins them
-GENERATION = "generation_config.json"
 FORCED = "forced_eos_token_id"
 # The names of adapters' tensors begin with this; the type of their model in config.json, which no
 # other library knows.
@@ -179,21 +182,22 @@ def missing(path: Path) -> str:
 
 def _load(path, names, kind, settings):
     if isinstance(path, dict):
-        return _load_state(tensors_of_state(path), names, kind, settings)
-    config, tensors, place = opened(Path(path))
-    if config is None:
-        return _load_state(tensors, names, kind, settings)
+        found = Found(None, tensors_of_state(path))
+    else:
+        found = opened(Path(path))
+    tensors = plain_names(found.tensors)
+    if found.config is None:
+        return *_load_state(tensors, names, kind, settings), None
     if names is not None:
         raise ValueError("names are given, expected None for a model with config.json")
     if kind is not None:
         expected = "None for a model with config.json, which says what it is"
         raise ValueError(f"model={shown(kind)}, expected {expected}")
-    return _load_model(config, plain_names(tensors), place, settings)
+    return _load_model(found._replace(tensors=tensors), settings)
 
 
 def _load_state(tensors, names, kind, settings):
-    """The model, the parameters and no tokenizer, of a state dict."""
-    tensors = plain_names(tensors)
+    """The model and the parameters of a state dict."""
     modules = {role: plain_name(module) for role, module in (names or {}).items()}
     family = family_of_state(modules, tensors, kind)
     if "n_heads" not in settings:
@@ -201,28 +205,34 @@ def _load_state(tensors, names, kind, settings):
         raise ValueError(f"{shapes}: give n_heads=…")
     tensors = family.arriving(tensors, {})
     ours = family.settings_of({}, tensors, settings)
-    return *built(family, ours, tensors, settings), None
+    return built(family, ours, tensors, settings)
 
 
-def _load_model(config, tensors, place, settings):
+def _load_model(found, settings):
     """The model, the parameters and the tokenizer, of files with config.json or a GGUF file."""
+    config, tensors = found.config, found.tensors
     family = family_of(config)
     if family.model is Encoder and "pooling" not in config:  # which npformer alone writes
-        modules, of_modules = sentence_modules(place, config.get(family.settings["d_model"]))
+        width = config.get(family.settings["d_model"])
+        modules, of_modules = sentence_modules(found.folder, found.files, width)
         config |= modules
         tensors |= of_modules
     adapters = {name: x for name, x in tensors.items() if name.startswith(ADAPTERS)}
     tensors = {name: x for name, x in tensors.items() if name not in adapters}
     tensors = family.arriving(tensors, config)
-    generation = generation_in(place)
-    if generation is not None and isinstance(family, Marian):
+    generation = json_or_empty(found.files, GENERATION)
+    if GENERATION in found.files and isinstance(family, Marian):
         config[FORCED] = generation.get(FORCED)  # as in transformers, whatever config.json says
     ours = family.settings_of(config, tensors, settings)
-    check_keys(generation or {}, family.rules(config), GENERATION)
+    check_keys(generation, family.rules(config), GENERATION)
     begin_id = ours["tgt_vocab"] - 1 if isinstance(family, Marian) else None
-    tokenizer = tokenizer_in(place, config, begin_id, ends_in(generation or {}, config))
-    if family.model is Encoder:
-        read_sentence_texts(tokenizer, place)
+    tokenizer = tokenizer_of(found.files, config, begin_id)
+    if tokenizer is None:
+        warn_of_others(found.folder)
+    if isinstance(tokenizer, Tokenizer):
+        tokenizer.eos_ids = all_ends(tokenizer, ends_in(generation, config), config)
+        if family.model is Encoder:
+            tokenizer.use_for_vectors(sentence_texts(found.files))
     if "pad_id" not in settings:
         ours["pad_id"] = padding_of(family, config, ours["pad_id"], tokenizer)
     model, params = built(family, ours, tensors, settings)
@@ -234,12 +244,11 @@ def _load_model(config, tensors, place, settings):
     return model, params, tokenizer
 
 
-def read_sentence_texts(tokenizer, place):
-    """Let a tokenizer prepare texts as its folder says."""
-    if isinstance(place, Path) and isinstance(tokenizer, Tokenizer):
-        tokenizer.sentences = sentence_texts(place)
-        if tokenizer.sentences.lower_case:
-            tokenizer.lower_case()
+def all_ends(tokenizer, ends, config):
+    """The tokens that end a text, each once, without those that the model does not know."""
+    size = config.get("vocab_size")
+    ends = dict.fromkeys([*tokenizer.eos_ids, *ends])
+    return tuple(id_ for id_ in ends if not isinstance(size, int) or id_ < size)
 
 
 def plain_names(tensors):
@@ -280,25 +289,6 @@ def with_adapters(model, params, about, tensors):
     for path, out in own.items():
         stored[path].into(out)
     return adapted, tree.from_leaves(own.items())
-
-
-def generation_in(place):
-    """What generation_config.json says, or None if there is none."""
-    if isinstance(place, dict) or not (place / GENERATION).exists():
-        return None
-    return read_json(place / GENERATION)
-
-
-def tokenizer_in(place, config, begin_id, ends):
-    """The tokenizer of a folder or of a GGUF file, with all tokens that end a text; or None."""
-    if isinstance(place, dict):
-        return tokenizer_of_gguf(place)
-    tokenizer = tokenizer_of(place, config, begin_id)
-    if isinstance(tokenizer, Tokenizer):
-        size = config.get("vocab_size")
-        ends = dict.fromkeys([*tokenizer.eos_ids, *ends])  # each once
-        tokenizer.eos_ids = tuple(id_ for id_ in ends if not isinstance(size, int) or id_ < size)
-    return tokenizer
 
 
 def padding_of(family, config, pad_id, tokenizer):
@@ -351,11 +341,8 @@ def warn_of_tokens_without_vectors(tokenizer, model):
         warn(f"the tokenizer has {tokens}: texts with one of the others are refused")
 
 
-def opened(path: Path) -> tuple[dict | None, dict[str, Stored], Any]:
-    """The settings and the tensors of a file or folder, and where its tokenizer is.
-
-    That is a folder, or a dict of what a GGUF file says. A state dict has no settings.
-    """
+def opened(path: Path) -> Found:
+    """What a file or folder holds."""
     if path.is_dir():
         return opened_folder(path)
     if path.suffix == ".gguf":
@@ -363,7 +350,7 @@ def opened(path: Path) -> tuple[dict | None, dict[str, Stored], Any]:
     folder = path.parent
     has_settings = (folder / "config.json").is_file()
     if path.suffix == ".safetensors" and not has_settings:
-        return None, tensors_in(path), None
+        return Found(None, tensors_in(path))
     if has_settings and path.suffix in (*OTHER_WEIGHTS, ".safetensors", ".json"):
         family_of(read_json(folder / "config.json"))  # named before the kind of the file
         if path.suffix not in OTHER_WEIGHTS:
@@ -373,8 +360,8 @@ def opened(path: Path) -> tuple[dict | None, dict[str, Stored], Any]:
     raise ValueError(NO_MODEL)
 
 
-def opened_folder(path: Path) -> tuple[dict, dict[str, Stored], Any]:
-    """What ``opened`` returns of a folder: one of transformers, or one with a GGUF file."""
+def opened_folder(path: Path) -> Found:
+    """What a folder of transformers holds, or one with a GGUF file."""
     if (path / "adapter_config.json").is_file():
         merging = "merge_and_unload() of peft, then save_pretrained(…)"
         what = "it holds adapters, which are not read"
@@ -392,7 +379,7 @@ def opened_folder(path: Path) -> tuple[dict, dict[str, Stored], Any]:
     family_of(config)  # whatever else may be wrong, a family that is not known is named first
     tensors = tensors_of(path)
     check_not_quantised(config, tensors)
-    return config, tensors, path
+    return Found(config, tensors, files_of_tokenizer(path), path)
 
 
 def check_not_quantised(config: dict, tensors: dict) -> None:
@@ -416,9 +403,7 @@ def check_not_quantised(config: dict, tensors: dict) -> None:
 def family_of(config: dict) -> Family:
     """The family of a model with this config.json."""
     name = config.get("model_type")
-    if not isinstance(name, str) or name not in FAMILIES:
-        supported = ", ".join(FAMILIES)
-        raise ValueError(f"config.json has model_type={shown(name)}, supported are {supported}")
+    check_supported("config.json has model_type", name, FAMILIES)
     return FAMILIES[name]
 
 
@@ -537,7 +522,7 @@ def files_of_texts(files, tokenizer, path):
     files = {name: data for name, data in files.items() if name not in (OF_TEXTS, OF_ALL)}
     of_texts = getattr(tokenizer, "sentences", None)
     if tokenizer is None:  # that of the older model stays
-        of_texts = sentence_texts(path)
+        of_texts = sentence_texts(files_of_tokenizer(path))
     if of_texts is not None and of_texts.lower_case:
         files[OF_TEXTS] = json.dumps({"do_lower_case": True}).encode()
     return files
@@ -548,11 +533,8 @@ def generation_of_marian(model, files, path):
 
     It is among the files of the tokenizer, or else it stays in the folder.
     """
-    if GENERATION in files:
-        about = json.loads(files[GENERATION])
-    else:
-        about = None if files else generation_in(path)
-    if about is None or about.get(FORCED) == model.forced_eos_id:
+    about = json_or_empty(files or files_of_tokenizer(path), GENERATION)
+    if not about or about.get(FORCED) == model.forced_eos_id:
         return {}
     about[FORCED] = model.forced_eos_id
     return {GENERATION: json.dumps(about, indent=2).encode()}

@@ -5,7 +5,14 @@ import numpy as np
 from npformer.checks import shown
 from npformer.models.transformer import Transformer
 from npformer.pretrained.family import LIKE_2017, Family, Stored
-from npformer.pretrained.keys import harmless, read, refused_unless, table, warned_unless
+from npformer.pretrained.keys import (
+    harmless,
+    read,
+    refused_unless,
+    settings_and_defaults,
+    table,
+    warned_unless,
+)
 
 NEVER = -1e4  # the logit of the begin token, which is not predicted
 # The tensors that have a row for the begin token.
@@ -55,24 +62,19 @@ class Marian(Family):
         output                            lm_head
         output.bias                       final_logits_bias
         """)
-    settings = table("""
+    settings, defaults = settings_and_defaults("""
         d_model           d_model
         n_heads           encoder_attention_heads
         d_ff              encoder_ffn_dim
         max_len           max_position_embeddings
-        activation        activation_function
-        dropout           dropout
-        inner_dropout     attention_dropout
-        scale_embeddings  scale_embedding
+        activation        activation_function      "gelu"
+        dropout           dropout                  0.1
+        inner_dropout     attention_dropout        0.0
+        scale_embeddings  scale_embedding          false
         pad_id            pad_token_id
-        forced_eos_id     forced_eos_token_id
+        forced_eos_id     forced_eos_token_id      0
         """)
-    defaults = {
-        "activation_function": "gelu",
-        "dropout": 0.1,
-        "attention_dropout": 0.0,
-        "scale_embedding": False,
-        "forced_eos_token_id": 0,
+    defaults |= {
         "encoder_layers": 12,
         "decoder_layers": 12,
         "share_encoder_decoder_embeddings": True,
@@ -117,23 +119,18 @@ class Marian(Family):
         target = arriving.pop("decoder.embed_tokens.weight", shared)
         output = arriving.pop("lm_head.weight", None)
         begin = config.get("decoder_start_token_id", config.get("pad_token_id"))
-        if is_tied(config):
-            tables = {
-                "shared.weight": extended(target, begin),
-                "lm_head.weight": extended(output, begin),  # the same once more, in some files
-            }
+        if is_tied(config):  # the output may be the same once more, in some files
+            tables = {"shared.weight": extended(target, begin)}
+            tables["lm_head.weight"] = extended(output, begin)
         else:
             if config["tie_word_embeddings"] and output is None:
                 output = target
-            tables = {
-                "encoder.embed_tokens.weight": source,
-                "decoder.embed_tokens.weight": extended(target, begin),
-                "lm_head.weight": extended(output, 0),  # whatever it is, its logit is NEVER
-            }
+            tables = {"encoder.embed_tokens.weight": source}
+            tables["decoder.embed_tokens.weight"] = extended(target, begin)
+            tables["lm_head.weight"] = extended(output, 0)  # whatever it is, its logit is NEVER
         bias = arriving.pop("final_logits_bias", None)
         if bias is not None:  # (1, V)
-            logits = np.append(bias.rows(slice(1)), NEVER)
-            arriving["final_logits_bias"] = Stored(logits.shape, logits.__getitem__)
+            tables["final_logits_bias"] = Stored.of(np.append(bias.rows(slice(1)), NEVER))
         return arriving | {name: table for name, table in tables.items() if table is not None}
 
     def write(self, model, params):

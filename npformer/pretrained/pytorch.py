@@ -21,11 +21,7 @@ NEAR = 0.01  # the rounding of a sine in bfloat16
 
 def tensors_of_state(state):
     """The tensors of a dict of arrays or of tensors of PyTorch, also of parameters and bfloat16."""
-    tensors = {}
-    for name, x in state.items():
-        array = as_array(x)
-        tensors[name] = Stored(array.shape, array.__getitem__)
-    return tensors
+    return {name: Stored.of(as_array(x)) for name, x in state.items()}
 
 
 def as_array(x):
@@ -205,8 +201,7 @@ class PyTorch(Family):
             bias = re.sub(r"weight$", "bias", name)
             is_norm = re.fullmatch(r"(.*\.)?norm\d?\.weight", name)
             if (is_norm or name == self.output_with_bias) and bias not in tensors:
-                zeros = np.zeros(x.shape[0], np.float32)
-                biases[bias] = Stored(zeros.shape, zeros.__getitem__)
+                biases[bias] = Stored.of(np.zeros(x.shape[0], np.float32))
         return biases
 
     @property
@@ -319,12 +314,8 @@ class PyTorchEncoder(PyTorch):
 
 def n_layers(tensors, place):
     """The number of layers of a stack, whose names begin with its place."""
-    numbers = set()
-    for name in tensors:
-        layer = re.match(rf"{place}layers\.(\d+)\.", name)
-        if layer:
-            numbers.add(layer[1])
-    return len(numbers)
+    layers = (re.match(rf"{place}layers\.(\d+)\.", name) for name in tensors)
+    return len({layer[1] for layer in layers if layer})
 
 
 def kind_of_sines(stored):
@@ -344,5 +335,4 @@ def without_axes_of_one(stored):
     shape = tuple(size for size in stored.shape if size != 1)
     if shape == stored.shape:
         return stored
-    table = np.asarray(stored.rows(slice(None))).reshape(shape)
-    return Stored(shape, table.__getitem__)
+    return Stored.of(np.asarray(stored.rows(slice(None))).reshape(shape))

@@ -8,8 +8,23 @@ from npformer.checks import shown
 from npformer.files.strict_json import parse_json
 from npformer.models.pooling import VectorMap
 from npformer.pretrained.family import Stored
-from npformer.pretrained.files import TENSORS, read_json, read_text, tensors_in
-from npformer.pretrained.keys import MODULES, SENTENCES, TEXTS, check_keys, table
+from npformer.pretrained.files import (
+    TENSORS,
+    json_or_empty,
+    read_bytes,
+    read_json,
+    tensors_in,
+    text_of_file,
+)
+from npformer.pretrained.keys import (
+    MODULES,
+    SENTENCES,
+    TEXTS,
+    check_keys,
+    check_supported,
+    refused_unless,
+    table,
+)
 
 LIST = "modules.json"
 OF_TEXTS, OF_ALL = "sentence_bert_config.json", "config_sentence_transformers.json"
@@ -33,7 +48,12 @@ OLD_KEYS = table("""
     pooling_mode_weightedmean_tokens   weightedmean
     pooling_mode_lasttoken             lasttoken
     """)
-WIDTHS = "embedding_dimension", "word_embedding_dimension"  # of what is pooled, in both formats
+# The keys that have the width of what a module reads.
+WIDTHS = {
+    "Pooling": ("embedding_dimension", "word_embedding_dimension"),  # in both formats
+    "Dense": ("in_features",),
+    "LayerNorm": ("dimension",),
+}
 ACTIVATIONS = table("""
     torch.nn.modules.linear.Identity  identity
     torch.nn.modules.activation.Tanh  tanh
@@ -70,19 +90,18 @@ class SentenceTexts(NamedTuple):
         return own[0] if own else ""
 
 
-def sentence_texts(folder: Path) -> SentenceTexts:
-    """How texts become tokens, by the files of a folder."""
-    of_texts = _settings(folder / OF_TEXTS, TEXTS)
-    of_all = _settings(folder / OF_ALL, SENTENCES)
+def sentence_texts(files: dict[str, bytes]) -> SentenceTexts:
+    """How texts become tokens, by the files of a tokenizer."""
+    of_texts = json_or_empty(files, OF_TEXTS)
+    check_keys(of_texts, TEXTS, OF_TEXTS)
+    of_all = _about_all(files)
     longest = of_texts.get("max_seq_length")
-    if longest is None and (folder / "tokenizer_config.json").is_file():
-        longest = read_json(folder / "tokenizer_config.json").get("model_max_length")
-    if longest is not None and (
-        isinstance(longest, bool) or not isinstance(longest, (int, float)) or longest < 1
-    ):
-        raise ValueError(
-            f"max_seq_length or model_max_length={shown(longest)}, expected a number of tokens"
-        )
+    if longest is None:
+        longest = json_or_empty(files, "tokenizer_config.json").get("model_max_length")
+    is_number = isinstance(longest, (int, float)) and not isinstance(longest, bool)
+    if longest is not None and not (is_number and longest >= 1):
+        setting = f"max_seq_length or model_max_length={shown(longest)}"
+        raise ValueError(f"{setting}, expected a number of tokens")
     prompts = of_all.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(
         isinstance(text, str | None) for text in prompts.values()
@@ -94,7 +113,15 @@ def sentence_texts(folder: Path) -> SentenceTexts:
     return texts
 
 
-def sentence_modules(folder: Path, width: int) -> tuple[dict, dict[str, Stored]]:
+def _about_all(files):
+    about = json_or_empty(files, OF_ALL)
+    check_keys(about, SENTENCES, OF_ALL)
+    return about
+
+
+def sentence_modules(
+    folder: Path, files: dict[str, bytes], width: int
+) -> tuple[dict, dict[str, Stored]]:
     """What a folder says of the vector of a text: keys for config.json, and the tensors that belong
     to them.
 
@@ -106,15 +133,17 @@ def sentence_modules(folder: Path, width: int) -> tuple[dict, dict[str, Stored]]
     if len(modules) < 2:
         return {}, {}
     place, after = modules[1][1], modules[2:]
-    about = _settings(folder / place / "config.json", MODULES["Pooling"])
+    about = _settings("Pooling", folder / place, width)
     modes = _modes(about, place)
-    _check_width(place, WIDTHS, about, width)
-    if about.get("include_prompt") is False and any(sentence_texts(folder).prompts.values()):
+    if about.get("include_prompt") is False and any(sentence_texts(files).prompts.values()):
         raise ValueError(
             f"{place}: include_prompt=False, supported is True where there are prompts"
         )
     maps, tensors = _maps(folder, after, width * len(modes))
-    _check_similarity(folder, maps)
+    similarity = _about_all(files).get("similarity_fn_name") or "cosine"
+    if similarity != "cosine" and not (maps and maps[-1]["kind"] == "unit"):
+        setting = f"{OF_ALL}: similarity_fn_name={shown(similarity)}"
+        raise ValueError(f"{setting}, supported is 'cosine'; delete the key if the cosine will do")
     # The output layer, if there is one, is not used: the class is that of the model without one.
     keys = {"architectures": [], "pooling": {"pooling_mode": modes}, "after_pooling": maps}
     return keys, tensors
@@ -145,16 +174,6 @@ def _maps(folder, modules, width):
     return maps, tensors
 
 
-def _check_similarity(folder, maps):
-    """Raise if vectors are compared by their product, and do not have the length 1."""
-    similarity = _settings(folder / OF_ALL, SENTENCES).get("similarity_fn_name") or "cosine"
-    if similarity != "cosine" and not (maps and maps[-1]["kind"] == "unit"):
-        advice = "delete the key if the cosine will do"
-        raise ValueError(
-            f"{OF_ALL}: similarity_fn_name={shown(similarity)}, supported is 'cosine'; {advice}"
-        )
-
-
 def pooling_of(about: Any) -> str | tuple[str, ...]:
     """Our pooling, of what a folder says of it; the mean if it says nothing."""
     modes = [POOLINGS[mode] for mode in _modes(about, "pooling")]
@@ -175,7 +194,7 @@ def _modules(folder):
         has_pooling = (folder / POOLING / "config.json").is_file()
         return [("Transformer", ""), ("Pooling", POOLING)] if has_pooling else []
     modules = []
-    for about in parse_json(read_text(folder / LIST), LIST):
+    for about in parse_json(text_of_file(LIST, read_bytes(folder / LIST)), LIST):
         library, _, kind = about["type"].rpartition(".")
         place = about["path"]
         if not library.startswith("sentence_transformers"):
@@ -213,32 +232,22 @@ def _modes(about, place):
         modes = [mode for key, mode in OLD_KEYS.items() if about.get(key)] or ["mean"]
     modes = [modes] if isinstance(modes, str) else modes
     for mode in modes:
-        if mode not in POOLINGS:
-            raise ValueError(
-                f"{place}: pooling_mode={shown(mode)}, supported are {', '.join(POOLINGS)}"
-            )
+        check_supported(f"{place}: pooling_mode", mode, POOLINGS)
     return modes
 
 
 def _map(kind, folder, width):
     """The map that a module is, or None if it changes nothing, and its tensors by our names."""
-    if kind not in MODULES or kind == "Pooling":
-        raise ValueError(
-            f"{LIST} has a module {shown(kind)}, supported are Transformer, {', '.join(MODULES)}"
-        )
-    about = _settings(folder / "config.json", MODULES[kind])
+    check_supported(f"{LIST} has after Pooling the type", kind, [*MODULES][1:])
+    about = _settings(kind, folder, width)
     if kind == "Dropout":  # which is one of trainings alone
         return None, {}
     if kind == "Normalize":
         return VectorMap("unit"), {}
     if kind == "LayerNorm":
-        _check_width(folder.name, ("dimension",), about, width)
         return VectorMap("layer_norm"), _tensors(folder, "norm.")
-    _check_width(folder.name, ("in_features",), about, width)
     name = about.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if name not in ACTIVATIONS:
-        names = ", ".join(ACTIVATIONS)
-        raise ValueError(f"{folder.name}: activation_function={shown(name)}, supported are {names}")
+    check_supported(f"{folder.name}: activation_function", name, ACTIVATIONS)
     made = VectorMap("linear", about["out_features"], about.get("bias", True), ACTIVATIONS[name])
     return made, _tensors(folder, "linear.")
 
@@ -250,19 +259,10 @@ def _tensors(folder, prefix):
     return {name.removeprefix(prefix): x for name, x in tensors_in(folder / TENSORS).items()}
 
 
-def _settings(path, rules):
-    """The settings in a file, {} if it is not there."""
-    if not path.is_file():
-        return {}
-    about = read_json(path)
-    name = path.name if path.name in (OF_TEXTS, OF_ALL) else f"{path.parent.name}/{path.name}"
-    check_keys(about, rules, name)
+def _settings(kind, folder, width):
+    """The settings in the folder of a module that reads this width, {} if they are not there."""
+    path = folder / "config.json"
+    about = read_json(path) if path.is_file() else {}
+    has_width = refused_unless(dict.fromkeys(WIDTHS.get(kind, ()), width))
+    check_keys(about, MODULES[kind] | has_width, f"{folder.name}/config.json")
     return about
-
-
-def _check_width(place, names, about, width):
-    for name in names:
-        if about.get(name, width) != width:
-            raise ValueError(
-                f"{place}: {name}={shown(about[name])}, expected {width}, the width before it"
-            )

@@ -1,4 +1,7 @@
-"""The tokenizer of a model that exists: text to ids and back."""
+"""The tokenizer of a model that exists: text to ids and back.
+
+The library tokenizers reads tokenizer.json. What older programs wrote in its place becomes one.
+"""
 
 import json
 import re
@@ -8,19 +11,21 @@ from typing import Any
 
 from npformer.checks import check_flag, shown, warn
 from npformer.extras import imported
-from npformer.pretrained.files import read_bytes, read_json, read_text
-from npformer.pretrained.keys import GGUF, TOKENIZER, check_keys, table, warned_unless
+from npformer.pretrained.files import json_of_file, json_or_empty, read_bytes, text_of_file
+from npformer.pretrained.keys import TOKENIZER, check_keys, table, warned_unless
 from npformer.pretrained.sentences import OF_ALL, OF_TEXTS, SentenceTexts
 from npformer.tokens.subwords import Subwords, import_sentencepiece
 from npformer.tokens.tokenizers import CHARACTERS, PIECES, Characters, Pieces
 
+WHOLE, SETTINGS, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+GENERATION = "generation_config.json"
 FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
+    WHOLE,
+    SETTINGS,
     "special_tokens_map.json",
     "added_tokens.json",
-    "chat_template.jinja",
-    "generation_config.json",
+    TEMPLATE,
+    GENERATION,
     "vocab.json",
     "merges.txt",
     "vocab.txt",
@@ -52,26 +57,8 @@ OF_ROBERTA = table("""
     pad   <pad>
     mask  <mask>
     """)
-OF_GGUF = table("""
-    bos  bos
-    eos  eos
-    pad  padding
-    unk  unknown
-    """)
-# Types of tokens of a GGUF file: one that no text has, and one that is never divided.
-CONTROL, USER_DEFINED = 3, 4
-# How a GGUF file says that text is divided into words: as GPT-2 does, also with digits apart, or
-# by these regular expressions, which differ in how many digits are a word.
-AS_GPT2 = "smollm", "gpt-2"
-BEFORE_DIGITS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
-AFTER_DIGITS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-OF_LLAMA3 = rf"{BEFORE_DIGITS}\p{{N}}{{1,3}}{AFTER_DIGITS}"
-WORDS = {
-    "qwen2": rf"{BEFORE_DIGITS}\p{{N}}{AFTER_DIGITS}",
-    "llama-bpe": OF_LLAMA3,
-    "llama3": OF_LLAMA3,
-    "llama-v3": OF_LLAMA3,
-}
+# Steps of tokenizer.json: words as GPT-2 has them, in its characters for bytes, and back.
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
 class Tokenizer:
@@ -146,8 +133,11 @@ class Tokenizer:
             encoding.truncate(max(0, longest - n_around))
             return self.tokenizer.post_process(encoding).ids
 
-    def lower_case(self) -> None:
-        """From now on, a text becomes lower case first."""
+    def use_for_vectors(self, sentences: SentenceTexts) -> None:
+        """From now on, prepare texts as a folder of sentence-transformers says."""
+        self.sentences = sentences
+        if not sentences.lower_case:
+            return
         normalizers = import_tokenizers().normalizers
         steps = [normalizers.Lowercase()]
         if self.tokenizer.normalizer is not None:
@@ -164,21 +154,24 @@ class Tokenizer:
 DIVIDING = "tokenizer.json cannot divide this text"  # whose regular expressions may take too long
 
 
+DIVIDING = "tokenizer.json cannot divide this text"  # whose regular expressions may take too long
+
+
 class MarianTokenizer:
     """Text to ids and back, by a sentencepiece model for each language and one list of pieces."""
 
     chat_template = None
 
-    def __init__(self, source, target, ids, begin_id):
+    def __init__(self, files: dict[str, bytes], begin_id: int | None):
         kind = import_sentencepiece().SentencePieceProcessor
         with _refusing("source.spm or target.spm is no sentencepiece model"):
-            self.source = kind(model_proto=source)
-            self.target = kind(model_proto=target)
-        self.ids = ids
-        self.pieces = {id_: piece for piece, id_ in ids.items()}
-        self.files: dict[str, bytes] = {}
-        self.eos_id = ids["</s>"]
-        self.pad_id = ids["<pad>"]
+            self.source = kind(model_proto=files["source.spm"])
+            self.target = kind(model_proto=files["target.spm"])
+        self.ids = json_of_file("vocab.json", files["vocab.json"])
+        self.pieces = {id_: piece for piece, id_ in self.ids.items()}
+        self.files = files
+        self.eos_id = self.ids["</s>"]
+        self.pad_id = self.ids["<pad>"]
         self.bos_id = begin_id
         self.eos_ids = (self.eos_id,)
 
@@ -215,23 +208,36 @@ def check_tokenizer(tokenizer: Any, model: Any, fits: bool, expected: str) -> No
     raise ValueError(f"{what}: expected a tokenizer and {expected}{advice}")
 
 
-def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
-    """The tokenizer in a folder, or None if it has none."""
-    paths = {name: folder / name for name in FILES if (folder / name).exists()}
-    if "source.spm" in paths and "tokenizer.json" not in paths:
-        return _of_marian(folder, paths, begin_id)
-    about = about_tokens(paths)
-    if "tokenizer.json" in paths:
-        text = read_text(paths["tokenizer.json"])
-        tokenizers = import_tokenizers()
-        with _refusing("tokenizer.json holds no tokenizer"):
-            inner = tokenizers.Tokenizer.from_str(text)
-    elif "merges.txt" in paths:
-        inner = _pairs_in(paths, about, config)
-    elif "vocab.txt" in paths:
-        inner = _word_pieces_in(paths, about)
+def files_of_tokenizer(folder: Path) -> dict[str, bytes]:
+    """The files of a folder of which a tokenizer is made, by their names."""
+    files = {name: read_bytes(folder / name) for name in FILES if (folder / name).exists()}
+    paths = sorted((folder / TEMPLATES).glob("*.jinja"))
+    if paths:  # one file then has all templates
+        texts = {path.stem: text_of_file(path.name, read_bytes(path)) for path in paths}
+        if TEMPLATE in files:
+            texts["default"] = text_of_file(TEMPLATE, files.pop(TEMPLATE))
+        about = json_or_empty(files, SETTINGS) | {"chat_template": listed_templates(texts)}
+        files[SETTINGS] = json.dumps(about).encode()
+    return files
+
+
+def tokenizer_of(files: dict[str, bytes], config: dict, begin_id: int | None) -> Any:
+    """The tokenizer that is made of files, or None if they are of none."""
+    if "source.spm" in files and WHOLE not in files:
+        return MarianTokenizer(files, begin_id)
+    about = about_tokens(files)
+    if WHOLE in files:
+        inner = tokenizer_in(text_of_file(WHOLE, files[WHOLE]))
+    elif "merges.txt" in files:
+        inner = tokenizer_in(json.dumps(_pairs_in(files, about, config)))
+    elif "vocab.txt" in files:
+        inner = tokenizer_in(json.dumps(_word_pieces_in(files, about)))
+    elif CHARACTERS in files:
+        return Characters(text_of_file(CHARACTERS, files[CHARACTERS]))
+    elif PIECES in files:
+        return Pieces(Subwords(files[PIECES]))
     else:
-        return _of_npformer(folder, paths)
+        return None
     _add_tokens(inner, about, config.get("vocab_size", 0))
     special = {}
     for role in ROLES:
@@ -239,53 +245,44 @@ def tokenizer_of(folder: Path, config: dict, begin_id: int | None) -> Any:
         if token is not None:
             special[role] = token
     tokenizer = Tokenizer(inner, special)
-    tokenizer.files = {name: read_bytes(path) for name, path in paths.items()}
-    _add_templates(tokenizer, folder, about)
-    check_keys(about, TOKENIZER | warned_unless(_said_by(tokenizer)), "tokenizer_config.json")
+    tokenizer.files = files
+    tokenizer.chat_templates = templates_in(about.get("chat_template"))
+    if TEMPLATE in files:
+        tokenizer.chat_templates = {"default": text_of_file(TEMPLATE, files[TEMPLATE])}
+    tokenizer.chat_template = tokenizer.chat_templates.get("default")
+    check_keys(about, TOKENIZER | warned_unless(_said_by(tokenizer)), SETTINGS)
     return tokenizer
 
 
-def _of_marian(folder, paths, begin_id):
-    """The tokenizer of a folder with a sentencepiece model for each language."""
-    source = read_bytes(folder / "source.spm")
-    target = read_bytes(folder / "target.spm")
-    ids = read_json(folder / "vocab.json")
-    tokenizer = MarianTokenizer(source, target, ids, begin_id)
-    tokenizer.files = {name: read_bytes(path) for name, path in paths.items()}
-    return tokenizer
+def tokenizer_in(text: str) -> Any:
+    """The tokenizer of the library tokenizers that the text of tokenizer.json describes."""
+    tokenizers = import_tokenizers()
+    with _refusing(f"{WHOLE}, or what is in its place, holds no tokenizer"):
+        return tokenizers.Tokenizer.from_str(text)
 
 
-def _of_npformer(folder, paths):
-    """The characters or pieces of a folder; None if there is no tokenizer that is read."""
-    if CHARACTERS in paths:
-        return Characters(read_text(paths[CHARACTERS]))
-    if PIECES in paths:
-        return Pieces(Subwords(read_bytes(paths[PIECES])))
+def warn_of_others(folder: Path) -> None:
+    """Warn if a folder has a tokenizer of another kind alone."""
     advice = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers"
     for name in OTHERS:
         if (folder / name).exists():
             what = f"{name} is not read, so there is no tokenizer"
             warn(f"{what}; npformer reads tokenizer.json: {advice} writes it")
-    return None
 
 
-def about_tokens(paths: dict[str, Path]) -> dict:
+def about_tokens(files: dict[str, bytes]) -> dict:
     """What tokenizer_config.json says, and the files that older programs wrote beside it."""
-    about = {}
-    if "tokenizer_config.json" in paths:
-        about = read_json(paths["tokenizer_config.json"])
+    about = json_or_empty(files, SETTINGS)
     if "added_tokens_decoder" in about:  # then the others are not read there, either
         return about
-    if "special_tokens_map.json" in paths:
-        about |= read_json(paths["special_tokens_map.json"])
-    if "added_tokens.json" in paths:
-        special = special_tokens(about)
-        tokens = {}
-        for token, id_ in read_json(paths["added_tokens.json"]).items():
-            is_special = token in special
-            tokens[id_] = {"content": token, "normalized": not is_special, "special": is_special}
-        about["added_tokens_decoder"] = tokens
-    return about
+    about |= json_or_empty(files, "special_tokens_map.json")
+    added = json_or_empty(files, "added_tokens.json")
+    special = special_tokens(about)
+    tokens = {}
+    for token, id_ in added.items():
+        is_special = token in special
+        tokens[id_] = {"content": token, "normalized": not is_special, "special": is_special}
+    return about | {"added_tokens_decoder": tokens}
 
 
 def special_tokens(about: dict) -> dict[str, dict]:
@@ -347,22 +344,6 @@ def _add_tokens(inner, about, n_vectors):
             inner.add_special_tokens([added_token(text, **form)])
 
 
-def _add_templates(tokenizer, folder, about):
-    """Add the templates of chats: of their own files, or else of tokenizer_config.json."""
-    templates = templates_in(about.get("chat_template"))
-    paths = {path.stem: path for path in sorted((folder / TEMPLATES).glob("*.jinja"))}
-    if "chat_template.jinja" in tokenizer.files:
-        paths["default"] = folder / "chat_template.jinja"
-    if paths:
-        templates = {name: read_text(path) for name, path in paths.items()}
-    tokenizer.chat_templates = templates
-    tokenizer.chat_template = templates.get("default")
-    if paths.keys() - {"default"}:  # in another folder, they are saved in one file
-        about = about | {"chat_template": listed_templates(templates)}
-        tokenizer.files["tokenizer_config.json"] = json.dumps(about).encode()
-        tokenizer.files.pop("chat_template.jinja", None)
-
-
 def templates_in(value: Any) -> dict[str, str]:
     """The templates of chats by their names, of a text, or of a list with a dict for each."""
     if isinstance(value, str):
@@ -413,24 +394,27 @@ def _steps(part):
     return [about]
 
 
-def _pairs_in(paths, about, config):
+# -- tokenizer.json of what older programs wrote
+
+
+def _pairs_in(files, about, config):
     """A tokenizer as that of GPT-2 or of RoBERTa, of pairs of bytes."""
-    lines = read_text(paths["merges.txt"]).splitlines()
+    lines = text_of_file("merges.txt", files["merges.txt"]).splitlines()
     merges = [line for line in lines if line and not line.startswith("#version")]
-    vocabulary = read_json(paths["vocab.json"])
+    vocabulary = json_of_file("vocab.json", files["vocab.json"])
     has_space = bool(about.get("add_prefix_space"))
-    inner = byte_pairs(vocabulary, as_pairs(merges), begins_with_space=has_space)
+    whole = byte_pairs(vocabulary, merges, BYTES | {"add_prefix_space": has_space})
     if is_roberta(about, config):
         for role, token in OF_ROBERTA.items():
             about.setdefault(f"{role}_token", token)
         if isinstance(about["mask_token"], str):  # which has no space before it in a text
             form = {"lstrip": True, "normalized": False}
             about["mask_token"] = {"content": about["mask_token"], **form}
-        _put_between(inner, about)
+        whole["post_processor"] = _between(about, vocabulary)
     elif "<|endoftext|>" in vocabulary:  # these are GPT-2's, if no file says another token
         about.setdefault("bos_token", "<|endoftext|>")
         about.setdefault("eos_token", "<|endoftext|>")
-    return inner
+    return whole
 
 
 def is_roberta(about: dict, config: dict) -> bool:
@@ -442,20 +426,16 @@ def is_roberta(about: dict, config: dict) -> bool:
     return kind in ("RobertaTokenizer", "RobertaTokenizerFast", "roberta")
 
 
-def _put_between(inner, about):
-    """Let each text begin and end with the tokens that classify and separate."""
-    around = []
+def _between(about, vocabulary):
+    """Each text begins and ends with the tokens that classify and separate."""
+    tokens = []
     for key in ("cls_token", "sep_token"):
         token = _text_in(about, key)
-        id_ = inner.token_to_id(token)
-        if id_ is None:
+        if token not in vocabulary:
             raise ValueError(f"{key}={shown(about[key])}, expected a token of the vocabulary")
-        around.append((token, id_))
-    (begin, _), (end, _) = around
-    with _refusing(f"{begin} and {end} cannot be around a text"):
-        inner.post_processor = import_tokenizers().processors.TemplateProcessing(
-            single=f"{begin} $A {end}", special_tokens=around
-        )
+        tokens.append(token)
+    begin, end = tokens
+    return around_text([begin], [end], vocabulary)
 
 
 def _text_in(about, key):
@@ -466,26 +446,53 @@ def _text_in(about, key):
     return text
 
 
-def _word_pieces_in(paths, about):
+def _word_pieces_in(files, about):
     """A tokenizer as that of BERT, of pieces of words."""
-    tokenizers = import_tokenizers()
-    pieces = read_text(paths["vocab.txt"]).splitlines()
+    pieces = text_of_file("vocab.txt", files["vocab.txt"]).splitlines()
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
     for role, token in OF_BERT.items():
         about.setdefault(f"{role}_token", token)
-    ids = {piece: i for i, piece in enumerate(pieces)}
-    unknown = _text_in(about, "unk_token")
-    with _refusing("vocab.txt makes no tokenizer"):
-        model = tokenizers.models.WordPiece(ids, unk_token=unknown)
-        inner = tokenizers.Tokenizer(model)
-    _put_between(inner, about)
-    inner.normalizer = tokenizers.normalizers.BertNormalizer(
-        lowercase=about.get("do_lower_case", True),
-        strip_accents=about.get("strip_accents"),
-        handle_chinese_chars=about.get("tokenize_chinese_chars", True),
-    )
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    inner.decoder = tokenizers.decoders.WordPiece()
-    return inner
+    mark = "##"  # of a piece that goes on with a word
+    return {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": about.get("tokenize_chinese_chars", True),
+            "strip_accents": about.get("strip_accents"),
+            "lowercase": about.get("do_lower_case", True),
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {
+            "type": "WordPiece",
+            "vocab": vocabulary,
+            "unk_token": _text_in(about, "unk_token"),
+            "continuing_subword_prefix": mark,
+            "max_input_chars_per_word": 100,
+        },
+        "post_processor": _between(about, vocabulary),
+        "decoder": {"type": "WordPiece", "prefix": mark, "cleanup": True},
+    }
+
+
+def byte_pairs(vocabulary: dict[str, int], merges: list, *steps: dict) -> dict:
+    """A tokenizer of byte pairs; the steps divide a text into words, as GPT-2 does if not given."""
+    return {
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps or [BYTES]},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
+        "decoder": BYTES,
+    }
+
+
+def around_text(before: list[str], after: list[str], vocabulary: dict[str, int]) -> dict:
+    """The step that puts tokens before and after each text."""
+    special = {}
+    for token in (*before, *after):
+        special[token] = {"id": token, "ids": [vocabulary[token]], "tokens": [token]}
+    parts = {token: {"SpecialToken": {"id": token, "type_id": 0}} for token in special}
+    text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    single = [*map(parts.get, before), text, *map(parts.get, after)]
+    steps = {"single": single, "pair": [*single, other], "special_tokens": special}
+    return {"type": "TemplateProcessing"} | steps
 
 
 def first(ids: Any) -> Any:
@@ -500,124 +507,6 @@ def ends_in(*files: dict) -> list[int]:
         ids = about.get("eos_token_id")
         ends.extend(ids if isinstance(ids, list) else [ids])
     return [id_ for id_ in ends if isinstance(id_, int)]
-
-
-def tokenizer_of_gguf(about: dict) -> Tokenizer:
-    """The tokenizer in what a GGUF file says."""
-    of_tokenizer = {key: x for key, x in about.items() if key.startswith("tokenizer.")}
-    check_keys(of_tokenizer, GGUF, "the GGUF file")
-    said = {key.removeprefix("tokenizer.ggml."): value for key, value in about.items()}
-    inner = _pairs_of_gguf(said)
-    special = {role: said.get(f"{name}_token_id") for role, name in OF_GGUF.items()}
-    tokenizer = Tokenizer(inner, special, about.get("tokenizer.chat_template"))
-    for key, text in about.items():
-        if key.startswith("tokenizer.chat_template."):
-            tokenizer.chat_templates[key.removeprefix("tokenizer.chat_template.")] = text
-    ends = [said.get(f"{name}_token_id") for name in ("eos", "eot", "eom")]
-    tokenizer.eos_ids = tuple(dict.fromkeys(id_ for id_ in ends if isinstance(id_, int)))
-    roles = {role: said["tokens"][id_] for role, id_ in special.items() if id_ is not None}
-    tokenizer.files = _files_of_gguf(tokenizer, roles)
-    return tokenizer
-
-
-def _files_of_gguf(tokenizer, roles):
-    """What the tokenizer of a GGUF file has in a folder; ``roles`` are its special tokens."""
-    default = tokenizer.chat_template
-    config = {f"{role}_token": token for role, token in roles.items()}
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    config["chat_template"] = default
-    if tokenizer.chat_templates:
-        templates = {"default": default} if default else {}
-        config["chat_template"] = listed_templates(templates | tokenizer.chat_templates)
-    whole = tokenizer.tokenizer.to_str()
-    texts = {"tokenizer.json": whole, "tokenizer_config.json": json.dumps(config)}
-    if len(tokenizer.eos_ids) > 1:
-        ends = {"eos_token_id": list(tokenizer.eos_ids)}
-        texts["generation_config.json"] = json.dumps(ends)
-    return {name: text.encode() for name, text in texts.items()}
-
-
-def _pairs_of_gguf(said):
-    """A tokenizer of pairs of bytes, by the keys of a GGUF file without their beginnings."""
-    model = said.get("model")
-    words = said.get("pre", "default")
-    if model != "gpt2" or words not in (*AS_GPT2, *WORDS, "default"):
-        given = f"tokenizer.ggml.model={shown(model)} with tokenizer.ggml.pre={shown(words)}"
-        supported = " or ".join(map(repr, (*AS_GPT2, *WORDS)))
-        raise ValueError(f"it has {given}, supported is 'gpt2' with {supported}")
-    if words == "default":
-        what = "it does not say how text is divided into words (tokenizer.ggml.pre)"
-        how = "divided as GPT-2 does, which may give other tokens"
-        warn(f"{what}: {how}. A newer llama.cpp converts it again")
-    vocabulary = {token: i for i, token in enumerate(said["tokens"])}
-    inner = byte_pairs(vocabulary, as_pairs(said["merges"]), digits=words == "smollm")
-    if words in WORDS:
-        divide_by(inner, words)
-    inner.add_tokens(_whole_tokens(said))
-    _put_around(inner, said, vocabulary)
-    return inner
-
-
-def _whole_tokens(said):
-    """The tokens of a GGUF file that are never divided."""
-    added_token = import_tokenizers().AddedToken
-    whole = []
-    for token, kind in zip(said["tokens"], said["token_type"], strict=True):
-        if kind in (CONTROL, USER_DEFINED):
-            is_special = kind == CONTROL
-            whole.append(added_token(token, normalized=False, special=is_special))
-    return whole
-
-
-def _put_around(inner, said, vocabulary):
-    """Let each text have the tokens at its beginning and its end that a GGUF file names."""
-    form = ["$A"]  # the text
-    if said.get("add_bos_token"):
-        form.insert(0, said["tokens"][said["bos_token_id"]])
-    if said.get("add_eos_token"):
-        form.append(said["tokens"][said["eos_token_id"]])
-    around = [(token, vocabulary[token]) for token in {*form} - {"$A"}]
-    if around:
-        with _refusing("its tokens around a text have another form"):
-            inner.post_processor = import_tokenizers().processors.TemplateProcessing(
-                single=form, special_tokens=around
-            )
-
-
-def as_pairs(lines: list[str]) -> list[tuple]:
-    """The pairs that become one token, of lines with two tokens each."""
-    return [tuple(line.split(" ")) for line in lines]
-
-
-def byte_pairs(
-    vocabulary: dict, merges: list, digits: bool = False, begins_with_space: bool = False
-) -> Any:
-    """GPT-2's tokenizer: byte pairs of the bytes of words; with ``digits``, each is a word."""
-    tokenizers = import_tokenizers()
-    before = [tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=begins_with_space)]
-    if digits:
-        before.insert(0, tokenizers.pre_tokenizers.Digits(individual_digits=True))
-    with _refusing("its tokens and merges make no tokenizer"):
-        inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(before)
-    inner.decoder = tokenizers.decoders.ByteLevel()
-    return inner
-
-
-def divide_by(inner: Any, words: str) -> None:
-    """Divide text into words as Qwen2 or Llama 3 does, which keep a word that is a token."""
-    tokenizers = import_tokenizers()
-    before = tokenizers.pre_tokenizers
-    inner.pre_tokenizer = before.Sequence(
-        [
-            before.Split(tokenizers.Regex(WORDS[words]), "isolated"),
-            before.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    if words == "qwen2":
-        inner.normalizer = tokenizers.normalizers.NFC()
-    else:
-        inner.model.ignore_merges = True
 
 
 @contextmanager

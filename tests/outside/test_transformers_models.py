@@ -21,7 +21,7 @@ from npformer import (
     sinusoidal_encoding,
 )
 from npformer.pretrained.loading import FAMILIES
-from npformer.pretrained.tokenizer import tokenizer_of
+from npformer.pretrained.tokenizer import files_of_tokenizer, tokenizer_of
 from tests.tools.forge_pretrained import MODELS
 
 torch = pytest.importorskip("torch")
@@ -525,7 +525,7 @@ def test_the_tokens_of_a_translation_model_are_theirs(tmp_path):
     pytest.importorskip("sentencepiece")
     tiny_translation_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "fr"}')
-    ours = tokenizer_of(tmp_path, {}, 99)
+    ours = tokenizer_of(files_of_tokenizer(tmp_path), {}, 99)
     theirs = transformers.MarianTokenizer.from_pretrained(tmp_path)
     for text in ("the man has a dog", "x the\u00e9", " two  spaces ", ">>fra<< the dogs", ""):
         ids = ours.encode(text)
@@ -562,7 +562,8 @@ def test_the_tokens_of_a_roberta_of_older_files_are_theirs(tmp_path):
     (tmp_path / "special_tokens_map.json").write_text(
         json.dumps({"cls_token": "<s>", "mask_token": mask})
     )
-    ours = tokenizer_of(tmp_path, {"model_type": "roberta", "vocab_size": len(vocabulary)}, None)
+    config = {"model_type": "roberta", "vocab_size": len(vocabulary)}
+    ours = tokenizer_of(files_of_tokenizer(tmp_path), config, None)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in ("the hat", "the <mask>, an", "<mask>", " the ", ""):
         assert ours.encode(text) == theirs(text)["input_ids"], text

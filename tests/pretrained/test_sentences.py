@@ -207,18 +207,20 @@ ELU = "torch.nn.modules.activation.ELU"
     [
         ({"1_CNN": ("CNN", {}, None)},
          "modules.json has 'CNN' after the Transformer, supported is Pooling"),
-        (after_mean("LSTM", {}, None), "modules.json has a module 'LSTM', supported are Transf"),
+        (after_mean("LSTM", {}, None),
+         "modules.json has after Pooling the type='LSTM', supported are Dense, LayerNorm"),
         (after_mean("Dense", DENSE, None),
          "2_Dense has no model.safetensors; weights in other files"),
         (after_mean("Dense", DENSE | {"in_features": 8}),
-         "2_Dense: in_features=8, expected 16, the width before it"),
+         "2_Dense/config.json has in_features=8, supported is 16"),
         (after_mean("Dense", DENSE | {"use_residual": True}),
          "2_Dense/config.json has use_residual=True, supported is False"),
         (after_mean("Dense", DENSE | {"activation_function": ELU}),
          f"2_Dense: activation_function='{ELU}', supported are torch.nn.modules.linear.Id"),
         (pooling(pooling_mode="median"),
          "1_Pooling: pooling_mode='median', supported are cls, max, mean"),
-        (pooling(embedding_dimension=8), "1_Pooling: embedding_dimension=8, expected 16"),
+        (pooling(embedding_dimension=8),
+         "1_Pooling/config.json has embedding_dimension=8, supported is 16"),
     ],
 )  # fmt: skip
 def test_a_module_that_cannot_be_computed_is_refused(write, modules, message):

@@ -32,7 +32,7 @@ from scripts.bench.memory import peak_bytes, reset_peak
 
 from npformer import Encoder, LanguageModel, Transformer, pretrained
 from npformer.pretrained.marian import NEVER
-from npformer.pretrained.tokenizer import Tokenizer, byte_pairs
+from npformer.pretrained.tokenizer import Tokenizer, byte_pairs, tokenizer_in
 from tests.tools.forge_checkpoints import FAILED, kind_of, outcome_of
 from tests.tools.forgery import as_text, changed, damaged, joined, parts
 
@@ -133,7 +133,8 @@ def small_tokenizer():
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     pairs = [("t", "h"), ("th", "e"), ("a", "n")]
     vocabulary = {token: i for i, token in enumerate([*letters, *map("".join, pairs), "</s>"])}
-    tokenizer = Tokenizer(byte_pairs(vocabulary, pairs), {"eos": "</s>"})
+    inner = tokenizer_in(json.dumps(byte_pairs(vocabulary, pairs)))
+    tokenizer = Tokenizer(inner, {"eos": "</s>"})
     tokenizer.files = {"tokenizer.json": tokenizer.tokenizer.to_str().encode()}
     tokenizer.files["tokenizer_config.json"] = json.dumps(
         {"eos_token": "</s>", "chat_template": "{{ messages }}"}
