@@ -89,13 +89,13 @@ test: $(VENV)/with-dev,nvrtc
 SEED := 0
 SLOW = $(BIN)/python tests/tools/$(1).py --seed $(SEED)
 test-slow: $(VENV)/with-dev,nvrtc
-	$(call SLOW,forge_checkpoints) --forged 300 --damaged 100
+	$(call SLOW,forge_checkpoints) --files 400
 	$(call SLOW,forge_pretrained) --files 200
 	$(call SLOW,kill_saving) --kills 60 --full 10
 	$(call SLOW,interrupt_training) --interrupts 100
 	$(call SLOW,fork_training) --forks 20
 	$(call SLOW,disturb_training) --rounds 20
-	$(BIN)/python tests/tools/compare_threads.py --models 4 --threads 1,2,3
+	$(call SLOW,compare_threads) --models 4 --threads 1,2,3
 	$(call SLOW,fuzz_operations) --calls 20
 	$(call SLOW,mutate_exercises) --sample 100
 	$(call SLOW,sabotage_kernels) --sample 4

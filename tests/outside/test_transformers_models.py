@@ -1,8 +1,9 @@
 """Models of each family of the library transformers, small and random: the same in float64."""
 
-import json
 import logging
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -22,6 +23,7 @@ from npformer import (
 )
 from npformer.pretrained.loading import FAMILIES
 from npformer.pretrained.tokenizer import files_of_tokenizer, tokenizer_of
+from tests.pretrained.folders import edit
 from tests.tools.forge_pretrained import MODELS
 
 torch = pytest.importorskip("torch")
@@ -39,57 +41,29 @@ def made(kind, config):
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-        for stack in (
-            (theirs.get_encoder(), theirs.get_decoder())
-            if isinstance(config, transformers.MarianConfig)
-            else ()
-        ):
-            table = sinusoidal_encoding(23, config.d_model, "concatenated")
-            stack.embed_positions.weight.copy_(torch.tensor(table))  # theirs has float32
+        if isinstance(config, transformers.MarianConfig):
             theirs.final_logits_bias.normal_()
+            table = sinusoidal_encoding(23, config.d_model, "concatenated")
+            for stack in (theirs.get_encoder(), theirs.get_decoder()):
+                stack.embed_positions.weight.copy_(torch.tensor(table))  # theirs has float32
     return theirs
 
 
+TABLES = tomllib.loads(Path(__file__).with_name("transformers_models.toml").read_text("utf-8"))
 COMMON = {"attn_implementation": "eager", "bos_token_id": None, "eos_token_id": None}
 COMMON |= {"pad_token_id": None}
-# Small sizes of each family, none of which is as large as another, under the names of the library.
-ROPE = {"rope_type": "default", "rope_theta": 10000.0}
-OF_LLAMA = {"vocab_size": 17, "hidden_size": 24, "intermediate_size": 13, "num_hidden_layers": 2}
-OF_LLAMA |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 23}
-OF_LLAMA |= {"tie_word_embeddings": False, "rope_parameters": ROPE}
-OF_BERT = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
-OF_BERT |= {"intermediate_size": 17, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
-OF_BERT |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-OF_BERT |= {"vocab_size": 19, "max_position_embeddings": 23}
-SIZES = {
-    "GPT2": {
-        **{"vocab_size": 19, "n_positions": 23, "n_embd": 15, "n_layer": 2, "n_head": 3},
-        **{"n_inner": 17, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
-    },
-    "Llama": OF_LLAMA,
-    "Mistral": OF_LLAMA,
-    "Qwen2": OF_LLAMA,
-    "Qwen3": {**OF_LLAMA, "head_dim": 6},
-    "Bert": OF_BERT,
-    "Roberta": {**OF_BERT, "type_vocab_size": 1},
-    "XLMRoberta": {**OF_BERT, "type_vocab_size": 1},
-    "DistilBert": {
-        **{"dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 17, "activation": "gelu"},
-        **{"dropout": 0.0, "attention_dropout": 0.0},
-        **{"vocab_size": 19, "max_position_embeddings": 23},
-    },
-    "Marian": {
-        **{"d_model": 12, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 17},
-        **{"decoder_ffn_dim": 17, "encoder_attention_heads": 3, "decoder_attention_heads": 3},
-        **{"max_position_embeddings": 23, "activation_function": "swish", "dropout": 0.0},
-        **{"scale_embedding": True, "forced_eos_token_id": None, "tie_word_embeddings": True},
-    },
-}
+
+
+def each_of(table):
+    """A test runs for each model of a table."""
+    return pytest.mark.parametrize("options", TABLES[table].values(), ids=list(TABLES[table]))
 
 
 def both(family, kind, **options):
     """A model of theirs, its family, and ours that was loaded from what theirs has saved."""
-    config = getattr(transformers, f"{family}Config")(**COMMON | SIZES[family] | options)
+    sizes = dict(TABLES["sizes"][family])
+    sizes = TABLES["sizes"].get(sizes.pop("like", None), {}) | sizes
+    config = getattr(transformers, f"{family}Config")(**COMMON | sizes | options)
     theirs = made(getattr(transformers, f"{family}{kind}"), config)
     is_language_model = kind in ("ForCausalLM", "LMHeadModel")
     hidden = {"pad_id": config.pad_token_id} if is_language_model else {}
@@ -105,6 +79,7 @@ def language_model(family, **options):
 
 def encoder(kind, family="Bert", pad_token_id=0, **options):
     """What it predicts is told by its kind."""
+    pad_token_id = None if pad_token_id == "none" else pad_token_id
     return both(family, kind, pad_token_id=pad_token_id, **options)
 
 
@@ -129,16 +104,23 @@ def assert_near(actual, wanted, name):
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("GPT2LMHeadModel", "gpt2"), ("LlamaForCausalLM", "llama"), ("BertForMaskedLM", "bert")]
-    + [("Qwen2ForCausalLM", "qwen2"), ("Qwen3ForCausalLM", "qwen3")],
+    [
+        ("GPT2LMHeadModel", "gpt2"),
+        ("LlamaForCausalLM", "llama"),
+        ("BertForMaskedLM", "bert"),
+        ("Qwen2ForCausalLM", "qwen2"),
+        ("Qwen3ForCausalLM", "qwen3"),
+    ],
 )
 def test_theirs_loads_a_new_model_of_ours(kind, name, tmp_path):
-    ours = replace(MODELS[name], dtype="float64", **({"task": "words"} if name == "bert" else {}))
+    ours = replace(MODELS[name], dtype="float64")
+    if name == "bert":
+        ours = replace(ours, task="words")
     params = ours.init(0)
     pretrained.save(tmp_path / "new", ours, params)
     theirs = getattr(transformers, kind).from_pretrained(tmp_path / "new").double().eval()
-    wanted = theirs(torch.tensor(IDS)).logits.detach()
-    assert_near((ours.outputs if name == "bert" else ours.logits)(params, IDS), wanted, "logits")
+    logits = ours.outputs(params, IDS) if name == "bert" else ours.logits(params, IDS)
+    assert_near(logits, theirs(torch.tensor(IDS)).logits.detach(), "logits")
 
 
 def assert_same_loss_and_gradients(models, batch, their_loss):
@@ -154,11 +136,10 @@ def assert_same_loss_and_gradients(models, batch, their_loss):
                 # softmax does not see the biases of keys
                 of_keys = name.endswith(("key.bias", "k_proj.bias", "k_lin.bias"))
                 assert np.abs(wanted).max() > 1e-4 or of_keys, name
-                names = [
-                    name for name, x in theirs.state_dict(keep_vars=True).items() if x is parameter
-                ]
                 # a sum, if it is tied
-                ours_of_it = {id(found[name]): found[name] for name in names if name in found}
+                states = theirs.state_dict(keep_vars=True).items()
+                names = [name for name, x in states if x is parameter and name in found]
+                ours_of_it = {id(found[name]): found[name] for name in names}
                 assert_near(sum(ours_of_it.values()), wanted, name)
 
 
@@ -166,43 +147,13 @@ IDS = np.random.default_rng(0).integers(3, 17, (4, 9))
 LENGTHS = np.array([9, 4, 7, 2])
 KEEP = np.arange(9) < LENGTHS[:, None]
 
-LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
-LLAMA3 = ROPE | {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}
-LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 9}
-A_HEAD = {"n_head": 1, "n_embd": 7, "n_inner": 5, "n_layer": 1, "activation_function": "relu"}
-THREE_LAYERS = {"n_head": 5, "n_embd": 15, "n_inner": 9, "n_layer": 3, "vocab_size": 29}
-A_HEAD_OF_KEYS = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 12}
-A_HEAD_OF_KEYS |= {"intermediate_size": 11, "tie_word_embeddings": True}
-NOT_GROUPED = {"num_attention_heads": 3, "num_key_value_heads": 3, "hidden_size": 6}
-NOT_GROUPED |= {"intermediate_size": 19, "num_hidden_layers": 3, "vocab_size": 23}
-WITH_BIASES = {"attention_bias": True, "mlp_bias": True}
-SLOW = {"rope_parameters": ROPE | {"rope_theta": 500.0}}
-NEAR = {"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 36, "sliding_window": 4}
-EXACT = {"layer_norm_epsilon": 1e-3}
-LANGUAGE_MODELS = {
-    "GPT-2": ("GPT2", {}),
-    "GPT-2, a head": ("GPT2", A_HEAD | EXACT),
-    "GPT-2, not tied": ("GPT2", {**THREE_LAYERS, "tie_word_embeddings": False}),
-    "Llama": ("Llama", {}),
-    "Llama, a head of keys": ("Llama", {**A_HEAD_OF_KEYS, "rms_norm_eps": 1e-2}),
-    "Llama, not grouped": ("Llama", NOT_GROUPED | WITH_BIASES | SLOW),
-    "Llama, scaled": ("Llama", {"rope_parameters": LINEAR}),
-    "Llama 3.1": ("Llama", {"rope_parameters": LLAMA3}),
-    "Mistral": ("Mistral", NEAR),
-    "Qwen2": ("Qwen2", {}),
-    "Qwen2, tied": ("Qwen2", {**A_HEAD_OF_KEYS, "num_hidden_layers": 3}),
-    "Qwen3": ("Qwen3", {"head_dim": 10}),
-    "Qwen3, tied": ("Qwen3", {**A_HEAD_OF_KEYS, "num_key_value_heads": 3, "rms_norm_eps": 1e-2}),
-}
-each_language_model = pytest.mark.parametrize(
-    ("family", "options"), LANGUAGE_MODELS.values(), ids=list(LANGUAGE_MODELS)
-)
+each_language_model = each_of("language_models")
 
 
 @each_language_model
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_language_model_has_the_same_logits_loss_and_gradients(family, options, padded):
-    models = language_model(family, pad_token_id=0 if padded else None, **options)
+def test_a_language_model_has_the_same_logits_loss_and_gradients(options, padded):
+    models = language_model(pad_token_id=0 if padded else None, **options)
     theirs, _, ours, params = models
     keep = KEEP if padded else KEEP | True
     ids, targets = np.where(keep, IDS, 0), np.where(keep, IDS, -100)
@@ -232,8 +183,8 @@ def frequent(models, n, **options):
 @pytest.mark.parametrize(
     ("n_ends", "min_new_tokens"), [(0, 0), (1, 0), (3, 5)], ids=["no end", "one end", "not soon"]
 )
-def test_greedy_decoding_says_the_same(family, options, every_backend, n_ends, min_new_tokens):
-    theirs, _, ours, params = models = language_model(family, **options)
+def test_greedy_decoding_says_the_same(options, every_backend, n_ends, min_new_tokens):
+    theirs, _, ours, params = models = language_model(**options)
     ends = frequent(models, n_ends) or None
     settings = {"min_new_tokens": min_new_tokens} if min_new_tokens else {}
     settings |= {"eos_token_id": ends, "pad_token_id": ends[0] if ends else 0}
@@ -248,9 +199,9 @@ def test_greedy_decoding_says_the_same(family, options, every_backend, n_ends, m
 @pytest.mark.parametrize("n_ends", [0, 1, 2])
 @pytest.mark.parametrize(("beam_size", "length_penalty"), [(2, 1.0), (4, 0.0), (5, 0.6)])
 def test_beam_search_finds_the_same_with_the_same_scores(
-    family, options, every_backend, n_ends, beam_size, length_penalty
+    options, every_backend, n_ends, beam_size, length_penalty
 ):
-    theirs, _, ours, params = models = language_model(family, **options)
+    theirs, _, ours, params = models = language_model(**options)
     ends = frequent(models, n_ends) or None
     settings = {"num_beams": beam_size, "num_return_sequences": beam_size, "eos_token_id": ends}
     settings |= {"return_dict_in_generate": True, "output_scores": True, "early_stopping": True}
@@ -303,8 +254,8 @@ def test_samples_have_the_same_distribution(family, monkeypatch, options):
 
 
 @each_language_model
-def test_a_penalty_of_what_was_said_changes_the_same_tokens(family, options, every_backend):
-    theirs, _, ours, params = language_model(family, **options)
+def test_a_penalty_of_what_was_said_changes_the_same_tokens(options, every_backend):
+    theirs, _, ours, params = language_model(**options)
     prompts = IDS[:, :5]
     penalty = {"repetition_penalty": 1.8}
     settings = {"do_sample": False, "max_new_tokens": 9, "pad_token_id": 0, **penalty}
@@ -314,20 +265,7 @@ def test_a_penalty_of_what_was_said_changes_the_same_tokens(family, options, eve
     assert_array_equal(said, wanted.numpy()[:, 5:])
 
 
-ONE_HEAD = {"num_attention_heads": 1, "hidden_size": 5, "num_hidden_layers": 1}
-ONE_HEAD |= {"vocab_size": 23, "layer_norm_eps": 1e-3}
-FIVE_HEADS = {"num_attention_heads": 5, "hidden_size": 15, "num_hidden_layers": 3}
-OF_DISTILBERT = {"n_heads": 1, "dim": 5, "hidden_dim": 7, "n_layers": 1, "vocab_size": 23}
-ENCODERS = {
-    "BERT": {},
-    "BERT, a head": {**ONE_HEAD, "intermediate_size": 7, "hidden_act": "relu"},
-    "BERT, no id of padding": {**FIVE_HEADS, "pad_token_id": None, "hidden_act": "gelu_new"},
-    "RoBERTa": {"family": "Roberta", "pad_token_id": 1},
-    "XLM-RoBERTa": {"family": "XLMRoberta", "pad_token_id": 2, **ONE_HEAD},
-    "DistilBERT": {"family": "DistilBert"},
-    "DistilBERT, a head": {"family": "DistilBert", **OF_DISTILBERT, "activation": "relu"},
-}
-each_encoder = pytest.mark.parametrize("options", ENCODERS.values(), ids=list(ENCODERS))
+each_encoder = each_of("encoders")
 
 
 def encoder_batch(ours, keep=KEEP):
@@ -424,33 +362,7 @@ def test_an_encoder_is_read_by_theirs(options, tmp_path):
     assert_near(their_encoder_output(again, batch).logits.detach().numpy(), wanted, "logits")
 
 
-A_TABLE_EACH = {"share_encoder_decoder_embeddings": False}
-NOT_TIED = {"tie_word_embeddings": False}
-SHAPES_OF_MARIAN = {
-    "one head": {"encoder_attention_heads": 1, "decoder_attention_heads": 1, "d_model": 6},
-    "two heads": {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 8},
-}
-OTHER_WIDTHS = {"encoder_ffn_dim": 9, "decoder_ffn_dim": 9, "encoder_layers": 3}
-MARIANS = {
-    "Marian": {},
-    "Marian, not tied": {
-        **NOT_TIED,
-        **A_TABLE_EACH,
-        **SHAPES_OF_MARIAN["one head"],
-        **{"activation_function": "relu", "encoder_layers": 1, "decoder_layers": 3},
-    },
-    "Marian, a table each": {
-        **A_TABLE_EACH,
-        **{"scale_embedding": False, "vocab_size": 23, "activation_function": "gelu"},
-    },
-    "Marian, an output of its own": {
-        **NOT_TIED,
-        **SHAPES_OF_MARIAN["two heads"],
-        **OTHER_WIDTHS,
-        "decoder_layers": 2,
-    },
-}
-each_marian = pytest.mark.parametrize("options", MARIANS.values(), ids=list(MARIANS))
+each_marian = each_of("marians")
 
 
 def translations(ours):
@@ -535,33 +447,14 @@ def test_the_tokens_of_a_translation_model_are_theirs(tmp_path):
 
 
 def test_the_tokens_of_a_roberta_of_older_files_are_theirs(tmp_path):
-    vocabulary = [
-        "<s>",
-        "<pad>",
-        "</s>",
-        "<unk>",
-        *"thean,",
-        "\u0120",
-        "th",
-        "the",
-        "\u0120the",
-        "<mask>",
-    ]
-    (tmp_path / "vocab.json").write_text(
-        json.dumps({token: i for i, token in enumerate(vocabulary)})
-    )
+    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *"thean,", "\u0120", "th", "the", "\u0120the"]
+    vocabulary += ["<mask>"]
+    mask = {"content": "<mask>", "lstrip": True}
+    mask |= dict.fromkeys(("single_word", "rstrip", "normalized"), False)
+    edit(tmp_path / "vocab.json", **{token: i for i, token in enumerate(vocabulary)})
+    edit(tmp_path / "config.json", model_type="roberta")
+    edit(tmp_path / "special_tokens_map.json", cls_token="<s>", mask_token=mask)
     (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\nth e\n\u0120 the\n")
-    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
-    mask = {
-        "content": "<mask>",
-        "single_word": False,
-        "lstrip": True,
-        "rstrip": False,
-        "normalized": False,
-    }
-    (tmp_path / "special_tokens_map.json").write_text(
-        json.dumps({"cls_token": "<s>", "mask_token": mask})
-    )
     config = {"model_type": "roberta", "vocab_size": len(vocabulary)}
     ours = tokenizer_of(files_of_tokenizer(tmp_path), config, None)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)

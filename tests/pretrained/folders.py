@@ -4,9 +4,15 @@ import json
 
 import numpy as np
 import pytest
+import tokenizers
 
 from npformer import pretrained, tree
 from npformer.training import CheckpointError
+from tests.tools.forge_pretrained import gguf_of, write_gguf
+
+# Of BERT's vocab.txt.
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "bc", "##d", "A", "é", "e", "."]
+SPECIAL = {"<s>": 3, "</s>": 3}  # kinds of tokens
 
 
 def edit(path, *removed, **values):
@@ -48,3 +54,26 @@ def assert_loads(path, params, **settings):
     """A model has exactly these parameters."""
     loaded = pretrained.load(path, **settings)[1]
     tree.map_leaves(np.testing.assert_array_equal, loaded, params)
+
+
+def gguf_file(folder, about=(), added=(), family="llama", tensors=()):
+    """A model in a GGUF file, with some more values, tokens and tensors. Also its tokens.
+
+    A value of None is left out.
+    """
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    kinds = dict.fromkeys([*alphabet, "th", "the"], 1) | SPECIAL | dict(added)
+    tokens = list(kinds)
+    values, parameters = gguf_of(family, len(tokens), n_kv_heads=2, d_ff=16, max_len=64)
+    values |= {
+        f"{family}.attention.layer_norm_rms_epsilon": 1e-6,
+        "tokenizer.ggml.bos_token_id": tokens.index("<s>"),
+        "tokenizer.ggml.eos_token_id": tokens.index("</s>"),
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "smollm",
+    }
+    values = {name: x for name, x in (values | dict(about)).items() if x is not None}
+    parameters |= dict(tensors)
+    path, merges = folder / "model.gguf", ["t h", "th e"]
+    write_gguf(path, family, values, parameters, tokens, list(kinds.values()), merges)
+    return path, tokens

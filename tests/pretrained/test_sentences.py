@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 pytest.importorskip("tokenizers")
+from refusals import refuses
 from safetensors.numpy import save_file
 from tiny import saved, tiny_encoder
 
@@ -19,6 +20,7 @@ from npformer.reference import softmax
 from npformer.training import CheckpointError
 
 D = 16
+OF_PROMPTS, OF_LENGTH = "config_sentence_transformers.json", "sentence_bert_config.json"
 RANDOM = np.random.default_rng(0)
 WEIGHT, BIAS = (RANDOM.standard_normal(shape).astype("f4") for shape in ((5, D), (5,)))
 DENSE = {
@@ -27,6 +29,7 @@ DENSE = {
     "bias": True,
     "activation_function": "torch.nn.modules.activation.Tanh",
 }
+CLASSES = {"task": "classes", "n_outputs": 2, "pooling": "first", "pooler": True}
 TEXTS = ["ab", "a man rides", "x" * 30]
 
 
@@ -42,20 +45,17 @@ def write(tmp_path):
         saved(folder, tiny_encoder())
         about = json.loads((folder / "config.json").read_text())
         del about["pooling"], about["after_pooling"]  # which npformer alone writes
-        listed = [{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}]
-        for place, (kind, settings, tensors) in modules.items():
-            listed.append(
-                {"idx": len(listed), "path": place, "type": f"sentence_transformers.models.{kind}"}
-            )
-            (folder / place).mkdir()
+        listed = []
+        for place, (kind, settings, tensors) in {
+            "": ("Transformer", about, None),
+            **modules,
+        }.items():
+            listed.append({"path": place, "type": f"sentence_transformers.models.{kind}"})
+            (folder / place).mkdir(exist_ok=True)
             (folder / place / "config.json").write_text(json.dumps(settings))
             if tensors:
                 save_file(tensors, folder / place / "model.safetensors")
-        for name, content in {
-            "config.json": about,
-            "modules.json": listed,
-            **(files or {}),
-        }.items():
+        for name, content in ({"modules.json": listed} | (files or {})).items():
             (folder / name).write_text(json.dumps(content))
         return folder
 
@@ -68,17 +68,11 @@ TENSORS = {"linear.weight": WEIGHT, "linear.bias": BIAS}
 
 @pytest.mark.filterwarnings("ignore:npformer alone reads how")
 def test_all_modules_are_computed_and_saved(write, tmp_path):
+    pooling = {"pooling_mode": ["lasttoken", "weightedmean"], "include_prompt": True}
+    dense = DENSE | {"in_features": 2 * D}
     modules = {
-        "1_Pooling": (
-            "Pooling",
-            {"pooling_mode": ["lasttoken", "weightedmean"], "include_prompt": True},
-            None,
-        ),
-        "2_Dense": (
-            "Dense",
-            DENSE | {"in_features": 2 * D},
-            {**TENSORS, "linear.weight": np.tile(WEIGHT, 2)},
-        ),
+        "1_Pooling": ("Pooling", pooling, None),
+        "2_Dense": ("Dense", dense, TENSORS | {"linear.weight": np.tile(WEIGHT, 2)}),
         "3_Dropout": ("Dropout", {"dropout": 0.1}, None),
         "4_LayerNorm": ("LayerNorm", {"dimension": 5}, {"norm.weight": BIAS, "norm.bias": BIAS}),
         "5_Normalize": ("Normalize", {}, None),
@@ -101,12 +95,10 @@ def test_all_modules_are_computed_and_saved(write, tmp_path):
 
 
 def test_prompts_lengths_and_lower_case(write, tmp_path):
+    prompts = {"query": "q: ", "passage": "p: ", "other": "o: ", "document": ""}
     files = {
-        "sentence_bert_config.json": {"max_seq_length": 6, "do_lower_case": True},
-        "config_sentence_transformers.json": {
-            "prompts": {"query": "q: ", "passage": "p: ", "other": "o: ", "document": ""},
-            "default_prompt_name": "other",
-        },
+        OF_LENGTH: {"max_seq_length": 6, "do_lower_case": True},
+        OF_PROMPTS: {"prompts": prompts, "default_prompt_name": "other"},
     }
     pretrained.save(tmp_path / "again", *pretrained.load(write(MEAN, files)))
     for folder in (write(MEAN, files), tmp_path / "again"):
@@ -117,34 +109,27 @@ def test_prompts_lengths_and_lower_case(write, tmp_path):
             found = sentence_vectors(*loaded, ["Ab"], prompt=prompt)
             assert_array_equal(found, sentence_vectors(*plain, [f"{before}ab"]))
         limit = "6 is max_seq_length in sentence_bert_config.json .* up to 40 there"
-        with pytest.warns(
-            UserWarning, match=f"1 of 1 sentences have more than 6 tokens: cut; {limit}"
-        ):
+        message = f"1 of 1 sentences have more than 6 tokens: cut; {limit}"
+        with pytest.warns(UserWarning, match=message):
             found = sentence_vectors(*loaded, ["abcdefgh"])
         assert_array_equal(found, sentence_vectors(*plain, ["o: abc"]))
-        with pytest.raises(
-            ValueError, match="prompt='nobody', expected one of \\['query', 'passage'"
-        ):
-            sentence_vectors(*loaded, ["ab"], prompt="nobody")
+        message = r"prompt='nobody', expected one of \['query', 'passage'"
+        refuses(ValueError, message, sentence_vectors, *loaded, ["ab"], prompt="nobody")
 
 
 @pytest.mark.parametrize("own_tokenizer", [True, False])
 def test_a_classifier_saved_over_a_folder_leaves_its_vector_out(write, own_tokenizer):
     modules = MEAN | {"2_Dense": ("Dense", DENSE, TENSORS), "3_Normalize": ("Normalize", {}, None)}
     files = {
-        "sentence_bert_config.json": {"max_seq_length": 6, "do_lower_case": True},
-        "config_sentence_transformers.json": {"prompts": {"query": "q: "}},
+        OF_LENGTH: {"max_seq_length": 6, "do_lower_case": True},
+        OF_PROMPTS: {"prompts": {"query": "q: "}},
     }
     folder = write(modules, files)
     (folder / "2_Dense" / "notes.txt").write_text("Mine.")
     body, params, tokenizer = pretrained.load(folder)
-    settings = {"task": "classes", "n_outputs": 2, "pooling": "first", "pooler": True}
-    with pytest.raises(
-        ValueError,
-        match=r"nothing after it: replace\(model, …, pooling='first', after_pooling=\(\)\)",
-    ):
-        replace(body, **settings)
-    model = replace(body, **settings, after_pooling=())
+    message = r"nothing after it: replace\(model, …, pooling='first', after_pooling=\(\)\)"
+    refuses(ValueError, message, replace, body, **CLASSES)
+    model = replace(body, **CLASSES, after_pooling=())
     params = tree.merged(params, model.init(1))[0]
     pretrained.save(folder, model, params, tokenizer if own_tokenizer else None)
     assert {str(path.relative_to(folder)) for path in folder.rglob("*")} == {
@@ -164,7 +149,7 @@ def test_a_link_to_the_folder_of_a_module_goes_and_what_it_leads_to_stays(write,
     folder = write(MEAN)
     (folder / "1_Pooling").rename(tmp_path / "mine")
     (folder / "1_Pooling").symlink_to(tmp_path / "mine")
-    model = replace(tiny_encoder()[0], task="classes", n_outputs=2, pooling="first", pooler=True)
+    model = replace(tiny_encoder()[0], **CLASSES)
     pretrained.save(folder, model, model.init(0))
     assert pretrained.load(folder)[0].task == "classes"
     assert not (folder / "1_Pooling").is_symlink() and (tmp_path / "mine" / "config.json").exists()
@@ -176,95 +161,17 @@ def test_a_link_to_the_folder_of_a_module_goes_and_what_it_leads_to_stays(write,
 def test_a_list_that_no_one_reads_names_nothing_to_remove(write, listed):
     folder = write(MEAN, {"modules.json": listed})
     (folder.parent / "config.json").write_text("{}")
-    model = replace(tiny_encoder()[0], task="classes", n_outputs=2, pooling="first", pooler=True)
+    model = replace(tiny_encoder()[0], **CLASSES)
     pretrained.save(folder, model, model.init(0))
     assert not (folder / "modules.json").exists() and (folder.parent / "config.json").exists()
 
 
 def test_a_folder_without_prompts_has_none():
-    assert (
-        SentenceTexts().prompt()
-        == SentenceTexts().prompt("query")
-        == SentenceTexts().prompt("document")
-        == ""
-    )
-
-
-def after_mean(kind, settings, tensors=TENSORS):
-    """The modules of a folder in which one stands behind the mean of all tokens."""
-    return MEAN | {f"2_{kind}": (kind, settings, tensors)}
-
-
-def pooling(**settings):
-    return {"1_Pooling": ("Pooling", settings, None)}
-
-
-ELU = "torch.nn.modules.activation.ELU"
-
-
-@pytest.mark.parametrize(
-    ("modules", "message"),
-    [
-        ({"1_CNN": ("CNN", {}, None)},
-         "modules.json has 'CNN' after the Transformer, supported is Pooling"),
-        (after_mean("LSTM", {}, None),
-         "modules.json has after Pooling the type='LSTM', supported are Dense, LayerNorm"),
-        (after_mean("Dense", DENSE, None),
-         "2_Dense has no model.safetensors; weights in other files"),
-        (after_mean("Dense", DENSE | {"in_features": 8}),
-         "2_Dense/config.json has in_features=8, supported is 16"),
-        (after_mean("Dense", DENSE | {"use_residual": True}),
-         "2_Dense/config.json has use_residual=True, supported is False"),
-        (after_mean("Dense", DENSE | {"activation_function": ELU}),
-         f"2_Dense: activation_function='{ELU}', supported are torch.nn.modules.linear.Id"),
-        (pooling(pooling_mode="median"),
-         "1_Pooling: pooling_mode='median', supported are cls, max, mean"),
-        (pooling(embedding_dimension=8),
-         "1_Pooling/config.json has embedding_dimension=8, supported is 16"),
-    ],
-)  # fmt: skip
-def test_a_module_that_cannot_be_computed_is_refused(write, modules, message):
-    with pytest.raises(CheckpointError, match=message):
-        pretrained.load(write(modules))
-
-
-OF_PROMPTS, OF_LENGTH = "config_sentence_transformers.json", "sentence_bert_config.json"
-TRANSFORMER = "sentence_transformers.models.Transformer"
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        (OF_PROMPTS, {"similarity_fn_name": "dot"},
-         "similarity_fn_name='dot', supported is 'cosine'; delete the key if the cosine will do"),
-        (OF_PROMPTS, {"default_prompt_name": "x"}, r"prompt='x', expected one of \[\]"),
-        (OF_PROMPTS, {"prompts": [1]}, r"prompts=\[1\], expected texts by"),
-        (OF_LENGTH, {"max_seq_length": "6"}, "max_seq_length or model_max_length='6'"),
-        (OF_LENGTH, {"tokenizer_args": {"truncation_side": "left"}},
-         "sentence_bert_config.json has tokenizer_args=.*, supported is {}"),
-        ("modules.json", [{"type": "mine.Transformer", "path": ""}],
-         "modules.json has type='mine"),
-        ("modules.json", [{"type": TRANSFORMER, "path": "../x"}],
-         "modules.json has path='../x', expected the name of a folder in this one"),
-        ("modules.json", [{"type": TRANSFORMER, "path": "0_BERT"}],
-         "modules.json begins with 'Transformer' in '0_BERT', supported is Transformer in ''"),
-    ],
-)  # fmt: skip
-def test_a_file_that_cannot_be_followed_is_refused(write, file, content, message):
-    with pytest.raises(CheckpointError, match=message):
-        pretrained.load(write(MEAN, {file: content}))
+    assert {SentenceTexts().prompt(name) for name in (None, "query", "document")} == {""}
 
 
 def test_prompts_that_are_left_out_of_the_mean_are_refused(write):
-    files = {OF_PROMPTS: {"prompts": {"query": "q: "}}}
+    modules = {"1_Pooling": ("Pooling", {"include_prompt": False}, None)}
+    folder = write(modules, {OF_PROMPTS: {"prompts": {"query": "q: "}}})
     message = "1_Pooling: include_prompt=False, supported is True where there are prompts"
-    with pytest.raises(CheckpointError, match=message):
-        pretrained.load(write(pooling(include_prompt=False), files))
-
-
-def test_a_key_that_is_not_known_is_named(write):
-    modules = {"1_Pooling": ("Pooling", {"pooling_mode": "mean", "mode": 7}, None)}
-    with pytest.warns(
-        UserWarning, match="1_Pooling/config.json has keys that npformer does not read: mode=7"
-    ):
-        pretrained.load(write(modules))
+    refuses(CheckpointError, message, pretrained.load, folder)

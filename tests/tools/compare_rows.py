@@ -17,20 +17,51 @@ from typing import Any
 
 import numpy as np
 
-from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
 from npformer.commands.output import add_json, write_json
 
 import npformer as nf
 from npformer import tree
 from npformer.decoding.sampling import draw, penalised
 from npformer.reference import derive_key, random_bits
+from tests.tools.tool import drawn, tool
 
 V = 12
 PAD, BOS, EOS = 0, 1, 2
 CLOSE = 1e-5
-POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none")
-METHODS = ("greedy", "sample", "beams")
+METHODS = {"greedy": nf.greedy_decode, "sample": nf.sample, "beams": nf.beam_search}
+# What the settings of models and the options of methods are drawn from.
+DTYPES = ["float32", "float64"]
+SIZES = {"d_model": 8, "n_heads": 4, "d_ff": 12}
+OF_LAYERS = {
+    "n_kv_heads": [None, 1, 2],
+    "window": [*[None] * 6, *range(1, 7)],
+    "positions": ["sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none"],
+    "norm": ["pre", "post"],
+    "norm_type": ["layer_norm", "rms_norm"],
+    "activation": ["relu", "gelu", "swiglu"],
+    "bias": [True, False],
+    "max_len": range(3, 13),
+    "dtype": DTYPES,
+}
+OF_LANGUAGE_MODELS = {
+    "n_layers": [1, 2, 3],
+    "pad_id": [PAD, None],
+    "tie_embeddings": [True, False],
+}
+OF_BYTENETS = {"max_len": range(4, 13), "dtype": DTYPES}
+OF_RECURRENT = {"cell": ["gru", "lstm"], "attention": [None, "dot", "general", "additive"]}
+OF_METHODS = {
+    "greedy": {},
+    "sample": {
+        "seed": range(1000),
+        "temperature": [0.5, 1.0, 2.0],
+        "top_k": [*[None] * 11, *range(1, V)],
+        "top_p": [0.5, 0.9, 1.0],
+        "min_p": [0.0, 0.2],
+        "repetition_penalty": [0.8, 1.0, 1.3],
+    },
+    "beams": {"beam_size": [1, 2, 3, 4], "early_stopping": [True, False, "never"]},
+}
 
 
 @dataclass
@@ -48,46 +79,36 @@ class Group:
     slides: bool
 
 
-@command
-def main(argv=None):
-    parser = new_parser(__doc__)
-    parser.add_argument("--groups", type=positive, default=500, help="(default: 500)")
-    parser.add_argument("--seed", type=natural, default=0, help="(default: 0)")
-    add_json(parser)
-    options = parser.parse_args(argv)
+@tool(__doc__, add=add_json, groups=(500, "of texts"))
+def main(options):
     figures = compared(options.groups, options.seed)
     for name, value in figures.items():
         print(f"{name:>24}  {value}")
     write_json(options.json, {"seed": options.seed} | figures)
-    return 1 if figures["different"] else 0
+    return ["texts that differ"] if figures["different"] else []
 
 
 def compared(n_groups, seed):
     """Counts of the texts of so many groups, and of those that differ from the same text alone."""
-    figures = dict.fromkeys(
-        ("groups", "texts", "tokens", "beyond the context", "close calls", "different"), 0
-    )
+    names = ("groups", "texts", "tokens", "beyond the context", "close calls", "different")
+    figures = dict.fromkeys(names, 0)
     figures["groups"] = n_groups
     for i in range(n_groups):
         group = new_group(np.random.default_rng([seed, i]))
-        together = decoded(group, group.inputs, group.limits)
-        for row, text in enumerate(together):
+        for row, text in enumerate(decoded(group, group.inputs, group.limits)):
             alone, n = alone_of(group, row), len(tokens_of(text))
+            is_beyond = group.slides and len(group.inputs[row]) + n > group.model.max_len + 1
             figures["texts"] += 1
             figures["tokens"] += n
-            figures["beyond the context"] += (
-                group.slides and len(group.inputs[row]) + n > group.model.max_len + 1
-            )
+            figures["beyond the context"] += is_beyond
             if tokens_of(text) == tokens_of(alone):
                 continue
             if is_close(group, row, text, alone):
                 figures["close calls"] += 1
             else:
                 figures["different"] += 1
-                print(
-                    f"group {i}, row {row}: {text} beside others, {alone} alone\n{group}",
-                    file=sys.stderr,
-                )
+                which = f"group {i}, row {row}: {text} beside others, {alone} alone"
+                print(f"{which}\n{group}", file=sys.stderr)
     return figures
 
 
@@ -101,89 +122,46 @@ def new_group(rng):
     params = perturbed(model.init(0), rng)
     if rng.random() < 0.2 and not isinstance(model, nf.ByteNet):
         params = nf.quantize(params)
-    method = str(rng.choice(METHODS))
-    slides = is_language_model and method != "beams" and rng.random() < 0.8
+    method = str(rng.choice([*METHODS]))
+    slides = bool(is_language_model and method != "beams" and rng.random() < 0.8)
     longest = model.max_len * 3 // 2 if slides else model.max_len - 2
     inputs = [rng.integers(3, V, rng.integers(1, longest + 1)) for _ in range(rng.integers(2, 6))]
     limits = []
     for ids in inputs:
         room = model.max_len + 1 - (len(ids) if is_language_model else 1)
         limits.append(int(rng.integers(1, 4 * model.max_len if slides else room + 1)))
-    options = {
-        "bos_id": None if is_language_model else BOS,
-        "backend": str(rng.choice(["auto", "reference"])),
-    }
+    options = drawn(rng, OF_METHODS[method] | {"backend": ["auto", "reference"]})
+    options["bos_id"] = None if is_language_model else BOS
     options["eos_id"] = None if is_language_model and rng.random() < 0.6 else EOS
     most = 1 if method == "sample" else min(limits)  # see alone_of
     options["min_len"] = int(rng.integers(0, most + 1))
-    if method == "beams":
-        options["beam_size"] = int(rng.integers(1, 5))
-        options["early_stopping"] = [True, False, "never"][rng.integers(3)]
-    else:
-        options["slide"] = bool(slides)
-    if method == "sample":
-        options["seed"] = int(rng.integers(1000))
-        options["temperature"] = float(rng.choice([0.5, 1.0, 2.0]))
-        options["top_k"] = None if rng.random() < 0.5 else int(rng.integers(1, V))
-        options["top_p"] = float(rng.choice([0.5, 0.9, 1.0]))
-        options["min_p"] = float(rng.choice([0.0, 0.2]))
-        options["repetition_penalty"] = float(rng.choice([0.8, 1.0, 1.3]))
+    if method != "beams":
+        options["slide"] = slides
     return Group(model, params, inputs, limits, method, options, slides)
-
-
-def settings_of_layers(rng):
-    """Settings that all models of Transformer layers have."""
-    return {
-        "d_model": 8,
-        "n_heads": 4,
-        "d_ff": 12,
-        "n_kv_heads": [None, 1, 2][rng.integers(3)],
-        "window": None if rng.random() < 0.5 else int(rng.integers(1, 7)),
-        "positions": str(rng.choice(POSITIONS)),
-        "norm": str(rng.choice(["pre", "post"])),
-        "norm_type": str(rng.choice(["layer_norm", "rms_norm"])),
-        "activation": str(rng.choice(["relu", "gelu", "swiglu"])),
-        "bias": bool(rng.random() < 0.5),
-        "max_len": int(rng.integers(3, 13)),
-        "dtype": str(rng.choice(["float32", "float64"])),
-    }
 
 
 def language_model(rng):
     """A language model of random settings."""
-    settings = settings_of_layers(rng)
-    settings["n_layers"] = int(rng.integers(1, 4))
-    settings["pad_id"] = PAD if rng.random() < 0.5 else None
-    settings["tie_embeddings"] = bool(rng.random() < 0.5)
-    return nf.LanguageModel(V, **settings)
+    return nf.LanguageModel(V, **SIZES, **drawn(rng, OF_LAYERS | OF_LANGUAGE_MODELS))
 
 
 def encoder_decoder(rng):
     """A Transformer, a recurrent model or a ByteNet of random settings."""
-    sizes = {
-        "d_model": 8,
-        "max_len": int(rng.integers(4, 13)),
-        "dtype": str(rng.choice(["float32", "float64"])),
-    }
     kind = rng.integers(4)
     if kind == 0:
-        return nf.ByteNet(V, V, n_sets=1, dilations=(1, 2), **sizes)
+        sizes = drawn(rng, OF_BYTENETS)
+        return nf.ByteNet(V, V, d_model=8, n_sets=1, dilations=(1, 2), **sizes)
     if kind == 1:
-        attention = [None, "dot", "general", "additive"][rng.integers(4)]
-        return nf.Recurrent(
-            V, V, n_layers=2, cell=str(rng.choice(["gru", "lstm"])), attention=attention, **sizes
-        )
-    return nf.Transformer(V, V, n_layers=(2, 2), **settings_of_layers(rng))
+        settings = drawn(rng, OF_BYTENETS | OF_RECURRENT)
+        return nf.Recurrent(V, V, d_model=8, n_layers=2, **settings)
+    return nf.Transformer(V, V, n_layers=(2, 2), **SIZES, **drawn(rng, OF_LAYERS))
 
 
 def perturbed(params, rng):
-    """Parameters of which each text depends on its beginning,
-    as those of a new model would say one token only.
+    """Parameters of which each text depends on its beginning, as those of a new model would say one
+    token only.
     """
-    params = tree.map_leaves(np.copy, params)
-    for _, x in tree.leaves(params):
-        x += 0.5 * rng.standard_normal(x.shape).astype(x.dtype)
-    return params
+    return tree.map_leaves(lambda x: x + 0.5 * rng.standard_normal(x.shape).astype(x.dtype), params)
 
 
 # -- decoding
@@ -194,9 +172,7 @@ def decoded(group, inputs, limits):
 
     Lists of tokens, and for beams lists of hypotheses.
     """
-    method = {"greedy": nf.greedy_decode, "sample": nf.sample, "beams": nf.beam_search}[
-        group.method
-    ]
+    method = METHODS[group.method]
     src = inputs if isinstance(group.model, nf.LanguageModel) else beside(inputs)
     texts = method(group.model, group.params, src, max_len=np.array(limits), **group.options)
     if group.method == "beams":

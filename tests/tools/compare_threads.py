@@ -7,8 +7,7 @@ The parameters have to be the same bits.
 
 The models are Transformers, language models and encoders of random sizes and options; each makes
 three steps of a training with 1 to 4 shards, and its gradient is computed as a whole. Each number
-of threads has a process of its own, which may have more threads than there are cores. The exit
-status is 1 if a model has other bits on some number of threads.
+of threads has a process of its own, which may have more threads than there are cores.
 """
 
 import hashlib
@@ -19,12 +18,12 @@ import sys
 
 import numpy as np
 
-from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.arguments import positive
 from scripts.bench.options import between_commas
 
 import npformer as nf
 from npformer import tree
+from tests.tools.tool import drawn, tool
 
 V = 50
 CHOICES = {
@@ -42,50 +41,38 @@ CHOICES = {
 }
 
 
-@command
-def main(argv=None):
-    parser = new_parser(__doc__)
-    parser.add_argument(
-        "--models", type=positive, default=40, help="number of models (default: 40)"
-    )
-    numbers = [1, 2, 3, 4, 16]
-    parser.add_argument(
-        "--threads", type=between_commas(positive), default=numbers, help="(default: 1,2,3,4,16)"
-    )
-    options = parser.parse_args(argv)
-    hashes = {n: hashes_on(n, options.models) for n in options.threads}
-    first = hashes[options.threads[0]]
-    different = [
-        i for i in range(options.models) if any(found[i] != first[i] for found in hashes.values())
+def add_threads(parser):
+    kind = between_commas(positive)
+    parser.add("--threads", "(default: 1,2,3,4,16)", type=kind)
+    parser.set_defaults(threads=[1, 2, 3, 4, 16])
+
+
+@tool(__doc__, add=add_threads, models=(40, "number of models"))
+def main(options):
+    chosen = range(options.seed, options.seed + options.models)
+    hashes = [hashes_on(n, [*chosen]) for n in options.threads]
+    print(f"{options.models} models on {', '.join(map(str, options.threads))} threads")
+    return [
+        f"model {i}: {model_and_batch(i)[0]} has other bits on some number of threads"
+        for i, found in zip(chosen, zip(*hashes, strict=True), strict=True)
+        if len({*found}) > 1
     ]
-    for i in different:
-        print(f"model {i}: {model_and_batch(i)[0]} has other bits on some number of threads")
-    print(
-        f"{options.models} models on {', '.join(map(str, options.threads))} threads: "
-        f"{len(different)} different"
-    )
-    return 1 if different else 0
 
 
-def hashes_on(n_threads, n_models):
-    """The hash of each model's parameters after its training,
-    in a process with this many threads.
+def hashes_on(n_threads, chosen):
+    """The hash of each model's parameters after its training, in a process with this many
+    threads.
     """
     variables = {"PYTHON_CPU_COUNT": str(n_threads), "OPENBLAS_NUM_THREADS": str(n_threads)}
-    program = f"from tests.tools.compare_threads import print_hashes; print_hashes({n_models})"
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(run.stdout)
+    program = f"from tests.tools.compare_threads import print_hashes; print_hashes({chosen})"
+    command = [sys.executable, "-c", program]
+    options = {"env": os.environ | variables, "stdout": subprocess.PIPE, "check": True}
+    return json.loads(subprocess.run(command, **options).stdout)
 
 
-def print_hashes(n_models):
+def print_hashes(chosen):
     """Train the models, and print a list of hashes."""
-    print(json.dumps([trained(*model_and_batch(i), n_shards=1 + i % 4) for i in range(n_models)]))
+    print(json.dumps([trained(*model_and_batch(i), n_shards=1 + i % 4) for i in chosen]))
 
 
 def trained(model, batch, n_shards):
@@ -101,7 +88,7 @@ def trained(model, batch, n_shards):
 def model_and_batch(i):
     """The i-th random model, and a batch for it."""
     rng = np.random.default_rng(i)
-    settings = {name: values[rng.integers(len(values))] for name, values in CHOICES.items()}
+    settings = drawn(rng, CHOICES)
     settings["d_model"] = int(settings["n_heads"] * 2 * rng.integers(2, 40))
     B, T = int(rng.integers(1, 70)), int(rng.integers(2, 40))
     ids, targets = rng.integers(3, V, (B, T)), rng.integers(3, V, (B, T + 1))

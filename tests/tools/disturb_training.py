@@ -8,8 +8,8 @@ Each result has to have the bits of an undisturbed training.
 Meanwhile one thread changes the number of BLAS threads, one the cores that the process may use, and
 one trains another model; another process saves checkpoints to the same path. In each round a
 training makes some steps, saves, and goes on from what it loads: its own checkpoint or that of the
-other process. The exit status is 1 if a loss or a parameter differs in one bit, or if a whole file
-is refused.
+other process. A loss or a parameter that differs in one bit is a failure, and so is a whole file
+that is refused.
 """
 
 import multiprocessing
@@ -24,13 +24,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
-
 from npformer import Adam, Trainer, Transformer
 from npformer.runtime.blas_threads import blas_threads
 from npformer.text import CopyTask
 from npformer.training import CheckpointError
+from tests.tools.tool import tool
 
 TASK = CopyTask(vocab=20, min_len=30, max_len=40)
 # its bits depend on the number of BLAS threads, if this processor can show it
@@ -42,6 +40,7 @@ KINDS = {  # settings of the model and the trainer, and rows of a batch
     "one row": ({}, {"n_shards": 2}, 1),
     ONE_SHARD: ({}, {"n_shards": 1}, 4),
 }
+COMPARED = [kind for kind in KINDS if kind != ONE_SHARD]
 
 
 def trainer_of(kind):
@@ -55,34 +54,41 @@ def advance(trainer, kind, n):
     return [trainer.step(*TASK.batch(i, KINDS[kind][2])) for i in range(trainer.n_steps, n)]
 
 
-def change_threads(stop, seed):
-    """Enter and leave blocks of ``blas_threads``."""
-    moments = random.Random(seed)
-    while not stop.is_set():
-        with blas_threads(moments.choice([1, 2, 3, None])):
-            time.sleep(moments.uniform(0, 0.002))
+def change_threads(draw):
+    """Enter and leave a block of ``blas_threads``."""
+    with blas_threads(draw.choice([1, 2, 3, None])):
+        time.sleep(draw.uniform(0, 0.002))
 
 
-def change_cores(stop, seed):
+def change_cores(draw):
     """Allow the process only some of its cores."""
-    moments, cores = random.Random(seed), sorted(os.sched_getaffinity(0))
-    while not stop.is_set():
-        os.sched_setaffinity(os.getpid(), moments.sample(cores, moments.randint(1, len(cores))))
-        time.sleep(moments.uniform(0, 0.01))
-    os.sched_setaffinity(os.getpid(), cores)
+    os.sched_setaffinity(os.getpid(), draw.sample(CORES, draw.randint(1, len(CORES))))
+    time.sleep(draw.uniform(0, 0.01))
 
 
-def train_too(stop, seed):
+def train_too(draw):
     """Train another model."""
+    advance(trainer_of("two shards"), "two shards", 3)
+
+
+DISTURBING, CORES = [change_threads, train_too], []
+if hasattr(os, "sched_getaffinity"):
+    DISTURBING.append(change_cores)
+    CORES = sorted(os.sched_getaffinity(0))
+
+
+def disturb(work, stop, seed):
+    """Do some work again and again."""
+    draw = random.Random(seed)
     while not stop.is_set():
-        advance(trainer_of("two shards"), "two shards", 3)
+        work(draw)
 
 
 def save_too(folder):
-    """Save every kind of training to the path that the other process uses,
-    until this process is ended.
+    """Save every kind of training to the path that the other process uses, until this process is
+    ended.
     """
-    trainers = {kind: trainer_of(kind) for kind in KINDS}
+    trainers = {kind: trainer_of(kind) for kind in COMPARED}
     while True:
         for kind, trainer in trainers.items():
             trainer.save(path_of(folder, kind))
@@ -100,68 +106,52 @@ def one_round(kind, folder, expected):
     try:
         trainer.save(path)
         trainer.load(path)
-        found[trainer.n_steps :] = []  # the other process saves before the first step
-        found += advance(trainer, kind, 4)
     except CheckpointError as error:
         return str(error)
-    return (
-        "same bits"
-        if found == losses and np.array_equal(trainer.flat_params, params)
-        else "DIFFERENT"
-    )
+    found[trainer.n_steps :] = []  # the other process saves before the first step
+    found += advance(trainer, kind, 4)
+    is_same = found == losses and np.array_equal(trainer.flat_params, params)
+    return "same bits" if is_same else "DIFFERENT"
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
+@tool(__doc__, rounds=(1000, "trainings"))
+def main(options):
+    found = []
+    for n_threads in (1, 2):
+        with blas_threads(n_threads):
+            found.append(advance(trainer_of(ONE_SHARD), ONE_SHARD, 4))
+    if found[0] == found[1]:
+        what = "on this processor the number of BLAS threads changes no bit"
+        print(f"note: {what}, so less can be seen")
     expected = {}
-    with blas_threads(1):
-        on_one_thread = advance(trainer_of(ONE_SHARD), ONE_SHARD, 4)
-    with blas_threads(2):
-        if advance(trainer_of(ONE_SHARD), ONE_SHARD, 4) == on_one_thread:
-            print(
-                "note: on this processor the number of BLAS threads changes no bit, "
-                "so less can be seen"
-            )
-    del KINDS[ONE_SHARD]
-    for kind in KINDS:
+    for kind in COMPARED:
         trainer = trainer_of(kind)
         expected[kind] = advance(trainer, kind, 4), trainer.flat_params
-    outcomes, stop, start = Counter(), threading.Event(), time.perf_counter()
-    disturbers = [
-        change_threads,
-        train_too,
-        *([change_cores] if hasattr(os, "sched_setaffinity") else []),
+    outcomes, stop = Counter(), threading.Event()
+    threads = [
+        threading.Thread(target=disturb, args=(work, stop, options.seed)) for work in DISTURBING
     ]
-    threads = [threading.Thread(target=work, args=(stop, options.seed)) for work in disturbers]
     with TemporaryDirectory() as folder:
-        saver = multiprocessing.get_context("spawn").Process(
-            target=save_too, args=(folder,), daemon=True
-        )
+        spawn = multiprocessing.get_context("spawn")
+        saver = spawn.Process(target=save_too, args=(folder,), daemon=True)
         saver.start()
         try:
             for thread in threads:
                 thread.start()
             for i in range(options.rounds):
-                kind = list(KINDS)[i % len(KINDS)]
+                kind = COMPARED[i % len(COMPARED)]
                 outcomes[one_round(kind, folder, expected[kind])] += 1
-            saves = saver.is_alive()
+            outcomes["the other process FAILED"] += not saver.is_alive()
         finally:
             stop.set()
             for thread in threads:
                 thread.join()
             saver.kill()
             saver.join()
-    print(f"{options.rounds} rounds in {time.perf_counter() - start:.0f} s: {dict(outcomes)}")
-    print("the other process saved until the end" if saves else "THE OTHER PROCESS FAILED")
-    return int(outcomes["same bits"] < options.rounds or not saves)
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    parser.add_argument("--rounds", type=positive, default=1000, metavar="N")
-    parser.add_argument("--seed", type=natural, default=0)
-    return parser.parse_args(argv)
+            if CORES:
+                os.sched_setaffinity(os.getpid(), CORES)
+    print(f"{options.rounds} rounds: {dict(outcomes)}")
+    return [outcome for outcome, n in outcomes.items() if n and outcome != "same bits"]
 
 
 if __name__ == "__main__":

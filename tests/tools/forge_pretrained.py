@@ -4,18 +4,15 @@ Each has to be refused with one line, or to load as a whole.
 
     python tests/tools/forge_pretrained.py
     python tests/tools/forge_pretrained.py --files 100 --seed 7
-    python tests/tools/forge_pretrained.py --seed 7 --only 123  # one file again, with traceback
+    python tests/tools/forge_pretrained.py --seed 7 --only 123  # one file again
 
 Small models of each family with their tokenizers, and a GGUF file, are written; then the settings,
 the headers, the tokenizers or any bytes of one file are changed. A load may succeed, or raise a
 ``CheckpointError`` of one line that names the file. Everything else is a failure, also more than
-SLACK bytes of memory or more than SLOW seconds. The exit code is 1 if there was any failure. Needs
-``npformer[pretrained]``.
+SLACK bytes of memory or more than SLOW seconds. Needs ``npformer[pretrained]``.
 """
 
-import collections
 import json
-import random
 import shutil
 import struct
 import sys
@@ -26,15 +23,23 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.arguments import natural, new_parser  # needs pip install -e .
-from npformer.commands.command import command
 from scripts.bench.memory import peak_bytes, reset_peak
 
 from npformer import Encoder, LanguageModel, Transformer, pretrained
 from npformer.pretrained.marian import NEVER
 from npformer.pretrained.tokenizer import Tokenizer, byte_pairs, tokenizer_in
-from tests.tools.forge_checkpoints import FAILED, kind_of, outcome_of
-from tests.tools.forgery import as_text, changed, damaged, joined, parts
+from tests.tools.forgery import (
+    FAILED,
+    add_only,
+    as_bytes,
+    changed,
+    damaged,
+    forge,
+    joined,
+    outcome_of,
+    parts,
+)
+from tests.tools.tool import tool
 
 SLACK, SLOW = 300_000_000, 20.0  # bytes, seconds
 V = 300
@@ -56,41 +61,25 @@ MODELS = {
 }
 
 
-@command
-def main(argv=None):
-    parser = new_parser(__doc__)
-    parser.add_argument(
-        "--files", type=natural, default=1000, metavar="N", help="number of files (default: 1,000)"
-    )
-    parser.add_argument("--seed", type=natural, default=0, help="(default: 0)")
-    parser.add_argument(
-        "--only", type=natural, metavar="I", help="only the file with this number, from 0"
-    )
-    options = parser.parse_args(argv)
-    outcomes, reasons, failures = collections.Counter(), collections.Counter(), 0
+@tool(__doc__, add=add_only, files=(1000, "number of files"))
+def main(options):
     with tempfile.TemporaryDirectory() as folder:
         wholes = originals(Path(folder) / "whole")
-        for number in range(options.files) if options.only is None else [options.only]:
-            place = Path(folder) / "damaged"
-            shutil.rmtree(place, ignore_errors=True)
-            path = damaged_copy(random.Random(f"{options.seed}/{number}"), wholes, place)
-            reset_peak()
-            before, began = peak_bytes(), time.perf_counter()
-            outcome, text = outcome_of(
-                lambda path=path: loaded(path), path, shown=options.only is not None
-            )
-            seconds, grown = time.perf_counter() - began, peak_bytes() - before
-            if grown > SLACK or seconds > SLOW:
-                outcome, text = FAILED, f"{grown / 1e6:.0f} MB, {seconds:.0f} s"
-            outcomes[path.suffix or "folder", outcome] += 1
-            reasons[kind_of(text)] += outcome != FAILED
-            if outcome == FAILED:
-                failures += 1
-                print(f"--seed {options.seed} --only {number}: {text}", flush=True)
-    for (what, outcome), n in sorted(outcomes.items()):
-        print(f"{what:10}{outcome:20}{n:6,}")
-    print(f"{failures} failures, {len(reasons)} kinds of messages")
-    return int(bool(failures))
+        place = Path(folder) / "damaged"
+        return forge(lambda draw: load(draw, wholes, place), options.files, options)
+
+
+def load(draw, wholes, place):
+    """Damage one of the models and load it. Yields the kind of file, the outcome and a message."""
+    shutil.rmtree(place, ignore_errors=True)
+    path = damaged_copy(draw, wholes, place)
+    reset_peak()
+    before, began = peak_bytes(), time.perf_counter()
+    outcome, text = outcome_of(lambda: loaded(path), path)
+    seconds, grown = time.perf_counter() - began, peak_bytes() - before
+    if grown > SLACK or seconds > SLOW:
+        outcome, text = FAILED, f"{grown / 1e6:.0f} MB, {seconds:.0f} s"
+    yield path.suffix or "folder", outcome, text
 
 
 def loaded(path):
@@ -142,37 +131,41 @@ def small_tokenizer():
     return tokenizer
 
 
-def gguf_of(family, n_tokens, n_kv_heads, d_ff, max_len):
+def gguf_of(family, n_tokens, n_kv_heads, d_ff, max_len, width=8, n_heads=2):
     """The values in the header of a GGUF file of a small model, and its tensors."""
+    of_keys = width // n_heads * n_kv_heads
     values = {
         "context_length": max_len,
-        "embedding_length": 8,
+        "embedding_length": width,
         "block_count": 1,
         "feed_forward_length": d_ff,
-        "attention.head_count": 2,
+        "attention.head_count": n_heads,
         "attention.head_count_kv": n_kv_heads,
-        "rope.dimension_count": 4,
+        "rope.dimension_count": width // n_heads,
     }
     shapes = {
-        "attn_norm": (8,),
-        "attn_q": (8, 8),
-        "attn_k": (4 * n_kv_heads, 8),
-        "attn_v": (4 * n_kv_heads, 8),
-        "attn_output": (8, 8),
-        "ffn_norm": (8,),
-        "ffn_gate": (d_ff, 8),
-        "ffn_up": (d_ff, 8),
-        "ffn_down": (8, d_ff),
+        "attn_norm": (width,),
+        "attn_q": (width, width),
+        "attn_k": (of_keys, width),
+        "attn_v": (of_keys, width),
+        "attn_output": (width, width),
+        "ffn_norm": (width,),
+        "ffn_gate": (d_ff, width),
+        "ffn_up": (d_ff, width),
+        "ffn_down": (width, d_ff),
     }
     shapes = {f"blk.0.{name}": shape for name, shape in shapes.items()}
-    shapes |= {"token_embd": (n_tokens, 8), "output_norm": (8,)}
+    shapes |= {"token_embd": (n_tokens, width), "output_norm": (width,)}
     rng = np.random.default_rng(0)
     tensors = {f"{name}.weight": rng.standard_normal(shape) for name, shape in shapes.items()}
     return {f"{family}.{name}": value for name, value in values.items()}, tensors
 
 
-def write_gguf(path, family, values, tensors, tokens, kinds, merges):
-    """Write a GGUF file. The kinds of tokens are numbers: 1 is a usual one, 3 a special one."""
+def write_gguf(path, family, values, tensors, tokens, kinds, merges, quantised=None):
+    """Write a GGUF file. The kinds of tokens are numbers: 1 is a usual one, 3 a special one.
+
+    ``quantised(x)`` returns the bytes of a matrix and their kind; without it, all are float32.
+    """
     import gguf
 
     writer = gguf.GGUFWriter(path, family)
@@ -184,7 +177,10 @@ def write_gguf(path, family, values, tensors, tokens, kinds, merges):
     writer.add_token_types(kinds)
     writer.add_token_merges(merges)
     for name, x in tensors.items():
-        writer.add_tensor(name, np.asarray(x, "f4"))
+        x, kind = np.asarray(x, "f4"), None
+        if quantised is not None and x.ndim > 1:
+            x, kind = quantised(x)
+        writer.add_tensor(name, x, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -215,34 +211,24 @@ def damaged_copy(draw, wholes, place):
     whole = draw.choice(wholes)
     if whole.is_file():
         place.mkdir()
-        (place / whole.name).write_bytes(damaged_gguf(draw, whole.read_bytes()))
-        return place / whole.name
-    shutil.copytree(whole, place)
-    path = draw.choice(sorted(place.iterdir()))
-    if draw.random() < 0.1:
-        path.unlink()
-    elif draw.random() < 0.3:
+        path = Path(shutil.copy(whole, place))
+    else:
+        path = draw.choice(sorted(shutil.copytree(whole, place).iterdir()))
+    if draw.random() < 0.35 or path.suffix not in (".json", ".safetensors", ".gguf"):
         path.write_bytes(damaged(draw, path.read_bytes()))
+    elif path.suffix == ".gguf":  # a wrong number in its header
+        data, at = bytearray(path.read_bytes()), draw.randrange(4, 9000)
+        number = draw.choice([0, 1, 2, 255, 2**31, 2**32 - 1, 2**60, 2**63, 2**64 - 1])
+        data[at : at + 8] = struct.pack("<Q", number)
+        path.write_bytes(data)
+    elif draw.random() < 0.1:
+        path.unlink()
     elif path.suffix == ".json":
-        text = as_text(draw, changed(draw, json.loads(path.read_text())))
-        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        path.write_bytes(as_bytes(draw, changed(draw, json.loads(path.read_text()))))
     else:
         header, data = parts(path)
-        path.write_bytes(
-            joined(as_text(draw, changed(draw, header)).encode("utf-8", "surrogatepass"), data)
-        )
-    return place
-
-
-def damaged_gguf(draw, whole):
-    """The bytes of a GGUF file with a wrong number in its header, or with any damage."""
-    if draw.random() < 0.4:
-        return damaged(draw, whole)
-    changed_bytes = bytearray(whole)
-    at = draw.randrange(4, 9000)
-    number = draw.choice([0, 1, 2, 255, 2**31, 2**32 - 1, 2**60, 2**63, 2**64 - 1])
-    changed_bytes[at : at + 8] = struct.pack("<Q", number)
-    return bytes(changed_bytes)
+        path.write_bytes(joined(as_bytes(draw, changed(draw, header)), data))
+    return path if whole.is_file() else place
 
 
 if __name__ == "__main__":

@@ -1,33 +1,102 @@
-"""Random forgeries of checkpoints with a right checksum, and random damage to their bytes."""
+"""Random forgeries of files, random damage to their bytes, and what becomes of them."""
 
+import collections
+import contextlib
 import copy
+import io
 import json
+import random
+import re
+import traceback
+import warnings
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from npformer.files.checkpoint import checksum, load_checkpoint, save_checkpoint
+from npformer.training import CheckpointError
 
-OTHER_DTYPES = ["BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3"]
-OTHER_DTYPES += ["C64", "I128", "f32", "float32", "", "object"]
 NUMPY = {"BOOL": "?", "F16": "f2", "F32": "f4", "F64": "f8"}
 NUMPY |= {
     f"{kind}{bits}": f"{kind.lower()}{bits // 8}" for kind in "IU" for bits in (8, 16, 32, 64)
 }
-DTYPES = list(NUMPY)
-NAMES = ["", "a", "params", "params.", "params.a.b"]
-NAMES += ["params.output.bias.x", "optimizer", "subwords.source", "é\n"]
-NAMES += ["x" * 999, "\ud800", "\0", "params" + ".a" * 2000]
+DTYPES = [*NUMPY, "BF16", "F8_E4M3", "F8_E8M0", "F4", "C64", "I128", "f32", "float32", "", "object"]
+NAMES = ["", "a", "params", "params.", "params.a.b", "params.output.bias.x", "optimizer"]
+NAMES += ["subwords.source", "é\n", "x" * 999, "\ud800", "\0", "params" + ".a" * 2000]
 NAMES += ["__proto__", "name", "max_len", "__metadata__ "]
-WORDS = ["", "Transformer", "Recurrent", "float16", "float64"]
-WORDS += ["lstm", "post", "swiglu", "additive", "SGD", "separate"]
-WORDS += ["\ud800", "NaN"]
+WORDS = ["", "Transformer", "Recurrent", "float16", "float64", "lstm", "post", "swiglu"]
+WORDS += ["additive", "SGD", "separate", "\ud800", "NaN"]
 NUMBERS = [0, -1, 1, 2, 7, 1.5, -0.0, 1e308, 10**9, 10**12, 2**31, 2**63, 2**64, 10**30, 10**299]
 NUMBERS += [float("nan"), float("inf")]
 # replaced in the text: JSON that json.dumps does not write
 DEEP, HUGE, TWICE = "@deep@", "@huge@", "@twice@"
-PARTS = ["info", "info", "info", "info", "content"]
-PARTS += ["layout", "layout", "names", "order", "metadata"]
 DEPTHS = (50, 99, 150, 990, 5000, 100_000)
+ACCEPTED, REFUSED, ANOTHER, FAILED = "accepted", "CheckpointError", "text or precision", "FAILURE"
+LONGEST_MESSAGE = 1000
+
+
+# -- what becomes of a file
+
+
+def forge(load, n, options):
+    """Load n files, or only one of them, print what happens, and return the failures.
+
+    ``load(draw)`` makes a file with random numbers of its own and loads it. It yields what was
+    loaded, the outcome and the message of an error.
+    """
+    outcomes, reasons, failures = collections.Counter(), collections.Counter(), []
+    for number in range(n) if options.only is None else [options.only]:
+        for what, outcome, text in load(random.Random(f"{options.seed}/{number}")):
+            outcomes[what, outcome] += 1
+            reasons[kind_of(text)] += outcome == REFUSED
+            if outcome == FAILED:
+                failures.append(f"--seed {options.seed} --only {number}, {what}: {text}")
+                print(failures[-1], flush=True)
+    for (what, outcome), count in sorted(outcomes.items()):
+        print(f"{what:24}{outcome:20}{count:7,}")
+    print(f"{len(reasons)} kinds of CheckpointError, the most frequent:")
+    for text, count in reasons.most_common(40):
+        print(f"{count:7,}  {text}")
+    return failures
+
+
+def add_only(parser):
+    """The option to load one file again."""
+    parser.add("--only", "only the file with this number, from 0", type=int, metavar="I")
+
+
+def outcome_of(call, path):
+    """Load a file: the outcome, and the message of an error. Unexpected ones have a traceback."""
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("error")
+            call()
+    except CheckpointError as error:
+        text = str(error)
+        if text.isprintable() and path.name in text and len(text) < LONGEST_MESSAGE:
+            return REFUSED, text.replace(str(path), "FILE")
+        return FAILED, f"a bad message: {text!r:.500}"
+    except Exception as error:
+        text = str(error)
+        is_of_precision = type(error) is ValueError and text.startswith("precision=")
+        is_of_text = type(error) is FileNotFoundError
+        if is_of_precision or is_of_text and re.search(r": expected train\..*, found", text):
+            return ANOTHER, text
+        traceback.print_exc()
+        return FAILED, f"{type(error).__name__}: {text!r:.300}"
+    return ACCEPTED, ""
+
+
+def kind_of(text):
+    """A message without what differs from file to file."""
+    text = re.sub(r"cannot be read as a checkpoint: |; (try an|expected a file).*", "", text)
+    text = re.sub(r"'[^']*'?|\"[^\"]*\"?|\[[^]]*\]?|\{[^}]*\}?|\([^)]*\)", "…", text)
+    text = re.sub(r"=\S+", "=…", re.sub(r"[-+\d][\d,.e+]*|\bnan\b|\binf\b", "N", text))
+    return re.sub(r"parameter \S+: .*", "parameter …: given …, expected …", text)[:90]
+
+
+# -- files
 
 
 def parts(path):
@@ -58,58 +127,32 @@ def merged(before, changes):
     return {name: value for name, value in (before | changes).items() if name not in left_out}
 
 
-def forged(draw, header, data):
-    """The bytes of a forgery: a file with one to three changes and a right checksum."""
-    header = copy.deepcopy(header)
-    metadata = header["__metadata__"]
-    info, order = json.loads(metadata["info"]), json.loads(metadata["order"])
-    # changes of the header's own structure, which the checksum covers only if it can be read
-    late = []
-    for _ in range(draw.choice((1, 1, 1, 2, 3))):
-        part = draw.choice(PARTS)
-        if part == "info":
-            info = changed(draw, info)
-        elif part == "order":
-            order = _order(draw, order)
-        elif part == "names":
-            header, order = _names(draw, header, order)
-        elif part == "content":
-            data = _content(draw, header, data)
-        else:
-            late.append({"layout": _layout, "metadata": _metadata}[part])
-    metadata["info"], metadata["order"] = as_text(draw, info), as_text(draw, order)
-    for change in late:
-        change(draw, header)
-    seal(header, data)
-    text = as_text(draw, header).encode("utf-8", "surrogatepass")
-    return joined(text, data)
-
-
 def damaged(draw, whole):
     """The bytes of a file with random damage."""
     whole, at = bytearray(whole), draw.randrange(len(whole))
-    how = draw.choice(("truncate", "flip", "insert", "zero", "swap", "length"))
-    if how == "truncate":
-        return bytes(whole[:at])
-    if how == "flip":
-        for _ in range(draw.choice((1, 1, 8))):
-            whole[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
-    elif how == "insert":
-        whole[at:at] = draw.randbytes(draw.choice((1, 8, 1000)))
-    elif how == "zero":
-        end = min(len(whole), at + draw.choice((1, 16, 4096)))
-        whole[at:end] = bytes(end - at)
-    elif how == "swap":
-        other = draw.randrange(len(whole))
-        whole[at : at + 16], whole[other : other + 16] = (
-            whole[other : other + 16],
-            whole[at : at + 16],
-        )
-    else:
-        whole[:8] = draw.choice(
-            (draw.randbytes(8), bytes(8), b"\xff" * 8, (2**30).to_bytes(8, "little"))
-        )
+    match draw.choice(("truncate", "flip", "insert", "zero", "swap", "length")):
+        case "truncate":
+            del whole[at:]
+        case "flip":
+            for _ in range(draw.choice((1, 1, 8))):
+                whole[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+        case "insert":
+            whole[at:at] = draw.randbytes(draw.choice((1, 8, 1000)))
+        case "zero":
+            end = min(len(whole), at + draw.choice((1, 16, 4096)))
+            whole[at:end] = bytes(end - at)
+        case "swap":
+            other = draw.randrange(len(whole))
+            part = whole[at : at + 16]
+            whole[at : at + 16] = whole[other : other + 16]
+            whole[other : other + 16] = part
+        case "length":
+            number = draw.choice((0, 2**30, 2**64 - 1, draw.randrange(2**64)))
+            whole[:8] = number.to_bytes(8, "little")
     return bytes(whole)
+
+
+# -- JSON
 
 
 def changed(draw, value):
@@ -147,138 +190,127 @@ def anything(draw, depth=0):
 
 def as_text(draw, value):
     """JSON, in which what ``json.dumps`` cannot write takes the place of its names."""
+    n = draw.choice(DEPTHS)
+    opened, closed = draw.choice((("[", "]"), ('{"a":', "}")))
+    raw = {DEEP: opened * n + "1" + closed * n, HUGE: "9" * draw.choice((301, 5000))}
+    raw[TWICE] = '{"a":1,"a":2}'
     text = json.dumps(value)
-    for name in (DEEP, HUGE, TWICE):
-        if f'"{name}"' in text:
-            n = draw.choice(DEPTHS)
-            opened, closed = draw.choice((("[", "]"), ('{"a":', "}")))
-            raw = {
-                DEEP: opened * n + "1" + closed * n,
-                HUGE: "9" * draw.choice((301, 5000)),
-                TWICE: '{"a":1,"a":2}',
-            }
-            text = text.replace(f'"{name}"', raw[name])
+    for name, special in raw.items():
+        text = text.replace(f'"{name}"', special)
     return text
 
 
-def _order(draw, order):
-    how = draw.randrange(5)
-    if how == 0 or not isinstance(order, list) or not all(isinstance(name, str) for name in order):
-        return anything(draw)
-    if how == 1:
-        return order[1:]
-    if how == 2:
-        return [*order, draw.choice([*NAMES, *order])]
-    if how == 3:
-        return dict.fromkeys(order, 1)
-    return draw.sample(order, len(order))  # a right one
+def as_bytes(draw, value):
+    """JSON, also such that is no UTF-8."""
+    return as_text(draw, value).encode("utf-8", "surrogatepass")
 
 
-def _names(draw, header, order):
-    """An array with another name, in both places."""
-    old = draw.choice(order) if isinstance(order, list) and order else None
-    if not isinstance(old, str) or old not in header:
-        return header, order
-    new = draw.choice(
-        [*NAMES, old + ".x", old.rpartition(".")[0], old.replace("params", "optimizer")]
+# -- checkpoints
+
+
+@dataclass
+class Forgery:
+    """The parts of a checkpoint that changes go to."""
+
+    header: Any
+    data: bytes
+    info: Any
+    order: Any
+
+
+def forged(draw, header, data):
+    """The bytes of a forgery: a file with one to three changes and a right checksum."""
+    metadata = copy.deepcopy(header["__metadata__"])
+    info, order = json.loads(metadata["info"]), json.loads(metadata["order"])
+    forgery = Forgery(copy.deepcopy(header), data, info, order)
+    for change in draw.choices([*CHANGES], CHANGES.values(), k=draw.choice((1, 1, 1, 2, 3))):
+        with contextlib.suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):
+            change(draw, forgery)  # unless an earlier one has left nothing to change
+    if draw.random() < 0.1:
+        metadata = changed(draw, metadata)
+    elif isinstance(metadata, dict):
+        metadata |= {"info": as_text(draw, forgery.info), "order": as_text(draw, forgery.order)}
+    if isinstance(forgery.header, dict):
+        forgery.header["__metadata__"] = metadata
+    seal(forgery.header, forgery.data)
+    return joined(as_bytes(draw, forgery.header), forgery.data)
+
+
+def change_info(draw, forgery):
+    forgery.info = changed(draw, forgery.info)
+
+
+def change_order(draw, forgery):
+    forgery.order = draw.choice(
+        (
+            changed(draw, forgery.order),
+            dict.fromkeys(forgery.order, 1),
+            draw.sample(forgery.order, len(forgery.order)),  # a right one
+        )
     )
-    return {new if name == old else name: entry for name, entry in header.items()}, [
-        new if name == old else name for name in order
-    ]
 
 
-def _metadata(draw, header):
-    metadata = header["__metadata__"]
-    if not isinstance(metadata, dict) or not metadata:
-        return
-    key, how = draw.choice(list(metadata)), draw.randrange(5)
-    if how == 0:
-        del metadata[key]
-    elif how == 1:
-        metadata[draw.choice(NAMES)] = draw.choice(("", anything(draw)))
-    elif how == 2:
-        metadata[key] = anything(draw)
-    elif how == 3:
-        metadata[key] = str(anything(draw))
-    else:
-        header["__metadata__"] = anything(draw)
+def change_name(draw, forgery):
+    """An array with another name, in both places."""
+    old = draw.choice(forgery.order)
+    others = old + ".x", old.rpartition(".")[0], old.replace("params", "optimizer")
+    new = draw.choice([*NAMES, *others])
+    forgery.header = {new if name == old else name: x for name, x in forgery.header.items()}
+    forgery.order = [new if name == old else name for name in forgery.order]
 
 
-def _layout(draw, header):
-    """One array with another dtype, shape or place, without care for the others;
-    or anything instead of it.
-    """
-    name = draw.choice([name for name in header if name != "__metadata__"] or ["a"])
-    entry, how = header.get(name), draw.randrange(8)
-    if not isinstance(entry, dict) or "shape" not in entry or how == 0:
-        header[name] = anything(draw)
-    elif how == 1:
-        entry["dtype"] = draw.choice([*DTYPES, *OTHER_DTYPES, *OTHER_DTYPES, anything(draw)])
-    elif how == 2:
-        entry["shape"] = draw.choice(
-            (anything(draw), [draw.choice(NUMBERS) for _ in range(draw.randrange(4))])
+def change_layout(draw, forgery):
+    """One array with another dtype, shape or place, without care for the others."""
+    name = draw.choice([name for name in forgery.header if name != "__metadata__"])
+    entry = forgery.header[name]
+    shape = entry["shape"]
+    entry |= draw.choice(
+        (
+            {"dtype": draw.choice(DTYPES)},
+            {"shape": draw.choice((shape[::-1], [*shape, 1], [0, 10**12, 10**12], [1] * 70))},
+            {"shape": [draw.choice(NUMBERS) for _ in range(draw.randrange(4))]},
+            {"data_offsets": [n + draw.choice((-4, 4)) for n in entry["data_offsets"]]},
+            {"data_offsets": draw.choices(NUMBERS, k=2)},
+            {draw.choice(("x", *entry)): anything(draw)},
         )
-    elif how == 3:
-        entry["shape"] = draw.choice(
-            (entry["shape"][::-1], [*entry["shape"], 1], [0, 10**12, 10**12], [1] * 70)
-        )
-    elif how == 4:
-        entry["data_offsets"] = draw.choice(
-            (anything(draw), [draw.choice(NUMBERS), draw.choice(NUMBERS)])
-        )
-    elif how == 5:
-        entry["data_offsets"] = [
-            n + draw.choice((-4, 4)) if isinstance(n, int) else n for n in _list(entry)
-        ]
-    elif how == 6:
-        entry[draw.choice(("x", *entry))] = anything(draw)
-    else:
-        del header[name]
+    )
+    if draw.random() < 0.2:
+        forgery.header = changed(draw, forgery.header)
 
 
-def _list(entry):
-    return entry["data_offsets"] if isinstance(entry.get("data_offsets"), list) else [0, 0]
-
-
-def _content(draw, header, data):
+def change_content(draw, forgery):
     """Other bytes in one array, or the same bytes as another dtype or shape."""
-    name = draw.choice([name for name in header if name != "__metadata__"] or [None])
-    entry = header.get(name)
-    if not isinstance(entry, dict) or not {"shape", "data_offsets"} <= entry.keys():
-        return data
+    name = draw.choice([name for name in forgery.header if name != "__metadata__"])
+    entry = forgery.header[name]
     begin, end = entry["data_offsets"]
-    how = draw.randrange(4)
-    if how == 0 and end > begin:
-        changed = bytearray(data)
+    if draw.random() < 0.4:
+        data = bytearray(forgery.data)
         for _ in range(draw.choice((1, 10, 100))):
-            changed[draw.randrange(begin, end)] = draw.randrange(256)
-        return bytes(changed)
-    if how == 1:
-        entry["dtype"], entry["shape"] = "U8", [end - begin]
-    elif how == 2:
-        dtype = draw.choice(DTYPES)
-        size = np.dtype(NUMPY[dtype]).itemsize
-        if (end - begin) % size == 0:
-            entry["dtype"], entry["shape"] = dtype, [(end - begin) // size]
-    else:
-        entry["shape"] = draw.choice((entry["shape"][::-1], [1, *entry["shape"]], [end - begin]))
-    return data
+            data[draw.randrange(begin, end)] = draw.randrange(256)
+        forgery.data = bytes(data)
+        return
+    dtype = draw.choice(["U8", *NUMPY])
+    n = (end - begin) // np.dtype(NUMPY[dtype]).itemsize
+    shapes = [entry["shape"][::-1], [1, *entry["shape"]], [end - begin]]
+    entry |= draw.choice(({"dtype": dtype, "shape": [n]}, {"shape": draw.choice(shapes)}))
+
+
+# How often each is drawn.
+CHANGES = {change_info: 4, change_layout: 2, change_content: 1, change_name: 1, change_order: 1}
 
 
 def seal(header, data):
     """Set the checksum, if the file can be read far enough to have one."""
-    metadata = header.get("__metadata__")
-    if not isinstance(metadata, dict) or "crc32" not in metadata:
-        return
-    rest = {name: value for name, value in metadata.items() if name != "crc32"}
-    try:
-        arrays = {
-            name: np.frombuffer(data[slice(*entry["data_offsets"])], NUMPY[entry["dtype"]]).reshape(
-                entry["shape"]
-            )
-            for name, entry in header.items()
-            if name != "__metadata__"
-        }
+    with contextlib.suppress(
+        AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError
+    ):
+        metadata = header["__metadata__"]
+        if "crc32" not in metadata:
+            return
+        arrays = {}
+        for name, entry in header.items():
+            if name != "__metadata__":
+                flat = np.frombuffer(data[slice(*entry["data_offsets"])], NUMPY[entry["dtype"]])
+                arrays[name] = flat.reshape(entry["shape"])
+        rest = {name: value for name, value in metadata.items() if name != "crc32"}
         metadata["crc32"] = checksum(arrays, rest)
-    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError):
-        pass

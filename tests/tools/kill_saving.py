@@ -14,13 +14,13 @@ with a line that says that saving was interrupted. In the end one more save has 
 the files of the model and of the person.
 
 The disk is a tmpfs with room for a random part of what a save writes, which needs Linux and root.
-Elsewhere, a limit on the size of files takes its place. The exit status is 1 if anything else
-happened. Needs ``npformer[pretrained]``.
+Elsewhere, a limit on the size of files takes its place. Needs ``npformer[pretrained]``.
 """
 
 import collections
 import contextlib
 import errno
+import math
 import os
 import random
 import resource
@@ -33,20 +33,17 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
-
 from npformer import LanguageModel, pretrained, tree
 from npformer.files import folders
 from npformer.pretrained.loading import INDEX
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import small_tokenizer
+from tests.tools.tool import tool
 
 SIZES = {"d_model": 64, "n_heads": 2, "n_layers": 2, "max_len": 16}
 SIZES |= {"scale_embeddings": False, "positions": "learned"}
 OF_A_PERSON = {"README.md": "Mine.", "notes.md": "Mine, too."}
 ROOM = 64 * 2**20  # bytes of the tmpfs
-WHOLE = "older model", "newer model"
 CALLS = {"open", "os.link", "os.mkdir", "os.rename"}
 CALLS |= {"os.remove", "os.rmdir", "os.chmod", "ctypes.dlsym"}
 
@@ -75,19 +72,51 @@ class Saved:
         return all(np.array_equal(x, y) for (_, x), (_, y) in pairs)
 
 
-def outcome(folder, older, newer):
-    """What a folder holds: one of the models, or why it holds none."""
-    for name, text in OF_A_PERSON.items():
-        if (folder / name).read_text() != text:
-            return f"{name} IS LOST"
-    try:
-        loaded = pretrained.load(folder)
-    except CheckpointError as error:
-        return "refused" if "saving them was interrupted" in str(error) else f"REFUSED: {error}"
-    return next(
-        (name for name, saved in zip(WHOLE, (older, newer), strict=True) if saved.is_in(loaded)),
-        "A MIXTURE",
-    )
+class Folder:
+    """A folder to which two models are saved in turn."""
+
+    def __init__(self, path, models):
+        self.path = path
+        self.older, self.newer = models
+        self.outcomes = []
+        path.mkdir(parents=True)
+        for name, text in OF_A_PERSON.items():
+            (path / name).write_text(text)
+        (path / INDEX).write_text("{}")  # which another program left: it goes with the first save
+        self.older.save(path)
+
+    def save(self):
+        """Save the newer model over the older one."""
+        self.newer.save(self.path)
+
+    def look(self):
+        """Note what the folder holds after a save that may have been interrupted."""
+        self.outcomes.append(self.outcome())
+        if self.outcomes[-1] == "newer model":
+            self.older, self.newer = self.newer, self.older
+        elif self.outcomes[-1] != "older model":
+            self.older.save(self.path)
+
+    def outcome(self):
+        """What the folder holds: one of the models, or why it holds none."""
+        for name, text in OF_A_PERSON.items():
+            if (self.path / name).read_text() != text:
+                return f"{name} IS LOST"
+        try:
+            loaded = pretrained.load(self.path)
+        except CheckpointError as error:
+            return "refused" if "saving them was interrupted" in str(error) else f"REFUSED: {error}"
+        if self.older.is_in(loaded):
+            return "older model"
+        return "newer model" if self.newer.is_in(loaded) else "A MIXTURE"
+
+    def leftovers(self):
+        """What one more save leaves but the files of the model and of the person, or does not."""
+        self.older.save(self.path)
+        wanted = {"config.json", "model.safetensors", *self.older.tokenizer.files, *OF_A_PERSON}
+        there = {path.name for path in self.path.iterdir()}
+        beside = {path.name for path in self.path.parent.iterdir()} - {self.path.name}
+        return sorted(f"left: {name}" for name in (there ^ wanted) | beside)
 
 
 def in_child(work):
@@ -109,63 +138,48 @@ def killed_after(seconds, save):
     os.waitpid(child, 0)
 
 
-def killed_at(number, save):
-    """Let a process that saves kill itself before the call with this number."""
+class Calls:
+    """Counts the calls that open, rename or delete something, and kills the process before one."""
 
-    def work():
-        left = number
+    def __init__(self):
+        self.n = 0
+        self.last = math.inf
+        sys.addaudithook(self.count)  # which stays until the process ends
 
-        def count(event, arguments):
-            nonlocal left
-            left -= event in CALLS
-            if left < 0:
+    def count(self, event, arguments):
+        if event in CALLS:
+            if self.n == self.last:
                 os.kill(os.getpid(), signal.SIGKILL)
+            self.n += 1
 
-        sys.addaudithook(count)
+    def of(self, save):
+        """How many a save makes."""
+        before = self.n
         save()
+        return self.n - before
 
-    os.waitpid(in_child(work), 0)
+    def killed_at(self, number, save):
+        """Let a process that saves kill itself before the call with this number."""
 
+        def work():
+            self.last = self.n + number
+            save()
 
-def n_calls(save):
-    """The number of calls of a save.
-
-    (An audit hook stays until the process ends, so this is another process.)
-    """
-    read, write = os.pipe()
-
-    def work():
-        seen = []
-        sys.addaudithook(lambda event, arguments: seen.append(event) if event in CALLS else None)
-        save()
-        os.write(write, str(len(seen)).encode())
-
-    os.waitpid(in_child(work), 0)
-    os.close(write)
-    with open(read) as pipe:
-        return int(pipe.read())
+        os.waitpid(in_child(work), 0)
 
 
-def kill(folder, models, n, draw):
-    """Kill n processes; how often each outcome was seen, and what is left over in the end."""
-    older, newer = models
-    begin = time.perf_counter()
-    newer.save(folder)
-    older.save(folder)
-    seconds, calls = (time.perf_counter() - begin) / 2, n_calls(lambda: older.save(folder))
-    outcomes = collections.Counter()
+def kill(folder, n, draw):
+    """Kill n processes that save."""
+    calls, begin = Calls(), time.perf_counter()
+    n_calls = calls.of(folder.save)
+    seconds = time.perf_counter() - begin
+    folder.look()
     for i in range(n):
-        save = lambda newer=newer: newer.save(folder)
         if i % 2:
-            killed_at(draw.randrange(calls), save)
+            calls.killed_at(draw.randrange(n_calls), folder.save)
         else:
-            killed_after(draw.uniform(0, 1.5 * seconds), save)
-        outcomes[found := outcome(folder, older, newer)] += 1
-        if found == WHOLE[1]:
-            older, newer = newer, older
-        elif found != WHOLE[0]:
-            older.save(folder)
-    return outcomes, leftovers(folder, older)
+            killed_after(draw.uniform(0, 1.5 * seconds), folder.save)
+        folder.look()
 
 
 @contextlib.contextmanager
@@ -189,89 +203,53 @@ def small_disk(folder):
         subprocess.run(["umount", folder], check=True)
 
 
-def fill(disk, models, n, draw):
-    """Save n times where there is too little room, or just enough; what ``kill`` returns."""
-    older, newer = models
-    folder, outcomes = disk / "model", collections.Counter()
-    with small_disk(disk) as leave:
-        prepare(folder, older)
-        needed = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-        for i in range(n):
-            free = round(draw.uniform(i, i + 1) / n * 1.2 * needed)
+def fill(folder, leave, n, draw):
+    """Save n times where there is too little room, or just enough."""
+    needed = sum(path.stat().st_size for path in folder.path.iterdir() if path.is_file())
+    for i in range(n):
+        free = round(draw.uniform(i, i + 1) / n * 1.2 * needed)
 
-            def work(free=free, newer=newer):
-                leave(free)
-                newer.save(folder)
+        def work(free=free):
+            leave(free)
+            folder.save()
 
-            os.waitpid(in_child(work), 0)
-            (disk / "ballast").unlink(missing_ok=True)
-            outcomes[found := outcome(folder, older, newer)] += 1
-            if found == WHOLE[1]:
-                older, newer = newer, older
-        return outcomes, leftovers(folder, older)
-
-
-def prepare(folder, older):
-    """A folder with a model and files of a person.
-
-    An index, which another program left, goes with the first save.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in OF_A_PERSON.items():
-        (folder / name).write_text(text)
-    (folder / INDEX).write_text("{}")
-    older.save(folder)
-
-
-def leftovers(folder, saved):
-    """What one more save leaves but the files of the model and of the person, or does not leave."""
-    saved.save(folder)
-    wanted = {"config.json", "model.safetensors", *saved.tokenizer.files}
-    wanted |= OF_A_PERSON.keys()
-    there = {path.name for path in folder.iterdir()}
-    beside = {path.name for path in folder.parent.iterdir()} - {folder.name}
-    return sorted((there ^ wanted) | beside)
+        os.waitpid(in_child(work), 0)
+        (folder.path.parent / "ballast").unlink(missing_ok=True)
+        folder.look()
 
 
 def no_exchange(one, other):
     raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    draw, models, start = random.Random(options.seed), (Saved(0), Saved(1)), time.perf_counter()
+def add_no_exchange(parser):
+    parser.add_flag("--no-exchange", "as if two folders could not be exchanged")
+
+
+@tool(
+    __doc__,
+    add=add_no_exchange,
+    kills=(200, "processes to kill"),
+    full=(30, "full disks"),
+)
+def main(options):
+    draw, models = random.Random(options.seed), (Saved(0), Saved(1))
     if options.no_exchange:
         folders._exchange = no_exchange
-    with TemporaryDirectory() as place:
-        folder, disk = Path(place) / "killed" / "model", Path(place) / "full"
-        disk.mkdir()
-        prepare(folder, models[0])
-        kills, left = kill(folder, models, options.kills, draw)
-        fulls, left_there = fill(disk, models, options.full, draw)
-    print(f"{options.kills} kills: {dict(kills)}")
-    print(f"{options.full} full disks: {dict(fulls)}")
-    print(
-        f"{time.perf_counter() - start:.0f} s; "
-        f"files too many or too few in the end: {left + left_there or 'none'}"
-    )
-    may_be = {*WHOLE, "refused"} if options.no_exchange else {*WHOLE}
-    return int(not {*kills, *fulls} <= may_be or bool(left + left_there))
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    parser.add_argument(
-        "--kills", type=positive, default=200, metavar="N", help="processes to kill (default: 200)"
-    )
-    parser.add_argument(
-        "--full", type=positive, default=30, metavar="N", help="full disks (default: 30)"
-    )
-    parser.add_argument("--seed", type=natural, default=0)
-    parser.add_argument(
-        "--no-exchange", action="store_true", help="as if two folders could not be exchanged"
-    )
-    return parser.parse_args(argv)
+    with TemporaryDirectory() as place, contextlib.ExitStack() as disks:
+        killed, full = Folder(Path(place) / "killed" / "model", models), Path(place) / "full"
+        kill(killed, options.kills, draw)
+        full.mkdir()
+        leave = disks.enter_context(small_disk(full))
+        filled = Folder(full / "model", models)
+        fill(filled, leave, options.full, draw)
+        failures = killed.leftovers() + filled.leftovers()
+    may_be = {"older model", "newer model"} | ({"refused"} if options.no_exchange else set())
+    for what, folder in (("kills", killed), ("full disks", filled)):
+        outcomes = collections.Counter(folder.outcomes)
+        print(f"{len(folder.outcomes)} {what}: {dict(outcomes)}")
+        failures += sorted(outcomes.keys() - may_be)
+    return failures
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import ast
 import concurrent.futures
 import copy
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -26,107 +25,54 @@ import tempfile
 import threading
 from pathlib import Path
 
-from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.arguments import positive
 
 from npformer.gradients.cases import CASES
+from tests.tools.tool import add_only, sampled, tool
 
 ROOT = Path(__file__).resolve().parents[2]
+EVERY_MODEL = "tests/models/test_every_model.py"
 # the tests that notice most mutants soonest, for the folders and files outside the reference
 FIRST = {
-    "layers": ["tests/models/test_layers.py", "tests/models/test_every_model.py"],
-    "layers/recurrence": ["tests/models/test_every_model.py"],
-    "models/encoder_decoder": [
-        "tests/models/test_every_model.py",
-        "tests/models/test_transformer.py",
-    ],
-    "models/transformer": [
-        "tests/models/test_transformer.py",
-        "tests/models/test_every_model.py",
-    ],
-    "models/recurrent": ["tests/models/test_every_model.py"],
-    "models/autoencoder": ["tests/models/test_every_model.py"],
-    "models/bytenet": ["tests/models/test_bytenet.py", "tests/models/test_every_model.py"],
+    "layers": ["tests/models/test_layers.py", EVERY_MODEL],
+    "layers/recurrence": [EVERY_MODEL],
+    "models/encoder_decoder": [EVERY_MODEL, "tests/models/test_transformer.py"],
+    "models/transformer": ["tests/models/test_transformer.py", EVERY_MODEL],
+    "models/recurrent": [EVERY_MODEL],
+    "models/autoencoder": [EVERY_MODEL],
+    "models/bytenet": ["tests/models/test_bytenet.py", EVERY_MODEL],
 }
-FILES = [
-    *(
-        path
-        for folder in ("reference/math", "layers")
-        for path in sorted((ROOT / "npformer" / folder).glob("*.py"))
-    ),
-    *(ROOT / "npformer" / f"{name}.py" for name in FIRST if name.startswith("models/")),
-]
+PACKAGE = ROOT / "npformer"
+FILES = [*sorted(PACKAGE.glob("reference/math/*.py")), *sorted(PACKAGE.glob("layers/*.py"))]
+FILES += [PACKAGE / f"{name}.py" for name in FIRST if name.startswith("models/")]
 PYTEST = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
 # tests that also run kernels
 COMPILED = ["parity", "fuzz", "kernel_cache", "memory", "few_rows", "bad_options"]
-WITHOUT_KERNELS = [
-    *(f"--ignore=tests/operations/test_{name}.py" for name in COMPILED),
-    "-k",
-    "not cpu and not gpu",
-]
-POISON = [
-    f"tests/operations/test_{name}.py"
-    for name in ("poison", "masking", "forward_oracles", "flash_attention")
-]
+WITHOUT_KERNELS = [f"--ignore=tests/operations/test_{name}.py" for name in COMPILED]
+WITHOUT_KERNELS += ["-k", "not cpu and not gpu"]
+POISON = ["poison", "masking", "forward_oracles", "flash_attention"]
+POISON = [f"tests/operations/test_{name}.py" for name in POISON]
 SECOND_OF_REFERENCE = [*POISON, "tests/operations", *WITHOUT_KERNELS]
 SECOND = ["tests/models", "tests/training", *WITHOUT_KERNELS]
-HELPERS = {
-    "cross_entropy",
-    "paired_cross_entropy",
-    "mse_loss",
-    "huber_loss",
-    "errors_and_share",
-    "is_counted",
-    "added_up",
-    "product",
-    "shares",
-    "state_before",
-    "taps",
-    "_direction",
-    "_hidden",
-    "blocks",
-    "scores_tile",
-    "mask_tile",
-    "dropout_tile",
-    "dropout_keep",
-    "kept_scale",
-}
+HELPERS = {"cross_entropy", "paired_cross_entropy", "mse_loss", "huber_loss", "errors_and_share"}
+HELPERS |= {"is_counted", "added_up", "product", "shares", "state_before", "taps", "_direction"}
+HELPERS |= {"_hidden", "blocks", "scores_tile", "mask_tile", "dropout_tile", "dropout_keep"}
+HELPERS |= {"kept_scale"}
 COMMUTATIVE = {"min", "max", "maximum", "swapaxes", "_dtype"}
 KEPT = {"str", "range", "zip", "warn", "result_type", "operation", "backward_of", "array"}
 
 
-@command
-def main(argv=None):
-    parser = new_parser(__doc__)
-    parser.add_argument("--only", default="", help="only files whose name begins with this")
-    parser.add_argument(
-        "--sample",
-        type=positive,
-        metavar="N",
-        help="so many mutants, drawn at random (default: all)",
-    )
-    parser.add_argument(
-        "--seed", type=natural, default=0, help="of the sample (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--jobs",
-        type=positive,
-        default=os.cpu_count(),
-        help="mutants at a time (default: all cores)",
-    )
-    options = parser.parse_args(argv)
-    files = [path for path in FILES if place_of(path).startswith(options.only)]
-    mutants = [mutant for path in files for mutant in mutants_of(path)]
-    if options.sample and options.sample < len(mutants):
-        mutants = random.Random(options.seed).sample(mutants, options.sample)
-    print(
-        (
-            f"{len(mutants)} mutants of {len({(path, name) for path, name, *_ in mutants})} "
-            "backward passes"
-        ),
-        flush=True,
-    )
+def add_options(parser):
+    add_only(parser)
+    parser.add("--jobs", "mutants at a time", os.cpu_count(), type=positive)
 
+
+@tool(__doc__, add=add_options)
+def main(options):
+    files = [path for path in FILES if place_of(path).startswith(options.only)]
+    mutants = sampled([mutant for path in files for mutant in mutants_of(path)], options)
+    n_functions = len({(path, name) for path, name, *_ in mutants})
+    print(f"{len(mutants)} mutants of {n_functions} backward passes", flush=True)
     survivors = []
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -135,19 +81,17 @@ def main(argv=None):
         workplaces = Workplaces(Path(folder))
         if not workplaces.survives(files[0], files[0].read_text()):
             sys.exit("the tests fail without any mutation, so no mutant can be tested")
-        runs = {
-            pool.submit(workplaces.survives, path, source): (path, name, line, change)
-            for path, name, line, change, source in mutants
-        }
+        runs = {}
+        for path, name, line, change, source in mutants:
+            place = f"{path.relative_to(ROOT)}:{line} {name}: {change}"
+            runs[pool.submit(workplaces.survives, path, source)] = place
         for done, run in enumerate(concurrent.futures.as_completed(runs), 1):
             if run.result():
-                path, name, line, change = runs[run]
-                survivors.append(run)
-                print(f"SURVIVED {path.relative_to(ROOT)}:{line} {name}: {change}", flush=True)
+                survivors.append(f"SURVIVED {runs[run]}")
+                print(survivors[-1], flush=True)
             if done % 50 == 0:
                 print(f"{done} of {len(mutants)} tried, {len(survivors)} survived", flush=True)
-    print(f"{len(mutants)} mutants, {len(survivors)} survivors")
-    return 1 if survivors else 0
+    return survivors
 
 
 class Workplaces:
@@ -165,16 +109,12 @@ class Workplaces:
         target.write_text(source)
         try:
             first = FIRST.get(place_of(path), FIRST.get(path.parent.name))
-            if first:
-                return all(
-                    self._passes(place, ["pytest", *PYTEST, *tests]) for tests in (first, SECOND)
-                )
-            own = sorted({case.operation for case in CASES if module_of(case) == path.stem})
-            return (
-                self._passes(place, ["npformer", "gradcheck", "--stop", *own])
-                and self._passes(place, ["pytest", *PYTEST, *SECOND_OF_REFERENCE])
-                and self._passes(place, ["pytest", *PYTEST, *SECOND])
-            )
+            runs = [["pytest", *PYTEST, *tests] for tests in (first, SECOND) if tests]
+            if not first:
+                own = sorted({case.operation for case in CASES if module_of(case) == path.stem})
+                runs.insert(0, ["npformer", "gradcheck", "--stop", *own])
+                runs.insert(1, ["pytest", *PYTEST, *SECOND_OF_REFERENCE])
+            return all(self._passes(place, run) for run in runs)
         finally:
             target.write_text(original)
 
@@ -220,29 +160,22 @@ def mutants_of(path):
         if not isinstance(function, ast.FunctionDef):
             continue
         if function.name.endswith("backward") or function.name in HELPERS:
-            elsewhere = {
-                id(node)
-                for child in ast.walk(function)
-                if is_apart(child, function)
-                for node in ast.walk(child)
-            }
-            for node in ast.walk(function):
-                if id(node) not in elsewhere:
-                    for change, new in mutations(node):
-                        yield (
-                            path,
-                            function.name,
-                            node.lineno,
-                            change,
-                            with_replaced(tree, node, new),
-                        )
+            for node in own_nodes(function):
+                for change, new in mutations(node):
+                    source = with_replaced(tree, node, new)
+                    yield path, function.name, node.lineno, change, source
 
 
-def is_apart(node, outer):
-    """Whether a node is mutated separately (an inner function) or not at all (the message of an
-    error).
+def own_nodes(node):
+    """A function and its nodes.
+
+    Not those of an inner function, which is mutated separately, nor those of the message of an
+    error.
     """
-    return isinstance(node, ast.Raise) or (isinstance(node, ast.FunctionDef) and node is not outer)
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.Raise, ast.FunctionDef)):
+            yield from own_nodes(child)
 
 
 def mutations(node):
@@ -265,14 +198,14 @@ def mutations(node):
         case ast.Return(ast.Tuple(elements)):
             for i, element in enumerate(elements):
                 if is_gradient(element):
-                    flipped = [*elements[:i], ast.UnaryOp(ast.USub(), element), *elements[i + 1 :]]
+                    flipped = [*elements]
+                    flipped[i] = ast.UnaryOp(ast.USub(), element)
                     yield f"{text}: result {i} negated", ast.Return(ast.Tuple(flipped, ast.Load()))
         case ast.Return(value) if value is not None and is_gradient(value):
             yield f"{text}: negated", ast.Return(ast.UnaryOp(ast.USub(), value))
         case ast.Dict(keys, values) if len(values) > 1:
-            for i in range(len(values) - 1):
-                swapped = [*values[:i], values[i + 1], values[i], *values[i + 2 :]]
-                yield f"{text}: entries {i} and {i + 1} swapped", ast.Dict(keys, swapped)
+            for which, swapped in swaps(values):
+                yield f"{text}: entries {which} swapped", ast.Dict(keys, swapped)
         case ast.Call(ast.Name("transpose"), [argument]) | ast.Call(
             ast.Attribute(argument, "swapaxes")
         ):
@@ -289,12 +222,17 @@ def mutations(node):
             yield f"{text}: {ast.unparse(left)} dropped", right
         case ast.Call(function, [first, *_] as arguments) if name_of(function) not in KEPT:
             yield f"{text}: call skipped", first
-            for i in range(len(arguments) - 1) if name_of(function) not in COMMUTATIVE else ():
-                swapped = [*arguments[:i], arguments[i + 1], arguments[i], *arguments[i + 2 :]]
-                yield (
-                    f"{text}: arguments {i} and {i + 1} swapped",
-                    ast.Call(function, swapped, node.keywords),
-                )
+            for which, swapped in swaps(arguments) if name_of(function) not in COMMUTATIVE else ():
+                new = ast.Call(function, swapped, node.keywords)
+                yield f"{text}: arguments {which} swapped", new
+
+
+def swaps(items):
+    """The places of two neighbours, and the list in which they have changed places."""
+    for i in range(len(items) - 1):
+        swapped = [*items]
+        swapped[i : i + 2] = items[i + 1], items[i]
+        yield f"{i} and {i + 1}", swapped
 
 
 def is_gradient(node):

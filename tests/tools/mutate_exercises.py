@@ -19,81 +19,59 @@ mistakes have other explanations.
 
 import ast
 import contextlib
-import random
 import signal
 import sys
 import warnings
 
 import numpy as np
 
-from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
-
 from npformer.exercises import check_function
 from npformer.exercises.child import ALL
 from npformer.exercises.compare import call
+from npformer.pretrained.keys import table
 from tests.tools import mutate_backward
+from tests.tools.tool import add_only, sampled, tool
 
 SECONDS = 5  # for one mutant on one case
 ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
 COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
-FUNCTIONS = {
-    "max": "min",
-    "min": "max",
-    "sum": "mean",
-    "mean": "sum",
-    "sin": "cos",
-    "cos": "sin",
-    "exp": "log",
-    "log": "exp",
-    "sqrt": "square",
-    "argmax": "argmin",
-    "maximum": "minimum",
-    "triu": "tril",
-    "zeros": "ones",
-    "tanh": "sin",
-    "cumsum": "cumprod",
-}
+FUNCTIONS = table("""
+    max      min
+    min      max
+    sum      mean
+    mean     sum
+    sin      cos
+    cos      sin
+    exp      log
+    log      exp
+    sqrt     square
+    argmax   argmin
+    maximum  minimum
+    triu     tril
+    zeros    ones
+    tanh     sin
+    cumsum   cumprod
+    """)
 
 
-@command
-def main(argv=None):
-    parser = new_parser(__doc__)
-    parser.add_argument("--only", default="", help="only exercises whose name begins with this")
-    parser.add_argument(
-        "--sample", type=positive, help="so many mutants, drawn at random (default: all)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the sample (default: %(default)s)")
-    parser.add_argument(
-        "--seeds",
-        type=positive,
-        default=100,
-        help="with which a survivor is compared with the answer",
-    )
-    parser.add_argument(
-        "--least",
-        type=float,
-        default=95.0,
-        help="per cent that have to be caught (default: %(default)g)",
-    )
-    options = parser.parse_args(argv)
+def add_options(parser):
+    add_only(parser)
+    parser.add("--least", "per cent that have to be caught", 95.0, type=float)
+
+
+@tool(__doc__, add=add_options, seeds=(100, "with which a survivor is compared with the answer"))
+def main(options):
     mutants = [mutant for mutant in all_mutants() if mutant[0].startswith(options.only)]
     if not options.only:
         mutants = [mutant for mutant in mutants if not mutant[0].startswith("derive/")]
-    if options.sample and options.sample < len(mutants):
-        mutants = random.Random(options.seed).sample(mutants, options.sample)
+    mutants = sampled(mutants, options)
     caught, equivalent, survivors = judge(mutants, options.seeds)
-    print(
-        (
-            f"\n{len(mutants)} mutants of {len({name for name, *_ in mutants})} answers: "
-            f"{len(caught)} caught, "
-        ),
-        end="",
-    )
+    answers = len({name for name, *_ in mutants})
+    print(f"\n{len(mutants)} mutants of {answers} answers: {len(caught)} caught, ", end="")
     print(f"{len(equivalent)} equivalent, {len(survivors)} survivors")
     share = 100 * len(caught) / max(len(caught) + len(survivors), 1)
     print(f"caught of those that are not equivalent: {share:.1f} %")
-    return 0 if share >= options.least else 1
+    return [] if share >= options.least else survivors
 
 
 def judge(mutants, n_seeds, verbose=True):
@@ -237,10 +215,8 @@ def mutations(node):
         case ast.Compare(left, [operator], [right]):
             for other in COMPARISONS:
                 if not isinstance(operator, other):
-                    yield (
-                        f"{text}: comparison {other.__name__}",
-                        ast.Compare(left, [other()], [right]),
-                    )
+                    new = ast.Compare(left, [other()], [right])
+                    yield f"{text}: comparison {other.__name__}", new
         case ast.UnaryOp(ast.Not() | ast.Invert(), operand):
             yield f"{text}: not negated", operand
         case ast.Constant(bool() as value):
@@ -249,14 +225,11 @@ def mutations(node):
             for other in (value + 1, value - 1, -value, 2 * value, 0):
                 yield f"{text}: becomes {other}", ast.Constant(other)
         case ast.Attribute(value, attribute, context) if attribute in FUNCTIONS:
-            yield (
-                f"{text}: {FUNCTIONS[attribute]}",
-                ast.Attribute(value, FUNCTIONS[attribute], context),
-            )
+            other = FUNCTIONS[attribute]
+            yield f"{text}: {other}", ast.Attribute(value, other, context)
         case ast.Tuple(elements, context) | ast.List(elements, context):
-            for i in range(len(elements) - 1):
-                swapped = [*elements[:i], elements[i + 1], elements[i], *elements[i + 2 :]]
-                yield f"{text}: {i} and {i + 1} swapped", type(node)(swapped, context)
+            for which, swapped in mutate_backward.swaps(elements):
+                yield f"{text}: {which} swapped", type(node)(swapped, context)
         case ast.Assign([ast.Name() as target], ast.BinOp(ast.Name(name) as left, operator, right)):
             in_place = [
                 ast.AugAssign(ast.Name(name, ast.Store()), operator, right),

@@ -278,8 +278,6 @@ def test_no_forgery_gives_anything_but_a_line(monkeypatch, capsys):
     """The short form of tests/tools/forge_checkpoints.py, which forges thousands."""
     pytest.importorskip("sentencepiece")
     names = ("max_len", "model of the settings", "lists up to the limit", "deep")
-    monkeypatch.setattr(
-        forge_checkpoints, "BOMBS", {name: forge_checkpoints.BOMBS[name] for name in names}
-    )
-    assert forge_checkpoints.main(["--forged", "250", "--damaged", "50", "--seed", "3"]) == 0
-    assert "\n0 failures\n" in capsys.readouterr().out
+    monkeypatch.setattr(forge_checkpoints, "BOMBS", names)
+    assert forge_checkpoints.main(["--files", "300", "--seed", "3"]) == 0
+    assert "\n0 failures in" in capsys.readouterr().out
