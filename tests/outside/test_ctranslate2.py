@@ -4,16 +4,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-from corpus import sentence_pairs
+from corpus import trained_translator
 from promises import params_of
 from refusals import refuses
 
 from npformer.commands import export as command
 
-from npformer import Adam, Recurrent, Trainer, Transformer, beam_search
+from npformer import Recurrent, Transformer, beam_search
 from npformer.pretrained.ctranslate2 import check, export
-from npformer.text import TokenBatches, Translator
-from npformer.tokens import Subwords
 from npformer.tokens.marks import mark, unmark
 
 V, SIZES = 29, {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": (2, 1), "max_len": 40}
@@ -32,9 +30,8 @@ MODELS = {
 
 def translator_of(folder):
     ctranslate2 = pytest.importorskip("ctranslate2")
-    return ctranslate2.Translator(
-        str(folder), device="cpu", compute_type="float32", intra_threads=1
-    )
+    options = {"device": "cpu", "compute_type": "float32", "intra_threads": 1}
+    return ctranslate2.Translator(str(folder), **options)
 
 
 @pytest.mark.parametrize("settings", MODELS.values(), ids=list(MODELS))
@@ -70,50 +67,43 @@ def test_it_finds_the_same_translations_with_the_same_scores(tmp_path, settings)
 def test_a_trained_model_is_exported_by_the_command(tmp_path, capsys):
     pytest.importorskip("ctranslate2")
     sentencepiece = pytest.importorskip("sentencepiece")
-    pairs = list(sentence_pairs(200))
-    subwords = Subwords.learn([line for pair in pairs for line in pair], size=40)
-    model = Transformer(
-        40, 40, d_model=32, n_heads=2, n_layers=1, d_ff=64, dropout=0.0, tie_embeddings=True
-    )
-    batches = TokenBatches(pairs, subwords, subwords, max_tokens=600, seed=1).from_place()
-    trainer = Trainer(model, Adam(0.01))
-    for _ in range(100):
-        trainer.step(*next(batches)[1:])
-    translator = Translator(model, trainer.params, subwords, subwords)
+    translator = trained_translator(200, 100)
     lines = ["The old man eats.", "a horse", "it's"]
     translator.save(tmp_path / "model.safetensors")
     folder = tmp_path / "exported"
     assert command.main(["--model", str(tmp_path / "model.safetensors"), "--to", str(folder)]) == 0
     assert str(folder) in capsys.readouterr().out
 
-    source, target = (
-        sentencepiece.SentencePieceProcessor(f"{folder}/{side}.spm")
-        for side in ("source", "target")
-    )
+    kind = sentencepiece.SentencePieceProcessor
+    source, target = (kind(f"{folder}/{side}.spm") for side in ("source", "target"))
     sources = [source.encode(mark(line), out_type=str) for line in lines]
     for beam_size in (1, 4):
         ours = list(translator.translate(lines, beam_size=beam_size))
-        found = translator_of(folder).translate_batch(
-            sources, beam_size=beam_size, min_decoding_length=0
-        )
+        options = {"beam_size": beam_size, "min_decoding_length": 0}
+        found = translator_of(folder).translate_batch(sources, **options)
         assert [unmark(target.decode(each.hypotheses[0])) for each in found] == ours
         assert len({*ours, ""}) == 4
 
 
-def test_what_cannot_be_expressed_is_refused():
-    def refused(message, model, names=NAMES):
-        refuses(ValueError, message, check, model, names, names)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_kv_heads": 1}, "n_kv_heads=1 cannot be exported, expected None"),
+        ({"window": 3}, "window=3 cannot be exported, expected None"),
+        ({"positions": "rotary"}, "positions='rotary' cannot be exported, expected 'sinus"),
+        ({"n_layers": (0, 1)},
+         r"n_layers=\(0, 1\) cannot be exported, expected at least one in each stack"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_expressed_is_refused(settings, message):
+    refuses(ValueError, message, check, Transformer(V, V, **SIZES | settings), NAMES, NAMES)
 
+
+def test_another_model_and_names_that_do_not_fit_are_refused():
     other = "a Recurrent cannot be exported to CTranslate2, expected a Transformer"
-    refused(other, Recurrent(V, V, 8))
-    transformer = partial(Transformer, V, V, **SIZES)
-    refused("n_kv_heads=1 cannot be exported, expected None", transformer(n_kv_heads=1))
-    refused("window=3 cannot be exported, expected None", transformer(window=3))
-    rotary = "positions='rotary' cannot be exported, expected 'sinus"
-    refused(rotary, transformer(positions="rotary"))
-    none = r"n_layers=\(0, 1\) cannot be exported, expected at least one in each stack"
-    refused(none, Transformer(V, V, 16, 2, (0, 1)))
+    refuses(ValueError, other, check, Recurrent(V, V, 8), NAMES, NAMES)
+    model = Transformer(V, V, **SIZES)
     few = "source_tokens are 28, 28 of them different, expected a name for each of 29"
-    refused(few, transformer(), NAMES[1:])
+    refuses(ValueError, few, check, model, NAMES[1:], NAMES)
     twice = "source_tokens are 29, 28 of them different, expected a name"
-    refused(twice, transformer(), [*NAMES[1:], "<s>"])
+    refuses(ValueError, twice, check, model, [*NAMES[1:], "<s>"], NAMES)

@@ -1,12 +1,14 @@
 """Quantised GGUF files, as npformer and as the library transformers read them."""
 
 import logging
+from functools import partial
 
 import numpy as np
 import pytest
 from in_float64 import compute_in_float64
 
 from npformer import pretrained
+from tests.tools.forge_pretrained import gguf_of, write_gguf
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -26,13 +28,8 @@ K_QUANTS = {
     "Q5_K": ((0, 2), 2**-11),
     "Q6_K": ((208,), 2**-12),
 }
-HEADS, KV_HEADS = 4, 2
-WORDS = [
-    *sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
-    "th",
-    "<|endoftext|>",
-    "<|im_end|>",
-]
+ALPHABET = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+WORDS = [*ALPHABET, "th", "<|endoftext|>", "<|im_end|>"]
 
 
 @pytest.fixture(autouse=True)
@@ -42,73 +39,49 @@ def in_float64(monkeypatch):
 
 
 def quantised(x, kind, rng):
-    """A matrix in this kind of numbers.
+    """The bytes of a matrix in this kind of numbers, and the kind.
 
     For K-quants, which gguf can only read, one of random bytes.
     """
+    of_numbers = gguf.GGMLQuantizationType[kind]
     if kind not in K_QUANTS:
-        return gguf.quants.quantize(x, gguf.GGMLQuantizationType[kind])
-    numbers, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+        return gguf.quants.quantize(x, of_numbers), of_numbers
+    numbers, size = gguf.GGML_QUANT_SIZES[of_numbers]
     blocks = rng.integers(0, 256, (x.size // numbers, size), dtype=np.uint8)
     places, scale = K_QUANTS[kind]
     for place in places:
         blocks[:, place : place + 2] = np.float16([scale]).view(np.uint8)
-    return blocks.reshape(len(x), -1)
+    return blocks.reshape(len(x), -1), of_numbers
 
 
 def write_qwen2(path, kind, D, F):
     """A Qwen2 whose matrices have this kind of numbers."""
-    writer = gguf.GGUFWriter(str(path), "qwen2")
-    writer.add_context_length(32)
-    writer.add_embedding_length(D)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(F)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_freq_base(1e6)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(WORDS)
-    writer.add_token_types([1] * (len(WORDS) - 2) + [3, 3])
-    writer.add_token_merges(["t h"])
-    writer.add_eos_token_id(len(WORDS) - 1)
-    writer.add_pad_token_id(len(WORDS) - 2)
-    width = D // HEADS * KV_HEADS
-    shapes = {"attn_q": (D, D), "attn_k": (width, D), "attn_v": (width, D), "attn_output": (D, D)}
-    shapes |= {
-        "ffn_gate": (F, D),
-        "ffn_up": (F, D),
-        "ffn_down": (D, F),
-        "attn_norm": (D,),
-        "ffn_norm": (D,),
+    sizes = {"n_kv_heads": 2, "d_ff": F, "max_len": 32, "width": D, "n_heads": 4}
+    values, tensors = gguf_of("qwen2", len(WORDS), **sizes)
+    values |= {
+        "qwen2.attention.layer_norm_rms_epsilon": 1e-6,
+        "qwen2.rope.freq_base": 1e6,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.eos_token_id": len(WORDS) - 1,
+        "tokenizer.ggml.padding_token_id": len(WORDS) - 2,
     }
-    tensors = {f"blk.0.{name}.weight": shape for name, shape in shapes.items()}
-    tensors |= {f"blk.0.attn_{name}.bias": shapes[f"attn_{name}"][:1] for name in "qkv"}
-    tensors |= {"token_embd.weight": (len(WORDS), D), "output_norm.weight": (D,)}
     rng = np.random.default_rng(0)
-    of_numbers = gguf.GGMLQuantizationType[kind]
-    for name, shape in tensors.items():
-        x = rng.standard_normal(shape).astype(np.float32) / 4
-        if len(shape) == 1:
-            writer.add_tensor(name, x)
-        else:
-            writer.add_tensor(name, quantised(x, kind, rng), raw_dtype=of_numbers)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    for name in "qkv":
+        width = len(tensors[f"blk.0.attn_{name}.weight"])
+        tensors[f"blk.0.attn_{name}.bias"] = rng.standard_normal(width)
+    tensors = {name: x / 4 for name, x in tensors.items()}
+    kinds = [1] * (len(WORDS) - 2) + [3, 3]
+    as_bytes = partial(quantised, kind=kind, rng=rng)
+    write_gguf(path, "qwen2", values, tensors, WORDS, kinds, ["t h"], as_bytes)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *K_QUANTS])
 def test_a_qwen2_has_the_logits_of_theirs(tmp_path, kind):
     path = tmp_path / "qwen2.gguf"
     write_qwen2(path, kind, *((256, 512) if kind in K_QUANTS else (64, 96)))  # of whole blocks
-    theirs = (
-        transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name)
-        .double()
-        .eval()
-    )
+    kind_of_model = transformers.AutoModelForCausalLM
+    theirs = kind_of_model.from_pretrained(tmp_path, gguf_file=path.name).double().eval()
     model, params, _ = pretrained.load(path, dtype="float64")
     assert model.qkv_bias
     ids = np.random.default_rng(1).integers(0, 256, (2, 9))

@@ -11,6 +11,7 @@ from oracles import assert_close
 from npformer import pretrained
 from npformer.pretrained.sentences import OLD_KEYS
 from npformer.pretrained.vectors import sentence_vectors, text_settings
+from tests.pretrained.folders import edit
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -37,26 +38,18 @@ def made(tmp_path):
     def made(*modules, longest=None, **settings):
         torch.manual_seed(0)
         (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
-        config = transformers.BertConfig(
-            vocab_size=len(WORDS),
-            hidden_size=D,
-            num_hidden_layers=2,
-            num_attention_heads=3,
-            intermediate_size=20,
-            max_position_embeddings=40,
-        )
-        body = transformers.BertModel(config)
+        sizes = {"num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+        sizes |= {"vocab_size": len(WORDS), "hidden_size": D, "max_position_embeddings": 40}
+        body = transformers.BertModel(transformers.BertConfig(**sizes))
         with torch.no_grad():
             for parameter in body.parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))
-        body.save_pretrained(tmp_path / "body")
-        transformers.BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(
-            tmp_path / "body"
-        )
+        tokenizer = transformers.BertTokenizerFast(str(tmp_path / "vocab.txt"))
+        for part in (body, tokenizer):
+            part.save_pretrained(tmp_path / "body")
         first = parts.Transformer(str(tmp_path / "body"), max_seq_length=longest)
-        theirs = sentence_transformers.SentenceTransformer(
-            modules=[first, *modules], device="cpu", **settings
-        )
+        kind = sentence_transformers.SentenceTransformer
+        theirs = kind(modules=[first, *modules], device="cpu", **settings)
         theirs.save(str(tmp_path / "saved"))
         return theirs, tmp_path / "saved"
 
@@ -83,55 +76,36 @@ def test_each_pooling_in_both_formats(made, mode):
     modes = (mode,) if isinstance(mode, str) else mode
     # the order of the old format
     if list(modes) == [each for each in OLD_KEYS.values() if each in modes]:
-        old = {"word_embedding_dimension": D} | {
-            key: each in modes for key, each in OLD_KEYS.items()
-        }
+        old = {key: each in modes for key, each in OLD_KEYS.items()}
+        old["word_embedding_dimension"] = D
         (folder / "1_Pooling" / "config.json").write_text(json.dumps(old))
         assert_same(sentence_transformers.SentenceTransformer(str(folder), device="cpu"), folder)
 
 
 @pytest.mark.parametrize("activation", ["Tanh", "Identity", "ReLU", "GELU", "SiLU"])
 def test_maps_after_the_pooling(made, activation):
-    dense = parts.Dense(
-        D, 7, bias=activation != "Identity", activation_function=getattr(torch.nn, activation)()
-    )
-    assert_same(
-        *made(
-            parts.Pooling(D, "mean"),
-            dense,
-            parts.LayerNorm(7),
-            parts.Dense(7, 5),
-            parts.Normalize(),
-        )
-    )
+    function = getattr(torch.nn, activation)()
+    dense = parts.Dense(D, 7, bias=activation != "Identity", activation_function=function)
+    after = parts.LayerNorm(7), parts.Dense(7, 5), parts.Normalize()
+    assert_same(*made(parts.Pooling(D, "mean"), dense, *after))
 
 
 @pytest.mark.parametrize("longest", [None, 6, 3])
 def test_prompts_and_lengths(made, longest):
     prompts = {"query": "a b ", "document": "h ", "other": "c d e "}
-    theirs, folder = made(
-        parts.Pooling(D, "mean"),
-        parts.Normalize(),
-        longest=longest,
-        prompts=prompts,
-        default_prompt_name="other",
-    )
+    settings = {"longest": longest, "prompts": prompts, "default_prompt_name": "other"}
+    theirs, folder = made(parts.Pooling(D, "mean"), parts.Normalize(), **settings)
     assert_same(theirs, folder)
     ours = pretrained.load(folder)
-    for prompt, encode in {
-        "query": theirs.encode_query,
-        "document": theirs.encode_document,
-    }.items():
+    ways = {"query": theirs.encode_query, "document": theirs.encode_document}
+    for prompt, encode in ways.items():
         assert_close(sentence_vectors(*ours, TEXTS, prompt=prompt), encode(TEXTS), 1e-5)
 
 
 def test_the_old_names_of_the_longest_text_and_of_lower_case(made):
     _, folder = made(parts.Pooling(D, "mean"))
-    (folder / "sentence_bert_config.json").write_text(
-        json.dumps({"max_seq_length": 7, "do_lower_case": True})
-    )
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    tokenizer["normalizer"]["lowercase"] = False
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    edit(folder / "sentence_bert_config.json", max_seq_length=7, do_lower_case=True)
+    normalizer = json.loads((folder / "tokenizer.json").read_text())["normalizer"]
+    edit(folder / "tokenizer.json", normalizer=normalizer | {"lowercase": False})
     theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
     assert_same(theirs, folder)

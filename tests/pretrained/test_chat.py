@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
+from refusals import refuses
 from tiny import tiny_encoder, tiny_language_model, tiny_tokenizer
 
 from npformer import progress
@@ -33,13 +34,10 @@ def test_a_template_has_the_turns_the_tokens_and_what_templates_call():
         {% if turn.role == 'system' %}{% continue %}{% endif %}
     {{- turn | tojson }}{{ eos_token }}{% if bos_token is defined %}never{% endif %}
     {%- endfor %}{{ strftime_now('%%') }}{{ add_generation_prompt }}"""
-    text = chat_text(
-        tiny_tokenizer(template=template), [{"role": "system", "content": "x"}, *TURNS]
-    )
-    assert (
-        text
-        == "".join(f"{json.dumps(turn, ensure_ascii=False)}<|im_end|>" for turn in TURNS) + "%True"
-    )
+    turns = [{"role": "system", "content": "x"}, *TURNS]
+    shown = [f"{json.dumps(turn, ensure_ascii=False)}<|im_end|>" for turn in TURNS]
+    text = chat_text(tiny_tokenizer(template=template), turns)
+    assert text == "".join(shown) + "%True"
 
 
 TAGS = """{% set x = 1 %}{% for turn in messages %}
@@ -97,17 +95,16 @@ def test_a_tokenizer_without_template_and_chatml_is_refused():
 
 def test_a_model_that_says_nothing_is_refused():
     given, expected = "the model is of the kind", "expected a tokenizer and a language model"
-    with pytest.raises(ValueError, match=f"{given} Encoder, with a tokenizer: {expected}"):
-        Chat(*tiny_encoder())
+    message = f"{given} Encoder, with a tokenizer: {expected}"
+    refuses(ValueError, message, Chat, *tiny_encoder())
     advice = "copy tokenizer.json and tokenizer_config.json into its folder"
-    with pytest.raises(
-        ValueError, match=f"{given} LanguageModel, without a tokenizer: {expected}: {advice}"
-    ):
-        Chat(*tiny_language_model()[:2], None)
+    message = f"{given} LanguageModel, without a tokenizer: {expected}: {advice}"
+    refuses(ValueError, message, Chat, *tiny_language_model()[:2], None)
 
 
 def test_an_answer_is_streamed_and_kept():
-    shown, chat = [], Chat(*tiny_language_model(max_len=999), system="be")
+    shown, model = [], tiny_language_model(max_len=999)
+    chat = Chat(*model, system="be")
     first = chat.answer("how?", show=shown.append, n_tokens=9, seed=3)
     assert "".join(shown) == first.text.rstrip("\ufffd") != ""
     assert first.n_said <= 9 and first.n_forgotten == 0
@@ -120,10 +117,8 @@ def test_an_answer_is_streamed_and_kept():
     second = chat.answer("why?", n_tokens=9)
     assert [turn["role"] for turn in chat.messages] == ["user", "assistant"] * 2
     assert [turn["content"] for turn in chat.messages] == ["how?", first.text, "why?", second.text]
-    assert (
-        Chat(*tiny_language_model(max_len=999), system="be").answer("how?", n_tokens=9, seed=3)[:3]
-        == first[:3]
-    )
+    again = Chat(*model, system="be").answer("how?", n_tokens=9, seed=3)
+    assert again[:3] == first[:3]
 
 
 def test_an_answer_ends_with_the_tokens_that_end_a_turn(monkeypatch):
@@ -167,10 +162,8 @@ def test_a_full_context_forgets_the_oldest_turns_but_not_what_it_is_told_first()
     assert forgotten >= 6 and forgotten % 2 == 0
     assert len(chat.messages) == 10 - forgotten
     assert chat.messages[-2] == {"role": "user", "content": "turn 4"}
-    with pytest.raises(
-        ValueError, match=r"this turn has \d+ tokens, expected at most the 120 that the model reads"
-    ):
-        chat.answer(99 * "long ")
+    message = r"this turn has \d+ tokens, expected at most the 120 that the model reads"
+    refuses(ValueError, message, chat.answer, 99 * "long ")
     assert chat.messages[-2] == {"role": "user", "content": "turn 4"}
 
 
@@ -207,9 +200,8 @@ def test_only_what_is_new_is_read_and_answers_are_those_of_a_chat_that_reads_all
         assert told == [answer.n_read]
         whole = other.answer(f"turn {i}", n_tokens=12, seed=i, temperature=0.9)
         assert whole.n_read == whole.n_prompt
-        assert answer._replace(n_read=0, read_seconds=0, seconds=0) == whole._replace(
-            n_read=0, read_seconds=0, seconds=0
-        )
+        others = {"n_read": 0, "read_seconds": 0, "seconds": 0}
+        assert answer._replace(**others) == whole._replace(**others)
         n_read, n_prompt = n_read + answer.n_read, n_prompt + answer.n_prompt
     assert n_interrupted == 3
     assert n_read < n_prompt / (1 if template else 2)
@@ -217,17 +209,12 @@ def test_only_what_is_new_is_read_and_answers_are_those_of_a_chat_that_reads_all
 
 def test_a_context_is_at_most_that_of_the_model():
     chat = Chat(*tiny_language_model(max_len=120), context=60)
-    with pytest.raises(
-        ValueError,
-        match=r"this turn has 1\d\d tokens, expected at most the 60 that the model reads",
-    ):
-        chat.answer(20 * "long ")
+    message = r"this turn has 1\d\d tokens, expected at most the 60 that the model reads"
+    refuses(ValueError, message, chat.answer, 20 * "long ")
     answer = chat.answer("x", n_tokens=99)
     assert answer.n_prompt + answer.n_said <= 61
-    with pytest.raises(
-        ValueError, match="context=121, expected at most 120, the tokens that the model reads"
-    ):
-        Chat(*tiny_language_model(max_len=120), context=121)
+    message = "context=121, expected at most 120, the tokens that the model reads"
+    refuses(ValueError, message, Chat, *tiny_language_model(max_len=120), context=121)
 
 
 def test_an_answer_that_is_interrupted_is_kept_as_far_as_it_was():

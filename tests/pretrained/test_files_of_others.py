@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 pytest.importorskip("tokenizers")
 pytest.importorskip("gguf")
 import tokenizers  # noqa: E402, which need them
+from refusals import refuses  # noqa: E402
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
 from npformer import Encoder, LanguageModel, pretrained, tree  # noqa: E402
@@ -162,20 +163,18 @@ def test_what_is_not_there_is_answered_with_what_there_is(tmp_path, name, messag
     for file in ("b.gguf", "a.gguf"):
         (tmp_path / file).touch()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=message):
-        pretrained.load(name.format(tmp_path))
+    refuses(FileNotFoundError, message, pretrained.load, name.format(tmp_path))
 
 
 def test_without_tokenizers_the_error_says_what_to_install(llama, monkeypatch):
     with_tokenizer(llama, {})
     advice = r"need .*pip install .*pretrained\]'"
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ImportError, match=f"^tokenizers of models that exist {advice}"):
-        pretrained.load(llama)
+    message = f"^tokenizers of models that exist {advice}"
+    refuses(ImportError, message, pretrained.load, llama)
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.delitem(sys.modules, "safetensors.numpy")
-    with pytest.raises(ImportError, match=f"^models that exist {advice}"):
-        pretrained.load(llama)
+    refuses(ImportError, f"^models that exist {advice}", pretrained.load, llama)
 
 
 @pytest.mark.parametrize(
@@ -300,9 +299,8 @@ def test_a_classifying_roberta_needs_no_pooler_of_its_first_training(tmp_path):
 
 def test_a_roberta_has_one_activation(tmp_path):
     model = replace(ROBERTA, activation="relu")
-    expected = "it is no roberta, as activation='relu', expected 'gelu_erf'"
-    with pytest.raises(ValueError, match=expected):
-        pretrained.save(tmp_path / "other", model, model.init(0))
+    message = "it is no roberta, as activation='relu', expected 'gelu_erf'"
+    refuses(ValueError, message, pretrained.save, tmp_path / "other", model, model.init(0))
 
 
 @pytest.mark.parametrize("pad_id", [None, "one", -1, 10**6])
@@ -542,8 +540,7 @@ def test_a_template_without_text_is_named(llama, templates):
 def test_a_template_that_makes_no_text_is_named(llama):
     with_tokenizer(llama, ROLES | {"chat_template": ""})
     message = "the template of the chat fails: it makes no text of these turns"
-    with pytest.raises(ValueError, match=message):
-        chat_text(tokenizer_of(llama), HELLO)
+    refuses(ValueError, message, chat_text, tokenizer_of(llama), HELLO)
 
 
 def saved_again(path):
@@ -572,8 +569,7 @@ def test_the_template_of_a_chat_is_that_with_the_name_default(llama):
     assert tokenizer.chat_templates["tool_use"] == "T"
     edit(llama / "tokenizer_config.json", chat_template=[tools])
     message = "templates of chats with the names 'tool_use', and no 'default'"
-    with pytest.raises(ValueError, match=message):
-        chat_text(tokenizer_of(llama), HELLO)
+    refuses(ValueError, message, chat_text, tokenizer_of(llama), HELLO)
 
 
 def test_templates_in_files_are_read_before_those_of_the_settings(llama):
@@ -697,8 +693,7 @@ def test_an_encoder_of_pytorch_is_no_transformer():
     state = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     names = {"embedding": "emb", "output": "fc"}
     message = "an nn.TransformerEncoder, transformer_encoder.layers, and no nn.Transf"
-    with pytest.raises(CheckpointError, match=message):
-        pretrained.load(state, names=names, n_heads=2)
+    refuses(CheckpointError, message, pretrained.load, state, names=names, n_heads=2)
     model, params, _ = pretrained.load(state, names=names, n_heads=2, model=Encoder, pad_id=None)
     assert model.depths == (2,)
     assert model.outputs(params, np.array([[1, 2, 3]])).shape == (1, 3, 11)

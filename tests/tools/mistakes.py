@@ -36,12 +36,12 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer.commands import COMMANDS
-from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.arguments import positive
 
 from npformer.__main__ import main as npformer
 from npformer.errors import UserError
 from npformer.text import Translator
+from tests.tools.tool import tool
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS, TOOLS = ROOT / "scripts", ROOT / "tests" / "tools"
@@ -79,49 +79,43 @@ def read_mistakes():
     """The mistakes that are listed in ``mistakes.toml``."""
     with Path(__file__).with_suffix(".toml").open("rb") as file:
         scripts = tomllib.load(file)
-    return [
-        Mistake(
-            script,
-            row.get("mistake", ""),
-            row["command"].format(**PARTS),
-            row["code"],
-            row["line"],
-        )
-        for script, rows in scripts.items()
-        for row in rows
-    ]
+    mistakes = []
+    for script, rows in scripts.items():
+        for row in rows:
+            command = row["command"].format(**PARTS)
+            what = row.get("mistake", "")
+            mistakes.append(Mistake(script, what, command, row["code"], row["line"]))
+    return mistakes
 
 
 MISTAKES = read_mistakes()
+EVERY = "every script and command"
 WITH_EVERY = [
-    Mistake(
-        "every script and command",
-        "an unknown option",
-        "--hepl",
-        2,
-        "unknown option --hepl, did you mean --help?",
-    ),
-    Mistake("every script and command", "none: `--help` only shows the help", "--help", 0, ""),
+    Mistake(EVERY, "an unknown option", "--hepl", 2, "unknown option --hepl, did you mean --help?"),
+    Mistake(EVERY, "none: `--help` only shows the help", "--help", 0, ""),
 ]
 
 
-@command
-def main(argv=None):
+def add_options(parser):
+    parser.add_flag("--quick", "only the first mistake of each script")
+    parser.add("--only", "only scripts whose name begins with this", default="")
+    parser.add("--jobs", "mistakes at a time", os.cpu_count(), type=positive)
+    parser.add_flag("--table", "print the table of what is expected, without any run")
+
+
+@tool(__doc__, add=add_options)
+def main(options):
     # a shell may have had it ignored, by the scripts as well
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    options = parse_arguments(argv)
     if options.table:
         print("\n".join(table()))
-        return 0
+        return []
     mistakes = first_of_each_script() if options.quick else MISTAKES
     chosen = [mistake for mistake in mistakes if Path(mistake.script).name.startswith(options.only)]
     names = [name for name in command_lines() if Path(name).name.startswith(options.only)]
     unexpected = [*run(chosen, options.jobs), *run_with_every(names, options.jobs)]
-    for mistake, why in unexpected:
-        print(f"UNEXPECTED: {mistake.script}, {mistake.what}: {why}")
-    n_made = len(chosen) + len(names) * len(WITH_EVERY)
-    print(f"\n{n_made} mistakes, {len(unexpected)} that ended otherwise than expected")
-    return 1 if unexpected else 0
+    print(f"\n{len(chosen) + len(names) * len(WITH_EVERY)} mistakes")
+    return [f"UNEXPECTED: {each.script}, {each.what}: {why}" for each, why in unexpected]
 
 
 def first_of_each_script():
@@ -384,24 +378,6 @@ def train(folder):
     broken.params["output"]["bias"][...] = np.nan
     (folder / "nan").mkdir()
     broken.save(folder / "nan" / "model.safetensors")
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="only the first mistake of each script"
-    )
-    parser.add_argument("--only", default="", help="only scripts whose name begins with this")
-    parser.add_argument(
-        "--jobs",
-        type=positive,
-        default=os.cpu_count(),
-        help="mistakes at a time (default: all cores)",
-    )
-    parser.add_argument(
-        "--table", action="store_true", help="print the table of what is expected, without any run"
-    )
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":
