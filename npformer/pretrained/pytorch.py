@@ -36,7 +36,7 @@ def as_array(x):
 def stacks_in(tensors):
     """The beginnings of the names of all stacks of layers, such as "model.encoder."."""
     names = [name for name in tensors if name == MARK or name.endswith(f".{MARK}")]
-    return {name.removesuffix(MARK) for name in names}
+    return sorted(name.removesuffix(MARK) for name in names)
 
 
 def family_of_state(names, tensors, model):
@@ -46,18 +46,29 @@ def family_of_state(names, tensors, model):
         expected = f"a name that ends with {MARK}, expected those of an nn.Transformer"
         raise ValueError(f"no tensor has {expected}")
     if model in (LanguageModel, Encoder):
-        return PyTorchEncoder(names, tensors, model)
+        if len(stacks) > 1:
+            raise ValueError(f"it has several stacks of layers, {listed(stacks)}, expected one")
+        return PyTorchEncoder(names, tensors, stacks[0], model)
     if model not in (None, Transformer):
         expected = "nf.Transformer, nf.LanguageModel, nf.Encoder or None"
         raise ValueError(f"model={shown(model)}, expected {expected}")
     if len(stacks) == 1:
-        [stack] = stacks
-        layers = f"the layers of an nn.TransformerEncoder, {stack:.80}layers"
+        layers = f"the layers of an nn.TransformerEncoder, {stacks[0]:.80}layers"
         which = "model=nf.LanguageModel if a mask hides the future, or else model=nf.Encoder"
         raise ValueError(
             f"it has only {layers}, and no nn.Transformer with a decoder: give {which}"
         )
-    return PyTorch(names, tensors)
+    return PyTorch(names, tensors, place_of_transformer(stacks))
+
+
+def place_of_transformer(stacks):
+    """How the names of the nn.Transformer begin that has an encoder and a decoder."""
+    for stack in stacks:
+        prefix = stack.removesuffix("encoder.")
+        if stack.endswith("encoder.") and f"{prefix}decoder." in stacks:
+            return prefix
+    expected = "an encoder and a decoder in one module"
+    raise ValueError(f"its layers are {listed(stacks)}, expected {expected}")
 
 
 class PyTorch(Family):
@@ -118,26 +129,16 @@ class PyTorch(Family):
     stacks: tuple[str, ...] = ("encoder.", "decoder.")
     first_layer = "encoder.layers.0."
 
-    def __init__(self, names, tensors=None):
+    def __init__(self, names, tensors=None, prefix=""):
         modules = dict(names)
         inside = modules.pop("transformer", "")
         self.prefix = f"{inside}." if inside else ""
         if tensors is not None:
-            self.prefix = self._prefix_in(tensors)
+            self.prefix = prefix
             self._check_outside(modules, tensors)
         self.heads = tuple(modules.values())
         self.names = self.names | modules
         self.sines = self._sines_in(tensors or {})
-
-    def _prefix_in(self, tensors):
-        """The beginning of the names of the nn.Transformer."""
-        places = stacks_in(tensors)
-        for place in places:
-            prefix = place.removesuffix("encoder.")
-            if place.endswith("encoder.") and f"{prefix}decoder." in places:
-                return prefix
-        expected = "an encoder and a decoder in one module"
-        raise ValueError(f"its layers are {listed(sorted(places))}, expected {expected}")
 
     @property
     def inside(self):
@@ -272,16 +273,9 @@ class PyTorchEncoder(PyTorch):
     stacks = "layers.", "norm."
     first_layer = "layers.0."
 
-    def __init__(self, names, tensors, model):
+    def __init__(self, names, tensors, prefix, model):
         self.model = model
-        super().__init__(names, tensors)
-
-    def _prefix_in(self, tensors):
-        """The beginning of the names of the layers."""
-        places = sorted(stacks_in(tensors))
-        if len(places) != 1:
-            raise ValueError(f"it has several stacks of layers, {listed(places)}, expected one")
-        return places[0]
+        super().__init__(names, tensors, prefix)
 
     @property
     def output_with_bias(self):

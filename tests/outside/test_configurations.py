@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from npformer import pretrained
+from npformer.pretrained.families import FAMILIES
 from npformer.pretrained.keys import GENERATION, check_keys, rule_of
-from npformer.pretrained.loading import FAMILIES
 from npformer.training import CheckpointError
 
 transformers = pytest.importorskip("transformers")

@@ -21,7 +21,7 @@ from npformer import (
     sample,
     sinusoidal_encoding,
 )
-from npformer.pretrained.loading import FAMILIES
+from npformer.pretrained.families import FAMILIES
 from npformer.pretrained.tokenizer import files_of_tokenizer, tokenizer_of
 from tests.pretrained.folders import edit
 from tests.tools.forge_pretrained import MODELS

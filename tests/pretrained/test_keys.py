@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from npformer.pretrained.families import FAMILIES
 from npformer.pretrained.keys import (
     GENERATION,
     check_keys,
@@ -17,7 +18,6 @@ from npformer.pretrained.keys import (
     refused_unless,
     warned_unless,
 )
-from npformer.pretrained.loading import FAMILIES
 
 PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
 CONFIGS = PUBLISHED["config.json"]

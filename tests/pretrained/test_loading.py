@@ -23,8 +23,8 @@ from tiny import tiny_translation_tokenizer  # noqa: E402
 
 from npformer import ByteNet, Transformer, pretrained, tree  # noqa: E402
 from npformer.pretrained import ctranslate2  # noqa: E402
+from npformer.pretrained.families import FAMILIES  # noqa: E402
 from npformer.pretrained.family import OF_ALL  # noqa: E402
-from npformer.pretrained.loading import FAMILIES  # noqa: E402
 from npformer.pretrained.pytorch import PyTorch  # noqa: E402
 from tests.pretrained.folders import configure, edit, refused  # noqa: E402
 from tests.tools import forge_pretrained  # noqa: E402

@@ -19,7 +19,7 @@ pytest.importorskip("tokenizers")
 from npformer import pretrained, tree
 from npformer.files import folders
 from npformer.pretrained.chat import Chat
-from npformer.pretrained.loading import fitting
+from npformer.pretrained.families import fitting
 from npformer.pretrained.vectors import class_probabilities
 from npformer.reference import softmax
 from npformer.text import Writer

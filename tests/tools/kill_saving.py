@@ -35,7 +35,7 @@ import numpy as np
 
 from npformer import LanguageModel, pretrained, tree
 from npformer.files import folders
-from npformer.pretrained.loading import INDEX
+from npformer.pretrained.files import INDEX
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import small_tokenizer
 from tests.tools.tool import tool

@@ -1,0 +1,37 @@
+"""The families of models whose files are read and written."""
+
+from typing import Any
+
+from npformer.pretrained.bert import Bert, DistilBert, Roberta, XLMRoberta
+from npformer.pretrained.family import Family
+from npformer.pretrained.gpt2 import GPT2
+from npformer.pretrained.keys import check_supported
+from npformer.pretrained.llama import Llama, Mistral, Qwen2, Qwen3
+from npformer.pretrained.marian import Marian
+
+CLASSES = (GPT2, Llama, Mistral, Qwen2, Qwen3, Bert, Roberta, XLMRoberta, DistilBert, Marian)
+FAMILIES = {family.name: family() for family in CLASSES}
+
+
+def family_of(config: dict) -> Family:
+    """The family of a model with this config.json."""
+    name = config.get("model_type")
+    check_supported("config.json has model_type", name, FAMILIES)
+    return FAMILIES[name]
+
+
+def fitting(model: Any, preferred: str | None = None) -> tuple[Family, dict]:
+    """The family of a model, and its config.json.
+
+    Where several have such a model, it is the ``preferred`` one: an XLM-RoBERTa is a RoBERTa, too.
+    """
+    reasons = []
+    for name in sorted(FAMILIES, key=lambda name: name != preferred):
+        family = FAMILIES[name]
+        if isinstance(model, family.model):
+            try:
+                return family, family.config_of(model)
+            except ValueError as error:
+                reasons.append(f"it is no {name}, as {error}")
+    kind = type(model).__name__
+    raise ValueError("; ".join(reasons) or f"a {kind} is none of {', '.join(FAMILIES)}")
