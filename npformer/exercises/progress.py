@@ -1,13 +1,14 @@
 """What a person has done: which exercises are solved, where their files are, and which hints were given.
 
 ``sources`` has a digest of each function of one's own Transformer and GPT, as it was when it was right, and
-``diagnoses`` what the last check of an exercise has said, if it was wrong.
+``diagnoses`` what the last check has said of an exercise that was wrong, until a hint was shown after it.
 """
 
 import json
 import sys
 from pathlib import Path
 
+from npformer.errors import UserError
 from npformer.files.paths import name_for_damaged, read_bounded, replace_file
 
 FOLDER = Path("exercises")  # in the current folder
@@ -34,6 +35,8 @@ class Progress:
             self.solved, self.files, self.hints, self.sources, self.diagnoses = parsed(read_source(FILE))
         except FileNotFoundError:  # nothing is done yet
             pass
+        except UserError:  # of one entry: the others are kept
+            raise
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             aside = name_for_damaged(FILE)
             FILE.rename(aside)
@@ -69,13 +72,18 @@ def parsed(text):
     solved = {str(name) for name in read["solved"]}
     files = {str(name): str(file) for name, file in read["files"].items()}
     sources = {str(name): str(digest) for name, digest in read.get("sources", {}).items()}
-    hints = {str(name): numbers_of(shown) for name, shown in read["hints"].items()}
+    hints = {str(name): numbers_of(shown, name) for name, shown in read["hints"].items()}
     diagnoses = {str(name): str(line) for name, line in read.get("diagnoses", {}).items()}
     return solved, files, hints, sources, diagnoses
 
 
-def numbers_of(shown):
-    """The numbers of the hints that were shown. Once they came in one order, and only how many was written."""
-    if isinstance(shown, list):
-        return [int(number) for number in shown]
-    return [*range(1, int(shown) + 1)[:MOST_HINTS]]
+def numbers_of(shown, name):
+    """The numbers of the hints of an exercise that were shown.
+
+    Once they came in one order, and only how many was written.
+    """
+    numbers = list(range(1, shown + 1)[:MOST_HINTS]) if type(shown) is int else shown
+    if isinstance(numbers, list) and all(type(number) is int and 1 <= number <= MOST_HINTS for number in numbers):
+        return numbers
+    advice = f"expected the numbers of hints that were shown, from 1 to {MOST_HINTS}, as in [1, 2]: write them, or []"
+    raise UserError(f'{FILE}: "hints" has {shown!r:.40} for {name!r:.40}, {advice}')
