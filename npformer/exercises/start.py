@@ -9,6 +9,8 @@ SHOWS = {"attention/heads", "attention/masks", "gradients/residual", "training/a
     f"gradients/{name}" for name in ("attention", "cross-entropy", "heads", "layer-norm", "linear")
 }
 
+OF_FLOAT32 = "Where the arguments are float32, what is returned has to be float32, too: float64 is slower."
+
 
 def starting_text(exercise):
     """The task as a docstring, and the function without its body; with its bugs, if there are some to find."""
@@ -33,7 +35,8 @@ def heading(exercise):
 
 def task_text(exercise):
     """What to do, without indentation."""
-    return dedent(exercise.task).strip()
+    text = dedent(exercise.task).strip()
+    return f"{text}\n\n{OF_FLOAT32}" if exercise.float64_from else text
 
 
 def function_text(exercise):

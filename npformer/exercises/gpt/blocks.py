@@ -349,7 +349,7 @@ GPT.add(
             angle(t, i) = t · base^(-2i/K);  y = (a cos - b sin, a sin + b cos), put together along the last axis
 
         backward(dy) returns dx: the same with the opposite angle, that is with -sin in place of sin. Convert cos and
-        sin to the dtype of x (.astype), or a training in float32 becomes one in float64, which is slower.""",
+        sin to the dtype of x (.astype).""",
     hints=(
         "np.arange(T)[:, None] is a column, np.arange(K // 2) a row: their product has the shape (T, K/2).",
         "a, b = np.split(x, 2, axis=-1), and np.concatenate([…, …], axis=-1) puts two halves together.",

@@ -49,6 +49,11 @@ exercise = Exercise(
         Mistake({"weights @ v, weights": "weights, weights @ v"}, "the results are exchanged: first out, then weights"),
         Mistake({" / np.sqrt(K)": ""}, "the scores are not divided by √K"),
         Mistake({"/ np.sqrt(K)": "/ K"}, "the scores are divided by K, not by √K"),
+        Mistake({"/ np.sqrt(K)": "* np.sqrt(K)"}, "the scores are multiplied by √K, not divided by it"),
+        Mistake(
+            {"q.shape[-1]": "len(q)"},
+            "the scores are divided by the root of len(q), which counts the first axis: K is the last one, q.shape[-1]",
+        ),
         Mistake({"q.shape[-1]": "k.shape[-2]"}, "the scores are divided by √S: K is the last axis of q and k"),
         Mistake({"q.shape[-1]": "q.shape[-2]"}, "the scores are divided by √T: K is the last axis of q and k"),
         Mistake({"softmax(scores)": "softmax(scores, axis=-2)"}, "the softmax is taken over the queries, not the keys"),

@@ -46,6 +46,14 @@ exercise = Exercise(
         Mistake({"D // n_heads": "D / n_heads"}, "D / n_heads is a float, and shapes are integers: D // n_heads"),
         Mistake({".swapaxes(-2, -3)": ""}, "the axis of the heads is still after that of the positions"),
         Mistake(
+            {".swapaxes(-2, -3)": ".swapaxes(0, 1)"},
+            "swapaxes(0, 1) is right for one sentence: in a batch the first axis is another one, so count from the end",
+        ),
+        Mistake(
+            {".swapaxes(-2, -3)": ".swapaxes(-1, -2)"},
+            "this swaps the last two axes, the heads and their numbers: swap the positions and the heads",
+        ),
+        Mistake(
             {
                 "T, n_heads, D // n_heads).swapaxes(-2, -3)": "T, D // n_heads, n_heads).swapaxes(-1, -3).swapaxes(-1, -2)"
             },

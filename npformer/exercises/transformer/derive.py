@@ -123,7 +123,7 @@ derive(
         "weights = softmax(np.where(keep_mask, q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5, "
         "-np.inf)); then weights @ v.",
     ),
-    hint_for={"√|dtype": 4, "kᵀ|swapped axes|matmul": 2, "mask|forbidden|nan": 3, "softmax": 4},
+    hint_for={"√|dtype": 4, "kᵀ|swapped axes": 2, "mask|forbidden|nan": 3, "softmax": 4},
     derivation="""
         A score is a sum over k: scores_ts = Σ_k q_tk k_sk / √K, so it is row t of q times column s
         of kᵀ:
@@ -145,7 +145,7 @@ derive(
         "reshape can divide the last axis into two: (B, T, D) -> (B, T, H, K).",
         "transpose(0, 2, 1, 3) then moves the axis of the heads before that of the positions.",
     ),
-    hint_for={"still after": 3, "every H-th": 1, "shape": 2},
+    hint_for={"still after|swap": 3, "every H-th": 1, "shape": 2},
     derivation="""
         Entry h K + k of a position is entry k of head h: y[b, h, t, k] = x[b, t, h K + k]. reshape
         reads an index d of the last axis as (h, k) with d = h K + k, and transpose gives the four
@@ -190,7 +190,7 @@ derive(
         "x.mean(axis=-1, keepdims=True) keeps the axis, so that it can be subtracted from x.",
         "rstd = 1 / np.sqrt((deviation**2).mean(axis=-1, keepdims=True) + eps); x̂ = deviation * rstd.",
     ),
-    hint_for={"variance|deviation|eps": 3, "mean|axis|broadcast": 2},
+    hint_for={"variance|deviation|eps": 3, "mean|axis": 2},
     derivation="""
         A row minus its mean has the mean 0, and divided by √(variance + eps) it has nearly the
         variance 1:
@@ -273,7 +273,7 @@ derive(
         "x_rows = x.reshape(-1, x.shape[-1]) makes a matrix of all rows of x; the same for dy.",
         "Σ_j dy_j W_ij is the row dy times a transposed matrix; Σ_r x_ri dy_rj a transposed matrix times a matrix.",
     ),
-    hint_for={"transposed|matmul": 4, "reshape|has shape|in a batch": 3, "sum": 2, "dx": 1, "grads": 2},
+    hint_for={"transposed": 4, "reshape|has shape|in a batch": 3, "sum": 2, "dx": 1, "grads": 2},
     derivation="""
         Of one row, y_j = Σ_i x_i W_ij + b_j. So ∂y_j/∂x_i = W_ij, and
 
@@ -313,7 +313,7 @@ derive(
         "which dgain and dbias are sums.",
     ),
     hint_for={
-        "axes|rows|has shape|broadcast": 4,
+        "axes|rows|has shape": 4,
         "factor 2|factor 1/2": 2,
         "wrong sign|√|root|sums are|x̂ is missing": 3,
         "gain|bias": 1,
@@ -373,7 +373,7 @@ derive(
         "√K": 4,
         "dv|the sum of softmax|mean where|axis": 3,
         "softmax|of a weight": 2,
-        "transposition|exchanged|matmul|dk": 1,
+        "transposition|exchanged|dk": 1,
         "dq": 2,
     },
     derivation="""

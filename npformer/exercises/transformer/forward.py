@@ -55,6 +55,7 @@ BUILD.add(
 ROOT_OF_INT = (
     "np.sqrt of an int is an np.float64, which makes float64 of all that it multiplies or divides; K ** -0.5 does not"
 )
+NO_SOFTMAX = "the softmax is missing: the weights of a query have to sum to 1"
 
 
 def attention_cases(rng, n_dout=0):
@@ -84,6 +85,11 @@ BUILD.add(
         ({"q.shape[-1] ** -0.5": "1 / q.shape[-1]"}, "the scores are divided by K, not by √K"),
         ({"q.shape[-1]": "k.shape[-2]"}, "the scores are divided by √S: K is the last axis of q"),
         ({"q.shape[-1]": "q.shape[-2]"}, "the scores are divided by √T: K is the last axis of q"),
+        (
+            {"q.shape[-1] **": "len(q) **"},
+            "the scores are divided by √B: len(q) counts the first axis, and K is the last one, q.shape[-1]",
+        ),
+        ({"q.shape[-1] ** -0.5": "q.shape[-1] ** 0.5"}, "the scores are multiplied by √K, not divided by it"),
         ({"k.swapaxes(-1, -2)": "k"}, "kᵀ is missing: k.swapaxes(-1, -2)"),
         (
             {"np.where(keep_mask, scores, -np.inf)": "scores"},
@@ -109,7 +115,9 @@ BUILD.add(
             {"k.swapaxes(-1, -2)": "k.T"},
             "the swapped axes are not the last two, as in k.T, which also swaps batch and heads: k.swapaxes(-1, -2)",
         ),
-        ({"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, 0)"}, "the softmax is missing"),
+        ({"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, 0)"}, NO_SOFTMAX),
+        ({"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, -np.inf)"}, NO_SOFTMAX),
+        ({"softmax(np.where(keep_mask, scores, -np.inf))": "scores"}, NO_SOFTMAX),
     ],
     has_later_backward=True,
     float64_from=ROOT_OF_INT,
@@ -150,6 +158,14 @@ BUILD.add(
             "reshape alone mixes positions and heads: first divide the last axis, then move an axis",
         ),
         ({".transpose(0, 2, 1, 3)": ""}, "the axis of the heads is still after that of the positions"),
+        (
+            {".transpose(0, 2, 1, 3)": ".swapaxes(0, 1)"},
+            "this swaps the axes 0 and 1, the batch and the positions: swap the positions and the heads, 1 and 2",
+        ),
+        (
+            {".transpose(0, 2, 1, 3)": ".swapaxes(2, 3)"},
+            "this swaps the axes 2 and 3, the heads and their numbers: swap the positions and the heads, 1 and 2",
+        ),
         ({"D // n_heads": "D / n_heads"}, "D / n_heads is a float, and shapes are integers: D // n_heads"),
         (
             {"n_heads, D // n_heads).transpose(0, 2, 1, 3)": "D // n_heads, n_heads).transpose(0, 3, 1, 2)"},
@@ -166,7 +182,7 @@ BUILD.add(
         "reshape can divide the last axis into two: (B, T, D) -> (B, T, H, K).",
         "transpose(0, 2, 1, 3) then moves the axis of the heads before that of the positions.",
     ),
-    hint_for={"still after": 2},
+    hint_for={"still after|swap": 2},
 )
 
 

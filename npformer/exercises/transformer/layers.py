@@ -411,9 +411,9 @@ BUILD.add(
 def adam_cases(rng):
     """Two steps each of parameters in nested dicts, where dicts have arrays of the same name, at first of one shape."""
 
-    def case(what, n, m, *settings):
+    def case(what, n, m, *settings, size=1):
         shapes = {"a": {"weight": (n, m), "bias": (m,)}, "b": {"weight": (m, n)}, "c": {"a": {"bias": (n,)}}, "d": (n,)}
-        three = [map_leaves(lambda shape: draw(rng, *shape).round(2), shapes) for _ in range(3)]
+        three = [map_leaves(lambda shape: (size * draw(rng, *shape)).round(2), shapes) for _ in range(3)]
         return Case(what, *three, *settings)
 
     n, m = sizes(rng, 2, low=2)
@@ -421,10 +421,12 @@ def adam_cases(rng):
         case("a number in each array", 1, 1, 0.01, 0.9, 0.98, 1e-9),
         case("the usual settings", n, m, 0.01, 0.9, 0.98, 1e-9),
         case("other settings", n, m, 0.5, 0.5, 0.9, 1.0),
+        case("large gradients", n, m, 0.01, 0.9, 0.98, 1e-9, size=100),
     ]
 
 
 BETAS = "beta1 and beta2 are exchanged: beta1 is that of m, beta2 that of v"
+SQUARES = "v is a mean of the squares of the gradient, g * g"
 WITHOUT = "means keeps m and v, without the correction, which would be applied again in the next step"
 
 BUILD.add(
@@ -486,7 +488,9 @@ BUILD.add(
             {"means.setdefault(name, {})": "means"},
             "the inner dicts share one means: each needs its own, means[name]",
         ),
-        ({"* g * g": "* g"}, "v is a mean of the squares of the gradient"),
+        ({"* g * g": "* g"}, SQUARES),
+        ({"* g * g": "* 2 * g"}, SQUARES),
+        ({"* g * g": "* (g - 2)"}, SQUARES),
     ],
     arguments=("params", "grads", "next_grads", "lr", "beta1", "beta2", "eps"),
     results=tuple(
