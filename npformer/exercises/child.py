@@ -20,7 +20,7 @@ from types import ModuleType
 
 import npformer
 from npformer import reference
-from npformer.exercises.compare import UNDER_WAY, Verdict, check_function, error_line, error_text, one_line, too_long
+from npformer.exercises.compare import UNDER_WAY, Verdict, check_function, error_line, error_text, too_long
 from npformer.exercises.progress import read_source
 from npformer.exercises.tasks import EXERCISES
 from npformer.exercises.tracks import TRACKS
@@ -52,10 +52,9 @@ def judge(exercise, file, answer, seconds):
         line = (
             f"the checker stopped with {error_line(error)}: does your code change Python or NumPy, as np.sum = … does?"
         )
-        verdict = Verdict("wrong", [*UNDER_WAY.lines, line])
+        verdict = UNDER_WAY.verdict(line)
     except BaseException as error:  # such as KeyboardInterrupt, which only the person's code can raise here
-        raised = [] if UNDER_WAY.complaint else [f"it raises {error_text(error, file)}"]
-        verdict = Verdict("wrong", [*UNDER_WAY.lines, *raised])
+        verdict = UNDER_WAY.verdict("" if UNDER_WAY.complaint else f"it raises {error_text(error, file)}")
     end(answer, verdict)
 
 
@@ -137,8 +136,8 @@ def watch(file, answer, seconds):
         stack = traceback.extract_stack(sys._current_frames()[main_thread])
         lines = [frame.lineno for frame in stack if frame.filename == file]
         where = f" (line {lines[-1]}: {linecache.getline(file, lines[-1]).strip()})" if lines else ""
-        late = [] if UNDER_WAY.complaint else [f"{too_long(seconds)}{where}"]  # else the search for a reason is late
-        end(answer, Verdict("wrong", [*UNDER_WAY.lines, *late]))
+        late = "" if UNDER_WAY.complaint else f"{too_long(seconds)}{where}"  # else the search for a reason is late
+        end(answer, UNDER_WAY.verdict(late))
 
     threading.Thread(target=wait, daemon=True).start()
 
@@ -146,10 +145,9 @@ def watch(file, answer, seconds):
 def end(answer, verdict):
     """Write the verdict for the process that waits, and end this one without its threads and what ``atexit`` holds."""
     with ENDING:  # never released: the first verdict is the one
-        text = "\n".join([verdict.state, *map(one_line, verdict.lines)])
         answer.seek(0)
         answer.truncate(0)  # of what the person's code has written there
-        answer.write(text.encode("utf-8", "replace"))
+        answer.write(verdict.text().encode("utf-8", "replace"))
         os._exit(0)
 
 

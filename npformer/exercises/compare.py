@@ -12,13 +12,52 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from npformer import tree
-from npformer.exercises.exercise import Case, Complaint
+from npformer.exercises.exercise import Case, Complaint, ComplaintAboutGradients
 
 TOLERANCE = 1e-9  # relative to the largest entry that is expected
 SEED = 0
-PERHAPS = "perhaps: "  # begins the line that says what may be the reason
 STATES = "solved", "wrong", "not written"
 LONGEST_LINE = 1000  # characters
+
+
+@dataclass
+class Verdict:
+    """Whether a function is right, and what is not.
+
+    Attributes
+    ----------
+    state : str
+        One of STATES.
+    lines : list of str
+        What is certain.
+    reason : str
+        What may be the reason, if one was found.
+    topic : str
+        What is wrong with a result, or which direction is not written: a hint may be about that. Empty where the
+        function raises an error or returns no results, as such words are not about the mathematics.
+    """
+
+    state: str
+    lines: list[str] = field(default_factory=list)
+    reason: str = ""
+    topic: str = ""
+
+    @property
+    def solved(self):
+        """Whether nothing is wrong."""
+        return self.state == "solved"
+
+    def text(self):
+        """The text from which `from_text` makes it again."""
+        return "\n".join(map(one_line, [self.state, self.reason, self.topic, *self.lines]))
+
+    @classmethod
+    def from_text(cls, text):
+        """The verdict of a text. Raises ValueError if it is not that of one."""
+        state, reason, topic, *lines = text.split("\n")
+        if state not in STATES:
+            raise ValueError("there is no verdict")
+        return cls(state, lines, reason, topic)
 
 
 @dataclass
@@ -27,28 +66,21 @@ class UnderWay:
 
     case: str = ""  # on which the function is being run, in words
     complaint: str = ""  # what is wrong with it; known while a reason is searched
+    topic: str = ""  # that of the verdict
 
-    @property
-    def lines(self):
-        """What there is to say."""
-        return [line for line in (self.case, self.complaint) if line]
+    def begin(self, exercise, case):
+        """Begin with a case."""
+        self.case = f"with {described(exercise, case)}"
+        self.complaint = self.topic = ""
+
+    def verdict(self, line="", reason=""):
+        """That the function is wrong, with what is known of it."""
+        known = [each for each in (self.case, self.complaint, line) if each]
+        return Verdict("wrong", known, reason, self.topic)
 
 
 UNDER_WAY = UnderWay()  # of this process, which checks one function
 NUMPY = dict(vars(np))  # before a person's file runs, which may put something else in the place of a name
-
-
-@dataclass
-class Verdict:
-    """Whether a function is right, and the lines that say what is not."""
-
-    state: str  # one of STATES
-    lines: list = field(default_factory=list)
-
-    @property
-    def solved(self):
-        """Whether nothing is wrong."""
-        return self.state == "solved"
 
 
 def too_long(seconds):
@@ -64,6 +96,15 @@ class Outcome:
     error: BaseException | None = None
     changed: list = field(default_factory=list)
     replaced: list = field(default_factory=list)
+
+
+@dataclass
+class Trial:
+    """What a function did in a case, and what it should have done."""
+
+    case: Case
+    outcome: Outcome
+    expected: object
 
 
 def check_function(exercise, function, seed=SEED, file=None):
@@ -83,29 +124,35 @@ def check_function(exercise, function, seed=SEED, file=None):
     if forward and not forward.solved:
         return forward
     cases = exercise.cases(np.random.default_rng(seed))
+    trials: list[Trial] = []
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for case in cases:
-            UNDER_WAY.complaint = ""
-            UNDER_WAY.case = f"with {described(exercise, case)}"
+            UNDER_WAY.begin(exercise, case)
             outcome = call(exercise, function, case)
             if isinstance(outcome.error, NotImplementedError):
                 if not forward:
                     return Verdict("not written", ["put your code in place of `raise NotImplementedError`"])
                 where = f", line {line_of(outcome.error, file)}" if file else ""
-                return Verdict("not written", [f"forward: {forward.lines[0]}", f"backward: not written yet{where}"])
-            expected = exercise.expected(*copied(case.args))
-            complaint = complaint_about(exercise, outcome, expected, file)
+                backward = f"backward: not written yet{where}"
+                return Verdict("not written", [f"forward: {forward.lines[0]}", backward], topic=backward)
+            complaint = complaint_about_call(exercise, outcome, file)
             if outcome.replaced:  # what it does without is another function
-                return Verdict("wrong", [UNDER_WAY.case, complaint])
+                return UNDER_WAY.verdict(complaint)
+            if isinstance(outcome.error, ComplaintAboutGradients):
+                UNDER_WAY.topic = complaint
+            trials.append(Trial(case, outcome, exercise.expected(*copied(case.args))))
+            if not complaint:
+                complaint = complaint_about_results(exercise, outcome.value, trials[-1].expected)
+                UNDER_WAY.topic = complaint
             if complaint:
                 UNDER_WAY.complaint = complaint
-                perhaps = first_note(outcome.error)  # of results_of, or of some library
-                perhaps = perhaps or reason(exercise, function, cases, case)
-                return Verdict("wrong", [*UNDER_WAY.lines, *([f"{PERHAPS}{perhaps}"] if perhaps else [])])
-        leak = complaint_about_float32(exercise, function, cases[0], file) if exercise.float64_from else None
-        if leak:
-            return Verdict("wrong", [UNDER_WAY.case, leak])
+                noted = first_note(outcome.error)  # of results_of, or of some library
+                return UNDER_WAY.verdict(reason=noted or reason(exercise, function, trials, cases[len(trials) :]))
+        if exercise.float64_from:
+            wrong = verdict_in_float32(exercise, function, cases[0], file)
+            if wrong:
+                return wrong
     return Verdict("solved", [f"right in {'both' if len(cases) == 2 else f'all {len(cases)}'} cases"])
 
 
@@ -178,8 +225,8 @@ def is_same(x, before):
 # -- what is wrong ------------------------------------------------------------------------------------------------
 
 
-def complaint_about(exercise, outcome, expected, file):
-    """The line that says what is wrong with an outcome, or None."""
+def complaint_about_call(exercise, outcome, file):
+    """The line that says why there are no results to compare, or ""."""
     if outcome.replaced:
         return complaint_about_numpy(outcome.replaced)
     if isinstance(outcome.error, Complaint):
@@ -193,16 +240,21 @@ def complaint_about(exercise, outcome, expected, file):
     names = list(exercise.results)
     if outcome.value is None:
         return f"it returns None: is `return {', '.join(names)}` missing?"
-    if len(names) == 1:
-        return complaint_about_result(names[0], outcome.value, expected)
-    if not isinstance(outcome.value, (tuple, list)) or len(outcome.value) != len(names):
+    if len(names) > 1 and (not is_many(outcome.value) or len(outcome.value) != len(names)):
         what = f"{kind(outcome.value)} of {len(outcome.value)}" if is_many(outcome.value) else kind(outcome.value)
         return f"it returns {what}, expected {len(names)} results: {', '.join(names)}"
+    return ""
+
+
+def complaint_about_results(exercise, value, expected):
+    """The line that says what is wrong with the results, or ""."""
+    if len(exercise.results) == 1:
+        value, expected = [value], [expected]
     for complaint_of in (complaint_about_form, complaint_about_result):  # a shape says more than a number
-        for complaint in map(complaint_of, names, outcome.value, expected):
+        for complaint in map(complaint_of, exercise.results, value, expected):
             if complaint:
                 return complaint
-    return None
+    return ""
 
 
 def complaint_about_result(name, value, expected):
@@ -249,17 +301,18 @@ def has_dtype_of(value, expected):
     return value.dtype == expected.dtype or kinds <= {"i", "u"}
 
 
-def complaint_about_float32(exercise, function, case, file):
-    """The line that says what a function does wrong where its arguments are float32, or None."""
+def verdict_in_float32(exercise, function, case, file):
+    """The verdict on a function that does something wrong where its arguments are float32, or None."""
     case = Case(f"{case.what}, in float32", *map(in_float32, case.args))
-    UNDER_WAY.case = f"with {described(exercise, case)}"
+    UNDER_WAY.begin(exercise, case)
     outcome = call(exercise, function, case)
     if outcome.error is not None or outcome.replaced:
-        return complaint_about(exercise, outcome, None, file)
+        return UNDER_WAY.verdict(complaint_about_call(exercise, outcome, file))
     values = outcome.value if is_many(outcome.value) else [outcome.value]
     for name, array in zip(exercise.results, map(as_array, values), strict=False):
         if array.ndim and array.dtype != np.float32:
-            return f"{name} has dtype {array.dtype}, expected float32, as its arguments have: {exercise.float64_from}"
+            UNDER_WAY.topic = f"{name} has dtype {array.dtype}, expected float32, as its arguments have"
+            return UNDER_WAY.verdict(f"{UNDER_WAY.topic}: {exercise.float64_from}")
     return None
 
 
@@ -376,23 +429,16 @@ def argument_text(name, x):
 # -- why ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Trial:
-    """What a function did in a case, and what it should have done."""
+def reason(exercise, function, trials, cases):
+    """Why a function may be wrong, in words, or "". A reason has to hold in all cases, not only in the failed one.
 
-    case: Case
-    outcome: Outcome
-    expected: object
-
-
-def reason(exercise, function, cases, failed):
-    """Why a function may be wrong, in words, or None. A reason has to hold in all cases, not only in the failed one."""
+    The last trial is the one that failed; the cases are those that were not tried.
+    """
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # it was shown before
-        trials = [
-            Trial(case, call(exercise, function, case), exercise.expected(*copied(case.args)))
-            for case in sorted(cases, key=lambda case: case is not failed)  # the failed one first
-        ]
-        return explanation(exercise, trials) or exchange(exercise, trials) or resemblance(exercise, trials)
+        trials = [trials[-1], *trials[:-1]]
+        for case in cases:
+            trials.append(Trial(case, call(exercise, function, case), exercise.expected(*copied(case.args))))
+        return explanation(exercise, trials) or exchange(exercise, trials) or resemblance(exercise, trials) or ""
 
 
 def explanation(exercise, trials):
@@ -437,8 +483,9 @@ def does_the_same_where_there_are_numbers(exercise, outcomes, trials):
     for outcome, trial in zip(outcomes, trials, strict=True):
         if does_the_same(outcome, trial.outcome):
             continue
-        is_right = complaint_about(exercise, outcome, trial.expected, None) is None
-        if has_number(trial.outcome) or is_right:
+        complaint = complaint_about_call(exercise, outcome, None)
+        complaint = complaint or complaint_about_results(exercise, outcome.value, trial.expected)
+        if has_number(trial.outcome) or not complaint:
             return False
     return True
 
@@ -547,7 +594,7 @@ def relation(name, value, want):
         return None
     square = float((want * want).sum())
     factor = float((value * want).sum()) / square if square else 0.0
-    if factor and close(value, want * factor).all():
+    if factor and not np.isclose(factor, 1, rtol=1e-6) and close(value, want * factor).all():
         sign = np.isclose(factor, -1)
         square = factor**2
         is_whole = [np.isclose(x, round(x), rtol=1e-9, atol=0) for x in (factor, square)]

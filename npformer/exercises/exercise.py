@@ -35,6 +35,10 @@ class Complaint(Exception):
     """What is wrong with the form of a function's results, in one line."""
 
 
+class ComplaintAboutGradients(Complaint):
+    """What is wrong with the form of the gradients of parameters, about which a hint may say more."""
+
+
 class Case:
     """Arguments with which a function is called, and what is special about them."""
 

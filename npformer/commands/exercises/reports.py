@@ -7,7 +7,6 @@ from npformer.commands import nearest
 from npformer.commands.arguments import option
 
 from npformer.errors import UserError
-from npformer.exercises.compare import PERHAPS
 from npformer.exercises.process import SECONDS
 from npformer.extras import PAGES
 
@@ -57,58 +56,70 @@ def report(exercise, file, verdict, printed, progress, program):
     if printed:
         print(f"{file} printed:\n{indent(printed.rstrip(), '    ')}")
     print(f"{exercise.name}: {STATES[verdict.state]}")
-    hides_reason = exercise.given and hint_to_show(exercise, progress)
-    lines = [line for line in verdict.lines if not (hides_reason and line.startswith(PERHAPS))]
-    for line in lines:
+    for line in verdict.lines:
         print(f"    {line}")
+    is_hidden = exercise.given and hints_left(exercise, progress)
+    reason = "" if is_hidden else verdict.reason
+    if reason:
+        print(f"    perhaps: {reason}")
     if verdict.solved:
         progress.solved.add(exercise.key)
         progress.diagnoses.pop(exercise.key, None)
     else:
         progress.solved.discard(exercise.key)
-        most_precise = lines[-1] if lines else ""  # the reason, if one was found
-        if most_precise.startswith("it "):  # raises an error, or returns too few results
-            most_precise = ""  # its words are not about the mathematics, as hints are
-        progress.diagnoses[exercise.key] = most_precise
+        progress.diagnoses[exercise.key] = reason or verdict.topic
     if verdict.state == "wrong":
         print(f"    a hint: {program} hint {exercise.name}")
 
 
-def hint_to_show(exercise, progress):
-    """The number of the hint that comes next, and what the last check has said, if the hint is
-    about that. None if all were shown.
-
-    Hints come in their order, but what is about the mistake that was found comes first.
-    """
+def hints_left(exercise, progress):
+    """The numbers, from 1, of the hints that were not shown."""
     shown = progress.hints.get(exercise.key, [])
-    left = [number for number in range(1, len(exercise.hints) + 1) if number not in shown]
+    return [number for number in range(1, len(exercise.hints) + 1) if number not in shown]
+
+
+def next_hint(exercise, progress):
+    """The number of the hint that comes next, and what the last check has said, if the hint is
+    about that. None if there is no more.
+
+    Hints come in their order. What is about the mistake that the last check has found comes first,
+    also if it was shown before that check.
+    """
     diagnosis = progress.diagnoses.get(exercise.key, "")
-    found = [n for pattern, n in exercise.hint_for.items() if re.search(pattern, diagnosis)]
-    if found and found[0] in left:
-        return found[0], diagnosis.removeprefix(PERHAPS)
+    for pattern, number in exercise.hint_for.items():
+        if re.search(pattern, diagnosis):
+            return number, diagnosis
+    left = hints_left(exercise, progress)
     return (left[0], "") if left else None
 
 
 def note_hint(exercise, number, progress):
-    """Note that a hint was shown."""
-    progress.hints[exercise.key] = [*progress.hints.get(exercise.key, []), number]
+    """Note that a hint was shown, after what the last check has said."""
+    shown = progress.hints.setdefault(exercise.key, [])
+    if number not in shown:
+        shown.append(number)
+    progress.diagnoses.pop(exercise.key, None)
     progress.save()
+
+
+def print_diagnosis(diagnosis):
+    """Print why a hint comes first, if there is a reason."""
+    if diagnosis:
+        print(f"about what the last check said: {diagnosis}")
 
 
 def print_hint(exercise, progress, program):
     """Print the hints that were shown, and one more."""
-    to_show = hint_to_show(exercise, progress)
     shown = progress.hints.get(exercise.key, [])
+    next_number, diagnosis = next_hint(exercise, progress) or (None, "")
     for number, hint in enumerate(exercise.hints, 1):
-        if number in shown:
+        if number in shown and number != next_number:
             print(f"{number}. {hint}")
-    if to_show:
-        number, diagnosis = to_show
-        if diagnosis:
-            print(f"about what the last check said: {diagnosis}")
-        print(f"{number}. {exercise.hints[number - 1]}")
-        note_hint(exercise, number, progress)
-    if hint_to_show(exercise, progress):
+    if next_number:
+        print_diagnosis(diagnosis)
+        print(f"{next_number}. {exercise.hints[next_number - 1]}")
+        note_hint(exercise, next_number, progress)
+    if hints_left(exercise, progress):
         print("the same command again gives one more")
     else:
         more = "; `check` now says more about what is wrong" if exercise.given else ""
@@ -130,19 +141,19 @@ def print_next_hint(exercise, number, progress, program):
             f"{program} hint {number} its hints"
         )
     n_hints = len(exercise.hints)
-    to_show = hint_to_show(exercise, progress)
-    if to_show is None:
+    hint = next_hint(exercise, progress)
+    if hint is None:
         raise UserError(
             f"{what} has no more hints, all {n_hints} were shown: {program} hint {number} shows "
             f"them again, {program} answer {number} the answer"
         )
-    n, diagnosis = to_show
-    print(f"{what} hint {n} of {n_hints}:")
-    if diagnosis:
-        print(f"about what the last check said: {diagnosis}")
+    n, diagnosis = hint
+    seen = "" if n in hints_left(exercise, progress) else ", which you have seen"
+    print(f"{what} hint {n} of {n_hints}{seen}:")
+    print_diagnosis(diagnosis)
     print(indent(fill(exercise.hints[n - 1], width=96, break_on_hyphens=False), "    "))
     note_hint(exercise, n, progress)
-    if hint_to_show(exercise, progress):
+    if hints_left(exercise, progress):
         print(f"the next one: {program} --hint {number}")
     else:
         print(f"that was the last hint; the answer: {program} answer {number}")

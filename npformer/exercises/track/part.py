@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from npformer import tree
-from npformer.exercises.exercise import Case, Complaint, Exercise
+from npformer.exercises.exercise import Case, Complaint, ComplaintAboutGradients, Exercise
 from npformer.exercises.track.page import Page
 from npformer.runtime.forks import cached_property
 
@@ -157,10 +157,12 @@ def leaves(name, value, like):
     if not isinstance(like, dict):
         return [(name, value)]
     if not isinstance(value, dict):
-        raise Complaint(f"{name} is {value!r:.40}, expected a dict with the names of params: {', '.join(like)}")
+        names = ", ".join(like)
+        raise ComplaintAboutGradients(f"{name} is {value!r:.40}, expected a dict with the names of params: {names}")
     for key in [*like, *value]:
         if key not in value or key not in like:
-            raise Complaint(f"{name} has {'no' if key in like else 'an'} entry {key!r:.40}, expected {', '.join(like)}")
+            what = "no entry" if key in like else "an entry"
+            raise ComplaintAboutGradients(f"{name} has {what} {key!r:.40}, expected {', '.join(like)}")
     return [leaf for key in like for leaf in leaves(f'{name}["{key}"]', value[key], like[key])]
 
 
