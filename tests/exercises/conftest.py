@@ -11,7 +11,7 @@ from npformer.exercises.child import ALL, check_file
 
 
 @pytest.fixture
-def exercises_folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """An empty folder, in which the command works."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["npformer exercises"])
@@ -20,14 +20,21 @@ def exercises_folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def exercises(capsys, monkeypatch):
-    """The command; functions are checked in this process, as tests of the process are elsewhere."""
-    in_process = lambda key, file, seconds: (check_file(ALL[key], str(file)), "")
-    monkeypatch.setattr("npformer.commands.exercises.track.check_in_process", in_process)
+def run_in_processes(folder, capsys):
+    """``run_in_processes(text)`` runs a command. Returns its exit status, and what it says."""
 
-    def run_command(text):
+    def run(text):
         code = main(shlex.split(text))
         said = capsys.readouterr()
         return code, said.out + said.err
 
-    return run_command
+    return run
+
+
+@pytest.fixture
+def run(run_in_processes, monkeypatch):
+    """The same, where functions are checked in this process: that is faster."""
+    in_process = lambda key, file, seconds: (check_file(ALL[key], str(file)), "")
+    for module in ("npformer.commands.exercises", "npformer.commands.exercises.track"):
+        monkeypatch.setattr(f"{module}.check_in_process", in_process)
+    return run_in_processes

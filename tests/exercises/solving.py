@@ -1,15 +1,35 @@
-"""Answers in a person's file."""
+"""Right and wrong answers, for the checker and in a person's file."""
 
 import re
+
+from npformer.exercises import check_function
+from npformer.exercises.child import ALL
+from npformer.exercises.exercise import Mistake
+
+
+def verdict_on(key, answer, seed=0):
+    """The verdict on an answer to an exercise: a function, the text of one, or what is changed in
+    the right one.
+    """
+    exercise = ALL[key]
+    if isinstance(answer, dict):
+        answer = exercise.with_mistakes(Mistake(answer, ""))
+    elif isinstance(answer, str):
+        answer = exercise.function_from(answer)
+    return check_function(exercise, answer, seed)
 
 
 def solve(track, *labels):
     """Put answers into the file of a track, those of the page; by default all."""
-    text = track.file.read_text(encoding="utf-8")
-    for label in labels or [
-        label for label, part in track.parts.items() if not part.has_later_backward
-    ]:
-        part = track.parts[label]
-        function = re.compile(rf"(?ms)^def {part.function_name}\(.*?(?=^\S)")
-        text = function.sub(lambda _, part=part: part.answer_source + "\n\n", text)
-    track.file.write_text(text, encoding="utf-8")
+    for label, part in track.parts.items():
+        if label in labels or (not labels and not part.has_later_backward):
+            function = rf"(?ms)^def {part.function_name}\(.*?(?=^\S)"
+            edit(track.file, function, part.answer_source + "\n\n")
+
+
+def edit(file, pattern, text):
+    """Replace what a pattern matches in a file. Returns the whole new text."""
+    new, n_places = re.subn(pattern, lambda _: text, file.read_text(encoding="utf-8"))
+    assert n_places
+    file.write_text(new, encoding="utf-8")
+    return new

@@ -1,14 +1,13 @@
-"""Thirty mistakes that learners usually make when they write a GPT.
+"""Thirty wrong answers that learners usually write in the exercises of a GPT.
 
-Each has the exercise, words that a right explanation has, and the code. The comment above it says
-what is wrong.
+A row has the key of the exercise, the whole function, and words of the right explanation. The
+comment above it says what is wrong.
 """
 
-USUAL = [
+WRITTEN = [
     # an id that occurs twice gets only one of its gradients
     (
-        "embed",
-        "an id that occurs twice",
+        "gpt/embed",
         """
 def embed(table, ids):
     x = table[ids]
@@ -18,22 +17,22 @@ def embed(table, ids):
         return dtable
     return x, backward
 """,
+        "an id that occurs twice",
     ),
     # the gradient of x itself is returned, not that of the table
     (
-        "embed",
-        "this is the gradient of x",
+        "gpt/embed",
         """
 def embed(table, ids):
     def backward(dx):
         return dx
     return table[ids], backward
 """,
+        "this is the gradient of x",
     ),
     # the mean is subtracted, as in layer norm
     (
-        "rms_norm",
-        "no mean is subtracted",
+        "gpt/rms_norm",
         """
 def rms_norm(params, x, eps=1e-6):
     d = x - x.mean(axis=-1, keepdims=True)
@@ -46,11 +45,11 @@ def rms_norm(params, x, eps=1e-6):
         return dx, {"gain": (dy * x_hat).sum(axis=(0, 1))}
     return x_hat * params["gain"], backward
 """,
+        "no mean is subtracted",
     ),
     # eps outside of the root
     (
-        "rms_norm",
-        "eps belongs inside the root",
+        "gpt/rms_norm",
         """
 def rms_norm(params, x, eps=1e-6):
     rms = np.sqrt((x**2).mean(axis=-1, keepdims=True)) + eps
@@ -61,11 +60,11 @@ def rms_norm(params, x, eps=1e-6):
         return (dx_hat - x_hat * slope) / rms, {"gain": (dy * x_hat).sum(axis=(0, 1))}
     return x_hat * params["gain"], backward
 """,
+        "eps belongs inside the root",
     ),
     # the root mean square is taken for a constant in dx
     (
-        "rms_norm",
-        "the root mean square depends on x too",
+        "gpt/rms_norm",
         """
 def rms_norm(params, x, eps=1e-6):
     rstd = 1 / np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
@@ -74,11 +73,11 @@ def rms_norm(params, x, eps=1e-6):
         return dy * params["gain"] * rstd, {"gain": (dy * x_hat).sum(axis=(0, 1))}
     return x_hat * params["gain"], backward
 """,
+        "the root mean square depends on x too",
     ),
     # the gain is missing in dx
     (
-        "rms_norm",
-        "the gain is missing in dx",
+        "gpt/rms_norm",
         """
 def rms_norm(params, x, eps=1e-6):
     rstd = 1 / np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
@@ -88,11 +87,11 @@ def rms_norm(params, x, eps=1e-6):
         return rstd * (dy - x_hat * slope), {"gain": (dy * x_hat).sum(axis=(0, 1))}
     return x_hat * params["gain"], backward
 """,
+        "the gain is missing in dx",
     ),
     # the gradient of the gain is summed over the batch alone
     (
-        "rms_norm",
-        "axis=(0, 1)",
+        "gpt/rms_norm",
         """
 def rms_norm(params, x, eps=1e-6):
     rstd = 1 / np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
@@ -103,11 +102,11 @@ def rms_norm(params, x, eps=1e-6):
         return rstd * (dx_hat - x_hat * slope), {"gain": (dy * x_hat).sum(axis=0)}
     return x_hat * params["gain"], backward
 """,
+        "axis=(0, 1)",
     ),
     # sigmoid in place of silu
     (
-        "feed_forward",
-        "this is the sigmoid of a",
+        "gpt/feed_forward",
         """
 def feed_forward(params, x):
     ab, hidden_backward = linear(params["hidden"], x)
@@ -121,11 +120,11 @@ def feed_forward(params, x):
         return dx, {"hidden": hidden_grads, "out": out_grads}
     return y, backward
 """,
+        "this is the sigmoid of a",
     ),
     # the halves are exchanged: silu of b
     (
-        "feed_forward",
-        "the halves are exchanged",
+        "gpt/feed_forward",
         """
 def feed_forward(params, x):
     ab, hidden_backward = linear(params["hidden"], x)
@@ -139,11 +138,11 @@ def feed_forward(params, x):
         return dx, {"hidden": hidden_grads, "out": out_grads}
     return y, backward
 """,
+        "the halves are exchanged",
     ),
     # the slope of the sigmoid in place of that of silu
     (
-        "feed_forward",
-        "the slope of the sigmoid alone",
+        "gpt/feed_forward",
         """
 def feed_forward(params, x):
     ab, hidden_backward = linear(params["hidden"], x)
@@ -158,11 +157,11 @@ def feed_forward(params, x):
         return dx, {"hidden": hidden_grads, "out": out_grads}
     return y, backward
 """,
+        "the slope of the sigmoid alone",
     ),
     # da and db are put together in the other order
     (
-        "feed_forward",
-        "da first",
+        "gpt/feed_forward",
         """
 def feed_forward(params, x):
     ab, hidden_backward = linear(params["hidden"], x)
@@ -176,11 +175,11 @@ def feed_forward(params, x):
         return dx, {"hidden": hidden_grads, "out": out_grads}
     return y, backward
 """,
+        "da first",
     ),
     # neighbours are a pair, not i and i + K/2
     (
-        "rotary",
-        "not two neighbours",
+        "gpt/rotary",
         """
 def rotary(x, base=10000.0):
     T, K = x.shape[-2:]
@@ -194,11 +193,11 @@ def rotary(x, base=10000.0):
         return out
     return turned(x, sin), lambda dy: turned(dy, -sin)
 """,
+        "not two neighbours",
     ),
     # turned the other way round
     (
-        "rotary",
-        "in the other direction",
+        "gpt/rotary",
         """
 def rotary(x, base=10000.0):
     T, K = x.shape[-2:]
@@ -209,11 +208,11 @@ def rotary(x, base=10000.0):
         return np.concatenate([a * cos + b * sin, b * cos - a * sin], axis=-1)
     return turned(x, sin), lambda dy: turned(dy, -sin)
 """,
+        "in the other direction",
     ),
     # the backward pass turns by the same angle again
     (
-        "rotary",
-        "by the same angle again",
+        "gpt/rotary",
         """
 def rotary(x, base=10000.0):
     T, K = x.shape[-2:]
@@ -224,11 +223,11 @@ def rotary(x, base=10000.0):
         return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
     return turn(x), turn
 """,
+        "by the same angle again",
     ),
     # the exponent is -i/K, not -2i/K
     (
-        "rotary",
-        "the factor 2 is missing",
+        "gpt/rotary",
         """
 def rotary(x, base=10000.0):
     T, K = x.shape[-2:]
@@ -239,11 +238,11 @@ def rotary(x, base=10000.0):
         return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
     return turned(x, sin), lambda dy: turned(dy, -sin)
 """,
+        "the factor 2 is missing",
     ),
     # the factor 1/√K is missing
     (
-        "attention",
-        "the factor 1/√K is missing",
+        "gpt/attention",
         """
 def attention(q, k, v, keep_mask):
     weights = softmax(np.where(keep_mask, q @ k.swapaxes(-1, -2), -np.inf))
@@ -251,11 +250,11 @@ def attention(q, k, v, keep_mask):
         raise NotImplementedError
     return weights @ v, backward
 """,
+        "the factor 1/√K is missing",
     ),
     # what is forbidden has the score 0
     (
-        "attention",
-        "a forbidden score is 0",
+        "gpt/attention",
         """
 def attention(q, k, v, keep_mask):
     scores = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
@@ -264,11 +263,11 @@ def attention(q, k, v, keep_mask):
         raise NotImplementedError
     return weights @ v, backward
 """,
+        "a forbidden score is 0",
     ),
     # each weight as if it depended on its own score alone
     (
-        "attention_backward",
-        "with respect to its own score",
+        "gpt/attention_backward",
         """
 def attention(q, k, v, keep_mask):
     scale = q.shape[-1] ** -0.5
@@ -280,11 +279,11 @@ def attention(q, k, v, keep_mask):
         return ds @ k * scale, ds.swapaxes(-1, -2) @ q * scale, dv
     return weights @ v, backward
 """,
+        "with respect to its own score",
     ),
     # the values are turned, too
     (
-        "self_attention",
-        "v is turned, too",
+        "gpt/self_attention",
         """
 def self_attention(params, x, n_heads):
     qkv, qkv_backward = linear(params["qkv"], x)
@@ -300,11 +299,11 @@ def self_attention(params, x, n_heads):
         return dx, {"qkv": qkv_grads, "out": out_grads}
     return y, backward
 """,
+        "v is turned, too",
     ),
     # no causal mask
     (
-        "self_attention",
-        "no causal mask",
+        "gpt/self_attention",
         """
 def self_attention(params, x, n_heads):
     qkv, qkv_backward = linear(params["qkv"], x)
@@ -321,11 +320,11 @@ def self_attention(params, x, n_heads):
         return dx, {"qkv": qkv_grads, "out": out_grads}
     return y, backward
 """,
+        "no causal mask",
     ),
     # dq and dk are not turned back
     (
-        "self_attention",
-        "turn them back",
+        "gpt/self_attention",
         """
 def self_attention(params, x, n_heads):
     qkv, qkv_backward = linear(params["qkv"], x)
@@ -341,11 +340,11 @@ def self_attention(params, x, n_heads):
         return dx, {"qkv": qkv_grads, "out": out_grads}
     return y, backward
 """,
+        "turn them back",
     ),
     # the sum has the normalised input, not the input
     (
-        "decoder_layer",
-        "not to the normalised input",
+        "gpt/decoder_layer",
         """
 def decoder_layer(params, x0, n_heads):
     h0, norm1 = rms_norm(params["attention_norm"], x0)
@@ -363,11 +362,11 @@ def decoder_layer(params, x0, n_heads):
         return dx0, {**grads, "feed_forward": g_feed, "feed_forward_norm": g_norm2}
     return x2, backward
 """,
+        "not to the normalised input",
     ),
     # what goes past the sublayers is missing in the gradient
     (
-        "decoder_layer",
-        "what goes past the two sublayers",
+        "gpt/decoder_layer",
         """
 def decoder_layer(params, x0, n_heads):
     h0, norm1 = rms_norm(params["attention_norm"], x0)
@@ -385,11 +384,11 @@ def decoder_layer(params, x0, n_heads):
         return dx0, {**grads, "feed_forward": g_feed, "feed_forward_norm": g_norm2}
     return x2, backward
 """,
+        "what goes past the two sublayers",
     ),
     # the last normalisation is missing
     (
-        "gpt",
-        "the last normalisation is missing",
+        "gpt/gpt",
         """
 def gpt(params, ids, n_heads):
     x, embed_backward = embed(params["embedding"], ids)
@@ -407,11 +406,11 @@ def gpt(params, ids, n_heads):
         return grads
     return logits, backward
 """,
+        "the last normalisation is missing",
     ),
     # the layers go back in the order of the forward pass
     (
-        "gpt",
-        "in reverse order",
+        "gpt/gpt",
         """
 def gpt(params, ids, n_heads):
     x, embed_backward = embed(params["embedding"], ids)
@@ -431,11 +430,11 @@ def gpt(params, ids, n_heads):
         return grads
     return logits, backward
 """,
+        "in reverse order",
     ),
     # the gradient is not divided by the number of targets
     (
-        "cross_entropy",
-        "not divided by the number of characters",
+        "gpt/cross_entropy",
         """
 def cross_entropy(logits, targets):
     B, T, V = logits.shape
@@ -446,11 +445,11 @@ def cross_entropy(logits, targets):
     dlogits[np.arange(B)[:, None], np.arange(T), targets] -= 1
     return loss, dlogits
 """,
+        "not divided by the number of characters",
     ),
     # the logarithm of softmax overflows
     (
-        "cross_entropy",
-        "log(softmax)",
+        "gpt/cross_entropy",
         """
 def cross_entropy(logits, targets):
     B, T, V = logits.shape
@@ -458,11 +457,11 @@ def cross_entropy(logits, targets):
     loss = -np.log(p[np.arange(B)[:, None], np.arange(T), targets]).mean()
     return loss, (p - np.eye(V)[targets]) / (B * T)
 """,
+        "log(softmax)",
     ),
     # no bias correction
     (
-        "adam_step",
-        "the bias correction is missing",
+        "gpt/adam_step",
         """
 def adam_step(params, grads, means, step, lr, beta1=0.9, beta2=0.98, eps=1e-9):
     for name, g in grads.items():
@@ -475,11 +474,11 @@ def adam_step(params, grads, means, step, lr, beta1=0.9, beta2=0.98, eps=1e-9):
         means[name] = (m, v)
         params[name] -= lr * m / (np.sqrt(v) + eps)
 """,
+        "the bias correction is missing",
     ),
     # multiplied by the temperature
     (
-        "write",
-        "divided by the temperature, not multiplied",
+        "gpt/write",
         """
 def write(params, ids, n_heads, n_more, rng, temperature=0.8, context=64):
     for _ in range(n_more):
@@ -488,11 +487,11 @@ def write(params, ids, n_heads, n_more, rng, temperature=0.8, context=64):
         ids = np.append(ids, rng.choice(len(p), p=p))
     return ids
 """,
+        "divided by the temperature, not multiplied",
     ),
     # the most probable character in place of a drawn one
     (
-        "write",
-        "the most probable character",
+        "gpt/write",
         """
 def write(params, ids, n_heads, n_more, rng, temperature=0.8, context=64):
     for _ in range(n_more):
@@ -501,5 +500,6 @@ def write(params, ids, n_heads, n_more, rng, temperature=0.8, context=64):
         ids = np.append(ids, p.argmax())
     return ids
 """,
+        "the most probable character",
     ),
 ]
