@@ -109,17 +109,9 @@ class Trial:
 
 def check_function(exercise, function, seed=SEED, file=None):
     """Compare a function, of a person's file, with what is expected on every case. Returns a `Verdict`."""
-    name = exercise.function_name
-    if not callable(function):
-        return Verdict("wrong", [f"{name} is {kind(function)}, expected a function"])
-    replaced = put_back()
-    if replaced:
-        return Verdict("wrong", [complaint_about_numpy(replaced)])
-    parameters = inspect.signature(exercise.answer).parameters
-    if not takes(function, len(parameters)):
-        expected = f"{name}({', '.join(parameters)})"
-        line = f"your function is {name}{inspect.signature(function)}, expected {expected}"
-        return Verdict("wrong", [line])
+    refusal = complaint_about_function(exercise, function)
+    if refusal:
+        return Verdict("wrong", [refusal])
     forward = check_function(exercise.forward, function, seed, file) if exercise.forward else None
     if forward and not forward.solved:
         return forward
@@ -131,29 +123,25 @@ def check_function(exercise, function, seed=SEED, file=None):
             UNDER_WAY.begin(exercise, case)
             outcome = call(exercise, function, case)
             if isinstance(outcome.error, NotImplementedError):
-                if not forward:
-                    return Verdict("not written", ["put your code in place of `raise NotImplementedError`"])
-                where = f", line {line_of(outcome.error, file)}" if file else ""
-                backward = f"backward: not written yet{where}"
-                return Verdict("not written", [f"forward: {forward.lines[0]}", backward], topic=backward)
-            complaint = complaint_about_call(exercise, outcome, file)
-            if outcome.replaced:  # what it does without is another function
-                return UNDER_WAY.verdict(complaint)
-            if isinstance(outcome.error, ComplaintAboutGradients):
-                UNDER_WAY.topic = complaint
+                return not_written(outcome.error, forward, file)
             trials.append(Trial(case, outcome, exercise.expected(*copied(case.args))))
-            if not complaint:
-                complaint = complaint_about_results(exercise, outcome.value, trials[-1].expected)
-                UNDER_WAY.topic = complaint
-            if complaint:
-                UNDER_WAY.complaint = complaint
+            UNDER_WAY.complaint, UNDER_WAY.topic = complaint_and_topic(exercise, trials[-1], file)
+            if outcome.replaced:  # what it does without is another function
+                return UNDER_WAY.verdict()
+            if UNDER_WAY.complaint:
                 noted = first_note(outcome.error)  # of results_of, or of some library
                 return UNDER_WAY.verdict(reason=noted or reason(exercise, function, trials, cases[len(trials) :]))
-        if exercise.float64_from:
-            wrong = verdict_in_float32(exercise, function, cases[0], file)
-            if wrong:
-                return wrong
-    return Verdict("solved", [f"right in {'both' if len(cases) == 2 else f'all {len(cases)}'} cases"])
+        wrong = verdict_in_float32(exercise, function, cases[0], file) if exercise.float64_from else None
+    return wrong or Verdict("solved", [f"right in {'both' if len(cases) == 2 else f'all {len(cases)}'} cases"])
+
+
+def not_written(error, forward, file):
+    """The verdict on a function that has raised NotImplementedError, but whose forward pass may be right."""
+    if not forward:
+        return Verdict("not written", ["put your code in place of `raise NotImplementedError`"])
+    where = f", line {line_of(error, file)}" if file else ""
+    backward = f"backward: not written yet{where}"
+    return Verdict("not written", [f"forward: {forward.lines[0]}", backward], topic=backward)
 
 
 def first_note(error):
@@ -223,6 +211,30 @@ def is_same(x, before):
 
 
 # -- what is wrong ------------------------------------------------------------------------------------------------
+
+
+def complaint_about_function(exercise, function):
+    """The line that says why a function cannot be tried, or ""."""
+    name = exercise.function_name
+    if not callable(function):
+        return f"{name} is {kind(function)}, expected a function"
+    replaced = put_back()
+    if replaced:
+        return complaint_about_numpy(replaced)
+    parameters = inspect.signature(exercise.answer).parameters
+    if takes(function, len(parameters)):
+        return ""
+    return f"your function is {name}{inspect.signature(function)}, expected {name}({', '.join(parameters)})"
+
+
+def complaint_and_topic(exercise, trial, file):
+    """The line that says what is wrong with an outcome, and the topic of a `Verdict`; or both are ""."""
+    complaint = complaint_about_call(exercise, trial.outcome, file)
+    if complaint:
+        is_topic = isinstance(trial.outcome.error, ComplaintAboutGradients)
+        return complaint, complaint if is_topic else ""
+    complaint = complaint_about_results(exercise, trial.outcome.value, trial.expected)
+    return complaint, complaint
 
 
 def complaint_about_call(exercise, outcome, file):
@@ -483,8 +495,7 @@ def does_the_same_where_there_are_numbers(exercise, outcomes, trials):
     for outcome, trial in zip(outcomes, trials, strict=True):
         if does_the_same(outcome, trial.outcome):
             continue
-        complaint = complaint_about_call(exercise, outcome, None)
-        complaint = complaint or complaint_about_results(exercise, outcome.value, trial.expected)
+        complaint, _ = complaint_and_topic(exercise, Trial(trial.case, outcome, trial.expected), None)
         if has_number(trial.outcome) or not complaint:
             return False
     return True

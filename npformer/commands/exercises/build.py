@@ -35,7 +35,7 @@ def add_to(add):
 
 def train(options, progress):
     """Train the person's model, and let it write the names backwards."""
-    COMMAND.track_for(options, progress)
+    COMMAND.track(options, progress)
     names = options.words or [ask()]
     words = [reverse.letters_of(name) for name in names]
     with COMMAND.own_functions(options, progress) as functions:

@@ -78,7 +78,7 @@ def add_to(add):
 
 def train(options, progress):
     """Train the person's model on a text, and let it write."""
-    COMMAND.track_for(options, progress)
+    COMMAND.track(options, progress)
     text = read_text(options.text) if options.text else sentences_of_npformer()
     with COMMAND.own_functions(options, progress) as functions:
         writer = Writer(functions, text)

@@ -100,7 +100,9 @@ class TrackCommand:
         return None
 
     def track(self, options, progress):
-        """The track of the person's file."""
+        """The track of the person's file. Marks as solved what is as it was when it was right."""
+        if options.hint is not None and options.run != self.show:
+            raise UserError(f"--hint stands alone: {self.program()} --hint {options.hint}")
         found = track_or_most_solved(self.read(), self.tracks, progress)
         if found not in self.tracks:
             advice = f"rename it (mv {self.file} {found.file})"
@@ -117,13 +119,21 @@ class TrackCommand:
                     f"with it without --{track.name}, or move it out of {FOLDER}, and begin a new "
                     f"one with {self.program()} --{track.name}"
                 )
+        for key, digest in self.digests(found).items():
+            if progress.sources.get(key) == digest:
+                progress.solved.add(key)
+            else:
+                progress.solved.discard(key)
         return found
 
-    def track_for(self, options, progress):
-        """The track of the person's file, for a command with which --hint has no meaning."""
-        if options.hint is not None:
-            raise UserError(f"--hint stands alone: {self.program()} --hint {options.hint}")
-        return self.track(options, progress)
+    def digests(self, track):
+        """The digests of what the file has now; none if Python cannot read it, which is said by
+        what checks or trains.
+        """
+        try:
+            return digests(track, read_source(self.file))
+        except UNREADABLE:
+            return {}
 
     def begin(self, options, progress):
         """Write the file."""
@@ -150,35 +160,23 @@ class TrackCommand:
         """What the file is at first."""
         return starting_text(track)
 
-    def update(self, track, progress):
-        """Mark as solved what is as it was when it was right. Returns the digests of what the file
-        has now.
-        """
-        try:
-            now = digests(track, read_source(self.file))
-        except UNREADABLE:  # what checks or trains says so
-            return {}
-        for key, digest in now.items():
-            if progress.sources.get(key) == digest:
-                progress.solved.add(key)
-            else:
-                progress.solved.discard(key)
-        return now
+    def chosen(self, options, progress):
+        """The exercise that is named, or the first that is not solved, or the last one."""
+        track = self.track(options, progress)
+        if options.name:
+            return named(options.name, track.parts, self.program())
+        to_do = next_of(track, progress)
+        return to_do[0] if to_do else list(track.parts.values())[-1]
 
-    def chosen(self, name, track, progress):
-        """The exercise that is named, or the first that is not solved."""
-        if name is None:
-            return next(iter(next_of(track, progress)), list(track.parts.values())[-1])
-        return named(name, track.parts, self.program())
-
-    def check_one(self, track, part, progress, now, seconds, is_first=True):
+    def check_one(self, track, part, progress, seconds, is_first=True):
         """Check an exercise, and note and print the verdict. Of one that is not written nothing is
         printed, unless it is the first.
         """
+        digest = self.digests(track).get(part.key)  # of what is checked, not of a later text
         verdict, printed = check_in_process(part.key, self.file, seconds)
         progress.sources.pop(part.key, None)
-        if verdict.solved and part.key in now:
-            progress.sources[part.key] = now[part.key]
+        if verdict.solved and digest:
+            progress.sources[part.key] = digest
         if verdict.state != "not written" or is_first:
             report(part, self.file, verdict, printed, progress, self.program())
         progress.save()
@@ -216,7 +214,6 @@ class TrackCommand:
         if not self.file.exists():
             self.begin(options, progress)
         track = self.track(options, progress)
-        self.update(track, progress)
         for number, part in enumerate(track.parts.values(), 1):
             state = "changed since its check" if is_changed(part, progress) else ""
             if part.key in progress.solved:
@@ -230,15 +227,14 @@ class TrackCommand:
 
         The exit status is 1 if one is not right.
         """
-        track = self.track_for(options, progress)
-        now = self.update(track, progress)
+        track = self.track(options, progress)
         to_do = next_of(track, progress)
         parts = to_do or track.parts.values()
         if options.name:
-            parts = [self.chosen(options.name, track, progress)]
+            parts = [named(options.name, track.parts, self.program())]
         for n_solved, part in enumerate(parts):
             is_first = n_solved == 0
-            verdict = self.check_one(track, part, progress, now, options.seconds, is_first)
+            verdict = self.check_one(track, part, progress, options.seconds, is_first)
             if verdict.state == "not written" and not is_first:
                 break
             if not verdict.solved:
@@ -250,24 +246,19 @@ class TrackCommand:
 
     def hint(self, options, progress):
         """Print one hint more than the last time."""
-        track = self.track_for(options, progress)
-        self.update(track, progress)
-        part = self.chosen(options.name, track, progress)
+        part = self.chosen(options, progress)
         print(f"{part.name}:")
         print_hint(part, progress, self.program())
 
     def next_hint(self, options, progress):
         """Print the next hint of an exercise, without those that were shown."""
         track = self.track(options, progress)
-        self.update(track, progress)
-        part = self.chosen(options.hint, track, progress)
+        part = named(options.hint, track.parts, self.program())
         print_next_hint(part, track.number_of(part), progress, self.program())
 
     def answer(self, options, progress):
         """Print the answer."""
-        track = self.track_for(options, progress)
-        self.update(track, progress)
-        part = self.chosen(options.name, track, progress)
+        part = self.chosen(options, progress)
         print_answer(part)
         print_derivation(part)
 
@@ -279,12 +270,11 @@ class TrackCommand:
         solved. What has changed since it was solved is checked first, and an error of the person's
         code gets a line.
         """
-        track = self.track_for(options, progress)
-        now = self.update(track, progress)
+        track = self.track(options, progress)
         parts = track.parts.values()
         for part in parts:
             if is_changed(part, progress):
-                self.check_one(track, part, progress, now, SECONDS)
+                self.check_one(track, part, progress, SECONDS)
         own = [part.name for part in parts if part.key in progress.solved]
         list_of_own = f": {', '.join(own)}" if own else ""
         print(f"{len(own)} of {len(parts)} exercises are yours{list_of_own}")
