@@ -17,7 +17,7 @@ from usual_mistakes_of_gpt import WRITTEN
 
 from npformer.exercises import EXERCISES, check_function, one_word, start, tasks
 from npformer.exercises.child import ALL, PARTS
-from npformer.exercises.start import SHOWS, explained, starting_text
+from npformer.exercises.start import OF_FLOAT32, SHOWS, explained, starting_text, task_text
 from tests.exercises import right_answers
 from tests.exercises.solving import verdict_on
 from tests.tools import mutate_exercises
@@ -186,7 +186,7 @@ LEAKS = [
 @pytest.mark.parametrize(("label", "old", "new", "words"), LEAKS)
 def test_float64_that_leaks_into_float32_is_noticed(label, old, new, words):
     verdict = verdict_on(f"gpt/{label}", {old: new})
-    assert verdict.state == "wrong"
+    assert verdict.state == "wrong" and OF_FLOAT32 in task_text(ALL[f"gpt/{label}"])
     case, complaint = verdict.lines
     assert ", in float32: " in case
     assert "has dtype float64, expected float32, as its arguments have" in complaint
