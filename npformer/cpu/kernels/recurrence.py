@@ -2,6 +2,8 @@
 step.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from npformer import reference
@@ -15,14 +17,33 @@ from npformer.cpu.scalar import like, sigmoid, tanh
 from npformer.runtime.memory import empty
 
 
+class Steps(NamedTuple):
+    """The steps of a sequence in the order of a pass, and which of them each row takes (B, T). In
+    the others its state passes by.
+    """
+
+    order: np.ndarray
+    keeps: np.ndarray
+
+
+class Saved(NamedTuple):
+    """What the backward pass of the LSTM reads: the cells before and after each step, and the
+    gates.
+    """
+
+    before: np.ndarray
+    cells: np.ndarray
+    gates: np.ndarray
+
+
 @kernel_of(reference.gru)
 def gru(x_gates, h0, weight, bias, keep_mask, reverse):
     B, T, _ = x_gates.shape
     _, D = h0.shape
     states = empty((B, T, D), h0.dtype)
     gates = empty((B, T, 4 * D), h0.dtype)
-    keeps = _kept_steps(keep_mask, B, T)
-    _gru_run(BLAS[h0.dtype], x_gates, weight, bias, keeps, reverse, states, gates, h0.copy())
+    steps = _steps(keep_mask, B, T, reverse)
+    _gru_run(BLAS[h0.dtype], steps, x_gates, weight, bias, h0.copy(), states, gates)
     return states, gates
 
 
@@ -34,8 +55,8 @@ def gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse):
     dh = np.zeros_like(h0)
     blas = BLAS[h0.dtype]
     before = _before(states, h0, reverse)
-    keeps = _kept_steps(keep_mask, B, T)
-    _gru_run_back(blas, dstates, before, weight, gates, keeps, reverse, dx_gates, dh_gates, dh)
+    steps = _steps(keep_mask, B, T, not reverse)
+    _gru_run_back(blas, steps, dstates, before, weight, gates, dx_gates, dh_gates, dh)
 
     dweight = empty(weight.shape, h0.dtype)
     dbias = np.empty(3 * D, h0.dtype)
@@ -44,13 +65,12 @@ def gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse):
 
 
 @kernel
-def _gru_run(blas, x_gates, weight, bias, keeps, reverse, states, gates, h):
-    B, T, D = states.shape
-    h_gates = np.empty((B, 3 * D), h.dtype)
-    for i in range(T):
-        t = T - 1 - i if reverse else i
+def _gru_run(blas, steps, x_gates, weight, bias, h, states, gates):
+    order, keeps = steps
+    h_gates = np.empty((len(h), 3 * h.shape[1]), h.dtype)
+    for t in order:
         multiply(blas, h, weight, h_gates, False)
-        for b in range(B):
+        for b in range(len(h)):
             _gru_cell(x_gates[b, t], h_gates[b], bias, h[b], keeps[b, t], states[b, t], gates[b, t])
             copy_row(states[b, t], h[b])
 
@@ -70,21 +90,17 @@ def _gru_cell(x, from_h, bias, h, keeps, new_h, gates):
 
 
 @kernel
-def _gru_run_back(blas, dstates, before, weight, gates, keeps, reverse, dx_gates, dh_gates, dh):
-    B, T, D = dstates.shape
-    # the gradient of the state before through the gates of a step
-    through = np.empty((B, D), dh.dtype)
-    for i in range(T):
-        t = i if reverse else T - 1 - i
-        for b in range(B):
+def _gru_run_back(blas, steps, dstates, before, weight, gates, dx_gates, dh_gates, dh):
+    order, keeps = steps
+    through = np.empty_like(dh)  # the gradient of the state before, through the gates of a step
+    for t in order:
+        for b in range(len(dh)):
             dx, dh_gate = dx_gates[b, t], dh_gates[b, t]
             _gru_cell_back(
                 dstates[b, t], before[b, t], gates[b, t], keeps[b, t], dh[b], dx, dh_gate
             )
         multiply(blas, dh_gates[:, t], weight.T, through, False)
-        for b in range(B):
-            if keeps[b, t]:
-                add_row(through[b], dh[b])
+        _add_where(keeps, t, through, dh)
 
 
 @inlined
@@ -110,9 +126,9 @@ def lstm(x_gates, h0, c0, weight, keep_mask, reverse):
     states = empty((B, T, D), h0.dtype)
     cells = empty((B, T, D), h0.dtype)
     gates = empty((B, T, 4 * D), h0.dtype)
-    keeps = _kept_steps(keep_mask, B, T)
+    steps = _steps(keep_mask, B, T, reverse)
     h, c = h0.copy(), c0.copy()
-    _lstm_run(BLAS[h0.dtype], x_gates, weight, keeps, reverse, states, cells, gates, h, c)
+    _lstm_run(BLAS[h0.dtype], steps, x_gates, weight, h, c, states, cells, gates)
     return states, cells, gates
 
 
@@ -124,11 +140,9 @@ def lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates, keep_ma
     if dcells is None:
         dcells = np.zeros_like(states)
     blas = BLAS[h0.dtype]
-    before = _before(cells, c0, reverse)
-    keeps = _kept_steps(keep_mask, B, T)
-    _lstm_run_back(
-        blas, dstates, dcells, weight, before, cells, gates, keeps, reverse, dx_gates, dh, dc
-    )
+    saved = Saved(_before(cells, c0, reverse), cells, gates)
+    steps = _steps(keep_mask, B, T, not reverse)
+    _lstm_run_back(blas, steps, dstates, dcells, weight, saved, dx_gates, dh, dc)
 
     dweight = empty(weight.shape, h0.dtype)
     h_before = as_rows(_before(states, h0, reverse))
@@ -137,13 +151,12 @@ def lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates, keep_ma
 
 
 @kernel
-def _lstm_run(blas, x_gates, weight, keeps, reverse, states, cells, gates, h, c):
-    B, T, D = states.shape
-    h_gates = np.empty((B, 4 * D), h.dtype)
-    for i in range(T):
-        t = T - 1 - i if reverse else i
+def _lstm_run(blas, steps, x_gates, weight, h, c, states, cells, gates):
+    order, keeps = steps
+    h_gates = np.empty((len(h), 4 * h.shape[1]), h.dtype)
+    for t in order:
         multiply(blas, h, weight, h_gates, False)
-        for b in range(B):
+        for b in range(len(h)):
             x, new_h, new_c = x_gates[b, t], states[b, t], cells[b, t]
             _lstm_cell(x, h_gates[b], h[b], c[b], keeps[b, t], new_h, new_c, gates[b, t])
             copy_row(new_h, h[b])
@@ -166,22 +179,18 @@ def _lstm_cell(x, from_h, h, c, keeps, new_h, new_c, gates):
 
 
 @kernel
-def _lstm_run_back(
-    blas, dstates, dcells, weight, before, cells, gates, keeps, reverse, dx_gates, dh, dc
-):
-    B, T, D = dstates.shape
-    through = np.empty((B, D), dh.dtype)  # as of the GRU
-    for i in range(T):
-        t = i if reverse else T - 1 - i
-        for b in range(B):
+def _lstm_run_back(blas, steps, dstates, dcells, weight, saved, dx_gates, dh, dc):
+    order, keeps = steps
+    before, cells, gates = saved
+    through = np.empty_like(dh)  # as of the GRU
+    for t in order:
+        for b in range(len(dh)):
             add_row(dstates[b, t], dh[b])
             add_row(dcells[b, t], dc[b])
             c, new_c, dx = before[b, t], cells[b, t], dx_gates[b, t]
             _lstm_cell_back(c, new_c, gates[b, t], keeps[b, t], dh[b], dc[b], dx)
         multiply(blas, dx_gates[:, t], weight.T, through, False)
-        for b in range(B):
-            if keeps[b, t]:
-                add_row(through[b], dh[b])
+        _add_where(keeps, t, through, dh)
 
 
 @inlined
@@ -200,9 +209,18 @@ def _lstm_cell_back(c, new_c, gates, keeps, dh, dc, dx):
         dh[j] = zero if keeps else dh[j]
 
 
-def _kept_steps(keep_mask, B, T):
-    """The mask, or a mask that keeps all steps if it is None."""
-    return np.ones((B, T), np.bool_) if keep_mask is None else keep_mask
+@inlined
+def _add_where(keeps, t, through, dh):
+    """Add the gradients through the gates of step t to those of the rows that take it."""
+    for b in range(len(dh)):
+        if keeps[b, t]:
+            add_row(through[b], dh[b])
+
+
+def _steps(keep_mask, B, T, reverse):
+    """The steps in their order, of which each row takes all if there is no mask."""
+    order = np.arange(T - 1, -1, -1) if reverse else np.arange(T)
+    return Steps(order, np.ones((B, T), np.bool_) if keep_mask is None else keep_mask)
 
 
 def _before(states, first, reverse):
