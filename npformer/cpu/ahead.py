@@ -21,7 +21,8 @@ import numpy as np
 import npformer
 from npformer import reference
 from npformer.cpu.backend import ops
-from npformer.cpu.jit import KERNELS, current_rehearsal
+from npformer.cpu.compiling import current_rehearsal
+from npformer.cpu.jit import KERNELS
 from npformer.cpu.kernel_cache import FOLDER, digest_of, folder_of, place_of, sources_of
 from npformer.files.locks import claimed, fcntl
 from npformer.runtime.cores import cores

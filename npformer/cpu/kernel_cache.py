@@ -23,7 +23,7 @@ from npformer.checks import warn
 from npformer.files.paths import replace_file
 
 FOLDER = Path(__file__).parent  # with its folder of kernels
-ON_THE_HOST = {"backend", "kernel_cache"}  # files of this folder that no kernel calls
+ON_THE_HOST = {"backend", "compiling", "kernel_cache"}  # files of this folder that no kernel calls
 IMPORT = re.compile(r"^from npformer\.cpu(?:\.([\w.]+) import| import (\w+))", re.MULTILINE)
 CHECKSUM = 4  # bytes at the beginning of a file
 HEADER = 36  # bytes of the checksum and the origin

@@ -24,7 +24,7 @@ def double(x):
     return 2 * x
 
 
-def test_a_fork_can_wait_for_both_locks_of_a_compilation():  # cpu/jit.py
+def test_a_fork_can_wait_for_both_locks_of_a_compilation():  # cpu/compiling.py
     with lib._lock, global_compiler_lock:
         pass
     assert callable(global_compiler_lock.acquire)
@@ -64,7 +64,7 @@ def test_a_function_is_there(place, name):
     assert callable(getattr(place, name))
 
 
-def test_no_machine_code_is_made_of_a_function_that_is_inlined():  # cpu/jit.py
+def test_no_machine_code_is_made_of_a_function_that_is_inlined():  # cpu/compiling.py
     twice = njit(**PART, no_cpython_wrapper=True)(double)
     assert njit(lambda x: twice(x))(2.0) == 4
     [result] = twice.overloads.values()

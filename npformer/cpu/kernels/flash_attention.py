@@ -18,7 +18,8 @@ import numpy as np
 
 from npformer import reference
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.jit import does_nothing, if_given, inlined, kernel
+from npformer.cpu.compiling import does_nothing
+from npformer.cpu.jit import if_given, inlined, kernel
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.padded import ROWS, multiply_columns, multiply_padded, with_room
 from npformer.cpu.rows import contiguous, copy_row
