@@ -5,11 +5,16 @@ import numpy as np
 from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of, original
-from npformer.cpu.blas import multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import KINDS, Identity, activate, multiply_by_slope
 from npformer.cpu.kernels.dropout import drawing, drop_row
-from npformer.cpu.kernels.linear import by_rows, gradients_of_parameters, linear
+from npformer.cpu.kernels.linear import (
+    by_rows,
+    gradients_of_parameters,
+    linear,
+    multiply_by,
+    multiply_by_transposed,
+)
 from npformer.cpu.rows import add_row
 from npformer.cpu.scalar import like
 from npformer.reference.math.activations import INPUTS
@@ -76,7 +81,7 @@ def _gradients(dy, x, weight, bias, h, kind, draw):
 
 @kernel
 def _map_and_activate(x, h, y, first, blas, weight, bias, kind, draw, factor):
-    multiply(blas, x, weight, h, False)
+    multiply_by(blas, x, weight, h)
     _activate(h, y, first, bias, kind, draw, factor)
 
 
@@ -96,12 +101,12 @@ def _activate_backward(dy, h, dh, dx, first, blas, weight, kind, draw, factor):
     for i in range(n):
         drop_row(dy[i], dh[i, :F], (first + i) * F, draw, factor)
         multiply_by_slope(kind, dh[i], h[i])
-    multiply(blas, dh, weight.T, dx, False)
+    multiply_by_transposed(blas, dh, weight, dx)
 
 
 @kernel
 def _map_drop_and_add(x, y, residual, first, blas, weight, bias, draw, factor):
-    multiply(blas, x, weight, y, False)
+    multiply_by(blas, x, weight, y)
     _drop_and_add(y, residual, first, bias, draw, factor)
 
 

@@ -1,5 +1,7 @@
 """The linear map: products of two-dimensional matrices, written to recycled memory."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from npformer import reference
@@ -64,15 +66,26 @@ def gradients_of_parameters(x, dy, weight):
 def by_rows(kernel, matrices, weight, *rest):
     """Call a kernel for all rows of these matrices in parts, each multiplied by the weight.
 
-    It gets some rows of each matrix, the number of the first, ``BLAS[dtype]``, the weight and the
-    rest.
+    It gets some rows of each matrix, the number of the first, ``BLAS[dtype]``, the weight as
+    ``multiply_by`` takes it, and the rest.
     """
-    blas, weight = BLAS[weight.dtype], as_matrix(weight)
+    blas = BLAS[weight.dtype]
+    size = weight.size
+    weight = _by_rows_or_columns(weight)
 
     def work(part):
         kernel(*[matrix[part] for matrix in matrices], part.start, blas, weight, *rest)
 
-    in_parts(work, len(matrices[0]), ROWS_OF_A_PART, weight.size)
+    in_parts(work, len(matrices[0]), ROWS_OF_A_PART, size)
+
+
+def _by_rows_or_columns(weight):
+    """(The matrix or its transpose, C-contiguous; whether it is the transpose). So a kernel is not
+    compiled again for the other layout.
+    """
+    if weight.flags.f_contiguous and not weight.flags.c_contiguous:
+        return weight.T, True
+    return np.ascontiguousarray(weight), False
 
 
 def few_rows_linear(weight, bias, max_rows, n_steps):
@@ -118,20 +131,46 @@ if JIT:
     ops.hooks["few_rows_linear"] = few_rows_linear
 
 
+class Map(NamedTuple):
+    """The arrays of a linear map of a few rows. What there is not is empty.
+
+    Python passes them as a plain tuple: numba takes microseconds to look at the type of a named
+    one.
+    """
+
+    weight: np.ndarray  # transposed, if it has integers
+    panels: np.ndarray  # copies of its columns
+    scale: np.ndarray  # of the columns of integers
+    bias: np.ndarray
+
+
+@inlined
+def multiply_by(blas, x, weight, y):
+    """y = x W."""
+    matrix, is_transposed = weight
+    if is_transposed:
+        multiply(blas, x, matrix.T, y, False)
+    else:
+        multiply(blas, x, matrix, y, False)
+
+
+@inlined
+def multiply_by_transposed(blas, dy, weight, dx):
+    """dx = dy Wᵀ."""
+    matrix, is_transposed = weight
+    multiply_by(blas, dy, (matrix, not is_transposed), dx)
+
+
 @kernel
 def _map(x, y, first, blas, weight, bias):
-    multiply(blas, x, weight, y, False)
+    multiply_by(blas, x, weight, y)
     for i in range(len(y)):
         add_row(bias, y[i])
 
 
 @inlined
 def map_few_rows(team, x, arrays, y):
-    """``_map``, shared between the threads of a team. The arrays are (weight, panels, scale, bias).
-
-    The weight is transposed if it has integers, and its columns may have scales. What there is not
-    is empty.
-    """
+    """``_map``, shared between the threads of a team, with the arrays of a ``Map``."""
     weight, panels, scale, bias = arrays
     multiply_few_rows(team, x, weight, panels, y)
     for i in range(len(y)):
@@ -142,7 +181,7 @@ def map_few_rows(team, x, arrays, y):
 
 @kernel
 def _gradient_of_input(dy, dx, first, blas, weight):
-    multiply(blas, dy, weight.T, dx, False)
+    multiply_by_transposed(blas, dy, weight, dx)
 
 
 @kernel

@@ -13,7 +13,7 @@ from npformer.cpu.few_rows import JIT, Matrix, array_at, panels_of, record_at, t
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import KINDS, activate
 from npformer.cpu.kernels.decoding import NO_MASK, Cached, address_of_attention, attend_together
-from npformer.cpu.kernels.linear import NOTHING, map_few_rows
+from npformer.cpu.kernels.linear import NOTHING, Map, map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
 from npformer.cpu.rows import add_row, copy_row
@@ -37,15 +37,6 @@ OF_LAYER = {
 }
 OF_ATTENTION = {"n_heads", "n_kv_heads", "causal", "window", "scale", "dropout_rate", "rotary"}
 OF_ROTARY = {"base", "scaling", "pairs", "llama3"}
-
-
-class Map(NamedTuple):
-    """The arrays of a linear map, for ``map_few_rows``."""
-
-    weight: np.ndarray
-    panels: np.ndarray
-    scale: np.ndarray
-    bias: np.ndarray
 
 
 # The kinds of sublayers: attention to the own cache, attention to a memory, and the third.
