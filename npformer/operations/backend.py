@@ -100,12 +100,8 @@ class Backend:
         >>> "softmax_backward" in Ops.names()
         True
         """
-        names: set[str] = set()
-        for base in cls.__mro__:
-            names.update(
-                name for name, value in vars(base).items() if isinstance(value, staticmethod)
-            )
-        return sorted(names)
+        names = inspect.getmembers_static(cls, lambda value: isinstance(value, staticmethod))
+        return [name for name, _ in names]
 
     def replaced(self, **operations: Callable) -> Self:
         """A copy with other functions in the place of some operations.

@@ -13,9 +13,8 @@ from types import NoneType
 import numpy as np
 
 from npformer.checks import check_ids
-from npformer.operations.binder import make_binder
 from npformer.operations.options import check_of, check_rate_and_key
-from npformer.operations.plan import converted, make_plan, rounded
+from npformer.operations.plan import converted, make_binder, make_plan, rounded
 from npformer.operations.shapes import check_arrays
 from npformer.runtime.blas_threads import computing, one_blas_thread
 
