@@ -18,6 +18,9 @@ from npformer.runtime import threads
 # on a GPU, or on the processor in its place if there is a compiler
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 KERNELS = [pytest.param(cpu.ops, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
+EVERY_KERNEL = pytest.mark.parametrize("ops", KERNELS)
+FLOATS = pytest.mark.parametrize("dtype", ["float32", "float64"])
+BOTH_ATTENTIONS = pytest.mark.parametrize("name", ["attention", "flash_attention"])
 BACKENDS = [pytest.param(reference.ops, id="reference"), *KERNELS]
 OPERATIONS = {name: getattr(reference.ops, name) for name in reference.Ops.names()}
 # the first case of each operation

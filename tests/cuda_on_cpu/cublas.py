@@ -47,25 +47,7 @@ def _itemsize(kind):
 
 @np.errstate(all="ignore")
 def _multiply(
-    handle,
-    transa,
-    transb,
-    m,
-    n,
-    k,
-    alpha,
-    a,
-    atype,
-    lda,
-    b,
-    btype,
-    ldb,
-    beta,
-    c,
-    ctype,
-    ldc,
-    compute,
-    algorithm,
+    handle, transa, transb, m, n, k, alpha, a, atype, lda, b, btype, ldb, beta, c, ctype, ldc, *_
 ):
     """The product of column-major matrices.
 
@@ -81,8 +63,7 @@ def _matrix(address, kind, shape, op, step):
     dtype = np.dtype(DTYPES[kind])
     rows, columns = shape if op == 0 else shape[::-1]
     assert step >= max(rows, 1), "a leading dimension that is too small"
-    memory = (ctypes.c_char * (((columns - 1) * step + rows) * dtype.itemsize)).from_address(
-        address
-    )
+    n_bytes = ((columns - 1) * step + rows) * dtype.itemsize
+    memory = (ctypes.c_char * n_bytes).from_address(address)
     x = np.ndarray((rows, columns), dtype, memory, 0, (dtype.itemsize, dtype.itemsize * step))
     return x if op == 0 else x.T

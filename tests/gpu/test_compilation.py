@@ -45,22 +45,13 @@ def compile_for(gpu_name, module, nvrtc):
 
     Without optimization, which would take five times as long.
     """
-    options = [
-        *module["options"],
-        f"-arch={gpu_name}",
-        "--Ofast-compile=max",
-        *(f"-I{path}/include" for path in CUDA),
-    ]
-    program = ctypes.c_void_p()
-    size = ctypes.c_size_t()
-    nvrtc.nvrtcCreateProgram(
-        ctypes.byref(program), module["code"].encode(), b"kernels.cu", 0, None, None
-    )
-    status = nvrtc.nvrtcCompileProgram(
-        program,
-        len(options),
-        (ctypes.c_char_p * len(options))(*(option.encode() for option in options)),
-    )
+    folders = [f"-I{path}/include" for path in CUDA]
+    options = [*module["options"], f"-arch={gpu_name}", "--Ofast-compile=max", *folders]
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    code = module["code"].encode()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), code, b"kernels.cu", 0, None, None)
+    texts = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    status = nvrtc.nvrtcCompileProgram(program, len(options), texts)
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     messages = ctypes.create_string_buffer(size.value)
     nvrtc.nvrtcGetProgramLog(program, messages)
@@ -73,10 +64,8 @@ def variants(file):
     if file == "flash_attention":
         widths = [("float32", 16), ("float64", 16), (BFLOAT16, 32), ("float64", 32)]
         widths += [("float16", 64), ("float64", 64), ("float32", 128)]
-        return [
-            (dtype, tiles.plain_tiles(width, max(4, np.dtype(dtype).itemsize)).constants)
-            for dtype, width in widths
-        ]
+        plain = lambda dtype, width: tiles.plain_tiles(width, max(4, np.dtype(dtype).itemsize))
+        return [(dtype, plain(dtype, width).constants) for dtype, width in widths]
     if file == "tensor_attention":
         widths = [*((BFLOAT16, width) for width in tiles.WIDTHS), ("float16", 64)]
         return [(dtype, tiles.tensor_tiles(width).constants) for dtype, width in widths]

@@ -22,7 +22,7 @@ from on_gpu import (
     small_blocks,
     take,
 )
-from oracles import assert_close
+from oracles import assert_all_close, assert_close
 from refusals import refuses
 from results import FIRST, arguments_of, run
 
@@ -56,15 +56,12 @@ rounded_up = recording.rounded_up
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 SRC = np.array([[3, 4, 5, 6, 7], [8, 3, 4, 0, 0]])
 TGT = np.array([[1, 3, 4, 5, 2], [1, 8, 3, 2, 0]])
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12}
 MODELS = {
-    "pre-norm": Transformer(11, 11, d_model=8, n_heads=2, n_layers=2, d_ff=12, activation="gelu"),
-    "post-norm, tied": Transformer(
-        11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, norm="post", tie_embeddings=True
-    ),
-    "rotary": Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, positions="rotary"),
-    "learned positions": Transformer(
-        11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, positions="learned", max_len=9
-    ),
+    "pre-norm": Transformer(11, 11, **{**SIZES, "n_layers": 2}, activation="gelu"),
+    "post-norm, tied": Transformer(11, 11, **SIZES, norm="post", tie_embeddings=True),
+    "rotary": Transformer(11, 11, **SIZES, positions="rotary"),
+    "learned positions": Transformer(11, 11, **SIZES, positions="learned", max_len=9),
     "GRU": Recurrent(11, 11, d_model=8, attention="general", cell="gru"),
     "LSTM": Recurrent(11, 11, d_model=8, attention="additive", cell="lstm"),
     "GRU, dot": Recurrent(11, 11, d_model=8, attention="dot", cell="gru"),
@@ -74,8 +71,10 @@ MODELS = {
 }
 # the reference computes a product, or reads a value
 NOT_RECORDED = {"GRU", "GRU, dot", "LSTM", "ByteNet"}
-SMALL = Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0)
+WIDER = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 16}
+SMALL = Transformer(11, 11, **WIDER, dropout=0.0)
 TRAINED = MODELS | {"low rank": LowRank(SMALL, SMALL.init(0), rank=2, whole=("output",))}
+SAME = np.full((4, 8), 3), np.full((4, 8), 4)  # a batch
 IDS = {"bos_id": 1, "eos_id": 2, "max_len": 6}
 
 
@@ -103,20 +102,17 @@ def test_loss_and_gradient_are_those_of_the_reference(name):
     model = MODELS[name]
     params = tree.map_leaves(lambda x: x.astype("float64"), model.init(0))
     batch = SRC, TGT[:, :-1], TGT[:, 1:]
-    loss, grads, n = model.loss_and_grad(
-        params, *batch, dropout_key=3, label_smoothing=0.1, backend=reference
-    )
-    result = model.loss_and_grad(
-        put(params), *batch, dropout_key=3, label_smoothing=0.1, backend=gpu
-    )
-    assert result[2] == n
-    np.testing.assert_allclose(float(result[0]), loss, rtol=1e-12)
-    for (path, x), (_, wanted) in zip(
-        tree.leaves(take(result[1])), tree.leaves(grads), strict=True
-    ):
-        np.testing.assert_allclose(
-            x, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max(), err_msg=path
-        )
+    results = []
+    for ops, given in ((gpu, put(params)), (reference, params)):
+        options = {"dropout_key": 3, "label_smoothing": 0.1, "backend": ops}
+        results.append(take(model.loss_and_grad(given, *batch, **options)))
+    (loss, grads, n), (expected, expected_grads, n_expected) = results
+    assert n == n_expected
+    np.testing.assert_allclose(float(loss), expected, rtol=1e-12)
+    pairs = zip(tree.leaves(grads), tree.leaves(expected_grads), strict=True)
+    for (path, x), (_, wanted) in pairs:
+        atol = 1e-11 * np.abs(wanted).max()
+        np.testing.assert_allclose(x, wanted, rtol=0, atol=atol, err_msg=path)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -125,10 +121,9 @@ def test_decoding_finds_what_the_reference_finds(name):
     params = model.init(1)
     expected = greedy_decode(model, params, SRC, **IDS, backend=reference)
     assert_array_equal(greedy_decode(model, put(params), SRC, **IDS), expected)
-    found, wanted = (
-        beam_search(model, p, SRC, **IDS, beam_size=3, n_best=3, backend=ops)
-        for p, ops in ((put(params), gpu), (params, reference))
-    )
+    options = {**IDS, "beam_size": 3, "n_best": 3}
+    found = beam_search(model, put(params), SRC, **options, backend=gpu)
+    wanted = beam_search(model, params, SRC, **options, backend=reference)
     assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in wanted]
 
 
@@ -158,9 +153,7 @@ def test_a_recorded_step_is_the_step_itself(consistency):
     """Of the batches of one shape, the first is computed normally, the second is recorded,
     the third is a replay.
     """
-    model = Transformer(
-        11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.3, tie_embeddings=True
-    )
+    model = Transformer(11, 11, **WIDER, dropout=0.3, tie_embeddings=True)
     rng = np.random.default_rng(0)
     options = {"clip_norm": 0.5, "consistency": consistency}
     on_gpu, on_cpu = (
@@ -171,10 +164,8 @@ def test_a_recorded_step_is_the_step_itself(consistency):
         tgt[:, 0], tgt[:step, 6:] = 1, 0
         reads = cupy.n_reads if NO_GPU else 0
         np.testing.assert_allclose(on_gpu.step(src, tgt), on_cpu.step(src, tgt), rtol=1e-4)
-        if NO_GPU and step >= 2:
-            assert cupy.n_reads - reads == 1, (
-                "the host waits more than once, for the loss and the norm"
-            )
+        if NO_GPU and step >= 2:  # the host waits once, for the loss and the norm
+            assert cupy.n_reads - reads == 1
     assert all(on_gpu._run_step.recordings.values())
     message = r"src\[0, 0\] is 11, expected 0 <= id < 11"
     refuses(ValueError, message, on_gpu.step, src + 11 - src[0, 0], tgt)
@@ -185,39 +176,37 @@ def test_a_recorded_step_is_the_step_itself(consistency):
 )
 def test_a_replay_whose_gradient_is_not_finite_changes_nothing(optimizer):
     trainers = [Trainer(SMALL, optimizer, clip_norm=1.0, backend=ops) for ops in (gpu, reference)]
-    batch = np.full((4, 8), 3), np.full((4, 8), 4)
     for _ in range(3):  # the third is a replay
-        losses = [trainer.step(*batch) for trainer in trainers]
+        losses = [trainer.step(*SAME) for trainer in trainers]
     np.testing.assert_allclose(*losses, rtol=1e-5)
     on_gpu, row = trainers[0], trainers[0].params["source_embedding"][3]
     good = row.copy()
     row[5] = np.nan
     before = [take(x) for x in on_gpu.state.arrays]
-    refuses(NonFiniteError, "parameters are those of step 3", on_gpu.step, *batch)
+    refuses(NonFiniteError, "parameters are those of step 3", on_gpu.step, *SAME)
     for x, y in zip(on_gpu.state.arrays, before, strict=True):
         assert_array_equal(take(x), y)
     assert on_gpu.n_steps == 3
     row[...] = good
     for _ in range(2):  # recorded and accumulated steps follow each other
-        np.testing.assert_allclose(*(trainer.step(*batch) for trainer in trainers), rtol=1e-5)
+        np.testing.assert_allclose(*(trainer.step(*SAME) for trainer in trainers), rtol=1e-5)
         np.testing.assert_allclose(
-            *(trainer.step(batches=[batch, batch]) for trainer in trainers), rtol=1e-5
+            *(trainer.step(batches=[SAME, SAME]) for trainer in trainers), rtol=1e-5
         )
 
 
 def test_a_replay_that_overflows_is_tried_again():
-    batch = np.full((4, 8), 3), np.full((4, 8), 4)
     trainers = [Trainer(SMALL, Adam(0.01), backend=gpu, precision="float16") for _ in range(2)]
     for _ in range(3):
         for trainer in trainers:
-            trainer.step(*batch)
-    trainers[0].state.precision.loss_scale = LossScale(2.0**18, 0)
-    trainers[0].step(*batch)
-    assert trainers[0].state.precision.loss_scale.value < 2.0**18
-    trainers[1].state.precision.loss_scale = LossScale(
-        trainers[0].state.precision.loss_scale.value, 0
-    )
-    trainers[1].step(*batch)
+            trainer.step(*SAME)
+    precisions = [trainer.state.precision for trainer in trainers]
+    precisions[0].loss_scale = LossScale(2.0**18, 0)
+    trainers[0].step(*SAME)
+    lower = precisions[0].loss_scale.value
+    assert lower < 2.0**18
+    precisions[1].loss_scale = LossScale(lower, 0)
+    trainers[1].step(*SAME)
     assert_array_equal(*(take(trainer.flat_params) for trainer in trainers))
 
 
@@ -270,9 +259,8 @@ def test_every_model_trains_in_every_precision(name, precision):
         warnings.simplefilter("always")
         losses = [on_gpu.step(*batch) for batch in padded_batches()]
     np.testing.assert_allclose(losses, losses_of_the_reference(name), rtol=0.02)
-    assert len(on_gpu._run_step.recordings) == (name not in NOT_RECORDED), [
-        str(warning.message) for warning in caught
-    ]
+    messages = [str(warning.message) for warning in caught]
+    assert len(on_gpu._run_step.recordings) == (name not in NOT_RECORDED), messages
     assert len(caught) == (name in NOT_RECORDED)
     assert tree.not_finite(on_gpu.state.grads) == []
 
@@ -298,33 +286,26 @@ def test_attention_of_more_heads_than_a_grid_has_rows():
     results = []
     for ops in (ON_GPU, reference):
         out, logsumexp = ops.flash_attention(q, k, v)
-        results.append(
-            (out, logsumexp, *ops.flash_attention_backward(dout, q, k, v, out, logsumexp))
-        )
-    for x, wanted in zip(*results, strict=True):
-        assert_close(x, wanted, 1e-5)
+        gradients = ops.flash_attention_backward(dout, q, k, v, out, logsumexp)
+        results.append((out, logsumexp, *gradients))
+    assert_all_close(*results, 1e-5)
 
 
 def test_an_overflow_halves_the_scale_and_is_tried_again():
     trainer = Trainer(SMALL, Adam(0.01), backend=gpu, precision="float16")
     trainer.state.precision.loss_scale = LossScale(2.0**18, 0)
-    src, tgt = np.full((4, 8), 3), np.full((4, 8), 4)
-    assert np.isfinite(trainer.step(src, tgt))
+    assert np.isfinite(trainer.step(*SAME))
     assert trainer.state.precision.loss_scale.value < 2.0**18
     trainer.flat_params[...] = np.nan
-    refuses(NonFiniteError, "parameter .* holds NaN", trainer.step, src, tgt)
+    refuses(NonFiniteError, "parameter .* holds NaN", trainer.step, *SAME)
 
 
 def test_lower_precision_is_for_the_gpu():
-    for backend, name, message in (
-        (
-            reference,
-            "bfloat16",
-            "precision='bfloat16' on the backend reference, expected 'float32'",
-        ),
-        (gpu, "half", "precision='half', expected 'float32', 'tf32', 'bfloat16' or 'float16'"),
-    ):
-        refuses(ValueError, message, Trainer, SMALL, Adam(0.01), backend=backend, precision=name)
+    refused = functools.partial(Trainer, SMALL, Adam(0.01))
+    message = "precision='bfloat16' on the backend reference, expected 'float32'"
+    refuses(ValueError, message, refused, backend=reference, precision="bfloat16")
+    message = "precision='half', expected 'float32', 'tf32', 'bfloat16' or 'float16'"
+    refuses(ValueError, message, refused, backend=gpu, precision="half")
 
 
 def test_lengths_are_filled_up_to_few_others():
@@ -340,9 +321,7 @@ def test_what_is_filled_up_changes_nothing():
 
     Lengths are max_len, and rows no multiple of 8.
     """
-    model = Transformer(
-        11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=16, dropout=0.0, max_len=11, dtype="float64"
-    )
+    model = Transformer(11, 11, **WIDER, dropout=0.0, max_len=11, dtype="float64")
     rng = np.random.default_rng(0)
     trainers = [Trainer(model, Adam(0.01), backend=ops) for ops in (gpu, reference)]
     for dtype in ("int64", "int32", "int64"):
@@ -381,8 +360,8 @@ def test_arrays_here_and_there_do_not_mix():
         if len(arrays) > 1:
             mixed = put(arguments) | {arrays[1]: arguments[arrays[1]]}
             for ops in (gpu, reference):
-                with pytest.raises(TypeError, match="arrays of different libraries: "):
-                    getattr(ops, name)(**mixed)
+                message = "arrays of different libraries: "
+                refuses(TypeError, message, getattr(ops, name), **mixed)
 
 
 @pytest.mark.skipif(NO_GPU is None, reason="threads of a GPU run as they like")
@@ -397,12 +376,9 @@ def test_the_order_of_threads_changes_nothing(monkeypatch):
 
 def test_the_package_binds_its_kernels_and_not_the_reference():
     folder = Path(npformer.__file__).parent / "gpu"
-    written = {
-        name
-        for path in folder.glob("*.py")
-        for name in re.findall(r"^def (\w+)\(", path.read_text(), re.M)
-    }
-    for name in written & set(reference.Ops.names()):
+    code = "".join(path.read_text() for path in folder.glob("*.py"))
+    written = re.findall(r"^def (\w+)\(", code, re.MULTILINE)
+    for name in {*written} & {*reference.Ops.names()}:
         assert getattr(gpu, name).__module__.startswith("npformer.gpu."), name
 
 
@@ -420,12 +396,8 @@ def test_a_translation_trained_on_the_gpu_translates_on_either(tmp_path, monkeyp
 
     # what has learned little does not end
     monkeypatch.setattr("npformer.text.translator.EXTRA_LEN", 5)
-    settings = {
-        **SETTINGS,
-        "data": str(write_corpus(tmp_path / "data", n_val=2)),
-        "steps": 2,
-        "validate_every": 1,
-    }
+    data = str(write_corpus(tmp_path / "data", n_val=2))
+    settings = {**SETTINGS, "data": data, "steps": 2, "validate_every": 1}
     run = TranslationRun.start(tmp_path / "run", TranslationSettings(**settings), "gpu")
     run.train(progress=False)
     run.finish()

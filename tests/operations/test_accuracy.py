@@ -19,11 +19,11 @@ def test_errors_on_hard_inputs_are_within_the_bounds_of_the_table(hard):
         assert of_gradients is None or of_gradients <= hard.case.backward_bound, name
 
 
-NO_DROPOUT = {"dropout_rate": 0.0, "dropout_key": None}
-SUMS_OF_ROWS = {  # each returns the sum over the rows of dy, given 1 x 2 ones, and a column of ones
+# Each returns the sum over the rows of dy, given 1 x 2 ones, and a column of ones.
+SUMS_OF_ROWS = {
     "linear": lambda dy, one, ones: npf.linear_backward(dy, ones, one, one[0])[2],
     "linear_activation_dropout": lambda dy, one, ones: npf.linear_activation_dropout_backward(
-        dy, ones, one, one[0], np.ones_like(dy), "relu", **NO_DROPOUT
+        dy, ones, one, one[0], np.ones_like(dy), "relu", 0.0, None
     )[2],
     "linear_dropout_residual": lambda dy, one, ones: npf.linear_dropout_residual_backward(
         dy, ones, one, one[0]

@@ -16,7 +16,15 @@ import pytest
 from numpy.testing import assert_array_equal
 from oracles import assert_all_close
 from refusals import refuses
-from results import FIRST, OPERATIONS, arguments_of, named_results, normal, run
+from results import (
+    BOTH_ATTENTIONS,
+    FIRST,
+    OPERATIONS,
+    arguments_of,
+    named_results,
+    normal,
+    run,
+)
 from tested import npf
 
 from npformer import reference
@@ -42,13 +50,10 @@ def arrays_of_contract(name):
 
 
 ARRAYS = [(name, argument) for name in FIRST for argument in arrays_of_contract(name)]
-IDS_BELOW = [(name, argument) for name, argument in ARRAYS if argument.below]
-EVERY_ARRAY = pytest.mark.parametrize(
-    ("name", "argument"), ARRAYS, ids=lambda x: getattr(x, "name", x)
+each_of = partial(
+    pytest.mark.parametrize, ("name", "argument"), ids=lambda x: getattr(x, "name", x)
 )
-ALL_IDS = pytest.mark.parametrize(
-    ("name", "argument"), IDS_BELOW, ids=lambda x: getattr(x, "name", x)
-)
+EVERY_ARRAY, ALL_IDS = each_of(ARRAYS), each_of([x for x in ARRAYS if x[1].below])
 
 
 def arguments_with(name, argument):
@@ -109,15 +114,10 @@ def test_shapes_that_do_not_fit(name, argument):
 def wrong_shapes(contract, argument, arguments):
     """Too many or too few axes, and each axis too long whose size is told by something else."""
     shape = arguments[argument.name].shape
-    others = [
-        x
-        for x in contract.arrays.values()
-        if arguments.get(x.name) is not None and not x.broadcasts
-    ]
-    letters = Counter(
-        letter for x in others for axis in x.axes for letter in {*letters_of(axis), axis}
-    )
-    letters.update(letter for size in contract.sizes.values() for letter in size.letters)
+    letters = Counter(letter for size in contract.sizes.values() for letter in size.letters)
+    for x in contract.arrays.values():
+        if arguments.get(x.name) is not None and not x.broadcasts:
+            letters.update(letter for axis in x.axes for letter in {*letters_of(axis), axis})
     axes = [axis for axis in argument.axes if axis != "..."]
     leading = ["..."] * (len(shape) - len(axes))
     place = argument.axes.index("...") if "..." in argument.axes else 0
@@ -223,9 +223,8 @@ def test_a_scalar_of_numpy_is_an_array_without_axes(name):
     if "axis" in OPERATIONS[name].record.parameters:
         return  # which has none to sum over
     arguments = arguments_of(name)
-    scalars = {
-        x.name: np.True_ if x.kind == "mask" else np.float64(0.5) for x in arrays_of_contract(name)
-    }
+    half, yes = np.float64(0.5), np.True_
+    scalars = {x.name: yes if x.kind == "mask" else half for x in arrays_of_contract(name)}
     arrays = {argument: np.array(x) for argument, x in scalars.items()}
     results = (run(npf, name, {**arguments, **given}) for given in (scalars, arrays))
     np.testing.assert_allclose(*results, rtol=1e-15)
@@ -233,17 +232,16 @@ def test_a_scalar_of_numpy_is_an_array_without_axes(name):
 
 @pytest.mark.parametrize("n_heads", [8, 4])
 def test_width_not_divisible_by_heads(n_heads):
+    x, qkv = np.zeros((1, 2, 510)), np.zeros((1, 2, 3 * 510))
     heads = rf"expected .* with H = {n_heads} from"
     message = rf"x has shape \(1, 2, 510\), {heads} n_heads"
-    refuses(ValueError, message, npf.split_heads, np.zeros((1, 2, 510)), n_heads)
+    refuses(ValueError, message, npf.split_heads, x, n_heads)
     message = rf"qkv has shape \(1, 2, 1530\), {heads} settings"
-    qkv = np.zeros((1, 2, 3 * 510))
-    settings = AttentionSettings(n_heads)
-    refuses(ValueError, message, npf.self_attention, qkv, settings)
+    refuses(ValueError, message, npf.self_attention, qkv, AttentionSettings(n_heads))
 
 
 @pytest.mark.parametrize("shape", [(5,), (7, 5), (4, 1, 1, 7), (1, 2, 3, 5, 7)])
-@pytest.mark.parametrize("name", ["attention", "flash_attention"])
+@BOTH_ATTENTIONS
 def test_masks_and_biases_that_do_not_broadcast(name, shape):
     sizes = "... = (2, 3) from q (2, 3, 5, 11), T = 5 from q (2, 3, 5, 11), S = 7 from k"
     for array, dtype in {"keep_mask": bool, "bias": float}.items():
@@ -253,15 +251,11 @@ def test_masks_and_biases_that_do_not_broadcast(name, shape):
         refuses(ValueError, pattern, getattr(npf, name), **arrays)
 
 
-@pytest.mark.parametrize(
-    ("shape", "index"),
-    [
-        ((B, S), ":, None, None"),
-        ((B, T, S), ":, None"),
-        ((B, H, S), ":, :, None"),
-        ((B, 1, 1, 1, S), ":, 0"),
-    ],
-)
+INDICES = [((B, S), ":, None, None"), ((B, T, S), ":, None")]
+INDICES += [((B, H, S), ":, :, None"), ((B, 1, 1, 1, S), ":, 0")]
+
+
+@pytest.mark.parametrize(("shape", "index"), INDICES)
 def test_masks_that_lack_an_axis_or_have_one_too_many(shape, index):
     mask = np.ones(shape, bool)
     pattern = rf"{re.escape(f'keep_mask has shape {shape}, ')}.*: try keep_mask\[{index}\]$"
@@ -353,18 +347,16 @@ def test_no_numbers_that_count(name, shape, masked):
 @pytest.mark.parametrize("name", ["mse_loss", "huber_loss"])
 def test_numbers_are_not_broadcast_to_their_targets(name):
     loss = getattr(npf, name)
-    column = np.zeros((T, 1))
-    row = np.zeros(T)
     message = r"targets has shape \(5,\), expected \(...,\) with ... = \(5, 1\) from x"
-    refuses(ValueError, message, loss, column, row)
+    refuses(ValueError, message, loss, np.zeros((T, 1)), np.zeros(T))
     message = r"keep_mask has shape \(2, 5\), .* try keep_mask\[:, :, None\]$"
     refuses(ValueError, message, loss, X, X, np.ones((B, T), bool))
 
 
 # NaN and inf in the input.
 
-HOLD_BACK_NAN = {("is_same", "q"), ("is_same", "k")}  # it is the same as nothing
-# only the sign matters
+# It is the same as nothing; or only the sign matters.
+HOLD_BACK_NAN = {("is_same", "q"), ("is_same", "k")}
 HOLD_BACK_NAN |= {("relu_backward", "x"), ("linear_activation_dropout_backward", "h")}
 FLOATS = {(name, x.name) for name, x in ARRAYS if x.kind not in ("mask", "ids")}
 
@@ -388,17 +380,16 @@ def test_nan_comes_out_again(name, argument):
     assert depends == any(np.isnan(x).any() for x in nan)
 
 
-@pytest.mark.parametrize(
-    ("name", "at_minus_infinity", "at_infinity"),
-    [
-        *[("relu", 0, np.inf), ("tanh", -1, 1), ("sigmoid", 0, 1)],
-        *[(name, np.nan, np.inf) for name in ("gelu", "gelu_erf", "silu")],
-    ],
-)
-def test_activations_at_infinity(name, at_minus_infinity, at_infinity):
+# At -inf and at inf.
+AT_INFINITY = {"relu": [0, np.inf], "tanh": [-1, 1], "sigmoid": [0, 1]}
+AT_INFINITY |= dict.fromkeys(["gelu", "gelu_erf", "silu"], [np.nan, np.inf])
+
+
+@pytest.mark.parametrize("name", AT_INFINITY)
+def test_activations_at_infinity(name):
     with np.errstate(invalid="ignore"):  # -inf * 0
         y = getattr(npf, name)(np.array([-np.inf, np.inf]))
-    assert_array_equal(y, [at_minus_infinity, at_infinity])
+    assert_array_equal(y, AT_INFINITY[name])
 
 
 @pytest.mark.parametrize("size", [2e13, 1e19, 1e20, 1e103, 1e155, np.inf])
@@ -407,11 +398,11 @@ def test_the_slope_of_gelu_far_from_0_is_0_or_1(name, size):
     """The derivative of its inner function may overflow there,
     where 0 times infinity would be NaN.
     """
-    backward = getattr(npf, f"{name}_backward")
     for dtype in ("float32", "float64"):
         with np.errstate(over="ignore"):
             x = np.array([-size, -50, 50, size], dtype)
-            assert_array_equal(backward(np.ones_like(x), x), [0, 0, 1, 1])
+            slope = getattr(npf, f"{name}_backward")(np.ones_like(x), x)
+        assert_array_equal(slope, [0, 0, 1, 1])
 
 
 @pytest.mark.parametrize(

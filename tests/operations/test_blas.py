@@ -3,6 +3,7 @@
 import numba
 import numpy as np
 import pytest
+from results import FLOATS
 
 from npformer.cpu.blas import BLAS, by_hand, multiply
 from npformer.cpu.jit import kernel
@@ -18,7 +19,7 @@ def multiplied(blas, a, b, out, add):
 
 @pytest.mark.parametrize("where", ["BLAS", "by hand"])
 @pytest.mark.parametrize("transposed", ["", "a", "b"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@FLOATS
 @pytest.mark.parametrize(("m", "k", "n"), [(3, 4, 5), (1, 4, 5), (3, 1, 5), (3, 4, 1)])
 def test_the_product_by_blas_and_where_numpy_has_none(m, k, n, dtype, transposed, where):
     a = RNG.standard_normal((m, k)).astype(dtype)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from oracles import assert_close
-from results import normal
+from results import FLOATS, normal
 from tested import npf
 
 from npformer import cpu, reference
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("every_backend")
 B, T, K, KV = 2, 17, 11, 13
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@FLOATS
 @pytest.mark.parametrize("dilation", [1, 2, 4, 16, 17])
 def test_a_causal_convolution_sees_the_past_only(dilation, dtype):
     x = normal(B, T, K, dtype=dtype)

@@ -2,11 +2,11 @@
 
 import sys
 from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 import oracles
 import pytest
-from numpy.testing import assert_array_equal
 from tested import npf
 
 N = 1_000_000
@@ -35,19 +35,9 @@ def test_frozen_keys():
 @pytest.mark.parametrize("key", [*KEYS, -1, -(2**63)])
 @pytest.mark.parametrize("start", [0, 2**31 - 5, 2**32 - 5, 2**40, 2**62])
 def test_bits_in_python_integers(key, start):
-    assert bits(key, 10, start).tolist() == [
-        oracles.random_bits(i, key) for i in range(start, start + 10)
-    ]
-    assert bits(key, 10, start).dtype == np.uint32
-
-
-def test_keys_count_modulo_two_to_the_64():
-    assert bits(-1, 10).tolist() == bits(2**64 - 1, 10).tolist()
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_indices_beyond_32_bits_are_not_cut_off(key):
-    assert len(set(bits(key, 100).tolist()) & set(bits(key, 100, start=2**32).tolist())) == 0
+    drawn = bits(key, 10, start)
+    assert drawn.tolist() == [oracles.random_bits(start + i, key) for i in range(10)]
+    assert drawn.dtype == np.uint32
 
 
 def test_index_dtype_does_not_matter():
@@ -81,10 +71,8 @@ def test_bits_of_neighbouring_keys_are_uncorrelated(key):
 
 
 def test_bits_of_sub_keys_are_uncorrelated():
-    first, second, third = (bits(key) for key in npf.split_key(2024, 3))
-    assert_independent(first, second)
-    assert_independent(first, third)
-    assert_independent(second, third)
+    for first, second in combinations(npf.split_key(2024, 3), 2):
+        assert_independent(bits(first), bits(second))
 
 
 def assert_independent(a, b):
@@ -105,13 +93,6 @@ def test_rate(key, rate):
     assert abs(dropped - N * rate) < 6 * np.sqrt(N * rate * (1 - rate))
 
 
-def test_mean_is_preserved():
-    x = 3 + np.random.default_rng(0).standard_normal(N)
-    assert abs(npf.dropout(x, 0.3, 1).mean() - x.mean()) < 6 * np.sqrt(
-        0.3 / 0.7 * (x**2).mean() / N
-    )
-
-
 def test_keys_of_a_split_are_distinct():
     keys = [key for parent in range(100) for key in npf.split_key(parent, 100)]
     assert len(set(keys)) == 10_000
@@ -123,29 +104,7 @@ def test_split_is_deterministic_and_extends():
     assert npf.split_key(None, 2) == [None, None]
 
 
-# Which element is dropped depends on its index in C order, not on memory.
-
-
-def test_memory_layout_does_not_matter():
-    x = np.random.default_rng(0).standard_normal((5, 7, 11))
-    wide = np.repeat(x, 2, axis=-1)
-    expected = npf.dropout(x, 0.3, 1)
-    for same in (np.asfortranarray(x), wide[..., ::2], np.flip(np.flip(x).copy())):
-        assert_array_equal(npf.dropout(same, 0.3, 1), expected)
-    assert_array_equal(npf.dropout(x.reshape(-1), 0.3, 1), expected.reshape(-1))
-
-
-def test_prefix_of_a_longer_array():
-    x = np.ones(1000)
-    assert_array_equal(npf.dropout(x[:77], 0.3, 1), npf.dropout(x, 0.3, 1)[:77])
-
-
-def test_backward_drops_what_forward_dropped():
-    x = np.full(1000, 2.0)
-    y = npf.dropout(x, 0.3, 1)
-    dx = npf.dropout_backward(np.ones(1000), 0.3, 1)
-    assert_array_equal(2 * dx, y)
-    assert set(dx.tolist()) == {0.0, 1 / 0.7}
+# What is dropped, and rates at the ends of the range.
 
 
 def test_dropped_entries_are_zero_whatever_they_held():
@@ -165,12 +124,6 @@ def test_rate_next_to_one():
     assert not npf.dropout(np.ones(1000), 1 - 1e-12, 1).any()
 
 
-@pytest.mark.parametrize("rate", [0.3, np.float64(0.3), np.float32(0.3)])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_dtype_stays(dtype, rate):
-    assert npf.dropout(np.ones(7, dtype), rate, 1).dtype == dtype
-
-
 @pytest.mark.parametrize("k", [1000, 2**32 - 5])
 @pytest.mark.parametrize(
     ("excess", "kept"), [(0.4, [False, True, True]), (0.6, [False, False, True])]
@@ -179,7 +132,5 @@ def test_the_threshold_is_rounded(k, excess, kept, monkeypatch):
     bits = np.array([k - 1, k, k + 1], np.uint32)
     module = sys.modules["npformer.reference.math.dropout"]
     monkeypatch.setattr(module, "bits_of", lambda index, dropout_key: bits)
-    assert (
-        module.dropout_keep(np.arange(3), (k + excess) / (2**32 - 1), dropout_key=1).tolist()
-        == kept
-    )
+    rate = (k + excess) / (2**32 - 1)
+    assert module.dropout_keep(np.arange(3), rate, dropout_key=1).tolist() == kept

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from oracles import assert_close
 from programs import environment, in_threads, python
-from results import assert_same_with_helpers, wait_for_helpers
+from results import FLOATS, assert_same_with_helpers, wait_for_helpers
 
 from npformer import Transformer, greedy_decode
 from npformer.cpu import linear
@@ -40,6 +40,7 @@ SHAPES = [(1, 512, 64), (1, 100, 777), (3, 131, 777), (8, 9, 5000)]
 SHAPES += [(9, 131, 777), (17, 64, 512), (64, 65, 1030)]
 SHAPES += [(m, 128, 257) for m in range(1, 8)] + [(65, 128, 512), (16, 1, 40000)]
 RNG = np.random.default_rng(0)
+FORMS = ["rows", "columns", "integers", "panels"]
 
 
 @pytest.fixture(autouse=True)
@@ -49,59 +50,54 @@ def two_threads():
         yield
 
 
-def multiply(a, b, out):
-    multiply_few_rows(team_for(a.dtype), a, b, np.empty(0, a.dtype), out)
+def in_form(form, b):
+    """A matrix in one of the forms in which it can be given, and its panels, which may be empty."""
+    nothing = np.empty(0, b.dtype)
+    match form:
+        case "panels":
+            return b, columns_in_panels([b])[0]
+        case "columns":
+            return np.ascontiguousarray(b.T).T, nothing
+        case "integers":
+            return np.clip(32 * b.T, -127, 127).astype(np.int8, order="C"), nothing
+    return b, nothing
 
 
-@pytest.mark.parametrize("in_panels", [False, True])
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def product(a, b, panels, out):
+    multiply_few_rows(team_for(a.dtype, b.dtype), a, b, panels, out)
+    return out
+
+
+@pytest.mark.parametrize("form", FORMS)
+@FLOATS
 @pytest.mark.parametrize(("m", "k", "n"), SHAPES)
-def test_the_product(m, k, n, dtype, transposed, in_panels):
+def test_the_product(m, k, n, dtype, form):
     a = RNG.standard_normal((m, k)).astype(dtype)
-    b = RNG.standard_normal((k, n)).astype(dtype)
-    b = np.ascontiguousarray(b.T).T if transposed else b
-    out = np.full((m, n), np.nan, dtype)
-    panels = columns_in_panels([b])[0] if in_panels else np.empty(0, dtype)
-    assert len(panels) >= in_panels * b.size
-    multiply_few_rows(team_for(a.dtype), a, b, panels, out)
-    tolerance = 50 * np.finfo(dtype).eps * k**0.5
-    assert_close(out, a @ b, tolerance)
+    b, panels = in_form(form, RNG.standard_normal((k, n)).astype(dtype))
+    assert len(panels) >= (form == "panels") * b.size
+    out = product(a, b, panels, np.full((m, n), np.nan, dtype))
+    wide = b.T.astype(dtype) if form == "integers" else b
+    assert_close(out, a @ wide, 50 * np.finfo(dtype).eps * k**0.5)
 
 
-@pytest.mark.parametrize("of_b", ["integers", "floats"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 23])
-def test_of_a_transposed_matrix_only_these_columns_are_read_and_written(m, dtype, of_b):
+@pytest.mark.parametrize("form", ["rows", "columns", "integers"])
+@FLOATS
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 16, 17, 23])
+def test_only_the_columns_that_were_asked_for_are_written(m, dtype, form):
+    """By dot products with columns that are contiguous, and by tiles, which have whole rows."""
     a = RNG.standard_normal((m, 29)).astype(dtype)
-    out = np.full((m, 1000), np.nan, dtype)
-    b = (
-        RNG.integers(-127, 128, (1000, 29), "int8")
-        if of_b == "integers"
-        else RNG.standard_normal((1000, 29))
-    )
-    b = b.astype("int8" if of_b == "integers" else dtype)
-    first, last = 100, 773
-    multiply_transposed(a, b, out, first, last)
-    tolerance = 1e-2 if dtype == "float32" else 1e-11
-    np.testing.assert_allclose(
-        out[:, first:last], a @ b[first:last].T.astype(dtype), atol=tolerance
-    )
-    assert np.isnan(out[:, :first]).all()
-    assert np.isnan(out[:, last:]).all()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("m", [1, 3, 4, 16, 17, 23])
-def test_only_the_columns_that_were_asked_for_are_written(m, dtype):
-    a = RNG.standard_normal((m, 30)).astype(dtype)
-    b = RNG.standard_normal((30, 1000)).astype(dtype)
+    b, _ = in_form(form, RNG.standard_normal((29, 1000)).astype(dtype))
     out = np.full((m, 1000), np.nan, dtype)
     first, last = 100, 100 + COLUMNS + 13
-    multiply_columns(rows_in_panels(a), b, out, first, last)
-    np.testing.assert_allclose(
-        out[:, first:last], a @ b[:, first:last], atol=1e-4 if dtype == "float32" else 1e-12
-    )
+    if form == "rows":
+        multiply_columns(rows_in_panels(a), b, out, first, last)
+    else:
+        b = b.T if form == "columns" else b
+        multiply_transposed(a, b, out, first, last)
+        b = b.T
+    tolerance = 1e-2 if dtype == "float32" else 1e-11
+    wide = b.astype(dtype)[:, first:last]
+    np.testing.assert_allclose(out[:, first:last], a @ wide, atol=tolerance)
     assert np.isnan(out[:, :first]).all()
     assert np.isnan(out[:, last:]).all()
 
@@ -130,23 +126,14 @@ def test_single_rows_whose_stride_means_nothing():
         np.testing.assert_allclose(linear(row, weight), row.copy() @ weight, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["rows", "columns", "integers", "panels"])
+@pytest.mark.parametrize("form", FORMS)
 # there may be more threads than cores
 @pytest.mark.parametrize(("m", "threads"), [(1, 2), (8, 4), (30, 16)])
 def test_the_same_bits_with_any_number_of_helpers(m, threads, form, monkeypatch):
     a = RNG.standard_normal((m, 512), "float32")
-    b = RNG.standard_normal((512, 1000), "float32")
-    panels = columns_in_panels([b])[0] if form == "panels" else np.empty(0, "float32")
-    if form in ("columns", "integers"):
-        b = (
-            np.ascontiguousarray(b.T).T
-            if form == "columns"
-            else RNG.integers(-127, 128, (1000, 512), "int8")
-        )
-    alone, helped = np.empty((2, m, 1000), "float32")
-    product = lambda out: multiply_few_rows(team_for(a.dtype, b.dtype), a, b, panels, out)
-    product(alone)
-    assert_same_with_helpers(lambda: product(helped) or helped, alone, threads, monkeypatch)
+    b, panels = in_form(form, RNG.standard_normal((512, 1000), "float32"))
+    work = lambda: product(a, b, panels, np.empty((m, 1000), "float32"))
+    assert_same_with_helpers(work, work(), threads, monkeypatch)
 
 
 def test_helpers_beyond_a_lower_limit_end_while_others_go_on(monkeypatch):
@@ -158,7 +145,7 @@ def test_helpers_beyond_a_lower_limit_end_while_others_go_on(monkeypatch):
     for threads in (4, 2):
         monkeypatch.setattr(helpers, "n_kernel_threads", lambda n=threads: n)
         while helpers.board[helpers.AWAKE] != threads - 1:
-            multiply(a, b, out)  # there is always work
+            product(a, b, np.empty(0, "float32"), out)  # there is always work
             assert time.monotonic() < deadline
 
 
@@ -183,13 +170,12 @@ def test_threads_that_multiply_at_once_do_not_disturb_each_other():
     expected = [linear(x[i], weights[i]) for i in range(4)]
     wrong = []
 
+    def is_right(i):
+        return np.allclose(linear(x[i], weights[i]), expected[i], atol=1e-4)
+
     def work(i):
         with kernel_threads():
-            wrong.extend(
-                i
-                for _ in range(300)
-                if not np.allclose(linear(x[i], weights[i]), expected[i], atol=1e-4)
-            )
+            wrong.extend(i for _ in range(300) if not is_right(i))
 
     in_threads(*(partial(work, i) for i in range(4)))
     assert not wrong

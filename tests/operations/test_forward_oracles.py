@@ -33,9 +33,8 @@ def test_an_operation_is_its_loop(case):
 
 def test_what_has_no_loop_is_tested_elsewhere():
     elsewhere = {"global_norm", "norms_of_blocks", "sgd_update", "adam_update", "lion_update"}
-    assert {case.operation for case in CASES} == elsewhere | {
-        case.operation for case in WITH_ORACLE
-    }
+    with_oracle = {case.operation for case in WITH_ORACLE}
+    assert {case.operation for case in CASES} == elsewhere | with_oracle
 
 
 # Where the table does not go.
@@ -60,11 +59,8 @@ def test_softmax_far_from_zero(name, shift):
 
 
 def test_layer_norm_far_from_zero():
-    x = 1e6 + normal(T, D)
-    gain = np.ones(D)
-    bias = np.zeros(D)
-    expected = oracles.layer_norm(x, gain, bias)
-    assert_close(npf.layer_norm(x, gain, bias)[0], expected[0], 1e-9)
+    arrays = 1e6 + normal(T, D), np.ones(D), np.zeros(D)
+    assert_close(npf.layer_norm(*arrays)[0], oracles.layer_norm(*arrays)[0], 1e-9)
 
 
 @pytest.mark.parametrize("batch", [(), (B,), (2, 1, 3)])
@@ -97,16 +93,6 @@ def test_cross_entropy_with_all_of_a_label_smoothed(ignore_id):
     assert_all_close(results, oracles.cross_entropy(logits, targets, **options))
 
 
-@pytest.mark.parametrize("ignore_id", [None, 1])
-def test_a_pair_without_consistency_is_two_losses(ignore_id):
-    logits = 3 * normal(2, T, V)
-    targets = np.array([3, 1, 4, 1, 5])
-    options = {"ignore_id": ignore_id, "label_smoothing": 0.1}
-    together = npf.paired_cross_entropy(logits, targets, 0, **options)
-    apart = npf.cross_entropy(logits, np.stack([targets, targets]), **options)
-    assert_all_close(together, apart)
-
-
 @pytest.mark.parametrize("mask", [None, (B, T, V), (B, T, 1), (V,)], ids=str)
 @pytest.mark.parametrize("name", ["mse_loss", "huber_loss"])
 def test_regression_losses_with_masks_of_any_shape(name, mask):
@@ -114,13 +100,6 @@ def test_regression_losses_with_masks_of_any_shape(name, mask):
     keep_mask = None if mask is None else normal(*mask, seed=2) > 0
     expected = getattr(oracles, name)(x, targets, keep_mask)
     assert_all_close(getattr(npf, name)(x, targets, keep_mask), expected)
-
-
-def test_a_huber_loss_with_a_large_delta_is_half_the_squared_error():
-    x, targets = normal(B, T), normal(B, T, seed=1)
-    halves = npf.huber_loss(x, targets, delta=99.0)
-    for half, whole in zip(halves, npf.mse_loss(x, targets), strict=True):
-        assert_close(half, whole / 2)
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
@@ -142,14 +121,13 @@ def test_heads_are_views():
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(5, None), (3, 7), (7, 3), (1, 4), (4, 1)])
 def test_causal_mask(n_queries, n_keys):
     T, S = n_queries, n_keys or n_queries
-    expected = np.array([[s <= t + S - T for s in range(S)] for t in range(T)])
-    assert_close(npf.causal_mask(n_queries, n_keys), expected, 0)
-    assert npf.causal_mask(n_queries, n_keys).dtype == bool
+    mask = npf.causal_mask(n_queries, n_keys)
+    assert mask.tolist() == [[s <= t + S - T for s in range(S)] for t in range(T)]
+    assert mask.dtype == bool
 
 
 def test_padding_mask():
     ids = np.array([[5, 3, 0], [7, 0, 0]])
-    assert npf.padding_mask(ids)[:, 0, 0].tolist() == [[True, True, False], [True, False, False]]
-    mask = npf.padding_mask(ids, pad_id=7)
-    assert mask.shape == (2, 1, 1, 3)
-    assert mask[:, 0, 0].tolist() == [[True, True, True], [False, True, True]]
+    for pad_id in (0, 7):
+        assert_array_equal(npf.padding_mask(ids, pad_id=pad_id)[:, 0, 0], ids != pad_id)
+    assert_array_equal(npf.padding_mask(ids), ids[:, None, None] != 0)

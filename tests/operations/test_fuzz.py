@@ -8,6 +8,7 @@ import itertools
 import os
 import warnings
 from functools import partial
+from inspect import isfunction
 from typing import NamedTuple
 
 import layouts
@@ -21,10 +22,7 @@ from npformer import cpu, reference
 from npformer.gradients.cases import CASES, SIZES, Case, Drawn
 from npformer.operations.contract import letters_of
 
-LAYOUTS = [
-    value for value in vars(layouts).values() if getattr(value, "__module__", "") == "layouts"
-]
-LAYOUTS = [layout for layout in LAYOUTS if not layout.__name__.startswith("_")]
+LAYOUTS = [x for name, x in vars(layouts).items() if isfunction(x) and not name.startswith("_")]
 WRITEABLE = {*LAYOUTS} - {layouts.read_only, layouts.byte_swapped}
 SCALES, POISONS = [1, 1, 1e-30, 1e4, 1e30], [None, None, np.nan, np.inf, -np.inf]
 # if set, by tests/tools/fuzz_operations.py, other calls are drawn
@@ -60,17 +58,8 @@ def calls(draw, name):
     # 0 times infinity is NaN
     scale = 1 if poison in (np.inf, -np.inf) else draw(st.sampled_from(SCALES))
     seed = draw(st.integers(0, 999))
-    a_layout = st.sampled_from(LAYOUTS)
-    return Call(
-        case,
-        name,
-        dtype,
-        sizes,
-        scale,
-        poison,
-        seed,
-        draw(st.lists(a_layout, min_size=9, max_size=9)),
-    )
+    some_layouts = draw(st.lists(st.sampled_from(LAYOUTS), min_size=9, max_size=9))
+    return Call(case, name, dtype, sizes, scale, poison, seed, some_layouts)
 
 
 @st.composite
@@ -99,11 +88,10 @@ def arguments_of(call):
     """
     rng = np.random.default_rng(call.seed)
     contract = call.case.forward.record.contract
-    options = {
-        name: x
-        for name, x in call.case.options.items()
-        if not is_drawn_mask(x, contract.arrays.get(name))
-    }
+    options = dict(call.case.options)
+    for name, x in call.case.options.items():
+        if is_drawn_mask(x, contract.arrays.get(name)):
+            del options[name]
     case = call.case._replace(options=options, sizes={**call.case.sizes, **call.sizes})
     forward = case.arguments(seed=call.seed)
     for name, x in contract.arrays.items():
@@ -114,9 +102,8 @@ def arguments_of(call):
     spoils_gradient = call.name != case.operation and rng.random() < 0.5
     if not spoils_gradient:
         spoil(forward, call.poison, rng)
-    arguments = case._replace(options={**options, **forward}).arguments_of(
-        call.name, call.dtype, call.seed
-    )
+    case = case._replace(options={**options, **forward})
+    arguments = case.arguments_of(call.name, call.dtype, call.seed)
     if spoils_gradient:
         gradients = [f"d{x.name}" for x in contract.results]
         spoil({name: x for name, x in arguments.items() if name in gradients}, call.poison, rng)
@@ -168,11 +155,8 @@ def in_layouts(arguments, some_layouts, written):
 
     def lay_out(name, x):
         layout = next(in_turn)
-        return (
-            layout(x.copy())
-            if x.ndim and (name not in written or layout in WRITEABLE)
-            else x.copy()
-        )
+        may_change = x.ndim and (name not in written or layout in WRITEABLE)
+        return layout(x.copy()) if may_change else x.copy()
 
     return {name: each_array(partial(lay_out, name), value) for name, value in arguments.items()}
 
@@ -204,9 +188,7 @@ def assert_agree(actual, expected, atol):
             continue
         finite = np.isfinite(wanted)
         assert_array_equal(x[~finite], wanted[~finite], err_msg=f"result {i}")
-        np.testing.assert_allclose(
-            x[finite], wanted[finite], rtol=0, atol=atol, err_msg=f"result {i}"
-        )
+        np.testing.assert_allclose(x[finite], wanted[finite], 0, atol, err_msg=f"result {i}")
 
 
 @pytest.mark.parametrize("name", FIRST)
@@ -244,11 +226,9 @@ def tolerance(call, arguments, results):
 
     Units of the dtype's rounding error of the largest number there is.
     """
-    numbers = []
-    each_array(numbers.append, (tuple(arguments.values()), tuple(results)))
-    largest = max(
-        (np.abs(x[np.isfinite(x)]).max(initial=0) for x in numbers if x.dtype.kind == "f"),
-        default=0,
-    )
+    sizes = [0.0]
+    note = lambda x: sizes.append(np.abs(x[np.isfinite(x)]).max(initial=0))
+    each_array(lambda x: note(x) if x.dtype.kind == "f" else None, (arguments, tuple(results)))
+    largest = max(sizes)
     bound = max(call.case.bound, call.case.backward_bound, 1)
     return MARGIN * bound * np.finfo(call.dtype).eps * float(largest)

@@ -43,10 +43,9 @@ def assert_near(actual, expected, dtype):
 def test_a_norm_does_not_depend_on_the_unit_of_a_row(ops, name, dtype, unit, width):
     rng = np.random.default_rng(1)
     rows = rows_of(width, dtype)
-    gain = 9 + rng.random(width)
-    bias = rng.random(width)
-    dy = rng.random((3, width))
-    gain, bias, dy = (x.astype(dtype) for x in (gain, bias, dy))
+    bias, gain, *dy = rng.random((5, width)).astype(dtype)
+    gain += 9
+    dy = np.array(dy)
     parameters = [{"gain": gain, "bias": bias}[each] for each in NORMS[name]]
     results = []
     for x, factor in ((rows, 1), (rows * rows.dtype.type(unit), unit)):
@@ -63,26 +62,15 @@ def test_a_norm_does_not_depend_on_the_unit_of_a_row(ops, name, dtype, unit, wid
 @pytest.mark.parametrize("norm_type", NORMS)
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_decoding_does_not_depend_on_the_unit_of_the_embedding(backend, norm_type):
-    model = LanguageModel(
-        vocab=50,
-        d_model=16,
-        n_heads=2,
-        n_layers=1,
-        d_ff=16,
-        norm_type=norm_type,
-        tie_embeddings=False,
-    )
+    sizes = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 16}
+    model = LanguageModel(vocab=50, norm_type=norm_type, tie_embeddings=False, **sizes)
     params = model.init(seed=0)
     prompts = np.arange(3, 13)[:, None]
     texts = []
     for unit in (1e10, 1e25):  # beside either, what the layers add is below the rounding error
         changed = params | {"embedding": params["embedding"] * np.float32(unit)}
-        texts.append(
-            [
-                text.tolist()
-                for text in greedy_decode(model, changed, prompts, max_len=6, backend=backend)
-            ]
-        )
+        decoded = greedy_decode(model, changed, prompts, max_len=6, backend=backend)
+        texts.append([text.tolist() for text in decoded])
     assert texts[0] == texts[1]
     assert len({token for text in texts[0] for token in text[1:]}) > 5
 

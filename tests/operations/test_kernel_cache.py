@@ -104,6 +104,11 @@ def tiny(tmp_path, monkeypatch):
     return lambda: jit.kernel(function), tmp_path / "__pycache__"
 
 
+def computes(kernel):
+    """Whether it is right for a number and for an array, for which it is compiled apart."""
+    return (kernel(1.0), kernel(np.ones(1))) == (2, [2])
+
+
 def is_loaded(kernel):
     """Whether a kernel, which has been called, was found on disk."""
     return not kernel.stats.cache_misses
@@ -145,7 +150,7 @@ def test_without_a_place_to_write_kernels_are_not_kept(tiny, monkeypatch, error,
 def test_a_damaged_file_is_replaced(tiny, damage):
     new, folder = tiny
     kernel = new()
-    assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
+    assert computes(kernel)
     files = {path: path.read_bytes() for path in folder.iterdir()}
     for path, whole in files.items():
         path.write_bytes(damage(whole))
@@ -153,11 +158,11 @@ def test_a_damaged_file_is_replaced(tiny, damage):
     with pytest.warns(
         UserWarning, match="a compiled kernel in .*__pycache__ is damaged: it is compiled"
     ) as said:
-        assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
+        assert computes(kernel)
     assert len(said) == 1
     assert set(folder.iterdir()) == set(files)
     kernel = new()
-    assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
+    assert computes(kernel)
     assert is_loaded(kernel)
 
 
@@ -171,7 +176,7 @@ def test_a_full_disk_does_not_stop_a_kernel(tiny):
     ) as said:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
         try:
-            assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
+            assert computes(kernel)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(said) == 1
@@ -209,7 +214,7 @@ def test_two_processes_that_compile_at_once_do_not_mix_their_kernels(tiny, monke
     monkeypatch.setattr(kernel_cache, "dumps", save_another)
     first(1.0)
     kernel = new()
-    assert (kernel(1.0), kernel(np.ones(1))) == (2, [2])
+    assert computes(kernel)
     assert is_loaded(kernel)
 
 
@@ -228,14 +233,10 @@ def test_every_function_that_a_kernel_calls_is_inlined():
     linked = set()
     for function in jit.KERNELS:
         found = inspect.getclosurevars(function)
-        modules = [x for x in found.globals.values() if inspect.ismodule(x)]
         called = [*found.globals.values(), *found.nonlocals.values()]
-        called += [
-            vars(module).get(name) for module in modules for name in function.__code__.co_names
-        ]
-        linked |= {
-            x.py_func
-            for x in called
-            if isinstance(x, Dispatcher) and not x.targetoptions["forceinline"]
-        }
+        for module in filter(inspect.ismodule, found.globals.values()):
+            called += [vars(module).get(name) for name in function.__code__.co_names]
+        for x in called:
+            if isinstance(x, Dispatcher) and not x.targetoptions["forceinline"]:
+                linked.add(x.py_func)
     assert not linked & set(jit.KERNELS)

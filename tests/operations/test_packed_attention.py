@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from refusals import refuses
-from results import KERNELS
+from results import EVERY_KERNEL
 
 import npformer as nf
 from npformer import cpu, reference as npf
@@ -58,7 +58,7 @@ class WithAnotherField(AttentionSettings):
     of_layer = MappingProxyType({})  # which the operation would refuse
 
 
-@pytest.mark.parametrize("ops", KERNELS)
+@EVERY_KERNEL
 @pytest.mark.parametrize("is_odd", [False, True])
 def test_a_kernel_leaves_settings_that_it_does_not_know_to_the_reference(ops, is_odd):
     x = np.random.default_rng(0).standard_normal((2, 3, 12)).astype("float32")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from results import FLOATS
 
 from npformer.cpu.jit import kernel
 from npformer.cpu.padded import ROWS, multiply_columns, multiply_padded, with_room
@@ -29,7 +30,7 @@ def filled(x, dtype):
 
 
 @pytest.mark.parametrize("multiply", [by_rows, by_columns])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@FLOATS
 @pytest.mark.parametrize("depth", [1, 3, 4, 17])
 def test_the_product_of_arrays_with_room(depth, dtype, multiply):
     for m in (1, ROWS - 1, ROWS, ROWS + 1, 16, 24):
@@ -47,7 +48,7 @@ def test_the_product_of_arrays_with_room(depth, dtype, multiply):
                 np.testing.assert_allclose(out[:m, :n], expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@FLOATS
 def test_arrays_with_room_begin_with_a_line_and_do_not_overlap(dtype):
     shapes = [(1, 1), (2, 5, 16), (ROWS + 1, 33), (3, 0)]
     arrays = with_room(shapes, np.dtype(dtype))

@@ -17,7 +17,7 @@ import pytest
 from layouts import backwards, contiguous, every_second, fortran, read_only, rows_apart
 from on_gpu import NO_GPU, ON_GPU, gpu
 from programs import environment, python
-from results import KERNELS, assert_equal_within, named_results, run, written_by
+from results import EVERY_KERNEL, FLOATS, assert_equal_within, named_results, run, written_by
 
 import npformer as nf
 from npformer import cpu, reference
@@ -43,9 +43,9 @@ def laid_out(arguments, layout, written):
     }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@FLOATS
 @pytest.mark.parametrize(("case", "name", "i"), CALLS)
-@pytest.mark.parametrize("ops", KERNELS)
+@EVERY_KERNEL
 def test_a_kernel_computes_the_same_numbers(ops, case, name, i, dtype):
     """Contiguous, and in one of the other layouts in turn."""
     bound = case.bound if name == case.operation else case.backward_bound
@@ -95,7 +95,7 @@ def has_kernel_for(ops, name, arguments, dtype):
     return not kernel.why_not(*values.values())
 
 
-@pytest.mark.parametrize("ops", KERNELS)
+@EVERY_KERNEL
 def test_same_names_and_parameters(ops):
     assert {*ops.kernels} <= {*ops.names()}
     for name in ops.names():
@@ -104,7 +104,7 @@ def test_same_names_and_parameters(ops):
         ), name
 
 
-@pytest.mark.parametrize("ops", KERNELS)
+@EVERY_KERNEL
 def test_every_kernel_is_behind_a_dispatcher(ops):
     """A function of a backend that has the name of an operation is its kernel,
     and is registered as that.

@@ -29,14 +29,9 @@ def hidden(case, given):
         case "gru" | "lstm" if given["keep_mask"] is not None:
             return [(given["x_gates"], ~given["keep_mask"])]
         case "cross_entropy" | "linear_cross_entropy":
-            return [
-                (given[name], given["targets"] == given.get("ignore_id"))
-                for name in ("x", "logits")
-                if name in given
-            ]
+            return [(given.get("x", given.get("logits")), is_ignored(given))]
         case "paired_cross_entropy" | "linear_paired_cross_entropy":
-            is_ignored = given["targets"] == given.get("ignore_id")
-            return [(x, is_ignored) for name in ("x", "logits") for x in given.get(name, ())]
+            return [(side, is_ignored(given)) for side in given.get("x", given.get("logits"))]
         case "mse_loss" | "huber_loss" if given["keep_mask"] is not None:
             where = ~np.broadcast_to(given["keep_mask"], given["x"].shape)
             return [(given["x"], where), (given["targets"], where)]
@@ -47,6 +42,10 @@ def hidden(case, given):
             return [(given["kv"], unseen(given["kv"], given["at"], given["keep_mask"]))]
     has_mask = {"causal", "settings"} & given.keys() and "dout" in given
     return hidden_by_attention(case, given) if has_mask else []
+
+
+def is_ignored(given):
+    return given["targets"] == given.get("ignore_id")
 
 
 def unseen(table, at, keep_mask):
@@ -84,20 +83,15 @@ def forward_and_backward(ops, case, given):
     """All results and gradients, but for what is saved of steps that are left out."""
 
     def call(record, known):
-        return arrays_of(
-            getattr(ops, record.name)(
-                **{name: known[name] for name in record.parameters if name in known}
-            )
-        )
+        arguments = {name: known[name] for name in record.parameters if name in known}
+        return arrays_of(getattr(ops, record.name)(**arguments))
 
     record = case.forward.record
-    results = dict(
-        zip([x.name for x in record.contract.results], call(record, given), strict=False)
-    )
+    names = [x.name for x in record.contract.results]
+    results = dict(zip(names, call(record, given), strict=False))
     gradients = call(case.backward.record, given | results) if case.backward else []
-    return [x for name, x in results.items() if name != "gates"] + [
-        x for x in gradients if x is not None
-    ]
+    results.pop("gates", None)
+    return [*results.values(), *(x for x in gradients if x is not None)]
 
 
 HIDING = [

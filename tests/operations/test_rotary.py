@@ -74,8 +74,7 @@ def test_a_rotary_model(every_backend):
 
     Old descriptions load.
     """
-    options = SIZES
-    model = Transformer(11, 11, positions="rotary", **options)
+    model = rotary_model()
     ids = np.array([[3, 4, 5, 6]])
     sources = np.pad(ids, ((0, 0), (3, 0))), ids, ids[:, ::-1]
     moved, logits, other = (
@@ -84,19 +83,18 @@ def test_a_rotary_model(every_backend):
     assert_close(moved, logits)
     assert np.abs(other - logits).max() > 1e-3
     assert model.position_table is None
-    old = {
-        name: value
-        for name, value in describe(model).items()
-        if name not in ("positions", "rotary")
-    }
-    assert from_description(old) == Transformer(11, 11, **options)
+    described = describe(model)
+    old = {name: described[name] for name in described.keys() - {"positions", "rotary"}}
+    assert from_description(old) == Transformer(11, 11, **SIZES)
     assert from_description(old | {"positions": "rotary"}) == model
-    long = Transformer(11, 11, **{**options, "max_len": 2**30}, positions="rotary")
+    long = rotary_model(max_len=2**30)
     assert from_description(describe(long), tree.to_arrays(long.init(0), "params")) == long
-    with pytest.raises(
-        ValueError, match="d_model=6, n_heads=2: heads of odd width 3 cannot be rotary"
-    ):
-        Transformer(11, 11, **{**options, "d_model": 6}, positions="rotary")
+    message = "d_model=6, n_heads=2: heads of odd width 3 cannot be rotary"
+    refuses(ValueError, message, rotary_model, d_model=6)
+
+
+def rotary_model(**options):
+    return Transformer(11, 11, **{**SIZES, "positions": "rotary", **options})
 
 
 def test_the_defaults_of_the_record_are_those_of_the_operations():
@@ -112,11 +110,8 @@ def test_the_defaults_of_the_record_are_those_of_the_operations():
 
 
 def test_the_settings_of_a_model(every_backend):
-    options = SIZES
-    default, set_, model = (
-        Transformer(11, 11, positions="rotary", rotary=rotary, **options)
-        for rotary in (None, Rotary(), {"base": 500.0, "scaling": 2, "pairs": "interleaved"})
-    )
+    settings = None, Rotary(), {"base": 500.0, "scaling": 2, "pairs": "interleaved"}
+    default, set_, model = (rotary_model(rotary=rotary) for rotary in settings)
     assert model.rotary == Rotary(500.0, 2.0, "interleaved")
     params = params_of(model)
     src = np.array([[3, 4, 5, 6], [7, 8, 9, 0]])
@@ -124,16 +119,13 @@ def test_the_settings_of_a_model(every_backend):
     logits = [m.logits(params, src, tgt, backend=every_backend) for m in (default, set_, model)]
     assert_close(logits[0], logits[1])
     assert np.abs(logits[2] - logits[0]).max() > 1e-3
-    assert (
-        from_description(json.loads(json.dumps(describe(model))), tree.to_arrays(params, "params"))
-        == model
-    )
+    description = json.loads(json.dumps(describe(model)))
+    assert from_description(description, tree.to_arrays(params, "params")) == model
 
 
 def test_settings_that_contradict_each_other_or_do_not_exist():
     def refused(message, rotary, positions="rotary", error=ValueError):
-        with pytest.raises(error, match=message):
-            Transformer(11, 11, positions=positions, rotary=rotary, **SIZES)
+        refuses(error, message, rotary_model, positions=positions, rotary=rotary)
 
     other = "rotary=Rotary.*positions='learned', expected positions='rotary'"
     refused(other, Rotary(), "learned")

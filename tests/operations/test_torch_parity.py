@@ -61,15 +61,14 @@ TORCH["flash_attention"] = attention
 
 @of_torch
 def self_attention(qkv, settings, **options):
-    H, G = settings.n_heads, settings.n_kv_heads or settings.n_heads
-    heads = qkv.unflatten(-1, (H + 2 * G, -1)).transpose(1, 2).split([H, G, G], dim=1)
-    out = attention(*heads, causal=settings.causal, scale=settings.scale, **options)
-    return out.transpose(1, 2).flatten(2)
+    H, G, _ = settings.parts
+    width = qkv.shape[-1] // (H + 2 * G) * H
+    return cross_attention(qkv[..., :width], qkv[..., width:], settings, **options)
 
 
 @of_torch
 def cross_attention(q, kv, settings, **options):
-    H, G = settings.n_heads, settings.n_kv_heads or settings.n_heads
+    H, G, _ = settings.parts
     queries = q.unflatten(-1, (H, -1)).transpose(1, 2)
     k, v = kv.unflatten(-1, (2 * G, -1)).transpose(1, 2).split(G, dim=1)
     out = attention(queries, k, v, causal=settings.causal, scale=settings.scale, **options)
@@ -91,8 +90,7 @@ SCORES = {
 def score_attention(q, k, v, score, params, keep_mask=None, causal=False):
     """Scores that are added to those of a query of zeros."""
     scores = SCORES[score](q, k, *params)
-    no_query, no_key = torch.zeros_like(q[..., :1]), torch.zeros_like(k[..., :1])
-    return attention(no_query, no_key, v, keep_mask, scores, causal)
+    return attention(0 * q[..., :1], 0 * k[..., :1], v, keep_mask, scores, causal)
 
 
 @of_torch
@@ -179,15 +177,14 @@ def test_as_pytorch(case):
     for name, x in arguments.items():
         if isinstance(x, np.ndarray):
             arguments[name] = torch.tensor(x, requires_grad=name in arrays)
-    if "params" in arguments:
-        arguments["params"] = [torch.tensor(x, requires_grad=True) for x in arguments["params"]]
+        elif name == "params":
+            arguments[name] = [torch.tensor(param, requires_grad=True) for param in x]
     results = TORCH[case.operation](**arguments)
     results = results if isinstance(results, list) else [results]
     y = torch.cat([x.flatten() for x in results])
     expected = f(*arrays.values())
     y = y[: len(expected)]
     assert_close(expected, y.detach().numpy(), TOLERANCE)
-
     dy = cotangent(y.shape)
     y.backward(torch.tensor(dy))
     tensors = [arguments[name] for name in arrays if name in arguments]
