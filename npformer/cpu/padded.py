@@ -19,8 +19,11 @@ ROWS = 12 // WIDTH  # 12 sums stay in registers
 
 
 def with_room(shapes, dtype):
-    """Arrays (…, m, n) with room for whole tiles, parts of one array; what lies there has no
-    meaning.
+    """Arrays (…, m, n) of zeros with room for whole tiles, parts of one array.
+
+    Products of whole tiles also multiply what lies beyond the m rows and n columns. If that were
+    whatever memory held before, it would often be subnormal numbers, with which processors of Intel
+    take a hundred times as long.
 
     Rows have an odd number of lines, so that those of a column are in different sets of the cache.
     """
@@ -31,6 +34,8 @@ def with_room(shapes, dtype):
         lines = -(-_whole_tiles(n) // columns) | 1
         whole.append((*leading, _whole_tiles(m), lines * columns))
     parts = empty_parts(map(math.prod, whole), dtype)
+    for part in parts:
+        part.fill(0)
     return tuple(part.reshape(shape) for part, shape in zip(parts, whole, strict=True))
 
 

@@ -58,3 +58,12 @@ def test_arrays_with_room_begin_with_a_line_and_do_not_overlap(dtype):
         assert x.shape[-2] % ROWS == 0
         assert all(size >= wanted for size, wanted in zip(x.shape, shape, strict=True))
     assert not any(np.shares_memory(x, y) for i, x in enumerate(arrays) for y in arrays[:i])
+
+
+def test_arrays_with_room_are_zeros_wherever_memory_was_used_before():
+    """Subnormal numbers in the room would be multiplied, slowly."""
+    shapes = [(2, 20, 32), (96, 256)]
+    for x in with_room(shapes, np.dtype("float32")):
+        x[:] = 1e-40
+    del x  # the memory of both is free now, and taken again
+    assert not any(x.any() for x in with_room(shapes, np.dtype("float32")))
