@@ -577,18 +577,23 @@ def _start_of(tile, i):
 
 @inlined
 def _divide(sums, out, total, kept_scale):
-    """out = sums / total, for a tile. Returns whether the output is finite."""
-    n_wrong = 0
+    """out = sums / total, for a tile, or 0 where total is 0. Returns whether the output is
+    finite.
+    """
+    zero = like(kept_scale, 0)
+    sum_of_zeros = zero  # 0 times NaN or infinity is NaN; a count would not be vectorised
     for t in range(len(out)):
-        if total[t] == 0:
-            for c in range(out.shape[1]):
-                out[t, c] = 0
+        row = contiguous(out[t])
+        if total[t] == zero:
+            for c in range(len(row)):
+                row[c] = zero
             continue
         share = kept_scale / total[t]
-        for c in range(out.shape[1]):
-            out[t, c] = sums[t, c] * share
-            n_wrong += not np.isfinite(out[t, c])
-    return n_wrong == 0
+        for c in range(len(row)):
+            row[c] = sums[t, c] * share
+        for c in range(len(row)):  # not in the loop above, which would round differently
+            sum_of_zeros += row[c] * zero
+    return sum_of_zeros == zero
 
 
 @inlined
