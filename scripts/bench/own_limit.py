@@ -210,13 +210,14 @@ def build_own_limit(build):
     call to call.
 
     ``copied`` is the number of bytes that are read and written per second. The result has the
-    seconds of the products and of the bytes of each operation.
+    number of calls of each operation, and the seconds of its products and of its bytes.
     """
     with blas_threads(1):  # in one piece
         step = build()
         with nf.explain() as calls:
             step()
     del step
+    n_calls = Counter(call.operation for call in calls)
     works = sum_of_works(calls)
     numbers = _sum(works.values()).products
     timed = {product: Timed(product, math.ceil(n)) for product, n in numbers.items()}
@@ -231,7 +232,7 @@ def build_own_limit(build):
         for spinning in (False, True):
             for each in timed.values():
                 each.measure(spinning)
-        return {name: seconds_of(work) for name, work in works.items()}
+        return {name: {"calls": n_calls[name]} | seconds_of(work) for name, work in works.items()}
 
     def seconds_of(work):
         moving = work.moved / fastest_copy

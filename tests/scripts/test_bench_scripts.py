@@ -19,6 +19,7 @@ from npformer.commands import output  # noqa: E402
 from scripts.bench import (  # noqa: E402
     bench_attention,
     bench_gpt,
+    bench_limits,
     bench_ops,
     bench_ranks,
     bench_train,
@@ -292,6 +293,19 @@ def test_bytes_of_a_product_are_not_counted_beside_it(by_columns):
         product(6, 5, 4, right_by_columns=not by_columns): 1,
         of_weight: 1,
     }
+
+
+def test_the_time_of_a_step_is_divided_among_its_operations(tmp_path, call):
+    file = tmp_path / "x.json"
+    short = ["--steps", "tiny", "--quick", "--rounds", 2, "--seconds", 0.001, "--json", file]
+    result = call(bench_limits.main, *short)
+    assert result.code == 0
+    [step] = json.loads(file.read_text())["steps"].values()
+    operations = step["operations"]
+    assert operations["layer_norm"]["calls"] == 12
+    assert operations["layer_norm"]["products"] == 0 < operations["linear"]["products"]
+    assert all(of["seconds"] > 0 and of["bytes"] >= 0 for of in operations.values())
+    assert all(name in result.shown for name in [*operations, "outside of operations"])
 
 
 def test_an_operation_of_unknown_products_is_named():
