@@ -9,8 +9,7 @@ from typing import Protocol
 from npformer import reference
 from npformer.reference.math.attention import summed_to
 from npformer.reference.math.convolution import taps
-from npformer.reference.math.heads import split_heads
-from npformer.reference.math.packed_attention import split_q_kv, split_qkv
+from npformer.reference.math.packed_attention import split_heads, split_q_kv, split_qkv
 
 
 def make_softmax_kernels(kernel_of, by_rows, forward, backward, log_forward, log_backward):

@@ -43,10 +43,15 @@ from npformer.reference.math.fused import (
     linear_dropout_residual_backward,
 )
 from npformer.reference.math.gru import gru, gru_backward
-from npformer.reference.math.heads import merge_heads, split_heads
 from npformer.reference.math.linear import linear, linear_backward
 from npformer.reference.math.lstm import lstm, lstm_backward
-from npformer.reference.math.masks import causal_mask, from_additive, padding_mask, to_additive
+from npformer.reference.math.masks import (
+    causal_mask,
+    from_additive,
+    padding_mask,
+    product,
+    to_additive,
+)
 from npformer.reference.math.normalisation import (
     layer_norm,
     layer_norm_backward,
@@ -56,15 +61,16 @@ from npformer.reference.math.normalisation import (
 from npformer.reference.math.packed_attention import (
     cross_attention,
     cross_attention_backward,
+    merge_heads,
     self_attention,
     self_attention_backward,
+    split_heads,
 )
 from npformer.reference.math.paired_cross_entropy import (
     linear_paired_cross_entropy,
     paired_cross_entropy,
 )
 from npformer.reference.math.positions import sinusoidal_encoding
-from npformer.reference.math.product import product
 from npformer.reference.math.random import derive_key, random_bits, split_key
 from npformer.reference.math.regression import huber_loss, mse_loss
 from npformer.reference.math.rotary import rotary, rotary_backward

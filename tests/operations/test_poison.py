@@ -10,8 +10,7 @@ from results import BACKENDS, arrays_of, assert_equal_within
 
 from npformer import reference
 from npformer.gradients.cases import CASES
-from npformer.reference.math.heads import split_heads
-from npformer.reference.math.packed_attention import split_q_kv, split_qkv
+from npformer.reference.math.packed_attention import split_heads, split_q_kv, split_qkv
 
 DTYPES = ["float32", "float64", "float16"]
 

@@ -1,9 +1,10 @@
 """Multi-head attention of packed projections, in which all heads are side by side.
 
-A projection makes queries, keys and values of all heads with one matrix product, which is faster
-than one for each. So a packed array has the axes (B, T, heads · K): the H heads of the queries,
-then the G of the keys, then the G of the values. If G < H, H / G heads of queries share a head of
-keys and values.
+The width H·K becomes H heads of width K, which stand before the T positions, as each head attends
+on its own (Vaswani et al. 2017, section 3.2.2). A projection makes queries, keys and values of all
+heads with one matrix product, which is faster than one for each. So a packed array has the axes
+(B, T, heads · K): the H heads of the queries, then the G of the keys, then the G of the values. If
+G < H, H / G heads of queries share a head of keys and values.
 """
 
 from typing import Any
@@ -16,7 +17,33 @@ from npformer.operations.formula import backward_of, operation
 from npformer.operations.options import check_rate_and_key
 from npformer.operations.settings import AttentionOptions, AttentionSettings
 from npformer.reference.math.attention import attention, attention_backward, scores_of
-from npformer.reference.math.heads import merge_heads, split_heads
+
+
+@operation("x: ... T H*K, n_heads = H -> y: ... H T K")
+def split_heads(x: Array, n_heads: int) -> Array:
+    """Split the width D into H heads of width K = D/H and move the head axis before T: (B, T, D) ->
+    (B, H, T, K).
+
+    Head h is ``x[..., h * K : (h + 1) * K]``. ``merge_heads`` is the inverse, and the backward
+    pass. A ValueError is raised if D is not divisible by ``n_heads``.
+
+    >>> split_heads(np.zeros((1, 10, 512)), n_heads=8).shape
+    (1, 8, 10, 64)
+    """
+    *batch, T, D = x.shape
+    return x.reshape(*batch, T, n_heads, D // n_heads).swapaxes(-2, -3)
+
+
+@operation("x: ... H T K -> y: ... T H*K")
+def merge_heads(x: Array) -> Array:
+    """Concatenate the heads: (B, H, T, K) -> (B, T, D). ``split_heads`` is the inverse, and the
+    backward pass.
+
+    >>> merge_heads(np.zeros((1, 8, 10, 64))).shape
+    (1, 10, 512)
+    """
+    *batch, H, T, K = x.shape
+    return x.swapaxes(-2, -3).reshape(*batch, T, H * K)
 
 
 def check_settings(settings, dropout_key, **others):
