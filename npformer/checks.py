@@ -57,6 +57,14 @@ def advice_on_ids(name, shape, expected):
     return f": try {name}.argmax(axis=-1) if its rows are one-hot"
 
 
+def check_two_axes(name, ids, expected, n_least=0):
+    """Check that ids are an array with two axes, and not fewer than so many columns."""
+    library_of(ids, name)  # raises if it is not an array
+    if ids.ndim != 2 or ids.shape[1] < n_least:
+        advice = advice_on_ids(name, ids.shape, ids.shape[:2])
+        raise ValueError(f"{name} has shape {ids.shape}, {expected}{advice}")
+
+
 def swapped(name, shape, fits):
     """What to try, at the end of an error, if a shape would fit with two neighbouring axes swapped;
     else "".

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.arrays import Array, on_host
-from npformer.checks import check_flag, check_ids
+from npformer.checks import check_flag, check_ids, check_two_axes
 
 
 class Prompts(NamedTuple):
@@ -99,9 +99,7 @@ def _in_list(texts, model):
 def _in_array(ids, model):
     """The ids of an array of prompts (B, T), and their lengths without padding."""
     check_ids(ids, model.vocab, "prompts")
-    if ids.ndim != 2:
-        expected = "(B, T), or a list of sequences of ids"
-        raise ValueError(f"prompts has shape {ids.shape}, expected {expected}")
+    check_two_axes("prompts", ids, "expected (B, T), or a list of sequences of ids")
     ids = on_host(ids)
     is_word = np.ones(ids.shape, bool) if model.pad_id is None else ids != model.pad_id
     if (is_word[:, 1:] > is_word[:, :-1]).any():

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.arrays import library_of
-from npformer.checks import check_ids, check_int
+from npformer.checks import check_ids, check_int, check_two_axes
 from npformer.operations.options import LARGEST, check_option
 
 
@@ -68,8 +68,7 @@ def _start(model, src, bos_id):
     """The checked sources, the begin token of each target, and the room for its tokens."""
     bos_id = _token(model, "bos_id", bos_id)
     check_ids(src, model.src_vocab, "src")
-    if src.ndim != 2:
-        raise ValueError(f"src has shape {src.shape}, expected (B, S)")
+    check_two_axes("src", src, "expected (B, S)")
     return src, np.full(len(src), bos_id), np.full(len(src), model.max_len)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from npformer.arrays import Array, on_host, underflow_is_zero
 from npformer.backends import AnyBackend
-from npformer.checks import advice_on_ids, check_ids
+from npformer.checks import check_ids, check_two_axes
 from npformer.decoding.generation import culprit
 from npformer.reference import log_softmax
 
@@ -47,10 +47,7 @@ def log_probability(
         expected = "a model from a source to a target such as a Transformer"
         raise TypeError(f"model is a {type(model).__name__}, expected {expected}")
     check_ids(tgt, model.tgt_vocab, "tgt")
-    if tgt.ndim != 2 or tgt.shape[1] < 2:
-        advice = advice_on_ids("tgt", tgt.shape, tgt.shape[:2])
-        expected = f"(B, T+1), a begin token, then one or more{advice}"
-        raise ValueError(f"tgt has shape {tgt.shape}, expected {expected}")
+    check_two_axes("tgt", tgt, "expected (B, T+1), a begin token, then one or more", n_least=2)
     logits = on_host(model.logits(params, src, tgt[:, :-1], backend=backend))
     targets = tgt[:, 1:]
     with underflow_is_zero(over="ignore"):  # a sum that is out of the range of the dtype is -inf

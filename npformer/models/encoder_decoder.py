@@ -7,8 +7,8 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
-from npformer.checks import check_ids, check_int, warn
-from npformer.models.model import Model, check_two_axes
+from npformer.checks import check_ids, check_int, check_two_axes, warn
+from npformer.models.model import Model
 from npformer.operations.options import check_option
 from npformer.reference.math.random import keys_from
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from npformer.arrays import Array, library_of
 from npformer.backends import AnyBackend
+from npformer.checks import check_two_axes
 from npformer.decoding.prompts import Prompts
 from npformer.decoding.text import LanguageDecoder
-from npformer.models.model import check_two_axes
 from npformer.models.stack import OneStack, Positions
 from npformer.operations.options import check_option
 

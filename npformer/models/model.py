@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import Array, beside, kept, library_of, number_of
+from npformer.arrays import Array, beside, kept, number_of
 from npformer.backends import get_backend
-from npformer.checks import advice_on_ids, check_ids
+from npformer.checks import check_ids, check_two_axes
 from npformer.layers.projection import linear_grads
 from npformer.models.gradients import Gradients
 from npformer.models.initialization import Initializer, ShapesOnly
@@ -254,11 +254,3 @@ class Model:
 def named(side, name):
     """The name of the parameters of a side: "source_embedding", or "embedding" of the side ""."""
     return f"{side}_{name}" if side else name
-
-
-def check_two_axes(name, ids, expected, n_least=0):
-    """Check that ids are an array with two axes, and not fewer than so many columns."""
-    library_of(ids, name)  # raises if it is not an array
-    if ids.ndim != 2 or ids.shape[1] < n_least:
-        advice = advice_on_ids(name, ids.shape, ids.shape[:2])
-        raise ValueError(f"{name} has shape {ids.shape}, {expected}{advice}")
