@@ -376,7 +376,7 @@ def check_like(
         problem = f"params is a {type(tree).__name__}"
         raise TypeError(f"{problem}, expected a nested dict such as model.init(seed)")
     _check_dict("expected", expected)
-    if not dtypes and _has_shapes_of(tree, expected):
+    if not dtypes and shapes_of(tree) == shapes_of(expected):
         return  # the usual case, which a loop by hand asks for in each step
     arrays = dict(_places(tree))
     expected_arrays = dict(_places(expected))
@@ -392,15 +392,6 @@ def check_like(
         if len(shape) == 2 and shape == expected_shape[::-1] != expected_shape:
             problem += ": try its .T"
         raise ValueError(f"{what} {_path(place)}: {problem}")
-
-
-def _has_shapes_of(tree, other):
-    """Whether two trees have the same names and shapes."""
-    if not isinstance(tree, dict):
-        return getattr(tree, "shape", NOTHING) == getattr(other, "shape", None)
-    if not isinstance(other, dict) or tree.keys() != other.keys():
-        return False
-    return all(_has_shapes_of(child, other[name]) for name, child in tree.items())
 
 
 def _places(tree, place=()):
