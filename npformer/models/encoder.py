@@ -362,11 +362,8 @@ class Encoder(OneStack):
         tokens = self._checked(inputs, keep_mask, types)
         return Inputs(*(None if x is None else self._beside(x, params) for x in tokens))
 
-    def _attended(self, inputs):
-        return None if inputs.keep_mask is None else inputs.keep_mask[:, None, None]
-
     def _embed_inputs(self, ops, params, inputs, dropout_key):
-        """dropout(norm(token or input + position + type)), and its backward pass."""
+        """dropout(norm(token or input + position + type)), its mask, and the backward pass."""
         if self.vocab is None:
             x, inputs_backward = self._map_inputs(ops, params, inputs)
         else:
@@ -390,7 +387,8 @@ class Encoder(OneStack):
                 gradients.give("types", ops.embedding_backward(dx, types, params["types"].shape))
             inputs_backward(dx, gradients)
 
-        return x, backward
+        keep_mask = None if inputs.keep_mask is None else inputs.keep_mask[:, None, None]
+        return x, keep_mask, backward
 
     def positions_of(self, params, side, part):
         """What is added to the embeddings at positions that are those of all rows; or None."""

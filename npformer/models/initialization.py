@@ -122,22 +122,23 @@ class Initializer:
 
     def encoder_layer(self, shapes):
         """A Transformer encoder layer: self-attention and feed-forward, with normalisations."""
-        sublayers = {
-            "attention": self.self_attention(shapes),
-            "feed_forward": self.feed_forward(shapes),
-        }
-        return self._with_norms(sublayers, shapes)
+        return self._layer(
+            shapes,
+            attention=self.self_attention(shapes),
+            feed_forward=self.feed_forward(shapes),
+        )
 
     def decoder_layer(self, shapes):
         """A Transformer decoder layer, with attention to the encoder's output in between."""
-        sublayers = {
-            "attention": self.self_attention(shapes),
-            "memory_attention": self.memory_attention(shapes),
-            "feed_forward": self.feed_forward(shapes),
-        }
-        return self._with_norms(sublayers, shapes)
+        return self._layer(
+            shapes,
+            attention=self.self_attention(shapes),
+            memory_attention=self.memory_attention(shapes),
+            feed_forward=self.feed_forward(shapes),
+        )
 
-    def _with_norms(self, sublayers, shapes):
+    def _layer(self, shapes, **sublayers):
+        """Sublayers, each with its normalisation."""
         params = {}
         for name, sublayer in sublayers.items():
             params[name] = sublayer

@@ -296,12 +296,13 @@ class TransformerSettings(Model):
     # -- the first stack, forward and backward
 
     def _embed_inputs(self, ops, params, inputs, dropout_key):
-        """What the first stack reads, (B, T, D), and its backward pass, (dx, gradients) -> None."""
-        return self.embed(ops, params, self.sides[0], inputs, dropout_key)
+        """What the first stack reads, (B, T, D), its mask, and the backward pass.
 
-    def _attended(self, inputs):
-        """What the first stack attends to: a mask (B, 1, 1, T), or None if this is everything."""
-        return self.keep_mask(inputs)
+        The mask (B, 1, 1, T) is what its layers attend to, None if this is everything. The backward
+        pass is (dx, gradients) -> None.
+        """
+        x, backward = self.embed(ops, params, self.sides[0], inputs, dropout_key)
+        return x, self.keep_mask(inputs), backward
 
     def _encode(self, ops, params, inputs, dropout_key=None, train=False):
         """The output (B, T, D) of the first stack, and its backward pass, (dy, gradients) -> None.
@@ -312,10 +313,9 @@ class TransformerSettings(Model):
         names = self._names_of_layers[name]
         layers = self.layers_of(params, name)
         settings = self._settings_with(dropout_key)
-        keep_mask = self._attended(inputs)
         embedding_key, *keys = keys_from(dropout_key, 1 + len(layers))
 
-        x, embed_backward = self._embed_inputs(ops, params, inputs, embedding_key)
+        x, keep_mask, embed_backward = self._embed_inputs(ops, params, inputs, embedding_key)
         # The model has checked its settings, the ids and the key: its layers need not.
         ops = ops.unchecked
         if not train and dropout_key is None:
