@@ -3,8 +3,10 @@
 from dataclasses import replace
 from functools import partial
 
+import decoded
 import numpy as np
 import pytest
+from decoded import IDS, METHODS, random_model
 from numpy.testing import assert_array_equal
 from refusals import refuses
 
@@ -20,7 +22,6 @@ from npformer import (
 
 MODEL = Transformer(11, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64")
 SRC = np.array([[3, 4, 5, 6, 7], [3, 9, 8, 0, 0], [10, 0, 0, 0, 0]])
-IDS = {"bos_id": 1, "eos_id": 2}
 
 
 def params_for(seed=0):
@@ -29,7 +30,37 @@ def params_for(seed=0):
     return params
 
 
-def test_length_is_bounded_and_an_empty_batch_is_empty():
+@pytest.fixture(params=METHODS)
+def method(request):
+    return METHODS[request.param]
+
+
+def texts_of(found):
+    """The tokens of all results, also of beam search."""
+    if not isinstance(found, list):
+        return found.tolist()
+    return [hypothesis.tokens for hypotheses in found for hypothesis in hypotheses]
+
+
+def test_no_sources_no_targets(method):
+    assert len(method(MODEL, params_for(), SRC[:0], max_len=6)) == 0
+
+
+@pytest.mark.parametrize("n_threads", [2, 4, 12])
+def test_parts_of_a_batch_in_threads_are_as_the_whole(
+    method, n_threads, every_backend, monkeypatch
+):
+    model, params = random_model()
+    src = np.concatenate([decoded.SRC, decoded.SRC[::-1]] * 2)
+    options = {"max_len": np.array([9, 2, 5, 1] * 3), "backend": every_backend}
+    whole = method(model, params, src, **options)
+    monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
+    for module in ("runtime.threads", "operations.host"):
+        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: n_threads)
+    assert texts_of(method(model, params, src, **options)) == texts_of(whole)
+
+
+def test_length_is_bounded():
     params = MODEL.init(0)
     params["output"]["bias"][2] = -1e9
     assert greedy_decode(MODEL, params, SRC, **IDS, max_len=6).shape == (3, 6)
@@ -57,21 +88,10 @@ def test_an_end_token_that_is_forced_is_a_word(end):
     refuses(ValueError, message, replace, MODEL, forced_eos_id=end)
 
 
-def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
-    src = np.concatenate([SRC, SRC[::-1], SRC])
-    params = params_for(1)
-    limits = np.arange(1, 10)
-    whole = greedy_decode(MODEL, params, src, **IDS, max_len=limits)
-    monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
-    for module in ("runtime.threads", "operations.host"):
-        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 4)
-    assert_array_equal(greedy_decode(MODEL, params, src, **IDS, max_len=limits), whole)
-
-
 def test_bad_arguments_are_named():
     def refused(message, error=ValueError, **bad):
-        with pytest.raises(error, match=message):
-            greedy_decode(MODEL, params_for(), **{"src": SRC, **IDS, "max_len": 3, **bad})
+        options = {"src": SRC, **IDS, "max_len": 3, **bad}
+        refuses(error, message, greedy_decode, MODEL, params_for(), **options)
 
     refused("bos_id=11, expected 0 <= bos_id < 11", bos_id=11)
     refused("eos_id=-1, expected 0 <= eos_id < 11", eos_id=-1)
@@ -93,50 +113,28 @@ def test_bad_arguments_are_named():
     refused(r"src\[0, 0\] is 11, expected 0 <= id < 11", src=SRC + 8)
     refused("src has dtype float64, expected integers", TypeError, src=SRC.astype(float))
     refused("backend='tpu', expected one of", backend="tpu")
+    refused("max_len=5001, expected 1 <= max_len <= 5000", src=SRC[:0], max_len=5001)
+    refused("bos_id=0 is the padding's id", bos_id=0)
+    refused("eos_id=0 is the padding's id", eos_id=0)
+    refused("eos_id=2.5 is a float", TypeError, eos_id=2.5)
 
 
 def test_what_cannot_be_called_in_each_step_is_refused():
-    for decode in (greedy_decode, partial(sample, seed=1)):
-        with pytest.raises(TypeError, match="on_step='x' is a str, expected a function"):
-            decode(MODEL, params_for(), SRC, **IDS, max_len=3, on_step="x")
+    message = "on_step='x' is a str, expected a function"
+    for name in ("greedy_decode", "sample"):
+        refuses(TypeError, message, METHODS[name], MODEL, {}, SRC, max_len=3, on_step="x")
 
 
 def test_the_probability_of_a_target_is_one_of_a_model_with_a_source():
     model = LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     message = "model is a LanguageModel, expected a model from a source to a target such as"
     refuses(TypeError, message, log_probability, model, model.init(0), SRC, SRC)
-    with pytest.raises(
-        ValueError,
-        match=r"expected \(B, T\+1\), .*: try tgt\.argmax\(axis=-1\) if its rows are one",
-    ):
-        log_probability(MODEL, params_for(), SRC, np.eye(11, dtype=int)[SRC])
-
-
-def test_max_len_is_checked_without_sources_too():
-    with pytest.raises(ValueError, match="max_len=5001"):
-        greedy_decode(MODEL, params_for(), SRC[:0], **IDS, max_len=5001)
-
-
-def test_begin_and_end_are_not_padding():
-    for name in ("bos_id", "eos_id"):
-        with pytest.raises(ValueError, match=f"{name}=0 is the padding's id"):
-            greedy_decode(MODEL, params_for(), SRC, **{**IDS, name: 0}, max_len=3)
-    with pytest.raises(TypeError, match=r"eos_id=2.5 is a float"):
-        greedy_decode(MODEL, params_for(), SRC, bos_id=1, eos_id=2.5, max_len=3)
+    message = r"expected \(B, T\+1\), .*: try tgt\.argmax\(axis=-1\) if its rows are one"
+    one_hot = np.eye(11, dtype=int)[SRC]
+    refuses(ValueError, message, log_probability, MODEL, params_for(), SRC, one_hot)
 
 
 # --- logits of which none can be chosen ---
-
-METHODS = {
-    "greedy_decode": partial(greedy_decode, **IDS),
-    "sample": partial(sample, **IDS, seed=1),
-    "beam_search": partial(beam_search, **IDS, beam_size=4, n_best=4),
-}
-
-
-@pytest.fixture(params=METHODS)
-def method(request):
-    return METHODS[request.param]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -148,10 +146,8 @@ def test_a_parameter_that_is_not_finite_is_named(every_backend, method, path, ba
     dict(tree.leaves(params))[path][...] = bad
     message = rf"token 1 cannot .* NaN or infinite; parameter {path} holds NaN or inf"
     refuses(ValueError, message, method, MODEL, params, SRC, max_len=5, backend=every_backend)
-    with pytest.raises(
-        ValueError, match=f"log-probability of row 0 is NaN; parameter {path} holds NaN or inf"
-    ):
-        log_probability(MODEL, params, SRC, SRC, backend=every_backend)
+    message = f"log-probability of row 0 is NaN; parameter {path} holds NaN or inf"
+    refuses(ValueError, message, log_probability, MODEL, params, SRC, SRC, backend=every_backend)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -185,13 +181,8 @@ def test_no_token_but_padding_and_end_is_an_error_before_min_len(method):
     ids = {"bos_id": 1, "eos_id": 1}
     message = "token 1 cannot be chosen: all logits but those of padding .* are -inf"
     refuses(ValueError, message, method, model, params, SRC, max_len=4, min_len=3, **ids)
-    found = method(model, params, SRC, max_len=4, **ids)
-    said = (
-        [[hypothesis.tokens for hypothesis in row] for row in found]
-        if isinstance(found, list)
-        else found.tolist()
-    )
-    assert said in ([[1]] * 3, [[(1,)]] * 3)  # 1 sequence for each source, also if 4 are asked for
+    said = texts_of(method(model, params, SRC, max_len=4, **ids))
+    assert said in ([[1]] * 3, [(1,)] * 3)  # 1 sequence for each source, also if 4 are asked for
 
 
 def test_tokens_of_probability_0_are_never_said_and_others_are(method):

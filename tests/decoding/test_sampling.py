@@ -2,27 +2,15 @@
 
 import numpy as np
 import pytest
+from decoded import BOS, EOS, IDS, PAD, SRC, random_model
 from numpy.testing import assert_array_equal
+from refusals import refuses
 
-from npformer import Transformer, greedy_decode, tree
+from npformer import greedy_decode
 from npformer.decoding import sample
 from npformer.decoding.sampling import FEW, draw
 
-PAD, BOS, EOS = 0, 1, 2
-IDS = {"bos_id": BOS, "eos_id": EOS}
-SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
 MANY = np.tile(SRC[:1], (4000, 1))
-
-
-def random_model(seed=0, tgt_vocab=7, dtype="float64"):
-    model = Transformer(
-        11, tgt_vocab, d_model=8, n_heads=2, n_layers=1, d_ff=9, max_len=16, dtype=dtype
-    )
-    params = model.init(seed)
-    rng = np.random.default_rng(seed)
-    for _, x in tree.leaves(params):
-        x += 0.3 * rng.standard_normal(x.shape)
-    return model, params
 
 
 def probabilities(model, params, src, begun, temperature=1.0):
@@ -154,19 +142,6 @@ def test_rows_draw_by_their_number_whatever_follows():
     assert len(np.unique(many, axis=0)) > 10  # and not all the same
 
 
-def test_parts_of_a_batch_in_threads_draw_as_the_whole(every_backend, monkeypatch):
-    model, params = random_model()
-    src = np.concatenate([SRC] * 4)
-    limits = np.array([9, 2, 5] * 4)
-    options = {**IDS, "max_len": limits, "seed": 1, "backend": every_backend}
-    whole = sample(model, params, src, **options)
-    monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
-    for n in (2, 3, 12):
-        for module in ("runtime.threads", "operations.host"):
-            monkeypatch.setattr(f"npformer.{module}.n_threads", lambda n=n: n)
-        assert_array_equal(sample(model, params, src, **options), whole)
-
-
 # --- lengths ---
 
 
@@ -186,11 +161,6 @@ def test_lengths_are_bounded_and_padding_follows_the_end_only():
     assert ended > 100
 
 
-def test_no_sources_no_draws():
-    model, params = random_model()
-    assert sample(model, params, SRC[:0], **IDS, max_len=5, seed=1).shape == (0, 0)
-
-
 # --- draw ---
 
 P = np.array([[0.2, 0.4, 0.0, 0.3, 0.1]])  # ranked 1, 3, 0, 4
@@ -208,34 +178,29 @@ def test_draw_finds_where_the_distribution_function_passes_the_number():
     assert drawn_from(P, uniform) == list(tokens)
 
 
-def test_draw_among_the_top_k_only():
-    assert drawn_from(P, [0.57, 0.58, 0.999], top_k=2) == [1, 3, 3]  # 4/7 = 0.571
-    assert drawn_from(P, [0.999], top_k=1) == [1]
-    assert drawn_from(P, [0.999], top_k=99) == [4]
+AMONG = [  # numbers, the tokens that they draw, and the options
+    ([0.57, 0.58, 0.999], [1, 3, 3], {"top_k": 2}),  # 4/7 = 0.571
+    ([0.999], [1], {"top_k": 1}),
+    ([0.999], [4], {"top_k": 99}),
+    ([0.999], [1], {"top_p": 0.39}),
+    ([0.57, 0.58, 0.999], [1, 3, 3], {"top_p": 0.41}),
+    ([0.999], [0], {"top_p": 0.71}),
+    ([0.999], [4], {"top_p": 1.0}),
+    # top_p is of what top_k has left: token 1 has 4/7 of the two
+    ([0.999], [1], {"top_k": 2, "top_p": 0.56}),
+    ([0.999], [3], {"top_k": 2, "top_p": 0.58}),
+    ([0.57, 0.58, 0.999], [1, 3, 3], {"min_p": 0.6}),  # 0.3 of 0.4
+    ([0.999], [0], {"min_p": 0.4}),
+    ([0.999], [4], {"min_p": 0.2}),
+    ([0.999], [4], {"min_p": 0.0}),
+    ([0.999], [0], {"min_p": 0.2, "top_p": 0.71}),
+    ([0.999], [0], {"min_p": 0.2, "top_k": 3}),
+]
 
 
-def test_draw_among_the_top_p_only():
-    assert drawn_from(P, [0.999], top_p=0.39) == [1]
-    assert drawn_from(P, [0.57, 0.58, 0.999], top_p=0.41) == [1, 3, 3]
-    assert drawn_from(P, [0.999], top_p=0.71) == [0]
-    assert drawn_from(P, [0.999], top_p=1.0) == [4]
-
-
-def test_top_p_is_of_what_top_k_has_left():
-    assert drawn_from(P, [0.999], top_k=2, top_p=0.56) == [1]  # which has 4/7 of the two
-    assert drawn_from(P, [0.999], top_k=2, top_p=0.58) == [3]
-
-
-def test_draw_among_those_of_min_p_only():
-    assert drawn_from(P, [0.57, 0.58, 0.999], min_p=0.6) == [1, 3, 3]  # 0.3 of 0.4
-    assert drawn_from(P, [0.999], min_p=0.4) == [0]
-    assert drawn_from(P, [0.999], min_p=0.2) == [4]
-    assert drawn_from(P, [0.999], min_p=0.0) == [4]
-    assert (
-        drawn_from(P, [0.999], min_p=0.2, top_p=0.71)
-        == drawn_from(P, [0.999], min_p=0.2, top_k=3)
-        == [0]
-    )
+@pytest.mark.parametrize(("uniform", "tokens", "options"), AMONG)
+def test_draw_among_what_the_options_leave(uniform, tokens, options):
+    assert drawn_from(P, uniform, **options) == tokens
 
 
 @pytest.mark.parametrize("min_p", [0.0, 1e-3, 0.3])
@@ -301,13 +266,10 @@ def test_an_extreme_penalty_is_computed(penalty, text):
 )
 def test_a_penalty_that_overflows_is_refused(penalty, logits):
     model, params = model_that_says(logits)
-    with (
-        np.errstate(all="raise"),
-        pytest.raises(ValueError, match="repetition_penalty=.* makes logits infinite"),
-    ):
-        sample(
-            model, params, SRC[:1], **IDS, max_len=5, min_len=5, seed=0, repetition_penalty=penalty
-        )
+    options = {**IDS, "max_len": 5, "min_len": 5, "seed": 0, "repetition_penalty": penalty}
+    message = "repetition_penalty=.* makes logits infinite"
+    with np.errstate(all="raise"):
+        refuses(ValueError, message, sample, model, params, SRC[:1], **options)
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-3, 1.0, 1e308])
@@ -331,8 +293,8 @@ def test_bad_arguments_are_named():
     model, params = random_model()
 
     def refused(message, error=ValueError, **bad):
-        with pytest.raises(error, match=message):
-            sample(model, params, **{"src": SRC, **IDS, "max_len": 3, "seed": 1, **bad})
+        options = {**IDS, "max_len": 3, "seed": 1, **bad}
+        refuses(error, message, sample, model, params, SRC, **options)
 
     refused("seed=None is a NoneType, expected an int", TypeError, seed=None)
     refused("seed=1.0 is a float, expected an int", TypeError, seed=1.0)
@@ -348,6 +310,4 @@ def test_bad_arguments_are_named():
     refused("top_p='1' is a str, expected a number", TypeError, top_p="1")
     refused("min_p=-0.1, expected 0 <= min_p <= 1", min_p=-0.1)
     refused("min_p=nan, expected 0 <= min_p <= 1", min_p=np.nan)
-    refused("bos_id=7, expected 0 <= bos_id < 7", bos_id=7)
-    refused("max_len=17, expected 1 <= max_len <= 16, the model's", max_len=17)
     refused("min_len=4, expected at most max_len=3", min_len=4)
