@@ -49,19 +49,15 @@ def with_a_nan(dz, x, y):
     return dx, dy
 
 
+OFF = "gradient of x{} is off by"
+NUMBER = "returned {} gradients for 2 arguments"
 WRONG = {
-    "sign": (lambda dz, x, y: (-dz * np.cos(x) * y, dz * np.sin(x)), "gradient of x0 is off by"),
-    "sign of the second": (
-        lambda dz, x, y: (dz * np.cos(x) * y, -dz * np.sin(x)),
-        "gradient of x1 is off by",
-    ),
-    "missing factor": (
-        lambda dz, x, y: (dz * np.cos(x), dz * np.sin(x)),
-        "gradient of x0 is off by",
-    ),
-    "zero": (lambda dz, x, y: (0 * x, dz * np.sin(x)), "gradient of x0 is off by"),
-    "swapped": (lambda dz, x, y: multiply_backward(dz, x, y)[::-1], "gradient of x0 is off by"),
-    "upstream ignored": (lambda dz, x, y: (np.cos(x) * y, np.sin(x)), "gradient of x0 is off by"),
+    "sign": (lambda dz, x, y: (-dz * np.cos(x) * y, dz * np.sin(x)), OFF.format(0)),
+    "sign of the second": (lambda dz, x, y: (dz * np.cos(x) * y, -dz * np.sin(x)), OFF.format(1)),
+    "missing factor": (lambda dz, x, y: (dz * np.cos(x), dz * np.sin(x)), OFF.format(0)),
+    "zero": (lambda dz, x, y: (0 * x, dz * np.sin(x)), OFF.format(0)),
+    "swapped": (lambda dz, x, y: multiply_backward(dz, x, y)[::-1], OFF.format(0)),
+    "upstream ignored": (lambda dz, x, y: (np.cos(x) * y, np.sin(x)), OFF.format(0)),
     "shape": (
         lambda dz, x, y: ((dz * np.cos(x) * y).sum(axis=0), dz * np.sin(x)),
         r"shape \(7,\), expected \(5, 7\)",
@@ -70,11 +66,8 @@ WRONG = {
         lambda dz, x, y: (dz * np.cos(x) * y, dz[None]),
         r"x1 has shape \(1, 5, 7\)",
     ),
-    "too few": (lambda dz, x, y: (dz * np.cos(x) * y,), "returned 1 gradients for 2 arguments"),
-    "too many": (
-        lambda dz, x, y: (*multiply_backward(dz, x, y), dz),
-        "returned 3 gradients for 2 arguments",
-    ),
+    "too few": (lambda dz, x, y: (dz * np.cos(x) * y,), NUMBER.format(1)),
+    "too many": (lambda dz, x, y: (*multiply_backward(dz, x, y), dz), NUMBER.format(3)),
     "NaN": (with_a_nan, r"gradient of x0 is off by inf .* at \[1, 2\] the backward gives nan"),
     "one entry": (with_one_wrong_entry, r"gradient of x1 is off by .* at \[3, 4\]"),
 }
@@ -212,11 +205,8 @@ def test_the_same_seed_draws_the_same_sample():
     assert entries == entries_that_are_stepped(sample=12)
     assert entries != entries_that_are_stepped(sample=12, seed=1)
     assert len({*entries_that_are_stepped(sample=599)}) == 599
-    assert (
-        len({*entries_that_are_stepped(sample=600)})
-        == len({*entries_that_are_stepped(sample=10**6)})
-        == 600
-    )
+    for most in (600, 10**6):
+        assert len({*entries_that_are_stepped(sample=most)}) == 600
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -235,9 +225,8 @@ def test_the_smallest_sample_is_the_largest_entry(entry):
         dx[entry] = 50
         return dx
 
-    expected = (
-        rf"gradient of x0 is off by .* at \[{entry[0]}, {entry[1]}\] the backward gives 50 and"
-    )
+    row, column = entry
+    expected = rf"gradient of x0 is off by .* at \[{row}, {column}\] the backward gives 50 and"
     refuses(GradientError, expected, gradcheck, np.sin, f_backward, [X], sample=1)
 
 
@@ -285,15 +274,9 @@ def test_command_fails_with_the_gradient(monkeypatch, call):
 
 
 def test_functions_of_several_results_are_refused():
-    with pytest.raises(
-        TypeError,
-        match=r"f returns a tuple of 3, expected one array: try lambda \*x: f\(\*x\)\[0\]",
-    ):
-        gradcheck(
-            npformer.layer_norm,
-            npformer.layer_norm_backward,
-            [np.ones((2, 3)), np.ones(3), np.ones(3)],
-        )
+    message = r"f returns a tuple of 3, expected one array: try lambda \*x: f\(\*x\)\[0\]"
+    functions = npformer.layer_norm, npformer.layer_norm_backward
+    refuses(TypeError, message, gradcheck, *functions, [np.ones((2, 3)), np.ones(3), np.ones(3)])
 
 
 def test_an_array_in_place_of_the_list_is_refused():
@@ -303,15 +286,15 @@ def test_an_array_in_place_of_the_list_is_refused():
 
 def test_arguments_of_the_wrong_type_are_named():
     backward = lambda dy, x: dy * np.cos(x)
-    for given, error, message in [
-        ({"seed": "x"}, TypeError, "seed='x' is a str, expected an int"),
-        ({"seed": -1}, ValueError, "seed=-1, expected at least 0"),
-        ({"names": ["x", "y"]}, ValueError, "2 names for 1 args, expected equally many"),
-        ({"f": None}, TypeError, "f=None is a NoneType, expected a function"),
-        ({"f_backward": "x"}, TypeError, "f_backward='x' is a str, expected a function"),
-    ]:
-        with pytest.raises(error, match=message):
-            gradcheck(**{"f": np.sin, "f_backward": backward, "args": [np.ones(3)], **given})
+
+    def refused(error, message, f=np.sin, f_backward=backward, **options):
+        refuses(error, message, gradcheck, f, f_backward, [np.ones(3)], **options)
+
+    refused(TypeError, "seed='x' is a str, expected an int", seed="x")
+    refused(ValueError, "seed=-1, expected at least 0", seed=-1)
+    refused(ValueError, "2 names for 1 args, expected equally many", names=["x", "y"])
+    refused(TypeError, "f=None is a NoneType, expected a function", f=None)
+    refused(TypeError, "f_backward='x' is a str, expected a function", f_backward="x")
 
 
 def test_a_backward_that_returns_nothing():
