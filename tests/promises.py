@@ -135,10 +135,14 @@ def assert_nothing_to_count_is_loss_zero_gradient_zero(model, params, src, tgt):
             )
         assert (loss, n_tokens) == (0, 0)
         assert all_zero(grads)
+    assert model.logits(params, src, tgt[:, :0]).shape == (2, 0, model.tgt_vocab)
 
 
 def assert_a_source_without_words_is_finite_and_leaves_the_encoder_alone(model, params, src, tgt):
     """Of padding only, or of length zero."""
+    tgt_in = tgt[:, :-1]
+    both = [model.logits(params, no_words, tgt_in) for no_words in (0 * src, src[:, :0])]
+    assert_allclose(*both, rtol=0, atol=1e-14)
     for no_words in (0 * src, src[:, :0]):
         loss, grads, _ = model.loss_and_grad(
             params, no_words, tgt[:, :-1], tgt[:, 1:], dropout_key=1
@@ -157,13 +161,16 @@ def assert_steps_equal_recomputation(model, params, src, ops, n_steps=7, max_row
     rng = np.random.default_rng(0)
     decoder = model.decoder(params, src, max_rows=max_rows, max_len=n_steps, backend=ops)
     sources, said = np.arange(len(src)), np.empty((len(src), 0), int)
-    parents, tokens = np.arange(len(src)), np.ones(len(src), int)
+    # A step begins from any source any number of times.
+    parents = np.append(np.arange(len(src))[::-1], [0, 0])
+    tokens = np.ones(len(parents), int)
     for _ in range(n_steps):
         sources, said = sources[parents], np.column_stack([said[parents], tokens])
         expected = model.logits(params, src[sources], said, backend="reference")[:, -1]
         assert_allclose(decoder.step(tokens, parents), expected, rtol=0, atol=1e-12)
         parents = rng.integers(0, len(tokens), size=rng.integers(1, max_rows + 1))
         tokens = rng.integers(1, model.tgt_vocab, size=len(parents))
+        tokens[tokens == model.pad_id] = 1  # padding is never generated
 
 
 def assert_all_ways_of_decoding_agree(model, params, src, tgt):

@@ -60,6 +60,7 @@ OF_TRANSFORMERS: list[dict] = [
     {"positions": "learned", "tie_embeddings": True},
     {"scale_embeddings": False, "bias": False, "final_norm": True},
     {"pad_id": None},
+    {"pad_id": 5},
     {"softcap": 0.5},
     {"n_layers": (0, 2)},
     {"n_layers": (1, 0)},
@@ -94,10 +95,19 @@ def label(options):
     return ", ".join(f"{name}={value}" for name, value in options.items())
 
 
+def from_the_last(model):
+    """The layers of a Transformer that share no parameters, in the order of the backward pass."""
+    if model.share_layers:
+        return []
+    of_stacks = zip(model.stacks[::-1], model.depths[::-1], strict=True)
+    return [f"{name}.{i}" for name, n in of_stacks for i in reversed(range(n))]
+
+
 for options in OF_TRANSFORMERS:
     for norm in ("pre", "post"):
         model = of_two_vocabularies(Transformer, **SIZES | options, norm=norm)
-        add(f"Transformer, {norm}-norm, {label(options)}", model, SENTENCES)
+        name = f"Transformer, {norm}-norm, {label(options)}"
+        add(name, model, SENTENCES, *from_the_last(model))
 whole = of_two_vocabularies(Transformer, **SIZES | {"d_ff": 8}, norm="pre")
 add("Transformer", whole, SENTENCES, to=SMALL)
 tied = of_two_vocabularies(Transformer, **SIZES | {"d_ff": 8}, norm="post", tie_embeddings=True)

@@ -26,7 +26,7 @@ from oracles import assert_close
 from promises import assert_trees_close, params_of
 from refusals import refuses
 
-from npformer import Adam, Encoder, Trainer, layers, tree
+from npformer import Encoder, layers, tree
 from npformer.models import describe, from_description
 from npformer.models.pooling import VectorMap
 
@@ -49,17 +49,6 @@ def test_positions_are_counted_from_the_first_word():
         ids = np.pad(words, ((0, 0), (before, 2 - before)))
         found = model.encode(params, ids)[:, before : before + 3]
         np.testing.assert_allclose(found, wanted, rtol=1e-10)
-
-
-@each_setting
-def test_the_loss_goes_down(settings):
-    model, _ = made(settings)
-    batch = batch_of(model)
-    trainer = Trainer(model, Adam(0.01), backend="reference")
-    first = model.loss(trainer.params, *batch)[0]
-    for _ in range(10):
-        trainer.step(*batch)
-    assert model.loss(trainer.params, *batch)[0] < 0.8 * first
 
 
 # --- what is computed ---
@@ -156,11 +145,8 @@ def test_types_are_the_first_if_they_are_not_given():
     model, params = made({**BERT, **CLASSES})
     types = np.zeros((B, T), int)
     assert_array_equal(model.encode(params, IDS), model.encode(params, IDS, types=types))
-    assert (
-        (model.encode(params, IDS) != model.encode(params, IDS, types=types + 1))
-        .any(axis=-1)[KEEP]
-        .all()
-    )
+    others = model.encode(params, IDS, types=types + 1)
+    assert (model.encode(params, IDS) != others).any(axis=-1)[KEEP].all()
 
 
 def test_all_positions_see_all_others_but_padding():
@@ -311,5 +297,5 @@ def test_numbers_have_no_label_smoothing():
 def test_without_a_task_there_are_neither_outputs_nor_a_loss(call):
     model, params = made({})
     assert model.vectors(params, IDS).shape == (B, 8)
-    with pytest.raises(ValueError, match="task=None, expected 'classes', 'numbers' or 'words'"):
-        getattr(model, call)(params, IDS, *[C] * (call == "loss"))
+    message = "task=None, expected 'classes', 'numbers' or 'words'"
+    refuses(ValueError, message, getattr(model, call), params, IDS, *[C] * (call == "loss"))

@@ -6,6 +6,7 @@ from catalogue import CATALOGUE, SMALL
 from promises import (
     assert_parts_of_the_gradient_are_the_whole,
     assert_steps_equal_recomputation,
+    assert_trees_close,
     params_of,
 )
 from whole_models import (
@@ -17,8 +18,9 @@ from whole_models import (
     shaken,
 )
 
-from npformer import tree
+from npformer import Adam, ByteNet, CopyTask, Recurrent, Trainer, tree
 from npformer.models import LowRank, describe, from_description
+from npformer.text.copy_task import exact_match
 
 each_model = pytest.mark.parametrize("row", CATALOGUE.values(), ids=list(CATALOGUE))
 WITH_SOURCE = {name: row.model for name, row in CATALOGUE.items() if hasattr(row.model, "decode")}
@@ -68,7 +70,25 @@ def test_steps_are_the_whole_computation(model, every_backend):
 
 
 @pytest.mark.parametrize("model", DESCRIBED.values(), ids=list(DESCRIBED))
-def test_a_description_gives_the_model_back(model):
+def test_a_description_gives_the_model_back_and_a_seed_the_parameters(model):
     assert from_description(describe(model)) == model
-    shapes = {path: x.shape for path, x in tree.leaves(model.shapes())}
-    assert shapes == {path: x.shape for path, x in tree.leaves(model.init(0))}
+    params = model.init(3)
+    tree.check_like(params, model.shapes(), dtypes=False)
+    assert {x.dtype for _, x in tree.leaves(params)} == {np.dtype(model.dtype)}
+    assert_trees_close(params, model.init(3))
+    assert (tree.first_leaf(params) != tree.first_leaf(model.init(4))).any()
+
+
+LEARN = [  # a model, its rate, the number of steps, whether it reverses the text
+    (ByteNet(11, 11, 48, 1, (1, 2), kernel_sizes=(3, 3), dropout=0.0), 4e-3, 90, False),
+    (Recurrent(11, 11, d_model=32, attention="general", dropout=0.0), 0.01, 400, True),
+]
+
+
+@pytest.mark.parametrize(("model", "lr", "n_steps", "reverse"), LEARN, ids=["ByteNet", "recurrent"])
+def test_earlier_models_learn_to_copy(model, lr, n_steps, reverse):
+    task = CopyTask(max_len=5, reverse=reverse)
+    trainer = Trainer(model, Adam(lr), clip_norm=1.0)
+    for i in range(n_steps):
+        trainer.step(*task.batch(i, 32))
+    assert exact_match(model, trainer.params, *task.held_out(100))[0] > 0.9

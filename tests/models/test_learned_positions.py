@@ -8,10 +8,7 @@ from promises import assert_trees_close
 from refusals import refuses
 from whole_models import SRC, V_TGT, S, T
 
-from npformer import Adam, Trainer, Transformer, tree
-from npformer.models.description import describe, from_description
-from npformer.training import save_checkpoint
-from npformer.training.checkpoint import settings_of
+from npformer import Transformer, tree
 
 MAX_LEN = 13
 TGT = np.insert(whole_models.TGT[:, 1:], 0, 1, axis=1)  # every target begins with the same token
@@ -71,34 +68,3 @@ def test_a_longer_sentence_is_an_error():
 @pytest.mark.parametrize("positions", ["rotating", None, True])
 def test_other_positions_are_an_error(positions):
     refuses(ValueError, "positions=.*, expected 'sinusoidal'", make, positions=positions)
-
-
-def test_a_checkpoint_from_before_the_option_is_read(tmp_path):
-    trainer = Trainer(make(positions="sinusoidal"), Adam(0.01))
-    description = describe(trainer.model)
-    assert description.pop("positions") == "sinusoidal"
-    assert from_description(description) == trainer.model
-    info = {"model": description, "trainer": settings_of(trainer), "n_steps": 7}
-    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(
-        trainer.state.moments, "optimizer"
-    )
-    save_checkpoint(tmp_path / "x", arrays, info)
-    trainer.load(tmp_path / "x")
-    assert trainer.n_steps == 7
-    message = "positions is 'sinusoidal' in the file and 'learned' in the model"
-    refuses(ValueError, message, Trainer(make(), Adam(0.01)).load, tmp_path / "x")
-
-
-@pytest.mark.parametrize("n_shards", [None, 2, 3])
-def test_a_training_that_is_resumed_is_the_same_bit_for_bit(tmp_path, n_shards):
-    whole, first, second = (Trainer(make(), Adam(0.01), n_shards=n_shards) for _ in range(3))
-    before = whole.params["source_positions"].copy()
-    losses = [whole.step(SRC, TGT) for _ in range(6)]
-    for _ in range(3):
-        first.step(SRC, TGT)
-    first.save(tmp_path / "x")
-    second.load(tmp_path / "x")
-    assert [second.step(SRC, TGT) for _ in range(3)] == losses[3:]
-    assert second.flat_params.tobytes() == whole.flat_params.tobytes()
-    moved = (whole.params["source_positions"] != before).any(axis=1)
-    assert moved.tolist() == [t < S for t in range(MAX_LEN)]

@@ -19,8 +19,13 @@ MODELS = {
     "pre-norm": Transformer(13, 11, **SIZES, norm="pre", dtype="float64"),
     "post-norm": Transformer(13, 11, **SIZES, norm="post", dtype="float64"),
     "ByteNet": ByteNet(13, 11, d_model=14, n_sets=1, dilations=(1, 2, 4), dtype="float64"),
-    "recurrent": Recurrent(13, 11, d_model=14, attention="general", dropout=0.1, dtype="float64"),
 }
+RECURRENT = {"d_model": 14, "dropout": 0.1, "dtype": "float64"}
+for attention in (None, "dot", "general", "additive"):
+    for cell, bidirectional in (("gru", True), ("lstm", False)):
+        options = {"cell": cell, "attention": attention, "bidirectional": bidirectional}
+        model = Recurrent(13, 11, **RECURRENT, **options)
+        MODELS[f"{cell}, {attention}"] = model
 PROMISES = [
     promises.assert_the_decoder_sees_the_whole_source,
     promises.assert_padding_columns_change_nothing,

@@ -3,15 +3,18 @@
 No leaks, padding without effect, parameters as documented.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import whole_models
 from numpy.testing import assert_array_equal
 from oracles import assert_close
-from promises import assert_parts_of_the_gradient_are_the_whole, assert_trees_close, params_of
+from promises import params_of
+from refusals import refuses
 from whole_models import assert_gradient_along_directions, loss_of_batch, shaken
 
-from npformer import Transformer, greedy_decode, sinusoidal_encoding, tree
+from npformer import Transformer, greedy_decode, sinusoidal_encoding
 
 pytestmark = pytest.mark.usefixtures("default_backend")
 MODEL = Transformer(13, 11, d_model=14, n_heads=2, n_layers=(2, 3), d_ff=17, dtype="float64")
@@ -21,30 +24,20 @@ TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0]])
 
 
 def test_without_padding_each_token_counts_and_may_be_said():
-    model = Transformer(
-        13, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64", pad_id=None
-    )
+    model = replace(MODEL, pad_id=None)
     params = params_of(model)
     assert model.loss(params, SRC, TGT)[1] == model.count(SRC, TGT) == TGT[:, 1:].size
     assert model.fill_up((SRC, TGT), lambda n: 2 * n) == (SRC, TGT)
     params["output"]["bias"][0] = 100
-    assert (
-        greedy_decode(model, params, SRC, bos_id=1, eos_id=2, max_len=3).tolist() == [[0, 0, 0]] * 2
-    )
-
-
-def test_gradients_are_reported_layer_by_layer_from_the_last_one():
-    layers = ["decoder.2", "decoder.1", "decoder.0", "encoder.1", "encoder.0"]
-    assert_parts_of_the_gradient_are_the_whole(MODEL, PARAMS, (SRC, TGT), layers)
+    said = greedy_decode(model, params, SRC, bos_id=1, eos_id=2, max_len=3)
+    assert said.tolist() == [[0, 0, 0]] * 2
 
 
 def test_in_a_tied_table_the_row_of_the_padding_is_its_output_weight_too():
     """So there NaN reaches the logit of the padding, and with it every probability,
     but no other logit.
     """
-    model = Transformer(
-        13, 13, d_model=14, n_heads=2, n_layers=1, d_ff=17, dtype="float64", tie_embeddings=True
-    )
+    model = replace(MODEL, tgt_vocab=13, tie_embeddings=True)
     params = model.init(0)
     before = model.logits(params, SRC, TGT[:, :-1])
     params["embedding"][0] = np.nan
@@ -52,8 +45,9 @@ def test_in_a_tied_table_the_row_of_the_padding_is_its_output_weight_too():
     assert np.isnan(after[..., 0]).all()
     np.testing.assert_allclose(after[..., 1:], before[..., 1:], rtol=1e-10)
     assert np.isnan(model.loss(params, SRC, TGT)[0])
-    with pytest.raises(ValueError, match="parameter embedding holds NaN or inf"):
-        greedy_decode(model, params, SRC, bos_id=1, eos_id=2, max_len=4)
+    message = "parameter embedding holds NaN or inf"
+    options = {"bos_id": 1, "eos_id": 2, "max_len": 4}
+    refuses(ValueError, message, greedy_decode, model, params, SRC, **options)
 
 
 # the CPU backend rounds another way then
@@ -64,14 +58,6 @@ def test_nan_in_the_padding_of_a_memory_changes_no_logit(backend, tolerance):
     memory[1, 3:] = np.nan
     after = MODEL.decode(PARAMS, memory, SRC, TGT[:, :-1], backend=backend)
     assert_close(after, before, tolerance)
-
-
-def test_encode_then_decode_is_logits():
-    memory = MODEL.encode(PARAMS, SRC)
-    assert memory.shape == (2, 5, 14)
-    assert_array_equal(
-        MODEL.decode(PARAMS, memory, SRC, TGT[:, :-1]), MODEL.logits(PARAMS, SRC, TGT[:, :-1])
-    )
 
 
 def test_attention_weights_of_every_layer_and_head():
@@ -86,13 +72,9 @@ def test_attention_weights_of_every_layer_and_head():
     assert not np.triu(weights["decoder"][0][0, 0], 1).any()  # the future
 
 
-def test_parameters_are_reproducible_and_scaled_as_documented():
+def test_parameters_are_scaled_as_documented():
     model = Transformer(101, 103, d_model=128, n_heads=8, n_layers=1, d_ff=512)
     params = model.init(3)
-    assert_trees_close(params, model.init(3))
-    assert {x.dtype for _, x in tree.leaves(params)} == {np.dtype("float32")}
-    assert (model.init(4)["source_embedding"] != params["source_embedding"]).all()
-
     embedded = params["source_embedding"] * 128**0.5
     assert abs(embedded.std() - 1) < 0.02
     qkv = params["encoder"]["0"]["attention"]["qkv"]
@@ -103,11 +85,11 @@ def test_parameters_are_reproducible_and_scaled_as_documented():
 
 
 def test_tied_embeddings_are_one_table():
-    model = Transformer(11, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17, tie_embeddings=True)
+    untied = replace(MODEL, src_vocab=11)
+    model = replace(untied, tie_embeddings=True)
     params = model.init(0)
     assert [name for name in params if "embedding" in name] == ["embedding"]
     assert list(params["output"]) == ["bias"]
-    untied = Transformer(11, 11, d_model=14, n_heads=2, n_layers=1, d_ff=17)
     copy = {
         "source_embedding": params["embedding"],
         "target_embedding": params["embedding"],
@@ -122,9 +104,7 @@ def test_tied_embeddings_are_one_table():
 
 def test_without_layers_the_logits_are_embedding_position_norm_and_output():
     """The embedding and the output of the model, written out."""
-    model = Transformer(
-        13, 11, d_model=14, n_heads=2, n_layers=0, d_ff=17, norm="post", dtype="float64"
-    )
+    model = replace(MODEL, n_layers=0, norm="post")
     params = model.init(0)
     x = params["target_embedding"][TGT] * 14**0.5 + sinusoidal_encoding(6, 14)
     x[TGT == 0] = 0
