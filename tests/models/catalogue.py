@@ -108,10 +108,10 @@ for options in OF_TRANSFORMERS:
         model = of_two_vocabularies(Transformer, **SIZES | options, norm=norm)
         name = f"Transformer, {norm}-norm, {label(options)}"
         add(name, model, SENTENCES, *from_the_last(model))
-whole = of_two_vocabularies(Transformer, **SIZES | {"d_ff": 8}, norm="pre")
-add("Transformer", whole, SENTENCES, to=SMALL)
-tied = of_two_vocabularies(Transformer, **SIZES | {"d_ff": 8}, norm="post", tie_embeddings=True)
-add("Transformer, tied", tied, SENTENCES, to=SMALL)
+tiny = {"d_model": 4, "d_ff": 5}
+for name, options in {"": {}, ", tied": {"norm": "post", "tie_embeddings": True}}.items():
+    model = of_two_vocabularies(Transformer, **SIZES | tiny | options)
+    add(f"Transformer{name}", model, SENTENCES, to=SMALL)
 
 # ByteNets, with a batch of which some targets end before the columns of the encoder, and some go on
 # after them: the shortest source has the longest target.
@@ -130,7 +130,8 @@ UNFOLDED = SOURCES, begun(SHORT_TARGETS)
 
 for options in OF_BYTENETS:
     add(f"ByteNet, {label(options)}", of_two_vocabularies(ByteNet, **BYTENET | options), UNFOLDED)
-add("ByteNet", of_two_vocabularies(ByteNet, **BYTENET, unfold=(1.2, 0)), UNFOLDED, to=SMALL)
+tiny = {"n_sets": 1, "unfold": (1.2, 0)}
+add("ByteNet", of_two_vocabularies(ByteNet, **BYTENET | tiny), UNFOLDED, to=SMALL)
 
 # Recurrent models.
 
@@ -153,9 +154,9 @@ for cell in ("gru", "lstm"):
     small = {"d_model": 4, "cell": cell, "attention": attention, "n_layers": 1}
     add(f"Recurrent, {cell}", of_two_vocabularies(Recurrent, **RECURRENT | small), FEW, to=SMALL)
 
-autoencoder = SequenceAutoencoder(V_TGT, d_model=5, code_size=3, dropout=0.3, dtype="float64")
-add("autoencoder", autoencoder, SENTENCES)
-add("autoencoder", autoencoder, SENTENCES, to=SMALL)
+for d_model, code_size, to in ((5, 3, CATALOGUE), (3, 2, SMALL)):
+    model = SequenceAutoencoder(V_TGT, d_model, code_size, dropout=0.3, dtype="float64")
+    add("autoencoder", model, SENTENCES, to=to)
 
 # Language models.
 

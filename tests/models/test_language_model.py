@@ -574,7 +574,7 @@ def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_bac
     # prompt and what was said, and of how many tokens the cache has entries
     text = []
     n_computed = 0
-    for turn in range(24):
+    for turn in range(12):
         n_kept = common(
             text, text[: rng.integers(len(text) // 2, len(text) + 1)] if turn % 3 else text
         )
