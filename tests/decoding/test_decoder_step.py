@@ -46,13 +46,10 @@ def given(dtype, settings, seed=0, has_memory=True, has_bias=True):
     new = Initializer(seed, dtype)
     new_layer = new.decoder_layer if has_memory else new.encoder_layer
     stack = [new_layer(LayerShapes(D, F, settings, has_bias)) for _ in range(N)]
-    stack = [
-        tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape).astype(dtype), layer)
-        for layer in stack
-    ]
-    kv, memory_kv = rng.standard_normal((2, N, B * S, 2 * settings.attention.widths(D)[1])).astype(
-        dtype
-    )
+    shaken = lambda x: x + 0.1 * rng.standard_normal(x.shape).astype(dtype)
+    stack = [tree.map_leaves(shaken, layer) for layer in stack]
+    width = 2 * settings.attention.widths(D)[1]
+    kv, memory_kv = rng.standard_normal((2, N, B * S, width)).astype(dtype)
     at = rng.permutation(B * S)[: B * T].reshape(B, T)
     mask = rng.random((B, 1, 1, S)) < 0.6
     mask[0] = False
@@ -123,9 +120,8 @@ def test_steps_are_listed_as_an_operation(monkeypatch):
         greedy_decode(model, params, [[3]], max_len=T)
     steps = [call for call in calls if call.operation == "stack_step"]
     assert [call.shapes for call in steps] == [{"x": (1, 8), "at": (1, t + 1)} for t in range(T)]
-    assert {(call.backend, call.by, call.dtype, call.flops) for call in steps} == {
-        ("cpu", "kernel", "float32", 0)
-    }
+    of_steps = {(call.backend, call.by, call.dtype, call.flops) for call in steps}
+    assert of_steps == {("cpu", "kernel", "float32", 0)}
     assert steps[1].bytes - steps[0].bytes == 2 * 2 * 8 * 4  # of a key and a value of each layer
     assert "cached_attention" not in {call.operation for call in calls}
     assert f" (summed over threads) in {1e3 * calls.passed:.1f} ms" in repr(calls)
@@ -133,10 +129,8 @@ def test_steps_are_listed_as_an_operation(monkeypatch):
 
     with explain() as calls:
         greedy_decode(model, params, [[3]] * 4, max_len=15)  # which copies the weights
-    last = [
-        call for call in calls if call.operation == "linear" and call.shapes["weight"] == (8, 11)
-    ]
-    assert [call.shapes["x"] for call in last] == [(4, 8)] * 15
+    maps = [call.shapes for call in calls if call.operation == "linear"]
+    assert [shapes["x"] for shapes in maps if shapes["weight"] == (8, 11)] == [(4, 8)] * 15
 
     # the kernel leaves steps to the operations
     monkeypatch.setattr("npformer.cpu.kernels.stack_step.FEW_ROWS", 0)
@@ -154,16 +148,10 @@ def test_a_window_that_hides_entries_of_the_cache_is_left_to_the_layer():
 def test_parameters_that_the_kernel_does_not_take_are_left_to_the_layer():
     settings = layers.LayerSettings(layers.AttentionSettings(H))
     (first, second), *others = given("float32", settings)
-    two_maps = {
-        **second,
-        "attention": {"q": second["attention"]["qkv"], "out": second["attention"]["out"]},
-    }
-    wide = {
-        **second,
-        "attention_norm": {
-            name: x.astype("float64") for name, x in second["attention_norm"].items()
-        },
-    }
+    attention, norm = second["attention"], second["attention_norm"]
+    two_maps = second | {"attention": {"q": attention["qkv"], "out": attention["out"]}}
+    in_float64 = tree.map_leaves(lambda x: x.astype("float64"), norm)
+    wide = second | {"attention_norm": in_float64}
     wider = Initializer(0, "float32").decoder_layer(LayerShapes(D, F + 1, settings))
     integers = quantize({"1": second})["1"]
     for changed in (two_maps, wide, wider, integers):

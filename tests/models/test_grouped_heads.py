@@ -20,21 +20,17 @@ normal = np.random.default_rng(0).standard_normal
 def test_separate_projections_compute_what_a_packed_one_does(every_backend, has_bias):
     """Forward and gradients, for q (D, D) and narrower k and v, as in the weights of Llama."""
     D = H * K
-    widths = {"q": H * K, "k": G * K, "v": G * K, "out": H * K}
-    maps = {
-        name: {"weight": normal((D, n)), **({"bias": normal(n)} if has_bias else {})}
-        for name, n in widths.items()
-    }
+    maps = {}
+    for name, n in {"q": H * K, "k": G * K, "v": G * K, "out": H * K}.items():
+        maps[name] = {"weight": normal((D, n))} | ({"bias": normal(n)} if has_bias else {})
     x, memory, dy = normal((B, T, D)), normal((B, S, D)), normal((B, T, D))
 
     def packed(params, *names):
-        joined = {
-            key: np.concatenate([params[name][key] for name in names], axis=-1)
-            for key in params["q"]
-        }
-        return {"".join(names): joined} | {
-            name: params[name] for name in params if name not in names
-        }
+        joined = {}
+        for key in params["q"]:
+            joined[key] = np.concatenate([params[name][key] for name in names], axis=-1)
+        others = {name: params[name] for name in params.keys() - {*names}}
+        return {"".join(names): joined} | others
 
     for layer, inputs, names in (
         (self_attention, [x], "qkv"),

@@ -221,10 +221,10 @@ def continued(model, params, prompts, n, penalty=1.0, allowed=lambda t: slice(No
 )
 def test_slide_goes_on_with_the_latest_half_of_the_context(settings, every_backend):
     model, params = made(**{**settings, "max_len": 8})
-    expected = continued(model, params, PROMPTS, 30)
-    said = greedy_decode(model, params, PROMPTS, max_len=30, slide=True, backend=every_backend)
+    expected = continued(model, params, PROMPTS, 16)
+    said = greedy_decode(model, params, PROMPTS, max_len=16, slide=True, backend=every_backend)
     assert_array_equal(said, expected)
-    options = {"max_len": 30, "slide": True, "backend": every_backend}
+    options = {"max_len": 16, "slide": True, "backend": every_backend}
     drawn = sample(model, params, PROMPTS, top_k=1, seed=0, **options)
     assert_array_equal(drawn, expected)
     full = [[*range(1, 9)]]
@@ -266,7 +266,7 @@ def test_with_a_window_a_text_is_as_with_a_larger_context(positions, every_backe
     """If nothing but the window says what is seen: neither a longer prompt is cut nor a text."""
     model, params = made(max_len=8, positions=positions, window=3, n_kv_heads=2)
     prompts = [*PROMPTS, [*range(1, 13)]]
-    options = {"max_len": 30, "seed": 0, "backend": every_backend}
+    options = {"max_len": 16, "seed": 0, "backend": every_backend}
     wide = replace(model, max_len=200)
     expected = sample(wide, params, prompts, **options)
     assert_array_equal(sample(model, params, prompts, slide=True, **options), expected)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from oracles import assert_close
+from refusals import refuses
 from whole_models import V_SRC, V_TGT
 
 from npformer import (
@@ -19,7 +20,6 @@ from npformer import (
     reference,
     tree,
 )
-from npformer.backends import get_backend
 from npformer.models import describe, from_description
 
 
@@ -47,29 +47,27 @@ def test_heads_of_the_usual_width_are_those_of_a_model_that_does_not_say_it():
 
 
 def test_queries_and_keys_are_normalised_head_by_head_before_they_are_turned(every_backend):
-    settings = {"n_kv_heads": 1, "qk_norm_eps": 0.01, "rotary": layers.Rotary()}
+    rotary = layers.Rotary()
+    settings = layers.AttentionSettings(2, n_kv_heads=1, qk_norm_eps=0.01, rotary=rotary)
     rng = np.random.default_rng(0)
-    attention = layers.AttentionSettings(2, **settings)
     x = rng.normal(size=(3, 5, 8))
-    gains = {"q_norm": rng.normal(size=4), "k_norm": rng.normal(size=4)}
-    params = {
-        name: {"weight": rng.normal(size=(8, n))}
-        for name, n in (("q", 8), ("k", 4), ("v", 4), ("out", 8))
-    }
-    params |= {name: {"gain": gain} for name, gain in gains.items()}
-    y, _ = layers.self_attention(get_backend(every_backend), params, x, attention)
-    q, k, v = ((x @ params[name]["weight"]).reshape(3, 5, -1, 4).swapaxes(1, 2) for name in "qkv")
-    q, k = (
-        h / np.sqrt((h**2).mean(-1, keepdims=True) + 0.01) * g
-        for h, g in zip((q, k), gains.values(), strict=True)
-    )
-    q, k = (reference.rotary(h, np.arange(5)) for h in (q, k))
-    heads = reference.attention(q, np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1))[0]
-    expected = heads.swapaxes(1, 2).reshape(3, 5, 8) @ params["out"]["weight"]
-    assert_close(y, expected, 1e-12)
+    widths = {"q": 8, "k": 4, "v": 4, "out": 8}
+    params = {name: {"weight": rng.normal(size=(8, n))} for name, n in widths.items()}
+    params |= {name: {"gain": rng.normal(size=4)} for name in ("q_norm", "k_norm")}
+    y, _ = layers.self_attention(every_backend, params, x, settings)
+
+    def heads(name):
+        of_head = (x @ params[name]["weight"]).reshape(3, 5, -1, 4).swapaxes(1, 2)
+        if name == "v":
+            return of_head
+        size = np.sqrt((of_head**2).mean(-1, keepdims=True) + 0.01)
+        return reference.rotary(of_head / size * params[f"{name}_norm"]["gain"], np.arange(5))
+
+    out, _ = reference.attention(heads("q"), *(np.repeat(heads(x), 2, axis=1) for x in "kv"))
+    assert_close(y, reference.merge_heads(out) @ params["out"]["weight"], 1e-12)
     del params["k_norm"]
-    with pytest.raises((ValueError, KeyError), match="k_norm"):
-        layers.self_attention(get_backend(every_backend), params, x, attention)
+    message = "expected 'k_norm', too"
+    refuses(ValueError, message, layers.self_attention, every_backend, params, x, settings)
 
 
 @pytest.mark.parametrize("options", [{"qkv_bias": True}, {"qk_norm": True, "d_head": 6}], ids=str)

@@ -85,10 +85,8 @@ def test_a_cache_with_a_mask_and_a_window(every_backend):
 def test_a_wrong_mask_is_named_with_a_window_as_without_one(window, mask, error, message):
     params = Initializer(0, "float64").self_attention(LayerShapes(8, 9))
     x = np.ones((2, 4, 8))
-    with pytest.raises(error, match=message):
-        layers.self_attention(
-            reference, params, x, layers.AttentionSettings(2, window=window), mask
-        )
+    settings = layers.AttentionSettings(2, window=window)
+    refuses(error, message, layers.self_attention, reference, params, x, settings, mask)
 
 
 def test_a_window_of_no_position_is_refused():
