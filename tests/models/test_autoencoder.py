@@ -1,11 +1,8 @@
 """The sequence auto-encoder: its gradient, its bottleneck, and what it finds."""
 
 import numpy as np
-import pytest
 from oracles import assert_close
 from promises import params_of
-from refusals import refuses
-from whole_models import TGT
 
 from npformer import SequenceAutoencoder
 from npformer.reference import log_softmax
@@ -39,12 +36,3 @@ def test_the_error_is_the_mean_log_probability_of_the_tokens():
         for row, n in enumerate((5, 3, 2))
     ]
     assert_close(errors, expected, 1e-14)
-
-
-@pytest.mark.parametrize(
-    "options", [{"vocab": 0}, {"vocab": 9, "code_size": 0}, {"vocab": 9, "dropout": 1.0}]
-)
-def test_bad_settings_are_named(options):
-    refuses(ValueError, f"{list(options)[-1]}=", SequenceAutoencoder, **options)
-    message = "src has 3 rows, the target 2"
-    refuses(ValueError, message, MODEL.logits, params_of(MODEL), SRC, TGT[:2])

@@ -287,8 +287,3 @@ def test_a_weight_used_twice_gets_the_sum_of_both_gradients():
         return x2, backward
 
     check_layer(twice, [normal(B, T, D)], params)
-
-
-def test_an_unknown_norm_is_named():
-    message = "norm='Pre', expected 'pre' or 'post'"
-    refuses(ValueError, message, layers.LayerSettings, HEADS, norm="Pre")

@@ -1,7 +1,6 @@
 """Position vectors that are parameters: where they end, checkpoints and shards."""
 
 import numpy as np
-import pytest
 import whole_models
 from numpy.testing import assert_array_equal
 from promises import assert_trees_close
@@ -63,8 +62,3 @@ def test_a_longer_sentence_is_an_error():
     src = np.ones((4, MAX_LEN + 1), int)
     message = f"src has length {MAX_LEN + 1}, expected at most max_len={MAX_LEN}"
     refuses(ValueError, message, model.logits, model.init(0), src, TGT)
-
-
-@pytest.mark.parametrize("positions", ["rotating", None, True])
-def test_other_positions_are_an_error(positions):
-    refuses(ValueError, "positions=.*, expected 'sinusoidal'", make, positions=positions)
