@@ -209,19 +209,7 @@ class EncoderDecoder(Model):
             on the GPU, so that the CPU does not have to wait for it.
         """
         ops = self._backend(backend, params)
-        if tgt_out is None:
-            check_two_axes("tgt_in", tgt_in, "expected (B, T+1) if tgt_out is not given")
-            n_targets = self._counted(tgt_in[:, 1:])
-            src, tgt = self._inputs(params, src, tgt_in, n_more=1)
-            tgt_in = tgt[:, :-1]
-            targets = tgt[:, 1:]
-        else:
-            src, tgt_in = self._inputs(params, src, tgt_in)
-            targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
-            if tgt_in.shape != tgt_out.shape:
-                shapes = f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}"
-                raise ValueError(f"{shapes}: expected equal shapes (B, T)")
-            n_targets = self._counted(tgt_out)
+        src, tgt_in, targets, n_targets = self._batch(params, src, tgt_in, tgt_out)
         if consistency:  # the whole batch, twice
             src = np.concatenate([src, src])
             tgt_in = np.concatenate([tgt_in, tgt_in])
@@ -287,6 +275,20 @@ class EncoderDecoder(Model):
             return batch
         src, tgt = batch
         return self._filled_up(src, rounded_up), self._filled_up(tgt, rounded_up, n_more=1)
+
+    def _batch(self, params, src, tgt_in, tgt_out):
+        """Checked sources, inputs of the decoder and targets, and how many targets count."""
+        if tgt_out is None:
+            check_two_axes("tgt_in", tgt_in, "expected (B, T+1) if tgt_out is not given")
+            n_targets = self._counted(tgt_in[:, 1:])
+            src, tgt = self._inputs(params, src, tgt_in, n_more=1)
+            return src, tgt[:, :-1], tgt[:, 1:], n_targets
+        src, tgt_in = self._inputs(params, src, tgt_in)
+        targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
+        if tgt_in.shape != tgt_out.shape:
+            shapes = f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}"
+            raise ValueError(f"{shapes}: expected equal shapes (B, T)")
+        return src, tgt_in, targets, self._counted(tgt_out)
 
     def _inputs(self, params, src, tgt_in, n_more=0):
         """Check ids, and move them to the device of the parameters."""
