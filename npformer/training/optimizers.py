@@ -7,7 +7,7 @@ and state. The trainer has all parameters in one flat array, which one call of `
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -42,10 +42,9 @@ class Optimizer:
 
     lr: float | Callable[[int], float]
 
-    _update: ClassVar[
-        Callable[..., None]
-    ]  # (ops, param, grad, state, decay, *, step, lr, grad_scale)
-    weight_decay = 0.0  # no field, which would come before those of the subclasses
+    # Defaults of what only some optimizers have as fields.
+    weight_decay = 0.0
+    decay_all = False
 
     @property
     def moments(self) -> tuple[str, ...]:
@@ -56,8 +55,6 @@ class Optimizer:
         check_fields(self)
         if not callable(self.lr):
             object.__setattr__(self, "lr", check_option("lr", self.lr))
-        if hasattr(self, "betas"):
-            object.__setattr__(self, "betas", _checked_betas(self.betas))
 
     def init(self, params: Any) -> dict:
         """Return the state before the first step.
@@ -114,13 +111,11 @@ class Optimizer:
         ops = get_backend(backend, params)
         self._check_step(params, grads, state)
         step = check_int("state['n_steps']", state["n_steps"], at_least=0) + 1
-        lr = self.learning_rate(step)
+        lr = self.learning_rate(step, *{x.dtype for _, x in tree.leaves(params)})
         grad_of = dict(tree.leaves(grads))  # a dict that is empty need not be in each of them
         moments_of = {name: dict(tree.leaves(state[name])) for name in self.moments}
         updates = []  # all are checked before the first is made
         for path, param in tree.leaves(params):
-            if lr > 1:  # a small one may become 0 at the end of a schedule
-                check_in_dtype(f"lr({step})", lr, param.dtype)
             flat = _written("parameter", path, param)
             flat_grad = _flat_gradient(path, grad_of[path])
             flat_moments = {}
@@ -155,13 +150,17 @@ class Optimizer:
 
     def decays(self, x: Array) -> bool:
         """Return whether weight decay applies to an array of the parameters."""
-        return self.weight_decay > 0
+        return self.weight_decay > 0 and (self.decay_all or x.ndim > 1)
 
-    def learning_rate(self, step: int) -> float:
-        """Return the learning rate of a step."""
-        if not callable(self.lr):
-            return self.lr
-        return OPTIONS["lr"].check(f"lr({step})", self.lr(step))
+    def learning_rate(self, step: int, *dtypes: np.dtype) -> float:
+        """Return the learning rate of a step, which is not too large for these dtypes."""
+        lr = self.lr
+        if callable(lr):
+            lr = OPTIONS["lr"].check(f"lr({step})", lr(step))
+        for dtype in dtypes:
+            if lr > 1:  # a small one may become 0 at the end of a schedule
+                check_in_dtype(f"lr({step})", lr, dtype)
+        return lr
 
     def update(
         self,
@@ -175,8 +174,17 @@ class Optimizer:
         decay: bool = True,
     ) -> None:
         """Update ``param`` and ``state`` in place; ``lr`` defaults to that of this step."""
-        lr = self.learning_rate(step) if lr is None else lr
-        self._update(ops, param, grad, state, decay, step=step, lr=lr, grad_scale=grad_scale)
+        numbers = {
+            "step": step,
+            "lr": self.learning_rate(step) if lr is None else lr,
+            "grad_scale": grad_scale,
+            "weight_decay": self.weight_decay if decay else 0.0,
+        }
+        self._update(ops, param, grad, state, **numbers)
+
+    def _update(self, ops, param, grad, state, *, step, lr, grad_scale, weight_decay):
+        """Call the operation of the optimizer, with the numbers that it takes."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -209,7 +217,7 @@ class SGD(Optimizer):
         """The velocity, if there is momentum."""
         return ("velocity",) if self.momentum else ()
 
-    def _update(self, ops, param, grad, state, decay, *, step, **numbers):
+    def _update(self, ops, param, grad, state, *, step, weight_decay, **numbers):
         settings = {"momentum": self.momentum, "nesterov": self.nesterov}
         ops.sgd_update(param, grad, state.get("velocity"), **settings, **numbers)
 
@@ -235,15 +243,17 @@ class Adam(Optimizer):
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
 
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "betas", _checked_betas(self.betas))
+
     @property
     def moments(self) -> tuple[str, ...]:
         """The running means of g and g²."""
         return ("m", "v")
 
-    def _update(self, ops, param, grad, state, decay, **numbers):
-        beta1, beta2 = self.betas
-        settings = {"beta1": beta1, "beta2": beta2, "eps": self.eps}
-        settings["weight_decay"] = self.weight_decay if decay else 0.0
+    def _update(self, ops, param, grad, state, **numbers):
+        settings = {"beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps}
         ops.adam_update(param, grad, state["m"], state["v"], **settings, **numbers)
 
 
@@ -273,10 +283,6 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
     decay_all: bool = False
-
-    def decays(self, x: Array) -> bool:
-        """Return whether weight decay applies to an array of the parameters."""
-        return self.weight_decay > 0 and (self.decay_all or x.ndim > 1)
 
 
 @dataclass(frozen=True)
@@ -308,19 +314,17 @@ class Lion(Optimizer):
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.0
 
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "betas", _checked_betas(self.betas))
+
     @property
     def moments(self) -> tuple[str, ...]:
         """The running mean of g."""
         return ("m",)
 
-    def decays(self, x: Array) -> bool:
-        """Return whether weight decay applies to an array of the parameters."""
-        return self.weight_decay > 0 and x.ndim > 1
-
-    def _update(self, ops, param, grad, state, decay, *, step, **numbers):
-        beta1, beta2 = self.betas
-        settings = {"beta1": beta1, "beta2": beta2}
-        settings["weight_decay"] = self.weight_decay if decay else 0.0
+    def _update(self, ops, param, grad, state, *, step, **numbers):
+        settings = {"beta1": self.betas[0], "beta2": self.betas[1]}
         ops.lion_update(param, grad, state["m"], **settings, **numbers)
 
 
