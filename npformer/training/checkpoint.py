@@ -1,4 +1,4 @@
-"""What a checkpoint has to hold so that a trainer can go on from it: all is checked before use."""
+"""What a checkpoint holds of a trainer, and has to hold so that one can go on from it."""
 
 from dataclasses import MISSING, asdict, fields
 
@@ -30,6 +30,14 @@ def settings_of(trainer):
     del optimizer["lr"]  # a schedule is a function
     settings = {name: getattr(trainer.settings, name) for name in SETTINGS}
     return as_json(settings | {"optimizer": optimizer})
+
+
+def contents_of(trainer):
+    """The arrays of a checkpoint, and what else it says. All ranks have to call this."""
+    moments = {name: trainer.flat_optimizer.whole(x) for name, x in trainer.state.moments.items()}
+    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(moments, "optimizer")
+    info = {"model": describe(trainer.model), "trainer": settings_of(trainer)}
+    return arrays, info | trainer.state.facts
 
 
 def check_training(arrays, info, trainer):

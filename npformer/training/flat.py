@@ -1,12 +1,6 @@
-"""What a step changes, as flat arrays: parameters, gradients, and the optimizer's moments.
+"""What a step changes, as flat arrays: the state, the sum of the gradients, and the update."""
 
-Here is also the sum of gradients, of several batches and of shards, which are rows of a batch that
-are computed together.
-"""
-
-import inspect
 import threading
-from functools import cache, partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -15,6 +9,7 @@ import numpy as np
 from npformer import tree
 from npformer.reference import derive_key
 from npformer.runtime.memory import empty
+from npformer.runtime.sums import relatives
 from npformer.training.precision import LossScale, Precision
 
 
@@ -81,44 +76,6 @@ def places_in(params):
     return places
 
 
-def into_flat(loss_and_grad, state):
-    """A ``loss_and_grad`` of the batches of a step, for a training that divides none of them.
-
-    The result is that of one batch with all their rows, whose activations need not be in memory at
-    once. Each batch has a dropout key that is derived from that of the step. The gradients are
-    added up in ``state.flat_grads``; those that are returned, ``state.grads``, are views into it.
-    """
-    gives_early = takes_ready(loss_and_grad)
-
-    def of_batches(params, *batches, dropout_key=None, **options):
-        loss_of_all = np.float64(0)
-        n_of_all = 0
-        for i, batch in enumerate(batches):
-            gradients = GradientTree(state.places, {(0, 1): state.flat_grads}, is_first=i == 0)
-            if gives_early:
-                options["ready"] = partial(gradients.ready, 0)
-            key = derive_key(dropout_key, i)
-            loss, grads, n_targets = loss_and_grad(params, *batch, dropout_key=key, **options)
-            gradients.add(0, grads)  # what was not given to ``ready``
-            gradients.check_complete()
-            loss_of_all = loss_of_all + loss  # which was divided by the targets of all batches
-            n_of_all += n_targets
-        return loss_of_all, state.grads, n_of_all
-
-    return of_batches
-
-
-def takes_ready(loss_and_grad):
-    """Whether a model's function may give gradients as soon as they are there."""
-    return "ready" in inspect.signature(loss_and_grad).parameters
-
-
-# n arrays are added as the leaves of a binary tree, neighbours first, ((x0 + x1) + (x2 + x3)) + ….
-# So the order of the sum does not depend on who computes which part of it: whoever has some
-# neighbouring leaves adds up the subtrees that it has whole, and adding these gives the same bits
-# for any division.
-
-
 class GradientTree:
     """Adds up the gradients of the shards of a batch, in the order of ``tree_sum``.
 
@@ -144,7 +101,7 @@ class GradientTree:
         for root, flat in sums.items():
             self.sum_of |= dict.fromkeys(range(*root), (root, flat))
         self.taken: set = set()  # (path, shard) of each gradient
-        self.n_missing = dict.fromkeys(places, len(sums))
+        self.n_missing = dict.fromkeys(places, len(sums))  # sums that are not complete
         self.waiting: dict = {}  # by path and subtree: sums whose siblings are not complete
         self.lock = threading.Lock()
 
@@ -168,12 +125,10 @@ class GradientTree:
 
     def check_complete(self):
         """Raise if a shard has not given all gradients."""
-        for leaf, (_, shape) in self.places.items():
-            for shard in self.sum_of:
-                if (leaf, shard) not in self.taken:
-                    raise ValueError(
-                        f"the gradient of {leaf}: given nothing, expected shape {shape}"
-                    )
+        for leaf, n_missing in self.n_missing.items():
+            if n_missing > 0:
+                _, shape = self.places[leaf]
+                raise ValueError(f"the gradient of {leaf}: given nothing, expected shape {shape}")
 
     def _add(self, shard, path, grad):
         """Add a gradient to that of its sibling, their sum to its own, and so on to the root."""
@@ -207,70 +162,16 @@ class GradientTree:
             self.sending.complete(place)
 
 
-def tree_sum(parts, start, stop, out=None):
-    """Add up the leaves from ``start`` to ``stop``, in ``out`` if given.
-
-    ``parts`` is a dict of (start, stop) to array: sums of subtrees, which together hold all these
-    leaves. ``out`` may be one of them.
-
-    >>> a, b, c = np.float32([1e8, 1, -1e8])
-    >>> leaves = tree_sum({(0, 1): a, (1, 2): b, (2, 3): c}, 0, 3)
-    >>> leaves == (a + b) + c == tree_sum({(0, 2): a + b, (2, 3): c}, 0, 3)
-    np.True_
-    """
-    if (start, stop) in parts:
-        part = parts[start, stop]
-        if out is None or out is part:
-            return part
-        out[...] = part
-        return out
-    middle = start + half(stop - start)
-    return np.add(tree_sum(parts, start, middle), tree_sum(parts, middle, stop), out=out)
-
-
-def subtrees(start, stop, own):
-    """The largest subtrees of the tree with the leaves from ``start`` to ``stop`` within a range.
-
-    >>> subtrees(0, 12, range(0, 4)), subtrees(0, 12, range(3, 6))
-    ([(0, 4)], [(3, 4), (4, 6)])
-    """
-    if own.start <= start and stop <= own.stop:
-        return [(start, stop)]
-    if stop <= own.start or own.stop <= start:
-        return []
-    middle = start + half(stop - start)
-    return subtrees(start, middle, own) + subtrees(middle, stop, own)
-
-
-@cache
-def relatives(start, stop):
-    """For each subtree of the leaves from ``start`` to ``stop``: its sibling, and their parent.
-
-    >>> relatives(0, 2)
-    {(0, 1): ((1, 2), (0, 2)), (1, 2): ((0, 1), (0, 2))}
-    """
-    if stop - start == 1:
-        return {}
-    middle = start + half(stop - start)
-    left, right, parent = (start, middle), (middle, stop), (start, stop)
-    return {left: (right, parent), right: (left, parent)} | relatives(*left) | relatives(*right)
-
-
-def half(n):
-    """The number of leaves of n in the left subtree: the largest power of two below n."""
-    return 1 << ((n - 1).bit_length() - 1)
-
-
 class FlatOptimizer:
     """Applies an optimizer to the flat parameters of a ``TrainState``, in as few calls as possible.
 
-    ``frozen`` are paths of parameters that are never updated.
+    ``pieces`` are those of ``pieces_of``.
     """
 
-    def __init__(self, optimizer, ops, state, frozen):
+    def __init__(self, optimizer, ops, pieces):
         self.optimizer, self.ops = optimizer, ops
-        self.pieces = pieces_of(state.params, frozen, optimizer.decays)
-        self.frozen = [piece.place for piece in self.pieces if piece.frozen]
+        self.pieces = [piece for piece in pieces if not piece.frozen]
+        self.frozen = [piece.place for piece in pieces if piece.frozen]
 
     def init(self, flat_params):
         """The moments before the first step, a dict of flat arrays."""
@@ -289,11 +190,10 @@ class FlatOptimizer:
     def update(self, state, **numbers):
         """Update the parameters and moments of a ``TrainState``, by ``Optimizer.update``."""
         for piece in self.pieces:
-            if not piece.frozen:
-                moments = {name: x[piece.state] for name, x in state.moments.items()}
-                param = state.flat_params[piece.place]
-                grad = state.flat_grads[piece.place]
-                self.optimizer.update(self.ops, param, grad, moments, decay=piece.decay, **numbers)
+            moments = {name: x[piece.state] for name, x in state.moments.items()}
+            param = state.flat_params[piece.place]
+            grad = state.flat_grads[piece.place]
+            self.optimizer.update(self.ops, param, grad, moments, decay=piece.decay, **numbers)
 
     def own(self, flat):
         """The part of a flat array whose parameters this process updates."""

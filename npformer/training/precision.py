@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
-from npformer.training.step import can_update
 
 GROWS_AFTER = 2000  # steps without an overflow
 
@@ -50,10 +49,11 @@ class Precision:
 
         return in_short
 
-    def over_step(self, run_step, clip_norm):
+    def over_step(self, run_step, can_update):
         """A ``run_step`` that tries again with half of the loss scale while the gradients overflow.
 
-        It takes batches, a key and ``Numbers``, and returns the loss, and the norm of the gradient.
+        It takes batches, a key and ``Numbers``, and returns the loss, and the norm of the gradient:
+        ``can_update`` says of them whether parameters were changed.
         """
         if not self.has_loss_scale:
             return run_step
@@ -62,7 +62,7 @@ class Precision:
             scale = self.loss_scale
             while True:
                 loss, norm = run_step(batches, key, numbers._replace(loss_scale=scale.value))
-                if can_update(loss, norm, clip_norm, self.full.dtype):
+                if can_update(loss, norm):
                     self.loss_scale = scale.after_step()
                     return loss, norm
                 if scale.value <= 1 or not np.isfinite(loss):  # it is no overflow

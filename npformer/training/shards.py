@@ -1,13 +1,11 @@
 """The division of the batches of a step into shards, rows that threads compute at the same time."""
 
-from functools import partial
-from typing import NamedTuple
-
 import numpy as np
 
 from npformer import tree
-from npformer.reference import derive_key, split_key
-from npformer.training.flat import GradientTree, takes_ready
+from npformer.reference import split_key
+from npformer.training.flat import GradientTree
+from npformer.training.step import OverBatches, Shard
 
 # However few rows a shard has, it reads all parameters, writes their gradients, and runs Python for
 # each array of them. In this time it could compute so many entries of the largest array of a batch:
@@ -16,14 +14,6 @@ FOR_AN_ARRAY = 4 * 10**6  # divided by the number of parameters
 # A shard should have as many entries as both together. If a batch has not enough for this number of
 # shards, one shard, whose products are divided among all threads, is faster.
 FEWEST_SHARDS = 4
-
-
-class Shard(NamedTuple):
-    """Rows of a batch that are computed together."""
-
-    number: int  # among those of all ranks
-    batch: tuple
-    dropout_key: int
 
 
 class Sharding:
@@ -68,68 +58,37 @@ class Sharding:
         return shards
 
 
-class InThreads:
-    """Computes shards of a batch in parallel, each in one thread, with a model's loss_and_grad.
+class OverShards(OverBatches):
+    """Loss and gradients of the batches of a step, each of which is divided into shards.
 
-    If ``loss_and_grad`` takes ``ready``, it gives each gradient as soon as it is there, so that no
-    thread keeps a whole one.
+    Threads compute the shards at the same time. Each has a dropout key that is derived from that of
+    its batch. Their gradients are added up as soon as they are there. So a thread needs memory for
+    its activations and for gradients of about two layers, not for a whole one.
     """
 
-    def __init__(self, loss_and_grad, device):
-        self.loss_and_grad, self.device = loss_and_grad, device
-        self.gives_early = takes_ready(loss_and_grad)
+    def __init__(self, loss_and_grad, sharding, state):
+        super().__init__(loss_and_grad, state)
+        self.sharding = sharding
 
-    def compute(self, shards, n_shards, gradients, params, options):
+    def compute(self, batch, key, params, options, *, is_first, is_last):
+        """Add the gradients of a batch to those before; return what ``compute_shards`` does."""
+        shards = self.sharding.shards(batch, key)
+        whole = 0, len(shards)
+        gradients = GradientTree(self.state.places, {whole: self.state.flat_grads}, is_first)
+        return self.compute_shards(shards, len(shards), gradients, params, options)
+
+    def compute_shards(self, shards, n_shards, gradients, params, options):
         """Add up the gradients of some of the ``n_shards`` of a batch in a ``GradientTree``.
 
         Return the loss and the number of targets of each.
         """
 
-        def compute_shard(shard):
-            return self._compute_shard(shard, gradients, params, options)
+        def compute(shard):
+            return self.compute_shard(shard, gradients, params, options)
 
         if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
-            results = [compute_shard(shards[0])]
+            results = [compute(shards[0])]
         else:
-            results = self.device.run_shards(compute_shard, shards)
+            results = self.sharding.device.run_shards(compute, shards)
         gradients.check_complete()
         return results
-
-    def _compute_shard(self, shard, gradients, params, options):
-        options = options | {"dropout_key": shard.dropout_key}
-        if self.gives_early:
-            options["ready"] = partial(gradients.ready, shard.number)
-        loss, grads, n_targets = self.loss_and_grad(params, *shard.batch, **options)
-        gradients.add(shard.number, grads)  # what was not given to ``ready``
-        return loss, n_targets
-
-
-class OverShards:
-    """A ``loss_and_grad`` of the batches of a step, each of which is divided into shards.
-
-    The result is that of one batch with all their rows, whose activations need not be in memory at
-    once. Each batch has a dropout key that is derived from that of the step, and each shard one
-    that is derived from that of its batch. The gradients are added up in ``state.flat_grads`` as
-    soon as they are there; those that are returned, ``state.grads``, are views into it. So a thread
-    needs memory for its activations and for gradients of about two layers, not for a whole one.
-    """
-
-    def __init__(self, loss_and_grad, sharding, state):
-        self.sharding, self.state = sharding, state
-        self.threads = InThreads(loss_and_grad, sharding.device)
-
-    def __call__(self, params, *batches, dropout_key=None, **options):
-        """The loss, the gradients, and the number of targets."""
-        loss = np.float64(0)  # each was divided by the targets of all batches
-        n_targets = 0
-        for i, batch in enumerate(batches):
-            shards = self.sharding.shards(batch, derive_key(dropout_key, i))
-            n = len(shards)
-            gradients = GradientTree(
-                self.state.places, {(0, n): self.state.flat_grads}, is_first=i == 0
-            )
-            results = self.threads.compute(shards, n, gradients, params, options)
-            of_batch = sum((x for x, _ in results), np.float64(0))  # in the order of the shards
-            loss = loss + of_batch  # not +=, for an array of a GPU
-            n_targets += sum(n for _, n in results)
-        return loss, self.state.grads, n_targets

@@ -1,14 +1,19 @@
 """One training step: the loss and its gradient, the gradient's norm, clipping, and the update.
 
-What divides the work of a step wraps the model's ``loss_and_grad``: ``OverShards`` and
-``OverRanks`` do so in place of ``into_flat``. A shorter number format wraps it, too, and the step,
-which it tries again after an overflow (``precision.py``). What divides the moments of the optimizer
-among ranks wraps the optimizer. A step knows nothing of them.
+``OverBatches`` wraps the model's ``loss_and_grad``. What divides the work of a step takes its
+place: ``OverShards`` and ``OverRanks``. A shorter number format wraps it, too, and the step, which
+it tries again after an overflow (``precision.py``). What divides the moments of the optimizer among
+ranks wraps the optimizer. A step knows nothing of them.
 """
 
+import inspect
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from npformer.reference import derive_key
+from npformer.training.flat import GradientTree
 
 
 class Numbers(NamedTuple):
@@ -39,7 +44,7 @@ def training_step(
     numbers : Numbers, or an array of the device with them
     ops : Ops
     loss_and_grad : callable
-        That of a model, which ``OverShards`` makes one of batches.
+        That of a model, which ``OverBatches`` makes one of batches.
     optimizer : FlatOptimizer
     options : dict
         Further options of ``loss_and_grad``.
@@ -75,3 +80,65 @@ def can_update(loss, norm, clip_norm, dtype):
     clipped = norm if clip_norm is None else np.minimum(norm, clip_norm)
     largest = np.sqrt(np.finfo(np.promote_types(dtype, np.float32)).max)
     return np.isfinite(loss) & np.isfinite(norm) & (clipped < largest)
+
+
+class Shard(NamedTuple):
+    """Rows of a batch that are computed together, or all of them."""
+
+    number: int  # among those of all ranks
+    batch: tuple
+    dropout_key: int
+
+
+class OverBatches:
+    """A ``loss_and_grad`` of the batches of a step, for a training that divides none of them.
+
+    The result is that of one batch with all their rows, whose activations need not be in memory at
+    once. Each batch has a dropout key that is derived from that of the step. The gradients are
+    added up in ``state.flat_grads``; those that are returned, ``state.grads``, are views into it.
+    If the model's ``loss_and_grad`` takes ``ready``, it gives each gradient as soon as it is there,
+    so that nobody keeps a whole one.
+    """
+
+    def __init__(self, loss_and_grad, state):
+        self.loss_and_grad, self.state = loss_and_grad, state
+        self.gives_early = "ready" in inspect.signature(loss_and_grad).parameters
+
+    def __call__(self, params, *batches, dropout_key=None, **options):
+        """The loss, the gradients, and the number of targets."""
+        losses = []  # of the shards of each batch
+        n_targets = 0
+        for i, batch in enumerate(batches):
+            key = derive_key(dropout_key, i)
+            is_last = i + 1 == len(batches)
+            results = self.compute(batch, key, params, options, is_first=i == 0, is_last=is_last)
+            losses.append([loss for loss, _ in results])
+            n_targets += sum(n for _, n in results)
+        return self.sum_of(losses), self.state.grads, n_targets
+
+    def compute(self, batch, key, params, options, *, is_first, is_last):
+        """Add the gradients of a batch to those before; its loss and number of targets, in a list.
+
+        Another class may return those of several shards.
+        """
+        gradients = GradientTree(self.state.places, {(0, 1): self.state.flat_grads}, is_first)
+        result = self.compute_shard(Shard(0, batch, key), gradients, params, options)
+        gradients.check_complete()
+        return [result]
+
+    def compute_shard(self, shard, gradients, params, options):
+        """Give the gradients of a shard to a ``GradientTree``; return its loss and n_targets."""
+        options = options | {"dropout_key": shard.dropout_key}
+        if self.gives_early:
+            options["ready"] = partial(gradients.ready, shard.number)
+        loss, grads, n_targets = self.loss_and_grad(params, *shard.batch, **options)
+        gradients.add(shard.number, grads)  # what was not given to ``ready``
+        return loss, n_targets
+
+    def sum_of(self, losses):
+        """The loss of the step, in the order of the batches and of their shards.
+
+        Each was divided by the targets of all batches.
+        """
+        zero = np.float64(0)
+        return sum((sum(of_batch, zero) for of_batch in losses), zero)

@@ -29,15 +29,15 @@ from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
 from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.ranks import OneProcess, checked_ranks, checksum, world
-from npformer.training.checkpoint import check_training, settings_of
-from npformer.training.flat import FlatOptimizer, TrainState, into_flat
+from npformer.training.checkpoint import check_training, contents_of, settings_of
+from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
 from npformer.training.guard import Guard, NonFiniteError, diagnosis
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks, evaluation_of
 from npformer.training.optimizers import Optimizer
 from npformer.training.ranks import DividedOptimizer, OverRanks
 from npformer.training.settings import TrainingSettings
 from npformer.training.shards import OverShards, Sharding
-from npformer.training.step import Numbers, can_update, training_step
+from npformer.training.step import Numbers, OverBatches, can_update, training_step
 
 OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
 FIXED = "params", "flat_params", "ops", "ranks"  # attributes that are set once
@@ -152,58 +152,53 @@ class Trainer:
         optimizer.check_dtype(self.flat_params.dtype)
         check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, self.flat_params.dtype)
         self._divide_work()
+        self._compose_step()
         self.state.moments = self.flat_optimizer.init(self.flat_params)
         self.last: StepInfo | None = None
         self.watched: Watch | None = None
-        self.ranks.agree(self._facts)
+        self.ranks.agree(lambda: facts_of(self))
         self._guard = Guard()
 
     def _divide_work(self):
-        """Wrap loss and gradient, the optimizer, and the step in what divides and repeats them."""
+        """Wrap loss and gradient, and the optimizer, in what divides them."""
         state, ops, ranks, settings = self.state, self.ops, self.ranks, self.settings
-        of_one_batch = state.precision.over(self.model.loss_and_grad)
+        loss_and_grad = state.precision.over(self.model.loss_and_grad)
         self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, self.params)
-        if ranks.alone:
-            if settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
-                self.loss_and_grad = into_flat(of_one_batch, state)
-            else:
-                self.loss_and_grad = OverShards(of_one_batch, self.sharding, state)
-            self.flat_optimizer = FlatOptimizer(self.optimizer, ops, state, settings.frozen)
+        if not ranks.alone:
+            self.loss_and_grad = OverRanks(loss_and_grad, self.sharding, state, ranks)
+        elif settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
+            self.loss_and_grad = OverBatches(loss_and_grad, state)
         else:
-            self.loss_and_grad = OverRanks(of_one_batch, self.sharding, state, ops, ranks)
-            self.flat_optimizer = DividedOptimizer(
-                self.optimizer, ops, state, settings.frozen, ranks
-            )
-        # One step in three forms. ``_step`` computes it, ``_run_step`` may repeat it on a GPU from
-        # a recording, and ``_try_step`` tries it again after an overflow of a short format. None of
-        # them is a method: it would refer to the trainer, a cycle, whose memory is freed late.
+            self.loss_and_grad = OverShards(loss_and_grad, self.sharding, state)
+        pieces = pieces_of(self.params, settings.frozen, self.optimizer.decays)
+        self.flat_optimizer = FlatOptimizer(self.optimizer, ops, pieces)
+        if not ranks.alone:
+            self.flat_optimizer = DividedOptimizer(self.flat_optimizer, self.flat_params, ranks)
+
+    def _compose_step(self):
+        """Make the step of a training from what the work was divided into, in three forms.
+
+        ``_step`` computes it, ``_run_step`` may repeat it on a GPU from a recording, and
+        ``_try_step`` tries it again after an overflow of a short format. None of them is a method:
+        it would refer to the trainer, a cycle, whose memory is freed late.
+        """
+        state, settings = self.state, self.settings
         self._step = partial(
             training_step,
             state,
-            ops=ops,
+            ops=self.ops,
             loss_and_grad=self.loss_and_grad,
             optimizer=self.flat_optimizer,
             options=settings.of_loss,
             clip_norm=settings.clip_norm,
         )
         self._run_step = self._step
-        if ranks.alone:  # a message to another rank cannot be recorded
+        if self.ranks.alone:  # a message to another rank cannot be recorded
             fill_up = getattr(self.model, "fill_up", lambda batch, _: batch)
-            self._run_step = ops.device.record(self._step, fill_up)
-        self._try_step = state.precision.over_step(self._run_step, settings.clip_norm)
-
-    def _facts(self):
-        """What has to be the same on all ranks."""
-        settings = settings_of(self)
-        for name in ("n_shards", "precision"):
-            settings[name] = getattr(self.settings, name)
-        is_described = is_dataclass(self.model)
-        return {
-            "model": describe(self.model) if is_described else type(self.model).__name__,
-            "settings": settings,
-            "backend": self.ops.name,
-            "parameters": checksum([on_host(self.flat_params)]),
-        }
+            self._run_step = self.ops.device.record(self._step, fill_up)
+        dtype = self.flat_params.dtype
+        self._can_update = partial(can_update, clip_norm=settings.clip_norm, dtype=dtype)
+        self._try_step = state.precision.over_step(self._run_step, self._can_update)
 
     @property
     def n_steps(self) -> int:
@@ -255,9 +250,9 @@ class Trainer:
             warn("no target is counted: the loss is 0, and the step has no gradient")
         with self._guard(changing=True), one_blas_thread():
             numbers = self._numbers(n_targets)
-            self.ranks.agree(lambda: self._facts_of_step(batches, numbers, n_targets))
+            self.ranks.agree(lambda: facts_of_step(self, batches, numbers))
             loss, norm = map(float, self._try_step(batches, self.state.key, numbers))
-            if not can_update(loss, norm, self.settings.clip_norm, self.flat_params.dtype):
+            if not self._can_update(loss, norm):
                 raise NonFiniteError(diagnosis(self, batches, loss, numbers.lr))
             self.state.n_steps = numbers.step
             seconds = time.perf_counter() - start
@@ -267,20 +262,8 @@ class Trainer:
     def _numbers(self, n_targets):
         """The ``Numbers`` of the next step."""
         step = self.state.n_steps + 1
-        lr = self.optimizer.learning_rate(step)
-        if lr > 1:  # a small one may become 0 at the end of a schedule
-            check_in_dtype(f"lr({step})", lr, self.flat_params.dtype)
+        lr = self.optimizer.learning_rate(step, self.flat_params.dtype)
         return Numbers(max(n_targets, 1), self.state.precision.loss_scale.value, lr, step)
-
-    def _facts_of_step(self, batches, numbers, n_targets):
-        """What has to be the same on all ranks in each step."""
-        return {
-            "step": numbers.step,
-            "lr": numbers.lr,
-            "shards": [self.sharding.count(batch) for batch in batches],
-            "targets": n_targets,
-            "batch": checksum(x for batch in batches for x in batch),
-        }
 
     def fit(
         self,
@@ -428,11 +411,9 @@ class Trainer:
                 expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
                 raise ValueError(f"arrays has {name!r}, expected {expected}")
         with self._guard():  # a file that is written is known to be of this training
-            moments = {name: self.flat_optimizer.whole(x) for name, x in self.state.moments.items()}
-            own = tree.to_arrays(self.params, "params") | tree.to_arrays(moments, "optimizer")
-            facts = {"model": describe(self.model), "trainer": settings_of(self)}
-            arrays = own | arrays
-            info = joined("info", facts | self.state.facts, info)
+            ours, facts = contents_of(self)
+            arrays = ours | arrays
+            info = joined("info", facts, info)
             self.ranks.first(lambda: save_checkpoint(path, arrays, info))
             self.state.files.add(Path(path).resolve())
 
@@ -480,9 +461,8 @@ class Trainer:
             settings = {"params": self.params, "backend": picklable(self.ops)}
             settings |= asdict(self.settings)
             moments = {name: on_host(x) for name, x in self.state.moments.items()}
-            progress = moments, self.state.facts, self.last
-            kind = type(self), self.model, self.optimizer
-            return _again, (*kind, settings, self.ranks.alone, *progress)
+            parts = type(self), self.model, self.optimizer, settings, self.ranks.alone
+            return _again, (*parts, moments, self.state.facts, self.last)
 
     def __repr__(self):
         kind = type(self.model).__name__
@@ -504,6 +484,28 @@ def check_model(model, settings):
     for name, value in settings.of_loss.items():
         if name not in parameters:
             raise ValueError(f"{name}={value}, but the loss of a {kind} has none: leave it out")
+
+
+def facts_of(trainer):
+    """What has to be the same on all ranks."""
+    model = trainer.model
+    return {
+        "model": describe(model) if is_dataclass(model) else type(model).__name__,
+        "settings": settings_of(trainer) | asdict(trainer.settings),
+        "backend": trainer.ops.name,
+        "parameters": checksum([on_host(trainer.flat_params)]),
+    }
+
+
+def facts_of_step(trainer, batches, numbers):
+    """What has to be the same on all ranks in each step."""
+    return {
+        "step": numbers.step,
+        "lr": numbers.lr,
+        "shards": [trainer.sharding.count(batch) for batch in batches],
+        "targets": numbers.n_targets,
+        "batch": checksum(x for batch in batches for x in batch),
+    }
 
 
 def _again(kind, model, optimizer, settings, alone, moments, facts, last):

@@ -77,13 +77,13 @@ def test_a_step_that_fails_leaves_no_thread_behind(monkeypatch):
     mpi = SimpleNamespace(Request=SimpleNamespace(Testall=lambda requests: False))
     state, ops = trainer.state, trainer.ops
     ranks = SimpleNamespace(mpi=mpi, rank=0, size=1, my_share=list)
-    over_ranks = OverRanks(model.loss_and_grad, trainer.sharding, state, ops, ranks)
+    over_ranks = OverRanks(model.loss_and_grad, trainer.sharding, state, ranks)
     sending = Sending(over_ranks, [], [], 1)
     deliver(sending.messenger, "a")
     monkeypatch.setattr(
         over_ranks, "tree", lambda *_, **__: GradientTree(state.places, {}, True, sending)
     )
-    monkeypatch.setattr(over_ranks.threads, "loss_and_grad", fail)
+    monkeypatch.setattr(over_ranks, "loss_and_grad", fail)
     with pytest.raises(OSError, match="while computing"):
         over_ranks(trainer.params, task.batch(0, 2), dropout_key=0, n_tokens=8, backend=ops)
     assert not threads()

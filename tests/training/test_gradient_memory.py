@@ -9,7 +9,8 @@ import pytest
 from programs import in_threads
 
 from npformer import SGD, Trainer, Transformer, tree
-from npformer.training.flat import GradientTree, tree_sum
+from npformer.runtime.sums import tree_sum
+from npformer.training.flat import GradientTree
 
 N_LAYERS, SIZE = 20, 1000
 PATHS = [f"layer.{i}" for i in range(N_LAYERS)]

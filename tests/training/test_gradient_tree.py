@@ -10,7 +10,8 @@ import pytest
 from programs import in_threads
 
 from npformer import SGD, CopyTask, Trainer, Transformer
-from npformer.training.flat import GradientTree, subtrees, tree_sum
+from npformer.runtime.sums import subtrees, tree_sum
+from npformer.training.flat import GradientTree
 
 PLACES = {"a.weight": (slice(0, 6), (2, 3)), "a.bias": (slice(6, 9), (3,)), "b": (slice(9, 10), ())}
 SIZE = 10

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from npformer.reference.math.update import BLOCK
+from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import share_of
-from npformer.training.flat import subtrees, tree_sum
-from npformer.training.ranks import chunks_of
+from npformer.runtime.sums import subtrees, tree_sum
 
 MOST = 40
 
@@ -47,7 +47,7 @@ def test_the_sum_is_written_to_out_which_may_be_a_part(n):
 def test_chunks_divide_everything_among_the_ranks(n, size):
     owned, states = [], []
     for rank in (0, size // 2, size - 1):
-        chunks = chunks_of(n, rank, size)
+        chunks = chunks_of(n, rank, size, BLOCK)
         assert [chunk.place.stop for chunk in chunks][1:] == [
             chunk.place.start for chunk in chunks
         ][:-1]
