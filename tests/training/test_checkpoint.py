@@ -1,6 +1,7 @@
 """Checkpoint files: exact round trips, and no kind of damage that is not noticed."""
 
 import errno
+import itertools
 import json
 import math
 import os
@@ -8,17 +9,16 @@ import pkgutil
 import random
 import signal
 import stat
-import subprocess
 import sys
 import time
+from unittest.mock import patch
 
 import numpy as np
 import pytest
-from programs import WITH_PIPES, python
+from programs import FORKS_WARN, WITH_FORK, WITH_PIPES, python
 
 from npformer.files import checkpoint, locks
 from npformer.files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from npformer.files.locks import lock_folder
 from npformer.files.strict_json import parse_json
 from npformer.training import JsonLog
 
@@ -65,19 +65,16 @@ def assert_untouched(path):
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (5, 3)])
 def test_arrays_come_back_bit_for_bit(tmp_path, dtype, shape):
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    bits = np.random.default_rng(0).integers(
-        0, 2 if dtype == "bool" else 256, n_bytes, dtype=np.uint8
-    )
+    highest = 1 if dtype == "bool" else 255
+    bits = np.random.default_rng(0).integers(0, highest, n_bytes, np.uint8, endpoint=True)
     arrays = {"x": bits.view(dtype).reshape(shape)}  # NaNs of all kinds among the floats
     save_checkpoint(tmp_path / "x", arrays, {})
     assert_same_arrays(load_checkpoint(tmp_path / "x")[0], arrays)
 
 
 def test_the_order_of_the_names_is_kept(tmp_path):
-    arrays = {
-        name: np.full(2, i, DTYPES[i])
-        for i, name in enumerate(["z", "a", "é.ü", "", 'qu"ote\n', "m/n", "5"])
-    }
+    names = ["z", "a", "é.ü", "", 'qu"ote\n', "m/n", "5"]
+    arrays = {name: np.full(2, i, DTYPES[i]) for i, name in enumerate(names)}
     save_checkpoint(tmp_path / "x", arrays, {})
     assert_same_arrays(load_checkpoint(tmp_path / "x")[0], arrays)
 
@@ -120,6 +117,7 @@ def test_info_comes_back_exactly(tmp_path):
             np.float64(0.1),
             math.inf,
             -math.inf,
+            math.nan,
         ],
         "ints": [0, -1, 2**53 + 1, 2**64 - 1, 2**127 + 1, -(10**100)],
         "nested": {"none": None, "flags": [True, False], "empty": [{}, [], ""]},
@@ -128,15 +126,8 @@ def test_info_comes_back_exactly(tmp_path):
     save_checkpoint(tmp_path / "x", {}, info)
     arrays, loaded = load_checkpoint(tmp_path / "x")
     assert arrays == {}
-    assert loaded == info
-    assert repr(loaded) == repr(info).replace(
-        "np.float64(0.1)", "0.1"
-    )  # 1 is not True, 0.0 is not -0.0
-
-
-def test_a_nan_in_info_comes_back(tmp_path):
-    save_checkpoint(tmp_path / "x", {}, {"loss": math.nan})
-    assert math.isnan(load_checkpoint(tmp_path / "x")[1]["loss"])
+    # By their texts 1 is not True, 0.0 is not -0.0, and NaN is NaN.
+    assert repr(loaded) == repr(info).replace("np.float64(0.1)", "0.1")
 
 
 def test_missing_folders_are_made_and_old_files_replaced(tmp_path):
@@ -161,52 +152,42 @@ def test_the_umask_says_who_may_read_it(path):
 # ---- what cannot be saved ----
 
 
-@pytest.mark.parametrize(
-    "arrays, message",
-    [
-        ({"w": [1.0]}, r"arrays\['w'\] is a list, expected a NumPy array"),
-        ({"w": np.float32(1)}, r"arrays\['w'\] is a float32, expected"),
-        ({"w": np.array([None])}, r"arrays\['w'\] has dtype object, expected"),
-        ({"w": np.zeros(2, complex)}, r"arrays\['w'\] has dtype complex128, expected"),
-        ({"w": np.array(["a"])}, r"arrays\['w'\] has dtype <U1, expected"),
-        ({"w": np.zeros(2, "M8[s]")}, r"arrays\['w'\] has dtype datetime64\[s\], expected"),
-        ({3: np.zeros(2)}, "arrays has the key 3, expected strings"),
-    ],
-)
-def test_arrays_that_cannot_be_kept_are_named(path, arrays, message):
-    with pytest.raises(TypeError, match=message):
-        save_checkpoint(path, arrays, {})
-    assert_untouched(path)
+NUMBERS = np.zeros(2)
+REFUSED = [
+    (TypeError, {"w": [1.0]}, r"arrays\['w'\] is a list, expected a NumPy array"),
+    (TypeError, {"w": np.float32(1)}, r"arrays\['w'\] is a float32, expected"),
+    (TypeError, {"w": np.array([None])}, r"arrays\['w'\] has dtype object, expected"),
+    (TypeError, {"w": NUMBERS + 1j}, r"arrays\['w'\] has dtype complex128, expected"),
+    (TypeError, {"w": np.array(["a"])}, r"arrays\['w'\] has dtype <U1, expected"),
+    (TypeError, {"w": np.zeros(2, "M8[s]")}, r"arrays\['w'\] has dtype datetime64\[s\], expected"),
+    (
+        TypeError,
+        {"w": np.ma.array(NUMBERS, mask=[0, 1])},
+        r"arrays\['w'\] is a MaskedArray, expect",
+    ),
+    (TypeError, {3: NUMBERS}, "arrays has the key 3, expected strings"),
+    (ValueError, {"__metadata__": NUMBERS}, "'__metadata__', which safetensors reserves"),
+    (ValueError, {"\ud800": NUMBERS}, r"the key '\\ud800', expected text"),
+    # of ``info``, which JSON would change:
+    (TypeError, [1], "info is a list, expected a dict"),
+    (
+        TypeError,
+        {"a": {"b": [0, {"c": {1}}]}},
+        r"info\['a'\]\['b'\]\[1\]\['c'\] is a set, expected",
+    ),
+    (TypeError, {"a": (1, 2)}, r"info\['a'\] is a tuple, expected"),
+    (TypeError, {"a": np.float32(1)}, r"info\['a'\] is a float32, expected"),
+    (TypeError, {"a": np.int64(1)}, r"info\['a'\] is a int64, expected"),
+    (TypeError, {"a": np.ones(2)}, r"info\['a'\] is a ndarray, expected"),
+    (TypeError, {"a": {1: 2}}, r"info\['a'\] has the key 1, expected strings"),
+]
 
 
-@pytest.mark.parametrize(
-    "info, message",
-    [
-        ([1], "info is a list, expected a dict"),
-        ({"a": {"b": [0, {"c": {1}}]}}, r"info\['a'\]\['b'\]\[1\]\['c'\] is a set, expected"),
-        ({"a": (1, 2)}, r"info\['a'\] is a tuple, expected"),
-        ({"a": np.float32(1)}, r"info\['a'\] is a float32, expected"),
-        ({"a": np.int64(1)}, r"info\['a'\] is a int64, expected"),
-        ({"a": np.ones(2)}, r"info\['a'\] is a ndarray, expected"),
-        ({"a": {1: 2}}, r"info\['a'\] has the key 1, expected strings"),
-    ],
-)
-def test_info_that_json_would_change_is_named(path, info, message):
-    with pytest.raises(TypeError, match=message):
-        save_checkpoint(path, {}, info)
-    assert_untouched(path)
-
-
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        ("__metadata__", "'__metadata__', which safetensors reserves"),
-        ("\ud800", r"the key '\\ud800', expected text"),
-    ],
-)
-def test_a_name_that_safetensors_cannot_write_is_refused(path, name, message):
-    with pytest.raises(ValueError, match=message):
-        save_checkpoint(path, {name: np.zeros(2)}, {})
+@pytest.mark.parametrize("error, values, message", REFUSED, ids=str)
+def test_what_would_not_come_back_as_it_is_is_named(path, error, values, message):
+    is_info = message.startswith("info")
+    with pytest.raises(error, match=message):
+        save_checkpoint(path, {} if is_info else values, values if is_info else {})
     assert_untouched(path)
 
 
@@ -220,29 +201,22 @@ def test_a_missing_file_is_named(tmp_path):
         load_checkpoint(tmp_path / "nothing.safetensors")
 
 
-def test_truncated_files_are_refused(path):
-    whole = path.read_bytes()
-    for size in {*range(16), *np.linspace(16, len(whole) - 1, 60).astype(int).tolist()}:
-        path.write_bytes(whole[:size])
-        with pytest.raises(
-            CheckpointError, match=r"last\.safetensors cannot be read as a checkpoint: "
-        ):
-            load_checkpoint(path)
+def without_the_end(whole, n):
+    return whole[:n]
 
 
-def test_a_flipped_bit_is_noticed_wherever_it_is(path):
+def with_another_bit(whole, n):
+    return whole[:n] + bytes([whole[n] ^ 1 << n % 8]) + whole[n + 1 :]
+
+
+@pytest.mark.parametrize("damaged", [without_the_end, with_another_bit])
+def test_damage_is_noticed_wherever_it_is(path, damaged):
+    """In each byte of the header, and at 300 places after it."""
     whole = path.read_bytes()
     header_end = 8 + int.from_bytes(whole[:8], "little")
-    for i in [
-        *range(header_end),
-        *np.linspace(header_end, len(whole) - 1, 300).astype(int).tolist(),
-    ]:
-        damaged = bytearray(whole)
-        damaged[i] ^= 1 << i % 8
-        path.write_bytes(damaged)
-        with pytest.raises(
-            CheckpointError, match=r"last\.safetensors cannot be read as a checkpoint: "
-        ):
+    for n in {*range(header_end), *np.linspace(header_end, len(whole) - 1, 300).astype(int)}:
+        path.write_bytes(damaged(whole, n))
+        with pytest.raises(CheckpointError, match=rf"{path.name} cannot be read as a checkpoint: "):
             load_checkpoint(path)
 
 
@@ -271,61 +245,42 @@ def test_arrays_that_changed_places_are_noticed(path):
 )
 def test_other_files_are_refused(path, content):
     path.write_bytes(content)
-    with pytest.raises(
-        CheckpointError,
-        match=r"last\.safetensors cannot be read .* expected a file written by save_checkpoint",
-    ):
+    message = "cannot be read .* expected a file written by save_checkpoint"
+    with pytest.raises(CheckpointError, match=rf"{path.name} {message}"):
         load_checkpoint(path)
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(path.parent)  # a folder
 
 
-@pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
-def test_safetensors_files_of_other_programs_are_refused(path, metadata):
-    safetensors_numpy.save_file({"a": np.zeros(2)}, path, metadata)
-    with pytest.raises(CheckpointError, match="npformer did not write it"):
-        load_checkpoint(path)
-
-
-def test_a_later_format_is_refused(path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "VERSION", "2")
-    save_numbers(path, 1)
-    monkeypatch.undo()
+def test_files_of_other_programs_and_of_later_formats_are_refused(path, monkeypatch):
+    for metadata in (None, {"format": "pt"}):
+        safetensors_numpy.save_file({"a": NUMBERS}, path, metadata)
+        with pytest.raises(CheckpointError, match="npformer did not write it"):
+            load_checkpoint(path)
+    with monkeypatch.context() as later:
+        later.setattr(checkpoint, "VERSION", "2")
+        save_numbers(path, 1)
     with pytest.raises(CheckpointError, match="it has format version 2, this npformer reads 1"):
         load_checkpoint(path)
-
-
-def test_a_folder_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="cannot be read as a checkpoint"):
-        load_checkpoint(tmp_path)
 
 
 # ---- saves that fail ----
 
 
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+IS_FULL = r"last\.safetensors could not be saved: .*No space left .* unchanged"
+
+
+@pytest.mark.parametrize(
+    "error, seen, message",
+    [(FULL, CheckpointError, IS_FULL), (KeyboardInterrupt(), KeyboardInterrupt, None)],
+)
 @pytest.mark.parametrize(
     "function", ["os.fsync", "os.replace", "safetensors.numpy.save_file", "pathlib.Path.mkdir"]
 )
-def test_a_full_disk_leaves_the_old_file(path, monkeypatch, function):
-    def fail(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(function, fail)
-    with pytest.raises(
-        CheckpointError, match=r"last\.safetensors could not be saved: .*No space left .* unchanged"
-    ):
+def test_a_save_that_fails_leaves_the_old_file(path, function, error, seen, message):
+    with patch(function, side_effect=error), pytest.raises(seen, match=message):
         save_numbers(path, 2)
-    monkeypatch.undo()
-    assert_untouched(path)
-
-
-@pytest.mark.parametrize("function", ["os.fsync", "os.replace", "safetensors.numpy.save_file"])
-def test_an_interrupted_save_leaves_the_old_file(path, monkeypatch, function):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(function, interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        save_numbers(path, 2)
-    monkeypatch.undo()
     assert_untouched(path)
 
 
@@ -375,34 +330,48 @@ def test_an_interrupt_comes_when_the_file_is_saved(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_a_folder_where_the_file_should_go_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="expected a file, or a new name"):
-        save_numbers(tmp_path, 1)
-
-
 @pytest.mark.parametrize(
-    "name", ["a" * 300, "a\0b", "a\udc80"], ids=["too long", "NUL", "surrogate"]
+    "name, message",
+    [
+        ("", "expected a file, or a new name"),  # that of the folder
+        ("a" * 300, "too long"),
+        ("a\0b", "no name of a file can have"),
+        ("a\udc80", "no name of a file can have"),
+    ],
+    ids=["folder", "too long", "NUL", "surrogate"],
 )
-def test_a_name_that_no_file_can_have_is_refused(tmp_path, name):
-    with pytest.raises(CheckpointError, match="too long|no name of a file can have"):
+def test_a_path_that_no_file_can_have_is_refused(tmp_path, name, message):
+    with pytest.raises(CheckpointError, match=message):
         save_numbers(tmp_path / name, 1)
 
 
+def saver(path):
+    """The number of a process that saves again and again, and has done so at least once."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            for number in itertools.count(2):
+                arrays = {"a": np.full((1000, 300), number), "b": np.full(9, number)}
+                save_checkpoint(path, arrays, {"number": number})
+                os.write(writing, b".")
+        finally:
+            os._exit(1)
+    os.close(writing)
+    assert os.read(reading, 1)
+    os.close(reading)
+    return child
+
+
+@WITH_FORK
+@FORKS_WARN
 def test_a_killed_process_leaves_a_whole_file_and_the_next_save_clears_up(path):
-    code = f"""
-import itertools, numpy as np
-from npformer.files.checkpoint import save_checkpoint
-for number in itertools.count(2):
-    arrays = {{"a": np.full((1000, 300), number), "b": np.full(9, number)}}
-    save_checkpoint({str(path)!r}, arrays, {{"number": number}})
-    print(number, flush=True)
-"""
     draw = random.Random(0)
     for _ in range(10):
-        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as saver:
-            saver.stdout.readline()  # at least one save is done
-            time.sleep(draw.uniform(0, 0.05))
-            saver.kill()
+        child = saver(path)
+        time.sleep(draw.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
         arrays, info = load_checkpoint(path)
         assert info["number"] >= 2
         assert all((array == info["number"]).all() for array in arrays.values())
@@ -433,7 +402,15 @@ def test_a_save_during_a_load_changes_nothing(path, monkeypatch):
     assert all((array == 1).all() for array in arrays.values())
 
 
-@pytest.mark.parametrize("function", ["safetensors.numpy.save_file", "os.fsync", "os.replace"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        "safetensors.numpy.save_file",
+        "os.fsync",
+        "os.replace",
+        "npformer.files.locks.lock_folder",  # of a folder that it deletes, as it has no lock yet
+    ],
+)
 def test_a_save_during_a_save_succeeds_too(path, monkeypatch, function):
     def save_another(*arguments):
         monkeypatch.undo()
@@ -447,24 +424,10 @@ def test_a_save_during_a_save_succeeds_too(path, monkeypatch, function):
     assert_untouched(path)
 
 
-def test_a_scratch_folder_that_another_save_took_for_a_left_one_is_made_again(path, monkeypatch):
-    def lock_after_another_save(folder):
-        monkeypatch.setattr(locks, "lock_folder", lock_folder)
-        save_numbers(path, 2)
-        return lock_folder(folder)
-
-    monkeypatch.setattr(locks, "lock_folder", lock_after_another_save)
-    save_numbers(path, 1)
-    assert_untouched(path)
-
-
 @pytest.mark.parametrize("error", [errno.ENOTSUP, errno.ENOLCK])
-def test_where_there_are_no_locks_files_are_saved_too(path, monkeypatch, error):
-    def fail(folder):
-        raise OSError(error, os.strerror(error))
-
-    monkeypatch.setattr(locks, "lock_folder", fail)
-    save_numbers(path, 1)
+def test_where_there_are_no_locks_files_are_saved_too(path, error):
+    with patch.object(locks, "lock_folder", side_effect=OSError(error, os.strerror(error))):
+        save_numbers(path, 1)
     assert_untouched(path)
 
 
@@ -488,8 +451,7 @@ def test_without_safetensors_the_error_says_what_to_install(path, monkeypatch):
 
 def test_importing_the_module_does_not_import_safetensors():
     code = "import sys, npformer, npformer.files.checkpoint; print('safetensors' in sys.modules)"
-    shown = python("-c", code).stdout
-    assert shown == "False\n"
+    assert python("-c", code).stdout == "False\n"
 
 
 @pytest.mark.parametrize("path", [1, True, None, 3.5, ["x"]])
@@ -501,9 +463,8 @@ def test_a_path_is_a_path(path):
     os.fstat(1)
 
 
-def test_an_array_that_changes_during_a_save_is_noticed(tmp_path, monkeypatch):
-    path, weight = tmp_path / "x", np.zeros(1000)
-    save_checkpoint(path, {"weight": weight}, {})
+def test_an_array_that_changes_during_a_save_is_noticed(path, monkeypatch):
+    weight = np.zeros(1000)
     save_file = safetensors_numpy.save_file
 
     def beside_a_thread(arrays, *rest):
@@ -513,13 +474,4 @@ def test_an_array_that_changes_during_a_save_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(safetensors_numpy, "save_file", beside_a_thread)
     with pytest.raises(CheckpointError, match="another thread has changed an array, save a copy"):
         save_checkpoint(path, {"weight": weight}, {})
-    assert not load_checkpoint(path)[0]["weight"].any()
-
-
-def test_masks_are_not_dropped(tmp_path):
-    with pytest.raises(
-        TypeError, match=r"arrays\['weight'\] is a MaskedArray, expected a NumPy array"
-    ):
-        save_checkpoint(
-            tmp_path / "x", {"weight": np.ma.masked_array([1.0, 2.0], [False, True])}, {}
-        )
+    assert_untouched(path)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from unittest.mock import patch
 
 import pytest
 from programs import WITH_PIPES
@@ -24,29 +25,32 @@ def steps(path):
 
 
 def test_records_come_back_exactly(path):
-    assert JsonLog.read(str(path))[1:3] == [
-        {"step": 2, "loss": 2 / 3},
-        {"step": 2, "val_loss": 2 / 3},
-    ]
+    records = [{"step": 2, "loss": 2 / 3}, {"step": 2, "val_loss": 2 / 3}]
+    assert JsonLog.read(str(path))[1:3] == records
 
 
 def test_each_record_is_a_line_that_can_be_read_at_once(tmp_path):
-    with JsonLog(tmp_path / "new" / "log.jsonl") as log:
+    path, records = tmp_path / "new" / "log.jsonl", []
+    with JsonLog(path) as log:
         for step in (1, 2):
-            log.write({"step": step, "note": "é\n\u2028"})
-            lines = (tmp_path / "new" / "log.jsonl").read_text(encoding="utf-8").split("\n")
-            assert [json.loads(line)["step"] for line in lines[:-1]] == list(range(1, step + 1))
-    assert JsonLog.read(tmp_path / "new" / "log.jsonl")[1]["note"] == "é\n\u2028"
+            records.append({"step": step, "note": "é\n\u2028"})
+            log.write(records[-1])
+            lines = path.read_text(encoding="utf-8").split("\n")
+            assert [json.loads(line) for line in lines[:-1]] == records
+    assert JsonLog.read(path) == records
 
 
-def test_a_new_log_replaces_an_old_one(path):
-    with JsonLog(path):
-        pass
-    assert JsonLog.read(path) == []
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_log_that_is_missing_or_empty_is_begun(path, content):
+    path.unlink() if content is None else path.write_bytes(content)
+    with JsonLog(path, keep=5) as log:
+        assert JsonLog.read(path) == []
+        log.write({"step": 6})
+    assert steps(path) == [6]
 
 
 @pytest.mark.parametrize(
-    "keep, kept", [(1, [1]), (2, [1, 2]), (3, [1, 2, 2]), (9, [1, 2, 2, 3, 4])]
+    "keep, kept", [(0, []), (1, [1]), (2, [1, 2]), (3, [1, 2, 2]), (9, [1, 2, 2, 3, 4])]
 )
 def test_as_many_records_are_kept_and_new_ones_follow(path, keep, kept):
     before = JsonLog.read(path)
@@ -63,9 +67,8 @@ def test_a_record_that_cannot_be_written_is_not_written_later(path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with JsonLog(path, keep=4) as log:
         whole = path.read_bytes()
-        resource.setrlimit(
-            resource.RLIMIT_FSIZE, (len(whole) + 10, before[1])
-        )  # the disk takes 10 bytes more
+        ten_more = len(whole) + 10  # bytes that the disk takes
+        resource.setrlimit(resource.RLIMIT_FSIZE, (ten_more, before[1]))
         try:
             for _ in range(2):
                 with pytest.raises(OSError, match="File too large"):
@@ -79,12 +82,6 @@ def test_a_record_that_cannot_be_written_is_not_written_later(path):
     assert steps(path) == [1, 2, 2, 3, 5]
 
 
-def test_a_log_that_is_not_there_is_begun(tmp_path):
-    with JsonLog(tmp_path / "log.jsonl", keep=5) as log:
-        log.write({"step": 6})
-    assert steps(tmp_path / "log.jsonl") == [6]
-
-
 @pytest.mark.parametrize("n_bytes", [1, 5, 20])
 def test_a_line_that_was_cut_short_is_left_out_and_written_over(path, n_bytes):
     path.write_bytes(path.read_bytes()[:-n_bytes])
@@ -94,19 +91,9 @@ def test_a_line_that_was_cut_short_is_left_out_and_written_over(path, n_bytes):
     assert steps(path) == [1, 2, 2, 3, 4]
 
 
-def test_an_empty_log_has_no_records(tmp_path):
-    (tmp_path / "log.jsonl").touch()
-    assert JsonLog.read(tmp_path / "log.jsonl") == []
-
-
-def test_an_interruption_while_old_records_are_kept_loses_none(path, monkeypatch):
+def test_an_interruption_while_old_records_are_kept_loses_none(path):
     before = path.read_bytes()
-
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with patch("os.replace", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         JsonLog(path, keep=3)
     assert path.read_bytes() == before
 
@@ -177,9 +164,8 @@ def test_a_record_that_could_not_be_read_again_is_refused(path, record):
 
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="it has no links")
 def test_a_link_that_leads_to_itself_is_named(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "link")
-    with pytest.raises(
-        ValueError, match="link is a link that leads to itself, expected a file, or a new name"
-    ):
-        JsonLog(tmp_path / "link")
-    assert (tmp_path / "link").is_symlink()
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    with pytest.raises(ValueError, match="link is a link that leads to itself, expected a file"):
+        JsonLog(link)
+    assert link.is_symlink()
