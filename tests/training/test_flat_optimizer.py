@@ -1,11 +1,13 @@
 """What is frozen, what decays, and where a training starts from."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
-from npformer.training.checkpoint import settings_of
+from npformer.training.checkpoint import contents_of, save_checkpoint
 
 SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 5, 0, 0]])
 TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 5, 2, 0, 0]])
@@ -35,18 +37,13 @@ def test_what_is_frozen_stays_and_all_else_moves(optimizer):
 
 
 def test_what_is_frozen_does_not_count_in_the_norm():
-    whole = Trainer(MODEL, SGD(0.1))
-    part = Trainer(MODEL, SGD(0.1), frozen=["encoder", "source_embedding"])
+    frozen = "encoder", "source_embedding"
+    whole, part = Trainer(MODEL, SGD(0.1)), Trainer(MODEL, SGD(0.1), frozen=frozen)
     for trainer in (whole, part):
         trainer.step(SRC, TGT)
-    grads = {
-        path: x
-        for path, x in tree.leaves(tree.view_as(whole.state.flat_grads, whole.params))
-        if not path.startswith(("encoder.", "source_embedding"))
-    }
-    assert_allclose(
-        part.last.grad_norm, np.sqrt(sum((x**2).sum() for x in grads.values())), rtol=1e-12
-    )
+    squares = {path: (x**2).sum() for path, x in tree.leaves(whole.state.grads)}
+    counted = [square for path, square in squares.items() if path.split(".")[0] not in frozen]
+    assert_allclose(part.last.grad_norm, np.sqrt(sum(counted)), rtol=1e-12)
     assert part.last.grad_norm < whole.last.grad_norm
 
 
@@ -56,28 +53,16 @@ def test_nothing_frozen_is_one_update():
 
 
 @pytest.mark.parametrize(
-    ("frozen", "error", "said"),
+    ("frozen", "error", "message"),
     [
-        (
-            "encoder",
-            TypeError,
-            r"frozen='encoder' is a str, expected a sequence of paths: try \['encoder'\]",
-        ),
-        (
-            ["encodr"],
-            ValueError,
-            "frozen has 'encodr', expected paths of parameters such as 'source_embedding' or",
-        ),
+        ("encoder", TypeError, r"is a str, expected a sequence of paths: try \['encoder'\]"),
+        (["encodr"], ValueError, "frozen has 'encodr', expected paths .* 'source_embedding' or"),
         (["encoder.0.atten"], ValueError, "frozen has 'encoder.0.atten'"),
-        (
-            list(MODEL.init(0)),
-            ValueError,
-            "includes all parameters, expected some that are trained",
-        ),
+        (list(MODEL.init(0)), ValueError, "includes all parameters, expected some that are"),
     ],
 )
-def test_paths_that_cannot_be_frozen(frozen, error, said):
-    with pytest.raises(error, match=said):
+def test_paths_that_cannot_be_frozen(frozen, error, message):
+    with pytest.raises(error, match=message):
         Trainer(MODEL, Adam(0.01), frozen=frozen)
 
 
@@ -92,25 +77,22 @@ def test_biases_and_gains_do_not_decay():
             assert_allclose(x, expected, rtol=0, atol=1e-15, err_msg=path)
 
 
-def test_adamw_of_older_checkpoints_decayed_everything(tmp_path, monkeypatch):
+def test_adamw_of_older_checkpoints_decayed_everything(tmp_path):
     pytest.importorskip("safetensors")
     old, new = (Trainer(MODEL, AdamW(0.01, decay_all=decay_all)) for decay_all in (True, False))
-    settings = settings_of(old)
+    arrays, info = contents_of(old)
+    settings = info["trainer"]  # of which older files had less
     assert settings["optimizer"].pop("decay_all") and settings.pop("frozen") == []
-    with monkeypatch.context() as before:
-        before.setattr(
-            "npformer.training.trainer.settings_of", lambda trainer: settings
-        )  # as they were written
-        old.save(tmp_path / "old.safetensors")
-    Trainer(MODEL, AdamW(0.01, decay_all=True)).load(tmp_path / "old.safetensors")
+    save_checkpoint(tmp_path / "old", arrays, info)
+    old.load(tmp_path / "old")
     with pytest.raises(ValueError, match="decay_all"):
-        new.load(tmp_path / "old.safetensors")
+        new.load(tmp_path / "old")
 
 
 def test_a_training_starts_from_a_model_with_another_vocabulary():
     trained = Trainer(MODEL, Adam(0.01))
     trained.step(SRC, TGT)
-    larger = Transformer(11, 13, d_model=14, n_heads=2, n_layers=2, d_ff=17, dtype="float64")
+    larger = replace(MODEL, tgt_vocab=13)
     params, taken, left = tree.merged(trained.params, larger.init(1))
     assert left == ["target_embedding", "output.weight", "output.bias"]
     trainer = Trainer(larger, Adam(0.01), params=params, frozen=["encoder"])
@@ -118,7 +100,5 @@ def test_a_training_starts_from_a_model_with_another_vocabulary():
         start = trained.params if path in taken else larger.init(1)
         assert_array_equal(x, dict(tree.leaves(start))[path])
     trainer.step(SRC, TGT)
-    assert_array_equal(
-        trainer.params["encoder"]["0"]["attention"]["qkv"]["weight"],
-        trained.params["encoder"]["0"]["attention"]["qkv"]["weight"],
-    )
+    encoders = [tree.flatten(each.params["encoder"])[0] for each in (trainer, trained)]
+    assert_array_equal(*encoders)

@@ -18,9 +18,8 @@ PLACES = {path: (slice(i * SIZE, (i + 1) * SIZE), (SIZE,)) for i, path in enumer
 
 
 def gradient(shard, path):
-    return (
-        np.random.default_rng([shard, PATHS.index(path)]).standard_normal(SIZE).astype(np.float32)
-    )
+    rng = np.random.default_rng([shard, PATHS.index(path)])
+    return rng.standard_normal(SIZE).astype(np.float32)
 
 
 def expected(n):
@@ -64,42 +63,47 @@ def test_while_one_of_64_shards_is_late_a_few_sums_wait_for_it(slow):
     np.testing.assert_array_equal(flat, expected(64))
 
 
+class Watched:
+    """Gradients that a model gives to ``ready``, and the most bytes of them that were kept."""
+
+    def __init__(self):
+        self.references, self.most, self.n = [], 0, 0
+
+    def ready(self, path, grads):
+        kept = [x for x in (reference() for reference in self.references) if x is not None]
+        self.most = max(self.most, sum(x.nbytes for x in kept))
+        self.n += 1
+        self.references.extend(weakref.ref(x) for _, x in tree.leaves(grads))
+
+
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 3, "d_ff": 9}
+
+
 @pytest.mark.parametrize("n_batches", [1, 3])
 def test_a_step_of_one_shard_keeps_no_gradient_that_a_model_has_given(n_batches):
     """Nor from one batch to the next."""
-    model = Transformer(200, 200, d_model=8, n_heads=2, n_layers=3, d_ff=9)
-    given, most = [], []
+    model, watched = Transformer(200, 200, **SIZES), Watched()
 
-    def watched(*batch, ready, **options):
+    def loss_and_grad(*batch, ready, **options):
         def take(path, grads):
-            most.append(
-                sum(x.nbytes for x in (reference() for reference in given) if x is not None)
-            )
-            given.extend(weakref.ref(x) for _, x in tree.leaves(grads))
+            watched.ready(path, grads)
             ready(path, grads)
 
         return Transformer.loss_and_grad(model, *batch, ready=take, **options)
 
-    object.__setattr__(model, "loss_and_grad", watched)
+    object.__setattr__(model, "loss_and_grad", loss_and_grad)
     trainer = Trainer(model, SGD(0.1), n_shards=1)
     batch = np.full((4, 5), 3), np.full((4, 6), 3)
     trainer.step(batches=[batch] * n_batches)
-    assert len(most) >= 8 * n_batches
-    assert max(most) < 0.5 * trainer.flat_params.nbytes
+    assert watched.n >= 8 * n_batches
+    assert watched.most < 0.5 * trainer.flat_params.nbytes
 
 
 @pytest.mark.parametrize("tie_embeddings", [False, True])
 def test_a_model_does_not_keep_the_gradients_that_it_has_given(tie_embeddings):
-    model = Transformer(
-        200, 200, d_model=8, n_heads=2, n_layers=3, d_ff=9, tie_embeddings=tie_embeddings
-    )
-    params, given, most = model.init(0), [], []
-
-    def ready(path, grads):
-        most.append(sum(x.nbytes for x in (reference() for reference in given) if x is not None))
-        given.extend(weakref.ref(x) for _, x in tree.leaves(grads))
-
-    model.loss_and_grad(params, np.full((2, 5), 3), np.full((2, 6), 3), ready=ready)
+    model = Transformer(200, 200, **SIZES, tie_embeddings=tie_embeddings)
+    params, watched = model.init(0), Watched()
+    model.loss_and_grad(params, np.full((2, 5), 3), np.full((2, 6), 3), ready=watched.ready)
     a_layer = 4 * tree.count(params["decoder"]["0"])
-    assert len(most) > 8
-    assert max(most) <= a_layer < 4 * 200 * 8
+    assert watched.n > 8
+    assert watched.most <= a_layer < 4 * 200 * 8

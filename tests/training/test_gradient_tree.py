@@ -12,6 +12,7 @@ from programs import in_threads
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.sums import subtrees, tree_sum
 from npformer.training.flat import GradientTree
+from npformer.tree import view_as
 
 PLACES = {"a.weight": (slice(0, 6), (2, 3)), "a.bias": (slice(6, 9), (3,)), "b": (slice(9, 10), ())}
 SIZE = 10
@@ -20,13 +21,15 @@ SIZE = 10
 def gradients(n, seed=0):
     """For each shard, gradients of very different sizes, whose sum depends on its order."""
     rng = np.random.default_rng(seed)
-    flat = (rng.standard_normal((n, SIZE)) * 10.0 ** rng.integers(-6, 7, (n, SIZE))).astype(
-        "float32"
-    )
-    trees = [
-        {"a": {"weight": x[:6].reshape(2, 3), "bias": x[6:9]}, "b": x[9:].reshape(())} for x in flat
-    ]
-    return flat, trees
+    sizes = 10.0 ** rng.integers(-6, 7, (n, SIZE))
+    flat = (rng.standard_normal((n, SIZE)) * sizes).astype("float32")
+    like = {"a": {"weight": np.empty((2, 3)), "bias": np.empty(3)}, "b": np.empty(())}
+    return flat, [view_as(x, like) for x in flat]
+
+
+def noting(complete):
+    """What a tree tells of the places that are complete."""
+    return SimpleNamespace(complete=complete.append)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 13])
@@ -36,16 +39,12 @@ def test_the_sum_has_one_order_in_whichever_order_gradients_come(n, is_first):
     before = gradients(1, seed=9)[0][0]
     expected = tree_sum({(i, i + 1): x for i, x in enumerate(flat)}, 0, n)
     expected = expected if is_first else before + expected
+    parts = [(i, path, part) for i, tree in enumerate(trees) for path, part in tree.items()]
     for seed in range(20):
         total, complete = before.copy(), []
-        batch = GradientTree(
-            PLACES, {(0, n): total}, is_first, SimpleNamespace(complete=complete.append)
-        )
-        gifts = [
-            (shard, path, part) for shard, tree in enumerate(trees) for path, part in tree.items()
-        ]
-        random.Random(seed).shuffle(gifts)
-        for shard, path, part in gifts:
+        batch = GradientTree(PLACES, {(0, n): total}, is_first, noting(complete))
+        random.Random(seed).shuffle(parts)
+        for shard, path, part in parts:
             batch.ready(shard, path, part)
         batch.check_complete()
         assert total.tobytes() == expected.tobytes()
@@ -58,7 +57,7 @@ def test_subtrees_have_sums_of_their_own_and_a_place_is_complete_once():
     roots = subtrees(0, 7, range(1, 6))
     assert roots == [(1, 2), (2, 4), (4, 6)]
     sums, complete = {root: np.empty(SIZE, "float32") for root in roots}, []
-    batch = GradientTree(PLACES, sums, True, SimpleNamespace(complete=complete.append))
+    batch = GradientTree(PLACES, sums, True, noting(complete))
     for shard in (5, 1, 3, 4, 2):
         assert complete == []
         batch.add(shard, trees[shard])
@@ -111,26 +110,28 @@ def test_what_was_given_to_ready_is_not_taken_again():
     assert total.tobytes() == (flat[0] + flat[1]).tobytes()
 
 
-def test_a_gradient_that_is_missing_twice_there_or_of_another_shape_is_named():
-    _, (tree, _) = gradients(2)
-
-    def batch():
-        return GradientTree(PLACES, {(0, 1): np.empty(SIZE, "float32")}, True)
-
-    with pytest.raises(ValueError, match=r"the gradient of b: given nothing, expected shape \(\)"):
-        (missing := batch()).add(0, {"a": tree["a"]})
-        missing.check_complete()
-    with pytest.raises(
-        ValueError, match=r"the gradient of a.bias: given shape \(1,\), expected \(3,\)"
-    ):
-        batch().add(0, {"a": {"bias": np.zeros(1)}})
-    with pytest.raises(
-        ValueError, match=r"the gradient of c: given shape \(1,\), expected nothing"
-    ):
-        batch().add(0, {"c": np.zeros(1)})
-    with pytest.raises(ValueError, match="the gradient of b: given twice, expected once"):
-        (twice := batch()).ready(0, "b", tree["b"])
-        twice.ready(0, "b", tree["b"])
+@pytest.mark.parametrize(
+    "first, second, message",
+    [
+        (
+            {"a": {"weight": np.ones((2, 3)), "bias": np.ones(3)}},
+            {},
+            r"b: given nothing, .* shape \(\)",
+        ),
+        ({"a": {"bias": np.zeros(1)}}, {}, r"a.bias: given shape \(1,\), expected \(3,\)"),
+        ({"c": np.zeros(1)}, {}, r"c: given shape \(1,\), expected nothing"),
+        ({"b": np.zeros(())}, {"b": np.zeros(())}, "b: given twice, expected once"),
+    ],
+)
+def test_a_gradient_that_is_missing_twice_there_or_of_another_shape_is_named(
+    first, second, message
+):
+    batch = GradientTree(PLACES, {(0, 1): np.empty(SIZE, "float32")}, True)
+    with pytest.raises(ValueError, match=f"the gradient of {message}"):
+        batch.add(0, first)
+        for path, grad in second.items():
+            batch.ready(0, path, grad)
+        batch.check_complete()
 
 
 class WithoutOutput(Transformer):
@@ -143,13 +144,9 @@ class WithoutOutput(Transformer):
 
 @pytest.mark.parametrize("n_shards", [1, 2])
 def test_a_step_without_all_gradients_names_the_first_that_is_missing(n_shards):
-    task = CopyTask(vocab=9, max_len=4)
-    trainer = Trainer(
-        WithoutOutput(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8), SGD(0.1), n_shards=n_shards
-    )
+    model = WithoutOutput(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8)
+    trainer = Trainer(model, SGD(0.1), n_shards=n_shards)
     before = trainer.flat_params.copy()
-    with pytest.raises(
-        ValueError, match=r"the gradient of output\.weight: given nothing, expected shape \(8, 9\)"
-    ):
-        trainer.step(*task.batch(0, 4))
+    with pytest.raises(ValueError, match=r"output\.weight: given nothing, expected shape \(8, 9\)"):
+        trainer.step(*CopyTask(vocab=9, max_len=4).batch(0, 4))
     assert np.array_equal(trainer.flat_params, before)

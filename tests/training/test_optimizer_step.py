@@ -14,7 +14,7 @@ MODEL = nf.Transformer(
 )
 TASK = nf.CopyTask(vocab=11, max_len=5)
 KINDS = [
-    nf.SGD(0.1),
+    nf.SGD(nf.inverse_sqrt(0.1, 2)),
     nf.SGD(0.1, momentum=0.9, nesterov=True),
     nf.Adam(0.01),
     nf.AdamW(0.01, weight_decay=0.3),
@@ -61,90 +61,72 @@ def test_clipping_is_that_of_the_trainer():
     assert same is grads
 
 
-def test_a_schedule_is_followed_from_step_one():
-    optimizer = nf.SGD(lambda step: 0.1 * step)
-    params = {"x": np.zeros(1)}
-    state = optimizer.init(params)
-    seen = []
-    for _ in range(3):
-        optimizer.step(params, {"x": np.ones(1)}, state)
-        seen.append(round(-float(params["x"][0]), 6))
-    assert seen == [0.1, 0.3, 0.6]
-
-
 PARAMS = {"layer": {"weight": np.ones((2, 3)), "bias": np.zeros(3)}}
 GRADS = {"layer": {"weight": np.ones((2, 3)), "bias": np.ones(3)}}
 ADAM = nf.Adam(0.1)
+
+
+STATE = ADAM.init(PARAMS)
+LAYER = GRADS["layer"]
 
 
 @pytest.mark.parametrize(
     ("grads", "state", "message"),
     [
         (
-            {"layer": {"weight": np.ones((2, 3))}},
-            ADAM.init(PARAMS),
+            {"layer": {"weight": LAYER["weight"]}},
+            STATE,
             "the gradient of layer.bias: given nothing",
         ),
         (
-            {"layer": GRADS["layer"] | {"gain": np.ones(1)}},
-            ADAM.init(PARAMS),
-            "the gradient of layer.gain: given shape",
+            {"layer": LAYER | {"gain": np.ones(1)}},
+            STATE,
+            "the gradient of layer.gain: given shape (1,), expected nothing",
         ),
         (
-            {"layer": GRADS["layer"] | {"weight": np.ones((3, 2))}},
-            ADAM.init(PARAMS),
+            {"layer": LAYER | {"weight": np.ones((3, 2))}},
+            STATE,
             "the gradient of layer.weight: given shape (3, 2), expected shape (2, 3): try its .T",
         ),
-        ([1, 2], ADAM.init(PARAMS), "grads is a list, expected a nested dict"),
-        (
-            GRADS,
-            nf.SGD(0.1).init(PARAMS),
-            "state has ['n_steps'], expected what Adam.init(params) returns",
-        ),
+        ([1, 2], STATE, "grads is a list, expected a nested dict"),
+        (GRADS, {"n_steps": 0}, "state has ['n_steps'], expected what Adam.init(params) returns"),
         (GRADS, None, "state has a NoneType, expected what Adam.init(params) returns"),
         (
             GRADS,
             ADAM.init({"other": np.ones(2)}),
             "m of layer.weight: given nothing, expected shape (2, 3)",
         ),
-        (GRADS, ADAM.init(PARAMS) | {"n_steps": -1}, "state['n_steps']=-1, expected"),
+        (GRADS, STATE | {"n_steps": -1}, "state['n_steps']=-1, expected"),
     ],
 )
 def test_what_does_not_fit_is_named_and_nothing_is_changed(grads, state, message):
     params = tree.map_leaves(np.copy, PARAMS)
     with pytest.raises((ValueError, TypeError), match=re.escape(message)):
         ADAM.step(params, grads, state)
-    assert all(
-        (x == y).all()
-        for (_, x), (_, y) in zip(tree.leaves(params), tree.leaves(PARAMS), strict=True)
-    )
+    assert str(params) == str(PARAMS)
 
 
-def test_parameters_that_are_no_contiguous_arrays_are_refused():
-    """An update of a copy would be lost."""
-    params = {"weight": np.ones((3, 2)).T}
-    with pytest.raises(
-        ValueError, match="parameter weight is not contiguous, expected np.ascontiguousarray"
-    ):
-        ADAM.step(params, {"weight": np.ones((2, 3))}, ADAM.init(params))
-    with pytest.raises(TypeError, match="the tree has a list at a, expected an array"):
-        ADAM.init({"a": [1.0, 2.0]})
+def read_only():
+    x = np.ones(3)
+    x.flags.writeable = False
+    return x
 
 
 @pytest.mark.parametrize(
-    ("bad", "grad", "message"),
+    ("param", "grad", "message"),
     [
-        (np.asfortranarray(np.ones((2, 3))), np.ones((2, 3)), "parameter b is not contiguous"),
         (
-            np.broadcast_to(np.ones(1), (3,)).copy(),
-            np.ones(3, int),
-            "the gradient of b has dtype int64",
+            np.ones((3, 2)).T,  # an update of a copy would be lost
+            np.ones((2, 3)),
+            "parameter b is not contiguous, expected np.ascontiguousarray",
         ),
+        (read_only(), np.ones(3), "parameter b is read-only"),
+        (np.ones(3), np.ones(3, int), "the gradient of b has dtype int64"),
         (np.ones(3), np.ones(3, complex), "the gradient of b has dtype complex128"),
     ],
 )
-def test_a_step_that_is_refused_has_changed_nothing(bad, grad, message):
-    params = {"a": np.ones(3), "b": bad}
+def test_a_step_that_is_refused_has_changed_nothing(param, grad, message):
+    params = {"a": np.ones(3), "b": param}
     state = ADAM.init(params)
     with pytest.raises((ValueError, TypeError), match=message):
         ADAM.step(params, {"a": np.ones(3), "b": grad}, state)
@@ -153,43 +135,46 @@ def test_a_step_that_is_refused_has_changed_nothing(bad, grad, message):
     assert not state["m"]["a"].any()
 
 
-def test_a_read_only_parameter_is_refused_before_any_is_updated():
-    params = {"a": np.ones(3), "b": np.ones(3)}
-    state = ADAM.init(params)
-    params["b"].flags.writeable = False
-    with pytest.raises(ValueError, match="parameter b is read-only"):
-        ADAM.step(params, {"a": np.ones(3), "b": np.ones(3)}, state)
-    assert params["a"].tolist() == [1, 1, 1]
+WEIGHT = np.ones(3)
+DTYPES = "float16", "int64", "complex128", "bool"
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int64", "complex128", "bool"])
-def test_parameters_of_other_dtypes_are_refused(dtype):
-    with pytest.raises(
-        TypeError, match=f"parameter a has dtype {dtype}, expected float32 or float64"
-    ):
-        ADAM.init({"a": np.ones(3, dtype)})
+@pytest.mark.parametrize(
+    "params, error, message",
+    [
+        *(
+            (
+                {"a": np.ones(3, x)},
+                TypeError,
+                f"parameter a has dtype {x}, expected float32 or float",
+            )
+            for x in DTYPES
+        ),
+        ({"a": [1.0, 2.0]}, TypeError, "the tree has a list at a, expected an array"),
+        ({"s": np.float64(1)}, TypeError, "parameter s is a float64, expected an array"),
+        (
+            {"a.b": np.ones(1), "a": {"b": np.ones(1)}},
+            ValueError,
+            "two parameters have the path a.b, expected names that differ",
+        ),
+        (
+            {"a": WEIGHT, "b": WEIGHT},  # it would be updated twice
+            ValueError,
+            "parameter b is the array of a, expected arrays of their own",
+        ),
+    ],
+)
+def test_what_an_update_could_not_change_or_tell_apart_is_refused(params, error, message):
+    with pytest.raises(error, match=message):
+        ADAM.init(params)
 
 
-def test_what_an_update_could_not_change_or_tell_apart_is_refused():
-    with pytest.raises(TypeError, match="parameter s is a float64, expected an array"):
-        ADAM.init({"s": np.float64(1)})
-    with pytest.raises(
-        ValueError, match="two parameters have the path a.b, expected names that differ"
-    ):
-        ADAM.init({"a.b": np.ones(1), "a": {"b": np.ones(1)}})
+def test_numbers_that_are_too_large_or_none_are_refused():
     optimizer, params = nf.SGD(lambda step: 1e300), {"a": np.ones(1, np.float32)}
     with pytest.raises(ValueError, match=r"lr\(1\)=1e\+300 is inf in float32"):
-        optimizer.step(params, {"a": np.ones(1, np.float32)}, optimizer.init(params))
+        optimizer.step(params, params, optimizer.init(params))
     with pytest.raises(ValueError, match="max_norm=-1, expected"):
         nf.clip_by_global_norm(params, -1)
-
-
-def test_an_array_at_two_places_would_be_updated_twice():
-    weight = np.ones(3)
-    with pytest.raises(
-        ValueError, match="parameter b is the array of a, expected arrays of their own"
-    ):
-        ADAM.init({"a": weight, "b": weight})
 
 
 def test_clipping_of_extreme_gradients():
@@ -203,12 +188,12 @@ def test_clipping_of_extreme_gradients():
 
 
 def test_the_registry_has_all_optimizers():
-    kinds = set(nf.training.optimizers.Optimizer.__subclasses__())
-    while more := {kind for each in kinds for kind in each.__subclasses__()} - kinds:
-        kinds |= more
-    assert {kind.__name__ for kind in kinds if kind.__module__.startswith("npformer.")} == set(
-        OPTIMIZERS
-    )
+    def kinds_of(kind):
+        return {kind}.union(*map(kinds_of, kind.__subclasses__()))
+
+    kinds = kinds_of(nf.training.optimizers.Optimizer)
+    names = {kind.__name__ for kind in kinds if kind.__module__.startswith("npformer.")}
+    assert names - {"Optimizer"} == set(OPTIMIZERS)
 
 
 def test_a_dict_that_is_empty_need_not_be_in_the_gradients():

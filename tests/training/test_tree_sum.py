@@ -45,22 +45,18 @@ def test_the_sum_is_written_to_out_which_may_be_a_part(n):
 
 @pytest.mark.parametrize(("n", "size"), [(1, 3), (100_000, 2), (10**7, 1000)])
 def test_chunks_divide_everything_among_the_ranks(n, size):
-    owned, states = [], []
+    owned = []
     for rank in (0, size // 2, size - 1):
         chunks = chunks_of(n, rank, size, BLOCK)
-        assert [chunk.place.stop for chunk in chunks][1:] == [
-            chunk.place.start for chunk in chunks
-        ][:-1]
-        assert (chunks[0].place.stop, chunks[-1].place.start) == (n, 0)
-        assert all(sum(chunk.counts) == chunk.place.stop - chunk.place.start for chunk in chunks)
-        assert all(chunk.own == chunk.pieces[rank] for chunk in chunks)
-        states.append([chunk.state for chunk in chunks])
-        owned.append(sum(chunk.counts[rank] for chunk in chunks))
-        assert states[-1][-1].stop == owned[-1]
+        stops = [chunk.place.stop for chunk in chunks]
+        assert [chunk.place.start for chunk in chunks] == [*stops[1:], 0]  # the last one first
+        assert stops[0] == n
+        n_owned = 0
+        for chunk in chunks:
+            assert sum(chunk.counts) == chunk.place.stop - chunk.place.start
+            assert chunk.own == chunk.pieces[rank]
+            assert chunk.state == slice(n_owned, n_owned + chunk.counts[rank])
+            assert not any(x.start % BLOCK for x in chunk.pieces if x.start < x.stop)
+            n_owned = chunk.state.stop
+        owned.append(n_owned)
     assert max(owned) - min(owned) <= BLOCK * len(chunks)
-    assert all(
-        piece.start % BLOCK == 0
-        for chunk in chunks
-        for piece in chunk.pieces
-        if piece.start < piece.stop
-    )
