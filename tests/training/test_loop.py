@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from trainings import log_of, steps_of
+from trainings import assert_same, log_of, outcome, steps_of
 
 from npformer import (
     Adam,
@@ -47,6 +47,16 @@ def validated(trainer):
     return steps_of(trainer.state.validations)
 
 
+def steps_saved(folder, name="last"):
+    """The number of steps that a checkpoint has."""
+    return load_checkpoint(folder / f"{name}.safetensors")[1]["n_steps"]
+
+
+def at_step(step, act):
+    """A callback that calls ``act(trainer)`` after this step, and returns its result."""
+    return lambda trainer, info: act(trainer) if info.step == step else None
+
+
 @pytest.mark.filterwarnings("ignore:batches ended after 4 of 9")
 def test_it_validates_after_every_so_many_steps_and_after_the_last():
     trainer = make()
@@ -74,52 +84,36 @@ def test_validation_changes_no_step():
     assert with_it.flat_params.tobytes() == without.flat_params.tobytes()
 
 
+def scored(*scores, name="val_loss"):
+    """A validation with these results."""
+    scores = iter(scores)
+    return {"validate": lambda trainer: {name: next(scores)}, "every": 1, "monitor": name}
+
+
 @pytest.mark.parametrize("mode, best, last", [("min", 2, 4), ("max", 1, 3)])
 def test_it_ends_when_validations_do_not_get_better(tmp_path, mode, best, last):
-    scores = iter([3.0, 1.0, 2.0, 2.0, 5.0, 5.0, 5.0])
     trainer = make()
-    rules = {"monitor": "score", "mode": mode, "patience": 2}
-    fit(
-        trainer,
-        20,
-        validate=lambda trainer: {"score": next(scores)},
-        every=1,
-        save=tmp_path,
-        **rules,
-    )
+    rules = scored(3.0, 1.0, 2.0, 2.0, 5.0, 5.0, 5.0, name="score")
+    rules |= {"mode": mode, "patience": 2, "save": tmp_path}
+    fit(trainer, 20, **rules)
     assert trainer.n_steps == last
-    _, info = load_checkpoint(tmp_path / "best.safetensors")
-    assert info["n_steps"] == best
-    fit(
-        trainer,
-        5,
-        validate=lambda trainer: {"score": next(scores)},
-        every=1,
-        save=tmp_path,
-        **rules,
-    )
+    assert steps_saved(tmp_path, "best") == best
+    fit(trainer, 5, **rules)
     assert trainer.n_steps == last  # nor does it go on
 
 
 def test_a_training_that_goes_on_from_its_checkpoint_is_the_same_bit_for_bit(tmp_path):
     rules = {"validate": HELD_OUT, "every": 3, "save_every": 2, "patience": 4}
-    whole = make(Adam(warmup_cosine(0.01, 3, 12)))
+    whole, first, again = (make(Adam(warmup_cosine(0.01, 3, 12))) for _ in range(3))
     fit(whole, 12, save=tmp_path / "whole", **rules)
-
-    def stop_after_5(trainer, info):
-        return info.step == 5
-
-    first = make(Adam(warmup_cosine(0.01, 3, 12)))
+    stop_after_5 = at_step(5, lambda trainer: True)
     fit(first, 12, save=tmp_path / "parts", callbacks=[stop_after_5], **rules)
-    again = make(Adam(warmup_cosine(0.01, 3, 12)))
     again.load(tmp_path / "parts" / "last.safetensors")
     assert again.n_steps == 5 and validated(again) == [3]
     fit(again, 7, save=tmp_path / "parts", **rules)
-    assert again.flat_params.tobytes() == whole.flat_params.tobytes()
-    assert again.state.validations == whole.state.validations
-    log = log_of(tmp_path / "whole")
-    assert log_of(tmp_path / "parts") == log
-    assert steps_of(log) == [1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 12]
+    assert_same(outcome(tmp_path / "parts"), outcome(tmp_path / "whole"))
+    steps = steps_of(log_of(tmp_path / "whole"))
+    assert steps == [1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12, 12]
 
 
 def test_what_is_kept_is_chosen(tmp_path):
@@ -132,54 +126,53 @@ def test_what_is_kept_is_chosen(tmp_path):
     ]
 
 
-def test_a_callback_that_raises_loses_no_step(tmp_path):
-    def fail(trainer, info):
-        if info.step == 3:
-            raise ZeroDivisionError("mine")
+def fail(trainer):
+    raise ZeroDivisionError("mine")
 
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        fit(make(), 9, save=tmp_path, callbacks=[fail])
-    assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 3
+
+def spoil(trainer):
+    trainer.flat_params[...] = np.nan
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
-def test_a_training_that_diverged_keeps_its_last_checkpoint(tmp_path):
-    trainer = make()
-    with pytest.raises(NonFiniteError):
-        fit(trainer, 9, save=tmp_path, save_every=2, callbacks=[spoil_at_3])
-    assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 2
+@pytest.mark.parametrize(
+    "error, n_saved, options",
+    [
+        (ZeroDivisionError, 3, {"callbacks": [at_step(3, fail)]}),
+        (ZeroDivisionError, 4, {"validate": fail, "every": 4}),
+        # What went wrong is not saved.
+        (NonFiniteError, 2, {"callbacks": [at_step(3, spoil)], "save_every": 2}),
+    ],
+)
+def test_an_error_loses_no_step(tmp_path, error, n_saved, options):
+    with pytest.raises(error):
+        fit(make(), 9, save=tmp_path, **options)
+    assert steps_saved(tmp_path) == n_saved
 
 
-def spoil_at_3(trainer, info):
-    if info.step == 3:
-        trainer.flat_params[...] = np.nan
+@pytest.mark.usefixtures("signals_of_the_foreground")
+def test_ctrl_c_loses_no_step(tmp_path, monkeypatch):
+    whole = Transformer.loss_and_grad
 
-
-def test_ctrl_c_loses_no_step(tmp_path):
-    def interrupt(self, *arguments, **options):
+    @functools.wraps(whole)
+    def interrupt(*arguments, **options):
         if trainer.n_steps == 3:
             signal.raise_signal(signal.SIGINT)  # in the middle of the fourth step
-        return whole(self, *arguments, **options)
+        return whole(*arguments, **options)
 
-    whole = Transformer.loss_and_grad
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a process in the background ignores it
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Transformer, "loss_and_grad", functools.wraps(whole)(interrupt))
-        trainer = make()
+    monkeypatch.setattr(Transformer, "loss_and_grad", interrupt)
+    trainer = make()
+    with pytest.raises(KeyboardInterrupt):
         fit(trainer, 9, save=tmp_path)
-    signal.signal(signal.SIGINT, before)
-    assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 4
+    assert steps_saved(tmp_path) == 4
     assert steps_of(log_of(tmp_path)) == [1, 2, 3, 4]
 
 
 def test_a_result_that_is_nan_is_not_the_best(tmp_path):
-    scores = iter([np.nan, 3.0, np.nan, 2.0])
     trainer = make()
-    fit(trainer, 4, validate=lambda trainer: next(scores), every=1, save=tmp_path, patience=2)
+    fit(trainer, 4, **scored(np.nan, 3.0, np.nan, 2.0), save=tmp_path, patience=2)
     assert validated(trainer) == [1, 2, 3, 4]
-    assert load_checkpoint(tmp_path / "best.safetensors")[1]["n_steps"] == 4
+    assert steps_saved(tmp_path, "best") == 4
 
 
 def test_a_validation_is_noted_logged_and_kept_or_not_made_at_all(tmp_path, monkeypatch):
@@ -202,40 +195,28 @@ def test_a_validation_is_noted_logged_and_kept_or_not_made_at_all(tmp_path, monk
 
 def test_another_fit_begins_its_patience_anew():
     trainer = make()
-    for _ in range(2):
-        before = trainer.n_steps
-        fit(
-            trainer,
-            9,
-            validate=lambda trainer, before=before: trainer.n_steps - before,
-            every=1,
-            patience=2,
-        )
-        assert trainer.n_steps == before + 3
+    for n_steps in (3, 6):
+        fit(trainer, 9, **scored(1.0, 2.0, 3.0), patience=2)
+        assert trainer.n_steps == n_steps
 
 
 def test_one_may_go_back_to_the_best_checkpoint(tmp_path):
-    scores = iter([2.0, 1.0, 3.0, 4.0, 0.5])
-    fit(make(), 4, validate=lambda trainer: next(scores), every=1, save=tmp_path)
+    rules = scored(2.0, 1.0, 3.0, 4.0, 0.5) | {"save": tmp_path}
+    fit(make(), 4, **rules)
     back = make()
     back.load(tmp_path / "best.safetensors")
     assert back.n_steps == 2 and back.last is None
-    fit(back, 1, validate=lambda trainer: next(scores), save=tmp_path)
+    fit(back, 1, **rules)
     assert steps_of(log_of(tmp_path)) == [1, 1, 2, 2, 3, 3]
-    assert load_checkpoint(tmp_path / "best.safetensors")[1]["n_steps"] == 3
+    assert steps_saved(tmp_path, "best") == 3
 
 
 def test_a_callback_may_change_the_current_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
-    fit(
-        make(),
-        3,
-        save="run",
-        save_every=1,
-        callbacks=[lambda trainer, info: os.chdir(tmp_path / "elsewhere")],
-    )
-    assert load_checkpoint(tmp_path / "run" / "last.safetensors")[1]["n_steps"] == 3
+    monkeypatch.chdir(tmp_path)
+    leave = at_step(1, lambda trainer: os.chdir(tmp_path / "elsewhere"))
+    fit(make(), 3, save="run", save_every=1, callbacks=[leave])
+    assert steps_saved(tmp_path / "run") == 3
 
 
 def test_an_average_goes_on_in_a_copy():
@@ -269,29 +250,24 @@ def test_a_number_of_targets_that_is_none_is_refused(count, message, monkeypatch
 def test_another_result_is_monitored_from_there_on():
     trainer = make()
     fit(trainer, 2, validate=HELD_OUT, every=1)
-    fit(
-        trainer,
-        2,
-        validate=lambda trainer: {"score": -trainer.n_steps},
-        every=1,
-        monitor="score",
-        patience=1,
-    )
+    fit(trainer, 2, **scored(-2, -3, -4, name="score"), patience=1)
     assert trainer.n_steps == 4
 
 
 def test_no_other_training_is_written_over(tmp_path):
     fit(make(), 3, save=tmp_path)
+    before = outcome(tmp_path)
     other = make(seed=1)
-    fit(other, 3)
-    with pytest.raises(ValueError, match="holds another training"):
-        fit(other, 3, save=tmp_path)
-    assert len(log_of(tmp_path)) == 3
+    for n_steps in (0, 3):  # it is another one from the beginning
+        fit(other, n_steps)
+        with pytest.raises(ValueError, match="holds another training: load its last.safetensors"):
+            fit(other, 3, save=tmp_path)
+    assert outcome(tmp_path) == before
     other.save(tmp_path / "other")
     mine = make()
     mine.load(tmp_path / "last.safetensors")
-    fit(mine, 1, save=tmp_path)
-    fit(mine, 1, save=tmp_path)
+    for _ in range(2):
+        fit(mine, 1, save=tmp_path)
     assert len(log_of(tmp_path)) == 5
 
 
@@ -303,20 +279,15 @@ def test_a_signal_handler_that_steps_in_the_middle_of_a_save_is_refused(tmp_path
         trainer.save(tmp_path / "x")
 
 
-def test_a_validation_that_raises_loses_no_step(tmp_path):
-    def fail(trainer):
-        raise ZeroDivisionError("mine")
-
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        fit(make(), 9, save=tmp_path, validate=fail, every=4)
-    assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 4
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
         ({"validate": []}, "validate is empty, expected one or more tuples"),
         ({"validate": [TASK.held_out(2)[0]]}, r"validate\[0\] is a ndarray, expected a tuple"),
+        (
+            {"validate": HELD_OUT, "monitor": "bleu"},
+            "monitor='bleu' of batches, expected 'val_loss'",
+        ),
         ({"patience": 2}, "patience=2 without validate: give validate=batches"),
         ({"every": 2}, "every=2 without validate: give validate=batches"),
         ({"validate": HELD_OUT, "patience": 0}, "patience=0, expected at least 1"),
@@ -343,29 +314,17 @@ def test_what_makes_no_sense_is_refused_before_the_first_step(
     assert trainer.n_steps == 0
 
 
-def test_a_result_that_is_not_there_is_named():
-    with pytest.raises(
-        ValueError, match=r"monitor='bleu', expected one of what validate returns: \['val_loss'\]"
-    ):
-        fit(make(), 1, validate=lambda trainer: 1.0, monitor="bleu")
-    trainer = make()
-    with pytest.raises(ValueError, match="monitor='bleu' of batches, expected 'val_loss'"):
-        fit(trainer, 1, validate=HELD_OUT, monitor="bleu")
-    assert trainer.n_steps == 0
-    with pytest.raises(
-        ValueError, match="validate returned a result 'step', expected names that are texts"
-    ):
-        fit(make(), 1, validate=lambda trainer: {"val_loss": 1.0, "step": 3})
-    with pytest.raises(TypeError, match="validate: val_loss='3' is a str, expected a number"):
-        fit(make(), 1, validate=lambda trainer: "3")
-
-
-def test_a_folder_that_holds_another_training_is_not_written_over(tmp_path):
-    fit(make(), 2, save=tmp_path)
-    before = (tmp_path / "last.safetensors").read_bytes()
-    with pytest.raises(ValueError, match="holds another training: load its last.safetensors first"):
-        fit(make(seed=1), 2, save=tmp_path)
-    assert (tmp_path / "last.safetensors").read_bytes() == before
+@pytest.mark.parametrize(
+    "result, monitor, message",
+    [
+        (1.0, "bleu", r"monitor='bleu', expected one of what validate returns: \['val_loss'\]"),
+        ({"val_loss": 1.0, "step": 3}, "val_loss", "result 'step', expected names that are texts"),
+        ("3", "val_loss", "validate: val_loss='3' is a str, expected a number"),
+    ],
+)
+def test_a_result_of_a_validation_that_is_none_is_named(result, monitor, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        fit(make(), 1, validate=lambda trainer: result, monitor=monitor)
 
 
 def test_a_time_limit_leaves_time_for_a_last_validation(monkeypatch):
@@ -404,18 +363,17 @@ def test_the_number_of_steps_goes_on_where_it_was(capsys):
 @pytest.mark.parametrize(
     "schedule", [0.01, noam(8, 3), inverse_sqrt(0.01, 3), warmup_cosine(0.01, 2, 9)], ids=str
 )
-def test_a_copy_makes_the_same_steps(again, schedule):
+def test_a_copy_makes_the_same_steps_and_is_on_its_own(again, schedule):
     trainer = make(Adam(schedule), seed=5, clip_norm=0.5, frozen=["encoder"], n_shards=2)
     fit(trainer, 3, validate=HELD_OUT, every=2)
-    twin = again(trainer)
-    assert (twin.last, twin.settings, twin.optimizer) == (
-        trainer.last,
-        trainer.settings,
-        trainer.optimizer,
-    )
+    (twin,) = again([trainer])
+    for name in ("last", "settings", "optimizer"):
+        assert getattr(twin, name) == getattr(trainer, name)
     assert twin.state.validations == trainer.state.validations
-    for t in (trainer, twin):
-        fit(t, 2)
+    before = trainer.flat_params.tobytes()
+    losses = [info.loss for info in fit(twin, 2)]
+    assert trainer.flat_params.tobytes() == before
+    assert [info.loss for info in fit(trainer, 2)] == losses
     assert twin.flat_params.tobytes() == trainer.flat_params.tobytes()
 
 
