@@ -9,6 +9,7 @@ import traceback
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from on_gpu import MISSING, cupy_installed, gpu, small_blocks
@@ -16,7 +17,6 @@ from on_gpu import MISSING, cupy_installed, gpu, small_blocks
 from scripts.bench import bench_ranks
 from scripts.measure.measure_networks import after_backward
 
-import npformer.operations.host
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
 from npformer.arrays import on_host
 from npformer.diagnosis import watch
@@ -105,14 +105,12 @@ def compare_trainings():
 
 def compare_alone(name, together, numbers, state):
     alone = trainer_of(name)
-    pairs = [
-        (numbers, train(alone, TRAININGS[name][-1])),
-        (together.flat_params, alone.flat_params),
-    ]
-    pairs += [(state[key], alone.state.moments[key]) for key in state]
+    same_numbers = numbers == train(alone, TRAININGS[name][-1])
+    pairs = [(together.flat_params, alone.flat_params)]
+    pairs += [(state[key], x) for key, x in alone.state.moments.items()]
     sizes = [sum(x.size for x in trainer.state.moments.values()) for trainer in (together, alone)]
     return {
-        "same bits": all(np.array_equal(x, y) for x, y in pairs),
+        "same bits": same_numbers and all(np.array_equal(x, y) for x, y in pairs),
         "state": sizes[0] / max(1, sizes[1]),
     }
 
@@ -124,17 +122,16 @@ def sent_early(over_ranks):
 
 def compare_accumulated():
     """The largest difference of parameters after steps of several batches, the first of one row."""
-    trainers = [
-        new_trainer(MODEL, SGD(0.1), n_shards=RANKS.size, ranks=ranks) for ranks in (RANKS, None)
-    ]
-    for trainer in trainers:
-        for _ in range(2):
-            trainer.step(batches=[TASK.batch(0, 1), TASK.batch(1, 8), TASK.batch(2, 6)])
-    together, alone = trainers
-    start = new_trainer(MODEL, SGD(0.1), ranks=None).flat_params
-    return float(
-        abs(together.flat_params - alone.flat_params).max() / abs(alone.flat_params - start).max()
-    )
+    batches = [TASK.batch(0, 1), TASK.batch(1, 8), TASK.batch(2, 6)]
+
+    def after(n_steps, ranks):
+        trainer = new_trainer(MODEL, SGD(0.1), n_shards=RANKS.size, ranks=ranks)
+        for _ in range(n_steps):
+            trainer.step(batches=batches)
+        return trainer.flat_params
+
+    together, alone, start = after(2, RANKS), after(2, None), after(0, None)
+    return float(abs(together - alone).max() / abs(alone - start).max())
 
 
 def resume(folder):
@@ -160,14 +157,11 @@ def on_the_gpu():
     """Two steps with arrays of the GPU, which are sent through host memory."""
     if MISSING:
         return None
-    model = Transformer(50, 50, **SIZES | {"n_layers": 1, "dropout": 0.0})
+    model = Transformer(50, 50, **SIZES | {"dropout": 0.0})
     with cupy_installed(), small_blocks():
-        RANKS.first(
-            lambda: train(Trainer(model, SGD(0.1), backend=gpu), 4, steps=1)
-        )  # compiles the kernels
-        trainers = [
-            Trainer(model, SGD(0.1), backend=backend, ranks=RANKS) for backend in (gpu, "reference")
-        ]
+        new = partial(Trainer, model, SGD(0.1))
+        RANKS.first(lambda: train(new(backend=gpu), 4, steps=1))  # compiles the kernels
+        trainers = [new(backend=backend, ranks=RANKS) for backend in (gpu, "reference")]
         for trainer in trainers:
             train(trainer, 4, steps=2)
     theirs, ours = (on_host(trainer.flat_params) for trainer in trainers)
@@ -218,17 +212,13 @@ def stopped():
 def goes_on(folder):
     """All ranks count the validations of the checkpoint that goes on: one better, two worse."""
     scores = iter([1.0, 2.0, 3.0, 4.0])
-    options = {
-        "validate": lambda trainer: next(scores),
-        "every": 1,
-        "save": folder / "fit",
-        "progress": False,
-    }
-    trainer_of("adam", RANKS).fit([TASK.batch(i, 8) for i in range(2)], **options)
-    trainer = trainer_of("adam", RANKS)
-    trainer.load(folder / "fit" / "last.safetensors")
-    trainer.fit([TASK.batch(i, 8) for i in range(2, 9)], patience=2, **options)
-    return RANKS.gather(trainer.n_steps)
+    options = {"validate": lambda trainer: next(scores), "every": 1}
+    options |= {"save": folder / "fit", "progress": False}
+    first, again = (trainer_of("adam", RANKS) for _ in range(2))
+    first.fit([TASK.batch(i, 8) for i in range(2)], **options)
+    again.load(folder / "fit" / "last.safetensors")
+    again.fit([TASK.batch(i, 8) for i in range(2, 9)], patience=2, **options)
+    return RANKS.gather(again.n_steps)
 
 
 class Forgetful(Silent):
@@ -244,23 +234,16 @@ def with_other_threads():
     """A step of ranks whose number of threads, and so of shards, differs."""
     trainer = new_trainer(MODEL, Adam(0.01))
     trainer.sharding.worth_a_shard = 1
-    before, npformer.operations.host.n_threads = (
-        npformer.operations.host.n_threads,
-        lambda: 1 + RANKS.rank,
-    )
-    try:
+    with patch("npformer.operations.host.n_threads", lambda: 1 + RANKS.rank):
         train(trainer, 8)
-    finally:
-        npformer.operations.host.n_threads = before
 
 
 def read_other_text():
     """Batches of a text that is another on rank 1."""
     lines = [("a b c", "c b a"), ("b", "b"), ("c c", f"c {'abc'[RANKS.rank]}")]
     subwords = Subwords.learn(["a b c", "c b a"] * 4, size=9)
-    next(
-        TokenBatches(lines, subwords, subwords, max_tokens=30, max_len=8, ranks=RANKS).from_place()
-    )
+    options = {"max_tokens": 30, "max_len": 8, "ranks": RANKS}
+    next(TokenBatches(lines, subwords, subwords, **options).from_place())
 
 
 def time_messages():
@@ -272,6 +255,28 @@ def time_messages():
 
 def fail():
     raise OSError("the disk is full")
+
+
+def refused():
+    """For each of these trainings, the errors that it ends with, on each rank."""
+    adam = partial(trainer_of, "adam", RANKS)
+    unequal = [TASK.batch(0, 4)] * (1 + RANKS.rank)
+    names = {"a": {"name": RANKS.rank}, "b": {"name": 0}}
+    works = {
+        "no first": lambda: RANKS.first(fail),
+        "no json": lambda: RANKS.first(lambda: {1, 2}),
+        "forgotten": lambda: train(new_trainer(Forgetful(), SGD(0.1)), 8),
+        "disagree": lambda: RANKS.agree(lambda: {"seed": RANKS.rank}),
+        "disagree below": lambda: RANKS.agree(lambda: names),
+        "other threads": with_other_threads,
+        "other rates": lambda: train(new_trainer(MODEL, SGD(0.1 + RANKS.rank)), 8),
+        "other settings": lambda: new_trainer(MODEL, Adam(0.1), seed=RANKS.rank),
+        "other text": read_other_text,
+        "other end": lambda: adam().fit(unequal, progress=False),
+        "other batch": lambda: train(adam(), 8, first=RANKS.rank),
+    }
+    kinds = {"forgotten": ValueError, "no first": Exception, "no json": Exception}
+    return {name: message_of(kinds.get(name, RankError), work) for name, work in works.items()}
 
 
 def main(folder):
@@ -286,33 +291,10 @@ def main(folder):
         "on the gpu": on_the_gpu() if RANKS.size == 2 else None,
         "messages": time_messages(),
         "first": RANKS.first(lambda: {"of": "rank 0"}),
-        "no first": message_of(Exception, lambda: RANKS.first(fail)),
-        "no json": message_of(Exception, lambda: RANKS.first(lambda: {1, 2})),
-        "forgotten": message_of(ValueError, lambda: train(new_trainer(Forgetful(), SGD(0.1)), 8)),
-        "disagree": message_of(RankError, lambda: RANKS.agree(lambda: {"seed": RANKS.rank})),
-        "disagree below": message_of(
-            RankError, lambda: RANKS.agree(lambda: {"a": {"name": RANKS.rank}, "b": {"name": 0}})
-        ),
-        "other threads": message_of(RankError, with_other_threads),
-        "other rates": message_of(
-            RankError, lambda: train(new_trainer(MODEL, SGD(0.1 + RANKS.rank)), 8)
-        ),
-        "other settings": message_of(
-            RankError, lambda: new_trainer(MODEL, Adam(0.1), seed=RANKS.rank)
-        ),
-        "other text": message_of(RankError, read_other_text),
-        "other end": message_of(
-            RankError,
-            lambda: trainer_of("adam", RANKS).fit(
-                [TASK.batch(0, 4)] * (1 + RANKS.rank), progress=False
-            ),
-        ),
-        "other batch": message_of(
-            RankError, lambda: train(trainer_of("adam", RANKS), 8, first=RANKS.rank)
-        ),
         "arrays": [x.tolist() for x in RANKS.gather_arrays(np.arange(RANKS.rank))],
         "shares": RANKS.gather_lists(RANKS.my_share(list("abcde"))),
         "table": str(RANKS),
+        **refused(),
     }
     if RANKS.is_first:
         print(json.dumps(found))

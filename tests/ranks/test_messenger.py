@@ -34,12 +34,10 @@ def test_it_calls_mpi_until_all_messages_have_arrived():
         return len(seen) > 3
 
     messenger = messenger_of(testall)
-    deliver(messenger, "a", "b")
-    while len(seen) < 4:
-        time.sleep(0.001)
-    deliver(messenger, "c")
-    while len(seen) < 5:
-        time.sleep(0.001)
+    for requests, n_calls in (("ab", 4), ("c", 5)):
+        deliver(messenger, *requests)
+        while len(seen) < n_calls:
+            time.sleep(0.001)
     messenger.end()
     assert seen == [["a", "b"]] * 4 + [["c"]]
     assert not threads()

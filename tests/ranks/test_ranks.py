@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from corpus import write_corpus
 from programs import environment, python
+from trainings import steps_of
 
 from scripts.bench.workers import MPIEXEC, mpiexec
 
@@ -50,11 +51,10 @@ def found(request, tmp_path_factory):
 
 def test_ranks_compute_the_same_bits_as_shards_of_one_process(found):
     assert len(found["trainings"]) > 9
+    most = 1 / found["n"] + 0.07  # of a small model: a piece has whole blocks
     for name, training in found["trainings"].items():
         assert training["same bits"], name
-        assert training["state"] <= 1 / found["n"] + 0.07, (
-            name
-        )  # of a small model: a piece has whole blocks
+        assert training["state"] <= most, name
 
 
 def test_gradients_are_sent_while_others_are_computed(found):
@@ -119,8 +119,9 @@ def test_all_ranks_refuse_a_model_that_forgets_a_gradient(found):
     assert "output.weight: given nothing" in message
 
 
-def test_ranks_that_differ_refuse_to_start_together(found):
-    for name, what in (
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
         ("disagree", "seed=1, rank 0 has 0"),
         ("disagree below", "a.name=1, rank 0 has 0"),
         ("other settings", "settings.seed=1, rank 0 has 0"),
@@ -129,9 +130,11 @@ def test_ranks_that_differ_refuse_to_start_together(found):
         ("other batch", "targets="),
         ("other text", "text.checksum="),
         ("other end", "batches_end=False, rank 0 has True"),
-    ):
-        (message,) = set(found[name])
-        assert f"rank 1 has {what}" in message
+    ],
+)
+def test_ranks_that_differ_refuse_to_go_on_together(found, name, what):
+    (message,) = set(found[name])
+    assert f"rank 1 has {what}" in message
 
 
 def test_values_come_in_the_order_of_the_ranks(found):
@@ -140,11 +143,10 @@ def test_values_come_in_the_order_of_the_ranks(found):
 
 
 def test_the_table_names_every_rank(found):
-    rows = found["table"].splitlines()
-    assert [row.split()[0] for row in rows[1 : found["n"] + 1]] == [
-        str(rank) for rank in range(found["n"])
-    ]
-    too_many = found["n"] > len(os.sched_getaffinity(0))
+    n = found["n"]
+    rows = found["table"].splitlines()[1 : n + 1]
+    assert [row.split()[0] for row in rows] == [str(rank) for rank in range(n)]
+    too_many = n > len(os.sched_getaffinity(0))
     assert ("ranks share cores" in found["table"]) == too_many
 
 
@@ -158,10 +160,8 @@ def test_one_process_imports_no_mpi():
 def test_an_mpi_that_did_not_start_the_process_is_refused():
     code = "from npformer.runtime.ranks import world; world()"
     started = environment(OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="4")
-    assert (
-        "4 processes were started, but each is alone for mpi4py"
-        in python("-c", code, code=1, env=started).stderr
-    )
+    message = "4 processes were started, but each is alone for mpi4py"
+    assert message in python("-c", code, code=1, env=started).stderr
 
 
 @pytest.fixture(scope="module")
@@ -171,41 +171,30 @@ def text(tmp_path_factory):
     return folder
 
 
+SIZES = {"vocab-size": 60, "max-tokens": 200, "max-len": 60, "validate-every": 4, "warmup": 4}
+
+
 def training(text, out, *more):
-    sizes = [
-        "--vocab-size",
-        "60",
-        "--max-tokens",
-        "200",
-        "--max-len",
-        "60",
-        "--validate-every",
-        "4",
-        "--warmup",
-        "4",
-    ]
+    sizes = [f"--{name}={size}" for name, size in SIZES.items()]
     where = ["--data", text, "--out", out, "--backend", "reference", "--quiet"]
     return ["scripts/train_translation.py", *where, *sizes, *more]
 
 
 def test_a_translation_model_is_trained_resumed_and_used_on_two_ranks(text, tmp_path):
-    out, _ = run(
-        2, *training(text, tmp_path / "two", "--steps", "4", "--json", tmp_path / "two.json")
-    )
+    two, results = tmp_path / "two", tmp_path / "two.json"
+    out, _ = run(2, *training(text, two, "--steps", "4", "--json", results))
     assert out.count("validation loss") == 2  # of rank 0: one of the step, one of the result
     assert "rank   host" in out
-    assert json.loads((tmp_path / "two.json").read_text())["n_ranks"] == 2
-    rows = [json.loads(line) for line in (tmp_path / "two" / "log.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [1, 2, 3, 4, 4]
-    search = ["--model", tmp_path / "two", "--backend", "reference", "--beam", "2"]
+    assert json.loads(results.read_text())["n_ranks"] == 2
+    assert steps_of(JsonLog.read(two / "log.jsonl"), "step") == [1, 2, 3, 4, 4]
+    search = ["--model", two, "--backend", "reference", "--beam", "2"]
     out, _ = run(2, "scripts/translate.py", *search, "--file", text / "val.en")
     sentences = (text / "val.en").read_text(encoding="utf-8").splitlines()
-    assert out.splitlines() == list(
-        Translator.load(tmp_path / "two" / RESULT, "reference").translate(sentences, beam_size=2)
-    )
+    translator = Translator.load(two / RESULT, "reference")
+    assert out.splitlines() == list(translator.translate(sentences, beam_size=2))
     out, _ = run(2, "scripts/evaluate.py", *search, "--data", text, "--split", "val")
     assert out.count("6 sentences") == 1
-    _, err = run(2, *training(text, tmp_path / "two"), code=1)
+    _, err = run(2, *training(text, two), code=1)
     (message,) = [line for line in err.splitlines() if "error" in line]
     assert "holds a training" in message
 
@@ -236,35 +225,29 @@ def test_a_dead_rank_ends_all_and_a_signal_to_one_saves_once(text, tmp_path):
     os.kill(pids[1], signal.SIGKILL)
     said = "".join(ended(process))
     assert process.returncode != 0
-    assert any(f"PID {pid}" in said for pid in pids), (
-        said
-    )  # mostly of that rank, but mpiexec kills the other, too
+    # It is mostly the number of that rank, but mpiexec kills the other, too.
+    assert any(f"PID {pid}" in said for pid in pids), said
 
-    process, pids = in_the_midst(
-        3, log, "scripts/train_translation.py", "--out", out, "--resume", "--quiet"
-    )
+    resumed = "scripts/train_translation.py", "--out", out, "--resume", "--quiet"
+    process, pids = in_the_midst(3, log, *resumed)
     os.kill(pids[2], signal.SIGTERM)
     said, _ = ended(process)
     assert process.returncode == 143
     assert said.count("SIGTERM: saved after step") == 1
-    steps = [record["step"] for record in JsonLog.read(log) if "loss" in record]
+    steps = steps_of(JsonLog.read(log), "loss")
     assert steps == list(range(1, len(steps) + 1))
     assert load_checkpoint(out / LAST)[1]["n_steps"] == len(steps)
 
 
 def test_a_second_interrupt_of_one_rank_ends_all(text, tmp_path):
-    process, pids = in_the_midst(
-        2, tmp_path / "out" / "log.jsonl", *training(text, tmp_path / "out", *ENDLESS)
-    )
+    out = tmp_path / "out"
+    process, pids = in_the_midst(2, out / "log.jsonl", *training(text, out, *ENDLESS))
     while process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pids[1], signal.SIGINT)
         time.sleep(0.02)
     ended(process)
-    status = (
-        process.returncode | signal.SIGKILL
-    )  # by which mpiexec ends the other rank; it joins the statuses with |
-    assert status in (
-        130 | signal.SIGKILL,
-        signal.SIGINT | signal.SIGKILL,
-    )  # the latter if one came in the handler
+    # mpiexec ends the other rank by SIGKILL, and joins the statuses with |. That of this rank is
+    # SIGINT if one came in the handler.
+    of_this_rank = {130, signal.SIGINT}
+    assert process.returncode | signal.SIGKILL in {x | signal.SIGKILL for x in of_this_rank}

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,37 @@ from npformer.text import CopyTask
 from npformer.training import StopSignals, load_checkpoint
 
 pytestmark = pytest.mark.usefixtures("signals_of_the_foreground")
+
+
+@contextmanager
+def handling(number, handler):
+    """A block in which a signal has this handler, at its end, too."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)
+
+
+@contextmanager
+def thread_in(block):
+    """A block in which another thread is in the context that ``block()`` gives."""
+    begun, done = threading.Event(), threading.Event()
+
+    def hold():
+        with block():
+            begun.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 @pytest.fixture
@@ -40,14 +72,9 @@ def test_an_interrupt_comes_when_the_block_has_ended():
 
 def test_a_handler_that_raises_nothing_runs_at_once():
     seen = []
-    signal.signal(signal.SIGTERM, before := lambda number, frame: seen.append(number))
-    try:
-        with deferred_interrupts():
-            signal.raise_signal(signal.SIGTERM)
-            assert seen == [signal.SIGTERM]
-        assert signal.getsignal(signal.SIGTERM) is before
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with handling(signal.SIGTERM, lambda number, frame: seen.append(number)), deferred_interrupts():
+        signal.raise_signal(signal.SIGTERM)
+        assert seen == [signal.SIGTERM]
 
 
 def test_an_interrupt_is_raised_beside_an_error_of_the_block():
@@ -106,14 +133,35 @@ def interrupted_by(act):
     return interrupted
 
 
-def test_a_step_that_is_interrupted_is_made_and_counted(two_threads, monkeypatch):
+def too_late(number, frame):
+    raise TimeoutError
+
+
+OTHERS = [
+    (getattr(signal, name), too_late, TimeoutError)
+    for name in ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGCHLD", "SIGUSR2", "SIGRTMIN")
+    if hasattr(signal, name)
+]
+
+
+@pytest.mark.parametrize(
+    "number, handler, error",
+    [(signal.SIGINT, signal.default_int_handler, KeyboardInterrupt), *OTHERS],
+)
+def test_a_step_that_is_interrupted_is_made_and_counted(
+    number, handler, error, two_threads, monkeypatch
+):
+    """By a handler of any signal, several times."""
     _, other = small(n_shards=2)
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            Transformer, "loss_and_grad", interrupted_by(lambda: signal.raise_signal(signal.SIGINT))
-        )
+
+    def interrupt():
+        for _ in range(3):
+            signal.raise_signal(number)
+
+    with handling(number, handler), monkeypatch.context() as patch:
+        patch.setattr(Transformer, "loss_and_grad", interrupted_by(interrupt))
         task, trainer = small(n_shards=2)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(error):
             trainer.step(*task.batch(0, 8))
     other.step(*task.batch(0, 8))
     assert trainer.n_steps == 1
@@ -216,7 +264,7 @@ thread = threading.Thread(target=work)
 thread.start()
 time.sleep(0.3)
 if os.fork() == 0:
-    signal.alarm(60)
+    signal.alarm(300)
     work()
     os._exit(0)
 assert os.wait()[1] == 0
@@ -245,23 +293,24 @@ threading.Thread(target=work).start()
     assert (done.stdout, done.stderr) == ("[2, 4, 6]\n", "")
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs SIGALRM")
 def test_one_trainer_in_several_threads_takes_every_step_and_saves_between_steps(tmp_path):
     pytest.importorskip("safetensors")
     task, trainer = small()
-    steps = [
-        threading.Thread(target=lambda: [trainer.step(*task.batch(i, 8)) for i in range(30)])
-        for _ in range(2)
-    ]
-    for thread in steps:
-        thread.start()
-    n_saved = 0
-    while any(thread.is_alive() for thread in steps):
-        trainer.save(tmp_path / "x")
-        load_checkpoint(tmp_path / "x")  # a checksum that is wrong would be an error
-        n_saved += 1
+    saved = []
+
+    def train():
+        for i in range(30):
+            trainer.step(*task.batch(i, 8))
+
+    def save():
+        while trainer.n_steps < 60:
+            trainer.save(tmp_path / "x")
+            # A checksum that is wrong would be an error.
+            saved.append(load_checkpoint(tmp_path / "x")[1]["n_steps"])
+
+    in_threads(train, train, save)
     assert trainer.n_steps == 60
-    assert n_saved > 2
+    assert len(saved) > 2
 
 
 @WITH_FORK
@@ -269,24 +318,13 @@ def test_one_trainer_in_several_threads_takes_every_step_and_saves_between_steps
 def test_a_trainer_whose_lock_another_thread_has_steps_in_a_forked_process():
     task, trainer = small()
     trainer.step(*task.batch(0, 8))
-    taken, done = threading.Event(), threading.Event()
-
-    def hold():
-        with trainer._guard():
-            taken.set()
-            done.wait()
-
-    (holder := threading.Thread(target=hold)).start()
-    taken.wait()
 
     def step():
         trainer.step(*task.batch(1, 8))
         return trainer.n_steps
 
-    n_steps = forked(step)
-    done.set()
-    holder.join()
-    assert n_steps == 2
+    with thread_in(trainer._guard):
+        assert forked(step) == 2
 
 
 @WITH_FORK
@@ -314,20 +352,6 @@ def test_a_property_that_another_thread_computes_is_computed_in_a_forked_process
     assert code == 0
 
 
-def test_a_timeout_is_deferred_like_an_interrupt():
-    def too_late(number, frame):
-        raise TimeoutError
-
-    before, done = signal.signal(signal.SIGALRM, too_late), []
-    try:
-        with pytest.raises(TimeoutError), deferred_interrupts():
-            signal.raise_signal(signal.SIGALRM)
-            done.append(True)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert done
-
-
 @WITH_SIGNALS
 def test_the_tests_of_signals_pass_in_the_background_and_under_nohup():
     files = (
@@ -348,7 +372,7 @@ def test_the_tests_of_signals_pass_in_the_background_and_under_nohup():
 def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(name, monkeypatch, tmp_path):
     """It would save parameters of which some are updated, or make a step inside a step."""
     _, other = small(n_shards=2)
-    errors, interrupts = [], True
+    errors = []
 
     def handler(number, frame):
         for call in (lambda: trainer.save(tmp_path / "x"), lambda: trainer.step(*task.batch(1, 8))):
@@ -356,20 +380,13 @@ def test_a_handler_that_calls_the_trainer_in_mid_step_is_refused(name, monkeypat
                 call()
             errors.append(raised.value)
 
-    def interrupt():
-        if interrupts:
-            signal.raise_signal(signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(Transformer, "loss_and_grad", interrupted_by(interrupt))
-            task, trainer = small(n_shards=2)
-            getattr(trainer, name)(*task.batch(0, 8))
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    interrupts = False
+    with handling(signal.SIGUSR1, handler), monkeypatch.context() as patch:
+        interrupt = partial(signal.raise_signal, signal.SIGUSR1)
+        patch.setattr(Transformer, "loss_and_grad", interrupted_by(interrupt))
+        task, trainer = small(n_shards=2)
+        getattr(trainer, name)(*task.batch(0, 8))
     getattr(other, name)(*task.batch(0, 8))
     assert errors
     assert_array_equal(trainer.flat_params, other.flat_params)
-    trainer.step(*task.batch(1, 8))  # and the lock is free
+    with handling(signal.SIGUSR1, signal.SIG_IGN):
+        trainer.step(*task.batch(1, 8))  # and the lock is free

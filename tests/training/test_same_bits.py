@@ -3,7 +3,6 @@
 Those of ranks are in tests/ranks.
 """
 
-import signal
 import threading
 from contextlib import contextmanager
 from unittest.mock import patch
@@ -128,39 +127,3 @@ def test_a_norm_does_not_depend_on_who_computes_which_blocks(dtype):
     gradient = np.random.default_rng(0).standard_normal(10 * BLOCK + 7).astype(dtype)
     parts = [norms_of_blocks(part) for part in (gradient[3 * BLOCK :], gradient[: 3 * BLOCK])]
     assert norm_of(np.concatenate(parts)) == global_norm(gradient)
-
-
-@pytest.mark.parametrize("name", ["SIGVTALRM", "SIGPROF", "SIGCHLD", "SIGUSR2", "SIGRTMIN"])
-def test_a_handler_of_any_signal_may_raise(name):
-    """The step is made and counted, or not made at all."""
-    number = getattr(signal, name, None)
-    if number is None:
-        pytest.skip(f"there is no {name} here")
-    model = Transformer(20, 20, d_model=16, n_heads=2, n_layers=1, d_ff=32)
-    undisturbed = Trainer(model, Adam(0.01), n_shards=2, backend="cpu")
-    loss_and_grad, main = Transformer.loss_and_grad, threading.main_thread()
-    has_begun = threading.Event()
-
-    def interrupted(*args, **options):
-        if threading.current_thread() is main:
-            has_begun.set()
-            for _ in range(7):
-                signal.raise_signal(number)
-        else:  # it would take both shards while the main thread has no core
-            has_begun.wait(10)
-        return loss_and_grad(*args, **options)
-
-    def handler(number, frame):
-        raise TimeoutError
-
-    before = signal.signal(number, handler)
-    try:
-        with patch.object(Transformer, "loss_and_grad", interrupted), pytest.raises(TimeoutError):
-            trainer = Trainer(model, Adam(0.01), n_shards=2, backend="cpu")
-            trainer.step(*TASK.batch(0, 2))
-        assert signal.getsignal(number) is handler
-    finally:
-        signal.signal(number, before)
-    undisturbed.step(*TASK.batch(0, 2))
-    assert trainer.n_steps == 1
-    assert_array_equal(trainer.flat_params, undisturbed.flat_params)
