@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from programs import WITH_PIPES
+from programs import FORKS_WARN, WITH_PIPES
 
 from npformer import Adam, ByteNet, Trainer, Transformer, tree
 from npformer.models import describe, from_description
@@ -263,6 +263,7 @@ def test_a_name_with_many_dots_gives_a_tree_that_can_be_walked():
 @pytest.mark.skipif(
     not os.path.exists("/proc/self/clear_refs"), reason="the memory is measured on Linux"
 )
+@FORKS_WARN
 def test_no_forgery_gives_anything_but_a_line(monkeypatch, capsys):
     """The short form of tests/tools/forge_checkpoints.py, which forges thousands."""
     pytest.importorskip("sentencepiece")
