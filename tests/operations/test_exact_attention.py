@@ -33,7 +33,11 @@ def one_visible_key(S, rows=T):
 # Name: the options for S keys, and the factors of the queries and the keys.
 HARD = {
     "standard normal": (lambda S: {}, 1, 1),
-    "a bias of -1e9 on one row": (lambda S: huge_where(np.full((S, T), np.arange(T) == 2).T), 1, 1),
+    "a bias of -1e9 on one row": (
+        lambda S: huge_where(np.arange(T)[:, None] == np.full(S, 2)),
+        1,
+        1,
+    ),
     "a bias of -1e9 on all": (lambda S: huge_where(np.ones(S)), 1, 1),
     "a bias of -1e9 on two thirds": (lambda S: huge_where(np.arange(S) % 3), 1, 1),
     "scores of 1e4": (lambda S: {}, 1e4, 1),

@@ -145,13 +145,11 @@ def test_a_rate_too_small_to_drop_anything_still_scales(ops):
 
 def test_blocks_of_explain_may_end_in_any_order():
     first, second = nf.explain(), nf.explain()
-    calls = first.__enter__()
-    others = second.__enter__()
-    first.__exit__(None, None, None)
-    nf.relu(np.ones(3))
-    second.__exit__(None, None, None)
-    nf.relu(np.ones(3))
-    assert (len(calls), len(others)) == (0, 1)
+    lists = first.__enter__(), second.__enter__()
+    for block in (first, second):
+        block.__exit__(None, None, None)
+        nf.relu(np.ones(3))
+    assert list(map(len, lists)) == [0, 1]
 
 
 @BACKENDS
@@ -195,14 +193,12 @@ def test_the_array_of_another_dtype_is_told_of_once(monkeypatch, wide, message):
     """At the line that called, once; for each shape there is another plan."""
     monkeypatch.setattr("npformer.operations.plan._told", set())
     linear = cpu.ops.linear
-    arrays = {
-        name: np.ones(shape, "float64" if name in wide else "float32")
-        for name, shape in FLOAT32.items()
-    }
+    dtypes = {name: "float64" if name in wide else "float32" for name in FLOAT32}
+    arrays = {name: np.ones(shape, dtypes[name]) for name, shape in FLOAT32.items()}
     for n in range(50, 53):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            linear(**arrays | {"x": np.ones((n, 3), arrays["x"].dtype)})
+            linear(**arrays | {"x": np.ones((n, 3), dtypes["x"])})
         assert len(caught) == (n == 50)
         for warning in caught:
             assert re.match(message, str(warning.message))

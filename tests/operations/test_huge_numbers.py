@@ -15,9 +15,7 @@ from npformer.diagnosis.questions.losses import norm
 from npformer.diagnosis.subject import size
 
 LARGEST = {dtype: float(np.finfo(dtype).max) / 4 for dtype in ("float32", "float64")}
-UNITS = [
-    (dtype, unit) for dtype, largest in LARGEST.items() for unit in (math.sqrt(largest), largest)
-]
+UNITS = [(dtype, unit) for dtype, x in LARGEST.items() for unit in (math.sqrt(x), x)]
 NORMS = {"layer_norm": ("gain", "bias"), "rms_norm": ("gain",)}
 pytestmark = pytest.mark.filterwarnings("error")
 
