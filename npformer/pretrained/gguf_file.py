@@ -31,6 +31,7 @@ from npformer.pretrained.tokenizer import (
     around_text,
     byte_pairs,
     listed_templates,
+    tokenizer_in,
 )
 
 NAMES = table("""
@@ -241,8 +242,10 @@ def tokenizer_files(about: dict) -> dict[str, bytes]:
             settings[f"{role}_token"] = said["tokens"][id_]
     ends = [said.get(f"{name}_token_id") for name in ("eos", "eot", "eom")]
     generation = {"eos_token_id": [id_ for id_ in ends if id_ is not None]}
-    parts = {WHOLE: whole_tokenizer(said), OF_SETTINGS: settings, GENERATION: generation}
-    return {name: json.dumps(part).encode() for name, part in parts.items()}
+    # The text that the library writes has all keys, which others may read.
+    whole = tokenizer_in(json.dumps(whole_tokenizer(said))).to_str()
+    texts = {WHOLE: whole, OF_SETTINGS: json.dumps(settings), GENERATION: json.dumps(generation)}
+    return {name: text.encode() for name, text in texts.items()}
 
 
 def whole_tokenizer(said: dict) -> dict:
