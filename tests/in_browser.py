@@ -78,6 +78,8 @@ class Page:
         url = Path(path).as_uri()
         self.driver.get("about:blank")  # from a page to itself, only the part after # would change
         self.driver.get(f"{url}#{address}" if address else url)
+        # on a busy machine it may return before all scripts have run
+        self.wait_for("location.protocol === 'file:' && document.readyState === 'complete'")
         return self
 
     def resize(self, width, height):
@@ -113,7 +115,25 @@ class Page:
         return self.find(selector).text
 
     def texts(self, selector):
-        return [element.text for element in self.all(selector)]
+        """The texts of all elements, at one moment, as `text` gives that of one."""
+        script = """return [...document.querySelectorAll(arguments[0])]
+          .map((x) => x.innerText.replaceAll("\\u00a0", " ").trim())"""
+        return self.js(script, selector)
+
+    def value(self, selector):
+        """What stands in a field."""
+        return self.find(selector).get_attribute("value")
+
+    def overflows(self, selector):
+        """For each element, how much wider its content is than itself."""
+        script = """return [...document.querySelectorAll(arguments[0])]
+          .map((x) => x.scrollWidth - x.clientWidth)"""
+        return self.js(script, selector)
+
+    def says(self, words):
+        """Compare texts: for each selector, words that are in the text of its element."""
+        for selector, part in words.items():
+            assert part in self.text(selector)
 
     def shows(self, selector):
         return self.find(selector).is_displayed()
@@ -141,6 +161,25 @@ class Page:
                 return
             self.press(Keys.TAB)
         raise AssertionError(f"Tab does not come to {selector}")
+
+    def by_keyboard(self, rows):
+        """Use the page without a mouse. A row of the table has the element to which Tab is pressed,
+        or nothing, the keys, an expression of JavaScript, and what it is then.
+        """
+        for selector, keys, expression, expected in rows:
+            if selector:
+                self.tab_to(selector)
+            if keys:
+                self.press(*keys)
+            assert self.js(f"return {expression}") == expected, (selector, keys)
+
+    def replace(self, selector, *keys):
+        """Type in the place of what is in a field."""
+        from selenium.webdriver.common.keys import Keys
+
+        field = self.find(selector)
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(*keys)
 
     def fill(self, selector, text):
         """Write a text in the place of another one, and leave the field."""

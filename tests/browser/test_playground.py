@@ -4,6 +4,8 @@ Numbers are npformer's, and all works by keyboard on any screen.
 """
 
 import re
+from contextlib import contextmanager
+from functools import cache
 from itertools import count
 
 import numpy as np
@@ -28,9 +30,9 @@ LINES = [
     "ﬁne print ½ ① x²  two  spaces",
 ]
 SCREENS = [(width, theme) for width in (320, 1200) for theme in ("light", "dark")]
-
-
+TRACED = "trace(state.name, state.src, read_tokens())"
 PAGE = "index.html"
+both_models = pytest.mark.parametrize("name", ["reverse", "en-fr"])
 
 
 @pytest.fixture
@@ -39,15 +41,22 @@ def browser(look, path):
     return look(path)
 
 
+@cache
 class Model:
     """A trained model of the page, as npformer computes it for one source and one target."""
 
     def __init__(self, name):
         self.model, self.params, self.content = make_playground.read(name)
+        self.calls_of_encoder = self.model.n_layers  # of attention; the decoder's come later
+
+    def _call(self, method, *ids):
+        return method(self.params, *(np.array([each]) for each in ids), backend="reference")
+
+    def memory(self, src):
+        return self._call(self.model.encode, src)[0]
 
     def logits(self, src, tgt_in):
-        arrays = np.array([src]), np.array([tgt_in])
-        return self.model.logits(self.params, *arrays, backend="reference")[0]
+        return self._call(self.model.logits, src, tgt_in)[0]
 
     def shares(self, src, tgt_in):
         """The probabilities of the tokens at each step."""
@@ -55,9 +64,27 @@ class Model:
 
     def weights(self, src, tgt_in):
         """The attention weights of every kind and layer, as (H, T, S)."""
-        arrays = np.array([src]), np.array([tgt_in])
-        weights = self.model.attention_weights(self.params, *arrays, backend="reference")
+        weights = self._call(self.model.attention_weights, src, tgt_in)
         return {kind: [layer[0] for layer in layers] for kind, layers in weights.items()}
+
+
+@contextmanager
+def changed_call(monkeypatch, name, number, change):
+    """Let a call of a function of the sublayers return what ``change`` makes of its result and its
+    arguments. Those of the encoder come first; ``numbers`` counts the calls.
+    """
+    original = getattr(sublayer, name)
+    numbers = count()
+
+    def function(*args, **kwargs):
+        y, backward = original(*args, **kwargs)
+        if next(numbers) == number:
+            y = change(y, *args)
+        return y, backward
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sublayer, name, function)
+        yield numbers
 
 
 def assert_close(found, expected, atol=1e-9):
@@ -68,6 +95,14 @@ def choose(browser, name):
     browser.click(f"[name=model][value={name}]")
 
 
+def show_text(browser, text):
+    browser.js("show_text(arguments[0])", text)
+
+
+def paste(browser, text):
+    browser.fill("#text", text)
+
+
 def shown(piece):
     """A subword as the page writes it."""
     if piece in ("<s>", "</s>"):
@@ -76,45 +111,44 @@ def shown(piece):
     return bare if piece.startswith("▁") or re.match("<.*>$", piece) else f"·{bare}"
 
 
-def paste(browser, text):
-    browser.fill("#text", text)
+def as_number(text):
+    return float(text.replace("−", "-").replace(",", ""))
 
 
 # -- the numbers of the trained models -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+@both_models
 def test_logits_distribution_and_weights_of_every_head_are_npformers(browser, name):
     model = Model(name)
     for text in {"reverse": WORDS, "en-fr": SENTENCES}[name]:
         src = browser.js("return source_of(...arguments)", name, text)
         tgt_in = [1, *src[::-1]]
         traced = browser.js("return trace(...arguments)", name, src, tgt_in)
-
         assert_close(traced["decoded"]["logits"], model.logits(src, tgt_in))
         assert_close(traced["probabilities"], model.shares(src, tgt_in)[-1])
-        memory = model.model.encode(model.params, np.array([src]), backend="reference")
-        assert_close(traced["encoded"]["memory"], memory[0])
+        assert_close(traced["encoded"]["memory"], model.memory(src))
         for kind, layers in model.weights(src, tgt_in).items():
             assert len(layers) == model.model.n_layers
             for layer, heads in zip(layers, traced["heads"][kind], strict=True):
                 assert_close([head["weights"] for head in heads], layer)
 
 
-@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+@both_models
 def test_the_page_decodes_what_greedy_decode_does(browser, name):
     model = Model(name)
     choose(browser, name)
-    written = {"reverse": str, "en-fr": shown}[name]
-    for text in {"reverse": WORDS[:3], "en-fr": SENTENCES}[name]:
+    texts, written, longer = {"reverse": (WORDS[:3], str, 5), "en-fr": (SENTENCES, shown, 50)}[name]
+    for text in texts:
         paste(browser, text)
         src = np.array([browser.js("return state.src")])
-        limit = src.shape[1] + {"reverse": 5, "en-fr": 50}[name]
-        options = {"bos_id": 1, "eos_id": 2, "max_len": limit, "backend": "reference"}
-        [expected] = nf.greedy_decode(model.model, model.params, src, **options)
-        assert browser.js("return state.tgt_in") == [1, *expected]
-        tokens = [item.text.split("\n")[0] for item in browser.all("#target li")]
-        assert tokens == [written(model.content["tokens"][id_]) for id_ in [1, *expected]]
+        options = {"bos_id": 1, "eos_id": 2, "backend": "reference"}
+        limit = src.shape[1] + longer
+        [found] = nf.greedy_decode(model.model, model.params, src, max_len=limit, **options)
+        ids = [1, *found]
+        assert browser.js("return state.tgt_in") == ids
+        tokens = [text.split("\n")[0] for text in browser.texts("#target li")]
+        assert tokens == [written(model.content["tokens"][id_]) for id_ in ids]
     if name == "reverse":
         assert browser.text("#said") == "arbez <end>"
 
@@ -122,24 +156,19 @@ def test_the_page_decodes_what_greedy_decode_does(browser, name):
 def test_a_hidden_token_is_masked_as_padding_is_and_its_effect_is_told(browser):
     model = Model("en-fr")
     place = browser.js("return state.src.findIndex(id => token(id) === 'yellow')")
-    before = browser.js("return softmax(trace('en-fr', state.src, read_tokens()).logits)")
     browser.click(f"#source li:nth-child({place + 1}) button")
     assert browser.js("return document.activeElement.textContent") == "yellowhidden"
     src, tgt_in = browser.js("return [state.src, read_tokens()]")
     step, id_ = browser.js("return [state.step, state.tgt_in[state.step + 1]]")
     masked = [*src[:place], 0, *src[place + 1 :]]
-    traced = browser.js(
-        "return trace('en-fr', state.src, read_tokens(), state.hidden).decoded.logits"
-    )
-    assert_close(traced, model.logits(masked, tgt_in))
-    assert_close(before, model.shares(src, tgt_in)[-1])
+    script = "return trace('en-fr', state.src, read_tokens(), state.hidden).decoded.logits"
+    assert_close(browser.js(script), model.logits(masked, tgt_in))
     was, now = (model.shares(ids, tgt_in)[step, id_] for ids in (src, masked))
     assert was > 0.9 and now < 0.1
     effect = (
-        f"‘jaune’ at the selected step is {now:.3f} with ‘yellow’ hidden, "
-        f"and {was:.3f} without hiding"
+        f"‘jaune’ at the selected step is {now:.3f} with ‘yellow’ hidden, and {was:.3f} without"
     )
-    assert effect in browser.text("#hidden-text")
+    assert f"{effect} hiding" in browser.text("#hidden-text")
     assert "Press Write again" in browser.text("#verdict")
     browser.click("#target li:nth-child(2) button")
     assert "changes by less than 0.01 if ‘yellow’ is hidden" in browser.text("#hidden-text")
@@ -147,8 +176,8 @@ def test_a_hidden_token_is_masked_as_padding_is_and_its_effect_is_told(browser):
     assert "‘jaune’ is missing" in browser.text("#verdict")
     assert not browser.find("#end").is_enabled()  # it would write the same
     browser.click("#begin")
-    hidden = browser.text("#hidden-text")
-    assert hidden == "Now ‘yellow’ is hidden: press To the end to write without it."
+    hidden = "Now ‘yellow’ is hidden: press To the end to write without it."
+    assert browser.text("#hidden-text") == hidden
     hide = (
         "for (const s of state.src.keys()) "
         "state.hidden.includes(s) || $('source').children[s].firstChild.click()"
@@ -161,29 +190,22 @@ def test_a_hidden_token_is_masked_as_padding_is_and_its_effect_is_told(browser):
 
 
 def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
-    model = Model("en-fr")
     src, tgt_in, step = browser.js("return [state.src, read_tokens(), state.step]")
-    weights = model.weights(src, tgt_in)["memory"][-1].mean(0)
-    words = browser.js("return [state.src, state.tgt_in].map(ids => ids.map(token))")
-    best = weights.argmax(-1)
+    weights = Model("en-fr").weights(src, tgt_in)["memory"][-1].mean(0)
+    source, target = browser.js("return [state.src, state.tgt_in].map(ids => ids.map(token))")
+    best, most = weights.argmax(-1), weights.max(-1)
     back = [
         t
         for t in range(1, len(best))
-        if best[t] == best[t - 1] - 1 and min(weights.max(-1)[[t - 1, t]]) >= 0.5
+        if best[t] == best[t - 1] - 1 and min(most[[t - 1, t]]) >= 0.5
     ]
-    assert [words[1][t + 1] for t in back] == ["jaune"] and step == back[0]
-    text = browser.text("#step-text")
-    assert text.startswith(
-        f"Selected: step {step + 1}, after ‘{words[1][step]}’, "
-        "because here two words change places."
-    )
-    share = (
-        f"{100 * weights[step].max():.1f}\u00a0% of its attention "
-        "(mean of the 4 heads of layer 2), and writes ‘jaune’."
-    )
-    assert text.replace(" %", "\u00a0%").endswith(
-        f"It looks most at ‘{words[0][best[step]]}’, with {share}"
-    )
+    assert back == [step] and target[step + 1] == "jaune"
+    selected = f"Selected: step {step + 1}, after ‘{target[step]}’, because here two words change"
+    share = f"{100 * most[step]:.1f} % of its attention (mean of the 4 heads of layer 2)"
+    text = browser.text("#step-text").replace("\u00a0", " ")
+    assert text.startswith(f"{selected} places.")
+    looks = f"It looks most at ‘{source[best[step]]}’, with {share}, and writes ‘jaune’."
+    assert text.endswith(looks)
     swap = (
         "the step that wrote ‘jouet’ looks at ‘toy’, and the step that wrote ‘jaune’, "
         "the next one, at ‘yellow’"
@@ -195,12 +217,11 @@ def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
 
     choose(browser, "reverse")
     assert "At 9 of the 9 steps" in browser.text("#picture-text")
-    browser.js("show_text('transformer')")  # longer than those in training
-    lesson = browser.text("#lesson")
-    assert "has 11 letters, and no word of the training had more than 10" in lesson
-    assert browser.text("#picture-text").startswith(
-        "Step 1 should look at the 3rd ‘r’, and looks most at "
-    )
+    show_text(browser, "transformer")  # longer than those in training
+    lesson = "has 11 letters, and no word of the training had more than 10"
+    assert lesson in browser.text("#lesson")
+    should = "Step 1 should look at the 3rd ‘r’, and looks most at "
+    assert browser.text("#picture-text").startswith(should)
     # the text was right when it was written
     browser.js("show_text('hello'); state.hidden = [2]; show()")
     assert "should" not in browser.text("#picture-text")
@@ -209,11 +230,10 @@ def test_what_the_page_says_of_a_step_is_what_its_weights_are(browser):
 def test_an_earlier_step_can_be_chosen_and_written_differently(browser):
     browser.click("#target li:nth-child(4) button")
     assert browser.js("return [state.step, document.activeElement.firstChild.data]") == [2, "chien"]
-    assert browser.text("#distribution button") == "chien"
-    other = browser.all("#distribution button")[1]
-    name = other.text
-    other.click()
-    assert browser.js("return state.tgt_in.slice(1).map(token)")[2:] == [name]
+    first, other, *_ = browser.texts("#distribution button")
+    assert first == "chien"
+    browser.all("#distribution button")[1].click()
+    assert browser.js("return state.tgt_in.slice(1).map(token)")[2:] == [other]
     picture = browser.find("#picture svg")
     browser.js("arguments[0].scrollIntoView({block: 'center'})", picture)
     picture.click()
@@ -223,188 +243,172 @@ def test_an_earlier_step_can_be_chosen_and_written_differently(browser):
 def test_what_a_decoder_that_ended_after_a_box_would_write_is_computed_by_its_last_norm_and_output(
     browser,
 ):
-    traced, step, ids = browser.js(
-        "return [trace('en-fr', state.src, read_tokens()).decoded, state.step, state.tgt_in]"
-    )
-    keys, x = ["embedding-target-0"], [traced["embedded"]["x"][step]]
+    traced, step, ids = browser.js(f"return [{TRACED}.decoded, state.step, state.tgt_in]")
+    boxes = {"embedding-target-0": traced["embedded"]["x"]}
     for i, layer in enumerate(traced["layers"]):
-        keys += [f"{kind}-target-{i}" for kind in ("decoder", "memory", "feed_forward")]
-        x += [part["x"][step] for part in (layer["attention"], layer["memory_attention"], layer)]
+        boxes[f"decoder-target-{i}"] = layer["attention"]["x"]
+        boxes[f"memory-target-{i}"] = layer["memory_attention"]["x"]
+        boxes[f"feed_forward-target-{i}"] = layer["x"]
+    assert len(boxes) == 7
     params = Model("en-fr").params
     norm = params["decoder"]["norm"]
-    hidden, _, _ = nf.layer_norm(np.array(x), norm["gain"], norm["bias"], 1e-5)
+    x = np.array([rows[step] for rows in boxes.values()])
+    hidden, _, _ = nf.layer_norm(x, norm["gain"], norm["bias"], 1e-5)
     shares = nf.softmax(hidden @ params["embedding"].T + params["output"]["bias"])
     names = browser.js("return arguments[0].map(told)", shares.argmax(-1).tolist())
     # cross-attention of layer 2 finds the colour
     assert names[-2:] == ["‘jaune’", "‘jaune’"] and names[-3] != "‘jaune’"
-    assert len(set(keys)) == 7
-    for i, (key, name, share) in enumerate(zip(keys, names, shares, strict=True)):
+    before = None
+    for key, name, share in zip(boxes, names, shares, strict=True):
         box = browser.find(f"#part-{key}")
         said = f"{name} {share.max():.2f}"
-        word = "would write" if not i else "still" if names[i - 1] == name else "now"
+        word = "would write" if before is None else "still" if before[0] == name else "now"
         assert f"{word} {said}" in box.text
         assert bool(box.find_elements("tag name", "mark")) == (word == "now")
         followed = share[ids[step + 1]]
-        width = browser.js(
-            "return parseFloat(arguments[0].querySelector('.share').style.width)", box
-        )
-        assert abs(width - 100 * followed) < 0.06
+        style = "return parseFloat(arguments[0].querySelector('.share').style.width)"
+        assert abs(browser.js(style, box) - 100 * followed) < 0.06
         box.click()
         text = browser.text("#part-effect")
         assert f"If the decoder ended here, it would write {said}" in text
-        if i:
-            before = shares[i - 1][ids[step + 1]]
-            moved = (
-                f"{'rises' if followed > before else 'falls'} from {before:.3f} to {followed:.3f}"
-            )
-            moved = f"stays {followed:.3f}" if abs(followed - before) < 5e-4 else moved
+        if before:
+            moved = f"from {before[1]:.3f} to {followed:.3f}"
+            moved = f"rises {moved}" if followed > before[1] else f"falls {moved}"
+            if abs(followed - before[1]) < 5e-4:
+                moved = f"stays {followed:.3f}"
             assert f"The probability of ‘jaune’, which follows, {moved}." in text
+        before = name, followed
     browser.click("#part-feed_forward-source-0")
     # the text does not end in the encoder
     assert "the decoder ended" not in browser.text("#part-effect")
 
 
-@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+# The boxes of the sublayers, in the order of their calls.
+OF_ENCODER = [f"{kind}-source-{i}" for i in (0, 1) for kind in ("encoder", "feed_forward")]
+OF_DECODER = [
+    f"{kind}-target-{i}" for i in (0, 1) for kind in ("decoder", "memory", "feed_forward")
+]
+TITLES = {
+    "decoder": "causal self-attention",
+    "memory": "cross-attention",
+    "feed_forward": "feed-forward",
+}
+
+
+def what_a_box_was_given(box):
+    """Its input in the place of its sum with the result: of all source tokens, or of the last
+    target token.
+    """
+    place = np.s_[:] if box in OF_ENCODER else np.s_[:, -1]
+
+    def change(y, ops, params, norm_params, z, x, *others):
+        y[place] = x[place]
+        return y
+
+    return change
+
+
+@both_models
 def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, name):
     """The probabilities without each box are npformer's with that residual addition set to 0
     in the last row.
     """
     choose(browser, name)
-    browser.js(
-        "show_text(arguments[0])",
-        {"reverse": "attention", "en-fr": "There is a big white dog."}[name],
-    )
-    model = Model(name)
-    add_and_norm = sublayer.add_and_norm
-    kinds = [
-        f"{kind}-target-{layer}"
-        for layer in (0, 1)
-        for kind in ("decoder", "memory", "feed_forward")
-    ]
-    of_encoder = [
-        f"{kind}-source-{layer}" for layer in (0, 1) for kind in ("encoder", "feed_forward")
-    ]
+    text, steps = {
+        "reverse": ("attention", [0, 4]),
+        "en-fr": ("There is a big white dog.", [0, 1, 7]),
+    }[name]
+    show_text(browser, text)
     turns = set()
-    for step in {"reverse": [0, 4], "en-fr": [0, 1, 7]}[name]:
+    for step in steps:
         browser.js("choose_step(arguments[0]), show()", step)
         src, tgt_in = browser.js("return [state.src, state.tgt_in]")
-        shares = []
-        for left_out in [None, *range(6), *range(-4, 0)]:
-            calls = count(-2 * model.model.n_layers)  # the sublayers of the encoder come first
-
-            def without(
-                ops, params, norm_params, z, x, *args, calls=calls, left_out=left_out, **kwargs
-            ):
-                y, backward = add_and_norm(ops, params, norm_params, z, x, *args, **kwargs)
-                if next(calls) == left_out:
-                    # of all source tokens, or of the last target token
-                    place = np.s_[:] if left_out < 0 else np.s_[:, -1]
-                    y[place] = x[place]
-                return y, backward
-
-            monkeypatch.setattr(sublayer, "add_and_norm", without)
-            shares.append(model.shares(src, tgt_in[: step + 1])[-1])
-            assert next(calls) == 3 * model.model.n_layers
-        all_, *others = shares
-        id_ = tgt_in[step + 1]
-        for kind, expected in zip(kinds + of_encoder, others, strict=True):
-            script = (
-                "return shares_without(arguments[0], trace(state.name, state.src, read_tokens()))"
-            )
-            box = dict(zip(("kind", "side", "layer"), kind.split("-"), strict=True))
-            found = browser.js(script, box | {"layer": int(box["layer"])})
-            assert_close(found, expected)
-            browser.js("$(`part-${arguments[0]}`).click()", kind)
-            said = f" {expected[id_]:.2f} instead of {all_[id_]:.2f}"
+        args, id_ = (src, tgt_in[: step + 1]), tgt_in[step + 1]
+        whole = Model(name).shares(*args)[-1]
+        left = {}
+        for number, box in enumerate([*OF_ENCODER, *OF_DECODER]):
+            change = what_a_box_was_given(box)
+            with changed_call(monkeypatch, "add_and_norm", number, change) as numbers:
+                shares = Model(name).shares(*args)[-1]
+            assert next(numbers) == 10
+            left[box] = shares[id_]
+            kind, side, layer = box.split("-")
+            described = {"kind": kind, "side": side, "layer": int(layer)}
+            script = f"return shares_without(arguments[0], {TRACED})"
+            assert_close(browser.js(script, described), shares)
+            browser.js("$(`part-${arguments[0]}`).click()", box)
             text = browser.text("#part-effect")
-            assert text.startswith("Without this box") and said in text
-            assert ("the most probable would be" in text) == (expected.argmax() != id_)
+            assert text.startswith("Without this box")
+            assert f" {shares[id_]:.2f} instead of {whole[id_]:.2f}" in text
+            assert ("the most probable would be" in text) == (shares.argmax() != id_)
 
-        falls = all_[id_] - np.array([x[id_] for x in others[:6]])
-        needed = [kinds[i] for i in np.argsort(-falls) if 2 * falls[i] > falls.max()]
+        falls = {box: whole[id_] - left[box] for box in OF_DECODER}
+        most = max(falls.values())
+        needed = [box for box in sorted(falls, key=falls.get)[::-1] if 2 * falls[box] > most]
+        told = []
+        for kind, _, layer in (box.split("-") for box in needed):
+            told.append(f"the {TITLES[kind]} of layer {int(layer) + 1}")
         turn = browser.text("#turn")
-        titles = {
-            "decoder": "causal self-attention",
-            "memory": "cross-attention",
-            "feed_forward": "feed-forward",
-        }
-        told = [f"the {titles[kind.split('-')[0]]} of layer {int(kind[-1]) + 1}" for kind in needed]
-        if falls.max() < all_[id_] / 4:
+        if most < whole[id_] / 4:
             turns.add("none")
             assert turn.startswith("No box alone decides on ") and told[0] in turn
         elif len(told) == 1:
             turns.add("one")
             assert turn.startswith(f"Without what {told[0]} adds, ")
-            assert turn.endswith(
-                f"would have {others[kinds.index(needed[0])][id_]:.2f} instead of {all_[id_]:.2f}."
-            )
+            would = f"would have {left[needed[0]]:.2f} instead of {whole[id_]:.2f}."
+            assert turn.endswith(would)
         else:
             turns.add("several")
-            assert turn.startswith("Several boxes are needed for ") and turn.count("the ") == len(
-                told
-            )
-            assert all(box in turn for box in told)
+            assert turn.startswith("Several boxes are needed for ")
+            assert turn.count("the ") == len(told) and all(box in turn for box in told)
     assert len(turns) > 1
 
 
-@pytest.fixture
-def logits_without(monkeypatch):
-    """npformer's logits with the output of one head set to 0.
-
-    Its kind is "encoder", "decoder" or "memory".
-    """
-    originals = {
-        name: getattr(sublayer, name) for name in ("self_attention_heads", "cross_attention_heads")
-    }
-
-    def logits_without(model, src, tgt_in, kind, layer, head):
-        patched = "cross_attention_heads" if kind == "memory" else "self_attention_heads"
-        # the layers of the encoder come first
-        calls = count(-model.model.n_layers if kind == "decoder" else 0)
-
-        def without(*args, **kwargs):
-            # (B, T, D), the heads side by side
-            heads, backward = originals[patched](*args, **kwargs)
-            if next(calls) == layer:
-                width = model.model.d_model // model.model.n_heads
-                heads = heads.copy()
-                heads[..., head * width : (head + 1) * width] = 0
-            return heads, backward
-
-        with monkeypatch.context() as patch:
-            patch.setattr(sublayer, patched, without)
-            return model.logits(src, tgt_in)
-
-    return logits_without
+# -- heads that are left out -----------------------------------------------------------------------
 
 
 def fewest_changes(a, b):
     """The edit distance of two lists."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
-        last, row[0] = row[0], i
+        new = [i]
         for j, y in enumerate(b, 1):
-            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (x != y))
+            new.append(min(new[-1] + 1, row[j] + 1, row[j - 1] + (x != y)))
+        row = new
     return row[-1]
 
 
-@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+@both_models
 def test_what_is_written_without_a_head_is_npformers_with_the_output_of_this_head_set_to_zero(
-    browser, logits_without, name
+    browser, monkeypatch, name
 ):
     choose(browser, name)
     text = {"reverse": "transformer", "en-fr": "A dog runs outside with a yellow toy."}[name]
-    browser.js("show_text(arguments[0])", text)
+    show_text(browser, text)
     browser.click("#each")
     browser.wait_for("$('each-text').innerText")
     model = Model(name)
     src, whole = browser.js("return [state.src, without.own.ids]")
     limit = browser.js("return task().limit(state.src.length)")
-    steps = range(len(whole) - 1)
+
+    def logits_without(head, tgt_in):
+        """npformer's logits with the output of one head set to 0."""
+        width = model.model.d_model // model.model.n_heads
+        columns = np.s_[..., head["head"] * width : (head["head"] + 1) * width]
+
+        def change(heads, *args):  # (B, T, D), side by side
+            heads = heads.copy()
+            heads[columns] = 0
+            return heads
+
+        patched = "cross_attention_heads" if head["kind"] == "memory" else "self_attention_heads"
+        before = model.model.n_layers if head["kind"] == "decoder" else 0
+        with changed_call(monkeypatch, patched, before + head["layer"], change):
+            return model.logits(src, tgt_in)
 
     def loss_of(logits):
         shares = nf.softmax(logits)
-        return -np.mean([np.log(shares[t, whole[t + 1]]) for t in steps])
+        return -np.mean([np.log(shares[t, id_]) for t, id_ in enumerate(whole[1:])])
 
     def units(ids):
         text = browser.js("return text_of(arguments[0])", ids)
@@ -413,74 +417,63 @@ def test_what_is_written_without_a_head_is_npformers_with_the_output_of_this_hea
     loss_of_all = loss_of(model.logits(src, whole[:-1]))
     heads = browser.js("return all_heads().flat()")
     assert len(heads) == 3 * model.model.n_layers * model.model.n_heads
-    effects = {}
+    n_changed = {}
     for head in heads:
-        place = head["kind"], head["layer"], head["head"]
-        output = browser.js(
-            "return output_without([arguments[0]], state.src, [], without.own.ids)", head["name"]
-        )
-        loss = loss_of(logits_without(model, src, whole[:-1], *place))
+        id_of_head = head["name"]
+        script = "return output_without([arguments[0]], state.src, [], without.own.ids)"
+        output = browser.js(script, id_of_head)
+        loss = loss_of(logits_without(head, whole[:-1]))
         assert abs(output["loss"] - loss) < 1e-9
         ids = [1]
         while ids[-1] != 2 and len(ids) <= limit:
-            logits = logits_without(model, src, ids, *place)[-1]
-            logits[0] = -np.inf  # padding is never written
-            ids.append(int(logits.argmax()))
+            last = logits_without(head, ids)[-1]
+            ids.append(1 + int(last[1:].argmax()))  # padding is never written
         assert output["ids"] == ids
-        changed = fewest_changes(units(ids), units(whole))
-        effects[head["name"]] = changed, loss - loss_of_all
-        said = browser.js(
-            "return $(`without-${arguments[0]}`).querySelector('span').innerText", head["name"]
-        )
-        word, loss = said.split()[0], float(said.split()[-1].replace("−", "-"))
-        assert (word == "same" and not changed) or int(word) == changed
-        assert abs(loss - effects[head["name"]][1]) < 0.005 + 1e-9
-    most = max(heads, key=lambda head: effects[head["name"]])
-    assert effects[most["name"]][0] > 0
+        changed = n_changed[id_of_head] = fewest_changes(units(ids), units(whole))
+        word, *_, told = browser.text(f"[id='without-{id_of_head}'] span").split()
+        assert word == (str(changed) if changed else "same")
+        assert abs(as_number(told) - (loss - loss_of_all)) < 0.005 + 1e-9
+    most = max(heads, key=lambda head: n_changed[head["name"]])
+    n_most = n_changed[most["name"]]
     told = browser.text("#each-text")
-    assert (
-        f"head {most['head'] + 1} of the " in told
-        and f": {effects[most['name']][0]} of {len(units(whole))}." in told
-    )
-    idle = sum(not changed for changed, _ in effects.values())
-    assert (f" {idle} of the {len(heads)} heads change no " in told) == bool(idle)
+    assert n_most > 0 and f"head {most['head'] + 1} of the " in told
+    assert f": {n_most} of {len(units(whole))}." in told
+    n_idle = list(n_changed.values()).count(0)
+    assert (f" {n_idle} of the {len(heads)} heads change no " in told) == (n_idle > 0)
+
+
+def effects_of(browser, press="#each"):
+    """What the page has measured without each head, after a button was pressed."""
+    browser.find(press).send_keys(Keys.SPACE)
+    browser.wait_for("$('each-text').innerText")
+    return browser.js("return Object.fromEntries(without.effects)")
 
 
 def test_heads_that_are_left_out_are_shown_beside_the_whole_model_and_can_be_put_back(browser):
-    head = browser.find("[id='without-memory.1.0']")
-    assert "Press a head" in browser.text("#without-said")
-    head.send_keys(Keys.ENTER)
-    assert head.get_attribute("aria-pressed") == "true" and browser.all("#without-said mark")
-    with_all, other = (x.text for x in browser.all("#without-said .said"))
+    head, said = "[id='without-memory.1.0']", "#without-said"
+    assert "Press a head" in browser.text(said)
+    browser.find(head).send_keys(Keys.ENTER)
+    assert browser.all(f"{head}[aria-pressed=true]") and browser.all(f"{said} mark")
+    with_all, other = browser.texts(f"{said} .said")
     assert with_all == browser.text("#said").removesuffix(" <end>") and other != with_all
-    assert "Without head 1 of the cross-attention, layer 2" in browser.text("#without-said")
-    browser.find("#without-said button").send_keys(Keys.ENTER)  # where it looks
-    assert browser.js("return [state.kind, state.layer, state.head]") == [
-        "memory",
-        1,
-        0,
-    ]
+    assert "Without head 1 of the cross-attention, layer 2" in browser.text(said)
+    browser.find(f"{said} button").send_keys(Keys.ENTER)  # where it looks
+    assert browser.js("return [state.kind, state.layer, state.head]") == ["memory", 1, 0]
     assert browser.text("#heads [aria-pressed=true]") == "head 1"
 
-    browser.js("show_text('Two dogs play by a tree.')")  # the head stays left out
-    assert browser.find("[id='without-memory.1.0']").get_attribute("aria-pressed") == "true"
-    assert "Without head 1" in browser.text("#without-said")
+    show_text(browser, "Two dogs play by a tree.")  # the head stays left out
+    assert browser.all(f"{head}[aria-pressed=true]") and "Without head 1" in browser.text(said)
     browser.find("#all-heads").send_keys(Keys.ENTER)
-    assert browser.focused() == "without-memory.1.0"
-    assert "Press a head" in browser.text("#without-said")
+    assert browser.focused() == "without-memory.1.0" and "Press a head" in browser.text(said)
 
-    browser.find("#each").send_keys(Keys.ENTER)
-    browser.wait_for("$('each-text').innerText")
-    effects = browser.js("return Object.fromEntries(without.effects)")
-    idle = [name for name, effect in effects.items() if not effect["changed"]]
+    effects = effects_of(browser)
+    idle = {f"without-{name}" for name, effect in effects.items() if not effect["changed"]}
     browser.find("#idle").send_keys(Keys.ENTER)
     pressed = browser.all("#without-heads [aria-pressed=true]")
-    assert {f"without-{name}" for name in idle} == {x.get_attribute("id") for x in pressed}
-    assert f"Without {len(idle)} heads" in browser.text("#without-said")
+    assert {button.get_attribute("id") for button in pressed} == idle
+    assert f"Without {len(idle)} heads" in browser.text(said)
 
-    browser.find("[name=measured][value=examples]").send_keys(Keys.SPACE)
-    browser.wait_for("$('each-text').innerText")
-    effects = browser.js("return Object.fromEntries(without.effects)")
+    effect = effects_of(browser, "[name=measured][value=examples]")["memory.1.0"]
     script = """
         const texts = [...$('examples').options].map(({ value }) => value).filter(Boolean);
         return texts.map((text) => {
@@ -490,72 +483,63 @@ def test_heads_that_are_left_out_are_shown_beside_the_whole_model_and_can_be_put
           return [changed_units(output).length, output.loss - whole.loss, whole.ids.length - 1];
         });
     """
-    of_each = browser.js(script)
-    changed, losses, n_tokens = np.array(of_each).T
-    assert effects["memory.1.0"]["changed"] == changed.sum() > 1
-    assert abs(effects["memory.1.0"]["loss"] - np.average(losses, weights=n_tokens)) < 1e-9
+    changed, losses, n_tokens = np.transpose(browser.js(script))
+    assert effect["changed"] == changed.sum() > 1
+    assert abs(effect["loss"] - np.average(losses, weights=n_tokens)) < 1e-9
     choose(browser, "reverse")  # which has other heads
     assert len(browser.all("#without-heads td button")) == 12
 
 
 def test_a_guess_which_head_is_needed_most_is_judged(browser):
     def measured():
-        browser.click("#each")
-        browser.wait_for("$('each-text').innerText")
-        effects = browser.js("return Object.fromEntries(without.effects)")
-        return sorted(
-            effects.items(), key=lambda item: (item[1]["changed"], item[1]["loss"]), reverse=True
-        )
+        effects = effects_of(browser)
+        harm = {name: (effect["changed"], effect["loss"]) for name, effect in effects.items()}
+        return [(name, effects[name]) for name in sorted(harm, key=harm.get, reverse=True)]
 
-    def guess(name):
+    def signed(effect):
+        return f"{effect['loss']:+.2f}".replace("-", "−")
+
+    def guessing():
+        return browser.find("#guessed-head").is_enabled(), browser.text("#guess-text")
+
+    measured()
+    assert guessing() == (False, "")  # nothing was guessed, and the answer stands there
+    for rank in (0, 3):
+        show_text(browser, "A dog runs outside with a yellow toy.")
+        order = measured()
+        show_text(browser, "Two dogs play by a tree.")
+        assert browser.text("#each-text") == "" and guessing() == (True, "")
+        show_text(browser, "A dog runs outside with a yellow toy.")
+        name, own = order[rank]
         browser.click(f"#guessed-head option[value='{name}']")
         assert "my guess" in browser.text(f"[id='without-{name}']")
-
-    def signed(loss):
-        return f"{loss:+.2f}".replace("-", "−")
-
-    browser.click("#each")
-    browser.wait_for("$('each-text').innerText")
-    assert browser.text("#guess-text") == ""  # nothing was guessed
-    assert not browser.find("#guessed-head").is_enabled()  # the answer stands there
-    for rank in (0, 3):
-        browser.js("show_text(FIRST)")
-        order = measured()
-        browser.js("show_text('Two dogs play by a tree.')")
-        assert browser.text("#each-text") == "" and browser.find("#guessed-head").is_enabled()
-        browser.js("show_text(FIRST)")
-        guess(order[rank][0])
-        assert browser.text("#guess-text") == ""
+        assert guessing() == (True, "")
         assert measured() == order
         text = f"{browser.text('#guess-result')} {browser.text('#guess-text')}"
-        (_, most), (_, own), (_, second) = order[0], order[rank], order[1]
+        (_, most), (_, second) = order[:2]
         if rank:
+            fewer = most["changed"] - own["changed"]
+            less = most["loss"] - own["loss"]
             assert text == (
                 "✗ Your guess was not right. It is number 4 of 24. "
-                f"Without it, {own['changed']} of {own['of']} words change, "
-                f"{most['changed'] - own['changed']} fewer than without the first, and the loss "
-                f"changes by {signed(own['loss'])}, {most['loss'] - own['loss']:.2f} less than "
+                f"Without it, {own['changed']} of {own['of']} words change, {fewer} fewer than "
+                f"without the first, and the loss changes by {signed(own)}, {less:.2f} less than "
                 "without the first."
             )
         else:
-            assert text.startswith(
-                "✓ Your guess was right. Without the head that comes next, head "
-            )
+            right = "✓ Your guess was right. Without the head that comes next, head "
             words = f"{second['changed']} of {second['of']} words change"
-            assert text.endswith(f"{words}, and the loss changes by {signed(second['loss'])}.")
+            assert text.startswith(right)
+            assert text.endswith(f"{words}, and the loss changes by {signed(second)}.")
     choose(browser, "reverse")
-    assert (
-        browser.find("#guessed-head").get_attribute("value") == ""
-        and browser.text("#guess-text") == ""
-    )
+    assert browser.value("#guessed-head") == browser.text("#guess-text") == ""
     assert len(browser.all("#guessed-head option")) == 13
 
 
 def test_the_address_keeps_the_heads_that_are_left_out(browser, look, path):
     for name in ("memory.1.0", "encoder.0.3"):
         browser.click(f"[id='without-{name}']")
-    said = browser.text("#without-said")
-    address = browser.address()
+    said, address = browser.text("#without-said"), browser.address()
     assert address.endswith("&without=memory.1.0+encoder.0.3")
     look(path, address=address)
     assert browser.text("#without-said") == said and "Without 2 heads" in said
@@ -570,41 +554,37 @@ def test_the_address_keeps_the_heads_that_are_left_out(browser, look, path):
     assert browser.text("#said") == "level <end>"
 
 
-def test_heads_in_an_address_are_looked_up_in_the_table_of_the_model(browser, look, path):
-    for names in (
-        "constructor",
-        "__proto__",
-        "memory.9.9",
-        "memory.-1.0",
-        "<b>x</b>",
-        "memory.0",
-        "memory.1.0,encoder.0.0",
-    ):
-        look(path, address=f"model=en-fr&without={names}")
-        assert browser.js("return without.heads") == []
+NO_HEADS = ["constructor", "__proto__", "memory.9.9", "memory.-1.0", "<b>x</b>", "memory.0"]
+NO_HEADS += ["memory.1.0,encoder.0.0", "memory.1.0+memory.1.0+attic"]
+
+
+def test_heads_in_an_address_are_looked_up_in_the_table_of_the_model(look, path):
+    for names in NO_HEADS:
+        browser = look(path, address=f"model=en-fr&without={names}")
+        known = ["memory.1.0"] if "attic" in names else []
+        assert browser.js("return without.heads") == known
         assert "heads that this model does not have" in browser.text("#message")
-        assert "without" not in browser.address() and browser.text("#said").endswith("<end>")
-    look(path, address="model=en-fr&without=memory.1.0+memory.1.0+attic")
-    assert browser.js("return without.heads") == ["memory.1.0"]
-    assert "heads that this model does not have" in browser.text("#message")
+        assert ("without" in browser.address()) == bool(known)
+        assert browser.text("#said").endswith("<end>")
 
 
-@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+# -- a weight that is worked out -------------------------------------------------------------------
+
+
+@both_models
 def test_a_weight_that_is_worked_out_is_that_of_the_model(browser, name):
     """q · k, the score and the weight as text,
     and the columns that add up to the output of the head.
     """
     choose(browser, name)
-    model = Model(name)
     src, tgt_in, step = browser.js("return [state.src, read_tokens(), state.step]")
-    weights = model.weights(src, tgt_in)
+    weights = Model(name).weights(src, tgt_in)
+    traced = browser.js(f"return {TRACED}.heads")
 
     def numbers_of(table):
-        rows = browser.all(f"#head .worked .scroll:nth-of-type({table}) tbody tr")
-        texts = [
-            [cell.text for cell in row.find_elements("css selector", ".value")] for row in rows
-        ]
-        return np.array([[float(text.replace("−", "-")) for text in row] for row in texts])
+        rows = f"#head .worked .scroll:nth-of-type({table}) tbody tr"
+        texts = browser.texts(f"{rows} .value")
+        return np.reshape([as_number(text) for text in texts], (len(browser.all(rows)), -1))
 
     for kind, side, layer, head in [
         ("memory", "target", 1, 0),
@@ -614,57 +594,45 @@ def test_a_weight_that_is_worked_out_is_that_of_the_model(browser, name):
     ]:
         browser.click(f"#part-{kind}-{side}-{layer}")
         browser.click(f"#heads button:nth-child({head + 1})")
-        row = browser.js("return framed(trace(state.name, state.src, read_tokens()), state.side)")
+        row = browser.js(f"return framed({TRACED}, state.side)")
         assert side == "source" or row == step
         expected = weights[kind][layer][head, row]
+        q, k, v = (np.array(traced[kind][layer][head][x]) for x in "qkv")
         # of the strongest key
         assert browser.text("#worked-weight") == f"{expected.max():.4f}"
         for key in (0, len(expected) - 1):
-            browser.js(
-                "$('key').value = arguments[0]; $('key').dispatchEvent(new Event('change'))", key
-            )
+            script = "$('key').value = arguments[0]; $('key').dispatchEvent(new Event('change'))"
+            browser.js(script, key)
             assert browser.focused() == "key"
-            text = browser.text("#head .worked")
+            text = browser.text("#head .worked").replace("−", "-")
             if kind == "decoder" and key > row:
                 assert "This key is masked" in text and not browser.all("#worked-weight")
                 continue
             assert browser.text("#worked-weight") == f"{expected[key]:.4f}"
-            traced = browser.js("return trace(state.name, state.src, read_tokens()).heads")[kind][
-                layer
-            ][head]
-            q, k, v = (np.array(traced[x]) for x in "qkv")
             dot = q[row] @ k[key]
-            assert f"q · k = {dot:.6f}" in (minus := text.replace("−", "-"))
-            assert f"the score is {dot:.6f} / 4.000 = {dot / 4:.6f}" in minus
-            said = re.search(
-                r"exp\((.*?)\) = (.*?), and .*, ([\d.,e+-]+)\. The weight is (.*?) / (.*?) =", minus
-            )
-            score, e, total, *again = (float(x.replace(",", "")) for x in said.groups())
+            assert f"q · k = {dot:.6f}" in text
+            assert f"the score is {dot:.6f} / 4.000 = {dot / 4:.6f}" in text
+            said = r"exp\((.*?)\) = (.*?), and .*, ([\d.,e+-]+)\. The weight is (.*?) / (.*?) ="
+            score, e, total, *again = map(as_number, re.search(said, text).groups())
             np.testing.assert_allclose(np.exp(score), e, rtol=5.1e-8)  # as a calculator finds it
             assert again == [e, total] and f"{e / total:.4f}" == browser.text("#worked-weight")
             assert_close(numbers_of(1), [q[row], k[key], q[row] * k[key]], atol=0.00501)
-            parts = numbers_of(2)
-            assert_close(parts[-1], expected @ v, atol=0.00501)
+            *parts, output = numbers_of(2)
+            assert_close(output, expected @ v, atol=0.00501)
             # each part is rounded
-            assert_close(parts[:-1].sum(0), expected @ v, atol=0.021)
+            assert_close(np.sum(parts, axis=0), expected @ v, atol=0.021)
     assert name == "reverse" or len(expected) == 11
 
 
 def test_the_weight_that_is_shown_first_is_worked_out_without_scrolling(browser):
-    tables = browser.js(
-        "return [...document.querySelectorAll('.worked .scroll')].map(box => "
-        "box.scrollWidth - box.clientWidth)"
-    )
-    assert len(tables) == 2 and max(tables) <= 0
+    assert [wide <= 0 for wide in browser.overflows(".worked .scroll")] == [True, True]
 
 
 def test_a_cell_that_is_pressed_is_worked_out(browser):
     browser.js("$('head').querySelector('svg').focus()")
     browser.press(Keys.ARROW_UP, Keys.ARROW_LEFT, Keys.ENTER)
-    row, key, step = browser.js(
-        "return [framed(trace('en-fr', state.src, read_tokens()), 'target'), state.key, state.step]"
-    )
-    assert row == step == 7 and browser.find("#key").get_attribute("value") == str(key)
+    row, key, step = browser.js(f"return [framed({TRACED}, 'target'), state.key, state.step]")
+    assert row == step == 7 and browser.value("#key") == str(key)
     assert "Query ‘un → jouet’" in browser.text("#head .worked")
     browser.click("#part-encoder-source-1")
     browser.js("$('head').querySelector('svg').focus()")
@@ -685,16 +653,21 @@ def test_texts_know_which_tokens_the_reader_chose(browser):
     browser.click("#end")
     browser.click("#target li:nth-child(10) button")
     said = browser.text("#step-text")
-    assert "which you selected." in said and said.endswith(
-        "and would write ‘jaune’. You chose ‘rouge’ instead."
+    assert "which you selected." in said
+    assert said.endswith("and would write ‘jaune’. You chose ‘rouge’ instead.")
+    browser.says(
+        {
+            "#picture-text": "and the step at which you chose ‘rouge’, the next one, at ‘yellow’",
+            "#part-output-target-0": "you chose ‘rouge’, which is read next",
+        }
     )
-    assert "and the step at which you chose ‘rouge’, the next one, at ‘yellow’" in browser.text(
-        "#picture-text"
-    )
-    assert "you chose ‘rouge’, which is read next" in browser.text("#part-output-target-0")
     browser.click("#part-feed_forward-target-1")
-    assert "The probability of ‘rouge’, which you chose," in browser.text("#part-effect")
-    assert "the lowest at ‘rouge’, which you chose" in browser.text("#lesson")
+    browser.says(
+        {
+            "#part-effect": "The probability of ‘rouge’, which you chose,",
+            "#lesson": "the lowest at ‘rouge’, which you chose",
+        }
+    )
     assert "wrote ‘rouge’" not in browser.text("main")
     browser.js(
         "take_all(), write([...state.tgt_in.slice(0, 9), id_of('jaune')], true), "
@@ -705,11 +678,10 @@ def test_texts_know_which_tokens_the_reader_chose(browser):
 
 def test_texts_know_which_letters_are_hidden(browser):
     choose(browser, "reverse")
-    browser.js("show_text('level')")
+    show_text(browser, "level")
     browser.click("#source li:last-child button")
-    assert "with the 2nd ‘l’ hidden" in browser.text("#hidden-text")
-    assert "which stays selected" in browser.text("#step-text")
-    assert "‘l’ was written before you changed what is hidden" in browser.text("#step-text")
+    browser.says({"#hidden-text": "with the 2nd ‘l’ hidden", "#step-text": "which stays selected"})
+    browser.says({"#step-text": "‘l’ was written before you changed what is hidden"})
     browser.click("#end")
     assert browser.text("#said") == "evel <end>"
     assert browser.text("#verdict").endswith("It was written without reading the 2nd ‘l’.")
@@ -718,83 +690,72 @@ def test_texts_know_which_letters_are_hidden(browser):
     assert browser.text("#picture-text") == "Step 1 cannot look at the 2nd ‘l’, which is hidden."
     choose(browser, "en-fr")
     browser.js("state.hidden = [0], show()")
-    assert "Hiding ‘↑’ changes none of its tokens." in browser.text("#verdict")
+    browser.says({"#verdict": "Hiding ‘↑’ changes none of its tokens."})
 
 
 def test_drawing_at_random_waits_until_one_writes(browser):
     before = browser.text("#said")
     browser.click("#draw")
     assert browser.text("#said") == before and browser.text("#end") == "Write again"
-    assert "What is written stays." in browser.text("#temperature-text")
+    browser.says({"#temperature-text": "What is written stays."})
     browser.js("Math.random = () => 0.97")
     browser.click("#end")
-    ids = browser.js(
-        "return state.tgt_in.map((id, t) => t && id !== state.best[t - 1] ? t : 0).filter(t => t)"
-    )
-    browser.click(f"#target li:nth-child({ids[0] + 1}) button")
+    script = "state.tgt_in.map((id, t) => t && id !== state.best[t - 1] ? t : 0).filter(t => t)"
+    drawn, n = browser.js(f"return [{script}, state.tgt_in.length - 1]")
+    browser.click(f"#target li:nth-child({drawn[0] + 1}) button")
     assert browser.text("#step-text").endswith("was drawn at random.")
-    n = browser.js("return state.tgt_in.length - 1")
-    assert f"At {len(ids)} of {n} tokens, chance drew another one" in browser.text("#lesson")
+    browser.says({"#lesson": f"At {len(drawn)} of {n} tokens, chance drew another one"})
 
 
 def test_a_word_without_which_the_same_is_written_is_told(browser):
-    for text, word in [
-        ("Two men dressed in green are preparing food in a restaurant.", "food"),
-        ("A man is not running.", "not"),
-        ("A police car is parked.", "police"),
-        ("The man who is wearing a blue shirt is eating an apple.", None),
+    for text, word, pieces in [
+        ("Two men dressed in green are preparing food in a restaurant.", "food", ["food"]),
+        ("A man is not running.", "not", ["n", "·ot"]),
+        ("A police car is parked.", "police", ["police"]),
+        ("The man who is wearing a blue shirt is eating an apple.", None, []),
     ]:
-        browser.js("show_text(arguments[0])", text)
-        said = (
-            f"The same words are written if ‘{word}’ is hidden. "
-            "Hide it to see how their probabilities change."
+        show_text(browser, text)
+        if not word:
+            assert "is hidden" not in browser.text("#lesson")
+            continue
+        same = f"The same words are written if ‘{word}’ is hidden. Hide it to see how their"
+        browser.says({"#lesson": f"{same} probabilities change."})
+        before = browser.text("#said")
+        hide = (
+            "state.src.forEach((id, s) => arguments[0].includes(token(id)) && state.hidden.push(s))"
         )
-        lesson = browser.text("#lesson")
-        assert said in lesson if word else "is hidden" not in lesson
-        if word:
-            before = browser.text("#said")
-            hide = (
-                "state.src.forEach((id, s) => "
-                "arguments[0].includes(token(id)) && state.hidden.push(s))"
-            )
-            browser.js(hide, {"not": ["n", "·ot"]}.get(word, [word]))
-            browser.js("write([BOS]), take_all()")
-            assert browser.js("return state.hidden.length") == (2 if word == "not" else 1)
-            assert browser.text("#said") == before
+        browser.js(f"{hide}; write([BOS]), take_all()", pieces)
+        assert browser.js("return state.hidden.length") == len(pieces)
+        assert browser.text("#said") == before
     for button in browser.all("#hint button"):
         browser.js("arguments[0].click()", button)
         assert browser.text("#verdict") == "Right."
 
 
 def test_temperature_changes_the_distribution_and_what_is_drawn(browser):
-    logits = np.array(
-        browser.js("return trace('en-fr', state.src, read_tokens()).decoded.logits[state.step]")
-    )
+    every, step = browser.js(f"return [{TRACED}.decoded.logits, state.step]")
+    every = np.array(every)
+    logits = every[step]
     browser.find("#temperature").send_keys(Keys.ARROW_RIGHT * 10)
     assert browser.text("#temperature-shown") == "2.0"
-    expected = nf.softmax(logits / 2)
-    column = browser.texts("#distribution td:nth-child(3)")
+    expected = np.sort(nf.softmax(logits / 2))[::-1]
     # how sure the model is does not depend on the temperature
     assert "Low p" not in browser.text("#lesson")
-    assert column == [f"{p:.4f}" for p in np.sort(expected)[::-1][:6]]
-    n = int((np.cumsum(np.sort(expected)[::-1]) < 0.9).sum()) + 1
-    assert f"here {n} together have at least 90 %" in browser.text("#temperature-text")
-    script = (
-        "return [trace('en-fr', state.src, read_tokens()).decoded.logits, state.tgt_in.slice(1)]"
-    )
-    shares = [nf.softmax(np.array(row))[id_] for row, id_ in zip(*browser.js(script), strict=True)]
-    notes = browser.texts("#target small")
-    assert notes == [f"p {share:.2f}" for share in shares]
-    last = browser.text("#part-feed_forward-target-1")
-    assert f"{nf.softmax(logits).max():.2f}" in last
+    column = browser.texts("#distribution td:nth-child(3)")
+    assert column == [f"{p:.4f}" for p in expected[:6]]
+    n = int((np.cumsum(expected) < 0.9).sum()) + 1
+    browser.says({"#temperature-text": f"here {n} together have at least 90 %"})
+    ids = browser.js("return state.tgt_in.slice(1)")
+    shares = nf.softmax(every)[np.arange(len(ids)), ids]
+    assert browser.texts("#target small") == [f"p {share:.2f}" for share in shares]
+    browser.says({"#part-feed_forward-target-1": f"{nf.softmax(logits).max():.2f}"})
 
     uniform = (np.arange(4000) + 0.5) / 4000
     script = "const [logits, u] = arguments; return u.map(x => sample(logits, 2, x))"
-    drawn = np.bincount(
-        browser.js(script, logits.tolist(), uniform.tolist()), minlength=len(logits)
-    )
+    drawn = browser.js(script, logits.tolist(), uniform.tolist())
     without_padding = nf.softmax(np.where(np.arange(len(logits)) == 0, -np.inf, logits / 2))
-    assert_close(drawn / 4000, without_padding, atol=1 / 4000)
+    n_drawn = np.bincount(drawn, minlength=len(logits))
+    assert_close(n_drawn / 4000, without_padding, atol=1 / 4000)
     browser.click("#draw")
     browser.js("Math.random = () => 0.999999")  # an improbable token each time
     browser.click("#begin")
@@ -804,68 +765,71 @@ def test_temperature_changes_the_distribution_and_what_is_drawn(browser):
 
 def test_the_numbers_in_the_tables_are_those_that_were_computed(browser):
     choose(browser, "reverse")
-    model = Model("reverse")
-    src, tgt_in = [3 + "abcdefghijklmnopqrstuvwxyz".index(letter) for letter in "model"], [1]
+    src = [3 + ord(letter) - ord("a") for letter in "model"]
     paste(browser, "model")
     browser.click("#begin")
-    logits = model.logits(src, tgt_in)[-1]
-    rows = browser.all("#distribution tbody tr")
-    table = [[cell.text for cell in row.find_elements("tag name", "td")] for row in rows]
-    for row, id_ in zip(table, np.argsort(-logits), strict=False):
-        assert row[:3] == [
-            ["<pad>", "<begin>", "<end>"][id_] if id_ < 3 else chr(ord("a") + id_ - 3),
-            f"{logits[id_]:.3f}".replace("-", "−"),
-            f"{nf.softmax(logits)[id_]:.4f}",
-        ]
+    logits = Model("reverse").logits(src, [1])[-1]
+    cells = iter(browser.texts("#distribution td"))
+    rows = list(
+        zip(*[cells] * (len(browser.all("#distribution tbody tr:first-child td"))), strict=True)
+    )
+    assert len(rows) > 3
+    for row, id_ in zip(rows, np.argsort(-logits), strict=False):
+        name = ["<pad>", "<begin>", "<end>"][id_] if id_ < 3 else chr(ord("a") + id_ - 3)
+        logit = f"{logits[id_]:.3f}".replace("-", "−")
+        assert row[:3] == (name, logit, f"{nf.softmax(logits)[id_]:.4f}")
 
-    weights = model.weights(src, tgt_in)["memory"][-1][0]
-    summaries = browser.all("#head summary")
-    browser.js("arguments[0].click()", summaries[0])
-    cells = browser.all("#head details[open]:not(.worked) td:not(:empty)")
-    assert [cell.text for cell in cells] == [f"{weight:.4f}" for weight in weights.ravel()]
+    weights = Model("reverse").weights(src, [1])["memory"][-1][0]
+    browser.js("document.querySelector('#head summary').click()")
+    cells = browser.texts("#head details[open]:not(.worked) td:not(:empty)")
+    assert cells == [f"{weight:.4f}" for weight in weights.ravel()]
 
 
 def test_the_page_says_how_good_the_models_are(browser):
-    content = Model("en-fr").content
-    about = content["about"]
-    assert f"BLEU {about['bleu_lower']}" in (text := browser.text("#about"))
-    assert f"it translates {about['n_exact']} exactly" in text
+    about = Model("en-fr").content["about"]
+    browser.says({"#about": f"BLEU {about['bleu_lower']}"})
+    browser.says({"#about": f"it translates {about['n_exact']} exactly"})
     choose(browser, "reverse")
-    assert "It reverses 100.0 %" in browser.text("#about")
+    browser.says({"#about": "It reverses 100.0 %"})
 
 
 def test_the_examples_are_translated_as_the_page_says_and_the_lesson_tells_why_one_fails(browser):
-    content = Model("en-fr").content
-    for example in content["examples"]:
-        browser.js("show_text(arguments[0])", example["text"])
+    for example in Model("en-fr").content["examples"]:
+        show_text(browser, example["text"])
         assert browser.text("#said") == f"{example['translation']} <end>"
         verdict = browser.text("#verdict")
-        assert verdict.startswith("Right: ") == (example["translation"] == example["reference"])
-        if not verdict.startswith("Right: "):
+        is_right = example["translation"] == example["reference"]
+        assert verdict.startswith("Right: ") == is_right
+        if not is_right:
             assert f"“{example['reference']}”" in verdict
             assert " differ." in verdict or "instead of" in verdict
-        text = browser.text("#lesson")
-        assert all(f"{n} have ‘{word}’" in text for word, n in example["rare"].items())
-    browser.js("show_text('A pretty woman plays a harpsichord.')")
-    assert "0 have ‘harpsichord’" in (text := browser.text("#lesson")) and "h·ar·ps·ich·ord" in text
-    shares = [float(small.text[2:]) for small in browser.all("#target small")]
-    unsure = sum(p < 0.5 for p in shares)
-    assert f"at {unsure} of {len(shares)} tokens" in text
-    assert len(browser.all("#target .unsure")) == unsure > 0
+        for word, n in example["rare"].items():
+            browser.says({"#lesson": f"{n} have ‘{word}’"})
+    show_text(browser, "A pretty woman plays a harpsichord.")
+    shares = [float(text[2:]) for text in browser.texts("#target small")]
+    n_unsure = sum(p < 0.5 for p in shares)
+    assert len(browser.all("#target .unsure")) == n_unsure > 0
+    for words in (
+        "0 have ‘harpsichord’",
+        "h·ar·ps·ich·ord",
+        f"at {n_unsure} of {len(shares)} tokens",
+    ):
+        browser.says({"#lesson": words})
 
 
 # -- text to tokens --------------------------------------------------------------------------------
 
 
 def test_marks_are_npformers(browser):
-    for line in [*LINES, *SENTENCES, "𐐀b İ"]:
-        assert browser.js("return mark(arguments[0])", line) == mark(line)
-        assert browser.js("return unmark(arguments[0])", mark(line)) == unmark(mark(line))
+    lines = [*LINES, *SENTENCES, "𐐀b İ"]
+    marked = [mark(line) for line in lines]
+    assert browser.js("return arguments[0].map(mark)", lines) == marked
+    unmarked = [unmark(line) for line in marked]
+    assert browser.js("return arguments[0].map(unmark)", marked) == unmarked
 
 
 def test_tokens_are_npformers(browser):
-    content = Model("en-fr").content
-    for example in content["examples"]:
+    for example in Model("en-fr").content["examples"]:
         ids = browser.js("return source_of('en-fr', arguments[0])", example["text"])
         assert ids == [*example["ids"], 2]
 
@@ -877,80 +841,49 @@ def test_tokens_are_npformers(browser):
         return lines.map(line => [subwords.encode(line), subwords.decode(subwords.encode(line))]);
     """
     lines = [*LINES, *SENTENCES, "Unknown: ЖЖ, z"]
-    for line, (ids, text) in zip(lines, browser.js(script, pieces, lines), strict=True):
-        [expected] = subwords.encode([line])
-        assert ids == expected.tolist()
-        assert text.split() == subwords.decode([expected])[0].split()
+    expected = subwords.encode(lines)
+    for (ids, text), ours in zip(browser.js(script, pieces, lines), expected, strict=True):
+        assert ids == ours.tolist()
+        assert text.split() == subwords.decode([ours])[0].split()
 
 
 # -- keyboard, screens and readers -----------------------------------------------------------------
 
+FOCUS = "document.activeElement"
+UP, DOWN, LEFT, RIGHT = Keys.ARROW_UP, Keys.ARROW_DOWN, Keys.ARROW_LEFT, Keys.ARROW_RIGHT
+# Where Tab goes, what is pressed, and what is then so.
+BY_KEYBOARD = [
+    ("[name=model]", [RIGHT], "state.name", "reverse"),
+    ("", [LEFT], "state.name", "en-fr"),
+    ("#text", [Keys.CONTROL, "a"], f"{FOCUS}.id", "text"),
+    ("", ["Two dogs play.", Keys.ENTER], "$('said').innerText.endsWith('jouent. <end>')", True),
+    ("", [Keys.TAB, DOWN], "$('said').innerText.startsWith('Un chien court')", True),
+    ("", [DOWN], "$('said').innerText.startsWith('Une fille blonde')", True),
+    ("#picture svg", [DOWN], "row_read_out() - state.step", 2),
+    ("", [UP, UP, Keys.ENTER], f"[row_read_out() - state.step, {FOCUS}.localName]", [1, "svg"]),
+    ("#source button", [Keys.TAB, Keys.SPACE, Keys.SPACE], "state.hidden", []),
+    ("", [Keys.SPACE], "state.hidden", [1]),
+    ("#target button", [Keys.TAB, Keys.ENTER], "state.step", 1),
+    ("#temperature", [LEFT], "state.temperature", 0.9),
+    ("#draw", [Keys.SPACE, Keys.SPACE], "state.draw", False),
+    ("#begin", [Keys.ENTER], "state.tgt_in.length", 1),
+    ("#distribution button", [Keys.ENTER], "state.tgt_in.length", 2),
+    ("", [], f"{FOCUS}.matches('#distribution button')", True),
+    ("#part-encoder-source-0", [Keys.SPACE], f"{FOCUS}.id", "part-encoder-source-0"),
+    ("", [], "$('part-title').innerText", "Encoder, layer 1: self-attention"),
+    ("#heads button[aria-pressed=false]", [Keys.SPACE], "state.head", 1),
+    ("#head svg", [RIGHT, DOWN], "/[(]2[)]: /.test($('head').innerText)", True),
+    ("#next", [Keys.ENTER, Keys.ENTER], "state.tgt_in.length", 4),
+    # the button itself is disabled now
+    ("#end", [Keys.SPACE], f"[$('said').innerText.slice(-5), {FOCUS}.id]", ["<end>", "begin"]),
+    ("", [Keys.ENTER], f"[state.tgt_in, {FOCUS}.id]", [[1], "next"]),
+]
+
 
 def test_everything_works_by_keyboard(browser):
-    browser.tab_to("[name=model]")
-    browser.press(Keys.ARROW_RIGHT)
-    assert browser.js("return state.name") == "reverse"
-    browser.press(Keys.ARROW_LEFT)
-    assert browser.js("return state.name") == "en-fr"
-    browser.tab_to("#text")
-    browser.press(Keys.CONTROL, "a")
-    browser.press("Two dogs play.", Keys.ENTER)
-    assert browser.text("#said").endswith("chiens jouent. <end>")
-    browser.press(Keys.TAB, Keys.ARROW_DOWN)
-    assert browser.text("#said").startswith("Un chien court")
-    browser.press(Keys.ARROW_DOWN)
-    assert browser.text("#said").startswith("Une fille blonde")
-    browser.tab_to("#picture svg")
-    browser.press(Keys.ARROW_DOWN)
-    row = browser.js("return state.step") + 1
-    assert f"({row + 1}), looks at" in browser.text("#picture .readout")
-    browser.press(Keys.ARROW_UP, Keys.ARROW_UP, Keys.ENTER)
-    assert browser.js("return [state.step, document.activeElement.localName]") == [
-        row - 2,
-        "svg",
-    ]
-    browser.tab_to("#source button")
-    browser.press(Keys.TAB, Keys.SPACE, Keys.SPACE)
-    assert browser.js("return state.hidden") == []
-    browser.press(Keys.SPACE)
-    assert browser.js("return state.hidden") == [1]
-    browser.tab_to("#target button")
-    browser.press(Keys.TAB, Keys.ENTER)
-    assert browser.js("return state.step") == 1
-    browser.tab_to("#temperature")
-    browser.press(Keys.ARROW_LEFT)
-    browser.tab_to("#draw")
-    browser.press(Keys.SPACE, Keys.SPACE)
-    assert browser.js("return [state.temperature, state.draw]") == [0.9, False]
-    browser.find("#begin").send_keys(Keys.ENTER)
-    browser.tab_to("#distribution button")
-    browser.press(Keys.ENTER)
-    assert browser.js("return state.tgt_in.length") == 2
-    assert browser.js("return document.activeElement.matches('#distribution button')")
-    browser.tab_to("#part-encoder-source-0")
-    browser.press(Keys.SPACE)
-    assert browser.text("#part-title") == "Encoder, layer 1: self-attention"
-    assert browser.focused() == "part-encoder-source-0"
-    browser.tab_to("#heads button[aria-pressed=false]")
-    browser.press(Keys.SPACE)
-    assert "weights of head 2" in browser.text("#head figcaption")
-    browser.tab_to("#head svg")
-    before = browser.text("#head .readout")
-    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
-    after = browser.text("#head .readout")
-    assert before != after and "(2): " in after
-    browser.find("#next").send_keys(Keys.ENTER)
-    browser.press(Keys.ENTER)
-    assert browser.js("return state.tgt_in.length") == 4
-    browser.tab_to("#end")
-    browser.press(Keys.SPACE)
-    assert browser.text("#said").endswith("<end>")
-    # the button itself is disabled now
-    assert browser.focused() == "begin"
-    browser.find("#begin").send_keys(Keys.ENTER)
-    # the button itself is disabled now
-    assert browser.focused() == "next"
-    assert browser.js("return state.tgt_in") == [1]
+    read_out = "document.querySelector('#picture .readout').innerText"
+    browser.js(f"row_read_out = () => Number(/[(](\\d+)[)], looks at/.exec({read_out})[1])")
+    browser.by_keyboard(BY_KEYBOARD)
 
 
 def test_the_focus_and_open_tables_stay_while_decoding(browser):
@@ -963,12 +896,12 @@ def test_the_focus_and_open_tables_stay_while_decoding(browser):
             break
         browser.tab_to("#distribution button")
         browser.press(Keys.ENTER)
-    assert browser.js("return document.activeElement.matches('#distribution button')")
+    assert browser.js(f"return {FOCUS}.matches('#distribution button')")
     assert len(browser.all("#head details[open]:not(.worked)")) == 4
 
 
 @pytest.mark.parametrize(("width", "theme"), SCREENS)
-@pytest.mark.parametrize("name", ["reverse", "en-fr"])
+@both_models
 def test_it_fits_every_screen_and_theme(look, path, tmp_path, name, width, theme):
     browser = look(path, width, dark=theme == "dark")
     choose(browser, name)
@@ -981,13 +914,8 @@ def test_it_fits_every_screen_and_theme(look, path, tmp_path, name, width, theme
     assert max(browser.js(script)) <= width  # at every step, as the tokens differ
     browser.js("document.querySelectorAll('.fold').forEach(node => { node.open = true; })")
     browser.js("for (let i = 0; i < 4; i++) $('back').click()")
-    for box in [
-        "embedding-target-0",
-        "feed_forward-source-0",
-        "encoded-source-0",
-        "decoder-target-1",
-        "memory-target-1",
-    ]:
+    for box in ["embedding-target-0", "feed_forward-source-0", "encoded-source-0",
+                "decoder-target-1", "memory-target-1"]:  # fmt: skip
         browser.click(f"#part-{box}")
         inner = "document.querySelectorAll('details:not(.fold) > summary')"
         browser.js(f"{inner}.forEach(summary => summary.click())")
@@ -997,14 +925,14 @@ def test_it_fits_every_screen_and_theme(look, path, tmp_path, name, width, theme
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_telephone_folds_what_is_secondary(look, path, tmp_path, theme):
     browser = look(path, 380, dark=theme == "dark")
-    folds = browser.all(".fold")
-    assert folds and not any(node.get_attribute("open") for node in folds)
+    n_folds = len(browser.all(".fold"))
+    assert n_folds and not browser.all(".fold[open]")
     assert browser.js("return document.documentElement.scrollHeight") <= 4500
     browser.check_screen(380, theme, tmp_path, "folded")
     for summary in browser.all(".fold > summary"):
         browser.js("arguments[0].focus()", summary)
         browser.press(Keys.ENTER)
-    assert all(node.get_attribute("open") for node in folds)
+    assert len(browser.all(".fold[open]")) == n_folds
     browser.check_screen(380, theme, tmp_path, "unfolded")
 
 
@@ -1019,74 +947,56 @@ def test_what_a_link_or_the_guide_shows_is_unfolded(look, path):
 
 
 def test_a_wide_screen_folds_nothing(browser):
-    folds = browser.all(".fold")
-    assert folds and all(node.get_attribute("open") for node in folds)
+    assert len(browser.all(".fold")) == len(browser.all(".fold[open]")) > 0
     assert not any(node.is_displayed() for node in browser.all(".fold > summary"))
-
-
-def test_whatever_can_have_the_focus_has_a_name(browser):
-    browser.check_names(at_least=50)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "123", "x" * 100])
 def test_any_text_is_taken_or_refused_with_a_message(browser, text):
-    choose(browser, "reverse")
-    browser.click("#begin")
-    paste(browser, text)
-    assert browser.text("#message")
-    browser.click("#next")
-    choose(browser, "en-fr")
-    browser.click("#begin")
-    paste(browser, text)
-    browser.click("#end")
+    for name in ("reverse", "en-fr"):
+        choose(browser, name)
+        browser.click("#begin")
+        paste(browser, text)
+        assert browser.text("#message") or name == "en-fr"
+        browser.click("#next" if name == "reverse" else "#end")
+
+
+LEFT_OUT = [
+    ("reverse", "h3llo", "Only the letters from a to z are taken."),
+    ("reverse", "hello", ""),
+    ("reverse", "a" * 21, "Only the first 20 tokens are taken."),
+    ("en-fr", "Two dogs play.", ""),
+    ("en-fr", "", "Type an English sentence: the page still shows the last source."),
+    ("en-fr", "日本 play",
+     "It does not know the characters 日 本; each run of them becomes ‘<unk>’."),
+    ("en-fr", "日 play", "It does not know the character 日; it becomes ‘<unk>’."),
+    ("en-fr", "a " * 41, "Only the first 40 tokens are taken."),
+]  # fmt: skip
 
 
 def test_what_is_left_out_of_a_text_is_told(browser):
-    def message(text):
+    for name, text, message in LEFT_OUT:
+        choose(browser, name)
         paste(browser, text)
-        return browser.text("#message")
-
-    choose(browser, "reverse")
-    assert message("h3llo") == "Only the letters from a to z are taken."
-    assert message("hello") == ""
-    assert message("a" * 21) == "Only the first 20 tokens are taken."
-    choose(browser, "en-fr")
-    assert message("a " * 41) == "Only the first 40 tokens are taken."
+        assert browser.text("#message") == message
+        signs = browser.text("#signs")
+        assert ("<unk>: unknown" in signs) == ("日" in browser.value("#text"))
+        if text == "日本 play":
+            assert browser.text("#read") == "<unk> play" and "(space): a word begins" in signs
+            browser.says({"#verdict": "the page cannot say what is right"})
     src = browser.js("return state.src")
     assert len(src) == 41 and src[-1] == 2  # the end token, which the model was trained on
-    assert message("Two dogs play.") == ""
-    assert "<unk>" not in browser.text("#signs")
-    assert (
-        message("日本 play")
-        == "It does not know the characters 日 本; each run of them becomes ‘<unk>’."
-    )
-    assert browser.text("#read") == "<unk> play"
-    assert "the page cannot say what is right" in browser.text("#verdict")
-    assert (
-        "<unk>: unknown" in (signs := browser.text("#signs")) and "(space): a word begins" in signs
-    )
-    assert message("日 play") == "It does not know the character 日; it becomes ‘<unk>’."
-    message("A man has xylophones")  # without a full stop, the end token follows the word
-    assert re.search(
-        r"Cut into parts: [\w·]+\. English and French share one table",
-        browser.text("#lesson"),
-    )
-    assert message("") == "Type an English sentence: the page still shows the last source."
-
-
-def test_it_also_opens_without_being_put_together(look):
-    browser = look(make_playground.FOLDER / "index.html")
-    assert browser.text("#said")
-    browser.check_links("a", make_playground.FOLDER)
+    paste(browser, "A man has xylophones")  # without a full stop, the end token follows the word
+    parts = r"Cut into parts: [\w·]+\. English and French share one table"
+    assert re.search(parts, browser.text("#lesson"))
 
 
 def test_each_box_of_the_drawing_shows_what_it_computes(browser):
     titles = {}
     for id_ in browser.js("return [...$('diagram').querySelectorAll('button')].map(box => box.id)"):
-        box = browser.find(f"#{id_}")
-        box.click()
-        assert box.get_attribute("aria-pressed") == "true"
-        assert len(browser.all("#diagram [aria-pressed=true]")) == 1
+        browser.click(f"#{id_}")
+        pressed = browser.all("#diagram [aria-pressed=true]")
+        assert [box.get_attribute("id") for box in pressed] == [id_]
         assert browser.all("#head svg") or "tokens" in id_
         titles[id_] = browser.text("#part-title")
     assert len(set(titles.values())) == len(titles) == 16
@@ -1119,9 +1029,9 @@ def test_the_verdict_names_the_first_wrong_letter(browser, written, verdict):
     ids = [2 if letter == "." else ord(letter) - ord("a") + 3 for letter in written]
     browser.js("write([1, ...arguments[0]])", ids)
     assert browser.text("#verdict") == verdict
-    wrong = [button.text[0] for button in browser.all("#target .wrong")]
-    assert len(wrong) == verdict.startswith("Wrong")
-    assert ("red border" in browser.text("#signs")) == verdict.startswith("Wrong")
+    is_wrong = verdict.startswith("Wrong")
+    assert len(browser.all("#target .wrong")) == is_wrong
+    assert ("red border" in browser.text("#signs")) == is_wrong
 
 
 @pytest.mark.parametrize(
@@ -1161,80 +1071,69 @@ def test_the_lesson_names_why_a_sentence_of_ones_own_fails(browser):
         ("I love you.", "Cut into parts: lo·ve, y·ou. "),
         ("A crowd is present at a bar.", "It repeats ‘·ir’"),
     ]:
-        browser.js("show_text(arguments[0])", text)
-        assert reason in browser.text("#lesson")
-    browser.js("show_text('Wow !!!')")
+        show_text(browser, text)
+        browser.says({"#lesson": reason})
+    show_text(browser, "Wow !!!")
     assert "repeats" not in browser.text("#lesson")  # as the source does
-    browser.js("show_text('A crowd is present at a bar.')")
+    show_text(browser, "A crowd is present at a bar.")
     # not all have a high p
     assert "does not say that it is right" not in browser.text("#lesson")
 
 
+# -- experiments -----------------------------------------------------------------------------------
+
+# The outlined cells; what is written, with the beginning of the answer, a number in it, and the
+# verdict.
+EXPERIMENTS = [
+    ([(3, 4), (4, 3)], "Un petit chien noir court. <end> The first passes over ‘black’",
+     "(96.", ""),
+    ([(8, 7)], "Un chien court dehors avec un jouet. <end> None", "", ""),
+    ([(8, 7)], "jouet rouge. <end> The step at which ‘rouge’ was chosen still looks at ‘yellow’",
+     "", "you chose ‘rouge’ instead of ‘jaune’."),
+    ([(2, 6)], "Un chien et un chien. <end>", "a probability of 0.9",
+     "Wrong: ‘chien’ instead of ‘chat’. A correct translation is “Un chat et un chien.”"),
+    ([(0, 9)], "emroffsnart <end> No: one letter is skipped, one doubled, “emroffsnart” instead of "
+               "“remrof", "", "Wrong: ‘r’ is skipped, ‘f’ is doubled."),
+]  # fmt: skip
+
+
 def test_each_experiment_asks_and_then_shows_what_it_says(browser):
-    seen, verdicts = [], []
-    cells = [[(3, 4), (4, 3)], [(8, 7)], [(8, 7)], [(2, 6)], [(0, 9)]]
     browser.click("#try-0")
-    for i in range(5):
-        asked = browser.text("#try-text").removesuffix(
-            " The picture is covered until you press a button."
-        )
-        assert asked.endswith("?")
-        assert browser.text("#try-answer") == ""
+    for i, (cells, said, number, verdict) in enumerate(EXPERIMENTS):
+        covered = " The picture is covered until you press a button."
+        asked = browser.text("#try-text").removesuffix(covered)
+        assert asked.endswith("?") and browser.text("#try-answer") == ""
         browser.click("#try-see")
         assert browser.text("#try-text") == asked  # the answer does not replace it
-        seen.append(f"{browser.text('#said')} {browser.text('#try-answer')}")
-        verdicts.append(browser.text("#verdict"))
         assert not browser.shows("#try-see")
-        assert "stored" not in verdicts[-1]
-        text = browser.text("#step-text")
-        looked = re.search(r"([\d.]+)\s%", text)[1]
-        assert i == 1 or looked in seen[-1]
-        outlined = (
-            "return [...document.querySelectorAll('#picture .mark')].map(x => "
-            "[x.y, x.x].map(at => at.baseVal.value))"
-        )
-        cursor = browser.find("#picture .cursor")
-        width, height = (float(cursor.get_attribute(side)) for side in ("width", "height"))
-        expected = [(row * height - 1, col * width - 1) for row, col in cells[i]]
-        assert [tuple(at) for at in browser.js(outlined)] == expected
+        seen = f"{browser.text('#said')} {browser.text('#try-answer')}"
+        assert said in seen and number in seen and (i == 2 or seen.startswith(said))
+        looked = re.search(r"([\d.]+)\s%", browser.text("#step-text"))[1]
+        assert i == 1 or looked in seen
+        told = browser.text("#verdict")
+        assert verdict in told and "stored" not in told
+        assert i != 2 or "good translation" not in told
+        outlined = """
+            const { width, height } = document.querySelector("#picture .cursor");
+            return [...document.querySelectorAll("#picture .mark")].map((x) => [
+              (x.y.baseVal.value + 1) / height.baseVal.value,
+              (x.x.baseVal.value + 1) / width.baseVal.value,
+            ]);
+        """
+        assert_close(browser.js(outlined), cells)
         browser.click("#try-show")
-        assert browser.js("return document.activeElement.matches('#picture svg')")
-        row, col = cells[i][0]
-        assert re.search(
-            rf"\({row + 1}\), looks at .* \({col + 1}\): ", browser.text("#picture .readout")
-        )
+        assert browser.js(f"return {FOCUS}.matches('#picture svg')")
+        row, col = cells[0]
+        read_out = rf"\({row + 1}\), looks at .* \({col + 1}\): "
+        assert re.search(read_out, browser.text("#picture .readout"))
         if i < 4:
             assert browser.text("#try-next").startswith(f"Next experiment: {i + 2}.")
             browser.click("#try-next")
-            assert browser.js(
-                "return document.activeElement.matches('#try-guess button:first-of-type')"
-            )
+            assert browser.js(f"return {FOCUS}.matches('#try-guess button:first-of-type')")
     assert not browser.shows("#try-next")
-    assert (
-        "Un petit chien noir court. <end> The first passes over ‘black’" in seen[0]
-        and "(96." in seen[0]
-    )
-    assert seen[1].startswith("Un chien court dehors avec un jouet. <end> None")
-    assert (
-        "you chose ‘rouge’ instead of ‘jaune’." in verdicts[2]
-        and "good translation" not in verdicts[2]
-    )
-    assert (
-        "jouet rouge. <end> The step at which ‘rouge’ was chosen still looks at ‘yellow’" in seen[2]
-    )
-    assert seen[3].startswith("Un chien et un chien. <end>") and "a probability of 0.9" in seen[3]
-    assert (
-        verdicts[3]
-        == "Wrong: ‘chien’ instead of ‘chat’. A correct translation is “Un chat et un chien.”"
-    )
-    assert seen[4].startswith(
-        "emroffsnart <end> No: one letter is skipped, one doubled, “emroffsnart” instead of “remrof"
-    )
-    assert verdicts[4].startswith("Wrong: ‘r’ is skipped, ‘f’ is doubled.")
     browser.click("#back")
-    assert browser.text("#try-answer") == "" and browser.shows(
-        "#try-see"
-    )  # it was of another state
+    # it was of another state
+    assert browser.text("#try-answer") == "" and browser.shows("#try-see")
     assert not browser.all("#picture .mark")
     paste(browser, "hello")
     assert browser.text("#try-text") == "" and not browser.shows("#try-see")
@@ -1247,7 +1146,7 @@ def guess_in_experiment(browser, i, guess):
     assert not browser.shows("#try-guess") and browser.text("#try-answer")
     top = browser.js("return $('try-result').getBoundingClientRect().top")
     assert 0 <= top < 900  # what is said of the guess is in sight
-    return f"{browser.text('#try-result')} {browser.text('#try-judged')}"
+    return f"{browser.text('#try-result')} {browser.text('#try-judged')}".replace("\u00a0", " ")
 
 
 def test_a_guess_in_an_experiment_is_judged(browser):
@@ -1259,8 +1158,10 @@ def test_a_guess_in_an_experiment_is_judged(browser):
         order = [right, *(guess for guess in range(len(guesses)) if guess != right)]
         for guess in order if i % 2 else order[::-1]:
             judged = guess_in_experiment(browser, i, guess)
-            wrong = f"✗ You guessed “{guesses[guess]}”, and it is “{guesses[right]}”: "
-            assert judged.startswith("✓ Your guess was right: " if guess == right else wrong)
+            said = f"✗ You guessed “{guesses[guess]}”, and it is “{guesses[right]}”: "
+            if guess == right:
+                said = "✓ Your guess was right: "
+            assert judged.startswith(said)
             assert not re.search("NaN|undefined|Infinity", judged) and re.search(r"\d", judged)
         n_right += i % 2  # the first guess counts
         if i:
@@ -1274,116 +1175,103 @@ def test_a_guess_in_an_experiment_is_judged(browser):
 def test_how_far_off_a_guess_is_said_in_npformers_numbers(browser):
     model = Model("en-fr")
 
-    def computed():
-        """The probabilities, and the mean weights of the last cross-attention, of the page."""
+    def computed(*names):
+        """The probabilities, the mean weights of the last cross-attention, and for each name its
+        id, and its step or its place in the source.
+        """
         src, tgt_in, hidden = browser.js("return [state.src, read_tokens(), state.hidden]")
         masked = [0 if s in hidden else id_ for s, id_ in enumerate(src)]
-        weights = model.weights(masked, tgt_in)
-        return model.shares(masked, tgt_in), weights["memory"][-1].mean(0)
-
-    def places(*names):
-        """A step by the token that it writes, or a place of the source."""
+        weights = model.weights(masked, tgt_in)["memory"][-1].mean(0)
         place = "source_place(name) < 0 ? step_of(name) : source_place(name)"
-        return browser.js(f"return arguments[0].map((name) => {place})", names)
-
-    def ids(*names):
-        return browser.js("return arguments[0].map(id_of)", names)
+        script = f"return arguments[0].map((name) => [id_of(name), {place}])"
+        ids, places = zip(*browser.js(script, names), strict=True)
+        return model.shares(masked, tgt_in), weights, ids, places
 
     judged = guess_in_experiment(browser, 0, 0)
-    _, weights = computed()
-    first, second, dog, black = places("chien", "noir", "dog", "black")
+    _, weights, _, (first, second, dog, black) = computed("chien", "noir", "dog", "black")
     assert weights[first].argmax() == dog and weights[second].argmax() == black
     to_dog, to_black = 100 * weights[first, [dog, black]]
-    told = f"‘chien’ gives ‘dog’ {to_dog:.1f} % and ‘black’ {to_black:.1f} %"
-    assert told in judged.replace(" %", " %")
+    assert f"‘chien’ gives ‘dog’ {to_dog:.1f} % and ‘black’ {to_black:.1f} %" in judged
 
     judged = guess_in_experiment(browser, 1, 0)
-    shares, _ = computed()
-    step = browser.js("return state.step")
-    colour = max(shares[step, id_] for id_ in browser.js("return COLOURS.map(id_of)") if id_ >= 0)
-    end = shares[step, ids(".")[0]]
-    assert (
-        end > colour
-        and f"‘.’ has a probability of {end:.2f}, and" in judged
-        and f" has {colour:.2f}" in judged
-    )
+    colours = browser.js("return COLOURS.map(id_of).filter((id) => id >= 0)")
+    shares, _, (end,), _ = computed(".")
+    share = shares[browser.js("return state.step")]
+    colour = share[colours].max()
+    assert share[end] > colour
+    assert f"‘.’ has a probability of {share[end]:.2f}, and" in judged
+    assert f" has {colour:.2f}" in judged
 
     judged = guess_in_experiment(browser, 2, 1)
-    shares, weights = computed()
-    step, yellow = places("rouge", "yellow")
-    end, word = shares[step + 1, ids(".", "jaune")]
-    assert weights[step].argmax() == yellow and end == shares[step + 1].max()
-    assert f"‘.’ has a probability of {end:.2f}, and ‘jaune’ has {word:.2f}" in judged
+    shares, weights, (*_, end, word), (step, yellow, *_) = computed("rouge", "yellow", ".", "jaune")
+    share = shares[step + 1]
+    assert weights[step].argmax() == yellow and share.argmax() == end
+    told = f"‘.’ has a probability of {share[end]:.2f}, and ‘jaune’ has {share[word]:.2f}"
+    assert told in judged
 
     judged = guess_in_experiment(browser, 3, 1)
-    shares, _ = computed()
-    share = shares[places("chien")[0], ids("chien")[0]]
+    shares, _, (dog,), (step,) = computed("chien")
+    share = shares[step, dog]
     assert share > 0.9 and f"‘chien’ has a probability of {share:.2f}" in judged
     assert f"your guess is too low by at least {share - 0.5:.2f}" in judged
 
     judged = guess_in_experiment(browser, 4, 0)
-    assert f"it takes {fewest_changes('emroffsnart', 'remrofsnart')} changes of letters" in judged
+    n_changes = fewest_changes("emroffsnart", "remrofsnart")
+    assert f"it takes {n_changes} changes of letters" in judged
 
 
 def test_an_experiment_covers_the_picture_that_would_answer_it(browser):
-    def covered():
+    def is_covered():
         nodes = "['picture', 'step-text', 'picture-text'].map($)"
-        return browser.js(f"return {nodes}.map(x => [x.classList.contains('covered'), x.inert])")
+        states = browser.js(
+            f"return {nodes}.flatMap(x => [x.classList.contains('covered'), x.inert])"
+        )
+        [state] = set(states)
+        return state
 
     for i in (0, 2):
         browser.click(f"#try-{i}")
-        assert covered() == [[True, True]] * 3
-        assert "covered until you press a button." in browser.text("#try-text")
+        assert is_covered() and "covered until you press a button." in browser.text("#try-text")
         browser.click("#next")
-        assert covered() == [[True, True]] * 3
+        assert is_covered()
         browser.click("#try-see")
-        assert covered() == [[False, False]] * 3
-        assert "covered" not in browser.text("#try-text")
+        assert not is_covered() and "covered" not in browser.text("#try-text")
     browser.click("#try-0")
     paste(browser, "A dog runs.")
-    assert covered() == [[False, False]] * 3
+    assert not is_covered()
 
 
 # -- the guide -------------------------------------------------------------------------------------
 
 
 def test_the_guide_says_what_npformer_computes(browser):
-    text = browser.text("#guide")
-    model = Model("en-fr")
-    weights = model.weights(*browser.js("return [state.src, read_tokens()]"))
+    weights = Model("en-fr").weights(*browser.js("return [state.src, read_tokens()]"))
     yellow, toy, step = 7, 8, 8  # the step after ‘jouet’
-    assert f"{100 * weights['memory'][-1][:, step, yellow].mean():.1f} % from ‘yellow’" in text
+    from_yellow = weights["memory"][-1][:, step, yellow].mean()
     own = weights["encoder"][0][:, yellow, toy]
-    assert (
-        f"in head {own.argmax() + 1} of 4, "
-        f"‘yellow’ gives {100 * own.max():.1f} % of its attention to ‘toy’"
-    ) in text
+    head = f"in head {own.argmax() + 1} of 4"
+    browser.says({"#guide": f"{100 * from_yellow:.1f} % from ‘yellow’"})
+    told = f"{head}, ‘yellow’ gives {100 * own.max():.1f} % of its attention to ‘toy’"
+    browser.says({"#guide": told})
 
 
 def test_the_guide_points_from_any_state(browser):
     shows = browser.all("#guide li button")
+    texts = browser.texts("#guide li")
     assert len(shows) == 9
     for i, show in enumerate(shows):
         choose(browser, "reverse")
         browser.js("arguments[0].click()", show)
-        said = (
-            "Deux chiens courent sur la plage. <end>"
-            if i == 7
-            else "Un chien court dehors avec un jouet jaune. <end>"
-        )
-        assert browser.text("#said") == said
-        [pointed] = browser.all(".pointed")
-        assert pointed.is_displayed()
-        assert browser.js("return told_written(state.step)") == (
-            "‘courent’" if i == 7 else "‘jaune’"
-        )
-        assert shows[i].find_element("xpath", "..").text.removesuffix(" show") in browser.text(
-            "#guide-bar"
-        )
+        said, word = "Un chien court dehors avec un jouet jaune.", "‘jaune’"
+        if i == 7:
+            said, word = "Deux chiens courent sur la plage.", "‘courent’"
+        assert browser.text("#said") == f"{said} <end>"
+        assert [pointed.is_displayed() for pointed in browser.all(".pointed")] == [True]
+        assert browser.js("return told_written(state.step)") == word
+        browser.says({"#guide-bar": texts[i].removesuffix(" show")})
         browser.click("#guide-bar button:last-child")
-        assert not browser.shows("#guide-bar")
-        assert not browser.all(".pointed")
-        assert browser.js("return document.activeElement === arguments[0]", show)
+        assert not browser.shows("#guide-bar") and not browser.all(".pointed")
+        assert browser.js(f"return {FOCUS} === arguments[0]", show)
 
 
 def test_the_guide_can_be_walked_through(browser):
@@ -1394,12 +1282,11 @@ def test_the_guide_can_be_walked_through(browser):
         effects.append(browser.text("#part-effect"))
         if "Next" not in browser.texts("#guide-bar button"):
             break
-        active = browser.driver.switch_to.active_element
-        assert active.text == "Next"
+        assert browser.js(f"return {FOCUS}.innerText") == "Next"
         if len(titles) == 2:
             assert browser.text("#part-title") == "Encoder, layer 1: self-attention"
             assert browser.js("return [state.row, state.head]") == [7, 0]
-        active.send_keys(Keys.ENTER)
+        browser.press(Keys.ENTER)
     assert [title.split(".")[0] for title in titles] == [str(i + 1) for i in range(9)]
     script = """
       choose_step(step_of("dehors"));
@@ -1408,9 +1295,10 @@ def test_the_guide_can_be_walked_through(browser):
       const all = shares_at(traced.decoded.logits[state.step]);
       return [without, all].map((shares) => number(shares[id_of("dehors")], 2));
     """
-    browser.js("show_text(FIRST)")
-    assert " instead of ".join(browser.js(script)) in browser.all("#guide li")[1].text
-    for chance in re.findall(r"0\.\d\d", browser.all("#guide li")[6].text):
+    show_text(browser, "A dog runs outside with a yellow toy.")
+    told = browser.texts("#guide li")
+    assert " instead of ".join(browser.js(script)) in told[1]
+    for chance in re.findall(r"0\.\d\d", told[6]):
         assert chance in effects[6]  # as the box says it
     assert "the most probable would be ‘chiens’" in effects[7]  # as the guide says
     paste(browser, "A dog runs.")
@@ -1423,46 +1311,34 @@ def test_the_frame_begins_where_there_is_something_to_see(browser):
 
     assert framed() == "‘jaune’"  # the step that looks back
     paste(browser, "A man plays the guitar.")
-    weights = browser.js(
-        "return mean_of(trace('en-fr', state.src, read_tokens()).heads.memory.at(-1))"
-    )
-    step = browser.js("return state.step")
-    assert max(weights[step]) >= 0.5 and len(framed()) > 5
-    browser.js("show_text('A pretty woman plays a harpsichord.')")
+    weights = browser.js(f"return mean_of({TRACED}.heads.memory.at(-1))[state.step]")
+    assert max(weights) >= 0.5 and len(framed()) > 5
+    show_text(browser, "A pretty woman plays a harpsichord.")
     assert framed() == "‘femme’"  # in the data set: "jolie"
     browser.js(
         "show_text('A cat and a dog.'); state.hidden = [source_place('dog')]; "
         "write([BOS]); take_all()"
     )
-    assert framed() == "‘c’" and "a correct translation goes on with ‘ch’" in browser.text(
-        "#step-text"
-    )
+    assert framed() == "‘c’"
+    browser.says({"#step-text": "a correct translation goes on with ‘ch’"})
     choose(browser, "reverse")
     paste(browser, "transformer")
-    assert (
-        "Wrong: ‘r’ is skipped" in browser.text("#verdict") and browser.js("return state.step") == 0
-    )
+    browser.says({"#verdict": "Wrong: ‘r’ is skipped"})
+    assert browser.js("return state.step") == 0
 
 
-@pytest.mark.parametrize(
-    "button",
-    ["#source li:nth-child(2)", "#target li:nth-child(2)", "#distribution tr:nth-child(2)"],
-)
+@pytest.mark.parametrize("button", ["#source li", "#target li", "#distribution tbody tr"])
 def test_the_first_click_after_typing_is_not_lost(browser, button):
-    field = browser.find("#text")
-    field.send_keys(Keys.CONTROL, "a")
-    field.send_keys("Two dogs.")
+    browser.replace("#text", "Two dogs.")
     browser.wait_for("state.text === 'Two dogs.'")
     script = "return JSON.stringify([state.hidden, state.step, state.tgt_in])"
     before = browser.js(script)
-    selector = f"{button.replace('#distribution', '#distribution tbody')} button"
-    browser.click(selector)  # the field loses the focus when the button is pressed
+    browser.click(f"{button}:nth-child(2) button")  # the field loses the focus when it is pressed
     assert browser.js(script) != before
 
 
 def test_what_is_typed_is_read_without_enter_and_the_address_keeps_it(browser, look, path):
-    browser.find("#text").send_keys(Keys.CONTROL, "a")
-    browser.find("#text").send_keys("Two dogs.")
+    browser.replace("#text", "Two dogs.")
     browser.wait_for("state.text === 'Two dogs.'")
     assert browser.text("#read") == "Two dogs."
     assert browser.address() == "model=en-fr&text=Two+dogs."

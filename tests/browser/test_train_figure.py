@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from in_browser import CONTRAST, Page
+from in_browser import Page
 
 from npformer import tree
 
@@ -21,23 +21,11 @@ SIZES = {"task": "reverse", "d_model": 16, "n_heads": 2}
 SIZES |= {"n_layers": 1, "d_ff": 32, "letters": 26, "length": 6}
 MODELS = {
     "the default": {},
-    "two layers, three heads": {
-        "d_model": 9,
-        "n_heads": 3,
-        "n_layers": 2,
-        "d_ff": 7,
-        "letters": 5,
-        "length": 4,
-    },
-    "one head, odd widths": {
-        "d_model": 5,
-        "n_heads": 1,
-        "d_ff": 11,
-        "letters": 3,
-        "length": 3,
-        "task": "sort",
-    },
-}
+    "two layers, three heads": {"d_model": 9, "n_heads": 3, "n_layers": 2, "d_ff": 7,
+                                "letters": 5, "length": 4},
+    "one head, odd widths": {"d_model": 5, "n_heads": 1, "d_ff": 11, "letters": 3, "length": 3,
+                             "task": "sort"},
+}  # fmt: skip
 # What each change does to the lines of the one-page model.
 CHANGES = {
     "": [],
@@ -77,6 +65,7 @@ def one_page(change):
 
 
 PAGE = "train.html"
+FOCUS = "document.activeElement"
 
 
 @pytest.fixture
@@ -132,24 +121,26 @@ def array(stored):
     return np.array(data, float).reshape(n, m)
 
 
+def ids_of(stored):
+    return array(stored).astype(int)
+
+
+def leaves_of(stored):
+    """The parameters by name; gains and biases are vectors in the one-page model."""
+    arrays = {name: array(value) for name, value in stored.items()}
+    return {name: x[0] if name.endswith(("bias", "gain")) else x for name, x in arrays.items()}
+
+
 def params_of(stored):
-    """The nested parameters of the one-page model; gains and biases are vectors there."""
+    """The nested parameters of the one-page model."""
     params = {"encoder": {}, "decoder": {}}
-    for name, value in stored.items():
+    for name, value in leaves_of(stored).items():
         *folders, last = name.split(".")
         place = params
         for folder in folders:
             place = place.setdefault(folder, {})
-        place[last] = array(value)[0] if last in ("bias", "gain") else array(value)
+        place[last] = value
     return params
-
-
-def assert_same(found, expected):
-    found, expected = dict(tree.leaves(found)), dict(tree.leaves(expected))
-    assert found.keys() == expected.keys()
-    largest = max(abs(x).max() for x in expected.values())
-    for name, x in expected.items():
-        assert abs(found[name] - x).max() <= 1e-12 * max(abs(x).max(), 1e-3 * largest), name
 
 
 # -- the numbers -----------------------------------------------------------------------------------
@@ -166,13 +157,18 @@ def test_loss_and_gradients_are_those_of_the_one_page_model(functions, model):
     return [plain(params), ids(src), ids(tgt), results];"""
     sizes = SIZES | MODELS[model]
     stored, src, tgt, results = functions.js(script, sizes, list(CHANGES))
-    params, src, tgt = params_of(stored), array(src).astype(int), array(tgt).astype(int)
+    params, src, tgt = params_of(stored), ids_of(src), ids_of(tgt)
     assert (src == 0).any() and (tgt == 0).any()
     losses = {}
-    for change, (loss, grads) in zip(CHANGES, results, strict=True):
-        expected_loss, expected = one_page(change).loss_and_grad(params, src, tgt, sizes["n_heads"])
+    for change, (loss, found) in zip(CHANGES, results, strict=True):
+        expected_loss, grads = one_page(change).loss_and_grad(params, src, tgt, sizes["n_heads"])
         assert abs(loss - expected_loss) <= 1e-12 * expected_loss, change
-        assert_same(params_of(grads), expected)
+        found, expected = leaves_of(found), dict(tree.leaves(grads))
+        assert found.keys() == expected.keys()
+        largest = max(abs(x).max() for x in expected.values())
+        for name, x in expected.items():
+            bound = 1e-12 * max(abs(x).max(), 1e-3 * largest)
+            assert abs(found[name] - x).max() <= bound, name
         losses[change] = loss
     same = {change for change in CHANGES if losses[change] == losses[""]}
     assert same == {"", "memory", "rate"} | ({"merge"} if sizes["n_heads"] == 1 else set())
@@ -193,22 +189,16 @@ def test_steps_are_those_of_adam_in_the_one_page_model(functions):
       }}
       return [first, batches, plain(params)];
     }});"""
-    for change, result in zip(["", "rate"], functions.js(script, SIZES, ["", "rate"]), strict=True):
-        first, batches, last = result
-        page = one_page(change)
-        params = params_of(first)
-        means = {}
-        rate = 100 if change == "rate" else 1
-        for step, (src, tgt) in enumerate(batches, 1):
-            arrays = array(src).astype(int), array(tgt).astype(int)
-            _, grads = page.loss_and_grad(params, *arrays, SIZES["n_heads"])
+    page, results = one_page(""), functions.js(script, SIZES, ["", "rate"])
+    for rate, (first, batches, last) in zip((1, 100), results, strict=True):
+        params, means, found = params_of(first), {}, leaves_of(last)
+        for step, ids in enumerate(batches, 1):
+            _, grads = page.loss_and_grad(params, *map(ids_of, ids), SIZES["n_heads"])
             page.adam_step(params, grads, means, step, lr=rate * 0.01 * step / 50)
-        found = dict(tree.leaves(params_of(last)))
-        # of the keys' biases, the gradient is 0 but for rounding
         for name, x in tree.leaves(params):
-            assert abs(found[name] - x).max() <= rate * (
-                1e-9 if name.endswith("bias") else 1e-12
-            ), name
+            # of the keys' biases, the gradient is 0 but for rounding
+            bound = 1e-9 if name.endswith("bias") else 1e-12
+            assert abs(found[name] - x).max() <= rate * bound, name
 
 
 def test_new_parameters_and_greedy_decoding(functions):
@@ -219,9 +209,9 @@ def test_new_parameters_and_greedy_decoding(functions):
       plain(tiny.init(tiny.generator(0), arguments[0]))];"""
     stored, src, said, new = functions.js(script, SIZES)
     page = one_page("")
-    expected = page.greedy_decode(params_of(stored), array(src).astype(int), SIZES["n_heads"], 7)
+    expected = page.greedy_decode(params_of(stored), ids_of(src), SIZES["n_heads"], 7)
     assert said == expected.tolist()
-    new = dict(tree.leaves(params_of(new)))
+    new = leaves_of(new)
     theirs = dict(tree.leaves(page.init(np.random.default_rng(0), 29, 16, 1, 32)))
     assert new.keys() == theirs.keys()
     for name, x in theirs.items():
@@ -257,21 +247,13 @@ def test_the_terms_of_every_number_sum_to_its_gradient(functions):
       }
     }
     return [Math.min(n, named), wrong];"""
-    sizes = SIZES | {
-        "d_model": 6,
-        "n_heads": 2,
-        "n_layers": 2,
-        "d_ff": 5,
-        "letters": 4,
-        "length": 3,
-    }
+    sizes = SIZES | {"d_model": 6, "n_layers": 2, "d_ff": 5, "letters": 4, "length": 3}
     for change in CHANGES:
         n, wrong = functions.js(script, sizes | {"broken": change})
         assert n > 200
         # What was left out is seen where it was left out, and nowhere else.
-        assert set(wrong) == ({"encoder.1.feed_forward_norm.y"} if change == "memory" else set()), (
-            change
-        )
+        left_out = {"memory": {"encoder.1.feed_forward_norm.y"}}
+        assert set(wrong) == left_out.get(change, set()), change
 
 
 # -- training in the page --------------------------------------------------------------------------
@@ -289,14 +271,11 @@ def test_500_steps_of_the_default_draw_the_anti_diagonal(opened):
     browser.click("#pause")
     browser.wait_for("!state.running")
     assert browser.text("#said").startswith("tenalp")
-    assert [browser.text(f"#{id_}") for id_ in ("task-text", "wanted")] == [
-        "write the word backwards",
-        "tenalp",
-    ]
+    assert browser.texts("#task-text, #wanted") == ["write the word backwards", "tenalp"]
     strongest = browser.find("#maps svg").get_attribute("aria-label")
     assert all(f"→ {letter} from {letter}" in strongest for letter in "planet")
     browser.js("$('saved').value = 0; $('saved').dispatchEvent(new Event('input'))")
-    assert "Step 0 of" in browser.text("#at-text")
+    browser.says({"#at-text": "Step 0 of"})
     assert not browser.text("#said").startswith("tenalp")
 
 
@@ -344,17 +323,15 @@ def test_the_address_restores_everything(opened):
     browser = opened(address, "!state.running && !state.again")
     browser.js("choose(['decoder.0.memory_attention.weights', 5, 1], [])")
     browser.wait_for("location.hash.includes('at=')")
-    address = browser.js("return location.hash")
-    params = browser.js("return [...shown().params.output.weight.data]")
-    opened(address[1:], "state.losses.length === 20 && !state.running && !state.again")
-    assert browser.js("return location.hash") == address
-    assert browser.js("return [...shown().params.output.weight.data]") == params
+    script = "return [location.hash, ...shown().params.output.weight.data]"
+    before = browser.js(script)
+    opened(browser.address(), "state.losses.length === 20 && !state.running && !state.again")
+    assert browser.js(script) == before
     assert "Step 12 of 20" in browser.text("#at-text") and not browser.text("#message")
     chosen = browser.js("return [settings.task, settings.broken, state.guess]")
     assert chosen == ["copy", "merge", "learns"]
-    box = browser.find("#box-decoder\\.0\\.memory_attention")
-    assert box.get_attribute("aria-expanded") == "true"
-    assert browser.find("[value=gradients]").is_selected() and browser.find("td.chosen")
+    assert browser.all("#box-decoder\\.0\\.memory_attention[aria-expanded=true]")
+    assert browser.all("[value=gradients]:checked") and browser.all("td.chosen")
 
 
 # -- following a number ----------------------------------------------------------------------------
@@ -391,8 +368,7 @@ def test_why_a_gradient_is_zero_is_told(browser):
         choose([key, Math.floor(at / x.m), at % x.m], []);
         return $("number").textContent;"""
         assert text in browser.js(script, key, negative)
-        ways = browser.all("#number .ways div:first-child button")
-        links = [link.text for link in ways]
+        links = browser.texts("#number .ways div:first-child button")
         assert all(link.endswith("× 0 = 0") for link in links)
         assert bool(links) == ("does not use" not in text)
 
@@ -423,27 +399,26 @@ def test_a_forgotten_gradient_is_found_by_measuring(opened):
     browser = opened(
         f"{SMALL}&break=memory&at=encoder.0.feed_forward_norm.y:0:1&box=encoder.0.feed_forward_norm"
     )
-    card = browser.text("#number")
-    assert "The backward pass is wrong here" in card and "has left out a part of it" in card
+    browser.says({"#number": "The backward pass is wrong here"})
+    browser.says({"#number": "has left out a part of it"})
 
 
 def test_what_a_change_did_is_told_after_500_steps(opened):
     smallest = "D=4&H=1&F=4&letters=3&length=2"
     browser = opened(f"{smallest}&break=rate")
     for button in ("step", "train", "try"):  # they lead to the question that comes first
-        assert browser.find(f"#{button}").get_attribute("aria-disabled") == "true"
-        browser.click(f"#{button}")
-        assert browser.js("return document.activeElement.name") == "guess"
+        browser.click(f"#{button}[aria-disabled=true]")
+        assert browser.js(f"return {FOCUS}.name") == "guess"
     assert all(node.is_displayed() for node in browser.all(".first"))
     assert browser.js("return state.losses.length") == 0
     browser.click("[name=guess][value=learns]")
     browser.click("#try")
     browser.wait_for("!state.running && state.saved.at(-1).step === 500")
+    share = round(100 * browser.js("return state.measured.at(-1).right"))
     text = browser.text("#verdict")
-    last = browser.js("return state.measured.at(-1)")
     assert "You expected: “It learns all the same" in text and "After 500 steps" in text
+    assert f"{share} % of the words that it writes by itself are right" in text
     assert not browser.shows(".first")
-    assert f"{round(100 * last['right'])} % of the words that it writes by itself are right" in text
 
 
 def test_every_change_has_its_sentences(opened):
@@ -459,88 +434,71 @@ def test_every_change_has_its_sentences(opened):
     assert len(told) == len(CHANGES) - 1
     for paragraphs in told:
         assert not any(word in " ".join(paragraphs) for word in ("NaN", "undefined", "Infinity"))
-    ends = [
-        {"loss": loss, "right": right} for loss, right in [(0.01, 1), (0.01, 0), (1.6, 0), (3.5, 0)]
-    ]
-    script = (
-        "const ends = [...arguments[0], { loss: NaN, right: 0 }];"
-        "return ends.map((end) => outcome_of(end, { loss: 3.8 }))"
-    )
-    assert browser.js(script, ends) == ["learns", "useless", "partly", "fails", "fails"]
+    script = """
+    const ends = [[0.01, 1], [0.01, 0], [1.6, 0], [3.5, 0], [NaN, 0]];
+    return ends.map(([loss, right]) => outcome_of({ loss, right }, { loss: 3.8 }));"""
+    assert browser.js(script) == ["learns", "useless", "partly", "fails", "fails"]
 
 
 # -- keyboard, screens, bad input ------------------------------------------------------------------
 
 
+UP, DOWN, ENTER, END = Keys.ARROW_UP, Keys.ARROW_DOWN, Keys.ENTER, Keys.END
+# Where Tab goes, what is pressed, and what is then so.
+OF_THE_WORD = [
+    ("#word", [END, *[Keys.BACKSPACE] * 3, "bca"], "state.word", "bca"),
+    ("#step", [ENTER] * 4, f"{FOCUS}.id", "step"),
+]
+OF_THE_FIGURE = [
+    ("#saved", [Keys.HOME], "$('at-text').innerText.includes('Step 0 of')", True),
+    ("[name=view]", [DOWN], "state.view", "gradients"),
+    ("#box-output", [ENTER], f"{FOCUS}.id", "panel"),
+    ("", [Keys.ESCAPE], f"[{FOCUS}.id, state.box]", ["box-output", None]),
+    ("", [ENTER], "state.box", "output"),
+    ("td[data-i]", [Keys.ARROW_RIGHT, DOWN, ENTER], "state.at", ["output.logits", 1, 1]),
+    ("", [], f"{FOCUS}.matches('td.chosen')", True),
+]
+OF_A_CHANGE = [
+    ("[name=guess]", [Keys.SPACE], "typeof state.guess", "string"),
+    ("#try", [], f"{FOCUS}.id", "try"),
+    ("#task", [DOWN], "$('task').value", "copy"),
+    (
+        "#n_heads",
+        [END, Keys.BACKSPACE, "1", ENTER],
+        "[settings.task, settings.n_heads]",
+        ["copy", 1],
+    ),
+    ("", [], f"[{FOCUS}.id, location.hash.includes('H=1')]", ["n_heads", True]),
+    ("#default", [], f"{FOCUS}.id", "default"),
+]
+
+
 def test_everything_is_reached_by_keyboard(browser):
-    browser.tab_to("#word")
-    browser.press(Keys.END, *[Keys.BACKSPACE] * 3, "bca")
-    assert browser.js("return state.word") == "bca"
-    browser.tab_to("#step")
-    browser.press(Keys.ENTER)
-    browser.press(*[Keys.ENTER] * 3)
+    browser.by_keyboard(OF_THE_WORD)
     browser.wait_for("state.losses.length === 4 && !state.running")
-    assert browser.focused() == "step"
-    browser.tab_to("#train")
-    browser.press(Keys.ENTER)
-    browser.tab_to("#pause")
-    browser.press(Keys.ENTER)
+    browser.by_keyboard([("#train", [ENTER], "state.running", True)])
+    browser.by_keyboard([("#pause", [ENTER], f"{FOCUS}.id", "pause")])
     browser.wait_for("!state.running")
-    browser.tab_to("#saved")
-    browser.press(Keys.HOME)
-    assert "Step 0 of" in browser.text("#at-text")
-    browser.tab_to("[name=view]")
-    browser.press(Keys.ARROW_DOWN)
-    assert browser.js("return state.view") == "gradients"
-    browser.tab_to("#box-output")
-    browser.press(Keys.ENTER)
-    assert browser.focused() == "panel"
-    browser.press(Keys.ESCAPE)
-    assert browser.js("return [document.activeElement.id, state.box]") == [
-        "box-output",
-        None,
-    ]
-    browser.press(Keys.ENTER)
-    browser.tab_to("td[data-i]")
-    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN, Keys.ENTER)
-    assert browser.js("return state.at") == ["output.logits", 1, 1]
-    assert browser.js("return document.activeElement.matches('td.chosen')")
+    browser.by_keyboard(OF_THE_FIGURE)
     browser.js("$('box-output').focus()")
-    browser.tab_to("#number ol button")
-    browser.press(Keys.ENTER)
-    assert browser.js("return state.at[0]") == "loss.loss"
+    browser.by_keyboard([("#number ol button", [ENTER], "state.at[0]", "loss.loss")])
     browser.tab_to("[name=break]")
-    browser.press(Keys.ARROW_DOWN)
+    browser.press(DOWN)
     browser.wait_for("settings.broken === 'mask' && state.saved.length")
-    browser.tab_to("[name=guess]")
-    browser.press(Keys.SPACE)
-    browser.tab_to("#try")
-    browser.tab_to("#task")
-    browser.press(Keys.ARROW_DOWN)
-    browser.tab_to("#n_heads")
-    browser.press(Keys.END, Keys.BACKSPACE, "1", Keys.ENTER)
-    script = (
-        "return [settings.task, settings.n_heads, document.activeElement.id, "
-        "location.hash.includes('H=1')]"
-    )
-    assert browser.js(script) == ["copy", 1, "n_heads", True]
-    browser.tab_to("#default")
+    browser.by_keyboard(OF_A_CHANGE)
 
 
 @pytest.mark.parametrize(
     ("width", "dark"), [(320, False), (380, True), (1280, False), (1280, True)]
 )
-def test_it_fits_every_screen_and_theme(opened, width, dark):
+def test_it_fits_every_screen_and_theme(opened, tmp_path, width, dark):
     browser = opened(SMALL + "&break=memory&view=gradients", width=width, dark=dark)
     browser.js("choose(['encoder.0.attention.weights', 1, 1], [])")
-    assert browser.js("return document.documentElement.scrollWidth") <= width
-    assert browser.js(CONTRAST) == []
-    bottom = (
-        "const maps = [...document.querySelectorAll('#maps svg')];"
-        "return Math.max(...maps.map((x) => x.getBoundingClientRect().bottom))"
-    )
-    browser.js("scrollTo(0, 0)")
-    assert browser.js(bottom) < 640  # the attention is seen without scrolling
+    browser.check_screen(width, "dark" if dark else "light", tmp_path, "figure")
+    maps = "[...document.querySelectorAll('#maps svg')]"
+    bottoms = f"{maps}.map((x) => x.getBoundingClientRect().bottom)"
+    # the attention is seen without scrolling
+    assert max(browser.js(f"scrollTo(0, 0); return {bottoms}")) < 640
 
 
 @pytest.mark.parametrize("width", [380, 1200])
@@ -584,12 +542,10 @@ def test_the_parameters_of_a_box_are_folded_until_one_is_needed(opened):
     assert browser.js("return document.activeElement.matches('#panel details td')")
     browser.js("open_box('decoder.0.feed_forward')")
     assert shown() == [False] * 4
-    browser.js(
-        "choose(['decoder.0.feed_forward.hidden.weight', 2, 3], [])"
-    )  # a step of a gradient's way
+    # a step of a gradient's way
+    browser.js("choose(['decoder.0.feed_forward.hidden.weight', 2, 3], [])")
     assert shown() == [True] * 4 and browser.shows("#panel details td.chosen")
-    address = browser.js("return location.hash.slice(1)")
-    opened(address)
+    opened(browser.address())
     assert shown() == [True] * 4 and browser.shows("#panel details td.chosen")
     browser.js("open_box('loss')")
     assert not browser.all("#panel details")  # it has no parameters
@@ -607,72 +563,61 @@ def test_zero_has_the_colour_of_the_page_in_both_schemes(opened, dark):
     assert browser.js(masked) == zero
 
 
+REFUSED = [
+    ("letters", "1", "nothing to learn"),
+    ("letters", "27", "from 2 to 26"),
+    ("d_model", "15", "cannot be cut into 2 heads"),
+    ("length", "", "from 2 to 10"),
+    ("n_layers", "1.5", "whole number"),
+    ("seed", "-1", "from 0 to 9999"),
+]
+
+
 def test_sizes_and_words_out_of_range_are_refused_with_a_message(browser):
     run = browser.js("return state.run")
-    for name, value, message in [
-        ("letters", "1", "nothing to learn"),
-        ("letters", "27", "from 2 to 26"),
-        ("d_model", "15", "cannot be cut into 2 heads"),
-        ("length", "", "from 2 to 10"),
-        ("n_layers", "1.5", "whole number"),
-        ("seed", "-1", "from 0 to 9999"),
-    ]:
+    for name, value, message in REFUSED:
         script = """const input = $(arguments[0]), before = input.value;
         input.value = arguments[1];
         $("settings").requestSubmit();
         input.value = before;"""
         browser.js(script, name, value)
-        assert message in browser.text("#settings-message")
+        browser.says({"#settings-message": message})
         assert browser.js("return state.run") == run
     for word in ("ab", "a1c", "ÄÖÜ", "abz"):
-        browser.js(
-            "$('word').value = arguments[0]; $('word').dispatchEvent(new Event('input'))", word
-        )
-        assert "Type 3 letters from a to e" in browser.text("#word-message")
+        browser.fill("#word", word)
+        browser.says({"#word-message": "Type 3 letters from a to e"})
         assert browser.text("#said") == "…" and browser.js("return state.word") != word
 
 
+DEFAULT = ["task=fly", "D=1e9", "H=3", "letters=1", "length=x", "break=everything"]
+ODD = ["box=attic", "at=x:1:2", "at=output.logits:z:1", "word=planets", "step=-1", "guess=no",
+       "view=all", "colour=red"]  # fmt: skip
+
+
 def test_an_address_that_asks_too_much_gives_the_default_and_a_message(browser):
-    tried = [
-        (part, "shows the default instead")
-        for part in ("task=fly", "D=1e9", "H=3", "letters=1", "length=x")
-    ]
-    tried += [("break=everything", "shows the default instead")]
-    odd = (
-        "box=attic",
-        "at=x:1:2",
-        "at=output.logits:z:1",
-        "word=planets",
-        "step=-1",
-        "guess=no",
-        "view=all",
-        "colour=red",
-    )
-    tried += [(f"{SMALL}&{part}", "Part of the address was not understood") for part in odd]
-    for address, message in tried:
-        script = "const run = state.run; location.hash = arguments[0]; return run"
-        run = browser.js(script, address)
+    for address in [*DEFAULT, *(f"{SMALL}&{part}" for part in ODD)]:
+        run = browser.js("const run = state.run; location.hash = arguments[0]; return run", address)
         browser.wait_for(f"state.run > {run} && state.saved.length && !state.running")
-        assert message in browser.text("#message"), address
+        message = "Part of the address was not understood"
+        if address in DEFAULT:
+            message = "shows the default instead"
+        browser.says({"#message": message})
         assert browser.js("return problem(settings)") == ""
 
 
 def test_the_first_word_has_different_letters_if_there_are_enough(functions):
-    script = (
-        "return arguments[0].map(([letters, length]) => first_word({ letters, length, seed: 2 }))"
-    )
-    words = functions.js(script, [[26, 6], [10, 6], [10, 10], [2, 3]])
-    assert words[0] == "planet" and [len(set(word)) for word in words[1:]] == [6, 10, 2]
-    assert all(max(word) <= last for word, last in zip(words[1:], "jjb", strict=True))
+    script = "return first_word({ letters: arguments[0], length: arguments[1], seed: 2 })"
+    assert functions.js(script, 26, 6) == "planet"
+    for letters, length, n_different in [(10, 6, 6), (10, 10, 10), (2, 3, 2)]:
+        word = functions.js(script, letters, length)
+        assert len(set(word)) == n_different and max(word) <= "abcdefghij"[letters - 1]
 
 
 def test_where_a_number_that_is_not_finite_began_is_told(browser):
     message = {"set": {"path": "decoder.0.feed_forward.hidden.weight", "value": 1e308}}
     browser.js("trainer.send(arguments[0]); train(500)", message)
     browser.wait_for("state.nan")
-    text = browser.text("#message")
-    assert (
-        "at step 1" in text
-        and "forward pass in “Feed-forward (decoder)” (decoder.0.feed_forward.h)" in text
-    )
-    assert browser.find("#train").get_attribute("aria-disabled") == "true"
+    where = "forward pass in “Feed-forward (decoder)” (decoder.0.feed_forward.h)"
+    browser.says({"#message": "at step 1"})
+    browser.says({"#message": where})
+    assert browser.all("#train[aria-disabled=true]")
