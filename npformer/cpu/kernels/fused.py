@@ -9,9 +9,10 @@ from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import KINDS, Identity, activate, multiply_by_slope
 from npformer.cpu.kernels.dropout import drawing, drop_row
 from npformer.cpu.kernels.linear import (
+    NOTHING,
     by_rows,
     gradients_of_parameters,
-    linear,
+    map_rows,
     multiply_by,
     multiply_by_transposed,
 )
@@ -26,15 +27,23 @@ from npformer.runtime.threads import n_kernel_threads
 def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout_key):
     width = weight.shape[1]
     bias = np.zeros(width, x.dtype) if bias is None else bias
+    h = empty((*x.shape[:-1], width), x.dtype)
     y = empty((*x.shape[:-1], width // INPUTS[activation]), x.dtype)
     rest = bias, KINDS[activation], *drawing(dropout_rate, dropout_key, x.dtype)
-    if n_kernel_threads():  # then the threads share the product
-        h = linear(x, weight)
-        _activate(as_rows(h), as_rows(y), 0, *rest)
-        return y, h
-    h = empty((*x.shape[:-1], width), x.dtype)
-    by_rows(_map_and_activate, (as_rows(x), as_rows(h), as_rows(y)), weight, *rest)
+    _map_and(_activate, _map_and_activate, (x, h, y), weight, *rest)
     return y, h
+
+
+def _map_and(finish, kernel, arrays, weight, *rest):
+    """Map the first array to the second, and call ``finish`` with the second, the third and the
+    rest; ``kernel`` does both.
+    """
+    x, h, other = map(as_rows, arrays)
+    if n_kernel_threads():  # then the threads share the product
+        map_rows(x, weight, NOTHING[x.dtype], h)
+        finish(h, other, 0, *rest)
+    else:
+        by_rows(kernel, (x, h, other), weight, *rest)
 
 
 @kernel_of(reference.linear_activation_dropout_backward, as_it_lies="weight")
@@ -48,13 +57,9 @@ def linear_activation_dropout_backward(
 @kernel_of(reference.linear_dropout_residual, as_it_lies="weight")
 def linear_dropout_residual(x, weight, bias, residual, dropout_rate, dropout_key):
     bias = np.zeros(weight.shape[1], x.dtype) if bias is None else bias
-    rest = bias, *drawing(dropout_rate, dropout_key, x.dtype)
-    if n_kernel_threads():
-        y = linear(x, weight)
-        _drop_and_add(as_rows(y), as_rows(residual), 0, *rest)
-        return y
     y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    by_rows(_map_drop_and_add, (as_rows(x), as_rows(y), as_rows(residual)), weight, *rest)
+    rest = bias, *drawing(dropout_rate, dropout_key, x.dtype)
+    _map_and(_drop_and_add, _map_drop_and_add, (x, y, residual), weight, *rest)
     return y
 
 

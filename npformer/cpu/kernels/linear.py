@@ -24,14 +24,17 @@ NOTHING = {dtype: np.empty(0, dtype) for dtype in BLAS}
 @kernel_of(reference.linear, as_it_lies="weight")
 def linear(x, weight, bias):
     y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    nothing = NOTHING[x.dtype]
-    bias = nothing if bias is None else bias
-    x, rows = as_rows(x), as_rows(y)
-    if n_kernel_threads() and weight.size >= WORTH_IT:
-        map_few_rows(team_for(x.dtype), x, (as_matrix(weight), nothing, nothing, bias), rows)
-    else:
-        by_rows(_map, (x, rows), weight, bias)
+    map_rows(as_rows(x), weight, NOTHING[x.dtype] if bias is None else bias, as_rows(y))
     return y
+
+
+def map_rows(x, weight, bias, y):
+    """y = x W + b of rows, or x W if the bias is empty."""
+    if n_kernel_threads() and weight.size >= WORTH_IT:
+        nothing = NOTHING[x.dtype]
+        map_few_rows(team_for(x.dtype), x, (as_matrix(weight), nothing, nothing, bias), y)
+    else:
+        by_rows(_map, (x, y), weight, bias)
 
 
 @kernel_of(reference.linear_backward, as_it_lies="weight")
