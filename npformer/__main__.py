@@ -6,8 +6,7 @@ import importlib
 import sys
 
 from npformer.commands import COMMANDS, GROUPS, called, nearest
-from npformer.commands.arguments import new_parser
-from npformer.commands.command import command
+from npformer.commands.shared import command, new_parser
 
 from npformer import __version__
 

@@ -13,8 +13,7 @@ matplotlib.use("agg")
 import numpy as np
 from matplotlib import pyplot as plt
 
-from npformer.commands.arguments import new_parser  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.shared import command, new_parser  # needs pip install -e .
 from scripts import make_playground
 
 from npformer import greedy_decode

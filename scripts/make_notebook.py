@@ -11,8 +11,7 @@ from doctest import DocTestParser, Example
 from importlib.util import find_spec
 from pathlib import Path
 
-from npformer.commands.arguments import new_parser  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.shared import command, new_parser  # needs pip install -e .
 
 from npformer.extras import pip_install
 

@@ -21,9 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
-from npformer.commands.output import output_file
+from npformer.commands.shared import (  # needs pip install -e .
+    command,
+    new_parser,
+    output_file,
+    positive,
+)
 
 from npformer import Adam, CopyTask, Trainer, Transformer, tree, warmup_cosine
 from npformer.models import describe, from_description

@@ -11,14 +11,20 @@ npformer.pretrained.save or the library transformers has written; with --json, a
 probabilities of all labels.
 """
 
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from npformer.commands.arguments import add_backend, new_parser
-from npformer.commands.command import command
-from npformer.commands.lines import Refusals, add_lines, choose_lines, lines_of
-from npformer.commands.models import load_of_others
-from npformer.commands.output import add_json, refuse_overwriting, write_json
+from npformer.commands.shared import (
+    Backend,
+    JsonFile,
+    Text,
+    command_line,
+    refuse_overwriting,
+    write_json,
+)
+from npformer.commands.shared.lines import Lines
+from npformer.commands.shared.models import load_of_others
 
 from npformer.pretrained.bert import labels_of, output_names
 from npformer.pretrained.vectors import class_probabilities
@@ -26,31 +32,47 @@ from npformer.pretrained.vectors import class_probabilities
 AT_ONCE = 256  # texts, of a file or a pipe
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    refuse_overwriting(options, [options.model, options.file])
-    model, params, tokenizer = load_of_others(options.model, "classify")
+@command_line
+def main(
+    model: Path,
+    lines: Sequence[Text] = (),
+    *,
+    file: Path | None = None,
+    json: JsonFile | None = None,
+    backend: Backend = "auto",
+):
+    """Classify texts.
+
+    Parameters
+    ----------
+    model : FOLDER
+        a classifier, as npformer.pretrained.save writes it
+    lines
+        each in quotes (default: the lines of --file or of standard input)
+    file : FILE
+        text file with one text per line, plain or .gz; - is standard input
+    """
+    texts = Lines(lines, file, "text")
+    refuse_overwriting([model, texts.file])
+    classifier, params, tokenizer = load_of_others(model, "classify")
     # Raises, before a text is read, if it is no classifier.
-    class_probabilities(model, params, tokenizer, [])
-    refusals = Refusals()
-    lines = iter(options.lines or lines_of(options.file, refusals.tell))
-    at_once = 1 if options.is_typed else AT_ONCE
+    class_probabilities(classifier, params, tokenizer, [])
+    at_once = 1 if texts.is_typed else AT_ONCE
     classes = []
+    unread = iter(texts)
     try:
-        while some := list(islice(lines, at_once)):
-            texts = [line for line in some if line.strip()]
-            rows = class_probabilities(model, params, tokenizer, texts, options.backend)
-            of_texts = iter(rows)
-            for line in some:
-                if line.strip():
-                    classes.append(answer(line, next(of_texts), model))
+        while some := list(islice(unread, at_once)):
+            known = [text for text in some if text.strip()]
+            rows = iter(class_probabilities(classifier, params, tokenizer, known, backend))
+            for text in some:
+                if text.strip():
+                    classes.append(answer(text, next(rows), classifier))
                 else:
                     print(flush=True)
     finally:
-        figures = {"model": str(options.model), "labels": labels_of(model), "texts": classes}
-        write_json(options.json, figures)
-    return refusals.exit_code
+        figures = {"model": str(model), "labels": labels_of(classifier), "texts": classes}
+        write_json(json, figures)
+    return texts.exit_code
 
 
 def answer(text, probabilities, model):
@@ -68,16 +90,3 @@ def answer(text, probabilities, model):
         # By names, as two classes may have one label.
         "probabilities": dict(zip(output_names(model), values, strict=True)),
     }
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    parser.add(
-        "model", "a classifier, as npformer.pretrained.save writes it", type=Path, metavar="FOLDER"
-    )
-    add_lines(parser, "text")
-    add_json(parser)
-    add_backend(parser)
-    options = parser.parse_args(argv)
-    choose_lines(parser, options, "text")
-    return options

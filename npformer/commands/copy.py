@@ -9,19 +9,21 @@ npformer copy --out runs/mine            # keep the model, too, in runs/mine/mod
 
 import itertools
 import time
-from typing import Any, NamedTuple, get_args
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple
 
-from npformer.commands.arguments import (
-    add_backend,
-    add_seed,
-    add_settings,
-    new_parser,
-    positive,
-    settings_in,
+from npformer.commands.shared import (
+    Backend,
+    Fields,
+    JsonFile,
+    Pictures,
+    Reading,
+    UsageError,
+    checked_folder,
+    command_line,
+    write_json,
 )
-from npformer.commands.command import command
-from npformer.commands.output import add_json, add_pictures, check_folder, will_draw, write_json
-from npformer.commands.training import SIZES, add_watching, prepare, saying_where_it_stopped
+from npformer.commands.shared.training import SIZES, Watching, saying_where_it_stopped
 
 from npformer import tree
 from npformer.files.checkpoint import RESULT, import_safetensors
@@ -52,86 +54,141 @@ def annotated_adam(steps):
     return Adam(noam(d_model=512, warmup=400, factor=0.5), betas=(0.9, 0.98), eps=1e-9)
 
 
+class Preset(NamedTuple):
+    """The sequences, the size of the model, and how it is trained."""
+
+    lengths: dict
+    sizes: dict
+    optimizer: Callable[[int], Adam]
+    batch_size: int
+    steps: int
+    clip_norm: float | None = None
+    average_last: int = 1
+
+
 PRESETS = {
     # Lengths 1 ... 10, so that padding is used; no dropout, as every training sequence is new.
-    "quick": {
-        "task": {"vocab": 11, "min_len": 1, "max_len": 10},
-        "model": {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 128, "dropout": 0.0},
-        "optimizer": quick_adam,
-        "clip_norm": 1.0,
-        "batch_size": 32,
-        "steps": 1200,
-        "average_last": 1,
-    },
+    "quick": Preset(
+        {"min_len": 1, "max_len": 10},
+        {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 128, "dropout": 0.0},
+        quick_adam,
+        batch_size=32,
+        steps=1200,
+        clip_norm=1.0,
+    ),
     # The setting of the Annotated Transformer, 20 epochs of 20 batches of 80 sequences of 10
     # symbols. The learning rate is still rising when training ends, so the parameters of the last
     # 100 steps are averaged.
-    "annotated": {
-        "task": {"vocab": 11, "min_len": 10, "max_len": 10},
-        "model": {"d_model": 512, "n_heads": 8, "n_layers": 2, "d_ff": 2048, "dropout": 0.1},
-        "optimizer": annotated_adam,
-        "clip_norm": None,
-        "batch_size": 80,
-        "steps": 400,
-        "average_last": 100,
-    },
+    "annotated": Preset(
+        {"min_len": 10, "max_len": 10},
+        {"d_model": 512, "n_heads": 8, "n_layers": 2, "d_ff": 2048, "dropout": 0.1},
+        annotated_adam,
+        batch_size=80,
+        steps=400,
+        average_last=100,
+    ),
 }
+OF_PRESETS = dict.fromkeys(SIZES.split(), "")
+OF_MODEL = Fields(Transformer, SIZES, OF_PRESETS, "model (defaults: the preset's)")
 
 
 class Trained(NamedTuple):
     """A model after its training, and the sequences with which it is tested."""
 
     model: Transformer
-    params: dict
+    params: Any  # a nested dict
     ops: Any
     src: Any  # (B, S) int
     tgt: Any  # (B, T+1) int
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    preset = PRESETS[options.preset]
-    steps = options.steps or preset["steps"]
-    size = preset["batch_size"]
-    task = CopyTask(reverse=options.task == "reverse", seed=options.seed, **preset["task"])
-    sizes = preset["model"] | settings_in(options, Transformer, SIZES)
-    model = Transformer(task.vocab, task.vocab, pad_id=PAD, **sizes)
+@command_line
+def main(
+    *,
+    preset: Annotated[str, Reading(choices=PRESETS)] = "quick",
+    task: Literal["copy", "reverse"] = "copy",
+    seed: int = 0,
+    steps: int | None = None,
+    sizes: Annotated[dict, OF_MODEL],
+    backend: Backend = "auto",
+    precision: PrecisionName = "float32",
+    pictures: Pictures,
+    json: JsonFile | None = None,
+    watching: Watching,
+):
+    """Train a model, and test it.
+
+    Parameters
+    ----------
+    preset
+        size of model and training
+    task
+        what the target is
+    seed
+        seed of parameters, data and dropout
+    steps
+        training steps (default: the preset's)
+    d_model
+        width D
+    n_heads
+        heads H
+    n_layers
+        layers N of the encoder, and of the decoder
+    d_ff
+        feed-forward width F
+    precision
+        of the steps, on a GPU
+    out : DIR
+        folder of the pictures (default: runs/copy or runs/reverse); if it is given,
+        model.safetensors is written to it, too
+    """
+    if precision not in backend.device.precisions:
+        raise UsageError(f"argument --precision: {precision} is for --backend gpu")
+    file = file_to_keep(pictures.out)
+    folder = pictures.folder(f"runs/{task}")
+    recipe = PRESETS[preset]
+    n_steps = steps or recipe.steps
+    sequences = CopyTask(reverse=task == "reverse", seed=seed, **recipe.lengths)
+    model = Transformer(sequences.vocab, sequences.vocab, pad_id=PAD, **recipe.sizes | sizes)
     trainer = Trainer(
         model,
-        preset["optimizer"](steps),
-        seed=options.seed,
-        clip_norm=preset["clip_norm"],
-        precision=options.precision,
-        backend=options.backend,
+        recipe.optimizer(n_steps),
+        seed=seed,
+        clip_norm=recipe.clip_norm,
+        precision=precision,
+        backend=backend,
         ranks=world(),
     )
     n_parameters = tree.count(trainer.params)
     print(
-        f"{options.task} task, preset {options.preset}: {n_parameters:,} parameters, {steps} steps "
-        f"of {size} sequences, seed {options.seed}, backend {trainer.ops.name}"
+        f"{task} task, preset {preset}: {n_parameters:,} parameters, {n_steps} steps "
+        f"of {recipe.batch_size} sequences, seed {seed}, backend {trainer.ops.name}"
     )
-    first_batch = lambda: task.batch(0, size)
-    watch = prepare(trainer, first_batch, options, steps, bos_id=BOS, eos_id=EOS)
 
+    def batch(step):
+        return sequences.batch(step, recipe.batch_size)
+
+    watch = watching.prepare(trainer, lambda: batch(0), n_steps, bos_id=BOS, eos_id=EOS)
     start = time.perf_counter()
-    seen = set()
-    batches = training_batches(task, size, seen)
-    average = ParameterAverage(first_step=max(1, steps - preset["average_last"] + 1))
-    progress = not options.quiet
-    with saying_where_it_stopped(trainer, steps):
-        history = trainer.fit(batches, steps, callbacks=[average], progress=progress, watch=watch)
+    average = ParameterAverage(first_step=max(1, n_steps - recipe.average_last + 1))
+    with saying_where_it_stopped(trainer, n_steps):
+        history = trainer.fit(
+            map(batch, itertools.count()),
+            n_steps,
+            callbacks=[average],
+            progress=not watching.quiet,
+            watch=watch,
+        )
     train_seconds = time.perf_counter() - start
     if not trainer.ranks.is_first:
         return
 
-    trained = Trained(model, average.params, trainer.ops, *task.held_out(N_EVALUATED))
-    assert seen.isdisjoint(map(sequence_of, trained.src)), "a held-out sequence was trained on"
-    scores, decoded = evaluate(trained, task)
+    trained = Trained(model, average.params, trainer.ops, *sequences.held_out(N_EVALUATED))
+    scores, answers = evaluate(trained, sequences)
     result = {
-        "task": options.task,
-        "preset": options.preset,
-        "seed": options.seed,
+        "task": task,
+        "preset": preset,
+        "seed": seed,
         "backend": trainer.ops.name,
         **scores,
         "seconds": time.perf_counter() - start,
@@ -142,37 +199,28 @@ def main(argv=None):
         "averaged_steps": average.n,
         "n_ranks": trainer.ranks.size,
     }
-    write_json(options.json, result)
-    file = options.out / RESULT
-    if options.keeps_model:
+    write_json(json, result)
+    if file:
         arrays = tree.to_arrays(trained.params, "params")
         save_checkpoint(file, arrays, {"model": describe(model)})
-    if options.draws:
-        draw(options.out, options.task, trained, history)
-    report(result, task, trained, decoded)
-    if options.draws:
+    if folder:
+        draw(folder, task, trained, history)
+    report(result, sequences, trained, answers)
+    if folder:
         print(
-            f"\npictures in {options.out}/: loss.png; attention_encoder.png, attention_decoder.png "
+            f"\npictures in {folder}/: loss.png; attention_encoder.png, attention_decoder.png "
             "and attention_memory.png\n(the weights of each head; the last file shows "
             "cross-attention); positional_encoding.png"
         )
-    elif not options.no_plots:
+    elif not pictures.no_plots:
         print(f"\n{attention_in_characters(*an_example(trained))}")
-    if options.keeps_model:
+    if file:
         print(
             f"\nthe model is {file}; in Python:\n"
             f"  arrays, info = npformer.training.load_checkpoint({str(file)!r})\n"
             '  model = npformer.models.from_description(info["model"], arrays)\n'
             '  params = npformer.tree.from_arrays(arrays, "params")'
         )
-
-
-def training_batches(task, size, seen):
-    """Batches without end. Their source sequences are added to ``seen``."""
-    for step in itertools.count():
-        src, tgt = task.batch(step, size)
-        seen.update(map(sequence_of, src))
-        yield src, tgt
 
 
 def sequence_of(row):
@@ -182,17 +230,18 @@ def sequence_of(row):
 def evaluate(trained, task):
     """The scores of a model, and what it writes for each of the held-out sequences."""
     model, params, ops, src, tgt = trained
-    share, decoded = exact_match(model, params, src, tgt, backend=ops)
+    share, answers = exact_match(model, params, src, tgt, backend=ops)
     share_longer, _ = exact_match(model, params, *task.longer(N_EVALUATED), backend=ops)
     loss, _ = model.loss(params, src, tgt[:, :-1], tgt[:, 1:], backend=ops)
     scores = {"exact_match": share, "exact_match_longer": share_longer, "loss": float(loss)}
-    return scores, decoded
+    return scores, answers
 
 
-def report(result, task, trained, decoded):
-    decoding = "decoded word by word; a few of them"
-    print(f"\n{N_EVALUATED} sequences that were not trained on, {decoding}:")
-    rows = zip(trained.src, trained.tgt, decoded, strict=True)
+def report(result, task, trained, answers):
+    print(
+        f"\n{N_EVALUATED} sequences that were not trained on, decoded word by word; a few of them:"
+    )
+    rows = zip(trained.src, trained.tgt, answers, strict=True)
     for src, tgt, row in itertools.islice(rows, N_SHOWN):
         answer = sequence_of(row)
         mark = "right" if answer == sequence_of(tgt)[1:] else "WRONG"
@@ -255,41 +304,13 @@ def attention_in_characters(weights, keys, queries):
     return "\n".join([*lines, "target word just read (query)"])
 
 
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    parser.add("--preset", "size of model and training", choices=PRESETS, default="quick")
-    parser.add("--task", choices=["copy", "reverse"], default="copy")
-    add_seed(parser, "seed of parameters, data and dropout")
-    parser.add("--steps", "training steps (default: the preset's)", type=positive)
-    sizes = parser.add_argument_group("model (defaults: the preset's)")
-    add_settings(sizes, Transformer, SIZES, dict.fromkeys(SIZES, ""))
-    add_backend(parser)
-    precisions = get_args(PrecisionName)
-    parser.add(
-        "--precision",
-        "of the steps, on a GPU",
-        choices=precisions,
-        default="float32",
-    )
-    more = f"; if it is given, {RESULT} is written to it, too"
-    add_pictures(parser, default="runs/copy or runs/reverse", more=more)
-    add_json(parser)
-    add_watching(parser)
-    options = parser.parse_args(argv)
-    if options.precision not in options.backend.device.precisions:
-        parser.error(f"argument --precision: {options.precision} is for --backend gpu")
-    options.keeps_model = options.out is not None and can_keep_model()
-    if options.keeps_model:
-        check_folder(parser, options.out)
-    options.draws = will_draw(parser, options, f"runs/{options.task}")
-    return options
-
-
-def can_keep_model():
-    """Whether a model can be written to a file; if not, this is said."""
+def file_to_keep(folder):
+    """The file of the model, None if it will not be kept; if it cannot be, this is said."""
+    if folder is None:
+        return None
     try:
         import_safetensors()
     except ImportError as error:
         print(f"the model will not be kept: {error}", flush=True)
-        return False
-    return True
+        return None
+    return checked_folder(folder) / RESULT

@@ -12,11 +12,15 @@ import time
 
 import numpy as np
 
-from npformer.commands.arguments import add_backend, add_seed, new_parser, positive
-from npformer.commands.command import command
-from npformer.commands.compile import compile_ahead
-from npformer.commands.output import add_json, add_pictures, will_draw, write_json
-from npformer.commands.training import add_quiet, saying_where_it_stopped
+from npformer.commands.shared import (
+    Backend,
+    JsonFile,
+    Pictures,
+    command_line,
+    write_json,
+)
+from npformer.commands.shared.compiling import compile_ahead
+from npformer.commands.shared.training import saying_where_it_stopped
 
 from npformer.models import SequenceAutoencoder
 from npformer.text.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
@@ -34,43 +38,50 @@ NORMAL = "follows the pattern"
 PICTURES = "runs/anomalies"
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
+@command_line
+def main(
+    *,
+    quick: bool = False,
+    steps: int | None = None,
+    seed: int = 0,
+    backend: Backend = "auto",
+    pictures: Pictures,
+    json: JsonFile | None = None,
+    quiet: bool = False,
+):
+    """Train and test.
+
+    Parameters
+    ----------
+    quick
+        a smaller model and fewer steps: a few seconds
+    steps
+        training steps (default: 3000, with --quick 600)
+    seed
+        seed of parameters and data
+    out : DIR
+        folder of the pictures (default: runs/anomalies)
+    quiet
+        no progress bar, nor a line each minute where it cannot be redrawn
+    """
     start = time.perf_counter()
-    size = QUICK if options.quick else FULL
-    steps = options.steps or size["steps"]
+    folder = pictures.folder("runs/anomalies")
+    size = QUICK if quick else FULL
+    steps = steps or size["steps"]
     vocab = FIRST_SYMBOL + N_SYMBOLS
     model = SequenceAutoencoder(vocab, d_model=size["d_model"], code_size=16, pad_id=PAD)
     optimizer = Adam(warmup_cosine(5e-3, warmup=steps // 12, total=steps))
-    seed = options.seed
-    trainer = Trainer(model, optimizer, seed=seed, clip_norm=1.0, backend=options.backend)
-    progress = not options.quiet
-    compile_ahead(trainer, progress)
+    trainer = Trainer(model, optimizer, seed=seed, clip_norm=1.0, backend=backend)
+    compile_ahead(trainer, progress=not quiet)
     with saying_where_it_stopped(trainer, steps):
-        trainer.fit(training_batches(seed), steps, progress=progress)
+        trainer.fit(training_batches(seed), steps, progress=not quiet)
     result = evaluate(model, trainer.params, seed)
     seconds = time.perf_counter() - start
-    result |= {"steps": steps, "quick": options.quick, "seed": seed, "seconds": seconds}
-    write_json(options.json, result)
-    if options.draws:
-        draw(options.out, result["tests"])
+    result |= {"steps": steps, "quick": quick, "seed": seed, "seconds": seconds}
+    write_json(json, result)
+    if folder:
+        draw(folder, result["tests"])
     report(result)
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    parser.add_flag("--quick", "a smaller model and fewer steps: a few seconds")
-    numbers = f"(default: {FULL['steps']}, with --quick {QUICK['steps']})"
-    parser.add("--steps", f"training steps {numbers}", type=positive, metavar="N")
-    add_seed(parser, "seed of parameters and data")
-    add_backend(parser)
-    add_pictures(parser, default=PICTURES)
-    add_json(parser)
-    add_quiet(parser)
-    options = parser.parse_args(argv)
-    options.draws = will_draw(parser, options, PICTURES)
-    return options
 
 
 def draw(folder, tests):

@@ -13,20 +13,20 @@ and on lower-cased text tokenised with the Moses tokeniser, as in the literature
 """
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 
-from npformer.commands.arguments import add_backend, add_model, new_parser
-from npformer.commands.command import command
-from npformer.commands.decoding import add_search, search_of
-from npformer.commands.models import load_own
-from npformer.commands.output import (
-    add_json,
-    output_file,
-    picture_file,
+from npformer.commands.shared import (
+    JsonFile,
+    OutputFile,
+    Picture,
+    command_line,
     refuse_overwriting,
     write_json,
     write_whole,
 )
+from npformer.commands.shared.decoding import SEARCH, Search
+from npformer.commands.shared.models import TrainedModel
 
 from npformer.errors import UserError
 from npformer.files.checkpoint import RESULT
@@ -44,57 +44,90 @@ NAMES = {
 }
 # Words of the source, from the first to the last of each range.
 LENGTHS = [(1, 8), (9, 10), (11, 12), (13, 15), (16, 20), (21, UNLIMITED)]
-SPLIT = "test_2016_flickr"
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
+@command_line
+def main(
+    *,
+    trained: TrainedModel,
+    data: Path,
+    src: str | None = None,
+    tgt: str | None = None,
+    skip_empty: bool = False,
+    split: str = "test_2016_flickr",
+    search: Search = SEARCH,
+    out: OutputFile | None = None,
+    plot: Picture | None = None,
+    json: JsonFile | None = None,
+):
+    """Translate a text, and score the translations.
+
+    Parameters
+    ----------
+    data : DIR
+        folder with the aligned files, plain or .gz
+    src
+        language of the source (default: the model's)
+    tgt
+        language of the target (default: the model's)
+    skip_empty
+        leave out pairs with an empty line
+    split
+        beginning of the files' names: test for test.en, test.fr
+    out
+        write the translations to FILE
+    plot
+        draw the scores by length
+    """
     check_packages()
-    result = evaluate(options)
-    if not world().is_first:
-        return
-    write_json(options.json, result)
-    if options.plot:
-        draw(result, options.plot)
-    report(result)
-
-
-def evaluate(options):
-    translator = load_own(Translator, options, "evaluate")
-    src, tgt = languages(translator, options)
+    translator = trained.load(Translator, "evaluate")
+    settings = (translator.info or {}).get("settings", {})
+    pair = [language_of("src", src, settings), language_of("tgt", tgt, settings)]
     try:
-        text = ParallelText.find(
-            options.data, options.split, src, tgt, skip_empty=options.skip_empty
-        )
+        text = ParallelText.find(data, split, *pair, skip_empty=skip_empty)
     except FileNotFoundError as error:
         advice = "--split is the beginning of the names"
         raise FileNotFoundError(f"{error}; {advice}") from error
-    inputs = [text.source, text.target, options.model, options.model / RESULT]
-    refuse_overwriting(options, inputs)
+    refuse_overwriting([text.source, text.target, trained.model, trained.model / RESULT])
     check_lines(translator, text)  # now, not when the lines before have been translated
     sources, references = zip(*text, strict=True)
     start = time.perf_counter()
-    search = search_of(options)
     ranks = world()
     texts = checksum([*sources, *references])
     ranks.agree(lambda: {"model": translator.checksum(), "text": texts})
-    mine = list(translator.translate(ranks.my_share(sources), **search))
+    mine = list(translator.translate(ranks.my_share(sources), **asdict(search)))
     translations = ranks.gather_lists(mine)
+    if not ranks.is_first:
+        return
     seconds = time.perf_counter() - start
-    if options.out and ranks.is_first:
-        write_whole(options.out, "".join(f"{line}\n" for line in translations).encode())
-    return {
-        "model": str(options.model),
-        "split": options.split,
-        "pair": [src, tgt],
-        "search": search,
+    if out:
+        write_whole(out, "".join(f"{line}\n" for line in translations).encode())
+    result = {
+        "model": str(trained.model),
+        "split": split,
+        "pair": pair,
+        "search": asdict(search),
         "sentences": len(sources),
         "seconds": seconds,
         "n_ranks": ranks.size,
-        "scores": score(translations, references, tgt),
-        "by_length": by_length(sources, translations, references, tgt),
+        "scores": score(translations, references, pair[1]),
+        "by_length": by_length(sources, translations, references, pair[1]),
     }
+    write_json(json, result)
+    if plot:
+        draw(result, plot)
+    report(result)
+
+
+def language_of(name, typed, settings):
+    """The language from the command line, or else that in the settings of the model's training."""
+    of_model = settings.get(name)
+    if typed and of_model and typed != of_model:
+        raise UserError(f"--{name} {typed}, but the model was trained on {of_model}")
+    if not (typed or of_model):
+        reason = "the model's file does not name the language it was trained on"
+        raise UserError(f"--{name} is missing: {reason}")
+    return typed or of_model
 
 
 def check_lines(translator, text):
@@ -113,22 +146,6 @@ def check_lines(translator, text):
         shown.append(f"{len(messages) - SHOWN:,} more, too")
     what = f"{len(messages):,} lines cannot be evaluated, and nothing was translated"
     raise UserError(f"{what}: {'; '.join(shown)}")
-
-
-def languages(translator, options):
-    """The languages from the command line, or else those in the model's file."""
-    settings = (translator.info or {}).get("settings", {})
-    pair = []
-    for name in ("src", "tgt"):
-        typed = getattr(options, name)
-        of_model = settings.get(name)
-        if typed and of_model and typed != of_model:
-            raise UserError(f"--{name} {typed}, but the model was trained on {of_model}")
-        if not (typed or of_model):
-            reason = "the model's file does not name the language it was trained on"
-            raise UserError(f"--{name} is missing: {reason}")
-        pair.append(typed or of_model)
-    return pair
 
 
 def by_length(sources, translations, references, language):
@@ -184,29 +201,3 @@ def report(result):
             f"{words_of(row):<20}  {row['sentences']:>9}   {row['bleu_lower']:>16.1f}   "
             f"{row['bleu']:>10.1f}   {row['chrf']:>4.1f}"
         )
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    add_model(parser)
-    parser.add(
-        "--data",
-        "folder with the aligned files, plain or .gz",
-        type=Path,
-        required=True,
-        metavar="DIR",
-    )
-    parser.add("--src", "language of the source (default: the model's)")
-    parser.add("--tgt", "language of the target (default: the model's)")
-    parser.add_flag("--skip-empty", "leave out pairs with an empty line")
-    parser.add(
-        "--split",
-        "beginning of the files' names: test for test.en, test.fr",
-        default=SPLIT,
-    )
-    add_search(parser)
-    parser.add("--out", "write the translations to FILE", type=output_file, metavar="FILE")
-    parser.add("--plot", "draw the scores by length", type=picture_file, metavar="PNG")
-    add_json(parser)
-    add_backend(parser, int8=True)
-    return parser.parse_args(argv)

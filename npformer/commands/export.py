@@ -16,24 +16,32 @@ that translates:
 with mark and unmark of npformer/tokens/marks.py, which needs no other file.
 """
 
-from npformer.commands.arguments import add_model, new_parser
-from npformer.commands.command import command
-from npformer.commands.models import check_kind
-from npformer.commands.output import output_folder
+from pathlib import Path
+
+from npformer.commands.shared import OutputFolder, command_line
+from npformer.commands.shared.models import check_kind
 
 from npformer.pretrained.ctranslate2 import export
 from npformer.text import Translator
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    check_kind(options.model, "export")
-    translator = Translator.load(options.model)
+@command_line
+def main(*, model: Path, to: OutputFolder):
+    """Write a model.
+
+    Parameters
+    ----------
+    model : DIR
+        output of a training, or a model file
+    to
+        folder to write
+    """
+    check_kind(model, "export")
+    translator = Translator.load(model)
     sides = {"source": translator.source, "target": translator.target}
     names = [subwords.pieces(range(len(subwords))) for subwords in sides.values()]
     export(
-        options.to,
+        to,
         translator.model,
         translator.params,
         *names,
@@ -42,11 +50,4 @@ def main(argv=None):
         files={f"{side}.spm": subwords.model for side, subwords in sides.items()},
     )
     advice = "npformer export --help shows how a program translates with it"
-    print(f"{options.to} has the model; {advice}")
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    add_model(parser)
-    parser.add("--to", "folder to write", type=output_folder, required=True, metavar="DIR")
-    return parser.parse_args(argv)
+    print(f"{to} has the model; {advice}")

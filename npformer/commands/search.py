@@ -14,21 +14,33 @@ sentences: only those of new sentences are computed.
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
-from npformer.commands.arguments import add_backend, new_parser, positive, words
-from npformer.commands.command import command, message_or_raise, print_note
-from npformer.commands.lines import (
+from npformer.commands.shared import (
+    Backend,
+    JsonFile,
+    OutputFile,
+    Positive,
+    Reading,
+    Words,
+    command_line,
+    message_or_raise,
+    print_note,
+    refuse_overwriting,
+    write_json,
+)
+from npformer.commands.shared.lines import (
     BAD_LINES,
     is_standard_input,
     name_of,
     read,
     standard_input,
 )
-from npformer.commands.models import load_of_others
-from npformer.commands.output import add_json, output_file, refuse_overwriting, write_json
+from npformer.commands.shared.models import load_of_others
 
 from npformer import tree
 from npformer.errors import UserError
@@ -43,52 +55,81 @@ from npformer.text.sentences import sentences
 MODEL = in_models("minilm")
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    model_name = options.model.absolute().name
-    if options.index is None:
-        options.index = options.model.parent / f"{model_name}.vectors.safetensors"
-    texts, skipped, exit_code = texts_of(options.files)
-    refuse_overwriting(options, [*options.files, *texts])
-    places = {}  # of each sentence, the first
-    for file, text in texts.items():
-        for line, sentence in sentences(text):
-            places.setdefault(sentence, {"file": str(file), "line": line, "sentence": sentence})
+@command_line
+def main(
+    files: Sequence[Path],
+    *,
+    query: Words,
+    model: Path = MODEL,
+    index: OutputFile | None = None,
+    n: Annotated[Positive, Reading(flag="-n")] = 5,
+    json: JsonFile | None = None,
+    backend: Backend = "auto",
+):
+    """Search.
+
+    Parameters
+    ----------
+    files : FILE
+        text in UTF-8, plain or .gz, or a folder; - is standard input
+    query
+        a question, or a sentence of the same meaning
+    model : DIR
+        BERT of transformers
+    index
+        the vectors (default: beside the model)
+    n
+        number of sentences
+    """
+    if any(map(is_standard_input, files)):
+        standard_input()  # raises, before a model is read, if there is none
+    index = index or model.parent / f"{model.absolute().name}.vectors.safetensors"
+    texts, skipped, exit_code = texts_of(files)
+    refuse_overwriting([*files, *texts], index=index)
+    places = places_of(texts)
     if not places:
         raise UserError(in_short(skipped) or "the files have no words, expected sentences")
     for reason in skipped:
         print_note(f"skipped: {reason}")
-    if options.model == MODEL:
+    if model == MODEL:
         check_there("minilm")
-    model, params, tokenizer = load_of_others(options.model, "search")
-    if isinstance(model, Encoder) and model.task in ("classes", "numbers"):
+    encoder, params, tokenizer = load_of_others(model, "search")
+    if isinstance(encoder, Encoder) and encoder.task in ("classes", "numbers"):
         reason = "whose vectors were trained for its outputs, not to compare meanings"
         advice = "give the folder of a model without an output, such as models/minilm"
-        raise UserError(f"{options.model} holds a classifier, {reason}: {advice}")
+        raise UserError(f"{model} holds a classifier, {reason}: {advice}")
 
     def vectors_of(texts, prompt):
-        return sentence_vectors(model, params, tokenizer, texts, options.backend, prompt=prompt)
+        return sentence_vectors(encoder, params, tokenizer, texts, backend, prompt=prompt)
 
-    settings = {"settings": describe(model), "texts": text_settings(tokenizer)}
+    settings = {"settings": describe(encoder), "texts": text_settings(tokenizer)}
     of_model = checksum(dict(tree.leaves(params)), settings)
     start = time.perf_counter()
-    index = VectorIndex(options.index, of_model)
-    new = index.missing(places)
+    vectors = VectorIndex(index, of_model)
+    new = vectors.missing(places)
     if len(new) > CHUNK:
         print_note(f"computing the vectors of {len(new):,} sentences")
-    index.add(new, lambda chunk: vectors_of(chunk, "document"))
+    vectors.add(new, lambda chunk: vectors_of(chunk, "document"))
     seconds = time.perf_counter() - start
-    [query] = vectors_of([options.query], "query")
-    cosines = index.vectors_of(places) @ query
+    [of_query] = vectors_of([query], "query")
+    cosines = vectors.vectors_of(places) @ of_query
     rows = list(places.values())
-    nearest = np.argsort(-cosines, kind="stable")[: options.n]
+    nearest = np.argsort(-cosines, kind="stable")[:n]
     results = [{"cosine": float(cosines[i]), **rows[i]} for i in nearest]
     counts = {"n_sentences": len(places), "n_new": len(new), "seconds": seconds}
-    write_json(options.json, {"query": options.query, "found": results, **counts})
+    write_json(json, {"query": query, "found": results, **counts})
     for each in results:
         print("{cosine:.3f}  {file}:{line}: {sentence}".format(**each))
     return exit_code
+
+
+def places_of(texts):
+    """The place of each sentence of some texts, the first if it has several."""
+    places = {}
+    for file, text in texts.items():
+        for line, sentence in sentences(text):
+            places.setdefault(sentence, {"file": str(file), "line": line, "sentence": sentence})
+    return places
 
 
 def texts_of(paths):
@@ -154,38 +195,3 @@ def files_in(folder):
         if file.is_file() and not is_hidden:
             files.append(file)
     return files
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    parser.add(
-        "files",
-        "text in UTF-8, plain or .gz, or a folder; - is standard input",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-    )
-    parser.add(
-        "--query",
-        "a question, or a sentence of the same meaning",
-        type=words,
-        required=True,
-        metavar="TEXT",
-    )
-    parser.add(
-        "--model",
-        "BERT of transformers",
-        type=Path,
-        default=MODEL,
-        metavar="DIR",
-    )
-    parser.add(
-        "--index", "the vectors (default: beside the model)", type=output_file, metavar="FILE"
-    )
-    parser.add("-n", "number of sentences", type=positive, default=5, metavar="N")
-    add_json(parser)
-    add_backend(parser)
-    options = parser.parse_args(argv)
-    if any(map(is_standard_input, options.files)):
-        standard_input()  # raises, before a model is read, if there is none
-    return options

@@ -19,113 +19,108 @@ OUT
 Ctrl-C, SIGTERM and SIGHUP finish the current step, save, and exit with 130, 143 and 129.
 """
 
-import time
-from dataclasses import asdict
+from typing import Annotated
 
 from npformer.commands import called
-from npformer.commands.arguments import add_settings, new_parser, settings_in
-from npformer.commands.command import command
-from npformer.commands.output import refuse_overwriting, write_json
-from npformer.commands.training import (
-    CURVES,
-    add_training,
-    draw_curves,
-    guarded,
-    require,
-    train_until_stopped,
-)
+from npformer.commands.shared import command_line
+from npformer.commands.shared.signature import Fields
+from npformer.commands.shared.training import TextTraining, saying_what_is_left
 
 from npformer import tree
-from npformer.files.checkpoint import BEST, LAST
+from npformer.files.checkpoint import BEST
 from npformer.models import LanguageModel
 from npformer.progress import say
-from npformer.runtime.ranks import world
 from npformer.text import LanguageRun, LanguageSettings
-from npformer.training.loop import LOG
 
-OF_TRAINING = {  # fields of the settings, and what their options mean
-    "subwords": "pieces of words as tokens, fewer if the text has fewer; if none, characters",
-    "steps": "number of updates",
-    "every": "steps between validations",
-    "batch_size": "passages in a step",
-    "length": "tokens of a passage, the context",
-    "lr": "largest learning rate",
-    "seed": "seed of parameters, passages and dropout",
-}
-OF_MODEL = {
-    "d_model": "width D",
-    "n_heads": "heads H",
-    "n_layers": "layers N",
-    "d_ff": "feed-forward width F",
-    "n_kv_heads": "heads of keys and values, which the heads share; if none, H",
-    "positions": "what tells positions apart",
-    "window": "each token attends to the last ones only",
-    "norm": "normalisation before or after each sublayer",
-    "norm_type": "its type",
-    "activation": "of the hidden layers; with swiglu, F of 2/3 has as many parameters",
-    "dropout": "rate of dropout; a text that is read many times needs some",
-}
+OF_TRAINING = "text held_out subwords steps every batch_size length lr seed n_shards"
+OF_MODEL = (
+    "d_model n_heads n_layers d_ff n_kv_heads positions window norm norm_type activation dropout"
+)
 # What suits a small text; the other defaults are the model's own.
 SMALL = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 512, "dropout": 0.0}
 
 
-@command
-def main(argv=None):
-    start = time.perf_counter()
-    options = parse_arguments(argv)
-    results = [options.out / name for name in (LAST, BEST, LOG, CURVES)]
-    refuse_overwriting(options, [options.out, *results, options.text, options.held_out])
-    return guarded(lambda: train(run_of(options), options, start))
+@command_line
+def main(
+    *,
+    settings: Annotated[dict, Fields(LanguageSettings, OF_TRAINING)],
+    training: TextTraining,
+    model: Annotated[dict, Fields(LanguageModel, OF_MODEL, SMALL, "model")],
+):
+    """Train a language model.
+
+    Parameters
+    ----------
+    text : FILE
+        UTF-8 text, plain or .gz; needed unless --resume
+    held_out : FILE
+        text to measure on (default: the last tenth of the text)
+    subwords
+        pieces of words as tokens, fewer if the text has fewer; if none, characters
+    steps
+        number of updates
+    every
+        steps between validations
+    batch_size
+        passages in a step
+    length
+        tokens of a passage, the context
+    lr
+        largest learning rate
+    seed
+        seed of parameters, passages and dropout
+    n_shards
+        parts of a batch; the same N on any number of ranks computes the same; if none, about one
+        per thread
+    d_model
+        width D
+    n_heads
+        heads H
+    n_layers
+        layers N
+    d_ff
+        feed-forward width F
+    n_kv_heads
+        heads of keys and values, which the heads share; if none, H
+    positions
+        what tells positions apart
+    window
+        each token attends to the last ones only
+    norm
+        normalisation before or after each sublayer
+    norm_type
+        its type
+    activation
+        of the hidden layers; with swiglu, F of 2/3 has as many parameters
+    dropout
+        rate of dropout; a text that is read many times needs some
+    """
+    texts = [settings.get("text"), settings.get("held_out")]
+    training.check(settings, "text", [BEST], texts)
+    with saying_what_is_left():
+        if training.resume:
+            run = training.run_of(LanguageRun, settings | {"model": model})
+        else:
+            new = LanguageSettings(**settings, model=SMALL | model)
+            run = training.run_of(LanguageRun, new)
+        return train(run, training)
 
 
-def run_of(options):
-    """The training, begun or resumed."""
-    settings = settings_in(options, LanguageSettings)
-    model = settings_in(options, LanguageModel)
-    if options.resume:
-        changes = settings | {"model": model}
-        return LanguageRun.resume(options.out, changes, options.backend, world())
-    settings = LanguageSettings(**settings, model=SMALL | model)
-    return LanguageRun.start(options.out, settings, options.backend, world())
-
-
-def train(run, options, start):
-    settings = run.settings
-    kind = "pieces" if settings.subwords else "characters"
+def train(run, training):
+    kind = "pieces" if run.settings.subwords else "characters"
     n_parameters = tree.count(run.trainer.params)
     tokens = f"{len(run.text.tokens):,} {kind}, {len(run.text.ids):,} tokens of text"
-    code = train_until_stopped(run, options, f"{n_parameters:,} parameters, {tokens}")
+    code = training.train(run, f"{n_parameters:,} parameters, {tokens}")
     if code or not run.ranks.is_first:
         return code
     best = min(run.validations, key=lambda record: record["bits_per_character"])
-    figures = {
-        "n_steps": run.trainer.n_steps,
-        "seconds": time.perf_counter() - start,
-        "n_parameters": n_parameters,
-        "n_ranks": run.ranks.size,
-        "settings": asdict(settings),
-    }
-    write_json(options.json, best | figures)
+    seconds = training.seconds()
+    figures = {"n_steps": run.trainer.n_steps, "seconds": seconds, "n_parameters": n_parameters}
     score = "bits_per_character", "bits per character, held out"
-    draw_curves(run, "A language model", score)
+    training.keep(run, best | figures, "A language model", score)
     say(
         f"\n{best['bits_per_character']:.3f} bits per character of the held-out text after step "
-        f"{best['step']}, {figures['seconds'] / 60:.1f} minutes in this run"
+        f"{best['step']}, {seconds / 60:.1f} minutes in this run"
         f'\nnow: {called("generate")} --model {run.folder} "A man is"'
     )
     return 0
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    parser.add("--text", "UTF-8 text, plain or .gz; needed unless --resume", metavar="FILE")
-    parser.add(
-        "--held-out", "text to measure on (default: the last tenth of the text)", metavar="FILE"
-    )
-    add_settings(parser, LanguageSettings, OF_TRAINING, {})
-    add_training(parser)
-    group = parser.add_argument_group("model")
-    add_settings(group, LanguageModel, OF_MODEL, SMALL)
-    options = parser.parse_args(argv)
-    require(parser, options, "text")
-    return options

@@ -23,111 +23,151 @@ Other exit codes: 0 when training is done or --minutes are over, 1 after an erro
 arguments.
 """
 
-import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 from npformer.commands import called
-from npformer.commands.arguments import above_zero, add_settings, new_parser, settings_in
-from npformer.commands.command import command
-from npformer.commands.output import refuse_overwriting, write_json
-from npformer.commands.training import (
-    CURVES,
-    SIZES,
-    add_training,
-    draw_curves,
-    guarded,
-    require,
-    train_until_stopped,
-)
+from npformer.commands.shared import Reading, UsageError, command_line
+from npformer.commands.shared.signature import Fields
+from npformer.commands.shared.training import SIZES, TextTraining, saying_what_is_left
 
 from npformer import tree
-from npformer.files.checkpoint import LAST, RESULT
+from npformer.files.checkpoint import RESULT
 from npformer.models import Transformer
-from npformer.runtime.ranks import world
 from npformer.text import TranslationRun, TranslationSettings
 from npformer.text.settings import PRESETS
 from npformer.text.snapshots import SNAPSHOTS
-from npformer.training.loop import LOG
 
-OF_TRAINING = {  # fields of the settings, and what their options mean
-    "src": "language of the source, which is the ending of its files",
-    "tgt": "language of the target",
-    "seed": "seed of parameters, dropout and the order of the data",
-    "steps": "number of updates (default: the preset's)",
-    "precision": "precision of the steps on a GPU",
-}
-RECIPE = {
-    "vocab": "one vocabulary and embedding for both languages, or two",
-    "vocab_size": "number of subword pieces; fewer, if the text has fewer",
-    "max_tokens": "most tokens of a batch on either side, padding included",
-    "max_len": "leave out pairs with more than N pieces on a side",
-    "schedule": "schedule of the learning rate",
-    "lr": "largest learning rate; for noam a factor",
-    "warmup": "steps until the largest learning rate",
-    "dropout": "dropout of embeddings and of the output of each sublayer",
-    "inner_dropout": "dropout of attention weights and hidden layers",
-    "label_smoothing": "share of the target that is spread over all pieces",
-    "consistency": "weight of R-Drop: predictions under two draws of dropout agree, in twice the "
-    "time; 1 is usual",
-    "clip_norm": "largest norm of a gradient",
-    "norm": "layer normalisation before or after each sublayer",
-    "validate_every": "steps between validations (loss and BLEU)",
-    "save_every": "steps between checkpoints for --resume",
-    "patience": "stop after N validations without a better BLEU",
-    "n_average": "the result is the mean of the parameters of N validations",
-    "average": "which validations; last: those of the last third of the steps",
-}
+OF_TRAINING = "data src tgt seed steps precision n_shards"
+RECIPE = (
+    "vocab vocab_size max_tokens max_len schedule lr warmup dropout inner_dropout label_smoothing "
+    "consistency clip_norm norm validate_every save_every patience n_average average skip_empty"
+)
 # Defaults are shown that all presets share; the sizes of the model are those of the preset, too.
-OF_PRESETS = dict.fromkeys([*SIZES, *chain(*PRESETS.values())], "")
+OF_PRESETS = dict.fromkeys([*SIZES.split(), *chain(*PRESETS.values())], "")
+OF_MODEL = "model (defaults: the preset's)"
+OF_RECIPE = "recipe (defaults: the preset's, if none is given here)"
 
 
-@command
-def main(argv=None):
-    start = time.perf_counter()
-    options = parse_arguments(argv)
-    refuse_overwriting(options, files_of(options))
-    return guarded(lambda: train(run_of(options), options, start))
+@command_line
+def main(
+    *,
+    settings: Annotated[dict, Fields(TranslationSettings, OF_TRAINING, OF_PRESETS)],
+    preset: Annotated[str | None, Reading(choices=PRESETS)] = None,
+    minutes: float | None = None,
+    training: TextTraining,
+    sizes: Annotated[dict, Fields(Transformer, SIZES, OF_PRESETS, OF_MODEL)],
+    recipe: Annotated[dict, Fields(TranslationSettings, RECIPE, OF_PRESETS, OF_RECIPE)],
+):
+    """Train a translation model.
+
+    Parameters
+    ----------
+    data : DIR
+        folder with the aligned files; needed unless --resume
+    src
+        language of the source, which is the ending of its files
+    tgt
+        language of the target
+    seed
+        seed of parameters, dropout and the order of the data
+    steps
+        number of updates (default: the preset's)
+    precision
+        precision of the steps on a GPU
+    n_shards
+        parts of a batch; the same N on any number of ranks computes the same; if none, about one
+        per thread
+    preset
+        sizes and recipe: tiny (D 128, for tens of thousands of pairs), small (D 256), base (D 512,
+        as in the paper, for millions) (default: tiny)
+    minutes : M
+        end so early that the result is written after M minutes
+    d_model
+        width D
+    n_heads
+        heads H
+    n_layers
+        layers N of the encoder, and of the decoder
+    d_ff
+        feed-forward width F
+    vocab
+        one vocabulary and embedding for both languages, or two
+    vocab_size
+        number of subword pieces; fewer, if the text has fewer
+    max_tokens
+        most tokens of a batch on either side, padding included
+    max_len
+        leave out pairs with more than N pieces on a side
+    schedule
+        schedule of the learning rate
+    lr
+        largest learning rate; for noam a factor
+    warmup
+        steps until the largest learning rate
+    dropout
+        dropout of embeddings and of the output of each sublayer
+    inner_dropout
+        dropout of attention weights and hidden layers
+    label_smoothing
+        share of the target that is spread over all pieces
+    consistency
+        weight of R-Drop: predictions under two draws of dropout agree, in twice the time; 1 is
+        usual
+    clip_norm
+        largest norm of a gradient
+    norm
+        layer normalisation before or after each sublayer
+    validate_every
+        steps between validations (loss and BLEU)
+    save_every
+        steps between checkpoints for --resume
+    patience
+        stop after N validations without a better BLEU
+    n_average
+        the result is the mean of the parameters of N validations
+    average
+        which validations; last: those of the last third of the steps
+    skip_empty
+        leave out pairs with an empty line
+    """
+    if training.resume and preset:
+        reason = "a resumed training keeps the preset it was started with"
+        raise UsageError(f"argument --preset: {reason}")
+    settings = settings | recipe
+    texts = []
+    if "data" in settings:
+        folder = Path(settings["data"])
+        # The checkpoint has the path, which another spelling of it would not match.
+        settings["data"] = str(folder)
+        texts = [*folder.glob("train.*"), *folder.glob("val.*")]
+    training.check(settings, "data", [RESULT, SNAPSHOTS], texts)
+    with saying_what_is_left():
+        if training.resume:
+            changes = settings | ({"model": sizes} if sizes else {})
+            run = training.run_of(TranslationRun, changes)
+        else:
+            new = TranslationSettings.from_preset(preset or "tiny", **settings)
+            new = replace(new, model=new.model | sizes)
+            run = training.run_of(TranslationRun, new)
+        return train(run, training, minutes)
 
 
-def run_of(options):
-    """The training, begun or resumed."""
-    settings = settings_in(options, TranslationSettings)
-    sizes = settings_in(options, Transformer, SIZES)
-    if options.resume:
-        if sizes:
-            settings["model"] = sizes
-        return TranslationRun.resume(options.out, settings, options.backend, world())
-    settings = TranslationSettings.from_preset(**settings)
-    settings = replace(settings, model=settings.model | sizes)
-    return TranslationRun.start(options.out, settings, options.backend, world())
-
-
-def files_of(options):
-    """The files of a training and its text."""
-    files = [options.out / name for name in (LAST, RESULT, SNAPSHOTS, LOG, CURVES)]
-    if options.data:
-        data = Path(options.data)
-        files += [*data.glob("train.*"), *data.glob("val.*")]
-    return [options.out, *files]
-
-
-def train(run, options, start):
+def train(run, training, minutes):
     settings = run.settings
     title = f"{settings.src} to {settings.tgt}, preset {settings.preset}, seed {settings.seed}"
     sizes = f"{tree.count(run.trainer.params):,} parameters, {len(run.translator.source):,} pieces"
-    run.began = start  # --minutes count from the start of the command
-    code = train_until_stopped(run, options, f"{title}: {sizes}", minutes=options.minutes)
+    run.began = training.began  # --minutes count from the start of the command
+    code = training.train(run, f"{title}: {sizes}", minutes=minutes)
     if code:
         return code
     result = run.finish()
-    result["seconds"] = time.perf_counter() - start
+    result["seconds"] = training.seconds()
     if not run.ranks.is_first:
         return 0
-    figures = {"settings": asdict(settings), "n_ranks": run.ranks.size}
-    write_json(options.json, result | figures)
-    draw_curves(run, title, ("val_bleu", "BLEU, validation, greedy"))
+    training.keep(run, result, title, ("val_bleu", "BLEU, validation, greedy"))
     report(run, result)
     return 0
 
@@ -149,42 +189,3 @@ def report(run, result):
         f"lower-cased and tokenised\n"
         f'\nnow: {called("translate")} --model {run.folder} "A man is riding a bicycle."'
     )
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    # The checkpoint has the path, which the same folder with another spelling would not match.
-    folder = lambda text: str(Path(text))
-    parser.add(
-        "--data",
-        "folder with the aligned files; needed unless --resume",
-        type=folder,
-        metavar="DIR",
-    )
-    sizes = "tiny (D 128, for tens of thousands of pairs), small (D 256), base (D 512, as in the"
-    parser.add(
-        "--preset",
-        f"sizes and recipe: {sizes} paper, for millions) (default: tiny)",
-        choices=PRESETS,
-    )
-    add_settings(parser, TranslationSettings, OF_TRAINING, OF_PRESETS)
-    parser.add(
-        "--minutes",
-        "end so early that the result is written after M minutes",
-        type=above_zero,
-        metavar="M",
-    )
-    add_training(parser)
-    group = parser.add_argument_group("model (defaults: the preset's)")
-    add_settings(group, Transformer, SIZES, OF_PRESETS)
-    group = parser.add_argument_group("recipe (defaults: the preset's, if none is given here)")
-    add_settings(group, TranslationSettings, RECIPE, OF_PRESETS)
-    # None if it is not typed, as for all settings: a training that goes on keeps what it had.
-    pairs = "leave out pairs with an empty line"
-    group.add_argument("--skip-empty", action="store_true", default=None, help=pairs)
-    options = parser.parse_args(argv)
-    if options.resume and options.preset:
-        reason = "a resumed training keeps the preset it was started with"
-        parser.error(f"argument --preset: {reason}")
-    require(parser, options, "data")
-    return options

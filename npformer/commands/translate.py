@@ -14,24 +14,17 @@ is empty; the exit code is then 1.
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.arguments import add_backend, add_model, new_parser, positive
-from npformer.commands.command import command
-from npformer.commands.decoding import add_search, search_of
-from npformer.commands.lines import (
-    Refusals,
-    add_lines,
-    choose_lines,
-    is_standard_input,
-    lines_of,
-    name_of,
-)
-from npformer.commands.models import load_own
-from npformer.commands.output import picture_file
+from npformer.commands.shared import Picture, Text, UsageError, command_line
+from npformer.commands.shared.decoding import SEARCH, Search
+from npformer.commands.shared.lines import Lines, is_standard_input, name_of
+from npformer.commands.shared.models import TrainedModel
 
 from npformer.decoding.beam import Hypothesis
 from npformer.errors import UserError
@@ -40,61 +33,80 @@ from npformer.text import Translator
 from npformer.text.translator import READ_AHEAD
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    is_large = options.file and not is_standard_input(options.file) and not options.attention
+@command_line
+def main(
+    lines: Sequence[Text] = (),
+    *,
+    file: Path | None = None,
+    trained: TrainedModel,
+    search: Search = SEARCH,
+    n_best: int | None = None,
+    attention: Picture | None = None,
+):
+    """Translate sentences.
+
+    Parameters
+    ----------
+    lines : SENTENCE
+        each in quotes (default: the lines of --file or of standard input)
+    file : FILE
+        text file with one sentence per line, plain or .gz; - is standard input
+    n_best
+        write the N best of each sentence, with scores
+    attention
+        draw the cross-attention weights of the first sentence
+    """
+    sentences = Lines(lines, file, "sentence")
+    if n_best and n_best > search.beam_size:
+        expected = f"expected at most --beam {search.beam_size}"
+        raise UsageError(f"argument --n-best: {n_best}, {expected}")
+    is_large = sentences.file and not is_standard_input(sentences.file) and not attention
     ranks = world() if is_large else OneProcess()
     if not is_large and not world().is_first:
         return 0  # rank 0 is enough for some sentences
-    translator = load_own(Translator, options, "translate")
-    refusals = Refusals()
-    lines = sentences(translator, options, refusals)
-    write_translations(translator, lines, options, ranks)
-    return refusals.exit_code
-
-
-def sentences(translator, options, refusals):
-    """Yield the lines to translate; one that is refused becomes an empty line, whose translation is
-    empty.
-    """
-    lines = options.lines
-    where = ""
-    if not lines:
-        if options.is_typed:
-            print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
-        lines = lines_of(options.file, refusals.tell)
-        where = f"{name_of(options.file)}, "
-    for number, line in enumerate(lines, start=1):
-        try:
-            translator.encode([line], first=number)
-        except ValueError as error:  # it has too many pieces
-            refusals.tell(f"{where}{error}")
-            line = ""
-        yield line
-
-
-def write_translations(translator, lines, options, ranks):
-    search = search_of(options) | {"n_best": options.n_best or 1}
-    if options.attention:
-        lines = list(lines)
-    if ranks.size > 1:
-        results = results_on_ranks(translator, lines, search, ranks)
-    elif options.is_typed:  # answer each line at once
-        results = (next(translator.hypotheses([line], **search)) for line in lines)
-    else:
-        results = translator.hypotheses(lines, **search)
+    translator = trained.load(Translator, "translate")
+    to_translate = translatable(translator, sentences)
+    if attention:
+        to_translate = list(to_translate)
+    first = None
+    keywords = asdict(search) | {"n_best": n_best or 1}
+    results = results_of(translator, to_translate, keywords, sentences.is_typed, ranks)
     for number, hypotheses in enumerate(results, start=1):
-        if number == 1:
-            first = hypotheses
-        if options.n_best:
+        first = hypotheses if number == 1 else first
+        if n_best:
             for hypothesis in hypotheses:
                 text = translator.text(hypothesis)
                 print(f"{number}\t{hypothesis.score:.4f}\t{text}", flush=True)
         else:
             print(translator.text(hypotheses[0]) if hypotheses else "", flush=True)
-    if options.attention and lines:
-        draw(translator, lines[0], first, options.attention)
+    if attention and to_translate:
+        draw(translator, to_translate[0], first, attention)
+    return sentences.exit_code
+
+
+def translatable(translator, lines):
+    """Yield the lines to translate; one that is refused becomes an empty line, whose translation is
+    empty.
+    """
+    if lines.is_typed:
+        print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
+    where = f"{name_of(lines.file)}, " if lines.file else ""
+    for number, line in enumerate(lines, start=1):
+        try:
+            translator.encode([line], first=number)
+        except ValueError as error:  # it has too many pieces
+            lines.refuse(f"{where}{error}")
+            line = ""
+        yield line
+
+
+def results_of(translator, lines, search, is_typed, ranks):
+    """The hypotheses of each line, in order."""
+    if ranks.size > 1:
+        return results_on_ranks(translator, lines, search, ranks)
+    if is_typed:  # answer each line at once
+        return (next(translator.hypotheses([line], **search)) for line in lines)
+    return translator.hypotheses(lines, **search)
 
 
 def results_on_ranks(translator, lines, search, ranks):
@@ -134,26 +146,3 @@ def as_label(piece):
     if piece.startswith("▁"):
         return piece[1:] or "(space)"
     return piece if piece.startswith("<") else f"-{piece}"
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    add_lines(parser, "sentence")
-    add_model(parser)
-    add_search(parser)
-    parser.add(
-        "--n-best", "write the N best of each sentence, with scores", type=positive, metavar="N"
-    )
-    parser.add(
-        "--attention",
-        "draw the cross-attention weights of the first sentence",
-        type=picture_file,
-        metavar="PNG",
-    )
-    add_backend(parser, int8=True)
-    options = parser.parse_args(argv)
-    choose_lines(parser, options, "sentence")
-    if options.n_best and options.n_best > options.beam_size:
-        expected = f"expected at most --beam {options.beam_size}"
-        parser.error(f"argument --n-best: {options.n_best}, {expected}")
-    return options

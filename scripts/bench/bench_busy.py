@@ -22,9 +22,7 @@ from functools import partial
 
 import numpy as np
 
-from npformer.commands.arguments import natural  # needs pip install -e .
-from npformer.commands.command import command
-from npformer.commands.output import write_json
+from npformer.commands.shared import command, natural, write_json  # needs pip install -e .
 from scripts.bench import bench_decode
 from scripts.bench.bench_train import build_jax
 from scripts.bench.contenders import build_all, started

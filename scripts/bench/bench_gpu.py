@@ -19,8 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from npformer.commands.command import command  # needs pip install -e .
-from npformer.commands.output import write_json
+from npformer.commands.shared import command, write_json  # needs pip install -e .
 from scripts.bench.contenders import started
 from scripts.bench.machine import machine
 from scripts.bench.options import add_some, parsed, parser_of

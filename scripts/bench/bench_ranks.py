@@ -20,9 +20,14 @@ import time
 
 import numpy as np
 
-from npformer.commands.arguments import above_zero, new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
-from npformer.commands.output import add_json, write_json
+from npformer.commands.shared import (  # needs pip install -e .
+    above_zero,
+    add_json,
+    command,
+    new_parser,
+    positive,
+    write_json,
+)
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.memory import peak_bytes
 from scripts.bench.options import positives, some_of

@@ -16,8 +16,7 @@ own limit is explained in own_limit.py.
 import sys
 from functools import partial
 
-from npformer.commands.command import command  # needs pip install -e .
-from npformer.commands.output import write_json
+from npformer.commands.shared import command, write_json  # needs pip install -e .
 from scripts.bench.contenders import of_backends, started
 from scripts.bench.limits import limits_contender, print_limits
 from scripts.bench.machine import machine, print_machine

@@ -2,8 +2,7 @@
 
 import argparse
 
-from npformer.commands.arguments import above_zero, meant, new_parser, positive, with_default
-from npformer.commands.output import add_json
+from npformer.commands.shared import above_zero, add_json, meant, new_parser, positive, with_default
 
 
 def between_commas(kind):

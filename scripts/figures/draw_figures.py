@@ -13,8 +13,7 @@ from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
-from npformer.commands.arguments import new_parser  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.shared import command, new_parser  # needs pip install -e .
 from scripts.bench.options import add_some
 from scripts.figures.diagrams import DIAGRAMS
 from scripts.figures.drawing import DARK, FIGURES, LIGHT, MIDDLE, plt

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.output import why_no_pictures  # needs pip install -e .
+from npformer.commands.shared import why_no_pictures  # needs pip install -e .
 
 if why := why_no_pictures():
     sys.exit(f"error: pictures {why}")

@@ -19,9 +19,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from npformer.commands.arguments import above_zero, new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
-from npformer.commands.output import add_json, write_json
+from npformer.commands.shared import (  # needs pip install -e .
+    above_zero,
+    add_json,
+    command,
+    new_parser,
+    positive,
+    write_json,
+)
 from scripts.bench.machine import machine, print_machine
 
 NAMES = ("before", "after")

@@ -15,9 +15,12 @@ import time
 import warnings
 from collections import Counter
 
-from npformer.commands.arguments import new_parser  # needs pip install -e .
-from npformer.commands.command import command
-from npformer.commands.output import add_json, write_json
+from npformer.commands.shared import (  # needs pip install -e .
+    add_json,
+    command,
+    new_parser,
+    write_json,
+)
 from scripts.bench.report import print_table
 from scripts.measure.diagnosed.healthy import healthy
 from scripts.measure.diagnosed.mistakes import MISTAKES

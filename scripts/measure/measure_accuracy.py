@@ -21,9 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.commands.arguments import new_parser  # needs pip install -e .
-from npformer.commands.command import command
-from npformer.commands.output import add_json, write_json
+from npformer.commands.shared import (  # needs pip install -e .
+    add_json,
+    command,
+    new_parser,
+    write_json,
+)
 from scripts.bench.machine import machine, print_machine
 from scripts.bench.options import add_some
 from scripts.bench.report import print_table

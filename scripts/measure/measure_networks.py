@@ -28,9 +28,13 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.arguments import new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
-from npformer.commands.output import add_json, write_json
+from npformer.commands.shared import (  # needs pip install -e .
+    add_json,
+    command,
+    new_parser,
+    positive,
+    write_json,
+)
 from scripts.bench.bench_ranks import messages, trainer_of
 from scripts.bench.machine import machine
 from scripts.bench.options import above_zeros, positives

@@ -29,10 +29,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from npformer.commands.arguments import natural, new_parser, positive  # needs pip install -e .
-from npformer.commands.command import command
-from npformer.commands.on_ranks import rank
-from npformer.commands.output import add_json, write_json
+from npformer.commands.shared import (  # needs pip install -e .
+    add_json,
+    command,
+    natural,
+    new_parser,
+    positive,
+    rank,
+    write_json,
+)
 from scripts.bench.options import positives
 from scripts.bench.workers import mpiexec
 

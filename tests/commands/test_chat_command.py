@@ -113,16 +113,16 @@ def test_ctrl_c_ends_an_answer_and_ctrl_d_the_chat(use, monkeypatch):
             return given
         raise given
 
-    def answered(talk, question, answers, options, answer=chat.answer):
+    def answered(talk, question, answer=chat.Talk.answer):
         said.append(question)
         if question == "one?":
             raise KeyboardInterrupt
-        answer(talk, question, answers, options)
+        answer(talk, question)
 
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(builtins, "input", read)
-    monkeypatch.setattr(chat, "answer", answered)
+    monkeypatch.setattr(chat.Talk, "answer", answered)
     code, _, errors = use(chat.main, *SHORT)
     assert (code, said) == (0, ["one?", "two?", 300 * "long", "three?"])
     assert errors.startswith("model: Ctrl-C ends an answer, Ctrl-D the chat\n")

@@ -1,4 +1,4 @@
-"""``npformer/commands/command.py``, ``output.py`` and ``arguments.py``.
+"""``ending.py``, ``output.py`` and ``arguments.py`` of ``npformer/commands/shared``.
 
 What all do about mistakes.
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npformer.commands import arguments, copy, output
-from npformer.commands.command import command
+from npformer.commands import copy
+from npformer.commands.shared import arguments, command, output
 from scripts.bench.options import some_of
 
 import npformer
@@ -37,7 +37,7 @@ def that_raises(error):
     return main_that(act)
 
 
-# -- command.py ------------------------------------------------------------------------------------
+# -- ending.py -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_an_exit_code_is_passed_on():
 
 def run(code, **options):
     """What a script with this code in its main does."""
-    imports = "import sys\nfrom npformer.commands.command import command\n"
+    imports = "import sys\nfrom npformer.commands.shared import command\n"
     script = f"{imports}@command\ndef main(argv=None):\n    {code}\nsys.exit(main())"
     command = [sys.executable, "-E", "-c", script]
     return subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **options)
@@ -244,8 +244,7 @@ def test_without_matplotlib_a_script_says_at_its_start_that_it_will_not_draw(
     monkeypatch, capsys, tmp_path
 ):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    parser = argparse.ArgumentParser()
-    assert not output.will_draw(parser, argparse.Namespace(no_plots=False, out=tmp_path), "runs")
+    assert output.Pictures().folder(tmp_path) is None
     needed = "no pictures will be drawn: they need matplotlib: "
     assert capsys.readouterr().out == f"{needed}{pip_install('plot')}\n"
 
@@ -256,9 +255,7 @@ def test_a_matplotlib_that_cannot_be_imported_is_no_reason_to_fail_later(
     pytest.importorskip("matplotlib")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     why = "need matplotlib, which cannot be imported: import of matplotlib.figure halted; "
-    assert not output.will_draw(
-        argparse.ArgumentParser(), argparse.Namespace(no_plots=False, out=tmp_path), "runs"
-    )
+    assert output.Pictures().folder(tmp_path) is None
     assert capsys.readouterr().out.startswith(f"no pictures will be drawn: they {why}")
     with pytest.raises(argparse.ArgumentTypeError, match=f"^pictures {why}"):
         output.picture_file(str(tmp_path / "x.png"))
@@ -286,7 +283,7 @@ def test_a_link_stays_a_link(file, tmp_path):
 @pytest.mark.parametrize("mode", ["w", "a"])
 @pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1"])
 def test_a_device_is_written_to(path, mode, tmp_path):
-    code = "from npformer.commands import output\n"
+    code = "from npformer.commands.shared import output\n"
     code += (
         f"path = output.output_file('{path}'); print('before'); output.write_json(path, 1); "
         "print('after')"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from npformer.commands import compile as command
+from npformer.commands.shared import compiling
 
 import npformer as nf
 from npformer.cpu import ahead
@@ -20,21 +21,21 @@ def test_the_command_compiles_what_is_not_on_disk(call):
 
 def test_decoding_is_compiled_meanwhile_by_a_process_once(tmp_path, monkeypatch):
     started, note = [], tmp_path / "note"
-    monkeypatch.setattr(command, "compile_once", lambda trainer, progress: None)
-    monkeypatch.setattr(command, "note_of", lambda ops, work: note)
-    monkeypatch.setattr(command, "cores", lambda: 2)
+    monkeypatch.setattr(compiling, "compile_once", lambda trainer, progress: None)
+    monkeypatch.setattr(compiling, "note_of", lambda ops, work: note)
+    monkeypatch.setattr(compiling, "cores", lambda: 2)
     monkeypatch.setattr(ahead, "start_python", started.append)
     trainer = nf.Trainer(nf.LanguageModel(11, **SIZES), nf.Adam(0.1))
-    command.compile_ahead(trainer, progress=False)
+    compiling.compile_ahead(trainer, progress=False)
     exec(started[0], {})  # what the process does
     assert note.exists()
-    command.compile_ahead(trainer, progress=False)
+    compiling.compile_ahead(trainer, progress=False)
     assert len(started) == 1
 
 
 @pytest.mark.parametrize("model", [nf.Transformer(11, 11, **SIZES), nf.LanguageModel(11, **SIZES)])
 def test_a_model_is_decoded_by_its_description(model, tmp_path):
-    command.decode_and_note(json.dumps(describe(model)), tmp_path / "note")
+    compiling.decode_and_note(json.dumps(describe(model)), tmp_path / "note")
     assert list(tmp_path.iterdir()) == [tmp_path / "note"]
 
 

@@ -77,7 +77,7 @@ def test_a_misspelt_name_of_the_library_is_named():
 
 
 def test_what_looks_like_an_option_may_be_text():
-    from npformer.commands.arguments import new_parser
+    from npformer.commands.shared import new_parser
 
     parser = new_parser("")
     parser.add_argument("--long-name", action="store_true")

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from programs import python
 
-from npformer.commands import copy, output
+from npformer.commands import copy
+from npformer.commands.shared import output
 
 from npformer import tree
 from npformer.models import from_description
@@ -42,7 +43,7 @@ def test_the_quick_preset_learns_to_copy(tmp_path):
     assert figures.keys() >= FIGURES
     assert figures["exact_match"] >= 0.999
     assert figures["loss"] < 0.01
-    assert figures["steps"] == 600 == copy.PRESETS["quick"]["steps"] / 2
+    assert figures["steps"] == 600 == copy.PRESETS["quick"].steps / 2
     assert "held out: 100.0 %" in shown or "held out: 99.9 %" in shown
     assert shown.count(" right\n") == 5
     names = [
@@ -97,7 +98,7 @@ def test_a_model_of_another_size_is_kept(tmp_path, few_are_evaluated, figures_of
     arrays, info = load_checkpoint(tmp_path / "out" / copy.RESULT)
     model, params = from_description(info["model"], arrays), tree.from_arrays(arrays, "params")
     assert (model.d_model, model.n_heads, model.n_layers, model.d_ff) == (8, 2, 1, 12)
-    task = copy.CopyTask(**copy.PRESETS["quick"]["task"])
+    task = copy.CopyTask(**copy.PRESETS["quick"].lengths)
     assert copy.exact_match(model, params, *task.held_out(50))[0] == figures["exact_match"]
 
 

@@ -4,7 +4,8 @@ import configparser
 import re
 from pathlib import Path, PurePosixPath
 
-from npformer.commands import arguments, exercises
+from npformer.commands import exercises
+from npformer.commands.shared import arguments
 
 from npformer import extras
 

@@ -15,7 +15,7 @@ from npformer.runtime.blas_threads import blas_threads
 from npformer.training.shards import Sharding
 
 pytest.importorskip("resource", reason="the benchmarks need a Unix system")
-from npformer.commands import output  # noqa: E402
+from npformer.commands.shared import output  # noqa: E402
 from scripts.bench import (  # noqa: E402
     bench_attention,
     bench_gpt,

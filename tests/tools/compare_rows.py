@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer.commands.output import add_json, write_json
+from npformer.commands.shared import add_json, write_json
 
 import npformer as nf
 from npformer import tree

@@ -18,7 +18,7 @@ import sys
 
 import numpy as np
 
-from npformer.commands.arguments import positive
+from npformer.commands.shared import positive
 from scripts.bench.options import between_commas
 
 import npformer as nf

@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer.commands import COMMANDS
-from npformer.commands.arguments import positive
+from npformer.commands.shared import positive
 
 from npformer.__main__ import main as npformer
 from npformer.errors import UserError

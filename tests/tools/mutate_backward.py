@@ -25,7 +25,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from npformer.commands.arguments import positive
+from npformer.commands.shared import positive
 
 from npformer.gradients.cases import CASES
 from tests.tools.tool import add_only, sampled, tool

@@ -4,8 +4,7 @@ import functools
 import random
 import time
 
-from npformer.commands.arguments import natural, new_parser  # needs pip install -e .
-from npformer.commands.command import command
+from npformer.commands.shared import command, natural, new_parser  # needs pip install -e .
 
 
 def tool(docstring, add=None, **numbers):

@@ -17,8 +17,6 @@ from pathlib import Path
 from textwrap import indent
 
 from npformer.commands import called
-from npformer.commands.arguments import new_parser
-from npformer.commands.command import command
 from npformer.commands.exercises import build, gpt
 from npformer.commands.exercises.reports import (
     actions_of,
@@ -28,6 +26,7 @@ from npformer.commands.exercises.reports import (
     print_hint,
     report,
 )
+from npformer.commands.shared import command, new_parser
 
 from npformer.errors import UserError
 from npformer.exercises.process import check_in_process

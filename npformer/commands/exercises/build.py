@@ -9,8 +9,8 @@ npformer exercises build answer        # the answer
 npformer exercises build train Ada     # let it learn to write words backwards, a minute
 """
 
-from npformer.commands.arguments import positive, utf_8
 from npformer.commands.exercises.track import TrackCommand
+from npformer.commands.shared import positive, utf_8
 
 from npformer.errors import UserError
 from npformer.exercises.tracks import TRACKS

@@ -10,8 +10,8 @@ npformer exercises gpt train --text FILE    # on a text of yours
 
 import math
 
-from npformer.commands.arguments import positive
 from npformer.commands.exercises.track import TrackCommand, text_of_file, track_or_most_solved
+from npformer.commands.shared import positive
 
 from npformer import tree
 from npformer.exercises.gpt.taking import solved_functions

@@ -4,7 +4,7 @@ import re
 from textwrap import dedent, fill, indent
 
 from npformer.commands import nearest
-from npformer.commands.arguments import option
+from npformer.commands.shared import option
 
 from npformer.errors import UserError
 from npformer.exercises.process import SECONDS

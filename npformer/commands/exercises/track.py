@@ -5,7 +5,6 @@ from pathlib import Path
 from textwrap import indent
 
 from npformer.commands import called
-from npformer.commands.arguments import shown_as_written
 from npformer.commands.exercises.reports import (
     actions_of,
     add_seconds,
@@ -16,6 +15,7 @@ from npformer.commands.exercises.reports import (
     print_next_hint,
     report,
 )
+from npformer.commands.shared import shown_as_written
 
 from npformer.errors import UserError
 from npformer.exercises.child import run, syntax_error_text

@@ -1,7 +1,7 @@
 """How a script ends that MPI has started on several ranks: rank 0 alone prints, and if a rank
 fails, all end at once.
 
-This module needs only the standard library, as ``command.py`` does.
+This module needs only the standard library, as ``ending.py`` does.
 """
 
 import contextlib

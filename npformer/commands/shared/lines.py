@@ -5,8 +5,8 @@ other line.
 import sys
 from pathlib import Path
 
-from npformer.commands.arguments import utf_8
-from npformer.commands.command import message_or_raise, print_error
+from npformer.commands.shared.arguments import UsageError
+from npformer.commands.shared.ending import message_or_raise, print_error
 
 from npformer.errors import UserError
 from npformer.text.lines import decoded, read_lines, text_of
@@ -15,44 +15,37 @@ STANDARD_INPUT = "standard input"
 BAD_LINES = 100  # that are not UTF-8: a file with more of them is no text
 
 
-class Refusals:
-    """What cannot be answered, which is named on standard error, and the exit code that follows."""
+class Lines:
+    """The lines that a command answers: those that were typed as arguments, or those of a file.
 
-    def __init__(self):
+    Attributes
+    ----------
+    file : Path or None
+        None if the lines are arguments; "-" is standard input.
+    is_typed : bool
+        Whether a person types the lines while they are answered.
+    exit_code : int
+        1 if a line was refused, else 0.
+    """
+
+    def __init__(self, lines, file, noun):
+        if lines and file:
+            raise UsageError(f"{noun}s and --file: expected one of them")
+        if list(lines) in ([], ["-"]):
+            lines = ()
+            file = file or Path("-")
+        self.file = file
+        self.is_typed = is_standard_input(file) and standard_input().isatty()
         self.exit_code = 0
+        self._arguments = lines
 
-    def tell(self, message):
-        """Print the message; the exit code is 1 from now on."""
+    def refuse(self, message):
+        """Print why a line cannot be answered."""
         self.exit_code = 1
         print_error(message)
 
-
-def add_lines(parser, noun):
-    """The arguments of a command that answers lines: the lines themselves, or a file of them."""
-    parser.add(
-        "lines",
-        "each in quotes (default: the lines of --file or of standard input)",
-        nargs="*",
-        type=utf_8,
-        metavar=noun.upper(),
-    )
-    parser.add(
-        "--file",
-        f"text file with one {noun} per line, plain or .gz; - is standard input",
-        type=Path,
-    )
-
-
-def choose_lines(parser, options, noun):
-    """Set ``options.file`` to "-" if neither lines nor a file were typed, and
-    ``options.is_typed`` to whether a person types the lines.
-    """
-    if options.lines and options.file:
-        parser.error(f"{noun}s and --file: expected one of them")
-    if options.lines in ([], ["-"]):
-        options.lines = []
-        options.file = options.file or Path("-")
-    options.is_typed = is_standard_input(options.file) and standard_input().isatty()
+    def __iter__(self):
+        return lines_of(self.file, self.refuse) if self.file else iter(self._arguments)
 
 
 def standard_input():

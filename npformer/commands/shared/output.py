@@ -10,9 +10,10 @@ import re
 import sys
 import tempfile
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 
-from npformer.commands.arguments import PARSER
+from npformer.commands.shared.arguments import PARSER, UsageError
 
 from npformer.errors import UserError
 from npformer.extras import pip_install
@@ -49,6 +50,9 @@ def output_folder(text):
     return Path(text)
 
 
+JSON_FILE = {"type": output_file, "metavar": "FILE", "help": "write the figures to FILE"}
+
+
 def picture_file(text):
     """The type of an argument that names a picture to write, which needs matplotlib."""
     if why := why_no_pictures():
@@ -76,49 +80,54 @@ def why_no_pictures():
 
 def add_json(parser):
     """The option --json, for ``write_json``."""
-    parser.add("--json", "write the figures to FILE", type=output_file, metavar="FILE")
+    parser.add_argument("--json", **JSON_FILE)
 
 
-def add_pictures(parser, default, more=""):
-    """The options --out and --no-plots, which ``will_draw`` reads; ``more`` ends the help of
-    --out.
+@dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """The options of a command that draws pictures.
+
+    Parameters
+    ----------
+    out : DIR
+        folder of the pictures
+    no_plots
+        draw no pictures
     """
-    parser.add(
-        "--out", f"folder of the pictures (default: {default}){more}", type=Path, metavar="DIR"
-    )
-    parser.add_flag("--no-plots", "draw no pictures")
+
+    out: Path | None = None
+    no_plots: bool = False
+
+    def folder(self, default):
+        """Where pictures will be drawn; None if none will be, which is said if nobody asked for
+        that.
+        """
+        if self.no_plots:
+            return None
+        if why := why_no_pictures():
+            print(f"no pictures will be drawn: they {why}", flush=True)
+            return None
+        return checked_folder(self.out or Path(default), ", or --no-plots")
 
 
-def will_draw(parser, options, default):
-    """Whether there will be pictures; sets --out if it is not given. If it cannot be written to,
-    the script ends.
-    """
-    options.out = options.out or Path(default)
-    if options.no_plots:
-        return False
-    if why := why_no_pictures():
-        print(f"no pictures will be drawn: they {why}", flush=True)
-        return False
-    check_folder(parser, options.out, ", or --no-plots")
-    return True
-
-
-def check_folder(parser, folder, advice=""):
-    """End the script as for a wrong --out if a folder cannot be written to."""
+def checked_folder(folder, advice=""):
+    """The folder of --out, if it can be written to."""
     try:
-        output_folder(folder)
+        return output_folder(folder)
     except argparse.ArgumentTypeError as error:
-        parser.error(f"argument --out: {error}{advice}")
+        raise UsageError(f"argument --out: {error}{advice}") from error
 
 
-def refuse_overwriting(options, inputs):
+def refuse_overwriting(inputs, **defaults):
     """Check that the options that name an output name different files, and that none is an input.
 
-    Of ``inputs``, None and "-" are no files.
+    Of ``inputs``, None and "-" are no files. ``defaults`` are the outputs of options that were not
+    typed.
     """
     files = [path for path in inputs if path is not None and str(path) != "-"]
     uses = {os.path.realpath(path): "which this script reads or writes itself" for path in files}
-    for option, path in PARSER.get().values_of(options, (output_file, picture_file)):
+    for option, path in PARSER.get().values_of_types(output_file, picture_file):
+        path = path or defaults.get(option.lstrip("-"))
         if path is None or _is_device(path):
             continue
         file = os.path.realpath(path)

@@ -1,7 +1,10 @@
 """What kind of model a path leads to, which commands take it, and how they load it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
+
+from npformer.commands.shared.signature import Backend
 
 from npformer.errors import UserError
 from npformer.files.checkpoint import BEST, LAST, RESULT, description_in
@@ -37,11 +40,27 @@ OF_TRANSFORMERS = {
 }
 
 
-def load_own(loader, options, command):
-    """What ``Translator`` or ``Writer`` loads of --model, with 8-bit weights after --int8."""
-    check_kind(options.model, command)
-    loaded = loader.load(options.model, options.backend)
-    return replace(loaded, params=quantize(loaded.params)) if options.int8 else loaded
+@dataclass(frozen=True, kw_only=True)
+class TrainedModel:
+    """A model of train-gpt or of train-translation.
+
+    Parameters
+    ----------
+    model : DIR
+        output of a training, or a model file
+    int8
+        decode with weights of 8 bits, a quarter of what is read for a token
+    """
+
+    model: Path
+    int8: bool = False
+    backend: Backend = "auto"
+
+    def load(self, loader, command):
+        """What ``Translator`` or ``Writer`` loads, with 8-bit weights after --int8."""
+        check_kind(self.model, command)
+        loaded = loader.load(self.model, self.backend)
+        return replace(loaded, params=quantize(loaded.params)) if self.int8 else loaded
 
 
 def load_of_others(path, command):

@@ -5,9 +5,8 @@ import itertools
 import math
 import re
 import sys
+from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import fields
-from pathlib import Path
 
 from npformer.commands import COMMANDS, called, nearest
 
@@ -29,6 +28,12 @@ NAME_AND_VALUE = re.compile(r"(?<![\w./(-])([a-z]\w*)=([^\s,;:)]*[^\s,;:.)])")  
 PARSER: ContextVar = ContextVar("PARSER", default=None)  # of the command that runs, if it has one
 
 
+class UsageError(Exception):
+    """What is wrong with the command line as a whole: the command ends as the parser does, with the
+    usage and exit code 2.
+    """
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that says first which option it does not know, and of a slip of the hand what was
     meant.
@@ -37,14 +42,12 @@ class Parser(argparse.ArgumentParser):
     ----------
     words : list of str
         What it parses.
-    typed : dict
-        The texts of the value that was typed for an option, by the name of the option in Python.
+    options : Namespace
+        What it has parsed.
     """
 
-    def __init__(self, *args, **settings):
-        super().__init__(*args, **settings)
-        self.words = []
-        self.typed = {}
+    words: Sequence[str] = ()
+    options = argparse.Namespace()
 
     def add(self, name, meaning="", default=None, **details):
         """An argument, or an option, with what the help says of it, and its default."""
@@ -59,7 +62,6 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         """Parse what `sys.argv` or ``args`` has, as ``argparse`` does."""
         self.words = sys.argv[1:] if args is None else list(args)
-        self.typed = {}
         words = itertools.takewhile(lambda word: word != "--", self.words)
         if self._subparsers:  # what follows the subcommand is for another parser
             words = itertools.takewhile(lambda word: word.startswith("-"), words)
@@ -69,13 +71,18 @@ class Parser(argparse.ArgumentParser):
             if re.match(r"-[^\d.]", name) and " " not in name and not self._is_option(name):
                 names = self._option_string_actions
                 self.error(f"unknown option {name:.40}{nearest(name, names)}")
-        return super().parse_known_args(self.words, namespace)
+        self.options, others = super().parse_known_args(self.words, namespace)
+        for action in self._get_positional_actions():
+            if others and action.type is utf_8 and action.nargs is None:
+                word = f"{getattr(self.options, action.dest)!r:.40}"
+                self.error(f"put the text in quotes, not only its first word, {word}")
+        return self.options, others
 
-    def values_of(self, options, types):
+    def values_of_types(self, *types):
         """The name and the value of each option whose type is one of these."""
         for action in self._actions:
             if action.type in types:
-                yield action.option_strings[-1], getattr(options, action.dest)
+                yield action.option_strings[-1], getattr(self.options, action.dest)
 
     def _is_option(self, name):
         names = self._option_string_actions
@@ -102,17 +109,11 @@ class Parser(argparse.ArgumentParser):
                 return text
             if option.nargs == 0:
                 return option.option_strings[-1] if value == "True" else text
-            if is_advice or value in self.typed.get(name, ()):
-                return f"{option.option_strings[-1]} {value}"
-            return text
+            now = getattr(self.options, name, option.default)
+            is_typed = now != option.default and value in (str(now), repr(now))
+            return f"{option.option_strings[-1]} {value}" if is_typed or is_advice else text
 
         return NAME_AND_VALUE.sub(shown, message)
-
-    def _get_values(self, action, arg_strings):
-        value = super()._get_values(action, arg_strings)
-        if action.option_strings and action.nargs != 0:
-            self.typed[action.dest] = {str(value), repr(value)}
-        return value
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
@@ -121,7 +122,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def with_default(meaning, default):
-    """The meaning of an option with its default, a number without zeros behind it."""
+    """The meaning of an option with its default, a number without zeros behind it, unless the
+    meaning has it.
+    """
+    if "(default" in meaning:
+        return meaning
     text = f"{default:g}" if isinstance(default, float) else default
     return f"{meaning} (default: {text})".lstrip()
 
@@ -210,51 +215,3 @@ def backend(name):
         return get_backend(name)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix("backend=")) from error
-
-
-def add_seed(parser, meaning):
-    """The option --seed."""
-    parser.add("--seed", meaning, type=natural, default=0)
-
-
-def add_model(parser, meaning="output of a training, or a model file"):
-    """The option --model."""
-    parser.add("--model", meaning, type=Path, required=True, metavar="DIR")
-
-
-def add_backend(parser, int8=False):
-    """The option --backend and, for decoding, --int8."""
-    if int8:
-        parser.add_flag(
-            "--int8", "decode with weights of 8 bits, a quarter of what is read for a token"
-        )
-    parser.add("--backend", "auto, cpu, gpu or reference", type=backend, default="auto")
-
-
-def add_settings(group, settings, meanings, defaults):
-    """The options for fields of a class of settings, whose choices, types and defaults they have.
-
-    ``meanings`` says what each of them does. The help shows other ``defaults`` than those of the
-    class, and none where that is "". The parser has none: ``settings_in`` tells what was typed.
-    """
-    from npformer.operations.options import OPTIONS, choices_of  # here, as it needs NumPy
-
-    choices = choices_of(settings)
-    for name, meaning in meanings.items():
-        details = {}
-        if name in choices:
-            details = {"choices": choices[name]}
-        elif name in OPTIONS:
-            metavar = "N" if OPTIONS[name].kind is int else "X"
-            details = {"type": option(name), "metavar": metavar}
-        default = defaults[name] if name in defaults else getattr(settings, name)
-        if default != "":
-            meaning = with_default(meaning, "none" if default is None else default)
-        group.add_argument("--" + name.replace("_", "-"), help=meaning, **details)
-
-
-def settings_in(options, settings, names=None):
-    """The fields of a class of settings, all or those with some names, that were typed."""
-    names = names or [field.name for field in fields(settings)]
-    values = {name: getattr(options, name, None) for name in names}
-    return {name: value for name, value in values.items() if value is not None}

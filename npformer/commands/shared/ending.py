@@ -19,13 +19,13 @@ import warnings
 from opcode import opmap
 from pathlib import Path
 
-from npformer.commands.arguments import PARSER, as_typed
-from npformer.commands.on_ranks import Quiet
+from npformer.commands.shared.arguments import PARSER, as_typed
+from npformer.commands.shared.on_ranks import Quiet
 
 from npformer.errors import UserError
 from npformer.extras import pip_install
 
-PACKAGE = str(Path(__file__).parents[1])
+PACKAGE = str(Path(__file__).parents[2])
 RAISE = opmap["RAISE_VARARGS"]
 # Python would look for cycles among all that numba has made, a tenth of a second long.
 atexit.register(gc.freeze)

@@ -1,0 +1,44 @@
+"""What the commands share with each other and with the scripts of a clone.
+
+Here: how a command ends, its arguments, and the files that it writes. They need only the standard
+library. ``lines`` has texts that are answered, ``models`` what is loaded, ``decoding`` sampling and
+search, ``compiling`` kernels, ``training`` what commands that train do.
+"""
+
+from npformer.commands.shared.arguments import (
+    UsageError,
+    above_zero,
+    meant,
+    natural,
+    new_parser,
+    option,
+    positive,
+    shown_as_written,
+    utf_8,
+    with_default,
+)
+from npformer.commands.shared.ending import command, message_or_raise, print_error, print_note
+from npformer.commands.shared.on_ranks import rank
+from npformer.commands.shared.output import (
+    Pictures,
+    add_json,
+    checked_folder,
+    output_file,
+    refuse_overwriting,
+    why_no_pictures,
+    write_json,
+    write_whole,
+)
+from npformer.commands.shared.signature import (
+    Backend,
+    Fields,
+    JsonFile,
+    OutputFile,
+    OutputFolder,
+    Picture,
+    Positive,
+    Reading,
+    Text,
+    Words,
+    command_line,
+)
