@@ -49,6 +49,11 @@ def python(*arguments, code=0, **options):
     return done
 
 
+def is_png(path):
+    """Whether a program has written a picture."""
+    return path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
 def environment(**variables):
     """The variables of this process and others,
     for a process that finds the modules that this one finds.

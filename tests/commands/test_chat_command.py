@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors")
 from programs import WITH_SIGNALS
-from tiny import saved, tiny_encoder, tiny_language_model
+from tiny import saved, tiny_language_model
 
 from npformer.commands import chat, generate
 
@@ -249,16 +249,6 @@ def test_a_standard_input_that_is_no_text_is_named(
     standard_input(data)
     code, _, errors = use(main, *arguments)
     assert code == 1 and errors.startswith(line)
-
-
-def test_a_model_of_another_kind_is_an_error_in_one_line(tmp_path, call):
-    folder = saved(tmp_path / "encoder", tiny_encoder())
-    for main, more in ((chat.main, ["--prompt"]), (generate.main, [])):
-        code, _, errors = call(main, "--model", folder, *more, "x")
-        assert (code, errors.count("\n")) == (
-            1,
-            1,
-        ) and "npformer classify and search take it" in errors
 
 
 def test_a_text_is_continued_by_a_model_that_exists(use):

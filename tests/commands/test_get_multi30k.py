@@ -136,34 +136,23 @@ def test_a_wrong_file_already_there_is_fetched_again(fetch, server, tmp_path, da
     assert texts_in(tmp_path) == TEXTS
 
 
-def test_a_wrong_checksum_names_both_and_keeps_nothing(failure, server, tmp_path):
-    server.files["/train.en.gz"] = gzip.compress(b"another text\n")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        gzip.compress(b"another text\n"),
+        GZIPPED["/train.en.gz"][:-9],
+        b"\x1f\x8bnonsense",
+        b"",
+    ],
+    ids=["another text", "cut short", "nonsense", "empty"],
+)
+def test_a_wrong_checksum_names_both_and_keeps_nothing(failure, server, tmp_path, wrong):
+    server.files["/train.en.gz"] = wrong
     message = failure("--url", server.url, "--out", tmp_path)
     assert f"{server.url}/train.en.gz is damaged or not the train.en expected" in message
-    assert hashlib.sha256(b"another text\n").hexdigest() in message
+    assert hashlib.sha256(get_multi30k.text_of(wrong)).hexdigest() in message
     assert f"expected {get_multi30k.SHA256['train.en']}" in message
     assert texts_in(tmp_path) == {}
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [GZIPPED["/train.en.gz"][:-9], b"\x1f\x8bnonsense", b""],
-    ids=["cut short", "nonsense", "empty"],
-)
-def test_a_damaged_gzip_file_is_a_wrong_checksum(failure, server, tmp_path, damaged):
-    server.files["/train.en.gz"] = damaged
-    assert "is damaged or not the train.en expected" in failure(
-        "--url", server.url, "--out", tmp_path
-    )
-    assert texts_in(tmp_path) == {}
-
-
-def test_404_is_not_tried_again(failure, server, tmp_path):
-    del server.files["/train.en.gz"]
-    message = failure("--url", server.url, "--out", tmp_path)
-    assert f"{server.url}/train.en.gz: HTTP Error 404" in message
-    assert "--from DIR" in message
-    assert server.asked == ["/train.en.gz"]
 
 
 @pytest.mark.parametrize("broken", [503, None])
@@ -173,24 +162,26 @@ def test_a_server_that_fails_twice(fetch, server, tmp_path, broken):
     assert texts_in(tmp_path) == TEXTS
 
 
-def test_a_server_that_fails_three_times(failure, server, tmp_path):
-    server.files["/train.en.gz"] = [503, 503, 503, GZIPPED["/train.en.gz"]]
-    assert "503" in failure("--url", server.url, "--out", tmp_path)
-    assert server.asked == ["/train.en.gz"] * 3
-
-
-def test_an_answer_cut_short_is_tried_again(failure, server, tmp_path):
-    server.cut = 7
-    assert "IncompleteRead" in failure("--url", server.url, "--out", tmp_path)
-    assert len(server.asked) == 3
+@pytest.mark.parametrize(
+    ("answers", "cut", "n_asked", "words"),
+    [
+        ([404], 0, 1, "HTTP Error 404"),  # it is not asked again
+        ([503] * 3, 0, 3, "503"),
+        ([GZIPPED["/train.en.gz"]] * 3, 7, 3, "IncompleteRead"),
+    ],
+)
+def test_a_server_that_fails(failure, server, tmp_path, answers, cut, n_asked, words):
+    server.files["/train.en.gz"] = list(answers)
+    server.cut = cut
+    message = failure("--url", server.url, "--out", tmp_path)
+    assert f"{server.url}/train.en.gz: " in message and words in message
+    assert "--from DIR takes a local copy" in message
+    assert server.asked == ["/train.en.gz"] * n_asked
 
 
 def test_an_unreachable_server(failure, server, tmp_path):
     server.server_close()  # nobody listens on its port now
-    message = failure("--url", server.url, "--out", tmp_path)
-    assert f"{server.url}/train.en.gz: " in message
-    assert "refused" in message
-    assert "--from DIR takes a local copy" in message
+    assert "refused" in failure("--url", server.url, "--out", tmp_path)
 
 
 # -- from a folder ---------------------------------------------------------------------------------
@@ -243,6 +234,3 @@ def test_no_more_of_a_file_is_read_than_a_text_may_have(failure, tmp_path, monke
     assert "is damaged or not the train.en expected" in failure(
         "--from", tmp_path, "--out", tmp_path / "out"
     )
-
-
-# -- as a user runs it -----------------------------------------------------------------------------

@@ -1,16 +1,9 @@
 """A command that is given a model of another kind names the kind, and the commands that take it."""
 
+import importlib
 import json
 
 import pytest
-
-from npformer.commands.chat import main as chat
-from npformer.commands.classify import main as classify
-from npformer.commands.evaluate import main as evaluate
-from npformer.commands.export import main as export
-from npformer.commands.generate import main as generate
-from npformer.commands.search import main as search
-from npformer.commands.translate import main as translate
 
 from npformer import LanguageModel, Transformer, pretrained
 from npformer.files.checkpoint import BEST, LAST, RESULT, save_checkpoint
@@ -18,17 +11,14 @@ from npformer.models import describe
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8}
 LLAMA = {"positions": "rotary", "norm_type": "rms_norm", "activation": "swiglu", "bias": False}
-COMMANDS = {
-    "chat": (chat, lambda path: ["--model", path, "--prompt", "a"]),
-    "classify": (classify, lambda path: [path, "a"]),
-    "evaluate": (
-        evaluate,
-        lambda path: ["--model", path, "--data", path, "--src", "en", "--tgt", "fr"],
-    ),
-    "export": (export, lambda path: ["--model", path, "--to", f"{path}.exported"]),
-    "generate": (generate, lambda path: ["--model", path, "a"]),
-    "search": (search, lambda path: ["--model", path, "--query", "a", __file__]),
-    "translate": (translate, lambda path: ["--model", path, "a"]),
+COMMANDS = {  # what each is called with, where PATH has the model
+    "chat": "--model PATH --prompt a",
+    "classify": "PATH a",
+    "evaluate": "--model PATH --data PATH --src en --tgt fr",
+    "export": "--model PATH --to PATH.exported",
+    "generate": "--model PATH a",
+    "search": f"--model PATH --query a {__file__}",
+    "translate": "--model PATH a",
 }
 OF_TRAIN_GPT = "holds a language model of train-gpt: npformer generate takes it"
 OF_TRANSFORMERS = (
@@ -67,6 +57,14 @@ def folder_of(kind, path):
     return path
 
 
+def error_of(name, path, call):
+    """The line of a command that cannot use the model of a path."""
+    command = importlib.import_module(f"npformer.commands.{name}")
+    code, _, errors = call(command.main, *COMMANDS[name].replace("PATH", str(path)).split())
+    assert code == 1
+    return errors
+
+
 @pytest.mark.parametrize(
     ("kind", "words", "not_taken_by"),
     [
@@ -80,23 +78,18 @@ def folder_of(kind, path):
         ("training", WITHOUT_TEXT, "chat classify export generate search translate"),
     ],
 )
-def test_a_model_of_another_kind_is_named(kind, words, not_taken_by, tmp_path, capsys):
+def test_a_model_of_another_kind_is_named(kind, words, not_taken_by, tmp_path, call):
     path = folder_of(kind, tmp_path / "model")
     for name in not_taken_by.split():
-        main, arguments_of = COMMANDS[name]
-        assert main([str(x) for x in arguments_of(path)]) == 1
-        error = capsys.readouterr().err
-        assert f"{path} {words}" in error, (name, error)
+        assert f"{path} {words}" in error_of(name, path, call), name
 
 
-def test_what_holds_no_model_is_left_to_who_loads_it(tmp_path, capsys):
-    for name, (main, arguments_of) in COMMANDS.items():
-        assert main([str(x) for x in arguments_of(tmp_path)]) == 1
-        assert " holds " not in capsys.readouterr().err, name
+def test_what_holds_no_model_is_left_to_who_loads_it(tmp_path, call):
+    for name in COMMANDS:
+        assert " holds " not in error_of(name, tmp_path, call), name
 
 
-def test_a_checkpoint_is_taken_before_a_gguf_file_beside_it(tmp_path, capsys):
+def test_a_checkpoint_is_taken_before_a_gguf_file_beside_it(tmp_path, call):
     path = folder_of("copy", tmp_path)
     (path / "a.gguf").touch()
-    assert classify([str(path), "a"]) == 1
-    assert f"{path} {WITHOUT_TEXT}" in capsys.readouterr().err
+    assert f"{path} {WITHOUT_TEXT}" in error_of("classify", path, call)

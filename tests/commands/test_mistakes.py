@@ -58,13 +58,6 @@ def test_what_is_named_like_a_script_is_one():
         assert (mistakes.IS_SCRIPT in path.read_text(encoding="utf-8")) == bool(is_named), path
 
 
-@pytest.mark.parametrize("script", DRAWING, ids=lambda script: script.__name__)
-def test_what_cannot_be_written_is_noticed_before_the_training(script, tmp_path, call):
-    (tmp_path / "file").write_text("")
-    code, _, errors = call(script.main, "--out", tmp_path / "file" / "x")
-    assert code == 2 and f"argument --out: {tmp_path / 'file' / 'x'} cannot be written" in errors
-
-
 def test_the_tool_notices_what_is_unexpected(tmp_path):
     def make(command, code, line):
         return mistakes.make(

@@ -1,26 +1,27 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from programs import python
+from programs import is_png, python
 
 from npformer import plots
 from npformer.extras import pip_install
 from npformer.training import StepInfo
 
-PNG = b"\x89PNG"
+
+def history_of(n_steps):
+    return [StepInfo(step, 1 / step, 0.1, 1.0, 10, 0.01) for step in range(1, n_steps + 1)]
 
 
 def test_pictures_are_written(tmp_path):
     pytest.importorskip("matplotlib")
-    history = [StepInfo(step, 1 / step, 0.1, 1.0, 10, 0.01) for step in range(1, 60)]
+    history = history_of(59)
     plots.plot_loss(history, tmp_path / "loss.png")
     weights = np.full((2, 3, 5), 0.2)
     plots.plot_attention(
         [weights, weights], list("abcde"), ["<begin>", "b", "c"], tmp_path / "attention.png"
     )
     plots.plot_positional_encoding(tmp_path / "positions.png", length=7, d_model=5)
-    for path in tmp_path.iterdir():
-        assert path.read_bytes()[:4] == PNG
+    assert all(map(is_png, tmp_path.iterdir()))
 
 
 def test_a_figure_that_is_not_written_is_one_of_pyplot_which_shows_it(tmp_path):
@@ -36,14 +37,14 @@ def test_drawing_on_axes_of_ones_own(tmp_path):
     figures = pytest.importorskip("matplotlib.figure")
     figure = figures.Figure()
     (a, b), (c, d) = figure.subplots(2, 2)
-    history = [StepInfo(step, 1 / step, 0.1, 1.0, 10, 0.01) for step in range(1, 9)]
+    history = history_of(8)
     assert list(plots.plot_loss(history, axes=[a, c])) == [a, c]
     assert a.get_lines() and c.get_lines() and not b.get_lines()
     assert list(
         plots.plot_curves([{"at": [1], "systems": {"a": [[2]]}}], tmp_path / "all.png", axes=d)
     ) == [d]
     assert figure.get_suptitle() == ""
-    assert (tmp_path / "all.png").read_bytes()[:4] == PNG
+    assert is_png(tmp_path / "all.png")
     with pytest.raises(ValueError, match=r"axes has shape \(\), expected 2"):
         plots.plot_loss(history, axes=a)
 
@@ -73,7 +74,7 @@ RECORDS = [
 
 def test_a_training_is_drawn_as_it_was_logged(tmp_path):
     above, middle, below = plots.plot_training(RECORDS, tmp_path / "x.png", "A title")
-    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
+    assert is_png(tmp_path / "x.png")
     assert above.get_title() == "A title"
     training, validation = above.get_lines()
     # the mean of 4 steps
@@ -118,12 +119,12 @@ NONE = ["no data"]
 )
 def test_a_training_that_has_hardly_begun_has_no_empty_panel(tmp_path, records, expected):
     assert [seen(ax) for ax in plots.plot_training(records, tmp_path / "x.png")] == expected
-    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
+    assert is_png(tmp_path / "x.png")
 
 
 def test_no_panel_of_the_other_pictures_is_empty_either():
     assert [seen(ax) for ax in plots.plot_loss([])] == [NONE, NONE]
-    assert [seen(ax) for ax in plots.plot_loss([StepInfo(1, 1.0, 0.1, 1.0, 10, 0.01)])] == [
+    assert [seen(ax) for ax in plots.plot_loss(history_of(1))] == [
         [1],
         [1],
     ]
@@ -163,7 +164,7 @@ def test_curves_are_medians_with_their_range(tmp_path):
     left, right = plots.plot_curves(
         [panel, panel | {"xscale": "log", "labels": ["a", "b"]}], tmp_path / "x.png"
     )
-    assert (tmp_path / "x.png").read_bytes()[:4] == PNG
+    assert is_png(tmp_path / "x.png")
     assert [list(line.get_ydata()) for line in left.get_lines()[::3]] == [[3, 4], [7, 8]]
     assert left.get_ylim() == (0, 10)
     assert [label.get_text() for label in left.get_xticklabels()] == ["4", "16"]
