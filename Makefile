@@ -3,53 +3,35 @@ PYTHON ?= python3
 VENV := .venv
 BIN_NAME := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(BIN_NAME)
-BENCH_VENV := .venv-bench
-TORCH_VENV := .venv-torch
-DOCS_VENV := .venv-docs
+BENCH_VENV := $(VENV)-bench
+TORCH_VENV := $(VENV)-torch
+DOCS_VENV := $(VENV)-docs
 INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check
 TORCH_TESTS = $(shell grep -rlE 'importorskip\("(torch|onnx|transformers|sentence_transformers|ctranslate2)"\)' tests)
 
 CUDA := 13
-GPU_VENV := .venv-gpu$(CUDA)
+GPU_VENV := $(VENV)-gpu$(CUDA)
 TORCH_FOR_CUDA_12 := torch<2.11
 TORCH_FOR_CUDA_13 := torch
 
 # Real CuPy on a make-believe CUDA. FMA=0 rounds each product, as the processor's own results do; CC=75: an older GPU.
-CUPY_VENV := .venv-cupy
+CUPY_VENV := $(VENV)-cupy
 FMA := 1
 CC := 90
 
 .PHONY: help copy gpt translate chat search docs test-docs test test-slow test-torch test-models test-cupy test-wheel lint bench gpu test-gpu bench-gpu clean
 
+# What follows "## " behind a target, and in the lines below it, is the help.
 help:
-	@echo "make copy         train a Transformer to copy, and look at what it does (a minute)"
-	@echo "make gpt          train a language model on text for two minutes, and let it write (downloads 2 MB);"
-	@echo "                  TEXT=FILE for a text of yours; again: go on, if it was interrupted"
-	@echo "make translate    train on Multi30k for ten minutes, then translate English to French (downloads 2 MB);"
-	@echo "                  again: go on for ten more; MINUTES=80 for longer; MULTI30K=DIR for a local copy of the text"
-	@echo "make chat         talk with SmolLM2, a language model of 135 million weights (downloads its 93 MB)"
-	@echo "make search       search in README.md and the guides by meaning: QUERY=\"how fast is it?\" (downloads 83 MB);"
-	@echo "                  FILES=\"notes.txt more.md\" for files of yours"
-	@echo "make test         run every test (three to five minutes)"
-	@echo "make test-slow    what is slow and rare: faults at random moments, kernels that do not run (two minutes)"
-	@echo "make test-torch   compare with PyTorch and with ONNX's test cases, which it installs for that"
-	@echo "make test-models  compare both models with the library transformers (downloads both, and PyTorch)"
-	@echo "make test-cupy    run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)"
-	@echo "make test-wheel   build the package for PyPI, and run every test on what pip installs from it (five minutes)"
-	@echo "make docs         build the book and the reference as a site: docs/_build/index.html (a few minutes, mostly silent)"
-	@echo "make test-docs    load every page of it in Chromium (which it installs on Debian, if root runs it), run its notebook"
-	@echo "make lint         check the style and the types"
-	@echo "make bench        short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)"
-	@echo "make test-gpu     on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)"
-	@echo "make bench-gpu    on an NVIDIA GPU: training steps and attention against PyTorch (it installs it)"
-	@echo "make clean        remove what the other targets made, but for runs/, data/ and models/"
+	@sed -n -e 's/^\([a-z-]*\):.*  ## /make \1	/p' -e 's/^## /	/p' $(MAKEFILE_LIST) | expand -t 18
 	@echo "The first time, a target also installs packages and compiles kernels, which takes a minute or two more."
 
-copy: $(VENV)/with-plot,progress
+copy: $(VENV)/with-plot,progress  ## train a Transformer to copy, and look at what it does (a minute)
 	$(BIN)/python -m npformer copy
 
 MINUTES := 10
-translate: $(VENV)/with-translation
+translate: $(VENV)/with-translation  ## train on Multi30k for ten minutes, then translate English to French (downloads 2 MB);
+## again: go on for ten more; MINUTES=80 for longer; MULTI30K=DIR for a local copy of the text
 	$(BIN)/python -m npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
 	$(BIN)/python -m npformer train-translation --data data/multi30k --src en --tgt fr --out runs/en-fr \
 		--minutes $(MINUTES) $(if $(wildcard runs/en-fr/last.safetensors),--resume)
@@ -57,7 +39,8 @@ translate: $(VENV)/with-translation
 	$(BIN)/python -m npformer evaluate --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
 
 TEXT = data/multi30k/train.en.gz
-gpt: $(VENV)/with-checkpoint,plot,progress
+gpt: $(VENV)/with-checkpoint,plot,progress  ## train a language model on text for two minutes, and let it write (downloads 2 MB);
+## TEXT=FILE for a text of yours; again: go on, if it was interrupted
 ifeq ($(TEXT),data/multi30k/train.en.gz)
 	$(BIN)/npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
 	$(BIN)/npformer train-gpt --text $(TEXT) --held-out data/multi30k/val.en.gz --out runs/gpt \
@@ -67,19 +50,20 @@ else
 endif
 	$(BIN)/npformer generate --model runs/gpt "A man is"
 
-chat: $(VENV)/with-pretrained
+chat: $(VENV)/with-pretrained  ## talk with SmolLM2, a language model of 135 million weights (downloads its 93 MB)
 	$(BIN)/python -m npformer get-model smollm2
 	$(BIN)/python -m npformer chat
 
 FILES = README.md docs/guides/*.md docs/attention/*.md docs/decoding/*.md
 export QUERY = how fast is it?
-search: $(VENV)/with-pretrained
+search: $(VENV)/with-pretrained  ## search in README.md and the guides by meaning: QUERY="how fast is it?" (downloads 83 MB);
+## FILES="notes.txt more.md" for files of yours
 	$(BIN)/python -m npformer get-model minilm
 	$(BIN)/python -m npformer search $(FILES) --query "$$QUERY"
 
 # Two processes side by side, on one thread each; what one of them compiles, the other finds on disk.
 PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/$(BIN_NAME)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
-test: $(VENV)/with-dev,nvrtc
+test: $(VENV)/with-dev,nvrtc  ## run every test (three to five minutes)
 	$(call PYTEST,$(VENV))
 	@echo "make test-slow runs what is slow and rare: faults at random moments, and whether tests notice a lost kernel"
 
@@ -88,7 +72,7 @@ test: $(VENV)/with-dev,nvrtc
 # Another SEED draws others.
 SEED := 0
 SLOW = $(BIN)/python tests/tools/$(1).py --seed $(SEED)
-test-slow: $(VENV)/with-dev,nvrtc
+test-slow: $(VENV)/with-dev,nvrtc  ## what is slow and rare: faults at random moments, kernels that do not run (two minutes)
 	$(call SLOW,forge_checkpoints) --files 400
 	$(call SLOW,forge_pretrained) --files 200
 	$(call SLOW,kill_saving) --kills 60 --full 10
@@ -100,10 +84,10 @@ test-slow: $(VENV)/with-dev,nvrtc
 	$(call SLOW,mutate_exercises) --sample 100
 	$(call SLOW,sabotage_kernels) --sample 4
 
-test-torch: $(TORCH_VENV)/ready
+test-torch: $(TORCH_VENV)/ready  ## compare with PyTorch and with ONNX's test cases, which it installs for that
 	$(call PYTEST,$(TORCH_VENV)) $(TORCH_TESTS)
 
-test-models: $(TORCH_VENV)/ready
+test-models: $(TORCH_VENV)/ready  ## compare both models with the library transformers (downloads both, and PyTorch)
 	$(TORCH_VENV)/bin/python -m npformer get-model smollm2
 	$(TORCH_VENV)/bin/python -m npformer get-model minilm
 	$(TORCH_VENV)/bin/python -m pytest -q -rs tests/models_that_exist docs/descendants/by-hand.md
@@ -111,7 +95,7 @@ test-models: $(TORCH_VENV)/ready
 # Not what takes hours without a GPU, nor what does not need CuPy.
 CUPY_TEST = MAKE_BELIEVE_FMA=$(FMA) MAKE_BELIEVE_CC=$(CC) NPFORMER_GPU=1 PYTHONPATH=tests/cupy_without_gpu \
 	$(CUPY_VENV)/bin/python -m pytest -q -rs -p cupy_without_gpu
-test-cupy: $(CUPY_VENV)/ready
+test-cupy: $(CUPY_VENV)/built  ## run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)
 	$(CUPY_VENV)/bin/python tests/cupy_without_gpu/build.py $(CUPY_VENV)/cupy --libraries
 	$(CUPY_TEST) tests/cupy_without_gpu
 	$(CUPY_TEST) tests/gpu -k "not compile_by_themselves"
@@ -119,20 +103,20 @@ test-cupy: $(CUPY_VENV)/ready
 
 # Every figure that needs no training is drawn, every example of every page runs; a warning is an error. It begins
 # afresh: Sphinx reads only pages that have changed, and would miss examples of changed code and repeat no warning.
-docs: $(DOCS_VENV)/ready
+docs: $(DOCS_VENV)/ready  ## build the book and the reference as a site: docs/_build/index.html (a few minutes, mostly silent)
 	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/bin/python scripts/figures/draw_figures.py
 	rm -rf docs/_build docs/api/generated
 	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
 
 # In a browser without a window: Debian's packages, which root can install.
-test-docs: docs
+test-docs: docs  ## load every page of it in Chromium (which it installs on Debian, if root runs it), run its notebook
 	command -v chromedriver > /dev/null || { apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver; } \
 		|| echo "no chromedriver, and it could not be installed: the tests in the browser are skipped"
 	$(DOCS_VENV)/bin/python -m pytest -q -rs tests/browser tests/documents/test_notebook.py
 
 # As people get it: the wheel in an empty environment, and the tests of the source distribution without its package.
 # WITH="numpy==2.0.0 numba==0.61.0": versions that are not the newest.
-test-wheel:
+test-wheel:  ## build the package for PyPI, and run every test on what pip installs from it (five minutes)
 	rm -rf build dist
 	$(PYTHON) -m venv build/release
 	build/release/$(BIN_NAME)/python $(INSTALL) build twine check-wheel-contents
@@ -144,12 +128,12 @@ test-wheel:
 	mkdir build/source && tar -xzf dist/*.tar.gz -C build/source --strip-components 1 && rm -r build/source/npformer*
 	cd build/source && export PYTHONPATH="$$PWD" && $(call PYTEST,../wheel) && $(call PYTEST,../wheel) --pyargs npformer
 
-lint: $(VENV)/with-dev,nvrtc
+lint: $(VENV)/with-dev,nvrtc  ## check the style and the types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(BENCH_VENV)/ready
+bench: $(BENCH_VENV)/ready  ## short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)
 	$(BENCH_VENV)/bin/python scripts/bench/bench_train.py --quick
 	$(BENCH_VENV)/bin/python scripts/bench/bench_attention.py --quick
 	$(BENCH_VENV)/bin/python scripts/bench/bench_ops.py --quick
@@ -158,17 +142,17 @@ bench: $(BENCH_VENV)/ready
 gpu:
 	@nvidia-smi > /dev/null || { echo "there is no NVIDIA GPU: nvidia-smi finds none"; exit 1; }
 
-test-gpu: $(GPU_VENV)/ready
+test-gpu: $(GPU_VENV)/ready  ## on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)
 	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/operations/test_parity.py tests/operations/test_poison.py -k gpu
 	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/gpu
 	$(GPU_VENV)/bin/python scripts/train_copy.py --backend gpu
 
-bench-gpu: $(GPU_VENV)/ready
+bench-gpu: $(GPU_VENV)/ready  ## on an NVIDIA GPU: training steps and attention against PyTorch (it installs it)
 	$(GPU_VENV)/bin/python $(INSTALL) '$(TORCH_FOR_CUDA_$(CUDA))'
 	$(GPU_VENV)/bin/python scripts/bench/bench_gpu.py --json runs/bench_gpu.json
 
-clean:
-	rm -rf docs/_build docs/api/generated $(VENV) $(BENCH_VENV) $(TORCH_VENV) $(DOCS_VENV) $(CUPY_VENV) .venv-gpu* build dist *.egg-info .pytest_cache .ruff_cache
+clean:  ## remove what the other targets made, but for runs/, data/ and models/
+	rm -rf docs/_build docs/api/generated $(VENV) $(VENV)-* build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One environment for all of these targets: each adds the extras that it needs.
@@ -178,35 +162,24 @@ $(VENV)/with-%: setup.cfg pyproject.toml
 	$(BIN)/python $(INSTALL) --editable '.[$*]'
 	touch $@
 
+# The others are environments of their own, each with these extras.
+EXTRAS_torch := dev,torch
+EXTRAS_bench := bench
+EXTRAS_docs := docs
+EXTRAS_cupy := dev
+EXTRAS_gpu12 := dev,cuda12x
+EXTRAS_gpu13 := dev,cuda13x
+
 # On Linux, PyPI's PyTorch comes with gigabytes of GPU libraries. If pip is told of a folder of wheels (PIP_FIND_LINKS)
 # that has one, that is taken; else PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu saves the download.
-torch_from_disk = $(1)/bin/python $(INSTALL) --no-index --no-deps torch 2> /dev/null || true
-
-$(TORCH_VENV)/ready: setup.cfg pyproject.toml
+$(VENV)-%/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(call torch_from_disk,$(TORCH_VENV))
-	$(@D)/bin/python $(INSTALL) --editable '.[dev,torch]'
-	touch $@
-
-$(DOCS_VENV)/ready: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python $(INSTALL) --editable '.[docs]'
-	touch $@
-
-$(CUPY_VENV)/ready: setup.cfg pyproject.toml tests/cupy_without_gpu/build.py
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python $(INSTALL) --editable '.[dev]'
-	$(CUPY_VENV)/bin/python tests/cupy_without_gpu/build.py $(CUPY_VENV)/cupy
-	touch $@
-
-$(BENCH_VENV)/ready: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(@D)
-	$(call torch_from_disk,$(BENCH_VENV))
-	$(@D)/bin/python $(INSTALL) --editable '.[bench]'
+	$(if $(filter torch bench,$*),$(@D)/bin/python $(INSTALL) --no-index --no-deps torch 2> /dev/null || true)
+	$(@D)/bin/python $(INSTALL) --editable '.[$(EXTRAS_$*)]'
 	touch $@
 
 $(GPU_VENV)/ready: | gpu
-$(GPU_VENV)/ready: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python $(INSTALL) --editable '.[dev,cuda$(CUDA)x]'
+
+$(CUPY_VENV)/built: $(CUPY_VENV)/ready tests/cupy_without_gpu/build.py
+	$(CUPY_VENV)/bin/python tests/cupy_without_gpu/build.py $(CUPY_VENV)/cupy
 	touch $@
