@@ -16,8 +16,7 @@ import time
 from collections import defaultdict
 from functools import partial
 
-from npformer.commands.command import command  # needs pip install -e .
-from npformer.commands.output import write_json
+from npformer.commands.shared import command, write_json  # needs pip install -e .
 from scripts.bench.contenders import alternate, build_all, started
 from scripts.bench.limits import limits_contender, measure_own_limit, print_limits
 from scripts.bench.machine import machine, physical_cores, print_machine

@@ -1,0 +1,3 @@
+"""The old path of `npformer.commands.shared.ending`."""
+
+from npformer.commands.shared.ending import *  # noqa: F403

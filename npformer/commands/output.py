@@ -1,0 +1,3 @@
+"""The old path of `npformer.commands.shared.output`."""
+
+from npformer.commands.shared.output import *  # noqa: F403
