@@ -30,6 +30,7 @@ RANKS = world()
 TASK = CopyTask(vocab=50, max_len=9)
 SIZES = {"d_model": 64, "n_heads": 2, "n_layers": 1, "d_ff": 128, "dropout": 0.1}  # two chunks
 MODEL = Transformer(50, 50, **SIZES)
+ADAM = Adam(0.01)
 STEPS = 2
 # Three ranks do without kernels, which take long to load.
 new_trainer = partial(Trainer, backend="auto" if RANKS.size == 2 else "reference", ranks=RANKS)
@@ -53,34 +54,33 @@ class Silent:
         )
 
 
-TRAININGS = {  # name: (model, optimizer, settings of the trainer, rows of a batch)
-    "adam": (MODEL, Adam(0.01), {}, 8),
-    "clipped": (MODEL, Adam(0.01), {"clip_norm": 0.1, "label_smoothing": 0.1}, 8),
-    "float64": (Transformer(50, 50, **SIZES, dtype="float64"), Adam(0.01), {"clip_norm": 0.1}, 8),
-    "frozen, decay": (MODEL, AdamW(0.01, weight_decay=0.1), {"frozen": ["encoder.0", "output"]}, 8),
-    "momentum": (MODEL, SGD(0.1, momentum=0.9), {}, 8),
-    "no state": (MODEL, SGD(0.1), {}, 8),
-    "fewer rows than ranks": (MODEL, Adam(0.01), {}, 1),
-    "rows that do not divide": (MODEL, Adam(0.01), {}, 5),
-    "silent": (Silent(), Adam(0.01), {}, 8),
-    "low rank": (LowRank(MODEL, MODEL.init(0), rank=64), Adam(0.01), {"clip_norm": 0.1}, 8),
-    "learned positions": (
-        Transformer(50, 50, **SIZES, positions="learned", max_len=11),
-        Adam(0.01),
-        {},
-        8,
-    ),
-    "untied": (Transformer(50, 50, **SIZES, tie_embeddings=False), Adam(0.01), {}, 8),
-    "two shards each": (MODEL, Adam(0.01), {"n_shards": 2 * RANKS.size}, 8),
-    "seven shards": (MODEL, Adam(0.01), {"n_shards": 7}, 8),  # which no number of ranks divides
+def case(model=MODEL, optimizer=ADAM, rows=8, **settings):
+    """A training: model, optimizer, settings of the trainer, and rows of a batch."""
+    return model, optimizer, settings, rows
+
+
+TRAININGS = {
+    "adam": case(),
+    "clipped": case(clip_norm=0.1, label_smoothing=0.1),
+    "float64": case(Transformer(50, 50, **SIZES, dtype="float64"), clip_norm=0.1),
+    "frozen, decay": case(optimizer=AdamW(0.01, weight_decay=0.1), frozen=["encoder.0", "output"]),
+    "momentum": case(optimizer=SGD(0.1, momentum=0.9)),
+    "no state": case(optimizer=SGD(0.1)),
+    "fewer rows than ranks": case(rows=1),
+    "rows that do not divide": case(rows=5),
+    "silent": case(Silent()),
+    "low rank": case(LowRank(MODEL, MODEL.init(0), rank=64), clip_norm=0.1),
+    "learned positions": case(Transformer(50, 50, **SIZES, positions="learned", max_len=11)),
+    "untied": case(Transformer(50, 50, **SIZES, tie_embeddings=False)),
+    "two shards each": case(n_shards=2 * RANKS.size),
+    "seven shards": case(n_shards=7),  # which no number of ranks divides
 }
 
 
 def trainer_of(name, ranks=None):
     model, optimizer, settings, _ = TRAININGS[name]
-    return Trainer(
-        model, optimizer, backend="reference", ranks=ranks, **{"n_shards": RANKS.size} | settings
-    )
+    settings = {"n_shards": RANKS.size} | settings
+    return Trainer(model, optimizer, backend="reference", ranks=ranks, **settings)
 
 
 def train(trainer, rows, first=0, steps=STEPS):
@@ -137,12 +137,12 @@ def compare_accumulated():
 def resume(folder):
     """A checkpoint of all ranks is that of one process; each can go on from the other's."""
     ours, theirs = folder / "ranks.safetensors", folder / "alone.safetensors"
-    together, alone = trainer_of("adam", RANKS), trainer_of("adam")
+    together, new = (trainer_of("adam", RANKS) for _ in range(2))
+    alone, one = (trainer_of("adam") for _ in range(2))
     train(together, 8), train(alone, 8)
     together.save(ours)
     RANKS.first(lambda: alone.save(theirs))
     (arrays, _), (expected, _) = load_checkpoint(ours), load_checkpoint(theirs)
-    new, one = trainer_of("adam", RANKS), trainer_of("adam")
     new.load(theirs), one.load(ours)
     for trainer in (together, new, one):
         train(trainer, 8, first=STEPS)
