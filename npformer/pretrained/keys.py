@@ -79,7 +79,8 @@ def settings_and_defaults(*tables: str) -> tuple[dict[str, str], dict[str, Any]]
     >>> settings_and_defaults("vocab vocab_size\nd_ff n_inner null")
     ({'vocab': 'vocab_size', 'd_ff': 'n_inner'}, {'n_inner': None})
     """
-    settings, defaults = {}, {}
+    settings: dict[str, str] = {}
+    defaults: dict[str, Any] = {}
     for text in tables:
         for line in text.strip().splitlines():
             ours, key, *values = line.split()
