@@ -15,7 +15,7 @@ FAMILIES = {family.name: family() for family in CLASSES}
 
 def family_of(config: dict) -> Family:
     """The family of a model with this config.json."""
-    name = config.get("model_type")
+    name: Any = config.get("model_type")
     check_supported("config.json has model_type", name, FAMILIES)
     return FAMILIES[name]
 

@@ -147,7 +147,9 @@ class Family:
         config = self.defaults | config
         needed = [key for ours, key in self.settings.items() if ours not in instead]
         check_complete(config, needed, "config.json")
-        settings = {ours: config.get(key) for ours, key in self.settings.items()}
+        settings: dict[str, Any] = {}
+        for ours, key in self.settings.items():
+            settings[ours] = config.get(key)
         if "activation" in settings:
             theirs = settings["activation"]
             check_supported(self.settings["activation"], theirs, ACTIVATIONS)

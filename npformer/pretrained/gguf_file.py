@@ -94,7 +94,7 @@ ALIGNMENT = 32  # bytes, if the file does not say
 def read_gguf(path: Path) -> Found:
     """What a folder of transformers would hold."""
     about, tensors = Header(path).read()
-    kind = about.get("general.architecture")
+    kind: Any = about.get("general.architecture")
     check_supported("the GGUF file has general.architecture", kind, KINDS)
     check_whole(about)
     of_model = keys_of_model(about, kind)
@@ -265,7 +265,7 @@ def whole_tokenizer(said: dict) -> dict:
     if words == "smollm":
         steps.insert(0, {"type": "Digits", "individual_digits": True})
     elif words in WORDS:
-        split = {"type": "Split", "pattern": {"Regex": WORDS[words]}}
+        split: dict[str, Any] = {"type": "Split", "pattern": {"Regex": WORDS[words]}}
         split |= {"behavior": "Isolated", "invert": False}
         steps = [split, BYTES | {"use_regex": False}]
     whole = byte_pairs(vocabulary, said["merges"], *steps)
