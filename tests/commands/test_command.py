@@ -7,12 +7,14 @@ import argparse
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import WITH_SIGNALS
 
 from npformer.commands import copy
 from npformer.commands.shared import arguments, command, output
@@ -86,6 +88,18 @@ def test_a_bug_keeps_its_traceback(bug):
 def test_ctrl_c_is_quiet(capsys):
     assert that_raises(KeyboardInterrupt())() == 130
     assert capsys.readouterr() == ("", "")
+
+
+@WITH_SIGNALS
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_ends_a_command_as_an_exit(name):
+    number = getattr(signal, name)
+    # nohup lets programs ignore SIGHUP, and those that they start
+    before = signal.signal(number, signal.SIG_DFL)
+    with pytest.raises(SystemExit) as stop:
+        main_that(lambda: signal.raise_signal(number))()
+    assert signal.signal(number, before) is signal.SIG_DFL
+    assert stop.value.code == 128 + number
 
 
 def test_an_exit_code_is_passed_on():
@@ -281,16 +295,17 @@ def test_a_link_stays_a_link(file, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["w", "a"])
-@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1"])
-def test_a_device_is_written_to(path, mode, tmp_path):
-    code = "from npformer.commands.shared import output\n"
-    code += (
-        f"path = output.output_file('{path}'); print('before'); output.write_json(path, 1); "
-        "print('after')"
-    )
+def test_a_device_is_written_to(mode, tmp_path):
+    code = """
+from npformer.commands.shared import output
+print("before")
+for path in ("/dev/stdout", "/dev/fd/1"):
+    output.write_json(output.output_file(path), 1)
+print("after")
+"""
     with open(tmp_path / "shown", mode) as shown:
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=shown, check=True)
-    assert (tmp_path / "shown").read_text() == "before\n1\nafter\n"
+    assert (tmp_path / "shown").read_text() == "before\n1\n1\nafter\n"
 
 
 # -- arguments.py ----------------------------------------------------------------------------------
