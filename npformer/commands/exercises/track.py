@@ -59,7 +59,7 @@ class TrackCommand:
             top.add_flag(f"--{track.name}", track.meaning)
         top.add(
             "--hint",
-            "the next hint of an exercise, by its number or name, that was not shown yet",
+            "the next hint of an exercise, by its number or name; what the last check said first",
             metavar="EXERCISE",
         )
         add = actions_of(top)
