@@ -1,5 +1,8 @@
+"""The copy task: its sequences, and how many are copied right."""
+
 import numpy as np
 import pytest
+from refusals import refuses
 
 from npformer import CopyTask, Transformer
 from npformer.text.copy_task import BOS, EOS, PAD, exact_match
@@ -46,12 +49,10 @@ def test_batches_are_a_pure_function_of_seed_and_step():
 
 
 def test_settings_out_of_range():
-    with pytest.raises(ValueError, match="vocab=3, expected at least 4"):
-        CopyTask(vocab=3)
-    with pytest.raises(ValueError, match="min_len=5, max_len=4: expected"):
-        CopyTask(min_len=5, max_len=4)
-    with pytest.raises(ValueError, match="there are not 20 held-out sequences"):
-        CopyTask(vocab=4, max_len=3).held_out(20)
+    refuses(ValueError, "vocab=3, expected at least 4", CopyTask, vocab=3)
+    refuses(ValueError, "min_len=5, max_len=4: expected", CopyTask, min_len=5, max_len=4)
+    few = "there are not 20 held-out sequences"
+    refuses(ValueError, few, CopyTask(vocab=4, max_len=3).held_out, 20)
 
 
 class Oracle(Transformer):
@@ -79,23 +80,18 @@ def test_exact_match_counts_whole_sequences_with_their_end():
     assert share == 1.0
     assert decoded.shape[1] == tgt.shape[1] - 1
 
-    wrong_token = said.copy()
-    wrong_token[0, 0] = 3 + (wrong_token[0, 0] - 2) % 8
-    assert exact_match(model, wrong_token, src, tgt)[0] == 7 / 8
-    no_end = said.copy()
-    no_end[1][no_end[1] == EOS] = 5
-    assert exact_match(model, no_end, src, tgt)[0] == 7 / 8
-    too_short = said.copy()
-    too_short[2, 0] = EOS
-    assert exact_match(model, too_short, src, tgt)[0] == 7 / 8
+    another_token = 3 + (said[0, 0] - 2) % 8
+    ends = np.argmax(said[0] == EOS)
+    for place, token in ((0, another_token), (ends, 5), (0, EOS)):  # wrong, without end, too short
+        wrong = said.copy()
+        wrong[0, place] = token
+        assert exact_match(model, wrong, src, tgt)[0] == 7 / 8
 
 
 def test_numbers_of_8_bits_do_not_overflow():
-    task = CopyTask(np.uint8(100), np.uint8(1), np.uint8(200))
-    for batch, expected in zip(
-        (task.batch(np.int8(5), np.int8(100)), task.longer(np.int8(100), np.uint8(100))),
-        (CopyTask(100, 1, 200).batch(5, 100), CopyTask(100, 1, 200).longer(100, 100)),
-        strict=True,
-    ):
-        for ids, wanted in zip(batch, expected, strict=True):
-            np.testing.assert_array_equal(ids, wanted)
+    task = CopyTask(100, 1, 200)
+    of_8_bits = CopyTask(np.uint8(100), np.uint8(1), np.uint8(200))
+    found = of_8_bits.batch(np.int8(5), np.int8(100)), of_8_bits.longer(np.int8(100), np.uint8(100))
+    expected = task.batch(5, 100), task.longer(100, 100)
+    for batch, wanted in zip(found, expected, strict=True):
+        assert all(map(np.array_equal, batch, wanted))

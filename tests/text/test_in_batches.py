@@ -5,6 +5,7 @@ from operator import length_hint
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 import npformer as nf
 
@@ -20,11 +21,10 @@ def test_each_row_comes_once_an_epoch_beside_its_own(size, drop_last):
     found = list(batches)
     assert len(found) == len(batches) == length_hint(batches)
     n = len(found) // 3
-    for epoch in range(3):
-        labels = np.concatenate([labels for _, labels in found[epoch * n : (epoch + 1) * n]])
-        if not drop_last:
-            assert sorted(labels) == list(range(11))
-        assert len(set(labels)) == len(labels) == (11 // size * size if drop_last else 11)
+    n_rows = 11 // size * size if drop_last else 11
+    for first in range(0, 3 * n, n):
+        labels = np.concatenate([labels for _, labels in found[first : first + n]])
+        assert len(set(labels)) == len(labels) == n_rows
     for rows, labels in found:
         np.testing.assert_array_equal(rows, X[labels])
     assert {len(labels) for _, labels in found} <= {min(size, 11), 0 if drop_last else 11 % size}
@@ -59,19 +59,15 @@ def test_from_a_step_on_come_the_batches_that_are_left(step, epochs):
 def test_batches_without_end_have_no_length():
     batches = nf.batches(Y, size=4, epochs=None)
     assert length_hint(batches) == 0
-    with pytest.raises(TypeError, match="never end: they have no length"):
-        len(batches)
+    refuses(TypeError, "never end: they have no length", len, batches)
     assert "without end" in repr(batches)
 
 
 def test_rows_of_different_lengths_are_padded_to_the_longest_of_their_batch():
     rows = [[5, 6, 7], [8], [], [9, 4], [3, 3, 3, 3]]
-    found = list(nf.batches(rows, np.arange(5), size=2, pad_id=0, shuffle=False))
-    assert [ids.tolist() for ids, _ in found] == [
-        [[5, 6, 7], [8, 0, 0]],
-        [[0, 0], [9, 4]],
-        [[3, 3, 3, 3]],
-    ]
+    found = list(nf.batches(rows, np.arange(5), size=2, pad_id=1, shuffle=False))
+    padded = [[[5, 6, 7], [8, 1, 1]], [[1, 1], [9, 4]], [[3, 3, 3, 3]]]
+    assert [ids.tolist() for ids, _ in found] == padded
     assert [labels.tolist() for _, labels in found] == [[0, 1], [2, 3], [4]]
     assert all(ids.dtype == np.int64 for ids, _ in found)
 
@@ -91,54 +87,35 @@ def test_a_training_goes_on_after_a_checkpoint(tmp_path):
     assert resumed.flat_params.tobytes() == whole.flat_params.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("arrays", "options", "message"),
-    [
-        ((X, Y), {"size": 0}, "size=0, expected"),
-        ((X, Y), {"size": 2.5}, "size=2.5"),
-        (
-            (X, Y),
-            {"size": 12, "drop_last": True},
-            "size=12 with 11 rows and drop_last=True: there would be no batch",
-        ),
-        ((X, Y[:4]), {"size": 2}, "arrays have [11, 4] rows, expected the same number in all"),
-        ((), {"size": 2}, "batches got no arrays, expected one or more"),
-        ((X[:0],), {"size": 2}, "arrays have no rows, expected one or more"),
-        ((iter(X),), {"size": 2}, "array 0 is a "),
-        ((np.float64(3),), {"size": 2}, "array 0 has no axis, expected rows"),
-        (({"x": X},), {"size": 2}, "array 0 is a dict, expected an array, or a list"),
-        (([[1, 2], [3]],), {"size": 2}, "array 0 has rows of different lengths, expected pad_id="),
-        (
-            ([[1, [2, 3]], [4]],),
-            {"size": 2, "pad_id": 0},
-            "array 0, row 0 holds lists of different lengths",
-        ),
-        (([[1, 2], [2**63]],), {"size": 2, "pad_id": 0}, "array 0, row 1 has 9223372036854775808"),
-        (
-            ([np.array([2**63 + 5], np.uint64), [1, 2]],),
-            {"size": 2, "pad_id": 0},
-            "expected token ids that int64",
-        ),
-        (
-            (np.array([[1], [2, 3]], object),),
-            {"size": 2},
-            "array 0 has dtype object, expected numbers",
-        ),
-        ((memoryview(b"abc"),), {"size": 2}, "array 0"),
-        ((X,), {"size": 2, "pad_id": 2**63}, "pad_id=9223372036854775808, expected"),
-        (
-            ([[1, 2], [0.5]],),
-            {"size": 2, "pad_id": 0},
-            "array 0, row 1 is float64 of shape (1,), expected token ids",
-        ),
-        ((X,), {"size": 2, "epochs": 0}, "epochs=0, expected"),
-        ((X,), {"size": 2, "epochs": iter([1])}, "epochs="),
-        ((X,), {"size": 2, "seed": -1}, "seed=-1, expected"),
-        ((X,), {"size": 2, "shuffle": "no"}, "shuffle='no' is a str, expected True or False"),
-    ],
-)
-def test_what_makes_no_batches_is_refused(arrays, options, message):
-    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
-        nf.batches(*arrays, **options)
-    with pytest.raises((ValueError, TypeError), match="step=-1, expected"):
-        nf.batches(X, size=2).from_step(-1)
+def test_what_makes_no_batches_is_refused():
+    def bad(message, *arrays, size=2, **options):
+        errors = ValueError, TypeError
+        refuses(errors, re.escape(message), nf.batches, *arrays, size=size, **options)
+
+    bad("size=0, expected", X, Y, size=0)
+    bad("size=2.5", X, Y, size=2.5)
+    none = "size=12 with 11 rows and drop_last=True: there would be no batch"
+    bad(none, X, Y, size=12, drop_last=True)
+    bad("arrays have [11, 4] rows, expected the same number in all", X, Y[:4])
+    bad("batches got no arrays, expected one or more")
+    bad("arrays have no rows, expected one or more", X[:0])
+    bad("array 0 is a ", iter(X))
+    bad("array 0 has no axis, expected rows", np.float64(3))
+    bad("array 0 is a dict, expected an array, or a list", {"x": X})
+    bad("array 0", memoryview(b"abc"))
+    objects = np.array([[1], [2, 3]], object)
+    bad("array 0 has dtype object, expected numbers", objects)
+    bad("array 0 has rows of different lengths, expected pad_id=", [[1, 2], [3]])
+    lists = "array 0, row 0 holds lists of different lengths"
+    bad(lists, [[1, [2, 3]], [4]], pad_id=0)
+    bad("array 0, row 1 has 9223372036854775808", [[1, 2], [2**63]], pad_id=0)
+    large = np.array([2**63 + 5], np.uint64)
+    bad("expected token ids that int64", [large, [1, 2]], pad_id=0)
+    numbers = "array 0, row 1 is float64 of shape (1,), expected token ids"
+    bad(numbers, [[1, 2], [0.5]], pad_id=0)
+    bad("pad_id=9223372036854775808, expected", X, pad_id=2**63)
+    bad("epochs=0, expected", X, epochs=0)
+    bad("epochs=", X, epochs=iter([1]))
+    bad("seed=-1, expected", X, seed=-1)
+    bad("shuffle='no' is a str, expected True or False", X, shuffle="no")
+    refuses(ValueError, "step=-1, expected", nf.batches(X, size=2).from_step, -1)

@@ -7,28 +7,25 @@ import re
 import numpy as np
 import pytest
 from corpus import sentence_pairs
-from trainings import log_of, steps_of
+from refusals import refuses
+from trainings import log_of, outcome, steps_of
 
 from npformer.commands import generate, train_gpt
 
+from npformer import SGD, Trainer, Transformer
 from npformer.layers import Rotary
 from npformer.models import LanguageModel
 from npformer.text import LanguageRun, LanguageSettings, Text, Translator, Writer
 from npformer.text.lines import read_both, read_text
 from npformer.tokens import Characters, Pieces, Subwords, load_tokens
 from npformer.tokens.tokenizers import tokens_in
-from npformer.training import (
-    CheckpointError,
-    JsonLog,
-    load_checkpoint,
-    save_checkpoint,
-    warmup_cosine,
-)
+from npformer.training import CheckpointError, save_checkpoint, warmup_cosine
 
 pytest.importorskip("safetensors")
 SMALL = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 32}
 SHORT = {"model": SMALL, "length": 16, "batch_size": 4, "steps": 6, "every": 2, "save_every": 2}
 LINES = [english for english, _ in sentence_pairs(300)]
+ABC = Characters("abc")
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +35,22 @@ def path(tmp_path_factory):
     return path
 
 
+def start(out, path, **changes):
+    return LanguageRun.start(out, LanguageSettings(**SHORT | {"text": str(path)} | changes))
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, path):
     """A training that was not interrupted."""
-    run = LanguageRun.start(
-        tmp_path_factory.mktemp("run"), LanguageSettings(text=str(path), **SHORT)
-    )
+    run = start(tmp_path_factory.mktemp("run"), path)
     run.train(progress=False)
     return run
 
 
-def arrays_of(run):
-    return load_checkpoint(run.folder / "last.safetensors")[0]
+@pytest.fixture(scope="module")
+def pieces():
+    pytest.importorskip("sentencepiece")
+    return Pieces(Subwords.learn([*LINES, "L'homme est là. man, ,"], size=80))
 
 
 # -- tokens and passages
@@ -58,10 +59,8 @@ def arrays_of(run):
 @pytest.mark.parametrize(
     "text", ["a man\nrides", "a", "man,\n\nrides a\n", "\n", "L'homme est là.\n"]
 )
-def test_pieces_and_characters_give_the_text_back(text):
-    pytest.importorskip("sentencepiece")
-    lines = [*LINES, "L'homme est là. man, ,"]
-    for tokens in (Characters("\n".join(lines)), Pieces(Subwords.learn(lines, size=80))):
+def test_pieces_and_characters_give_the_text_back(text, pieces):
+    for tokens in (Characters("\n".join([*LINES, "L'homme est là. man, ,"])), pieces):
         ids = tokens.encode(text)
         assert tokens.decode(ids) == text
         assert ids.min() >= 0 and ids.max() < len(tokens)
@@ -78,19 +77,17 @@ def test_passages_are_a_function_of_the_seed_and_the_step():
 
 
 def test_a_batch_of_no_passage_is_refused():
-    text = Text("abc" * 9, "cab" * 9, Characters("abc"), length=4)
+    text = Text("abc" * 9, "cab" * 9, ABC, length=4)
     for size in (0, -1):
-        for take in (lambda size: text.batch(1, 1, size), text.held_out_batches):
-            with pytest.raises(ValueError, match=f"size={size}, expected at least 1"):
-                take(size)
-    with pytest.raises(ValueError, match="step=-1, expected at least 0"):
-        text.batch(1, -1, 4)
-    with pytest.raises(TypeError, match="seed='x' is a str, expected an int"):
-        text.batch("x", 1, 4)
+        message = f"size={size}, expected at least 1"
+        refuses(ValueError, message, text.batch, 1, 1, size)
+        refuses(ValueError, message, text.held_out_batches, size)
+    refuses(ValueError, "step=-1, expected at least 0", text.batch, 1, -1, 4)
+    refuses(TypeError, "seed='x' is a str, expected an int", text.batch, "x", 1, 4)
 
 
 def test_all_of_the_held_out_text_is_measured_but_its_last_passage():
-    text = Text("abc" * 9, "cab" * 9, Characters("abc"), length=4)
+    text = Text("abc" * 9, "cab" * 9, ABC, length=4)
     batches = text.held_out_batches(size=4)
     targets = np.concatenate([ids[:, 1:].ravel() for (ids,) in batches])
     np.testing.assert_array_equal(targets, text.held_out[1 : 1 + len(targets)])
@@ -98,13 +95,11 @@ def test_all_of_the_held_out_text_is_measured_but_its_last_passage():
     assert text.bits_per_character(np.log(2)) == 1
 
 
-def test_bits_per_character_of_pieces_count_the_characters_of_a_piece():
-    pytest.importorskip("sentencepiece")
-    pieces, held_out = Pieces(Subwords.learn(LINES, size=80)), "\n".join(LINES[:20])
+def test_bits_per_character_of_pieces_count_the_characters_of_a_piece(pieces):
+    held_out = "\n".join(LINES[:20])
     text = Text("\n".join(LINES), held_out, pieces, length=8)
-    assert text.bits_per_character(2 * np.log(2)) == pytest.approx(
-        2 * len(pieces.encode(held_out)) / len(held_out)
-    )
+    expected = 2 * len(pieces.encode(held_out)) / len(held_out)
+    assert text.bits_per_character(2 * np.log(2)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -118,118 +113,95 @@ def test_bits_per_character_of_pieces_count_the_characters_of_a_piece():
 )
 def test_a_file_that_is_no_text_is_refused(tmp_path, content, problem):
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(ValueError, match=problem):
-        read_text(tmp_path / "file")
+    refuses(ValueError, problem, read_text, tmp_path / "file")
 
 
-def test_a_text_shorter_than_a_context_is_refused(tmp_path, path):
-    with pytest.raises(
-        ValueError, match="the held-out text has 4 tokens, expected more than length=8"
-    ):
-        Text("abcd" * 9, "abcd", Characters("abcd"), length=8)
-    with pytest.raises(ValueError, match="expected another"):
-        read_both(path, path)
+def test_a_text_shorter_than_a_context_is_refused():
+    short = "the held-out text has 4 tokens, expected more than length=8"
+    refuses(ValueError, short, Text, "abcd" * 9, "abcd", Characters("abcd"), length=8)
+    refuses(ValueError, "length=0, expected at least 1", Text, "abc", "abc", ABC, length=0)
+
+
+def test_another_text_is_held_out_or_a_tenth(tmp_path, path):
+    refuses(ValueError, "expected another", read_both, path, path)
     with gzip.open(tmp_path / "a.gz", "wt") as file:
         file.write("ab" * 50)
     assert [len(part) for part in read_both(tmp_path / "a.gz")] == [91, 10]
 
 
-def test_pieces_name_what_no_text_of_the_training_had():
-    pytest.importorskip("sentencepiece")
-    tokens = Pieces(Subwords.learn(LINES, size=80))
-    model = LanguageModel(len(tokens), **SMALL)
-    with pytest.raises(
-        ValueError, match="the prompt has '日本', which is in no text of the training: leave it out"
-    ):
-        Writer(model, model.init(0), tokens).write("a man 日本\n")
-    assert tokens.unknown("a man\n") == ""
+def test_pieces_name_what_no_text_of_the_training_had(pieces):
+    model = LanguageModel(len(pieces), **SMALL)
+    writer = Writer(model, model.init(0), pieces)
+    message = "the prompt has '日本', which is in no text of the training: leave it out"
+    refuses(ValueError, message, writer.write, "a man 日本\n")
+    assert pieces.unknown("a man\n") == ""
 
 
 def test_characters_decode_the_ids_of_one_text():
-    characters = Characters("abc")
-    assert characters.decode([]) == "" and characters.decode(np.array([0, 2])) == "ac"
-    for ids in ([1000], [-1]):
-        with pytest.raises(ValueError, match=rf"ids\[0\] is {ids[0]}, expected 0 <= id < 3"):
-            characters.decode(ids)
-    with pytest.raises(
-        ValueError, match=r"ids has shape \(2, 1\), expected those of one text: decode each row"
-    ):
-        characters.decode([[0], [1]])
+    assert ABC.decode([]) == "" and ABC.decode(np.array([0, 2])) == "ac"
+    for id_ in (1000, -1):
+        refuses(ValueError, rf"ids\[0\] is {id_}, expected 0 <= id < 3", ABC.decode, [id_])
+    several = r"ids has shape \(2, 1\), expected those of one text: decode each row"
+    refuses(ValueError, several, ABC.decode, [[0], [1]])
     for given in (b"abc", ""):
-        with pytest.raises(ValueError, match="expected a str that is not empty"):
-            Characters(given)
-    with pytest.raises(ValueError, match="length=0, expected at least 1"):
-        Text("abc", "abc", characters, length=0)
+        refuses(ValueError, "expected a str that is not empty", Characters, given)
 
 
 # -- training
 
 
 def test_a_resumed_training_is_the_same_bit_for_bit(tmp_path, path, whole):
-    run = LanguageRun.start(tmp_path, LanguageSettings(text=str(path), **SHORT))
-    run.train([lambda trainer, info: info.step == 3], progress=False)
+    start(tmp_path, path).train([lambda trainer, info: info.step == 3], progress=False)
     again = LanguageRun.resume(tmp_path)
     assert again.trainer.n_steps == 3
     again.train(progress=False)
-    expected, found = arrays_of(whole), arrays_of(again)
-    assert expected.keys() == found.keys()
-    assert all((found[name] == expected[name]).all() for name in expected)
-    for log in (whole, again):
-        records = log_of(log.folder)
-        assert steps_of(records, "loss") == [1, 2, 3, 4, 5, 6]
-        assert steps_of(records, "bits_per_character") == [2, 4, 6]
+    expected, found = outcome(whole.folder), outcome(tmp_path)
+    last = [name for name in expected["arrays"] if name[0] == "last.safetensors"]
+    assert all(found["arrays"][name] == expected["arrays"][name] for name in last)
+    for log in (expected["log"], found["log"]):
+        assert steps_of(log, "loss") == [1, 2, 3, 4, 5, 6]
+        assert steps_of(log, "bits_per_character") == [2, 4, 6]
 
 
 def test_it_learns_and_writes_what_it_learned(tmp_path, path):
-    settings = SHORT | {
-        "steps": 150,
-        "batch_size": 16,
-        "model": SMALL | {"d_model": 32},
-        "lr": 0.02,
-        "every": 150,
-    }
-    run = LanguageRun.start(tmp_path, LanguageSettings(text=str(path), **settings))
+    recipe = {"steps": 150, "batch_size": 16, "lr": 0.02, "every": 150}
+    run = start(tmp_path, path, **recipe, model=SMALL | {"d_model": 32})
     before = run.evaluate()["bits_per_character"]
     run.train(progress=False)
     assert run.validations[-1]["bits_per_character"] < before / 2
     shown = []
     written = Writer.load(tmp_path).write("a ", n_tokens=40, temperature=0.5, show=shown.append)
     assert "".join(shown) == written and len(written) == 40  # beyond the context of 16, too
-    words = set(" ".join(LINES).split())
-    assert sum(word in words for word in written.split()[1:-1]) >= 0.5 * len(written.split()[1:-1])
+    known = set(" ".join(LINES).split())
+    words = written.split()[1:-1]
+    assert sum(word in known for word in words) >= 0.5 * len(words)
 
 
 def test_settings_become_what_a_checkpoint_holds(tmp_path, path):
     model = SMALL | {"d_ff": np.int64(32), "positions": "rotary", "rotary": Rotary(base=500.0)}
-    settings = LanguageSettings(**SHORT | {"text": path, "held_out": path, "model": model})
+    settings = LanguageSettings(text=path, held_out=path, model=model)
     assert (settings.text, settings.held_out) == (str(path), str(path))
     assert settings.model["rotary"]["base"] == 500 and type(settings.model["d_ff"]) is int
-    LanguageRun.start(
-        tmp_path, LanguageSettings(**SHORT | {"text": path, "model": model, "steps": 1})
-    ).train()
+    start(tmp_path, path, model=model).save()
     assert LanguageRun.resume(tmp_path, {"model": SMALL}).trainer.model.rotary == Rotary(base=500.0)
 
 
-@pytest.mark.parametrize(
-    ("bad", "error", "message"),
-    [
-        ({"text": 3}, TypeError, "text=3 is a int, expected a str"),
-        ({"held_out": 3}, TypeError, "held_out=3 is a int, expected a str"),
-        ({"model": [3]}, TypeError, r"model=\[3\] is a list, expected a dict"),
-        ({"model": {"vocab": 3}}, ValueError, "model has .*vocab"),
-        ({"batch_size": 0}, ValueError, "batch_size=0, expected at least 1"),
-        ({"length": 1.5}, TypeError, "length=1.5 is a float, expected an int"),
-        ({"subwords": 4}, ValueError, "subwords=4, expected at least 5"),
-        ({"lr": 0.0}, ValueError, "lr=0.0, expected a finite number above 0"),
-    ],
-)
-def test_wrong_settings_are_named(bad, error, message):
-    with pytest.raises(error, match=message):
-        LanguageSettings(**{"text": "t", **bad})
+def test_wrong_settings_are_named():
+    def bad(error, message, **setting):
+        refuses(error, message, LanguageSettings, **{"text": "t"} | setting)
+
+    bad(TypeError, "text=3 is a int, expected a str", text=3)
+    bad(TypeError, "held_out=3 is a int, expected a str", held_out=3)
+    bad(TypeError, r"model=\[3\] is a list, expected a dict", model=[3])
+    bad(ValueError, "model has .*vocab", model={"vocab": 3})
+    bad(ValueError, "batch_size=0, expected at least 1", batch_size=0)
+    bad(TypeError, "length=1.5 is a float, expected an int", length=1.5)
+    bad(ValueError, "subwords=4, expected at least 5", subwords=4)
+    bad(ValueError, "lr=0.0, expected a finite number above 0", lr=0.0)
 
 
 def test_a_resumed_training_may_have_another_rate_and_more_steps(tmp_path, path, capsys):
-    LanguageRun.start(tmp_path, LanguageSettings(text=str(path), **SHORT)).train(progress=False)
+    start(tmp_path, path).train(progress=False)
     capsys.readouterr()
     again = LanguageRun.resume(tmp_path, {"lr": 1e-3, "steps": 12})
     assert capsys.readouterr().out.splitlines() == [
@@ -237,74 +209,61 @@ def test_a_resumed_training_may_have_another_rate_and_more_steps(tmp_path, path,
         "from here on steps is 12, not 6",
     ]
     again.train(progress=False)
-    rates = [record["lr"] for record in JsonLog.read(again.folder / "log.jsonl") if "lr" in record]
+    rates = [record["lr"] for record in log_of(again.folder) if "lr" in record]
     schedule = warmup_cosine(1e-3, 6, 12)
     assert rates[6:] == [schedule(step) for step in range(7, 13)]
-    assert (
-        LanguageRun.resume(tmp_path).settings == again.settings
-    )  # they are those of the training now
-    assert capsys.readouterr().out.count("from here on") == 0
-    with pytest.raises(ValueError, match="steps=11, but 12 are done"):
-        LanguageRun.resume(tmp_path, {"steps": 11})
+    # They are the settings of the training now.
+    assert LanguageRun.resume(tmp_path).settings == again.settings
+    assert "from here on" not in capsys.readouterr().out
+    fewer = "steps=11, but 12 are done"
+    refuses(ValueError, fewer, LanguageRun.resume, tmp_path, {"steps": 11})
 
 
 def test_tokens_come_from_a_checkpoint(tmp_path, whole):
-    tokens = load_tokens(whole.folder / "last.safetensors")
-    assert tokens.all == whole.text.tokens.all
+    assert load_tokens(whole.folder / "last.safetensors").all == whole.text.tokens.all
     save_checkpoint(tmp_path / "x", {"weight": np.ones(2)}, {})
-    with pytest.raises(CheckpointError, match="it holds no characters and no subwords"):
-        load_tokens(tmp_path / "x")
+    nothing = "it holds no characters and no subwords"
+    refuses(CheckpointError, nothing, load_tokens, tmp_path / "x")
 
 
 def test_what_it_began_with_does_not_change(tmp_path, whole):
-    with pytest.raises(
-        ValueError, match="length=8, but .* was begun with 16: leave it out, or start anew"
-    ):
-        LanguageRun.resume(whole.folder, {"length": 8})
-    with pytest.raises(
-        ValueError, match="d_model=8, but .* was begun with 16: leave it out, or start anew"
-    ):
-        LanguageRun.resume(whole.folder, {"model": {"d_model": 8}})
-    assert LanguageRun.resume(whole.folder, {"model": {"d_model": 16}}).settings == whole.settings
-    with pytest.raises(ValueError, match="sizes=8, but"):
-        LanguageRun.resume(whole.folder, {"sizes": 8})
-    with pytest.raises(ValueError, match="holds a training"):
-        LanguageRun.start(whole.folder, whole.settings)
-    with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
-        LanguageRun.resume(tmp_path)
-    with pytest.raises(CheckpointError, match="holds no language model"):
-        from npformer import SGD, Trainer, Transformer
+    def kept(message, changes):
+        refuses(ValueError, message, LanguageRun.resume, whole.folder, changes)
 
-        Trainer(Transformer(11, 11, **SMALL), SGD(0.1)).save(tmp_path / "other.safetensors")
-        Writer.load(tmp_path / "other.safetensors")
+    advice = "but .* was begun with 16: leave it out, or start anew"
+    kept(f"length=8, {advice}", {"length": 8})
+    kept(f"d_model=8, {advice}", {"model": {"d_model": 8}})
+    kept("sizes=8, but", {"sizes": 8})
+    assert LanguageRun.resume(whole.folder, {"model": {"d_model": 16}}).settings == whole.settings
+    refuses(ValueError, "holds a training", LanguageRun.start, whole.folder, whole.settings)
+    refuses(FileNotFoundError, "there is no checkpoint", LanguageRun.resume, tmp_path)
 
 
 def test_a_prompt_of_other_characters_is_refused(whole):
     writer = Writer.load(whole.folder)
-    with pytest.raises(ValueError, match="'é', which is no character"):
-        writer.write("é")
-    with pytest.raises(ValueError, match="the prompt is empty"):
-        writer.write("")
-    with pytest.raises(ValueError, match="n_tokens=0, expected at least 1"):
-        writer.write("a", n_tokens=0)
-    assert re.fullmatch(
-        r"<Writer with a LanguageModel, [\d,]+ parameters, \d+ tokens>", repr(writer)
-    )
+    refuses(ValueError, "'é', which is no character", writer.write, "é")
+    refuses(ValueError, "the prompt is empty", writer.write, "")
+    refuses(ValueError, "n_tokens=0, expected at least 1", writer.write, "a", n_tokens=0)
+    text = r"<Writer with a LanguageModel, [\d,]+ parameters, \d+ tokens>"
+    assert re.fullmatch(text, repr(writer))
 
 
 def test_what_loads_a_model_of_another_kind_says_what_it_holds(whole, tmp_path):
+    def other(message, load, path):
+        refuses(CheckpointError, message, load, path)
+
     for path in (whole.folder, whole.folder / "last.safetensors"):
-        with pytest.raises(
-            CheckpointError, match="last.safetensors holds no translation model, expected a"
-        ):
-            Translator.load(path)
-    whole.trainer.save(tmp_path / "x")
-    with pytest.raises(
-        CheckpointError, match=r"no characters and no subwords: save it by trainer\.save\(path, arr"
-    ):
-        Writer.load(tmp_path / "x")
-    whole.trainer.save(tmp_path / "x", arrays=whole.text.tokens.arrays)
-    assert len(Writer.load(tmp_path / "x").write("a ", n_tokens=3)) == 3
+        other("last.safetensors holds no translation model, expected a", Translator.load, path)
+    file = tmp_path / "x.safetensors"
+    Trainer(Transformer(11, 11, **SMALL), SGD(0.1)).save(file)
+    other("holds no language model", Writer.load, file)
+    whole.trainer.save(file)
+    other(r"no characters .* subwords: save it by trainer\.save\(path, arr", Writer.load, file)
+    whole.trainer.save(file, arrays=whole.text.tokens.arrays)
+    assert len(Writer.load(file).write("a ", n_tokens=3)) == 3
+
+
+# -- the commands
 
 
 @pytest.mark.parametrize(
@@ -322,36 +281,17 @@ def test_arguments_of_generate_that_make_no_sense(arguments, message, call):
     assert code == 2 and message in errors
 
 
-# -- the commands
-
-
 def test_the_commands_train_resume_and_generate(tmp_path, path, call):
     out = ["--out", tmp_path / "gpt", "--quiet"]
-    sizes = [
-        part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", value)
-    ]
-    options = [
-        *sizes,
-        "--length",
-        16,
-        "--batch-size",
-        4,
-        "--steps",
-        4,
-        "--every",
-        2,
-        "--n-kv-heads",
-        1,
-        "--diagnose",
-    ]
-    more = ["--positions", "learned", "--json", tmp_path / "figures.json"]
-    code, shown, _ = call(train_gpt.main, "--text", path, *out, *options, *more)
+    options = "--d-model 16 --n-heads 2 --n-layers 1 --d-ff 32 --n-kv-heads 1 --length 16"
+    options += " --batch-size 4 --steps 4 --every 2 --positions learned --diagnose"
+    json_to = ["--json", tmp_path / "figures.json"]
+    code, shown, _ = call(train_gpt.main, "--text", path, *out, *options.split(), *json_to)
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert code == 0
     assert "as far as it was examined" in shown
-    assert (
-        "step 2: " in shown and " bits per character of the held-out text\n" in shown
-    )  # --quiet hides the bar alone
+    # --quiet hides the bar alone
+    assert "step 2: " in shown and " bits per character of the held-out text\n" in shown
     assert "step 0 writes:\n" in shown and "step 4 writes:\n" in shown and "after step" in shown
     assert figures["settings"]["model"]["positions"] == "learned" and figures["n_steps"] == 4
     code, shown, _ = call(train_gpt.main, "--resume", *out)

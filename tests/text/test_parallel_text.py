@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from corpus import sentence_pairs
 from programs import WITH_PIPES
+from refusals import refuses
 
 from npformer.text import lines
-from npformer.text.in_batches import pack
 from npformer.text.lines import find_text, read_lines
 from npformer.text.parallel_text import ParallelText, Place, TokenBatches, ahead
 from npformer.tokens.subwords import Subwords
@@ -26,6 +26,10 @@ def text_of(tmp_path, source=b"a\nb\n", target=b"c\nd\n", **options):
     (tmp_path / "train.en").write_bytes(source)
     (tmp_path / "train.fr").write_bytes(target)
     return ParallelText.find(tmp_path, "train", "en", "fr", **options)
+
+
+def not_read(path, message, error=ValueError):
+    refuses(error, message, list, read_lines(path))
 
 
 # ---- reading ----
@@ -41,25 +45,18 @@ def test_a_pipe_is_a_text(tmp_path):
 
 
 def test_a_folder_or_nothing_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="is a folder: expected a text"):
-        next(read_lines(tmp_path))
-    for name in ("x" * 5000, "a\0b"):
-        with pytest.raises(FileNotFoundError, match="is missing: expected a text"):
-            next(read_lines(name))
-    with pytest.raises(FileNotFoundError, match="nothing is missing: expected a text"):
-        next(read_lines(tmp_path / "nothing"))
+    not_read(tmp_path, "is a folder: expected a text", FileNotFoundError)
+    for name in ("x" * 5000, "a\0b", tmp_path / "nothing"):
+        not_read(name, "is missing: expected a text", FileNotFoundError)
     (tmp_path / "nothing.gz").touch()
-    with pytest.raises(FileNotFoundError, match=r"nothing is missing: take .*nothing\.gz"):
-        next(read_lines(tmp_path / "nothing"))
+    packed = r"nothing is missing: take .*nothing\.gz"
+    not_read(tmp_path / "nothing", packed, FileNotFoundError)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs the devices of Unix")
 def test_a_line_without_end_is_refused(monkeypatch):
     monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
-    with pytest.raises(
-        ValueError, match="/dev/zero has a line of more than 1,000 bytes, expected a text"
-    ):
-        next(read_lines("/dev/zero"))
+    not_read("/dev/zero", "/dev/zero has a line of more than 1,000 bytes, expected a text")
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs sockets that are files")
@@ -67,36 +64,24 @@ def test_a_socket_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # as the name of a socket is short
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket")
-        with pytest.raises(FileNotFoundError, match="socket is a socket: expected a text"):
-            next(read_lines("socket"))
+        not_read("socket", "socket is a socket: expected a text", FileNotFoundError)
 
 
-def test_plain_and_gzip_files_give_the_same_lines(tmp_path):
-    content = "Un vélo.\n\nà  la mer \n".encode()
-    (tmp_path / "plain").write_bytes(content)
-    (tmp_path / "packed.gz").write_bytes(gzip.compress(content))
-    expected = ["Un vélo.", "", "à  la mer "]
-    assert (
-        list(read_lines(tmp_path / "plain"))
-        == list(read_lines(str(tmp_path / "packed.gz")))
-        == expected
-    )
-
-
-def test_windows_line_ends_are_left_out(tmp_path):
-    (tmp_path / "x").write_bytes(b"a\r\nb c\r\n")
-    assert list(read_lines(tmp_path / "x")) == ["a", "b c"]
-
-
-def test_the_last_line_needs_no_end(tmp_path):
-    (tmp_path / "x").write_bytes(b"a\nb")
-    assert list(read_lines(tmp_path / "x")) == ["a", "b"]
-
-
-@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\r"])
-def test_only_a_line_feed_ends_a_line(tmp_path, separator):
-    (tmp_path / "x").write_bytes(f"a{separator}b\nc\n".encode())
-    assert list(read_lines(tmp_path / "x")) == [f"a{separator}b", "c"]
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        ("Un vélo.\n\nà  la mer \n", ["Un vélo.", "", "à  la mer "]),
+        ("a\r\nb c\r\n", ["a", "b c"]),  # as on Windows
+        ("a\nb", ["a", "b"]),
+        # Only a line feed ends a line.
+        *((f"a{sign}b\nc\n", [f"a{sign}b", "c"]) for sign in "\u2028\u2029\u0085\x0b\x0c\x1c\r"),
+    ],
+)
+def test_plain_and_gzip_files_give_the_same_lines(tmp_path, content, expected):
+    (tmp_path / "plain").write_bytes(content.encode())
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(content.encode()))
+    assert list(read_lines(tmp_path / "plain")) == expected
+    assert list(read_lines(str(tmp_path / "packed.gz"))) == expected
 
 
 def test_a_text_can_be_iterated_over_again_and_gives_its_lines_in_turn(tmp_path):
@@ -117,91 +102,66 @@ def test_the_plain_file_comes_before_the_packed_one(tmp_path):
 
 def test_a_missing_file_is_named_with_what_is_there(tmp_path):
     (tmp_path / "train.de").touch()
-    with pytest.raises(
-        FileNotFoundError, match=r"expected train\.en or train\.en\.gz, found \['train\.de'\]"
-    ):
-        find_text(tmp_path, "train", "en")
-
-
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match=r"nowhere: expected train\.en or .* found no such folder"
-    ):
-        find_text(tmp_path / "nowhere", "train", "en")
+    there = r"expected train\.en or train\.en\.gz, found \['train\.de'\]"
+    refuses(FileNotFoundError, there, find_text, tmp_path, "train", "en")
+    nowhere = r"nowhere: expected train\.en or .* found no such folder"
+    refuses(FileNotFoundError, nowhere, find_text, tmp_path / "nowhere", "train", "en")
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
     mark = b"\xef\xbb\xbf"  # which some editors write
-    assert list(text_of(tmp_path, mark + b"a\nb\n", b"c\n" + mark + b"d\n")) == [
-        ("a", "c"),
-        ("b", "\ufeffd"),
-    ]
+    text = text_of(tmp_path, mark + b"a\nb\n", b"c\n" + mark + b"d\n")
+    assert list(text) == [("a", "c"), ("b", "\ufeffd")]
 
 
 def test_bytes_that_are_not_utf_8_are_found_by_line(tmp_path):
-    with pytest.raises(ValueError, match=r"train\.fr, line 2: .* expected UTF-8"):
-        list(text_of(tmp_path, b"a\nb\n", "c\nforêt\n".encode("latin-1")))
+    text = text_of(tmp_path, b"a\nb\n", "c\nforêt\n".encode("latin-1"))
+    refuses(ValueError, r"train\.fr, line 2: .* expected UTF-8", list, text)
 
 
-@pytest.mark.parametrize("size", [5, 12, -1, -9])
-def test_half_a_gzip_file_is_refused(tmp_path, size):
-    content = b"".join(b"line %d\n" % i for i in range(1000))
-    (tmp_path / "x.gz").write_bytes(gzip.compress(content)[:size])
-    with pytest.raises(ValueError, match=r"x\.gz, after line \d+: .* expected a whole gzip file"):
-        list(read_lines(tmp_path / "x.gz"))
+PACKED = gzip.compress(b"".join(b"line %d\n" % i for i in range(1000)))
 
 
-def test_damage_inside_a_gzip_file_is_noticed(tmp_path):
-    packed = bytearray(gzip.compress(b"".join(b"line %d\n" % i for i in range(1000))))
-    packed[len(packed) // 2] ^= 16
-    (tmp_path / "x.gz").write_bytes(packed)
-    with pytest.raises(ValueError, match=r"x\.gz, after line \d+: .* expected a whole gzip file"):
-        list(read_lines(tmp_path / "x.gz"))
+@pytest.mark.parametrize("end", [5, 12, -1, -9, None])
+def test_a_damaged_gzip_file_is_refused(tmp_path, end):
+    content = bytearray(PACKED[:end])
+    if end is None:
+        content[len(content) // 2] ^= 16  # one bit
+    (tmp_path / "x.gz").write_bytes(content)
+    not_read(tmp_path / "x.gz", r"x\.gz, after line \d+: .* expected a whole gzip file")
 
 
 def test_an_empty_line_in_a_gzip_file_may_be_damage(tmp_path):
-    packed = bytearray(
-        gzip.compress(b"".join(b"line %d\n" % i for i in range(1000)), 0)
-    )  # stored, not compressed
-    at = packed.index(b"line 500\n")
-    packed[at : at + 8] = b"        "
-    (tmp_path / "train.en.gz").write_bytes(packed)
+    stored = gzip.compress(gzip.decompress(PACKED), 0)  # not compressed
+    damaged = stored.replace(b"line 500\n", b"        \n")
+    (tmp_path / "train.en.gz").write_bytes(damaged)
     (tmp_path / "train.fr").write_bytes(b"a\n" * 1000)
-    with pytest.raises(ValueError, match=r"train\.en\.gz, after line \d+: CRC check failed"):
-        list(ParallelText.find(tmp_path, "train", "en", "fr"))
+    text = ParallelText.find(tmp_path, "train", "en", "fr")
+    refuses(ValueError, r"train\.en\.gz, after line \d+: CRC check failed", list, text)
 
 
 def test_a_plain_file_with_the_name_of_a_gzip_file_is_refused(tmp_path):
     (tmp_path / "x.gz").write_bytes(b"a\nb\n")
-    with pytest.raises(ValueError, match=r"x\.gz, after line 0: Not a gzipped file"):
-        list(read_lines(tmp_path / "x.gz"))
+    not_read(tmp_path / "x.gz", r"x\.gz, after line 0: Not a gzipped file")
 
 
-@pytest.mark.parametrize(
-    "source, target, message",
-    [
-        (b"a\nb\n", b"c\n", r"train\.en has 2 lines, .*train\.fr 1: expected the same number"),
-        (b"a\n", b"c\nd\ne\n", r"train\.en has 1 lines, .*train\.fr 3: expected the same number"),
-        (b"", b"c\n", r"train\.en has 0 lines, .*train\.fr 1: expected the same number"),
-        (b"", b"", r"train\.en and .*train\.fr have no pair of sentences, expected one per line"),
-        (b"a\n\n", b"c\nd\n", r"train\.en, line 2 is empty: .*skip_empty=True"),
-        (b"a\nb\n", b" \t\nd\n", r"train\.fr, line 1 is empty: .*skip_empty=True"),
-        (b"a\n\n", b"c\n\n", r"train\.en, line 2 is empty"),
-    ],
-)
-def test_texts_that_do_not_fit_together_are_refused(tmp_path, source, target, message):
-    with pytest.raises(ValueError, match=message):
-        list(text_of(tmp_path, source, target))
+def test_texts_that_do_not_fit_together_are_refused(tmp_path):
+    def bad(source, target, message, **options):
+        refuses(ValueError, message, list, text_of(tmp_path, source, target, **options))
+
+    bad(b"a\nb\n", b"c\n", r"train\.en has 2 lines, .*train\.fr 1: expected the same number")
+    bad(b"a\n", b"c\nd\ne\n", r"train\.en has 1 lines, .*train\.fr 3: expected the same number")
+    bad(b"", b"c\n", r"train\.en has 0 lines, .*train\.fr 1: expected the same number")
+    bad(b"a\n\nb\n", b"A\nB\nC\n\n", r"train\.en has 3 lines, .*train\.fr 4", skip_empty=True)
+    bad(b"", b"", r"train\.en and .*train\.fr have no pair of sentences, expected one per line")
+    bad(b"a\n\n", b"c\nd\n", r"train\.en, line 2 is empty: .*skip_empty=True")
+    bad(b"a\nb\n", b" \t\nd\n", r"train\.fr, line 1 is empty: .*skip_empty=True")
+    bad(b"a\n\n", b"c\n\n", r"train\.en, line 2 is empty")
 
 
 def test_skip_empty_leaves_both_sides_of_a_pair_out(tmp_path):
     text = text_of(tmp_path, b"a\n\nb\nc\n\n", b"A\nB\n \nC\n\n", skip_empty=True)
     assert list(text) == [("a", "A"), ("c", "C")]
-
-
-def test_unequal_texts_are_refused_with_skip_empty_too(tmp_path):
-    with pytest.raises(ValueError, match=r"train\.en has 3 lines, .*train\.fr 4"):
-        list(text_of(tmp_path, b"a\n\nb\n", b"A\nB\nC\n\n", skip_empty=True))
 
 
 # ---- batches ----
@@ -227,46 +187,49 @@ def subwords():
 
 @pytest.fixture
 def make(subwords):
-    def make(pairs=PAIRS, **options):
-        options = {
-            "max_tokens": MAX_TOKENS,
-            "max_len": MAX_LEN,
-            "seed": 3,
-            "chunk_size": 25,
-        } | options
-        return TokenBatches(pairs, subwords, subwords, **options)
-
-    return make
+    usual = {"max_tokens": MAX_TOKENS, "max_len": MAX_LEN, "seed": 3, "chunk_size": 25}
+    return lambda pairs=PAIRS, **options: TokenBatches(pairs, subwords, subwords, **usual | options)
 
 
 def stream(batches, n, place=None):
     """The next n batches, comparable."""
-    return [
-        (place, src.tolist(), tgt.tolist())
-        for place, src, tgt in islice(batches.from_place(place), n)
-    ]
+    following = islice(batches.from_place(place), n)
+    return [(place, src.tolist(), tgt.tolist()) for place, src, tgt in following]
 
 
 def epoch_of(batches, number=0):
     return [(src.tolist(), tgt.tolist()) for _, src, tgt in batches.epoch(Place(number))]
 
 
+@pytest.fixture
+def pairs_of(subwords):
+    """A function that counts the pairs of an epoch."""
+
+    def pairs_of(batches, number=0):
+        found = Counter()
+        for _, src, tgt in batches.epoch(Place(number)):
+            found.update(zip(subwords.decode(src), subwords.decode(tgt), strict=True))
+        return found
+
+    return pairs_of
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"chunk_size": 1000}, {"chunk_size": 1}, {"max_tokens": 60}]
 )
-def test_every_pair_occurs_once_an_epoch(make, subwords, options):
+def test_every_pair_occurs_once_an_epoch(make, pairs_of, options):
     for number in (0, 1):
-        found = Counter()
-        for _, src, tgt in make(**options).epoch(Place(number)):
-            found.update(zip(subwords.decode(src), subwords.decode(tgt), strict=True))
-        assert found == Counter(PAIRS)
+        assert pairs_of(make(**options), number) == Counter(PAIRS)
+
+
+def test_pairs_that_are_too_long_are_left_out(make, pairs_of):
+    long = ("the man " * 50, "le homme"), ("the man", "le homme " * 50)
+    assert pairs_of(make([*long, *PAIRS])) == Counter(PAIRS)
 
 
 def test_two_epochs_that_are_read_at_once_keep_each_pair_once(make):
     batches = make(chunk_size=100_000)
-    first, second = batches.epoch(Place()), batches.epoch(Place())
-    for _ in zip(first, second, strict=True):
-        pass
+    assert len(list(zip(batches.epoch(Place()), batches.epoch(Place()), strict=True))) > 1
     assert len(batches._kept) == 1
 
 
@@ -300,10 +263,10 @@ def test_no_batch_has_more_than_max_tokens_on_either_side(make, max_tokens):
 
 
 def test_batches_hold_sentences_of_similar_length_and_are_nearly_full(make):
-    sizes, words = [], []
-    for _, src, tgt in make(list(sentence_pairs(2000)), max_tokens=1000, chunk_size=1000).epoch(
-        Place()
-    ):
+    sizes = []
+    words = []
+    batches = make(list(sentence_pairs(2000)), max_tokens=1000, chunk_size=1000)
+    for _, src, tgt in batches.epoch(Place()):
         sizes.append([src.size, tgt.size])
         words.append([np.count_nonzero(src), np.count_nonzero(tgt)])
     padding = 1 - np.sum(words, axis=0) / np.sum(sizes, axis=0)
@@ -324,22 +287,12 @@ def test_sentences_of_one_length_meet_others_each_epoch_and_chunk():
     batches = TokenBatches(pairs * 2, Letters(), Letters(), 20, max_len=20, chunk_size=60)
 
     def groups(number, chunk):
-        rows = [
-            src.tolist() for place, src, _ in batches.epoch(Place(number)) if place.chunk == chunk
-        ]
-        return {tuple(sorted(map(tuple, batch))) for batch in rows}
+        found = batches.epoch(Place(number))
+        return {frozenset(map(tuple, src)) for place, src, _ in found if place.chunk == chunk}
 
     assert len(groups(0, 0)) == 10
     assert not groups(0, 0) & groups(0, 1)
     assert not groups(0, 0) & groups(1, 0)
-
-
-def test_pairs_that_are_too_long_are_left_out(make, subwords):
-    long = ("the man " * 50, "le homme"), ("the man", "le homme " * 50)
-    found = Counter()
-    for _, src, tgt in make([*long, *PAIRS]).epoch(Place()):
-        found.update(zip(subwords.decode(src), subwords.decode(tgt), strict=True))
-    assert found == Counter(PAIRS)
 
 
 def test_max_len_counts_begin_and_end(make, subwords):
@@ -350,10 +303,8 @@ def test_max_len_counts_begin_and_end(make, subwords):
 
 
 def test_a_text_of_which_all_pairs_are_too_long_is_refused(make):
-    with pytest.raises(
-        ValueError, match="no pair of .* has at most max_len=2 tokens on both sides"
-    ):
-        next(make(max_len=2).from_place())
+    message = "no pair of .* has at most max_len=2 tokens on both sides"
+    refuses(ValueError, message, next, make(max_len=2).from_place())
 
 
 def test_a_chunk_without_a_short_pair_is_passed_over(make):
@@ -391,22 +342,14 @@ def test_memory_does_not_grow_with_the_text():
     assert peak(30_000) < 1.5 * peak(3000)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"max_tokens": 0}, "max_tokens=0"),
-        ({"chunk_size": 0}, "chunk_size=0"),
-        ({"seed": -1}, "seed=-1"),
-        ({"max_len": 121}, "max_len=121, expected at most max_tokens=120"),
-    ],
-)
-def test_options_that_make_no_sense_are_named(make, options, message):
-    with pytest.raises(ValueError, match=message):
-        make(**options)
-
-
-def test_packing_fills_short_rows_up():
-    np.testing.assert_array_equal(pack([[5], [], [6, 7]], pad_id=9), [[5, 9], [9, 9], [6, 7]])
+def test_options_that_make_no_sense_are_named(make):
+    refuses(ValueError, "max_tokens=0", make, max_tokens=0)
+    refuses(ValueError, "chunk_size=0", make, chunk_size=0)
+    refuses(ValueError, "seed=-1", make, seed=-1)
+    refuses(ValueError, "max_len=121, expected at most max_tokens=120", make, max_len=121)
+    once = "text is a .*or, which can be read only once: expected a list"  # it has one epoch
+    refuses(TypeError, once, make, iter(PAIRS))
+    refuses(TypeError, once, make, (pair for pair in PAIRS))
 
 
 def test_what_goes_wrong_ahead_is_said_in_its_turn():
@@ -417,18 +360,9 @@ def test_what_goes_wrong_ahead_is_said_in_its_turn():
 
     taken = ahead(items())
     assert [next(taken), next(taken)] == [1, 2]
-    with pytest.raises(ValueError, match="no third"):
-        next(taken)
-    before, stopped = threading.active_count(), ahead(items())
+    refuses(ValueError, "no third", next, taken)
+    before = threading.active_count()
+    stopped = ahead(items())
     assert next(stopped) == 1
     stopped.close()
     assert threading.active_count() == before, "a thread is left behind"
-
-
-def test_a_text_that_can_be_read_once_is_refused(make):
-    """It would have one epoch."""
-    for once in (iter(PAIRS), (pair for pair in PAIRS)):
-        with pytest.raises(
-            TypeError, match="text is a .*or, which can be read only once: expected a list"
-        ):
-            make(once)
