@@ -1,6 +1,7 @@
-"""The Transformer on one page computes what npformer.Transformer computes.
+"""The models on one page compute what those of npformer compute: logits, loss, every gradient.
 
-Logits, loss and every gradient.
+``tests/outside`` compares npformer's with PyTorch, and ``tests/models`` compares their gradients
+with the complex step.
 """
 
 import re
@@ -8,14 +9,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import one_page_transformer as page
+import one_page_gpt
+import one_page_transformer
 import pytest
 
 import npformer as nf
 from npformer import reference, tree
 
-FILE = Path(__file__).parents[2] / "docs" / "one_page_transformer.py"
-MODELS = {
+PAGES = (one_page_transformer, one_page_gpt)
+TRANSFORMERS = {
     "two layers": {"n_layers": 2},
     "three decoder layers": {"n_layers": (1, 3), "d_model": 12, "n_heads": 3, "d_ff": 5},
     "three encoder layers": {"n_layers": (3, 1), "n_heads": 1},
@@ -23,84 +25,173 @@ MODELS = {
     "no encoder layer": {"n_layers": (0, 1)},
     "an odd width": {"n_layers": 2, "d_model": 9, "n_heads": 3},
 }
+OF_TODAY = {
+    "norm_type": "rms_norm",
+    "activation": "swiglu",
+    "positions": "rotary",
+    "bias": False,
+    "tie_embeddings": False,
+    "scale_embeddings": False,
+}
+GPTS = {
+    "two layers": {},
+    "one layer, one head": {"n_layers": 1, "n_heads": 1},
+    "three layers, three heads": {"n_layers": 3, "n_heads": 3, "d_model": 12, "d_ff": 5},
+    "heads of width 2": {"n_heads": 4},
+}
 
 
-def drawn(settings):
-    """A model, parameters of which none is 0 or 1,
-    and a batch with padding in the middle and at the end.
+def transformer(**settings):
+    """A model, parameters of which none is 0 or 1, and a batch with padding in the middle and at
+    the end.
     """
-    sizes = {"src_vocab": 13, "tgt_vocab": 11, "d_model": 8, "n_heads": 2, "d_ff": 16, **settings}
-    model = nf.Transformer(**sizes, norm="post", dropout=0.0, dtype="float64")
+    sizes = {"d_model": 8, "n_heads": 2, "d_ff": 16, "n_layers": 2} | settings
+    model = nf.Transformer(13, 11, **sizes, norm="post", dropout=0.0, dtype="float64")
     rng = np.random.default_rng(0)
-    params = tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape), model.init(1))
-    src, tgt = rng.integers(3, 13, (4, 6)), rng.integers(3, 11, (4, 9))
-    tgt[:, 0], src[1, 4:], src[2, 1], tgt[0, 5:], tgt[3, 7:] = 1, 0, 0, 0, 0
+    params = moved(model, rng)
+    src = rng.integers(3, 13, (4, 6))
+    tgt = rng.integers(3, 11, (4, 9))
+    tgt[:, 0] = 1
+    for padded in (src[1, 4:], src[2, 1:2], tgt[0, 5:], tgt[3, 7:]):
+        padded[:] = 0
     return model, {"encoder": {}} | params, src, tgt  # npformer leaves out what has no parameters
 
 
-def difference(found, expected):
-    """The largest difference, relative to the largest entry."""
-    assert found.shape == expected.shape
-    return abs(found - expected).max() / abs(expected).max()
+def gpt(**settings):
+    """The same of a language model, and a batch in which an id occurs several times."""
+    sizes = {"d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 6} | settings
+    model = nf.LanguageModel(11, **sizes, **OF_TODAY, dtype="float64")
+    rng = np.random.default_rng(0)
+    return model, moved(model, rng), rng.integers(0, 11, (3, 8))
 
 
-@pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
-def test_logits_loss_and_gradients_are_those_of_npformer(settings):
-    model, params, src, tgt = drawn(settings)
+def moved(model, rng):
+    return tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape), model.init(1))
+
+
+def assert_near(found, expected):
+    """The arrays of two trees differ by 1e-12 of the largest entry at most."""
+    found = dict(tree.leaves(found))
+    expected = dict(tree.leaves(expected))
+    assert found.keys() == expected.keys()
+    for name, x in found.items():
+        np.testing.assert_array_equal(np.shape(x), np.shape(expected[name]), name)
+        assert abs(x - expected[name]).max() <= 1e-12 * abs(expected[name]).max(), name
+
+
+def computed(model, params, *batch, **options):
+    loss, grads, _ = model.loss_and_grad(params, *batch, **options, backend=reference)
+    return {"loss": loss, "grads": grads}
+
+
+@pytest.mark.parametrize("settings", TRANSFORMERS.values(), ids=TRANSFORMERS)
+def test_a_transformer_is_that_of_npformer(settings):
+    page = one_page_transformer
+    model, params, src, tgt = transformer(**settings)
     logits, _ = page.transformer(params, src, tgt[:, :-1], model.n_heads)
     is_target = tgt[:, 1:] != 0
     expected = model.logits(params, src, tgt[:, :-1], backend=reference)
-    assert difference(logits[is_target], expected[is_target]) < 1e-12
-    for label_smoothing in (0.0, 0.1):
-        options = {"label_smoothing": label_smoothing, "backend": reference}
-        expected_loss, expected_grads, _ = model.loss_and_grad(params, src, tgt, **options)
-        loss, grads = page.loss_and_grad(params, src, tgt, model.n_heads, label_smoothing)
-        assert abs(loss - expected_loss) < 1e-12 * expected_loss
-        expected_leaves, leaves = dict(tree.leaves(expected_grads)), dict(tree.leaves(grads))
-        assert leaves.keys() == expected_leaves.keys()
-        assert {
-            name: d
-            for name in leaves
-            if (d := difference(leaves[name], expected_leaves[name])) > 1e-12
-        } == {}
+    assert_near({"logits": logits[is_target]}, {"logits": expected[is_target]})
+    for smoothing in (0.0, 0.1):
+        loss, grads = page.loss_and_grad(params, src, tgt, model.n_heads, smoothing)
+        expected = computed(model, params, src, tgt, label_smoothing=smoothing)
+        assert_near({"loss": loss, "grads": grads}, expected)
+
+
+@pytest.mark.parametrize("settings", GPTS.values(), ids=GPTS)
+def test_a_gpt_is_that_of_npformer(settings):
+    model, params, ids = gpt(**settings)
+    logits, _ = one_page_gpt.gpt(params, ids, model.n_heads)
+    assert_near({"logits": logits}, {"logits": model.logits(params, ids, backend=reference)})
+    loss, grads = one_page_gpt.loss_and_grad(params, ids, model.n_heads)
+    assert_near({"loss": loss, "grads": grads}, computed(model, params, ids))
+
+
+def test_later_characters_do_not_change_earlier_logits():
+    _, params, ids = gpt()
+    changed = ids.copy()
+    changed[:, 5] = (ids[:, 5] + 1) % 11
+    logits, _ = one_page_gpt.gpt(params, ids, 2)
+    others, _ = one_page_gpt.gpt(params, changed, 2)
+    is_other = (logits != others).any(axis=(0, 2))
+    np.testing.assert_array_equal(is_other, [False] * 5 + [True] * 3)
 
 
 def test_new_parameters_are_those_of_a_model_of_npformer():
-    model = nf.Transformer(
-        11, 11, d_model=8, n_heads=2, n_layers=2, d_ff=16, norm="post", dtype="float64"
-    )
-    params = page.init(np.random.default_rng(0), vocab=11, d_model=8, n_layers=2, d_ff=16)
-    tree.check_like(params, model.shapes(), dtypes=False)
+    sizes = {"d_model": 8, "n_layers": 2, "d_ff": 6}
+    like = nf.Transformer(11, 11, **sizes, n_heads=2, norm="post")
+    params = one_page_transformer.init(np.random.default_rng(0), vocab=11, **sizes)
+    tree.check_like(params, like.shapes(), dtypes=False)
+    like, _, _ = gpt(**sizes)
+    params = one_page_gpt.init(np.random.default_rng(0), vocab=11, **sizes)
+    tree.check_like(params, like.shapes(), dtypes=False)
+    loss, grads = one_page_gpt.loss_and_grad(params, np.array([[3, 1, 4, 1, 5]]), n_heads=2)
+    computed = {"loss": loss, "params": params, "grads": grads}
+    assert {x.dtype for _, x in tree.leaves(computed)} == {np.dtype("float32")}
 
 
 def test_adam_is_that_of_npformer():
-    model, params, src, tgt = drawn({"n_layers": 1})
+    model, params, src, tgt = transformer(n_layers=1)
     theirs = {name: x.flatten() for name, x in tree.leaves(params)}
     optimizer = nf.Adam(0.01, (0.9, 0.98), 1e-9)
-    states, means = {name: optimizer.init(x) for name, x in theirs.items()}, {}
+    states = {name: optimizer.init(x) for name, x in theirs.items()}
+    means = {}
     for step in (1, 2, 3):
-        grads = page.loss_and_grad(params, src, tgt, model.n_heads)[1]
+        _, grads = one_page_transformer.loss_and_grad(params, src, tgt, model.n_heads)
         for name, g in tree.leaves(grads):
             optimizer.update(reference, theirs[name], g.ravel(), states[name], step)
-        page.adam_step(params, grads, means, step, lr=0.01)
-    assert max(difference(x.ravel(), theirs[name]) for name, x in tree.leaves(params)) < 1e-12
+        one_page_transformer.adam_step(params, grads, means, step, lr=0.01)
+    assert_near({name: x.ravel() for name, x in tree.leaves(params)}, theirs)
 
 
 def test_decodes_as_npformer_does():
-    model, params, src, _ = drawn({"n_layers": 2})
-    theirs = nf.greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=7, backend=reference)
-    np.testing.assert_array_equal(page.greedy_decode(params, src, model.n_heads, max_len=7), theirs)
+    model, params, src, _ = transformer()
+    found = one_page_transformer.greedy_decode(params, src, model.n_heads, max_len=7)
+    options = {"bos_id": 1, "eos_id": 2, "max_len": 7, "backend": reference}
+    np.testing.assert_array_equal(found, nf.greedy_decode(model, params, src, **options))
+
+
+def test_writes_the_most_probable_characters_at_a_low_temperature():
+    model, params, ids = gpt()
+    rng = np.random.default_rng(0)
+    said = one_page_gpt.write(params, ids[0], model.n_heads, 6, rng, temperature=1e-3)
+    expected = nf.greedy_decode(model, params, ids[:1], eos_id=None, max_len=6, backend=reference)
+    np.testing.assert_array_equal(said, np.append(ids[0], expected[0]))
 
 
 def test_learns_to_copy(capsys):
-    page.train(n_steps=60, warmup=20, every=30)
-    first, last = (float(loss) for loss in re.findall(r"loss ([\d.]+)", capsys.readouterr().out))
-    assert last < first < 2.5
+    one_page_transformer.train(n_steps=60, warmup=20, every=30)
+    first, last = re.findall(r"loss ([\d.]+)", capsys.readouterr().out)
+    assert float(last) < float(first) < 2.5
 
 
-def test_needs_numpy_alone():
-    names = {
-        name.split(".")[0]
-        for name in re.findall(r"^\s*(?:import|from) (\S+)", FILE.read_text(encoding="utf-8"), re.M)
-    }
-    assert names - sys.stdlib_module_names == {"numpy"}
+def test_training_on_a_text_lowers_the_loss_of_text_that_is_new(capsys):
+    text = "The cat sat on the mat, and the rat sat on the cat.\n" * 60
+    recipe = {"n_steps": 40, "size": 4, "length": 16, "warmup": 10, "show": (40,)}
+    _, characters = one_page_gpt.train(text, **recipe)
+    assert "".join(characters[np.unique(list(text), return_inverse=True)[1]]) == text
+    loss = float(re.search(r"new text ([\d.]+)", capsys.readouterr().out)[1])
+    assert loss < 1 < np.log(len(characters))
+
+
+def test_the_text_of_the_book_is_sentences():
+    lines = one_page_gpt.sentences_of_the_book().splitlines()
+    assert len(lines) > 1000
+    sentence = re.compile(r"[A-Z][\w ,;:'\"()-]+[.?!]", re.ASCII)
+    assert [line for line in lines if not sentence.fullmatch(line)] == []
+
+
+CODES = [Path(page.__file__).read_text(encoding="utf-8") for page in PAGES]
+
+
+def test_what_is_the_same_on_both_pages_is_the_same():
+    of_transformer, of_gpt = CODES
+    for name in ("softmax", "attention", "split_heads", "merge_heads", "adam_step"):
+        [function] = re.findall(rf"^def {name}\(.*?\n\n\n", of_gpt, re.DOTALL | re.MULTILINE)
+        assert function in of_transformer
+
+
+@pytest.mark.parametrize("code", CODES, ids=["transformer", "gpt"])
+def test_needs_numpy_alone(code):
+    modules = re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE)
+    assert set(modules) - sys.stdlib_module_names == {"numpy"}
