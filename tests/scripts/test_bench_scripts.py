@@ -7,6 +7,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 import npformer as nf
 from npformer.operations.host import HOST
@@ -40,13 +41,7 @@ NO_PEERS = {
 }
 
 
-def main_of(script):
-    return import_module(f"scripts.bench.{script}").main
-
-
 build_limits = limits.build_limits
-
-
 SMALL = {"AT_LEAST": 2**16, "SECONDS": 1e-4, "MOST_WEIGHTS": 2**20}
 SMALL["READING"] = own_limit.READING._replace(depth=256, n=256)
 
@@ -74,7 +69,8 @@ def run_npformer_alone(tmp_path, call):
         path = tmp_path / "new" / "figures.json"
         short = ["--quick", "--rounds", 1, "--seconds", 0.001]
         short += ["--backends", "reference", "--json", path]
-        code, shown, _ = call(main_of(script), *short, *NO_PEERS[script], *arguments)
+        main = import_module(f"scripts.bench.{script}").main
+        code, shown, _ = call(main, *short, *NO_PEERS[script], *arguments)
         assert code == 0
         assert "sgemm" in shown and "NumPy's BLAS" in shown
         figures = json.loads(path.read_text())
@@ -84,30 +80,29 @@ def run_npformer_alone(tmp_path, call):
     return run_here
 
 
+def alone(result):
+    """The figures of the only contender, and its median in seconds."""
+    (found,) = result["contenders"].values()
+    return found, found["seconds"]["median"]
+
+
 # -- as a user runs them ---------------------------------------------------------------------------
 
 
-def test_a_training_step_is_measured(run_npformer_alone):
-    figures = run_npformer_alone("bench_train", "--steps", "tiny")
-    step = figures["steps"]["tiny"]
-    (found,) = step["contenders"].values()
+def test_training_steps_are_measured(run_npformer_alone):
+    steps = run_npformer_alone("bench_train", "--steps", "tiny,gru-dot")["steps"]
+    step = steps["tiny"]
+    found, seconds = alone(step)
     assert found["times_as_long"] == 1
-    assert found["gflops"] == pytest.approx(step["flops"] / found["seconds"]["median"] / 1e9)
+    assert found["gflops"] == pytest.approx(step["flops"] / seconds / 1e9)
     assert found["share_of_sgemm"] == pytest.approx(found["gflops"] / step["limits"]["sgemm"])
-    parts = step["own_limit"]["operations"].values()
-    assert step["own_limit"]["seconds"] == pytest.approx(
-        sum(of["products"] + of["bytes"] for of in parts)
-    )
-    assert found["share_of_own_limit"] == pytest.approx(
-        step["own_limit"]["seconds"] / found["seconds"]["median"]
-    )
+    own = step["own_limit"]
+    parts = sum(of["products"] + of["bytes"] for of in own["operations"].values())
+    assert own["seconds"] == pytest.approx(parts)
+    assert found["share_of_own_limit"] == pytest.approx(own["seconds"] / seconds)
     assert abs(found["first_value"] - math.log(11)) < 1.5
     assert found["libraries_bytes"] > 1e6 and found["training_bytes"] > 1e6
-
-
-def test_a_recurrent_step_is_measured(run_npformer_alone):
-    figures = run_npformer_alone("bench_train", "--steps", "gru-dot")
-    (found,) = figures["steps"]["gru-dot"]["contenders"].values()
+    found, _ = alone(steps["gru-dot"])  # a recurrent step
     assert found["times_as_long"] == 1
     assert abs(found["first_value"] - math.log(1000)) < 0.5
 
@@ -117,7 +112,7 @@ def test_attention_is_measured(run_npformer_alone):
     assert [result["T"] for result in figures["results"]] == [64, 130]
     for result in figures["results"]:
         for part in ("both", "forward"):
-            (found,) = result[part]["contenders"].values()
+            found, _ = alone(result[part])
             assert found["seconds"]["min"] > 0
             assert found["share_of_sgemm"] > 0
 
@@ -126,11 +121,9 @@ def test_operations_are_measured(run_npformer_alone):
     figures = run_npformer_alone("bench_ops", "--ops", "layer_norm,linear_backward")
     assert list(figures["operations"]) == ["layer_norm", "linear_backward"]
     for result in figures["operations"].values():
-        (found,) = result["contenders"].values()
-        assert found["gb_per_second"] == pytest.approx(
-            result["bytes"] / found["seconds"]["median"] / 1e9
-        )
-        assert found["gflops"] == pytest.approx(result["flops"] / found["seconds"]["median"] / 1e9)
+        found, seconds = alone(result)
+        assert found["gb_per_second"] == pytest.approx(result["bytes"] / seconds / 1e9)
+        assert found["gflops"] == pytest.approx(result["flops"] / seconds / 1e9)
 
 
 def test_decoding_is_measured(run_npformer_alone):
@@ -139,10 +132,8 @@ def test_decoding_is_measured(run_npformer_alone):
     settings = [(result["batch"], result["beam"]) for result in figures["results"]]
     assert settings == [(1, 1), (1, 2), (3, 1), (3, 2)]
     for result in figures["results"]:
-        (found,) = result["contenders"].values()
-        assert found["tokens_per_second"] == pytest.approx(
-            32 * result["batch"] / found["seconds"]["median"]
-        )
+        found, seconds = alone(result)
+        assert found["tokens_per_second"] == pytest.approx(32 * result["batch"] / seconds)
 
 
 def test_nobody_is_compared_with_a_contender_that_dropped_out():
@@ -154,11 +145,10 @@ def test_nobody_is_compared_with_a_contender_that_dropped_out():
 @pytest.mark.parametrize("name", bench_ops.OPERATIONS)
 def test_every_operation_is_called_as_it_has_to_be(name, monkeypatch):
     """With small arrays: sizes that differ still do."""
-    operation, root = bench_ops.OPERATIONS[name], math.isqrt
-    sizes = {
-        axis: tuple(map(root, n)) if axis == "..." else root(n)
-        for axis, n in operation.sizes.items()
-    }
+    operation = bench_ops.OPERATIONS[name]
+    sizes = {}
+    for axis, n in operation.sizes.items():
+        sizes[axis] = tuple(map(math.isqrt, n)) if axis == "..." else math.isqrt(n)
     monkeypatch.setitem(bench_ops.OPERATIONS, name, operation._replace(sizes=sizes))
     bench_ops.build_npformer(name, "reference")()
 
@@ -175,19 +165,9 @@ def test_ratios_are_taken_round_by_round():
     assert report.times_as_long([2.0, 20.0, 20.0], [1.0, 10.0, 2.0]) == 2.0
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (26914.4, "26,914"),
-        (123.4, "123"),
-        (12.34, "12.3"),
-        (0.01234, "0.0123"),
-        (0, "0"),
-        (math.nan, "–"),
-    ],
-)
-def test_numbers_keep_three_digits(number, text):
-    assert report.short(number) == text
+def test_numbers_keep_three_digits():
+    numbers = 26914.4, 123.4, 12.34, 0.01234, 0, math.nan
+    assert list(map(report.short, numbers)) == ["26,914", "123", "12.3", "0.0123", "0", "–"]
 
 
 def test_nan_becomes_null_in_json(tmp_path):
@@ -197,10 +177,10 @@ def test_nan_becomes_null_in_json(tmp_path):
 
 def test_what_distorts_the_figures_is_pointed_out():
     assert machine.warnings_about({}, busy=0.0) == []
-    assert (
-        "OPENBLAS_CORETYPE=Zen" in machine.warnings_about({"OPENBLAS_CORETYPE": "Zen"}, busy=0.0)[0]
-    )
-    assert "other programs use 1.5 cores" in machine.warnings_about({}, busy=1.5)[0]
+    (of_setting,) = machine.warnings_about({"OPENBLAS_CORETYPE": "Zen"}, busy=0.0)
+    assert "OPENBLAS_CORETYPE=Zen" in of_setting
+    (of_others,) = machine.warnings_about({}, busy=1.5)
+    assert "other programs use 1.5 cores" in of_others
 
 
 # -- FLOPs -----------------------------------------------------------------------------------------
@@ -224,9 +204,8 @@ def test_training_flops_of_the_source_do_not_grow_with_the_target():
     of_target = bench_train.training_flops(size) - bench_train.training_flops(size._replace(T=0))
     of_source = bench_train.training_flops(size._replace(T=0))
     assert of_source == bench_train.training_flops(size._replace(T=0, B=1)) * size.B
-    per_token = (
-        8 * size.D**2 - 2 * size.D**2 + 2 * size.D * size.F
-    )  # its own attention, a query and output of the other
+    # its own attention, a query and output of the other
+    per_token = 6 * size.D**2 + 2 * size.D * size.F
     cross_and_self = size.T * size.S + size.T**2 / 2
     matrices = 6 * size.B * size.T * (size.N * per_token + size.D * size.V)
     assert of_target == matrices + 12 * size.N * size.B * size.D * cross_and_self
@@ -250,10 +229,9 @@ def works_of(size):
 
 def test_the_products_of_a_step_are_those_that_its_mathematics_needs():
     size = steps.Size(V=13, N=2, D=8, H=2, F=24, B=3, S=5, T=4)
-    works = works_of(size).values()
-    counted = 2 * sum(
-        n * product.multiplications for work in works for product, n in work.products.items()
-    )
+    counted = 0
+    for work in works_of(size).values():
+        counted += sum(2 * n * product.multiplications for product, n in work.products.items())
     diagonal = 12 * size.N * size.B * size.T / 2 * size.D  # a query also sees its own position
     pairs = size.S * size.S + size.T * size.S + size.T * (size.T + 1) / 2
     # once more in the backward pass, as they are not stored
@@ -311,8 +289,8 @@ def test_the_time_of_a_step_is_divided_among_its_operations(tmp_path, call):
 def test_an_operation_of_unknown_products_is_named():
     with nf.explain() as calls:
         nf.reference.product(np.ones((2, 3)), np.ones((3, 2)))
-    with pytest.raises(ValueError, match="product: nobody has said which products it has"):
-        own_limit.work_of(calls[0])
+    message = "product: nobody has said which products it has"
+    refuses(ValueError, message, own_limit.work_of, calls[0])
 
 
 @pytest.mark.parametrize(
@@ -340,11 +318,8 @@ def test_a_gpt_is_measured(tmp_path, call):
     assert call(bench_gpt.main, *short, "--json", tmp_path / "x.json").code == 0
     step, generation = json.loads((tmp_path / "x.json").read_text())["results"]
     for result in (step, generation):
-        (found,) = result["contenders"].values()
-        assert (
-            found["share_of_own_limit"]
-            == result["own_limit"]["seconds"] / found["seconds"]["median"]
-        )
+        found, seconds = alone(result)
+        assert found["share_of_own_limit"] == result["own_limit"]["seconds"] / seconds
     assert generation["own_limit"]["operations"]["stack_step"]["bytes"] > 0
 
 
@@ -368,11 +343,8 @@ def build_counter(start):
 
 
 def test_contenders_take_turns_and_say_why_they_are_left_out(capsys):
-    with (
-        contenders.Contender("a", ("math",), build_counter) as a,
-        contenders.Contender("b", ("math",), build_counter) as b,
-        contenders.Contender("c", ("no_such_library",), build_counter) as c,
-    ):
+    libraries = {"a": ("math",), "b": ("math",), "c": ("no_such_library",)}
+    with contenders.started((*each, build_counter) for each in libraries.items()) as (a, b, c):
         a.build(0)
         assert a.built.first_value == 1
         assert a.run(5)[1] == 7  # two calls to warm up
@@ -386,14 +358,10 @@ def test_contenders_take_turns_and_say_why_they_are_left_out(capsys):
         assert 0 < memory.libraries <= memory.peak and memory.running_peak <= memory.peak
 
         assert contenders.build_all([a, c], 0) == [a]
-        with pytest.raises(contenders.LeftOut, match="^ValueError: start is negative$"):
-            a.build(-1)
-        with pytest.raises(contenders.LeftOut, match="ended with exit code 3"):
-            b.run(1000)
-    assert (
-        "left out: c: ModuleNotFoundError: No module named 'no_such_library'"
-        in capsys.readouterr().out
-    )
+        refuses(contenders.LeftOut, "^ValueError: start is negative$", a.build, -1)
+        refuses(contenders.LeftOut, "ended with exit code 3", b.run, 1000)
+    left_out = "left out: c: ModuleNotFoundError: No module named 'no_such_library'"
+    assert left_out in capsys.readouterr().out
 
 
 # -- ranks -----------------------------------------------------------------------------------------
@@ -433,9 +401,8 @@ def test_the_steps_that_are_measured_have_a_shard_for_each_of_two_threads_except
     def shards(size, cores):
         monkeypatch.setattr(threads, "cores", lambda: cores)
         with blas_threads(cores):
-            return Sharding(HOST, 1, None, steps.model_of(size).shapes()).count(
-                steps.batch_of(size)
-            )
+            sharding = Sharding(HOST, 1, None, steps.model_of(size).shapes())
+            return sharding.count(steps.batch_of(size))
 
     assert [shards(size, 2) for size in steps.SIZES.values()] == [1, 2, 2, 2, 2]
     assert shards(steps.SIZES["base"], 64) == 16

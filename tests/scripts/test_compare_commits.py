@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from refusals import refuses
 
 from scripts.measure import compare_commits
 
@@ -45,5 +46,6 @@ def test_a_process_of_a_checkout_says_how_long_a_call_takes(case):
 
 
 def test_a_folder_without_the_benchmarks_is_named(tmp_path):
-    with pytest.raises(SystemExit, match="ModuleNotFoundError: No module named 'bench_decode'"):
-        compare_commits.timed(str(tmp_path), ("step", "tiny", []), 0.001)
+    message = "ModuleNotFoundError: No module named 'bench_decode'"
+    case = "step", "tiny", []
+    refuses(SystemExit, message, compare_commits.timed, str(tmp_path), case, 0.001)

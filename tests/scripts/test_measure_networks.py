@@ -33,10 +33,10 @@ def test_a_chunk_is_sent_when_it_is_complete_and_the_one_before_has_arrived():
 
 
 def test_chunks_that_are_complete_at_equal_intervals_need_not_be_measured():
-    step, network = Step(3.0, n_bytes=1e9, n_chunks=4), Network(1e-3, 1e9)
-    assert predict(step, network, 8) == predict(
-        step._replace(early=[1.5, 1.0, 0.5, 0.0]), network, 8
-    )
+    step = Step(3.0, n_bytes=1e9, n_chunks=4)
+    network = Network(1e-3, 1e9)
+    measured = step._replace(early=[1.5, 1.0, 0.5, 0.0])
+    assert predict(step, network, 8) == predict(measured, network, 8)
 
 
 def test_a_case_is_compared_with_its_prediction():
@@ -64,12 +64,8 @@ def test_two_ranks_send_through_the_network(tmp_path, capsys):
     if reason := what_is_missing():
         pytest.skip(reason)
     file = tmp_path / "networks.json"
-    assert (
-        main(
-            ["--step", "tiny", "--ranks", "2", "--gbit", "1", "--rounds", "1", "--json", str(file)]
-        )
-        == 0
-    )
+    arguments = ["--step", "tiny", "--ranks", "2", "--gbit", "1", "--rounds", "1", "--json"]
+    assert main([*arguments, str(file)]) == 0
     (case,) = json.loads(file.read_text())["cases"]
     assert case["received"] > case["bytes"] > 0
     assert case["together"] > 0
