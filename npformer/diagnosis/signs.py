@@ -5,14 +5,11 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer.arrays import on_host
-from npformer.diagnosis.frequencies import Frequencies
+from npformer.diagnosis.frequencies import DIVERGENT, Frequencies
 from npformer.models.batch import mean_loss
 from npformer.runtime.ranks import checksum
 
 RECENT = 40  # steps that are compared
-# Nats by which entries are more surprising: ids 1.6 times, where 0.1 is usual in another text of
-# the same language, and numbers 7 times, where 0.5 is a shift by their standard deviation.
-DIVERGENT = {"i": 0.5, "u": 0.5, "f": 2.0}
 
 
 # -- batches
@@ -29,15 +26,14 @@ def other_validation(batches, held_out, pad_id):
     """Whether the entries of the first batches are as frequent in the validation."""
     n_arrays = min(len(batch) for batch in [*batches, *held_out])
     for which in range(n_arrays):
-        kind = batches[0][which].dtype.kind
-        if kind not in DIVERGENT or batches[0][which].ndim < 2:
+        first = batches[0][which]
+        if first.dtype.kind not in DIVERGENT or first.ndim < 2:
             continue
         training = Frequencies(pad_id, [batch[which] for batch in batches])
         validation = Frequencies(pad_id, [on_host(batch[which]) for batch in held_out])
-        divergence = validation.divergence(training)
-        if divergence > DIVERGENT[kind]:
+        if times := validation.surprise(training):
             message = f"by their frequencies, entries of batch[{which}] are"
-            message += f" {np.exp(divergence):.2g} times as surprising in the validation as in the"
+            message += f" {times:.2g} times as surprising in the validation as in the"
             yield "validation differs", f"{message} first {len(batches)} batches"
 
 
@@ -51,11 +47,10 @@ def strangers(trainer, batch):
         yield "rows do not match", message
 
 
-def other_targets(recent, earlier, kind):
+def other_targets(recent, earlier):
     """Whether the targets of the last steps are others than those before them."""
-    divergence = recent.divergence(earlier)
-    if divergence > DIVERGENT.get(kind, np.inf):
-        message = f"targets of the last {RECENT} steps are {np.exp(divergence):.2g} times as"
+    if times := recent.surprise(earlier):
+        message = f"targets of the last {RECENT} steps are {times:.2g} times as"
         message += " surprising as those before them, by their frequencies"
         yield "rows in order", message
 

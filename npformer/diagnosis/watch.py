@@ -93,7 +93,6 @@ class Batches:
         self.fits = []  # how well targets fit their own inputs
         self.earlier = Frequencies()  # of targets
         self.recent = Frequencies(self.pad_id)
-        self.kind = ""  # of the dtype of targets
 
     def look(self, batch, n):
         """Signs in the batch of step n."""
@@ -103,20 +102,16 @@ class Batches:
             yield from signs.repetition(self.first)
             yield from signs.other_validation(self.first, self.held_out, self.pad_id)
             self.first.clear()
-        self._add_targets(on_host(batch[min(1, len(batch) - 1)]))
+        self.recent.add(on_host(batch[min(1, len(batch) - 1)]))
         self._look_at_rows(batch, n)
         if len(batch) > 1:
             yield from self._look_at_pairs(batch, n)
 
     def compare_targets(self):
         """Signs in the targets since the last call."""
-        yield from signs.other_targets(self.recent, self.earlier, self.kind)
+        yield from signs.other_targets(self.recent, self.earlier)
         self.earlier.add_counts(self.recent.counts)
         self.recent = Frequencies(self.pad_id)
-
-    def _add_targets(self, targets):
-        self.recent.add(targets)
-        self.kind = targets.dtype.kind
 
     def _look_at_rows(self, batch, n):
         """Look whether rows of the first batches come again."""

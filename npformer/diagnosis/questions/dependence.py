@@ -46,7 +46,7 @@ def rows(subject):
 def tokens(subject):
     """Which outputs depend on a token."""
     for which in ids_of(subject):
-        places, change = influence(subject, which)
+        places, change = influence(subject, which, subject.outputs)
         if which == subject.interface.causal:
             yield from tokens_before(subject, places, change)
             continue
@@ -101,24 +101,16 @@ def both_sides(subject):
     """
     if not hasattr(subject.architecture, "encode") or 0 not in subject.interface.ids:
         return
-    inputs, places = longest_row(subject, 0)
-    if subject.interface.n_inputs > 1:
-        inputs = inputs[:1]  # the source alone
 
     def encode(inputs):
-        return subject.architecture.encode(subject.full_params, *inputs, backend=subject.ops)
+        known = inputs[:1] if subject.interface.n_inputs > 1 else inputs  # the source alone
+        return subject.architecture.encode(subject.full_params, *known, backend=subject.ops)
 
-    states = encode(inputs)
-    if getattr(states, "shape", ())[:2] != inputs[0].shape:
+    if getattr(encode(subject.inputs), "shape", ())[:2] != subject.inputs[0].shape:
         return  # a recurrent encoder has other states, too
-
-    def changes(place):
-        others = encode(with_other_token(subject, inputs, 0, place))
-        return on_host(others)[0] != on_host(states)[0]
-
-    changes_later = changes(places[0])[places[1:]].any()
-    changes_earlier = changes(places[-1])[places[:-1]].any()
-    if changes_later and not changes_earlier:
+    places, change = influence(subject, 0, encode)
+    distance = np.arange(change.shape[1]) - places[:, None]
+    if change[distance > 0].any() and not change[distance < 0].any():
         message = "what the encoder computes for a token does not depend on later ones"
         yield "input ignored", f"{message}, as with a causal mask", LIKELY
 
@@ -174,7 +166,8 @@ def order(subject):
         ids = inputs[which].copy()
         ids[0, places[:-1]] = ids[0, places[:-1]][::-1]  # all but the last in the other order
         is_other = (ids != inputs[which]).any()
-        change = difference(subject, inputs, with_input(inputs, which, ids), 1e-4)[0]
+        others = with_input(inputs, which, ids)
+        change = difference(subject.outputs, inputs, others, rounding=1e-4)[0]
         if subject.interface.is_by_position_of(which):
             change = change[places[-1]]  # others have other tokens before them
         if len(places) > 2 and is_other and not np.any(change):
@@ -248,18 +241,20 @@ def with_other_token(subject, inputs, which, place):
     return with_input(inputs, which, ids)
 
 
-def influence(subject, which):
-    """Some places (n,) in the longest row, and what changes in each output (n, …) by them."""
+def influence(subject, which, compute):
+    """Some places (n,) in the longest row, and what changes by them in each result (n, …) of
+    ``compute(inputs)``.
+    """
     inputs, places = longest_row(subject, which)
     places = np.unique(places[np.linspace(0, len(places) - 1, N_PLACES).astype(int)])
     same = [np.repeat(x, len(places), axis=0) for x in inputs]
     changed = [with_other_token(subject, inputs, which, place) for place in places]
     others = [np.concatenate(arrays) for arrays in zip(*changed, strict=True)]
-    return places, difference(subject, same, others)
+    return places, difference(compute, same, others)
 
 
-def difference(subject, inputs, others, rounding=ROUNDING):
-    """The largest change of each output, 0 where it is not above rounding."""
-    y = subject.outputs(inputs)
-    change = np.abs(subject.outputs(others) - y).max(axis=-1)
+def difference(compute, inputs, others, rounding=ROUNDING):
+    """The largest change of each result, 0 where it is not above rounding."""
+    y = on_host(compute(inputs))
+    change = np.abs(on_host(compute(others)) - y).max(axis=-1)
     return np.where(change > rounding * np.abs(y).max(), change, 0)

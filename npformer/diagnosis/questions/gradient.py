@@ -5,7 +5,6 @@ import re
 import numpy as np
 
 from npformer import reference, tree
-from npformer.arrays import on_host
 from npformer.diagnosis.subject import length_of_move
 
 STEP = 1e-7  # of the direction, relative to its largest part
@@ -27,37 +26,36 @@ def differences(subject):
         return
     loss, gradient = line.slopes(begin, end)
     message = f"along {path} the loss changes by {loss:.4g}, the gradient says {gradient:.4g}"
-    grad = line.grads[path]
-    index = np.unravel_index(entry - begin, grad.shape)
+    index = np.unravel_index(entry - begin, subject.params_by_path[path].shape)
     loss = line.derivative(entry)
-    gradient = 0.0 + grad[index]  # -0.0 is told as 0
+    gradient = 0.0 + line.gradient[entry]  # -0.0 is told as 0
     message += f"; at its entry {[int(i) for i in index]}, by {loss:.2g} and {gradient:.2g}"
-    yield "wrong gradient" if grad.any() else "no gradient", message
+    yield "wrong gradient" if line.gradient[begin:end].any() else "no gradient", message
 
 
 class Line:
     """A line along which the loss is followed, through a place beside the parameters.
 
     Each array has an equal part in the slope of the loss, so that no error is hidden beside a
-    larger gradient. All is computed in float64. ``flat`` and ``direction`` have an entry for each
-    parameter; ``grads`` has arrays by path, as one more copy of all would take its time.
+    larger gradient. All is computed in float64. ``flat``, ``direction`` and ``gradient`` have an
+    entry for each parameter.
     """
 
     def __init__(self, subject):
         self.subject = subject
         self.options = options_of(subject)
-        arrays = [on_host(x).ravel() for _, x in tree.leaves(subject.params)]
-        self.flat = np.concatenate(arrays, dtype=np.float64)
+        self.flat = joined(subject.params_by_path)
         self.params = tree.view_as(self.flat, subject.params)
         # The length is a prime, so that no two arrays have the same numbers.
         numbers = np.random.default_rng(7).standard_normal(65_537, np.float32)
         self.direction = np.resize(numbers, self.flat.shape)
-        self.directions = dict(tree.leaves(tree.view_as(self.direction, subject.params)))
+        parts = dict(tree.leaves(tree.view_as(self.direction, subject.params)))
         for path, x in tree.leaves(self.params):
-            x += self.directions[path] * length_of_move(x)
-        self.grads = subject.gradient(params=self.params, **self.options).grads
-        scales = scales_of(self.grads)
-        for part, scale in zip(self.directions.values(), scales, strict=True):
+            x += parts[path] * length_of_move(x)
+        grads = subject.gradient(params=self.params, **self.options).grads
+        self.gradient = joined(grads)
+        scales = scales_of(grads)
+        for part, scale in zip(parts.values(), scales, strict=True):
             part /= scale
         self.step = STEP * float(scales.min())
         loss = subject.computed.loss
@@ -66,14 +64,9 @@ class Line:
 
     def slopes(self, begin, end):
         """The slope of the loss along some entries, by a difference and as the gradient has it."""
-        move = self.step * self.direction[begin:end]
-        by_gradient = 0.0
-        first = 0  # the number of the first entry of an array
-        for path, g in self.grads.items():
-            entries = slice(max(begin - first, 0), max(end - first, 0))
-            by_gradient += float(g.ravel()[entries] @ self.directions[path].ravel()[entries])
-            first += g.size
-        return self._difference(begin, end, move) / (2 * self.step), by_gradient
+        direction = self.direction[begin:end]
+        by_difference = self._difference(begin, end, self.step * direction) / (2 * self.step)
+        return by_difference, float(self.gradient[begin:end] @ direction)
 
     def derivative(self, entry):
         """The derivative of the loss by one entry."""
@@ -113,6 +106,11 @@ class Line:
         opposite = self.subject.loss_of(self.params, **self.options)
         self.flat[begin:end] = before
         return after - opposite
+
+
+def joined(arrays):
+    """The entries of all arrays, given by path, in float64."""
+    return np.concatenate([x.ravel() for x in arrays.values()], dtype=np.float64)
 
 
 def options_of(subject):

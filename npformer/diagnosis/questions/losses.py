@@ -288,11 +288,9 @@ def loss_by_chance(targets, n_answers):
 
 def excess_of_new(subject, rows):
     """The largest excess of the loss of new models."""
-    most = -np.inf
-    for seed in SEEDS:
-        params = tree.map_leaves(beside, subject.architecture.init(seed), subject.full_params)
-        most = max(most, surprise(subject, rows, params).excess)
-    return most
+    drawn = [subject.architecture.init(seed) for seed in SEEDS]
+    news = [tree.map_leaves(beside, params, subject.full_params) for params in drawn]
+    return max(surprise(subject, rows, params).excess for params in news)
 
 
 def surprise(subject, rows, params):

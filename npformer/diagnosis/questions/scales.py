@@ -61,9 +61,8 @@ def scores(subject):
     if not (subject.is_new and has_weights and subject.interface.ids):
         return
     inputs, _ = longest_row(subject, subject.interface.ids[-1])
-    weights = subject.architecture.attention_weights(
-        subject.full_params, *inputs, backend=subject.ops
-    )
+    weights_of = subject.architecture.attention_weights
+    weights = weights_of(subject.full_params, *inputs, backend=subject.ops)
     spreads = [spread_of_scores(on_host(x)) for of_stack in weights.values() for x in of_stack]
     spread = np.median(spreads or [0])
     # It is 0.3 to 1 in new models of 1 to 6 layers; without a scale, that times the root of a

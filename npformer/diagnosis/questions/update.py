@@ -147,9 +147,7 @@ def rate(subject, first):
     message = f"with the largest rate, {highest:.3g}, a first step changes weights by {ratio:.2g}"
     message += f" times their size; {better(highest, ratio)}"
     has_warmup = rates[0] < highest / 3  # after which steps may be larger
-    least = (
-        1e-4 if subject.is_new else 1e-6
-    )  # of what is trained already, small steps may be wanted
+    least = 1e-4 if subject.is_new else 1e-6  # small steps may be wanted after a training
     if ratio > (0.2 if has_warmup else 0.1):
         yield "rate too large", message
     elif ratio * early < least * highest:
