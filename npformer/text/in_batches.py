@@ -1,7 +1,7 @@
 """Batches of the rows of arrays, in a new order in each epoch."""
 
 from collections.abc import Iterator
-from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -33,17 +33,29 @@ def pack(sequences, pad_id, *, begin=None, end=None):
     return ids
 
 
+@dataclass(frozen=True, repr=False, eq=False)
 class Batches:
     """What ``npformer.batches`` returns: batches that can be read again and again."""
 
-    def __init__(self, columns, size, epochs, seed, shuffle, drop_last, pad_id, first=0):
-        self.columns, self.pad_id = columns, pad_id
-        self.size, self.epochs, self.drop_last = size, epochs, drop_last
-        self.seed, self.shuffle = seed, shuffle
-        self.first = first
-        self.n_rows = len(columns[0])
-        n_whole, rest = divmod(self.n_rows, size)
-        self.per_epoch = n_whole if drop_last or not rest else n_whole + 1
+    columns: list
+    size: int
+    epochs: int | None
+    seed: int
+    shuffle: bool
+    drop_last: bool
+    pad_id: int | None
+    first: int = 0  # the number of the first batch that comes
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows of each array."""
+        return len(self.columns[0])
+
+    @property
+    def per_epoch(self) -> int:
+        """The number of batches of an epoch."""
+        n_whole, rest = divmod(self.n_rows, self.size)
+        return n_whole if self.drop_last or not rest else n_whole + 1
 
     def __len__(self) -> int:
         """The number of batches that come."""
@@ -63,9 +75,7 @@ class Batches:
 
     def from_step(self, step: int) -> Self:
         """The same without the first ``step``: those after a checkpoint with this ``n_steps``."""
-        later = copy(self)
-        later.first = self.first + check_int("step", step, at_least=0)
-        return later
+        return replace(self, first=self.first + check_int("step", step, at_least=0))
 
     def _order(self, epoch):
         if not self.shuffle:

@@ -81,7 +81,8 @@ class LanguageRun(TextRun):
         run.go_on_from(path, arrays, info, before)
         if run.ranks.is_first:
             for name in ("lr", "steps"):
-                old, new = getattr(before, name), getattr(settings, name)
+                old = getattr(before, name)
+                new = getattr(settings, name)
                 if new != old:
                     say(f"from here on {name} is {new}, not {old}")
         return run
@@ -90,25 +91,21 @@ class LanguageRun(TextRun):
         """The tokens, as arrays of a checkpoint."""
         return self.text.tokens.arrays
 
-    def train(self, stops=(), progress=True):
-        """Train until all steps are done, or a callback stops it; write samples on the way."""
-        n_done = self.trainer.n_steps
-        if not n_done:
+    def train(self, stops=(), **options):
+        """Train as a ``TextRun`` does, and write samples on the way."""
+        if not self.trainer.n_steps:
             self.show_sample()
 
         def sampling(_, info):
             if info.step in (*SAMPLED, self.settings.steps):
                 self.show_sample()
 
-        batches = (self._batch(step) for step in count(n_done))
-        self.run(batches, self.remaining, callbacks=[*stops, sampling], progress=progress)
+        super().train([*stops, sampling], **options)
 
-    def next_batch(self):
-        """The batch of the next step."""
-        return self._batch(self.trainer.n_steps)
-
-    def _batch(self, step):
-        return self.text.batch(self.settings.seed, step, self.settings.batch_size)
+    def batches(self):
+        """Yield the batches from the next step on, without end."""
+        for step in count(self.trainer.n_steps):
+            yield self.text.batch(self.settings.seed, step, self.settings.batch_size)
 
     def show_sample(self):
         """Print what the model writes now, after the first line of the held-out text has begun."""

@@ -52,7 +52,8 @@ class ParallelText:
         return cls(find_text(folder, split, source), find_text(folder, split, target), skip_empty)
 
     def __iter__(self):
-        sources, targets = read_lines(self.source), read_lines(self.target)
+        sources = read_lines(self.source)
+        targets = read_lines(self.target)
         n_kept = 0
         for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
             if source is None or target is None:
@@ -66,9 +67,12 @@ class ParallelText:
                 n_kept += 1
                 yield source, target
             elif not self.skip_empty:
-                path, rest = (self.target, targets) if source.strip() else (self.source, sources)
-                collections.deque(rest, maxlen=0)  # a .gz that is damaged is noticed at its end
-                raise ValueError(is_empty(path, number))
+                # A .gz that is damaged is noticed at its end.
+                if source.strip():
+                    collections.deque(targets, maxlen=0)
+                    raise ValueError(is_empty(self.target, number))
+                collections.deque(sources, maxlen=0)
+                raise ValueError(is_empty(self.source, number))
         if n_kept == 0:
             what = f"{self.source} and {self.target} have no pair of sentences"
             raise ValueError(f"{what}, expected one per line")
@@ -169,7 +173,8 @@ class TokenBatches:
             yield from islice(enumerate(self._kept), first, None)
             return
         lines = iter(self.text)
-        chunk, pairs = -1, []
+        chunk = -1
+        pairs = []
         while some := self._same(list(islice(lines, self.chunk_size))):
             chunk += 1
             if chunk >= first:
@@ -208,7 +213,8 @@ class TokenBatches:
         # longer: Multi30k in batches of 4,096 tokens has 3.2 % of padding instead of 5.2. Equal
         # lengths stay shuffled, as sort is stable.
         pairs.sort(key=lambda pair: (len(pair[1]), len(pair[0]) * (-1) ** len(pair[1])))
-        batches, batch = [], []
+        batches = []
+        batch = []
         longest = 0
         for pair in pairs:
             longest = max(longest, _length(pair))

@@ -1,10 +1,10 @@
-"""What a training of a language model and one of a translation model share: how they begin, are
-saved and go on.
+"""What a training of a language model and one of a translation model share: how they begin, train,
+are saved and go on.
 
 They differ in their text, and in what they measure.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from npformer.files.checkpoint import CheckpointError
@@ -16,8 +16,9 @@ from npformer.training.trainer import Trainer
 class TextRun(Loop):
     """A training on text: a ``Loop`` with the settings of its trainer, its text and its files.
 
-    A subclass has ``MAY_CHANGE``, the settings that may change when it is resumed, ``evaluate()``,
-    and ``vocabulary_arrays()``, what a checkpoint has beside the trainer.
+    A subclass has ``MAY_CHANGE``, the settings that may change when it is resumed, ``batches()``,
+    which yields them from the next step on, without end, ``evaluate()``, and
+    ``vocabulary_arrays()``, what a checkpoint has beside the trainer.
     """
 
     MAY_CHANGE: set[str]
@@ -44,10 +45,20 @@ class TextRun(Loop):
             kind = CheckpointError if steps == before.steps else ValueError
             raise kind(f"{path}: steps={steps}, but {self.trainer.n_steps} are done")
 
-    @property
-    def remaining(self):
-        """The number of steps that are left."""
-        return self.settings.steps - self.trainer.n_steps
+    def train(self, stops=(), progress=True, minutes=None):
+        """Train until all steps are done, validations have stopped improving, or a callback stops
+        it.
+
+        ``stops`` are further callbacks, ``progress`` and ``minutes`` are as of ``Trainer.fit``; the
+        minutes begin when the run was made.
+        """
+        self.loop_settings = replace(self.loop_settings, minutes=minutes)
+        n_left = self.settings.steps - self.trainer.n_steps
+        self.run(self.batches(), n_left, callbacks=stops, progress=progress)
+
+    def next_batch(self):
+        """The batch of the next step."""
+        return next(self.batches())
 
     def save_to(self, path):
         """Write everything that ``resume`` needs."""

@@ -48,24 +48,23 @@ def score(hypotheses, references, language):
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-    cut, normal = MosesTokenizer(language), MosesPunctNormalizer(language)
-    lower_hypotheses, lower_references = (
-        [
-            cut.tokenize(normal.normalize(line.lower()), return_str=True, escape=False)
-            for line in lines
-        ]
-        for lines in (hypotheses, references)
-    )
+    tokenizer = MosesTokenizer(language)
+    normalizer = MosesPunctNormalizer(language)
+
+    def lower(lines):
+        normal = [normalizer.normalize(line.lower()) for line in lines]
+        return [tokenizer.tokenize(line, return_str=True, escape=False) for line in normal]
+
     metrics = {
-        "bleu": (BLEU(force=True), hypotheses, references),
-        "bleu_lower": (BLEU(tokenize="none", force=True), lower_hypotheses, lower_references),
-        "chrf": (CHRF(), hypotheses, references),
+        "bleu": BLEU(force=True),
+        "bleu_lower": BLEU(tokenize="none", force=True),
+        "chrf": CHRF(),
     }
-    scores = {
-        name: metric.corpus_score(ours, [theirs]).score
-        for name, (metric, ours, theirs) in metrics.items()
-    }
-    signatures = {name: str(metric.get_signature()) for name, (metric, _, _) in metrics.items()}
+    scores = {}
+    for name, metric in metrics.items():
+        change = lower if name == "bleu_lower" else list
+        scores[name] = metric.corpus_score(change(hypotheses), [change(references)]).score
+    signatures = {name: str(metric.get_signature()) for name, metric in metrics.items()}
     signatures["bleu_lower"] += (
         "|lower-cased, then Moses' punctuation normaliser and tokeniser (sacremoses)"
     )

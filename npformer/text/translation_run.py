@@ -78,7 +78,8 @@ class TranslationRun(TextRun):
             kind = type(settings).__name__
             raise TypeError(f"settings is a {kind}, expected TranslationSettings")
         check_new(out)  # before its text is looked for
-        text, validation = _text(settings, "train"), _text(settings, "val")
+        text = _text(settings, "train")
+        validation = _text(settings, "val")
         check_packages()
         check_precision(settings.precision, get_backend(backend))
         ranks = cls.ranks_of_new(out, settings, ranks)
@@ -113,7 +114,8 @@ class TranslationRun(TextRun):
         fixed = {"steps"} if before.schedule == "cosine" else set()
         settings = before.changed(changes or {}, cls.MAY_CHANGE - fixed, path)
         check_packages()
-        text, validation = _text(settings, "train"), _text(settings, "val")
+        text = _text(settings, "train")
+        validation = _text(settings, "val")
         run = cls(out, settings, source, target, backend, ranks)
         run.go_on_from(path, arrays, info, before)
         if settings.data != before.data:  # before it is saved as the text of this training
@@ -140,26 +142,10 @@ class TranslationRun(TextRun):
         """Both vocabularies, as arrays of a checkpoint."""
         return self.translator.subword_arrays()
 
-    def train(self, stops=(), progress=True, minutes=None):
-        """Train until all steps are done, BLEU has stopped improving, or a callback stops it.
-
-        ``stops`` are further callbacks, ``progress`` and ``minutes`` are as of ``Trainer.fit``; the
-        minutes begin when the run was made.
-        """
-        self.loop_settings = replace(self.loop_settings, minutes=minutes)
-        batches = self._training_batches()
-        self.run(batches, self.remaining, callbacks=stops, progress=progress)
-
     def record_of(self, info):
         """What the log says of a step, as soon as it is made."""
         self.place = self.place_after
         return info._asdict() | {"epoch": self.place.epoch}
-
-    def next_batch(self):
-        """The batch of the next step."""
-        batches = self._batches(_text(self.settings, "train"), seed=self.settings.seed)
-        _, src, tgt = next(iter(batches.from_place(self.place)))
-        return src, tgt
 
     def keep(self, record, shown):
         """Save the parameters of a validation as a snapshot, and print its numbers."""
@@ -189,7 +175,7 @@ class TranslationRun(TextRun):
         self.ranks.first(lambda: translator.save(self.folder / RESULT, info))
         return result
 
-    def _training_batches(self):
+    def batches(self):
         """Yield (src, tgt) without end; ``place_after`` is the position after the yielded batch."""
         text = _text(self.settings, "train")
         batches = self._batches(text, seed=self.settings.seed).from_place(self.place)

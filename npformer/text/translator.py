@@ -76,7 +76,8 @@ class Translator:
 
     def __repr__(self):
         sizes = [f"{len(x):,}" for x in dict.fromkeys((self.source, self.target))]
-        kind, n = type(self.model).__name__, tree.count(self.params)
+        kind = type(self.model).__name__
+        n = tree.count(self.params)
         return f"<Translator with a {kind}, {n:,} parameters, {' and '.join(sizes)} subwords>"
 
     def __getstate__(self):
@@ -107,18 +108,18 @@ class Translator:
             another model.
         """
         path = Path(path)
-        missing, last = None, path / LAST
+        result = path / RESULT
+        last = path / LAST
+        has_ended = not last.exists() or result.exists()
         if path.is_dir():
-            path /= RESULT
-            if last.exists() and not path.exists():
-                missing, path = path, last
+            path = result if has_ended else last
         arrays, info = load_checkpoint(path)
         if "model" not in info or not SUBWORDS.keys() <= arrays.keys():
             wanted = "expected a file written by train-translation or Translator.save"
             raise CheckpointError(f"{path} holds no translation model, {wanted}")
-        if missing:
+        if not has_ended:
             advice = f"its training has not ended; --resume it, or take {last}"
-            raise FileNotFoundError(f"there is no {missing}: {advice}")
+            raise FileNotFoundError(f"there is no {result}: {advice}")
         with refusing(path):
             model = from_description(info["model"], arrays)
             source, target = cls.subwords_in(arrays)
@@ -170,20 +171,24 @@ class Translator:
 
         ``lines`` and the options are those of ``translate``, and n_best (default 1).
         """
+        search = {"beam_size": BEAM_SIZE, **options}
 
         def decode(src):
-            search = {"beam_size": BEAM_SIZE, **options}
             return beam_search(self.model, self.params, src, **self._limits(src), **search)
 
-        beam_size = check_option("beam_size", options.get("beam_size", BEAM_SIZE))
-        lines, first = each_line("lines", lines), 1
+        beam_size = check_option("beam_size", search["beam_size"])
+        lines = each_line("lines", lines)
+        first = 1
         while chunk := list(islice(lines, READ_AHEAD)):
             yield from self._decode(chunk, decode, beam_size, first)
             first += len(chunk)
 
     def greedy(self, lines):
         """Return the greedy translations of all lines: faster than beam search, a little worse."""
-        decode = lambda src: greedy_decode(self.model, self.params, src, **self._limits(src))
+
+        def decode(src):
+            return greedy_decode(self.model, self.params, src, **self._limits(src))
+
         return self.target.decode(self._decode(list(each_line("lines", lines)), decode))
 
     def checksum(self):
@@ -261,10 +266,8 @@ class Translator:
 
 def check_subwords(model, source, target):
     """Raise if subwords are not those of the model: its words, and its padding."""
-    for side, subwords, size in (
-        ("source", source, model.src_vocab),
-        ("target", target, model.tgt_vocab),
-    ):
+    sides = ("source", source, model.src_vocab), ("target", target, model.tgt_vocab)
+    for side, subwords, size in sides:
         if len(subwords) != size:
             expected = f"as many as the model's vocabulary, {size}"
             raise ValueError(f"{side} has {len(subwords)} pieces, expected {expected}")

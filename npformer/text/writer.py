@@ -52,7 +52,8 @@ class Writer:
         object.__setattr__(self, "params", moved(self.params, device))
 
     def __repr__(self):
-        n, kind = tree.count(self.params), type(self.model).__name__
+        n = tree.count(self.params)
+        kind = type(self.model).__name__
         return f"<Writer with a {kind}, {n:,} parameters, {len(self.tokens):,} tokens>"
 
     @classmethod
@@ -86,7 +87,9 @@ class Writer:
         ids = self.tokens.encode(prompt)
         if not len(ids):
             raise ValueError("the prompt is empty, expected one or more characters")
-        if unknown := getattr(self.tokens, "unknown", lambda prompt: "")(prompt):
+        # Others, such as characters, refuse what they do not know, or know everything.
+        unknown = self.tokens.unknown(prompt) if hasattr(self.tokens, "unknown") else ""
+        if unknown:
             why = "which is in no text of the training: leave it out"
             raise ValueError(f"the prompt has {unknown!r:.40}, {why}")
         return ids
@@ -107,14 +110,18 @@ class Writer:
         **options
             Those of ``sample``: temperature, top_k, top_p, min_p, repetition_penalty.
         """
-        begun, n_tokens = self.encode(prompt), check_option("n_tokens", n_tokens)
-        told = show and streaming(self.tokens.decode, show, begun)
-        options |= {"max_len": n_tokens, "seed": seed, "slide": True, "backend": self.backend}
+        begun = self.encode(prompt)
+        options["max_len"] = check_option("n_tokens", n_tokens)
+        options |= {"seed": seed, "slide": True, "backend": self.backend}
         eos_id = getattr(self.tokens, "eos_id", None)
         options["eos_id"] = getattr(self.tokens, "eos_ids", None) or eos_id
-        new = sample(self.model, self.params, [begun], on_step=told, **options)
-        before, text = map(self.tokens.decode, (begun, [*map(int, begun), *map(int, new[0])]))
-        return text[len(before) :] if text.startswith(before) else self.tokens.decode(new[0])
+        if show:
+            options["on_step"] = streaming(self.tokens.decode, show, begun)
+        [new] = sample(self.model, self.params, [begun], **options)
+        # The first new token may belong to the last word of the prompt, without a space.
+        before = self.tokens.decode(begun)
+        text = self.tokens.decode([*map(int, begun), *map(int, new)])
+        return text[len(before) :] if text.startswith(before) else self.tokens.decode(new)
 
 
 def model_in(arrays, info, path):

@@ -61,7 +61,9 @@ def unmark(line):
 
     Of other text, return its words without marks.
     """
-    text, begins, joined = [], False, True
+    text = []
+    begins = False
+    joined = True
     for word in line.split():
         if word == CAPITAL:
             begins = True

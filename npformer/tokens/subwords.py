@@ -15,9 +15,8 @@ from npformer.progress import say
 from npformer.tokens.marks import mark, unmark
 
 PAD, BOS, EOS, UNKNOWN = 0, 1, 2, 3
-MARKED = (
-    "<marked>"  # a piece that is in no text; a vocabulary that has it was learned from marked text
-)
+# A piece that is in no text; a vocabulary that has it was learned from marked text.
+MARKED = "<marked>"
 # Bytes; sentencepiece leaves longer ones out. A larger limit of sentencepiece is no way to learn
 # from them: the time of "unigram" grows with the square of a line that repeats itself, from 0.2 s
 # to more than 60 s for 280,000 letters.
@@ -100,7 +99,8 @@ class Subwords:
         size = check_int("size", size, at_least=5)
         check_choice("kind", kind, ("bpe", "unigram"))
         lines = each_line("lines", lines)
-        model, errors = io.BytesIO(), []
+        model = io.BytesIO()
+        errors = []
 
         def watched():
             try:
