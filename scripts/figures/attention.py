@@ -17,6 +17,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
     line,
     matrix,
     node,
+    panels,
     plt,
     results,
     write,
@@ -53,18 +54,18 @@ def reversed_word():
 @figure
 def soft_dictionary():
     """The weights of a dictionary and of a soft dictionary."""
-    _, panels = plt.subplots(1, 2, figsize=(5.4, 2.9), sharey=True, layout="tight")
     values = np.array([9, 2, 3])
     names = ["computer\nvalue 9", "dog\nvalue 2", "cat\nvalue 3"]
     similarities_by = {"is_same(dog)": [0, 1, 0], "how_similar(puppy)": [0.1, 0.9, 0.7]}
-    for panel, (title, similarities) in zip(panels, similarities_by.items(), strict=True):
+    both = panels(1, 2, width=5.4, height=2.9, sharey=True)
+    for panel, (title, similarities) in zip(both, similarities_by.items(), strict=True):
         weights = np.array(similarities) / sum(similarities)
         bars = panel.bar(names, weights, facecolor=MIDDLE, edgecolor=DARK)
         panel.bar_label(bars, [f"{weight:.3f}" for weight in weights], padding=2, size=11)
         panel.set_title(f"{title}\nresult {weights @ values:.3f}", size=12)
         panel.tick_params("x", length=0, labelsize=10)
         panel.set_ylim(0, 1.15)
-    panels[0].set_ylabel("weight")
+    both[0].set_ylabel("weight")
 
 
 @figure
@@ -74,7 +75,7 @@ def word_vectors():
     query = np.array([[0.6, 0.8]])
     keys = np.array(list(vectors.values()))
     answer = nf.softmax(nf.reference.cosine_score(query, keys)) @ keys
-    _, axes = plt.subplots(figsize=(4.6, 4.8), layout="tight")
+    axes = panels(1, width=4.6, height=4.8)
     places = {"computer": (0.06, -0.1), "dog": (-0.12, 0.08), "cat": (0.06, 0.08)}
     for name, vector in vectors.items():
         arrow((0, 0), vector)
@@ -212,13 +213,13 @@ def linear_bridge():
     french_of = {"dog": "chien", "cat": "chat", "milk": "lait", "car": "voiture"}
     english = np.array([[1.0, 0.2], [0.8, 0.6], [-0.5, 1.0], [-0.4, -0.9]])
     french = english @ np.array([[0.0, 1.0], [-2.0, 0.0]])
-    figure, panels = plt.subplots(2, 1, figsize=(4.4, 6.4))
+    figure, both = plt.subplots(2, 1, figsize=(4.4, 6.4))
     spaces = {
         "queries: French": (french, french_of.values()),
         "keys: English": (english, french_of),
     }
     up = {"chat": -0.3, "lait": -0.3, "dog": -0.3, "car": -0.1}
-    for panel, (title, (points, names)) in zip(panels, spaces.items(), strict=True):
+    for panel, (title, (points, names)) in zip(both, spaces.items(), strict=True):
         panel.plot(*points[[0, 1, 2, 3, 0]].T, color=MIDDLE, lw=1)
         panel.plot(*points.T, "o", color=DARK)
         for name, (x, y) in zip(names, points, strict=True):
@@ -226,8 +227,8 @@ def linear_bridge():
         panel.set(xlim=(-2.4, 2.8), ylim=(-1.2, 1.5), aspect="equal", title=title)
         panel.set(xlabel="component 1", ylabel="component 2")
     figure.tight_layout(h_pad=4.5)
-    top = panels[0].get_position().y0
-    bottom = panels[1].get_position().y1
+    top = both[0].get_position().y0
+    bottom = both[1].get_position().y1
     style = {"arrowstyle": "-|>", "mutation_scale": 18, "color": DARK}
     ends = (0.42, bottom + 0.055), (0.42, top - 0.085)
     panel.annotate("", *ends, "figure fraction", arrowprops=style)

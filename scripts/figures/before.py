@@ -20,6 +20,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
     figure,
     line,
     node,
+    panels,
     plt,
     results,
     write,
@@ -112,7 +113,7 @@ def attention_en_fr():
 def alignment(found):
     """The weights of each piece of a translation on the pieces of its source."""
     weights = np.array(found["weights"])
-    _, axes = plt.subplots(figsize=(6.2, 5.4), layout="tight")
+    axes = panels(1, height=5.4)
     axes.imshow(weights, cmap=BY_SIGN, vmin=-1, vmax=1)
     for (t, s), weight in np.ndenumerate(weights):
         if weight >= 0.1:
@@ -135,15 +136,15 @@ def length_sequences():
     found = results("length_sequences")
     at = found["sizes"]["lengths"]
     longest = found["sizes"]["longest"]
-    _, panels = plt.subplots(2, 1, figsize=(6.2, 6.6), sharex=True, layout="tight")
-    for axes, task in zip(panels, ("reverse", "copy"), strict=True):
+    both = panels(2, height=6.6, sharex=True)
+    for axes, task in zip(both, ("reverse", "copy"), strict=True):
         by_length(axes, at, found[task], (at[0] * 0.9, longest * 1.08), "symbols")
         axes.set(ylim=(-3, 104), ylabel=f"{task}: symbols right, %")
         axes.axhline(12.5, color=MIDDLE, linewidth=1)
         axes.text(6, 14, "chance", size=10, color=DARK)
-    panels[1].legend(loc="upper right", frameon=False, fontsize=11)
-    panels[0].text(8.6, 45, "lengths of\nthe training", ha="center", size=11, color=DARK)
-    panels[1].set_xlabel("symbols of the sequence (logarithmic)")
+    both[1].legend(loc="upper right", fontsize=11)
+    both[0].text(8.6, 45, "lengths of\nthe training", ha="center", size=11, color=DARK)
+    both[1].set_xlabel("symbols of the sequence (logarithmic)")
 
 
 @figure
@@ -152,52 +153,52 @@ def length_exact():
     training.
     """
     found = results("length_exact")
-    _, panels = plt.subplots(2, 1, figsize=(6.2, 6.2), sharex=True, layout="tight")
-    for axes, task in zip(panels, ("reverse", "copy"), strict=True):
+    both = panels(2, height=6.2, sharex=True)
+    for axes, task in zip(both, ("reverse", "copy"), strict=True):
         curves(axes, found["lengths"], found[task])
         axes.set(ylim=(-3, 104), ylabel=f"{task}: all right, %", xticks=found["lengths"])
-    panels[1].legend(loc="lower left", frameon=False, fontsize=11)
-    panels[1].set_xlabel("symbols of the sequence")
+    both[1].legend(loc="lower left", fontsize=11)
+    both[1].set_xlabel("symbols of the sequence")
 
 
 @figure
 def path_and_time():
     """The path between two words, and the time of an update, against the length."""
     found = results("path_and_time")
-    _, panels = plt.subplots(2, 1, figsize=(6.2, 7.2), sharex=True, layout="tight")
-    for axes, name in zip(panels, ("path", "milliseconds"), strict=True):
+    both = panels(2, height=7.2, sharex=True)
+    for axes, name in zip(both, ("path", "milliseconds"), strict=True):
         curves(axes, found["words"], found[name])
         axes.set_yscale("log")
         ticks(axes, found["words"])
-    panels[0].set_ylabel("states or layers on the path")
-    panels[1].set(xlabel="words (logarithmic)", ylabel="ms an update, 8 pairs")
-    panels[1].legend(loc="upper left", frameon=False, fontsize=11)
+    both[0].set_ylabel("states or layers on the path")
+    both[1].set(xlabel="words (logarithmic)", ylabel="ms an update, 8 pairs")
+    both[1].legend(loc="upper left", fontsize=11)
 
 
 @figure
 def attention_scores():
     """Three forms of a score against the width of queries and keys: the means of five seeds."""
     found = results("attention_scores")
-    _, panels = plt.subplots(2, 2, figsize=(7.4, 6.6), layout="tight")
-    for axes, (name, panel) in zip(panels.ravel(), found["panels"].items(), strict=True):
+    four = panels(2, 2, width=7.4, height=6.6).ravel()
+    for axes, (name, panel) in zip(four, found["panels"].items(), strict=True):
         curves(axes, found["K"], panel)
         axes.set_xlabel("width K (logarithmic)")
         axes.set_title(name, size=12)
         ticks(axes, found["K"])
         if name in found["logarithmic"]:
             axes.set_yscale("log")
-    panels[0, 0].legend(loc="upper left", frameon=False, fontsize=11)
+    four[0].legend(loc="upper left", fontsize=11)
 
 
 @figure
 def length_joined():
     """BLEU against the number of sentences that are translated as one text."""
     found = results("joined")
-    _, axes = plt.subplots(figsize=(6.2, 3.6), layout="tight")
+    axes = panels(1, height=3.6)
     by_length(axes, found["sentences"], found["systems"], (0.9, 3.2))
     axes.set(ylim=(0, 29), xlabel="sentences joined (logarithmic)", ylabel="BLEU")
     write(1.75, 15, "numbers of\nthe training", "on", size=11, color=DARK)
-    axes.legend(loc="upper right", frameon=False, fontsize=11)
+    axes.legend(loc="upper right", fontsize=11)
 
 
 @figure
@@ -206,16 +207,16 @@ def heads_reverse():
     the head.
     """
     found = results("heads_reverse")
-    figure, panels = plt.subplots(6, 4, figsize=(6.4, 10.2), layout="tight")
-    for axes, head in zip(panels.ravel(), found["heads"], strict=True):
+    grid = panels(6, 4, width=6.4, height=10.2)
+    for axes, head in zip(grid.ravel(), found["heads"], strict=True):
         axes.imshow(head["weights"], cmap=BY_SIGN, vmin=-1, vmax=1)
         axes.set_title(f"{head['layer'] + 1}.{head['head'] + 1}: {head['right']:.0f} %", size=11)
         axes.set(xticks=[], yticks=[])
         axes.spines[["top", "right"]].set_visible(True)
     for row, (kind, layer) in enumerate((kind, layer) for kind in SUBLAYERS for layer in (1, 2)):
-        panels[row, 0].set_ylabel(f"{SUBLAYERS[kind]} {layer}", size=11)
-    figure.supxlabel("keys, from the first to the last", size=11)
-    figure.supylabel("queries, from the first (top) to the last", size=11)
+        grid[row, 0].set_ylabel(f"{SUBLAYERS[kind]} {layer}", size=11)
+    plt.gcf().supxlabel("keys, from the first to the last", size=11)
+    plt.gcf().supylabel("queries, from the first (top) to the last", size=11)
 
 
 @figure
@@ -224,7 +225,7 @@ def heads_en_fr():
     sublayer's heads.
     """
     found = results("heads_en_fr")
-    _, axes = plt.subplots(figsize=(6.2, 6.4), layout="tight")
+    axes = panels(1, height=6.4)
     labels = []
     y = 0.0
     for sublayer in found["sublayers"]:
@@ -255,7 +256,7 @@ def translation_by_length():
     for system, values in found["systems"].items():
         axes.plot(found["words"], values, label=system, **STYLES[system])
     axes.set(ylim=(0, 92), yticks=range(0, 61, 10))
-    axes.legend(loc="upper right", frameon=False, fontsize=11, ncols=2)
+    axes.legend(loc="upper right", fontsize=11, ncols=2)
 
 
 @figure
@@ -272,7 +273,7 @@ def bleu_by_length():
     words = [name.replace("and more", "or\nmore") for name in found["words"]]
     axes.set_xticks(range(6), words, size=11)
     axes.set_ylim(0, 100)
-    axes.legend(loc="lower left", frameon=False, fontsize=11)
+    axes.legend(loc="lower left", fontsize=11)
 
 
 @figure
@@ -292,4 +293,4 @@ def anomaly_scores():
         axes.stairs(counts, found["edges"], label=name, **style)
     axes.set_xscale("log")
     axes.set_xticks([0.001, 0.01, 0.1, 1, 10], ["0.001", "0.01", "0.1", "1", "10"])
-    axes.legend(loc="upper left", frameon=False, fontsize=11)
+    axes.legend(loc="upper left", fontsize=11)

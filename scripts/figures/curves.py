@@ -46,7 +46,7 @@ def label_smoothing():
             best = np.argmin(losses)
             axes.plot(gaps[best], losses[best], "o", color="black")
     axes.set_ylim(0, 1.8)
-    axes.legend(frameon=False)
+    axes.legend()
 
 
 @figure
@@ -59,7 +59,7 @@ def adam_bias():
         axes.plot(steps, without, style, color="black", label=f"without, β₂ = {beta2}")
     axes.plot(steps, np.ones(len(steps)), "-", color="black", label="with bias correction")
     axes.set(xscale="log", ylim=(0, 7))
-    axes.legend(frameon=False)
+    axes.legend()
 
 
 @figure
@@ -75,7 +75,7 @@ def schedules():
     for name, (rate, style) in curves.items():
         axes.plot(steps, [rate(step) for step in steps], style, color="black", label=name)
     axes.set(ylim=(0, 0.0065), xticks=[0, 2000, 8000, 16_000], yticks=[0, 0.0025, 0.005])
-    axes.legend(frameon=False, fontsize=12, ncols=2, loc="upper left", columnspacing=1.0)
+    axes.legend(fontsize=12, ncols=2, loc="upper left", columnspacing=1.0)
 
 
 @figure
@@ -97,7 +97,7 @@ def norm_gradients():
         ]
         axes.plot(range(1, 13), norms, style, color="black", label=f"{norm}-norm")
     axes.set(yscale="log", xticks=[1, 4, 8, 12])
-    axes.legend(frameon=False)
+    axes.legend()
 
 
 @figure
@@ -115,7 +115,7 @@ def averaging():
     axes.plot(steps, np.cumsum(values) / steps, color="black", linewidth=2.5, label="mean so far")
     axes.axhline(0, color=DARK, linewidth=0.8, linestyle=":")
     axes.set_ylim(-1.3, 1.7)
-    axes.legend(frameon=False, ncols=2, loc="upper left")
+    axes.legend(ncols=2, loc="upper left")
 
 
 @figure
@@ -167,7 +167,7 @@ def one_page_gpt():
     axes.plot(found["steps"], found["new"], "s--", label=unread, **style)
     axes.plot(found["steps"], found["read"], "o-", label="the rest of the text", **style)
     axes.set(ylim=(0, 2.7), xticks=range(0, 5001, 1000))
-    axes.legend(frameon=False)
+    axes.legend()
 
 
 @figure
@@ -194,4 +194,4 @@ def ranks_efficiency():
     ticks = 2 ** np.arange(0, 11, 2)
     axes.set_xticks(ticks, map(str, ticks))
     axes.minorticks_off()
-    axes.legend(loc="lower left", frameon=False, fontsize=11)
+    axes.legend(loc="lower left", fontsize=11)

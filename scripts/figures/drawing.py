@@ -28,9 +28,8 @@ FIGURES = {}  # the functions that draw one, by their names
 RESULTS = Path(__file__).parent / "results"
 LIGHT, MIDDLE, DARK = "#e8e8e8", "#b0b0b0", "#404040"
 INKS = "#010101", "#fefefe"  # on the colours of numbers; they are not exchanged
-BY_SIGN = LinearSegmentedColormap.from_list(
-    "by sign", ["#2166ac", "#fefefe", "#b2182b"]
-)  # from -1 to 1
+# from -1 to 1
+BY_SIGN = LinearSegmentedColormap.from_list("by sign", ["#2166ac", "#fefefe", "#b2182b"])
 DASHED = (0, (3, 2))  # a linestyle
 PLACES = {  # of a text, seen from its point
     "left": {"ha": "right"},
@@ -47,6 +46,7 @@ plt.rcParams.update(
         "font.size": 12,
         "axes.spines.top": False,
         "axes.spines.right": False,
+        "legend.frameon": False,
     }
 )
 
@@ -67,6 +67,12 @@ def chart(xlabel, ylabel):
     plt.rcParams["font.size"] = 14
     axes = plt.figure(figsize=(6.4, 4.0), layout="constrained").add_subplot()
     axes.set(xlabel=xlabel, ylabel=ylabel)
+    return axes
+
+
+def panels(rows, columns=1, *, width=6.2, height, **shared):
+    """Return axes in rows and columns, which share what is said: ``sharex=True``, …"""
+    _, axes = plt.subplots(rows, columns, figsize=(width, height), layout="tight", **shared)
     return axes
 
 

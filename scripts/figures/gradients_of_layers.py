@@ -15,6 +15,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
     figure,
     line,
     matrix,
+    panels,
     plt,
     results,
     rung,
@@ -60,21 +61,21 @@ def gradients_layer_norm():
 @figure
 def gradients_activations():
     """The curves of three activations and their slopes."""
-    _, panels = plt.subplots(2, 1, figsize=(5, 5.6), sharex=True, layout="tight")
+    curves, slopes = panels(2, width=5, height=5.6, sharex=True)
     x = np.linspace(-4, 3, 701)
     styles = {"relu": (0, ()), "gelu": (0, (5, 2)), "silu": (0, (1, 1.5))}
     for name, style in styles.items():
         f, f_backward = ACTIVATIONS[name]
-        panels[0].plot(x, f(x), color="black", linestyle=style, label=name)
+        curves.plot(x, f(x), color="black", linestyle=style, label=name)
         slope = f_backward(np.ones_like(x), x)
         if name == "relu":
             slope[abs(x) < 1e-9] = np.nan  # a jump, not a line
-        panels[1].plot(x, slope, color="black", linestyle=style)
-    panels[0].set(ylabel="f(x)")
-    panels[1].set(ylabel="slope f′(x)", xlabel="x")
-    panels[0].legend(frameon=False)
-    for axes in panels:
-        zero_lines(axes)
+        slopes.plot(x, slope, color="black", linestyle=style)
+    curves.set(ylabel="f(x)")
+    slopes.set(ylabel="slope f′(x)", xlabel="x")
+    curves.legend()
+    zero_lines(curves)
+    zero_lines(slopes)
 
 
 @figure
@@ -143,7 +144,7 @@ def cross_entropy_smoothing():
     axes.annotate("p = q", (best, 0), (best - 1.6, 0.08), arrowprops={"arrowstyle": "->"})
     axes.set_xlabel("target's logit minus the others' logit (V = 10)")
     axes.set_ylabel("gradient of the target's logit")
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(loc="lower right")
 
 
 @figure
@@ -201,7 +202,7 @@ def checks_error():
     write(2e-12, 1e-7, "u x / (5 h)", "left-on", size=11)
     axes.set_title("the derivative of x⁵ at x = 1.1", size=12)
     axes.set(xlabel="h", ylabel="relative error (at least u = 1.1e-16)", ylim=(2e-17, 30))
-    axes.legend(frameon=False, loc="upper center", ncols=1)
+    axes.legend(loc="upper center", ncols=1)
 
 
 @figure
