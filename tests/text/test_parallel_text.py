@@ -339,7 +339,7 @@ def test_memory_does_not_grow_with_the_text():
         return size
 
     peak(1000)  # what is imported and cached at first use
-    assert peak(30_000) < 1.5 * peak(3000)
+    assert peak(10_000) < 1.5 * peak(2000)
 
 
 def test_options_that_make_no_sense_are_named(make):
