@@ -66,7 +66,7 @@ def hashes_on(n_threads, chosen):
     variables = {"PYTHON_CPU_COUNT": str(n_threads), "OPENBLAS_NUM_THREADS": str(n_threads)}
     program = f"from tests.tools.compare_threads import print_hashes; print_hashes({chosen})"
     command = [sys.executable, "-c", program]
-    options = {"env": os.environ | variables, "stdout": subprocess.PIPE, "check": True}
+    options = {"env": os.environ | variables, "capture_output": True, "check": True}
     return json.loads(subprocess.run(command, **options).stdout)
 
 
