@@ -154,9 +154,6 @@ class Tokenizer:
 DIVIDING = "tokenizer.json cannot divide this text"  # whose regular expressions may take too long
 
 
-DIVIDING = "tokenizer.json cannot divide this text"  # whose regular expressions may take too long
-
-
 class MarianTokenizer:
     """Text to ids and back, by a sentencepiece model for each language and one list of pieces."""
 

@@ -288,8 +288,8 @@ def loss_by_chance(targets, n_answers):
 
 def excess_of_new(subject, rows):
     """The largest excess of the loss of new models."""
-    drawn = [subject.architecture.init(seed) for seed in SEEDS]
-    news = [tree.map_leaves(beside, params, subject.full_params) for params in drawn]
+    drawn = (subject.architecture.init(seed) for seed in SEEDS)  # one after another: they are large
+    news = (tree.map_leaves(beside, params, subject.full_params) for params in drawn)
     return max(surprise(subject, rows, params).excess for params in news)
 
 
