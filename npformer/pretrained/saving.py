@@ -150,8 +150,11 @@ def generation_of_marian(model, files, path):
 
     It is among the files of the tokenizer, or else it stays in the folder.
     """
-    about = json_or_empty(files or files_of_tokenizer(path), GENERATION)
-    if not about or about.get(FORCED) == model.forced_eos_id:
+    files = files or files_of_tokenizer(path)
+    if GENERATION not in files:
+        return {}
+    about = json_or_empty(files, GENERATION)
+    if about.get(FORCED) == model.forced_eos_id:
         return {}
     about[FORCED] = model.forced_eos_id
     return {GENERATION: json.dumps(about, indent=2).encode()}

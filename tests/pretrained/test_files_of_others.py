@@ -353,6 +353,16 @@ def test_another_forced_end_is_saved_in_generation_config_json(marian, has_token
         assert pretrained.load(marian)[0] == changed
 
 
+def test_a_forced_end_is_saved_where_generation_config_json_is_empty(marian):
+    model = replace(MODELS["marian"], forced_eos_id=2)
+    pretrained.save(marian, model, params_of("marian"), small_tokenizer())
+    (marian / "generation_config.json").write_text("{}")
+    pretrained.save(marian, model, params_of("marian"))
+    about = json.loads((marian / "generation_config.json").read_text())
+    assert about == {"forced_eos_token_id": 2}
+    assert pretrained.load(marian)[0].forced_eos_id == 2
+
+
 # -- padding
 
 
