@@ -35,7 +35,6 @@ N_TESTED = 1000
 QUICK = {"steps": 600, "d_model": 64}
 FULL = {"steps": 3000, "d_model": 128}
 NORMAL = "follows the pattern"
-PICTURES = "runs/anomalies"
 
 
 @command_line

@@ -73,7 +73,7 @@ def main(
     source : DIR
         a local copy, instead of downloading
     url : BASE
-        folder of a mirror (default: on GitHub)
+        folder of a mirror, where there is no --from (default: on GitHub)
     """
     if source and url:
         raise UsageError("argument --url: not allowed with argument --from")

@@ -5,6 +5,7 @@ What all do about mistakes.
 
 import argparse
 import errno
+import importlib
 import os
 import re
 import signal
@@ -346,3 +347,21 @@ def test_values_that_make_sense():
     assert arguments.natural(str(2**64 - 1)) == 2**64 - 1  # a seed
     assert arguments.positive("16000") == 16000
     assert arguments.utf_8("forêt") == "forêt"
+
+
+# -- what the help says of numbers and names that the code has -------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("detect_anomalies", "{FULL[steps]}, with --quick {QUICK[steps]}"),
+        ("get_model", "one of {PACKAGES}"),
+        ("get_multi30k", "two or three of {LANGUAGES}"),
+    ],
+)
+def test_the_help_says_what_the_code_has(name, words, call):
+    module = importlib.import_module(f"npformer.commands.{name}")
+    values = vars(module) | {"PACKAGES": ", ".join(vars(module).get("PACKAGES", ()))}
+    shown = " ".join(call(module.main, "--help").shown.split())
+    assert words.format_map(values) in shown
