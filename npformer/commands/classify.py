@@ -62,8 +62,8 @@ def main(
     unread = iter(texts)
     try:
         while some := list(islice(unread, at_once)):
-            known = [text for text in some if text.strip()]
-            rows = iter(class_probabilities(classifier, params, tokenizer, known, backend))
+            not_blank = [text for text in some if text.strip()]
+            rows = iter(class_probabilities(classifier, params, tokenizer, not_blank, backend))
             for text in some:
                 if text.strip():
                     classes.append(answer(text, next(rows), classifier))

@@ -238,7 +238,8 @@ def _modes(about, place):
 
 def _map(kind, folder, width):
     """The map that a module is, or None if it changes nothing, and its tensors by our names."""
-    check_supported(f"{LIST} has after Pooling the type", kind, [*MODULES][1:])
+    after_pooling = [each for each in MODULES if each != "Pooling"]
+    check_supported(f"{LIST}: after Pooling, type", kind, after_pooling)
     about = _settings(kind, folder, width)
     if kind == "Dropout":  # which is one of trainings alone
         return None, {}

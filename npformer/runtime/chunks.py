@@ -72,7 +72,7 @@ class ForMPI:
         self.buffer = flat if self.is_direct else device.host_memory(flat.size, flat.dtype)
 
     def sent(self, place, flat=None):
-        """An array that has, at a place, what this one or another flat one has there, for MPI."""
+        """The array, or another flat one, for MPI, which may read it at this place only."""
         flat = self.flat if flat is None else flat
         if self.is_direct:
             self.device.wait()

@@ -55,16 +55,17 @@ def score(hypotheses, references, language):
         normal = [normalizer.normalize(line.lower()) for line in lines]
         return [tokenizer.tokenize(line, return_str=True, escape=False) for line in normal]
 
-    metrics = {
-        "bleu": BLEU(force=True),
-        "bleu_lower": BLEU(tokenize="none", force=True),
-        "chrf": CHRF(),
+    as_they_are = hypotheses, references
+    compared = {
+        "bleu": (BLEU(force=True), *as_they_are),
+        "bleu_lower": (BLEU(tokenize="none", force=True), lower(hypotheses), lower(references)),
+        "chrf": (CHRF(), *as_they_are),
     }
     scores = {}
-    for name, metric in metrics.items():
-        change = lower if name == "bleu_lower" else list
-        scores[name] = metric.corpus_score(change(hypotheses), [change(references)]).score
-    signatures = {name: str(metric.get_signature()) for name, metric in metrics.items()}
+    signatures = {}
+    for name, (metric, ours, theirs) in compared.items():
+        scores[name] = metric.corpus_score(ours, [theirs]).score
+        signatures[name] = str(metric.get_signature())
     signatures["bleu_lower"] += (
         "|lower-cased, then Moses' punctuation normaliser and tokeniser (sacremoses)"
     )

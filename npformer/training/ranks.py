@@ -85,9 +85,10 @@ class OverRanks(OverShards):
         sending = None
         if is_first and is_last:
             subtrees_of = [subtrees(0, n_shards, shards) for shards in shards_of]
-            while len(self.flat_sums) < len(subtrees_of[me]):
+            mine = subtrees_of[me]
+            while len(self.flat_sums) < len(mine):
                 self.flat_sums.append(np.empty_like(self.flat))
-            sums = dict(zip(subtrees_of[me], self.flat_sums, strict=False))
+            sums = dict(zip(mine, self.flat_sums[: len(mine)], strict=True))
             sending = Sending(self, subtrees_of, list(sums.values()), n_leaves=n_shards)
         elif is_last:
             leaves = [[(rank, rank + 1)] for rank in range(size)]

@@ -110,7 +110,7 @@ class Record:
         return self.owner(**{name: part.value_in(options) for name, part in self.parts.items()})
 
 
-class Fields(Record):
+class Fields:
     """A dict of the fields of settings that were typed, in ``Annotated``: each is an option.
 
     Parameters
@@ -212,7 +212,7 @@ def details_of(name, hint):
 
 def meanings_in(owner):
     """What the docstring of a function, or of a record and its bases, says of each parameter, as
-    settings of ``add_argument``.
+    settings of ``add_argument``. With -OO there are no docstrings, and the help has no meanings.
     """
     meanings = {}
     for each in reversed(inspect.getmro(owner) if inspect.isclass(owner) else [owner]):

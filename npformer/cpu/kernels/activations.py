@@ -70,26 +70,30 @@ def _multiply_by_slope(kind, dx, x):
     multiply_by_slope(kind, dx, x)
 
 
-def _loop_of(place):
-    """``call(kind, …)``, which runs the loop over a row that ``ROWS`` has for this kind at a place.
-    Each kind has a loop of its own: LLVM does not vectorise a loop with a branch in it.
+def activate(kind, x, y):
+    """y = activation(x) of one row. Each has a loop of its own: LLVM does not vectorise a loop with
+    a branch in it.
     """
-
-    def call(kind, *rows):
-        ROWS[type(kind)][place](*rows)
-
-    @overload(call, jit_options=PART, strict=False)
-    def compiled(kind, *rows):
-        loop = ROWS[kind.instance_class][place]
-        return lambda kind, *rows: loop(*rows)
-
-    return call
+    ROWS[type(kind)][0](x, y)
 
 
-activate = _loop_of(0)  # (kind, x, y): y = activation(x) of one row
-# (kind, dx, x): dx *= activation'(x) of one row. For SwiGlu the first half of dx is dy, from which
-# both halves are computed.
-multiply_by_slope = _loop_of(1)
+def multiply_by_slope(kind, dx, x):
+    """dx *= activation'(x) of one row. For SwiGlu the first half of dx is dy, from which both
+    halves are computed.
+    """
+    ROWS[type(kind)][1](dx, x)
+
+
+@overload(activate, jit_options=PART, strict=False)
+def _compiled_activate(kind, x, y):
+    activated, _ = ROWS[kind.instance_class]
+    return lambda kind, x, y: activated(x, y)
+
+
+@overload(multiply_by_slope, jit_options=PART, strict=False)
+def _compiled_multiply_by_slope(kind, dx, x):
+    _, multiplied = ROWS[kind.instance_class]
+    return lambda kind, dx, x: multiplied(dx, x)
 
 
 def _of_each(activation, backward):

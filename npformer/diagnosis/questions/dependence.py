@@ -103,8 +103,8 @@ def both_sides(subject):
         return
 
     def encode(inputs):
-        known = inputs[:1] if subject.interface.n_inputs > 1 else inputs  # the source alone
-        return subject.architecture.encode(subject.full_params, *known, backend=subject.ops)
+        encoded = inputs[:1] if subject.interface.n_inputs > 1 else inputs  # the source alone
+        return subject.architecture.encode(subject.full_params, *encoded, backend=subject.ops)
 
     if getattr(encode(subject.inputs), "shape", ())[:2] != subject.inputs[0].shape:
         return  # a recurrent encoder has other states, too

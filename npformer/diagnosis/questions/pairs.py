@@ -75,8 +75,10 @@ def shuffled_rows(x, y, pad_id):
     share = np.mean([a == b for a, b in rows])
     of_others = np.mean([often[b] > (a == b) for a, b in rows])
     if of_others > 0.5 > 2 * share:
-        others = f"{of_others:.0%} of the targets have exactly the words of the input of another"
-        yield f"{others} row, {share:.0%} those of their own"
+        yield (
+            f"{of_others:.0%} of the targets have exactly the words of the input of another row, "
+            f"{share:.0%} those of their own"
+        )
 
 
 def words_in(row, special):
