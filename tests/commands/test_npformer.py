@@ -5,6 +5,7 @@ Its help, its names for what the user called, and what it says about slips of th
 
 import configparser
 import importlib
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from programs import python
 
 from npformer.commands import COMMANDS, GROUPS, called
+from npformer.commands.shared import signature
+from npformer.commands.shared.arguments import new_parser
 
 import npformer
 from npformer.__main__ import main
@@ -69,6 +72,32 @@ def test_the_examples_of_the_help_have_options_that_are_there(name, run):
     example = next(group[name][1] for group in GROUPS.values() if name in group)
     shown = run(name, "--help")[1]
     assert set(re.findall(r"--[\w-]+", example)) <= set(re.findall(r"--[\w-]+", shown))
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "exercises"])
+def test_the_docstring_of_a_command_says_what_each_parameter_means_and_no_other(name):
+    module = importlib.import_module(f"npformer.commands.{name.replace('-', '_')}")
+    function = inspect.unwrap(module.main)
+    parser = new_parser("")
+    signature.Record(function).add_to(parser, {})
+    names = {action.dest for action in parser._actions}
+    assert [action.dest for action in parser._actions if not action.help] == []
+    assert set(signature.meanings_in(function)) - names == set()
+
+
+def test_a_flag_whose_docstring_has_a_value_is_named():
+    def colours(*, colour: bool = False):
+        """Colours.
+
+        Parameters
+        ----------
+        colour : bool
+            show colours
+        """
+
+    message = "colour : bool in a docstring: a flag has no value, expected colour alone"
+    with pytest.raises(TypeError, match=message):
+        signature.Record(colours).add_to(new_parser(""), {})
 
 
 def test_the_version(run):

@@ -67,6 +67,11 @@ class Single(NamedTuple):
         """Add it to a parser, with its meaning."""
         details = {"help": ""} | details_of(self.name, self.hint) | meanings.get(self.name, {})
         flag = details.pop("flag", f"--{self.name.replace('_', '-')}")
+        if details.get("action") == "store_true" and "metavar" in details:
+            raise TypeError(
+                f"{self.name} : {details['metavar']} in a docstring: a flag has no value, "
+                f"expected {self.name} alone"
+            )
         is_required = self.default is NOT_GIVEN
         if is_required and "nargs" in details:
             details["nargs"] = "+"
