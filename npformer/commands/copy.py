@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from npformer.commands.shared import (
     Backend,
-    Fields,
     JsonFile,
     Pictures,
     Reading,
@@ -23,7 +22,7 @@ from npformer.commands.shared import (
     command_line,
     write_json,
 )
-from npformer.commands.shared.training import SIZES, Watching, saying_where_it_stopped
+from npformer.commands.shared.training import SizesOfModel, Watching, saying_where_it_stopped
 
 from npformer import tree
 from npformer.files.checkpoint import RESULT, import_safetensors
@@ -88,8 +87,6 @@ PRESETS = {
         average_last=100,
     ),
 }
-OF_PRESETS = dict.fromkeys(SIZES.split(), "")
-OF_MODEL = Fields(Transformer, SIZES, OF_PRESETS, "model (defaults: the preset's)")
 
 
 class Trained(NamedTuple):
@@ -109,7 +106,7 @@ def main(
     task: Literal["copy", "reverse"] = "copy",
     seed: int = 0,
     steps: int | None = None,
-    sizes: Annotated[dict, OF_MODEL],
+    sizes: SizesOfModel,
     backend: Backend = "auto",
     precision: PrecisionName = "float32",
     pictures: Pictures,
@@ -128,14 +125,6 @@ def main(
         seed of parameters, data and dropout
     steps
         training steps (default: the preset's)
-    d_model
-        width D
-    n_heads
-        heads H
-    n_layers
-        layers N of the encoder, and of the decoder
-    d_ff
-        feed-forward width F
     precision
         of the steps, on a GPU
     out : DIR

@@ -31,11 +31,10 @@ from typing import Annotated
 from npformer.commands import called
 from npformer.commands.shared import Reading, UsageError, command_line
 from npformer.commands.shared.signature import Fields
-from npformer.commands.shared.training import SIZES, TextTraining, saying_what_is_left
+from npformer.commands.shared.training import SizesOfModel, TextTraining, saying_what_is_left
 
 from npformer import tree
 from npformer.files.checkpoint import RESULT
-from npformer.models import Transformer
 from npformer.text import TranslationRun, TranslationSettings
 from npformer.text.settings import PRESETS
 from npformer.text.snapshots import SNAPSHOTS
@@ -45,9 +44,8 @@ RECIPE = (
     "vocab vocab_size max_tokens max_len schedule lr warmup dropout inner_dropout label_smoothing "
     "consistency clip_norm norm validate_every save_every patience n_average average skip_empty"
 )
-# Defaults are shown that all presets share; the sizes of the model are those of the preset, too.
-OF_PRESETS = dict.fromkeys([*SIZES.split(), *chain(*PRESETS.values())], "")
-OF_MODEL = "model (defaults: the preset's)"
+# Defaults are shown that all presets share.
+OF_PRESETS = dict.fromkeys(chain(*PRESETS.values()), "")
 OF_RECIPE = "recipe (defaults: the preset's, if none is given here)"
 
 
@@ -58,7 +56,7 @@ def main(
     preset: Annotated[str | None, Reading(choices=PRESETS)] = None,
     minutes: float | None = None,
     training: TextTraining,
-    sizes: Annotated[dict, Fields(Transformer, SIZES, OF_PRESETS, OF_MODEL)],
+    sizes: SizesOfModel,
     recipe: Annotated[dict, Fields(TranslationSettings, RECIPE, OF_PRESETS, OF_RECIPE)],
 ):
     """Train a translation model.
@@ -85,14 +83,6 @@ def main(
         as in the paper, for millions) (default: tiny)
     minutes : M
         end so early that the result is written after M minutes
-    d_model
-        width D
-    n_heads
-        heads H
-    n_layers
-        layers N of the encoder, and of the decoder
-    d_ff
-        feed-forward width F
     vocab
         one vocabulary and embedding for both languages, or two
     vocab_size

@@ -128,10 +128,13 @@ class Fields:
         What the help shows, where it is not the default of the field; "" is not shown.
     title : str, optional
         Of a group of the help.
+    meanings : dict, optional
+        What the help says of fields that several commands have, by their names.
     """
 
-    def __init__(self, settings, names, defaults=None, title=None):
+    def __init__(self, settings, names, defaults=None, title=None, meanings=None):
         self.title = title
+        self.meanings = {name: {"help": text} for name, text in (meanings or {}).items()}
         self.parts = {}
         for name in names.split():
             parameter = inspect.signature(settings).parameters[name]
@@ -145,6 +148,7 @@ class Fields:
     def add_to(self, parser, meanings):
         """Add the options. The parser has no default for them, so that it tells what was typed."""
         group = parser.add_argument_group(self.title) if self.title else parser
+        meanings = self.meanings | meanings
         for part in self.parts.values():
             part.add_to(group, meanings)
         parser.set_defaults(**dict.fromkeys(self.parts))

@@ -4,23 +4,34 @@ import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from signal import Signals
+from typing import Annotated
 
 from npformer.commands.shared.arguments import UsageError
 from npformer.commands.shared.compiling import compile_ahead
 from npformer.commands.shared.ending import print_note
 from npformer.commands.shared.output import refuse_overwriting, why_no_pictures, write_json
-from npformer.commands.shared.signature import Backend, JsonFile, OutputFolder
+from npformer.commands.shared.signature import Backend, Fields, JsonFile, OutputFolder
 
 from npformer.diagnosis.watch import Watch
 from npformer.errors import UserError
 from npformer.files.checkpoint import LAST
+from npformer.models import Transformer
 from npformer.progress import say
 from npformer.runtime.ranks import world
 from npformer.training import JsonLog, NonFiniteError, StopSignals
 from npformer.training.loop import LOG
 
 CURVES = "curves.png"
-SIZES = "d_model n_heads n_layers d_ff"  # of a Transformer
+SIZES = {  # of a Transformer
+    "d_model": "width D",
+    "n_heads": "heads H",
+    "n_layers": "layers N of the encoder, and of the decoder",
+    "d_ff": "feed-forward width F",
+}
+OF_MODEL = "model (defaults: the preset's)"
+SizesOfModel = Annotated[
+    dict, Fields(Transformer, " ".join(SIZES), dict.fromkeys(SIZES, ""), OF_MODEL, SIZES)
+]
 
 
 @dataclass(frozen=True, kw_only=True)
