@@ -15,7 +15,7 @@ from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.models.low_rank import LowRank
 from npformer.pretrained.families import fitting
-from npformer.pretrained.files import INDEX, TENSORS, import_safetensors, json_or_empty
+from npformer.pretrained.files import INDEX, TENSORS, import_safetensors, json_of_file
 from npformer.pretrained.loading import ADAPTERS, FORCED, OF_ADAPTERS
 from npformer.pretrained.marian import Marian
 from npformer.pretrained.pytorch import PyTorch
@@ -153,7 +153,7 @@ def generation_of_marian(model, files, path):
     files = files or files_of_tokenizer(path)
     if GENERATION not in files:
         return {}
-    about = json_or_empty(files, GENERATION)
+    about = json_of_file(GENERATION, files[GENERATION])
     if about.get(FORCED) == model.forced_eos_id:
         return {}
     about[FORCED] = model.forced_eos_id
