@@ -2,6 +2,9 @@
 with attention step by step.
 """
 
+import re
+from collections import defaultdict
+
 import numpy as np
 import pytest
 
@@ -98,23 +101,41 @@ def apart(gradients):
     return {name: x for name, x in found.items() if not name.endswith("qkv.bias[k]")}
 
 
-@pytest.mark.parametrize("backend", ["reference", "cpu"])
-@pytest.mark.parametrize("seed", range(3))
-def test_no_gradient_has_four_times_the_error_of_pytorch(seed, backend):
+def errors(found, exact):
+    """Of each array, relative to its norm."""
+    return {name: np.linalg.norm(found[name] - x) / np.linalg.norm(x) for name, x in exact.items()}
+
+
+def errors_of_a_model(seed, backend):
+    """Of the gradients of one model in float32, ours and PyTorch's."""
     params = MODEL.init(seed)
     rng = np.random.default_rng(seed)
     hard_params(params, rng)
     ids, targets = rng.integers(1, V, (2, B, T))
     given = torch.tensor(ids), torch.tensor(targets)
-    exact, theirs = (
-        their_gradients(params, *given, dtype) for dtype in (torch.float64, torch.float32)
-    )
+    exact = their_gradients(params, *given, torch.float64)
+    theirs = their_gradients(params, *given, torch.float32)
     _, grads, _ = MODEL.loss_and_grad(params, ids, targets, backend=backend)
     ours = apart(arrays_of(grads))
     assert ours.keys() == exact.keys()
+    return errors(ours, exact), errors(theirs, exact)
 
-    ratios = {}
-    for name, x in exact.items():
-        ratios[name] = np.linalg.norm(ours[name] - x) / np.linalg.norm(theirs[name] - x)
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_no_kind_of_gradient_is_much_less_exact_than_that_of_pytorch(backend):
+    """The layers of four models together.
+
+    The error of one bias of queries is that of a few numbers, one a head. With the order of
+    the sums, which processors choose, it varies by a factor of four in both libraries.
+    """
+    ours, theirs = defaultdict(list), defaultdict(list)
+    for seed in range(4):
+        of_us, of_them = errors_of_a_model(seed, backend)
+        for name in of_us:
+            kind = re.sub(r"layers\.\d+\.", "", name)
+            ours[kind].append(of_us[name])
+            theirs[kind].append(of_them[name])
+
+    ratios = {kind: np.linalg.norm(ours[kind]) / np.linalg.norm(theirs[kind]) for kind in ours}
     worst = max(ratios, key=ratios.get)
-    assert ratios[worst] <= 4, (worst, ratios[worst])
+    assert ratios[worst] <= 2.5, (worst, ratios[worst])
