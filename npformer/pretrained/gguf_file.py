@@ -31,7 +31,6 @@ from npformer.pretrained.tokenizer import (
     around_text,
     byte_pairs,
     listed_templates,
-    tokenizer_in,
 )
 
 NAMES = table("""
@@ -82,6 +81,18 @@ WORDS = {
     "llama-bpe": OF_LLAMA3,
     "llama3": OF_LLAMA3,
     "llama-v3": OF_LLAMA3,
+}
+# What tokenizer.json and the model in it say of what they do not have.
+NOT_IN_FILE = {"version": "1.0"}
+NOT_IN_FILE |= dict.fromkeys(("truncation", "padding", "normalizer", "post_processor"))
+NOT_IN_MODEL = {
+    "dropout": None,
+    "unk_token": None,
+    "continuing_subword_prefix": None,
+    "end_of_word_suffix": None,
+    "fuse_unk": False,
+    "byte_fallback": False,
+    "ignore_merges": False,
 }
 # Projections whose rows have another order in a Llama, and the number of heads of each.
 TURNED = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
@@ -242,14 +253,15 @@ def tokenizer_files(about: dict) -> dict[str, bytes]:
             settings[f"{role}_token"] = said["tokens"][id_]
     ends = [said.get(f"{name}_token_id") for name in ("eos", "eot", "eom")]
     generation = {"eos_token_id": [id_ for id_ in ends if id_ is not None]}
-    # The text that the library writes has all keys, which others may read.
-    whole = tokenizer_in(json.dumps(whole_tokenizer(said))).to_str()
-    texts = {WHOLE: whole, OF_SETTINGS: json.dumps(settings), GENERATION: json.dumps(generation)}
-    return {name: text.encode() for name, text in texts.items()}
+    contents = {WHOLE: whole_tokenizer(said), OF_SETTINGS: settings, GENERATION: generation}
+    return {name: json.dumps(content).encode() for name, content in contents.items()}
 
 
 def whole_tokenizer(said: dict) -> dict:
-    """What tokenizer.json would say, by the keys of a file without their beginnings."""
+    """What tokenizer.json would say, by the keys of a file without their beginnings.
+
+    It has all keys, as ``save`` writes it for other libraries.
+    """
     model = said.get("model")
     words = said.get("pre", "default")
     if model != "gpt2" or words not in (*AS_GPT2, *WORDS, "default"):
@@ -268,7 +280,8 @@ def whole_tokenizer(said: dict) -> dict:
         split: dict[str, Any] = {"type": "Split", "pattern": {"Regex": WORDS[words]}}
         split |= {"behavior": "Isolated", "invert": False}
         steps = [split, BYTES | {"use_regex": False}]
-    whole = byte_pairs(vocabulary, said["merges"], *steps)
+    whole = NOT_IN_FILE | byte_pairs(vocabulary, said["merges"], *steps)
+    whole["model"] = NOT_IN_MODEL | whole["model"]
     if words == "qwen2":
         whole["normalizer"] = {"type": "NFC"}
     elif words in WORDS:

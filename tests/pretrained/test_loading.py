@@ -65,6 +65,10 @@ def test_a_gguf_file_has_the_parameters_of_a_llama(originals):
 def test_the_tokenizer_of_a_gguf_file_is_saved(originals, tmp_path):
     model, params, tokenizer = pretrained.load(originals["llama.gguf"])
     pretrained.save(tmp_path / "saved", model, params, tokenizer)
+    saved = json.loads((tmp_path / "saved/tokenizer.json").read_text(encoding="utf-8"))
+    whole = json.loads(tokenizer.tokenizer.to_str())  # as the library writes it
+    assert saved.keys() == whole.keys()
+    assert saved["model"].keys() == whole["model"].keys()
     again = pretrained.load(tmp_path / "saved")[2]
     assert again.encode(TEXT) == tokenizer.encode(TEXT)
     for each in (tokenizer, again):
