@@ -6,12 +6,8 @@ import json
 
 from npformer import Encoder, LanguageModel
 from npformer.pretrained import save
-from npformer.pretrained.tokenizer import (
-    Tokenizer,
-    byte_pairs,
-    import_tokenizers,
-    tokenizer_in,
-)
+from npformer.pretrained.tokenizer import Tokenizer, import_tokenizers, tokenizer_in
+from npformer.pretrained.tokenizer_json import byte_pairs
 from npformer.tokens import Subwords
 
 CHATML = "<|im_start|>", "<|im_end|>"

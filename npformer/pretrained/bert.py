@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer.checks import check_int, shown
+from npformer.checks import check_int, shown, warn
 from npformer.models.encoder import Encoder
 from npformer.pretrained.family import LIKE_2017, SIZES, Family
 from npformer.pretrained.keys import (
@@ -174,6 +174,15 @@ class Bert(Family):
             "after_pooling": tuple(config.get("after_pooling", ())),
             "pooler": f"{self.names['pooler']}.weight" in tensors,
         }
+
+    def padding(self, pad_id, config, tokenizer):
+        """The padding of the tokenizer, if it has one: texts are padded with it."""
+        theirs = getattr(tokenizer, "pad_id", None)
+        if pad_id is None or theirs in (None, pad_id):
+            return pad_id
+        instead = f"but the tokenizer pads with {theirs}, which is taken"
+        warn(f"config.json has pad_token_id={shown(pad_id)}, {instead}")
+        return theirs
 
     def own_keys(self, model):
         """The class of theirs, and what belongs to it."""

@@ -2,18 +2,19 @@
 
 import math
 import re
-from collections.abc import Callable, Container, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Container, Sequence
+from typing import Any
 
 import numpy as np
 
 from npformer import tree
 from npformer.arrays import Array, on_host
-from npformer.checks import shown
+from npformer.checks import shown, warn
 from npformer.models.description import check_size_of
 from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.operations.options import check_expressed
+from npformer.pretrained.files import Stored, ends_in
 from npformer.pretrained.keys import (
     CONFIG,
     Rules,
@@ -26,7 +27,6 @@ from npformer.pretrained.keys import (
     table,
 )
 
-BLOCK = 2**20  # numbers that are converted at a time
 # Names of theirs, and those of ours.
 ACTIVATIONS = table("""
     gelu               gelu_erf
@@ -63,45 +63,6 @@ LIKE_2017 = {
 }
 
 
-class Stored(NamedTuple):
-    """A tensor of a file, which is read when it is used."""
-
-    shape: tuple[int, ...]
-    rows: Callable[[Any], Array]  # the floats of some of its rows
-
-    @classmethod
-    def of(cls, array):
-        """An array that is in memory."""
-        return cls(array.shape, array.__getitem__)
-
-    def parts(self):
-        """Slices of some rows, one after another."""
-        step = max(1, BLOCK // max(1, math.prod(self.shape[1:])))
-        for begin in range(0, self.shape[0], step):
-            yield slice(begin, begin + step)
-
-    def into(self, out):
-        """Write it into an array of the same shape, some rows at a time."""
-        for part in self.parts():
-            out[part] = self.rows(part)
-
-    def equals(self, other):
-        """Whether another tensor has the same shape and numbers."""
-        if other.shape != self.shape:
-            return False
-        return all(np.array_equal(self.rows(part), other.rows(part)) for part in self.parts())
-
-    def numbers(self):
-        """The numbers of its rows, for ``take``."""
-        if 0 in self.shape:  # of which a file of any size may have any number
-            raise ValueError(f"a tensor has the shape {self.shape}, expected no axis of length 0")
-        return np.arange(self.shape[0])
-
-    def take(self, numbers):
-        """The rows with these numbers, as a tensor."""
-        return Stored((len(numbers), *self.shape[1:]), lambda rows: self.rows(numbers[rows]))
-
-
 class Family:
     """One architecture, as the library transformers writes it: the base class."""
 
@@ -119,6 +80,8 @@ class Family:
     own_settings: Sequence[str] = ()  # which ``read_own`` and ``own_keys`` convert
     supported: dict[str, Any] = {}  # keys of config.json that may have one value only, here
     other_keys: Rules = {}  # what else config.json says in files of the family
+    # Of these keys of config.json, which generation_config.json decides if it is there.
+    of_generation: tuple[str, ...] = ()
     prefix = "model."  # begins the names of all tensors but those of ``heads``, in some files
     heads: tuple[str, ...] = ("lm_head",)
     unneeded = r"$^"  # names of tensors that hold no parameter
@@ -167,8 +130,6 @@ class Family:
             raise ValueError(f"final_norm={model.final_norm}, expected None")
         config = {"model_type": self.name, "architectures": [*self.architectures[:1]]}
         config |= self.supported
-        if self.model is LanguageModel and model.pad_id is not None:
-            config["pad_id"] = model.pad_id  # always padding, which transformers does not know
         for ours, key in self.settings.items():
             config[key] = value_for_others(model, ours)
         return config | self.own_keys(model)
@@ -176,6 +137,10 @@ class Family:
     def own_keys(self, model: Any) -> dict:
         """The keys of config.json that ``read_own`` reads."""
         return {}
+
+    def padding(self, pad_id: int | None, config: dict, tokenizer: Any) -> int | None:
+        """The id that is padding wherever it stands, where config.json says ``pad_id``."""
+        return pad_id
 
     def check(self, model: Any) -> None:
         """Raise if a model of ours has a setting that no model of the family has."""
@@ -265,6 +230,39 @@ class Family:
     def write(self, model: Any, params: dict) -> dict[str, Array]:
         """The tensors of the table, of a model of ours."""
         return self.views(model, tree.map_leaves(on_host, params))
+
+
+class LanguageFamily(Family):
+    """The families of language models."""
+
+    model = LanguageModel
+
+    def config_of(self, model):
+        """Also what is padding wherever it stands, which transformers does not know."""
+        config = super().config_of(model)
+        return config if model.pad_id is None else config | {"pad_id": model.pad_id}
+
+    def padding(self, pad_id, config, tokenizer):
+        """The padding, or None where it may be a token of a text.
+
+        A language model of transformers reads the id ``pad_token_id`` like any other; a mask says
+        what is padding. So here it is padding only if texts do not have it, as the tokenizer says.
+        """
+        if pad_id is None or config.get("pad_id") == pad_id:  # npformer has written the file
+            return pad_id
+        ends = ends_in(config)
+        if tokenizer is not None:
+            ends = [*tokenizer.eos_ids, tokenizer.bos_id]
+        if pad_id in ends:
+            return None  # it ends turns in the middle of a text: there it is read
+        why = "it has no tokenizer that says so"
+        if tokenizer is not None:
+            if tokenizer.pad_id == pad_id and tokenizer.unk_id != pad_id:
+                return pad_id
+            why = "texts have this token, too"
+        setting = f"pad_token_id={shown(pad_id)} is not hidden as padding"
+        warn(f"{setting}, as {why}; load(…, pad_id={shown(pad_id)}) hides it")
+        return None
 
 
 def value_for_others(model: Any, name: str) -> Any:

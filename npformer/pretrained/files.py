@@ -1,16 +1,18 @@
 """The files of a model: settings as JSON, and tensors, which are read when they are used."""
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from npformer.arrays import Array
 from npformer.checks import shown
 from npformer.extras import imported
 from npformer.files.paths import MISSING, check_regular, kind_of_file, read_bounded
 from npformer.files.strict_json import parse_json
-from npformer.pretrained.family import Stored
 from npformer.pretrained.keys import SHARDS, check_keys, check_supported, listed
 
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -20,16 +22,55 @@ CONVERTING = (
     ": in transformers, AutoModel…from_pretrained(FOLDER).save_pretrained(NEW)"
     " writes model.safetensors"
 )
+BLOCK = 2**20  # numbers that are converted at a time
 LONGEST = 64 * 2**20  # bytes of a file of settings or of a tokenizer
 
 
-class Found(NamedTuple):
-    """What a file or a folder holds; a GGUF file holds what its folder would."""
+class Stored(NamedTuple):
+    """A tensor of a file, which is read when it is used."""
 
-    config: dict | None  # config.json; a state dict has none
+    shape: tuple[int, ...]
+    rows: Callable[[Any], Array]  # the floats of some of its rows
+
+    @classmethod
+    def of(cls, array):
+        """An array that is in memory."""
+        return cls(array.shape, array.__getitem__)
+
+    def parts(self):
+        """Slices of some rows, one after another."""
+        step = max(1, BLOCK // max(1, math.prod(self.shape[1:])))
+        for begin in range(0, self.shape[0], step):
+            yield slice(begin, begin + step)
+
+    def into(self, out):
+        """Write it into an array of the same shape, some rows at a time."""
+        for part in self.parts():
+            out[part] = self.rows(part)
+
+    def equals(self, other):
+        """Whether another tensor has the same shape and numbers."""
+        if other.shape != self.shape:
+            return False
+        return all(np.array_equal(self.rows(part), other.rows(part)) for part in self.parts())
+
+    def numbers(self):
+        """The numbers of its rows, for ``take``."""
+        if 0 in self.shape:  # of which a file of any size may have any number
+            raise ValueError(f"a tensor has the shape {self.shape}, expected no axis of length 0")
+        return np.arange(self.shape[0])
+
+    def take(self, numbers):
+        """The rows with these numbers, as a tensor."""
+        return Stored((len(numbers), *self.shape[1:]), lambda rows: self.rows(numbers[rows]))
+
+
+class Contents(NamedTuple):
+    """What a folder of transformers holds; of a GGUF file, what its folder would."""
+
+    config: dict  # config.json
     tensors: dict[str, Stored]
-    files: dict[str, bytes] = {}  # of its tokenizer, by their names
-    folder: Path | None = None  # if it is one
+    files: dict[str, bytes]  # of its tokenizer, by their names
 
 
 def read_bytes(path: Path) -> bytes:
@@ -63,27 +104,13 @@ def read_json(path: Path) -> dict:
     return json_of_file(path.name, read_bytes(path))
 
 
-def gguf_names(folder: Path) -> list[str]:
-    """The names of the GGUF files in a folder."""
-    return sorted(path.name for path in folder.iterdir() if path.suffix == ".gguf")
-
-
-def only_gguf(folder: Path) -> Path | None:
-    """The GGUF file that is the model of a folder without config.json, if there is just one."""
-    if not folder.is_dir() or (folder / "config.json").exists():
-        return None
-    names = gguf_names(folder)
-    return folder / names[0] if len(names) == 1 else None
-
-
-def is_of_others(path: Path, has_checkpoint: bool) -> bool:
-    """Whether ``pretrained.load`` is to read what a path leads to.
-
-    The checkpoints of a training in a folder without config.json come before its GGUF files.
-    """
-    if path.suffix == ".gguf" or (path / "config.json").exists():
-        return True
-    return path.is_dir() and not has_checkpoint and bool(gguf_names(path))
+def ends_in(*files: dict) -> list[int]:
+    """The ids that end a text, as files say with one number or with a list."""
+    ends: list = []
+    for about in files:
+        ids = about.get("eos_token_id")
+        ends.extend(ids if isinstance(ids, list) else [ids])
+    return [id_ for id_ in ends if isinstance(id_, int)]
 
 
 def import_safetensors() -> Any:

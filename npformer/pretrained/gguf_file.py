@@ -13,8 +13,7 @@ from npformer.checks import shown, warn
 from npformer.extras import imported
 from npformer.files.paths import check_regular
 from npformer.operations.settings import Llama3Scaling
-from npformer.pretrained.family import Stored
-from npformer.pretrained.files import Found
+from npformer.pretrained.files import Contents, Stored
 from npformer.pretrained.keys import (
     GGUF,
     GGUF_MODEL,
@@ -23,13 +22,11 @@ from npformer.pretrained.keys import (
     refused_unless,
     table,
 )
-from npformer.pretrained.tokenizer import (
-    BYTES,
+from npformer.pretrained.tokenizer_json import BYTES, around_text, byte_pairs
+from npformer.pretrained.tokenizer_settings import (
     GENERATION,
     SETTINGS as OF_SETTINGS,
     WHOLE,
-    around_text,
-    byte_pairs,
     listed_templates,
 )
 
@@ -83,7 +80,7 @@ WORDS = {
     "llama-v3": OF_LLAMA3,
 }
 # What tokenizer.json and the model in it say of what they do not have.
-NOT_IN_FILE = {"version": "1.0"}
+NOT_IN_FILE: dict[str, Any] = {"version": "1.0"}
 NOT_IN_FILE |= dict.fromkeys(("truncation", "padding", "normalizer", "post_processor"))
 NOT_IN_MODEL = {
     "dropout": None,
@@ -102,7 +99,7 @@ STRING, ARRAY = 8, 9
 ALIGNMENT = 32  # bytes, if the file does not say
 
 
-def read_gguf(path: Path) -> Found:
+def read_gguf(path: Path) -> Contents:
     """What a folder of transformers would hold."""
     about, tensors = Header(path).read()
     kind: Any = about.get("general.architecture")
@@ -121,7 +118,7 @@ def read_gguf(path: Path) -> Found:
     if kind == "llama":
         renamed = in_halves(renamed, config)
     config["tie_word_embeddings"] = "lm_head.weight" not in renamed
-    return Found(config, renamed, tokenizer_files(about))
+    return Contents(config, renamed, tokenizer_files(about))
 
 
 def keys_of_model(about: dict, kind: str) -> dict:

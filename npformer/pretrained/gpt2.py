@@ -1,18 +1,16 @@
 """GPT-2 (Radford et al. 2019)."""
 
-from npformer.models.language_model import LanguageModel
-from npformer.pretrained.family import LIKE_2017, Family
+from npformer.pretrained.family import LIKE_2017, LanguageFamily
 from npformer.pretrained.keys import harmless, settings_and_defaults, table, warned_unless
 
 
-class GPT2(Family):
+class GPT2(LanguageFamily):
     """Names and settings of ``GPT2LMHeadModel``.
 
     Its linear maps are (in, out), as ours, but for the output.
     """
 
     name, architectures = "gpt2", ("GPT2LMHeadModel", "GPT2Model")
-    model = LanguageModel
     names = table("""
         embedding                      wte
         positions                      wpe

@@ -1,9 +1,8 @@
 """Llama (Touvron et al. 2023), and models that differ little from it: Mistral, Qwen2 and Qwen3."""
 
-from npformer.models.language_model import LanguageModel
 from npformer.operations.options import check_expressed
 from npformer.operations.settings import Rotary
-from npformer.pretrained.family import SIZES, Family
+from npformer.pretrained.family import SIZES, LanguageFamily
 from npformer.pretrained.keys import (
     ROPE,
     WHOLE_HEADS,
@@ -28,11 +27,10 @@ ROPES = {"default": ROPE, "linear": ROPE, "llama3": ROPE | read(" ".join(LLAMA3.
 ROTATION = "the rotation in config.json"  # in an error
 
 
-class Llama(Family):
+class Llama(LanguageFamily):
     """Names and settings of ``LlamaForCausalLM``."""
 
     name, architectures = "llama", ("LlamaForCausalLM", "LlamaModel")
-    model = LanguageModel
     names = table("""
         embedding                      embed_tokens
         layers.{}.attention_norm       layers.{}.input_layernorm

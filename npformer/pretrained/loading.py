@@ -8,60 +8,20 @@ import numpy as np
 from npformer import tree
 from npformer.checks import shown, warn
 from npformer.files.checkpoint import refusing
-from npformer.files.folders import check_finished
 from npformer.files.paths import MISSING, check_path, kind_of_file
 from npformer.models.encoder import Encoder
-from npformer.models.language_model import LanguageModel
 from npformer.models.low_rank import LowRank
 from npformer.operations.options import settings_from
 from npformer.pretrained.families import family_of
 from npformer.pretrained.family import check_names
-from npformer.pretrained.files import (
-    CONVERTING,
-    OTHER_WEIGHTS,
-    Found,
-    gguf_names,
-    json_or_empty,
-    only_gguf,
-    read_json,
-    tensors_in,
-    tensors_of,
-)
-from npformer.pretrained.gguf_file import read_gguf
-from npformer.pretrained.keys import check_keys, listed
-from npformer.pretrained.marian import Marian
+from npformer.pretrained.files import json_or_empty, tensors_in
+from npformer.pretrained.keys import check_keys
+from npformer.pretrained.opening import is_state_dict, missing, opened, plain_name, plain_names
 from npformer.pretrained.pytorch import family_of_state, tensors_of_state
-from npformer.pretrained.sentences import (
-    sentence_modules,
-    sentence_texts,
-)
-from npformer.pretrained.tokenizer import (
-    GENERATION,
-    Tokenizer,
-    ends_in,
-    files_of_tokenizer,
-    tokenizer_of,
-    warn_of_others,
-)
+from npformer.pretrained.tokenizer import tokenizer_of
+from npformer.pretrained.tokenizer_settings import GENERATION, warn_of_others
 
-# What names of tensors end with, if a library has quantised them.
-QUANTISED = {
-    ".qweight": "GPTQ or AWQ",
-    ".qzeros": "GPTQ or AWQ",
-    ".absmax": "bitsandbytes",
-    ".SCB": "bitsandbytes",
-    ".weight_scale": "FP8",
-    ".weight_scale_inv": "FP8",
-}
-NO_MODEL = "it is no GGUF or safetensors file, and no folder with config.json"
-GETTING = """nothing is downloaded, so it has to be a folder or a file; \
-git clone https://huggingface.co/NAME makes a folder, and so does save_pretrained of transformers"""
-COMPILED = "_orig_mod."  # which torch.compile puts into names
-PARALLEL = "module."  # with which DistributedDataParallel begins them
-FORCED = "forced_eos_token_id"
-# The names of adapters' tensors begin with this; the type of their model in config.json, which no
-# other library knows.
-ADAPTERS, OF_ADAPTERS = "adapters.", "npformer_adapters"
+ADAPTERS = "adapters."  # with which the names of their tensors begin
 
 
 def load(
@@ -158,32 +118,27 @@ def load_merged(path: Any) -> tuple[Any, dict, Any]:
     return model, params, tokenizer
 
 
-def missing(path: Path) -> str:
-    """Why there is no model at a path that leads to nothing."""
-    folder = path.parent
-    if path.suffix in (".gguf", *OTHER_WEIGHTS) and kind_of_file(folder) == "a folder":
-        return f"there is no {path}: {folder} has {listed(gguf_names(folder)) or 'no .gguf file'}"
-    return f"there is no {path}: {GETTING}"
-
-
 def _load(path, names, kind, settings):
     if isinstance(path, dict):
-        found = Found(None, tensors_of_state(path))
-    else:
-        found = opened(Path(path))
-    tensors = plain_names(found.tensors)
-    if found.config is None:
-        return *_load_state(tensors, names, kind, settings), None
+        return _load_state(tensors_of_state(path), names, kind, settings)
+    path = Path(path)
+    if is_state_dict(path):
+        return _load_state(tensors_in(path), names, kind, settings)
+    contents = opened(path)
     if names is not None:
         raise ValueError("names are given, expected None for a model with config.json")
     if kind is not None:
         expected = "None for a model with config.json, which says what it is"
         raise ValueError(f"model={shown(kind)}, expected {expected}")
-    return _load_model(found._replace(tensors=tensors), settings)
+    model, params, tokenizer = _load_model(contents, settings)
+    if tokenizer is None:
+        warn_of_others(path)
+    return model, params, tokenizer
 
 
 def _load_state(tensors, names, kind, settings):
-    """The model and the parameters of a state dict."""
+    """The model and the parameters of a state dict, and no tokenizer."""
+    tensors = plain_names(tensors)
     modules = {role: plain_name(module) for role, module in (names or {}).items()}
     family = family_of_state(modules, tensors, kind)
     if "n_heads" not in settings:
@@ -191,36 +146,24 @@ def _load_state(tensors, names, kind, settings):
         raise ValueError(f"{shapes}: give n_heads=…")
     tensors = family.arriving(tensors, {})
     ours = family.settings_of({}, tensors, settings)
-    return built(family, ours, tensors, settings)
+    return *built(family, ours, tensors, settings), None
 
 
-def _load_model(found, settings):
-    """The model, the parameters and the tokenizer, of files with config.json or a GGUF file."""
-    config, tensors = found.config, found.tensors
+def _load_model(contents, settings):
+    """The model, the parameters and the tokenizer, of what a folder holds."""
+    config, stored, files = contents
     family = family_of(config)
-    if family.model is Encoder and "pooling" not in config:  # which npformer alone writes
-        width = config.get(family.settings["d_model"])
-        modules, of_modules = sentence_modules(found.folder, found.files, width)
-        config |= modules
-        tensors |= of_modules
-    adapters = {name: x for name, x in tensors.items() if name.startswith(ADAPTERS)}
-    tensors = {name: x for name, x in tensors.items() if name not in adapters}
-    tensors = family.arriving(tensors, config)
-    generation = json_or_empty(found.files, GENERATION)
-    if GENERATION in found.files and isinstance(family, Marian):
-        config[FORCED] = generation.get(FORCED)  # as in transformers, whatever config.json says
+    adapters = {name: x for name, x in stored.items() if name.startswith(ADAPTERS)}
+    of_model = {name: x for name, x in stored.items() if name not in adapters}
+    tensors = family.arriving(of_model, config)
+    generation = json_or_empty(files, GENERATION)
+    if GENERATION in files:
+        config |= {key: generation.get(key) for key in family.of_generation}
     ours = family.settings_of(config, tensors, settings)
     check_keys(generation, family.rules(config), GENERATION)
-    begin_id = ours["tgt_vocab"] - 1 if isinstance(family, Marian) else None
-    tokenizer = tokenizer_of(found.files, config, begin_id)
-    if tokenizer is None:
-        warn_of_others(found.folder)
-    if isinstance(tokenizer, Tokenizer):
-        tokenizer.eos_ids = all_ends(tokenizer, ends_in(generation, config), config)
-        if family.model is Encoder:
-            tokenizer.use_for_vectors(sentence_texts(found.files))
+    tokenizer = tokenizer_of(files, config, makes_vectors=family.model is Encoder)
     if "pad_id" not in settings:
-        ours["pad_id"] = padding_of(family, config, ours["pad_id"], tokenizer)
+        ours["pad_id"] = family.padding(ours["pad_id"], config, tokenizer)
     model, params = built(family, ours, tensors, settings)
     if tokenizer is not None:
         tokenizer.family = family.name
@@ -228,28 +171,6 @@ def _load_model(found, settings):
     if "adapters" in config:
         model, params = with_adapters(model, params, config["adapters"], adapters)
     return model, params, tokenizer
-
-
-def all_ends(tokenizer, ends, config):
-    """The tokens that end a text, each once, without those that the model does not know."""
-    size = config.get("vocab_size")
-    ends = dict.fromkeys([*tokenizer.eos_ids, *ends])
-    return tuple(id_ for id_ in ends if not isinstance(size, int) or id_ < size)
-
-
-def plain_names(tensors):
-    """The tensors by the names that they had before their module was wrapped."""
-    plain = {plain_name(name): x for name, x in tensors.items()}
-    if len(plain) < len(tensors):
-        raise ValueError(
-            f"tensors differ in {COMPILED} or {PARALLEL} alone, expected one of each name"
-        )
-    return plain
-
-
-def plain_name(name):
-    """A name without what torch.compile and DistributedDataParallel have put into it."""
-    return name.replace(COMPILED, "").removeprefix(PARALLEL)
 
 
 def built(family, ours, tensors, settings):
@@ -277,110 +198,9 @@ def with_adapters(model, params, about, tensors):
     return adapted, tree.from_leaves(own.items())
 
 
-def padding_of(family, config, pad_id, tokenizer):
-    """The id that is padding wherever it stands."""
-    if pad_id is None or config.get("pad_id") == pad_id:  # npformer has written the file
-        return pad_id
-    if family.model is Encoder:
-        return padding_of_encoder(pad_id, tokenizer)
-    if family.model is LanguageModel:
-        return padding_of_language_model(config, pad_id, tokenizer)
-    return pad_id
-
-
-def padding_of_encoder(pad_id, tokenizer):
-    """The padding of the tokenizer, if it has one: texts are padded with it."""
-    theirs = getattr(tokenizer, "pad_id", None)
-    if theirs in (None, pad_id):
-        return pad_id
-    instead = f"but the tokenizer pads with {theirs}, which is taken"
-    warn(f"config.json has pad_token_id={shown(pad_id)}, {instead}")
-    return theirs
-
-
-def padding_of_language_model(config, pad_id, tokenizer):
-    """The padding, or None where it may be a token of a text.
-
-    A language model of transformers reads the id ``pad_token_id`` like any other; a mask says what
-    is padding. So here it is padding only if texts do not have it, as the tokenizer says.
-    """
-    ends = ends_in(config)
-    if tokenizer is not None:
-        ends = [*tokenizer.eos_ids, tokenizer.bos_id]
-    if pad_id in ends:
-        return None  # it ends turns in the middle of a text: there it is read
-    why = "it has no tokenizer that says so"
-    if tokenizer is not None:
-        if tokenizer.pad_id == pad_id and tokenizer.unk_id != pad_id:
-            return pad_id
-        why = "texts have this token, too"
-    setting = f"pad_token_id={shown(pad_id)} is not hidden as padding"
-    warn(f"{setting}, as {why}; load(…, pad_id={shown(pad_id)}) hides it")
-    return None
-
-
 def warn_of_tokens_without_vectors(tokenizer, model):
     """Warn if a text may have a token that the model does not know, which then refuses the text."""
     n_vectors = getattr(model, "vocab", None)
     if n_vectors is not None and len(tokenizer) > n_vectors:
         tokens = f"{len(tokenizer):,} tokens, and the model vectors of {n_vectors:,}"
         warn(f"the tokenizer has {tokens}: texts with one of the others are refused")
-
-
-def opened(path: Path) -> Found:
-    """What a file or folder holds."""
-    if path.is_dir():
-        return opened_folder(path)
-    if path.suffix == ".gguf":
-        return read_gguf(path)
-    folder = path.parent
-    has_settings = (folder / "config.json").is_file()
-    if path.suffix == ".safetensors" and not has_settings:
-        return Found(None, tensors_in(path))
-    if has_settings and path.suffix in (*OTHER_WEIGHTS, ".safetensors", ".json"):
-        family_of(read_json(folder / "config.json"))  # named before the kind of the file
-        if path.suffix not in OTHER_WEIGHTS:
-            raise ValueError(f"{path.name} is a part of a model: give its folder, {folder}")
-    if path.suffix in OTHER_WEIGHTS:
-        raise ValueError(f"{path.suffix} files are not read, as they may hold programs{CONVERTING}")
-    raise ValueError(NO_MODEL)
-
-
-def opened_folder(path: Path) -> Found:
-    """What a folder of transformers holds, or one with a GGUF file."""
-    if (path / "adapter_config.json").is_file():
-        merging = "merge_and_unload() of peft, then save_pretrained(…)"
-        what = "it holds adapters, which are not read"
-        raise ValueError(f"adapter_config.json: {what}; {merging} makes one folder with the model")
-    if not (path / "config.json").is_file():
-        if file := only_gguf(path):
-            return read_gguf(file)
-        if names := gguf_names(path):
-            raise ValueError(f"{NO_MODEL}: give one of its files, {listed(names)}")
-        raise ValueError(NO_MODEL)
-    check_finished(path)
-    config = read_json(path / "config.json")
-    if config.get("model_type") == OF_ADAPTERS:
-        config["model_type"] = config.pop("base_model_type")
-    family_of(config)  # whatever else may be wrong, a family that is not known is named first
-    tensors = tensors_of(path)
-    check_not_quantised(config, tensors)
-    return Found(config, tensors, files_of_tokenizer(path), path)
-
-
-def check_not_quantised(config: dict, tensors: dict) -> None:
-    """Raise if the weights have few bits, as GPTQ, AWQ or bitsandbytes store them."""
-    about = config.get("quantization_config")
-    if isinstance(about, dict):
-        has_bits = about.get("load_in_4bit") or about.get("load_in_8bit")
-        how = about.get("quant_method") or ("bitsandbytes" if has_bits else shown(about))
-    else:
-        endings = [ending for ending in QUANTISED if any(x.endswith(ending) for x in tensors)]
-        if not endings:
-            return
-        how = QUANTISED[endings[0]]
-    advice = "load the model that was quantised, a GGUF file of it, or what dequantize() of"
-    raise ValueError(
-        f"its weights are quantised: quantization_config is of {how}, supported are floats; "
-        f"{advice} transformers saves"
-    )

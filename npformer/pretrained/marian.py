@@ -4,7 +4,8 @@ import numpy as np
 
 from npformer.checks import shown
 from npformer.models.transformer import Transformer
-from npformer.pretrained.family import LIKE_2017, Family, Stored
+from npformer.pretrained.family import LIKE_2017, Family
+from npformer.pretrained.files import Stored
 from npformer.pretrained.keys import (
     harmless,
     read,
@@ -105,6 +106,7 @@ class Marian(Family):
     other_keys |= warned_unless(
         {"activation_dropout": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
     )
+    of_generation = ("forced_eos_token_id",)
     heads = ("lm_head", "final_logits_bias")
     unneeded = r"(encoder|decoder)\.embed_positions\.weight"
 
@@ -165,7 +167,7 @@ class Marian(Family):
     def read_own(self, config, tensors):
         """The sizes of the vocabularies, with the begin token, and the numbers of layers."""
         n_source = config.get("vocab_size", 0)
-        n_target = 1 + (config.get("decoder_vocab_size") or n_source)
+        n_target = begin_id_of(config) + 1
         is_one_table = is_tied(config)
         return {
             "src_vocab": n_target if is_one_table else n_source,
@@ -192,6 +194,11 @@ class Marian(Family):
             "share_encoder_decoder_embeddings": model.tie_embeddings,
             "tie_word_embeddings": model.tie_embeddings,
         }
+
+
+def begin_id_of(config: dict) -> int:
+    """The id of the begin token, which comes after those of a file."""
+    return config.get("decoder_vocab_size") or config.get("vocab_size", 0)
 
 
 def is_tied(config):

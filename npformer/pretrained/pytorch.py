@@ -8,7 +8,8 @@ from npformer.checks import shown
 from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.models.transformer import Transformer
-from npformer.pretrained.family import Family, Stored
+from npformer.pretrained.family import Family
+from npformer.pretrained.files import Stored
 from npformer.pretrained.keys import listed, table
 from npformer.reference import sinusoidal_encoding
 

@@ -16,11 +16,11 @@ from npformer.models.language_model import LanguageModel
 from npformer.models.low_rank import LowRank
 from npformer.pretrained.families import fitting
 from npformer.pretrained.files import INDEX, TENSORS, import_safetensors, json_of_file
-from npformer.pretrained.loading import ADAPTERS, FORCED, OF_ADAPTERS
-from npformer.pretrained.marian import Marian
+from npformer.pretrained.loading import ADAPTERS
+from npformer.pretrained.opening import OF_ADAPTERS
 from npformer.pretrained.pytorch import PyTorch
 from npformer.pretrained.sentences import OF_ALL, OF_TEXTS, files_of_vector, sentence_texts
-from npformer.pretrained.tokenizer import FILES, GENERATION, files_of_tokenizer
+from npformer.pretrained.tokenizer_settings import FILES, GENERATION, files_of_tokenizer
 from npformer.tokens.tokenizers import Tokens
 
 
@@ -115,8 +115,7 @@ def _save_folder(path, model, params, tokenizer):
         obsolete += files_of_vector(path)
         files = files_of_texts(files, tokenizer, path)
     obsolete = [name for name in obsolete if name not in files]
-    if isinstance(family, Marian):
-        files |= generation_of_marian(body, files, path)
+    files |= generation_config(family, config, files, path)
     with new_files(path, obsolete) as new:
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
         import_safetensors().numpy.save_file(tensors, new / TENSORS, {"format": "pt"})
@@ -145,8 +144,8 @@ def files_of_texts(files, tokenizer, path):
     return files
 
 
-def generation_of_marian(model, files, path):
-    """generation_config.json with the forced end of a model, if there is one that says another.
+def generation_config(family, config, files, path):
+    """generation_config.json, if it is there and decides other than config.json.
 
     It is among the files of the tokenizer, or else it stays in the folder.
     """
@@ -154,10 +153,10 @@ def generation_of_marian(model, files, path):
     if GENERATION not in files:
         return {}
     about = json_of_file(GENERATION, files[GENERATION])
-    if about.get(FORCED) == model.forced_eos_id:
+    decided = {key: config[key] for key in family.of_generation}
+    if all(about.get(key) == value for key, value in decided.items()):
         return {}
-    about[FORCED] = model.forced_eos_id
-    return {GENERATION: json.dumps(about, indent=2).encode()}
+    return {GENERATION: json.dumps(about | decided, indent=2).encode()}
 
 
 def tensors_of_adapters(model, params):

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from npformer.checks import shown
 from npformer.files.strict_json import parse_json
 from npformer.models.pooling import VectorMap
-from npformer.pretrained.family import Stored
 from npformer.pretrained.files import (
     TENSORS,
+    Stored,
     json_or_empty,
     read_bytes,
     read_json,
@@ -120,7 +120,7 @@ def _about_all(files):
 
 
 def sentence_modules(
-    folder: Path, files: dict[str, bytes], width: int
+    folder: Path, files: dict[str, bytes], width: Any
 ) -> tuple[dict, dict[str, Stored]]:
     """What a folder says of the vector of a text: keys for config.json, and the tensors that belong
     to them.

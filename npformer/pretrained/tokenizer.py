@@ -6,59 +6,28 @@ The library tokenizers reads tokenizer.json. What older programs wrote in its pl
 import json
 import re
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from npformer.checks import check_flag, shown, warn
+from npformer.checks import shown
 from npformer.extras import imported
-from npformer.pretrained.files import json_of_file, json_or_empty, read_bytes, text_of_file
-from npformer.pretrained.keys import TOKENIZER, check_keys, table, warned_unless
-from npformer.pretrained.sentences import OF_ALL, OF_TEXTS, SentenceTexts
+from npformer.pretrained.files import ends_in, json_of_file, json_or_empty, text_of_file
+from npformer.pretrained.keys import TOKENIZER, check_keys, warned_unless
+from npformer.pretrained.marian import begin_id_of
+from npformer.pretrained.sentences import SentenceTexts, sentence_texts
+from npformer.pretrained.tokenizer_json import byte_pairs_in, word_pieces_in
+from npformer.pretrained.tokenizer_settings import (
+    GENERATION,
+    ROLES,
+    SETTINGS,
+    TEMPLATE,
+    WHOLE,
+    about_tokens,
+    special_tokens,
+    templates_in,
+    text_of,
+)
 from npformer.tokens.subwords import Subwords, import_sentencepiece
 from npformer.tokens.tokenizers import CHARACTERS, PIECES, Characters, Pieces
-
-WHOLE, SETTINGS, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
-GENERATION = "generation_config.json"
-FILES = (
-    WHOLE,
-    SETTINGS,
-    "special_tokens_map.json",
-    "added_tokens.json",
-    TEMPLATE,
-    GENERATION,
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "source.spm",
-    "target.spm",
-    CHARACTERS,
-    PIECES,
-    OF_TEXTS,
-    OF_ALL,
-)
-# Those of other kinds of tokenizers, which are not read.
-OTHERS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
-TEMPLATES = "additional_chat_templates"  # a folder
-FORM = "lstrip", "rstrip", "single_word", "normalized"  # how a text has a special token
-ROLES = "bos", "eos", "unk", "sep", "pad", "cls", "mask"  # of special tokens
-OF_BERT = table("""
-    unk   [UNK]
-    cls   [CLS]
-    sep   [SEP]
-    pad   [PAD]
-    mask  [MASK]
-    """)
-OF_ROBERTA = table("""
-    bos   <s>
-    cls   <s>
-    eos   </s>
-    sep   </s>
-    unk   <unk>
-    pad   <pad>
-    mask  <mask>
-    """)
-# Steps of tokenizer.json: words as GPT-2 has them, in its characters for bytes, and back.
-BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
 class Tokenizer:
@@ -159,7 +128,7 @@ class MarianTokenizer:
 
     chat_template = None
 
-    def __init__(self, files: dict[str, bytes], begin_id: int | None):
+    def __init__(self, files: dict[str, bytes], config: dict):
         kind = import_sentencepiece().SentencePieceProcessor
         with _refusing("source.spm or target.spm is no sentencepiece model"):
             self.source = kind(model_proto=files["source.spm"])
@@ -169,7 +138,7 @@ class MarianTokenizer:
         self.files = files
         self.eos_id = self.ids["</s>"]
         self.pad_id = self.ids["<pad>"]
-        self.bos_id = begin_id
+        self.bos_id = begin_id_of(config)
         self.eos_ids = (self.eos_id,)
 
     def __len__(self):
@@ -205,30 +174,22 @@ def check_tokenizer(tokenizer: Any, model: Any, fits: bool, expected: str) -> No
     raise ValueError(f"{what}: expected a tokenizer and {expected}{advice}")
 
 
-def files_of_tokenizer(folder: Path) -> dict[str, bytes]:
-    """The files of a folder of which a tokenizer is made, by their names."""
-    files = {name: read_bytes(folder / name) for name in FILES if (folder / name).exists()}
-    paths = sorted((folder / TEMPLATES).glob("*.jinja"))
-    if paths:  # one file then has all templates
-        texts = {path.stem: text_of_file(path.name, read_bytes(path)) for path in paths}
-        if TEMPLATE in files:
-            texts["default"] = text_of_file(TEMPLATE, files.pop(TEMPLATE))
-        about = json_or_empty(files, SETTINGS) | {"chat_template": listed_templates(texts)}
-        files[SETTINGS] = json.dumps(about).encode()
-    return files
+def tokenizer_of(files: dict[str, bytes], config: dict, makes_vectors: bool = False) -> Any:
+    """The tokenizer that is made of files, or None if they are of none.
 
-
-def tokenizer_of(files: dict[str, bytes], config: dict, begin_id: int | None) -> Any:
-    """The tokenizer that is made of files, or None if they are of none."""
+    ``makes_vectors`` says whether texts become one vector, as sentence-transformers prepares them.
+    """
     if "source.spm" in files and WHOLE not in files:
-        return MarianTokenizer(files, begin_id)
+        return MarianTokenizer(files, config)
     about = about_tokens(files)
     if WHOLE in files:
         inner = tokenizer_in(text_of_file(WHOLE, files[WHOLE]))
     elif "merges.txt" in files:
-        inner = tokenizer_in(json.dumps(_pairs_in(files, about, config)))
+        whole, about = byte_pairs_in(files, about, config)
+        inner = tokenizer_in(json.dumps(whole))
     elif "vocab.txt" in files:
-        inner = tokenizer_in(json.dumps(_word_pieces_in(files, about)))
+        whole, about = word_pieces_in(files, about)
+        inner = tokenizer_in(json.dumps(whole))
     elif CHARACTERS in files:
         return Characters(text_of_file(CHARACTERS, files[CHARACTERS]))
     elif PIECES in files:
@@ -236,19 +197,36 @@ def tokenizer_of(files: dict[str, bytes], config: dict, begin_id: int | None) ->
     else:
         return None
     _add_tokens(inner, about, config.get("vocab_size", 0))
-    special = {}
-    for role in ROLES:
-        token = about.get(f"{role}_token") or first(config.get(f"{role}_token_id"))
-        if token is not None:
-            special[role] = token
-    tokenizer = Tokenizer(inner, special)
+    tokenizer = Tokenizer(inner, _special_in(about, config))
     tokenizer.files = files
     tokenizer.chat_templates = templates_in(about.get("chat_template"))
     if TEMPLATE in files:
         tokenizer.chat_templates = {"default": text_of_file(TEMPLATE, files[TEMPLATE])}
     tokenizer.chat_template = tokenizer.chat_templates.get("default")
     check_keys(about, TOKENIZER | warned_unless(_said_by(tokenizer)), SETTINGS)
+    tokenizer.eos_ids = _all_ends(tokenizer, files, config)
+    if makes_vectors:
+        tokenizer.use_for_vectors(sentence_texts(files))
     return tokenizer
+
+
+def _special_in(about, config):
+    """The special tokens by their roles; the first, where config.json has several ids of one."""
+    special = {}
+    for role in ROLES:
+        ids = config.get(f"{role}_token_id")
+        token = about.get(f"{role}_token") or (ids[0] if isinstance(ids, list) and ids else ids)
+        if token is not None:
+            special[role] = token
+    return special
+
+
+def _all_ends(tokenizer, files, config):
+    """The tokens that end a text, each once, without those that the model does not know."""
+    size = config.get("vocab_size")
+    generation = json_or_empty(files, GENERATION)
+    ends = dict.fromkeys([*tokenizer.eos_ids, *ends_in(generation, config)])
+    return tuple(id_ for id_ in ends if not isinstance(size, int) or id_ < size)
 
 
 def tokenizer_in(text: str) -> Any:
@@ -256,70 +234,6 @@ def tokenizer_in(text: str) -> Any:
     tokenizers = import_tokenizers()
     with _refusing(f"{WHOLE}, or what is in its place, holds no tokenizer"):
         return tokenizers.Tokenizer.from_str(text)
-
-
-def warn_of_others(folder: Path) -> None:
-    """Warn if a folder has a tokenizer of another kind alone."""
-    advice = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers"
-    for name in OTHERS:
-        if (folder / name).exists():
-            what = f"{name} is not read, so there is no tokenizer"
-            warn(f"{what}; npformer reads tokenizer.json: {advice} writes it")
-
-
-def about_tokens(files: dict[str, bytes]) -> dict:
-    """What tokenizer_config.json says, and the files that older programs wrote beside it."""
-    about = json_or_empty(files, SETTINGS)
-    if "added_tokens_decoder" in about:  # then the others are not read there, either
-        return about
-    about |= json_or_empty(files, "special_tokens_map.json")
-    added = json_or_empty(files, "added_tokens.json")
-    special = special_tokens(about)
-    tokens = {}
-    for token, id_ in added.items():
-        is_special = token in special
-        tokens[id_] = {"content": token, "normalized": not is_special, "special": is_special}
-    return about | {"added_tokens_decoder": tokens}
-
-
-def special_tokens(about: dict) -> dict[str, dict]:
-    """All tokens that have a meaning of their own, by their texts, and how a text has each."""
-    tokens = [about.get(f"{role}_token") for role in ROLES]
-    for key in ("additional_special_tokens", "extra_special_tokens"):
-        tokens.extend(_listed_tokens(about, key))
-    special = {}
-    for token in tokens:
-        text = text_of(token)
-        if isinstance(text, str) and text:  # the last one of a text decides, as in transformers
-            special[text] = _form_of(token)
-    return special
-
-
-def _listed_tokens(about, key):
-    """The tokens in a list, or in a dict by their names."""
-    tokens = about.get(key)
-    if tokens is None:
-        return []
-    if not isinstance(tokens, (list, dict)):
-        kind = type(tokens).__name__
-        raise TypeError(f"{key}={shown(tokens)} is a {kind}, expected a list or a dict of tokens")
-    return tokens.values() if isinstance(tokens, dict) else tokens
-
-
-def _form_of(token):
-    """How a text has a token, which only a dict describes."""
-    if not isinstance(token, dict):
-        return {"normalized": False}
-    form = {}
-    for key in FORM:
-        if key in token:
-            form[key] = check_flag(f"the token {shown(token['content'])}: {key}", token[key])
-    return form
-
-
-def text_of(token: Any) -> Any:
-    """The text of a token, which some files have in a dict."""
-    return token.get("content") if isinstance(token, dict) else token
 
 
 def _add_tokens(inner, about, n_vectors):
@@ -339,25 +253,6 @@ def _add_tokens(inner, about, n_vectors):
         has_id = inner.token_to_id(text) is not None
         if text not in there and (has_id or inner.get_vocab_size() < n_vectors):
             inner.add_special_tokens([added_token(text, **form)])
-
-
-def templates_in(value: Any) -> dict[str, str]:
-    """The templates of chats by their names, of a text, or of a list with a dict for each."""
-    if isinstance(value, str):
-        return {"default": value}
-    templates = value or {}
-    if isinstance(value, list):
-        templates = {each.get("name"): each.get("template") for each in value}
-    for name, text in templates.items():
-        if not isinstance(text, str):
-            what = f"the template of chats {shown(name)} in tokenizer_config.json"
-            warn(f"{what} is left out, as it has no text")
-    return {name: text for name, text in templates.items() if isinstance(text, str)}
-
-
-def listed_templates(templates: dict[str, str]) -> list[dict]:
-    """What ``templates_in`` reads."""
-    return [{"name": name, "template": text} for name, text in templates.items()]
 
 
 def _said_by(tokenizer):
@@ -389,121 +284,6 @@ def _steps(part):
         if steps in about:
             return about[steps]
     return [about]
-
-
-# -- tokenizer.json of what older programs wrote
-
-
-def _pairs_in(files, about, config):
-    """A tokenizer as that of GPT-2 or of RoBERTa, of pairs of bytes."""
-    lines = text_of_file("merges.txt", files["merges.txt"]).splitlines()
-    merges = [line for line in lines if line and not line.startswith("#version")]
-    vocabulary = json_of_file("vocab.json", files["vocab.json"])
-    has_space = bool(about.get("add_prefix_space"))
-    whole = byte_pairs(vocabulary, merges, BYTES | {"add_prefix_space": has_space})
-    if is_roberta(about, config):
-        for role, token in OF_ROBERTA.items():
-            about.setdefault(f"{role}_token", token)
-        if isinstance(about["mask_token"], str):  # which has no space before it in a text
-            form = {"lstrip": True, "normalized": False}
-            about["mask_token"] = {"content": about["mask_token"], **form}
-        whole["post_processor"] = _between(about, vocabulary)
-    elif "<|endoftext|>" in vocabulary:  # these are GPT-2's, if no file says another token
-        about.setdefault("bos_token", "<|endoftext|>")
-        about.setdefault("eos_token", "<|endoftext|>")
-    return whole
-
-
-def is_roberta(about: dict, config: dict) -> bool:
-    """Whether vocab.json and merges.txt are of RoBERTa, and not of GPT-2, which has both, too.
-
-    The class of the tokenizer says so, and where no file names it, the family of the model.
-    """
-    kind = about.get("tokenizer_class") or config.get("model_type")
-    return kind in ("RobertaTokenizer", "RobertaTokenizerFast", "roberta")
-
-
-def _between(about, vocabulary):
-    """Each text begins and ends with the tokens that classify and separate."""
-    tokens = []
-    for key in ("cls_token", "sep_token"):
-        token = _text_in(about, key)
-        if token not in vocabulary:
-            raise ValueError(f"{key}={shown(about[key])}, expected a token of the vocabulary")
-        tokens.append(token)
-    begin, end = tokens
-    return around_text([begin], [end], vocabulary)
-
-
-def _text_in(about, key):
-    """The text of a token that each tokenizer of the kind has."""
-    text = text_of(about[key])
-    if not isinstance(text, str):
-        raise TypeError(f"{key}={shown(about[key])}, expected a text or a dict with its content")
-    return text
-
-
-def _word_pieces_in(files, about):
-    """A tokenizer as that of BERT, of pieces of words."""
-    pieces = text_of_file("vocab.txt", files["vocab.txt"]).splitlines()
-    vocabulary = {piece: i for i, piece in enumerate(pieces)}
-    for role, token in OF_BERT.items():
-        about.setdefault(f"{role}_token", token)
-    mark = "##"  # of a piece that goes on with a word
-    return {
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": about.get("tokenize_chinese_chars", True),
-            "strip_accents": about.get("strip_accents"),
-            "lowercase": about.get("do_lower_case", True),
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {
-            "type": "WordPiece",
-            "vocab": vocabulary,
-            "unk_token": _text_in(about, "unk_token"),
-            "continuing_subword_prefix": mark,
-            "max_input_chars_per_word": 100,
-        },
-        "post_processor": _between(about, vocabulary),
-        "decoder": {"type": "WordPiece", "prefix": mark, "cleanup": True},
-    }
-
-
-def byte_pairs(vocabulary: dict[str, int], merges: list, *steps: dict) -> dict:
-    """A tokenizer of byte pairs; the steps divide a text into words, as GPT-2 does if not given."""
-    return {
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps or [BYTES]},
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
-        "decoder": BYTES,
-    }
-
-
-def around_text(before: list[str], after: list[str], vocabulary: dict[str, int]) -> dict:
-    """The step that puts tokens before and after each text."""
-    special = {}
-    for token in (*before, *after):
-        special[token] = {"id": token, "ids": [vocabulary[token]], "tokens": [token]}
-    parts = {token: {"SpecialToken": {"id": token, "type_id": 0}} for token in special}
-    text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
-    single = [*map(parts.get, before), text, *map(parts.get, after)]
-    steps = {"single": single, "pair": [*single, other], "special_tokens": special}
-    return {"type": "TemplateProcessing"} | steps
-
-
-def first(ids: Any) -> Any:
-    """The first of several ids, or the only one."""
-    return ids[0] if isinstance(ids, list) and ids else ids
-
-
-def ends_in(*files: dict) -> list[int]:
-    """The ids that end a text, as files say with one number or with a list."""
-    ends: list = []
-    for about in files:
-        ids = about.get("eos_token_id")
-        ends.extend(ids if isinstance(ids, list) else [ids])
-    return [id_ for id_ in ends if isinstance(id_, int)]
 
 
 @contextmanager

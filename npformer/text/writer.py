@@ -63,8 +63,8 @@ class Writer:
         The path may also lead to what ``pretrained.load`` reads.
         """
         # Here, as a training on text needs nothing of it.
-        from npformer.pretrained.files import is_of_others
-        from npformer.pretrained.loading import GETTING, load_merged
+        from npformer.pretrained.loading import load_merged
+        from npformer.pretrained.opening import GETTING, is_of_others
         from npformer.pretrained.tokenizer import check_tokenizer
 
         path = Path(path)

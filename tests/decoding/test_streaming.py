@@ -10,7 +10,8 @@ import tokenizers
 from tiny import tiny_tokenizer, tiny_translation_tokenizer
 
 from npformer.decoding.streaming import streaming
-from npformer.pretrained.tokenizer import files_of_tokenizer, tokenizer_of
+from npformer.pretrained.tokenizer import tokenizer_of
+from npformer.pretrained.tokenizer_settings import files_of_tokenizer
 from npformer.tokens import Characters, Pieces, Subwords
 
 LINES = ["the man  has a dög", "the dogs, and thé men 漢字 €"]
@@ -43,7 +44,7 @@ def pieces(folder):
 
 def marian(folder):
     ids = tiny_translation_tokenizer(folder)
-    tokenizer = tokenizer_of(files_of_tokenizer(folder), {}, len(ids))
+    tokenizer = tokenizer_of(files_of_tokenizer(folder), {"vocab_size": len(ids)})
     return tokenizer.decode, len(tokenizer)
 
 

@@ -22,7 +22,8 @@ from npformer import (
     sinusoidal_encoding,
 )
 from npformer.pretrained.families import FAMILIES
-from npformer.pretrained.tokenizer import files_of_tokenizer, tokenizer_of
+from npformer.pretrained.tokenizer import tokenizer_of
+from npformer.pretrained.tokenizer_settings import files_of_tokenizer
 from tests.pretrained.folders import edit
 from tests.tools.forge_pretrained import MODELS
 
@@ -437,7 +438,7 @@ def test_the_tokens_of_a_translation_model_are_theirs(tmp_path):
     pytest.importorskip("sentencepiece")
     tiny_translation_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "fr"}')
-    ours = tokenizer_of(files_of_tokenizer(tmp_path), {}, 99)
+    ours = tokenizer_of(files_of_tokenizer(tmp_path), {"vocab_size": 99})
     theirs = transformers.MarianTokenizer.from_pretrained(tmp_path)
     for text in ("the man has a dog", "x the\u00e9", " two  spaces ", ">>fra<< the dogs", ""):
         ids = ours.encode(text)
@@ -456,7 +457,7 @@ def test_the_tokens_of_a_roberta_of_older_files_are_theirs(tmp_path):
     edit(tmp_path / "special_tokens_map.json", cls_token="<s>", mask_token=mask)
     (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\nth e\n\u0120 the\n")
     config = {"model_type": "roberta", "vocab_size": len(vocabulary)}
-    ours = tokenizer_of(files_of_tokenizer(tmp_path), config, None)
+    ours = tokenizer_of(files_of_tokenizer(tmp_path), config)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in ("the hat", "the <mask>, an", "<mask>", " the ", ""):
         assert ours.encode(text) == theirs(text)["input_ids"], text

@@ -27,7 +27,8 @@ from scripts.bench.memory import peak_bytes, reset_peak
 
 from npformer import Encoder, LanguageModel, Transformer, pretrained
 from npformer.pretrained.marian import NEVER
-from npformer.pretrained.tokenizer import Tokenizer, byte_pairs, tokenizer_in
+from npformer.pretrained.tokenizer import Tokenizer, tokenizer_in
+from npformer.pretrained.tokenizer_json import byte_pairs
 from tests.tools.forgery import (
     FAILED,
     add_only,

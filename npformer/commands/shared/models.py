@@ -11,8 +11,9 @@ from npformer.files.checkpoint import BEST, LAST, RESULT, description_in
 from npformer.files.paths import MISSING, kind_of_file
 from npformer.models import Encoder, LanguageModel, Transformer
 from npformer.pretrained.families import FAMILIES
-from npformer.pretrained.files import is_of_others, read_json
+from npformer.pretrained.files import read_json
 from npformer.pretrained.loading import load_merged
+from npformer.pretrained.opening import is_of_others
 from npformer.quantized import quantize
 from npformer.text.translator import SUBWORDS
 
