@@ -42,6 +42,51 @@ def assert_parts_of_the_gradient_are_the_whole(model, params, batch, layers):
         assert_array_equal(told[path], grad)
 
 
+def surprise_at(targets, logits):
+    """Minus the logarithm of the probability of each target."""
+    log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return -np.take_along_axis(log_p, targets[..., None], axis=-1)[..., 0]
+
+
+def assert_weights_are_of_what_is_seen(weights, sees):
+    """Of each layer: positive there and 0 elsewhere, with the sum 1 where anything is seen."""
+    for x in weights:
+        seen = np.broadcast_to(sees, x.shape).astype(bool)
+        assert_array_equal(x > 0, seen)
+        assert_allclose(x.sum(axis=-1), seen.any(axis=-1), atol=1e-14)
+
+
+def assert_padding_has_no_influence_even_if_it_is_nan(model, params, batch, wide):
+    """On the loss, its gradient and the number of tokens; ``wide`` is the batch with more of it."""
+    loss, grads, n = model.loss_and_grad(params, *batch)
+    if model.vocab:
+        params["embedding"][0] = np.nan
+    wide_loss, wide_grads, wide_n = model.loss_and_grad(params, *wide)
+    assert wide_n == n
+    assert wide_loss == pytest.approx(loss, rel=1e-13)
+    assert_trees_close(wide_grads, grads, 1e-13)
+
+
+def drawn_steps(begun, n_steps, words, max_rows=6):
+    """Of each step of decoding its tokens, the rows that they extend, and of each row the number
+    of its source and its text.
+
+    Rows extend randomly drawn rows of the step before: some change places, some are duplicated,
+    some dropped. A step begins from any source any number of times.
+    """
+    rng = np.random.default_rng(0)
+    sources = np.arange(len(begun))
+    texts = [text[:-1] for text in begun]
+    parents = np.append(sources[::-1], [0, 0])
+    tokens = np.array([begun[parent][-1] for parent in parents])
+    for _ in range(n_steps):
+        sources = sources[parents]
+        texts = [[*texts[i], int(token)] for i, token in zip(parents, tokens, strict=True)]
+        yield tokens, parents, sources, texts
+        parents = rng.integers(0, len(tokens), size=rng.integers(1, max_rows + 1))
+        tokens = rng.choice(words, size=len(parents))
+
+
 # --- of models with an encoder and a decoder: src has two rows, of five and of three words ---
 
 
@@ -147,24 +192,12 @@ def assert_a_source_without_words_is_finite_and_leaves_the_encoder_alone(model, 
         assert not all_zero(grads["decoder"])
 
 
-def assert_steps_equal_recomputation(model, params, src, ops, n_steps=7, max_rows=6):
-    """Rows extend randomly drawn rows of the step before.
-
-    Some change places, some are duplicated, some dropped.
-    """
-    rng = np.random.default_rng(0)
-    decoder = model.decoder(params, src, max_rows=max_rows, max_len=n_steps, backend=ops)
-    sources, said = np.arange(len(src)), np.empty((len(src), 0), int)
-    # A step begins from any source any number of times.
-    parents = np.append(np.arange(len(src))[::-1], [0, 0])
-    tokens = np.ones(len(parents), int)
-    for _ in range(n_steps):
-        sources, said = sources[parents], np.column_stack([said[parents], tokens])
-        expected = model.logits(params, src[sources], said, backend="reference")[:, -1]
-        assert_allclose(decoder.step(tokens, parents), expected, rtol=0, atol=1e-12)
-        parents = rng.integers(0, len(tokens), size=rng.integers(1, max_rows + 1))
-        tokens = rng.integers(1, model.tgt_vocab, size=len(parents))
-        tokens[tokens == model.pad_id] = 1  # padding is never generated
+def assert_steps_equal_recomputation(model, params, src, ops):
+    words = [word for word in range(1, model.tgt_vocab) if word != model.pad_id]
+    decoder = model.decoder(params, src, max_rows=6, max_len=7, backend=ops)
+    for tokens, parents, sources, texts in drawn_steps([[1]] * len(src), 7, words):
+        expected = model.logits(params, src[sources], np.array(texts), backend="reference")
+        assert_allclose(decoder.step(tokens, parents), expected[:, -1], rtol=0, atol=1e-12)
 
 
 def assert_all_ways_of_decoding_agree(model, params, src, tgt):

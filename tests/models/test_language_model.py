@@ -4,6 +4,7 @@ Its loss, what a token sees, texts that go on after prompts, what is refused.
 """
 
 import contextlib
+import os
 import re
 import threading
 import time
@@ -23,7 +24,13 @@ from catalogue import (
 )
 from numpy.testing import assert_array_equal
 from oracles import assert_close
-from promises import assert_trees_close, params_of
+from promises import (
+    assert_padding_has_no_influence_even_if_it_is_nan,
+    assert_weights_are_of_what_is_seen,
+    drawn_steps,
+    params_of,
+    surprise_at,
+)
 from refusals import refuses
 from results import wait_for_helpers
 
@@ -46,11 +53,12 @@ from npformer.layers.cache import BlockCache
 from npformer.models import LowRank
 
 each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
+each_backend = pytest.mark.usefixtures("default_backend")
 PROMPTS = [[3, 4, 5, 1], [7], [2, 2], [9, 8, 7, 6, 5, 4]]
 
 
-def made(**settings):
-    model = LanguageModel(V, **{**SIZES, **settings})
+def made(settings=None, **more):
+    model = LanguageModel(V, **{**SIZES, **(settings or {}), **more})
     return model, params_of(model)
 
 
@@ -58,124 +66,108 @@ def made(**settings):
 
 
 def test_targets_are_the_next_tokens():
-    model, params = made(**GPT2)
+    model, params = made(GPT2)
     apart = IDS[:, :-1], IDS[:, 1:]
     assert model.loss(params, IDS) == model.loss(params, *apart)
     assert model.count(IDS) == model.count(*apart) == (IDS[:, 1:] != 0).sum()
 
 
 def test_the_loss_is_the_mean_surprise_at_tokens_that_are_not_padding():
-    model, params = made(**GPT2)
-    logits = model.logits(params, IDS[:, :-1])
-    surprise = (
-        np.log(np.exp(logits).sum(axis=-1))
-        - np.take_along_axis(logits, IDS[:, 1:, None], axis=-1)[..., 0]
-    )
-    assert model.loss(params, IDS)[0] == pytest.approx(surprise[IDS[:, 1:] != 0].mean(), rel=1e-13)
+    model, params = made(GPT2)
+    targets = IDS[:, 1:]
+    surprise = surprise_at(targets, model.logits(params, IDS[:, :-1]))
+    loss, _ = model.loss(params, IDS)
+    assert loss == pytest.approx(surprise[targets != 0].mean(), rel=1e-13)
 
 
 # --- what a token sees ---
 
 
 @each_setting
-def test_the_past_does_not_see_the_future_and_rows_do_not_see_each_other(settings, every_backend):
-    model, params = made(**settings)
+@each_backend
+def test_the_past_does_not_see_the_future_and_rows_do_not_see_each_other(settings):
+    model, params = made(settings)
     ids = IDS[-1:]
-    before = model.logits(params, ids, backend=every_backend)
+    before = model.logits(params, ids)
     for t in range(1, ids.shape[1]):
         changed = ids.copy()
         changed[:, t] = changed[:, t] % (V - 1) + 1
-        after = model.logits(params, changed, backend=every_backend)
+        after = model.logits(params, changed)
         assert_array_equal(after[:, :t], before[:, :t])
         assert (after[:, t] != before[:, t]).any()
-    together = model.logits(params, IDS, backend=every_backend)
+    together = model.logits(params, IDS)
     assert_close(together[-1:], before, 1e-12)
 
 
 @pytest.mark.parametrize("settings", [{}, WINDOW], ids=["pre", "post"])
-def test_padding_has_no_influence_even_if_it_is_nan(settings, every_backend):
-    model, params = made(
-        **{"pad_id": 0, "positions": "learned", **settings, "tie_embeddings": False}
-    )
-    loss, grads, n = model.loss_and_grad(params, IDS, backend=every_backend)
-    logits = model.logits(params, IDS, backend=every_backend)
-    params["embedding"][0] = np.nan
+@each_backend
+def test_padding_has_no_influence_even_if_it_is_nan(settings):
+    learned = {"pad_id": 0, "positions": "learned"}
+    model, params = made(learned | settings, tie_embeddings=False)
+    logits = model.logits(params, IDS)
     wide = np.pad(IDS, ((0, 0), (0, 4)))
-    other, other_grads, other_n = model.loss_and_grad(params, wide, backend=every_backend)
-    assert (other, other_n) == (pytest.approx(loss, rel=1e-13), n)
-    assert_trees_close(other_grads, grads, 1e-13)
-    after = model.logits(params, wide, backend=every_backend)[:, : IDS.shape[1]]
+    assert_padding_has_no_influence_even_if_it_is_nan(model, params, [IDS], [wide])
+    after = model.logits(params, wide)[:, : IDS.shape[1]]
     assert_close(after[IDS != 0], logits[IDS != 0], 1e-12)
     texts = [row[row != 0] for row in IDS]
-    said = greedy_decode(model, params, IDS, max_len=6, backend=every_backend)
-    assert_array_equal(said, greedy_decode(model, params, texts, max_len=6, backend=every_backend))
+    said = greedy_decode(model, params, IDS, max_len=6)
+    assert_array_equal(said, greedy_decode(model, params, texts, max_len=6))
     assert (said != 0).all()  # it is never said
 
 
 def test_attention_weights_of_every_layer():
-    model, params = made(**WINDOW)
+    model, params = made(WINDOW)
     weights = model.attention_weights(params, IDS)["layers"]
     assert [x.shape for x in weights] == [(4, 4, 7, 7)] * 2
-    for x in weights:
-        assert not np.triu(x, 1).any()
-        assert not np.tril(x, -3).any()
-        np.testing.assert_allclose(x[-1].sum(axis=-1), 1, atol=1e-14)
+    near = np.tri(7, k=0) - np.tri(7, k=-3)
+    assert_weights_are_of_what_is_seen(weights, near * (IDS != 0)[:, None, None])
 
 
 # --- step by step ---
 
 
-def assert_steps_equal_the_whole(model, params, ops, prompts=PROMPTS, n_steps=9, max_rows=6):
-    """Rows extend randomly drawn rows of the step before.
-
-    Some change places, some are duplicated, some dropped.
-    """
-    rng = np.random.default_rng(0)
-    decoder = model.decoder(params, prompts, max_rows=max_rows, max_len=n_steps, backend=ops)
-    texts = [text[:-1] for text in prompts]
-    tokens = [text[-1] for text in prompts]
-    parents = range(len(prompts))
-    for _ in range(n_steps):
-        texts = [
-            [*texts[parent], int(token)] for parent, token in zip(parents, tokens, strict=True)
-        ]
-        logits = decoder.step(np.array(tokens), np.array(parents))
+def assert_steps_are_the_whole(model, params, prompts=PROMPTS, n_steps=9):
+    decoder = model.decoder(params, prompts, max_rows=6, max_len=n_steps)
+    for tokens, parents, _, texts in drawn_steps(prompts, n_steps, range(1, V)):
+        logits = decoder.step(tokens, parents)
         for row, text in zip(logits, texts, strict=True):
-            expected = model.logits(params, np.array([text]), backend="reference")[0, -1]
-            assert_close(row, expected, 1e-12)
-        parents = rng.integers(0, len(tokens), size=rng.integers(1, max_rows + 1))
-        tokens = rng.integers(1, V, size=len(parents))
+            expected = model.logits(params, np.array([text]), backend="reference")
+            assert_close(row, expected[0, -1], 1e-12)
     return decoder
 
 
 @each_setting
-def test_steps_are_the_whole_computation(settings, every_backend, monkeypatch):
+@each_backend
+def test_steps_are_the_whole_computation(settings, monkeypatch):
     """Each cache grows several times."""
     monkeypatch.setattr("npformer.decoding.text.BLOCK", 1)
-    model, params = made(**settings)
-    assert_steps_equal_the_whole(model, params, every_backend)
+    assert_steps_are_the_whole(*made(settings))
 
 
 @pytest.mark.parametrize(
     "prompts", [[[5], [6]], [[1, 2, 3], [4, 5, 6]]], ids=["one token", "equal lengths"]
 )
 @pytest.mark.parametrize("window", [None, 1, 2])
-def test_steps_after_prompts_of_equal_lengths(prompts, window, every_backend):
-    model, params = made(window=window, n_kv_heads=2)
-    decoder = assert_steps_equal_the_whole(model, params, every_backend, prompts)
+@each_backend
+def test_steps_after_prompts_of_equal_lengths(prompts, window):
+    decoder = assert_steps_are_the_whole(*made(window=window, n_kv_heads=2), prompts)
     # entries that no window reaches are used again
     entries = 2 * (len(prompts[0]) - 1) + (window or 9) * 6
     assert int(decoder.at.max()) < entries
     assert decoder.kv.shape[-1] == 2 * 2 * 2  # keys and values, heads, width
 
 
+def use_threads(monkeypatch, n):
+    for module in ("runtime.threads", "operations.host"):
+        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: n)
+
+
 def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
-    model, params = made(**GPT2)
+    model, params = made(GPT2)
     prompts = PROMPTS * 3
     whole = greedy_decode(model, params, prompts, max_len=9, backend="cpu")
     monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
-    for module in ("runtime.threads", "operations.host"):
-        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: 3)
+    use_threads(monkeypatch, 3)
     assert_array_equal(greedy_decode(model, params, prompts, max_len=9, backend="cpu"), whole)
 
 
@@ -190,50 +182,39 @@ def whole_logits(model, params, text, n_prompt):
     """
     if model.window is not None and model.positions in ("rotary", "none"):
         model = replace(model, max_len=100)
-    first, half = max(0, n_prompt - model.max_len), max(1, model.max_len // 2)
+    first = max(0, n_prompt - model.max_len)
+    half = max(1, model.max_len // 2)
     for n in range(n_prompt, len(text) + 1):
         if n - first > model.max_len:
             first = n - half
-    return model.logits(params, np.array([text[first:]]), backend="reference")[0, -1]
+    seen = np.array([text[first:]])
+    return model.logits(params, seen, backend="reference")[0, -1]
 
 
-def continued(model, params, prompts, n, penalty=1.0, allowed=lambda t: slice(None)):
-    """n tokens after each prompt, the most probable ones, computed anew for each.
-
-    Beyond the context as with slide.
+def continued(model, params, prompts, n, penalty=1.0, first_end=0, ends=()):
+    """n tokens after each prompt, the most probable ones, computed anew for each; no end before
+    the number first_end.
     """
-    said = [list(text) for text in prompts]
-    for t in range(n):
-        for text, prompt in zip(said, prompts, strict=True):
+    rows = []
+    for prompt in prompts:
+        text = list(prompt)
+        for t in range(n):
             logits = whole_logits(model, params, text, len(prompt))
             seen = np.isin(np.arange(V), text)
             logits[seen] = np.where(logits > 0, logits / penalty, logits * penalty)[seen]
             if model.pad_id is not None:
                 logits[model.pad_id] = -np.inf
-            chosen = np.full(V, -np.inf)
-            chosen[allowed(t)] = logits[allowed(t)]
-            text.append(int(chosen.argmax()))
-    return np.array([text[len(prompt) :] for text, prompt in zip(said, prompts, strict=True)])
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, WINDOW, {**GPT2, "pad_id": None}], ids=["rotary", "window", "learned"]
-)
-def test_slide_goes_on_with_the_latest_half_of_the_context(settings, every_backend):
-    model, params = made(**{**settings, "max_len": 8})
-    expected = continued(model, params, PROMPTS, 16)
-    said = greedy_decode(model, params, PROMPTS, max_len=16, slide=True, backend=every_backend)
-    assert_array_equal(said, expected)
-    options = {"max_len": 16, "slide": True, "backend": every_backend}
-    drawn = sample(model, params, PROMPTS, top_k=1, seed=0, **options)
-    assert_array_equal(drawn, expected)
-    full = [[*range(1, 9)]]
-    said = greedy_decode(model, params, full, max_len=5, slide=True, backend=every_backend)
-    assert_array_equal(said, continued(model, params, full, 5))
+            if t < first_end:
+                logits[list(ends)] = -np.inf
+            text.append(int(logits.argmax()))
+        rows.append(text[len(prompt) :])
+    return np.array(rows)
 
 
 CASES = {name: (settings, 7, False) for name, settings in SETTINGS.items()}
 CASES |= {
+    "without padding": ({**GPT2, "pad_id": None}, 8, False),
+    "one token": (GPT2, 1, False),
     "two tokens": (GPT2, 2, False),
     "integers": (LLAMA, 7, True),
     "integers, window": (WINDOW, 7, True),
@@ -242,9 +223,13 @@ CASES |= {
 
 @pytest.mark.parametrize(("settings", "max_len", "of_integers"), CASES.values(), ids=list(CASES))
 def test_each_row_has_the_context_that_it_has_alone(settings, max_len, of_integers, every_backend):
-    """Rows of random tokens, which are full at different steps, and end at different steps."""
-    model, params = made(**{**settings, "max_len": max_len})
-    params = quantize(params) if of_integers else params
+    """Rows of random tokens, which are full at different steps, and end at different steps.
+
+    Beyond the context they go on with its latest half.
+    """
+    model, params = made(settings, max_len=max_len)
+    if of_integers:
+        params = quantize(params)
     rng = np.random.default_rng(0)
     prompts = [*PROMPTS, [5, 6, 7, 8, 9, 1, 2, 3, 4, 11]]
     texts = [[*prompt] for prompt in prompts]
@@ -262,39 +247,31 @@ def test_each_row_has_the_context_that_it_has_alone(settings, max_len, of_intege
 
 
 @pytest.mark.parametrize("positions", ["rotary", "none"])
-def test_with_a_window_a_text_is_as_with_a_larger_context(positions, every_backend):
+@each_backend
+def test_with_a_window_a_text_is_as_with_a_larger_context(positions):
     """If nothing but the window says what is seen: neither a longer prompt is cut nor a text."""
     model, params = made(max_len=8, positions=positions, window=3, n_kv_heads=2)
-    prompts = [*PROMPTS, [*range(1, 13)]]
-    options = {"max_len": 16, "seed": 0, "backend": every_backend}
     wide = replace(model, max_len=200)
+    prompts = [*PROMPTS, [*range(1, 13)]]
+    options = {"max_len": 16, "seed": 0}
     expected = sample(wide, params, prompts, **options)
-    assert_array_equal(sample(model, params, prompts, slide=True, **options), expected)
-    decoder = model.decoder(params, [], max_rows=1, backend=every_backend)
+    options["slide"] = True
+    assert_array_equal(sample(model, params, prompts, **options), expected)
+    options["decoder"] = model.decoder(params, [], max_rows=1)
     for prompt in prompts:
-        alone = sample(wide, params, [prompt], **options)
-        assert_array_equal(
-            sample(model, params, [prompt], slide=True, decoder=decoder, **options), alone
-        )
+        alone = sample(wide, params, [prompt], max_len=16, seed=0)
+        assert_array_equal(sample(model, params, [prompt], **options), alone)
 
 
 @each_setting
 def test_a_text_without_end_does_not_need_a_cache_without_end(settings, monkeypatch):
     monkeypatch.setattr("npformer.decoding.text.BLOCK", 1)
-    model, params = made(**{**settings, "max_len": 8})
+    model, params = made(settings, max_len=8)
     decoder = model.decoder(params, [], max_rows=2)
     greedy_decode(model, params, [[1, 2], [3]], max_len=100, slide=True, decoder=decoder)
     assert decoder.at.shape[1] <= 8
     # of the prompts and of eight steps, as a cache is doubled
     assert decoder.kv.shape[1] <= 2 * (2 + 8 * 2)
-
-
-def test_slide_in_the_shortest_context():
-    model, params = made(max_len=1)
-    assert greedy_decode(model, params, [[3]], max_len=1).shape == (1, 1)
-    said = greedy_decode(model, params, [[3]], max_len=4, slide=True)
-    for token, after in zip([3, *said[0, :-1]], said[0], strict=True):
-        assert model.logits(params, np.array([[token]]))[0, -1].argmax() == after
 
 
 def test_a_limit_that_is_not_reached_takes_no_memory():
@@ -305,11 +282,11 @@ def test_a_limit_that_is_not_reached_takes_no_memory():
 
 
 @pytest.mark.parametrize("penalty", [0.5, 1.0, 2.0])
-def test_the_penalty_counts_tokens_of_the_prompt_and_those_that_were_said(penalty, every_backend):
-    model, params = made(**GPT2)
+@each_backend
+def test_the_penalty_counts_tokens_of_the_prompt_and_those_that_were_said(penalty):
+    model, params = made(GPT2)
     expected = continued(model, params, PROMPTS, 12, penalty)
     options = {"max_len": 12, "top_k": 1, "repetition_penalty": penalty, "seed": 0}
-    options["backend"] = every_backend
     assert_array_equal(sample(model, params, PROMPTS, **options), expected)
     if penalty == 2.0:
         assert (expected != continued(model, params, PROMPTS, 12)).any()
@@ -321,53 +298,54 @@ def test_the_first_of_several_ends_ends_a_text_after_min_len():
     ends = [int(free[0, 4]), int(free[1, 7]), int(free[2, 1])]
     said = greedy_decode(model, params, PROMPTS, eos_id=ends, max_len=12)
     for row, whole in zip(said, free, strict=True):
-        n = next((t + 1 for t, token in enumerate(whole) if token in ends), 12)
+        places = np.flatnonzero(np.isin(whole, ends))
+        n = min([*places + 1, 12])
         assert_array_equal(row[:n], whole[:n])
         assert set(row[n:]) <= {ends[0]}
-    words = np.setdiff1d(np.arange(V), ends)
-    later = continued(model, params, PROMPTS, 12, allowed=lambda t: words if t < 5 else slice(None))
-    said = greedy_decode(model, params, PROMPTS, eos_id=tuple(ends), max_len=12, min_len=6)
+    options = {"eos_id": tuple(ends), "max_len": 12, "min_len": 6}
+    said = greedy_decode(model, params, PROMPTS, **options)
+    later = continued(model, params, PROMPTS, 12, first_end=5, ends=ends)
     assert_array_equal(said[:, :6], later[:, :6])
     assert np.isin(said[:, 5:], ends).any()
-    (found,) = beam_search(
-        model, params, PROMPTS[:1], eos_id=ends, max_len=12, min_len=6, beam_size=4, n_best=4
-    )
-    assert all(len(x.tokens) >= 6 and not {*x.tokens[:-1]} & {*ends} for x in found)
+    (found,) = beam_search(model, params, PROMPTS[:1], **options, beam_size=4, n_best=4)
+    for hypothesis in found:
+        assert len(hypothesis.tokens) >= 6
+        assert not {*hypothesis.tokens[:-1]} & {*ends}
 
 
 def test_each_text_has_its_own_limit_and_may_have_no_end():
-    model, params = made(**GPT2)
+    model, params = made(GPT2)
     limits = np.array([1, 12, 5, 3])
     said = greedy_decode(model, params, PROMPTS, max_len=limits)
     expected = continued(model, params, PROMPTS, 12)
     assert_array_equal(said, np.where(np.arange(12) < limits[:, None], expected, 0))
 
 
-def test_beam_search_adds_up_the_log_probabilities_after_a_prompt(every_backend):
-    model, params = made(**WINDOW)
+@each_backend
+def test_beam_search_adds_up_the_log_probabilities_after_a_prompt():
+    model, params = made(WINDOW)
     end = int(continued(model, params, PROMPTS[:1], 4)[0, 3])
-    options = {"eos_id": end, "max_len": 7, "beam_size": 3, "n_best": 3, "backend": every_backend}
+    options = {"eos_id": end, "max_len": 7, "beam_size": 3, "n_best": 3}
     for prompt, found in zip(PROMPTS, beam_search(model, params, PROMPTS, **options), strict=True):
-        for x in found:
-            text = np.array([[*prompt, *x.tokens[:-1]]])
+        for hypothesis in found:
+            tokens = np.array(hypothesis.tokens)
+            text = np.array([[*prompt, *tokens[:-1]]])
             logits = model.logits(params, text)[0, len(prompt) - 1 :]
-            log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-            expected = log_p[np.arange(len(x.tokens)), x.tokens].sum()
-            assert x.log_probability == pytest.approx(expected, rel=1e-12)
+            log_p = -surprise_at(tokens, logits).sum()
+            assert hypothesis.log_probability == pytest.approx(log_p, rel=1e-12)
     said = greedy_decode(model, params, PROMPTS, max_len=7)
     found = beam_search(model, params, PROMPTS, max_len=7, beam_size=1)
     assert [best.tokens for (best,) in found] == [*map(tuple, said)]
 
 
-@pytest.mark.parametrize("batch", [(IDS,), (IDS, IDS)], ids=["text", "ids and targets"])
-def test_a_batch_that_is_filled_up_has_the_same_loss(batch):
-    model, params = made(**GPT2)
+@pytest.mark.parametrize(("batch", "width"), [((IDS,), 7), ((IDS, IDS), 12)])
+def test_a_batch_that_is_filled_up_has_the_same_loss(batch, width):
+    model, params = made(GPT2)
     wide = model.fill_up(batch, lambda n: -(-n // 6) * 6)
-    assert [x.shape for x in wide] == [(6, 7 if len(batch) == 1 else 12)] * len(batch)
-    assert model.loss(params, *wide) == (
-        pytest.approx(model.loss(params, *batch)[0], rel=1e-13),
-        model.count(*batch),
-    )
+    assert {x.shape for x in wide} == {(6, width)}
+    loss, n = model.loss(params, *wide)
+    assert loss == pytest.approx(model.loss(params, *batch)[0], rel=1e-13)
+    assert n == model.count(*batch)
 
 
 def test_no_prompts_no_texts():
@@ -381,7 +359,7 @@ def test_no_prompts_no_texts():
 
 def test_settings_that_contradict_each_other_or_do_not_exist():
     def refused(message, error=ValueError, **bad):
-        refuses(error, message, LanguageModel, **{"vocab": V, **SIZES, **bad})
+        refuses(error, message, made, **bad)
 
     refused(r"n_layers=\(1, 2\) is a tuple, expected an int", TypeError, n_layers=(1, 2))
     refused("pad_id=13, expected an id of the vocabulary", pad_id=V)
@@ -448,13 +426,9 @@ def test_beam_search_does_not_advise_what_it_does_not_have():
 def test_with_slide_a_prompt_may_be_longer_than_the_context():
     prompt = np.arange(1, 12)
     options = {"max_len": 12, "slide": True}
-    [expected], [found] = (
-        greedy_decode(MODEL, PARAMS, [ids], **options) for ids in (prompt[-8:], prompt)
-    )
-    assert_array_equal(found, expected)
-    # the two prompts are read side by side
-    both = greedy_decode(MODEL, PARAMS, [prompt, prompt[:3]], **options)
-    assert_array_equal(both[0], expected)
+    [expected] = greedy_decode(MODEL, PARAMS, [prompt[-8:]], **options)
+    for prompts in ([prompt], [prompt, prompt[:3]]):  # the two are read side by side
+        assert_array_equal(greedy_decode(MODEL, PARAMS, prompts, **options)[0], expected)
 
 
 def test_what_cannot_decode_is_named():
@@ -512,41 +486,39 @@ def test_threads_that_read_a_long_prompt_together_read_the_same(settings, n_thre
     """
     monkeypatch.setattr("npformer.decoding.reading.READ_AT_ONCE", 11)
     monkeypatch.setattr("npformer.decoding.reading.FEW_ROWS", 2)
-    for module in ("operations.host", "runtime.threads"):
-        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: n_threads)
+    use_threads(monkeypatch, n_threads)
     writers = []
     append = BlockCache.append
     second_began = threading.Event()
 
     def slowly(cache, kv):
-        writers.append(threading.get_ident())
-        if n_threads == 1 or writers[0] != threading.get_ident():
+        writer = threading.get_ident()
+        writers.append(writer)
+        if n_threads == 1 or writers[0] != writer:
             second_began.set()
         second_began.wait(timeout=30)
-        time.sleep(0.002 if cache.kv.shape[1] < 8 else 0)
+        if cache.kv.shape[1] < 8:
+            time.sleep(0.002)
         append(cache, kv)
 
     monkeypatch.setattr(BlockCache, "append", slowly)
     wait_for_helpers()
-    model, params = made(**settings)
+    model, params = made(settings)
     text = np.random.default_rng(2).integers(1, V, (1, 24))
-    logits = model.decoder(params, text, max_rows=1, backend="cpu").step(
-        text[:, -1], np.zeros(1, int)
-    )
+    decoder = model.decoder(params, text, max_rows=1, backend="cpu")
+    logits = decoder.step(text[:, -1], np.array([0]))
     expected = model.logits(params, text, backend="reference")[:, -1]
     assert_close(logits[:, 1:], expected[:, 1:], 1e-12)
-    # 11, 11, 1 tokens
     assert len(set(writers)) == min(n_threads, 2)
-    assert len(writers) == model.n_layers * (2 + 2 + 1)
+    n_blocks = 2 + 2 + 1  # of 11, 11 and 1 tokens
+    assert len(writers) == model.n_layers * n_blocks
 
 
 # --- prompts that begin as the text before them ---
 
 
-def common(a, b):
-    return next(
-        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-    )
+def n_common(a, b):
+    return len(os.path.commonprefix([a, b]))
 
 
 @each_setting
@@ -555,55 +527,61 @@ def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_bac
     and if Ctrl-C ended its reading or what was said.
     """
     monkeypatch.setattr("npformer.decoding.text.BLOCK", 1)
-    model, params = made(**{**settings, "max_len": 40})
-    rng = np.random.default_rng(1)
+    model, params = made(settings, max_len=40)
     decoder = model.decoder(params, [], max_rows=1, backend=every_backend)
-    n_new: list[int] = []
+    rng = np.random.default_rng(1)
+    read: list[int] = []  # how many tokens each layer has read
+    append = BlockCache.append
 
-    def append(cache, kv, append=BlockCache.append):
-        n_new.append(cache.n_new)
-        if len(n_new) == stop_reading:
+    def watched(cache, kv):
+        read.append(cache.n_new)
+        if len(read) == stop_reading:
             raise KeyboardInterrupt
         append(cache, kv)
 
-    monkeypatch.setattr(BlockCache, "append", append)
-    # prompt and what was said, and of how many tokens the cache has entries
-    text = []
-    n_computed = 0
+    monkeypatch.setattr(BlockCache, "append", watched)
+
+    def answer(prompt, n_steps, stop_saying):
+        said = []
+
+        def choose(logits, rows, t):
+            text = np.array([[*prompt, *said]])
+            expected = model.logits(params, text, backend="reference")[0, -1]
+            assert_close(logits[0, 1:], expected[1:], 1e-12)
+            return logits.argmax(axis=-1)
+
+        def on_step(rows, tokens):
+            said.append(int(tokens[0]))
+            if len(said) == stop_saying:
+                raise KeyboardInterrupt
+
+        request = checked_request(model, [prompt], None, None, n_steps, 0)
+        with contextlib.suppress(KeyboardInterrupt):
+            generate(request, params, choose, every_backend, on_step, decoder=decoder)
+        return said
+
+    text: list[int] = []
+    n_computed = 0  # of so many tokens of the text the cache has entries
     for turn in range(12):
-        n_kept = common(
-            text, text[: rng.integers(len(text) // 2, len(text) + 1)] if turn % 3 else text
-        )
-        prompt = [
-            *text[: n_kept if n_kept < 25 else 3],
-            *rng.integers(1, V, rng.integers(1, 6)).tolist(),
-        ]
-        n = len(prompt) - 1
+        n_kept = len(text)
+        if turn % 3:
+            n_kept = int(rng.integers(n_kept // 2, n_kept + 1))
+        if n_kept >= 25:
+            n_kept = 3
+        new = rng.integers(1, V, rng.integers(1, 6))
+        prompt = text[:n_kept] + new.tolist()
+        n_read = len(prompt) - 1
+        n_known = min(n_common(text, prompt[:-1]), n_computed)
         n_steps = int(rng.integers(1, 9))
-        n_known = min(common(text, prompt[:-1]), n_computed)
+        stop_saying = 2 if turn % 4 == 3 else None
         for stop_reading in (2, 0) if turn % 6 == 5 else (0,):
-            n_new.clear()
-            said = []
-
-            def choose(logits, rows, t, prompt=prompt, said=said):
-                expected = model.logits(params, np.array([[*prompt, *said]]), backend="reference")[
-                    0, -1, 1:
-                ]
-                assert_close(logits[0, 1:], expected, 1e-12)
-                return logits.argmax(axis=-1)
-
-            def on_step(rows, tokens, said=said, n_most=2 if turn % 4 == 3 else 9):
-                said.append(int(tokens[0]))
-                if len(said) == n_most:
-                    raise KeyboardInterrupt
-
-            with contextlib.suppress(KeyboardInterrupt):
-                request = checked_request(model, [prompt], None, None, n_steps, 0)
-                generate(request, params, choose, every_backend, on_step, decoder=decoder)
-            assert n_new == [n - n_known] * (stop_reading or model.n_layers) * (n > n_known)
-        text = [*prompt, *said]
+            read.clear()
+            said = answer(prompt, n_steps, stop_saying)
+            n_layers = stop_reading or model.n_layers
+            assert read == [n_read - n_known] * n_layers * (n_read > n_known)
+        text = prompt + said
         overwritten = model.window is not None and len(said) > model.window
-        n_computed = n if overwritten else len(text) - 1
+        n_computed = n_read if overwritten else len(text) - 1
     assert decoder.kv.shape[1] <= 2 * model.max_len
 
 
@@ -613,11 +591,11 @@ def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_bac
 def test_what_is_said_with_a_decoder_is_what_is_said_without(method):
     model, params = made(max_len=12)
     decoder = model.decoder(params, [], max_rows=1)
+    options = {"max_len": 20, "slide": True}
     for prompt in ([3, 4], [3, 4, 5, 6], [3], [1, 2, 3, 4, 5, 6, 7, 8]):
-        expected = method(model, params, [prompt], max_len=20, slide=True)
-        assert_array_equal(
-            method(model, params, [prompt], max_len=20, slide=True, decoder=decoder), expected
-        )
+        expected = method(model, params, [prompt], **options)
+        found = method(model, params, [prompt], **options, decoder=decoder)
+        assert_array_equal(found, expected)
 
 
 def test_a_decoder_of_another_model_is_refused():
@@ -633,35 +611,33 @@ def test_a_decoder_of_another_model_is_refused():
 
 
 def test_a_decoder_that_has_read_several_prompts_knows_none_of_them():
-    model, params = made()
-    decoder = model.decoder(params, [[3, 4], [5, 6, 7]], max_rows=1)
+    decoder = MODEL.decoder(PARAMS, [[3, 4], [5, 6, 7]], max_rows=1)
     decoder.step(np.array([7]), np.array([1]))
     assert decoder.n_known([7]) == decoder.n_known([3]) == 0
 
 
 @pytest.mark.parametrize("token", [V, -1, 2**40])
-def test_prompts_that_somebody_made_without_checks_are_checked_by_a_decoder(token, every_backend):
+@each_backend
+def test_prompts_that_somebody_made_without_checks_are_checked_by_a_decoder(token):
     """A kernel would read memory that is not of the table."""
-    model, params = made()
     prompts = Prompts(np.array([[token, 5, 3]]), np.array([3]))
     message = rf"prompts\[0, 0\] is {token}, expected 0 <= id < {V}"
-    options = {"max_rows": 1, "backend": every_backend}
-    refuses(ValueError, message, model.decoder, params, prompts, **options)
+    refuses(ValueError, message, MODEL.decoder, PARAMS, prompts, max_rows=1)
 
 
-def test_a_table_that_is_replaced_in_the_dict_is_not_that_of_a_decoder(every_backend):
-    model, params = made()
-    other = model.decoder(params, [[1, 2]], max_rows=1, backend=every_backend)
-    given = dict(params)
-    decoder = model.decoder(given, [[1, 2]], max_rows=1, backend=every_backend)
-    given["embedding"] = given["embedding"][:3]
-    token, parent = np.array([V - 1]), np.array([0])
-    assert_array_equal(decoder.step(token, parent), other.step(token, parent))
+@each_backend
+def test_a_table_that_is_replaced_in_the_dict_is_not_that_of_a_decoder():
+    params = dict(PARAMS)
+    other = MODEL.decoder(PARAMS, [[1, 2]], max_rows=1)
+    decoder = MODEL.decoder(params, [[1, 2]], max_rows=1)
+    params["embedding"] = params["embedding"][:3]
+    step = np.array([V - 1]), np.array([0])
+    assert_array_equal(decoder.step(*step), other.step(*step))
 
 
-@pytest.mark.parametrize(("eps", "given"), [(1e-50, "0.0"), (1e39, "inf")])
-def test_an_eps_that_the_dtype_cannot_hold_is_refused(eps, given, every_backend):
-    model = LanguageModel(V, d_model=8, n_heads=2, n_layers=1, d_ff=8, eps=eps)
-    message = re.escape(f"eps={eps} is {given} in float32")
-    arguments = model.init(0), np.array([[1, 2]])
-    refuses(ValueError, message, model.logits, *arguments, backend=every_backend)
+@pytest.mark.parametrize(("eps", "rounded"), [(1e-50, "0.0"), (1e39, "inf")])
+@each_backend
+def test_an_eps_that_the_dtype_cannot_hold_is_refused(eps, rounded):
+    model, params = made(eps=eps, dtype="float32")
+    message = re.escape(f"eps={eps} is {rounded} in float32")
+    refuses(ValueError, message, model.logits, params, IDS)
