@@ -1,6 +1,5 @@
-"""What a step changes, as flat arrays: the state, the sum of the gradients, and the update."""
+"""What a step changes, as flat arrays: the state, the gradients that are given, and the update."""
 
-import threading
 from itertools import groupby
 from typing import NamedTuple
 
@@ -8,8 +7,6 @@ import numpy as np
 
 from npformer import tree
 from npformer.reference import derive_key
-from npformer.runtime.memory import empty
-from npformer.runtime.sums import relatives
 from npformer.training.precision import LossScale, Precision
 
 
@@ -76,90 +73,41 @@ def places_in(params):
     return places
 
 
-class GradientTree:
-    """Adds up the gradients of the shards of a batch, in the order of ``tree_sum``.
-
-    Each shard gives its gradients in any thread, each of them once. Two arrays are added as soon as
-    both are there, so that no shard keeps a whole gradient while the others compute theirs.
+class GivenGradients:
+    """Takes the gradients that a model gives for a batch: each of them once, in its shape.
 
     Parameters
     ----------
     places : dict
         The slice of the flat arrays, and the shape, of each parameter, by its path.
-    sums : dict
-        For each subtree, the shards from start to stop: (start, stop) -> the flat array (n,) of
-        their sum.
-    is_first : bool
-        Whether the sum overwrites what is in its array, instead of being added to it.
-    sending : Sending, optional
-        Sends sums to other ranks as soon as they are complete.
+    add : callable
+        ``add(path, grad)`` is called with each gradient, which nobody changes from then on.
     """
 
-    def __init__(self, places, sums, is_first, sending=None):
-        self.places, self.is_first, self.sending = places, is_first, sending
-        self.sum_of = {}
-        for root, flat in sums.items():
-            self.sum_of |= dict.fromkeys(range(*root), (root, flat))
-        self.taken: set = set()  # (path, shard) of each gradient
-        self.n_missing = dict.fromkeys(places, len(sums))  # sums that are not complete
-        self.waiting: dict = {}  # by path and subtree: sums whose siblings are not complete
-        self.lock = threading.Lock()
+    def __init__(self, places, add):
+        self.places, self.add = places, add
+        self.missing = dict.fromkeys(places)
 
-    def ready(self, shard, path, grads):
-        """Take the gradients of a shard below a path; nobody else changes them from here on."""
+    def ready(self, path, grads):
+        """Take the gradients below a path."""
         for leaf, grad in tree.leaves(grads, path):
             _, shape = self.places.get(leaf, (None, "nothing"))
             if getattr(grad, "shape", None) != shape:  # otherwise it would be broadcast
                 what = tree.described(grad, dtypes=False)
                 raise ValueError(f"the gradient of {leaf}: given {what}, expected {shape}")
-            if (leaf, shard) in self.taken:
+            if leaf not in self.missing:
                 raise ValueError(f"the gradient of {leaf}: given twice, expected once")
-            self.taken.add((leaf, shard))
-            self._add(shard, leaf, grad)
+            del self.missing[leaf]
+            self.add(leaf, grad)
 
-    def add(self, shard, grads):
-        """Take the gradients that a shard has not given to ``ready``; ``grads`` may be None."""
+    def finish(self, grads):
+        """Take those that were not given to ``ready``, which may be all, or None."""
         for leaf, grad in tree.leaves({} if grads is None else grads):
-            if (leaf, shard) not in self.taken:
-                self.ready(shard, leaf, grad)
-
-    def check_complete(self):
-        """Raise if a shard has not given all gradients."""
-        for leaf, n_missing in self.n_missing.items():
-            if n_missing > 0:
-                _, shape = self.places[leaf]
-                raise ValueError(f"the gradient of {leaf}: given nothing, expected shape {shape}")
-
-    def _add(self, shard, path, grad):
-        """Add a gradient to that of its sibling, their sum to its own, and so on to the root."""
-        place, shape = self.places[path]
-        root, flat = self.sum_of[shard]
-        total = flat[place].reshape(shape)
-        node = shard, shard + 1
-        while node != root:
-            sibling, parent = relatives(*root)[node]
-            with self.lock:
-                other = self.waiting.pop((path, sibling), None)
-                if other is None:
-                    self.waiting[path, node] = grad
-                    return
-            if self.is_first and parent[0] == root[0]:
-                out = total  # which has no other use before it is complete
-            elif node[1] - node[0] > 1:
-                out = grad  # a sum of this tree
-            else:  # not ``grad``, which a model may have given as another gradient, too
-                out = empty(shape, np.result_type(grad, other))
-            grad = np.add(grad, other, out=out)
-            node = parent
-        if not self.is_first:
-            total += grad
-        elif grad is not total:
-            total[...] = grad
-        with self.lock:
-            self.n_missing[path] -= 1
-            is_complete = self.n_missing[path] == 0
-        if is_complete and self.sending is not None:
-            self.sending.complete(place)
+            if leaf in self.missing or leaf not in self.places:
+                self.ready(leaf, grad)
+        for leaf in self.missing:
+            _, shape = self.places[leaf]
+            raise ValueError(f"the gradient of {leaf}: given nothing, expected shape {shape}")
 
 
 class FlatOptimizer:

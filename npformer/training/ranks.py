@@ -24,8 +24,8 @@ from npformer.runtime.chunks import ForMPI, chunks_of
 from npformer.runtime.messenger import Messenger
 from npformer.runtime.ranks import share_of
 from npformer.runtime.sums import subtrees, tree_sum
-from npformer.training.flat import FlatOptimizer, GradientTree
-from npformer.training.shards import OverShards
+from npformer.training.flat import FlatOptimizer
+from npformer.training.shards import GradientTree, OverShards
 
 
 class OverRanks(OverShards):
@@ -48,9 +48,8 @@ class OverRanks(OverShards):
         self.flat_sums = [self.flat]  # for the subtrees of this rank, as many as a step has needed
         self.for_mpi = ForMPI(sharding.device, self.flat)
 
-    def compute(self, batch, key, params, options, *, is_first, is_last):
+    def compute(self, shards, params, options, *, is_first, is_last):
         """Add up the gradients of this rank's shards; exchange the sums after the last batch."""
-        shards = self.sharding.shards(batch, key)
         mine = self.ranks.my_share(shards)
         gradients = self.tree(len(shards), is_first=is_first, is_last=is_last)
         sending = gradients.sending

@@ -1,11 +1,17 @@
 """The division of the batches of a step into shards, rows that threads compute at the same time."""
 
+import inspect
+import threading
+from functools import partial
+from typing import NamedTuple
+
 import numpy as np
 
 from npformer import tree
-from npformer.reference import split_key
-from npformer.training.flat import GradientTree
-from npformer.training.step import OverBatches, Shard
+from npformer.reference import derive_key, split_key
+from npformer.runtime.memory import empty
+from npformer.runtime.sums import relatives
+from npformer.training.flat import GivenGradients
 
 # However few rows a shard has, it reads all parameters, writes their gradients, and runs Python for
 # each array of them. In this time it could compute so many entries of the largest array of a batch:
@@ -14,6 +20,14 @@ FOR_AN_ARRAY = 4 * 10**6  # divided by the number of parameters
 # A shard should have as many entries as both together. If a batch has not enough for this number of
 # shards, one shard, whose products are divided among all threads, is faster.
 FEWEST_SHARDS = 4
+
+
+class Shard(NamedTuple):
+    """Rows of a batch that are computed together, or all of them."""
+
+    number: int  # among those of all ranks
+    batch: tuple
+    dropout_key: int
 
 
 class Sharding:
@@ -58,21 +72,33 @@ class Sharding:
         return shards
 
 
-class OverShards(OverBatches):
+class OverShards:
     """Loss and gradients of the batches of a step, each of which is divided into shards.
 
-    Threads compute the shards at the same time. Each has a dropout key that is derived from that of
-    its batch. Their gradients are added up as soon as they are there. So a thread needs memory for
-    its activations and for gradients of about two layers, not for a whole one.
+    It takes the place of ``OverBatches``. Threads compute the shards at the same time. Each has a
+    dropout key that is derived from that of its batch. Their gradients are added up as soon as they
+    are there. So a thread needs memory for its activations and for gradients of about two layers,
+    not for a whole one.
     """
 
     def __init__(self, loss_and_grad, sharding, state):
-        super().__init__(loss_and_grad, state)
-        self.sharding = sharding
+        self.loss_and_grad, self.sharding, self.state = loss_and_grad, sharding, state
+        self.gives_early = "ready" in inspect.signature(loss_and_grad).parameters
 
-    def compute(self, batch, key, params, options, *, is_first, is_last):
+    def __call__(self, params, *batches, dropout_key=None, **options):
+        """The loss, the gradients, and the number of targets."""
+        losses = []  # of the shards of each batch
+        n_targets = 0
+        for i, batch in enumerate(batches):
+            shards = self.sharding.shards(batch, derive_key(dropout_key, i))
+            is_last = i + 1 == len(batches)
+            results = self.compute(shards, params, options, is_first=i == 0, is_last=is_last)
+            losses.append([loss for loss, _ in results])
+            n_targets += sum(n for _, n in results)
+        return self.sum_of(losses), self.state.grads, n_targets
+
+    def compute(self, shards, params, options, *, is_first, is_last):
         """Add the gradients of a batch to those before; return what ``compute_shards`` does."""
-        shards = self.sharding.shards(batch, key)
         whole = 0, len(shards)
         gradients = GradientTree(self.state.places, {whole: self.state.flat_grads}, is_first)
         return self.compute_shards(shards, len(shards), gradients, params, options)
@@ -84,11 +110,82 @@ class OverShards(OverBatches):
         """
 
         def compute(shard):
-            return self.compute_shard(shard, gradients, params, options)
+            given = GivenGradients(self.state.places, partial(gradients.add, shard.number))
+            of_shard = options | {"dropout_key": shard.dropout_key}
+            if self.gives_early:
+                of_shard["ready"] = given.ready
+            loss, grads, n_targets = self.loss_and_grad(params, *shard.batch, **of_shard)
+            given.finish(grads)
+            return loss, n_targets
 
         if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
-            results = [compute(shards[0])]
-        else:
-            results = self.sharding.device.run_shards(compute, shards)
-        gradients.check_complete()
-        return results
+            return [compute(shards[0])]
+        return self.sharding.device.run_shards(compute, shards)
+
+    def sum_of(self, losses):
+        """The loss of the step, in the order of the batches and of their shards.
+
+        Each was divided by the targets of all batches.
+        """
+        zero = np.float64(0)
+        return sum((sum(of_batch, zero) for of_batch in losses), zero)
+
+
+class GradientTree:
+    """Adds up the gradients of the shards of a batch, in the order of ``tree_sum``.
+
+    Each shard gives its gradients in any thread. Two arrays are added as soon as both are there, so
+    that no shard keeps a whole gradient while the others compute theirs.
+
+    Parameters
+    ----------
+    places : dict
+        The slice of the flat arrays, and the shape, of each parameter, by its path.
+    sums : dict
+        For each subtree, the shards from start to stop: (start, stop) -> the flat array (n,) of
+        their sum.
+    is_first : bool
+        Whether the sum overwrites what is in its array, instead of being added to it.
+    sending : Sending, optional
+        Sends sums to other ranks as soon as they are complete.
+    """
+
+    def __init__(self, places, sums, is_first, sending=None):
+        self.places, self.is_first, self.sending = places, is_first, sending
+        self.sum_of = {}
+        for root, flat in sums.items():
+            self.sum_of |= dict.fromkeys(range(*root), (root, flat))
+        self.n_missing = dict.fromkeys(places, len(sums))  # sums that are not complete
+        self.waiting: dict = {}  # by path and subtree: sums whose siblings are not complete
+        self.lock = threading.Lock()
+
+    def add(self, shard, path, grad):
+        """Add a gradient to that of its sibling, their sum to its own, and so on to the root."""
+        place, shape = self.places[path]
+        root, flat = self.sum_of[shard]
+        total = flat[place].reshape(shape)
+        node = shard, shard + 1
+        while node != root:
+            sibling, parent = relatives(*root)[node]
+            with self.lock:
+                other = self.waiting.pop((path, sibling), None)
+                if other is None:
+                    self.waiting[path, node] = grad
+                    return
+            if self.is_first and parent[0] == root[0]:
+                out = total  # which has no other use before it is complete
+            elif node[1] - node[0] > 1:
+                out = grad  # a sum of this tree
+            else:  # not ``grad``, which a model may have given as another gradient, too
+                out = empty(shape, np.result_type(grad, other))
+            grad = np.add(grad, other, out=out)
+            node = parent
+        if not self.is_first:
+            total += grad
+        elif grad is not total:
+            total[...] = grad
+        with self.lock:
+            self.n_missing[path] -= 1
+            is_complete = self.n_missing[path] == 0
+        if is_complete and self.sending is not None:
+            self.sending.complete(place)

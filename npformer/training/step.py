@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.reference import derive_key
-from npformer.training.flat import GradientTree
+from npformer.training.flat import GivenGradients
 
 
 class Numbers(NamedTuple):
@@ -82,14 +82,6 @@ def can_update(loss, norm, clip_norm, dtype):
     return np.isfinite(loss) & np.isfinite(norm) & (clipped < largest)
 
 
-class Shard(NamedTuple):
-    """Rows of a batch that are computed together, or all of them."""
-
-    number: int  # among those of all ranks
-    batch: tuple
-    dropout_key: int
-
-
 class OverBatches:
     """A ``loss_and_grad`` of the batches of a step, for a training that divides none of them.
 
@@ -106,39 +98,24 @@ class OverBatches:
 
     def __call__(self, params, *batches, dropout_key=None, **options):
         """The loss, the gradients, and the number of targets."""
-        losses = []  # of the shards of each batch
+        loss = np.float64(0)
         n_targets = 0
         for i, batch in enumerate(batches):
-            key = derive_key(dropout_key, i)
-            is_last = i + 1 == len(batches)
-            results = self.compute(batch, key, params, options, is_first=i == 0, is_last=is_last)
-            losses.append([loss for loss, _ in results])
-            n_targets += sum(n for _, n in results)
-        return self.sum_of(losses), self.state.grads, n_targets
+            given = GivenGradients(self.state.places, partial(self.add, is_first=i == 0))
+            options["dropout_key"] = derive_key(dropout_key, i)
+            if self.gives_early:
+                options["ready"] = given.ready
+            loss_of_batch, grads, n = self.loss_and_grad(params, *batch, **options)
+            given.finish(grads)
+            loss = loss + loss_of_batch  # each was divided by the targets of all batches
+            n_targets += n
+        return loss, self.state.grads, n_targets
 
-    def compute(self, batch, key, params, options, *, is_first, is_last):
-        """Add the gradients of a batch to those before; its loss and number of targets, in a list.
-
-        Another class may return those of several shards.
-        """
-        gradients = GradientTree(self.state.places, {(0, 1): self.state.flat_grads}, is_first)
-        result = self.compute_shard(Shard(0, batch, key), gradients, params, options)
-        gradients.check_complete()
-        return [result]
-
-    def compute_shard(self, shard, gradients, params, options):
-        """Give the gradients of a shard to a ``GradientTree``; return its loss and n_targets."""
-        options = options | {"dropout_key": shard.dropout_key}
-        if self.gives_early:
-            options["ready"] = partial(gradients.ready, shard.number)
-        loss, grads, n_targets = self.loss_and_grad(params, *shard.batch, **options)
-        gradients.add(shard.number, grads)  # what was not given to ``ready``
-        return loss, n_targets
-
-    def sum_of(self, losses):
-        """The loss of the step, in the order of the batches and of their shards.
-
-        Each was divided by the targets of all batches.
-        """
-        zero = np.float64(0)
-        return sum((sum(of_batch, zero) for of_batch in losses), zero)
+    def add(self, path, grad, is_first):
+        """Add a gradient to those of the batches before."""
+        place, shape = self.state.places[path]
+        total = self.state.flat_grads[place].reshape(shape)
+        if is_first:
+            total[...] = grad
+        else:
+            total += grad

@@ -250,21 +250,24 @@ def after_backward(over_ranks, look):
     has ended.
     """
     found = []
+    sending = None
     new_tree = over_ranks.tree
+    loss_and_grad = over_ranks.loss_and_grad
 
     def noting_tree(*args, **options):
+        nonlocal sending
         gradients = new_tree(*args, **options)
-        add = gradients.add
-
-        def noting(shard, grads):
-            found[-1] = look(gradients.sending)
-            add(shard, grads)
-
-        gradients.add = noting
+        sending = gradients.sending
         found.append(0)
         return gradients
 
+    def noting(*args, **options):
+        results = loss_and_grad(*args, **options)
+        found[-1] = look(sending)
+        return results
+
     over_ranks.tree = noting_tree
+    over_ranks.loss_and_grad = noting
     return found
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.messenger import Messenger
-from npformer.training.flat import GradientTree
 from npformer.training.ranks import OverRanks, Sending
+from npformer.training.shards import GradientTree
 
 
 def messenger_of(testall):

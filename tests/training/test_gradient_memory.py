@@ -10,7 +10,7 @@ from programs import in_threads
 
 from npformer import SGD, Trainer, Transformer, tree
 from npformer.runtime.sums import tree_sum
-from npformer.training.flat import GradientTree
+from npformer.training.shards import GradientTree
 
 N_LAYERS, SIZE = 20, 1000
 PATHS = [f"layer.{i}" for i in range(N_LAYERS)]
@@ -41,11 +41,10 @@ def test_threads_keep_less_than_two_layers_each(n):
 
     def backward(shard):
         for path in PATHS:
-            batch.ready(shard, path, gradient(shard, path))
+            batch.add(shard, path, gradient(shard, path))
             together.wait()
 
     in_threads(*(partial(backward, shard) for shard in range(n)))
-    batch.check_complete()
     np.testing.assert_array_equal(flat, expected(n))
     assert len(most) == N_LAYERS
     assert max(most) < 2 * n
@@ -59,7 +58,7 @@ def test_while_one_of_64_shards_is_late_a_few_sums_wait_for_it(slow):
         if shard == slow:
             assert 5 * N_LAYERS <= kept(batch, flat) <= 6 * N_LAYERS  # one may be in ``flat``
         for path in PATHS:
-            batch.ready(shard, path, gradient(shard, path))
+            batch.add(shard, path, gradient(shard, path))
     np.testing.assert_array_equal(flat, expected(64))
 
 

@@ -11,8 +11,9 @@ from programs import in_threads
 
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.sums import subtrees, tree_sum
-from npformer.training.flat import GradientTree
-from npformer.tree import view_as
+from npformer.training.flat import GivenGradients
+from npformer.training.shards import GradientTree
+from npformer.tree import leaves, view_as
 
 PLACES = {"a.weight": (slice(0, 6), (2, 3)), "a.bias": (slice(6, 9), (3,)), "b": (slice(9, 10), ())}
 SIZE = 10
@@ -27,6 +28,11 @@ def gradients(n, seed=0):
     return flat, [view_as(x, like) for x in flat]
 
 
+def add_all(batch, shard, gradients_of_shard):
+    for path, grad in leaves(gradients_of_shard):
+        batch.add(shard, path, grad)
+
+
 def noting(complete):
     """What a tree tells of the places that are complete."""
     return SimpleNamespace(complete=complete.append)
@@ -39,14 +45,13 @@ def test_the_sum_has_one_order_in_whichever_order_gradients_come(n, is_first):
     before = gradients(1, seed=9)[0][0]
     expected = tree_sum({(i, i + 1): x for i, x in enumerate(flat)}, 0, n)
     expected = expected if is_first else before + expected
-    parts = [(i, path, part) for i, tree in enumerate(trees) for path, part in tree.items()]
+    parts = [(i, path, part) for i, tree in enumerate(trees) for path, part in leaves(tree)]
     for seed in range(20):
         total, complete = before.copy(), []
         batch = GradientTree(PLACES, {(0, n): total}, is_first, noting(complete))
         random.Random(seed).shuffle(parts)
         for shard, path, part in parts:
-            batch.ready(shard, path, part)
-        batch.check_complete()
+            batch.add(shard, path, part)
         assert total.tobytes() == expected.tobytes()
         assert sorted(place.start for place in complete) == [0, 6, 9]
         assert not batch.waiting
@@ -60,7 +65,7 @@ def test_subtrees_have_sums_of_their_own_and_a_place_is_complete_once():
     batch = GradientTree(PLACES, sums, True, noting(complete))
     for shard in (5, 1, 3, 4, 2):
         assert complete == []
-        batch.add(shard, trees[shard])
+        add_all(batch, shard, trees[shard])
     assert len(complete) == len(PLACES)
     for (start, stop), total in sums.items():
         parts = {(i, i + 1): flat[i] for i in range(start, stop)}
@@ -84,8 +89,7 @@ def test_threads_that_give_at_once_get_the_same_bits():
         total = np.empty(SIZE, "float32")
         batch = GradientTree(PLACES, {(0, 8): total}, True)
         batch.waiting = Slow()
-        in_threads(*(partial(batch.add, shard, trees[shard]) for shard in range(8)))
-        batch.check_complete()
+        in_threads(*(partial(add_all, batch, shard, trees[shard]) for shard in range(8)))
         assert total.tobytes() == expected
 
 
@@ -94,44 +98,43 @@ def test_no_gradient_of_a_shard_is_kept_or_changed():
     before = [tree["a"]["weight"].copy() for tree in trees]
     batch = GradientTree(PLACES, {(0, 4): np.empty(SIZE, "float32")}, True)
     for shard, tree in enumerate(trees):
-        batch.add(shard, tree)
+        add_all(batch, shard, tree)
         assert len(batch.waiting) <= 2 * len(PLACES)  # log2(4)
     for x, tree in zip(before, trees, strict=True):
         np.testing.assert_array_equal(tree["a"]["weight"], x)
 
 
 def test_what_was_given_to_ready_is_not_taken_again():
-    flat, trees = gradients(2)
-    total = np.empty(SIZE, "float32")
-    batch = GradientTree(PLACES, {(0, 2): total}, True)
-    for shard, tree in enumerate(trees):
-        batch.ready(shard, "a", tree["a"])
-        batch.add(shard, tree)
-    assert total.tobytes() == (flat[0] + flat[1]).tobytes()
+    _, (tree,) = gradients(1)
+    taken = []
+    given = GivenGradients(PLACES, lambda path, grad: taken.append(path))
+    given.ready("a", tree["a"])
+    given.finish(tree)
+    assert taken == ["a.weight", "a.bias", "b"]
 
 
 @pytest.mark.parametrize(
-    "first, second, message",
+    "path, grads, message",
     [
-        (
-            {"a": {"weight": np.ones((2, 3)), "bias": np.ones(3)}},
-            {},
-            r"b: given nothing, .* shape \(\)",
-        ),
-        ({"a": {"bias": np.zeros(1)}}, {}, r"a.bias: given shape \(1,\), expected \(3,\)"),
-        ({"c": np.zeros(1)}, {}, r"c: given shape \(1,\), expected nothing"),
-        ({"b": np.zeros(())}, {"b": np.zeros(())}, "b: given twice, expected once"),
+        ("a", {"weight": np.ones((2, 3)), "bias": np.ones(3)}, r"b: given nothing, .* shape \(\)"),
+        ("a", {"bias": np.zeros(1)}, r"a.bias: given shape \(1,\), expected \(3,\)"),
+        ("c", np.zeros(1), r"c: given shape \(1,\), expected nothing"),
     ],
 )
-def test_a_gradient_that_is_missing_twice_there_or_of_another_shape_is_named(
-    first, second, message
-):
-    batch = GradientTree(PLACES, {(0, 1): np.empty(SIZE, "float32")}, True)
+@pytest.mark.parametrize("early", [True, False])
+def test_a_gradient_that_is_missing_or_of_another_shape_is_named(path, grads, message, early):
+    given = GivenGradients(PLACES, lambda path, grad: None)
     with pytest.raises(ValueError, match=f"the gradient of {message}"):
-        batch.add(0, first)
-        for path, grad in second.items():
-            batch.ready(0, path, grad)
-        batch.check_complete()
+        if early:
+            given.ready(path, grads)
+        given.finish(None if early else {path: grads})
+
+
+def test_a_gradient_that_is_given_twice_is_named():
+    given = GivenGradients(PLACES, lambda path, grad: None)
+    given.ready("b", np.zeros(()))
+    with pytest.raises(ValueError, match="the gradient of b: given twice, expected once"):
+        given.ready("b", np.zeros(()))
 
 
 class WithoutOutput(Transformer):
