@@ -14,7 +14,7 @@ from refusals import refuses
 from scripts.measure.diagnose_mistakes import examined
 from scripts.measure.diagnosed.cases import adapted, after, classes, numbers, pairs, text, trained
 from scripts.measure.diagnosed.changes import with_batch
-from scripts.measure.diagnosed.mistakes import MISTAKES
+from scripts.measure.diagnosed.mistakes import MISTAKES, TESTED
 
 import npformer as nf
 from npformer import tree
@@ -23,32 +23,10 @@ from npformer.diagnosis.questions import dependence
 from npformer.diagnosis.questions.pairs import fits_by_shift
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
-USUAL = """
-    rate 100 times too large, targets are the inputs, the model knows no padding
-    new layers are frozen, dropout 09, no causal mask in the text
-    n tokens is ignored with two shards
-"""
-OTHERS = """
-    nan in the measurements, padding is not masked by the model, batch is normalised
-    memory is zero, heads are equal, all positions are equal, sign of a gradient
-    encoder gets no gradient, padding is in the count, no end token, classes from 1
-    most words are unknown, value to predict among the inputs, warm up of a million steps
-    epochs are given for steps, the same batch in each step, few rows learned by heart
-    rate 10 times too large, mask is inverted, positions 30 times too large
-    loss of the inputs, position is one off, rotary positions begin again
-    one buffer for all gradients, positions along the rows
-    heads are split without a transpose, gradients are added up, adapters get no gradient
-    texts in the order of their subjects, numbers in the order of their targets
-    validation has other units, text in another order, trained adapters for another vocabulary
-"""
 ALONE = {
     "positions are zeros": "no positions",
     "both matrices of adapters are zero": "equal weights",
 }
-
-
-def listed(titles):
-    return [title.strip() for line in titles.strip().splitlines() for title in line.split(",")]
 
 
 def planted(title):
@@ -56,9 +34,8 @@ def planted(title):
     return mistake
 
 
-@pytest.mark.parametrize("title", listed(USUAL) + listed(OTHERS))
-def test_a_mistake_is_named(title):
-    mistake = planted(title)
+@pytest.mark.parametrize("mistake", TESTED, ids=[mistake.title for mistake in TESTED])
+def test_a_mistake_is_named(mistake):
     assert mistake.names & set(examined(mistake.make(), verbose=False).names[:2])
 
 

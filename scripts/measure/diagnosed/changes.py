@@ -22,6 +22,7 @@ class Planted(NamedTuple):
 
 
 MISTAKES: list = []
+TESTED: list = []  # those of them that are tests, too
 
 
 def mistake(*names):
@@ -62,6 +63,12 @@ def in_decoder(case, kind, decoder, name, *names, **settings):
 def in_gradient(case, kind, path, *names):
     """Add a mistake in the gradients by some parameters: the function changes a gradient."""
     return planting(names, lambda change: case(with_gradient(kind, path, change)))
+
+
+def tested(change):
+    """Make a test of the mistake that was just added: it is one of `make test`, too."""
+    TESTED.append(MISTAKES[-1])
+    return change
 
 
 def planting(names, make):

@@ -33,6 +33,7 @@ from scripts.measure.diagnosed.cases import (  # needs pip install -e .
 )
 from scripts.measure.diagnosed.changes import (
     MISTAKES as MISTAKES,
+    TESTED as TESTED,
     around,
     given,
     in_batch,
@@ -43,6 +44,7 @@ from scripts.measure.diagnosed.changes import (
     in_params,
     mistake,
     nothing,
+    tested,
     variant,
     with_batch,
     with_ops,
@@ -60,6 +62,7 @@ from npformer.reference import ops as reference
 # -- the data
 
 
+@tested
 @in_batch(text_of_words, "targets not shifted")
 def targets_are_the_inputs(ids):
     return ids, ids
@@ -85,6 +88,7 @@ def begin_token_twice(src, tgt):
     return src, np.c_[tgt[:, :1], tgt]
 
 
+@tested
 @in_batch(pairs, "end token")
 def no_end_token(src, tgt):
     return src, np.where(tgt == 2, 0, tgt)
@@ -100,6 +104,7 @@ def padded_with_another_id(*both):
     return [np.where(x == 0, 12, x) for x in both]
 
 
+@tested
 @mistake("padding counted")
 def the_model_knows_no_padding():
     return text(pad_id=None)
@@ -120,6 +125,7 @@ def ids_outside(src, tgt):
     return src + 5, tgt
 
 
+@tested
 @mistake("does not run")
 def classes_from_1():
     return classes(batch=(words(), RNG.integers(1, 4, 16)))
@@ -150,6 +156,7 @@ def one_class():
     return classes(batch=(words(), np.ones(16, int)))
 
 
+@tested
 @in_batch(pairs, "nothing to learn")
 def most_words_are_unknown(*both):
     return [np.where(x > 4, 3, x) for x in both]
@@ -165,11 +172,13 @@ def one_long_row(src, tgt):
     return np.pad(src, ((0, 0), (0, 60))), tgt
 
 
+@tested
 @mistake("one batch again and again")
 def the_same_batch_in_each_step():
     return watched(trained(pairs()), itertools.repeat(TASK.batch(0, 32)), SAME)
 
 
+@tested
 @mistake("not finite")
 def nan_in_the_measurements():
     case = numbers()
@@ -197,6 +206,7 @@ def sources_of_other_batches():
     return watched(trained(pairs(d_model=16, n_layers=1)), others, UNLIKE)
 
 
+@tested
 @mistake("overfitting")
 def few_rows_learned_by_heart():
     few = itertools.cycle([TASK.batch(i, 4) for i in range(5)])
@@ -204,6 +214,7 @@ def few_rows_learned_by_heart():
     return watched(case, few, 300, validate=[TASK.held_out(50)], every=20)
 
 
+@tested
 @mistake("answers in the input")
 def value_to_predict_among_the_inputs():
     case = numbers()
@@ -232,6 +243,7 @@ def no_causal_mask_in_the_operation(settings):
     return replace(settings, causal=False)
 
 
+@tested
 @mistake("later tokens leak")
 def no_causal_mask_in_the_text(**settings):
     return text(variant(nf.LanguageModel, causal=False), **settings)
@@ -254,6 +266,7 @@ def mask_of_padding_is_lost(mask):
     return None if mask is None else np.ones_like(mask)
 
 
+@tested
 @in_method(pairs, "Transformer.keep_mask", "padding leaks")
 def padding_is_not_masked_by_the_model(_, self, ids):
     return np.ones(ids.shape, bool)[:, None, None]
@@ -264,17 +277,20 @@ def mean_over_padding(_):
     return None
 
 
+@tested
 @in_operation(pairs, "self_attention(keep_mask)", "padding leaks", "input ignored")
 def mask_is_inverted(mask):
     return None if mask is None else ~mask
 
 
+@tested
 @in_method(pairs, "Transformer.embed", "rows leak")
 def batch_is_normalised(inherited, *args, **options):
     x, backward = inherited(*args, **options)
     return x - x.mean(axis=0), lambda dx, gradients: backward(dx - dx.mean(axis=0), gradients)
 
 
+@tested
 @in_method(text, "LanguageModel.embed", "rows leak")
 def positions_along_the_rows(inherited, self, ops, params, side, ids, *args):
     x, backward = inherited(self, ops, params, side, ids, *args)
@@ -282,6 +298,7 @@ def positions_along_the_rows(inherited, self, ops, params, side, ids, *args):
     return x - table[: ids.shape[1]] + table[: len(ids), None], backward
 
 
+@tested
 @in_method(pairs, "Transformer._decode(memory)", "input ignored")
 def memory_is_zero(memory):
     return 0 * memory
@@ -307,11 +324,13 @@ def positions_are_zeros():
     return pairs(equal_positions(nf.Transformer, 0))
 
 
+@tested
 @mistake("no positions")
 def all_positions_are_equal():
     return classes(equal_positions(nf.Encoder, 1))
 
 
+@tested
 @mistake("input ignored")
 def positions_30_times_too_large():
     too_large = lambda self: 30 * nf.sinusoidal_encoding(99, self.d_model)
@@ -327,6 +346,7 @@ def heads_split_without_a_transpose(attend, qkv, settings, keep_mask=None, **opt
     return y.reshape(B, T, H, -1).swapaxes(1, 2).reshape(y.shape), *saved
 
 
+@tested
 @mistake("input ignored")
 def heads_are_split_without_a_transpose():
     case = text(pad_id=None, batch=(RNG.integers(0, 13, (8, 25)),))
@@ -362,6 +382,7 @@ def values_are_zero(x):
     return x * (np.arange(96) < 64)
 
 
+@tested
 @in_params(text, "1.attention.qkv.weight", "equal weights")
 def heads_are_equal(x):
     return np.concatenate([np.tile(part[:, :8], 4) for part in np.split(x, 3, axis=1)], axis=1)
@@ -456,6 +477,7 @@ def loss_is_a_sum(compute, *args, n_tokens=None, **options):
     return loss * factor, grads and tree.map_leaves(lambda g: g * factor, grads), n
 
 
+@tested
 @in_method(text, "LanguageModel.loss_and_grad", "targets not shifted")
 def loss_of_the_inputs(compute, self, params, *batch, **options):
     ids = batch[0][:, :-1] if len(batch) == 1 else batch[0]
@@ -473,12 +495,14 @@ def n_tokens_is_ignored(_):
     return None
 
 
+@tested
 @mistake("n_tokens ignored")
 def n_tokens_is_ignored_with_two_shards():
     without = variant(nf.Transformer, loss_and_grad=given(n_tokens=n_tokens_is_ignored))
     return trained(pairs(without), n_shards=2)
 
 
+@tested
 @in_method(text, "LanguageModel.count", "wrong count")
 def padding_is_in_the_count(_, self, ids, targets=None):
     return ids[:, 1:].size
@@ -489,12 +513,14 @@ def bias_gets_no_gradient(g):
     return 0 * g
 
 
+@tested
 @in_method(pairs, "Transformer._decode", "no gradient")
 def encoder_gets_no_gradient(decode, *args):
     y, backward = decode(*args)
     return y, lambda dy, gradients: 0 * backward(dy, gradients)
 
 
+@tested
 @in_gradient(pairs, nf.Transformer, "decoder.0.feed_forward.out.weight", "wrong gradient")
 def sign_of_a_gradient(g):
     return -g
@@ -568,11 +594,13 @@ def overwritten(buffer, g):
     return buffer
 
 
+@tested
 @mistake("gradients overwritten")
 def one_buffer_for_all_gradients():
     return pairs(variant(nf.Recurrent, loss_and_grad=with_buffers(overwritten)))
 
 
+@tested
 @mistake("not repeatable")
 def gradients_are_added_up():
     return text(variant(nf.LanguageModel, loss_and_grad=with_buffers(np.add)))
@@ -587,6 +615,7 @@ def forward_pass_writes_into_parameters(inherited, self, ops, params, *args):
 # -- the training
 
 
+@tested
 @mistake("rate too large")
 def rate_100_times_too_large():
     return trained(pairs(), nf.Adam(0.1))
@@ -597,6 +626,7 @@ def peak_100_times_too_large():
     return trained(text(), nf.Adam(nf.warmup_cosine(0.3, 100, 1000)))
 
 
+@tested
 @mistake("rate too large")
 def rate_10_times_too_large():
     return trained(pairs(d_model=128, n_heads=8, d_ff=256), nf.Adam(1e-2))
@@ -607,11 +637,13 @@ def rate_of_sgd_for_another_loss():
     return trained(classes(), nf.SGD(30.0))
 
 
+@tested
 @mistake("rate too small")
 def warm_up_of_a_million_steps():
     return trained(pairs(), nf.Adam(nf.noam(32, 1_000_000)))
 
 
+@tested
 @mistake("rate too small")
 def epochs_are_given_for_steps():
     case = trained(pairs(), nf.Adam(nf.warmup_cosine(1e-3, 1, 10)))
@@ -633,11 +665,13 @@ def rate_a_million_times_too_small():
     return trained(pairs(), nf.Adam(1e-9))
 
 
+@tested
 @mistake("frozen")
 def new_layers_are_frozen():
     return trained(pairs(), frozen=["encoder", "decoder"])
 
 
+@tested
 @mistake("dropout")
 def dropout_09():
     return pairs(dropout=0.9)
@@ -692,6 +726,7 @@ def parameters_of_before_the_training():
 # -- decoding
 
 
+@tested
 @in_decoder(pairs, nf.Transformer, TranslationDecoder, "_newest(t)", "cache differs")
 def position_is_one_off(t):
     return t + 1
@@ -707,6 +742,7 @@ def cache_is_written_over(extend, self, parents, first):
     return extend(self, parents, max(self.n_prompt_entries, first - self.max_rows))
 
 
+@tested
 @in_decoder(text, nf.LanguageModel, LanguageDecoder, "_cache", "cache differs", positions="rotary")
 def rotary_positions_begin_again(cache_of, self, part):
     cache = cache_of(self, part)
@@ -812,6 +848,7 @@ def rate_of_adapters_is_too_small():
     return trained(adapted_text(), nf.Adam(1e-8))
 
 
+@tested
 @in_gradient(adapted_text, LowRank, "qkv.weight.B", "no gradient", "wrong gradient")
 def adapters_get_no_gradient(g):
     return 0 * g
@@ -839,6 +876,7 @@ def sources_in_another_order():
     return with_batch(loaded(pairs(), 400), lambda src, tgt: (in_another_order(src), tgt))
 
 
+@tested
 @mistake("worse than chance")
 def text_in_another_order():
     return with_batch(loaded(rules_of_text()), all_in_another_order)
@@ -860,6 +898,7 @@ def new_adapters_for_another_vocabulary():
     return with_batch(adapted(loaded(rules_of_text())), all_in_another_order)
 
 
+@tested
 @mistake("worse than chance")
 def trained_adapters_for_another_vocabulary():
     adapters = adapted(loaded(rules_of_text()), whole=("norm",))
@@ -900,6 +939,7 @@ def rows_in_the_order_of_their_classes():
     return in_order(classes(), (ids, labels), labels)
 
 
+@tested
 @mistake("rows in order")
 def texts_in_the_order_of_their_subjects():
     subjects = np.arange(1920) // 640
@@ -907,6 +947,7 @@ def texts_in_the_order_of_their_subjects():
     return in_order(text(), (ids,), subjects)
 
 
+@tested
 @mistake("rows in order")
 def numbers_in_the_order_of_their_targets():
     x = RNG.standard_normal((1920, 8, 5)).astype(np.float32)
@@ -929,6 +970,7 @@ def validation_is_padded_with_another_id():
     return validated(pairs(), of_task(), lambda src, tgt: (np.where(src == 0, 12, src), tgt))
 
 
+@tested
 @mistake("validation differs")
 def validation_has_other_units():
     return validated(numbers(), of_numbers(), lambda x, y: (1000 + 30 * x, y))
