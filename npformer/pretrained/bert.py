@@ -84,11 +84,7 @@ class Bert(Family):
         "pooler",
         "tie_embeddings",
     )
-    supported = {
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-        "add_cross_attention": False,
-    }
+    supported = {"position_embedding_type": "absolute"}
     # Sizes of the pooler of Google's program, which the library transformers does not read, either.
     other_keys = OF_TASKS | harmless("""
         directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers

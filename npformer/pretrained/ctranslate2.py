@@ -14,6 +14,7 @@ from npformer.files.paths import path_to_replace
 from npformer.models.transformer import Transformer
 from npformer.operations.options import check_expressed
 from npformer.pretrained.family import OF_ALL
+from npformer.pretrained.files import Files
 from npformer.pretrained.keys import table
 from npformer.pretrained.pytorch import PyTorch
 
@@ -59,7 +60,7 @@ def export(
     bos_id: int,
     eos_id: int,
     add_source_eos: bool = True,
-    files: dict[str, bytes] | None = None,
+    files: Files | None = None,
 ) -> None:
     """Write a model to a folder from which ``ctranslate2.Translator(folder)`` translates as
     npformer does.

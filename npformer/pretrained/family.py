@@ -14,7 +14,7 @@ from npformer.models.description import check_size_of
 from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.operations.options import check_expressed
-from npformer.pretrained.files import Stored, ends_in
+from npformer.pretrained.files import Tensors, ends_in
 from npformer.pretrained.keys import (
     CONFIG,
     Rules,
@@ -27,21 +27,16 @@ from npformer.pretrained.keys import (
     table,
 )
 
-# Names of theirs, and those of ours.
+# Names of theirs, and those of ours. Of several with one meaning, the last is written.
 ACTIVATIONS = table("""
     gelu               gelu_erf
-    gelu_new           gelu
     gelu_pytorch_tanh  gelu
+    gelu_new           gelu
     relu               relu
     silu               silu
     swish              silu
     """)
-THEIRS = table("""
-    gelu_erf  gelu
-    gelu      gelu_new
-    relu      relu
-    silu      swish
-    """)
+THEIRS = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
 # Sizes of most families: settings of ours, and their keys in config.json.
 SIZES = """
     vocab     vocab_size
@@ -188,7 +183,7 @@ class Family:
             tensors |= zip(theirs, parts, strict=True)
         return tensors
 
-    def read(self, model: Any, tensors: dict[str, Stored], dtype: Any) -> dict:
+    def read(self, model: Any, tensors: Tensors, dtype: Any) -> dict:
         """The parameters of a model of ours, if the tensors are those of such a model."""
         n_numbers = sum(math.prod(x.shape) for x in tensors.values())
         check_size_of(model, len(tensors), n_numbers)
@@ -211,7 +206,7 @@ class Family:
             tensors[name].into(out)
         return params
 
-    def advice(self, model: Any, tensors: dict[str, Stored]) -> str:
+    def advice(self, model: Any, tensors: Tensors) -> str:
         """Which settings to give to ``load`` where those of a file are not those of its tensors."""
         if not isinstance(model, (LanguageModel, Encoder)):
             return ""

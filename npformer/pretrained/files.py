@@ -65,12 +65,16 @@ class Stored(NamedTuple):
         return Stored((len(numbers), *self.shape[1:]), lambda rows: self.rows(numbers[rows]))
 
 
+Files = dict[str, bytes]  # by their names
+Tensors = dict[str, Stored]
+
+
 class Contents(NamedTuple):
     """What a folder of transformers holds; of a GGUF file, what its folder would."""
 
     config: dict  # config.json
-    tensors: dict[str, Stored]
-    files: dict[str, bytes]  # of its tokenizer, by their names
+    tensors: Tensors
+    files: Files  # of its tokenizer, by their names
 
 
 def read_bytes(path: Path) -> bytes:
@@ -78,30 +82,30 @@ def read_bytes(path: Path) -> bytes:
     return read_bounded(path, LONGEST)
 
 
-def text_of_file(name: str, data: bytes) -> str:
-    """The text of a file of unknown origin."""
+def text_in(files: Files, name: str) -> str:
+    """The text of one of several files."""
     try:
-        return data.decode("utf-8")
+        return files[name].decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is no text in UTF-8: {error}") from None
 
 
-def json_of_file(name: str, data: bytes) -> dict:
-    """The dict in a JSON file of unknown origin."""
-    value = parse_json(text_of_file(name, data), name)
+def json_in(files: Files, name: str) -> dict:
+    """The dict in one of several files."""
+    value = parse_json(text_in(files, name), name)
     if not isinstance(value, dict):
         raise ValueError(f"{name} holds a {type(value).__name__}, expected a dict")
     return value
 
 
-def json_or_empty(files: dict[str, bytes], name: str) -> dict:
+def json_or_empty(files: Files, name: str) -> dict:
     """The dict in one of several files, an empty one if it is not there."""
-    return json_of_file(name, files[name]) if name in files else {}
+    return json_in(files, name) if name in files else {}
 
 
 def read_json(path: Path) -> dict:
     """A dict in a JSON file of unknown origin."""
-    return json_of_file(path.name, read_bytes(path))
+    return json_in({path.name: read_bytes(path)}, path.name)
 
 
 def ends_in(*files: dict) -> list[int]:
@@ -118,7 +122,7 @@ def import_safetensors() -> Any:
     return imported("safetensors.numpy", "pretrained", "models that exist need")
 
 
-def tensors_of(folder: Path) -> dict[str, Stored]:
+def tensors_of(folder: Path) -> Tensors:
     """The tensors of a folder: in one file, or else in several that an index lists."""
     if kind_of_file(folder / TENSORS) != MISSING:
         return tensors_in(folder / TENSORS)
@@ -127,7 +131,7 @@ def tensors_of(folder: Path) -> dict[str, Stored]:
         there = f"the weights in {listed(others)} are not read" if others else "it has no weights"
         raise ValueError(f"it has neither {TENSORS} nor {INDEX}; {there}{CONVERTING}")
     places = weight_map(read_json(folder / INDEX))
-    tensors: dict[str, Stored] = {}
+    tensors: Tensors = {}
     for name in sorted(set(places.values())):
         if kind_of_file(folder / name) == MISSING:
             raise ValueError(f"{name:.80} is missing, which {INDEX} lists")
@@ -151,7 +155,7 @@ def weight_map(index: dict) -> dict[str, str]:
     return places
 
 
-def tensors_in(path: Path) -> dict[str, Stored]:
+def tensors_in(path: Path) -> Tensors:
     """The tensors of a safetensors file, which its library checks before anything is read."""
     safetensors = import_safetensors()
     check_regular(path)

@@ -3,9 +3,8 @@
 import json
 import math
 import struct
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from npformer.checks import shown, warn
 from npformer.extras import imported
 from npformer.files.paths import check_regular
 from npformer.operations.settings import Llama3Scaling
-from npformer.pretrained.files import Contents, Stored
+from npformer.pretrained.files import Contents, Files, Stored, Tensors
 from npformer.pretrained.keys import (
     GGUF,
     GGUF_MODEL,
@@ -101,7 +100,7 @@ ALIGNMENT = 32  # bytes, if the file does not say
 
 def read_gguf(path: Path) -> Contents:
     """What a folder of transformers would hold."""
-    about, tensors = Header(path).read()
+    about, tensors = contents_of(path)
     kind: Any = about.get("general.architecture")
     check_supported("the GGUF file has general.architecture", kind, KINDS)
     check_whole(about)
@@ -206,7 +205,7 @@ def rotation_of_llama3(of_model: dict, by_pair: Any) -> dict:
     }
 
 
-def in_halves(tensors: dict[str, Stored], config: dict) -> dict[str, Stored]:
+def in_halves(tensors: Tensors, config: dict) -> Tensors:
     """The tensors of a Llama, whose projections to queries and keys get another order of rows."""
     ordered = {}
     for name, stored in tensors.items():
@@ -233,7 +232,7 @@ def as_halves(stored: Stored, n_heads: Any) -> Stored:
 # -- the tokenizer
 
 
-def tokenizer_files(about: dict) -> dict[str, bytes]:
+def tokenizer_files(about: dict) -> Files:
     """The files of the tokenizer in what a file says of itself."""
     of_tokenizer = {key: x for key, x in about.items() if key.startswith("tokenizer.")}
     check_keys(of_tokenizer, GGUF, "the GGUF file")
@@ -304,41 +303,12 @@ def undivided_tokens(said: dict) -> list[dict]:
 # -- the file
 
 
-class Header:
-    """Reads what a file says of itself, and never more than it has."""
+class Reader:
+    """Reads one value after another, and never more than a file has."""
 
-    def __init__(self, path: Path):
-        check_regular(path)
-        self.places: list[tuple[int, int, str]] = []  # of the tensors: begin, end, name
+    def __init__(self, data: Any):
+        self.data = data
         self.at = 0
-        self.data = np.empty(0, np.uint8)
-        if path.stat().st_size:  # an empty file cannot be mapped
-            self.data = np.memmap(path, np.uint8, "r")
-
-    def read(self) -> tuple[dict, dict[str, Stored]]:
-        """The values by their names, and the tensors."""
-        if self.take(4) != b"GGUF" or self.number("I") not in (2, 3):
-            raise ValueError("it does not begin as a GGUF file of version 2 or 3")
-        n_tensors = self.number("Q")
-        n_values = self.number("Q")
-        about = {}
-        for _ in range(n_values):
-            name = self.text()
-            about[name] = self.value(self.number("I"))
-        places = {}
-        for _ in range(n_tensors):
-            name, n_axes = self.text(), self.number("I")
-            if name in places:
-                raise ValueError(f"it has two tensors with the name {name:.80}")
-            shape = tuple(self.number("Q") for _ in range(min(n_axes, 9)))[::-1]
-            places[name] = shape, self.number("I"), self.number("Q")
-        alignment = about.get("general.alignment", ALIGNMENT)
-        if not isinstance(alignment, int) or alignment < 1:
-            raise ValueError(f"general.alignment={shown(alignment)}, expected at least 1")
-        begin = -(-self.at // alignment) * alignment
-        tensors = {name: self.stored(name, begin, *place) for name, place in places.items()}
-        self.check_apart()
-        return about, tensors
 
     def take(self, n: int) -> bytes:
         """The next n bytes."""
@@ -347,9 +317,14 @@ class Header:
         self.at += n
         return bytes(self.data[self.at - n : self.at])
 
+    def numbers(self, n: int, code: str) -> tuple:
+        """The next n numbers."""
+        form = f"<{n}{code}"
+        return struct.unpack(form, self.take(struct.calcsize(f"<{code}") * n))
+
     def number(self, code: str) -> Any:
         """The next number."""
-        return struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))[0]
+        return self.numbers(1, code)[0]
 
     def text(self) -> str:
         """The next text."""
@@ -368,42 +343,89 @@ class Header:
             return [self.text() for _ in range(n)]
         if kind not in NUMBERS:
             raise ValueError(f"it has a list of kind {kind}, expected numbers or texts")
-        code = NUMBERS[kind]
-        return list(struct.unpack(f"<{n}{code}", self.take(n * struct.calcsize(f"<{code}"))))
+        return list(self.numbers(n, NUMBERS[kind]))
 
-    def check_apart(self) -> None:
-        """Raise if two tensors share bytes: a small file could have any number of large ones."""
-        for (_, end, name), (begin, _, other) in pairwise(sorted(self.places)):
-            if begin < end:
-                both = f"{name:.80} and {other:.80}"
-                raise ValueError(f"{both} have the same bytes of the file, expected their own")
 
-    def stored(
-        self, name: str, begin: int, shape: tuple[int, ...], kind: int, offset: int
-    ) -> Stored:
-        """A tensor, which is dequantised when it is read."""
-        gguf = imported("gguf.quants", "pretrained", "GGUF files need")
-        try:
-            kind = gguf.GGMLQuantizationType(kind)
-        except ValueError:
-            raise ValueError(f"{name:.80} is quantised in the unknown way {kind}") from None
-        block, size = gguf.GGML_QUANT_SIZES[kind]
-        n_rows = math.prod(shape[:-1])
-        width = shape[-1] // block * size if shape else 0  # bytes of a row
-        begin += offset
-        end = begin + n_rows * width
-        if not shape or shape[-1] % block or end > len(self.data):
-            what = f"{name:.80} of shape {shape} does not lie in the file"
-            raise ValueError(f"{what}: it is cut off or damaged")
-        self.places.append((begin, end, name))
-        data = self.data[begin:end].reshape(*shape[:-1], width)
+class Place(NamedTuple):
+    """Where a tensor lies in a file."""
 
-        def rows(part):
-            if len(shape) == 1:  # a vector is one row of blocks
-                return dequantised(name, data, kind)[part]
-            return dequantised(name, data[part], kind).reshape(-1, *shape[1:])
+    begin: int  # bytes after the header
+    name: str
+    shape: tuple[int, ...]
+    kind: int  # how its numbers are quantised
 
-        return Stored(shape, rows)
+
+def contents_of(path: Path) -> tuple[dict, Tensors]:
+    """The values of a file by their names, and its tensors."""
+    check_regular(path)
+    is_empty = path.stat().st_size == 0  # and cannot be mapped
+    data = np.empty(0, np.uint8) if is_empty else np.memmap(path, np.uint8, "r")
+    reader = Reader(data)
+    if reader.take(4) != b"GGUF" or reader.number("I") not in (2, 3):
+        raise ValueError("it does not begin as a GGUF file of version 2 or 3")
+    n_tensors, n_values = reader.numbers(2, "Q")
+    about = {}
+    for _ in range(n_values):
+        name = reader.text()
+        about[name] = reader.value(reader.number("I"))
+    places = [place_of_tensor(reader) for _ in range(n_tensors)]
+    alignment = about.get("general.alignment", ALIGNMENT)
+    if not isinstance(alignment, int) or alignment < 1:
+        raise ValueError(f"general.alignment={shown(alignment)}, expected at least 1")
+    begin = -(-reader.at // alignment) * alignment
+    return about, tensors_at(places, data[begin:])
+
+
+def place_of_tensor(reader: Reader) -> Place:
+    """What the header says of the next tensor."""
+    name = reader.text()
+    n_axes = min(reader.number("I"), 9)
+    shape = reader.numbers(n_axes, "Q")[::-1]
+    kind = reader.number("I")
+    return Place(reader.number("Q"), name, shape, kind)
+
+
+def tensors_at(places: list[Place], data: Any) -> Tensors:
+    """The tensors at some places of the bytes after a header.
+
+    No two share bytes: a small file could have any number of large ones.
+    """
+    tensors: Tensors = {}
+    last, end = "", 0
+    for place in sorted(places):
+        if place.name in tensors:
+            raise ValueError(f"it has two tensors with the name {place.name:.80}")
+        tensor, n_bytes = tensor_at(place, data)
+        if place.begin < end:
+            both = f"{last:.80} and {place.name:.80}"
+            raise ValueError(f"{both} have the same bytes of the file, expected their own")
+        tensors[place.name] = tensor
+        last, end = place.name, place.begin + n_bytes
+    return tensors
+
+
+def tensor_at(place: Place, data: Any) -> tuple[Stored, int]:
+    """A tensor, which is dequantised when it is read, and the number of its bytes."""
+    begin, name, shape, number = place
+    gguf = imported("gguf.quants", "pretrained", "GGUF files need")
+    try:
+        kind = gguf.GGMLQuantizationType(number)
+    except ValueError:
+        raise ValueError(f"{name:.80} is quantised in the unknown way {number}") from None
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    width = shape[-1] // block * size if shape else 0  # bytes of a row
+    n_bytes = math.prod(shape[:-1]) * width
+    if not shape or shape[-1] % block or begin + n_bytes > len(data):
+        what = f"{name:.80} of shape {shape} does not lie in the file"
+        raise ValueError(f"{what}: it is cut off or damaged")
+    blocks = data[begin : begin + n_bytes].reshape(*shape[:-1], width)
+
+    def rows(part):
+        if len(shape) == 1:  # a vector is one row of blocks
+            return dequantised(name, blocks, kind)[part]
+        return dequantised(name, blocks[part], kind).reshape(-1, *shape[1:])
+
+    return Stored(shape, rows), n_bytes
 
 
 def dequantised(name: str, data: Any, kind: Any) -> Any:

@@ -38,11 +38,7 @@ class GPT2(LanguageFamily):
         pad_id          pad_token_id         null
         """)
     constants = LIKE_2017 | {"positions": "learned", "norm": "pre", "scale_embeddings": False}
-    supported = {
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-    }
+    supported = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
     other_keys = harmless("""
         n_ctx reorder_and_upcast_attn summary_activation summary_first_dropout
         summary_proj_to_labels summary_type summary_use_proj

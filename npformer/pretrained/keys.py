@@ -44,6 +44,19 @@ def warned_unless(values: dict[str, Any]) -> Rules:
     return _with_values("warned", values)
 
 
+def in_lines(text: str) -> dict[str, tuple]:
+    r"""Keys with the values that they may have, in JSON, one key in a line.
+
+    >>> in_lines("logit_scale 0.0 or 1.0\nuse_alibi false")
+    {'logit_scale': (0.0, 1.0), 'use_alibi': (False,)}
+    """
+    values = {}
+    for line in text.strip().splitlines():
+        key, choices = line.split(maxsplit=1)
+        values[key] = tuple(map(json.loads, choices.split(" or ")))
+    return values
+
+
 def _with_values(kind, values):
     rules = {}
     for key, value in values.items():
@@ -155,6 +168,7 @@ def listed(names: list[str]) -> str:
 
 # How a text is generated. A caller gives such options to ``greedy_decode``, ``beam_search`` and
 # ``sample``, which read no files; what these functions do not have at all is named in a warning.
+# (A Marian reads forced_eos_token_id.)
 GENERATION = read("bos_token_id eos_token_id pad_token_id decoder_start_token_id")
 GENERATION |= harmless("""
     do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff
@@ -172,27 +186,27 @@ GENERATION |= harmless("""
     transformers_version trust_remote_code _from_model_config
     """)
 GENERATION |= warned_unless(
-    {
-        "bad_words_ids": None,
-        "begin_suppress_tokens": [],
-        "constraints": None,
-        "diversity_penalty": 0.0,
-        "dola_layers": None,
-        "encoder_no_repeat_ngram_size": 0,
-        "encoder_repetition_penalty": 1.0,
-        "exponential_decay_length_penalty": None,
-        "force_words_ids": None,
-        "forced_bos_token_id": None,
-        "forced_eos_token_id": None,  # which a Marian reads
-        "guidance_scale": 1.0,
-        "no_repeat_ngram_size": 0,
-        "penalty_alpha": 0.0,
-        "sequence_bias": None,
-        "stop_strings": None,
-        "suppress_tokens": [],
-        "token_healing": False,
-        "watermarking_config": None,
-    }
+    in_lines("""
+    bad_words_ids                     null
+    begin_suppress_tokens             []
+    constraints                       null
+    diversity_penalty                 0.0
+    dola_layers                       null
+    encoder_no_repeat_ngram_size      0
+    encoder_repetition_penalty        1.0
+    exponential_decay_length_penalty  null
+    force_words_ids                   null
+    forced_bos_token_id               null
+    forced_eos_token_id               null
+    guidance_scale                    1.0
+    no_repeat_ngram_size              0
+    penalty_alpha                     0.0
+    sequence_bias                     null
+    stop_strings                      null
+    suppress_tokens                   []
+    token_healing                     false
+    watermarking_config               null
+    """)
 )
 
 # config.json of all families. Those of a family are added in its class.
@@ -210,14 +224,14 @@ CONFIG |= harmless("""
     tokenizer_class model_max_length sep_token_id mask_token_id cls_token_id
     """)
 CONFIG |= refused_unless(
-    {
-        "add_cross_attention": False,
-        "cross_attention_hidden_size": None,
-        "is_decoder": False,
-        "is_encoder_decoder": False,
-        "pruned_heads": {},
-        "tie_encoder_decoder": False,
-    }
+    in_lines("""
+    add_cross_attention          false
+    cross_attention_hidden_size  null
+    is_decoder                   false
+    is_encoder_decoder           false
+    pruned_heads                 {}
+    tie_encoder_decoder          false
+    """)
 )
 CONFIG |= warned_unless({"prefix": ""})
 
@@ -256,28 +270,30 @@ TOKENIZER |= warned_unless({"split_special_tokens": False, "fix_mistral_regex": 
 # sentence_bert_config.json
 TEXTS = read("max_seq_length do_lower_case") | harmless("unpad_inputs")
 TEXTS |= refused_unless(
-    {
-        "config_args": {},
-        "config_kwargs": {},
-        "document_length": None,
-        "modality_config": {
-            "text": {"method": "forward", "method_output_name": "last_hidden_state"}
-        },
-        "model_args": {},
-        "model_kwargs": {},
-        "module_output_name": "token_embeddings",
-        "processing_kwargs": {},
-        "processor_kwargs": {},
-        "query_expansion": None,
-        "query_length": None,
-        "tokenizer_args": {},
-        "transformer_task": "feature-extraction",
-    }
+    in_lines("""
+    config_args         {}
+    config_kwargs       {}
+    document_length     null
+    modality_config     {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+    model_args          {}
+    model_kwargs        {}
+    module_output_name  "token_embeddings"
+    processing_kwargs   {}
+    processor_kwargs    {}
+    query_expansion     null
+    query_length        null
+    tokenizer_args      {}
+    transformer_task    "feature-extraction"
+    """)
 )
 
 # config_sentence_transformers.json
 SENTENCES = read("prompts default_prompt_name similarity_fn_name") | harmless("__version__")
-SENTENCES |= refused_unless({"model_type": "SentenceTransformer"})
+SENTENCES |= refused_unless(
+    in_lines("""
+    model_type  "SentenceTransformer"
+    """)
+)
 
 # config.json of the modules that modules.json names
 OF_THE_VECTOR = refused_unless(
@@ -322,13 +338,17 @@ GGUF |= harmless("""
     tokenizer.ggml.fim_rep_token_id
     tokenizer.ggml.fim_sep_token_id
     """)
-GGUF |= refused_unless({"general.type": "model"})
+GGUF |= refused_unless(
+    in_lines("""
+    general.type  "model"
+    """)
+)
 GGUF |= warned_unless(
-    {
-        "tokenizer.ggml.add_space_prefix": False,
-        "tokenizer.ggml.add_sep_token": False,
-        "tokenizer.ggml.remove_extra_whitespaces": False,
-    }
+    in_lines("""
+    tokenizer.ggml.add_space_prefix          false
+    tokenizer.ggml.add_sep_token             false
+    tokenizer.ggml.remove_extra_whitespaces  false
+    """)
 )
 
 # The keys of a GGUF file that begin with the name of its architecture, such as "llama.".
@@ -342,21 +362,21 @@ GGUF_MODEL = read("""
     """)
 GGUF_MODEL |= harmless("rope.scaling.finetuned tensor_data_layout")
 GGUF_MODEL |= refused_unless(
-    {
-        "attention.causal": True,
-        "attention.clamp_kqv": 0.0,
-        "attention.max_alibi_bias": 0.0,
-        "attention.scale": 0.0,
-        "attention.sliding_window": 0,
-        "attn_logit_softcapping": 0.0,
-        "embedding_scale": (0.0, 1.0),
-        "expert_count": 0,
-        "expert_used_count": 0,
-        "final_logit_softcapping": 0.0,
-        "logit_scale": (0.0, 1.0),
-        "pooling_type": 0,
-        "residual_scale": (0.0, 1.0),
-        "rope.scaling.attn_factor": 1.0,
-        "use_parallel_residual": False,
-    }
+    in_lines("""
+    attention.causal          true
+    attention.clamp_kqv       0.0
+    attention.max_alibi_bias  0.0
+    attention.scale           0.0
+    attention.sliding_window  0
+    attn_logit_softcapping    0.0
+    embedding_scale           0.0 or 1.0
+    expert_count              0
+    expert_used_count         0
+    final_logit_softcapping   0.0
+    logit_scale               0.0 or 1.0
+    pooling_type              0
+    residual_scale            0.0 or 1.0
+    rope.scaling.attn_factor  1.0
+    use_parallel_residual     false
+    """)
 )

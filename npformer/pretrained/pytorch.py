@@ -49,7 +49,7 @@ def family_of_state(names, tensors, model):
     if model in (LanguageModel, Encoder):
         if len(stacks) > 1:
             raise ValueError(f"it has several stacks of layers, {listed(stacks)}, expected one")
-        return PyTorchEncoder(names, tensors, stacks[0], model)
+        return PyTorchEncoder(names, stacks[0], model).of_state(tensors)
     if model not in (None, Transformer):
         expected = "nf.Transformer, nf.LanguageModel, nf.Encoder or None"
         raise ValueError(f"model={shown(model)}, expected {expected}")
@@ -59,7 +59,7 @@ def family_of_state(names, tensors, model):
         raise ValueError(
             f"it has only {layers}, and no nn.Transformer with a decoder: give {which}"
         )
-    return PyTorch(names, tensors, place_of_transformer(stacks))
+    return PyTorch(names, place_of_transformer(stacks)).of_state(tensors)
 
 
 def place_of_transformer(stacks):
@@ -77,7 +77,8 @@ class PyTorch(Family):
 
     ``names`` has the module of the program, such as "src_embed", for each of "source_embedding",
     "target_embedding" and "output", and for "source_positions" and "target_positions" if they are
-    learned; also that of the "transformer", which is found in ``tensors`` if it is not given.
+    learned; and to save, that of the "transformer", if it has one. To load, ``prefix`` is how the
+    names of its tensors begin.
     """
 
     model = Transformer
@@ -130,32 +131,37 @@ class PyTorch(Family):
     stacks: tuple[str, ...] = ("encoder.", "decoder.")
     first_layer = "encoder.layers.0."
 
-    def __init__(self, names, tensors=None, prefix=""):
+    def __init__(self, names, prefix=None):
         modules = dict(names)
-        inside = modules.pop("transformer", "")
-        self.prefix = f"{inside}." if inside else ""
-        if tensors is not None:
-            self.prefix = prefix
-            self._check_outside(modules, tensors)
+        inside = modules.pop("transformer", None)
+        if prefix is None:
+            prefix = f"{inside}." if inside else ""
+        self.prefix = prefix
         self.heads = tuple(modules.values())
         self.names = self.names | modules
-        self.sines = self._sines_in(tensors or {})
+        self.sines = {}  # the kinds of the tables that a state dict has beside its parameters
+
+    def of_state(self, tensors):
+        """The same family, which knows what these tensors of a state dict are."""
+        self._check_outside(tensors)
+        self.sines = self._sines_in(tensors)
+        return self
 
     @property
     def inside(self):
         """How the names of the tensors of the layers begin."""
         return tuple(f"{self.prefix}{stack}" for stack in self.stacks)
 
-    def _check_outside(self, modules, tensors):
+    def _check_outside(self, tensors):
         """Check that the modules that are named are there."""
         others = listed(sorted(name for name in tensors if not name.startswith(self.inside)))
-        missing = [name for name in self.outside if name not in modules]
+        missing = [name for name in self.outside if name not in self.names]
         if missing:
             example = f'names={{"{self.outside[0]}": "src_embed", …}}'
             advice = f"give the modules of the tensors {others}, as {example}"
             raise ValueError(f"names lacks {', '.join(missing)}: {advice}")
         places = {*tensors, *(name.removesuffix(".weight") for name in tensors)}
-        unknown = [name for name in modules.values() if name not in places]
+        unknown = [name for name in self.heads if name not in places]
         if unknown:
             raise ValueError(
                 f"names has {listed(unknown)}, expected modules of the tensors {others}"
@@ -274,9 +280,9 @@ class PyTorchEncoder(PyTorch):
     stacks = "layers.", "norm."
     first_layer = "layers.0."
 
-    def __init__(self, names, tensors, prefix, model):
+    def __init__(self, names, prefix, model):
         self.model = model
-        super().__init__(names, tensors, prefix)
+        super().__init__(names, prefix)
 
     @property
     def output_with_bias(self):

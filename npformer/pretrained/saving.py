@@ -15,7 +15,7 @@ from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.models.low_rank import LowRank
 from npformer.pretrained.families import fitting
-from npformer.pretrained.files import INDEX, TENSORS, import_safetensors, json_of_file
+from npformer.pretrained.files import INDEX, TENSORS, import_safetensors, json_in
 from npformer.pretrained.loading import ADAPTERS
 from npformer.pretrained.opening import OF_ADAPTERS
 from npformer.pretrained.pytorch import PyTorch
@@ -152,7 +152,7 @@ def generation_config(family, config, files, path):
     files = files or files_of_tokenizer(path)
     if GENERATION not in files:
         return {}
-    about = json_of_file(GENERATION, files[GENERATION])
+    about = json_in(files, GENERATION)
     decided = {key: config[key] for key in family.of_generation}
     if all(about.get(key) == value for key, value in decided.items()):
         return {}

@@ -9,12 +9,13 @@ from npformer.files.strict_json import parse_json
 from npformer.models.pooling import VectorMap
 from npformer.pretrained.files import (
     TENSORS,
-    Stored,
+    Files,
+    Tensors,
     json_or_empty,
     read_bytes,
     read_json,
     tensors_in,
-    text_of_file,
+    text_in,
 )
 from npformer.pretrained.keys import (
     MODULES,
@@ -90,7 +91,7 @@ class SentenceTexts(NamedTuple):
         return own[0] if own else ""
 
 
-def sentence_texts(files: dict[str, bytes]) -> SentenceTexts:
+def sentence_texts(files: Files) -> SentenceTexts:
     """How texts become tokens, by the files of a tokenizer."""
     of_texts = json_or_empty(files, OF_TEXTS)
     check_keys(of_texts, TEXTS, OF_TEXTS)
@@ -119,9 +120,7 @@ def _about_all(files):
     return about
 
 
-def sentence_modules(
-    folder: Path, files: dict[str, bytes], width: Any
-) -> tuple[dict, dict[str, Stored]]:
+def sentence_modules(folder: Path, files: Files, width: Any) -> tuple[dict, Tensors]:
     """What a folder says of the vector of a text: keys for config.json, and the tensors that belong
     to them.
 
@@ -164,7 +163,7 @@ def _check_order(modules):
 def _maps(folder, modules, width):
     """The maps after the pooling, as dicts, and their tensors."""
     maps: list[dict] = []
-    tensors: dict[str, Stored] = {}
+    tensors: Tensors = {}
     for kind, place in modules:
         made, own = _map(kind, folder / place, width)
         if made is not None:
@@ -194,7 +193,7 @@ def _modules(folder):
         has_pooling = (folder / POOLING / "config.json").is_file()
         return [("Transformer", ""), ("Pooling", POOLING)] if has_pooling else []
     modules = []
-    for about in parse_json(text_of_file(LIST, read_bytes(folder / LIST)), LIST):
+    for about in parse_json(text_in({LIST: read_bytes(folder / LIST)}, LIST), LIST):
         library, _, kind = about["type"].rpartition(".")
         place = about["path"]
         if not library.startswith("sentence_transformers"):

@@ -10,7 +10,7 @@ from typing import Any
 
 from npformer.checks import shown
 from npformer.extras import imported
-from npformer.pretrained.files import ends_in, json_of_file, json_or_empty, text_of_file
+from npformer.pretrained.files import Files, ends_in, json_in, json_or_empty, text_in
 from npformer.pretrained.keys import TOKENIZER, check_keys, warned_unless
 from npformer.pretrained.marian import begin_id_of
 from npformer.pretrained.sentences import SentenceTexts, sentence_texts
@@ -61,7 +61,7 @@ class Tokenizer:
         self.tokenizer = tokenizer
         self.chat_template = chat_template
         self.chat_templates: dict[str, str] = {}
-        self.files: dict[str, bytes] = {}
+        self.files: Files = {}
         self.sentences = SentenceTexts()
         self.family: str | None = None
         tokenizer.no_truncation()
@@ -128,12 +128,12 @@ class MarianTokenizer:
 
     chat_template = None
 
-    def __init__(self, files: dict[str, bytes], config: dict):
+    def __init__(self, files: Files, config: dict):
         kind = import_sentencepiece().SentencePieceProcessor
         with _refusing("source.spm or target.spm is no sentencepiece model"):
             self.source = kind(model_proto=files["source.spm"])
             self.target = kind(model_proto=files["target.spm"])
-        self.ids = json_of_file("vocab.json", files["vocab.json"])
+        self.ids = json_in(files, "vocab.json")
         self.pieces = {id_: piece for piece, id_ in self.ids.items()}
         self.files = files
         self.eos_id = self.ids["</s>"]
@@ -174,7 +174,7 @@ def check_tokenizer(tokenizer: Any, model: Any, fits: bool, expected: str) -> No
     raise ValueError(f"{what}: expected a tokenizer and {expected}{advice}")
 
 
-def tokenizer_of(files: dict[str, bytes], config: dict, makes_vectors: bool = False) -> Any:
+def tokenizer_of(files: Files, config: dict, makes_vectors: bool = False) -> Any:
     """The tokenizer that is made of files, or None if they are of none.
 
     ``makes_vectors`` says whether texts become one vector, as sentence-transformers prepares them.
@@ -183,7 +183,7 @@ def tokenizer_of(files: dict[str, bytes], config: dict, makes_vectors: bool = Fa
         return MarianTokenizer(files, config)
     about = about_tokens(files)
     if WHOLE in files:
-        inner = tokenizer_in(text_of_file(WHOLE, files[WHOLE]))
+        inner = tokenizer_in(text_in(files, WHOLE))
     elif "merges.txt" in files:
         whole, about = byte_pairs_in(files, about, config)
         inner = tokenizer_in(json.dumps(whole))
@@ -191,7 +191,7 @@ def tokenizer_of(files: dict[str, bytes], config: dict, makes_vectors: bool = Fa
         whole, about = word_pieces_in(files, about)
         inner = tokenizer_in(json.dumps(whole))
     elif CHARACTERS in files:
-        return Characters(text_of_file(CHARACTERS, files[CHARACTERS]))
+        return Characters(text_in(files, CHARACTERS))
     elif PIECES in files:
         return Pieces(Subwords(files[PIECES]))
     else:
@@ -201,7 +201,7 @@ def tokenizer_of(files: dict[str, bytes], config: dict, makes_vectors: bool = Fa
     tokenizer.files = files
     tokenizer.chat_templates = templates_in(about.get("chat_template"))
     if TEMPLATE in files:
-        tokenizer.chat_templates = {"default": text_of_file(TEMPLATE, files[TEMPLATE])}
+        tokenizer.chat_templates = {"default": text_in(files, TEMPLATE)}
     tokenizer.chat_template = tokenizer.chat_templates.get("default")
     check_keys(about, TOKENIZER | warned_unless(_said_by(tokenizer)), SETTINGS)
     tokenizer.eos_ids = _all_ends(tokenizer, files, config)

@@ -1,7 +1,7 @@
 """The text of tokenizer.json, of what older programs wrote in its place."""
 
 from npformer.checks import shown
-from npformer.pretrained.files import json_of_file, text_of_file
+from npformer.pretrained.files import json_in, text_in
 from npformer.pretrained.keys import table
 from npformer.pretrained.tokenizer_settings import text_of
 
@@ -34,9 +34,9 @@ def byte_pairs_in(files: dict, about: dict, config: dict) -> tuple[dict, dict]:
     """A tokenizer as that of GPT-2 or of RoBERTa, of pairs of bytes, and ``about`` with the special
     tokens that files need not name.
     """
-    lines = text_of_file("merges.txt", files["merges.txt"]).splitlines()
+    lines = text_in(files, "merges.txt").splitlines()
     merges = [line for line in lines if line and not line.startswith("#version")]
-    vocabulary = json_of_file("vocab.json", files["vocab.json"])
+    vocabulary = json_in(files, "vocab.json")
     has_space = bool(about.get("add_prefix_space"))
     whole = byte_pairs(vocabulary, merges, BYTES | {"add_prefix_space": has_space})
     if is_roberta(about, config):
@@ -83,7 +83,7 @@ def word_pieces_in(files: dict, about: dict) -> tuple[dict, dict]:
     """A tokenizer as that of BERT, of pieces of words, and ``about`` with the special tokens that
     files need not name.
     """
-    pieces = text_of_file("vocab.txt", files["vocab.txt"]).splitlines()
+    pieces = text_in(files, "vocab.txt").splitlines()
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     about = OF_BERT | about
     mark = "##"  # of a piece that goes on with a word

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from npformer.checks import check_flag, shown, warn
-from npformer.pretrained.files import json_or_empty, read_bytes, text_of_file
+from npformer.pretrained.files import Files, json_or_empty, read_bytes, text_in
 from npformer.pretrained.sentences import OF_ALL, OF_TEXTS
 from npformer.tokens.tokenizers import CHARACTERS, PIECES
 
@@ -35,14 +35,16 @@ FORM = "lstrip", "rstrip", "single_word", "normalized"  # how a text has a speci
 ROLES = "bos", "eos", "unk", "sep", "pad", "cls", "mask"  # of special tokens
 
 
-def files_of_tokenizer(folder: Path) -> dict[str, bytes]:
+def files_of_tokenizer(folder: Path) -> Files:
     """The files of a folder of which a tokenizer is made, by their names."""
     files = {name: read_bytes(folder / name) for name in FILES if (folder / name).exists()}
     paths = sorted((folder / TEMPLATES).glob("*.jinja"))
     if paths:  # one file then has all templates
-        texts = {path.stem: text_of_file(path.name, read_bytes(path)) for path in paths}
+        templates = {path.name: read_bytes(path) for path in paths}
+        texts = {path.stem: text_in(templates, path.name) for path in paths}
         if TEMPLATE in files:
-            texts["default"] = text_of_file(TEMPLATE, files.pop(TEMPLATE))
+            texts["default"] = text_in(files, TEMPLATE)
+            del files[TEMPLATE]
         about = json_or_empty(files, SETTINGS) | {"chat_template": listed_templates(texts)}
         files[SETTINGS] = json.dumps(about).encode()
     return files
@@ -57,7 +59,7 @@ def warn_of_others(folder: Path) -> None:
             warn(f"{what}; npformer reads tokenizer.json: {advice} writes it")
 
 
-def about_tokens(files: dict[str, bytes]) -> dict:
+def about_tokens(files: Files) -> dict:
     """What tokenizer_config.json says, and the files that older programs wrote beside it."""
     about = json_or_empty(files, SETTINGS)
     if "added_tokens_decoder" in about:  # then the others are not read there, either
