@@ -49,11 +49,10 @@ class Precision:
 
         return in_short
 
-    def over_step(self, run_step, can_update):
+    def over_step(self, run_step):
         """A ``run_step`` that tries again with half of the loss scale while the gradients overflow.
 
-        It takes batches, a key and ``Numbers``, and returns the loss, and the norm of the gradient:
-        ``can_update`` says of them whether parameters were changed.
+        It takes batches, a key and ``Numbers``, and returns what ``training_step`` does.
         """
         if not self.has_loss_scale:
             return run_step
@@ -61,12 +60,13 @@ class Precision:
         def scaled(batches, key, numbers):
             scale = self.loss_scale
             while True:
-                loss, norm = run_step(batches, key, numbers._replace(loss_scale=scale.value))
-                if can_update(loss, norm):
+                scaled_numbers = numbers._replace(loss_scale=scale.value)
+                loss, norm, is_update = run_step(batches, key, scaled_numbers)
+                if is_update:
                     self.loss_scale = scale.after_step()
-                    return loss, norm
-                if scale.value <= 1 or not np.isfinite(loss):  # it is no overflow
-                    return loss, norm
+                is_overflow = not is_update and scale.value > 1 and np.isfinite(loss)
+                if not is_overflow:
+                    return loss, norm, is_update
                 scale = LossScale(scale.value / 2, 0)
 
         return scaled

@@ -30,9 +30,7 @@ def training_step(
 ):
     """Compute loss and gradient, norm and clipping, and update the parameters.
 
-    No Python branch depends on the value of an array, so a GPU can record the step. Unless
-    ``can_update`` holds of the loss and the norm, ``grad_scale`` is NaN, and the update changes
-    nothing.
+    No Python branch depends on the value of an array, so a GPU can record the step.
 
     Parameters
     ----------
@@ -54,6 +52,8 @@ def training_step(
     -------
     loss, norm
         The mean loss per target, and the norm of its gradient before clipping.
+    is_update
+        Whether both are usable numbers. If not, the step has changed no parameter.
     """
     n_targets, loss_scale, lr, step = numbers
     options = options | {"dropout_key": key, "n_tokens": n_targets, "backend": ops}
@@ -64,14 +64,14 @@ def training_step(
     optimizer.clear_frozen(state.flat_grads)
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
-    is_usable = can_update(loss, norm, clip_norm, state.flat_params.dtype)
+    is_update = are_usable(loss, norm, clip_norm, state.flat_params.dtype)
     # With NaN, update.py changes nothing.
-    grad_scale = np.where(is_usable, clipping / loss_scale, np.nan)
+    grad_scale = np.where(is_update, clipping / loss_scale, np.nan)
     optimizer.update(state, step=step, grad_scale=grad_scale, lr=lr)
-    return loss, norm
+    return loss, norm, is_update
 
 
-def can_update(loss, norm, clip_norm, dtype):
+def are_usable(loss, norm, clip_norm, dtype):
     """Whether the loss is finite, and so are the squares of the clipped gradient.
 
     Adam keeps the mean of these squares. ``dtype`` is that of the parameters. Those of half

@@ -37,7 +37,7 @@ from npformer.training.optimizers import Optimizer
 from npformer.training.ranks import DividedOptimizer, OverRanks
 from npformer.training.settings import TrainingSettings
 from npformer.training.shards import OverShards, Sharding
-from npformer.training.step import Numbers, OverBatches, can_update, training_step
+from npformer.training.step import Numbers, OverBatches, training_step
 
 OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
 FIXED = "params", "flat_params", "ops", "ranks"  # attributes that are set once
@@ -196,9 +196,7 @@ class Trainer:
         if self.ranks.alone:  # a message to another rank cannot be recorded
             fill_up = getattr(self.model, "fill_up", lambda batch, _: batch)
             self._run_step = self.ops.device.record(self._step, fill_up)
-        dtype = self.flat_params.dtype
-        self._can_update = partial(can_update, clip_norm=settings.clip_norm, dtype=dtype)
-        self._try_step = state.precision.over_step(self._run_step, self._can_update)
+        self._try_step = state.precision.over_step(self._run_step)
 
     @property
     def n_steps(self) -> int:
@@ -251,8 +249,9 @@ class Trainer:
         with self._guard(changing=True), one_blas_thread():
             numbers = self._numbers(n_targets)
             self.ranks.agree(lambda: facts_of_step(self, batches, numbers))
-            loss, norm = map(float, self._try_step(batches, self.state.key, numbers))
-            if not self._can_update(loss, norm):
+            loss, norm, is_update = self._try_step(batches, self.state.key, numbers)
+            loss, norm = float(loss), float(norm)
+            if not is_update:
                 raise NonFiniteError(diagnosis(self, batches, loss, numbers.lr))
             self.state.n_steps = numbers.step
             seconds = time.perf_counter() - start
