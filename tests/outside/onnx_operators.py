@@ -2,11 +2,11 @@
 
 Each function takes a backend, the inputs of a node (None where it leaves one out) and its
 attributes, under ONNX's names, and yields the outputs of the node, once for each way in which
-npformer computes them: the first way has all of them, the others may have None. What the operations
-cannot express raises ``NotExpressed``.
+npformer computes them: the first way has all of them, the others may have None, or leave out the
+last ones. What the operations cannot express raises ``NotExpressed``.
 """
 
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -18,7 +18,18 @@ class NotExpressed(Exception):
     """Why a node cannot be computed with npformer's operations."""
 
 
-def attention(
+def attention(ops, q, k, v, *others, q_num_heads=None, kv_num_heads=None, **attributes):
+    if q.ndim == 4:
+        yield from attention_of_heads(ops, q, k, v, *others, **attributes)
+        return
+    q = ops.split_heads(q, q_num_heads)
+    k = ops.split_heads(k, kv_num_heads)
+    v = ops.split_heads(v, kv_num_heads)
+    for out, *rest in attention_of_heads(ops, q, k, v, *others, **attributes):
+        yield ops.merge_heads(out), *rest
+
+
+def attention_of_heads(
     ops,
     q,
     k,
@@ -28,75 +39,80 @@ def attention(
     past_value=None,
     n_keys=None,
     *,
-    is_causal=0,
-    left_window_size=-1,
-    right_window_size=-1,
     scale=None,
-    softcap=0.0,
-    q_num_heads=None,
-    kv_num_heads=None,
+    softcap=None,
     qk_matmul_output_mode=0,
     softmax_precision=None,  # npformer computes it in float32, or in float64 if that is given
+    **hiding,
 ):
-    side_by_side = q.ndim == 3
-    if side_by_side:
-        q, k, v = (
-            ops.split_heads(x, n)
-            for x, n in [(q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)]
-        )
-    n_past = 0 if past_key is None else past_key.shape[2]
-    if n_past:
+    n_past = 0
+    if past_key is not None:
+        n_past = past_key.shape[2]
         k = np.concatenate([past_key, k], axis=2)
         v = np.concatenate([past_value, v], axis=2)
-    (B, H, T, K), (G, S) = q.shape, k.shape[1:3]
+    B, H, T, K = q.shape
+    G, S = k.shape[1:3]
+    keep_mask, bias, causal = masks(ops, T, S, mask, n_past, n_keys, **hiding)
     scale = K**-0.5 if scale is None else scale
-    keep_mask, bias, causal = masks(
-        ops, T, S, mask, n_past, n_keys, is_causal, left_window_size, right_window_size
-    )
     options = {"causal": causal, "scale": scale, "softcap": softcap or None}
-    as_given = ops.merge_heads if side_by_side else lambda heads: heads
-    keys, values = np.repeat(k, H // G, axis=1), np.repeat(v, H // G, axis=1)
+    keys = np.repeat(k, H // G, axis=1)
+    values = np.repeat(v, H // G, axis=1)
 
     # A query that may attend to no key has the output 0, in ONNX and in npformer, and a mask may be
     # -inf in the bias.
     scores = ops.dot_score(q, keys) * q.dtype.type(scale)
     capped = softcap * ops.tanh(scores / softcap) if softcap else scores
-    biased = capped if bias is None else capped + bias
-    kept = causal_mask(T, S) if causal else True
-    masked = np.where(
-        kept if keep_mask is None else kept & keep_mask, biased, q.dtype.type(-np.inf)
-    )
+    masked = capped if bias is None else capped + bias
+    if causal:
+        masked = np.where(causal_mask(T, S), masked, hidden_in(q))
+    if keep_mask is not None:
+        masked = np.where(keep_mask, masked, hidden_in(q))
     weights = ops.softmax(masked)
-    yield (
-        as_given(ops.product(weights, values)),
-        k,
-        v,
-        [scores, capped, masked, weights][qk_matmul_output_mode],
-    )
+    stages = [scores, capped, masked, weights]
+    yield ops.product(weights, values), k, v, stages[qk_matmul_output_mode]
 
-    out, weights = ops.attention(q, keys, values, keep_mask, bias=bias, **options)
-    yield as_given(out), None, None, weights if qk_matmul_output_mode == 3 else None
-    out, logsumexp = ops.flash_attention(q, keys, values, keep_mask, bias=bias, **options)
-    yield as_given(out), None, None, None
+    arrays = q, keys, values, keep_mask
+    out, weights = ops.attention(*arrays, bias=bias, **options)
+    yield out, None, None, weights if qk_matmul_output_mode == 3 else None
+    out, _ = ops.flash_attention(*arrays, bias=bias, **options)
+    yield (out,)
 
     if v.shape[-1] != K:
         return
     settings = AttentionSettings(H, n_kv_heads=G, **options)
     queries = ops.merge_heads(q)
     kv = np.concatenate([ops.merge_heads(k), ops.merge_heads(v)], axis=-1)
-    packed = [ops.cross_attention(queries, kv, settings, keep_mask, bias=bias)[0]]
+    out, *_ = ops.cross_attention(queries, kv, settings, keep_mask, bias=bias)
+    yield (ops.split_heads(out, H),)
     if T == S:
         qkv = np.concatenate([queries, kv], axis=-1)
-        packed.append(ops.self_attention(qkv, settings, keep_mask, bias=bias)[0])
+        out, *_ = ops.self_attention(qkv, settings, keep_mask, bias=bias)
+        yield (ops.split_heads(out, H),)
     if T == 1:
-        kept = np.broadcast_to(True if keep_mask is None else keep_mask, (B, 1, 1, S))
-        entries = kv.reshape(B * S, -1), np.arange(B * S).reshape(B, S)
-        packed.append(ops.cached_attention(queries[:, 0], *entries, settings, kept, bias)[:, None])
-    for out in packed:
-        yield out if side_by_side else ops.split_heads(out, H), None, None, None
+        seen = np.broadcast_to(True if keep_mask is None else keep_mask, (B, 1, 1, S))
+        entries = kv.reshape(B * S, -1)
+        at = np.arange(B * S).reshape(B, S)
+        out = ops.cached_attention(queries[:, 0], entries, at, settings, seen, bias)
+        yield (ops.split_heads(out[:, None], H),)
 
 
-def masks(ops, T, S, mask, n_past, n_keys, is_causal, left, right):
+def hidden_in(x):
+    """The score of what may not be attended to, in the dtype of an array."""
+    return x.dtype.type(-np.inf)
+
+
+def masks(
+    ops,
+    T,
+    S,
+    mask,
+    n_past,
+    n_keys,
+    *,
+    is_causal=False,
+    left_window_size=-1,
+    right_window_size=-1,
+):
     """keep_mask, bias and causal of an attention.
 
     ONNX counts the position of a query among the keys from the end of the past ones, or of the
@@ -110,24 +126,25 @@ def masks(ops, T, S, mask, n_past, n_keys, is_causal, left, right):
     bias = None
     if is_causal and not causal:
         keep.append(key <= query)
-    if left >= 0:
-        keep.append(query - key <= left)
-    if right >= 0:
-        keep.append(key - query <= right)
+    if left_window_size >= 0:
+        keep.append(query - key <= left_window_size)
+    if right_window_size >= 0:
+        keep.append(key - query <= right_window_size)
     if n_keys is not None:
         keep.append(key < n_keys[:, None, None, None])
     if mask is not None:
-        hidden = False if mask.dtype == bool else -np.inf
-        mask = np.pad(
-            mask, [(0, 0)] * (mask.ndim - 1) + [(0, S - mask.shape[-1])], constant_values=hidden
-        )
-        if mask.dtype == bool:
+        missing = S - mask.shape[-1]
+        around = [(0, 0)] * (mask.ndim - 1) + [(0, missing)]
+        is_additive = mask.dtype != bool
+        mask = np.pad(mask, around, constant_values=-np.inf if is_additive else False)
+        if not is_additive:
             keep.append(mask)
         elif np.isin(mask, [0, -np.inf]).all():
             keep.append(ops.from_additive(mask))
         else:
             bias = mask
-    return reduce(np.logical_and, keep) if keep else None, bias, causal
+    keep_mask = reduce(np.logical_and, keep) if keep else None
+    return keep_mask, bias, causal
 
 
 def flex_attention(ops, q, k, v, *, scale=None, score_mod=None, prob_mod=None):
@@ -135,9 +152,11 @@ def flex_attention(ops, q, k, v, *, scale=None, score_mod=None, prob_mod=None):
     if score_mod is None and prob_mod is None:
         yield from attention(ops, q, k, v, scale=scale)
         return
-    H, K, G = q.shape[1], q.shape[3], k.shape[1]
+    H, K = q.shape[1], q.shape[3]
+    G = k.shape[1]
     scale = K**-0.5 if scale is None else scale
-    keys, values = np.repeat(k, H // G, axis=1), np.repeat(v, H // G, axis=1)
+    keys = np.repeat(k, H // G, axis=1)
+    values = np.repeat(v, H // G, axis=1)
     scores = ops.dot_score(q, keys) * q.dtype.type(scale)
     weights = ops.softmax(result_of(ops, score_mod, scores))
     yield (ops.product(result_of(ops, prob_mod, weights), values),)
@@ -149,7 +168,8 @@ def flex_attention(ops, q, k, v, *, scale=None, score_mod=None, prob_mod=None):
         keep_mask = ops.from_additive(np.where(np.isneginf(bias), bias, 0))
         bias = np.where(keep_mask, bias, 0)
         for operation in (ops.attention, ops.flash_attention):
-            yield (operation(q, keys, values, keep_mask, bias=bias, scale=scale)[0],)
+            out, _ = operation(q, keys, values, keep_mask, bias=bias, scale=scale)
+            yield (out,)
 
 
 def result_of(ops, graph, x):
@@ -177,38 +197,36 @@ def result_of(ops, graph, x):
     for node in graph.node:
         if node.op_type not in functions:
             raise NotExpressed(f"a graph with {node.op_type}")
-        arrays[node.output[0]] = functions[node.op_type](*(arrays[name] for name in node.input))
+        inputs = [arrays[name] for name in node.input]
+        arrays[node.output[0]] = functions[node.op_type](*inputs)
     return arrays[graph.output[0].name]
 
 
 def rotary_embedding(
-    ops,
-    x,
-    cos,
-    sin,
-    positions=None,
-    *,
-    interleaved=0,
-    num_heads=None,
-    rotary_embedding_dim=0,
-    unit=1e-9,
+    ops, x, cos, sin, positions=None, *, interleaved=0, num_heads=None, rotary_embedding_dim=0
 ):
     """Each pair by itself: its cosine and sine may be any numbers, here those of position · unit,
     times a length.
     """
+    unit = 1e-9
     heads = x if x.ndim == 4 else ops.split_heads(x, num_heads)
     if positions is not None:
-        cos, sin = cos[positions], sin[positions]
+        cos = cos[positions]
+        sin = sin[positions]
     M = cos.shape[-1]
-    pairs = "interleaved" if interleaved else "halves"
-    lengths = np.hypot(cos, sin)
+    lengths = np.hypot(cos, sin)[:, None, :, :, None]
     angles = np.arctan2(sin, cos, dtype="float64") % (2 * np.pi)
+    options = {
+        "base": 1.0,
+        "scaling": 1 / unit,
+        "pairs": "interleaved" if interleaved else "halves",
+    }
     y = heads.copy()
     for i in range(M):
         pair = [2 * i, 2 * i + 1] if interleaved else [i, i + M]
         at = np.rint(angles[:, None, :, i] / unit).astype(int)
-        turned = ops.rotary(heads[..., : 2 * M], at, base=1.0, scaling=1 / unit, pairs=pairs)
-        y[..., pair] = turned[..., pair] * lengths[:, None, :, i, None]
+        turned = ops.rotary(heads[..., : 2 * M], at, **options)
+        y[..., pair] = turned[..., pair] * lengths[..., i, :]
     yield (y if x.ndim == 4 else ops.merge_heads(y),)
 
 
@@ -233,15 +251,10 @@ def softmax_cross_entropy_loss(
     logits = np.moveaxis(x, 1, -1)
     if weight is None and reduction != "none":
         n_tokens = 1 if reduction == "sum" else None
-        loss = ops.cross_entropy(logits, targets, ignore_id=ignore_index, n_tokens=n_tokens)[0]
+        loss, _ = ops.cross_entropy(logits, targets, ignore_id=ignore_index, n_tokens=n_tokens)
     else:
-        loss = reduced(
-            losses_of_tokens(ops, logits, targets, ignore_index),
-            targets,
-            weight,
-            reduction,
-            ignore_index,
-        )
+        losses = losses_of_tokens(ops, logits, targets, ignore_index)
+        loss = reduced(losses, targets, weight, reduction, ignore_index)
     yield loss, ops.log_softmax(x, axis=1)
 
 
@@ -254,19 +267,21 @@ def negative_log_likelihood_loss(
     """
     log_p = np.moveaxis(x, 1, -1)
     shift = float(log_p.max() + np.log(2 * log_p.shape[-1]))
-    rest = np.log(1 - np.exp(log_p - shift).sum(axis=-1, keepdims=True))
-    logits = np.concatenate([log_p - shift, rest], axis=-1)
+    lowered = log_p - shift
+    rest = np.log(1 - np.exp(lowered).sum(axis=-1, keepdims=True))
+    logits = np.concatenate([lowered, rest], axis=-1)
     losses = losses_of_tokens(ops, logits, targets, ignore_index) - shift
     yield (reduced(losses, targets, weight, reduction, ignore_index),)
 
 
 def losses_of_tokens(ops, logits, targets, ignore_id):
     """The cross-entropy of each token by itself."""
-    tokens = zip(logits.reshape(-1, 1, logits.shape[-1]), targets.reshape(-1, 1), strict=True)
-    losses = [
-        ops.cross_entropy(row, target, ignore_id=ignore_id, n_tokens=1)[0] for row, target in tokens
-    ]
-    return np.array(losses).reshape(targets.shape)
+    losses = np.zeros(targets.shape, logits.dtype)
+    for index in np.ndindex(targets.shape):
+        target = targets[index].reshape(1)
+        loss, _ = ops.cross_entropy(logits[index][None], target, ignore_id=ignore_id, n_tokens=1)
+        losses[index] = loss
+    return losses
 
 
 def reduced(losses, targets, weight, reduction, ignore_id):
@@ -274,32 +289,24 @@ def reduced(losses, targets, weight, reduction, ignore_id):
 
     npformer's cross-entropy has no weights.
     """
-    counted = targets != ignore_id
-    weights = np.where(
-        counted, 1 if weight is None else weight[np.where(counted, targets, 0)], 0
-    ).astype(losses.dtype)
+    weights = (targets != ignore_id).astype(losses.dtype)
+    if weight is not None:
+        weights *= weight[np.where(weights, targets, 0)]
     losses = losses * weights
-    return {"none": losses, "sum": losses.sum(), "mean": losses.sum() / weights.sum()}[reduction]
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    return losses.sum() / weights.sum()
 
 
-def softmax(ops, x, *, axis=-1):
-    yield (ops.softmax(x, axis),)
+def of_one_array(name):
+    """An operator that is the operation of this name."""
 
+    def operator(ops, x, **options):
+        yield (getattr(ops, name)(x, **options),)
 
-def log_softmax(ops, x, *, axis=-1):
-    yield (ops.log_softmax(x, axis),)
-
-
-def relu(ops, x):
-    yield (ops.relu(x),)
-
-
-def sigmoid(ops, x):
-    yield (ops.sigmoid(x),)
-
-
-def tanh(ops, x):
-    yield (ops.tanh(x),)
+    return operator
 
 
 def gelu(ops, x, *, approximate="none"):
@@ -321,20 +328,26 @@ def dropout(ops, x, rate=0.5, training=False, *, ratio=None, seed=None):
 
 
 def gemm(ops, a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
-    x, weight = a.T if transA else a, alpha * (b.T if transB else b)
-    if c is not None and c.ndim == 2 and len(c) > 1:  # a bias for each row is a residual
+    x = a.T if transA else a
+    weight = alpha * (b.T if transB else b)
+    if c is None:
+        yield (ops.linear(x, weight, None),)
+    elif c.ndim == 2 and len(c) > 1:  # a bias for each row is a residual
         residual = beta * np.broadcast_to(c, (len(x), weight.shape[1]))
         yield (ops.linear_dropout_residual(x, weight, None, residual),)
-        return
-    bias = None if c is None else beta * np.broadcast_to(c.reshape(-1), weight.shape[1:])
-    yield (ops.linear(x, weight, bias),)
+    else:
+        bias = beta * np.broadcast_to(c.reshape(-1), weight.shape[1:])
+        yield (ops.linear(x, weight, bias),)
 
 
 def matmul(ops, a, b):
-    rows, columns = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+    rows = a[None] if a.ndim == 1 else a
+    columns = b[:, None] if b.ndim == 1 else b
     lead = np.broadcast_shapes(rows.shape[:-2], columns.shape[:-2])
-    out = ops.product(*(np.broadcast_to(x, lead + x.shape[-2:]) for x in (rows, columns)))
-    yield (out.reshape(out.shape[:-2] + a.shape[-2:-1] + b.shape[1:][-1:]),)
+    rows = np.broadcast_to(rows, lead + rows.shape[-2:])
+    columns = np.broadcast_to(columns, lead + columns.shape[-2:])
+    out = ops.product(rows, columns)
+    yield (out.reshape(lead + a.shape[-2:-1] + b.shape[1:][-1:]),)
 
 
 def gather(ops, data, ids, *, axis=0):
@@ -346,36 +359,33 @@ def gather(ops, data, ids, *, axis=0):
 
 def causal_conv_with_state(ops, x, weight, bias=None, past=None, *, activation="none"):
     """Each channel by itself: the matrices of the taps are diagonal."""
-    (B, C, T), (_, _, W) = x.shape, weight.shape
+    T = x.shape[2]
+    before = weight.shape[2] - 1
     seen = x if past is None else np.concatenate([past, x], axis=-1)
-    y = ops.conv1d(
-        seen.swapaxes(1, 2), np.stack([np.diag(tap) for tap in weight[:, 0].T]), bias, causal=True
-    )[:, -T:]
-    y = y if activation == "none" else ops.silu(y)
-    padded = np.concatenate([np.zeros((B, C, W - 1), x.dtype), seen], axis=-1)
-    yield y.swapaxes(1, 2), padded[..., padded.shape[-1] - (W - 1) :]
+    taps = np.stack([np.diag(tap) for tap in weight[:, 0].T])
+    y = ops.conv1d(seen.swapaxes(1, 2), taps, bias, causal=True)[:, -T:]
+    if activation != "none":
+        y = ops.silu(y)
+    padded = np.pad(seen, ((0, 0), (0, 0), (before, 0)))
+    yield y.swapaxes(1, 2), padded[..., padded.shape[-1] - before :]
 
 
 def gru(ops, x, w, r, b=None, *, hidden_size, direction="forward", layout=0):
     """ONNX resets the state before the product with U_n, npformer after it,
     which is the same where r is one number.
     """
-    b = np.zeros((len(w), 6 * hidden_size), x.dtype) if b is None else b
 
-    def run(x, d, reverse):
-        of_reset = [np.split(part, 3)[1] for part in (w[d], r[d], *np.split(b[d], 2))]
-        if x.shape[1] > 1 and any((part != part[0]).any() for part in of_reset):
+    def run(x, reverse, *of_gates):
+        resets = [np.split(part, 3)[1] for part in of_gates]
+        if x.shape[1] > 1 and any((part != part[0]).any() for part in resets):
             raise NotExpressed("the reset gate before the product with U_n")
-        weight, recurrent, *biases = (
-            in_order(part, 1, 0, 2) for part in (w[d], r[d], *np.split(b[d], 2))
-        )
-        h0 = np.zeros((len(x), hidden_size), x.dtype)
-        no_bias = np.zeros(hidden_size, x.dtype)
-        return ops.gru(ops.linear(x, weight, sum(biases)), h0, recurrent, no_bias, reverse=reverse)[
-            :1
-        ]
+        weight, recurrent, *biases = (in_order(part, 1, 0, 2) for part in of_gates)
+        x_gates = ops.linear(x, weight, sum(biases))
+        none = np.zeros(hidden_size, x.dtype)
+        states, *_ = ops.gru(x_gates, of_no_words(x, hidden_size), recurrent, none, reverse=reverse)
+        return (states,)
 
-    yield both_directions(run, x, direction, layout)
+    yield both_directions(run, x, w, r, b, direction, layout)
 
 
 def lstm(
@@ -395,18 +405,20 @@ def lstm(
 ):
     if p is not None:
         raise NotExpressed("gates that see the cell (peepholes)")
-    b = np.zeros((len(w), 8 * hidden_size), x.dtype) if b is None else b
 
-    def run(x, d, reverse):
-        weight, recurrent, *biases = (
-            in_order(part, 0, 2, 3, 1) for part in (w[d], r[d], *np.split(b[d], 2))
-        )
-        first = np.zeros((len(x), hidden_size), x.dtype)
-        return ops.lstm(
-            ops.linear(x, weight, sum(biases)), first, first, recurrent, reverse=reverse
-        )[:2]
+    def run(x, reverse, *of_gates):
+        weight, recurrent, *biases = (in_order(part, 0, 2, 3, 1) for part in of_gates)
+        x_gates = ops.linear(x, weight, sum(biases))
+        first = of_no_words(x, hidden_size)
+        states, cells, *_ = ops.lstm(x_gates, first, first, recurrent, reverse=reverse)
+        return states, cells
 
-    yield both_directions(run, x, direction, layout)
+    yield both_directions(run, x, w, r, b, direction, layout)
+
+
+def of_no_words(x, hidden_size):
+    """The state of each row before its first word."""
+    return np.zeros((len(x), hidden_size), x.dtype)
 
 
 def in_order(x, *order):
@@ -415,22 +427,26 @@ def in_order(x, *order):
     return np.concatenate([gates[i] for i in order]).T
 
 
-def both_directions(run, x, direction, layout):
+DIRECTIONS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+
+
+def both_directions(run, x, w, r, b, direction, layout):
     """All states, then the last state, and the last cell if there are cells, of each direction."""
-    x = x if layout else x.swapaxes(0, 1)
-    reverse = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-    runs = [run(x, d, backwards) for d, backwards in enumerate(reverse)]
-    states = np.stack([run[0] for run in runs], axis=2)
-    ends = [
-        [x[:, 0 if backwards else -1] for x in run]
-        for run, backwards in zip(runs, reverse, strict=True)
-    ]
-    last = [np.stack(end, axis=1) for end in zip(*ends, strict=True)]
-    return (
-        (states, *last)
-        if layout
-        else (states.transpose(1, 2, 0, 3), *(x.swapaxes(0, 1) for x in last))
-    )
+    if b is None:
+        b = np.zeros((len(w), 2 * w.shape[1]), x.dtype)
+    if not layout:
+        x = x.swapaxes(0, 1)
+    every = []
+    last = []
+    for d, reverse in enumerate(DIRECTIONS[direction]):
+        results = run(x, reverse, w[d], r[d], *np.split(b[d], 2))
+        every.append(results[0])
+        last.append([states[:, 0 if reverse else -1] for states in results])
+    states = np.stack(every, axis=2)
+    ends = [np.stack(end, axis=1) for end in zip(*last, strict=True)]
+    if layout:
+        return states, *ends
+    return states.transpose(1, 2, 0, 3), *(end.swapaxes(0, 1) for end in ends)
 
 
 def adam(ops, lr, t, *tensors, alpha=0.9, beta=0.999, epsilon=1e-6, norm_coefficient=0.0):
@@ -439,24 +455,15 @@ def adam(ops, lr, t, *tensors, alpha=0.9, beta=0.999, epsilon=1e-6, norm_coeffic
     At t = 0, it corrects nothing, as npformer after many steps.
     """
     step = int(t) or 10**6
-    options = {
-        "lr": float(lr),
-        "step": step,
-        "beta1": alpha,
-        "beta2": beta,
-        "eps": epsilon / (1 - beta**step) ** 0.5,
-    }
-    yield updated(tensors, 4, norm_coefficient, lambda *arrays: ops.adam_update(*arrays, **options))
+    options = {"lr": float(lr), "step": step, "beta1": alpha, "beta2": beta}
+    options["eps"] = epsilon / (1 - beta**step) ** 0.5
+    yield updated(tensors, 4, norm_coefficient, partial(ops.adam_update, **options))
 
 
 def momentum(ops, lr, t, *tensors, alpha, beta, mode, norm_coefficient):
-    options = {
-        "lr": float(lr),
-        "momentum": alpha,
-        "nesterov": mode == "nesterov",
-        "grad_scale": beta if t > 0 else 1.0,
-    }
-    yield updated(tensors, 3, norm_coefficient, lambda *arrays: ops.sgd_update(*arrays, **options))
+    options = {"lr": float(lr), "momentum": alpha, "nesterov": mode == "nesterov"}
+    options["grad_scale"] = beta if t > 0 else 1.0
+    yield updated(tensors, 3, norm_coefficient, partial(ops.sgd_update, **options))
 
 
 def updated(tensors, n_kinds, norm_coefficient, update):
@@ -484,17 +491,17 @@ OPERATORS = {
     "Gemm": gemm,
     "LSTM": lstm,
     "LayerNormalization": layer_normalization,
-    "LogSoftmax": log_softmax,
+    "LogSoftmax": of_one_array("log_softmax"),
     "MatMul": matmul,
     "Momentum": momentum,
     "NegativeLogLikelihoodLoss": negative_log_likelihood_loss,
     "RMSNormalization": rms_normalization,
-    "Relu": relu,
+    "Relu": of_one_array("relu"),
     "RotaryEmbedding": rotary_embedding,
-    "Sigmoid": sigmoid,
-    "Softmax": softmax,
+    "Sigmoid": of_one_array("sigmoid"),
+    "Softmax": of_one_array("softmax"),
     "SoftmaxCrossEntropyLoss": softmax_cross_entropy_loss,
     "SwiGLU": swiglu,
     "Swish": swish,
-    "Tanh": tanh,
+    "Tanh": of_one_array("tanh"),
 }

@@ -76,7 +76,7 @@ def test_outputs(name, every_backend):
     assert all(ways[0][i] is not None for i in places)
     for outputs in ways:
         for i, y in zip(places, expected, strict=True):
-            if outputs[i] is not None:
+            if i < len(outputs) and outputs[i] is not None:
                 assert_same(np.asarray(outputs[i]), np.asarray(y))
 
 
