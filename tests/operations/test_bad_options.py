@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,13 +19,17 @@ from npformer import cpu, reference
 from npformer.operations.settings import AttentionSettings
 
 PARAMETERS = {name: OPERATIONS[name].record.parameters for name in FIRST}
-OPTIONS = [
-    (name, x)
-    for name in FIRST
-    for x in PARAMETERS[name]
-    if x not in OPERATIONS[name].record.contract.arrays
-]
-FLAGS = [(name, x) for name, x in OPTIONS if PARAMETERS[name][x].annotation is bool]
+OPTIONS = []
+for name in FIRST:
+    arrays = OPERATIONS[name].record.contract.arrays
+    OPTIONS += [(name, option) for option in PARAMETERS[name] if option not in arrays]
+FLAGS = [(name, option) for name, option in OPTIONS if PARAMETERS[name][option].annotation is bool]
+
+
+def those_called(*names):
+    """A test runs for each operation that has an option of one of these names."""
+    cases = [(name, option) for name, option in OPTIONS if option in names]
+    return pytest.mark.parametrize(("name", "option"), cases)
 
 
 def outcome_of(ops, name, option, value):
@@ -39,10 +44,10 @@ def outcome_of(ops, name, option, value):
 
 
 def assert_same(outcome, expected):
-    if isinstance(outcome, str) or isinstance(expected, str):
-        assert outcome == expected
-    else:
-        np.testing.assert_equal(*(list(map(np.asarray, x)) for x in (outcome, expected)))
+    if isinstance(outcome, list) and isinstance(expected, list):
+        outcome = [np.asarray(x) for x in outcome]
+        expected = [np.asarray(x) for x in expected]
+    np.testing.assert_equal(outcome, expected)
 
 
 VALUES = [None, True, 0, 1, 3, -1, 10**30, -(10**30), 10**400, 0.1]
@@ -57,7 +62,8 @@ SCALARS += [np.float16(0.5), np.float32(0.5), np.str_("relu")]
 def test_any_value_gives_a_result_or_an_error_that_names_the_option(name, option):
     """Both backends raise the same error, and accept NumPy scalars like Python numbers."""
     for value in VALUES + SCALARS:
-        outcome, expected = (outcome_of(ops, name, option, value) for ops in (cpu, reference))
+        outcome = outcome_of(cpu, name, option, value)
+        expected = outcome_of(reference, name, option, value)
         if isinstance(outcome, str) or isinstance(expected, str):
             assert outcome == expected
         elif isinstance(value, np.generic):
@@ -67,36 +73,33 @@ def test_any_value_gives_a_result_or_an_error_that_names_the_option(name, option
 @pytest.mark.parametrize(("name", "option"), FLAGS)
 def test_flags_are_flags(name, option):
     for value in (True, False):
-        outcomes = [outcome_of(npf, name, option, x) for x in (np.bool_(value), value)]
-        assert_same(*outcomes)
+        outcome = outcome_of(npf, name, option, np.bool_(value))
+        assert_same(outcome, outcome_of(npf, name, option, value))
     for value in (np.float16(1), 1.0, 2, -1, "True", None):
         text = f"{option}={value!r} is a {type(value).__name__}, expected True or False"
         assert outcome_of(npf, name, option, value) == f"TypeError: {text}"
 
 
 FINITE_ABOVE_0 = [0.0, -1e-5, math.nan, math.inf], "a finite number above 0"
-OUT_OF_RANGE = {
-    name: ([0, -1], "at least 1") for name in ("n_heads", "k", "step", "n_tokens", "dilation")
-}
-for name in ("dropout_rate", "beta1", "beta2", "momentum"):
-    OUT_OF_RANGE[name] = ([-0.1, 1.0, 30.0, math.nan], f"0 <= {name} < 1")
-for name in ("eps", "scale", "delta"):
-    OUT_OF_RANGE[name] = FINITE_ABOVE_0
-for name in ("consistency", "lr", "weight_decay"):
-    OUT_OF_RANGE[name] = ([-0.1, math.nan, math.inf], "a finite number of 0 or more")
-for name in ("pad_id", "ignore_id", "axis"):
-    OUT_OF_RANGE[name] = ([10**30, -(2**64)], "an int of 64 bits")
-OUT_OF_RANGE |= {
+OUT_OF_RANGE: dict[str, tuple[list, str]] = {
     "label_smoothing": ([-0.1, 1.1, math.nan], "0 <= label_smoothing <= 1"),
     "activation": (["swish"], "'relu', 'gelu', 'gelu_erf', 'silu' or 'swiglu'"),
     "score": (["general"], "'dot', 'scaled_dot', 'cosine', 'bilinear' or 'additive'"),
     "table_shape": ([(-1, 17), (23,)], "2 sizes of 0 or more"),
 }
+for name in ("n_heads", "k", "step", "n_tokens", "dilation"):
+    OUT_OF_RANGE[name] = [0, -1], "at least 1"
+for name in ("dropout_rate", "beta1", "beta2", "momentum"):
+    OUT_OF_RANGE[name] = [-0.1, 1.0, 30.0, math.nan], f"0 <= {name} < 1"
+for name in ("eps", "scale", "delta"):
+    OUT_OF_RANGE[name] = FINITE_ABOVE_0
+for name in ("consistency", "lr", "weight_decay"):
+    OUT_OF_RANGE[name] = [-0.1, math.nan, math.inf], "a finite number of 0 or more"
+for name in ("pad_id", "ignore_id", "axis"):
+    OUT_OF_RANGE[name] = [10**30, -(2**64)], "an int of 64 bits"
 
 
-@pytest.mark.parametrize(
-    ("name", "option"), [(name, x) for name, x in OPTIONS if x in OUT_OF_RANGE]
-)
+@those_called(*OUT_OF_RANGE)
 def test_values_out_of_range(name, option):
     values, expected = OUT_OF_RANGE[option]
     for value in values:
@@ -104,21 +107,21 @@ def test_values_out_of_range(name, option):
         assert outcome_of(npf, name, option, value) == text
 
 
-@pytest.mark.parametrize("name", [name for name, x in OPTIONS if x == "dropout_key"])
-def test_dropout_without_a_key(name):
+@those_called("dropout_key")
+def test_dropout_without_a_key(name, option):
     arguments = arguments_of(name)
     if "settings" in arguments:
         arguments["settings"] = replace(arguments["settings"], dropout_rate=0.3)
     else:
         arguments["dropout_rate"] = 0.3
-    operation = getattr(npf, name)
+    operation = partial(getattr(npf, name), **arguments)
     needed = r"dropout_rate=0.3 needs a dropout_key \(an integer\) .*, got dropout_key=None"
-    refuses(ValueError, needed, operation, **{**arguments, "dropout_key": None})
+    refuses(ValueError, needed, operation, dropout_key=None)
     for key in (1.5, "7", True):
         message = f"dropout_key=.* is a {type(key).__name__}, expected an int"
-        refuses(TypeError, message, operation, **{**arguments, "dropout_key": key})
+        refuses(TypeError, message, operation, dropout_key=key)
     for key in (-1, 2**64 - 1, 10**30, np.int8(3), np.uint64(2**63)):
-        operation(**{**arguments, "dropout_key": key})
+        operation(dropout_key=key)
 
 
 def test_sizes_and_flags_of_any_width():
@@ -127,11 +130,12 @@ def test_sizes_and_flags_of_any_width():
     weight = np.ones((3, 5, 7))
     qkv = np.random.default_rng(0).standard_normal((2, 5, 3 * 129))
     for ops in (reference, cpu):
+        expected = ops.conv1d(x, weight, dilation=100)
+        expected_heads, *_ = ops.self_attention(qkv, AttentionSettings(3))
         for width in (np.int8, np.uint8, np.int64):
-            y = ops.conv1d(x, weight, dilation=width(100))
-            heads = ops.self_attention(qkv, AttentionSettings(width(3)))[0]
-            assert_array_equal(y, ops.conv1d(x, weight, dilation=100))
-            assert_array_equal(heads, ops.self_attention(qkv, AttentionSettings(3))[0])
+            assert_array_equal(ops.conv1d(x, weight, dilation=width(100)), expected)
+            heads, *_ = ops.self_attention(qkv, AttentionSettings(width(3)))
+            assert_array_equal(heads, expected_heads)
 
 
 def test_momentum_without_a_velocity():
@@ -158,13 +162,11 @@ def test_a_table_larger_than_any_array():
     refuses(ValueError, message, npf.embedding_backward, *arrays, (2**62, 2))
 
 
-@pytest.mark.parametrize(
-    ("name", "option"), [(name, x) for name, x in OPTIONS if x in ("eps", "delta")]
-)
+@those_called("eps", "delta")
 def test_an_option_that_is_0_in_the_dtype_of_the_arrays(every_backend, name, option):
-    in_float32 = arguments_of(name, "float32")
     message = f"{option}=1e-46 is 0.0 in float32, expected a number that float32 can hold"
-    assert outcome_of(npf, name, option, 1e-46).__class__ is list  # of float64
+    assert isinstance(outcome_of(npf, name, option, 1e-46), list)  # of float64
     for dtype in ("float32", "float16"):  # which is computed in float32
-        refuses(ValueError, message, run, npf, name, arguments_of(name, dtype) | {option: 1e-46})
-    run(npf, name, in_float32 | {option: 1e-40})
+        arguments = arguments_of(name, dtype)
+        refuses(ValueError, message, run, npf, name, arguments | {option: 1e-46})
+    run(npf, name, arguments_of(name, "float32") | {option: 1e-40})

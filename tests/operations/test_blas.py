@@ -3,6 +3,7 @@
 import numba
 import numpy as np
 import pytest
+from layouts import fortran
 from results import FLOATS
 
 from npformer.cpu.blas import BLAS, by_hand, multiply
@@ -17,25 +18,28 @@ def multiplied(blas, a, b, out, add):
     multiply(blas, a, b, out, add)
 
 
+def product_of(where, dtype):
+    """BLAS, or what takes its place where NumPy has none."""
+    if where == "BLAS":
+        return BLAS[np.dtype(dtype)]
+    return by_hand(numba.from_dtype(np.dtype(dtype))).address, True
+
+
 @pytest.mark.parametrize("where", ["BLAS", "by hand"])
 @pytest.mark.parametrize("transposed", ["", "a", "b"])
 @FLOATS
-@pytest.mark.parametrize(("m", "k", "n"), [(3, 4, 5), (1, 4, 5), (3, 1, 5), (3, 4, 1)])
-def test_the_product_by_blas_and_where_numpy_has_none(m, k, n, dtype, transposed, where):
-    a = RNG.standard_normal((m, k)).astype(dtype)
-    b = RNG.standard_normal((k, n)).astype(dtype)
-    expected = a @ b
-    a = np.ascontiguousarray(a.T).T if transposed == "a" else a
-    b = np.ascontiguousarray(b.T).T if transposed == "b" else b
-    blas = (
-        BLAS[np.dtype(dtype)]
-        if where == "BLAS"
-        else (by_hand(numba.from_dtype(np.dtype(dtype))).address, True)
-    )
-    whole = np.full((m, n + 2), np.nan, dtype)
-    out = whole[:, 1:-1]  # rows apart
-    multiplied(blas, a, b, out, False)
-    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
-    multiplied(blas, a, b, out, True)
-    np.testing.assert_allclose(out, 2 * expected, rtol=1e-5, atol=1e-6)
-    assert np.isnan(whole[:, [0, -1]]).all()
+def test_the_product_by_blas_and_where_numpy_has_none(dtype, transposed, where):
+    for m, k, n in ((3, 4, 5), (1, 4, 5), (3, 1, 5), (3, 4, 1)):
+        a = RNG.standard_normal((m, k)).astype(dtype)
+        b = RNG.standard_normal((k, n)).astype(dtype)
+        expected = a @ b
+        if transposed == "a":
+            a = fortran(a)
+        elif transposed == "b":
+            b = fortran(b)
+        room = np.full((m, n + 2), np.nan, dtype)
+        out = room[:, 1:-1]  # rows apart
+        for add, times in ((False, 1), (True, 2)):
+            multiplied(product_of(where, dtype), a, b, out, add)
+            np.testing.assert_allclose(out, times * expected, rtol=1e-5, atol=1e-6)
+        assert np.isnan(room[:, [0, -1]]).all()

@@ -43,18 +43,21 @@ def test_a_norm_does_not_depend_on_the_unit_of_a_row(ops, name, dtype, unit, wid
     rows = rows_of(width, dtype)
     bias, gain, *dy = rng.random((5, width)).astype(dtype)
     gain += 9
-    dy = np.array(dy)
-    parameters = [{"gain": gain, "bias": bias}[each] for each in NORMS[name]]
-    results = []
-    for x, factor in ((rows, 1), (rows * rows.dtype.type(unit), unit)):
+    parameters = (gain, bias)[: len(NORMS[name])]
+
+    def results_in(unit):
+        x = rows * rows.dtype.type(unit)
         y, *mean, rstd = getattr(ops, name)(x, *parameters, eps=1e-37)
-        dx, *others = getattr(ops, f"{name}_backward")(dy, x, gain, *mean, rstd)
-        results.append([y, *(m / factor for m in mean), rstd * factor, *others, dx])
-    smaller, huge = results
-    for actual, expected in zip(huge[:-1], smaller[:-1], strict=True):
+        arrays = np.array(dy), x, gain, *mean, rstd
+        dx, *others = getattr(ops, f"{name}_backward")(*arrays)
+        return [y, *(m / unit for m in mean), rstd * unit, *others], dx
+
+    smaller, dx = results_in(1)
+    huge, dx_of_huge = results_in(unit)
+    for actual, expected in zip(huge, smaller, strict=True):
         assert_near(actual, expected, dtype)
     if unit < LARGEST[dtype]:  # whose gradients are below the normal numbers
-        assert_near(huge[-1] * unit, smaller[-1], dtype)
+        assert_near(dx_of_huge * unit, dx, dtype)
 
 
 @pytest.mark.parametrize("norm_type", NORMS)

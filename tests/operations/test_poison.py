@@ -24,21 +24,25 @@ def given_of(case, dtype):
 
 def hidden(case, given):
     """Pairs of an array, or a view of it, and where nothing in it may matter."""
+    keep_mask = given.get("keep_mask")
+    inputs = given.get("x", given.get("logits"))
     match case.operation:
-        case "gru" | "lstm" if given["keep_mask"] is not None:
-            return [(given["x_gates"], ~given["keep_mask"])]
+        case "gru" | "lstm" if keep_mask is not None:
+            return [(given["x_gates"], ~keep_mask)]
         case "cross_entropy" | "linear_cross_entropy":
-            return [(given.get("x", given.get("logits")), is_ignored(given))]
+            return [(inputs, is_ignored(given))]
         case "paired_cross_entropy" | "linear_paired_cross_entropy":
-            return [(side, is_ignored(given)) for side in given.get("x", given.get("logits"))]
-        case "mse_loss" | "huber_loss" if given["keep_mask"] is not None:
-            where = ~np.broadcast_to(given["keep_mask"], given["x"].shape)
-            return [(given["x"], where), (given["targets"], where)]
+            return [(side, is_ignored(given)) for side in inputs]
+        case "mse_loss" | "huber_loss" if keep_mask is not None:
+            where = ~np.broadcast_to(keep_mask, inputs.shape)
+            return [(inputs, where), (given["targets"], where)]
         case "embed_tokens":
-            table, pad_id = given["table"], given["pad_id"]
-            return [(table, np.arange(len(table)) == pad_id), (given["dy"], given["ids"] == pad_id)]
+            table = given["table"]
+            is_padding = np.arange(len(table)) == given["pad_id"]
+            return [(table, is_padding), (given["dy"], given["ids"] == given["pad_id"])]
         case "cached_attention":
-            return [(given["kv"], unseen(given["kv"], given["at"], given["keep_mask"]))]
+            at = given["at"] if keep_mask is None else given["at"][keep_mask[:, 0, 0]]
+            return [(given["kv"], ~np.isin(np.arange(len(given["kv"])), at))]
     has_mask = {"causal", "settings"} & given.keys() and "dout" in given
     return hidden_by_attention(case, given) if has_mask else []
 
@@ -47,33 +51,36 @@ def is_ignored(given):
     return given["targets"] == given.get("ignore_id")
 
 
-def unseen(table, at, keep_mask):
-    """The rows of a table that no query sees."""
-    return ~np.isin(np.arange(len(table)), at if keep_mask is None else at[keep_mask[:, 0, 0]])
-
-
 def hidden_by_attention(case, given):
     """Keys and values that no query may attend to, and queries that may attend to no key."""
     settings = given.get("settings")
-    if case.operation == "self_attention":
-        q, k, v = split_q_kv(*split_qkv(given["qkv"], settings), settings)
-        dout = split_heads(given["dout"], settings.n_heads)
-    elif case.operation == "cross_attention":
-        q, k, v = split_q_kv(given["q"], given["kv"], settings)
-        dout = split_heads(given["dout"], settings.n_heads)
+    dout = given["dout"]
+    if settings:
+        if case.operation == "self_attention":
+            packed = split_qkv(given["qkv"], settings)
+        else:
+            packed = given["q"], given["kv"]
+        q, k, v = split_q_kv(*packed, settings)
+        dout = split_heads(dout, settings.n_heads)
+        causal = settings.causal
     else:
-        q, k, v, dout = (given[name] for name in ("q", "k", "v", "dout"))
+        q, k, v = given["q"], given["k"], given["v"]
+        causal = given["causal"]
     T, S = q.shape[-2], k.shape[-2]
-    keep_mask = True if given["keep_mask"] is None else given["keep_mask"]
-    sees = np.ones((*q.shape[:-1], S), bool) & keep_mask
-    if settings.causal if settings else given["causal"]:
+    sees = np.ones((*q.shape[:-1], S), bool)
+    if given["keep_mask"] is not None:
+        sees &= given["keep_mask"]
+    if causal:
         sees &= reference.causal_mask(T, S)
-    no_key, no_query = ~sees.any(axis=-1), ~sees.any(axis=-2)
+    no_key = ~sees.any(axis=-1)
+    no_query = ~sees.any(axis=-2)
     if settings:  # heads of queries may share keys and values
         no_query = no_query.reshape(len(k), k.shape[1], -1, S).all(axis=2)
+    places = [(q, no_key), (dout, no_key), (k, no_query), (v, no_query)]
     bias = given.get("bias")
-    of_bias = [] if bias is None or bias.shape != sees.shape else [(bias, ~sees)]
-    return [(q, no_key), (dout, no_key), (k, no_query), (v, no_query), *of_bias]
+    if bias is not None and bias.shape == sees.shape:
+        places.append((bias, ~sees))
+    return places
 
 
 def forward_and_backward(ops, case, given):

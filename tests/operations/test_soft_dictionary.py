@@ -31,10 +31,10 @@ def test_keys_that_are_all_the_same_share():
 
 def test_a_hard_lookup_that_misses_finds_nothing_and_learns_nothing():
     assert not npf.soft_lookup(QUERY, KEYS, VALUES, npf.is_same).any()
-    hit = KEYS[:, :T].copy()
-    for change in (0.0, 1e-9):  # a step: 1 at one point, 0 beside it, and flat there
-        moved = npf.soft_lookup(hit + change, KEYS, VALUES, npf.is_same)
-        assert_array_equal(moved, VALUES[:, :T] if change == 0 else 0 * VALUES[:, :T])
+    hit = KEYS[:, :T]
+    assert_array_equal(npf.soft_lookup(hit, KEYS, VALUES, npf.is_same), VALUES[:, :T])
+    # a step: 1 at one point, 0 beside it, and flat there
+    assert not npf.soft_lookup(hit + 1e-9, KEYS, VALUES, npf.is_same).any()
 
 
 def test_it_takes_any_similarity():
@@ -47,11 +47,13 @@ def test_it_takes_any_similarity():
         slope = -2 * dy * (query - keys.swapaxes(-1, -2)) * similarity(query, keys)
         return slope.sum(axis=-1, keepdims=True), -slope.sum(axis=-2)[..., None]
 
-    gradcheck(
-        lambda *args: npf.soft_lookup(*args, similarity),
-        lambda dout, *args: npf.soft_lookup_backward(dout, *args, similarity, backward),
-        [normal(T, 1), normal(S, 1, seed=1), normal(S, KV, seed=2)],
-    )
+    def lookup(*arrays):
+        return npf.soft_lookup(*arrays, similarity)
+
+    def lookup_backward(dout, *arrays):
+        return npf.soft_lookup_backward(dout, *arrays, similarity, backward)
+
+    gradcheck(lookup, lookup_backward, [normal(T, 1), normal(S, 1, seed=1), VALUES[0]])
 
 
 def test_no_similarity_at_all_is_zero_and_passes_nothing():
@@ -71,11 +73,11 @@ def test_no_similarity_at_all_is_zero_and_passes_nothing():
 
 
 def test_products_of_dout_and_values_that_overflow_half_precision():
-    query, keys, values, dout = (
-        np.full((n, 64), x, "float16") for n, x in ((3, 1), (4, 1), (4, 200), (3, 200))
-    )
+    query = np.ones((3, 64), "float16")
+    keys = np.ones((4, 64), "float16")
     similarity = npf.exp_cosine, npf.exp_cosine_backward
-    dquery, dkeys, dvalues = npf.soft_lookup_backward(dout, query, keys, values, *similarity)
+    arrays = 200 * query, query, keys, 200 * keys
+    dquery, dkeys, dvalues = npf.soft_lookup_backward(*arrays, *similarity)
     assert not dquery.any()
     assert not dkeys.any()
     assert (dvalues == 150).all()
