@@ -222,7 +222,7 @@ def takes_scalars(name):
     return not has_an_axis and all(x.axes == ("...",) for x in arrays_of_contract(name))
 
 
-@pytest.mark.parametrize("name", filter(takes_scalars, FIRST))
+@pytest.mark.parametrize("name", [*filter(takes_scalars, FIRST)])
 def test_a_scalar_of_numpy_is_an_array_without_axes(name):
     arrays = arrays_of_contract(name)
     scalars = arguments_of(name)

@@ -34,7 +34,6 @@ def test_gradient(case, monkeypatch):
         return np.sum(dy * f(*(args | moved).values()))
 
     gradients = f_backward(dy, *args.values())
-    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
     largest = [np.abs(gradient).max() for gradient in gradients]
     for (name, x), gradient, size in zip(args.items(), gradients, largest, strict=True):
         for direction in rng.standard_normal((3, *x.shape)):

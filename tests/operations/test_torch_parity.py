@@ -23,7 +23,6 @@ ONE_LINE = (
     "relu silu tanh sigmoid gelu gelu_erf softmax log_softmax layer_norm rms_norm linear embedding"
 )
 TORCH = {name: PEERS[name] for name in ONE_LINE.split()}
-linear = PEERS["linear"]
 NOT_IN_PYTORCH = {"dropout_rate", "softcap", "return_peak", "n_tokens", "loss_scale"}
 
 
@@ -48,12 +47,12 @@ def attention(q, k, v, keep_mask=None, bias=None, causal=False, scale=None):
     sees = torch.ones(T, S, dtype=torch.bool).tril(S - T if causal else S)
     if keep_mask is not None:
         sees = sees & keep_mask
-    mask = (0.0 if bias is None else bias) + torch.zeros(T, S, dtype=q.dtype)
-    mask = mask.masked_fill(~sees, -torch.inf)
+    mask = torch.zeros(T, S, dtype=q.dtype)
+    if bias is not None:
+        mask = mask + bias
+    options = {"attn_mask": mask.masked_fill(~sees, -torch.inf), "scale": scale}
     has_heads = q.ndim == 4  # of which several may share keys and values
-    return functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, scale=scale, enable_gqa=has_heads
-    )
+    return functional.scaled_dot_product_attention(q, k, v, **options, enable_gqa=has_heads)
 
 
 TORCH["flash_attention"] = attention
@@ -75,22 +74,9 @@ def cross_attention(q, kv, settings, **options):
     return out.transpose(1, 2).flatten(2)
 
 
-SCORES = {
-    "dot": lambda q, k: q @ k.mT,
-    "scaled_dot": lambda q, k: q @ k.mT / q.shape[-1] ** 0.5,
-    "cosine": lambda q, k: functional.cosine_similarity(q[..., None, :], k[..., None, :, :], -1),
-    "bilinear": lambda q, k, weight: q @ weight @ k.mT,
-    "additive": lambda q, k, w_q, w_k, w: (
-        torch.tanh((q @ w_q)[..., None, :] + (k @ w_k)[..., None, :, :]) @ w
-    ),
-}
-
-
 @of_torch
-def score_attention(q, k, v, score, params, keep_mask=None, causal=False):
-    """Scores that are added to those of a query of zeros."""
-    scores = SCORES[score](q, k, *params)
-    return attention(0 * q[..., :1], 0 * k[..., :1], v, keep_mask, scores, causal)
+def cosine_score(q, k):
+    return functional.cosine_similarity(q[..., None, :], k[..., None, :, :], -1)
 
 
 @of_torch
@@ -101,32 +87,30 @@ def cross_entropy(logits, targets, ignore_id=None, label_smoothing=0.0):
 
 
 @of_torch
-def linear_cross_entropy(x, weight, bias, targets, **options):
-    return cross_entropy(linear(x, weight, bias), targets, **options)
-
-
-@of_torch
 def paired_cross_entropy(logits, targets, consistency, ignore_id=None, label_smoothing=0.0):
     """As the authors of R-Drop compute it, with the mean of both divergences."""
     losses = [cross_entropy(side, targets, ignore_id, label_smoothing) for side in logits]
     counted = torch.ones_like(targets, dtype=torch.bool) if ignore_id is None else targets != 0
-    p, q = (functional.log_softmax(side[counted], dim=-1) for side in logits)
+    p, q = functional.log_softmax(logits[:, counted], dim=-1)
     options = {"log_target": True, "reduction": "sum"}
     divergences = functional.kl_div(p, q, **options) + functional.kl_div(q, p, **options)
     return sum(losses) / 2 + consistency * divergences / 4 / counted.sum()
 
 
+def counted_in(x, keep_mask):
+    """PyTorch has no mask: it is given the entries that count."""
+    return x if keep_mask is None else x[keep_mask.expand(x.shape)]
+
+
 @of_torch
 def mse_loss(x, targets, keep_mask=None):
-    """PyTorch has no mask: it is given the entries that count."""
-    counted = ... if keep_mask is None else keep_mask.expand(x.shape)
-    return functional.mse_loss(x[counted], targets[counted])
+    return functional.mse_loss(counted_in(x, keep_mask), counted_in(targets, keep_mask))
 
 
 @of_torch
 def huber_loss(x, targets, keep_mask=None, delta=1.0):
-    counted = ... if keep_mask is None else keep_mask.expand(x.shape)
-    return functional.huber_loss(x[counted], targets[counted], delta=delta)
+    arrays = counted_in(x, keep_mask), counted_in(targets, keep_mask)
+    return functional.huber_loss(*arrays, delta=delta)
 
 
 def steps(cell, x_gates, state, keep_mask, reverse):
@@ -177,8 +161,6 @@ def test_as_pytorch(case):
     for name, x in arguments.items():
         if isinstance(x, np.ndarray):
             arguments[name] = torch.tensor(x, requires_grad=name in arrays)
-        elif name == "params":
-            arguments[name] = [torch.tensor(param, requires_grad=True) for param in x]
     results = TORCH[case.operation](**arguments)
     results = results if isinstance(results, list) else [results]
     y = torch.cat([x.flatten() for x in results])
@@ -187,14 +169,14 @@ def test_as_pytorch(case):
     assert_close(expected, y.detach().numpy(), TOLERANCE)
     dy = cotangent(y.shape)
     y.backward(torch.tensor(dy))
-    tensors = [arguments[name] for name in arrays if name in arguments]
-    tensors += arguments.get("params", ())
-    for tensor, gradient in zip(tensors, f_backward(dy, *arrays.values()), strict=True):
-        assert_close(gradient, tensor.grad.numpy(), TOLERANCE)
+    gradients = f_backward(dy, *arrays.values())
+    for name, gradient in zip(arrays, gradients, strict=True):
+        assert_close(gradient, arguments[name].grad.numpy(), TOLERANCE)
 
 
 def test_causal_means_what_torch_means_where_lengths_agree():
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 3, 5, 11))
     out, _ = npf.attention(q, k, v, causal=True)
-    theirs = functional.scaled_dot_product_attention(*map(torch.tensor, (q, k, v)), is_causal=True)
+    arrays = map(torch.tensor, (q, k, v))
+    theirs = functional.scaled_dot_product_attention(*arrays, is_causal=True)
     assert_close(out, theirs.numpy(), TOLERANCE)
