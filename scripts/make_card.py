@@ -13,7 +13,7 @@ matplotlib.use("agg")
 import numpy as np
 from matplotlib import pyplot as plt
 
-from npformer.commands.shared import command, new_parser  # needs pip install -e .
+from npformer.commands.shared import command_line  # needs pip install -e .
 from scripts import make_playground
 
 from npformer import greedy_decode
@@ -22,9 +22,9 @@ PATH = Path(__file__).resolve().parents[1] / "docs" / "_static" / "card.png"
 BOS, EOS = 1, 2
 
 
-@command
-def main(argv=None):
-    new_parser(__doc__).parse_args(argv)
+@command_line
+def main():
+    """Draw the card."""
     model, params, content = make_playground.read("en-fr")
     src = np.array([[*content["examples"][0]["ids"], EOS]])
     written = greedy_decode(model, params, src, bos_id=BOS, eos_id=EOS, max_len=50)[0]

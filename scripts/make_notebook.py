@@ -11,7 +11,7 @@ from doctest import DocTestParser, Example
 from importlib.util import find_spec
 from pathlib import Path
 
-from npformer.commands.shared import command, new_parser  # needs pip install -e .
+from npformer.commands.shared import command_line  # needs pip install -e .
 
 from npformer.extras import pip_install
 
@@ -25,9 +25,9 @@ INSTALLS = (
 )
 
 
-@command
-def main(argv=None):
-    new_parser(__doc__).parse_args(argv)
+@command_line
+def main():
+    """Make the notebook."""
     if find_spec("nbclient") is None:
         raise ImportError(f"a notebook needs nbclient: {pip_install('docs')}")
     import nbformat  # which comes with it

@@ -18,14 +18,16 @@ import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 
 from npformer.commands.shared import (  # needs pip install -e .
-    command,
-    new_parser,
-    output_file,
-    positive,
+    OutputFile,
+    Positive,
+    Reading,
+    UsageError,
+    command_line,
 )
 
 from npformer import Adam, CopyTask, Trainer, Transformer, tree, warmup_cosine
@@ -53,28 +55,40 @@ EXAMPLES = [  # of the test text, which is not trained on
 RARE = 30  # a word in fewer sentences of the training is told
 
 
-@command
-def main(argv=None):
-    parser = new_parser(__doc__)
-    parser.add_argument("--out", type=output_file, metavar="FILE", help="write the page to FILE")
-    parser.add_argument(
-        "--page", choices=PAGES, default=PAGES[0], help="which page (default: %(default)s)"
-    )
-    parser.add_argument("--train", choices=list(STEPS), help="train one of the models again")
-    steps = ", ".join(f"{n} for {name}" for name, n in STEPS.items())
-    parser.add_argument("--steps", type=positive, help=f"training steps (default: {steps})")
-    parser.add_argument("--data", metavar="DIR", help="folder of get_multi30k.py, to train en-fr")
-    options = parser.parse_args(argv)
-    if not options.out and not options.train:
-        parser.error("nothing to do: give --out for the page, or --train for a model")
-    if options.train == "en-fr" and not options.data:
-        parser.error("--train en-fr needs --data DIR, a folder of get_multi30k.py")
-    if options.train:
-        train = {"reverse": train_reverse, "en-fr": train_en_fr}[options.train]
-        write(options.train, train(options.steps or STEPS[options.train], options))
-    if options.out:
-        options.out.write_text(page(options.page), encoding="utf-8")
-        print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB")
+@command_line
+def main(
+    *,
+    out: OutputFile | None = None,
+    name: Annotated[Literal[*PAGES], Reading(flag="--page")] = PAGES[0],
+    train: Literal[*STEPS] | None = None,
+    steps: Positive | None = None,
+    data: str | None = None,
+):
+    """Make a page, or train a model of it.
+
+    Parameters
+    ----------
+    out
+        write the page to FILE
+    name
+        which page
+    train
+        train one of the models again
+    steps
+        training steps (default: 2000 for reverse, 1600 for en-fr)
+    data : DIR
+        folder of get_multi30k.py, to train en-fr
+    """
+    if not out and not train:
+        raise UsageError("nothing to do: give --out for the page, or --train for a model")
+    if train == "en-fr" and not data:
+        raise UsageError("--train en-fr needs --data DIR, a folder of get_multi30k.py")
+    if train:
+        steps = steps or STEPS[train]
+        write(train, train_reverse(steps) if train == "reverse" else train_en_fr(steps, data))
+    if out:
+        out.write_text(page(name), encoding="utf-8")
+        print(f"{out}: {out.stat().st_size / 1e6:.2f} MB")
 
 
 def page(name=PAGES[0], home=None):
@@ -140,7 +154,7 @@ def content_of(model, params, tokens, about, **others):
     return {"about": about, "model": settings, "tokens": tokens, **others, "params": arrays}
 
 
-def train_reverse(steps, options):
+def train_reverse(steps):
     task = CopyTask(vocab=FIRST_SYMBOL + len(LETTERS), min_len=1, max_len=10, reverse=True)
     model = Transformer(
         task.vocab, task.vocab, d_model=32, n_heads=2, n_layers=2, d_ff=64, dropout=0.0, max_len=64
@@ -156,14 +170,14 @@ def train_reverse(steps, options):
     return content_of(model, params, ["<pad>", "<begin>", "<end>", *LETTERS], about)
 
 
-def train_en_fr(steps, options):
+def train_en_fr(steps, data):
     from npformer.text import TranslationRun, TranslationSettings
     from npformer.text.scores import score
 
     sizes = {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 256}
     recipe = {"vocab_size": 2000, "schedule": "cosine", "warmup": steps // 8, "dropout": 0.1}
     settings = TranslationSettings(
-        data=options.data, model=sizes, steps=steps, validate_every=steps, **recipe
+        data=data, model=sizes, steps=steps, validate_every=steps, **recipe
     )
     with tempfile.TemporaryDirectory() as folder:
         run = TranslationRun.start(folder, settings)
@@ -171,8 +185,8 @@ def train_en_fr(steps, options):
         run.train()
         params = rounded(run.trainer.params)
     translator = replace(run.translator, params=params)
-    pairs = list(ParallelText.find(options.data, "test_2016_flickr", "en", "fr"))
-    trained_on = [source for source, _ in ParallelText.find(options.data, "train", "en", "fr")]
+    pairs = list(ParallelText.find(data, "test_2016_flickr", "en", "fr"))
+    trained_on = [source for source, _ in ParallelText.find(data, "train", "en", "fr")]
     sources, references = zip(*pairs, strict=True)
     translations = translator.greedy(sources)
     about = {

@@ -15,11 +15,11 @@ import sys
 
 import numpy as np
 
-from npformer.commands.shared import command, write_json  # needs pip install -e .
+from npformer.commands.shared import command_line, write_json  # needs pip install -e .
 from scripts.bench.contenders import of_backends, started
-from scripts.bench.limits import limits_contender, print_limits
-from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of, positives
+from scripts.bench.limits import Limits, print_limits
+from scripts.bench.machine import physical_cores, print_machine
+from scripts.bench.options import Backends, Positives, left_out, some, usually
 from scripts.bench.report import print_figures
 from scripts.bench.turns import Workload, measured
 
@@ -31,17 +31,38 @@ LENGTHS = [2**i for i in range(7, 15)]
 PYTORCH_MOST_GIGABYTES = 8
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    facts = print_machine(machine())
+@command_line
+def main(
+    turns: usually(rounds=5, seconds=0.7),
+    *,
+    lengths: Positives | None = None,
+    masks: some(["full", "causal"]) = "full,causal",
+    backends: Backends = "cpu",
+    without: left_out(["pytorch", "dropout"]) = (),
+):
+    """Measure attention.
+
+    Parameters
+    ----------
+    quick
+        lengths 128 to 1,024, 3 short rounds: about a minute
+    lengths
+        (default: 128,256,...,16384)
+    """
+    facts = print_machine()
+    lengths = sorted(lengths or (LENGTHS[:4] if turns.quick else LENGTHS))
+    rates = [0.0] if "dropout" in without else [0.0, DROPOUT]
+    ours = of_backends(backends, build_npformer)
     results = []
-    with limits_contender(options.sgemm_sizes) as limits:
-        for causal, rate in itertools.product(options.masks, options.rates):
-            setting = [measure(T, causal, rate, options, limits) for T in options.lengths]
+    with Limits(turns.sgemm_sizes) as limits:
+        for mask, rate in itertools.product(masks, rates):
+            setting = []
+            for T in lengths:
+                wanted = ours if "pytorch" in without else [*ours, *pytorch(T, rate)]
+                setting.append(measure(T, mask == "causal", rate, wanted, limits, turns))
             results += setting
-            report_setting(f"{'causal' if causal else 'full'}, dropout {rate}", setting)
-    write_json(options.json, {"machine": facts, "H": H, "K": K, "results": results})
+            report_setting(f"{mask}, dropout {rate}", setting)
+    write_json(turns.json, {"machine": facts, "H": H, "K": K, "results": results})
 
 
 def forward_flops(T, causal):
@@ -103,27 +124,24 @@ def pytorch_bytes(T, rate):
     return 4.2 * H * T * T * 4 if rate else 0
 
 
-def contenders_of(T, rate, options):
-    """(name, libraries, build) of each contender; not PyTorch where it needs too much memory."""
-    wanted = of_backends(options.backends, build_npformer)
-    if "pytorch" in options.without:
-        return wanted
+def pytorch(T, rate):
+    """(name, libraries, build) of PyTorch, unless it needs too much memory."""
     gigabytes = pytorch_bytes(T, rate) / 1e9
     if gigabytes > PYTORCH_MOST_GIGABYTES:
         needs = f"needs about {gigabytes:.0f} GB"
         print(f"left out: PyTorch, T={T:,} with dropout: {needs}")
-        return wanted
-    return [*wanted, ("PyTorch", ("torch",), build_pytorch)]
+        return []
+    return [("PyTorch", ("torch",), build_pytorch)]
 
 
-def measure(T, causal, rate, options, limits):
+def measure(T, causal, rate, wanted, limits, turns):
     """Measure forward with backward, then forward alone, in new processes."""
     result = {"what": f"{T:,}", "T": T, "causal": causal, "dropout": rate}
     flops = forward_flops(T, causal)
-    with started(contenders_of(T, rate, options)) as contenders:
+    with started(wanted) as contenders:
         for part, forward_only, factor in (("both", False, 3.5), ("forward", True, 1)):
             workload = Workload((T, causal, rate, forward_only), factor * flops, warm_up=1)
-            result[part] = measured(contenders, workload, options, limits)
+            result[part] = measured(contenders, workload, turns, limits)
     return result
 
 
@@ -135,22 +153,6 @@ def report_setting(setting, results):
         print_figures([{"what": result["what"]} | result[part] for result in results], columns)
     print_limits([result["both"] for result in results])
     print(flush=True)
-
-
-def parse_arguments(argv):
-    quick = "lengths 128 to 1,024, 3 short rounds: about a minute"
-    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick=quick)
-    default = "(default: 128,256,...,16384)"
-    parser.add_argument("--lengths", type=positives, metavar="T,T", help=default)
-    add_some(parser, "--masks", ["full", "causal"], ["full", "causal"], help="(default: both)")
-    add_backends(parser, default=["cpu"])
-    add_without(parser, ["pytorch", "dropout"])
-    options = parsed(parser, argv)
-    usual = LENGTHS[:4] if options.quick else LENGTHS
-    options.lengths = sorted(options.lengths or usual)
-    options.masks = [mask == "causal" for mask in options.masks]
-    options.rates = [0.0] if "dropout" in options.without else [0.0, DROPOUT]
-    return options
 
 
 if __name__ == "__main__":

@@ -19,15 +19,16 @@ import subprocess
 import sys
 import time
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
-from npformer.commands.shared import command, natural, write_json  # needs pip install -e .
+from npformer.commands.shared import command_line, write_json  # needs pip install -e .
 from scripts.bench import bench_decode
 from scripts.bench.bench_train import build_jax
 from scripts.bench.contenders import build_all, started
-from scripts.bench.machine import PAUSE, machine, print_machine
-from scripts.bench.options import add_some, add_without, between_commas, parsed, parser_of
+from scripts.bench.machine import PAUSE, print_machine
+from scripts.bench.options import Naturals, left_out, some, usually
 from scripts.bench.report import note, print_table, short, summary
 from scripts.bench.steps import SIZES, Size, build_npformer, build_pytorch
 
@@ -51,48 +52,61 @@ CHAT = LanguageModel(
 WORK = {"page0": PAGE_0, **SIZES, **SENTENCES, "chat": CHAT}  # chat: a third of SmolLM2's layers
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    facts = print_machine(machine())
-    report = {name: report_work(name, options) for name in options.work}
-    write_json(options.json, {"machine": facts, "session": options.session, "work": report})
+@command_line
+def main(
+    turns: usually(rounds=7, seconds=2.0),
+    *,
+    work: some(WORK) = None,
+    busy: Naturals = "0,1,2,8,32",
+    session: Literal["the same", "another"] = "the same",
+    without: left_out(["npformer", "pytorch", "jax"]) = (),
+):
+    """Time work beside busy processes.
+
+    Parameters
+    ----------
+    quick
+        tiny and a sentence, 3 short turns
+    busy
+        numbers of busy processes
+    session
+        of the busy processes
+    """
+    facts = print_machine()
+    report = {}
+    for name in work or (["tiny", "sentence"] if turns.quick else WORK):
+        wanted = [one for key, *one in contenders_of(name) if key not in without]
+        report[name] = figures = measure(name, wanted, busy, session, turns)
+        print_work(name, figures, busy, session)
+    write_json(turns.json, {"machine": facts, "session": session, "work": report})
 
 
-def report_work(name, options):
-    """Measure a work beside each number of busy processes, and print the times."""
-    wanted = [one for key, *one in contenders_of(name) if key not in options.without]
-    with (
-        started(wanted) as contenders,
-        busy_processes(max(options.busy), options.session) as beside,
-    ):
+def measure(name, wanted, busy, session, turns):
+    """Time a work beside each number of busy processes."""
+    with started(wanted) as contenders, busy_processes(max(busy), session) as beside:
         able = build_all(contenders, WORK[name])
-        seconds = {one.name: {n: [] for n in options.busy} for one in able}
-        for i in range(options.rounds):
-            for n, one in itertools.product(options.busy, able):
-                note(f"{name}, round {i + 1} of {options.rounds}, beside {n}: {one.name}")
+        seconds = {one.name: {n: [] for n in busy} for one in able}
+        for i in range(turns.rounds):
+            for n, one in itertools.product(busy, able):
+                note(f"{name}, round {i + 1} of {turns.rounds}, beside {n}: {one.name}")
                 with beside(n):
-                    n_steps = max(1, round(options.seconds / one.built.step_seconds))
-                    seconds[one.name][n].append(one.run(n_steps)[0])
+                    seconds[one.name][n].append(one.run_for(turns.seconds)[0])
         note("")
-    figures = {one: {n: summary(found) for n, found in of.items()} for one, of in seconds.items()}
-    print_work(name, figures, options)
-    return figures
+    return {one: {n: summary(found) for n, found in of.items()} for one, of in seconds.items()}
 
 
-def print_work(name, figures, options):
+def print_work(name, figures, busy, session):
     """Print a table of milliseconds a step: the median of the turns, and how many times as long as
     beside the first number.
     """
-    first = options.busy[0]
     rows = []
     for one, of in figures.items():
-        idle = of[first]["median"]
-        medians = [of[n]["median"] for n in options.busy]
+        idle = of[busy[0]]["median"]
+        medians = [of[n]["median"] for n in busy]
         rows.append([one, *(f"{short(1e3 * x)} ({x / idle:.2f})" for x in medians)])
-    ratio = f"times as long as beside {first}"
-    print(f"\n{name}: ms ({ratio}), busy processes of {options.session} session")
-    print_table(["", *(f"beside {n}" for n in options.busy)], rows)
+    ratio = f"times as long as beside {busy[0]}"
+    print(f"\n{name}: ms ({ratio}), busy processes of {session} session")
+    print_table(["", *(f"beside {n}" for n in busy)], rows)
 
 
 def contenders_of(name):
@@ -157,24 +171,6 @@ def _beside(processes, m):
     finally:
         for process in processes[:m]:
             os.kill(process.pid, signal.SIGSTOP)
-
-
-def parse_arguments(argv):
-    quick = "tiny and a sentence, 3 short turns"
-    parser = parser_of(__doc__, rounds=7, seconds=2, quick_seconds=0.2, quick=quick)
-    add = parser.add_argument
-    add_some(parser, "--work", WORK, help=f"some of {','.join(WORK)} (default: all)")
-    numbers = [0, 1, 2, 8, 32]
-    naturals = between_commas(natural)
-    busy = "numbers of busy processes"
-    add("--busy", type=naturals, default=numbers, metavar="A,B", help=busy)
-    sessions = ["the same", "another"]
-    of = "of the busy processes (default: the same)"
-    add("--session", choices=sessions, default=sessions[0], help=of)
-    add_without(parser, ["npformer", "pytorch", "jax"])
-    options = parsed(parser, argv)
-    options.work = options.work or (["tiny", "sentence"] if options.quick else list(WORK))
-    return options
 
 
 if __name__ == "__main__":

@@ -17,15 +17,19 @@ import itertools
 import sys
 from functools import partial
 from importlib import import_module
+from typing import Literal
 
 import numpy as np
 
-from npformer.commands.shared import command, write_json  # needs pip install -e .
+from npformer.commands.shared import (  # needs pip install -e .
+    UsageError,
+    command_line,
+    write_json,
+)
 from scripts.bench.contenders import of_backends, started
-from scripts.bench.limits import limits_contender, print_limits
-from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, add_without, parsed, parser_of, positives
-from scripts.bench.report import print_figures
+from scripts.bench.limits import Limits, print_results
+from scripts.bench.machine import physical_cores, print_machine
+from scripts.bench.options import Backends, Positives, left_out, usually
 from scripts.bench.steps import SIZES, model_of
 from scripts.bench.turns import Workload, measured
 
@@ -33,20 +37,6 @@ import npformer as nf
 
 S, T = 30, 32  # source tokens, new tokens
 BOS, EOS = 1, 2
-
-
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    facts = print_machine(machine("ctranslate2", "transformers"))
-    size = SIZES[options.size]._replace(S=S, T=T)
-    print(f"{options.size}: {size}, {S} source tokens, {T} new tokens", flush=True)
-    results = measure(size, options)
-    if not results:
-        sys.exit("no contender is left")
-    write_json(options.json, {"machine": facts, "size": size._asdict(), "results": results})
-    print_figures(results, ["tokens/s", "ms", "spread", "× first"])
-    print_limits(results)
 
 
 def source(size, batch):
@@ -106,43 +96,58 @@ PEERS = {  # option -> (name, libraries, build)
 }
 
 
-def measure(size, options):
-    """Measure all settings, with the same processes for all of them."""
+EVERYBODY = ["npformer", *PEERS]
+
+
+@command_line
+def main(
+    turns: usually(rounds=5, seconds=0.7),
+    *,
+    batches: Positives = "1,32",
+    beams: Positives = "1,4",
+    size: Literal[*SIZES] = "base",
+    backends: Backends = "cpu",
+    without: left_out(EVERYBODY) = (),
+):
+    """Measure decoding.
+
+    Parameters
+    ----------
+    batches
+        numbers of sentences
+    beams
+        1 is greedy
+    size
+        model of bench_train.py
+    """
+    if set(without) == set(EVERYBODY):
+        raise UsageError("argument --without: leaves no contender to measure")
+    facts = print_machine("ctranslate2", "transformers")
+    shape = SIZES[size]._replace(S=S, T=T)
+    print(f"{size}: {shape}, {S} source tokens, {T} new tokens", flush=True)
     wanted = []
-    if "npformer" not in options.without:
-        wanted += of_backends(options.backends, build_npformer)
-    wanted += [peer for key, peer in PEERS.items() if key not in options.without]
+    if "npformer" not in without:
+        wanted += of_backends(backends, build_npformer)
+    wanted += [peer for key, peer in PEERS.items() if key not in without]
     results = []
-    with started(wanted) as contenders, limits_contender(options.sgemm_sizes) as limits:
-        for batch, beam in itertools.product(options.batches, options.beams):
-            results.append(measure_setting(size, batch, beam, contenders, limits, options))
-    return [result for result in results if result["contenders"]]
+    with started(wanted) as contenders, Limits(turns.sgemm_sizes) as limits:
+        for batch, beam in itertools.product(batches, beams):
+            result = measure(shape, batch, beam, contenders, limits, turns)
+            if result["contenders"]:
+                results.append(result)
+    if not results:
+        sys.exit("no contender is left")
+    write_json(turns.json, {"machine": facts, "size": shape._asdict(), "results": results})
+    print_results(results, ["tokens/s", "ms", "spread", "× first"])
 
 
-def measure_setting(size, batch, beam, contenders, limits, options):
-    result = measured(contenders, Workload((size, batch, beam)), options, limits)
+def measure(size, batch, beam, contenders, limits, turns):
+    """The figures of a setting."""
+    result = measured(contenders, Workload((size, batch, beam)), turns, limits)
     for found in result["contenders"].values():
         found["tokens_per_second"] = batch * size.T / found["seconds"]["median"]
     search = "greedy" if beam == 1 else f"beam {beam}"
     return {"what": f"batch {batch}, {search}", "batch": batch, "beam": beam} | result
-
-
-def parse_arguments(argv):
-    quick = "3 short rounds"
-    parser = parser_of(__doc__, rounds=5, seconds=0.7, quick_seconds=0.1, quick=quick)
-    add = parser.add_argument
-    add("--batches", type=positives, default=[1, 32], metavar="B,B", help="(default: 1,32)")
-    beams = "1 is greedy (default: 1,4)"
-    add("--beams", type=positives, default=[1, 4], metavar="N,N", help=beams)
-    model = "model of bench_train.py (default: base)"
-    add("--size", choices=SIZES, default="base", help=model)
-    add_backends(parser, default=["cpu"])
-    everybody = ["npformer", *PEERS]
-    add_without(parser, everybody)
-    options = parsed(parser, argv)
-    if set(options.without) == set(everybody):
-        parser.error("argument --without: leaves no contender to measure")
-    return options
 
 
 if __name__ == "__main__":

@@ -16,12 +16,11 @@ from functools import partial
 
 import numpy as np
 
-from npformer.commands.shared import command, write_json  # needs pip install -e .
+from npformer.commands.shared import command_line, write_json  # needs pip install -e .
 from scripts.bench.contenders import of_backends, started
-from scripts.bench.limits import limits_contender, print_limits
-from scripts.bench.machine import machine, print_machine
-from scripts.bench.options import add_without, parsed, parser_of, positives
-from scripts.bench.report import print_figures
+from scripts.bench.limits import Limits, print_results
+from scripts.bench.machine import print_machine
+from scripts.bench.options import Positives, left_out, usually
 from scripts.bench.turns import Workload, measured
 
 import npformer as nf
@@ -44,29 +43,41 @@ COLUMNS = ["ms", "spread", "× first", "of sgemm", "of own limit"]
 THEIRS = {"activation_function": "gelu_pytorch_tanh", "embd_pdrop": 0.0}
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    facts = print_machine(machine("torch", "transformers"))
-    shape = SMALL if options.quick else GPT2
+@command_line
+def main(
+    turns: usually(rounds=5, seconds=1.0),
+    *,
+    lengths: Positives = "64,512",
+    without: left_out(["transformers"]) = (),
+):
+    """Time GPT-2.
+
+    Parameters
+    ----------
+    quick
+        a small model, 3 short rounds
+    lengths
+        of the texts of a step
+    """
+    facts = print_machine("torch", "transformers")
+    shape = SMALL if turns.quick else GPT2
     wanted = of_backends(["cpu"], build_npformer)
-    if "transformers" not in options.without:
+    if "transformers" not in without:
         wanted.append(("transformers", ("torch", "transformers"), build_transformers))
-    cases = [("step", T) for T in options.lengths]
+    cases = [("step", T) for T in lengths]
     cases.append(("generate", NEW))
-    with started(wanted) as contenders, limits_contender(options.sgemm_sizes) as limits:
-        results = [measure(shape, *case, contenders, limits, options) for case in cases]
-    write_json(options.json, {"machine": facts, "shape": shape, "results": results})
-    print_figures(results, COLUMNS)
-    print_limits(results)
+    with started(wanted) as contenders, Limits(turns.sgemm_sizes) as limits:
+        results = [measure(shape, *case, contenders, limits, turns) for case in cases]
+    write_json(turns.json, {"machine": facts, "shape": shape, "results": results})
+    print_results(results, COLUMNS)
 
 
-def measure(shape, kind, n, contenders, limits, options):
+def measure(shape, kind, n, contenders, limits, turns):
     """The times of a training step of B texts of n tokens, or of the generation of n tokens."""
     work = shape, kind, n
     what = f"step, B {B}, T {n}" if kind == "step" else f"{n} new tokens"
     workload = Workload(work, flops_of(*work), partial(build_npformer, *work, "cpu"), differs)
-    return {"what": what} | measured(contenders, workload, options, limits)
+    return {"what": what} | measured(contenders, workload, turns, limits)
 
 
 def differs(theirs, ours):
@@ -111,15 +122,6 @@ def build_transformers(shape, kind, n):
             return generation(folder, ids_of(shape, 1, PROMPT), n, **THEIRS)
         ids = ids_of(shape, B, n + 1)
         return training_step(folder, ids, clip_norm=CLIP_NORM, **TRAINING, **THEIRS)
-
-
-def parse_arguments(argv):
-    quick = "a small model, 3 short rounds"
-    parser = parser_of(__doc__, rounds=5, seconds=1.0, quick_seconds=0.1, quick=quick)
-    lengths = {"type": positives, "default": [64, 512], "metavar": "T,T"}
-    parser.add_argument("--lengths", **lengths, help="(default: 64,512)")
-    add_without(parser, ["transformers"])
-    return parsed(parser, argv)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ from functools import partial
 
 import numpy as np
 
-from npformer.commands.shared import command, write_json  # needs pip install -e .
+from npformer.commands.shared import command_line, write_json  # needs pip install -e .
 from scripts.bench.contenders import started
-from scripts.bench.machine import machine
-from scripts.bench.options import add_some, parsed, parser_of
+from scripts.bench.machine import machine, versions_of
+from scripts.bench.options import some, usually
 from scripts.bench.report import print_figures
 from scripts.bench.steps import (
     SIZES,
@@ -44,31 +44,33 @@ WARM_UP = 4  # calls
 LARGE = 8192  # the sides of the largest product
 
 
-@command
-def main(argv=None):
-    quick = "tiny and base, eager PyTorch, 3 rounds"
-    parser = parser_of(__doc__, rounds=7, seconds=0.5, quick_seconds=0.5, quick=quick)
-    add_some(parser, "--steps", STEPS, help=f"some of {','.join(STEPS)} (default: all)")
-    names = f"some of {','.join(PRECISIONS)} (default: both)"
-    add_some(parser, "--precisions", PRECISIONS, PRECISIONS, help=names)
-    options = parsed(parser, argv)
-    options.steps = options.steps or (["tiny", "base"] if options.quick else list(STEPS))
+@command_line
+def main(
+    turns: usually(rounds=7, seconds=0.5),
+    *,
+    steps: some(STEPS) = None,
+    precisions: some(PRECISIONS) = "tf32,bfloat16",
+):
+    """Compare with PyTorch on a GPU.
+
+    Parameters
+    ----------
+    quick
+        tiny and base, eager PyTorch, 3 rounds
+    """
     if missing := why_no_gpu():
         sys.exit(f"there is nothing to measure: {missing}")
+    steps = steps or (["tiny", "base"] if turns.quick else STEPS)
     facts = {**machine(), "gpu": gpu()}
-    versions = ", ".join(
-        f"{name} {version}" for name, version in facts["versions"].items() if version
-    )
-    print(f"{facts['gpu']}; Python {facts['python']}, {versions}\n")
+    print(f"{facts['gpu']}; {versions_of(facts)}\n")
     figures = {"machine": facts, "product": {}, "steps": {}, "attention": {}}
-    for precision in options.precisions:
-        best = report_product(precision, options)
+    for precision in precisions:
+        best = report_product(precision, turns)
         figures["product"][precision] = best
-        figures["steps"][precision] = {
-            name: report_step(name, precision, best, options) for name in options.steps
-        }
-        figures["attention"][precision] = report_attention(precision, best, options)
-    write_json(options.json, figures)
+        of_steps = {name: report_step(name, precision, best, turns) for name in steps}
+        figures["steps"][precision] = of_steps
+        figures["attention"][precision] = report_attention(precision, best, turns)
+    write_json(turns.json, figures)
 
 
 def gpu():
@@ -83,10 +85,7 @@ def build_our_product(precision):
 
     from npformer.gpu.blas import multiply, tf32
 
-    a, b = (
-        _array(cupy.random.standard_normal((LARGE, LARGE), dtype=np.float32), precision)
-        for _ in range(2)
-    )
+    a, b = ours(2, (LARGE, LARGE), precision)
 
     def step():
         with tf32():
@@ -102,10 +101,7 @@ def build_our_attention(T, causal, precision):
 
     from npformer.gpu import flash_attention, flash_attention_backward
 
-    shape = TOKENS // T, HEADS, T, WIDTH
-    q, k, v, dout = (
-        _array(cupy.random.standard_normal(shape, dtype=np.float32), precision) for _ in range(4)
-    )
+    q, k, v, dout = ours(4, (TOKENS // T, HEADS, T, WIDTH), precision)
 
     def step():
         saved = flash_attention(q, k, v, causal=causal)
@@ -113,6 +109,16 @@ def build_our_attention(T, causal, precision):
         cupy.cuda.Device().synchronize()
 
     return step
+
+
+def ours(n, shape, precision):
+    """Random arrays on the GPU."""
+    import cupy
+    import ml_dtypes
+
+    dtype = ml_dtypes.bfloat16 if precision == "bfloat16" else np.float32
+    draw = cupy.random.standard_normal
+    return [draw(shape, dtype=np.float32).astype(dtype, copy=False) for _ in range(n)]
 
 
 def build_their_attention(T, causal, precision):
@@ -133,58 +139,50 @@ def build_their_attention(T, causal, precision):
     return step
 
 
-def _array(x, precision):
-    if precision != "bfloat16":
-        return x
-    import ml_dtypes
-
-    return x.astype(ml_dtypes.bfloat16)
-
-
-def compare(wanted, arguments, options, differs=None):
+def compare(wanted, arguments, turns, differs=None):
     """The figures of contenders, in turns."""
     workload = Workload(arguments, differs=differs, warm_up=WARM_UP)
     with started(wanted) as contenders:
-        return measured(contenders, workload, options)["contenders"]
+        return measured(contenders, workload, turns)["contenders"]
 
 
-def report_product(precision, options):
+def report_product(precision, turns):
     """Measure the GFLOP/s of a large product, which no step can exceed."""
-    ours = ("npformer", ("npformer.gpu",), build_our_product)
-    figures = compare([ours], (precision,), options)
+    wanted = ("npformer", ("npformer.gpu",), build_our_product)
+    figures = compare([wanted], (precision,), turns)
     best = 2 * LARGE**3 / figures["npformer"]["seconds"]["median"] / 1e9
     print(f"{precision}: a product of {LARGE} x {LARGE} matrices: {best / 1e3:.0f} TFLOP/s\n")
     return best
 
 
-def report_step(name, precision, best, options):
+def report_step(name, precision, best, turns):
     """Measure one step, and print a table."""
     build = partial(build_npformer, backend="gpu", precision=precision)
     wanted = [("npformer", ("npformer.gpu",), build)]
     modes = {"eager": False}
-    if not options.quick:
+    if not turns.quick:
         modes |= {"compiled": "default", "compiled, graphs": "reduce-overhead"}
     variant = {"n_threads": 1, "fused": True, "device": "cuda", "precision": precision}
     for mode, compiled in modes.items():
         build = partial(build_pytorch, compiled=compiled, **variant)
         wanted.append((f"PyTorch, {mode}", ("torch",), build))
     size = STEPS[name]
-    figures = compare(wanted, (size,), options, differs=loss_differs)
+    figures = compare(wanted, (size,), turns, differs=loss_differs)
     show(f"{name}, {precision}", figures, training_flops(size), best)
     return figures
 
 
-def report_attention(precision, best, options):
+def report_attention(precision, best, turns):
     """Measure attention, and print a table for each length, causal or not."""
     wanted = [
         ("npformer", ("npformer.gpu",), build_our_attention),
         ("PyTorch", ("torch",), build_their_attention),
     ]
-    lengths = LENGTHS[::2] if options.quick else LENGTHS
+    lengths = LENGTHS[::2] if turns.quick else LENGTHS
     results = {}
     for T, causal in itertools.product(lengths, (False, True)):
         case = f"{T} causal" if causal else f"{T}"
-        results[case] = figures = compare(wanted, (T, causal, precision), options)
+        results[case] = figures = compare(wanted, (T, causal, precision), turns)
         flops = 14 * TOKENS * T * HEADS * WIDTH / (2 if causal else 1)  # 4 forward, 10 backward
         show(f"attention of {case} keys, {precision}", figures, flops, best)
     return results

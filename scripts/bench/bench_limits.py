@@ -16,11 +16,11 @@ import time
 from collections import defaultdict
 from functools import partial
 
-from npformer.commands.shared import command, write_json  # needs pip install -e .
+from npformer.commands.shared import command_line, write_json  # needs pip install -e .
 from scripts.bench.contenders import alternate, build_all, started
-from scripts.bench.limits import limits_contender, measure_own_limit, print_limits
-from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_some, parsed, parser_of
+from scripts.bench.limits import Limits, print_limits
+from scripts.bench.machine import physical_cores, print_machine
+from scripts.bench.options import some, usually
 from scripts.bench.report import percent, print_table, short
 from scripts.bench.steps import SIZES, build_npformer
 from scripts.bench.turns import limits_of
@@ -30,25 +30,32 @@ import npformer as nf
 HEADER = ["", "calls", "ms", "products, ms", "bytes, ms", "above its limit", "of the step"]
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    facts = print_machine(machine())
-    with limits_contender(options.sgemm_sizes) as limits:
-        steps = {name: report_step(name, limits, options) for name in options.steps}
-    write_json(options.json, {"machine": facts, "steps": steps})
+@command_line
+def main(turns: usually(rounds=7, seconds=1.0), *, steps: some(SIZES) = None):
+    """Measure where the time of steps goes.
+
+    Parameters
+    ----------
+    quick
+        tiny, 3 short rounds
+    """
+    facts = print_machine()
+    names = steps or (["tiny"] if turns.quick else SIZES)
+    with Limits(turns.sgemm_sizes) as limits:
+        results = {name: report_step(name, limits, turns) for name in names}
+    write_json(turns.json, {"machine": facts, "steps": results})
 
 
-def report_step(name, limits, options):
+def report_step(name, limits, turns):
     """Measure a step, and print where its time goes."""
     build = partial(build_npformer, SIZES[name], "cpu")
     with started([("npformer", ("npformer.cpu",), partial(build_watched, build))]) as contenders:
         if not build_all(contenders, warm_up=1):
             sys.exit(f"{name}: the step does not run")
-        measure_own_limit(limits, options.sgemm_sizes, build)
-        turns, others = alternate([*contenders, limits], options.rounds, options.seconds)
-    facts = limits_of(value for _, value in turns[limits.name])
-    watched = [value for _, value in turns["npformer"]]
+        limits.measure_own(build)
+        times, others = alternate([*contenders, limits], turns)
+    facts = limits_of(value for _, value in times[limits.name])
+    watched = [value for _, value in times["npformer"]]
     result = facts | divided(watched, facts["own_limit"]) | {"other_programs_cores": others}
     print_step(name, result)
     print_limits([result])
@@ -82,7 +89,7 @@ def build_watched(build):
 
 def divided(watched, own_limit):
     """The medians of a step, and of each of its operations, with their limits."""
-    wall = statistics.median(of["wall"] for of in watched)
+    walls = [of["wall"] for of in watched]
     cores = statistics.median(of["processor"] / of["wall"] for of in watched)
     operations = {}
     for name, limit in own_limit["operations"].items():
@@ -90,7 +97,7 @@ def divided(watched, own_limit):
         at_once = min(max(1, n_calls // limit["calls"]), physical_cores())
         seconds = statistics.median(of["seconds"].get(name, 0.0) for of in watched) / at_once
         operations[name] = limit | {"calls": n_calls, "seconds": seconds}
-    return {"seconds": wall, "cores": cores, "operations": operations}
+    return {"seconds": statistics.median(walls), "cores": cores, "operations": operations}
 
 
 def print_step(name, result):
@@ -105,21 +112,12 @@ def print_step(name, result):
     outside = step - inside
     rows.append((outside, ["outside of operations", "", short(1e3 * outside), "", "", ""]))
     rows.sort(key=lambda row: row[0], reverse=True)
-    share = result["own_limit"]["seconds"] / step
+    limit = result["own_limit"]["seconds"]
     print(
-        f"{name}: {short(1e3 * step)} ms, {percent(share)} of its own limit, "
+        f"{name}: {short(1e3 * step)} ms, {percent(limit / step)} of its own limit, "
         f"{result['cores']:.2f} cores"
     )
     print_table(HEADER, [[*row, percent(above / step)] for above, row in rows])
-
-
-def parse_arguments(argv):
-    quick = "tiny, 3 short rounds"
-    parser = parser_of(__doc__, rounds=7, seconds=1.0, quick_seconds=0.1, quick=quick)
-    add_some(parser, "--steps", SIZES, help=f"some of {','.join(SIZES)} (default: all)")
-    options = parsed(parser, argv)
-    options.steps = options.steps or (["tiny"] if options.quick else list(SIZES))
-    return options
 
 
 if __name__ == "__main__":

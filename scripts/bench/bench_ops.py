@@ -20,12 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.commands.shared import command, write_json  # needs pip install -e .
+from npformer.commands.shared import command_line, write_json  # needs pip install -e .
 from scripts.bench.contenders import of_backends, started
-from scripts.bench.limits import limits_contender, print_limits
-from scripts.bench.machine import machine, physical_cores, print_machine
-from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of
-from scripts.bench.report import print_figures
+from scripts.bench.limits import Limits, print_results
+from scripts.bench.machine import physical_cores, print_machine
+from scripts.bench.options import Backends, left_out, some, usually
 from scripts.bench.turns import Workload, measured, rate
 
 import npformer as nf
@@ -34,20 +33,6 @@ from npformer.gradients.cases import Case, Drawn
 B, T, D, H, F, V = 32, 30, 512, 8, 2048, 16_000
 R, K = B * T, D // H  # number of rows (tokens), width of a head
 N_PARAMETERS = 2**24
-
-
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    facts = print_machine(machine())
-    wanted = of_backends(options.backends, build_npformer)
-    if "pytorch" not in options.without:
-        wanted.append(("PyTorch", ("torch",), build_pytorch))
-    with limits_contender(options.sgemm_sizes) as limits, started(wanted) as contenders:
-        results = {name: measure(name, contenders, options, limits) for name in options.ops}
-    write_json(options.json, {"machine": facts, "operations": results})
-    print_figures(results.values(), ["ms", "× first", "GB/s", "GFLOP/s", "of sgemm"])
-    print_limits(results.values(), over=statistics.median)
 
 
 class Operation(NamedTuple):
@@ -179,29 +164,46 @@ def loss_and_gradient_of_pytorch(tensors):
     torch.autograd.grad(peers.cross_entropy(**tensors), tensors["logits"])
 
 
-def measure(name, contenders, options, limits):
+def measure(name, contenders, limits, turns):
     """The figures of an operation, of all contenders that have it."""
     step = build_npformer(name, "reference")
     with nf.explain() as calls:
         step()
     [call] = calls
     result = {"what": name, "shapes": call.shapes, "bytes": call.bytes, "flops": call.flops}
-    result |= measured(contenders, Workload((name,)), options) | {"limits": limits.run(1)[1]}
+    result |= measured(contenders, Workload((name,)), turns) | {"limits": limits.run(1)[1]}
     for found in result["contenders"].values():
         found["gb_per_second"] = call.bytes / found["seconds"]["median"] / 1e9
         rate(found, call.flops, result)
     return result
 
 
-def parse_arguments(argv):
-    quick = "3 very short rounds: under a minute"
-    parser = parser_of(__doc__, rounds=5, seconds=0.2, quick_seconds=0.03, quick=quick)
-    add_some(parser, "--ops", OPERATIONS, list(OPERATIONS), help="(default: all)")
-    add_backends(parser, default=["cpu", "reference"])
-    add_without(parser, ["pytorch"])
-    options = parsed(parser, argv)
-    options.sgemm_sizes = options.sgemm_sizes[:3]  # measured with each operation
-    return options
+@command_line
+def main(
+    turns: usually(rounds=5, seconds=0.2),
+    *,
+    ops: some(OPERATIONS, "operations (default: all)") = None,
+    backends: Backends = "cpu,reference",
+    without: left_out(["pytorch"]) = (),
+):
+    """Time operations.
+
+    Parameters
+    ----------
+    quick
+        3 very short rounds: under a minute
+    """
+    facts = print_machine()
+    wanted = of_backends(backends, build_npformer)
+    if "pytorch" not in without:
+        wanted.append(("PyTorch", ("torch",), build_pytorch))
+    sizes = turns.sgemm_sizes[:3]  # measured with each operation
+    with Limits(sizes) as limits, started(wanted) as contenders:
+        names = ops or OPERATIONS
+        results = {name: measure(name, contenders, limits, turns) for name in names}
+    write_json(turns.json, {"machine": facts, "operations": results})
+    columns = ["ms", "× first", "GB/s", "GFLOP/s", "of sgemm"]
+    print_results(results.values(), columns, over=statistics.median)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer.commands.shared import command, write_json  # needs pip install -e .
+from npformer.commands.shared import (  # needs pip install -e .
+    UsageError,
+    command_line,
+    write_json,
+)
 from scripts.bench.contenders import of_backends, started
-from scripts.bench.limits import limits_contender, print_limits
-from scripts.bench.machine import machine, print_machine
-from scripts.bench.options import add_without, parsed, parser_of
-from scripts.bench.report import print_figures
+from scripts.bench.limits import Limits, print_results
+from scripts.bench.machine import print_machine
+from scripts.bench.options import left_out, usually
 from scripts.bench.turns import Workload, measured
 
 import npformer as nf
@@ -46,25 +49,43 @@ LIBRARIES = {
 INT8 = "npformer int8", "llama.cpp Q8_0"  # whose results may differ
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    facts = print_machine(machine("torch", "transformers"))
+@command_line
+def main(
+    turns: usually(rounds=7, seconds=2.0),
+    *,
+    language_model: Path | None = None,
+    sentence_model: Path | None = None,
+    without: left_out(LIBRARIES) = (),
+):
+    """Time models that exist.
+
+    Parameters
+    ----------
+    language_model : FILE
+        a GGUF file or a folder with a Llama
+    sentence_model : DIR
+        a folder with a BERT
+    """
+    works = []
+    if language_model:
+        works.append((language_model, ("first", "generate", "prompt")))
+    if sentence_model:
+        works.append((sentence_model, ("vectors",)))
+    if not works:
+        expected = "expected --language-model, --sentence-model, or both"
+        raise UsageError(f"nothing to measure, {expected}")
+    facts = print_machine("torch", "transformers")
+    others = [name for name in LIBRARIES if name not in without]
     results = []
-    with limits_contender(options.sgemm_sizes) as limits:
-        if options.language_model:
-            kinds = ("first", "generate", "prompt")
-            results += measured_model(options.language_model, kinds, limits, options)
-        if options.sentence_model:
-            results += measured_model(options.sentence_model, ("vectors",), limits, options)
-    write_json(options.json, {"machine": facts, "results": results})
-    print_figures(results, COLUMNS)
-    print_limits(results)
+    with Limits(turns.sgemm_sizes) as limits:
+        for path, kinds in works:
+            results += measured_model(path, kinds, others, turns, limits)
+    write_json(turns.json, {"machine": facts, "results": results})
+    print_results(results, COLUMNS)
 
 
-def measured_model(path, kinds, limits, options):
+def measured_model(path, kinds, others, turns, limits):
     """The results of each kind of work with a model."""
-    others = [name for name in LIBRARIES if name not in options.without]
     if path.suffix != ".gguf":
         others = [name for name in others if name not in LLAMA_CPP]
     wanted = of_backends(["cpu"], build_npformer)
@@ -74,7 +95,7 @@ def measured_model(path, kinds, limits, options):
         work = prepared(path, Path(folder) / path.stem, others)
         for kind in kinds:
             first = results["first"]["contenders"] if kind == "generate" else {}
-            results[kind] = measure(work, kind, contenders, limits, options, first)
+            results[kind] = measure(work, kind, contenders, limits, turns, first)
     return list(results.values())
 
 
@@ -93,7 +114,7 @@ def prepared(path, folder, others):
     return {"files": files, "ids": ids, "weights": weights, "table": params["embedding"].size}
 
 
-def measure(work, kind, contenders, limits, options, first):
+def measure(work, kind, contenders, limits, turns, first):
     """The times of one kind of work, and how near they are to the limits.
 
     Reading the weights limits each new token but the first one, which waits for the products of the
@@ -101,7 +122,7 @@ def measure(work, kind, contenders, limits, options, first):
     """
     own_limit_of = partial(build_npformer, work, kind, "cpu")
     workload = Workload((work, kind), flops_of(work, kind), own_limit_of, differs, INT8)
-    result = measured(contenders, workload, options, limits)
+    result = measured(contenders, workload, turns, limits)
     n_read = weights_read(work, kind)
     for name, found in result["contenders"].items():
         reading = found["seconds"]["median"]
@@ -171,20 +192,6 @@ def inputs(work, kind):
 def n_new(kind):
     """The number of new tokens."""
     return NEW if kind == "generate" else 1
-
-
-def parse_arguments(argv):
-    quick = "3 short rounds"
-    parser = parser_of(__doc__, rounds=7, seconds=2.0, quick_seconds=0.1, quick=quick)
-    add = parser.add_argument
-    llama = "a GGUF file or a folder with a Llama"
-    add("--language-model", type=Path, metavar="FILE", help=llama)
-    add("--sentence-model", type=Path, metavar="DIR", help="a folder with a BERT")
-    add_without(parser, list(LIBRARIES))
-    options = parsed(parser, argv)
-    if not (options.language_model or options.sentence_model):
-        parser.error("nothing to measure, expected --language-model, --sentence-model, or both")
-    return options
 
 
 if __name__ == "__main__":

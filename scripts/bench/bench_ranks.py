@@ -12,29 +12,27 @@ gradients, the gathering of the parameters, and a message of one number. What pr
 predicts from them is printed beside the measured step.
 """
 
-import argparse
-import json
 import statistics
 import sys
 import time
 
 import numpy as np
 
-from npformer.commands.shared import (  # needs pip install -e .
-    above_zero,
-    add_json,
-    command,
-    new_parser,
-    positive,
-    write_json,
-)
-from scripts.bench.machine import machine, print_machine
+from npformer.commands.shared import command_line, write_json  # needs pip install -e .
+from scripts.bench.machine import print_machine
 from scripts.bench.memory import peak_bytes
-from scripts.bench.options import positives, some_of
+from scripts.bench.options import Positives, Worker, some, usually
 from scripts.bench.predict_ranks import Network, Step, predict
 from scripts.bench.report import print_table, summary
-from scripts.bench.steps import LABEL_SMOOTHING, LEARNING_RATE, SIZES, batch_of, model_of
-from scripts.bench.workers import found_by_worker, mpiexec
+from scripts.bench.steps import (
+    LABEL_SMOOTHING,
+    LEARNING_RATE,
+    SHORT_STEPS,
+    SIZES,
+    batch_of,
+    model_of,
+)
+from scripts.bench.workers import found_by_worker, mpiexec, print_found
 
 from npformer import Adam, Trainer
 from npformer.runtime.blas_threads import blas_threads
@@ -42,16 +40,31 @@ from npformer.runtime.cores import cores
 from npformer.runtime.ranks import world
 from npformer.training.ranks import OverRanks
 
+ONE_THREAD = "1 process, 1 thread"
+COLUMNS = {
+    "median": "ms a step",
+    "min": "smallest",
+    "max": "largest",
+    "waited": "waiting",
+    "memory": "MB of a rank",
+}
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    if options.worker:
-        print(json.dumps(work(**options.worker)))  # rank 0 alone prints
+
+@command_line
+def main(
+    turns: usually(rounds=5, seconds=4.0),
+    *,
+    steps: some(SHORT_STEPS, "some of {}") = "copy,small,base",
+    ranks: Positives = "2",
+    worker: Worker | None = None,
+):
+    """Time steps on ranks."""
+    if worker:
+        print_found(work(**worker))
         return
-    facts = print_machine(machine())
-    steps = {name: report(name, options) for name in options.steps}
-    write_json(options.json, {"machine": facts, "steps": steps})
+    facts = print_machine()
+    results = {name: report(name, ranks, turns) for name in steps}
+    write_json(turns.json, {"machine": facts, "steps": results})
 
 
 def work(size, seconds, shards=1, rows=1):
@@ -115,28 +128,28 @@ def messages(trainer, ranks, turns=9):
     }
 
 
-def report(name, options):
+def report(name, ranks, turns):
     """Let the contenders take turns, and print a table of medians."""
-    contenders = {"1 process, 1 thread": (1, {"shards": 1})}
-    for n in options.ranks:
+    contenders = {ONE_THREAD: (1, {"shards": 1})}
+    for n in ranks:
         if n <= cores():
             contenders[f"1 process, {n} shards"] = (1, {"shards": n})
         contenders[f"{n} ranks"] = (n, {})
         contenders[f"{n} ranks, {n} × the batch"] = (n, {"rows": n})
-    turn = {"size": name, "seconds": options.seconds}
+    turn = {"size": name, "seconds": turns.seconds}
     runs = {contender: [] for contender in contenders}
-    for _ in range(options.rounds):
+    for _ in range(turns.rounds):
         for contender, (n, settings) in contenders.items():
             runs[contender].append(measure(n, turn | settings))
     rows = {contender: row_of(of) for contender, of in runs.items()}
-    parameters = runs["1 process, 1 thread"][0]["parameters"]
+    parameters = runs[ONE_THREAD][0]["parameters"]
     print(f"\n{name}: {parameters:,} parameters; {4e-6 * parameters:.1f} MB of gradients")
-    columns = ("median", "min", "max", "waited", "memory")
-    cells = lambda row: [f"{row[column]:.1f}" for column in columns]
-    table = [[contender, *cells(row)] for contender, row in rows.items()]
-    print_table(["", "ms a step", "smallest", "largest", "waiting", "MB of a rank"], table)
+    table = []
+    for contender, row in rows.items():
+        table.append([contender, *(f"{row[column]:.1f}" for column in COLUMNS)])
+    print_table(["", *COLUMNS.values()], table)
     tokens = SIZES[name].B * SIZES[name].T
-    alone = {n: compare(n, parameters, rows, runs[f"{n} ranks"]) for n in options.ranks}
+    alone = {n: compare(n, parameters, rows, runs[f"{n} ranks"]) for n in ranks}
     return {"parameters": parameters, "tokens": tokens, "contenders": rows, "messages": alone}
 
 
@@ -161,7 +174,7 @@ def compare(n, parameters, rows, runs):
         less = one["memory"] - ours["memory"]
         moments = 8e-6 * parameters * (n - 1) / n
         print(f"memory of a rank: {less:.0f} MB less, of which {moments:.0f} MB are Adam's moments")
-    one = rows["1 process, 1 thread"]
+    one = rows[ONE_THREAD]
     ratio = one["median"] / ours["median"]
     print(f"strong scaling, {n} ranks: {ratio:.2f} times the throughput of 1 thread")
     weak = rows[f"{n} ranks, {n} × the batch"]
@@ -183,25 +196,6 @@ def compare(n, parameters, rows, runs):
 def measure(n, settings):
     """Run the worker on n ranks."""
     return found_by_worker([*mpiexec(n), sys.executable, __file__], settings)
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    sizes = [name for name in SIZES if name != "long"]
-    add(
-        "--steps",
-        type=some_of(sizes),
-        default=["copy", "small", "base"],
-        metavar="A,B",
-        help=f"some of {sizes}",
-    )
-    add("--ranks", type=positives, default=[2], metavar="N,M")
-    add("--rounds", type=positive, default=5, help="turns of each contender (default: 5)")
-    add("--seconds", type=above_zero, default=4.0, help="of each turn (default: 4)")
-    add_json(parser)
-    add("--worker", type=json.loads, help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ own limit is explained in own_limit.py.
 import sys
 from functools import partial
 
-from npformer.commands.shared import command, write_json  # needs pip install -e .
+from npformer.commands.shared import command_line, write_json  # needs pip install -e .
 from scripts.bench.contenders import of_backends, started
-from scripts.bench.limits import limits_contender, print_limits
-from scripts.bench.machine import machine, print_machine
-from scripts.bench.options import add_backends, add_some, add_without, parsed, parser_of
-from scripts.bench.report import print_figures, short
+from scripts.bench.limits import Limits, print_results
+from scripts.bench.machine import print_machine
+from scripts.bench.options import Backends, left_out, some, usually
+from scripts.bench.report import short
 from scripts.bench.steps import (
     LABEL_SMOOTHING,
     LEARNING_RATE,
@@ -60,39 +60,52 @@ RATES = ["GFLOP/s", "of sgemm", "of own limit"]
 OTHERS = ["first loss", "libraries MB", "training MB"]
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    facts = print_machine(machine())
-    with limits_contender(options.sgemm_sizes) as limits:
-        steps = {name: report_step(name, options, limits) for name in options.steps}
-    write_json(options.json, {"machine": facts, "steps": steps})
+@command_line
+def main(
+    turns: usually(rounds=7, seconds=0.7),
+    *,
+    steps: some(STEPS, f"some of {{}} (default: {','.join(SIZES)})") = None,
+    backends: Backends = "cpu",
+    without: left_out(PEERS) = (),
+):
+    """Time training steps.
+
+    Parameters
+    ----------
+    quick
+        tiny and copy, no compilation, 3 short rounds: under a minute
+    """
+    facts = print_machine()
+    if turns.quick:
+        without = [*without, "compile"]
+    steps = steps or (["tiny", "copy"] if turns.quick else SIZES)
+    peers = {key: peer for key, peer in PEERS.items() if key not in without}
+    with Limits(turns.sgemm_sizes) as limits:
+        results = {name: report_step(name, backends, peers, turns, limits) for name in steps}
+    write_json(turns.json, {"machine": facts, "steps": results})
 
 
-def report_step(name, options, limits):
+def report_step(name, backends, peers, turns, limits):
     """Measure a step with all contenders, and print their figures."""
     step = STEPS[name]
     size = size_of(step)
-    columns = [*TIMES, *OTHERS]
-    without = [*options.without, "jax"]
     n_parameters = nf.tree.count(model_of(step).shapes())
     print(f"{name}: {step} B={size.B} S={size.S} T={size.T}, {n_parameters:,} parameters", end="")
+    columns = [*TIMES, *OTHERS]
     workload = Workload((step,), differs=loss_differs)
+    wanted = of_backends(backends, build_npformer)
     if name in SIZES:
         columns = [*TIMES, *RATES, *OTHERS]
-        without = options.without
-        own_limit_of = partial(build_npformer, size, options.backends[0])
+        own_limit_of = partial(build_npformer, size, backends[0])
         workload = workload._replace(flops=training_flops(size), own_limit_of=own_limit_of)
         print(f", {short(workload.flops / 1e9)} GFLOP a step", end="")
     print(flush=True)
-    wanted = of_backends(options.backends, build_npformer)
-    wanted += [peer for key, peer in PEERS.items() if key not in without]
+    wanted += [peer for key, peer in peers.items() if name in SIZES or key != "jax"]
     with started(wanted) as contenders:
-        result = measured(contenders, workload, options, limits)
+        result = measured(contenders, workload, turns, limits)
     if not result["contenders"]:
         sys.exit(f"{name}: no contender is left")
-    print_figures([{"what": name} | result], columns)
-    print_limits([result])
+    print_results([{"what": name} | result], columns)
     print_best_of_pytorch(result["contenders"])
     return {"size": size._asdict(), "flops": workload.flops} | result
 
@@ -105,21 +118,6 @@ def print_best_of_pytorch(figures):
         ratio = figures[best]["times_as_long"]
         print(f"PyTorch's best of these is {best!r}: {ratio:.2f} times as long as {ours}")
     print(flush=True)
-
-
-def parse_arguments(argv):
-    quick = "tiny and copy, no compilation, 3 short rounds: under a minute"
-    parser = parser_of(__doc__, rounds=7, seconds=0.7, quick_seconds=0.3, quick=quick)
-    of_transformers = ",".join(SIZES)
-    names = f"some of {','.join(STEPS)} (default: {of_transformers})"
-    add_some(parser, "--steps", STEPS, help=names)
-    add_backends(parser, default=["cpu"])
-    add_without(parser, list(PEERS))
-    options = parsed(parser, argv)
-    options.steps = options.steps or (["tiny", "copy"] if options.quick else list(SIZES))
-    if options.quick:
-        options.without = [*options.without, "compile"]
-    return options
 
 
 if __name__ == "__main__":

@@ -73,6 +73,10 @@ class Contender:
         """(seconds per step, result of the last step)."""
         return self._ask("run", n_steps)
 
+    def run_for(self, seconds):
+        """``run`` for about so many seconds, at least one step."""
+        return self.run(max(1, round(seconds / max(self.built.step_seconds, 1e-7))))
+
     def memory(self):
         """The ``Memory`` of the process so far."""
         return self._ask("memory")
@@ -112,9 +116,8 @@ def _serve(pipe, libraries, build):
     """The main loop of a contender's process: answer commands until the other end of the pipe is
     closed.
     """
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is handled by the parent, which closes the pipe
+    # Ctrl-C is handled by the parent, which closes the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker = _Worker(libraries, build)
     while True:
         try:
@@ -167,30 +170,28 @@ class _Worker:
         )
 
 
-def alternate(contenders, rounds, seconds):
-    """Run rounds in which the contenders work one after another, each for about ``seconds``
-    seconds.
+def alternate(contenders, turns):
+    """Run the rounds of ``Turns``, in which the contenders work one after another.
 
     Returns {name: a (seconds per step, result of the last step) for each round}, without contenders
     that failed, and the number of cores that other programs used meanwhile.
     """
-    turns = {contender.name: [] for contender in contenders}
+    times = {contender.name: [] for contender in contenders}
     start = time.perf_counter()
     busy = busy_seconds()
     own = sum(c.cpu_seconds() for c in contenders)
-    for i in range(rounds):
-        for contender in [contender for contender in contenders if contender.name in turns]:
-            note(f"round {i + 1} of {rounds}: {contender.name}")
+    for i in range(turns.rounds):
+        for contender in [contender for contender in contenders if contender.name in times]:
+            note(f"round {i + 1} of {turns.rounds}: {contender.name}")
             time.sleep(PAUSE)
-            n_steps = max(1, round(seconds / max(contender.built.step_seconds, 1e-7)))
             try:
-                turns[contender.name].append(contender.run(n_steps))
+                times[contender.name].append(contender.run_for(turns.seconds))
             except LeftOut as reason:
                 print(f"left out: {contender.name}: {reason}", flush=True)
-                del turns[contender.name]
+                del times[contender.name]
     note("")
     others = busy_seconds() - busy - (sum(c.cpu_seconds() for c in contenders) - own)
-    return turns, max(0.0, others / (time.perf_counter() - start))
+    return times, max(0.0, others / (time.perf_counter() - start))
 
 
 @contextlib.contextmanager

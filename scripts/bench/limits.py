@@ -8,21 +8,22 @@ import numpy as np
 
 from scripts.bench.contenders import Contender
 from scripts.bench.machine import MOSTLY_IDLE, WHEN_BUSY, physical_cores
-from scripts.bench.report import short
+from scripts.bench.report import print_figures, short
 
 
-def limits_contender(sizes):
+class Limits(Contender):
     """A contender whose step measures the limits once, with matrix products of these sizes."""
-    limits = Contender("limits", ("numpy",), build_limits)
-    limits.build(sizes)
-    return limits
 
+    def __init__(self, sizes):
+        super().__init__("limits", ("numpy",), build_limits)
+        self.sizes = sizes
+        self.build(sizes)
 
-def measure_own_limit(limits, sizes, build):
-    """Let ``limits`` also measure the own limit of the step that ``build()`` returns, until this is
-    called again.
-    """
-    limits.build(sizes, build, warm_up=1)
+    def measure_own(self, build):
+        """Also measure the own limit of the step that ``build()`` returns, until this is called
+        again.
+        """
+        self.build(self.sizes, build, warm_up=1)
 
 
 def build_limits(sizes, build=None, copied=2**26):
@@ -75,6 +76,12 @@ def speed(amount, function, *arguments):
 def best_of(measured):
     """The best of each limit."""
     return {name: max(limits[name] for limits in measured) for name in measured[0]}
+
+
+def print_results(results, columns, over=max):
+    """Print the figures of all contenders, and the limits."""
+    print_figures(results, columns)
+    print_limits(results, over)
 
 
 def print_limits(results, over=max):

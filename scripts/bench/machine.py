@@ -44,17 +44,22 @@ def machine(*libraries):
     }
 
 
-def print_machine(facts):
+def print_machine(*libraries):
     """Print ``machine()``, with warnings about what distorts the figures. Returns it."""
-    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items() if number)
-    cores = f"{facts['processor']}, {facts['physical_cores']} cores"
-    print(f"{cores}; Python {facts['python']}, {versions}")
+    facts = machine(*libraries)
+    print(f"{facts['processor']}, {facts['physical_cores']} cores; {versions_of(facts)}")
     blas = facts["blas"]
     print(f"NumPy's BLAS: {blas['name']}, core {blas['core']}, {blas['threads']} threads")
     for warning in warnings_about(facts["settings"], facts["busy_cores"]):
         print(f"WARNING: {warning}")
     print(flush=True)
     return facts
+
+
+def versions_of(facts):
+    """The versions of Python, and of the libraries that are installed."""
+    versions = [f"{name} {number}" for name, number in facts["versions"].items() if number]
+    return ", ".join([f"Python {facts['python']}", *versions])
 
 
 def warnings_about(settings, busy):

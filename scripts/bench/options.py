@@ -1,8 +1,19 @@
 """The options that scripts share, beside those of npformer's commands."""
 
 import argparse
+import json
+from typing import Annotated, NamedTuple
 
-from npformer.commands.shared import above_zero, add_json, meant, new_parser, positive, with_default
+from npformer.commands.shared import (
+    Fields,
+    JsonFile,
+    Positive,
+    Reading,
+    above_zero,
+    meant,
+    natural,
+    positive,
+)
 
 
 def between_commas(kind):
@@ -10,8 +21,11 @@ def between_commas(kind):
     return lambda text: [kind(part) for part in text.split(",")]
 
 
-positives = between_commas(positive)
-above_zeros = between_commas(above_zero)
+AboveZero = Annotated[float, Reading(type=above_zero, metavar="X")]
+Natural = Annotated[int, Reading(type=natural, metavar="N")]
+AboveZeros = Annotated[list, Reading(type=between_commas(above_zero), metavar="A,B")]
+Naturals = Annotated[list, Reading(type=between_commas(natural), metavar="N,M")]
+Positives = Annotated[list, Reading(type=between_commas(positive), metavar="N,M")]
 
 
 def some_of(names):
@@ -27,42 +41,61 @@ def some_of(names):
     return parse
 
 
-def add_some(parser, option, names, default=None, metavar="A,B", **details):
-    """An option that is a comma-separated list of some of these names."""
-    details |= {"type": some_of(list(names)), "default": default, "metavar": metavar}
-    parser.add_argument(option, **details)
+def some(names, meaning="some of {} (default: all)"):
+    """The type of an option that is a comma-separated list of some of these names."""
+    names = list(names)
+    meaning = meaning.format(",".join(names))
+    return Annotated[list, Reading(type=some_of(names), metavar="A,B", help=meaning)]
 
 
-def parser_of(description, *, rounds, seconds, quick_seconds, quick):
-    """A parser with the options --rounds, --seconds, --quick and --json, for ``parsed``."""
-    parser = new_parser(description)
-    add = parser.add_argument
-    add("--rounds", type=positive, help=with_default("turns of each contender", rounds))
-    per_turn = with_default("seconds per turn, at least one step", seconds)
-    add("--seconds", type=above_zero, help=per_turn)
-    add("--quick", action="store_true", help=quick)
-    add_json(parser)
-    parser.set_defaults(usual={False: (rounds, seconds), True: (3, quick_seconds)})
-    return parser
+# The option of a script that starts itself: the settings of a worker, which prints its figures.
+Worker = Annotated[dict, Reading(type=json.loads, help=argparse.SUPPRESS)]
 
 
-def parsed(parser, argv):
-    """The options, with the rounds, seconds and sizes of products that depend on --quick."""
-    options = parser.parse_args(argv)
-    rounds, seconds = options.usual[options.quick]
-    options.rounds = options.rounds or rounds
-    options.seconds = options.seconds or seconds
-    options.sgemm_sizes = (1024, 2048) if options.quick else (1024, 2048, 3072, 4096)
-    return options
+def left_out(names):
+    """The type of the option that names what is not measured."""
+    return some(names, "leave out some of {}")
 
 
-def add_backends(parser, default):
-    """Add the option --backends, for the backends of npformer."""
-    text = "backends of npformer, cpu,reference; all are compared with the first"
-    text = with_default(text, ",".join(default))
-    add_some(parser, "--backends", ["cpu", "reference"], default, help=text)
+Backends = some(["cpu", "reference"], "backends of npformer, {}; all are compared with the first")
 
 
-def add_without(parser, names):
-    """Add the option --without, for what is not measured."""
-    add_some(parser, "--without", names, [], help=f"leave out some of {','.join(names)}")
+class Turns(NamedTuple):
+    """How long contenders take turns, and the file of their figures."""
+
+    rounds: Positive
+    seconds: AboveZero
+    quick: bool = False
+    json: JsonFile | None = None
+
+    @property
+    def sgemm_sizes(self):
+        """The sizes of the matrices whose product is a limit of the machine."""
+        return (1024, 2048) if self.quick else (1024, 2048, 3072, 4096)
+
+
+class Usually(Fields):
+    """The options of ``Turns``, in ``Annotated``, with what is usual; with --quick, it is three
+    rounds and a tenth of the seconds.
+    """
+
+    MEANINGS = {
+        "rounds": "turns of each contender",
+        "seconds": "seconds per turn, at least one step",
+        "quick": "3 short rounds",
+    }
+
+    def __init__(self, rounds, seconds):
+        self.usual = {"rounds": rounds, "seconds": seconds}
+        shown = self.usual | {"json": ""}
+        super().__init__(Turns, " ".join(Turns._fields), shown, meanings=self.MEANINGS)
+
+    def value_in(self, options):
+        """The turns that are measured."""
+        quick = {"rounds": 3, "seconds": self.usual["seconds"] / 10} if options.quick else {}
+        return Turns(**self.usual | quick | super().value_in(options))
+
+
+def usually(rounds, seconds):
+    """The type of the parameter ``turns`` of a benchmark that usually takes so long."""
+    return Annotated[Turns, Usually(rounds, seconds)]

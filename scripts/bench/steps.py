@@ -42,6 +42,7 @@ SIZES = {
     "base": Size(V=16000, N=6, D=512, H=8, F=2048, B=32, S=30, T=30),
     "long": Size(V=11, N=2, D=256, H=4, F=1024, B=4, S=512, T=512),
 }
+SHORT_STEPS = [name for name in SIZES if name != "long"]  # of few words
 OF_RECURRENT = Size(V=1000, N=1, D=256, H=1, F=0, B=64, S=30, T=30)
 RECURRENT = {cell: Recurrent(cell) for cell in ("gru", "lstm")} | {
     f"{cell}-{attention}": Recurrent(cell, attention)

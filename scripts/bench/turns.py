@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from scripts.bench.contenders import agreeing, alternate, build_all
-from scripts.bench.limits import best_of, measure_own_limit
+from scripts.bench.limits import best_of
 from scripts.bench.report import timing
-
 
 class Workload(NamedTuple):
     """What contenders are built for, and what is known about a step of it."""
@@ -21,7 +20,7 @@ class Workload(NamedTuple):
     warm_up: int = 2  # calls
 
 
-def measured(contenders, workload, options, limits=None):
+def measured(contenders, workload, turns, limits=None):
     """Let contenders, built for a workload, and ``limits`` take turns: the best limits, the cores
     of other programs, and the ``figures_of`` each contender.
     """
@@ -29,14 +28,14 @@ def measured(contenders, workload, options, limits=None):
     if workload.differs:
         able = agreeing(able, workload.differs, workload.inexact)
     if workload.own_limit_of:
-        measure_own_limit(limits, options.sgemm_sizes, workload.own_limit_of)
+        limits.measure_own(workload.own_limit_of)
     both = [*able, limits] if limits else able
-    turns, others = alternate(both, options.rounds, options.seconds)
+    times, others = alternate(both, turns)
     facts = {"other_programs_cores": others}
     if limits:
-        facts |= limits_of(value for _, value in turns.pop(limits.name))
+        facts |= limits_of(value for _, value in times.pop(limits.name))
     first = contenders[0].name if contenders else None
-    figures = {one.name: figures_of(one, turns, first) for one in able if one.name in turns}
+    figures = {one.name: figures_of(one, times, first) for one in able if one.name in times}
     if workload.flops:
         for found in figures.values():
             rate(found, workload.flops, facts)
@@ -57,11 +56,11 @@ def limits_of(values):
     return {"limits": best, "own_limit": {"seconds": seconds, "operations": own}}
 
 
-def figures_of(contender, turns, first):
+def figures_of(contender, times, first):
     """The figures of a contender after its turns, by name."""
     memory = contender.memory()
     value = contender.built.first_value
-    return timing(turns, contender.name, first) | {
+    return timing(times, contender.name, first) | {
         "first_value": value if np.isscalar(value) else None,
         "build_seconds": contender.built.build_seconds,
         "libraries_bytes": memory.libraries,

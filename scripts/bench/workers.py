@@ -14,6 +14,11 @@ def mpiexec(n):
     return [str(MPIEXEC), "-n", str(n)] if n > 1 else []
 
 
+def print_found(figures):
+    """Print what a worker has measured, for ``found_by_worker``; on ranks, rank 0 alone prints."""
+    print(json.dumps(figures))
+
+
 def found_by_worker(command, settings, **environment):
     """What the worker of a script prints: ``command``, started with these settings as its option
     --worker.

@@ -13,8 +13,8 @@ from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
-from npformer.commands.shared import command, new_parser  # needs pip install -e .
-from scripts.bench.options import add_some
+from npformer.commands.shared import command_line  # needs pip install -e .
+from scripts.bench.options import some
 from scripts.figures.diagrams import DIAGRAMS
 from scripts.figures.drawing import DARK, FIGURES, LIGHT, MIDDLE, plt
 
@@ -29,15 +29,16 @@ IN_THE_DARK = {  # what stands for white, black and the three greys: as an area,
 }
 
 
-@command
-def main(argv=None):
-    for part in PARTS:
-        import_module(f"scripts.figures.{part}")  # which adds its figures
-    figures = FIGURES | DIAGRAMS
-    parser = new_parser(__doc__)
-    add_some(parser, "--only", figures, list(figures), help="(default: all)")
-    for name in parser.parse_args(argv).only:
-        text = svg(figures[name]).replace("</svg>", f"{dark_style()}</svg>")
+for part in PARTS:
+    import_module(f"scripts.figures.{part}")  # which adds its figures
+ALL = FIGURES | DIAGRAMS
+
+
+@command_line
+def main(*, only: some(ALL, "(default: all)") = None):
+    """Draw figures."""
+    for name in only or ALL:
+        text = svg(ALL[name]).replace("</svg>", f"{dark_style()}</svg>")
         (FOLDER / f"{name}.svg").write_text(text, encoding="utf-8")
 
 

@@ -12,22 +12,24 @@ of its processes, with the fastest and the slowest of them. Above a ratio of 1 t
 is slower; where the two ranges overlap, that may be chance.
 """
 
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated
 
 from npformer.commands.shared import (  # needs pip install -e .
-    above_zero,
-    add_json,
-    command,
-    new_parser,
-    positive,
+    JsonFile,
+    Positive,
+    Reading,
+    command_line,
     write_json,
 )
-from scripts.bench.machine import machine, print_machine
+from scripts.bench.machine import print_machine
+from scripts.bench.options import AboveZero
 
 NAMES = ("before", "after")
 WORKER = """
@@ -49,39 +51,84 @@ print(json.dumps(sorted(times)[len(times) // 2]))
 """
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    facts = print_machine(machine())
+def folder(text):
+    """The type of an argument that is a checkout."""
+    return str(Path(text).resolve())
+
+
+def words(text):
+    """The type of an option that is words between commas; '' is none."""
+    return [word for word in text.split(",") if word]
+
+
+Folder = Annotated[str, Reading(type=folder)]
+Some = Annotated[list, Reading(type=words, metavar="A,B")]
+
+
+@command_line
+def main(
+    before: Folder,
+    after: Folder,
+    *,
+    steps: Some = "tiny,copy,small,base,long",
+    size: str = "base",
+    batches: Some = "1,4,8,32",
+    beams: Some = "1,4",
+    processes: Positive = 5,
+    seconds: AboveZero = 2.0,
+    json: JsonFile | None = None,
+):
+    """Compare two commits.
+
+    Parameters
+    ----------
+    before : DIR
+        a checkout
+    after : DIR
+        another one
+    steps
+        sizes of bench_train.py, or '' for none
+    size
+        of bench_decode.py
+    batches
+        batch sizes of bench_decode.py, or '' for none
+    beams
+        beam sizes
+    processes
+        of each checkout and case
+    seconds
+        of each process
+    """
+    facts = print_machine()
     print(f"{'milliseconds':<20} {NAMES[0]:>24} {NAMES[1]:>24} {'ratio':>7}")
+    # The kind, the name of a size, and the other arguments of what builds it.
+    settings = [(int(batch), int(beam)) for batch, beam in itertools.product(batches, beams)]
+    wanted = [("step", step, ()) for step in steps]
+    wanted += [("decode", size, setting) for setting in settings]
     cases = {}
-    for kind, size, detail in cases_of(options):
-        label = " ".join(map(str, [kind, size, *detail]))
-        seconds = times_of_processes((kind, size, detail), options)
-        before, after = map(statistics.median, seconds.values())
-        cases[label] = {"seconds": seconds, "ratio": after / before}
-        cells = " ".join(f"{median_and_range(seconds[name]):>24}" for name in NAMES)
-        print(f"{label:<20} {cells} {after / before:7.3f}", flush=True)
-    write_json(options.json, {"machine": facts, "cases": cases})
+    for case in wanted:
+        kind, name, detail = case
+        label = " ".join(map(str, [kind, name, *detail]))
+        times = times_of_processes([before, after], case, processes, seconds)
+        medians = [statistics.median(of) for of in times.values()]
+        ratio = medians[1] / medians[0]
+        cases[label] = {"seconds": times, "ratio": ratio}
+        cells = " ".join(f"{median_and_range(of):>24}" for of in times.values())
+        print(f"{label:<20} {cells} {ratio:7.3f}", flush=True)
+    write_json(json, {"machine": facts, "cases": cases})
 
 
-def cases_of(options):
-    """(kind, name of a size, the other arguments of what builds it) of each case."""
-    steps = [("step", size, []) for size in options.steps.split(",") if size]
-    settings = [(b, n) for b in options.batches.split(",") if b for n in options.beams.split(",")]
-    return steps + [("decode", options.size, [int(batch), int(beam)]) for batch, beam in settings]
-
-
-def times_of_processes(case, options):
-    """The seconds of a call of a case in each process, for both checkouts."""
-    checkouts = dict(zip(NAMES, options.checkouts, strict=True))
-    for checkout in checkouts.values():
+def times_of_processes(checkouts, case, n, seconds):
+    """The seconds of a call of a case in n processes of each checkout."""
+    for checkout in checkouts:
         timed(checkout, case, 0)  # which may compile kernels
-    seconds = {name: [] for name in NAMES}
-    for i in range(options.processes):
-        for name in NAMES if i % 2 == 0 else reversed(NAMES):
-            seconds[name].append(timed(checkouts[name], case, options.seconds))
-    return seconds
+    times = {name: [] for name in NAMES}
+    turn = list(zip(NAMES, checkouts, strict=True))
+    for _ in range(n):
+        for name, checkout in turn:
+            times[name].append(timed(checkout, case, seconds))
+        turn.reverse()
+    return times
 
 
 def timed(checkout, case, seconds):
@@ -101,22 +148,6 @@ def median_and_range(seconds):
     """Milliseconds: the median, and from the smallest to the largest."""
     median, low, high = (1e3 * of(seconds) for of in (statistics.median, min, max))
     return f"{median:.2f} ({low:.2f} … {high:.2f})"
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    add = parser.add_argument
-    folder = lambda text: str(Path(text).resolve())
-    add("checkouts", nargs=2, type=folder, help="folders: before, after")
-    sizes = "tiny,copy,small,base,long"
-    add("--steps", default=sizes, help="sizes of bench_train.py, or '' for none (default: all)")
-    add("--size", default="base", help="size of bench_decode.py (default: base)")
-    add("--batches", default="1,4,8,32", help="batch sizes of bench_decode.py, or '' for none")
-    add("--beams", default="1,4", help="beam sizes (default: 1,4)")
-    add("--processes", type=positive, default=5, help="of each checkout and case (default: 5)")
-    add("--seconds", type=above_zero, default=2.0, help="of each process (default: 2)")
-    add_json(parser)
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ import warnings
 from collections import Counter
 
 from npformer.commands.shared import (  # needs pip install -e .
-    add_json,
-    command,
-    new_parser,
+    JsonFile,
+    command_line,
     write_json,
 )
 from scripts.bench.report import print_table
@@ -28,29 +27,32 @@ from scripts.measure.diagnosed.mistakes import MISTAKES
 import npformer as nf
 
 
-@command
-def main(argv=None):
-    parser = new_parser(__doc__)
-    only = "mistakes and healthy models whose title has this word"
-    parser.add_argument("--only", default="", metavar="WORD", help=only)
-    parser.add_argument("--verbose", action="store_true", help="print each report")
-    add_json(parser)
-    options = parser.parse_args(argv)
+@command_line
+def main(*, only: str = "", verbose: bool = False, json: JsonFile | None = None):
+    """Diagnose the mistakes.
+
+    Parameters
+    ----------
+    only : WORD
+        mistakes and healthy models whose title has this word
+    verbose
+        print each report
+    """
     warnings.simplefilter("ignore")
-    mistakes = diagnosed_mistakes(options)
-    alarms = false_alarms(options)
-    write_json(options.json, {"mistakes": mistakes, "healthy": alarms})
+    mistakes = diagnosed_mistakes(only, verbose)
+    alarms = false_alarms(only, verbose)
+    write_json(json, {"mistakes": mistakes, "healthy": alarms})
 
 
-def diagnosed_mistakes(options):
+def diagnosed_mistakes(only, verbose):
     """The findings for each mistake; prints a table of them, and how many were found."""
     figures = {}
     rows = []
     counts = Counter()
     for title, names, make in MISTAKES:
-        if options.only not in title:
+        if only not in title:
             continue
-        findings = examined(make(), options.verbose).names
+        findings = examined(make(), verbose).names
         is_named = bool(names & set(findings[:2]))
         outcome = "named" if is_named else "found" if findings else "MISSED"
         counts[outcome] += 1
@@ -63,13 +65,13 @@ def diagnosed_mistakes(options):
     return figures
 
 
-def false_alarms(options):
+def false_alarms(only, verbose):
     """The findings for each healthy training and new model; prints those that have any."""
     figures = {}
     for title, make in healthy():
-        if options.only not in title:
+        if only not in title:
             continue
-        figures[title] = findings = examined(make(), options.verbose).names
+        figures[title] = findings = examined(make(), verbose).names
         if findings:
             print(f"false alarm: {title}: {', '.join(findings)}")
     n_alarms = sum(map(bool, figures.values()))

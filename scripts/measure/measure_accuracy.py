@@ -17,18 +17,17 @@ import sys
 import tomllib
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from npformer.commands.shared import (  # needs pip install -e .
-    add_json,
-    command,
-    new_parser,
+    JsonFile,
+    command_line,
     write_json,
 )
-from scripts.bench.machine import machine, print_machine
-from scripts.bench.options import add_some
+from scripts.bench.machine import print_machine
+from scripts.bench.options import some
 from scripts.bench.report import print_table
 
 from npformer import get_backend, reference
@@ -192,31 +191,32 @@ def shown(errors):
     return " / ".join(f"{x:.3g}" for x in errors if x is not None) or "-"
 
 
-@command
-def main(argv=None):
-    operations = list(dict.fromkeys(x.case.operation for x in HARD))
-    parser = new_parser(__doc__)
-    add_some(parser, "--only", operations, operations, metavar="NAMES", help="(default: all)")
-    parser.add_argument(
-        "--dtype", choices=["float32", "float64"], default="float32", help="(default: float32)"
-    )
-    add_json(parser)
-    options = parser.parse_args(argv)
+OPERATIONS = list(dict.fromkeys(hard.case.operation for hard in HARD))
 
-    facts = print_machine(machine())
-    print(f"{options.dtype}; error of the result / largest error of a gradient\n")
+
+@command_line
+def main(
+    *,
+    only: some(OPERATIONS, "operations (default: all)") = None,
+    dtype: Literal["float32", "float64"] = "float32",
+    json: JsonFile | None = None,
+):
+    """Measure accuracy."""
+    facts = print_machine()
+    print(f"{dtype}; error of the result / largest error of a gradient\n")
     rows = []
     table = []
     for hard in HARD:
         operation = hard.case.operation
-        if operation not in options.only:
+        if operation not in (only or OPERATIONS):
             continue
-        errors = errors_of(hard, options.dtype)
-        row = {"operation": operation, "input": hard.label, "each": hard.each, "errors": errors}
-        rows.append(row)
+        errors = errors_of(hard, dtype)
+        rows.append(
+            {"operation": operation, "input": hard.label, "each": hard.each, "errors": errors}
+        )
         label = f"{hard.label}, each" if hard.each else hard.label
         table.append([operation, label, *map(shown, errors.values())])
-    write_json(options.json, {"machine": facts, "dtype": options.dtype, "rows": rows})
+    write_json(json, {"machine": facts, "dtype": dtype, "rows": rows})
     print_table(["operation", "input", *contenders()], table)
 
 

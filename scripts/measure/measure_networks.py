@@ -15,9 +15,7 @@ from one message at a time, and from the time that the messages take in a networ
 then the processor is the limit.
 """
 
-import argparse
 import copy
-import json
 import os
 import shutil
 import statistics
@@ -25,23 +23,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from npformer.commands.shared import (  # needs pip install -e .
-    add_json,
-    command,
-    new_parser,
-    positive,
+    JsonFile,
+    Positive,
+    UsageError,
+    command_line,
     write_json,
 )
 from scripts.bench.bench_ranks import messages, trainer_of
 from scripts.bench.machine import machine
-from scripts.bench.options import above_zeros, positives
+from scripts.bench.options import AboveZeros, Positives, Worker
 from scripts.bench.predict_ranks import GBIT, Network, Step, predict
 from scripts.bench.report import note, percent, print_table, short
-from scripts.bench.steps import SIZES, batch_of
-from scripts.bench.workers import MPIEXEC, found_by_worker, mpiexec
+from scripts.bench.steps import SHORT_STEPS, SIZES, batch_of
+from scripts.bench.workers import MPIEXEC, found_by_worker, mpiexec, print_found
 
 from npformer.errors import UserError
 from npformer.extras import pip_install
@@ -84,25 +83,48 @@ tc -n rank{i} qdisc add dev eth0 root tbf rate {mbit}mbit burst 128kb latency 50
 """
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
-    if options.worker:
-        print(json.dumps(work(**options.worker)))  # rank 0 alone prints
+@command_line
+def main(
+    *,
+    step: Literal[*SHORT_STEPS] = "base",
+    ranks: Positives = "2,3",
+    gbit: AboveZeros = "1,2.5,10",
+    rounds: Positive = 3,
+    progress_thread: bool = False,
+    json: JsonFile | None = None,
+    worker: Worker | None = None,
+):
+    """Time steps in networks.
+
+    Parameters
+    ----------
+    step
+        size of the training step
+    gbit
+        Gbit/s
+    rounds
+        steps of each kind, in turns
+    progress_thread
+        with MPI's own thread (MPICH_ASYNC_PROGRESS=1)
+    """
+    if worker:
+        print_found(work(**worker))
         return
+    if min(ranks) < 2:
+        raise UsageError("argument --ranks: 1 rank sends no messages, expected 2 or more")
     if reason := what_is_missing():
         raise UserError(reason)
     facts = machine()
     cases = []
-    for n in options.ranks:
-        free = measure(n, None, options.step, 0, options.progress_thread)
-        for gbit in options.gbit:
-            found = measure(n, gbit, options.step, options.rounds, options.progress_thread)
-            cases.append(compared({"ranks": n, "gbit": gbit} | found, free))
-            note(f"{n} ranks, {gbit:g} Gbit/s: measured")
+    for n in ranks:
+        free = measure(n, None, step, 0, progress_thread)
+        for limit in gbit:
+            found = measure(n, limit, step, rounds, progress_thread)
+            cases.append(compared({"ranks": n, "gbit": limit} | found, free))
+            note(f"{n} ranks, {limit:g} Gbit/s: measured")
     print_cases(cases)
-    settings = {"step": options.step, "progress_thread": options.progress_thread}
-    write_json(options.json, {"machine": facts} | settings | {"cases": cases})
+    settings = {"step": step, "progress_thread": progress_thread}
+    write_json(json, {"machine": facts} | settings | {"cases": cases})
 
 
 def what_is_missing():
@@ -313,33 +335,6 @@ def print_cases(cases):
         row.append(percent(case["hidden"]))
         rows.append(row)
     print_table(["milliseconds", "µs", "Gbit/s", *times, "difference", "hidden"], rows)
-
-
-def parse_arguments(argv):
-    parser = new_parser(__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    sizes = [name for name in SIZES if name != "long"]
-    add("--step", choices=sizes, default="base", help="size of the training step (default: base)")
-    add("--ranks", type=positives, default=[2, 3], metavar="N,M", help="(default: 2,3)")
-    add(
-        "--gbit",
-        type=above_zeros,
-        default=[1.0, 2.5, 10.0],
-        metavar="A,B",
-        help="Gbit/s (default: 1,2.5,10)",
-    )
-    add("--rounds", type=positive, default=3, help="steps of each kind, in turns (default: 3)")
-    add(
-        "--progress-thread",
-        action="store_true",
-        help="with MPI's own thread (MPICH_ASYNC_PROGRESS=1)",
-    )
-    add_json(parser)
-    add("--worker", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
-    if min(options.ranks) < 2:
-        parser.error("argument --ranks: 1 rank sends no messages, expected 2 or more")
-    return options
 
 
 if __name__ == "__main__":

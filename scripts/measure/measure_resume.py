@@ -17,7 +17,6 @@ process, with as many shards.
 """
 
 import collections
-import json
 import math
 import random
 import runpy
@@ -27,18 +26,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
+from json import dumps, loads
 from pathlib import Path
 
 from npformer.commands.shared import (  # needs pip install -e .
-    add_json,
-    command,
-    natural,
-    new_parser,
-    positive,
+    JsonFile,
+    Positive,
+    command_line,
     rank,
     write_json,
 )
-from scripts.bench.options import positives
+from scripts.bench.options import Natural, Positives
 from scripts.bench.workers import mpiexec
 
 from npformer.files.checkpoint import LAST, RESULT
@@ -60,26 +59,58 @@ CALLS = {"step": 14, "logging": 14, "saving": 2}  # of a phase before its kill, 
 TRAIN = Path(__file__).resolve().parents[1] / "train_translation.py"
 
 
-@command
-def main(argv=None):
-    options = parse_arguments(argv)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is trained, and how it is killed.
+
+    Parameters
+    ----------
+    data : DIR
+        folder with the aligned files
+    src
+        language of the source
+    tgt
+        language of the target
+    ranks
+        numbers of ranks to draw from
+    kills
+        of the training
+    steps
+        of the training
+    seed
+        of the moments
+    """
+
+    data: str
+    src: str = "en"
+    tgt: str = "fr"
+    ranks: Positives = "1"
+    kills: Positive = 20
+    steps: Positive = 400
+    seed: Natural = 0
+
+
+@command_line
+def main(options: Options, *, json: JsonFile | None = None):
+    """Kill a training, and compare it with another one."""
     with tempfile.TemporaryDirectory() as folder:
         undisturbed = Path(folder) / "undisturbed"
         killed = Path(folder) / "killed"
         times = Path(folder) / "seconds.json"
         run(undisturbed, options, times=times)
-        kills = kill_again_and_again(killed, json.loads(times.read_text()), options)
+        kills = kill_again_and_again(killed, loads(times.read_text()), options)
         run(killed, options)
         different = compare(undisturbed, killed, options)
     for what in ("phase", "ranks", "rank"):
         counts = collections.Counter(kill[what] for kill in kills)
         numbers = ", ".join(f"{value}: {n}" for value, n in sorted(counts.items()))
         print(f"{len(kills)} kills by {what}: {numbers}")
-    latest, lost = (max(kill[what] for kill in kills) for what in ("end", "lost"))
+    latest = max(kill["end"] for kill in kills)
+    lost = max(kill["lost"] for kill in kills)
     print(f"the last process ended {latest:.1f} s after a kill, at most")
     print(f"steps lost, at most: {lost}; saved every {SAVE_EVERY}")
     print("different: " + (", ".join(different) or "nothing"))
-    write_json(options.json, {"kills": kills, "steps": options.steps, "different": different})
+    write_json(json, {"kills": kills, "steps": options.steps, "different": different})
     return int(bool(different))
 
 
@@ -113,21 +144,6 @@ def kill_again_and_again(out, seconds, options):
     return kills
 
 
-def parse_arguments(argv):
-    parser = new_parser(__doc__)
-    add = parser.add_argument
-    add("--data", required=True, metavar="DIR", help="folder with the aligned files")
-    add("--src", default="en", help="(default: en)")
-    add("--tgt", default="fr", help="(default: fr)")
-    ranks = "numbers of ranks to draw from (default: 1)"
-    add("--ranks", type=positives, default=[1], metavar="N,M", help=ranks)
-    add("--kills", type=positive, default=20, help="(default: 20)")
-    add("--steps", type=positive, default=400, help="of the training (default: 400)")
-    add("--seed", type=natural, default=0, help="seed of the moments (default: 0)")
-    add_json(parser)
-    return parser.parse_args(argv)
-
-
 def phases(n, draw):
     """Return a phase for each kill, in random order; the averaging comes last."""
     *earlier, last = PHASES
@@ -152,7 +168,7 @@ def run(out, options, moment=None, n=1, times=None):
         if max(options.ranks) > 1:
             arguments += ["--n-shards", math.lcm(*options.ranks)]
     note = out.with_name("killed at")
-    train_arguments = json.dumps([arguments, moment, times, note], default=str)
+    train_arguments = dumps([arguments, moment, times, note], default=str)
     training = [*mpiexec(n), sys.executable, __file__, "--train", train_arguments]
     errors = subprocess.PIPE if n > 1 else None
     code = subprocess.run(training, stdout=subprocess.DEVNULL, stderr=errors).returncode
@@ -185,7 +201,7 @@ def train(arguments, moment, times, note):
     finally:
         if times:
             medians = {phase: statistics.median(of) for phase, of in seconds.items() if of}
-            Path(times).write_text(json.dumps(medians))
+            Path(times).write_text(dumps(medians))
 
 
 def watched(function, seconds, kill):
@@ -259,6 +275,6 @@ def log_of(out):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--train"]:  # in a process of its own, which ``run`` starts
-        train(*json.loads(sys.argv[2]))
+        train(*loads(sys.argv[2]))
     else:
         sys.exit(main())

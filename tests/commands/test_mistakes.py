@@ -90,6 +90,6 @@ def test_the_document_has_the_table():
     text = (Path(__file__).parents[2] / "docs" / "guides" / "bad-input.md").read_text(
         encoding="utf-8"
     )
-    assert "\n".join(mistakes.table()) in text, (
+    assert "\n".join(mistakes.table_of_expected()) in text, (
         "python tests/tools/mistakes.py --table prints the present one"
     )

@@ -27,6 +27,7 @@ from scripts.bench import (  # noqa: E402
     contenders,
     limits,
     machine,
+    options,
     own_limit,
     predict_ranks,
     report,
@@ -350,7 +351,7 @@ def test_contenders_take_turns_and_say_why_they_are_left_out(capsys):
         assert a.run(5)[1] == 7  # two calls to warm up
         a.build(100, warm_up=1)
         b.build(900)
-        turns, others = contenders.alternate([a, b], rounds=2, seconds=0)
+        turns, others = contenders.alternate([a, b], options.Turns(rounds=2, seconds=0.0))
         assert [value for _, value in turns["a"]] == [102, 103]
         assert [value for _, value in turns["b"]] == [903, 904]
         assert others >= 0

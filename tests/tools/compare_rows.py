@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from npformer.commands.shared import add_json, write_json
+from npformer.commands.shared import JsonFile, write_json
 
 import npformer as nf
 from npformer import tree
 from npformer.decoding.sampling import draw, penalised
 from npformer.reference import derive_key, random_bits
-from tests.tools.tool import drawn, tool
+from tests.tools.tool import Natural, Seed, drawn, tool
 
 V = 12
 PAD, BOS, EOS = 0, 1, 2
@@ -79,12 +79,19 @@ class Group:
     slides: bool
 
 
-@tool(__doc__, add=add_json, groups=(500, "of texts"))
-def main(options):
-    figures = compared(options.groups, options.seed)
+@tool
+def main(*, groups: Natural = 500, seed: Seed = 0, json: JsonFile | None = None):
+    """Compare rows.
+
+    Parameters
+    ----------
+    groups
+        of texts
+    """
+    figures = compared(groups, seed)
     for name, value in figures.items():
         print(f"{name:>24}  {value}")
-    write_json(options.json, {"seed": options.seed} | figures)
+    write_json(json, {"seed": seed} | figures)
     return ["texts that differ"] if figures["different"] else []
 
 

@@ -18,12 +18,11 @@ import sys
 
 import numpy as np
 
-from npformer.commands.shared import positive
-from scripts.bench.options import between_commas
+from scripts.bench.options import Positives
 
 import npformer as nf
 from npformer import tree
-from tests.tools.tool import drawn, tool
+from tests.tools.tool import Natural, Seed, drawn, tool
 
 V = 50
 CHOICES = {
@@ -41,17 +40,22 @@ CHOICES = {
 }
 
 
-def add_threads(parser):
-    kind = between_commas(positive)
-    parser.add("--threads", "(default: 1,2,3,4,16)", type=kind)
-    parser.set_defaults(threads=[1, 2, 3, 4, 16])
+@tool
+def main(*, models: Natural = 40, threads: Positives = "1,2,3,4,16", seed: Seed = 0):
+    """Compare numbers of threads.
 
-
-@tool(__doc__, add=add_threads, models=(40, "number of models"))
-def main(options):
-    chosen = range(options.seed, options.seed + options.models)
-    hashes = [hashes_on(n, [*chosen]) for n in options.threads]
-    print(f"{options.models} models on {', '.join(map(str, options.threads))} threads")
+    Parameters
+    ----------
+    models
+        number of models
+    threads
+        numbers of them
+    seed
+        of the first model
+    """
+    chosen = range(seed, seed + models)
+    hashes = [hashes_on(n, [*chosen]) for n in threads]
+    print(f"{models} models on {', '.join(map(str, threads))} threads")
     return [
         f"model {i}: {model_and_batch(i)[0]} has other bits on some number of threads"
         for i, found in zip(chosen, zip(*hashes, strict=True), strict=True)

@@ -28,7 +28,7 @@ from npformer import Adam, Trainer, Transformer
 from npformer.runtime.blas_threads import blas_threads
 from npformer.text import CopyTask
 from npformer.training import CheckpointError
-from tests.tools.tool import tool
+from tests.tools.tool import Natural, Seed, tool
 
 TASK = CopyTask(vocab=20, min_len=30, max_len=40)
 # its bits depend on the number of BLAS threads, if this processor can show it
@@ -114,8 +114,15 @@ def one_round(kind, folder, expected):
     return "same bits" if is_same else "DIFFERENT"
 
 
-@tool(__doc__, rounds=(1000, "trainings"))
-def main(options):
+@tool
+def main(*, rounds: Natural = 1000, seed: Seed = 0):
+    """Disturb trainings.
+
+    Parameters
+    ----------
+    rounds
+        trainings
+    """
     found = []
     for n_threads in (1, 2):
         with blas_threads(n_threads):
@@ -128,9 +135,7 @@ def main(options):
         trainer = trainer_of(kind)
         expected[kind] = advance(trainer, kind, 4), trainer.flat_params
     outcomes, stop = Counter(), threading.Event()
-    threads = [
-        threading.Thread(target=disturb, args=(work, stop, options.seed)) for work in DISTURBING
-    ]
+    threads = [threading.Thread(target=disturb, args=(work, stop, seed)) for work in DISTURBING]
     with TemporaryDirectory() as folder:
         spawn = multiprocessing.get_context("spawn")
         saver = spawn.Process(target=save_too, args=(folder,), daemon=True)
@@ -138,7 +143,7 @@ def main(options):
         try:
             for thread in threads:
                 thread.start()
-            for i in range(options.rounds):
+            for i in range(rounds):
                 kind = COMPARED[i % len(COMPARED)]
                 outcomes[one_round(kind, folder, expected[kind])] += 1
             outcomes["the other process FAILED"] += not saver.is_alive()
@@ -150,7 +155,7 @@ def main(options):
             saver.join()
             if CORES:
                 os.sched_setaffinity(os.getpid(), CORES)
-    print(f"{options.rounds} rounds: {dict(outcomes)}")
+    print(f"{rounds} rounds: {dict(outcomes)}")
     return [outcome for outcome, n in outcomes.items() if n and outcome != "same bits"]
 
 

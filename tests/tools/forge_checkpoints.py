@@ -34,7 +34,6 @@ from tests.tools.forgery import (
     ACCEPTED,
     FAILED,
     REFUSED,
-    add_only,
     damaged,
     forge,
     forged,
@@ -42,25 +41,34 @@ from tests.tools.forgery import (
     outcome_of,
     parts,
 )
-from tests.tools.tool import tool
+from tests.tools.tool import Natural, Seed, tool
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12}
 SLACK = 100_000_000  # bytes that a refusal may take, besides twice the size of the file
 
 
-@tool(__doc__, add=add_only, files=(12_000, "number of files"))
-def main(options):
+@tool
+def main(*, files: Natural = 12_000, only: Natural | None = None, seed: Seed = 0):
+    """Forge files.
+
+    Parameters
+    ----------
+    files
+        number of files
+    only
+        only the file with this number, from 0
+    """
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         trainers = originals(folder)
         before = peak_bytes()
-        failures = forge(lambda draw: load(folder, trainers, draw), options.files, options)
+        failures = forge(lambda draw: load(folder, trainers, draw), files, seed, only)
         grown = peak_bytes() - before
         largest = max(path.stat().st_size for path in folder.glob("*.safetensors"))
         print(f"files of up to {mb(largest)}; the peak of memory grew by {mb(grown)}")
         if grown > 2 * largest + SLACK:
             failures.append("memory")
-        if options.only is None:
+        if only is None:
             failures += [name for name in BOMBS if not explodes_in_vain(folder, trainers, name)]
     return failures
 

@@ -31,7 +31,6 @@ from npformer.pretrained.tokenizer import Tokenizer, tokenizer_in
 from npformer.pretrained.tokenizer_json import byte_pairs
 from tests.tools.forgery import (
     FAILED,
-    add_only,
     as_bytes,
     changed,
     damaged,
@@ -40,7 +39,7 @@ from tests.tools.forgery import (
     outcome_of,
     parts,
 )
-from tests.tools.tool import tool
+from tests.tools.tool import Natural, Seed, tool
 
 SLACK, SLOW = 300_000_000, 20.0  # bytes, seconds
 V = 300
@@ -62,12 +61,21 @@ MODELS = {
 }
 
 
-@tool(__doc__, add=add_only, files=(1000, "number of files"))
-def main(options):
+@tool
+def main(*, files: Natural = 1000, only: Natural | None = None, seed: Seed = 0):
+    """Forge files.
+
+    Parameters
+    ----------
+    files
+        number of files
+    only
+        only the file with this number, from 0
+    """
     with tempfile.TemporaryDirectory() as folder:
         wholes = originals(Path(folder) / "whole")
         place = Path(folder) / "damaged"
-        return forge(lambda draw: load(draw, wholes, place), options.files, options)
+        return forge(lambda draw: load(draw, wholes, place), files, seed, only)
 
 
 def load(draw, wholes, place):

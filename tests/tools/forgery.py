@@ -39,19 +39,19 @@ LONGEST_MESSAGE = 1000
 # -- what becomes of a file
 
 
-def forge(load, n, options):
-    """Load n files, or only one of them, print what happens, and return the failures.
+def forge(load, n, seed, only):
+    """Load n files, or only the one with a number, print what happens, and return the failures.
 
     ``load(draw)`` makes a file with random numbers of its own and loads it. It yields what was
     loaded, the outcome and the message of an error.
     """
     outcomes, reasons, failures = collections.Counter(), collections.Counter(), []
-    for number in range(n) if options.only is None else [options.only]:
-        for what, outcome, text in load(random.Random(f"{options.seed}/{number}")):
+    for number in range(n) if only is None else [only]:
+        for what, outcome, text in load(random.Random(f"{seed}/{number}")):
             outcomes[what, outcome] += 1
             reasons[kind_of(text)] += outcome == REFUSED
             if outcome == FAILED:
-                failures.append(f"--seed {options.seed} --only {number}, {what}: {text}")
+                failures.append(f"--seed {seed} --only {number}, {what}: {text}")
                 print(failures[-1], flush=True)
     for (what, outcome), count in sorted(outcomes.items()):
         print(f"{what:24}{outcome:20}{count:7,}")
@@ -59,11 +59,6 @@ def forge(load, n, options):
     for text, count in reasons.most_common(40):
         print(f"{count:7,}  {text}")
     return failures
-
-
-def add_only(parser):
-    """The option to load one file again."""
-    parser.add("--only", "only the file with this number, from 0", type=int, metavar="I")
 
 
 def outcome_of(call, path):

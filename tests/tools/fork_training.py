@@ -21,29 +21,37 @@ import numpy as np
 
 from npformer.runtime.blas_threads import blas_threads
 from tests.tools.small_training import SmallTraining
-from tests.tools.tool import tool
+from tests.tools.tool import Natural, Seed, tool
 
 HANGS = 20  # seconds after which a child counts as hanging
 
 
-@tool(__doc__, forks=(100, "of the process"), threads=(2, "that train meanwhile"))
-def main(options):
-    moments, stop = random.Random(options.seed), threading.Event()
+@tool
+def main(*, forks: Natural = 100, threads: Natural = 2, seed: Seed = 0):
+    """Fork a process.
+
+    Parameters
+    ----------
+    forks
+        of the process
+    threads
+        that train meanwhile
+    """
+    moments = random.Random(seed)
+    stop = threading.Event()
     with blas_threads(2):
-        expected = work(options.seed)
-        threads = [
-            threading.Thread(target=work_until, args=(stop, i)) for i in range(options.threads)
-        ]
-        for thread in threads:
+        expected = work(seed)
+        training = [threading.Thread(target=work_until, args=(stop, i)) for i in range(threads)]
+        for thread in training:
             thread.start()
         outcomes = []
-        for _ in range(options.forks):
+        for _ in range(forks):
             time.sleep(moments.uniform(0, 0.05))
-            outcomes.append(outcome_of(fork(options.seed, expected)))
+            outcomes.append(outcome_of(fork(seed, expected)))
         stop.set()
-        for thread in threads:
+        for thread in training:
             thread.join()
-    print(f"{options.forks} forks beside {options.threads} threads")
+    print(f"{forks} forks beside {threads} threads")
     return [outcome for outcome in outcomes if outcome != "right"]
 
 

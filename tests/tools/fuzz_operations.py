@@ -15,22 +15,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.tools.tool import tool
+from tests.tools.tool import Natural, Seed, tool
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def add_only(parser):
-    parser.add("--only", "operations whose name contains this", default="", metavar="NAME")
+@tool
+def main(*, calls: Natural = 1000, only: str = "", seed: Seed = 0):
+    """Call operations.
 
-
-@tool(__doc__, add=add_only, calls=(1000, "of each operation"))
-def main(options):
+    Parameters
+    ----------
+    calls
+        of each operation
+    only : NAME
+        operations whose name contains this
+    """
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    tests += ["tests/operations/test_fuzz.py", "-k", options.only]
-    environment = {**os.environ, "NPFORMER_FUZZ": str(options.calls)}
-    done = subprocess.run([*tests, f"--hypothesis-seed={options.seed}"], cwd=ROOT, env=environment)
-    print(f"{options.calls} calls of each operation were drawn with seed {options.seed}")
+    tests += ["tests/operations/test_fuzz.py", "-k", only]
+    environment = {**os.environ, "NPFORMER_FUZZ": str(calls)}
+    done = subprocess.run([*tests, f"--hypothesis-seed={seed}"], cwd=ROOT, env=environment)
+    print(f"{calls} calls of each operation were drawn with seed {seed}")
     return ["the tests"] if done.returncode else []
 
 

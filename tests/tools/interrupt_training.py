@@ -24,7 +24,7 @@ import numpy as np
 from npformer.runtime import threads
 from npformer.runtime.blas_threads import blas_threads
 from tests.tools.small_training import SmallTraining
-from tests.tools.tool import tool
+from tests.tools.tool import Natural, Seed, tool
 
 HANGS = 120  # seconds without an interrupt after which the process counts as hanging
 
@@ -59,25 +59,31 @@ class Interrupter(threading.Thread):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@tool(__doc__, interrupts=(10_000, "of the training"))
-def main(options):
+@tool
+def main(*, interrupts: Natural = 10_000, seed: Seed = 0):
+    """Interrupt a training.
+
+    Parameters
+    ----------
+    interrupts
+        of the training
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored
     with blas_threads(2):
-        undisturbed, training = SmallTraining(options.seed), SmallTraining(options.seed)
-        params = SmallTraining(options.seed).trainer.params
+        undisturbed = SmallTraining(seed)
+        training = SmallTraining(seed)
+        params = SmallTraining(seed).trainer.params
         for _ in range(2):  # the first turn compiles the kernels
             start = time.perf_counter()
             advance(undisturbed)
             expected = undisturbed.decoded(params)
-        interrupter = Interrupter(2 * (time.perf_counter() - start), options.seed)
+        interrupter = Interrupter(2 * (time.perf_counter() - start), seed)
         interrupter.start()
-        n_wrong, n_decoded = interrupted(
-            training, interrupter, options.interrupts, params, expected
-        )
+        n_wrong, n_decoded = interrupted(training, interrupter, interrupts, params, expected)
         undisturbed.train_to(training.trainer.n_steps)
         flat = [each.trainer.flat_params for each in (undisturbed, training)]
         n_threads = threads.n_threads()
-    print(f"{options.interrupts} interrupts, {training.trainer.n_steps} steps, ", end="")
+    print(f"{interrupts} interrupts, {training.trainer.n_steps} steps, ", end="")
     print(f"{n_decoded} decodings")
     failures = {
         "the parameters are DIFFERENT": not np.array_equal(*flat),

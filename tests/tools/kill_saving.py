@@ -38,7 +38,7 @@ from npformer.files import folders
 from npformer.pretrained.files import INDEX
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import small_tokenizer
-from tests.tools.tool import tool
+from tests.tools.tool import Natural, Seed, tool
 
 SIZES = {"d_model": 64, "n_heads": 2, "n_layers": 2, "max_len": 16}
 SIZES |= {"scale_embeddings": False, "positions": "learned"}
@@ -218,37 +218,42 @@ def fill(folder, leave, n, draw):
         folder.look()
 
 
-def no_exchange(one, other):
+def cannot_exchange(one, other):
     raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
-def add_no_exchange(parser):
-    parser.add_flag("--no-exchange", "as if two folders could not be exchanged")
+@tool
+def main(*, kills: Natural = 200, full: Natural = 30, no_exchange: bool = False, seed: Seed = 0):
+    """Kill processes that save.
 
-
-@tool(
-    __doc__,
-    add=add_no_exchange,
-    kills=(200, "processes to kill"),
-    full=(30, "full disks"),
-)
-def main(options):
-    draw, models = random.Random(options.seed), (Saved(0), Saved(1))
-    if options.no_exchange:
-        folders._exchange = no_exchange
+    Parameters
+    ----------
+    kills
+        processes to kill
+    full
+        full disks
+    no_exchange
+        as if two folders could not be exchanged
+    """
+    draw = random.Random(seed)
+    models = Saved(0), Saved(1)
+    outcomes = {"older model", "newer model"}
+    if no_exchange:
+        folders._exchange = cannot_exchange
+        outcomes.add("refused")
     with TemporaryDirectory() as place, contextlib.ExitStack() as disks:
-        killed, full = Folder(Path(place) / "killed" / "model", models), Path(place) / "full"
-        kill(killed, options.kills, draw)
-        full.mkdir()
-        leave = disks.enter_context(small_disk(full))
-        filled = Folder(full / "model", models)
-        fill(filled, leave, options.full, draw)
+        killed = Folder(Path(place) / "killed" / "model", models)
+        kill(killed, kills, draw)
+        disk = Path(place) / "full"
+        disk.mkdir()
+        leave = disks.enter_context(small_disk(disk))
+        filled = Folder(disk / "model", models)
+        fill(filled, leave, full, draw)
         failures = killed.leftovers() + filled.leftovers()
-    may_be = {"older model", "newer model"} | ({"refused"} if options.no_exchange else set())
     for what, folder in (("kills", killed), ("full disks", filled)):
-        outcomes = collections.Counter(folder.outcomes)
-        print(f"{len(folder.outcomes)} {what}: {dict(outcomes)}")
-        failures += sorted(outcomes.keys() - may_be)
+        found = collections.Counter(folder.outcomes)
+        print(f"{len(folder.outcomes)} {what}: {dict(found)}")
+        failures += sorted(found.keys() - outcomes)
     return failures
 
 

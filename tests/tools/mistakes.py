@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer.commands import COMMANDS
-from npformer.commands.shared import positive
+from npformer.commands.shared import Positive
 
 from npformer.__main__ import main as npformer
 from npformer.errors import UserError
@@ -46,6 +46,7 @@ from tests.tools.tool import tool
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS, TOOLS = ROOT / "scripts", ROOT / "tests" / "tools"
 IS_SCRIPT = '\nif __name__ == "__main__":\n'
+N_CORES = os.cpu_count()
 SECONDS = 120  # until a script counts as hanging: the first run compiles kernels
 
 
@@ -96,24 +97,36 @@ WITH_EVERY = [
 ]
 
 
-def add_options(parser):
-    parser.add_flag("--quick", "only the first mistake of each script")
-    parser.add("--only", "only scripts whose name begins with this", default="")
-    parser.add("--jobs", "mistakes at a time", os.cpu_count(), type=positive)
-    parser.add_flag("--table", "print the table of what is expected, without any run")
+@tool
+def main(
+    *,
+    quick: bool = False,
+    only: str = "",
+    jobs: Positive = N_CORES,
+    table: bool = False,
+):
+    """Make the mistakes.
 
-
-@tool(__doc__, add=add_options)
-def main(options):
+    Parameters
+    ----------
+    quick
+        only the first mistake of each script
+    only
+        only scripts whose name begins with this
+    jobs
+        mistakes at a time
+    table
+        print the table of what is expected, without any run
+    """
     # a shell may have had it ignored, by the scripts as well
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if options.table:
-        print("\n".join(table()))
+    if table:
+        print("\n".join(table_of_expected()))
         return []
-    mistakes = first_of_each_script() if options.quick else MISTAKES
-    chosen = [mistake for mistake in mistakes if Path(mistake.script).name.startswith(options.only)]
-    names = [name for name in command_lines() if Path(name).name.startswith(options.only)]
-    unexpected = [*run(chosen, options.jobs), *run_with_every(names, options.jobs)]
+    mistakes = first_of_each_script() if quick else MISTAKES
+    chosen = [mistake for mistake in mistakes if Path(mistake.script).name.startswith(only)]
+    names = [name for name in command_lines() if Path(name).name.startswith(only)]
+    unexpected = [*run(chosen, jobs), *run_with_every(names, jobs)]
     print(f"\n{len(chosen) + len(names) * len(WITH_EVERY)} mistakes")
     return [f"UNEXPECTED: {each.script}, {each.what}: {why}" for each, why in unexpected]
 
@@ -126,7 +139,7 @@ def needs_a_shell(mistake):
     return "SCRIPT" in mistake.command
 
 
-def table():
+def table_of_expected():
     """The lines of a Markdown table of what is expected, as it is in docs/guides/bad-input.md."""
     listed = [mistake for mistake in [*WITH_EVERY, *MISTAKES] if mistake.what]
     return [*header(), *(row(mistake, mistake.code, mistake.line) for mistake in listed)]

@@ -25,10 +25,10 @@ import tempfile
 import threading
 from pathlib import Path
 
-from npformer.commands.shared import positive
+from npformer.commands.shared import Positive
 
 from npformer.gradients.cases import CASES
-from tests.tools.tool import add_only, sampled, tool
+from tests.tools.tool import Natural, Seed, sampled, tool
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY_MODEL = "tests/models/test_every_model.py"
@@ -58,25 +58,38 @@ HELPERS = {"cross_entropy", "paired_cross_entropy", "mse_loss", "huber_loss", "e
 HELPERS |= {"is_counted", "added_up", "product", "shares", "state_before", "taps", "_direction"}
 HELPERS |= {"_hidden", "blocks", "scores_tile", "mask_tile", "dropout_tile", "dropout_keep"}
 HELPERS |= {"kept_scale"}
+N_CORES = os.cpu_count()
 COMMUTATIVE = {"min", "max", "maximum", "swapaxes", "_dtype"}
 KEPT = {"str", "range", "zip", "warn", "result_type", "operation", "backward_of", "array"}
 
 
-def add_options(parser):
-    add_only(parser)
-    parser.add("--jobs", "mutants at a time", os.cpu_count(), type=positive)
+@tool
+def main(
+    *,
+    only: str = "",
+    sample: Natural | None = None,
+    jobs: Positive = N_CORES,
+    seed: Seed = 0,
+):
+    """Mutate backward passes.
 
-
-@tool(__doc__, add=add_options)
-def main(options):
-    files = [path for path in FILES if place_of(path).startswith(options.only)]
-    mutants = sampled([mutant for path in files for mutant in mutants_of(path)], options)
+    Parameters
+    ----------
+    only
+        only the files whose names begin with this
+    sample
+        so many mutants, drawn at random
+    jobs
+        mutants at a time
+    """
+    files = [path for path in FILES if place_of(path).startswith(only)]
+    mutants = sampled([mutant for path in files for mutant in mutants_of(path)], sample, seed)
     n_functions = len({(path, name) for path, name, *_ in mutants})
     print(f"{len(mutants)} mutants of {n_functions} backward passes", flush=True)
     survivors = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        concurrent.futures.ThreadPoolExecutor(options.jobs) as pool,
+        concurrent.futures.ThreadPoolExecutor(jobs) as pool,
     ):
         workplaces = Workplaces(Path(folder))
         if not workplaces.survives(files[0], files[0].read_text()):

@@ -30,7 +30,7 @@ from npformer.exercises.child import ALL
 from npformer.exercises.compare import call
 from npformer.pretrained.keys import table
 from tests.tools import mutate_backward
-from tests.tools.tool import add_only, sampled, tool
+from tests.tools.tool import Natural, Seed, sampled, tool
 
 SECONDS = 5  # for one mutant on one case
 ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
@@ -54,24 +54,39 @@ FUNCTIONS = table("""
     """)
 
 
-def add_options(parser):
-    add_only(parser)
-    parser.add("--least", "per cent that have to be caught", 95.0, type=float)
+@tool
+def main(
+    *,
+    seeds: Natural = 100,
+    only: str = "",
+    sample: Natural | None = None,
+    least: float = 95.0,
+    seed: Seed = 0,
+):
+    """Mutate answers.
 
-
-@tool(__doc__, add=add_options, seeds=(100, "with which a survivor is compared with the answer"))
-def main(options):
-    mutants = [mutant for mutant in all_mutants() if mutant[0].startswith(options.only)]
-    if not options.only:
+    Parameters
+    ----------
+    seeds
+        with which a survivor is compared with the answer
+    only
+        only the exercises whose names begin with this
+    sample
+        so many mutants, drawn at random
+    least
+        per cent that have to be caught
+    """
+    mutants = [mutant for mutant in all_mutants() if mutant[0].startswith(only)]
+    if not only:
         mutants = [mutant for mutant in mutants if not mutant[0].startswith("derive/")]
-    mutants = sampled(mutants, options)
-    caught, equivalent, survivors = judge(mutants, options.seeds)
+    mutants = sampled(mutants, sample, seed)
+    caught, equivalent, survivors = judge(mutants, seeds)
     answers = len({name for name, *_ in mutants})
     print(f"\n{len(mutants)} mutants of {answers} answers: {len(caught)} caught, ", end="")
     print(f"{len(equivalent)} equivalent, {len(survivors)} survivors")
     share = 100 * len(caught) / max(len(caught) + len(survivors), 1)
     print(f"caught of those that are not equivalent: {share:.1f} %")
-    return [] if share >= options.least else survivors
+    return [] if share >= least else survivors
 
 
 def judge(mutants, n_seeds, verbose=True):

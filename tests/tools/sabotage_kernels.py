@@ -15,22 +15,31 @@ import sys
 from pathlib import Path
 
 from npformer import cpu, reference
-from tests.tools.tool import add_only, sampled, tool
+from tests.tools.tool import Natural, Seed, sampled, tool
 
 ROOT = Path(__file__).resolve().parents[2]
 # environment variable of the test process, for example "cpu.layer_norm"
 SABOTAGED = "NPFORMER_SABOTAGED"
 
 
-@tool(__doc__, add=add_only)
-def main(options):
+@tool
+def main(*, only: str = "", sample: Natural | None = None, seed: Seed = 0):
+    """Sabotage kernels.
+
+    Parameters
+    ----------
+    only
+        only the kernels whose names begin with this
+    sample
+        so many of them, drawn at random
+    """
     from tests.on_gpu import gpu
 
     names = [f"cpu.{name}" for name in sorted(cpu.ops.kernels)]
     names += [f"gpu.{name}" for name in sorted(gpu.ops.kernels)]
-    begins = options.only, f"cpu.{options.only}", f"gpu.{options.only}"
+    begins = only, f"cpu.{only}", f"gpu.{only}"
     chosen = [name for name in names if name.startswith(begins)]
-    kernels = sampled(chosen, options)
+    kernels = sampled(chosen, sample, seed)
     for backend in sorted({name.partition(".")[0] for name in kernels}):
         if not passes(f"{backend}."):
             sys.exit("the tests fail without any sabotage, so no kernel can be tested")

@@ -3,50 +3,37 @@
 import functools
 import random
 import time
+from typing import Annotated
 
-from npformer.commands.shared import command, natural, new_parser  # needs pip install -e .
+from npformer.commands.shared import Reading, command_line  # needs pip install -e .
+from scripts.bench.options import Natural as Natural
+
+Seed = Annotated[Natural, Reading(help="of what is random")]
 
 
-def tool(docstring, add=None, **numbers):
-    """Decorate ``work(options)``, which returns a list of what fails, as the command of a tool.
+def tool(work):
+    """Decorate a function, which returns a list of what fails, as the command of a tool.
 
-    Every tool has the option ``--seed``; ``numbers`` are others, each with its default and meaning,
-    and ``add(parser)`` may add more. The exit code is 1 if anything fails.
+    Its parameters are the options. The exit code is 1 if anything fails.
     """
 
-    def decorate(work):
-        @command
-        @functools.wraps(work)
-        def main(argv=None):
-            parser = new_parser(docstring)
-            for name, (default, meaning) in numbers.items():
-                parser.add(f"--{name}", meaning, default, type=natural, metavar="N")
-            parser.add("--seed", "of what is random", 0, type=natural)
-            if add is not None:
-                add(parser)
-            options = parser.parse_args(argv)
-            begin = time.perf_counter()
-            failures = work(options)
-            seconds = time.perf_counter() - begin
-            print(f"{len(failures)} failures in {seconds:.0f} s", *failures, sep="\n")
-            return int(bool(failures))
+    @command_line
+    @functools.wraps(work)
+    def main(**options):
+        begin = time.perf_counter()
+        failures = work(**options)
+        seconds = time.perf_counter() - begin
+        print(f"{len(failures)} failures in {seconds:.0f} s", *failures, sep="\n")
+        return int(bool(failures))
 
-        return main
-
-    return decorate
+    return main
 
 
-def add_only(parser):
-    """The options of a tool that tries one thing after another, all or some of them."""
-    parser.add("--only", "only those whose names begin with this", default="")
-    parser.add("--sample", "so many of them, drawn at random", type=natural, metavar="N")
-
-
-def sampled(items, options):
-    """All items, or as many as the options say."""
-    if options.sample is None or options.sample >= len(items):
+def sampled(items, n, seed):
+    """So many of the items, drawn at random; all if there are no more, or n is None."""
+    if n is None or n >= len(items):
         return items
-    return random.Random(options.seed).sample(items, options.sample)
+    return random.Random(seed).sample(items, n)
 
 
 def drawn(rng, choices):

@@ -15,13 +15,11 @@ from npformer.commands.shared.arguments import (
     positive,
     shown_as_written,
     utf_8,
-    with_default,
 )
 from npformer.commands.shared.ending import command, message_or_raise, print_error, print_note
 from npformer.commands.shared.on_ranks import rank
 from npformer.commands.shared.output import (
     Pictures,
-    add_json,
     checked_folder,
     output_file,
     refuse_overwriting,

@@ -78,11 +78,6 @@ def why_no_pictures():
     return None
 
 
-def add_json(parser):
-    """The option --json, for ``write_json``."""
-    parser.add_argument("--json", **JSON_FILE)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Pictures:
     """The options of a command that draws pictures.
