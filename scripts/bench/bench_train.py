@@ -10,7 +10,8 @@ layer, bidirectional in the encoder, and is not in JAX. All have dropout 0.1, Ad
 float32, and random tokens without padding. All contenders start with the same parameters (the
 models are in peers/) and use all cores; contenders that do not start with the same loss are left
 out. FLOP/s count the arithmetic that the step needs, not what a library actually computes. A step's
-own limit is explained in own_limit.py.
+own limit is explained in own_limit.py: "of own limit" is the share of the median, and "fastest"
+that of the fastest round, which noise changes less, as the limit is made of best times, too.
 """
 
 import sys
@@ -56,7 +57,7 @@ PEERS = {  # option -> (name, libraries, build)
     "jax": ("JAX", ("jax",), build_jax),
 }
 TIMES = ["ms", "spread", "× first", "min"]
-RATES = ["GFLOP/s", "of sgemm", "of own limit"]
+RATES = ["GFLOP/s", "of sgemm", "of own limit", "fastest"]
 OTHERS = ["first loss", "libraries MB", "training MB"]
 
 

@@ -67,6 +67,7 @@ CELLS = {  # what a column shows of the figures of a contender
     "GB/s": lambda of: short(of["gb_per_second"]),
     "of sgemm": lambda of: percent(of["share_of_sgemm"]),
     "of own limit": lambda of: percent(of["share_of_own_limit"]),
+    "fastest": lambda of: percent(of["best_share_of_own_limit"]),
     "of reading": lambda of: percent(of["share_of_reading"]),
     "tokens/s": lambda of: short(of["tokens_per_second"]),
     "first loss": lambda of: f"{of['first_value']:.2f}",
