@@ -1,9 +1,5 @@
-"""The command ``npformer``: its subcommands, a module each, and what they share with the scripts of
-a clone.
-
-What they share: ``command`` (how a command ends), ``arguments`` (options), ``output`` (files that
-are written), ``lines`` (texts that are answered), ``models`` (what is loaded), ``decoding``
-(sampling and search), ``training``, and ``on_ranks`` (MPI).
+"""The command ``npformer``: its subcommands, a module each; ``shared`` has what they share with the
+scripts of a clone.
 
 Only the standard library is imported here, so that ``npformer --help`` is quick and can be shown
 without NumPy.
@@ -87,7 +83,15 @@ def called(name):
 
 
 def nearest(word, names):
-    """The end of a message about a word, or an option, that is none of these names."""
-    by_word = {name.lstrip("-").lower(): name for name in names}
+    """The end of a message about a word, or an option, that is none of these names.
+
+    Of a name of several words, as "train-gpt", one of them is enough.
+    """
+    by_word = {}
+    for name in names:
+        whole = name.lstrip("-").lower()
+        for part in whole.split("-"):
+            by_word.setdefault(part, name)
+        by_word[whole] = name
     close = get_close_matches(word.lstrip("-").lower(), by_word, 1)
     return f", did you mean {by_word[close[0]]}?" if close else ""
