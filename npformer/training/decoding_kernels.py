@@ -49,7 +49,7 @@ def compile_ahead(trainer, progress):
     from npformer.cpu.ahead import start_python  # needs numba
 
     meanwhile = start_python(
-        "from npformer.commands.shared.compiling import decode_and_note; "
+        "from npformer.training.decoding_kernels import decode_and_note; "
         f"decode_and_note({description!r}, {str(note)!r})"
     )
     if meanwhile is not None:
