@@ -89,6 +89,16 @@ PRESETS = {
 }
 
 
+class Training(NamedTuple):
+    """The record of a training."""
+
+    start: float  # of the clock ``time.perf_counter``
+    seconds: float
+    history: list
+    params: Any  # a nested dict: their mean over the last steps
+    n_averaged: int  # of these steps
+
+
 class Trained(NamedTuple):
     """A model after its training, and the sequences with which it is tested."""
 
@@ -148,11 +158,37 @@ def main(
         backend=backend,
         ranks=world(),
     )
-    n_parameters = tree.count(trainer.params)
     print(
-        f"{task} task, preset {preset}: {n_parameters:,} parameters, {n_steps} steps "
+        f"{task} task, preset {preset}: {tree.count(trainer.params):,} parameters, {n_steps} steps "
         f"of {recipe.batch_size} sequences, seed {seed}, backend {trainer.ops.name}"
     )
+    training = train(trainer, sequences, recipe, n_steps, watching)
+    if not trainer.ranks.is_first:
+        return
+    trained = Trained(model, training.params, trainer.ops, *sequences.held_out(N_EVALUATED))
+    scores, answers = evaluate(trained, sequences)
+    result = {"task": task, "preset": preset, "seed": seed, "backend": trainer.ops.name}
+    result |= scores | figures_of(trainer, training)
+    write_json(json, result)
+    if file:
+        arrays = tree.to_arrays(trained.params, "params")
+        save_checkpoint(file, arrays, {"model": describe(model)})
+    report(result, sequences, trained, answers)
+    if folder:
+        draw(folder, task, trained, training.history)
+    elif not pictures.no_plots:
+        print(f"\n{attention_in_characters(*an_example(trained))}")
+    if file:
+        print(
+            f"\nthe model is {file}; in Python:\n"
+            f"  arrays, info = npformer.training.load_checkpoint({str(file)!r})\n"
+            '  model = npformer.models.from_description(info["model"], arrays)\n'
+            '  params = npformer.tree.from_arrays(arrays, "params")'
+        )
+
+
+def train(trainer, sequences, recipe, n_steps, watching):
+    """Make the steps of a training, and return their record."""
 
     def batch(step):
         return sequences.batch(step, recipe.batch_size)
@@ -168,48 +204,21 @@ def main(
             progress=not watching.quiet,
             watch=watch,
         )
-    train_seconds = time.perf_counter() - start
-    if not trainer.ranks.is_first:
-        return
+    seconds = time.perf_counter() - start
+    return Training(start, seconds, history, average.params, average.n)
 
-    trained = Trained(model, average.params, trainer.ops, *sequences.held_out(N_EVALUATED))
-    scores, answers = evaluate(trained, sequences)
-    result = {
-        "task": task,
-        "preset": preset,
-        "seed": seed,
-        "backend": trainer.ops.name,
-        **scores,
-        "seconds": time.perf_counter() - start,
-        "train_seconds": train_seconds,
-        "steps": len(history),
-        "tokens_per_second": sum(info.n_tokens for info in history) / train_seconds,
-        "n_parameters": n_parameters,
-        "averaged_steps": average.n,
+
+def figures_of(trainer, training):
+    """What a training took, for the file of --json; ``seconds`` are those until now."""
+    return {
+        "seconds": time.perf_counter() - training.start,
+        "train_seconds": training.seconds,
+        "steps": len(training.history),
+        "tokens_per_second": sum(info.n_tokens for info in training.history) / training.seconds,
+        "n_parameters": tree.count(trainer.params),
+        "averaged_steps": training.n_averaged,
         "n_ranks": trainer.ranks.size,
     }
-    write_json(json, result)
-    if file:
-        arrays = tree.to_arrays(trained.params, "params")
-        save_checkpoint(file, arrays, {"model": describe(model)})
-    if folder:
-        draw(folder, task, trained, history)
-    report(result, sequences, trained, answers)
-    if folder:
-        print(
-            f"\npictures in {folder}/: loss.png; attention_encoder.png, attention_decoder.png "
-            "and attention_memory.png\n(the weights of each head; the last file shows "
-            "cross-attention); positional_encoding.png"
-        )
-    elif not pictures.no_plots:
-        print(f"\n{attention_in_characters(*an_example(trained))}")
-    if file:
-        print(
-            f"\nthe model is {file}; in Python:\n"
-            f"  arrays, info = npformer.training.load_checkpoint({str(file)!r})\n"
-            '  model = npformer.models.from_description(info["model"], arrays)\n'
-            '  params = npformer.tree.from_arrays(arrays, "params")'
-        )
 
 
 def sequence_of(row):
@@ -266,6 +275,11 @@ def draw(folder, task, trained, history):
         plot_attention(weights[kind], keys, queries, path, f"{title}, {task} task", xlabel, ylabel)
     path = folder / "positional_encoding.png"
     plot_positional_encoding(path, length=100, d_model=trained.model.d_model)
+    print(
+        f"\npictures in {folder}/: loss.png; attention_encoder.png, attention_decoder.png "
+        "and attention_memory.png\n(the weights of each head; the last file shows "
+        "cross-attention); positional_encoding.png"
+    )
 
 
 def an_example(trained):

@@ -91,13 +91,7 @@ def main(
         raise UserError(in_short(skipped) or "the files have no words, expected sentences")
     for reason in skipped:
         print_note(f"skipped: {reason}")
-    if model == MODEL:
-        check_there("minilm")
-    encoder, params, tokenizer = load_of_others(model, "search")
-    if isinstance(encoder, Encoder) and encoder.task in ("classes", "numbers"):
-        reason = "whose vectors were trained for its outputs, not to compare meanings"
-        advice = "give the folder of a model without an output, such as models/minilm"
-        raise UserError(f"{model} holds a classifier, {reason}: {advice}")
+    encoder, params, tokenizer = load_encoder(model)
 
     def vectors_of(texts, prompt):
         return sentence_vectors(encoder, params, tokenizer, texts, backend, prompt=prompt)
@@ -121,6 +115,20 @@ def main(
     for each in results:
         print("{cosine:.3f}  {file}:{line}: {sentence}".format(**each))
     return exit_code
+
+
+def load_encoder(model):
+    """The encoder, the parameters and the tokenizer of a path; raises if its vectors are not made
+    to compare meanings.
+    """
+    if model == MODEL:
+        check_there("minilm")
+    encoder, params, tokenizer = load_of_others(model, "search")
+    if isinstance(encoder, Encoder) and encoder.task in ("classes", "numbers"):
+        reason = "whose vectors were trained for its outputs, not to compare meanings"
+        advice = "give the folder of a model without an output, such as models/minilm"
+        raise UserError(f"{model} holds a classifier, {reason}: {advice}")
+    return encoder, params, tokenizer
 
 
 def places_of(texts):

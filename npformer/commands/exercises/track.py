@@ -103,28 +103,33 @@ class TrackCommand:
         """The track of the person's file. Marks as solved what is as it was when it was right."""
         if options.hint is not None and options.run != self.show:
             raise UserError(f"--hint stands alone: {self.program()} --hint {options.hint}")
-        found = track_or_most_solved(self.read(), self.tracks, progress)
-        if found not in self.tracks:
-            advice = f"rename it (mv {self.file} {found.file})"
-            if found.file.exists():  # which is not to be lost
-                advice = f"move it out of {FOLDER}, as {found.file} is there, too"
-            raise UserError(
-                f"{self.file} is that of {found.title}: {advice}, then "
-                f"{called('exercises')} {found.command}"
-            )
-        for track in self.tracks[1:]:
-            if getattr(options, track.name) and found is not track:
+        track = self.track_of_file(progress)
+        for other in self.tracks[1:]:
+            if getattr(options, other.name) and track is not other:
                 raise UserError(
-                    f"{self.file} is there already, and was not begun with --{track.name}: go on "
-                    f"with it without --{track.name}, or move it out of {FOLDER}, and begin a new "
-                    f"one with {self.program()} --{track.name}"
+                    f"{self.file} is there already, and was not begun with --{other.name}: go on "
+                    f"with it without --{other.name}, or move it out of {FOLDER}, and begin a new "
+                    f"one with {self.program()} --{other.name}"
                 )
-        for key, digest in self.digests(found).items():
+        for key, digest in self.digests(track).items():
             if progress.sources.get(key) == digest:
                 progress.solved.add(key)
             else:
                 progress.solved.discard(key)
-        return found
+        return track
+
+    def track_of_file(self, progress):
+        """The track of the person's file; raises if it is of another command."""
+        track = track_or_most_solved(self.read(), self.tracks, progress)
+        if track in self.tracks:
+            return track
+        advice = f"rename it (mv {self.file} {track.file})"
+        if track.file.exists():  # which is not to be lost
+            advice = f"move it out of {FOLDER}, as {track.file} is there, too"
+        raise UserError(
+            f"{self.file} is that of {track.title}: {advice}, then "
+            f"{called('exercises')} {track.command}"
+        )
 
     def digests(self, track):
         """The digests of what the file has now; none if Python cannot read it, which is said by
