@@ -19,13 +19,14 @@ def tiny_tokenizer(special=CHATML, template=None):
     ids = {token: i for i, token in enumerate([*alphabet, *special])}
     tokenizer = tokenizer_in(json.dumps(byte_pairs(ids, [])))
     tokenizer.add_special_tokens(list(special))
-    found = Tokenizer(tokenizer, {"eos": special[-1]} if special else None, template)
-    about = {"eos_token": special[-1] if special else None, "chat_template": template}
-    found.files = {
+    end = special[-1] if special else None
+    about = {"eos_token": end, "chat_template": template}
+    files = {
         "tokenizer.json": tokenizer.to_str().encode(),
         "tokenizer_config.json": json.dumps(about).encode(),
     }
-    return found
+    templates = {} if template is None else {"default": template}
+    return Tokenizer(tokenizer, files, {"eos": end}, templates)
 
 
 def tiny_language_model(max_len=64, special=CHATML, template=None):

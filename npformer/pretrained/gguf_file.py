@@ -126,7 +126,7 @@ def keys_of_model(about: dict, kind: str) -> dict:
     for key, value in about.items():
         if key.startswith(f"{kind}."):
             of_model[key.removeprefix(f"{kind}.")] = value
-        elif not key.startswith("tokenizer."):
+        else:
             of_file[key] = value
     check_keys(of_file, GGUF, "the GGUF file")
     rules = GGUF_MODEL
@@ -234,8 +234,6 @@ def as_halves(stored: Stored, n_heads: Any) -> Stored:
 
 def tokenizer_files(about: dict) -> Files:
     """The files of the tokenizer in what a file says of itself."""
-    of_tokenizer = {key: x for key, x in about.items() if key.startswith("tokenizer.")}
-    check_keys(of_tokenizer, GGUF, "the GGUF file")
     said = {key.removeprefix("tokenizer.ggml."): value for key, value in about.items()}
     templates = {}
     for key, text in about.items():

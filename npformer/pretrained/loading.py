@@ -3,25 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from npformer import tree
 from npformer.checks import shown, warn
 from npformer.files.checkpoint import refusing
 from npformer.files.paths import MISSING, check_path, kind_of_file
 from npformer.models.encoder import Encoder
 from npformer.models.low_rank import LowRank
 from npformer.operations.options import settings_from
+from npformer.pretrained.adapters import divided, with_adapters
 from npformer.pretrained.families import family_of
-from npformer.pretrained.family import check_names
 from npformer.pretrained.files import json_or_empty, tensors_in
 from npformer.pretrained.keys import check_keys
 from npformer.pretrained.opening import is_state_dict, missing, opened, plain_name, plain_names
 from npformer.pretrained.pytorch import family_of_state, tensors_of_state
 from npformer.pretrained.tokenizer import tokenizer_of
 from npformer.pretrained.tokenizer_settings import GENERATION, warn_of_others
-
-ADAPTERS = "adapters."  # with which the names of their tensors begin
 
 
 def load(
@@ -151,11 +146,10 @@ def _load_state(tensors, names, kind, settings):
 
 def _load_model(contents, settings):
     """The model, the parameters and the tokenizer, of what a folder holds."""
-    config, stored, files = contents
+    config, tensors, files = contents
     family = family_of(config)
-    adapters = {name: x for name, x in stored.items() if name.startswith(ADAPTERS)}
-    of_model = {name: x for name, x in stored.items() if name not in adapters}
-    tensors = family.arriving(of_model, config)
+    tensors, of_adapters = divided(tensors)
+    tensors = family.arriving(tensors, config)
     generation = json_or_empty(files, GENERATION)
     if GENERATION in files:
         config |= {key: generation.get(key) for key in family.of_generation}
@@ -169,7 +163,7 @@ def _load_model(contents, settings):
         tokenizer.family = family.name
         warn_of_tokens_without_vectors(tokenizer, model)
     if "adapters" in config:
-        model, params = with_adapters(model, params, config["adapters"], adapters)
+        model, params = with_adapters(model, params, config["adapters"], of_adapters)
     return model, params, tokenizer
 
 
@@ -180,22 +174,6 @@ def built(family, ours, tensors, settings):
         all_settings["dtype"] = "float32"  # in which it computes: the parameters alone are short
     model = settings_from(family.model, all_settings, family.model.__name__)
     return model, family.read(model, tensors, settings.get("dtype", model.dtype))
-
-
-def with_adapters(model, params, about, tensors):
-    """A model with adapters, and their parameters."""
-    targets = about["targets"]
-    if targets is not None:
-        targets = tuple(targets)
-    whole = tuple(about["whole"])
-    adapted = LowRank(model, params, about["rank"], about["alpha"], targets, whole)
-    shapes = dict(tree.leaves(adapted.shapes()))
-    stored = {name.removeprefix(ADAPTERS): x for name, x in tensors.items()}
-    check_names(shapes, stored)
-    own = {path: np.empty(x.shape, model.dtype) for path, x in shapes.items()}
-    for path, out in own.items():
-        stored[path].into(out)
-    return adapted, tree.from_leaves(own.items())
 
 
 def warn_of_tokens_without_vectors(tokenizer, model):

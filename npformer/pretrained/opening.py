@@ -6,6 +6,7 @@ from npformer.checks import shown
 from npformer.files.folders import check_finished
 from npformer.files.paths import kind_of_file
 from npformer.models.encoder import Encoder
+from npformer.pretrained.adapters import config_of_model
 from npformer.pretrained.families import family_of
 from npformer.pretrained.files import CONVERTING, OTHER_WEIGHTS, Contents, read_json, tensors_of
 from npformer.pretrained.gguf_file import read_gguf
@@ -28,7 +29,6 @@ git clone https://huggingface.co/NAME makes a folder, and so does save_pretraine
 PARTS = ".safetensors", ".json"  # endings of files that are parts of a model
 COMPILED = "_orig_mod."  # which torch.compile puts into names
 PARALLEL = "module."  # with which DistributedDataParallel begins them
-OF_ADAPTERS = "npformer_adapters"  # the type of a model with adapters, which no other library knows
 
 
 def is_of_others(path: Path, has_checkpoint: bool) -> bool:
@@ -81,9 +81,7 @@ def opened_folder(path: Path) -> Contents:
     if not (path / "config.json").is_file():
         return read_gguf(path / only_gguf(path))
     check_finished(path)
-    config = read_json(path / "config.json")
-    if config.get("model_type") == OF_ADAPTERS:
-        config["model_type"] = config.pop("base_model_type")
+    config = config_of_model(read_json(path / "config.json"))
     family = family_of(config)  # whatever else is wrong, a family that is not known is named first
     tensors = plain_names(tensors_of(path))
     check_not_quantised(config, tensors)

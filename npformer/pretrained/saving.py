@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import on_host
 from npformer.checks import warn
 from npformer.files.checkpoint import CheckpointError
 from npformer.files.folders import new_file, new_files
@@ -14,10 +13,9 @@ from npformer.files.paths import path_to_replace
 from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.models.low_rank import LowRank
+from npformer.pretrained import adapters
 from npformer.pretrained.families import fitting
 from npformer.pretrained.files import INDEX, TENSORS, import_safetensors, json_in
-from npformer.pretrained.loading import ADAPTERS
-from npformer.pretrained.opening import OF_ADAPTERS
 from npformer.pretrained.pytorch import PyTorch
 from npformer.pretrained.sentences import OF_ALL, OF_TEXTS, files_of_vector, sentence_texts
 from npformer.pretrained.tokenizer_settings import FILES, GENERATION, files_of_tokenizer
@@ -92,21 +90,19 @@ def _save_folder(path, model, params, tokenizer):
     body = model.model if isinstance(model, LowRank) else model
     family, config = fitting(body, getattr(tokenizer, "family", None))
     check_padding_is_no_end(body, tokenizer)
+    ends = getattr(tokenizer, "eos_ids", ())
+    config["dtype"] = body.dtype
+    config["bos_token_id"] = getattr(tokenizer, "bos_id", None)
+    config["eos_token_id"] = list(ends) if len(ends) > 1 else getattr(tokenizer, "eos_id", None)
     if isinstance(model, LowRank):
-        adapters = {name: getattr(model, name) for name in ("rank", "alpha", "targets", "whole")}
-        config["model_type"] = OF_ADAPTERS
-        config |= {"base_model_type": family.name, "adapters": adapters}
+        config |= adapters.config_of(model, family.name)
         tensors = tensors_for_others(family, body, model.base_params)
-        tensors |= tensors_of_adapters(model, params)
+        tensors |= adapters.tensors_of(model, params)
     else:
         tensors = tensors_for_others(family, model, params)
     alone = of_npformer_alone(model, tokenizer)
     if alone:
         warn(f"npformer alone reads {alone}, the library transformers does not")
-    ends = getattr(tokenizer, "eos_ids", ())
-    config["dtype"] = body.dtype
-    config["bos_token_id"] = getattr(tokenizer, "bos_id", None)
-    config["eos_token_id"] = list(ends) if len(ends) > 1 else getattr(tokenizer, "eos_id", None)
     files = dict(getattr(tokenizer, "files", {}))
     # What an older model left: an index of its files of weights, or a tokenizer of another kind,
     # would be read first.
@@ -157,13 +153,6 @@ def generation_config(family, config, files, path):
     if all(about.get(key) == value for key, value in decided.items()):
         return {}
     return {GENERATION: json.dumps(about | decided, indent=2).encode()}
-
-
-def tensors_of_adapters(model, params):
-    """The tensors of a file, of the adapters of a model."""
-    tree.check_like(params, model.shapes(), dtypes=False)
-    tensors = tree.to_arrays(params, ADAPTERS.rstrip("."))
-    return {name: np.ascontiguousarray(on_host(x)) for name, x in tensors.items()}
 
 
 def tensors_for_others(family, model, params):

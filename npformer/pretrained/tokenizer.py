@@ -14,7 +14,7 @@ from npformer.pretrained.files import Files, ends_in, json_in, json_or_empty, te
 from npformer.pretrained.keys import TOKENIZER, check_keys, warned_unless
 from npformer.pretrained.marian import begin_id_of
 from npformer.pretrained.sentences import SentenceTexts, sentence_texts
-from npformer.pretrained.tokenizer_json import byte_pairs_in, word_pieces_in
+from npformer.pretrained.tokenizer_json import whole_of_older
 from npformer.pretrained.tokenizer_settings import (
     GENERATION,
     ROLES,
@@ -56,18 +56,22 @@ class Tokenizer:
     """
 
     def __init__(
-        self, tokenizer: Any, special: dict | None = None, chat_template: str | None = None
+        self,
+        tokenizer: Any,
+        files: Files,
+        special: dict,
+        chat_templates: dict[str, str] | None = None,
     ):
         self.tokenizer = tokenizer
-        self.chat_template = chat_template
-        self.chat_templates: dict[str, str] = {}
-        self.files: Files = {}
+        self.files = files
+        self.chat_templates = chat_templates or {}
+        self.chat_template = self.chat_templates.get("default")
         self.sentences = SentenceTexts()
         self.family: str | None = None
         tokenizer.no_truncation()
         tokenizer.no_padding()
         ids = {"unk": self.id_of(getattr(tokenizer.model, "unk_token", None))}
-        for role, token in (special or {}).items():
+        for role, token in special.items():
             ids[role] = token if isinstance(token, int) else self.id_of(token)
         self.bos_id = ids.get("bos")
         self.eos_id = ids.get("eos")
@@ -184,11 +188,8 @@ def tokenizer_of(files: Files, config: dict, makes_vectors: bool = False) -> Any
     about = about_tokens(files)
     if WHOLE in files:
         inner = tokenizer_in(text_in(files, WHOLE))
-    elif "merges.txt" in files:
-        whole, about = byte_pairs_in(files, about, config)
-        inner = tokenizer_in(json.dumps(whole))
-    elif "vocab.txt" in files:
-        whole, about = word_pieces_in(files, about)
+    elif "merges.txt" in files or "vocab.txt" in files:
+        whole, about = whole_of_older(files, about, config)
         inner = tokenizer_in(json.dumps(whole))
     elif CHARACTERS in files:
         return Characters(text_in(files, CHARACTERS))
@@ -197,12 +198,10 @@ def tokenizer_of(files: Files, config: dict, makes_vectors: bool = False) -> Any
     else:
         return None
     _add_tokens(inner, about, config.get("vocab_size", 0))
-    tokenizer = Tokenizer(inner, _special_in(about, config))
-    tokenizer.files = files
-    tokenizer.chat_templates = templates_in(about.get("chat_template"))
+    templates = about.get("chat_template")
     if TEMPLATE in files:
-        tokenizer.chat_templates = {"default": text_in(files, TEMPLATE)}
-    tokenizer.chat_template = tokenizer.chat_templates.get("default")
+        templates = text_in(files, TEMPLATE)
+    tokenizer = Tokenizer(inner, files, _special_in(about, config), templates_in(templates))
     check_keys(about, TOKENIZER | warned_unless(_said_by(tokenizer)), SETTINGS)
     tokenizer.eos_ids = _all_ends(tokenizer, files, config)
     if makes_vectors:

@@ -1,7 +1,7 @@
 """The text of tokenizer.json, of what older programs wrote in its place."""
 
 from npformer.checks import shown
-from npformer.pretrained.files import json_in, text_in
+from npformer.pretrained.files import Files, json_in, text_in
 from npformer.pretrained.keys import table
 from npformer.pretrained.tokenizer_settings import text_of
 
@@ -30,10 +30,17 @@ OF_ROBERTA = table("""
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
-def byte_pairs_in(files: dict, about: dict, config: dict) -> tuple[dict, dict]:
-    """A tokenizer as that of GPT-2 or of RoBERTa, of pairs of bytes, and ``about`` with the special
-    tokens that files need not name.
+def whole_of_older(files: Files, about: dict, config: dict) -> tuple[dict, dict]:
+    """What tokenizer.json would say, and ``about`` with the special tokens that files need not
+    name.
     """
+    if "merges.txt" in files:
+        return _byte_pairs_in(files, about, config)
+    return _word_pieces_in(files, about)
+
+
+def _byte_pairs_in(files, about, config):
+    """A tokenizer as that of GPT-2 or of RoBERTa, of pairs of bytes."""
     lines = text_in(files, "merges.txt").splitlines()
     merges = [line for line in lines if line and not line.startswith("#version")]
     vocabulary = json_in(files, "vocab.json")
@@ -79,10 +86,8 @@ def _text_in(about, key):
     return text
 
 
-def word_pieces_in(files: dict, about: dict) -> tuple[dict, dict]:
-    """A tokenizer as that of BERT, of pieces of words, and ``about`` with the special tokens that
-    files need not name.
-    """
+def _word_pieces_in(files, about):
+    """A tokenizer as that of BERT, of pieces of words."""
     pieces = text_in(files, "vocab.txt").splitlines()
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     about = OF_BERT | about
@@ -123,8 +128,13 @@ def around_text(before: list[str], after: list[str], vocabulary: dict[str, int])
     special = {}
     for token in (*before, *after):
         special[token] = {"id": token, "ids": [vocabulary[token]], "tokens": [token]}
-    parts = {token: {"SpecialToken": {"id": token, "type_id": 0}} for token in special}
-    text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
-    single = [*map(parts.get, before), text, *map(parts.get, after)]
-    steps = {"single": single, "pair": [*single, other], "special_tokens": special}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    second = {"Sequence": {"id": "B", "type_id": 0}}
+    single = [*map(_special, before), text, *map(_special, after)]
+    steps = {"single": single, "pair": [*single, second], "special_tokens": special}
     return {"type": "TemplateProcessing"} | steps
+
+
+def _special(token):
+    """A special token in such a step."""
+    return {"SpecialToken": {"id": token, "type_id": 0}}

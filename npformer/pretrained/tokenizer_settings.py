@@ -121,11 +121,14 @@ def templates_in(value: Any) -> dict[str, str]:
     templates = value or {}
     if isinstance(value, list):
         templates = {each.get("name"): each.get("template") for each in value}
+    texts = {}
     for name, text in templates.items():
-        if not isinstance(text, str):
+        if isinstance(text, str):
+            texts[name] = text
+        else:
             what = f"the template of chats {shown(name)} in tokenizer_config.json"
             warn(f"{what} is left out, as it has no text")
-    return {name: text for name, text in templates.items() if isinstance(text, str)}
+    return texts
 
 
 def listed_templates(templates: dict[str, str]) -> list[dict]:

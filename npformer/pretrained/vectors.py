@@ -1,7 +1,8 @@
 """What an encoder says of texts: vectors to compare meanings, and probabilities of classes."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,7 @@ def sentence_vectors(
     before = text_settings(tokenizer).prompt(prompt)
     rows = rows_of(model, tokenizer, [before + sentence for sentence in sentences])
     vectors = np.empty((len(rows), model.vector_width), model.dtype)
-    for part, ids, is_word in batches_of(rows):
-        vectors[part] = on_host(model.sentence_vectors(params, ids, is_word, backend=backend))
+    compute_all(vectors, rows, partial(model.sentence_vectors, params, backend=backend))
     return direction(vectors)[0]
 
 
@@ -62,8 +62,7 @@ def class_probabilities(
     check_tokenizer(tokenizer, model, fits, expected)
     rows = rows_of(model, tokenizer, texts)
     logits = np.empty((len(rows), model.n_outputs), model.dtype)
-    for part, ids, is_word in batches_of(rows):
-        logits[part] = on_host(model.outputs(params, ids, is_word, backend=backend))
+    compute_all(logits, rows, partial(model.outputs, params, backend=backend))
     return softmax(logits)
 
 
@@ -97,8 +96,11 @@ def rows_of(model: Any, tokenizer: Any, texts: list[str]) -> list:
     return rows
 
 
-def batches_of(rows: list) -> Iterator[tuple[list[int], Array, Array]]:
-    """Batches of rows of similar lengths: their numbers, ids (B, T), and where there is an id."""
+def compute_all(out: Array, rows: list, compute: Callable) -> None:
+    """Write into ``out`` what a function says of rows of ids, in batches of similar lengths.
+
+    It is called with ids (B, T), and with where there is an id.
+    """
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     for first in range(0, len(rows), ROWS):
         part = order[first : first + ROWS]
@@ -106,4 +108,4 @@ def batches_of(rows: list) -> Iterator[tuple[list[int], Array, Array]]:
         is_word = np.arange(lengths.max()) < lengths[:, None]
         ids = np.zeros(is_word.shape, np.int64)
         ids[is_word] = np.concatenate([rows[i] for i in part])
-        yield part, ids, is_word
+        out[part] = on_host(compute(ids, is_word))

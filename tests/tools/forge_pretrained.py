@@ -132,12 +132,12 @@ def small_tokenizer():
     pairs = [("t", "h"), ("th", "e"), ("a", "n")]
     vocabulary = {token: i for i, token in enumerate([*letters, *map("".join, pairs), "</s>"])}
     inner = tokenizer_in(json.dumps(byte_pairs(vocabulary, pairs)))
-    tokenizer = Tokenizer(inner, {"eos": "</s>"})
-    tokenizer.files = {"tokenizer.json": tokenizer.tokenizer.to_str().encode()}
-    tokenizer.files["tokenizer_config.json"] = json.dumps(
-        {"eos_token": "</s>", "chat_template": "{{ messages }}"}
-    ).encode()
-    return tokenizer
+    about = {"eos_token": "</s>", "chat_template": "{{ messages }}"}
+    files = {
+        "tokenizer.json": inner.to_str().encode(),
+        "tokenizer_config.json": json.dumps(about).encode(),
+    }
+    return Tokenizer(inner, files, {"eos": "</s>"})
 
 
 def gguf_of(family, n_tokens, n_kv_heads, d_ff, max_len, width=8, n_heads=2):

@@ -1,0 +1,61 @@
+"""A model with adapters in files: the model as others write it, and what npformer alone reads."""
+
+from typing import Any
+
+import numpy as np
+
+from npformer import tree
+from npformer.arrays import on_host
+from npformer.models.low_rank import LowRank
+from npformer.pretrained.family import check_names
+from npformer.pretrained.files import Tensors
+
+PREFIX = "adapters."  # with which the names of their tensors begin
+KIND = "npformer_adapters"  # in config.json the type of the model, which no other library knows
+SETTINGS = "rank", "alpha", "targets", "whole"
+
+
+def config_of(model: LowRank, family: str) -> dict:
+    """The keys of config.json for the adapters of a model of a family."""
+    settings = {name: getattr(model, name) for name in SETTINGS}
+    return {"model_type": KIND, "base_model_type": family, "adapters": settings}
+
+
+def config_of_model(config: dict) -> dict:
+    """config.json as it is for the model itself."""
+    if config.get("model_type") == KIND:
+        config["model_type"] = config.pop("base_model_type")
+    return config
+
+
+def tensors_of(model: LowRank, params: dict) -> dict:
+    """The tensors of adapters for a file."""
+    tree.check_like(params, model.shapes(), dtypes=False)
+    tensors = tree.to_arrays(params, PREFIX.rstrip("."))
+    return {name: np.ascontiguousarray(on_host(x)) for name, x in tensors.items()}
+
+
+def divided(tensors: Tensors) -> tuple[Tensors, Tensors]:
+    """The tensors of a file: those of the model, and those of its adapters by our names."""
+    of_model = {}
+    of_adapters = {}
+    for name, x in tensors.items():
+        if name.startswith(PREFIX):
+            of_adapters[name.removeprefix(PREFIX)] = x
+        else:
+            of_model[name] = x
+    return of_model, of_adapters
+
+
+def with_adapters(model: Any, params: dict, about: dict, tensors: Tensors) -> tuple[LowRank, dict]:
+    """A model with adapters, and their parameters."""
+    rank, alpha, targets, whole = (about[name] for name in SETTINGS)
+    if targets is not None:
+        targets = tuple(targets)
+    adapted = LowRank(model, params, rank, alpha, targets, tuple(whole))
+    shapes = adapted.shapes()
+    check_names(dict(tree.leaves(shapes)), tensors)
+    own = tree.view_as(np.empty(tree.count(shapes), model.dtype), shapes)
+    for path, out in tree.leaves(own):
+        tensors[path].into(out)
+    return adapted, own
