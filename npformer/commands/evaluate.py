@@ -83,20 +83,13 @@ def main(
     translator = trained.load(Translator, "evaluate")
     settings = (translator.info or {}).get("settings", {})
     pair = [language_of("src", src, settings), language_of("tgt", tgt, settings)]
-    try:
-        text = ParallelText.find(data, split, *pair, skip_empty=skip_empty)
-    except FileNotFoundError as error:
-        advice = "--split is the beginning of the names"
-        raise FileNotFoundError(f"{error}; {advice}") from error
+    text = find_text(data, split, pair, skip_empty)
     refuse_overwriting([text.source, text.target, trained.model, trained.model / RESULT])
     check_lines(translator, text)  # now, not when the lines before have been translated
     sources, references = zip(*text, strict=True)
     start = time.perf_counter()
     ranks = world()
-    texts = checksum([*sources, *references])
-    ranks.agree(lambda: {"model": translator.checksum(), "text": texts})
-    mine = list(translator.translate(ranks.my_share(sources), **asdict(search)))
-    translations = ranks.gather_lists(mine)
+    translations = translated(translator, sources, references, asdict(search), ranks)
     if not ranks.is_first:
         return
     seconds = time.perf_counter() - start
@@ -117,6 +110,23 @@ def main(
     if plot:
         draw(result, plot)
     report(result)
+
+
+def find_text(data, split, pair, skip_empty):
+    """The text in the files of a folder whose names begin with ``split``."""
+    try:
+        return ParallelText.find(data, split, *pair, skip_empty=skip_empty)
+    except FileNotFoundError as error:
+        advice = "--split is the beginning of the names"
+        raise FileNotFoundError(f"{error}; {advice}") from error
+
+
+def translated(translator, sources, references, search, ranks):
+    """The translations of sources, of which each rank makes its share."""
+    texts = checksum([*sources, *references])
+    ranks.agree(lambda: {"model": translator.checksum(), "text": texts})
+    mine = translator.translate(ranks.my_share(sources), **search)
+    return ranks.gather_lists(list(mine))
 
 
 def language_of(name, typed, settings):

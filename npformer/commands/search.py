@@ -91,7 +91,21 @@ def main(
         raise UserError(in_short(skipped) or "the files have no words, expected sentences")
     for reason in skipped:
         print_note(f"skipped: {reason}")
-    encoder, params, tokenizer = load_encoder(model)
+    cosines, figures = cosines_of(query, list(places), load_encoder(model), index, backend)
+    rows = list(places.values())
+    nearest = np.argsort(-cosines, kind="stable")[:n]
+    results = [{"cosine": float(cosines[i]), **rows[i]} for i in nearest]
+    write_json(json, {"query": query, "found": results, **figures})
+    for each in results:
+        print("{cosine:.3f}  {file}:{line}: {sentence}".format(**each))
+    return exit_code
+
+
+def cosines_of(query, texts, loaded, index, backend):
+    """The cosine of each of some sentences with a query, and figures of the vectors that were
+    computed for that.
+    """
+    encoder, params, tokenizer = loaded
 
     def vectors_of(texts, prompt):
         return sentence_vectors(encoder, params, tokenizer, texts, backend, prompt=prompt)
@@ -100,21 +114,14 @@ def main(
     of_model = checksum(dict(tree.leaves(params)), settings)
     start = time.perf_counter()
     vectors = VectorIndex(index, of_model)
-    new = vectors.missing(places)
+    new = vectors.missing(texts)
     if len(new) > CHUNK:
         print_note(f"computing the vectors of {len(new):,} sentences")
     vectors.add(new, lambda chunk: vectors_of(chunk, "document"))
     seconds = time.perf_counter() - start
     [of_query] = vectors_of([query], "query")
-    cosines = vectors.vectors_of(places) @ of_query
-    rows = list(places.values())
-    nearest = np.argsort(-cosines, kind="stable")[:n]
-    results = [{"cosine": float(cosines[i]), **rows[i]} for i in nearest]
-    counts = {"n_sentences": len(places), "n_new": len(new), "seconds": seconds}
-    write_json(json, {"query": query, "found": results, **counts})
-    for each in results:
-        print("{cosine:.3f}  {file}:{line}: {sentence}".format(**each))
-    return exit_code
+    figures = {"n_sentences": len(texts), "n_new": len(new), "seconds": seconds}
+    return vectors.vectors_of(texts) @ of_query, figures
 
 
 def load_encoder(model):
