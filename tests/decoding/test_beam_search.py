@@ -4,7 +4,6 @@ and on models with hand-made probabilities.
 
 from dataclasses import replace
 from functools import cache, partial
-from itertools import product
 
 import decoded
 import numpy as np
@@ -30,46 +29,18 @@ def log_softmax(x):
 
 def rank(log_probabilities, penalty):
     """{tokens: log p} as hypotheses, the best first."""
-    found = [
-        Hypothesis(tokens, p, p / penalty(len(tokens))) for tokens, p in log_probabilities.items()
-    ]
+    found = []
+    for tokens, p in log_probabilities.items():
+        found.append(Hypothesis(tokens, p, p / penalty(len(tokens))))
     return sorted(found, key=lambda hypothesis: hypothesis.score, reverse=True)
 
 
 def assert_same(actual, expected, tolerance):
     assert [found.tokens for found in actual] == [found.tokens for found in expected]
-    for name in ("log_probability", "score"):
-        x, wanted = ([getattr(found, name) for found in these] for these in (actual, expected))
-        np.testing.assert_allclose(x, wanted, rtol=tolerance, atol=tolerance)
-
-
-# --- every sequence there is ---
-
-
-def every_target(model, params, src, max_len):
-    """{tokens: log p} of all that end with the end token or are cut at max_len."""
-    words = [token for token in range(model.tgt_vocab) if token not in (PAD, EOS)]
-    targets = [(*said, EOS) for n in range(max_len) for said in product(words, repeat=n)]
-    targets += product(words, repeat=max_len)
-    ids = np.array([(BOS, *target, *[PAD] * (max_len - len(target))) for target in targets])
-    sources = np.tile(src, (len(ids), 1))
-    log_p = log_softmax(model.logits(params, sources, ids[:, :-1], backend="reference"))
-    of_targets = {}
-    for target, of_target in zip(targets, log_p, strict=True):
-        of_targets[target] = sum(of_target[t, token] for t, token in enumerate(target))
-    return of_targets
-
-
-@pytest.mark.parametrize("alpha", [0, 0.6, 1, 2])
-@pytest.mark.parametrize("form", ["power", "gnmt"])
-def test_a_wide_beam_finds_every_sequence_in_order(every_backend, form, alpha):
-    model, params = random_model(3, tgt_vocab=5)
-    everything = every_target(model, params, SRC[0], max_len=4)
-    assert len(everything) == 1 + 3 + 9 + 27 + 81
-    options = {"beam_size": 122, "n_best": 122, "length_penalty": alpha, "penalty_form": form}
-    options |= {**IDS, "max_len": 4, "backend": every_backend}
-    (found,) = beam_search(model, params, SRC[:1], **options)
-    assert_same(found, rank(everything, lambda length: PENALTIES[form](length, alpha)), 1e-10)
+    for found, wanted in zip(actual, expected, strict=True):
+        numbers = found.log_probability, found.score
+        wanted_numbers = wanted.log_probability, wanted.score
+        np.testing.assert_allclose(numbers, wanted_numbers, rtol=tolerance, atol=tolerance)
 
 
 # --- the description, word by word ---
@@ -106,6 +77,19 @@ def naive_search_of(model, params, src, max_len, min_len, beam_size, penalty):
 
     words = [token for token in range(model.tgt_vocab) if token != PAD]
     return naive_beam_search(log_p_after, words, max_len, min_len, beam_size, penalty)
+
+
+@pytest.mark.parametrize("alpha", [0, 0.6, 1, 2])
+@pytest.mark.parametrize("form", ["power", "gnmt"])
+def test_a_wide_beam_finds_every_sequence_in_order(every_backend, form, alpha):
+    model, params = random_model(3, tgt_vocab=5)
+    penalty = lambda length: PENALTIES[form](length, alpha)
+    everything = naive_search_of(model, params, SRC[0], 4, 0, 122, penalty)
+    assert len(everything) == 1 + 3 + 9 + 27 + 81
+    options = {"beam_size": 122, "n_best": 122, "length_penalty": alpha, "penalty_form": form}
+    options |= {**IDS, "max_len": 4, "backend": every_backend}
+    (found,) = beam_search(model, params, SRC[:1], **options)
+    assert_same(found, everything, 1e-10)
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -152,18 +136,19 @@ def test_probabilities_in_float32_are_those_of_log_probability(every_backend):
     options = {**IDS, "max_len": 8, "beam_size": 4, "n_best": 4, "backend": every_backend}
     for src, found in zip(SRC, beam_search(model, params, SRC, **options), strict=True):
         for hypothesis in found:
-            [wanted] = log_probability(
-                model, params, src[None], np.array([(BOS, *hypothesis.tokens)])
-            )
+            target = np.array([(BOS, *hypothesis.tokens)])
+            [wanted] = log_probability(model, params, src[None], target)
             np.testing.assert_allclose(hypothesis.log_probability, wanted, rtol=1e-5)
 
 
 def test_a_search_that_stops_early_does_so_for_any_true():
-    model, params = random_model(0)
-    found = lambda early: beam_search(
-        model, params, SRC, **IDS, max_len=9, length_penalty=2, early_stopping=early
+    options = {**IDS, "max_len": 9, "length_penalty": 2}
+    late, *early = (
+        beam_search(*random_model(0), SRC, **options, early_stopping=early)
+        for early in (False, True, 1, np.True_)
     )
-    assert found(1) == found(np.True_) == found(True) != found(False)
+    assert early == [early[0]] * 3
+    assert early[0] != late
 
 
 @pytest.mark.parametrize("penalty_form", ["power", "gnmt"])
@@ -171,10 +156,10 @@ def test_an_end_token_that_is_forced_at_max_len_counts_as_certain(penalty_form):
     model, params = random_model(0)
     params["output"]["bias"][EOS] = -1e9
     options = {**IDS, "beam_size": 3, "n_best": 3, "penalty_form": penalty_form}
-    cut = beam_search(model, params, SRC, max_len=np.array([4, 2, 6]), **options)
-    found = beam_search(
-        replace(model, forced_eos_id=EOS), params, SRC, max_len=np.array([5, 3, 7]), **options
-    )
+    limits = np.array([4, 2, 6])
+    cut = beam_search(model, params, SRC, max_len=limits, **options)
+    forced = replace(model, forced_eos_id=EOS)
+    found = beam_search(forced, params, SRC, max_len=limits + 1, **options)
     penalty = length_penalty_of(1.0, penalty_form)
     for hypotheses, wanted in zip(found, cut, strict=True):
         ended = {(*each.tokens, EOS): each.log_probability for each in wanted}
@@ -193,9 +178,10 @@ def test_padding_and_an_early_end_token_take_no_place_from_others(beam_size):
 
 def test_tokens_are_ints_and_scores_floats():
     model, params = random_model(0, dtype="float32")
-    best = beam_search(model, params, SRC, **IDS, max_len=5)[0][0]
+    [[best]] = beam_search(model, params, SRC[:1], **IDS, max_len=5)
     assert {type(token) for token in best.tokens} == {int}
-    assert (type(best.log_probability), type(best.score)) == (float, float)
+    assert type(best.log_probability) is float
+    assert type(best.score) is float
 
 
 def test_sums_beyond_the_range_of_float32():
@@ -205,13 +191,12 @@ def test_sums_beyond_the_range_of_float32():
     model, params = random_model(0, tgt_vocab=5, dtype="float32")
     params["output"]["weight"][...] = 0
     params["output"]["bias"][...] = [0, -2e38, -2.1e38, -2.2e38, -2.3e38]
-    [best, second] = beam_search(
-        model, params, SRC[:1], **IDS, max_len=4, min_len=3, beam_size=3, n_best=2
-    )[0]
-    assert (best.tokens, second.tokens) == ((1, 1, 1, 1), (1, 1, 1, EOS))
-    np.testing.assert_allclose(
-        [best.log_probability, second.log_probability], [-8e38, -8.1e38], rtol=1e-6
-    )
+    options = {"max_len": 4, "min_len": 3, "beam_size": 3, "n_best": 2}
+    [[best, second]] = beam_search(model, params, SRC[:1], **IDS, **options)
+    assert best.tokens == (1, 1, 1, 1)
+    assert best.log_probability == pytest.approx(-8e38)
+    assert second.tokens == (1, 1, 1, EOS)
+    assert second.log_probability == pytest.approx(-8.1e38)
     target = np.array([[BOS, *best.tokens]])
     assert log_probability(model, params, SRC[:1], target).tolist() == [-np.inf]
 
@@ -238,14 +223,12 @@ class Scripted:
     @np.errstate(divide="ignore")
     def step(self, tokens, parents, then):
         self.rows.append(len(tokens))
-        self.begun = [
-            (*self.begun[parent], token)
-            for parent, token in zip(parents, tokens.tolist(), strict=True)
-        ]
-        logits = np.log(
-            [(0, 0, *self.sources[source][tuple(said)]) for source, _, *said in self.begun]
-        )
-        return then(logits, slice(0, len(logits)))
+        begun = zip(parents, tokens.tolist(), strict=True)
+        self.begun = [(*self.begun[parent], token) for parent, token in begun]
+        probabilities = []
+        for source, _, *said in self.begun:
+            probabilities.append((0, 0, *self.sources[source][tuple(said)]))
+        return then(np.log(probabilities), slice(0, len(tokens)))
 
 
 A, B = 3, 4
@@ -271,23 +254,23 @@ def search_script(*sources, **options):
 
 
 def said_and_probability(hypotheses):
-    return [
-        (hypothesis.tokens, round(float(np.exp(hypothesis.log_probability)), 12))
-        for hypothesis in hypotheses
-    ]
+    found = {}
+    for hypothesis in hypotheses:
+        probability = np.exp(hypothesis.log_probability)
+        found[hypothesis.tokens] = round(float(probability), 12)
+    return list(found.items())
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"length_penalty": 0}, [((B, EOS), 0.2), ((B, A, EOS), 0.162)]),
-        ({"length_penalty": 1}, [((B, A, EOS), 0.162), ((A, A, EOS), 0.15)]),
-        ({"length_penalty": 1, "penalty_form": "gnmt"}, [((B, A, EOS), 0.162), ((B, EOS), 0.2)]),
-    ],
-)
-def test_only_the_first_beam_size_candidates_may_end(options, expected):
-    (found,), _ = search_script(SCRIPT, **options)
-    assert said_and_probability(found) == expected
+def test_only_the_first_beam_size_candidates_may_end():
+    def search(**options):
+        (found,), _ = search_script(SCRIPT, **options)
+        return said_and_probability(found)
+
+    short = (B, EOS), 0.2
+    long = (B, A, EOS), 0.162
+    assert search(length_penalty=0) == [short, long]
+    assert search(length_penalty=1) == [long, ((A, A, EOS), 0.15)]
+    assert search(length_penalty=1, penalty_form="gnmt") == [long, short]
 
 
 def test_a_source_is_done_with_beam_size_finished_and_its_rows_are_dropped():
@@ -316,11 +299,22 @@ def test_of_equal_tokens_the_lower_id_comes_first():
 
 
 def test_length_penalties():
-    assert [length_penalty_of(1, "power")(n) for n in (1, 2, 9)] == [1, 2, 9]
-    assert [length_penalty_of(1, "gnmt")(n) for n in (1, 7, 13)] == [1, 2, 3]
-    assert [length_penalty_of(2, form)(7) for form in ("power", "gnmt")] == [49, 4]
-    assert [length_penalty_of(0, form)(7) for form in ("power", "gnmt")] == [1, 1]
-    np.testing.assert_allclose(length_penalty_of(0.6, "gnmt")(20), (25 / 6) ** 0.6, rtol=1e-15)
+    for alpha, form, length, penalty in (
+        (1, "power", 9, 9),
+        (2, "power", 7, 49),
+        (0, "power", 7, 1),
+        (1, "gnmt", 1, 1),
+        (1, "gnmt", 13, 3),
+        (2, "gnmt", 7, 4),
+        (0, "gnmt", 7, 1),
+        (0.6, "gnmt", 20, (25 / 6) ** 0.6),
+    ):
+        assert length_penalty_of(alpha, form)(length) == pytest.approx(penalty, rel=1e-15)
+
+
+def ranked(row):
+    """Its places from the largest to the smallest, of equal ones the lower first; NaN is last."""
+    return np.lexsort((np.arange(len(row)), -row, np.isnan(row)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -330,13 +324,10 @@ def test_top_k_are_the_first_of_all_sorted_with_lower_ids_first(every_backend, k
     x[x == 3] = -np.inf
     x[:, 7] = 1  # not everything is
     values, ids = every_backend.log_softmax_top_k(x, k)
+    assert_array_equal(ids, [ranked(row)[:k] for row in x])
     with np.errstate(divide="ignore"):
-        log_p = log_softmax(x)
-    expected = [sorted(range(8), key=lambda i, row=row: (-row[i], i))[:k] for row in x]
-    assert_array_equal(ids, expected)
-    np.testing.assert_allclose(
-        values, np.take_along_axis(log_p, ids, axis=1), rtol=1e-6 if dtype == "float32" else 1e-14
-    )
+        expected = np.take_along_axis(log_softmax(x), ids, axis=1)
+    np.testing.assert_allclose(values, expected, rtol=10 * np.finfo(dtype).eps)
     assert values.dtype == dtype
 
 
@@ -350,22 +341,19 @@ def test_top_k_of_wide_rows_with_nan_last(every_backend, k):
     x = rng.integers(0, 40, (60, 1000)).astype("float32")
     x[:20, :300] = np.nan  # the first k are
     x[20:40][rng.random((20, 1000)) < 0.99] = np.nan
-    x[40, 999], x[41, 128], x[42, 0] = 50, 50, 50
-    ids = every_backend.log_softmax_top_k(x, k)[1]
-    expected = [
-        sorted(range(1000), key=lambda i, row=row: (row[i] != row[i], -row[i], i)) for row in x
-    ]
-    for found, order, row in zip(ids, expected, x, strict=True):
+    x[[40, 41, 42], [999, 128, 0]] = 50
+    _, ids = every_backend.log_softmax_top_k(x, k)
+    for found, row in zip(ids, x, strict=True):
         n = min(k, np.isfinite(row).sum())
-        assert list(found[:n]) == order[:n]
+        assert_array_equal(found[:n], ranked(row)[:n])
 
 
 def test_log_probability_is_minus_the_loss_of_all_tokens(every_backend):
     model, params = random_model(0)
     tgt = np.array([[BOS, 4, 5, 6, EOS], [BOS, 3, EOS, PAD, PAD], [BOS, 6, 6, EOS, PAD]])
     log_p = log_probability(model, params, SRC, tgt, backend=every_backend)
-    for i, p in enumerate(log_p):
-        loss, n_tokens = model.loss(params, SRC[i : i + 1], tgt[i : i + 1, :-1], tgt[i : i + 1, 1:])
+    for p, source, target in zip(log_p, SRC, tgt, strict=True):
+        loss, n_tokens = model.loss(params, source[None], target[None])
         np.testing.assert_allclose(p, -loss * n_tokens, rtol=1e-12)
 
 
@@ -400,8 +388,10 @@ def test_numbers_of_8_bits_do_not_overflow():
 
 
 def test_the_text_of_a_hypothesis_is_short():
-    text = "<Hypothesis of {} tokens: {}; log-probability -60.03, score -1.072>"
-    of = lambda n: Hypothesis(tuple(range(n)), -60.0311393737793, -1.0719846316746302)
-    assert repr(of(3)) == text.format(3, "0, 1, 2")
-    assert repr(of(50)) == text.format(50, "0, 1, 2, 3, 4, 5, 6, 7, …")
-    assert len(str([of(9999)])) < 110
+    def text_of(n):
+        return repr(Hypothesis(tuple(range(n)), -60.0311393737793, -1.0719846316746302))
+
+    numbers = "log-probability -60.03, score -1.072"
+    assert text_of(3) == f"<Hypothesis of 3 tokens: 0, 1, 2; {numbers}>"
+    assert text_of(50) == f"<Hypothesis of 50 tokens: 0, 1, 2, 3, 4, 5, 6, 7, …; {numbers}>"
+    assert len(text_of(9999)) < 108

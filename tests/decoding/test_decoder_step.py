@@ -19,49 +19,60 @@ from npformer.quantized import dequantized
 
 N, B, T, S, D, F, H = 2, 3, 4, 5, 12, 20, 3
 ROTARY = Rotary(base=100.0, scaling=0.5)
-SETTINGS = [
-    {"norm": norm, "activation": activation, "eps": eps}
-    for norm, eps in (("pre", None), ("post", 0.1))
-    for activation in ("relu", "gelu", "gelu_erf", "silu", "swiglu")
-]
-SETTINGS += [{"norm": norm, "norm_type": "rms_norm"} for norm in ("pre", "post")]
+SETTINGS: list[dict] = []
+for norm, eps in (("pre", None), ("post", 0.1)):
+    activations = "relu", "gelu", "gelu_erf", "silu", "swiglu"
+    SETTINGS += [{"norm": norm, "eps": eps, "activation": name} for name in activations]
+    SETTINGS.append({"norm": norm, "norm_type": "rms_norm"})
+LLAMA3 = layers.Llama3Scaling(8.0, original_max_len=T)
 ATTENTIONS = [
     {},
     {"scale": 0.3, "causal": True},
     {"rotary": ROTARY, "n_kv_heads": 1},
     {"rotary": replace(ROTARY, pairs="interleaved")},
-    {"rotary": replace(ROTARY, scaling=1.0, llama3=layers.Llama3Scaling(8.0, original_max_len=T))},
+    {"rotary": replace(ROTARY, scaling=1.0, llama3=LLAMA3)},
     {"window": T},
 ]
+PLAIN = layers.LayerSettings(layers.AttentionSettings(H))
 each_layer = pytest.mark.parametrize("options", SETTINGS, ids=str)
 each_attention = pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
 
 
-def given(dtype, settings, seed=0, has_memory=True, has_bias=True):
+def given(dtype="float32", settings=PLAIN, has_memory=True, has_bias=True):
     """Layers, x, and caches in which some words of the memory are hidden.
 
     What nobody may read is NaN.
     """
-    rng = np.random.default_rng(seed)
-    new = Initializer(seed, dtype)
+    rng = np.random.default_rng(0)
+    new = Initializer(0, dtype)
     new_layer = new.decoder_layer if has_memory else new.encoder_layer
-    stack = [new_layer(LayerShapes(D, F, settings, has_bias)) for _ in range(N)]
+    shapes = LayerShapes(D, F, settings, has_bias)
     shaken = lambda x: x + 0.1 * rng.standard_normal(x.shape).astype(dtype)
-    stack = [tree.map_leaves(shaken, layer) for layer in stack]
-    width = 2 * settings.attention.widths(D)[1]
-    kv, memory_kv = rng.standard_normal((2, N, B * S, width)).astype(dtype)
-    at = rng.permutation(B * S)[: B * T].reshape(B, T)
-    mask = rng.random((B, 1, 1, S)) < 0.6
-    mask[0] = False
-    memory_at = rng.permutation(B * S).reshape(B, S)
-    kv[:, ~np.isin(np.arange(B * S), at)] = np.nan
-    memory_kv[:, memory_at[~mask[:, 0, 0]]] = np.nan
+    stack = [tree.map_leaves(shaken, new_layer(shapes)) for _ in range(N)]
+    attention = settings.attention
+    _, width, *_ = attention.widths(D)
+    kv, memory_kv = rng.standard_normal((2, N, B * S, 2 * width)).astype(dtype)
+    entries = rng.permutation(B * S)
+    at, unused = np.split(entries, [B * T])
+    kv[:, unused] = np.nan
+    cache = layers.KeyValueCache(kv, at.reshape(B, T), rotary=attention.rotary)
+    memory = None
+    if has_memory:
+        mask = rng.random((B, 1, 1, S)) < 0.6
+        mask[0] = False
+        memory_at = rng.permutation(B * S).reshape(B, S)
+        memory_kv[:, memory_at[~mask[:, 0, 0]]] = np.nan
+        memory = layers.KeyValueCache(memory_kv, memory_at, mask)
     x = rng.standard_normal((B, D)).astype(dtype)
-    memory = layers.KeyValueCache(memory_kv, memory_at, mask) if has_memory else None
-    return stack, x, layers.KeyValueCache(kv, at, rotary=settings.attention.rotary), memory
+    return stack, x, cache, memory
 
 
-def stepped(stack, x, cache, memory, settings):
+def of_integers(*layers):
+    small = quantize({str(i): layer for i, layer in enumerate(layers)})
+    return list(small.values())
+
+
+def stepped(stack, x, cache, memory, settings=PLAIN):
     step = cpu.ops.hooks["stack_step"](stack, settings, memory is not None, len(x), 99)
     return step(x, cache, memory) if step else NotImplemented
 
@@ -75,38 +86,34 @@ def test_the_kernel_of_a_step_computes_the_layers(
 ):
     dtype = "float32" if has_bias else "float64"
     settings = layers.LayerSettings(layers.AttentionSettings(H, **attention), **options)
-    stack, x, cache, memory = given(dtype, settings, has_memory=has_memory, has_bias=has_bias)
+    stack, x, cache, memory = given(dtype, settings, has_memory, has_bias)
     if integers:
-        small = quantize({str(i): layer for i, layer in enumerate(stack)})
-        stack = list(small.values())
+        stack = of_integers(*stack)
     written = cache._replace(kv=cache.kv.copy())
     y = stepped(stack, x, written, memory, settings)
     expected = x
     for i, layer in enumerate(map(dequantized, stack)):
-        own = cache._replace(kv=cache.kv[i])
+        inputs = [layer, expected]
+        layer_of = layers.encoder_layer
         if has_memory:
-            of_layer = layer, expected, memory._replace(kv=memory.kv[i]), settings
-            expected, _ = layers.decoder_layer(cpu.ops, *of_layer, cache=own)
-        else:
-            expected, _ = layers.encoder_layer(cpu.ops, layer, expected, settings, cache=own)
+            inputs.append(memory._replace(kv=memory.kv[i]))
+            layer_of = layers.decoder_layer
+        own = cache._replace(kv=cache.kv[i])
+        expected, _ = layer_of(cpu.ops, *inputs, settings, cache=own)
     assert_equal_within(64, dtype, [y, written.kv], [expected, cache.kv])
 
 
 def test_heads_are_shared_with_helpers_and_have_the_same_bits(monkeypatch):
     rows, keys, width = 8, 40, 16 * H
     rng = np.random.default_rng(0)
-    new = Initializer(0, "float32")
-    settings = layers.LayerSettings(layers.AttentionSettings(H))
     kv = rng.standard_normal((1, rows * keys, 2 * width), "float32")
-    at = rng.permutation(rows * keys)
+    at = rng.permutation(rows * keys).reshape(rows, keys)
     x = rng.standard_normal((rows, width), "float32")
-    cache = layers.KeyValueCache(kv, at.reshape(rows, keys))
-    layer = new.encoder_layer(LayerShapes(width, F, settings))
-    step = lambda: stepped([layer], x, cache._replace(kv=kv.copy()), None, settings)
+    layer = Initializer(0, "float32").encoder_layer(LayerShapes(width, F, PLAIN))
+    step = lambda: stepped([layer], x, layers.KeyValueCache(kv.copy(), at), None)
     alone = step()
-    expected, _ = layers.encoder_layer(
-        cpu.ops, layer, x, settings, cache=cache._replace(kv=kv[0].copy())
-    )
+    cache = layers.KeyValueCache(kv[0].copy(), at)
+    expected, _ = layers.encoder_layer(cpu.ops, layer, x, PLAIN, cache=cache)
     assert_equal_within(64, "float32", alone, expected)
     assert x.size * keys >= decoding.SHARED
     assert_same_with_helpers(step, alone, 4, monkeypatch)
@@ -115,29 +122,32 @@ def test_heads_are_shared_with_helpers_and_have_the_same_bits(monkeypatch):
 def test_steps_are_listed_as_an_operation(monkeypatch):
     model = LanguageModel(11, d_model=8, n_heads=2, n_layers=2, d_ff=8)
     params = model.init(0)
-    greedy_decode(model, params, [[3]], max_len=T)
-    with explain() as calls:
-        greedy_decode(model, params, [[3]], max_len=T)
+
+    def calls_of(n_rows, n_steps):
+        with explain() as calls:
+            greedy_decode(model, params, [[3]] * n_rows, max_len=n_steps)
+        return calls
+
+    calls_of(1, T)
+    calls = calls_of(1, T)
     steps = [call for call in calls if call.operation == "stack_step"]
     assert [call.shapes for call in steps] == [{"x": (1, 8), "at": (1, t + 1)} for t in range(T)]
-    of_steps = {(call.backend, call.by, call.dtype, call.flops) for call in steps}
-    assert of_steps == {("cpu", "kernel", "float32", 0)}
+    for call in steps:
+        assert (call.backend, call.by, call.dtype, call.flops) == ("cpu", "kernel", "float32", 0)
     assert steps[1].bytes - steps[0].bytes == 2 * 2 * 8 * 4  # of a key and a value of each layer
     assert "cached_attention" not in {call.operation for call in calls}
     assert f" (summed over threads) in {1e3 * calls.passed:.1f} ms" in repr(calls)
     assert calls.passed > sum(call.seconds for call in calls) > 0
 
-    with explain() as calls:
-        greedy_decode(model, params, [[3]] * 4, max_len=15)  # which copies the weights
-    maps = [call.shapes for call in calls if call.operation == "linear"]
+    # which copies the weights
+    maps = [call.shapes for call in calls_of(4, 15) if call.operation == "linear"]
     assert [shapes["x"] for shapes in maps if shapes["weight"] == (8, 11)] == [(4, 8)] * 15
 
     # the kernel leaves steps to the operations
     monkeypatch.setattr("npformer.cpu.kernels.stack_step.FEW_ROWS", 0)
-    with explain() as calls:
-        greedy_decode(model, params, [[3]], max_len=T)
-    assert sum(call.operation == "cached_attention" for call in calls) == 2 * T
-    assert "stack_step" not in {call.operation for call in calls}
+    names = [call.operation for call in calls_of(1, T)]
+    assert names.count("cached_attention") == 2 * T
+    assert "stack_step" not in names
 
 
 def test_a_window_that_hides_entries_of_the_cache_is_left_to_the_layer():
@@ -146,23 +156,20 @@ def test_a_window_that_hides_entries_of_the_cache_is_left_to_the_layer():
 
 
 def test_parameters_that_the_kernel_does_not_take_are_left_to_the_layer():
-    settings = layers.LayerSettings(layers.AttentionSettings(H))
-    (first, second), *others = given("float32", settings)
-    attention, norm = second["attention"], second["attention_norm"]
+    (first, second), *others = given()
+    attention = second["attention"]
     two_maps = second | {"attention": {"q": attention["qkv"], "out": attention["out"]}}
-    in_float64 = tree.map_leaves(lambda x: x.astype("float64"), norm)
+    in_float64 = tree.map_leaves(lambda x: x.astype("float64"), second["attention_norm"])
     wide = second | {"attention_norm": in_float64}
-    wider = Initializer(0, "float32").decoder_layer(LayerShapes(D, F + 1, settings))
-    integers = quantize({"1": second})["1"]
-    for changed in (two_maps, wide, wider, integers):
-        assert stepped([first, changed], *others, settings) is NotImplemented
+    wider = Initializer(0, "float32").decoder_layer(LayerShapes(D, F + 1, PLAIN))
+    for changed in (two_maps, wide, wider, *of_integers(second)):
+        assert stepped([first, changed], *others) is NotImplemented
 
 
 def test_a_cache_in_another_order_of_bytes_is_left_to_the_layer():
-    settings = layers.LayerSettings(layers.AttentionSettings(H))
-    stack, x, cache, memory = given("float32", settings)
+    stack, x, cache, memory = given()
     swapped = cache._replace(kv=cache.kv.astype(">f4"))
-    assert stepped(stack, x, swapped, memory, settings) is NotImplemented
+    assert stepped(stack, x, swapped, memory) is NotImplemented
 
 
 def test_an_embedding_in_another_order_of_bytes_decodes_the_same():
@@ -177,16 +184,14 @@ def test_an_embedding_in_another_order_of_bytes_decodes_the_same():
 
 
 def test_an_eps_that_the_dtype_cannot_hold_is_refused():
-    settings = layers.LayerSettings(layers.AttentionSettings(H), eps=1e-60)
+    settings = replace(PLAIN, eps=1e-60)
     message = "eps=1e-60 is 0.0 in float32"
-    refuses(ValueError, message, stepped, *given("float32", settings), settings)
+    refuses(ValueError, message, stepped, *given(), settings)
 
 
 def test_a_step_keeps_the_weights_that_it_reads():
-    stack, x, cache, memory = given("float32", layers.LayerSettings(layers.AttentionSettings(H)))
-    step = cpu.ops.hooks["stack_step"](
-        stack, layers.LayerSettings(layers.AttentionSettings(H)), True, 3, 99
-    )
+    stack, x, cache, memory = given()
+    step = cpu.ops.hooks["stack_step"](stack, PLAIN, True, len(x), 99)
     weight = weakref.ref(stack[1]["feed_forward"]["out"]["weight"])
     stack.clear()
     assert weight() is not None

@@ -1,7 +1,11 @@
 """What is kept from token to token; ``test_every_model.py`` compares with computing all again."""
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from decoded import IDS, SRC
 from numpy.testing import assert_array_equal
 from promises import params_of
 from refusals import refuses
@@ -10,13 +14,12 @@ from npformer import ByteNet, Recurrent, Transformer, greedy_decode, tree
 from npformer.decoding.translation import TranslationDecoder
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 9, "max_len": 16, "dtype": "float64"}
-SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
 MODEL = Transformer(11, 11, n_layers=2, **SIZES)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_source_of_padding_only_adds_nothing_not_even_nan(every_backend, norm, monkeypatch):
-    model = Transformer(11, 11, n_layers=2, norm=norm, **SIZES)
+    model = replace(MODEL, norm=norm)
     params = params_of(model)
     src = np.zeros((1, 3), int)
 
@@ -35,28 +38,26 @@ def test_float32_stays_float32(make, every_backend):
     model = make(11, 11, d_model=8)
     params = model.init(0)
     decoder = model.decoder(params, SRC, max_rows=3, max_len=2, backend=every_backend)
-    steps = [decoder.step(np.ones(3, int), np.arange(3)) for _ in range(2)]
     loss, grads, _ = model.loss_and_grad(params, SRC, SRC, dropout_key=1, backend=every_backend)
-    results = [*steps, loss, *(x for _, x in tree.leaves(grads))]
+    results = [loss, *(x for _, x in tree.leaves(grads))]
+    results += [decoder.step(np.ones(3, int), np.arange(3)) for _ in range(2)]
     assert {x.dtype for x in results} == {np.dtype("float32")}
 
 
 def test_keys_and_values_of_the_source_are_computed_once(every_backend):
-    weights = []
+    n_products = Counter()
 
     def linear(x, weight, bias):
-        weights.append(weight)
+        n_products[id(weight)] += 1
         return every_backend.linear(x, weight, bias)
 
     ops = every_backend.replaced(linear=linear)
     params = params_of(MODEL)
-    greedy_decode(MODEL, params, SRC, bos_id=1, eos_id=2, max_len=5, min_len=5, backend=ops)
-    attention = [params["decoder"][str(i)]["memory_attention"] for i in range(2)]
-    assert [sum(weight is layer["kv"]["weight"] for weight in weights) for layer in attention] == [
-        1,
-        1,
-    ]
-    assert sum(weight is params["output"]["weight"] for weight in weights) == 5
+    greedy_decode(MODEL, params, SRC, **IDS, max_len=5, min_len=5, backend=ops)
+    for i in "01":
+        of_source = params["decoder"][i]["memory_attention"]["kv"]
+        assert n_products[id(of_source["weight"])] == 1
+    assert n_products[id(params["output"]["weight"])] == 5
 
 
 def test_rows_that_have_ended_are_not_computed(monkeypatch):
@@ -71,13 +72,12 @@ def test_rows_that_have_ended_are_not_computed(monkeypatch):
     limits = np.array([3, 1, 6])
     params = params_of(MODEL)
     params["output"]["bias"][2] = -1e9  # no end token
-    greedy_decode(MODEL, params, SRC, bos_id=1, eos_id=2, max_len=limits)
+    greedy_decode(MODEL, params, SRC, **IDS, max_len=limits)
     assert rows == [3, 2, 2, 1, 1, 1]
 
 
 def test_more_rows_or_steps_than_announced_are_refused():
-    model = Transformer(7, 7, d_model=8, n_heads=2, n_layers=1, d_ff=8)
-    decoder = model.decoder(model.init(0), np.array([[3, 4]]), max_rows=1, max_len=1)
+    decoder = MODEL.decoder(MODEL.init(0), SRC[:1], max_rows=1, max_len=1)
     message = r"2 tokens, 2 parents: expected equal numbers, from 1 to max_rows=1"
     refuses(ValueError, message, decoder.step, np.array([1, 1]), np.array([0, 0]))
     decoder.step(np.array([1]), np.array([0]))
@@ -87,13 +87,11 @@ def test_more_rows_or_steps_than_announced_are_refused():
 
 @pytest.mark.parametrize("make", [Transformer, ByteNet, Recurrent])
 def test_a_decoder_has_at_most_the_positions_of_its_model(make):
-    model = make(7, 7, d_model=8, max_len=5)
-    params = model.init(0)
-    src = np.array([[3, 4]])
-    for name, value, message in (
-        ("max_len", 6, "max_len=6, expected at most 5"),
-        ("max_len", 0, "max_len=0, expected at least 1"),
-        ("max_rows", 0, "max_rows=0, expected at least 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            model.decoder(params, src, **{"max_rows": 1, "max_len": 5, name: value})
+    model = make(11, 11, d_model=8, max_len=5)
+
+    def refused(message, **sizes):
+        refuses(ValueError, message, model.decoder, model.init(0), SRC, **sizes)
+
+    refused("max_len=6, expected at most 5", max_rows=1, max_len=6)
+    refused("max_len=0, expected at least 1", max_rows=1, max_len=0)
+    refused("max_rows=0, expected at least 1", max_rows=0, max_len=5)

@@ -43,38 +43,34 @@ def add(name, model, batch, *layers, to=CATALOGUE):
 SIZES: dict = {"d_model": 6, "n_heads": 2, "n_layers": 1, "d_ff": 13, "max_len": 16}
 SIZES |= {"dropout": 0.3, "dtype": "float64"}
 WIDE = {"d_model": 8, "n_heads": 4, "n_layers": (1, 2)}
+TURNED = {"positions": "rotary", "n_heads": 3}
 LLAMA3 = {"llama3": {"factor": 8.0, "original_max_len": 5}}
 TURNED_BY = {"base": 500.0, "scaling": 2, "pairs": "interleaved"}
 OF_TRANSFORMERS: list[dict] = [
     {"n_layers": (2, 3), "activation": "relu"},
     {"n_layers": (2, 3), "activation": "gelu", "tie_embeddings": True},
-    {"activation": "gelu_erf"},
-    {"activation": "silu"},
-    {"norm_type": "rms_norm"},
-    {"activation": "swiglu"},
-    {"positions": "rotary", "n_heads": 3},
-    {"positions": "rotary", "n_heads": 3, "rotary": TURNED_BY},
-    {"positions": "rotary", "n_heads": 3, "rotary": LLAMA3},
+    {"activation": "gelu_erf", "pad_id": None},
+    {"activation": "silu", "pad_id": 5},
+    {"activation": "swiglu", "norm_type": "rms_norm"},
+    TURNED,
+    {**TURNED, "rotary": TURNED_BY},
+    {**TURNED, "rotary": LLAMA3},
     {"positions": "sinusoidal_concatenated", "final_norm": False},
     {"positions": "learned"},
     {"positions": "learned", "tie_embeddings": True},
     {"scale_embeddings": False, "bias": False, "final_norm": True},
-    {"pad_id": None},
-    {"pad_id": 5},
-    {"softcap": 0.5},
+    {"softcap": 0.5, "window": 30},
     {"n_layers": (0, 2)},
     {"n_layers": (1, 0)},
     {"n_layers": (4, 2), "share_layers": 2},
     {"bias": False, "qkv_bias": True},
-    {"qkv_bias": False},
-    {"d_head": 5},
+    {"qkv_bias": False, "d_head": 5},
     {"qk_norm": True, "eps": 0.01},
     {"qk_norm": True, "d_head": 4, "positions": "rotary", "qkv_bias": True, "eps": 0.01},
     {**WIDE, "n_kv_heads": 1},
     {**WIDE, "n_kv_heads": 2},
     {"window": 1},
     {"window": 2, "n_layers": (1, 2)},
-    {"window": 30},
 ]
 
 
@@ -87,8 +83,8 @@ SENTENCES = SRC % V_SRC, begun(TGT)
 
 
 def of_two_vocabularies(kind, tie_embeddings=False, **options):
-    src_vocab = V_TGT if tie_embeddings else V_SRC
-    return kind(src_vocab, V_TGT, tie_embeddings=tie_embeddings, **options)
+    vocabularies = (V_TGT, V_TGT) if tie_embeddings else (V_SRC, V_TGT)
+    return kind(*vocabularies, tie_embeddings=tie_embeddings, **options)
 
 
 def label(options):
@@ -99,8 +95,10 @@ def from_the_last(model):
     """The layers of a Transformer that share no parameters, in the order of the backward pass."""
     if model.share_layers:
         return []
-    of_stacks = zip(model.stacks[::-1], model.depths[::-1], strict=True)
-    return [f"{name}.{i}" for name, n in of_stacks for i in reversed(range(n))]
+    layers = []
+    for name, n in zip(model.stacks, model.depths, strict=True):
+        layers += [f"{name}.{i}" for i in range(n)]
+    return layers[::-1]
 
 
 for options in OF_TRANSFORMERS:
@@ -124,14 +122,15 @@ OF_BYTENETS: list[dict] = [
     {"pad_id": 5, "dilations": (1, 2)},
 ]
 BYTENET = {"d_model": 6, "n_sets": (1, 2), "dilations": (1, 3), "dropout": 0.3, "dtype": "float64"}
-SHORT_TARGETS = padded(np.random.default_rng(4), 9, V_TGT, shortest=3)[[3, 0, 1]]
-SOURCES = SRC[[0, 1, 3]]
-UNFOLDED = SOURCES, begun(SHORT_TARGETS)
+TARGETS = begun(padded(np.random.default_rng(4), 9, V_TGT, shortest=3))
+UNFOLDED = SRC[[0, 1, 3]], TARGETS[[3, 0, 1]]
 
 for options in OF_BYTENETS:
-    add(f"ByteNet, {label(options)}", of_two_vocabularies(ByteNet, **BYTENET | options), UNFOLDED)
+    model = of_two_vocabularies(ByteNet, **BYTENET | options)
+    add(f"ByteNet, {label(options)}", model, UNFOLDED)
 tiny = {"n_sets": 1, "unfold": (1.2, 0)}
-add("ByteNet", of_two_vocabularies(ByteNet, **BYTENET | tiny), UNFOLDED, to=SMALL)
+model = of_two_vocabularies(ByteNet, **BYTENET | tiny)
+add("ByteNet", model, UNFOLDED, to=SMALL)
 
 # Recurrent models.
 
@@ -150,13 +149,14 @@ for cell in ("gru", "lstm"):
     for options in OF_RECURRENT:
         model = of_two_vocabularies(Recurrent, cell=cell, **RECURRENT | options)
         add(f"Recurrent, {cell}, {label(options)}", model, SENTENCES)
-    attention = "additive" if cell == "gru" else "general"
-    small = {"d_model": 4, "cell": cell, "attention": attention, "n_layers": 1}
-    add(f"Recurrent, {cell}", of_two_vocabularies(Recurrent, **RECURRENT | small), FEW, to=SMALL)
+for cell, attention in (("gru", "additive"), ("lstm", "general")):
+    small = {"d_model": 4, "cell": cell, "attention": attention}
+    model = of_two_vocabularies(Recurrent, **RECURRENT | small)
+    add(f"Recurrent, {cell}", model, FEW, to=SMALL)
 
-for d_model, code_size, to in ((5, 3, CATALOGUE), (3, 2, SMALL)):
-    model = SequenceAutoencoder(V_TGT, d_model, code_size, dropout=0.3, dtype="float64")
-    add("autoencoder", model, SENTENCES, to=to)
+for d_model, models in ((5, CATALOGUE), (3, SMALL)):
+    model = SequenceAutoencoder(V_TGT, d_model, d_model - 1, dropout=0.3, dtype="float64")
+    add("autoencoder", model, SENTENCES, to=models)
 
 # Language models.
 
@@ -235,15 +235,17 @@ def batch_of(model):
     rng = np.random.default_rng(1)
     inputs = IDS
     if not model.vocab:
-        inputs = np.where(KEEP[..., None], rng.standard_normal((*IDS.shape, 5)), np.nan)
+        inputs = rng.standard_normal((*IDS.shape, 5))
+        inputs[~KEEP] = np.nan
     shape = IDS.shape if model.by_position else IDS.shape[:1]
     if model.task == "numbers":
         targets = rng.standard_normal((*shape, 2))
+        if model.by_position:
+            targets[~KEEP] = np.nan
     else:
         targets = rng.integers(0, 3, shape)
-    if model.by_position:
-        is_counted = KEEP[..., None] if model.task == "numbers" else rng.random(shape) < 0.6
-        targets = np.where(is_counted, targets, np.nan if model.task == "numbers" else -1)
+        if model.by_position:
+            targets[rng.random(shape) < 0.4] = -1
     types = rng.integers(0, 3, IDS.shape) if model.n_types else None
     return inputs, targets, KEEP, types
 
@@ -260,28 +262,19 @@ for settings in ({**CLASSES, "pooler": True}, {**WORDS, "tie_embeddings": True})
 
 OF_ADAPTED = {**SIZES, "d_model": 8, "d_ff": 5, "dropout": 0.2}
 GATED = {"activation": "swiglu", "n_kv_heads": 1, "bias": False, "tie_embeddings": False}
-ADAPTED = {  # a model, its batch, and the settings of its adapters
-    "Transformer": (Transformer(7, 9, **OF_ADAPTED, norm="post"), SENTENCES, {}),
-    "Transformer, tied": (
-        Transformer(9, 9, **OF_ADAPTED, tie_embeddings=True),
-        SENTENCES,
-        {"targets": ("embedding", "kv")},
-    ),
-    "LanguageModel": (
-        LanguageModel(5, **OF_ADAPTED, **GATED),
-        (SRC % 5,),
-        {"targets": ("attention.qkv", "hidden"), "whole": ("output", "layers.0.attention_norm")},
-    ),
-    "Encoder": (
-        Encoder(5, **OF_ADAPTED, task="classes", n_outputs=3),
-        (SRC % 5, np.array([2, 0, 1, 1])),
-        {"whole": ("output",)},
-    ),
-    "Recurrent": (
-        Recurrent(7, 9, 8, dtype="float64", dropout=0.2),
-        SENTENCES,
-        {"targets": ("encoder",)},
-    ),
+OF_TEXT = {"targets": ("attention.qkv", "hidden")}
+OF_TEXT["whole"] = ("output", "layers.0.attention_norm")
+TRANSFORMER = Transformer(7, 9, **OF_ADAPTED, norm="post")
+TIED = Transformer(9, 9, **OF_ADAPTED, tie_embeddings=True)
+CLASSIFIER = Encoder(5, **OF_ADAPTED, task="classes", n_outputs=3)
+FEW_CLASSES = SRC % 5, np.array([2, 0, 1, 1])
+READER = Recurrent(7, 9, 8, dtype="float64", dropout=0.2)
+ADAPTED: dict[str, tuple] = {  # a model, its batch, and the settings of its adapters
+    "Transformer": (TRANSFORMER, SENTENCES, {}),
+    "Transformer, tied": (TIED, SENTENCES, {"targets": ("embedding", "kv")}),
+    "LanguageModel": (LanguageModel(5, **OF_ADAPTED, **GATED), (SRC % 5,), OF_TEXT),
+    "Encoder": (CLASSIFIER, FEW_CLASSES, {"whole": ("output",)}),
+    "Recurrent": (READER, SENTENCES, {"targets": ("encoder",)}),
 }
 
 

@@ -85,7 +85,8 @@ for settings in OF_SETTINGS:
 DECODE = {"bos_id": 1, "eos_id": 2, "max_len": 3}
 for decode, more in ((greedy_decode, {}), (beam_search, {}), (sample, {"seed": 1})):
     hints = {name: x.annotation for name, x in signature(decode).parameters.items()}
-    HINTS[decode.__name__] = partial(decode, MODEL, PARAMS, SRC, **DECODE, **more), hints
+    call = partial(decode, MODEL, PARAMS, SRC, **DECODE, **more)
+    HINTS[decode.__name__] = call, hints
 # What is checked otherwise: inputs of an encoder, seeds of any sign, flags of language models, and
 # a smoothing that is not 1.
 SPECIAL = {"n_inputs of Encoder", "seed of sample", "slide of sample", "slide of greedy_decode"}
@@ -97,18 +98,21 @@ def wrong_values(name, hint):
 
     The table of ``npformer.operations.options`` has the ranges of numbers.
     """
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]
-    kinds = [kind for kind in kinds if kind is not NoneType and get_origin(kind) is not Callable]
-    kind = kinds[0] if len(kinds) == 1 else None
+    kind = hint
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [x for x in get_args(hint) if x is not NoneType and get_origin(x) is not Callable]
+        kind = kinds[0] if len(kinds) == 1 else None
     if get_origin(kind) is Literal:
         yield "x", ValueError, f"{name}='x', expected {get_args(kind)[0]!r}"
     elif kind is bool:
         yield "no", TypeError, f"{name}='no' is a str, expected True or False"
     elif name in OPTIONS and OPTIONS[name].kind is kind:
         yield "x", TypeError, f"{name}='x' is a str, expected a"
-        for value in map(kind, (-1, 0, 1) if kind is int else (-1, 0, 1, np.nan)):
-            if not OPTIONS[name].fits(value):
-                expected = OPTIONS[name].expected.format(name=name)
+        option = OPTIONS[name]
+        expected = option.expected.format(name=name)
+        values = [-1, 0, 1] if kind is int else [-1.0, 0.0, 1.0, np.nan]
+        for value in values:
+            if not option.fits(value):
                 yield value, ValueError, f"{name}={value}, expected {expected}"
 
 
@@ -116,9 +120,10 @@ def wrong_values(name, hint):
 def test_options_of_another_type_or_out_of_their_range_are_named(owner):
     call, hints = HINTS[owner]
     for name, hint in hints.items():
-        if f"{name} of {owner}" not in SPECIAL:
-            for value, error, message in wrong_values(name, hint):
-                refuses(error, re.escape(message), call, **{name: value})
+        if f"{name} of {owner}" in SPECIAL:
+            continue
+        for value, error, message in wrong_values(name, hint):
+            refuses(error, re.escape(message), call, **{name: value})
 
 
 OF_BYTENET = {"n_sets": (1, 1), "dilations": (1, 2), "kernel_sizes": (3, 2), "unfold": (1, 2)}
@@ -138,11 +143,13 @@ def test_sizes_of_8_bits_give_the_model_of_these_sizes(kind):
         return tuple(map(narrow, size)) if isinstance(size, tuple) else np.uint8(size)
 
     vocabularies = (200,) if kind is SequenceAutoencoder else (200, 210)
-    narrow_sizes = {name: narrow(size) for name, size in SIZES[kind].items()}
+    sizes = SIZES[kind]
+    narrow_sizes = {name: narrow(size) for name, size in sizes.items()}
     model = kind(*narrow(vocabularies), **narrow_sizes)
-    wanted = kind(*vocabularies, **SIZES[kind])
+    wanted = kind(*vocabularies, **sizes)
     assert repr(asdict(model)) == repr(asdict(wanted))
-    assert tree.map_leaves(np.shape, model.shapes()) == tree.map_leaves(np.shape, wanted.shapes())
+    shapes, wanted_shapes = (tree.map_leaves(np.shape, x.shapes()) for x in (model, wanted))
+    assert shapes == wanted_shapes
 
 
 @pytest.mark.parametrize("consistency", [0.0, 0.7])
@@ -150,8 +157,8 @@ def test_batches(consistency):
     tgt_in, tgt_out = TGT[:, :-1], TGT[:, 1:]
 
     def refused(message, src=SRC, tgt_in=tgt_in, tgt_out=tgt_out, error=ValueError):
-        with pytest.raises(error, match=message):
-            MODEL.loss_and_grad(PARAMS, src, tgt_in, tgt_out, consistency=consistency)
+        batch = src, tgt_in, tgt_out
+        refuses(error, message, MODEL.loss_and_grad, PARAMS, *batch, consistency=consistency)
 
     refused(r"src\[0, 2\] is -1, expected 0 <= id < 13", replaced(SRC, -1))
     refused(r"src\[0, 2\] is 13, expected 0 <= id < 13", replaced(SRC, 13))

@@ -14,25 +14,30 @@ from catalogue import (
     IDS,
     KEEP,
     NUMBERS,
-    OF_ENCODERS as SIZES,
     REAL,
     WORDS,
-    V,
     batch_of,
     encoder,
 )
 from numpy.testing import assert_array_equal
 from oracles import assert_close
-from promises import assert_trees_close, params_of
+from promises import (
+    assert_padding_has_no_influence_even_if_it_is_nan,
+    assert_weights_are_of_what_is_seen,
+    params_of,
+    surprise_at,
+)
 from refusals import refuses
 
-from npformer import Encoder, layers, tree
+from npformer import layers, tree
 from npformer.models import describe, from_description
 from npformer.models.pooling import VectorMap
 
 B, T = IDS.shape
-BODY, UNIT = {"task": None, "n_outputs": None}, VectorMap("unit")
+UNIT = VectorMap("unit")
 each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
+each_input = pytest.mark.parametrize("inputs", [{}, REAL], ids=["ids", "vectors"])
+each_backend = pytest.mark.usefixtures("default_backend")
 
 
 def made(settings):
@@ -55,19 +60,19 @@ def test_positions_are_counted_from_the_first_word():
 
 
 @each_setting
-def test_the_loss_is_that_of_the_outputs_at_what_is_counted(settings, every_backend):
+@each_backend
+def test_the_loss_is_that_of_the_outputs_at_what_is_counted(settings):
     model, params = made(settings)
     inputs, targets, keep_mask, types = batch_of(model)
-    outputs = model.outputs(params, inputs, keep_mask, types, backend=every_backend)
+    outputs = model.outputs(params, inputs, keep_mask, types)
+    is_counted = KEEP if model.by_position else np.ones(B, bool)
     if model.task == "numbers":
-        of_each = ((outputs - targets) ** 2)[KEEP if model.by_position else ...]
+        of_each = (outputs - targets) ** 2
     else:
-        of_each = (
-            np.log(np.exp(outputs).sum(axis=-1))
-            - np.take_along_axis(outputs, targets[..., None], -1)[..., 0]
-        )
-        of_each = of_each[KEEP & (targets >= 0)] if model.by_position else of_each
-    loss, n = model.loss(params, inputs, targets, keep_mask, types, backend=every_backend)
+        of_each = surprise_at(targets, outputs)
+        is_counted = is_counted & (targets >= 0)
+    of_each = of_each[is_counted]
+    loss, n = model.loss(params, inputs, targets, keep_mask, types)
     assert n == of_each.size
     assert loss == pytest.approx(of_each.mean(), rel=1e-13)
 
@@ -82,27 +87,27 @@ POOLED = {
 }
 
 
-@pytest.mark.parametrize("inputs", [{}, REAL], ids=["ids", "vectors"])
+@each_input
 @pytest.mark.parametrize("pooling", POOLED)
-def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(pooling, inputs, every_backend):
+@each_backend
+def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(pooling, inputs):
     model, params = made({**inputs, **CLASSES, "pooling": pooling})
     x, _, keep_mask, _ = batch_of(model)
-    arguments = params, x, keep_mask
-    y = model.encode(*arguments, backend=every_backend)
-    vectors = model.vectors(*arguments, backend=every_backend)
+    y = model.encode(params, x, keep_mask)
+    vectors = model.vectors(params, x, keep_mask)
     expected = [POOLED[pooling](row[kept]) for row, kept in zip(y, KEEP, strict=True)]
     assert_close(vectors, expected, 1e-14)
-    outputs = model.outputs(*arguments, backend=every_backend)
+    outputs = model.outputs(params, x, keep_mask)
     assert_close(outputs, vectors @ params["output"]["weight"] + params["output"]["bias"])
 
 
-@pytest.mark.parametrize("inputs", [{}, REAL], ids=["ids", "vectors"])
-def test_without_a_task_and_a_pooling_vectors_are_those_of_positions(inputs, every_backend):
+@each_input
+@each_backend
+def test_without_a_task_and_a_pooling_vectors_are_those_of_positions(inputs):
     model, params = made({**inputs, "pooling": "none"})
     x, _, keep_mask, _ = batch_of(model)
-    expected = model.encode(params, x, keep_mask, backend=every_backend)
-    vectors = model.vectors(params, x, keep_mask, backend=every_backend)
-    assert_array_equal(vectors, expected)
+    expected = model.encode(params, x, keep_mask)
+    assert_array_equal(model.vectors(params, x, keep_mask), expected)
 
 
 @pytest.mark.parametrize("pooling", POOLED)
@@ -112,7 +117,8 @@ def test_padding_on_the_left_changes_no_vector(pooling):
     assert_close(model.vectors(params, left), model.vectors(params, IDS), 1e-13)
 
 
-def test_maps_after_several_poolings(every_backend):
+@each_backend
+def test_maps_after_several_poolings():
     maps = (
         VectorMap("linear", 5, activation="tanh"),
         VectorMap("layer_norm"),
@@ -123,17 +129,16 @@ def test_maps_after_several_poolings(every_backend):
     assert from_description(describe(model)) == model
     params["after_pooling"]["1"] = {"gain": np.linspace(0.5, 2, 5), "bias": np.linspace(-1, 1, 5)}
     y = model.encode(params, IDS)
-    pooled = np.array(
-        [[*row[0], *row[kept].mean(axis=0)] for row, kept in zip(y, KEEP, strict=True)]
-    )
-    assert_close(model.vectors(params, IDS, backend=every_backend), pooled, 1e-13)
-    own = params["after_pooling"]
-    x = np.tanh(pooled @ own["0"]["weight"] + own["0"]["bias"])
-    x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
-    x = (x * own["1"]["gain"] + own["1"]["bias"]) @ own["2"]["weight"]
+    means = [row[kept].mean(axis=0) for row, kept in zip(y, KEEP, strict=True)]
+    pooled = np.hstack([y[:, 0], means])
+    assert_close(model.vectors(params, IDS), pooled, 1e-13)
+    first, norm, last = (params["after_pooling"][name] for name in "012")
+    x = np.tanh(pooled @ first["weight"] + first["bias"])
+    x -= x.mean(axis=1, keepdims=True)
+    x /= np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+    x = (x * norm["gain"] + norm["bias"]) @ last["weight"]
     expected = x / np.linalg.norm(x, axis=1, keepdims=True)
-    found = model.sentence_vectors(params, IDS, backend=every_backend)
-    assert_close(found, expected, 1e-12)
+    assert_close(model.sentence_vectors(params, IDS), expected, 1e-12)
 
 
 def test_without_maps_the_vector_of_a_sentence_is_that_of_the_pooling():
@@ -153,11 +158,7 @@ def test_all_positions_see_all_others_but_padding():
     model, params = made(CLASSES)
     weights = model.attention_weights(params, IDS)["layers"]
     assert [x.shape for x in weights] == [(B, 2, T, T)] * 2
-    for x in weights:
-        assert (x[-1] > 0).all()
-        for row, kept in zip(x, KEEP, strict=True):
-            assert not row[:, :, ~kept].any()
-            np.testing.assert_allclose(row[:, kept].sum(axis=-1), 1, atol=1e-14)
+    assert_weights_are_of_what_is_seen(weights, KEEP[:, None, None])
 
 
 # --- padding ---
@@ -170,18 +171,14 @@ def widened(x):
 
 
 @each_setting
-def test_padding_has_no_influence_even_if_it_is_nan(settings, every_backend):
+@each_backend
+def test_padding_has_no_influence_even_if_it_is_nan(settings):
     model, params = made({**settings, "tie_embeddings": False})
     batch = batch_of(model)
-    loss, grads, n = model.loss_and_grad(params, *batch, backend=every_backend)
-    outputs = model.outputs(params, batch[0], *batch[2:], backend=every_backend)
-    if model.vocab:
-        params["embedding"][0] = np.nan
+    outputs = model.outputs(params, batch[0], *batch[2:])
     wide = [x if x is None or x.shape[:2] != (B, T) else widened(x) for x in batch]
-    other, other_grads, other_n = model.loss_and_grad(params, *wide, backend=every_backend)
-    assert (other, other_n) == (pytest.approx(loss, rel=1e-13), n)
-    assert_trees_close(other_grads, grads, 1e-13)
-    after = model.outputs(params, wide[0], *wide[2:], backend=every_backend)
+    assert_padding_has_no_influence_even_if_it_is_nan(model, params, batch, wide)
+    after = model.outputs(params, wide[0], *wide[2:])
     at = np.nonzero(KEEP) if model.by_position else ...
     assert_close(after[at], outputs[at], 1e-12)
 
@@ -195,11 +192,12 @@ def test_a_mask_and_the_id_of_padding_both_hide():
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first", "max"])
-def test_a_sequence_of_nothing_but_padding_has_the_vector_0(pooling, every_backend):
+@each_backend
+def test_a_sequence_of_nothing_but_padding_has_the_vector_0(pooling):
     model, params = made({**CLASSES, "pooling": pooling})
     ids = np.vstack([IDS, np.zeros((1, T), int)])
-    assert not model.vectors(params, ids, backend=every_backend)[-1].any()
-    _, grads, _ = model.loss_and_grad(params, ids, np.zeros(B + 1, int), backend=every_backend)
+    assert not model.vectors(params, ids)[-1].any()
+    _, grads, _ = model.loss_and_grad(params, ids, np.zeros(B + 1, int))
     assert all(np.isfinite(x).all() for _, x in tree.leaves(grads))
 
 
@@ -208,7 +206,9 @@ def test_a_sequence_of_nothing_but_padding_has_the_vector_0(pooling, every_backe
 
 def test_settings_that_contradict_each_other_or_do_not_exist():
     def refused(message, error=ValueError, **bad):
-        refuses(error, message, Encoder, **{"vocab": V, **SIZES, **CLASSES, **bad})
+        refuses(error, message, encoder, **CLASSES | bad)
+
+    body = {"task": None, "n_outputs": None}
 
     refused("vocab=None, n_inputs=None: expected the size of a vocabulary or the width", vocab=None)
     refused("vocab=13, n_inputs=5: expected", n_inputs=5)
@@ -216,21 +216,15 @@ def test_settings_that_contradict_each_other_or_do_not_exist():
     refused("n_outputs=None with task='classes': expected a number of outputs", n_outputs=None)
     refused("n_outputs=3 with task=None: expected a number of outputs with 'classes'", task=None)
     refused("pooling='lasst', expected 'mean', 'first', 'max', 'last', ", pooling="lasst")
-    refused("pooling='men', expected 'mean'", pooling=("max", "men"), task=None, n_outputs=None)
+    refused("pooling='men', expected 'mean'", pooling=("max", "men"), **body)
     refused(r"pooling=\('max',\), expected two or more of \('mean', 'first'", pooling=["max"])
-    refused(
-        r"with task='classes', expected one pooling and nothing after it", pooling=("max", "first")
-    )
-    refused(
-        r"with task='classes', expected one pooling and nothing after it", after_pooling=(UNIT,)
-    )
-    refused("with pooling='none', expected nothing", **BODY, pooling="none", after_pooling=(UNIT,))
+    one = "with task='classes', expected one pooling and nothing after it"
+    refused(one, pooling=("max", "first"))
+    refused(one, after_pooling=(UNIT,))
+    refused("with pooling='none', expected nothing", **body, pooling="none", after_pooling=(UNIT,))
     refused(r"labels=\('a', 'b'\), expected n_outputs=3 texts", labels=("a", "b"))
-    refused(
-        r"labels=\('a',\) with task=None, .* give task='classes' and n_outputs=…",
-        **BODY,
-        labels=("a",),
-    )
+    classes = r"labels=\('a',\) with task=None, .* give task='classes' and n_outputs=…"
+    refused(classes, **body, labels=("a",))
     refused(r"labels=\(1, 2, 3\), expected n_outputs=3 texts", labels=(1, 2, 3))
     refused("tie_embeddings=True with task='classes', expected task='words'", tie_embeddings=True)
     refused("pooler=True, expected False where", pooler=True, pooling="none")
@@ -239,9 +233,12 @@ def test_settings_that_contradict_each_other_or_do_not_exist():
     refused("odd width 3 cannot be rotary", positions="rotary", rotary=layers.Rotary(), d_model=6)
 
 
-MEANS, REALS = made(CLASSES), made({**REAL, **NUMBERS})
-WORD_BY_WORD = made({**BERT, **WORDS})
-X, Y, C = np.ones((B, T, 5)), np.ones((B, 2)), np.zeros(B, int)
+MEANS = made(CLASSES)
+REALS = made(REAL | NUMBERS)
+WORD_BY_WORD = made(BERT | WORDS)
+X = np.ones((B, T, 5))
+Y = np.ones((B, 2))
+C = np.zeros(B, int)
 
 
 def refused(made, message, *batch, error=ValueError):
@@ -290,9 +287,9 @@ def test_numbers_have_no_label_smoothing():
     refuses(ValueError, message, model.loss, params, X, Y, label_smoothing=0.1)
 
 
-@pytest.mark.parametrize("call", ["outputs", "loss"])
-def test_without_a_task_there_are_neither_outputs_nor_a_loss(call):
+def test_without_a_task_there_are_neither_outputs_nor_a_loss():
     model, params = made({})
     assert model.vectors(params, IDS).shape == (B, 8)
     message = "task=None, expected 'classes', 'numbers' or 'words'"
-    refuses(ValueError, message, getattr(model, call), params, IDS, *[C] * (call == "loss"))
+    refuses(ValueError, message, model.outputs, params, IDS)
+    refuses(ValueError, message, model.loss, params, IDS, C)

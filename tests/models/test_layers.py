@@ -43,21 +43,22 @@ def check_layer(layer, inputs, params):
     paths, arrays = zip(*tree.leaves(params), strict=True)
     n = len(inputs)
 
-    def rebuild(leaves):
-        values = iter(leaves)
-        return tree.map_leaves(lambda _: next(values), params)
+    def run(args):
+        values = iter(args[n:])
+        return layer(tree.map_leaves(lambda _: next(values), params), *args[:n])
 
     def f(*args):
-        return layer(rebuild(args[n:]), *args[:n])[0]
+        y, _ = run(args)
+        return y
 
     def f_backward(dy, *args):
-        _, backward = layer(rebuild(args[n:]), *args[:n])
+        _, backward = run(args)
         *dinputs, grads = backward(dy)
         assert [path for path, _ in tree.leaves(grads)] == list(paths)
         return [*dinputs, *(grad for _, grad in tree.leaves(grads))]
 
     names = [f"input {i}" for i in range(n)] + list(paths)
-    return gradcheck(f, f_backward, [*inputs, *arrays], names=names, central_tolerance=None)
+    gradcheck(f, f_backward, [*inputs, *arrays], names=names, central_tolerance=None)
 
 
 HEADS = layers.AttentionSettings(H)
@@ -101,9 +102,11 @@ def residual_convolutions(ops, params, x, **dropout):
     return residual_conv_block(ops, params, x, convolve, **dropout)
 
 
-OF_SELF, OF_MEMORY = NEW.self_attention(SHAPES), NEW.memory_attention(SHAPES)
+OF_SELF = NEW.self_attention(SHAPES)
+OF_MEMORY = NEW.memory_attention(SHAPES)
 KEPT = keep(B, T)
-ENCODER, DECODER = NEW.encoder_layer(SHAPES), NEW.decoder_layer(SHAPES)
+ENCODER = NEW.encoder_layer(SHAPES)
+DECODER = NEW.decoder_layer(SHAPES)
 add("layer norm", layers.layer_norm, NEW.norm(D), X)
 add("norm by the root mean square", layers.rms_norm, NEW.norm(D, "rms_norm"), X, eps=0.1)
 for rate in (0.0, 0.3):
@@ -128,7 +131,7 @@ for shape in ((B, H, T), (1, H, 1), (T,)):
 DROPOUT = {"dropout_rate": 0.3, "dropout_key": KEY}
 for activation in ("relu", "gelu", "gelu_erf", "silu"):
     for name, dropout in {"": {}, ", dropout": DROPOUT}.items():
-        options = {"activation": activation, **dropout}
+        options = dropout | {"activation": activation}
         add(activation + name, layers.feed_forward, NEW.feed_forward(SHAPES), X, **options)
 for norm in ("pre", "post"):
     options = {"settings": settings(norm=norm), "dropout_key": KEY}
@@ -156,23 +159,32 @@ def test_attention_knows_scale_and_dropout_in_its_backward():
     def attention(q, k, v, bias):
         return layers.attention(reference, q, k, v, keep(B, T, S), bias=bias, **options)
 
-    k, v, bias = normal(B, S, K, seed=4), normal(B, S, 2, seed=5), normal(T, S, seed=6)
-    gradcheck(
-        lambda *arrays: attention(*arrays)[0],
-        lambda dout, *arrays: attention(*arrays)[1](dout)[:4],
-        [normal(B, T, K), k, v, bias],
-        names="qkvb",
-    )
+    def f(*arrays):
+        out, _ = attention(*arrays)
+        return out
+
+    def f_backward(dout, *arrays):
+        _, backward = attention(*arrays)
+        return backward(dout)[:4]
+
+    q = normal(B, T, K)
+    k = normal(B, S, K, seed=4)
+    v = normal(B, S, 2, seed=5)
+    bias = normal(T, S, seed=6)
+    gradcheck(f, f_backward, [q, k, v, bias], names="qkvb")
 
 
 @pytest.mark.parametrize("norm_type", ["layer_norm", "rms_norm"])
 def test_the_normalisation_of_a_layer_has_the_type_and_the_eps_of_its_settings(norm_type):
     x = normal(B, T, D)
     params = NEW.norm(D, norm_type)
-    given = layers.LayerSettings(HEADS, norm_type=norm_type, eps=0.5)
-    y, _ = normalise(reference, params, x, given)
-    assert_array_equal(y, getattr(layers, norm_type)(reference, params, x, 0.5)[0])
-    assert not np.allclose(y, getattr(layers, norm_type)(reference, params, x)[0])
+    norm = getattr(layers, norm_type)
+    settings = layers.LayerSettings(HEADS, norm_type=norm_type, eps=0.5)
+    y, _ = normalise(reference, params, x, settings)
+    expected, _ = norm(reference, params, x, 0.5)
+    other, _ = norm(reference, params, x)
+    assert_array_equal(y, expected)
+    assert not np.allclose(y, other)
 
 
 @pytest.mark.parametrize("window", [None, 3])
@@ -195,9 +207,9 @@ def test_a_cache_that_does_not_fit_is_named():
     params = NEW.encoder_layer(SHAPES)
     kv = np.zeros((6, 2 * D))
     message = "of the newest positions for a cache with kv"
-    for x, at in ((normal(2, D), np.zeros((2, 0), int)), (normal(3, D), np.zeros((2, 1), int))):
-        arguments = reference, params, x, layers.LayerSettings(HEADS)
-        cache = layers.KeyValueCache(kv, at)
+    for n_rows, width in ((2, 0), (3, 1)):
+        arguments = reference, params, normal(n_rows, D), layers.LayerSettings(HEADS)
+        cache = layers.KeyValueCache(kv, np.zeros((2, width), int))
         refuses(ValueError, message, layers.encoder_layer, *arguments, cache=cache)
 
 
@@ -215,12 +227,10 @@ def test_the_residual_passes_by_its_sublayer(norm):
     """
     params = {"out": {"weight": np.zeros((F, D)), "bias": np.zeros(D)}}
     norm_params = NEW.norm(D)
-    x = normal(B, T, D)
+    x, dy = normal(2, B, T, D)
     z = np.ones((B, T, F))
-    dy = normal(B, T, D, seed=6)
-    y, backward = layers.add_and_norm(
-        reference, params, norm_params, z, x, settings(norm=norm), dropout_key=KEY
-    )
+    options = {"settings": settings(norm=norm), "dropout_key": KEY}
+    y, backward = layers.add_and_norm(reference, params, norm_params, z, x, **options)
     dz, dx, grads, norm_grads = backward(dy)
     assert not dz.any()
     assert list(grads) == ["out"]
@@ -229,25 +239,26 @@ def test_the_residual_passes_by_its_sublayer(norm):
         assert_array_equal(dx, dy)
         assert norm_grads == {}
     else:
-        assert_array_equal(y, layers.layer_norm(reference, norm_params, x)[0])
+        expected, _ = layers.layer_norm(reference, norm_params, x)
+        assert_array_equal(y, expected)
         assert list(norm_grads) == ["gain", "bias"]
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_sublayer_is_normalised_once(norm):
-    x, dh = normal(B, T, D), normal(B, T, D, seed=6)
+    x, dh = normal(2, B, T, D)
     h, backward = layers.norm_before(reference, NEW.norm(D), x, settings(norm=norm))
     dx, norm_grads = backward(dh)
-    assert (h is x) == (dx is dh) == (not norm_grads) == (norm == "post")
+    is_after = norm == "post"
+    assert (h is x) == is_after
+    assert (dx is dh) == is_after
+    assert (not norm_grads) == is_after
 
 
 def test_one_key_drops_different_places_in_different_layers():
     """Sub-keys are derived: were a key used twice, two dropouts of one shape would agree."""
-    params = shaken(ENCODER)
-    x = normal(B, S, D)
     drawn = []
-    ops = noting_keys(drawn)
-    layers.encoder_layer(ops, params, x, settings(), dropout_key=KEY)
+    layers.encoder_layer(noting_keys(drawn), shaken(ENCODER), X, settings(), dropout_key=KEY)
     assert len(drawn) == 4  # attention weights, attention output, hidden layer, feed-forward output
     assert len(set(drawn)) == 4
 
@@ -259,13 +270,15 @@ def noting_keys(drawn):
         place = list(operation.record.parameters).index("dropout_key")
 
         def call(*args, **keywords):
-            drawn.append(keywords["dropout_key"] if "dropout_key" in keywords else args[place])
+            drawn.append(keywords.get("dropout_key") or args[place])
             return operation(*args, **keywords)
 
         return call
 
-    names = "self_attention", "linear_activation_dropout", "linear_dropout_residual"
-    return reference.ops.replaced(**{name: noting(getattr(reference.ops, name)) for name in names})
+    replaced = {}
+    for name in ("self_attention", "linear_activation_dropout", "linear_dropout_residual"):
+        replaced[name] = noting(getattr(reference.ops, name))
+    return reference.ops.replaced(**replaced)
 
 
 def test_a_weight_used_twice_gets_the_sum_of_both_gradients():

@@ -20,15 +20,16 @@ MODELS = {
     "post-norm": Transformer(13, 11, **SIZES, norm="post", dtype="float64"),
     "ByteNet": ByteNet(13, 11, d_model=14, n_sets=1, dilations=(1, 2, 4), dtype="float64"),
 }
-OF_RECURRENT: list[dict] = [
-    {"attention": None, "bidirectional": False},
-    {"attention": "dot", "cell": "lstm"},
-    {"attention": "general"},
-    {"attention": "additive", "cell": "lstm", "bidirectional": False},
-]
-for options in OF_RECURRENT:
-    model = Recurrent(13, 11, d_model=14, dropout=0.1, dtype="float64", **options)
-    MODELS[f"recurrent, {options['attention']}"] = model
+OF_RECURRENT: dict[str | None, dict] = {
+    None: {"bidirectional": False},
+    "dot": {"cell": "lstm"},
+    "general": {},
+    "additive": {"cell": "lstm", "bidirectional": False},
+}
+RECURRENT = {"d_model": 14, "dropout": 0.1, "dtype": "float64"}
+for attention, options in OF_RECURRENT.items():
+    model = Recurrent(13, 11, attention=attention, **RECURRENT, **options)
+    MODELS[f"recurrent, {attention}"] = model
 PROMISES = [
     promises.assert_the_decoder_sees_the_whole_source,
     promises.assert_padding_columns_change_nothing,
@@ -44,9 +45,7 @@ pytestmark = pytest.mark.usefixtures("default_backend")
 
 
 @each_model
-@pytest.mark.parametrize(
-    "promise", PROMISES, ids=lambda promise: promise.__name__.removeprefix("assert_")
-)
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 def test_the_model_keeps_its_promise(model, promise):
     promise(model, params_of(model), SRC, TGT)
 

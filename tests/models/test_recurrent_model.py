@@ -1,14 +1,15 @@
 """What is special to the recurrent model; ``test_promises.py`` tests padding, past and future."""
 
 import numpy as np
-from oracles import assert_close
-from promises import params_of
+from numpy.testing import assert_array_equal
+from promises import assert_weights_are_of_what_is_seen, params_of
 from refusals import refuses
 
 from npformer import Recurrent
 
 V_SRC, V_TGT, D = 11, 12, 6
 SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
+TGT = np.array([[1, 5], [1, 6], [1, 7]])
 
 
 def make(cell="gru", attention="general", src_vocab=V_SRC, **options):
@@ -19,24 +20,19 @@ def make(cell="gru", attention="general", src_vocab=V_SRC, **options):
 def test_without_attention_only_the_end_of_the_encoder_matters():
     model = make("gru", None, bidirectional=False)
     params = params_of(model)
-    tgt = np.array([[1, 5], [1, 5], [1, 5]])
     states, ends = model.encode(params, SRC)
-    assert (
-        model.decode(params, (np.full_like(states, np.nan), ends), SRC, tgt)
-        == model.logits(params, SRC, tgt)
-    ).all()
+    memory = np.full_like(states, np.nan), ends
+    logits = model.logits(params, SRC, TGT)
+    assert_array_equal(model.decode(params, memory, SRC, TGT), logits)
     # the state stays what it is on padding
-    assert (ends[0][0] == states[[0, 1, 2], [3, 3, 3]]).all()
+    assert_array_equal(ends[0][0], states[:, 3])
 
 
 def test_attention_weights_are_those_of_the_words():
     model = make("lstm", "additive")
-    [weights] = model.attention_weights(params_of(model), SRC, np.array([[1, 5], [1, 6], [1, 7]]))[
-        "memory"
-    ]
-    assert weights.shape == (3, 1, 2, 4)
-    assert_close(weights.sum(axis=-1), np.ones((3, 1, 2)))
-    assert (weights[2, ..., 1:] == 0).all()
+    weights = model.attention_weights(params_of(model), SRC, TGT)["memory"]
+    assert [x.shape for x in weights] == [(3, 1, 2, 4)]
+    assert_weights_are_of_what_is_seen(weights, (SRC != 0)[:, None, None])
     message = "attention=None has no attention weights"
     refuses(ValueError, message, make("gru", None).attention_weights, {}, SRC, SRC)
 
@@ -44,10 +40,10 @@ def test_attention_weights_are_those_of_the_words():
 def test_parameters_in_another_order_are_the_same():
     model = make("gru", "additive")
     params = params_of(model)
-    tgt = np.array([[1, 5]] * 3)
-    turned = {**params, "decoder": {**params["decoder"]}}
-    turned["decoder"]["attention"] = dict(reversed(params["decoder"]["attention"].items()))
-    assert (model.logits(params, SRC, tgt) == model.logits(turned, SRC, tgt)).all()
+    decoder = params["decoder"]
+    turned = dict(reversed(decoder["attention"].items()))
+    other = params | {"decoder": decoder | {"attention": turned}}
+    assert_array_equal(model.logits(other, SRC, TGT), model.logits(params, SRC, TGT))
 
 
 def test_bad_settings_are_named():
@@ -55,11 +51,8 @@ def test_bad_settings_are_named():
         refuses(ValueError, message, make, **options)
 
     refused("cell='rnn', expected 'gru' or 'lstm'", cell="rnn")
-    refused(
-        "attention='luong', expected None, "
-        r"'dot', 'general' \(the bilinear score\) or 'additive'",
-        attention="luong",
-    )
+    scores = r"None, 'dot', 'general' \(the bilinear score\) or 'additive'"
+    refused(f"attention='luong', expected {scores}", attention="luong")
     refused("d_model=7 is odd", d_model=7)
     refused("d_model=an int of 16610 bits is odd", d_model=10**5000 + 1)
 

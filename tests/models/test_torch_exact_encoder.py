@@ -12,33 +12,13 @@ pytest.importorskip("torch")
 import torch
 import torch.nn.functional as F
 
-from npformer import Encoder
+from npformer import Encoder, tree
 
 B, T, D, H, N, V = 2, 200, 96, 4, 4, 50
-MODEL = Encoder(
-    V,
-    d_model=D,
-    n_heads=H,
-    n_layers=N,
-    d_ff=4 * D,
-    max_len=T,
-    dropout=0.0,
-    norm="post",
-    activation="gelu_erf",
-    positions="learned",
-    embedding_norm=True,
-    scale_embeddings=False,
-    task="words",
-    dtype="float32",
-)
-
-
-def arrays_of(params, path=""):
-    """The arrays of a nested dict by their paths."""
-    arrays = {}
-    for name, x in params.items():
-        arrays |= arrays_of(x, f"{path}{name}.") if isinstance(x, dict) else {path + name: x}
-    return arrays
+SIZES = {"d_model": D, "n_heads": H, "n_layers": N, "d_ff": 4 * D, "max_len": T}
+BERT = {"norm": "post", "activation": "gelu_erf", "positions": "learned", "embedding_norm": True}
+BERT |= {"scale_embeddings": False, "dropout": 0.0, "task": "words"}
+MODEL = Encoder(V, **SIZES, **BERT, dtype="float32")
 
 
 def hard_params(params, rng):
@@ -46,10 +26,8 @@ def hard_params(params, rng):
 
     What all keys share has to cancel.
     """
-    for x in params.values():
-        if isinstance(x, dict):
-            hard_params(x, rng)
-        elif x.ndim == 2:
+    for _, x in tree.leaves(params):
+        if x.ndim == 2:
             x[...] = 0.02 * rng.standard_normal(x.shape)
         elif x.shape == (3 * D,):
             x[...] = 3 * rng.standard_normal(x.shape)
@@ -57,10 +35,9 @@ def hard_params(params, rng):
 
 def their_gradients(params, ids, targets, dtype):
     """By autograd, in this dtype; of queries, keys and values apart."""
-    get = {
-        name: torch.tensor(x, dtype=dtype, requires_grad=True)
-        for name, x in arrays_of(params).items()
-    }
+    get = {}
+    for path, x in tree.leaves(params):
+        get[path] = torch.tensor(x, dtype=dtype, requires_grad=True)
 
     def norm(name, x):
         return F.layer_norm(x, (D,), get[f"{name}.gain"], get[f"{name}.bias"])
@@ -69,8 +46,7 @@ def their_gradients(params, ids, targets, dtype):
         return x @ get[f"{name}.weight"] + get[f"{name}.bias"]
 
     def attend(name, x):
-        parts = linear(f"{name}.qkv", x).chunk(3, -1)
-        q, k, v = (part.reshape(B, T, H, D // H).transpose(1, 2) for part in parts)
+        q, k, v = linear(f"{name}.qkv", x).reshape(B, T, 3, H, D // H).permute(2, 0, 3, 1, 4)
         weights = torch.softmax(q @ k.transpose(-1, -2) * (D // H) ** -0.5, -1)
         return linear(f"{name}.out", (weights @ v).transpose(1, 2).reshape(B, T, D))
 
@@ -82,7 +58,7 @@ def their_gradients(params, ids, targets, dtype):
         x = norm(of_layer + "feed_forward_norm", x + linear(of_layer + "feed_forward.out", hidden))
     x = norm("words.norm", F.gelu(linear("words.hidden", x)))
     F.cross_entropy(linear("output", x).reshape(-1, V), targets.reshape(-1)).backward()
-    return apart({name: x.grad.numpy() for name, x in get.items()})
+    return apart((name, x.grad.numpy()) for name, x in get.items())
 
 
 def apart(gradients):
@@ -91,11 +67,10 @@ def apart(gradients):
     Without the bias of the keys, whose gradient is 0.
     """
     found = {}
-    for name, x in gradients.items():
+    for name, x in gradients:
         if ".qkv." in name:
-            found |= {
-                f"{name}[{part}]": y for part, y in zip("qkv", np.split(x, 3, axis=-1), strict=True)
-            }
+            for part, y in zip("qkv", np.split(x, 3, axis=-1), strict=True):
+                found[f"{name}[{part}]"] = y
         else:
             found[name] = x
     return {name: x for name, x in found.items() if not name.endswith("qkv.bias[k]")}
@@ -116,7 +91,7 @@ def errors_of_a_model(seed, backend):
     exact = their_gradients(params, *given, torch.float64)
     theirs = their_gradients(params, *given, torch.float32)
     _, grads, _ = MODEL.loss_and_grad(params, ids, targets, backend=backend)
-    ours = apart(arrays_of(grads))
+    ours = apart(tree.leaves(grads))
     assert ours.keys() == exact.keys()
     return errors(ours, exact), errors(theirs, exact)
 

@@ -10,7 +10,7 @@ import pytest
 import whole_models
 from numpy.testing import assert_array_equal
 from oracles import assert_close
-from promises import params_of
+from promises import assert_weights_are_of_what_is_seen, params_of, surprise_at
 from refusals import refuses
 from whole_models import assert_gradient_along_directions, loss_of_batch, shaken
 
@@ -39,9 +39,9 @@ def test_in_a_tied_table_the_row_of_the_padding_is_its_output_weight_too():
     """
     model = replace(MODEL, tgt_vocab=13, tie_embeddings=True)
     params = model.init(0)
-    before = model.logits(params, SRC, TGT[:, :-1])
+    before = model.logits(params, SRC, TGT)
     params["embedding"][0] = np.nan
-    after = model.logits(params, SRC, TGT[:, :-1])
+    after = model.logits(params, SRC, TGT)
     assert np.isnan(after[..., 0]).all()
     np.testing.assert_allclose(after[..., 1:], before[..., 1:], rtol=1e-10)
     assert np.isnan(model.loss(params, SRC, TGT)[0])
@@ -54,22 +54,22 @@ def test_in_a_tied_table_the_row_of_the_padding_is_its_output_weight_too():
 @pytest.mark.parametrize(("backend", "tolerance"), [("reference", 0), ("cpu", 1e-14)])
 def test_nan_in_the_padding_of_a_memory_changes_no_logit(backend, tolerance):
     memory = MODEL.encode(PARAMS, SRC, backend=backend)
-    before = MODEL.decode(PARAMS, memory, SRC, TGT[:, :-1], backend=backend)
+    before = MODEL.decode(PARAMS, memory, SRC, TGT, backend=backend)
     memory[1, 3:] = np.nan
-    after = MODEL.decode(PARAMS, memory, SRC, TGT[:, :-1], backend=backend)
+    after = MODEL.decode(PARAMS, memory, SRC, TGT, backend=backend)
     assert_close(after, before, tolerance)
 
 
 def test_attention_weights_of_every_layer_and_head():
-    weights = MODEL.attention_weights(PARAMS, SRC, TGT[:, :-1])
+    tgt = TGT[:, :-1]
+    weights = MODEL.attention_weights(PARAMS, SRC, tgt)
     assert [x.shape for x in weights["encoder"]] == [(2, 2, 5, 5)] * 2
     assert [x.shape for x in weights["decoder"]] == [(2, 2, 5, 5)] * 3
     assert [x.shape for x in weights["memory"]] == [(2, 2, 5, 5)] * 3
-    for layers in weights.values():
-        for x in layers:
-            np.testing.assert_allclose(x.sum(axis=-1), 1, atol=1e-14)
-    assert not weights["memory"][0][1, :, :, 3:].any()  # padding
-    assert not np.triu(weights["decoder"][0][0, 0], 1).any()  # the future
+    words = (SRC != 0)[:, None, None]
+    assert_weights_are_of_what_is_seen(weights["encoder"] + weights["memory"], words)
+    past = np.tri(5) * (tgt != 0)[:, None, None]
+    assert_weights_are_of_what_is_seen(weights["decoder"], past)
 
 
 def test_parameters_are_scaled_as_documented():
@@ -77,9 +77,11 @@ def test_parameters_are_scaled_as_documented():
     params = model.init(3)
     embedded = params["source_embedding"] * 128**0.5
     assert abs(embedded.std() - 1) < 0.02
-    qkv = params["encoder"]["0"]["attention"]["qkv"]
-    hidden = params["encoder"]["0"]["feed_forward"]["hidden"]
-    for weight, bound in ((qkv["weight"], (6 / 256) ** 0.5), (hidden["weight"], (6 / 640) ** 0.5)):
+    layer = params["encoder"]["0"]
+    qkv = layer["attention"]["qkv"]
+    hidden = layer["feed_forward"]["hidden"]
+    for weight, width in ((qkv["weight"], 256), (hidden["weight"], 640)):
+        bound = (6 / width) ** 0.5
         assert 0.98 * bound < np.abs(weight).max() <= bound  # Xavier, for each projection alone
     assert not qkv["bias"].any()
 
@@ -90,16 +92,11 @@ def test_tied_embeddings_are_one_table():
     params = model.init(0)
     assert [name for name in params if "embedding" in name] == ["embedding"]
     assert list(params["output"]) == ["bias"]
-    copy = {
-        "source_embedding": params["embedding"],
-        "target_embedding": params["embedding"],
-        "encoder": params["encoder"],
-        "decoder": params["decoder"],
-        "output": {"weight": params["embedding"].T, **params["output"]},
-    }
-    assert_array_equal(
-        model.logits(params, SRC, TGT[:, :-1]), untied.logits(copy, SRC, TGT[:, :-1])
-    )
+    apart = dict(params)
+    table = apart.pop("embedding")
+    apart["source_embedding"] = apart["target_embedding"] = table
+    apart["output"] = {"weight": table.T, **params["output"]}
+    assert_array_equal(model.logits(params, SRC, TGT), untied.logits(apart, SRC, TGT))
 
 
 def test_without_layers_the_logits_are_embedding_position_norm_and_output():
@@ -113,23 +110,22 @@ def test_without_layers_the_logits_are_embedding_position_norm_and_output():
 
 
 def test_label_smoothing_and_padding_reach_the_loss():
-    logits = MODEL.logits(PARAMS, SRC, TGT[:, :-1])
-    p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    counted = TGT[:, 1:] != 0
-    picked = np.take_along_axis(p, TGT[:, 1:, None], axis=-1)[..., 0]
-    surprise = -0.9 * np.log(picked) - 0.1 * np.log(p).mean(axis=-1)
-    loss, n_tokens = MODEL.loss(PARAMS, SRC, TGT[:, :-1], TGT[:, 1:], label_smoothing=0.1)
-    assert n_tokens == counted.sum() == 7
-    np.testing.assert_allclose(loss, surprise[counted].mean(), rtol=1e-14)
+    tgt_in, tgt_out = TGT[:, :-1], TGT[:, 1:]
+    logits = MODEL.logits(PARAMS, SRC, tgt_in)
+    of_each_word = [surprise_at(np.full_like(tgt_out, word), logits) for word in range(11)]
+    surprise = 0.9 * surprise_at(tgt_out, logits) + 0.1 * np.mean(of_each_word, axis=0)
+    loss, n_tokens = MODEL.loss(PARAMS, SRC, tgt_in, tgt_out, label_smoothing=0.1)
+    assert n_tokens == 7
+    np.testing.assert_allclose(loss, surprise[tgt_out != 0].mean(), rtol=1e-14)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_two_predictions_that_shall_agree(default_backend, positions):
     """Their loss, gradient and number of tokens; and that they differ by dropout alone."""
-    options = {"dropout": 0.3, "dtype": "float64", "tie_embeddings": True, "positions": positions}
-    model = Transformer(9, 9, d_model=6, n_heads=2, n_layers=(1, 2), d_ff=8, max_len=13, **options)
+    options = {"dropout": 0.3, "tie_embeddings": True, "positions": positions}
+    model = replace(MODEL, src_vocab=9, tgt_vocab=9, d_model=6, **options)
     params = shaken(model.init(0))
-    batch = (whole_models.SRC, whole_models.TGT)
+    batch = whole_models.SRC, whole_models.TGT
     f, _ = loss_of_batch(model, params, batch, 5, consistency=0.7)
     _, f_backward = loss_of_batch(model, params, batch, 5, default_backend, consistency=0.7)
     assert_gradient_along_directions(f, f_backward, params)
@@ -142,5 +138,6 @@ def test_two_predictions_that_shall_agree(default_backend, positions):
 
     assert abs(loss(1e-9) - loss(0.7)) < 1e-12
     assert abs(loss(0.0) - loss(0.7)) < 1e-12
-    assert loss(1e-9, dropout_key=5) < loss(0.7, dropout_key=5) - 1e-3
-    assert abs(loss(1e-9, dropout_key=5) - loss(0.0, dropout_key=5)) > 1e-3
+    once, slightly, much = (loss(x, dropout_key=5) for x in (0.0, 1e-9, 0.7))
+    assert slightly < much - 1e-3
+    assert abs(slightly - once) > 1e-3
