@@ -60,10 +60,9 @@ def main(
     if n_best and n_best > search.beam_size:
         expected = f"expected at most --beam {search.beam_size}"
         raise UsageError(f"argument --n-best: {n_best}, {expected}")
-    is_large = sentences.file and not is_standard_input(sentences.file) and not attention
-    ranks = world() if is_large else OneProcess()
-    if not is_large and not world().is_first:
-        return 0  # rank 0 is enough for some sentences
+    ranks = ranks_for(sentences, attention)
+    if ranks.size == 1 and not world().is_first:
+        return 0
     translator = trained.load(Translator, "translate")
     to_translate = translatable(translator, sentences)
     if attention:
@@ -72,7 +71,8 @@ def main(
     keywords = asdict(search) | {"n_best": n_best or 1}
     results = results_of(translator, to_translate, keywords, sentences.is_typed, ranks)
     for number, hypotheses in enumerate(results, start=1):
-        first = hypotheses if number == 1 else first
+        if number == 1:
+            first = hypotheses
         if n_best:
             for hypothesis in hypotheses:
                 text = translator.text(hypothesis)
@@ -82,6 +82,12 @@ def main(
     if attention and to_translate:
         draw(translator, to_translate[0], first, attention)
     return sentences.exit_code
+
+
+def ranks_for(lines, attention):
+    """The ranks that translate: rank 0 is enough for some sentences, and all share a file."""
+    is_large = lines.file and not is_standard_input(lines.file) and not attention
+    return world() if is_large else OneProcess()
 
 
 def translatable(translator, lines):

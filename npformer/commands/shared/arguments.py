@@ -62,6 +62,15 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         """Parse what `sys.argv` or ``args`` has, as ``argparse`` does."""
         self.words = sys.argv[1:] if args is None else list(args)
+        self._refuse_unknown_options()
+        self.options, others = super().parse_known_args(self.words, namespace)
+        for action in self._get_positional_actions():
+            if others and action.type is utf_8 and action.nargs is None:
+                word = f"{getattr(self.options, action.dest)!r:.40}"
+                self.error(f"put the text in quotes, not only its first word, {word}")
+        return self.options, others
+
+    def _refuse_unknown_options(self):
         words = itertools.takewhile(lambda word: word != "--", self.words)
         if self._subparsers:  # what follows the subcommand is for another parser
             words = itertools.takewhile(lambda word: word.startswith("-"), words)
@@ -71,12 +80,6 @@ class Parser(argparse.ArgumentParser):
             if re.match(r"-[^\d.]", name) and " " not in name and not self._is_option(name):
                 names = self._option_string_actions
                 self.error(f"unknown option {name:.40}{nearest(name, names)}")
-        self.options, others = super().parse_known_args(self.words, namespace)
-        for action in self._get_positional_actions():
-            if others and action.type is utf_8 and action.nargs is None:
-                word = f"{getattr(self.options, action.dest)!r:.40}"
-                self.error(f"put the text in quotes, not only its first word, {word}")
-        return self.options, others
 
     def values_of_types(self, *types):
         """The name and the value of each option whose type is one of these."""
