@@ -1,4 +1,7 @@
-"""What a training leaves in its folder, to compare two of them."""
+"""What a training leaves in its folder, to compare two of them, and what it shows."""
+
+import io
+import sys
 
 from npformer.training import JsonLog, load_checkpoint
 
@@ -40,3 +43,24 @@ def assert_same(given, expected):
     assert given["infos"] == expected["infos"]
     assert given["arrays"].keys() == expected["arrays"].keys()
     assert [name for name, x in given["arrays"].items() if x != expected["arrays"][name]] == []
+
+
+def reversed_order(params):
+    """The same parameters, in dicts that have them in another order."""
+    if not isinstance(params, dict):
+        return params
+    return {name: reversed_order(child) for name, child in reversed(params.items())}
+
+
+class Terminal(io.StringIO):
+    """Standard error as a person sees it."""
+
+    def isatty(self):
+        return True
+
+
+def shown_by(monkeypatch, stream, work):
+    """What a work writes to standard error."""
+    monkeypatch.setattr(sys, "stderr", stream)
+    work()
+    return stream.getvalue()

@@ -35,7 +35,8 @@ def kept(batch, flat):
 @pytest.mark.parametrize("n", [4, 8, 16, 64])
 def test_threads_keep_less_than_two_layers_each(n):
     """All go on to the next layer together, as threads do that compute as much."""
-    flat, most = np.empty(N_LAYERS * SIZE, np.float32), []
+    flat = np.empty(N_LAYERS * SIZE, np.float32)
+    most = []
     batch = GradientTree(PLACES, {(0, n): flat}, is_first=True)
     together = threading.Barrier(n, timeout=60, action=lambda: most.append(kept(batch, flat)))
 
@@ -54,11 +55,16 @@ def test_threads_keep_less_than_two_layers_each(n):
 def test_while_one_of_64_shards_is_late_a_few_sums_wait_for_it(slow):
     flat = np.empty(N_LAYERS * SIZE, np.float32)
     batch = GradientTree(PLACES, {(0, 64): flat}, is_first=True)
-    for shard in [shard for shard in range(64) if shard != slow] + [slow]:
-        if shard == slow:
-            assert 5 * N_LAYERS <= kept(batch, flat) <= 6 * N_LAYERS  # one may be in ``flat``
+
+    def add(shard):
         for path in PATHS:
             batch.add(shard, path, gradient(shard, path))
+
+    for shard in range(64):
+        if shard != slow:
+            add(shard)
+    assert 5 * N_LAYERS <= kept(batch, flat) <= 6 * N_LAYERS  # one may be in ``flat``
+    add(slow)
     np.testing.assert_array_equal(flat, expected(64))
 
 
@@ -66,13 +72,15 @@ class Watched:
     """Gradients that a model gives to ``ready``, and the most bytes of them that were kept."""
 
     def __init__(self):
-        self.references, self.most, self.n = [], 0, 0
+        self.references = []
+        self.most = 0
+        self.n = 0
 
     def ready(self, path, grads):
-        kept = [x for x in (reference() for reference in self.references) if x is not None]
-        self.most = max(self.most, sum(x.nbytes for x in kept))
+        kept = [reference() for reference in self.references]
+        self.most = max(self.most, sum(x.nbytes for x in kept if x is not None))
         self.n += 1
-        self.references.extend(weakref.ref(x) for _, x in tree.leaves(grads))
+        self.references += [weakref.ref(x) for _, x in tree.leaves(grads)]
 
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 3, "d_ff": 9}
@@ -81,7 +89,8 @@ SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 3, "d_ff": 9}
 @pytest.mark.parametrize("n_batches", [1, 3])
 def test_a_step_of_one_shard_keeps_no_gradient_that_a_model_has_given(n_batches):
     """Nor from one batch to the next."""
-    model, watched = Transformer(200, 200, **SIZES), Watched()
+    model = Transformer(200, 200, **SIZES)
+    watched = Watched()
 
     def loss_and_grad(*batch, ready, **options):
         def take(path, grads):
@@ -101,7 +110,8 @@ def test_a_step_of_one_shard_keeps_no_gradient_that_a_model_has_given(n_batches)
 @pytest.mark.parametrize("tie_embeddings", [False, True])
 def test_a_model_does_not_keep_the_gradients_that_it_has_given(tie_embeddings):
     model = Transformer(200, 200, **SIZES, tie_embeddings=tie_embeddings)
-    params, watched = model.init(0), Watched()
+    params = model.init(0)
+    watched = Watched()
     model.loss_and_grad(params, np.full((2, 5), 3), np.full((2, 6), 3), ready=watched.ready)
     a_layer = 4 * tree.count(params["decoder"]["0"])
     assert watched.n > 8

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from programs import in_threads
+from refusals import refuses
 
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.sums import subtrees, tree_sum
@@ -38,20 +39,28 @@ def noting(complete):
     return SimpleNamespace(complete=complete.append)
 
 
+def sum_of(flat, start=0, stop=None):
+    """The sum of some shards, in the order of the tree."""
+    parts = {(i, i + 1): x for i, x in enumerate(flat)}
+    return tree_sum(parts, start, stop or len(flat))
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_the_sum_has_one_order_in_whichever_order_gradients_come(n, is_first):
     flat, trees = gradients(n)
-    before = gradients(1, seed=9)[0][0]
-    expected = tree_sum({(i, i + 1): x for i, x in enumerate(flat)}, 0, n)
-    expected = expected if is_first else before + expected
+    (before,), _ = gradients(1, seed=9)
+    expected = sum_of(flat)
+    if not is_first:
+        expected = before + expected
     parts = [(i, path, part) for i, tree in enumerate(trees) for path, part in leaves(tree)]
     for seed in range(20):
-        total, complete = before.copy(), []
+        total = before.copy()
+        complete = []
         batch = GradientTree(PLACES, {(0, n): total}, is_first, noting(complete))
         random.Random(seed).shuffle(parts)
-        for shard, path, part in parts:
-            batch.add(shard, path, part)
+        for part in parts:
+            batch.add(*part)
         assert total.tobytes() == expected.tobytes()
         assert sorted(place.start for place in complete) == [0, 6, 9]
         assert not batch.waiting
@@ -61,15 +70,15 @@ def test_subtrees_have_sums_of_their_own_and_a_place_is_complete_once():
     flat, trees = gradients(7)
     roots = subtrees(0, 7, range(1, 6))
     assert roots == [(1, 2), (2, 4), (4, 6)]
-    sums, complete = {root: np.empty(SIZE, "float32") for root in roots}, []
+    sums = {root: np.empty(SIZE, "float32") for root in roots}
+    complete = []
     batch = GradientTree(PLACES, sums, True, noting(complete))
     for shard in (5, 1, 3, 4, 2):
         assert complete == []
         add_all(batch, shard, trees[shard])
     assert len(complete) == len(PLACES)
-    for (start, stop), total in sums.items():
-        parts = {(i, i + 1): flat[i] for i in range(start, stop)}
-        assert total.tobytes() == tree_sum(parts, start, stop).tobytes()
+    for root, total in sums.items():
+        assert total.tobytes() == sum_of(flat, *root).tobytes()
 
 
 class Slow(dict):
@@ -84,24 +93,22 @@ class Slow(dict):
 def test_threads_that_give_at_once_get_the_same_bits():
     """Without a lock, two siblings would wait for each other."""
     flat, trees = gradients(8)
-    expected = tree_sum({(i, i + 1): x for i, x in enumerate(flat)}, 0, 8).tobytes()
     for _ in range(3):
         total = np.empty(SIZE, "float32")
         batch = GradientTree(PLACES, {(0, 8): total}, True)
         batch.waiting = Slow()
         in_threads(*(partial(add_all, batch, shard, trees[shard]) for shard in range(8)))
-        assert total.tobytes() == expected
+        assert total.tobytes() == sum_of(flat).tobytes()
 
 
 def test_no_gradient_of_a_shard_is_kept_or_changed():
-    _, trees = gradients(4)
-    before = [tree["a"]["weight"].copy() for tree in trees]
+    flat, trees = gradients(4)
+    before = flat.copy()
     batch = GradientTree(PLACES, {(0, 4): np.empty(SIZE, "float32")}, True)
     for shard, tree in enumerate(trees):
         add_all(batch, shard, tree)
         assert len(batch.waiting) <= 2 * len(PLACES)  # log2(4)
-    for x, tree in zip(before, trees, strict=True):
-        np.testing.assert_array_equal(tree["a"]["weight"], x)
+    np.testing.assert_array_equal(flat, before)
 
 
 def test_what_was_given_to_ready_is_not_taken_again():
@@ -113,28 +120,26 @@ def test_what_was_given_to_ready_is_not_taken_again():
     assert taken == ["a.weight", "a.bias", "b"]
 
 
-@pytest.mark.parametrize(
-    "path, grads, message",
-    [
-        ("a", {"weight": np.ones((2, 3)), "bias": np.ones(3)}, r"b: given nothing, .* shape \(\)"),
-        ("a", {"bias": np.zeros(1)}, r"a.bias: given shape \(1,\), expected \(3,\)"),
-        ("c", np.zeros(1), r"c: given shape \(1,\), expected nothing"),
-    ],
-)
 @pytest.mark.parametrize("early", [True, False])
-def test_a_gradient_that_is_missing_or_of_another_shape_is_named(path, grads, message, early):
-    given = GivenGradients(PLACES, lambda path, grad: None)
-    with pytest.raises(ValueError, match=f"the gradient of {message}"):
-        if early:
-            given.ready(path, grads)
-        given.finish(None if early else {path: grads})
+def test_a_gradient_that_is_missing_or_of_another_shape_is_named(early):
+    def named(message, path, grads):
+        given = GivenGradients(PLACES, lambda path, grad: None)
+        with pytest.raises(ValueError, match=f"the gradient of {message}"):
+            if early:
+                given.ready(path, grads)
+            given.finish(None if early else {path: grads})
+
+    layer = {"weight": np.ones((2, 3)), "bias": np.ones(3)}
+    named(r"b: given nothing, .* shape \(\)", "a", layer)
+    named(r"a.bias: given shape \(1,\), expected \(3,\)", "a", {"bias": np.zeros(1)})
+    named(r"c: given shape \(1,\), expected nothing", "c", np.zeros(1))
 
 
 def test_a_gradient_that_is_given_twice_is_named():
     given = GivenGradients(PLACES, lambda path, grad: None)
     given.ready("b", np.zeros(()))
-    with pytest.raises(ValueError, match="the gradient of b: given twice, expected once"):
-        given.ready("b", np.zeros(()))
+    message = "the gradient of b: given twice, expected once"
+    refuses(ValueError, message, given.ready, "b", np.zeros(()))
 
 
 class WithoutOutput(Transformer):
@@ -142,7 +147,8 @@ class WithoutOutput(Transformer):
 
     def loss_and_grad(self, *given, ready=None, **options):
         loss, grads, n = super().loss_and_grad(*given, **options)
-        return loss, {name: x for name, x in grads.items() if name != "output"}, n
+        del grads["output"]
+        return loss, grads, n
 
 
 @pytest.mark.parametrize("n_shards", [1, 2])
@@ -150,6 +156,6 @@ def test_a_step_without_all_gradients_names_the_first_that_is_missing(n_shards):
     model = WithoutOutput(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8)
     trainer = Trainer(model, SGD(0.1), n_shards=n_shards)
     before = trainer.flat_params.copy()
-    with pytest.raises(ValueError, match=r"output\.weight: given nothing, expected shape \(8, 9\)"):
-        trainer.step(*CopyTask(vocab=9, max_len=4).batch(0, 4))
+    message = r"output\.weight: given nothing, expected shape \(8, 9\)"
+    refuses(ValueError, message, trainer.step, *CopyTask(vocab=9, max_len=4).batch(0, 4))
     assert np.array_equal(trainer.flat_params, before)

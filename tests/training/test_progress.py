@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from programs import environment, python
+from trainings import Terminal, shown_by
 
 from npformer.progress import compilation_listener, compiling, progress_bar, say, working_time
 from npformer.training.trainer import StepInfo
@@ -13,11 +14,6 @@ numba = pytest.importorskip("numba")
 pytest.importorskip("tqdm")
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 INFO = StepInfo(step=1, loss=0.5, lr=0.1, grad_norm=1.0, n_tokens=7, seconds=0.1)
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def increase(x):
@@ -40,12 +36,14 @@ def first_run(monkeypatch, tmp_path):
 
 def shown(monkeypatch, stream, kernel, arguments):
     """What the bar writes during steps that call a kernel with these arguments."""
-    monkeypatch.setattr(sys, "stderr", stream)
-    with progress_bar(len(arguments), True) as bar:
-        for x in arguments:
-            kernel(x)
-            bar.advance(INFO)
-    return stream.getvalue()
+
+    def work():
+        with progress_bar(len(arguments), True) as bar:
+            for x in arguments:
+                kernel(x)
+                bar.advance(INFO)
+
+    return shown_by(monkeypatch, stream, work)
 
 
 def test_a_terminal_sees_which_kernel_is_compiled_and_afterwards_no_more_of_it(
