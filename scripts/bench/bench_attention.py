@@ -15,10 +15,10 @@ import sys
 
 import numpy as np
 
-from npformer.commands.shared import command_line, write_json  # needs pip install -e .
+from scripts.bench.benchmark import benchmark  # needs pip install -e .
 from scripts.bench.contenders import of_backends, started
 from scripts.bench.limits import Limits, print_limits
-from scripts.bench.machine import physical_cores, print_machine
+from scripts.bench.machine import physical_cores
 from scripts.bench.options import Backends, Positives, left_out, some, usually
 from scripts.bench.report import print_figures
 from scripts.bench.turns import Workload, measured
@@ -31,7 +31,7 @@ LENGTHS = [2**i for i in range(7, 15)]
 PYTORCH_MOST_GIGABYTES = 8
 
 
-@command_line
+@benchmark()
 def main(
     turns: usually(rounds=5, seconds=0.7),
     *,
@@ -49,7 +49,6 @@ def main(
     lengths
         (default: 128,256,...,16384)
     """
-    facts = print_machine()
     lengths = sorted(lengths or (LENGTHS[:4] if turns.quick else LENGTHS))
     rates = [0.0] if "dropout" in without else [0.0, DROPOUT]
     ours = of_backends(backends, build_npformer)
@@ -62,7 +61,7 @@ def main(
                 setting.append(measure(T, mask == "causal", rate, wanted, limits, turns))
             results += setting
             report_setting(f"{mask}, dropout {rate}", setting)
-    write_json(turns.json, {"machine": facts, "H": H, "K": K, "results": results})
+    return {"H": H, "K": K, "results": results}
 
 
 def forward_flops(T, causal):

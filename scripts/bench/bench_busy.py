@@ -23,11 +23,11 @@ from typing import Literal
 
 import numpy as np
 
-from npformer.commands.shared import command_line, write_json  # needs pip install -e .
-from scripts.bench import bench_decode
+from scripts.bench import bench_decode  # needs pip install -e .
 from scripts.bench.bench_train import build_jax
+from scripts.bench.benchmark import benchmark
 from scripts.bench.contenders import build_all, started
-from scripts.bench.machine import PAUSE, print_machine
+from scripts.bench.machine import PAUSE
 from scripts.bench.options import Naturals, left_out, some, usually
 from scripts.bench.report import note, print_table, short, summary
 from scripts.bench.steps import SIZES, Size, build_npformer, build_pytorch
@@ -52,7 +52,7 @@ CHAT = LanguageModel(
 WORK = {"page0": PAGE_0, **SIZES, **SENTENCES, "chat": CHAT}  # chat: a third of SmolLM2's layers
 
 
-@command_line
+@benchmark()
 def main(
     turns: usually(rounds=7, seconds=2.0),
     *,
@@ -72,13 +72,12 @@ def main(
     session
         of the busy processes
     """
-    facts = print_machine()
     report = {}
     for name in work or (["tiny", "sentence"] if turns.quick else WORK):
         wanted = [one for key, *one in contenders_of(name) if key not in without]
         report[name] = figures = measure(name, wanted, busy, session, turns)
         print_work(name, figures, busy, session)
-    write_json(turns.json, {"machine": facts, "session": session, "work": report})
+    return {"session": session, "work": report}
 
 
 def measure(name, wanted, busy, session, turns):

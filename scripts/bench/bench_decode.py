@@ -21,14 +21,11 @@ from typing import Literal
 
 import numpy as np
 
-from npformer.commands.shared import (  # needs pip install -e .
-    UsageError,
-    command_line,
-    write_json,
-)
+from npformer.commands.shared import UsageError  # needs pip install -e .
+from scripts.bench.benchmark import benchmark
 from scripts.bench.contenders import of_backends, started
 from scripts.bench.limits import Limits, print_results
-from scripts.bench.machine import physical_cores, print_machine
+from scripts.bench.machine import physical_cores
 from scripts.bench.options import Backends, Positives, left_out, usually
 from scripts.bench.steps import SIZES, model_of
 from scripts.bench.turns import Workload, measured
@@ -99,7 +96,7 @@ PEERS = {  # option -> (name, libraries, build)
 EVERYBODY = ["npformer", *PEERS]
 
 
-@command_line
+@benchmark("ctranslate2", "transformers")
 def main(
     turns: usually(rounds=5, seconds=0.7),
     *,
@@ -122,7 +119,6 @@ def main(
     """
     if set(without) == set(EVERYBODY):
         raise UsageError("argument --without: leaves no contender to measure")
-    facts = print_machine("ctranslate2", "transformers")
     shape = SIZES[size]._replace(S=S, T=T)
     print(f"{size}: {shape}, {S} source tokens, {T} new tokens", flush=True)
     wanted = []
@@ -137,8 +133,8 @@ def main(
                 results.append(result)
     if not results:
         sys.exit("no contender is left")
-    write_json(turns.json, {"machine": facts, "size": shape._asdict(), "results": results})
     print_results(results, ["tokens/s", "ms", "spread", "× first"])
+    return {"size": shape._asdict(), "results": results}
 
 
 def measure(size, batch, beam, contenders, limits, turns):

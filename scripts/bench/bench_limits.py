@@ -21,10 +21,10 @@ import time
 from collections import defaultdict
 from functools import partial
 
-from npformer.commands.shared import command_line, write_json  # needs pip install -e .
+from scripts.bench.benchmark import benchmark  # needs pip install -e .
 from scripts.bench.contenders import alternate, build_all, started
 from scripts.bench.limits import Limits, print_limits
-from scripts.bench.machine import physical_cores, print_machine
+from scripts.bench.machine import physical_cores
 from scripts.bench.options import some, usually
 from scripts.bench.report import percent, print_table, short
 from scripts.bench.steps import SIZES, build_npformer
@@ -35,7 +35,7 @@ import npformer as nf
 HEADER = ["", "calls", "ms", "products, ms", "bytes, ms", "above its limit", "of the step"]
 
 
-@command_line
+@benchmark()
 def main(turns: usually(rounds=7, seconds=1.0), *, steps: some(SIZES) = None):
     """Measure where the time of steps goes.
 
@@ -44,11 +44,9 @@ def main(turns: usually(rounds=7, seconds=1.0), *, steps: some(SIZES) = None):
     quick
         tiny, 3 short rounds
     """
-    facts = print_machine()
     names = steps or (["tiny"] if turns.quick else SIZES)
     with Limits(turns.sgemm_sizes) as limits:
-        results = {name: report_step(name, limits, turns) for name in names}
-    write_json(turns.json, {"machine": facts, "steps": results})
+        return {"steps": {name: report_step(name, limits, turns) for name in names}}
 
 
 def report_step(name, limits, turns):

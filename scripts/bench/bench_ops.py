@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.commands.shared import command_line, write_json  # needs pip install -e .
+from scripts.bench.benchmark import benchmark  # needs pip install -e .
 from scripts.bench.contenders import of_backends, started
 from scripts.bench.limits import Limits, print_results
-from scripts.bench.machine import physical_cores, print_machine
+from scripts.bench.machine import physical_cores
 from scripts.bench.options import Backends, left_out, some, usually
 from scripts.bench.turns import Workload, measured, rate
 
@@ -178,7 +178,7 @@ def measure(name, contenders, limits, turns):
     return result
 
 
-@command_line
+@benchmark()
 def main(
     turns: usually(rounds=5, seconds=0.2),
     *,
@@ -193,7 +193,6 @@ def main(
     quick
         3 very short rounds: under a minute
     """
-    facts = print_machine()
     wanted = of_backends(backends, build_npformer)
     if "pytorch" not in without:
         wanted.append(("PyTorch", ("torch",), build_pytorch))
@@ -201,9 +200,9 @@ def main(
     with Limits(sizes) as limits, started(wanted) as contenders:
         names = ops or OPERATIONS
         results = {name: measure(name, contenders, limits, turns) for name in names}
-    write_json(turns.json, {"machine": facts, "operations": results})
     columns = ["ms", "× first", "GB/s", "GFLOP/s", "of sgemm"]
     print_results(results.values(), columns, over=statistics.median)
+    return {"operations": results}
 
 
 if __name__ == "__main__":

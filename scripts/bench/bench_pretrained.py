@@ -1,44 +1,64 @@
-"""Time models that exist, npformer, transformers and llama.cpp in turns: a language model, and
-vectors of sentences.
+"""Time language models and vectors of sentences, of models that exist or of GPT-2 with random
+numbers, with npformer, transformers and llama.cpp in turns.
 
 python scripts/bench/bench_pretrained.py --language-model SmolLM2.gguf --sentence-model minilm
 python scripts/bench/bench_pretrained.py --language-model FOLDER --without llama.cpp
+python scripts/bench/bench_pretrained.py --gpt2         # training steps and generation: minutes
+python scripts/bench/bench_pretrained.py --gpt2 --quick # of a small model
 
 All are in float32, or in 8-bit integers if the name says so, and use every core. Of a prompt of 32
 tokens, generation continues with 64, greedy; a prompt of 512 tokens is read for one token. 32
-sentences become vectors at once. Without integers, a contender whose result differs is left out.
-llama.cpp (the package llama-cpp-python) takes part where it is installed and the model is a GGUF
-file. The own limit of the work, in float32, is explained in own_limit.py.
+sentences become vectors at once. A training step of GPT-2, of four texts, ends with AdamW and
+clipping. Without integers, a contender whose result differs is left out. llama.cpp (the package
+llama-cpp-python) takes part where it is installed and the model is a GGUF file. The own limit of
+the work, in float32, is explained in own_limit.py.
 """
 
 import sys
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from npformer.commands.shared import (  # needs pip install -e .
-    UsageError,
-    command_line,
-    write_json,
-)
+from npformer.commands.shared import UsageError  # needs pip install -e .
+from scripts.bench.benchmark import benchmark
 from scripts.bench.contenders import of_backends, started
 from scripts.bench.limits import Limits, print_results
-from scripts.bench.machine import print_machine
-from scripts.bench.options import left_out, usually
+from scripts.bench.options import Positives, left_out, usually
 from scripts.bench.turns import Workload, measured
 
 import npformer as nf
 from npformer import pretrained, tree
 
-PROMPT, NEW, LONG, SENTENCES, SHORT = 32, 64, 512, 32, 24  # tokens, sentences, tokens of a sentence
-WORK = {
-    "first": f"a prompt of {PROMPT}",
-    "generate": f"and {NEW} new tokens",
-    "prompt": f"a prompt of {LONG}",
-    "vectors": f"{SENTENCES} vectors",
-}
+
+class Work(NamedTuple):
+    """What is done with a model: "step", "generate" or "vectors"."""
+
+    kind: str
+    n_rows: int
+    n_tokens: int  # of a row, or of a prompt
+    n_new: int = 0  # tokens that are generated
+
+    def __str__(self):
+        if self.kind == "step":
+            return f"a step of {self.n_rows} × {self.n_tokens}"
+        if self.kind == "vectors":
+            return f"{self.n_rows} vectors"
+        return f"and {self.n_new} new tokens" if self.n_new > 1 else f"a prompt of {self.n_tokens}"
+
+
+PROMPT = Work("generate", 1, 32, 1)
+GENERATION = Work("generate", 1, 32, 64)
+LONG_PROMPT = Work("generate", 1, 512, 1)
+VECTORS = Work("vectors", 32, 24)
+GPT2 = {"d_model": 768, "n_heads": 12, "n_layers": 12, "d_ff": 3072, "max_len": 1024}
+SMALL_GPT2 = GPT2 | {"d_model": 96, "n_heads": 4, "n_layers": 2, "d_ff": 384}
+# What makes transformers fastest: the same function in one pass, and no dropout.
+OF_GPT2 = {"activation_function": "gelu_pytorch_tanh", "embd_pdrop": 0.0}
+TRAINING = {"lr": 1e-4, "weight_decay": 0.1}
+CLIP_NORM = 1.0
 COLUMNS = ["ms", "spread", "× first", "of sgemm", "of own limit", "of reading", "MB"]
 LLAMA_CPP = {"llama.cpp": "F32", "llama.cpp Q8_0": "Q8_0"}  # in what its matrices are stored
 LIBRARIES = {
@@ -49,15 +69,17 @@ LIBRARIES = {
 INT8 = "npformer int8", "llama.cpp Q8_0"  # whose results may differ
 
 
-@command_line
+@benchmark("torch", "transformers")
 def main(
     turns: usually(rounds=7, seconds=2.0),
     *,
     language_model: Path | None = None,
     sentence_model: Path | None = None,
+    gpt2: bool = False,
+    lengths: Positives = "64,512",
     without: left_out(LIBRARIES) = (),
 ):
-    """Time models that exist.
+    """Time models.
 
     Parameters
     ----------
@@ -65,42 +87,58 @@ def main(
         a GGUF file or a folder with a Llama
     sentence_model : DIR
         a folder with a BERT
+    gpt2
+        GPT-2 with random numbers; with --quick, a small one
+    lengths
+        of the texts of its training steps
     """
-    works = []
+    works = {}
     if language_model:
-        works.append((language_model, ("first", "generate", "prompt")))
+        works[language_model] = PROMPT, GENERATION, LONG_PROMPT
     if sentence_model:
-        works.append((sentence_model, ("vectors",)))
-    if not works:
-        expected = "expected --language-model, --sentence-model, or both"
-        raise UsageError(f"nothing to measure, {expected}")
-    facts = print_machine("torch", "transformers")
-    others = [name for name in LIBRARIES if name not in without]
-    results = []
-    with Limits(turns.sgemm_sizes) as limits:
-        for path, kinds in works:
-            results += measured_model(path, kinds, others, turns, limits)
-    write_json(turns.json, {"machine": facts, "results": results})
+        works[sentence_model] = (VECTORS,)
+    with tempfile.TemporaryDirectory() as folder:
+        if gpt2:
+            model = nf.LanguageModel(
+                500 if turns.quick else 50257,
+                **SMALL_GPT2 if turns.quick else GPT2,
+                positions="learned",
+                scale_embeddings=False,
+            )
+            path = Path(folder) / "GPT-2"
+            pretrained.save(path, model, model.init(0))
+            works[path] = *(Work("step", 4, n) for n in lengths), PROMPT, GENERATION
+        if not works:
+            expected = "expected --language-model, --sentence-model, --gpt2, or some of them"
+            raise UsageError(f"nothing to measure, {expected}")
+        others = [name for name in LIBRARIES if name not in without]
+        results = []
+        with Limits(turns.sgemm_sizes) as limits:
+            for path, of_model in works.items():
+                results += measured_model(path, of_model, others, turns, limits)
     print_results(results, COLUMNS)
+    return {"results": results}
 
 
-def measured_model(path, kinds, others, turns, limits):
-    """The results of each kind of work with a model."""
+def measured_model(path, works, others, turns, limits):
+    """The results of each work with a model."""
     if path.suffix != ".gguf":
         others = [name for name in others if name not in LLAMA_CPP]
     wanted = of_backends(["cpu"], build_npformer)
     wanted += [(name, LIBRARIES[name], partial(build_other, name)) for name in others]
     results = {}
     with tempfile.TemporaryDirectory() as folder, started(wanted) as contenders:
-        work = prepared(path, Path(folder) / path.stem, others)
-        for kind in kinds:
-            first = results["first"]["contenders"] if kind == "generate" else {}
-            results[kind] = measure(work, kind, contenders, limits, turns, first)
+        model = prepared(path, Path(folder) / path.stem, others)
+        for work in works:
+            first = results[PROMPT]["contenders"] if work == GENERATION else {}
+            results[work] = measure(model, work, contenders, limits, turns, first)
     return list(results.values())
 
 
 def prepared(path, folder, others):
-    """The files of each library, in float32, the inputs, and the numbers of weights."""
+    """The files of each library, in float32, and how many numbers are in products and in the table
+    of tokens.
+    """
     model, params, tokenizer = pretrained.load(path)
     pretrained.save(folder, model, params, tokenizer)
     files = dict.fromkeys(["npformer", "npformer int8", "transformers"], str(folder))
@@ -109,21 +147,23 @@ def prepared(path, folder, others):
             from scripts.bench.peers.llama_cpp_model import converted
 
             files[name] = converted(path, folder / f"{kind}.gguf", kind)
-    ids = np.random.default_rng(0).integers(1000, model.vocab, (SENTENCES, LONG))
-    weights = tree.count(params)
-    return {"files": files, "ids": ids, "weights": weights, "table": params["embedding"].size}
+    table = params["embedding"].size
+    weights = tree.count(params) - np.size(params.get("positions", ()))
+    return {"files": files, "vocab": model.vocab, "weights": weights, "table": table}
 
 
-def measure(work, kind, contenders, limits, turns, first):
-    """The times of one kind of work, and how near they are to the limits.
+def measure(model, work, contenders, limits, turns, first):
+    """The times of a work, and how near they are to the limits.
 
     Reading the weights limits each new token but the first one, which waits for the products of the
     prompt: ``first`` has the figures of that.
     """
-    own_limit_of = partial(build_npformer, work, kind, "cpu")
-    workload = Workload((work, kind), flops_of(work, kind), own_limit_of, differs, INT8)
+    own_limit_of = partial(build_npformer, model, work, "cpu")
+    workload = Workload((model, work), flops_of(model, work), own_limit_of, differs, INT8)
     result = measured(contenders, workload, turns, limits)
-    n_read = weights_read(work, kind)
+    n_read = model["weights"] - model["table"]
+    if first:
+        n_read = (work.n_new - 1) * model["weights"]
     for name, found in result["contenders"].items():
         reading = found["seconds"]["median"]
         if name in first:
@@ -132,66 +172,64 @@ def measure(work, kind, contenders, limits, turns, first):
         found["share_of_reading"] = bytes_read / 1e9 / result["limits"]["read"] / reading
         if name in INT8:
             found["share_of_own_limit"] = None  # which is that of the float32 work
-    return {"what": WORK[kind]} | result
+    return {"what": str(work)} | result
 
 
 def differs(theirs, ours):
     return not np.allclose(theirs, ours, atol=1e-3)
 
 
-def flops_of(work, kind):
-    """The operations of the products; a prompt needs the output of its last token alone."""
-    weights = work["weights"]
-    inner = weights - work["table"]
-    n_multiplied = {
-        "first": PROMPT * inner + weights,
-        "generate": NEW * weights + PROMPT * inner,
-        "prompt": LONG * inner,
-        "vectors": SHORT * SENTENCES * inner,
-    }
-    return 2 * n_multiplied[kind]
+def flops_of(model, work):
+    """The operations of the products with weights; of a text, only new tokens need the output."""
+    inner = model["weights"] - model["table"]
+    n_tokens = work.n_rows * work.n_tokens
+    if work.kind == "step":
+        return 6 * model["weights"] * n_tokens
+    if work.kind == "vectors":
+        return 2 * inner * n_tokens
+    return 2 * (inner * (n_tokens + work.n_new - 1) + model["table"] * work.n_new)
 
 
-def weights_read(work, kind):
-    """How many weights are read."""
-    if kind == "generate":
-        return (NEW - 1) * work["weights"]
-    return work["weights"] - work["table"]
+def ids_of(model, work):
+    """The ids of a work; those of a step have one more, as each token has a target."""
+    n_tokens = work.n_tokens + (work.kind == "step")
+    rng = np.random.default_rng(0)
+    return rng.integers(model["vocab"] // 50, model["vocab"], (work.n_rows, n_tokens))
 
 
-def build_npformer(work, kind, backend, int8=False):
-    """The work of one kind, which returns its result."""
-    model, params, _ = pretrained.load(work["files"]["npformer"])
+def build_npformer(model, work, backend, int8=False):
+    """A work, which returns its result."""
+    network, params, _ = pretrained.load(model["files"]["npformer"])
+    ids = ids_of(model, work)
+    if work.kind == "step":
+        settings = {"clip_norm": CLIP_NORM, "backend": backend}
+        trainer = nf.Trainer(network, nf.AdamW(**TRAINING), params=params, **settings)
+        return lambda: trainer.step(ids)
     params = tree.fixed(nf.quantize(params) if int8 else params)
-    ids = inputs(work, kind)
-    if kind == "vectors":
-        return lambda: model.vectors(params, ids, backend=backend)
-    return lambda: nf.greedy_decode(model, params, ids, max_len=n_new(kind), backend=backend)[0]
+    if work.kind == "vectors":
+        return lambda: network.vectors(params, ids, backend=backend)
+    return lambda: nf.greedy_decode(network, params, ids, max_len=work.n_new, backend=backend)[0]
 
 
-def build_other(name, work, kind):
+def build_other(name, model, work):
     """The same with another library, or with integers."""
     if name == "npformer int8":
-        return build_npformer(work, kind, "cpu", int8=True)
+        return build_npformer(model, work, "cpu", int8=True)
+    file = model["files"][name]
+    ids = ids_of(model, work)
     if name in LLAMA_CPP:
-        from scripts.bench.peers.llama_cpp_model import generation as build
-    elif kind == "vectors":
-        from scripts.bench.peers.transformers_models import vectors as build
-    else:
-        from scripts.bench.peers.transformers_models import generation as build
-    return build(work["files"][name], inputs(work, kind), n_new(kind))
+        from scripts.bench.peers import llama_cpp_model
 
+        return llama_cpp_model.generation(file, ids, work.n_new)
+    from scripts.bench.peers import transformers_models
 
-def inputs(work, kind):
-    """The ids of the work."""
-    if kind == "vectors":
-        return work["ids"][:, :SHORT]
-    return work["ids"][:1] if kind == "prompt" else work["ids"][:1, :PROMPT]
-
-
-def n_new(kind):
-    """The number of new tokens."""
-    return NEW if kind == "generate" else 1
+    settings = OF_GPT2 if Path(file).stem == "GPT-2" else {}
+    if work.kind == "vectors":
+        return transformers_models.vectors(file, ids)
+    if work.kind == "step":
+        training = TRAINING | {"clip_norm": CLIP_NORM}
+        return transformers_models.training_step(file, ids, **training, **settings)
+    return transformers_models.generation(file, ids, work.n_new, **settings)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,9 @@ that of the fastest round, which noise changes less, as the limit is made of bes
 import sys
 from functools import partial
 
-from npformer.commands.shared import command_line, write_json  # needs pip install -e .
+from scripts.bench.benchmark import benchmark  # needs pip install -e .
 from scripts.bench.contenders import of_backends, started
 from scripts.bench.limits import Limits, print_results
-from scripts.bench.machine import print_machine
 from scripts.bench.options import Backends, left_out, some, usually
 from scripts.bench.report import short
 from scripts.bench.steps import (
@@ -61,7 +60,7 @@ RATES = ["GFLOP/s", "of sgemm", "of own limit", "fastest"]
 OTHERS = ["first loss", "libraries MB", "training MB"]
 
 
-@command_line
+@benchmark()
 def main(
     turns: usually(rounds=7, seconds=0.7),
     *,
@@ -76,14 +75,13 @@ def main(
     quick
         tiny and copy, no compilation, 3 short rounds: under a minute
     """
-    facts = print_machine()
     if turns.quick:
         without = [*without, "compile"]
     steps = steps or (["tiny", "copy"] if turns.quick else SIZES)
     peers = {key: peer for key, peer in PEERS.items() if key not in without}
     with Limits(turns.sgemm_sizes) as limits:
         results = {name: report_step(name, backends, peers, turns, limits) for name in steps}
-    write_json(turns.json, {"machine": facts, "steps": results})
+    return {"steps": results}
 
 
 def report_step(name, backends, peers, turns, limits):

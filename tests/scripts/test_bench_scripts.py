@@ -19,9 +19,9 @@ pytest.importorskip("resource", reason="the benchmarks need a Unix system")
 from npformer.commands.shared import output  # noqa: E402
 from scripts.bench import (  # noqa: E402
     bench_attention,
-    bench_gpt,
     bench_limits,
     bench_ops,
+    bench_pretrained,
     bench_ranks,
     bench_train,
     contenders,
@@ -314,11 +314,12 @@ def test_a_product_has_the_time_of_its_fastest_way(product):
 
 
 def test_a_gpt_is_measured(tmp_path, call):
-    short = ["--quick", "--rounds", 1, "--seconds", 0.001]
-    short += ["--lengths", 8, "--without", "transformers"]
-    assert call(bench_gpt.main, *short, "--json", tmp_path / "x.json").code == 0
-    step, generation = json.loads((tmp_path / "x.json").read_text())["results"]
-    for result in (step, generation):
+    short = ["--gpt2", "--quick", "--rounds", 1, "--seconds", 0.001, "--lengths", 8]
+    short += ["--without", "npformer int8,transformers,llama.cpp,llama.cpp Q8_0"]
+    assert call(bench_pretrained.main, *short, "--json", tmp_path / "x.json").code == 0
+    step, prompt, generation = json.loads((tmp_path / "x.json").read_text())["results"]
+    assert step["what"] == "a step of 4 × 8" and generation["what"] == "and 64 new tokens"
+    for result in (step, prompt, generation):
         found, seconds = alone(result)
         assert found["share_of_own_limit"] == result["own_limit"]["seconds"] / seconds
     assert generation["own_limit"]["operations"]["stack_step"]["bytes"] > 0
