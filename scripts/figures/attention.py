@@ -21,6 +21,8 @@ from scripts.figures.drawing import (  # needs pip install -e .
     plt,
     results,
     write,
+    write_columns,
+    write_rows,
     zero_lines,
 )
 
@@ -44,9 +46,8 @@ def reversed_word():
     shown = lambda weight: f"{weight:.1f}"[1:] if weight >= 0.05 else ""
     texts = [list(map(shown, row)) for row in found["weights"]]
     matrix(left, top, found["weights"], side, texts=texts, peak=1)
-    for i, (read, written) in enumerate(zip(found["read"], found["written"], strict=True)):
-        write(left + (i + 0.5) * side, top + 0.1, read, "on", size=14)
-        write(left - 0.12, top - (i + 0.5) * side, written, "left", size=14)
+    write_columns(left, top + 0.1, side, found["read"], size=14)
+    write_rows(left - 0.12, top, side, found["written"], size=14)
     write(left + 5.5 * side, top + 0.5, "the word that it reads", "on")
     write(0.45, top - 5.5 * side, "what it writes, from top to bottom", rotation=90)
 
@@ -56,12 +57,12 @@ def soft_dictionary():
     """The weights of a dictionary and of a soft dictionary."""
     values = np.array([9, 2, 3])
     names = ["computer\nvalue 9", "dog\nvalue 2", "cat\nvalue 3"]
-    similarities_by = {"is_same(dog)": [0, 1, 0], "how_similar(puppy)": [0.1, 0.9, 0.7]}
+    similarities = {"is_same(dog)": [0, 1, 0], "how_similar(puppy)": [0.1, 0.9, 0.7]}
     both = panels(1, 2, width=5.4, height=2.9, sharey=True)
-    for panel, (title, similarities) in zip(both, similarities_by.items(), strict=True):
-        weights = np.array(similarities) / sum(similarities)
+    for panel, title in zip(both, similarities, strict=True):
+        weights = np.array(similarities[title]) / sum(similarities[title])
         bars = panel.bar(names, weights, facecolor=MIDDLE, edgecolor=DARK)
-        panel.bar_label(bars, [f"{weight:.3f}" for weight in weights], padding=2, size=11)
+        panel.bar_label(bars, fmt="%.3f", padding=2, size=11)
         panel.set_title(f"{title}\nresult {weights @ values:.3f}", size=12)
         panel.tick_params("x", length=0, labelsize=10)
         panel.set_ylim(0, 1.15)
@@ -71,23 +72,25 @@ def soft_dictionary():
 @figure
 def word_vectors():
     """Keys, query and answer as arrows in a plane."""
-    vectors = {"computer": (0.6, -0.8), "dog": (1.6, 1.2), "cat": (0.0, 1.0)}
-    query = np.array([[0.6, 0.8]])
-    keys = np.array(list(vectors.values()))
-    answer = nf.softmax(nf.reference.cosine_score(query, keys)) @ keys
+    query = np.array([0.6, 0.8])
+    keys = np.array([[0.6, -0.8], [1.6, 1.2], [0.0, 1.0]])
+    answer = nf.softmax(nf.reference.cosine_score(query[None], keys)[0]) @ keys
     axes = panels(1, width=4.6, height=4.8)
-    places = {"computer": (0.06, -0.1), "dog": (-0.12, 0.08), "cat": (0.06, 0.08)}
-    for name, vector in vectors.items():
-        arrow((0, 0), vector)
-        write(*np.add(vector, places[name]), name, "right-on")
-    others = [
-        ("puppy (dashed)", query[0], "--", (-0.36, 0.13)),
-        ("answer (dotted)", answer[0], ":", (0.1, -0.3)),
-    ]
-    for name, vector, style, place in others:
-        arrow_style = {"arrowstyle": "-|>", "ls": style, "lw": 2, "color": "black"}
-        axes.annotate("", vector, (0, 0), arrowprops=arrow_style)
-        write(*(vector + place), name, "right-on", weight="bold")
+    for key in keys:
+        arrow((0, 0), key)
+    for vector, style in (query, "--"), (answer, ":"):
+        style = {"arrowstyle": "-|>", "ls": style, "lw": 2, "color": "black"}
+        axes.annotate("", vector, (0, 0), arrowprops=style)
+    names = {
+        "computer": keys[0] + (0.06, -0.1),
+        "dog": keys[1] + (-0.12, 0.08),
+        "cat": keys[2] + (0.06, 0.08),
+        "puppy (dashed)": query + (-0.36, 0.13),
+        "answer (dotted)": answer + (0.1, -0.3),
+    }
+    for name, place in names.items():
+        weight = "bold" if "(" in name else "normal"
+        write(*place, name, "right-on", weight=weight)
     axes.set(xlim=(-0.3, 1.9), ylim=(-1.0, 1.5), aspect="equal")
     axes.set(xlabel="component 1", ylabel="component 2")
     zero_lines(axes)
@@ -146,19 +149,21 @@ def one_head():
     v = X @ W_V
     out, weights = nf.attention(q, k, v)
     canvas(5.4, 6.3)
-    for values, x, y, form, title in (
-        (q @ k.T, 1.0, 5.55, "{:.0f}", "scores q kᵀ"),
-        (weights, 1.0, 2.45, "{:.2f}", "weights = softmax(q kᵀ / 2)"),
-        (out, 3.45, 2.45, "{:.2f}", "out = weights · v"),
-        (v, 3.45, 5.55, "{:.0f}", "v"),
+    numbers = range(1, 6)
+    side = 0.42
+    for y, square, form, title in (
+        (5.55, q @ k.T, "{:.0f}", "scores q kᵀ"),
+        (2.45, weights, "{:.2f}", "weights = softmax(q kᵀ / 2)"),
     ):
-        above = 0.24 if values.shape[1] == 5 else 0.0
-        matrix(x, y, values, side=0.42, form=form)
-        write(x + 0.21 * values.shape[1], y + 0.14 + above, title, "on")
-        if x == 1.0:
-            for row, word in enumerate(WORDS):
-                write(x - 0.08, y - 0.42 * (row + 0.5), f"{word} {row + 1}", "left", size=11)
-                write(x + 0.42 * (row + 0.5), y + 0.08, str(row + 1), "on", size=10)
+        matrix(1.0, y, square, side, form)
+        write(2.05, y + 0.38, title, "on")
+        words = [f"{word} {i}" for i, word in enumerate(WORDS, start=1)]
+        write_rows(0.92, y, side, words, size=11)
+        write_columns(1.0, y + 0.08, side, numbers, size=10)
+    matrix(3.45, 2.45, out, side, "{:.2f}")
+    write(4.29, 2.59, "out = weights · v", "on")
+    matrix(3.45, 5.55, v, side, "{:.0f}")
+    write(4.29, 5.69, "v", "on")
     text = "rows on the left: queries, columns: keys; the larger the number, the darker"
     write(2.7, 0.06, text, "on", size=10)
 
@@ -168,11 +173,14 @@ def two_heads():
     """What each of two heads computes for "is", and how W_o mixes what they give, with the numbers
     of heads.md.
     """
-    q, k, v = X @ W_Q, X @ W_K, X @ W_V
+    q = X @ W_Q
+    k = X @ W_K
+    v = X @ W_V
     w_o = np.array([[1.0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]])
     side, width, peak = 0.36, 0.46, 2
     canvas(6.6, 7.1)
     style = {"side": side, "width": width, "peak": peak, "size": 11}
+    fine = style | {"form": "{:.2f}"}
     outs = []
     for head, (x, name) in enumerate(((1.1, "head 1"), (3.85, "head 2"))):
         columns = slice(2 * head, 2 * head + 2)
@@ -184,55 +192,56 @@ def two_heads():
         arrow((x + width, 6.6 - side), (x + width, 5.92))
         write(x + width + 0.1, 6.09, "· keys / √2, then softmax", "right", size=10)
         matrix(x, 5.6, keys, title="keys", **style)
-        matrix(x + 1.06, 5.6, weights.T, form="{:.2f}", title="weights", **style | {"peak": 1})
-        matrix(x + 1.66, 5.6, values, title="values", **style)
-        arrow((x + 1.66 + width, 5.6 - 5 * side), (x + 1.66 + width, 3.5))
-        matrix(x + 1.66, 3.5, out, form="{:.2f}", **style)
-        end = 2.76 + (2 * head + 1) * width, 2.72
-        arrow((x + 1.66 + width, 3.5 - side), end)
+        matrix(x + 1.06, 5.6, weights.T, title="weights", **fine | {"peak": 1})
+        right = x + 1.66
+        middle = right + width
+        matrix(right, 5.6, values, title="values", **style)
+        arrow((middle, 5.6 - 5 * side), (middle, 3.5))
+        matrix(right, 3.5, out, **fine)
+        arrow((middle, 3.5 - side), (2.76 + (2 * head + 1) * width, 2.72))
     write(1.0, 6.6 - side / 2, "query of “is”", "left", size=11)
-    for row, word in enumerate(WORDS):
-        write(1.0, 5.6 - (row + 0.5) * side, word, "left", size=11)
+    write_rows(1.0, 5.6, side, WORDS, size=11)
     write(2.6, 3.5 - side / 2, "weights · values", "left", size=11)
     heads = np.concatenate(outs, axis=-1)
     write(2.6, 2.72 - side / 2, "side by side", "left", size=11)
-    matrix(2.76, 2.72, heads, form="{:.2f}", **style)
+    matrix(2.76, 2.72, heads, **fine)
     write(2.76 + 2 * width, 2.2, "each times a row of W_o", size=11)
     matrix(2.76, 2.02, w_o, **style)
-    for row, value in enumerate(heads[0]):
-        write(2.6, 2.02 - (row + 0.5) * side, f"{value:.2f} ·", "left", size=11)
-    for head in range(2):
-        write(4.75, 2.02 - (2 * head + 1) * side, f"what head {head + 1} adds", "right", size=11)
+    write_rows(2.6, 2.02, side, [f"{value:.2f} ·" for value in heads[0]], size=11)
+    added = ["what head 1 adds", "what head 2 adds"]
+    write_rows(4.75, 2.02, 2 * side, added, "right", size=11)
     write(2.6, 0.28, "the sum: y of “is”", "left", size=11)
-    matrix(2.76, 0.28 + side / 2, heads @ w_o, form="{:.2f}", **style)
+    matrix(2.76, 0.28 + side / 2, heads @ w_o, **fine)
 
 
 @figure
 def linear_bridge():
     """Two spaces of word vectors, and the linear map between them."""
-    french_of = {"dog": "chien", "cat": "chat", "milk": "lait", "car": "voiture"}
     english = np.array([[1.0, 0.2], [0.8, 0.6], [-0.5, 1.0], [-0.4, -0.9]])
     french = english @ np.array([[0.0, 1.0], [-2.0, 0.0]])
-    figure, both = plt.subplots(2, 1, figsize=(4.4, 6.4))
-    spaces = {
-        "queries: French": (french, french_of.values()),
-        "keys: English": (english, french_of),
-    }
-    up = {"chat": -0.3, "lait": -0.3, "dog": -0.3, "car": -0.1}
-    for panel, (title, (points, names)) in zip(both, spaces.items(), strict=True):
-        panel.plot(*points[[0, 1, 2, 3, 0]].T, color=MIDDLE, lw=1)
-        panel.plot(*points.T, "o", color=DARK)
-        for name, (x, y) in zip(names, points, strict=True):
-            panel.text(x + 0.12, y + up.get(name, 0.1), name)
-        panel.set(xlim=(-2.4, 2.8), ylim=(-1.2, 1.5), aspect="equal", title=title)
-        panel.set(xlabel="component 1", ylabel="component 2")
+    figure, (above, below) = plt.subplots(2, 1, figsize=(4.4, 6.4))
+    words_in_plane(above, french, ("chien", "chat", "lait", "voiture"))
+    above.set_title("queries: French")
+    words_in_plane(below, english, ("dog", "cat", "milk", "car"))
+    below.set_title("keys: English")
     figure.tight_layout(h_pad=4.5)
-    top = both[0].get_position().y0
-    bottom = both[1].get_position().y1
+    top = above.get_position().y0
+    bottom = below.get_position().y1
     style = {"arrowstyle": "-|>", "mutation_scale": 18, "color": DARK}
     ends = (0.42, bottom + 0.055), (0.42, top - 0.085)
-    panel.annotate("", *ends, "figure fraction", arrowprops=style)
+    below.annotate("", *ends, "figure fraction", arrowprops=style)
     figure.text(0.46, (top + bottom) / 2 - 0.015, "q W: a linear map", va="center", weight="bold")
+
+
+def words_in_plane(panel, points, words):
+    """The points of words, and the lines between neighbours."""
+    up = {"chat": -0.3, "lait": -0.3, "dog": -0.3, "car": -0.1}
+    panel.plot(*points[[0, 1, 2, 3, 0]].T, color=MIDDLE, lw=1)
+    panel.plot(*points.T, "o", color=DARK)
+    for word, (x, y) in zip(words, points, strict=True):
+        panel.text(x + 0.12, y + up.get(word, 0.1), word)
+    panel.set(xlim=(-2.4, 2.8), ylim=(-1.2, 1.5), aspect="equal")
+    panel.set(xlabel="component 1", ylabel="component 2")
 
 
 @figure
@@ -286,13 +295,11 @@ def attention_reverse():
     side = 0.185
     for layer, heads in enumerate(found["heads"]):
         top = 4.2 - 2.15 * layer
-        for i, token in enumerate(found["written"]):
-            write(0.8, top - (i + 0.5) * side, str(token), "left")
+        write_rows(0.8, top, side, found["written"])
         for head, weights in enumerate(heads):
             left = 0.87 + 1.6 * head
             matrix(left, top, weights, side, texts=np.full((9, 8), ""), peak=1)
             write(left + 4 * side, top + 0.1, f"layer {layer + 1}, head {head + 1}", "on")
-            for j, token in enumerate(found["source"]):
-                write(left + (j + 0.5) * side, top - 9.1 * side, str(token), "below")
+            write_columns(left, top - 9.1 * side, side, found["source"], "below")
     write(0.2, 2.3, "what it writes, from top to bottom", rotation=90)
     write(4.0, 0.03, "the sequence that it reads", "on")

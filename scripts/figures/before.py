@@ -39,15 +39,14 @@ def bytenet():
     for left, title, back, ahead in sides:
         ys = (0.6, 1.45, 2.3)
         seen = [set(), set(), {2}]
-        for depth, lower in itertools.product((2, 1), range(5)):
-            if any(-back <= lower - at <= ahead for at in seen[depth]):
+        for depth, at, lower in itertools.product((2, 1), range(5), range(5)):
+            if not -back <= lower - at <= ahead:
+                continue
+            style = {"color": MIDDLE, "linewidth": 1, "zorder": 1, "linestyle": ":"}
+            if at in seen[depth]:
                 seen[depth - 1].add(lower)
-        for depth, at, lower in itertools.product((1, 2), range(5), range(5)):
-            if -back <= lower - at <= ahead:
-                style = {"color": MIDDLE, "linewidth": 1, "zorder": 1, "linestyle": ":"}
-                if at in seen[depth]:
-                    style |= {"color": DARK, "linewidth": 2, "linestyle": "-"}
-                line((left + 0.6 * at, ys[depth]), (left + 0.6 * lower, ys[depth - 1]), **style)
+                style |= {"color": DARK, "linewidth": 2, "linestyle": "-"}
+            line((left + 0.6 * at, ys[depth]), (left + 0.6 * lower, ys[depth - 1]), **style)
         for depth, at in itertools.product(range(3), range(5)):
             text = "" if depth else str(at + 1)
             color = MIDDLE if at in seen[depth] else "white"
@@ -58,15 +57,18 @@ def bytenet():
     write(3.55, 2.3, "depth 2", size=11, color=DARK)
 
 
-STYLES = {  # of the lines, so that they differ in grey
-    "recurrent": {"marker": "o", "linestyle": "--", "color": "#b05000"},
-    "recurrent + general": {"marker": "s", "linestyle": "-.", "color": "#3070b0"},
-    "recurrent + additive": {"marker": "D", "linestyle": ":", "color": "#3070b0"},
-    "ByteNet": {"marker": "v", "linestyle": ":", "color": DARK},
-    "Transformer": {"marker": "^", "linestyle": "-", "color": "black"},
-    "dot product": {"marker": "o", "linestyle": "--", "color": "#b05000"},
-    "dot product / √K": {"marker": "^", "linestyle": "-", "color": "black"},
-    "additive": {"marker": "D", "linestyle": ":", "color": "#3070b0"},
+# Of the lines, so that they differ in grey: marker, dashes and colour.
+ORANGE = "#b05000"
+BLUE = "#3070b0"
+STYLES = {
+    "recurrent": ("o--", ORANGE),
+    "recurrent + general": ("s-.", BLUE),
+    "recurrent + additive": ("D:", BLUE),
+    "ByteNet": ("v:", DARK),
+    "Transformer": ("^-", "black"),
+    "dot product": ("o--", ORANGE),
+    "dot product / √K": ("^-", "black"),
+    "additive": ("D:", BLUE),
 }
 
 
@@ -79,14 +81,17 @@ def by_length(axes, at, systems, trained, name="values"):
         values = np.array(found[name])
         middle = np.median(values, axis=0)
         spread = middle - values.min(axis=0), values.max(axis=0) - middle
-        axes.errorbar(at, middle, spread, label=system, capsize=3, markersize=5, **STYLES[system])
+        style, color = STYLES[system]
+        more = {"label": system, "capsize": 3, "markersize": 5}
+        axes.errorbar(at, middle, spread, fmt=style, color=color, **more)
     ticks(axes, at)
 
 
 def curves(axes, at, systems):
     """A curve for each system, which may end before the others."""
     for system, values in systems.items():
-        axes.plot(at[: len(values)], values, label=system, **STYLES[system])
+        style, color = STYLES[system]
+        axes.plot(at[: len(values)], values, style, color=color, label=system)
 
 
 def ticks(axes, at):
@@ -213,8 +218,8 @@ def heads_reverse():
         axes.set_title(f"{head['layer'] + 1}.{head['head'] + 1}: {head['right']:.0f} %", size=11)
         axes.set(xticks=[], yticks=[])
         axes.spines[["top", "right"]].set_visible(True)
-    for row, (kind, layer) in enumerate((kind, layer) for kind in SUBLAYERS for layer in (1, 2)):
-        grid[row, 0].set_ylabel(f"{SUBLAYERS[kind]} {layer}", size=11)
+    for row, (name, layer) in enumerate(itertools.product(SUBLAYERS.values(), (1, 2))):
+        grid[row, 0].set_ylabel(f"{name} {layer}", size=11)
     plt.gcf().supxlabel("keys, from the first to the last", size=11)
     plt.gcf().supylabel("queries, from the first (top) to the last", size=11)
 
@@ -226,20 +231,20 @@ def heads_en_fr():
     """
     found = results("heads_en_fr")
     axes = panels(1, height=6.4)
-    labels = []
+    labels = {}  # by their heights
     y = 0.0
     for sublayer in found["sublayers"]:
         kind = sublayer["kind"]
         layer = sublayer["layer"]
-        rows = [head for head in found["heads"] if (head["kind"], head["layer"]) == (kind, layer)]
-        for head in rows:
-            axes.barh(y, head["loss"] - found["loss"], color=DARK)
-            labels.append((y, f"{SUBLAYERS[kind]} {layer + 1}.{head['head'] + 1}"))
-            y += 1
+        for head in found["heads"]:
+            if (head["kind"], head["layer"]) == (kind, layer):
+                axes.barh(y, head["loss"] - found["loss"], color=DARK)
+                labels[y] = f"{SUBLAYERS[kind]} {layer + 1}.{head['head'] + 1}"
+                y += 1
         axes.barh(y, sublayer["loss"] - found["loss"], color="white", edgecolor=DARK, hatch="///")
-        labels.append((y, "all four"))
+        labels[y] = "all four"
         y += 1.6
-    axes.set_yticks([at for at, _ in labels], [text for _, text in labels], size=9)
+    axes.set_yticks(list(labels), labels.values(), size=9)
     axes.set(xscale="log", xlim=(0.002, 2))
     axes.set_xlabel("increase of the loss, nats per token (logarithmic)")
     axes.set_xticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
@@ -253,8 +258,7 @@ def translation_by_length():
     """BLEU against the length of the source, of five systems."""
     found = results("translation_by_length")
     axes = chart("words of the source, the mean of each class", "BLEU, lower-cased")
-    for system, values in found["systems"].items():
-        axes.plot(found["words"], values, label=system, **STYLES[system])
+    curves(axes, found["words"], found["systems"])
     axes.set(ylim=(0, 92), yticks=range(0, 61, 10))
     axes.legend(loc="upper right", fontsize=11, ncols=2)
 
@@ -266,10 +270,9 @@ def bleu_by_length():
     """
     found = results("bleu_by_length")
     axes = chart("words of the source", "score")
-    styles = {"marker": "D", "linestyle": ":"}, {"marker": "^"}, {"marker": "o", "linestyle": "--"}
-    colors = DARK, "black", "#b05000"
-    for (name, values), style, color in zip(found["scores"].items(), styles, colors, strict=True):
-        axes.plot(values, label=name, color=color, **style)
+    styles = ("D:", DARK), ("^-", "black"), ("o--", ORANGE)
+    for (name, values), (style, color) in zip(found["scores"].items(), styles, strict=True):
+        axes.plot(values, style, color=color, label=name)
     words = [name.replace("and more", "or\nmore") for name in found["words"]]
     axes.set_xticks(range(6), words, size=11)
     axes.set_ylim(0, 100)
@@ -285,8 +288,8 @@ def anomaly_scores():
     axes = chart("error, nats per token (logarithmic)", "sequences")
     styles = (
         {"color": MIDDLE, "fill": True},
-        {"color": "#3070b0", "linewidth": 2},
-        {"color": "#b05000", "linewidth": 2, "linestyle": "--"},
+        {"color": BLUE, "linewidth": 2},
+        {"color": ORANGE, "linewidth": 2, "linestyle": "--"},
         {"color": DARK, "linewidth": 2, "linestyle": ":"},
     )
     for (name, counts), style in zip(found["sequences"].items(), styles, strict=True):

@@ -8,6 +8,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
     MIDDLE,
     chart,
     figure,
+    panels,
     plt,
     results,
 )
@@ -87,14 +88,12 @@ def norm_gradients():
     rng = np.random.default_rng(0)
     src = rng.integers(3, 50, (8, 10))
     tgt = rng.integers(3, 50, (8, 11))
+    sizes = {"d_model": 64, "n_heads": 4, "n_layers": 12, "d_ff": 256, "dtype": "float64"}
     for norm, style in (("pre", "o-"), ("post", "s--")):
-        sizes = {"d_model": 64, "n_heads": 4, "n_layers": 12, "d_ff": 256, "dtype": "float64"}
         model = nf.Transformer(50, 50, norm=norm, **sizes)
         _, grads, _ = model.loss_and_grad(model.init(seed=0), src, tgt, backend="reference")
-        norms = [
-            np.linalg.norm(grads["decoder"][str(i)]["feed_forward"]["out"]["weight"])
-            for i in range(12)
-        ]
+        layers = [grads["decoder"][str(i)] for i in range(12)]
+        norms = [np.linalg.norm(layer["feed_forward"]["out"]["weight"]) for layer in layers]
         axes.plot(range(1, 13), norms, style, color="black", label=f"{norm}-norm")
     axes.set(yscale="log", xticks=[1, 4, 8, 12])
     axes.legend()
@@ -122,8 +121,9 @@ def averaging():
 def sampling():
     """Four probabilities after temperature, top-k and top-p."""
     axes = chart("", "probability")
-    p = np.array([0.5, 0.25, 0.15, 0.1])
-    u = (np.arange(10_000) + 0.5) / 10_000
+    n = 10_000
+    logits = np.tile(np.log([0.5, 0.25, 0.15, 0.1]), (n, 1))
+    evenly = (np.arange(n) + 0.5) / n
     kinds = {
         "T = 0.5": {"temperature": 0.5},
         "T = 1": {},
@@ -131,11 +131,12 @@ def sampling():
         "top-k 2": {"top_k": 2},
         "top-p 0.8": {"top_p": 0.8},
     }
+    beside = np.array([-0.3, -0.1, 0.1, 0.3])
+    colors = [DARK, "#808080", MIDDLE, LIGHT]
     for i, options in enumerate(kinds.values()):
-        tokens = draw_tokens(np.tile(np.log(p), (len(u), 1)), u, **options)
-        shares = np.bincount(tokens, minlength=4) / len(u)
-        colors = [DARK, "#808080", MIDDLE, LIGHT]
-        axes.bar(i + 0.2 * (np.arange(4) - 1.5), shares, 0.2, color=colors, edgecolor=DARK)
+        tokens = draw_tokens(logits, evenly, **options)
+        shares = np.bincount(tokens, minlength=4) / n
+        axes.bar(i + beside, shares, 0.2, color=colors, edgecolor=DARK)
     axes.set_xticks(range(len(kinds)), list(kinds))
 
 
@@ -143,16 +144,15 @@ def sampling():
 def position_curves():
     """The vectors of six positions, as curves over the width."""
     encoding = nf.sinusoidal_encoding(5000, 128)
-    figure, rows = plt.subplots(
-        6, 1, figsize=(5.9, 8.4), sharex=True, sharey=True, layout="constrained"
-    )
+    shared = {"sharex": True, "sharey": True, "layout": "constrained"}
+    rows = panels(6, width=5.9, height=8.4, **shared)
     for axes, position in zip(rows, (0, 1, 10, 1000, 2500, 4999), strict=True):
-        axes.plot(encoding[position], color="black", linewidth=0.9, marker=".", markersize=3)
+        axes.plot(encoding[position], ".-", color="black", linewidth=0.9, markersize=3)
         axes.set_title(f"position {position}", loc="left", size=12)
-        axes.set(ylim=(-1.15, 1.15), yticks=[-1, 0, 1], xlim=(-1, 128))
         axes.grid(color=LIGHT)
-    rows[-1].set(xlabel="index in the vector (D = 128)", xticks=[0, 32, 64, 96, 127])
-    figure.supylabel("entry of the position vector", size=12)
+    axes.set(xlabel="index in the vector (D = 128)", xticks=[0, 32, 64, 96, 127], xlim=(-1, 128))
+    axes.set(ylim=(-1.15, 1.15), yticks=[-1, 0, 1])
+    plt.gcf().supylabel("entry of the position vector", size=12)
 
 
 @figure
@@ -184,10 +184,11 @@ def ranks_efficiency():
     for n, efficiency in found["measured"].items():
         axes.plot([int(n)], [efficiency], "o", color="black", label=f"measured, {n} ranks")
     for name, (mark, beside) in MARKS.items():
-        hosts = [beside * one["hosts"] for one in found["published"][name]]
-        efficiencies = [one["efficiency"] for one in found["published"][name]]
-        for x, one in zip(hosts, found["published"][name], strict=True):
-            axes.plot([x, x], one["predicted"], color=MIDDLE, linewidth=4)
+        points = found["published"][name]
+        hosts = [beside * point["hosts"] for point in points]
+        predicted = np.transpose([point["predicted"] for point in points])
+        axes.plot([hosts, hosts], predicted, color=MIDDLE, linewidth=4)
+        efficiencies = [point["efficiency"] for point in points]
         style = {"color": "white", "markeredgecolor": "black", "label": f"{name}, published"}
         axes.plot(hosts, efficiencies, mark, **style)
     axes.set(xscale="log", ylim=(0, 104))

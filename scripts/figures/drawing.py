@@ -70,9 +70,9 @@ def chart(xlabel, ylabel):
     return axes
 
 
-def panels(rows, columns=1, *, width=6.2, height, **shared):
+def panels(rows, columns=1, *, width=6.2, height, layout="tight", **shared):
     """Return axes in rows and columns, which share what is said: ``sharex=True``, …"""
-    _, axes = plt.subplots(rows, columns, figsize=(width, height), layout="tight", **shared)
+    _, axes = plt.subplots(rows, columns, figsize=(width, height), layout=layout, **shared)
     return axes
 
 
@@ -100,6 +100,18 @@ def write(x, y, text, place="", **style):
 def label(x, y, text, size=10, pad=1.5):
     """Write a text on white, above the lines that it stands on."""
     write(x, y, text, size=size, bbox={"facecolor": "white", "edgecolor": "none", "pad": pad})
+
+
+def write_rows(x, top, step, texts, place="left", **style):
+    """Write a text beside the middle of each row of a matrix."""
+    for row, text in enumerate(texts):
+        write(x, top - (row + 0.5) * step, text, place, **style)
+
+
+def write_columns(left, y, step, texts, place="on", **style):
+    """Write a text above or below the middle of each column of a matrix."""
+    for column, text in enumerate(texts):
+        write(left + (column + 0.5) * step, y, text, place, **style)
 
 
 def line(*points, color=DARK, **style):

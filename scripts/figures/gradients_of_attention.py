@@ -14,10 +14,15 @@ from scripts.figures.drawing import (  # needs pip install -e .
     figure,
     line,
     matrix,
+    number,
     results,
     rung,
     write,
+    write_columns,
+    write_rows,
 )
+
+import npformer as nf
 
 
 @figure
@@ -53,21 +58,20 @@ def gradients_linear():
     weight = np.array([[1, 0], [2, -1], [0, 1]])
     dy = np.array([[1, 2], [0, -1]])
     products = [
-        ("x", x, "W", weight, "x W", x @ weight),
-        ("dy", dy, "Wᵀ", weight.T, "dx", dy @ weight.T),
-        ("xᵀ", x.T, "dy", dy, "dW", x.T @ dy),
+        {"x": x, "W": weight, "x W": x @ weight},
+        {"dy": dy, "Wᵀ": weight.T, "dx": dy @ weight.T},
+        {"xᵀ": x.T, "dy": dy, "dW": x.T @ dy},
     ]
-    for row, (left_name, left, right_name, right, name, result) in enumerate(products):
+    for row, product in enumerate(products):
         middle = 4.5 - row * 1.85
         at = 0.25
-        parts = ("", left_name, left), ("·", right_name, right), ("=", name, result)
-        for sign, title, values in parts:
+        for sign, title in zip(("", "·", "="), product, strict=True):
+            values = product[title]
             write(at, middle, sign, size=16)
             at += 0.2
             top = middle + len(values) * 0.21
-            width = values.shape[1] * 0.42
             matrix(at, top, values, side=0.42, title=title, size=11)
-            at += width + 0.2
+            at += values.shape[1] * 0.42 + 0.2
 
 
 @figure
@@ -90,28 +94,31 @@ def gradients_attention():
     and dashed arrows carry what is saved.
     """
     canvas(6.7, 8.3)
-    q, k = np.array([[2.0, 0.0], [0.0, 2.0]]), np.log([[1.0, 4.0], [2.0, 4.0], [5.0, 8.0]])
-    v, dout, scale = np.array([[8.0, 0.0], [0.0, 4.0], [8.0, 8.0]]), np.eye(2), 0.5
-    scores = scale * q @ k.T
-    weights = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+    q = np.diag([2.0, 2.0])
+    k = np.log([[1.0, 4.0], [2.0, 4.0], [5.0, 8.0]])
+    v = np.array([[8.0, 0.0], [0.0, 4.0], [8.0, 8.0]])
+    dout = np.eye(2)
+    scores = 0.5 * q @ k.T
+    out, weights = nf.attention(q, k, v, scale=0.5)
     dweights = dout @ v.T
-    dscores = weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))
-    dq, dk = scale * dscores @ k, scale * dscores.T @ q
+    dscores = nf.softmax_backward(dweights, weights)
+    dq, dk, dv = nf.attention_backward(dout, q, k, v, weights, scale=0.5)
     logarithms = {"texts": [["0", "log 4"], ["log 2", "log 4"], ["log 5", "log 8"]]}
     of_scores = {"texts": [["0", "log 2", "log 5"], ["log 4", "log 4", "log 8"]]}
     style = {"side": 0.36, "width": 0.56}
+    note = {"size": 10, "color": DARK}
     for x, y, name, values, options in (
         (0.2, 7.6, "q", q, {}),
         (1.6, 7.6, "k", k, logarithms),
         (0.9, 5.55, "scores", scores, of_scores),
         (0.9, 3.95, "weights", weights, {}),
         (0.2, 2.35, "v", v, {}),
-        (1.6, 1.0, "out", weights @ v, {}),
+        (1.6, 1.0, "out", out, {}),
         (3.95, 7.6, "dq", dq, {"form": "{:.2f}"}),
         (5.35, 7.6, "dk", dk, {}),
         (4.65, 5.55, "dscores", dscores, {}),
         (4.65, 3.95, "dweights", dweights, {}),
-        (5.35, 2.35, "dv", weights.T @ dout, {}),
+        (5.35, 2.35, "dv", dv, {}),
         (3.95, 1.0, "dout", dout, {}),
     ):
         matrix(x, y, values, title=name, **style | options)
@@ -120,13 +127,13 @@ def gradients_attention():
     arrow((1.74, 6.45), (1.74, 5.85), "½ q kᵀ")
     arrow((1.74, 4.8), (1.74, 4.25), "softmax")
     arrow((2.16, 3.2), (2.16, 1.3))
-    write(2.24, 1.6, "weights · v", "right", size=10, color=DARK)
+    write(2.24, 1.6, "weights · v", "right", **note)
     arrow((1.35, 1.81), (2.12, 1.81))
     arrow((4.51, 1.3), (5.05, 3.2))
-    write(4.84, 2.75, "dout · vᵀ", "left", size=10, color=DARK)
+    write(4.84, 2.75, "dout · vᵀ", "left", **note)
     line((5.09, 0.64), (5.9, 0.64), linewidth=1)
     arrow((5.9, 0.64), (5.9, 1.24))
-    write(5.72, 0.56, "weightsᵀ · dout", "below", size=10, color=DARK)
+    write(5.72, 0.56, "weightsᵀ · dout", "below", **note)
     arrow((5.49, 4.25), (5.49, 4.8), "softmax, backward", side="left")
     arrow((5.49, 5.85), (5.49, 6.45), "½ dscores k and ½ dscoresᵀ q", side="left")
     for start, end, text in (
@@ -135,7 +142,7 @@ def gradients_attention():
         ((1.35, 2.17), (4.72, 2.17), "v"),
     ):
         arrow(start, end, linestyle=DASHED)
-        write((start[0] + end[0]) / 2, start[1] + 0.06, text, "above", size=10, color=DARK)
+        write((start[0] + end[0]) / 2, start[1] + 0.06, text, "above", **note)
 
 
 @figure
@@ -144,25 +151,21 @@ def gradients_heads():
     head.
     """
     canvas(5.0, 4.0)
-    qkv = [["2", "3", "0", "0", "4", "0"], ["1", "1", "log 3", "0", "8", "2"]]
-    dqkv = [["0", "0", "−1.5", "−0.5", "1.5", "−0.5"], ["1.6479", "0", "1.5", "0.5", "1.5", "0.5"]]
-    side, left = 0.7, 0.75
-    for top, numbers, names in ((3.25, qkv, ("q", "k", "v")), (1.2, dqkv, ("dq", "dk", "dv"))):
-        values = [
-            [np.log(3) if text == "log 3" else float(text.replace("−", "-")) for text in row]
-            for row in numbers
-        ]
-        matrix(left, top, values, 0.5, texts=numbers, width=side, size=11)
+    log_3 = np.log(3)
+    qkv = [[2, 3, 0, 0, 4, 0], [1, 1, log_3, 0, 8, 2]]
+    dqkv = [[0, 0, -1.5, -0.5, 1.5, -0.5], [1.5 * log_3, 0, 1.5, 0.5, 1.5, 0.5]]
+    side = 0.7
+    left = 0.75
+    for top, values, names in ((3.25, qkv, ("q", "k", "v")), (1.2, dqkv, ("dq", "dk", "dv"))):
+        texts = [["log 3" if x == log_3 else number(x, "{:.5g}") for x in row] for row in values]
+        matrix(left, top, values, 0.5, texts=texts, width=side, size=11)
+        write_columns(left, top + 0.08, side, ["head 1", "head 2"] * 3, "above", size=10)
         for part, name in enumerate(names):
             write(left + (2 * part + 1) * side, top + 0.42, name, "above", size=13)
             start = left + 2 * part * side + 0.06
             end = left + (2 * part + 2) * side - 0.06
             line((start, top + 0.38), (end, top + 0.38))
-            for head in range(2):
-                at = left + (2 * part + head + 0.5) * side
-                write(at, top + 0.08, f"head {head + 1}", "above", size=10)
-        for row in range(2):
-            write(left - 0.1, top - row * 0.5 - 0.25, f"position {row}", "left", size=9)
+        write_rows(left - 0.1, top, 0.5, ["position 0", "position 1"], size=9)
 
 
 @figure

@@ -20,6 +20,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
     results,
     rung,
     write,
+    write_rows,
     zero_lines,
 )
 
@@ -92,10 +93,9 @@ def embedding_rows():
     ):
         matrix(0.8, top, left, title=names[0])
         matrix(3.2, top - 0.25, right, title=names[1])
-        for row in range(4):
-            write(0.65, top - 0.25 - 0.5 * row, f"{row}", "left", color=DARK)
+        write_rows(0.65, top, 0.5, range(4), color=DARK)
+        write_rows(4.3, top - 0.25, 0.5, [f"id {row}" for row in ids], "right", color=DARK)
         for place, row in enumerate(ids):
-            write(4.3, top - 0.5 - 0.5 * place, f"id {row}", "right", color=DARK)
             ends = (1.84, top - 0.25 - 0.5 * row), (3.16, top - 0.5 - 0.5 * place)
             arrow(*(ends if forward else ends[::-1]))
     write(2.5, 5.65, "forward: rows are copied", "on", weight="bold")
@@ -108,10 +108,9 @@ def positions_rotation():
     figure = plt.figure(figsize=(5, 6.6))
     turn = np.linspace(0, 2 * np.pi, 200)
     encoding = nf.sinusoidal_encoding(101, 64)
-    for i, (frequency, name) in enumerate(((1.0, "pair 0, ω = 1"), (0.1, "pair 1, ω = 0.1"))):
-        axes = figure.add_axes(
-            (0.03 + 0.49 * i, 0.56, 0.46, 0.36), aspect="equal", xlim=(-1.4, 1.4), ylim=(-1.4, 1.4)
-        )
+    for i, frequency in enumerate((1.0, 0.1)):
+        limits = {"xlim": (-1.4, 1.4), "ylim": (-1.4, 1.4), "aspect": "equal"}
+        axes = figure.add_axes((0.03 + 0.49 * i, 0.56, 0.46, 0.36), **limits)
         axes.set_axis_off()
         axes.plot(np.cos(turn), np.sin(turn), color=MIDDLE)
         for position in range(7):
@@ -121,7 +120,7 @@ def positions_rotation():
             axes.plot(x, y, "o", color=DARK, markersize=5)
             if i == 0 or position % 3 == 0:
                 write(1.2 * x, 1.2 * y, f"{position}", size=11)
-        axes.set_title(f"{name} (D = 8)\nright: sin, up: cos", size=12)
+        axes.set_title(f"pair {i}, ω = {frequency:g} (D = 8)\nright: sin, up: cos", size=12)
     axes = figure.add_axes((0.14, 0.09, 0.82, 0.36))
     distance = np.arange(-50, 51)
     axes.plot(distance, encoding[50] @ encoding.T, color=DARK)
@@ -134,7 +133,7 @@ def cross_entropy_smoothing():
     """Gradient of one token's logit against its distance from the others."""
     V = 10
     gaps = np.linspace(0, 10, 201)
-    figure, axes = plt.subplots(figsize=(5, 3.4), layout="constrained")
+    axes = panels(1, width=5, height=3.4, layout="constrained")
     for smoothing, style in ((0.0, "--"), (0.1, "-")):
         _, gradients = losses_of_gaps(gaps, V, smoothing)
         axes.plot(gaps, gradients, style, color=DARK, label=f"ε = {smoothing:g}")
@@ -185,19 +184,18 @@ def checks_error():
     """The error of both numerical derivatives of x⁵ at 1.1 against their step."""
     f = lambda x: x * x * x * x * x
     x = 1.1
+    u = 1.1e-16
     steps = 10.0 ** np.arange(-16, 0.26, 0.25)
     exact = 5 * x**4
     central = [abs((f(x + h) - f(x - h)) / (2 * h) / exact - 1) for h in steps]
-    step = [abs(f(x + 1j * h).imag / h / exact - 1) for h in steps]
-    figure, axes = plt.subplots(figsize=(5, 4.6), layout="constrained")
-    curves = (
-        ("central differences", central, {"marker": "o", "color": MIDDLE, "markersize": 4}),
-        ("complex step", step, {"marker": "s", "ls": "--", "color": DARK, "markersize": 3}),
-    )
-    for name, errors, style in curves:
-        axes.loglog(steps, np.maximum(errors, 1.1e-16), label=name, **style)
+    complex_step = [abs(f(x + 1j * h).imag / h / exact - 1) for h in steps]
+    axes = panels(1, width=5, height=4.6, layout="constrained")
+    of_central = {"color": MIDDLE, "markersize": 4, "label": "central differences"}
+    axes.loglog(steps, np.maximum(central, u), "o-", **of_central)
+    of_step = {"color": DARK, "markersize": 3, "label": "complex step"}
+    axes.loglog(steps, np.maximum(complex_step, u), "s--", **of_step)
     axes.loglog(steps, 2 * steps**2 / x**2, ":", color=DARK, linewidth=1)
-    axes.loglog(steps, 1.1e-16 * x / (5 * steps), ":", color=DARK, linewidth=1)
+    axes.loglog(steps, u * x / (5 * steps), ":", color=DARK, linewidth=1)
     write(1e-3, 1e-8, "2 h² / x²", "right-on", size=11)
     write(2e-12, 1e-7, "u x / (5 h)", "left-on", size=11)
     axes.set_title("the derivative of x⁵ at x = 1.1", size=12)
@@ -209,24 +207,22 @@ def checks_error():
 def dilated_convolution():
     """Which inputs an output depends on, and which outputs an input's gradient comes from."""
     canvas(5, 6.3)
-    dilations = (1, 2, 4)
     n = 16
     gap = 0.29
     height = 0.62
     for bottom, forward in ((3.6, True), (0.4, False)):
-        place = lambda row, t, bottom=bottom: np.array([0.33 + gap * t, bottom + height * row])
-        lines = set()
         marked = {(3, n - 1)} if forward else {(0, 0)}
-        for level in range(3) if not forward else range(2, -1, -1):
-            for t, tap in np.ndindex(n, 3):
-                lower = t - dilations[level] * tap
-                if lower >= 0 and ((level + 1, t) if forward else (level, lower)) in marked:
-                    lines.add((level, lower, t))
-            marked |= {
-                (level, u) if forward else (level + 1, t) for at, u, t in lines if at == level
-            }
-        for level, u, t in sorted(lines):
-            line(place(level, u), place(level + 1, t), linewidth=0.8, zorder=0)
+        lines = set()
+        for level in (2, 1, 0) if forward else (0, 1, 2):
+            for low, tap in np.ndindex(n, 3):
+                ends = (level, low), (level + 1, low + tap * 2**level)
+                start, end = ends[::-1] if forward else ends
+                if start in marked and ends[1][1] < n:
+                    marked.add(end)
+                    lines.add(ends)
+        place = lambda row, t, bottom=bottom: (0.33 + gap * t, bottom + height * row)
+        for low, high in sorted(lines):
+            line(place(*low), place(*high), linewidth=0.8, zorder=0)
         for at in np.ndindex(4, n):
             color, edge = (DARK, DARK) if at in marked else ("white", MIDDLE)
             plt.gca().add_patch(plt.Circle(place(*at), 0.085, facecolor=color, edgecolor=edge))

@@ -38,9 +38,9 @@ def question_named(bench, name):
 def lab(question, rows, columns):
     """Draw the question, the changed inputs and the numbers before the change, and three answers.
 
-    ``rows`` are (name, numbers, the column that is asked about).
+    ``rows`` are numbers by their names; the question asks about one number of the last row.
     """
-    n = max(np.size(numbers) for _, numbers, _ in rows)
+    n = max(map(np.size, rows.values()))
     width = max(2.9 + n * WIDTH, LEAST_WIDTH)
     text = fill(question["story"], 72)
     height = 1.55 + 0.22 * text.count("\n") + len(rows) * (SIDE + 0.12)
@@ -50,16 +50,16 @@ def lab(question, rows, columns):
     for j, name in enumerate(columns):
         write(2.7 + (j + 0.5) * WIDTH, top - 0.05, name, size=10, color=DARK)
     top -= 0.25
-    for name, numbers, watched in rows:
+    for name, numbers in rows.items():
         matrix(2.7, top, np.round(numbers, 4), SIDE, width=WIDTH)
         write(2.6, top - SIDE / 2, name, "left", size=11)
-        if watched is not None:
-            left = 2.7 + watched * WIDTH
-            right = left + WIDTH
-            low = top - SIDE
-            corners = (left, top), (right, top), (right, low), (left, low), (left, top)
-            line(*corners, color="#b35900", linewidth=3)
         top -= SIDE + 0.12
+    low = top + 0.12
+    high = low + SIDE
+    left = 2.7 + question["watch"][2] * WIDTH
+    right = left + WIDTH
+    corners = (left, high), (right, high), (right, low), (left, low), (left, high)
+    line(*corners, color="#b35900", linewidth=3)
     for i, name in enumerate(("▼ falls", "stays the same", "▲ rises")):
         box(0.6 + i * 2.0, 0.15, 1.8, 0.4, name, size=11)
 
@@ -70,11 +70,11 @@ def lab_attention():
     question, start, before, after = question_named("attention", "longer")
     scale = 0.5  # 1/√4
     _, weights = nf.attention(before["q"], before["k"], before["v"])
-    rows = [
-        ("scores before", scale * before["q"] @ before["k"].T, None),
-        ("scores after the change", scale * after["q"] @ after["k"].T, None),
-        ("weights before", weights, question["watch"][2]),
-    ]
+    rows = {
+        "scores before": scale * before["q"] @ before["k"].T,
+        "scores after the change": scale * after["q"] @ after["k"].T,
+        "weights before": weights,
+    }
     lab(question, rows, start["names"]["key"])
 
 
@@ -83,13 +83,13 @@ def lab_softmax():
     """Softmax is nearly certain: what does the gradient of the score do?"""
     question, _, before, after = question_named("softmax", "certain")
     y = nf.softmax(before["x"])
-    rows = [
-        ("scores x", before["x"], None),
-        ("x after the change", after["x"], None),
-        ("dy", before["dy"], None),
-        ("weights y before", y, None),
-        ("dx before", nf.softmax_backward(before["dy"], y), question["watch"][2]),
-    ]
+    rows = {
+        "scores x": before["x"],
+        "x after the change": after["x"],
+        "dy": before["dy"],
+        "weights y before": y,
+        "dx before": nf.softmax_backward(before["dy"], y),
+    }
     lab(question, rows, ["1", "2", "3"])
 
 
@@ -100,11 +100,11 @@ def lab_layer_norm():
     gain = before["gain"][0]
     y, mean, rstd = nf.layer_norm(before["x"], gain, before["bias"][0])
     dx = nf.layer_norm_backward(before["dy"], before["x"], gain, mean, rstd)[0]
-    rows = [
-        ("row x", before["x"], None),
-        ("x after the change", after["x"], None),
-        ("dy", before["dy"], None),
-        ("y before and after", y, None),
-        ("dx before", dx, question["watch"][2]),
-    ]
+    rows = {
+        "row x": before["x"],
+        "x after the change": after["x"],
+        "dy": before["dy"],
+        "y before and after": y,
+        "dx before": dx,
+    }
     lab(question, rows, ["1", "2", "3", "4"])
