@@ -26,13 +26,14 @@ BOS, EOS = 1, 2
 def main():
     """Draw the card."""
     model, params, content = make_playground.read("en-fr")
-    src = np.array([[*content["examples"][0]["ids"], EOS]])
+    source = [*content["examples"][0]["ids"], EOS]
+    src = np.array([source])
     written = greedy_decode(model, params, src, bos_id=BOS, eos_id=EOS, max_len=50)[0]
-    weights = model.attention_weights(params, src, np.array([[BOS, *written[:-1]]]))["memory"][-1][
-        0
-    ].mean(0)
-    names = [[content["tokens"][id_].strip("▁‿") for id_ in ids] for ids in (written, src[0])]
-    words = [[i for i, name in enumerate(line) if name.isalpha()] for line in names]
+    tgt_in = np.array([[BOS, *written[:-1]]])
+    [of_heads] = model.attention_weights(params, src, tgt_in)["memory"][-1]
+    rows = words_of(written, content["tokens"])
+    columns = words_of(source, content["tokens"])
+    weights = of_heads.mean(0)[np.ix_(list(rows), list(columns))]
 
     plt.figure(figsize=(12, 6.3), facecolor="white")
     plt.figtext(0.05, 0.70, "npformer", size=58, weight="bold")
@@ -40,14 +41,18 @@ def main():
     claim = "Every backward pass by hand,\nevery gradient checked"
     plt.figtext(0.05, 0.33, claim, size=20, linespacing=1.4, color="#555555")
     axes = plt.axes((0.56, 0.08, 0.40, 0.70))
-    axes.imshow(weights[np.ix_(*words)], cmap="Reds", vmin=0, vmax=1, aspect="auto")
-    axes.set_yticks(range(len(words[0])), [names[0][i] for i in words[0]], size=20)
-    axes.set_xticks(
-        range(len(words[1])), [names[1][i] for i in words[1]], size=20, rotation=40, ha="left"
-    )
+    axes.imshow(weights, cmap="Reds", vmin=0, vmax=1, aspect="auto")
+    axes.set_yticks(range(len(rows)), rows.values(), size=20)
+    axes.set_xticks(range(len(columns)), columns.values(), size=20, rotation=40, ha="left")
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     plt.savefig(PATH, dpi=100, metadata={"Software": None})
     print(f"{PATH}: {PATH.stat().st_size / 1e3:.0f} KB")
+
+
+def words_of(ids, tokens):
+    """The words of a sentence by their places, without other tokens."""
+    names = [tokens[i].strip("▁‿") for i in ids]
+    return {place: name for place, name in enumerate(names) if name.isalpha()}
 
 
 if __name__ == "__main__":

@@ -66,8 +66,9 @@ def hard(row):
     """A hard input for each operation of a row."""
     given = row.get("given", {})
     given = GIVEN[given] if isinstance(given, str) else given
-    sizes = {letter.replace("leading", "..."): size for letter, size in row["sizes"].items()}
-    sizes = {axis: tuple(size) if axis == "..." else size for axis, size in sizes.items()}
+    sizes = row["sizes"]
+    if "leading" in sizes:
+        sizes["..."] = tuple(sizes.pop("leading"))
     bounds = row.get("bounds", (4, 4))
     for operation in row["operations"].split():
         arrays = getattr(reference, operation).record.contract.arrays
@@ -163,10 +164,8 @@ def errors_of(hard, dtype, names=None):
         found = computed_by[name](hard.case, arguments, cotangents) or {}
         of_result = error_of(found[first], exact[first], dtype, hard.each) if found else None
         of_gradients = [error_of(found[x], exact[x], dtype) for x in gradients if x in found]
-        errors[name] = (
-            of_result,
-            float(np.max(of_gradients)) if of_gradients else None,
-        )  # NaN if one is
+        # NaN if one is.
+        errors[name] = of_result, float(np.max(of_gradients)) if of_gradients else None
     return errors
 
 
@@ -180,9 +179,8 @@ def error_of(found, exact, dtype, each=False):
     if not each:
         error = error.max()
         size = size.max()
-    relative = np.where(
-        size == 0, np.where(error == 0, 0, np.inf), error / np.maximum(size, info.tiny)
-    )
+    of_zeros = np.where(error == 0, 0, np.inf)
+    relative = np.where(size == 0, of_zeros, error / np.maximum(size, info.tiny))
     return float(relative.max() / info.eps)
 
 
