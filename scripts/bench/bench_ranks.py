@@ -168,29 +168,26 @@ def median_of(runs, key):
 def compare(n, parameters, rows, runs):
     """Print how n ranks scale, and what their messages take."""
     ours = rows[f"{n} ranks"]
-    if one := rows.get(f"1 process, {n} shards"):
-        ratio = one["median"] / ours["median"]
+    if shards := rows.get(f"1 process, {n} shards"):
+        ratio = shards["median"] / ours["median"]
         print(f"throughput of {n} ranks / 1 process with {n} shards: {ratio:.3f}")
-        less = one["memory"] - ours["memory"]
+        less = shards["memory"] - ours["memory"]
         moments = 8e-6 * parameters * (n - 1) / n
         print(f"memory of a rank: {less:.0f} MB less, of which {moments:.0f} MB are Adam's moments")
-    one = rows[ONE_THREAD]
-    ratio = one["median"] / ours["median"]
-    print(f"strong scaling, {n} ranks: {ratio:.2f} times the throughput of 1 thread")
-    weak = rows[f"{n} ranks, {n} × the batch"]
-    ratio = one["median"] / weak["median"]
-    print(f"weak scaling, {n} ranks: {ratio:.3f} of the throughput per rank")
+    one = rows[ONE_THREAD]["median"]
+    print(f"strong scaling, {n} ranks: {one / ours['median']:.2f} times the throughput of 1 thread")
+    weak = rows[f"{n} ranks, {n} × the batch"]["median"]
+    print(f"weak scaling, {n} ranks: {one / weak:.3f} of the throughput per rank")
     alone = {key: median_of(runs, key) for key in ("exchange", "gathering", "one number")}
     times = ", ".join(f"{key} {1000 * seconds:.3g} ms" for key, seconds in alone.items())
     n_bytes = runs[0]["bytes"]
     print(f"each rank receives {n_bytes / 1e6:.1f} MB a step; alone: {times}")
     bandwidth = n_bytes / (alone["exchange"] + alone["gathering"])
-    step = Step(one["median"] / 1000, n_bytes=4.0 * parameters, n_chunks=runs[0]["chunks"])
+    step = Step(one / 1000, n_bytes=4.0 * parameters, n_chunks=runs[0]["chunks"])
     predicted = 1000 * predict(step, Network(alone["one number"], bandwidth), n).step
-    times = f"{predicted:.1f} ms a step, measured {weak['median']:.1f}"
+    times = f"{predicted:.1f} ms a step, measured {weak:.1f}"
     print(f"weak scaling, predicted: {times}", flush=True)
-    facts = {"bytes": n_bytes, "bandwidth": bandwidth, "predicted": predicted}
-    return alone | facts
+    return alone | {"bytes": n_bytes, "bandwidth": bandwidth, "predicted": predicted}
 
 
 def measure(n, settings):

@@ -165,9 +165,8 @@ class _Worker:
 
     def memory(self):
         running = peak_bytes()
-        return Memory(
-            self._after_imports, self._after_build, max(running, self._peak_of_build), running
-        )
+        peak = max(running, self._peak_of_build)
+        return Memory(self._after_imports, self._after_build, peak, running)
 
 
 def alternate(contenders, turns):

@@ -277,9 +277,10 @@ def ways_of(product, number):
     """
     m, depth, n, left_by_columns, right_by_columns, _ = product
     most = max(1, MOST_WEIGHTS // (NUMBER * depth * n))
-    left = matrix(m, depth, left_by_columns)
+    left = matrix(m, depth, by_columns=left_by_columns)
     out = np.empty((m, n), np.float32)
-    rights = [matrix(depth, n, right_by_columns) for _ in range(min(number, most))]
+    n_matrices = min(number, most)
+    rights = [matrix(depth, n, by_columns=right_by_columns) for _ in range(n_matrices)]
     rights *= math.ceil(AT_LEAST / (len(rights) * product.multiplications))
     n_cores = physical_cores()
     ops = nf.get_backend("cpu")
@@ -318,12 +319,13 @@ def ways_of(product, number):
     return {name: (run, len(rights)) for name, run in runs.items()}
 
 
-def matrix(n_rows, n_columns, by_columns=False):
-    """A matrix of random numbers, which repeat."""
-    values = np.random.default_rng(0).standard_normal(10_007, np.float32)
+def matrix(*shape, by_columns=False):
+    """A matrix, or a matrix for each head, of random numbers, which repeat."""
     if by_columns:
-        return matrix(n_columns, n_rows).T
-    return np.resize(values, (n_rows, n_columns))
+        *heads, n_rows, n_columns = shape
+        return matrix(*heads, n_columns, n_rows).swapaxes(-1, -2)
+    values = np.random.default_rng(0).standard_normal(10_007, np.float32)
+    return np.resize(values, shape)
 
 
 def ways_in_tiles(product):
@@ -334,12 +336,8 @@ def ways_in_tiles(product):
     n_cores = physical_cores()
     heads = max(1, CACHED // (m * depth + depth * n + m * n))
     repeats = math.ceil(AT_LEAST / (heads * product.multiplications))
-    lefts = [np.stack([matrix(m, depth)] * heads) for _ in range(n_cores)]
-    rights = [np.stack([matrix(depth, n)] * heads) for _ in range(n_cores)]
-    if left_by_columns:
-        lefts = [np.ascontiguousarray(left.swapaxes(1, 2)).swapaxes(1, 2) for left in lefts]
-    if right_by_columns:
-        rights = [np.ascontiguousarray(right.swapaxes(1, 2)).swapaxes(1, 2) for right in rights]
+    lefts = [matrix(heads, m, depth, by_columns=left_by_columns) for _ in range(n_cores)]
+    rights = [matrix(heads, depth, n, by_columns=right_by_columns) for _ in range(n_cores)]
     outs = [np.empty((heads, m, n), np.float32) for _ in range(n_cores)]
 
     def with_blas(core):
@@ -353,20 +351,15 @@ def ways_in_tiles(product):
     of_tile = math.ceil(AT_LEAST / tile.multiplications)
 
     def in_registers(core):
-        multiply_tile(
-            *tiles[core], tile.m, tile.n, tile.depth, np.float32(1), left_by_columns, of_tile
-        )
+        multiply_tile(*tiles[core], tile.m, tile.n, tile.depth, left_by_columns, of_tile)
 
-    share = tile.multiplications / product.multiplications
+    def on_all_cores(work):
+        return lambda: in_parallel(work, range(n_cores))
+
+    n_tiles = of_tile * tile.multiplications / product.multiplications
     return {
-        "heads by BLAS": (
-            lambda: in_parallel(with_blas, range(n_cores)),
-            n_cores * repeats * heads,
-        ),
-        "tiles by npformer": (
-            lambda: in_parallel(in_registers, range(n_cores)),
-            n_cores * of_tile * share,
-        ),
+        "heads by BLAS": (on_all_cores(with_blas), n_cores * repeats * heads),
+        "tiles by npformer": (on_all_cores(in_registers), n_cores * n_tiles),
     }
 
 
@@ -389,7 +382,8 @@ def shapes_in_memory(tile):
 
 
 @kernel
-def multiply_tile(a, b, out, m, n, depth, scale, transposed, repeats):
+def multiply_tile(a, b, out, m, n, depth, transposed, repeats):
+    scale = np.float32(1)
     for _ in range(repeats):
         if transposed:
             multiply_columns(a, b, out, m, n, depth, scale, False)

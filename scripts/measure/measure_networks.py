@@ -327,13 +327,11 @@ def print_cases(cases):
     times = ("exchange", "gathering", "apart", "together", "predicted")
     rows = []
     for case in cases:
-        row = [f"{case['ranks']} ranks, {case['gbit']:g} Gbit/s"]
-        row.append(f"{1e6 * case['latency']:.0f}")
-        row.append(f"{case['bandwidth'] / GBIT:.2f}")
-        row += [short(1e3 * case[time]) for time in times]
-        row.append(f"{case['predicted'] / case['together'] - 1:+.1%}")
-        row.append(percent(case["hidden"]))
-        rows.append(row)
+        what = f"{case['ranks']} ranks, {case['gbit']:g} Gbit/s"
+        message = [f"{1e6 * case['latency']:.0f}", f"{case['bandwidth'] / GBIT:.2f}"]
+        milliseconds = [short(1e3 * case[time]) for time in times]
+        difference = f"{case['predicted'] / case['together'] - 1:+.1%}"
+        rows.append([what, *message, *milliseconds, difference, percent(case["hidden"])])
     print_table(["milliseconds", "µs", "Gbit/s", *times, "difference", "hidden"], rows)
 
 

@@ -47,7 +47,7 @@ def generation(folder, prompt, n, **settings):
     return generate
 
 
-def vectors(folder, ids, _):
+def vectors(folder, ids):
     """The means of the last layer."""
     network = loaded(AutoModel, folder)
     ids = torch.from_numpy(ids)
