@@ -113,21 +113,7 @@ def export(
     spec.config.add_source_eos = add_source_eos
     spec.register_source_vocabulary(list(source_tokens))
     spec.register_target_vocabulary(list(target_tokens))
-
-    spec.encoder.embeddings[0].weight = floats(model.table_of(params, "source"))
-    spec.decoder.embeddings.weight = floats(model.table_of(params, "target"))
-    for side, name in (("source", "encoder"), ("target", "decoder")):
-        stack = getattr(spec, name)
-        stack.pre_norm = model.norm == "pre"
-        stack.scale_embeddings = model.scale_embeddings
-        positions = model.positions_of(params, side, slice(None))
-        stack.position_encodings.encodings = floats(positions)
-        fill(specs, stack, model, params.get(name, {}))
-    weight, bias = model.output_map(params)
-    is_padding = np.arange(model.tgt_vocab) == model.pad_id
-    projection = spec.decoder.projection
-    projection.weight = floats(weight.T)
-    projection.bias = floats(np.where(is_padding, NEVER, on_host(bias)))
+    fill(specs, spec, model, params)
     spec.validate()
     spec.optimize()  # a table that is tied is written once
     with new_files(folder) as new:
@@ -162,7 +148,25 @@ def check_each_has_a_name(argument, tokens, size):
         raise ValueError(f"{argument} are {names}, expected a name for each of {size} ids")
 
 
-def fill(specs, stack, model, params):
+def fill(specs, spec, model, params):
+    """Set all parameters."""
+    spec.encoder.embeddings[0].weight = floats(model.table_of(params, "source"))
+    spec.decoder.embeddings.weight = floats(model.table_of(params, "target"))
+    for side, name in (("source", "encoder"), ("target", "decoder")):
+        stack = getattr(spec, name)
+        stack.pre_norm = model.norm == "pre"
+        stack.scale_embeddings = model.scale_embeddings
+        positions = model.positions_of(params, side, slice(None))
+        stack.position_encodings.encodings = floats(positions)
+        fill_stack(specs, stack, model, params.get(name, {}))
+    weight, bias = model.output_map(params)
+    is_padding = np.arange(model.tgt_vocab) == model.pad_id
+    projection = spec.decoder.projection
+    projection.weight = floats(weight.T)
+    projection.bias = floats(np.where(is_padding, NEVER, on_host(bias)))
+
+
+def fill_stack(specs, stack, model, params):
     """Set the parameters of a stack."""
     for path, x in tree.leaves(params):
         module, _, leaf = path.rpartition(".")

