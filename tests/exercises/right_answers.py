@@ -6,8 +6,8 @@ import numpy as np
 
 
 def softmax(x):
-    m = np.max(x, axis=-1, keepdims=True)
-    return np.exp(x - m - np.log(np.sum(np.exp(x - m), axis=-1, keepdims=True)))
+    x = x - np.max(x, axis=-1, keepdims=True)
+    return np.exp(x - np.log(np.sum(np.exp(x), axis=-1, keepdims=True)))
 
 
 def attention(q, k, v):
@@ -40,11 +40,8 @@ def layer_norm(x, gain, bias, eps):
 
 def linear_backward(dy, x, weight, bias):
     ax = tuple(range(x.ndim - 1))
-    return [
-        np.einsum("...f,df->...d", dy, weight),
-        np.tensordot(x, dy, axes=(ax, ax)),
-        dy.sum(axis=ax),
-    ]
+    dx = np.einsum("...f,df->...d", dy, weight)
+    return [dx, np.tensordot(x, dy, axes=(ax, ax)), dy.sum(axis=ax)]
 
 
 def greedy(next_logits, bos, eos, max_len):
@@ -89,11 +86,10 @@ def relu_backward(dy, x):
 
 
 def gelu_backward(dy, x):
-    u = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
-    t = np.tanh(u)
-    return dy * (
-        0.5 * (1 + t) + 0.5 * x / np.cosh(u) ** 2 * np.sqrt(2 / np.pi) * (1 + 0.134145 * x * x)
-    )
+    c = np.sqrt(2 / np.pi)
+    u = c * (x + 0.044715 * x**3)
+    du = c * (1 + 0.134145 * x * x)
+    return dy * 0.5 * (1 + np.tanh(u) + x / np.cosh(u) ** 2 * du)
 
 
 def dropout_backward(dy, kept, rate):
@@ -103,8 +99,9 @@ def dropout_backward(dy, kept, rate):
 def adam_step(param, grad, m, v, step, lr, beta1, beta2, eps):
     m = m + (1 - beta1) * (grad - m)
     v = v + (1 - beta2) * (grad * grad - v)
-    a = lr * np.sqrt(1 - beta2**step) / (1 - beta1**step)
-    return (param - a * m / (np.sqrt(v) + eps * np.sqrt(1 - beta2**step)), m, v)
+    c = np.sqrt(1 - beta2**step)
+    a = lr * c / (1 - beta1**step)
+    return (param - a * m / (np.sqrt(v) + eps * c), m, v)
 
 
 def soft_lookup(similarities, values):
@@ -145,7 +142,9 @@ def beam_search(next_log_p, bos, eos, max_len, beam_size):
     beam = [(0.0, (bos,))]
     done = []
     for _ in range(max_len):
-        c = [(s + float(lp), t + (w,)) for s, t in beam for w, lp in enumerate(next_log_p(list(t)))]
+        c = []
+        for s, t in beam:
+            c += [(s + float(lp), t + (w,)) for w, lp in enumerate(next_log_p(list(t)))]
         c = heapq.nlargest(beam_size, c)
         done += [x for x in c if x[1][-1] == eos]
         beam = [x for x in c if x[1][-1] != eos]
@@ -210,23 +209,19 @@ def fix_loss(logits, targets, pad_id):
 def attention_backward(dout, q, k, v, weights):
     dP = np.einsum("...tv,...sv->...ts", dout, v)
     dS = weights * (dP - (weights * dP).sum(-1, keepdims=True)) / q.shape[-1] ** 0.5
-    return (
-        np.einsum("...ts,...sk->...tk", dS, k),
-        np.einsum("...ts,...tk->...sk", dS, q),
-        np.einsum("...ts,...tv->...sv", weights, dout),
-    )
+    dq = np.einsum("...ts,...sk->...tk", dS, k)
+    dk = np.einsum("...ts,...tk->...sk", dS, q)
+    dv = np.einsum("...ts,...tv->...sv", weights, dout)
+    return dq, dk, dv
 
 
 def layer_norm_backward(dy, x, gain, mean, rstd):
     D = x.shape[-1]
     xh = (x - mean) * rstd
-    ax = tuple(range(x.ndim - 1))
     g = dy * gain
-    return (
-        rstd / D * (D * g - g.sum(-1, keepdims=True) - xh * (g * xh).sum(-1, keepdims=True)),
-        (dy * xh).sum(ax),
-        dy.sum(ax),
-    )
+    dx = D * g - g.sum(-1, keepdims=True) - xh * (g * xh).sum(-1, keepdims=True)
+    ax = tuple(range(x.ndim - 1))
+    return rstd / D * dx, (dy * xh).sum(ax), dy.sum(ax)
 
 
 # The whole functions of one's own GPT, which need others of its page.

@@ -14,20 +14,25 @@ def test_the_exercises_are_those_of_build():
     assert list(DERIVE.parts) == list(BUILD.parts)
     for label, part in DERIVE.parts.items():
         other = BUILD.parts[label]
-        assert (part.answer, part.cases, part.title) == (other.answer, other.cases, other.title)
-        assert [each.change for each in part.mistakes] == [each.change for each in other.mistakes]
+        assert part.key == f"derive/{label}"
+        assert part.answer == other.answer
+        assert part.cases == other.cases
+        assert part.title == other.title
+        assert part.derivation
+        assert part.hints
         # what has one explanation there has one here: so their tests are those of build
-        explanations = {
-            one.explanation: each.explanation
-            for one, each in zip(other.mistakes, part.mistakes, strict=True)
-        }
+        explanations = {}
+        for mistake, of_build in zip(part.mistakes, other.mistakes, strict=True):
+            assert mistake.change == of_build.change
+            explanations[of_build.explanation] = mistake.explanation
         assert len(set(explanations.values())) == len(explanations)
-        assert part.derivation and part.hints and part.key == f"derive/{label}"
 
 
 def exercises_of(text):
     """The part of a file in which the exercises stand."""
-    return text.partition("# The exercises")[2].partition("# Given.")[0]
+    _, _, text = text.partition("# The exercises")
+    exercises, _, _ = text.partition("# Given.")
+    return exercises
 
 
 def test_the_file_tells_no_formula_of_a_gradient():
@@ -44,12 +49,14 @@ def test_the_file_tells_no_formula_of_a_gradient():
 
 
 def test_no_explanation_tells_what_is_to_be_derived():
-    words = [mistake.explanation for part in DERIVE.parts.values() for mistake in part.mistakes]
-    assert set(INSTEAD) <= {
-        each.explanation for part in BUILD.parts.values() for each in part.mistakes
-    }
+    def explanations_of(track):
+        mistakes = [mistake for part in track.parts.values() for mistake in part.mistakes]
+        return {mistake.explanation for mistake in mistakes}
+
+    assert set(INSTEAD) <= explanations_of(BUILD)
+    text = "\n".join(explanations_of(DERIVE))
     for formula in ("dy Wᵀ", "xᵀ dy", "mean(dx̂", "dx̂ =", "weightsᵀ dout", "p - wanted"):
-        assert not any(formula in text for text in words)
+        assert formula not in text
 
 
 def test_exercise_1_stands_at_the_top_and_the_others_in_their_order():
@@ -57,25 +64,24 @@ def test_exercise_1_stands_at_the_top_and_the_others_in_their_order():
     places = [text.index(f"def {part.function_name}(") for part in DERIVE.parts.values()]
     firsts = list(dict.fromkeys(places))
     assert firsts == sorted(firsts)
-    given = [
-        text.index(DERIVE.page.source_of(name)) for name in ("embed", "decoder_layer", "train")
-    ]
-    assert min(given) > max(places) and text.index("def ") == places[0]
+    assert text.index("def ") == places[0]
+    for name in ("embed", "decoder_layer", "train"):
+        assert text.index(DERIVE.page.source_of(name)) > max(places)
+
+
+def words_of(text):
+    return set(re.findall(r"\w{3,}", text))
 
 
 @pytest.mark.parametrize("part", DERIVE.parts.values(), ids=DERIVE.parts)
 def test_the_last_hint_is_nearly_the_answer_and_the_first_is_an_idea(part):
-    answer = set(re.findall(r"\w{3,}", part.answer_source))
-    shared = [
-        len(set(re.findall(r"\w{3,}", hint)) & answer)
-        for hint in (part.hints[0], " ".join(part.hints[1:]))
-    ]
-    assert shared[1] > 0 and part.answer_source not in "".join(part.hints)
+    first, *others = part.hints
+    assert words_of(" ".join(others)) & words_of(part.answer_source)
+    assert part.answer_source not in "".join(part.hints)
     if part.name not in FORWARD:
-        lines = [
-            line.strip() for line in part.one_page.backward_of(part.function_name).splitlines()
-        ]
-        assert not any(line in part.hints[0] for line in lines if line)
+        backward = part.one_page.backward_of(part.function_name)
+        for line in backward.split("\n"):
+            assert not line or line.strip() not in first
 
 
 # What a hint says in code is run. The names of a hint's formulas are those of the derivation
@@ -121,22 +127,27 @@ def test_the_code_of_a_hint_is_of_the_answer(label, codes):
     part = DERIVE.parts[label]
     for code in codes:
         assert code in " ".join(part.hints)
-        assert (
-            code.replace("x - maximum", "x - x.max(axis=-1, keepdims=True)") in part.answer_source
-        )
+        code = code.replace("x - maximum", "x - x.max(axis=-1, keepdims=True)")
+        assert code in part.answer_source
 
 
 def test_the_jacobians_of_the_hints_hold():
     """Of softmax and of the normalisation, as the hints write them, by differences."""
-    rng = np.random.default_rng(0)
-    x, step, same = rng.standard_normal(4), 1e-6, np.eye(4)
-    softmax = DERIVE.page.module.softmax
-    layer_norm = lambda x: DERIVE.page.module.layer_norm({"gain": 1.0, "bias": 0.0}, x)[0]
-    y, x_hat, r = softmax(x), layer_norm(x), 1 / np.sqrt(x.var() + 1e-5)
-    of_softmax = [[y[j] * (same[i, j] - y[i]) for i in range(4)] for j in range(4)]
-    of_norm = [
-        [r * (same[i, j] - 1 / 4 - x_hat[i] * x_hat[j] / 4) for i in range(4)] for j in range(4)
-    ]
-    for f, jacobian in ((softmax, of_softmax), (layer_norm, of_norm)):
-        differences = [(f(x + step * e) - f(x - step * e)) / (2 * step) for e in same]
-        np.testing.assert_allclose(np.transpose(differences), jacobian, atol=1e-8)
+    x = np.random.default_rng(0).standard_normal(4)
+    same = np.eye(4)
+    page = DERIVE.page.module
+
+    def layer_norm(x):
+        y, _ = page.layer_norm({"gain": 1.0, "bias": 0.0}, x)
+        return y
+
+    def jacobian(f, step=1e-6):
+        columns = [(f(x + step * e) - f(x - step * e)) / (2 * step) for e in same]
+        return np.transpose(columns)
+
+    y = page.softmax(x)
+    np.testing.assert_allclose(jacobian(page.softmax), y[:, None] * (same - y), atol=1e-8)
+    x_hat = layer_norm(x)
+    r = 1 / np.sqrt(x.var() + 1e-5)
+    of_norm = r * (same - 1 / 4 - x_hat[:, None] * x_hat / 4)
+    np.testing.assert_allclose(jacobian(layer_norm), of_norm, atol=1e-8)

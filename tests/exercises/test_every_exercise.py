@@ -6,14 +6,13 @@ import ast
 import inspect
 import re
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from right_answers import OF_GPT
-from usual_mistakes import MORE, OTHERS, USUAL
-from usual_mistakes_of_gpt import WRITTEN
 
 from npformer.exercises import EXERCISES, check_function, one_word, start, tasks
 from npformer.exercises.child import ALL, PARTS
@@ -23,6 +22,8 @@ from tests.exercises.solving import verdict_on
 from tests.tools import mutate_exercises
 
 ROOT = Path(__file__).parents[2]
+TABLE = Path(__file__).with_name("usual_mistakes.toml")
+MISTAKES = tomllib.loads(TABLE.read_text(encoding="utf-8"))
 OTHER_ANSWERS = dict(inspect.getmembers(right_answers, inspect.isfunction)) | OF_GPT
 every = pytest.mark.parametrize("exercise", ALL.values(), ids=ALL)
 every_alone = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
@@ -39,9 +40,12 @@ def test_each_file_is_an_exercise():
 @every
 def test_the_record_is_complete(exercise):
     assert ALL[exercise.key] is exercise
-    assert len(exercise.title) <= 58 and not exercise.title.endswith(".")
-    assert exercise.page in (ROOT / "docs" / "index.md").read_text(encoding="utf-8").split()
-    assert exercise.results and len(exercise.mistakes) >= 3
+    assert len(exercise.title) <= 58
+    assert not exercise.title.endswith(".")
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert exercise.page in index.split()
+    assert exercise.results
+    assert len(exercise.mistakes) >= 3
     assert len(set(exercise.hints)) == len(exercise.hints) >= 1
 
 
@@ -149,65 +153,59 @@ def test_every_typical_mistake_gets_its_explanation(key):
         assert verdict.reason == mistake.explanation, mistake.change
 
 
-@pytest.mark.parametrize(("key", "answer", "words"), [*USUAL, *OTHERS, *MORE, *WRITTEN])
-def test_a_usual_mistake_is_noticed_and_gets_its_name_or_none(key, answer, words):
-    verdict = verdict_on(key, answer)
+@pytest.mark.parametrize("row", sum(MISTAKES.values(), []), ids=lambda row: row["key"])
+def test_a_usual_mistake_is_noticed_and_gets_its_name_or_none(row):
+    verdict = verdict_on(row["key"], row.get("changes") or row["function"])
     assert verdict.state == "wrong"
-    assert words in verdict.reason if words else verdict.reason == ""
+    if "words" in row:
+        assert row["words"] in verdict.reason
+    else:
+        assert verdict.reason == ""
 
 
 def test_what_the_guide_says_of_usual_mistakes():
     """Sixty in the exercises of ``--derive``, of which 59 are named."""
-    words = [words for *_, words in (*USUAL, *OTHERS)]
-    assert (len(words), words.count(None), len(WRITTEN)) == (60, 1, 30)
+    of_derive = MISTAKES["derived"] + MISTAKES["others"]
+    assert len(of_derive) == 60
+    assert sum("words" in row for row in of_derive) == 59
+    assert len(MISTAKES["written"]) == 30
 
 
-# An array of float64 makes float64 of all that follows.
-LEAKS = [
-    ("embed", "np.zeros_like(table)", "np.zeros(table.shape)", "np.zeros_like(table)"),
-    ("rotary", ".astype(x.dtype)", "", ".astype(x.dtype)"),
-    ("attention", "scale * q", "1 / np.sqrt(q.shape[-1]) * q", "np.sqrt of an int"),
-    (
-        "attention_backward",
-        "dq, dk = scale",
-        "dq, dk = 1 / np.sqrt(q.shape[-1])",
-        "np.sqrt of an int",
-    ),
-    (
-        "self_attention",
-        "rotary(q), rotary(k)",
-        "rotary(q * np.float64(1)), rotary(k)",
-        "np.sqrt of an int",
-    ),
-    ("cross_entropy", ", dtype=logits.dtype", "", "np.eye(V, dtype=logits.dtype)"),
-]
+def test_float64_that_leaks_into_float32_is_noticed():
+    """An array of float64 makes float64 of all that follows."""
 
+    def leaks(label, old, new, words):
+        key = f"gpt/{label}"
+        assert OF_FLOAT32 in task_text(ALL[key])
+        verdict = verdict_on(key, {old: new})
+        assert verdict.state == "wrong"
+        case, complaint = verdict.lines
+        assert ", in float32: " in case
+        assert "has dtype float64, expected float32, as its arguments have" in complaint
+        assert words in complaint
+        assert verdict.topic in complaint
 
-@pytest.mark.parametrize(("label", "old", "new", "words"), LEAKS)
-def test_float64_that_leaks_into_float32_is_noticed(label, old, new, words):
-    verdict = verdict_on(f"gpt/{label}", {old: new})
-    assert verdict.state == "wrong" and OF_FLOAT32 in task_text(ALL[f"gpt/{label}"])
-    case, complaint = verdict.lines
-    assert ", in float32: " in case
-    assert "has dtype float64, expected float32, as its arguments have" in complaint
-    assert words in complaint and verdict.topic in complaint
+    leaks("embed", "np.zeros_like(table)", "np.zeros(table.shape)", "np.zeros_like(table)")
+    leaks("rotary", ".astype(x.dtype)", "", ".astype(x.dtype)")
+    root = "1 / np.sqrt(q.shape[-1])"
+    words = "np.sqrt of an int"
+    leaks("attention", "scale * q", f"{root} * q", words)
+    leaks("attention_backward", "dq, dk = scale", f"dq, dk = {root}", words)
+    leaks("self_attention", "rotary(q), rotary(k)", "rotary(q * np.float64(1)), rotary(k)", words)
+    leaks("cross_entropy", ", dtype=logits.dtype", "", "np.eye(V, dtype=logits.dtype)")
 
 
 SLOW = "multi_head_attention"
 
 
+# The answers and the cases of derive/ are those of build/.
 @pytest.mark.parametrize(
-    ("keys", "n", "least"),
-    [
-        ([name for name in EXERCISES if name != SLOW], 80, 0.95),
-        # the answers and the cases of derive/ are those of build/
-        ([key for key in ALL if key.startswith("build/")], 80, 0.95),
-        ([key for key in ALL if key.startswith("gpt/")], 60, 0.97),
-    ],
-    ids=["alone", "build", "gpt"],
+    ("track", "n", "least"), [("", 80, 0.95), ("build/", 80, 0.95), ("gpt/", 60, 0.97)]
 )
-def test_the_checker_notices_mutants_of_the_answers(monkeypatch, keys, n, least):
+def test_the_checker_notices_mutants_of_the_answers(monkeypatch, track, n, least):
     monkeypatch.setattr(mutate_exercises, "SECONDS", 1)  # for those that do not end
+    alone = [name for name in EXERCISES if name != SLOW]
+    keys = [key for key in ALL if key.startswith(track)] if track else alone
     mutants = mutate_exercises.all_mutants({key: ALL[key] for key in keys})
     chosen = np.random.default_rng(1).choice(len(mutants), n, replace=False)
     caught, _, survivors = mutate_exercises.judge([mutants[i] for i in chosen], 3, verbose=False)

@@ -31,7 +31,8 @@ def test_the_file_is_the_page_with_functions_left_to_write(track):
             returned = f"    return {next(iter(part.results))}, backward\n"
             assert stub(track, part.function_name).endswith(returned)
     for name in track.page.functions:
-        assert (stub(track, name) if name in asked_for else track.page.source_of(name)) in text
+        source = stub(track, name) if name in asked_for else track.page.source_of(name)
+        assert source in text
 
 
 @every_track
@@ -60,8 +61,10 @@ def test_functions_can_be_taken_from_elsewhere(track):
     given = next(name for name in track.page.functions if name not in [asked_for, *others])
     taken = {name: f"def {name}():\n    return 'taken'\n" for name in (given, asked_for)}
     text = starting_text(track, taken)
-    assert all(source in text for source in taken.values())
-    assert stub(track, asked_for) not in text and track.page.source_of(given) not in text
+    for source in taken.values():
+        assert source in text
+    assert stub(track, asked_for) not in text
+    assert track.page.source_of(given) not in text
 
 
 # -- the derivations: their lines of Python are executed -------------------------------------------
@@ -78,12 +81,15 @@ def test_the_formulas_of_a_derivation_hold(part):
         with np.errstate(all="ignore"):
             execute(code, names)
         expected = part.expected(*case.args)
-        expected = expected if len(part.results) > 1 else [expected]
+        if len(part.results) == 1:
+            expected = [expected]
         for name, value in zip(part.results, expected, strict=True):
             if part.gradients or name in names:  # a derivation of gradients has all of them
-                np.testing.assert_allclose(
-                    eval(name, names), value, rtol=1e-9, atol=1e-12, err_msg=name
-                )
+                assert_same(eval(name, names), value, name)
+
+
+def assert_same(x, wanted, words):
+    np.testing.assert_allclose(x, wanted, rtol=1e-9, atol=1e-12, err_msg=words)
 
 
 def code_of(derivation):
@@ -99,7 +105,7 @@ def execute(code, names):
         match node:
             case ast.Expr(ast.Compare(left, [ast.Eq()], [right])):
                 sides = [eval(ast.unparse(side), names) for side in (left, right)]
-                np.testing.assert_allclose(*sides, rtol=1e-9, atol=1e-12, err_msg=ast.unparse(node))
+                assert_same(*sides, ast.unparse(node))
             case _:
                 exec(ast.unparse(node), names)
 
