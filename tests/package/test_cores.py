@@ -15,67 +15,64 @@ ALLOWED = 8
 
 
 @pytest.fixture
-def cgroup(monkeypatch, tmp_path):
-    """A function that writes the files of control groups,
-    of which the process has this line in /proc/self/cgroup.
+def cores_of(monkeypatch, tmp_path):
+    """``cores_of(line, files)`` writes the files of control groups of a process that has this line
+    in /proc/self/cgroup, and returns how many cores it may use.
     """
     monkeypatch.setattr(cores, "allowed", lambda: ALLOWED)
     monkeypatch.setattr(cores, "CGROUPS", tmp_path)
     monkeypatch.setattr(cores, "OWN_CGROUPS", tmp_path / "own")
 
-    def write(line, files):
-        (tmp_path / "own").write_text(line + "\n")
-        for name, text in files.items():
+    def cores_of(line, files):
+        for path in tmp_path.rglob("c*.*"):
+            path.unlink()
+        for name, text in {"own": line, **files}.items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text + "\n")
+        cores.quota.cache_clear()
+        return cores.cores()
 
+    yield cores_of
     cores.quota.cache_clear()
-    yield write
+
+
+def test_a_quota_limits_the_cores(cores_of):
+    def with_quota(text):
+        return cores_of("0::/", {"cpu.max": text})
+
+    assert with_quota("100000 100000") == 1
+    assert with_quota("max 100000") == ALLOWED
+    assert with_quota("250000 100000") == 2
+    assert with_quota("50000 100000") == 1
+    assert with_quota("1600000 100000") == ALLOWED
+    assert with_quota("what is this") == ALLOWED
+    assert cores_of("0::/", {}) == ALLOWED
+
+
+def test_a_quota_of_a_group_limits_those_in_it(cores_of):
+    outer = {"a/cpu.max": "300000 100000"}
+    assert cores_of("0::/a/b", {**outer, "a/b/cpu.max": "max 100000"}) == 3
+    assert cores_of("0::/a/b", {**outer, "a/b/cpu.max": "200000 100000"}) == 2
+    assert cores_of("0::/../a", {"cpu.max": "200000 100000"}) == 2
+
+
+def test_a_quota_of_the_first_version_of_control_groups(cores_of):
+    def with_quota(line, folder, quota):
+        files = {f"{folder}/cpu.cfs_quota_us": quota, f"{folder}/cpu.cfs_period_us": "100000"}
+        return cores_of(line, files)
+
+    assert with_quota("4:cpu,cpuacct:/a", "cpu,cpuacct/a", "200000") == 2
+    assert with_quota("4:cpu,cpuacct:/a", "cpu,cpuacct/a", "-1") == ALLOWED
+    assert with_quota("4:cpu,cpuacct:/docker/x", "cpu,cpuacct", "100000") == 1
+    assert with_quota("4:memory:/a", "memory/a", "100000") == ALLOWED
+
+
+def test_without_control_groups_there_is_no_quota(monkeypatch, tmp_path):
+    monkeypatch.setattr(cores, "OWN_CGROUPS", tmp_path / "none")
     cores.quota.cache_clear()
-
-
-V1 = {"quota": "cpu.cfs_quota_us", "period": "cpu.cfs_period_us"}
-
-
-@pytest.mark.parametrize(
-    ("line", "files", "expected"),
-    [
-        ("0::/", {"cpu.max": "100000 100000"}, 1),
-        ("0::/", {"cpu.max": "max 100000"}, ALLOWED),
-        ("0::/", {"cpu.max": "250000 100000"}, 2),
-        ("0::/", {"cpu.max": "50000 100000"}, 1),
-        ("0::/", {"cpu.max": "1600000 100000"}, ALLOWED),
-        ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, 3),
-        ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "200000 100000"}, 2),
-        ("0::/../a", {"cpu.max": "200000 100000"}, 2),
-        (
-            "4:cpu,cpuacct:/a",
-            {f"cpu,cpuacct/a/{V1['quota']}": "200000", f"cpu,cpuacct/a/{V1['period']}": "100000"},
-            2,
-        ),
-        (
-            "4:cpu,cpuacct:/a",
-            {f"cpu,cpuacct/a/{V1['quota']}": "-1", f"cpu,cpuacct/a/{V1['period']}": "100000"},
-            ALLOWED,
-        ),
-        (
-            "4:cpu,cpuacct:/docker/x",
-            {f"cpu,cpuacct/{V1['quota']}": "100000", f"cpu,cpuacct/{V1['period']}": "100000"},
-            1,
-        ),
-        ("4:memory:/a", {f"memory/a/{V1['quota']}": "100000"}, ALLOWED),
-        ("0::/", {}, ALLOWED),
-        ("0::/", {"cpu.max": "what is this"}, ALLOWED),
-    ],
-)
-def test_a_quota_limits_the_cores(cgroup, line, files, expected):
-    cgroup(line, files)
-    assert cores.cores() == expected
-
-
-def test_without_control_groups_there_is_no_quota(cgroup):
     assert cores.quota() is None
+    cores.quota.cache_clear()
 
 
 CODE = "from npformer.runtime.threads import n_threads; print(n_threads())"
@@ -83,12 +80,8 @@ CODE = "from npformer.runtime.threads import n_threads; print(n_threads())"
 
 def n_threads_of(command, **environ):
     unlimited = {name: x for name, x in os.environ.items() if not name.endswith("_NUM_THREADS")}
-    done = subprocess.run(
-        [*command, sys.executable, "-c", CODE],
-        env=unlimited | environ,
-        capture_output=True,
-        text=True,
-    )
+    command = [*command, sys.executable, "-c", CODE]
+    done = subprocess.run(command, env=unlimited | environ, capture_output=True, text=True)
     return done.stdout.strip()
 
 

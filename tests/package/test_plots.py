@@ -2,10 +2,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from programs import is_png, python
+from refusals import refuses
 
 from npformer import plots
 from npformer.extras import pip_install
 from npformer.training import StepInfo
+
+
+def texts_of(labels):
+    return [label.get_text() for label in labels]
 
 
 def history_of(n_steps):
@@ -16,10 +21,8 @@ def test_pictures_are_written(tmp_path):
     pytest.importorskip("matplotlib")
     history = history_of(59)
     plots.plot_loss(history, tmp_path / "loss.png")
-    weights = np.full((2, 3, 5), 0.2)
-    plots.plot_attention(
-        [weights, weights], list("abcde"), ["<begin>", "b", "c"], tmp_path / "attention.png"
-    )
+    weights = [np.full((2, 3, 5), 0.2)] * 2
+    plots.plot_attention(weights, "abcde", ["<begin>", "b", "c"], tmp_path / "attention.png")
     plots.plot_positional_encoding(tmp_path / "positions.png", length=7, d_model=5)
     assert all(map(is_png, tmp_path.iterdir()))
 
@@ -39,53 +42,52 @@ def test_drawing_on_axes_of_ones_own(tmp_path):
     (a, b), (c, d) = figure.subplots(2, 2)
     history = history_of(8)
     assert list(plots.plot_loss(history, axes=[a, c])) == [a, c]
-    assert a.get_lines() and c.get_lines() and not b.get_lines()
-    assert list(
-        plots.plot_curves([{"at": [1], "systems": {"a": [[2]]}}], tmp_path / "all.png", axes=d)
-    ) == [d]
+    assert a.get_lines()
+    assert c.get_lines()
+    assert not b.get_lines()
+    panel = {"at": [1], "systems": {"a": [[2]]}}
+    assert list(plots.plot_curves([panel], tmp_path / "all.png", axes=d)) == [d]
     assert figure.get_suptitle() == ""
     assert is_png(tmp_path / "all.png")
-    with pytest.raises(ValueError, match=r"axes has shape \(\), expected 2"):
-        plots.plot_loss(history, axes=a)
+    refuses(ValueError, r"axes has shape \(\), expected 2", plots.plot_loss, history, axes=a)
 
 
 def test_words_and_titles_are_no_formulas(tmp_path):
     pytest.importorskip("matplotlib")
     words = ["$x^$", "$", r"\$\a$"]
     [[ax]] = plots.plot_attention([np.eye(3)[None]], words, words, tmp_path / "x.png", "$_$")
-    assert [label.get_text() for label in ax.get_xticklabels()] == words
+    assert texts_of(ax.get_xticklabels()) == words
 
 
 def test_words_have_to_fit_the_weights(tmp_path):
     pytest.importorskip("matplotlib")
-    with pytest.raises(ValueError, match=r"weights \(2, 3, 5\): expected \(H, 3, 4\)"):
-        plots.plot_attention([np.zeros((2, 3, 5))], list("abcd"), list("abc"))
+    message = r"weights \(2, 3, 5\): expected \(H, 3, 4\)"
+    refuses(ValueError, message, plots.plot_attention, [np.zeros((2, 3, 5))], "abcd", "abc")
 
 
-RECORDS = [
-    record
-    for step in range(1, 41)
-    for record in (
-        [{"step": step, "loss": float(step % 4), "lr": 0.1 / step}]
-        + [{"step": step, "val_loss": 1 / step, "val_bleu": step / 2}] * (step % 10 == 0)
-    )
-]
+RECORDS: list[dict] = []
+for step in range(1, 41):
+    RECORDS.append({"step": step, "loss": float(step % 4), "lr": 0.1 / step})
+    if step % 10 == 0:
+        RECORDS.append({"step": step, "val_loss": 1 / step, "val_bleu": step / 2})
 
 
 def test_a_training_is_drawn_as_it_was_logged(tmp_path):
     above, middle, below = plots.plot_training(RECORDS, tmp_path / "x.png", "A title")
     assert is_png(tmp_path / "x.png")
     assert above.get_title() == "A title"
+    steps = np.arange(1, 41)
+    validated = steps[9::10]
+
+    def assert_points(line, x, y):
+        assert_allclose(line.get_xdata(), x)
+        assert_allclose(line.get_ydata(), y)
+
     training, validation = above.get_lines()
-    # the mean of 4 steps
-    assert_allclose(training.get_xydata(), [(step, 1.5) for step in range(4, 41)])
-    assert_allclose(validation.get_xydata(), [(step, 1 / step) for step in (10, 20, 30, 40)])
-    assert_allclose(
-        middle.get_lines()[0].get_xydata(), [(step, step / 2) for step in (10, 20, 30, 40)]
-    )
-    assert_allclose(
-        below.get_lines()[0].get_xydata(), [(step, 0.1 / step) for step in range(1, 41)]
-    )
+    assert_points(training, steps[3:], [1.5] * 37)  # the mean of 4 steps
+    assert_points(validation, validated, 1 / validated)
+    assert_points(*middle.get_lines(), validated, validated / 2)
+    assert_points(*below.get_lines(), steps, 0.1 / steps)
 
 
 def test_records_that_are_no_numbers_are_not_drawn(tmp_path):
@@ -100,95 +102,89 @@ def test_records_that_are_no_numbers_are_not_drawn(tmp_path):
 
 def seen(ax):
     """The number of points of each line that can be seen, or what the axes say instead."""
-    lines = ax.get_lines()
-    assert all(len(line.get_xdata()) > 1 or line.get_marker() == "." for line in lines)
-    return [len(line.get_xdata()) for line in lines] or [text.get_text() for text in ax.texts]
+    numbers = []
+    for line in ax.get_lines():
+        n = len(line.get_xdata())
+        assert n > 1 or line.get_marker() == "."
+        numbers.append(n)
+    return numbers or [text.get_text() for text in ax.texts]
 
 
 NONE = ["no data"]
 
 
-@pytest.mark.parametrize(
-    ("records", "expected"),
-    [
-        ([], [NONE, NONE, NONE]),
-        (RECORDS[:1], [[1], NONE, [1]]),
-        (RECORDS[:5], [[5], NONE, [5]]),
-        (RECORDS[10:11], [[1], [1], NONE]),
-    ],
-)
-def test_a_training_that_has_hardly_begun_has_no_empty_panel(tmp_path, records, expected):
-    assert [seen(ax) for ax in plots.plot_training(records, tmp_path / "x.png")] == expected
-    assert is_png(tmp_path / "x.png")
+def test_a_training_that_has_hardly_begun_has_no_empty_panel(tmp_path):
+    path = tmp_path / "x.png"
+
+    def panels(records):
+        axes = plots.plot_training(records, path)
+        assert is_png(path)
+        return [seen(ax) for ax in axes]
+
+    assert panels([]) == [NONE, NONE, NONE]
+    assert panels(RECORDS[:1]) == [[1], NONE, [1]]
+    assert panels(RECORDS[:5]) == [[5], NONE, [5]]
+    assert panels(RECORDS[10:11]) == [[1], [1], NONE]
 
 
 def test_no_panel_of_the_other_pictures_is_empty_either():
     assert [seen(ax) for ax in plots.plot_loss([])] == [NONE, NONE]
-    assert [seen(ax) for ax in plots.plot_loss(history_of(1))] == [
-        [1],
-        [1],
-    ]
+    assert [seen(ax) for ax in plots.plot_loss(history_of(1))] == [[1], [1]]
     assert [seen(ax) for ax in plots.plot_curves([{"at": [], "systems": {}}])] == [NONE]
-    assert seen(plots.plot_positional_encoding(length=1)[1]) == [1, 1, 1, 1]
+    _, below = plots.plot_positional_encoding(length=1)
+    assert seen(below) == [1, 1, 1, 1]
     for weights in ([], [np.zeros((1, 0, 2))]):
-        with pytest.raises(ValueError, match="without a 0 for all layers"):
-            plots.plot_attention(weights, ["a", "b"], [])
+        message = "without a 0 for all layers"
+        refuses(ValueError, message, plots.plot_attention, weights, ["a", "b"], [])
 
 
-@pytest.mark.parametrize(
-    ("draw", "data", "line"),
-    [
-        (plots.plot_loss, [StepInfo(1, "x", 0.1, 1.0, 10, 0.01)], "could not convert"),
-        (plots.plot_curves, [], r"panels is \[\], expected one or more"),
-        (
-            plots.plot_curves,
-            [{"at": [1], "systems": {"a": [[1, 2]]}}],
-            r"\(1, 2\), expected \(repetitions, 1\)",
-        ),
-    ],
-)
-def test_a_plot_that_fails_leaves_no_figure(draw, data, line):
+def test_a_plot_that_fails_leaves_no_figure():
     pyplot = pytest.importorskip("matplotlib.pyplot")
     before = pyplot.get_fignums()
-    with pytest.raises(ValueError, match=line):
-        draw(data)
-    assert pyplot.get_fignums() == before
+
+    def fails(line, draw, data):
+        refuses(ValueError, line, draw, data)
+        assert pyplot.get_fignums() == before
+
+    info = history_of(1)[0]._replace(loss="x")
+    fails("could not convert", plots.plot_loss, [info])
+    fails(r"panels is \[\], expected one or more", plots.plot_curves, [])
+    panel = {"at": [1], "systems": {"a": [[1, 2]]}}
+    fails(r"\(1, 2\), expected \(repetitions, 1\)", plots.plot_curves, [panel])
 
 
 def test_curves_are_medians_with_their_range(tmp_path):
-    panel = {
-        "at": [4, 16],
-        "systems": {"one": [[1, 2], [3, 9], [5, 4]], "two": [[7, 8]]},
-        "ylim": (0, 10),
-    }
-    left, right = plots.plot_curves(
-        [panel, panel | {"xscale": "log", "labels": ["a", "b"]}], tmp_path / "x.png"
-    )
+    systems = {"one": [[1, 2], [3, 9], [5, 4]], "two": [[7, 8]]}
+    panel = {"at": [4, 16], "systems": systems, "ylim": (0, 10)}
+    named = panel | {"xscale": "log", "labels": ["a", "b"]}
+    left, right = plots.plot_curves([panel, named], tmp_path / "x.png")
     assert is_png(tmp_path / "x.png")
     assert [list(line.get_ydata()) for line in left.get_lines()[::3]] == [[3, 4], [7, 8]]
     assert left.get_ylim() == (0, 10)
-    assert [label.get_text() for label in left.get_xticklabels()] == ["4", "16"]
-    assert [label.get_text() for label in right.get_xticklabels()] == ["a", "b"]
+    assert texts_of(left.get_xticklabels()) == ["4", "16"]
+    assert texts_of(right.get_xticklabels()) == ["a", "b"]
 
 
 def test_a_single_map_has_one_title(tmp_path):
     weights = np.random.default_rng(0).dirichlet(np.ones(4), 3)
-    [[ax]] = plots.plot_attention(
-        [weights[None]], list("abcd"), list("xyz"), tmp_path / "x.png", "A title"
-    )
-    assert_array_equal(ax.get_images()[0].get_array(), weights)
-    assert (ax.get_title(), ax.figure.get_suptitle()) == ("", "A title")
-    assert [label.get_text() for label in ax.get_xticklabels()] == list("abcd")
-    assert [label.get_text() for label in ax.get_yticklabels()] == list("xyz")
+    path = tmp_path / "x.png"
+    [[ax]] = plots.plot_attention([weights[None]], "abcd", "xyz", path, "A title")
+    [image] = ax.get_images()
+    assert_array_equal(image.get_array(), weights)
+    assert ax.get_title() == ""
+    assert ax.figure.get_suptitle() == "A title"
+    assert texts_of(ax.get_xticklabels()) == list("abcd")
+    assert texts_of(ax.get_yticklabels()) == list("xyz")
 
 
 def test_a_title_is_never_cut(tmp_path):
     title = "Cross-attention, mean of all layers and heads; ↑: a capital follows"
-    figure = plots.plot_attention(
-        [np.eye(3)[None]], list("abc"), list("abc"), tmp_path / "x.png", title
-    )[0, 0].figure
-    box = figure._suptitle.get_window_extent()
-    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    [[ax]] = plots.plot_attention([np.eye(3)[None]], "abc", "abc", tmp_path / "x.png", title)
+    box = ax.figure._suptitle.get_window_extent()
+    whole = ax.figure.bbox
+    assert whole.x0 <= box.x0
+    assert box.x1 <= whole.x1
+    assert box.y1 <= whole.y1
 
 
 def test_without_matplotlib_the_error_says_what_to_install():

@@ -1,7 +1,8 @@
 import re
+from functools import partial
 
 import numpy as np
-import pytest
+from refusals import refuses
 
 from npformer import tree
 
@@ -29,86 +30,53 @@ def test_add_sums_what_stands_at_the_same_place():
     assert total["b"] == 14
 
 
-NO_TREES = [None, "params", abs, {"a": {"weight": [1.0]}}]
-
-
-@pytest.mark.parametrize("given", NO_TREES, ids=["None", "text", "function", "list"])
-@pytest.mark.parametrize(
-    "take", [tree.flatten, tree.count, tree.not_finite], ids=lambda take: take.__name__
-)
-def test_what_is_no_tree_of_arrays_is_named(take, given):
-    place = (
-        r"a list at a\.weight"
-        if isinstance(given, dict)
-        else f"a {type(given).__name__} at its root"
-    )
-    with pytest.raises(TypeError, match=f"the tree has {place}, expected an array"):
-        take(given)
+def test_what_is_no_tree_of_arrays_is_named():
+    for take in (tree.flatten, tree.count, tree.not_finite):
+        refused = partial(refuses, TypeError)
+        refused("the tree has a NoneType at its root, expected an array", take, None)
+        refused("the tree has a str at its root, expected an array", take, "params")
+        refused("the tree has a builtin.* at its root, expected an array", take, abs)
+        message = r"the tree has a list at a\.weight, expected an array"
+        refused(message, take, {"a": {"weight": [1.0]}})
 
 
 def test_wrong_arguments_of_trees_are_named():
-    for call, message in [
-        (
-            lambda: tree.from_arrays(None, "params"),
-            "arrays is a NoneType, expected a nested dict of arrays",
-        ),
-        (
-            lambda: tree.leaves_under("x", "params"),
-            "arrays is a str, expected a nested dict of arrays",
-        ),
-        (
-            lambda: tree.ordered_like(None, {}),
-            "tree is a NoneType, expected a nested dict of arrays",
-        ),
-        (
-            lambda: tree.ordered_like({}, None),
-            "like is a NoneType, expected a nested dict of arrays",
-        ),
-        (
-            lambda: tree.merged(example(), np.ones(3)),
-            r"new is float64 of shape \(3,\), expected a nested dict of arrays",
-        ),
-        (lambda: tree.view_as(None, example()), "flat is a NoneType, expected an array"),
-        (lambda: tree.map_leaves(example(), np.add), "f is a dict, expected a function of arrays"),
-        (
-            lambda: tree.check_like(example(), None),
-            "expected is a NoneType, expected a nested dict of arrays",
-        ),
-        (
-            lambda: tree.from_leaves(None),
-            r"leaves is a NoneType, expected pairs such as \('output.bias', array\)",
-        ),
-        (
-            lambda: tree.from_leaves({"a": 1}),
-            r"leaves is a dict, expected pairs .*: try leaves\.items\(\)",
-        ),
-        (lambda: tree.from_leaves(["a", "b"]), "leaves has 'a', expected pairs"),
-    ]:
-        with pytest.raises(TypeError, match=message):
-            call()
-    with pytest.raises(ValueError, match="the tree has no arrays, expected one or more"):
-        tree.flatten({})
+    refused = partial(refuses, TypeError)
+    expected = "expected a nested dict of arrays"
+    refused(f"arrays is a NoneType, {expected}", tree.from_arrays, None, "params")
+    refused(f"arrays is a str, {expected}", tree.leaves_under, "x", "params")
+    refused(f"tree is a NoneType, {expected}", tree.ordered_like, None, {})
+    refused(f"like is a NoneType, {expected}", tree.ordered_like, {}, None)
+    new = r"new is float64 of shape \(3,\)"
+    refused(f"{new}, {expected}", tree.merged, example(), np.ones(3))
+    refused("flat is a NoneType, expected an array", tree.view_as, None, example())
+    refused("f is a dict, expected a function of arrays", tree.map_leaves, example(), np.add)
+    refused(f"expected is a NoneType, {expected}", tree.check_like, example(), None)
+    pairs = r"leaves is a NoneType, expected pairs such as \('output.bias', array\)"
+    refused(pairs, tree.from_leaves, None)
+    items = r"leaves is a dict, expected pairs .*: try leaves\.items\(\)"
+    refused(items, tree.from_leaves, {"a": 1})
+    refused("leaves has 'a', expected pairs", tree.from_leaves, ["a", "b"])
+    refuses(ValueError, "the tree has no arrays, expected one or more", tree.flatten, {})
 
 
 def test_trees_that_differ_are_refused():
+    def differ(difference, *trees):
+        message = f"^trees differ at {re.escape(difference)}$"
+        refuses(ValueError, message, tree.map_leaves, lambda *arrays: arrays, *trees)
+
+    whole = example()
     wide = "float64 of shape (2, 3)"
-    for other, difference in (
-        ({"a": 1}, "a: a dict against a int"),
-        ({"a": {"bias": 1}, "b": 1}, f"a.weight: {wide} against nothing"),
-        ({**example(), "c": {0: 1}}, "c: nothing against a dict"),
-        ({"a": {"weight": {}, "bias": 1}, "c": 1}, f"a.weight: {wide} against a dict"),
-        (np.ones(3), "their roots: a dict against float64 of shape (3,)"),
-    ):
-        with pytest.raises(ValueError, match=f"^trees differ at {re.escape(difference)}$"):
-            tree.map_leaves(np.add, example(), other)
-    with pytest.raises(
-        ValueError,
-        match=(
-            "^trees differ at b: float64 of shape .* against float64 of shape .* against nothing$"
-        ),
-    ):
-        tree.map_leaves(lambda *x: x, example(), example(), {"a": example()["a"]})
-    with pytest.raises(ValueError, match="^trees differ at a: a dict against nothing$"):
-        tree.map_leaves(np.add, {"a": {}}, {"b": {}})
-    with pytest.raises(ValueError, match="the buffer has 11 numbers, the tree 10"):
-        tree.view_as(np.zeros(11), example())
+    differ("a: a dict against a int", whole, {"a": 1})
+    few = {"a": {"bias": 1}, "b": 1}
+    differ(f"a.weight: {wide} against nothing", whole, few)
+    differ("c: nothing against a dict", whole, whole | {"c": {0: 1}})
+    deeper = {"a": {"weight": {}, "bias": 1}, "c": 1}
+    differ(f"a.weight: {wide} against a dict", whole, deeper)
+    differ("their roots: a dict against float64 of shape (3,)", whole, np.ones(3))
+    number = "float64 of shape ()"
+    three = [whole, whole, {"a": whole["a"]}]
+    differ(f"b: {number} against {number} against nothing", *three)
+    differ("a: a dict against nothing", {"a": {}}, {"b": {}})
+    message = "the buffer has 11 numbers, the tree 10"
+    refuses(ValueError, message, tree.view_as, np.zeros(11), whole)
