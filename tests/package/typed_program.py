@@ -36,11 +36,9 @@ class Line:
         backend: Any,
     ) -> tuple[float, dict[str, Float], int]:
         error = x @ params["w"] - y
-        return (
-            float((error**2).sum() / n_tokens),
-            {"w": (2 * error @ x / n_tokens).astype(np.float32)},
-            len(x),
-        )
+        loss = float((error**2).sum() / n_tokens)
+        gradient = 2 * error @ x / n_tokens
+        return loss, {"w": gradient.astype(np.float32)}, len(x)
 
 
 def stop_early(trainer: Trainer, info: StepInfo) -> bool:
@@ -53,8 +51,9 @@ def main() -> None:
     y = x @ np.array([1, 2, 3], np.float32)
     trainer = Trainer(Line(), nf.Adam(lr=nf.noam(3, 10)), seed=1, clip_norm=1.0)
     loss: float = trainer.step(x, y)
+    batches = [(x, y)] * 200
     history: list[StepInfo] = trainer.fit(
-        [(x, y)] * 200, validate=[(x, y)], every=50, callbacks=[stop_early]
+        batches, validate=batches[:1], every=50, callbacks=[stop_early]
     )
     steps: int = trainer.n_steps
     flat: Float = trainer.flat_params
@@ -62,11 +61,9 @@ def main() -> None:
     print(loss, history[-1].loss, steps, flat, settings.clip_norm, trainer)
     model = nf.Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
     params = model.init(0)
-    logits = model.logits(params, np.array([[3, 4]]), np.array([[1, 3]]))
-    print(
-        logits.shape,
-        nf.greedy_decode(model, params, np.array([[3, 4]]), bos_id=1, eos_id=2, max_len=4),
-    )
+    src = np.array([[3, 4]])
+    print(model.logits(params, src, np.array([[1, 3]])).shape)
+    print(nf.greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=4))
     trainer.save(sys.argv[1], {"note": 1})
     arrays, info = trainer.load(sys.argv[1])
     print(sorted(arrays), info["note"])
@@ -75,7 +72,8 @@ def main() -> None:
 
 
 def train_by_hand(x: Float, y: Float) -> None:
-    model, optimizer = Line(), nf.Lion(lr=0.01, weight_decay=0.1)
+    model = Line()
+    optimizer = nf.Lion(lr=0.01, weight_decay=0.1)
     params = model.init(0)
     state: dict[str, Any] = optimizer.init(params)
     batches = nf.batches(x, y, size=16, epochs=2)
@@ -92,44 +90,32 @@ def train_by_hand(x: Float, y: Float) -> None:
 def use_modules(trainer: Trainer, history: list[StepInfo]) -> None:
     """What is reached through ``nf``, without an import of its own."""
     sizes: dict[str, int] = {path: x.size for path, x in nf.tree.leaves(trainer.params)}
-    params, taken, left = nf.tree.merged(
-        trainer.params, nf.tree.map_leaves(np.zeros_like, trainer.params)
-    )
-    print(
-        sizes,
-        nf.tree.count(params),
-        taken,
-        left,
-        nf.tree.flatten(params)[0].dtype,
-        nf.tree.not_finite(params),
-    )
+    zeros = nf.tree.map_leaves(np.zeros_like, trainer.params)
+    params, taken, left = nf.tree.merged(trainer.params, zeros)
+    flat, _ = nf.tree.flatten(params)
+    print(sizes, nf.tree.count(params), taken, left, flat.dtype, nf.tree.not_finite(params))
     nf.tree.check_like(params, trainer.params)
     model = nf.LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
     print(nf.models.LowRank(model, model.init(0), rank=2), nf.models.describe(model)["name"])
     print(nf.training.load_checkpoint, nf.decoding.Hypothesis)
-    print(
-        nf.data.BOS,
-        nf.language.Writer,
-        nf.translation.Translator,
-        nf.diagnosis.Findings,
-        nf.gradients.cotangent((2,)),
-    )
-    print(
-        nf.cpu.ops.name, nf.cpu.softmax(np.zeros(2)), nf.reference.ops.name, nf.layers.LayerSettings
-    )
+    print(nf.data.BOS, nf.language.Writer, nf.translation.Translator)
+    print(nf.diagnosis.Findings, nf.gradients.cotangent((2,)))
+    print(nf.cpu.ops.name, nf.cpu.softmax(np.zeros(2)))
+    print(nf.reference.ops.name, nf.layers.LayerSettings)
     nf.show_config()
 
 
 def draw(history: list[StepInfo], folder: str) -> None:
     nf.plots.plot_loss(history, f"{folder}/loss.png")
-    nf.plots.plot_attention([np.ones((1, 2, 2))], ["a", "b"], ["c", "d"], f"{folder}/attention.png")
+    weights = [np.ones((1, 2, 2))]
+    nf.plots.plot_attention(weights, ["a", "b"], ["c", "d"], f"{folder}/attention.png")
     nf.plots.plot_positional_encoding(f"{folder}/positions.svg", length=9)
 
 
 def continued(folder: str, text: str) -> str:
     model, params, tokenizer = nf.pretrained.load(folder)
-    ids = nf.sample(model, params, [tokenizer.encode(text)], max_len=9, seed=0)[0]
-    return str(tokenizer.decode(ids))
+    said = nf.sample(model, params, [tokenizer.encode(text)], max_len=9, seed=0)
+    return str(tokenizer.decode(said[0]))
 
 
 if __name__ == "__main__":

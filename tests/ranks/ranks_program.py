@@ -9,6 +9,7 @@ import traceback
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -49,20 +50,30 @@ class Silent:
         return self.model.count(src, tgt)
 
     def loss_and_grad(self, params, src, tgt, *, dropout_key, n_tokens, backend):
-        return self.model.loss_and_grad(
-            params, src, tgt, dropout_key=dropout_key, n_tokens=n_tokens, backend=backend
-        )
+        options = {"dropout_key": dropout_key, "n_tokens": n_tokens, "backend": backend}
+        return self.model.loss_and_grad(params, src, tgt, **options)
+
+
+class Case(NamedTuple):
+    model: Any
+    optimizer: Any
+    settings: dict
+    rows: int  # of a batch
 
 
 def case(model=MODEL, optimizer=ADAM, rows=8, **settings):
-    """A training: model, optimizer, settings of the trainer, and rows of a batch."""
-    return model, optimizer, settings, rows
+    """A training, with these settings of its trainer."""
+    return Case(model, optimizer, settings, rows)
+
+
+def other(**settings):
+    return Transformer(50, 50, **SIZES, **settings)
 
 
 TRAININGS = {
     "adam": case(),
     "clipped": case(clip_norm=0.1, label_smoothing=0.1),
-    "float64": case(Transformer(50, 50, **SIZES, dtype="float64"), clip_norm=0.1),
+    "float64": case(other(dtype="float64"), clip_norm=0.1),
     "frozen, decay": case(optimizer=AdamW(0.01, weight_decay=0.1), frozen=["encoder.0", "output"]),
     "momentum": case(optimizer=SGD(0.1, momentum=0.9)),
     "no state": case(optimizer=SGD(0.1)),
@@ -70,49 +81,54 @@ TRAININGS = {
     "rows that do not divide": case(rows=5),
     "silent": case(Silent()),
     "low rank": case(LowRank(MODEL, MODEL.init(0), rank=64), clip_norm=0.1),
-    "learned positions": case(Transformer(50, 50, **SIZES, positions="learned", max_len=11)),
-    "untied": case(Transformer(50, 50, **SIZES, tie_embeddings=False)),
+    "learned positions": case(other(positions="learned", max_len=11)),
+    "untied": case(other(tie_embeddings=False)),
     "two shards each": case(n_shards=2 * RANKS.size),
     "seven shards": case(n_shards=7),  # which no number of ranks divides
 }
 
 
 def trainer_of(name, ranks=None):
-    model, optimizer, settings, _ = TRAININGS[name]
-    settings = {"n_shards": RANKS.size} | settings
-    return Trainer(model, optimizer, backend="reference", ranks=ranks, **settings)
+    of = TRAININGS[name]
+    settings = {"n_shards": RANKS.size, "backend": "reference"} | of.settings
+    return Trainer(of.model, of.optimizer, ranks=ranks, **settings)
 
 
 def train(trainer, rows, first=0, steps=STEPS):
     """The loss and the norm of the gradient of each step."""
     batches = [TASK.batch(step, rows) for step in range(first, first + steps)]
-    return [(info.loss, info.grad_norm) for info in trainer.fit(batches, progress=False)]
+    history = trainer.fit(batches, progress=False)
+    return [(info.loss, info.grad_norm) for info in history]
 
 
 def compare_trainings():
     """For each training: whether losses, norms, parameters and moments are the same bits."""
     found = {}
-    for name, (_, _, _, rows) in TRAININGS.items():
+    for name, of in TRAININGS.items():
         together = trainer_of(name, RANKS)
         early = sent_early(together.loss_and_grad)
-        numbers = train(together, rows)
+        numbers = train(together, of.rows)
         state = {key: together.flat_optimizer.whole(x) for key, x in together.state.moments.items()}
-        found[name] = RANKS.first(partial(compare_alone, name, together, numbers, state)) | {
-            "sent early": early
-        }
+        compared = RANKS.first(partial(compare_alone, name, together, numbers, state))
+        found[name] = compared | {"sent early": early}
     return found
+
+
+def same(x, y):
+    return bool(np.array_equal(x, y))
+
+
+def size_of_state(trainer):
+    return sum(x.size for x in trainer.state.moments.values())
 
 
 def compare_alone(name, together, numbers, state):
     alone = trainer_of(name)
-    same_numbers = numbers == train(alone, TRAININGS[name][-1])
-    pairs = [(together.flat_params, alone.flat_params)]
-    pairs += [(state[key], x) for key, x in alone.state.moments.items()]
-    sizes = [sum(x.size for x in trainer.state.moments.values()) for trainer in (together, alone)]
-    return {
-        "same bits": same_numbers and all(np.array_equal(x, y) for x, y in pairs),
-        "state": sizes[0] / max(1, sizes[1]),
-    }
+    is_same = [numbers == train(alone, TRAININGS[name].rows)]
+    is_same.append(same(together.flat_params, alone.flat_params))
+    is_same += [same(state[key], x) for key, x in alone.state.moments.items()]
+    share = size_of_state(together) / max(1, size_of_state(alone))
+    return {"same bits": all(is_same), "state": share}
 
 
 def sent_early(over_ranks):
@@ -130,26 +146,32 @@ def compare_accumulated():
             trainer.step(batches=batches)
         return trainer.flat_params
 
-    together, alone, start = after(2, RANKS), after(2, None), after(0, None)
-    return float(abs(together - alone).max() / abs(alone - start).max())
+    alone = after(2, None)
+    difference = abs(after(2, RANKS) - alone).max()
+    change = abs(alone - after(0, None)).max()
+    return float(difference / change)
 
 
 def resume(folder):
     """A checkpoint of all ranks is that of one process; each can go on from the other's."""
-    ours, theirs = folder / "ranks.safetensors", folder / "alone.safetensors"
+    ours = folder / "ranks.safetensors"
+    theirs = folder / "alone.safetensors"
     together, new = (trainer_of("adam", RANKS) for _ in range(2))
     alone, one = (trainer_of("adam") for _ in range(2))
-    train(together, 8), train(alone, 8)
+    train(together, 8)
+    train(alone, 8)
     together.save(ours)
     RANKS.first(lambda: alone.save(theirs))
-    (arrays, _), (expected, _) = load_checkpoint(ours), load_checkpoint(theirs)
-    new.load(theirs), one.load(ours)
+    arrays, _ = load_checkpoint(ours)
+    expected, _ = load_checkpoint(theirs)
+    new.load(theirs)
+    one.load(ours)
     for trainer in (together, new, one):
         train(trainer, 8, first=STEPS)
     return {
-        "same file": all(np.array_equal(arrays[name], expected[name]) for name in expected),
-        "same after it": bool(np.array_equal(new.flat_params, together.flat_params)),
-        "same alone": bool(np.array_equal(one.flat_params, together.flat_params)),
+        "same file": all(same(arrays[name], expected[name]) for name in expected),
+        "same after it": same(new.flat_params, together.flat_params),
+        "same alone": same(one.flat_params, together.flat_params),
     }
 
 
@@ -192,20 +214,15 @@ def watched():
     before = seen.diagnose(*batches[0]).names
     seen.fit(batches, watch=True, progress=False)
     plain.fit(batches, progress=False)
-    same = bool(np.array_equal(plain.flat_params, seen.flat_params))
-    return {
-        "same bits": same,
-        "findings": RANKS.gather_lists([before + seen.watched.findings.names]),
-    }
+    findings = RANKS.gather_lists([before + seen.watched.findings.names])
+    return {"same bits": same(plain.flat_params, seen.flat_params), "findings": findings}
 
 
 def stopped():
     """All ranks stop when one of them wants to."""
     trainer = trainer_of("adam", RANKS)
-    trainer.fit(
-        (TASK.batch(i, 8) for i in range(9)),
-        callbacks=[lambda _, info: info.step == 3 and RANKS.rank == 1],
-    )
+    stop = lambda _, info: info.step == 3 and RANKS.rank == 1
+    trainer.fit((TASK.batch(i, 8) for i in range(9)), callbacks=[stop])
     return RANKS.gather(trainer.n_steps)
 
 
@@ -276,7 +293,10 @@ def refused():
         "other batch": lambda: train(adam(), 8, first=RANKS.rank),
     }
     kinds = {"forgotten": ValueError, "no first": Exception, "no json": Exception}
-    return {name: message_of(kinds.get(name, RankError), work) for name, work in works.items()}
+    messages = {}
+    for name, work in works.items():
+        messages[name] = message_of(kinds.get(name, RankError), work)
+    return messages
 
 
 def main(folder):
