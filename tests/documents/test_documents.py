@@ -48,7 +48,9 @@ def blocks_of(kind, path):
 
 def section(path, title):
     """The text below a heading, up to the next one of the second level."""
-    return read(path).partition(f"## {title}")[2].partition("\n## ")[0]
+    _, _, text = read(path).partition(f"## {title}")
+    below, _, _ = text.partition("\n## ")
+    return below
 
 
 def target(path, link):
@@ -72,16 +74,15 @@ def test_links_lead_somewhere(path):
 @for_each(DOCUMENTS)
 def test_links_to_files_have_the_paths_of_the_files(path):
     file = r"\[`([\w/.]+\.(?:py|pyi|cu|js|html|json|ipynb|md))`"
-    links = re.findall(file + LINK, read(path))
-    assert [(words, link) for words, link in links if not f"/{link}".endswith(f"/{words}")] == []
+    for words, link in re.findall(file + LINK, read(path)):
+        assert f"/{link}".endswith(f"/{words}")
 
 
 @for_each(DOCUMENTS)
 def test_links_lead_to_headings(path):
-    links = re.findall(r"\]\(([^\s)#]*\.md|)#([^\s)]+)\)", read(path))
-    pages = [(target(path, page) if page else path, anchor) for page, anchor in links]
-    counts = {place: len(sections(place[0]).get(place[1], [])) for place in pages}
-    assert [(page.name, anchor) for (page, anchor), n in counts.items() if n != 1] == []
+    for page, anchor in set(re.findall(r"\]\(([^\s)#]*\.md|)#([^\s)]+)\)", read(path))):
+        found = sections(target(path, page) if page else path)
+        assert len(found.get(anchor, [])) == 1, (page, anchor)
 
 
 @for_each(DOCUMENTS)
@@ -141,10 +142,12 @@ def test_the_description_on_pypi_is_the_readme_with_links_that_lead_somewhere_ou
     text = given["long_description"]
     links = re.findall(r"\]\(([^)]*)\)", text)
     addresses = "https://github.com/npformer/npformer/", "https://npformer.github.io/npformer/"
-    assert len(links) > 10 and all(link.startswith(addresses) for link in links)
+    assert len(links) > 10
+    assert all(link.startswith(addresses) for link in links)
     picture = re.search(r"!.*\((.*)\)", read(ROOT / "README.md"))[1]
     assert f"/raw/main/{picture})" in text
-    assert "pip install npformer" in text and "pip install ." not in text
+    assert "pip install npformer" in text
+    assert "pip install ." not in text
 
 
 def test_the_figures_of_the_readme_are_those_of_the_table():
@@ -281,7 +284,8 @@ def test_pages_beside_the_core_track_say_so_and_lead_back_to_it(parts, core):
             goes_on = path
             assert not mark, path
         else:
-            assert mark and target(path, mark[1]) == goes_on, path
+            assert mark, path
+            assert target(path, mark[1]) == goes_on, path
 
 
 # -- numbers
@@ -289,11 +293,13 @@ def test_pages_beside_the_core_track_say_so_and_lead_back_to_it(parts, core):
 
 def tables_of(path):
     """The tables of a page: rows of cells, of which the second is the line below the heading."""
+
+    def cells_of(row):
+        _, *cells, _ = row.split("|")
+        return [cell.strip(" *") for cell in cells]
+
     blocks = in_lines(r"(?:^\|.*\|\n)+", read(path))
-    return [
-        [[cell.strip(" *") for cell in row.split("|")[1:-1]] for row in block.splitlines()]
-        for block in blocks
-    ]
+    return [list(map(cells_of, block.splitlines())) for block in blocks]
 
 
 def tables_about(words, *path):
@@ -343,29 +349,29 @@ def test_the_tables_about_length_have_what_the_figures_are_drawn_from():
     for rows, (lengths, systems, quantity) in zip(shown, measured, strict=True):
         for length, *cells in rows:
             i = lengths.index(int(length))
-            seeds = [[values[i] for values in system[quantity]] for system in systems.values()]
-            assert cells == list(map(median_and_range, seeds)), f"{quantity} of {length}"
+            for cell, system in zip(cells, systems.values(), strict=True):
+                of_seeds = [values[i] for values in system[quantity]]
+                assert cell == median_and_range(of_seeds), f"{quantity} of {length}"
 
 
 def test_the_tables_of_translations_have_what_the_figures_are_drawn_from():
     found = drawn_from("bleu_by_length")
-    scores = (found["scores"][name] for name in ("BLEU, lower-cased", "BLEU, cased", "chrF"))
-    expected = [list(map(str, row)) for row in zip(found["words"], *scores, strict=True)]
+    scores = found["scores"]
+    columns = [found["words"], scores["BLEU, lower-cased"], scores["BLEU, cased"], scores["chrF"]]
     [shown] = tables_about("words of the source", "guides", "translation.md")
-    assert [[words, *scores] for words, _, *scores in shown] == expected
+    for (words, _, *cells), row in zip(shown, zip(*columns, strict=True), strict=True):
+        assert [words, *cells] == list(map(str, row))
     systems = drawn_from("translation_by_length")["systems"].values()
     [shown] = tables_about("system", "before", "length.md")
-    in_classes = [[str(scores[i]) for i in (0, 3, 5)] for scores in systems]
-    assert [row[2:5] for row in shown] == in_classes
+    for row, scores in zip(shown, systems, strict=True):
+        assert row[2:5] == [str(scores[i]) for i in (0, 3, 5)]
 
 
-@pytest.mark.parametrize(
-    ("figure", "pages"),
-    [
-        ("layer_backward", ["model/layers.md", "gradients/residual.md"]),
-        ("two_layers", ["gradients/idea.md"]),
-    ],
-)
+OF_FIGURES = {"layer_backward": ["model/layers.md", "gradients/residual.md"]}
+OF_FIGURES["two_layers"] = ["gradients/idea.md"]
+
+
+@pytest.mark.parametrize(("figure", "pages"), OF_FIGURES.items())
 def test_the_numbers_of_a_figure_are_those_of_its_pages(figure, pages):
     text = "".join(read(DOCS / page) for page in pages)
     numbers = {round(float(x), 4) for x in re.findall(NUMBER, text)} | {0.5}  # ½
@@ -383,10 +389,10 @@ def code():
     """The lines of each file of npformer, and of what stands on a page of its own."""
     names = {path: path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*.py")}
     names |= {path: path.relative_to(ROOT) for path in DOCS.glob("*.py")}
-    return {
-        name.as_posix(): [line.strip() for line in read(path).splitlines()]
-        for path, name in names.items()
-    }
+    lines = {}
+    for path, name in names.items():
+        lines[name.as_posix()] = [line.strip() for line in read(path).splitlines()]
+    return lines
 
 
 @pytest.fixture(scope="module")
@@ -418,9 +424,9 @@ def is_in_order(part, lines):
 
 
 def test_every_picture_has_a_text():
-    texts = [re.findall(r"!\[(.*?)\]\(", read(path), re.DOTALL) for path in DOCUMENTS]
-    assert sum(map(len, texts)) > 5
-    assert [text for of_page in texts for text in of_page if len(text) < 20] == []
+    texts = re.findall(r"!\[(.*?)\]\(", "".join(map(read, DOCUMENTS)), re.DOTALL)
+    assert len(texts) > 5
+    assert [text for text in texts if len(text) < 20] == []
 
 
 def test_every_drawing_is_a_function_or_a_list_of_shapes_and_on_a_page():

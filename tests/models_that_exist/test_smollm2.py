@@ -48,12 +48,12 @@ def theirs():
     """
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    model = transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(**load_gguf_checkpoint(PATH)["config"])
-    ).eval()
+    config = transformers.LlamaConfig(**load_gguf_checkpoint(PATH)["config"])
+    model = transformers.LlamaForCausalLM(config).eval()
     tensors = load_gguf_checkpoint(PATH, return_tensors=True, model_to_load=model)["tensors"]
     missing, additional = model.load_state_dict(tensors, strict=False)
-    assert (missing, additional) == (["lm_head.weight"], [])  # which is the embedding
+    assert missing == ["lm_head.weight"]  # which is the embedding
+    assert additional == []
     return model
 
 
@@ -76,9 +76,9 @@ def random_text(seed):
     The model has no token of some bytes.
     """
     draw = np.random.default_rng(seed)
-    numbers = np.where(
-        draw.random(300) < 0.9, draw.integers(1, 3000, 300), draw.integers(1, 0x110000, 300)
-    )
+    is_low = draw.random(300) < 0.9
+    low = draw.integers(1, 3000, 300)
+    numbers = np.where(is_low, low, draw.integers(1, 0x110000, 300))
     return RANDOM + "".join(chr(number) for number in numbers if not 0xD800 <= number < 0xE000)
 
 
@@ -114,27 +114,23 @@ def test_a_chat_has_their_text(ours, their_tokenizer, system, n):
     question = {"role": "user", "content": f" {n}? "}
     answer = {"role": "assistant", "content": "one\n"}
     messages = [*system, *[question, answer] * n, question]
-    wanted = their_tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True
-    )
+    options = {"tokenize": False, "add_generation_prompt": True}
+    wanted = their_tokenizer.apply_chat_template(messages, **options)
     assert chat_text(ours[2], messages) == wanted
 
 
 def prompt(tokenizer, question):
-    return tokenizer.encode(
-        chat_text(tokenizer, [{"role": "user", "content": question}]), special=False
-    )
+    text = chat_text(tokenizer, [{"role": "user", "content": question}])
+    return tokenizer.encode(text, special=False)
 
 
 def test_logits_are_theirs_in_float32(ours, theirs):
     model, params, tokenizer = ours
     ids = prompt(tokenizer, QUESTIONS[1])
+    [logits] = model.logits(params, np.array([ids]))
     wanted = their_logits(theirs, ids)
     # of 38
-    assert (
-        np.abs(model.logits(params, np.array([ids]))[0] - wanted).max()
-        <= 1e-5 * np.abs(wanted).max()
-    )
+    assert np.abs(logits - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
 def test_two_hundred_tokens_are_theirs_after_ten_prompts(ours, theirs):
@@ -157,7 +153,8 @@ def test_an_answer_is_streamed(ours):
 
 
 def test_only_what_is_new_of_a_chat_is_read(ours):
-    chat, options = Chat(*ours), {"n_tokens": 40, "temperature": 0.2}
+    chat = Chat(*ours)
+    options = {"n_tokens": 40, "temperature": 0.2}
     for question in QUESTIONS[:4]:
         whole = Chat(*ours)
         whole.messages = list(chat.messages)
