@@ -64,10 +64,13 @@ def variants(file):
     if file == "flash_attention":
         widths = [("float32", 16), ("float64", 16), (BFLOAT16, 32), ("float64", 32)]
         widths += [("float16", 64), ("float64", 64), ("float32", 128)]
-        plain = lambda dtype, width: tiles.plain_tiles(width, max(4, np.dtype(dtype).itemsize))
-        return [(dtype, plain(dtype, width).constants) for dtype, width in widths]
+        found = []
+        for dtype, width in widths:
+            itemsize = max(4, np.dtype(dtype).itemsize)
+            found.append((dtype, tiles.plain_tiles(width, itemsize).constants))
+        return found
     if file == "tensor_attention":
-        widths = [*((BFLOAT16, width) for width in tiles.WIDTHS), ("float16", 64)]
+        widths = [(BFLOAT16, width) for width in tiles.WIDTHS] + [("float16", 64)]
         return [(dtype, tiles.tensor_tiles(width).constants) for dtype, width in widths]
     return [(dtype, {}) for dtype in ("float32", "float64", "float16", BFLOAT16)]
 
@@ -76,7 +79,9 @@ def variants(file):
 def test_it_compiles_without_a_warning(file, nvrtc, monkeypatch):
     """In the variants that the package compiles, for several generations of GPUs."""
     monkeypatch.setattr(launch.cupy, "RawModule", dict)
-    for (dtype, constants), gpu_name in zip(variants(file), itertools.cycle(GPUS), strict=False):
+    each_gpu = itertools.cycle(GPUS)
+    for dtype, constants in variants(file):
+        gpu_name = next(each_gpu)
         module = launch._module.__wrapped__(file, np.dtype(dtype), tuple(constants.items()))
         assert compile_for(gpu_name, module, nvrtc) == (0, ""), (gpu_name, dtype, constants)
 
