@@ -156,7 +156,7 @@ def test_heads_are_read_where_a_projection_leaves_them():
 @pytest.mark.parametrize("hidden", [None, np.nan])
 def test_the_order_of_threads_and_copies_changes_nothing(hidden, monkeypatch):
     """With three tiles, also if a block computes its result again."""
-    mask = OF_QUERIES if hidden else None
+    mask = None if hidden is None else OF_QUERIES
     arrays = example("float16", (1, 2, 130, 130, 16, 16), mask, hidden)
     in_order, expected = both(*arrays, causal=True)
     assert_near(in_order, expected, ERROR["float16"])

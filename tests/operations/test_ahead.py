@@ -40,6 +40,8 @@ def n_compiled():
 model, x, y = Line(), np.ones((4, 3), np.float32), np.zeros((4, 3), np.float32)
 """
 
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8}
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -233,7 +235,7 @@ def test_a_work_is_rehearsed_until_its_kernels_are_on_disk_and_again_for_another
 
 
 def test_where_nothing_is_kept_or_compiled_nothing_is_rehearsed(monkeypatch):
-    model = nf.LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    model = nf.LanguageModel(11, **SIZES)
     monkeypatch.setattr(ahead, "KERNELS", {})
     assert nf.compile_kernels(model) == 0
     compile_once(nf.Trainer(model, nf.Adam(0.1)))
@@ -276,38 +278,26 @@ def test_a_rehearsal_finds_what_a_step_calls(model):
 
 
 def test_a_model_of_vectors_needs_a_batch():
-    model = nf.Encoder(
-        vocab=None,
-        n_inputs=2,
-        d_model=8,
-        n_heads=2,
-        n_layers=1,
-        d_ff=8,
-        task="numbers",
-        n_outputs=1,
-    )
+    model = nf.Encoder(vocab=None, n_inputs=2, n_outputs=1, task="numbers", **SIZES)
     message = "no batch for a Encoder, expected one, such as compile_kernels"
     refuses(ValueError, message, nf.compile_kernels, model)
     assert nf.compile_kernels(model, backend="reference") == 0
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        nf.LanguageModel(
-            11, max_len=2, positions="learned", d_model=8, n_heads=2, n_layers=1, d_ff=8
-        ),
-        nf.Transformer(11, 11, max_len=3, d_model=8, n_heads=2, n_layers=(2, 1), d_ff=8),
-        nf.LanguageModel(1, pad_id=0, d_model=8, n_heads=2, n_layers=1, d_ff=8),
-    ],
-    ids=["short", "two short sides", "one id"],
-)
-def test_no_model_is_refused_by_the_command_that_trains_it(model):
-    compile_once(nf.Trainer(model, nf.Adam(0.1)), progress=False)
+SHORT = {
+    "short": nf.LanguageModel(11, max_len=2, positions="learned", **SIZES),
+    "two short sides": nf.Transformer(11, 11, max_len=3, **SIZES | {"n_layers": (2, 1)}),
+    "one id": nf.LanguageModel(1, pad_id=0, **SIZES),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_no_model_is_refused_by_the_command_that_trains_it(name):
+    compile_once(nf.Trainer(SHORT[name], nf.Adam(0.1)), progress=False)
 
 
 def test_a_frozen_layer_needs_no_other_kernels():
-    model = nf.LanguageModel(11, d_model=8, n_heads=2, n_layers=2, d_ff=8)
+    model = nf.LanguageModel(11, **SIZES | {"n_layers": 2})
     nf.compile_kernels(model, frozen=["decoder.1"], progress=False)
 
 

@@ -19,34 +19,26 @@ def of_two(x, weight):
     return x @ weight
 
 
-@pytest.mark.parametrize(
-    ("contract", "said"),
-    [
-        ("x: B D -> y: B F", "the contract of of_two lacks weight, expected 'weight: axes'"),
-        ("x: B D, w: D F -> y: B F", "the contract of of_two has w, expected some of"),
-        ("x B D, weight: D F -> y: B F", "'x B D', expected 'array: axes'"),
-        ("x: B D, weight: D,F -> y: B F", "'F', expected 'array: axes'"),
-        ("x: batch D, weight: D F -> y: B F", "'batch' is no axis and no kind"),
-        ("x: B (D+), weight: D F -> y: B F", "'(D+)' is no axis and no kind"),
-        ("x: B D*F, weight: D F -> y: B F", "does not tell D and F of x: D*F"),
-        ("x: B (D+F), weight: D F -> y: B F", "does not tell (D+F) of x: (D+F)"),
-        ("x: B D, weight: ~ D F -> y: B F", "does not tell F of weight: F"),
-        ("x: B D, weight: D F, G divides F -> y: B F", "has the condition G divides F, but no G"),
-        (
-            "x: B D, weight: D F, 2 divides D if bias -> y: B F",
-            "has the condition 2 divides D, but no bias",
-        ),
-        (
-            "x: B D, WIDTHS[weight] = F -> y: B F",
-            "expected tables={'WIDTHS': …} beside the contract",
-        ),
-        ("", "the contract of of_two lacks x"),
-    ],
-)
-def test_contracts_that_do_not_fit(contract, said):
-    with pytest.raises(ValueError) as error:
-        operation(contract)(of_two)
-    assert said in str(error.value)
+WRONG = {
+    "x: B D -> y: B F": "the contract of of_two lacks weight, expected 'weight: axes'",
+    "x: B D, w: D F -> y: B F": "the contract of of_two has w, expected some of",
+    "x B D, weight: D F -> y: B F": "'x B D', expected 'array: axes'",
+    "x: B D, weight: D,F -> y: B F": "'F', expected 'array: axes'",
+    "x: batch D, weight: D F -> y: B F": "'batch' is no axis and no kind",
+    "x: B (D+), weight: D F -> y: B F": "'(D+)' is no axis and no kind",
+    "x: B D*F, weight: D F -> y: B F": "does not tell D and F of x: D*F",
+    "x: B (D+F), weight: D F -> y: B F": "does not tell (D+F) of x: (D+F)",
+    "x: B D, weight: ~ D F -> y: B F": "does not tell F of weight: F",
+    "x: B D, weight: D F, G divides F -> y: B F": "has the condition G divides F, but no G",
+    "x: B D, weight: D F, 2 divides D if b -> y: B F": "has the condition 2 divides D, but no b",
+    "x: B D, WIDTHS[weight] = F -> y: B F": "expected tables={'WIDTHS': …} beside the contract",
+    "": "the contract of of_two lacks x",
+}
+
+
+@pytest.mark.parametrize("contract", WRONG)
+def test_contracts_that_do_not_fit(contract):
+    refuses(ValueError, re.escape(WRONG[contract]), operation(contract), of_two)
 
 
 def test_a_gradient_is_called_like_its_result():
@@ -112,8 +104,9 @@ def test_no_number_divides_a_width_of_0_where_it_is_not_allowed():
         "(B, T, (H+2*G)*K) with H = 4 from settings.n_heads, "
         "G = 2 from settings.n_kv_heads, K at least 1"
     )
-    with pytest.raises(ValueError, match=re.escape(expected) + "$"):
-        reference.self_attention(np.ones((2, 5, 0)), AttentionSettings(4, 2))
+    attention = reference.self_attention
+    message = re.escape(expected) + "$"
+    refuses(ValueError, message, attention, np.ones((2, 5, 0)), AttentionSettings(4, 2))
 
 
 def test_a_size_that_is_none_is_that_of_another_letter():
@@ -153,16 +146,13 @@ def test_the_default_of_a_size_is_in_its_contract_and_in_its_hint():
     def all_heads(x, n_heads: int, n_kv_heads: int):
         return x
 
-    for contract, function in [
-        ("x: B H*G*K, n_heads = H, n_kv_heads = G -> y: B H*G*K", heads),
-        ("x: B H*G*K, n_kv_heads = G or H, n_heads = H -> y: B H*G*K", heads),
-        ("x: B H*G*K, n_heads = H, n_kv_heads = G or H -> y: B H*G*K", all_heads),
-    ]:
-        with pytest.raises(
-            ValueError,
-            match="has n_kv_heads = G, expected 'or' and the letter of an argument before",
-        ):
-            operation(contract)(function)
+    def refused(contract, function):
+        message = "has n_kv_heads = G, expected 'or' and the letter of an argument before"
+        refuses(ValueError, message, operation(contract), function)
+
+    refused("x: B H*G*K, n_heads = H, n_kv_heads = G -> y: B H*G*K", heads)
+    refused("x: B H*G*K, n_kv_heads = G or H, n_heads = H -> y: B H*G*K", heads)
+    refused("x: B H*G*K, n_heads = H, n_kv_heads = G or H -> y: B H*G*K", all_heads)
 
 
 def test_a_size_may_be_a_field_of_an_argument():

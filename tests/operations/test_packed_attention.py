@@ -4,14 +4,14 @@ The reference runs the function that people read, kernels know settings.
 """
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from refusals import refuses
-from results import EVERY_KERNEL
+from results import EVERY_KERNEL, normal
 
 import npformer as nf
 from npformer import cpu, reference as npf
@@ -61,17 +61,18 @@ class WithAnotherField(AttentionSettings):
 @EVERY_KERNEL
 @pytest.mark.parametrize("is_odd", [False, True])
 def test_a_kernel_leaves_settings_that_it_does_not_know_to_the_reference(ops, is_odd):
-    x = np.random.default_rng(0).standard_normal((2, 3, 12)).astype("float32")
-    settings = WithAnotherField(2)
-    settings = replace(settings, is_odd=is_odd)
+    x = normal(2, 3, 12, dtype="float32")
+    q = x[..., :4]
+    kv = x[..., 4:]
+    settings = WithAnotherField(2, is_odd=is_odd)
     with nf.explain() as calls:
         saved = ops.self_attention(x, settings)
         ops.self_attention_backward(saved[0], x, *saved, settings)
-        saved = ops.cross_attention(x[..., :4], x[..., 4:], settings)
-        ops.cross_attention_backward(saved[0], x[..., :4], x[..., 4:], *saved, settings)
-        ops.cached_attention(x[:, 0, :4], x[0, :, 4:], np.array([[0, 1], [1, 2]]), settings)
-    assert {call.why for call in calls} == {"no kernel with is_odd=True" if is_odd else ""}
-    assert len(calls) == 5
+        saved = ops.cross_attention(q, kv, settings)
+        ops.cross_attention_backward(saved[0], q, kv, *saved, settings)
+        ops.cached_attention(q[:, 0], kv[0], np.array([[0, 1], [1, 2]]), settings)
+    why = "no kernel with is_odd=True" if is_odd else ""
+    assert [call.why for call in calls] == [why] * 5
 
 
 @pytest.mark.skipif("stack_step" not in cpu.ops.hooks, reason="no JIT, no step")
@@ -85,7 +86,7 @@ def test_the_step_of_decoding_is_not_used_with_a_setting_that_it_does_not_know(i
 
 def test_a_kernel_of_single_heads_leaves_options_that_it_does_not_know_to_the_reference():
     ops = npf.Ops("a test", dtypes="float32 float64")
-    arrays = {x: np.random.default_rng(0).standard_normal((3, 2)) for x in "qkv"}
+    arrays = {name: normal(3, 2) for name in "qkv"}
 
     @ops.kernel_of(npf.attention, knows="causal")
     def attention(q, k, v, keep_mask, bias, options, dropout_key):
