@@ -131,9 +131,11 @@ def test_translations_come_before_all_lines_are_read(translator, monkeypatch):
 
 @pytest.mark.parametrize("lines", [["", LINES[0], " ", LINES[1], ""], ["", " "], []])
 def test_an_empty_line_stays_empty(translator, lines):
-    expected = [next(translator.translate([line])) if line.strip() else "" for line in lines]
+    texts = [line for line in lines if line.strip()]
+    translations = iter(translator.translate(texts))
+    expected = [next(translations) if line.strip() else "" for line in lines]
     assert list(translator.translate(lines, beam_size=5)) == expected
-    assert list(map(bool, translator.greedy(lines))) == [bool(line.strip()) for line in lines]
+    assert list(map(bool, translator.greedy(lines))) == list(map(bool, expected))
 
 
 def test_hypotheses_are_as_many_as_wanted_best_first(translator):
@@ -230,48 +232,48 @@ def forged(translator, tmp_path):
     return forge
 
 
-MODELS = [
-    ({"model": [1]}, r"the model is described by \[1\], expected a dict"),
-    ({"model": {"name": ["Transformer"]}}, "the model is described by .*, expected a dict"),
-    ({"max_len": 10**12}, r"max_len=10+ needs 32,000,000,000,000 .*, expected at most 67,108,864"),
-    ({"n_layers": 10**9}, "the model has 2000000000 layers, expected at most .* the 38 arrays"),
-    ({"d_ff": 10**9}, "parameter encoder.0.*hidden.weight: given shape .*, expected shape"),
-    (dict.fromkeys(("src_vocab", "tgt_vocab"), 10**15), "parameter embedding: given shape .*"),
-    ({"d_model": 10**30}, "the model has a size that no array can have"),
-    ({"beam": 4}, r"the Transformer has settings \['beam'\], try a newer npformer, or .* some of"),
-    ({"dropout": float("nan")}, "dropout=nan, expected 0 <= dropout < 1"),
-]
+MODELS = {
+    r"the model is described by \[1\], expected a dict": {"model": [1]},
+    "the model is described by .*, expected a dict": {"model": {"name": ["Transformer"]}},
+    r"max_len=10+ needs 32,000,000,000,000 .*, expected at most 67,108,864": {"max_len": 10**12},
+    "the model has 2000000000 layers, expected at most .* the 38 arrays": {"n_layers": 10**9},
+    "parameter encoder.0.*hidden.weight: given shape .*, expected shape": {"d_ff": 10**9},
+    "parameter embedding: given shape .*": {"src_vocab": 10**15, "tgt_vocab": 10**15},
+    "the model has a size that no array can have": {"d_model": 10**30},
+    r"the Transformer has settings \['beam'\], try a newer npformer, or .* some of": {"beam": 4},
+    "dropout=nan, expected 0 <= dropout < 1": {"dropout": float("nan")},
+}
 
 
-@pytest.mark.parametrize("change, message", MODELS)
+@pytest.mark.parametrize("message", MODELS)
 def test_a_model_that_the_file_does_not_hold_is_refused_before_it_is_made(
-    translator, forged, change, message
+    translator, forged, message
 ):
-    facts = change if "model" in change else {"model": describe(translator.model) | change}
+    facts = MODELS[message]
+    if "model" not in facts:
+        facts = {"model": describe(translator.model) | facts}
     expected = rf"x.safetensors: ({message}).*; try another file"
     with pytest.raises(CheckpointError, match=expected) as caught:
         Translator.load(forged(info=facts))
     assert str(caught.value).isprintable()
 
 
+SUBWORDS = "subwords.target"
 ARRAYS = {
-    "x.safetensors holds no translation model": ("subwords.target", None),
-    r"the sentencepiece model has no \['pad', 'bos', 'eos'\] piece": (
-        "subwords.target",
-        np.zeros(0, np.uint8),
-    ),
-    "model is not a sentencepiece model": ("subwords.target", np.zeros(9, np.uint8)),
-    r"given float64 of shape \(9,\), expected the bytes": ("subwords.target", np.zeros(9)),
-    "parameter a: given shape": ("params.a", np.zeros(3, "f")),
-    "given int32, expected float32": ("params.output.bias", np.zeros(60, "i")),
-    "parameter embedding.x: given shape": ("params.embedding.x", np.zeros(3, "f")),
-    r"parameter a\.a\.": ("params" + ".a" * 5000, np.zeros(3, "f")),
+    "x.safetensors holds no translation model": {SUBWORDS: None},
+    r"has no \['pad', 'bos', 'eos'\] piece": {SUBWORDS: np.zeros(0, np.uint8)},
+    "model is not a sentencepiece model": {SUBWORDS: np.zeros(9, np.uint8)},
+    r"given float64 of shape \(9,\), expected the bytes": {SUBWORDS: np.zeros(9)},
+    "parameter a: given shape": {"params.a": np.zeros(3, "f")},
+    "given int32, expected float32": {"params.output.bias": np.zeros(60, "i")},
+    "parameter embedding.x: given shape": {"params.embedding.x": np.zeros(3, "f")},
+    r"parameter a\.a\.": {"params" + ".a" * 5000: np.zeros(3, "f")},
 }
 
 
 @pytest.mark.parametrize("message", ARRAYS)
 def test_a_file_with_other_arrays_is_refused(forged, message):
-    not_loaded(forged(dict([ARRAYS[message]])), message)
+    not_loaded(forged(ARRAYS[message]), message)
 
 
 @pytest.mark.parametrize("size", [50, 70])
@@ -302,11 +304,6 @@ HYPOTHESES = [
     "un homme mange le pain sur le sol .",
     "C'est un cheval , oui ?",
 ]
-
-
-def test_identical_text_scores_100():
-    scores = score(REFERENCES, REFERENCES, "fr")
-    assert [scores[name] for name in ("bleu", "bleu_lower", "chrf")] == pytest.approx([100] * 3)
 
 
 def test_bleu_and_chrf_are_sacrebleus():
@@ -359,12 +356,13 @@ def test_what_has_no_score_is_refused():
     refuses(TypeError, language, score, REFERENCES, REFERENCES, None)
 
 
-@pytest.mark.parametrize(
-    "language, expected", [("klingon", "a code such as 'fr'"), ("french", "'fr'")]
-)
-def test_a_language_without_rules_of_its_own_is_told(language, expected):
-    message = f"language='{language}': .* takes those of English; expected {expected}"
-    with pytest.warns(UserWarning, match=message):
+LANGUAGES = {"klingon": "a code such as 'fr'", "french": "'fr'"}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_language_without_rules_of_its_own_is_told(language):
+    expected = f"takes those of English; expected {LANGUAGES[language]}"
+    with pytest.warns(UserWarning, match=f"language='{language}': .* {expected}"):
         score(REFERENCES, REFERENCES, language)
 
 
@@ -445,11 +443,14 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[:-9])
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"vocab": "separate", "average": "best"}, {"norm": "pre", "schedule": "noam", "lr": 1.0}],
-    ids=["joint", "separate", "noam"],
-)
+SETTINGS_OF_RUNS = {
+    "joint": {},
+    "separate": {"vocab": "separate", "average": "best"},
+    "noam": {"norm": "pre", "schedule": "noam", "lr": 1.0},
+}
+
+
+@pytest.mark.parametrize("changes", SETTINGS_OF_RUNS.values(), ids=SETTINGS_OF_RUNS)
 def test_crashes_at_any_step_leave_no_trace(tmp_path, data, changes):
     expected = run_to_its_end(tmp_path / "whole", data, **changes)
     assert steps_of(expected["log"], "loss") == list(range(1, 11))
@@ -473,9 +474,8 @@ def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(
     whole_method = getattr(TranslationRun, method)
 
     def crash_at_6(self, *arguments):
-        if self.trainer.n_steps == 6 and (
-            method == "evaluate" or self.validations[-1]["step"] == 6
-        ):
+        is_validated = self.validations and self.validations[-1]["step"] == 6
+        if self.trainer.n_steps == 6 and (method == "evaluate" or is_validated):
             raise Crash
         return whole_method(self, *arguments)
 
@@ -593,7 +593,8 @@ def test_the_result_is_the_mean_of_the_chosen_snapshots(tmp_path, data, average,
     for step, bleu in {2: 1.0, 4: 5.0, 6: 2.0, 8: 4.0, 10: 3.0}.items():
         run.trainer.state.n_steps = step
         run.trainer.flat_params += step**2
-        run.validate()["val_bleu"] = bleu
+        record = run.validate()
+        record["val_bleu"] = bleu
         parameters[step] = run.trainer.flat_params.copy()
     assert run.finish()["averaged"] == chosen
     result, _ = tree.flatten(Translator.load(tmp_path).params)
@@ -648,10 +649,8 @@ def test_a_damaged_snapshot_is_told_of_and_counts_as_missing(trained, capsys, da
 
 
 def test_only_the_snapshots_that_will_be_averaged_are_kept(trained):
-    assert sorted(snapshot(trained, 9).parent.iterdir()) == [
-        snapshot(trained, 9),
-        snapshot(trained, 10),
-    ]
+    kept = sorted(snapshot(trained, 9).parent.iterdir())
+    assert kept == [snapshot(trained, 9), snapshot(trained, 10)]
 
 
 def test_it_stops_when_validations_get_no_better(tmp_path, data, monkeypatch):
@@ -725,39 +724,39 @@ def test_a_training_from_before_a_setting_goes_on_with_its_default(new, undistur
 
 
 HUGE = {"d_model": 10**9, "n_heads": 2, "n_layers": 1, "d_ff": 8}
-OTHER_SETTINGS = [
-    ({"cache": 1, "beam": 2}, r" has settings that .* does not know: \['beam', 'cache'\]"),
-    ({"dropout": 2}, ": dropout=2, expected 0 <= dropout < 1"),
+OTHER_SETTINGS = {
+    r" has settings that .* does not know: \['beam', 'cache'\]": {"cache": 1, "beam": 2},
+    ": dropout=2, expected 0 <= dropout < 1": {"dropout": 2},
     # A model that the file does not hold is refused before it is made.
-    ({"max_len": 10**12, "max_tokens": 10**12}, ": max_len="),
-    ({"model": HUGE}, ": max_len=.* needs"),
-    ({"seed": 3}, ": seed is 1 in the file and 3 in the trainer"),
-]
+    ": max_len=": {"max_len": 10**12, "max_tokens": 10**12},
+    ": max_len=.* needs": {"model": HUGE},
+    ": seed is 1 in the file and 3 in the trainer": {"seed": 3},
+}
 
 
-@pytest.mark.parametrize("change, message", OTHER_SETTINGS)
-def test_a_checkpoint_with_settings_that_cannot_be_is_refused(new, change, message):
-    with_settings(new, change)
+@pytest.mark.parametrize("message", OTHER_SETTINGS)
+def test_a_checkpoint_with_settings_that_cannot_be_is_refused(new, message):
+    with_settings(new, OTHER_SETTINGS[message])
     not_resumed(new, f"last.safetensors{message}", error=CheckpointError)
 
 
-OTHER_PROGRESS = [
-    ({"settings": [1]}, r"settings=\[1\], expected a dict"),
-    ({"place": [1, 2]}, r"place=\[1, 2\], expected 3 numbers: epoch, chunk, batch"),
-    ({"place": [1, 2, -3]}, "batch=-3, expected at least 0"),
-    ({"n_logged": "7"}, "n_logged='7' is a str, expected an int"),
-    ({"n_logged": 2**63}, "n_logged=9223372036854775808, expected at most 9223372036854775807"),
-    ({"validations": {"step": 1}}, r"validations=.*, expected a list"),
-    ({"validations": [3]}, "a validation is 3, expected a dict"),
-    ({"validations": [{"step": "../x", "val_bleu": 1.0}]}, "the step .*='../x' is a str"),
-    ({"validations": [{"step": 1}]}, "val_bleu=None is a NoneType, expected a number"),
-    ({"n_steps": 11}, "steps=10, but 11 are done"),
-]
+OTHER_PROGRESS = {
+    r"settings=\[1\], expected a dict": {"settings": [1]},
+    r"place=\[1, 2\], expected 3 numbers: epoch, chunk, batch": {"place": [1, 2]},
+    "batch=-3, expected at least 0": {"place": [1, 2, -3]},
+    "n_logged='7' is a str, expected an int": {"n_logged": "7"},
+    "n_logged=9223372036854775808, expected at most 9223372036854775807": {"n_logged": 2**63},
+    r"validations=.*, expected a list": {"validations": {"step": 1}},
+    "a validation is 3, expected a dict": {"validations": [3]},
+    "the step .*='../x' is a str": {"validations": [{"step": "../x", "val_bleu": 1.0}]},
+    "val_bleu=None is a NoneType, expected a number": {"validations": [{"step": 1}]},
+    "steps=10, but 11 are done": {"n_steps": 11},
+}
 
 
-@pytest.mark.parametrize("change, message", OTHER_PROGRESS)
-def test_a_checkpoint_with_progress_that_cannot_be_is_refused(new, change, message):
-    rewrite(new / "last.safetensors", info=change)
+@pytest.mark.parametrize("message", OTHER_PROGRESS)
+def test_a_checkpoint_with_progress_that_cannot_be_is_refused(new, message):
+    rewrite(new / "last.safetensors", info=OTHER_PROGRESS[message])
     not_resumed(new, f"last.safetensors: {message}", error=CheckpointError)
 
 
