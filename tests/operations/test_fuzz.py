@@ -45,8 +45,8 @@ class Call(NamedTuple):
     layouts: list
 
     def __repr__(self):
-        layout_names = [layout.__name__ for layout in self.layouts]
-        return f"{self.name} of {self.case}, " + ", ".join(map(str, [*self[2:-1], layout_names]))
+        drawn = self._replace(case=str(self.case), layouts=[x.__name__ for x in self.layouts])
+        return str(tuple(drawn))
 
 
 @st.composite
@@ -72,13 +72,11 @@ def sizes_for(draw, case):
     before = {**SIZES, **case.sizes}
     letters = {letter for x in contract.arrays.values() for letter in letters_of(*x.axes)}
     letters |= {letter for x in contract.sizes.values() for letter in x.letters}
-    letters = (letters & before.keys()) - {x.below for x in contract.arrays.values()}
-    of_size = {
-        n: draw(st.sampled_from([0, 1, 2, 3, 5, 9]))
-        for n in sorted({before[letter] for letter in letters})
-    }
+    letters -= {x.below for x in contract.arrays.values()}
+    size_of = {letter: before[letter] for letter in letters & before.keys()}
+    new = {n: draw(st.sampled_from([0, 1, 2, 3, 5, 9])) for n in sorted({*size_of.values()})}
     leading = draw(st.lists(st.sampled_from([0, 1, 2, 3]), max_size=3))
-    return {"...": tuple(leading)} | {letter: of_size[before[letter]] for letter in letters}
+    return {"...": tuple(leading)} | {letter: new[n] for letter, n in size_of.items()}
 
 
 def arguments_of(call):
@@ -126,7 +124,9 @@ def smaller_mask(mask, rng):
         # there are integers that broadcast, too
         mask = mask.any(axis=axis, keepdims=True).astype(mask.dtype)
     n = rng.integers(mask.ndim + 1)
-    return np.asarray(mask[(0,) * n]) if rng.random() < 0.4 and 0 not in mask.shape[:n] else mask
+    if rng.random() < 0.4 and 0 not in mask.shape[:n]:
+        mask = mask[(0,) * n]
+    return np.asarray(mask)
 
 
 def each_array(f, value):

@@ -91,11 +91,12 @@ def test_arrays_do_not_all_begin_at_the_same_place_of_a_page():
 
 def test_results_of_operations_stay_what_they_were():
     rng = np.random.default_rng(0)
-    inputs = [rng.standard_normal((500, 600)).astype(np.float32) for _ in range(5)]
     gain, bias = np.ones((2, 600), np.float32)
+    inputs = rng.standard_normal((5, 500, 600), np.float32)
     results = [cpu.layer_norm(x, gain, bias)[0] for x in inputs]
     for x, y in zip(inputs, results, strict=True):
-        assert_array_equal(y, cpu.layer_norm(x, gain, bias)[0])
+        again, *_ = cpu.layer_norm(x, gain, bias)
+        assert_array_equal(y, again)
 
 
 def test_training_asks_for_memory_in_its_first_steps_only(fresh):

@@ -12,26 +12,26 @@ from npformer.tokens.marks import CAPITAL, JOINED, mark, unmark
 ALPHABET = [*"aÉßİǅZ7_-'’.«(  日\t\u0301", "l'", "QU'"]
 
 
-@pytest.mark.parametrize(
-    "line, marked",
-    [
-        ("L'homme d'à côté.", "↑ l'‿ homme d'‿ à côté ‿."),
-        ("Qu’il dise « Ça va ? » Oui ! Là", "↑ qu’‿ il dise « Ça va ? » Oui ! ↑ là"),
-        ("The man's T-shirt isn't red, (USA)", "↑ the man ‿'s T-shirt isn ‿'t red ‿, (‿ USA ‿)"),
-        ("Ein Mann um 8:30", "↑ ein Mann um 8 ‿:‿ 30"),
-        ("Jusqu'à l'eau. TV ! A", "↑ jusqu'‿ à l'‿ eau ‿. TV ! ↑ a"),
-        ('S.C.U.B.A. "Nein"', '↑ s ‿.‿ C ‿.‿ U ‿.‿ B ‿.‿ A ‿. "‿ Nein ‿"'),
-        ("", ""),
-    ],
-)
-def test_a_word_is_the_same_wherever_it_stands(line, marked):
-    assert mark(line) == marked
-    assert unmark(marked) == line
+MARKED = {
+    "L'homme d'à côté.": "↑ l'‿ homme d'‿ à côté ‿.",
+    "Qu’il dise « Ça va ? » Oui ! Là": "↑ qu’‿ il dise « Ça va ? » Oui ! ↑ là",
+    "The man's T-shirt isn't red, (USA)": "↑ the man ‿'s T-shirt isn ‿'t red ‿, (‿ USA ‿)",
+    "Ein Mann um 8:30": "↑ ein Mann um 8 ‿:‿ 30",
+    "Jusqu'à l'eau. TV ! A": "↑ jusqu'‿ à l'‿ eau ‿. TV ! ↑ a",
+    'S.C.U.B.A. "Nein"': '↑ s ‿.‿ C ‿.‿ U ‿.‿ B ‿.‿ A ‿. "‿ Nein ‿"',
+    "": "",
+}
+
+
+@pytest.mark.parametrize("line", MARKED)
+def test_a_word_is_the_same_wherever_it_stands(line):
+    assert mark(line) == MARKED[line]
+    assert unmark(MARKED[line]) == line
 
 
 def test_any_text_comes_back_with_single_spaces():
     draw = random.Random(0)
-    for _ in range(20_000):
+    for _ in range(5000):
         line = "".join(draw.choices(ALPHABET, k=draw.randint(0, 12)))
         assert unmark(mark(line)) == " ".join(unicodedata.normalize("NFKC", line).split()), line
 

@@ -67,21 +67,21 @@ def test_a_socket_is_named(tmp_path, monkeypatch):
         not_read("socket", "socket is a socket: expected a text", FileNotFoundError)
 
 
-@pytest.mark.parametrize(
-    "content, expected",
-    [
-        ("Un vélo.\n\nà  la mer \n", ["Un vélo.", "", "à  la mer "]),
-        ("a\r\nb c\r\n", ["a", "b c"]),  # as on Windows
-        ("a\nb", ["a", "b"]),
-        # Only a line feed ends a line.
-        *((f"a{sign}b\nc\n", [f"a{sign}b", "c"]) for sign in "\u2028\u2029\u0085\x0b\x0c\x1c\r"),
-    ],
-)
-def test_plain_and_gzip_files_give_the_same_lines(tmp_path, content, expected):
+LINES = {
+    "Un vélo.\n\nà  la mer \n": ["Un vélo.", "", "à  la mer "],
+    "a\r\nb c\r\n": ["a", "b c"],  # as on Windows
+    "a\nb": ["a", "b"],
+}
+for sign in "\u2028\u2029\u0085\x0b\x0c\x1c\r":  # only a line feed ends a line
+    LINES[f"a{sign}b\nc\n"] = [f"a{sign}b", "c"]
+
+
+@pytest.mark.parametrize("content", LINES)
+def test_plain_and_gzip_files_give_the_same_lines(tmp_path, content):
     (tmp_path / "plain").write_bytes(content.encode())
     (tmp_path / "packed.gz").write_bytes(gzip.compress(content.encode()))
-    assert list(read_lines(tmp_path / "plain")) == expected
-    assert list(read_lines(str(tmp_path / "packed.gz"))) == expected
+    assert list(read_lines(tmp_path / "plain")) == LINES[content]
+    assert list(read_lines(str(tmp_path / "packed.gz"))) == LINES[content]
 
 
 def test_a_text_can_be_iterated_over_again_and_gives_its_lines_in_turn(tmp_path):

@@ -20,11 +20,8 @@ from npformer.text.settings import PRESETS
 FIELDS = [field.name for field in fields(TranslationSettings)]
 CHOICES = choices_of(TranslationSettings)
 TEXTS = ("data", "src", "tgt", "preset")
-COUNTS = [
-    name
-    for name in FIELDS
-    if name not in CHOICES and OPTIONS.get(name) in (AT_LEAST_1, OPTIONS["vocab_size"])
-]
+COUNTED = AT_LEAST_1, OPTIONS["vocab_size"]
+COUNTS = [name for name in FIELDS if name not in CHOICES and OPTIONS.get(name) in COUNTED]
 RATES = ("dropout", "inner_dropout", "label_smoothing")
 OF_TYPE = [  # a value of another type for each field
     *((name, 3, "a int, expected a str") for name in TEXTS),
@@ -59,13 +56,9 @@ for name, choices in CHOICES.items():
 
 
 def test_every_field_is_checked():
+    without_a_range = {*TEXTS, "model", "skip_empty", "frozen"}
     assert {name for name, *_ in OF_TYPE} == set(FIELDS) - CHOICES.keys()
-    assert {name for name, *_ in OF_RANGE} == set(FIELDS) - {
-        *TEXTS,
-        "model",
-        "skip_empty",
-        "frozen",
-    }
+    assert {name for name, *_ in OF_RANGE} == set(FIELDS) - without_a_range
 
 
 @pytest.mark.parametrize("name, value, message", OF_TYPE)
