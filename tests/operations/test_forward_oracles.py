@@ -14,12 +14,13 @@ B, H, T, S, K, KV, D, V = 2, 3, 5, 7, 11, 13, 17, 23
 WITH_ORACLE = [case for case in CASES if hasattr(oracles, case.operation)]
 
 
-@pytest.mark.parametrize(
-    "wrong", [[1.0, np.nan], [1.0, -2.0], [1.0, 2.0 + 1e-12], [[1.0, 2.0]], [1.0]]
-)
-def test_the_comparison_itself_can_fail(wrong):
-    with pytest.raises(AssertionError):
-        assert_close(np.array(wrong), np.array([1.0, 2.0]))
+WRONG = [[1.0, np.nan], [1.0, -2.0], [1.0, 2.0 + 1e-12], [[1.0, 2.0]], [1.0]]
+
+
+def test_the_comparison_itself_can_fail():
+    for wrong in WRONG:
+        with pytest.raises(AssertionError):
+            assert_close(wrong, [1.0, 2.0])
 
 
 @pytest.mark.parametrize("case", WITH_ORACLE, ids=str)
@@ -52,15 +53,17 @@ def test_sigmoid_far_out():
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
-@pytest.mark.parametrize("shift", [1000, -1000])
-def test_softmax_far_from_zero(name, shift):
-    x = 5 * normal(T, S, K) + shift
-    assert_close(getattr(npf, name)(x), getattr(oracles, name)(x), 1e-12)
+def test_softmax_far_from_zero(name):
+    for shift in (1000, -1000):
+        x = 5 * normal(T, S, K) + shift
+        assert_close(getattr(npf, name)(x), getattr(oracles, name)(x), 1e-12)
 
 
 def test_layer_norm_far_from_zero():
     arrays = 1e6 + normal(T, D), np.ones(D), np.zeros(D)
-    assert_close(npf.layer_norm(*arrays)[0], oracles.layer_norm(*arrays)[0], 1e-9)
+    y, *_ = npf.layer_norm(*arrays)
+    expected, *_ = oracles.layer_norm(*arrays)
+    assert_close(y, expected, 1e-9)
 
 
 def assert_attention_is_its_loop(*arrays, **options):
@@ -104,14 +107,14 @@ def test_regression_losses_with_a_mask_of_the_last_axis(name):
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
-@pytest.mark.parametrize("d_model", [1, 2, 3, 16, 17])
-def test_sinusoidal_encoding(d_model, layout):
-    actual = npf.sinusoidal_encoding(50, d_model, layout)
-    assert_close(actual, oracles.sinusoidal_encoding(50, d_model, layout))
-    for dtype in ("float16", np.float32, np.dtype("complex128")):
-        rounded = npf.sinusoidal_encoding(50, d_model, layout, dtype)
-        assert rounded.dtype == dtype
-        assert_array_equal(rounded, actual.astype(dtype))
+def test_sinusoidal_encoding(layout):
+    for d_model in (1, 2, 3, 16, 17):
+        actual = npf.sinusoidal_encoding(50, d_model, layout)
+        assert_close(actual, oracles.sinusoidal_encoding(50, d_model, layout))
+        for dtype in ("float16", np.float32, np.dtype("complex128")):
+            rounded = npf.sinusoidal_encoding(50, d_model, layout, dtype)
+            assert rounded.dtype == dtype
+            assert_array_equal(rounded, actual.astype(dtype))
 
 
 def test_heads_are_views():
@@ -119,16 +122,16 @@ def test_heads_are_views():
     assert np.shares_memory(npf.split_heads(packed, H), packed)
 
 
-@pytest.mark.parametrize(("n_queries", "n_keys"), [(5, None), (3, 7), (7, 3), (1, 4), (4, 1)])
-def test_causal_mask(n_queries, n_keys):
-    T, S = n_queries, n_keys or n_queries
-    mask = npf.causal_mask(n_queries, n_keys)
-    assert mask.tolist() == [[s <= t + S - T for s in range(S)] for t in range(T)]
-    assert mask.dtype == bool
+def test_causal_mask():
+    for T, S in ((5, 5), (3, 7), (7, 3), (1, 4), (4, 1)):
+        mask = npf.causal_mask(T, S)
+        assert mask.tolist() == [[s <= t + S - T for s in range(S)] for t in range(T)]
+        assert mask.dtype == bool
+    assert_array_equal(npf.causal_mask(5), npf.causal_mask(5, 5))
 
 
 def test_padding_mask():
     ids = np.array([[5, 3, 0], [7, 0, 0]])
     for pad_id in (0, 7):
         assert_array_equal(npf.padding_mask(ids, pad_id=pad_id)[:, 0, 0], ids != pad_id)
-    assert_array_equal(npf.padding_mask(ids), ids[:, None, None] != 0)
+    assert_array_equal(npf.padding_mask(ids), npf.padding_mask(ids, pad_id=0))

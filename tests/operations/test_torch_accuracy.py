@@ -9,26 +9,19 @@ pytest.importorskip("torch")
 from scripts.measure.measure_accuracy import HARD, errors_of
 
 FLOOR = 2  # units of rounding that are never too many
-CASES = [pytest.param(x, "float32", id=str(x)) for x in HARD]
-CASES += [
-    pytest.param(x, "float64", id=f"{x}-float64")
-    for x in HARD
-    if x.case.operation in ("gru", "lstm")
-]
+CASES = [(hard, "float32") for hard in HARD]
+CASES += [(hard, "float64") for hard in HARD if hard.case.operation in ("gru", "lstm")]
 
 
 @pytest.mark.skipif(
     np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here"
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # PyTorch's results may be inf
-@pytest.mark.parametrize(("hard", "dtype"), CASES)
+@pytest.mark.parametrize(("hard", "dtype"), CASES, ids=str)
 def test_no_error_on_a_hard_input_is_four_times_that_of_pytorch(hard, dtype):
     errors = errors_of(hard, dtype)
     theirs = errors.pop("PyTorch")
     for name, ours in errors.items():
         for error, their_error in zip(ours, theirs, strict=True):
-            assert (
-                None in (error, their_error)
-                or error <= 4 * their_error + FLOOR
-                or np.isnan(their_error)
-            ), name
+            if error is not None and their_error is not None and not np.isnan(their_error):
+                assert error <= 4 * their_error + FLOOR, name
