@@ -7,7 +7,6 @@ import importlib
 import numpy as np
 import pytest
 from oracles import assert_close, order
-from tested import npf
 
 from npformer.gradients import cotangent
 from npformer.gradients.cases import CASES
@@ -59,14 +58,8 @@ TORCH["flash_attention"] = attention
 
 
 @of_torch
-def self_attention(qkv, settings, **options):
-    H, G, _ = settings.parts
-    width = qkv.shape[-1] // (H + 2 * G) * H
-    return cross_attention(qkv[..., :width], qkv[..., width:], settings, **options)
-
-
-@of_torch
 def cross_attention(q, kv, settings, **options):
+    """The function that trains, of which self-attention is a case."""
     H, G, _ = settings.parts
     queries = q.unflatten(-1, (H, -1)).transpose(1, 2)
     k, v = kv.unflatten(-1, (2 * G, -1)).transpose(1, 2).split(G, dim=1)
@@ -172,11 +165,3 @@ def test_as_pytorch(case):
     gradients = f_backward(dy, *arrays.values())
     for name, gradient in zip(arrays, gradients, strict=True):
         assert_close(gradient, arguments[name].grad.numpy(), TOLERANCE)
-
-
-def test_causal_means_what_torch_means_where_lengths_agree():
-    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 3, 5, 11))
-    out, _ = npf.attention(q, k, v, causal=True)
-    arrays = map(torch.tensor, (q, k, v))
-    theirs = functional.scaled_dot_product_attention(*arrays, is_causal=True)
-    assert_close(out, theirs.numpy(), TOLERANCE)
