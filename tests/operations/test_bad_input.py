@@ -70,29 +70,6 @@ def assert_raises(error, name, arguments, *texts):
 # The same mistakes in every array of every operation.
 
 
-@each_of(ARRAYS)
-def test_no_array(name, argument):
-    arguments = arguments_with(name, argument.name)
-    x = arguments[argument.name]
-    wrong = {"a tuple": tuple(x), "a list, expected an array": x.tolist()}
-    wrong |= {"a str, expected an array": "0.1", "a float, expected an array": 1.5}
-    if not may_be_none(OPERATIONS[name].record.parameters[argument.name]):
-        wrong["None"] = None
-    for text, value in wrong.items():
-        changed = {**arguments, argument.name: value}
-        assert_raises(TypeError, name, changed, f"{argument.name} is {text}")
-
-
-@each_of(ARRAYS)
-def test_dtypes_of_another_kind(name, argument):
-    arguments = arguments_with(name, argument.name)
-    expected, wrong = DTYPES.get(argument.kind, DTYPES["float"])
-    for dtype in wrong.split():
-        x = np.ones(arguments[argument.name].shape, dtype)
-        text = f"{argument.name} has dtype {dtype}, expected {expected}"
-        assert_raises(TypeError, name, {**arguments, argument.name: x}, text)
-
-
 DTYPES = {  # by the kind of an argument: what is expected, and some dtypes that are wrong
     "mask": ("bool with True = may attend", "int64 uint8 float32 object"),
     "ids": ("integers", "float64 bool object"),
@@ -101,13 +78,32 @@ DTYPES = {  # by the kind of an argument: what is expected, and some dtypes that
 
 
 @each_of(ARRAYS)
-def test_shapes_that_do_not_fit(name, argument):
+def test_what_is_no_such_array(name, argument):
+    """Something else, an array of another dtype, and one of another shape."""
     arguments = arguments_with(name, argument.name)
     x = arguments[argument.name]
+
+    def refused(error, value, *texts):
+        assert_raises(error, name, arguments | {argument.name: value}, *texts)
+
+    def is_no_array(value, text):
+        refused(TypeError, value, f"{argument.name} is {text}")
+
+    is_no_array(tuple(x), "a tuple")
+    is_no_array(x.tolist(), "a list, expected an array")
+    is_no_array("0.1", "a str, expected an array")
+    is_no_array(1.5, "a float, expected an array")
+    if not may_be_none(OPERATIONS[name].record.parameters[argument.name]):
+        is_no_array(None, "None")
+
+    expected, wrong = DTYPES.get(argument.kind, DTYPES["float"])
+    for dtype in wrong.split():
+        text = f"{argument.name} has dtype {dtype}, expected {expected}"
+        refused(TypeError, np.ones(x.shape, dtype), text)
+
     for shape in wrong_shapes(OPERATIONS[name].record.contract, argument, arguments):
         texts = f"{argument.name} has shape {shape}, expected ", f"from {argument.name} {shape}"
-        changed = {**arguments, argument.name: np.zeros(shape, x.dtype)}
-        assert_raises(ValueError, name, changed, *texts)
+        refused(ValueError, np.zeros(shape, x.dtype), *texts)
 
 
 def wrong_shapes(contract, argument, arguments):
@@ -148,24 +144,19 @@ def without(letter, axes, x):
 
 
 @each_of(IDS_OF_ALL)
-def test_ids_out_of_range(name, argument):
+def test_ids_of_any_width_that_are_out_of_range_or_not(name, argument):
     arguments = arguments_of(name)
     size = match(OPERATIONS[name].record.contract, arguments)[argument.below]
-    last = tuple(n - 1 for n in arguments[argument.name].shape)
-    for wrong in (-1, size, 2**40):
-        ids = arguments[argument.name].copy()
-        ids[last] = wrong
-        text = f"{argument.name}{list(last)} is {wrong}, expected 0 <= id < {size}"
-        assert_raises(ValueError, name, {**arguments, argument.name: ids}, text)
-
-
-@each_of(IDS_OF_ALL)
-def test_integers_of_any_width_are_ids(name, argument):
-    arguments = arguments_of(name)
     ids = arguments[argument.name]
+    last = tuple(n - 1 for n in ids.shape)
+    for wrong in (-1, size, 2**40):
+        changed = ids.copy()
+        changed[last] = wrong
+        text = f"{argument.name}{list(last)} is {wrong}, expected 0 <= id < {size}"
+        assert_raises(ValueError, name, arguments | {argument.name: changed}, text)
     expected = run(npf, name, arguments_of(name))
     for dtype in ("int8", "uint8", "int16", "uint32", "uint64"):
-        changed = {**arguments_of(name), argument.name: ids.astype(dtype)}
+        changed = arguments_of(name) | {argument.name: ids.astype(dtype)}
         assert_all_close(run(npf, name, changed), expected, 0)
 
 
