@@ -53,23 +53,32 @@ rounded_up = recording.rounded_up
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 SRC = np.array([[3, 4, 5, 6, 7], [8, 3, 4, 0, 0]])
 TGT = np.array([[1, 3, 4, 5, 2], [1, 8, 3, 2, 0]])
-SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12}
+
+
+def transformer(d_model=8, d_ff=12, n_layers=1, **options):
+    sizes = {"d_model": d_model, "n_heads": 2, "n_layers": n_layers, "d_ff": d_ff}
+    return Transformer(11, 11, **sizes, **options)
+
+
+def recurrent(attention, cell):
+    return Recurrent(11, 11, d_model=8, attention=attention, cell=cell)
+
+
 MODELS = {
-    "pre-norm": Transformer(11, 11, **{**SIZES, "n_layers": 2}, activation="gelu"),
-    "post-norm, tied": Transformer(11, 11, **SIZES, norm="post", tie_embeddings=True),
-    "rotary": Transformer(11, 11, **SIZES, positions="rotary"),
-    "learned positions": Transformer(11, 11, **SIZES, positions="learned", max_len=9),
-    "GRU": Recurrent(11, 11, d_model=8, attention="general", cell="gru"),
-    "LSTM": Recurrent(11, 11, d_model=8, attention="additive", cell="lstm"),
-    "GRU, dot": Recurrent(11, 11, d_model=8, attention="dot", cell="gru"),
-    "LSTM alone": Recurrent(11, 11, d_model=8, attention=None, cell="lstm"),
+    "pre-norm": transformer(n_layers=2, activation="gelu"),
+    "post-norm, tied": transformer(norm="post", tie_embeddings=True),
+    "rotary": transformer(positions="rotary"),
+    "learned positions": transformer(positions="learned", max_len=9),
+    "GRU": recurrent("general", "gru"),
+    "LSTM": recurrent("additive", "lstm"),
+    "GRU, dot": recurrent("dot", "gru"),
+    "LSTM alone": recurrent(None, "lstm"),
     "ByteNet": ByteNet(11, 11, d_model=8, n_sets=1, dilations=(1, 4)),
     "auto-encoder": SequenceAutoencoder(11, d_model=8, code_size=4),
 }
 # the reference computes a product, or reads a value
 NOT_RECORDED = {"GRU", "GRU, dot", "LSTM", "ByteNet"}
-WIDER = {"d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 16}
-SMALL = Transformer(11, 11, **WIDER, dropout=0.0)
+SMALL = transformer(16, 16, dropout=0.0)
 TRAINED = MODELS | {"low rank": LowRank(SMALL, SMALL.init(0), rank=2, whole=("output",))}
 SAME = np.full((4, 8), 3), np.full((4, 8), 4)  # a batch
 IDS = {"bos_id": 1, "eos_id": 2, "max_len": 6}
@@ -158,7 +167,7 @@ def test_a_recorded_step_is_the_step_itself(consistency):
     """Of the batches of one shape, the first is computed normally, the second is recorded,
     the third is a replay.
     """
-    model = Transformer(11, 11, **WIDER, dropout=0.3, tie_embeddings=True)
+    model = transformer(16, 16, dropout=0.3, tie_embeddings=True)
     rng = np.random.default_rng(0)
     trainers = on_both(model, Adam(0.01), clip_norm=0.5, consistency=consistency)
     for step in range(4):
@@ -319,7 +328,7 @@ def test_what_is_filled_up_changes_nothing():
 
     Lengths are max_len, and rows no multiple of 8.
     """
-    model = Transformer(11, 11, **WIDER, dropout=0.0, max_len=11, dtype="float64")
+    model = transformer(16, 16, dropout=0.0, max_len=11, dtype="float64")
     rng = np.random.default_rng(0)
     trainers = on_both(model, Adam(0.01))
     for dtype in ("int64", "int32", "int64"):
