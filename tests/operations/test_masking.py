@@ -176,21 +176,14 @@ def test_honest_nan_in_counted_logits_shows():
 # The product in which 0 annihilates.
 
 
-@pytest.mark.parametrize("bad", POISONS)
-def test_zero_times_anything_is_zero_and_anything_else_times_nan_or_inf_is_nan(bad):
-    a = np.array([[1.0, 2.0], [0.0, 2.0]])
-    b = np.array([[bad, 1.0], [3.0, 1.0]])
-    assert_array_equal(npf.product(a, b), [[np.nan, 3], [6, 2]])
-    assert_array_equal(npf.product(b.T, a.T), [[np.nan, 6], [3, 2]])
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_product_of_arrays_with_holes(seed):
+    """Zero times anything is zero, and anything else times NaN or infinity is NaN."""
     rng = np.random.default_rng(seed)
 
     def with_holes(*shape):
         x = rng.integers(-3, 4, shape).astype(float)
-        for value, share in ((np.nan, 0.05), (np.inf, 0.05), (0, 0.4)):
+        for value, share in ((np.nan, 0.05), (np.inf, 0.03), (-np.inf, 0.03), (0, 0.4)):
             x[rng.random(shape) < share] = value
         return x
 
