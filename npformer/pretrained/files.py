@@ -13,10 +13,15 @@ from npformer.checks import shown
 from npformer.extras import imported
 from npformer.files.paths import MISSING, check_regular, kind_of_file, read_bounded
 from npformer.files.strict_json import parse_json
-from npformer.pretrained.keys import SHARDS, check_keys, check_supported, listed
+from npformer.pretrained.keys import SHARDS, check_keys, check_supported, listed, table
 
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
-DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+DTYPES = table("""
+    F64   <f8
+    F32   <f4
+    F16   <f2
+    BF16  <u2
+    """)
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".ot")
 CONVERTING = (
     ": in transformers, AutoModel…from_pretrained(FOLDER).save_pretrained(NEW)"

@@ -95,7 +95,8 @@ def sentence_texts(files: Files) -> SentenceTexts:
     """How texts become tokens, by the files of a tokenizer."""
     of_texts = json_or_empty(files, OF_TEXTS)
     check_keys(of_texts, TEXTS, OF_TEXTS)
-    of_all = _about_all(files)
+    of_all = json_or_empty(files, OF_ALL)
+    check_keys(of_all, SENTENCES, OF_ALL)
     longest = of_texts.get("max_seq_length")
     if longest is None:
         longest = json_or_empty(files, "tokenizer_config.json").get("model_max_length")
@@ -114,12 +115,6 @@ def sentence_texts(files: Files) -> SentenceTexts:
     return texts
 
 
-def _about_all(files):
-    about = json_or_empty(files, OF_ALL)
-    check_keys(about, SENTENCES, OF_ALL)
-    return about
-
-
 def sentence_modules(folder: Path, files: Files, width: Any) -> tuple[dict, Tensors]:
     """What a folder says of the vector of a text: keys for config.json, and the tensors that belong
     to them.
@@ -134,12 +129,14 @@ def sentence_modules(folder: Path, files: Files, width: Any) -> tuple[dict, Tens
     place, after = modules[1][1], modules[2:]
     about = _settings("Pooling", folder / place, width)
     modes = _modes(about, place)
-    if about.get("include_prompt") is False and any(sentence_texts(files).prompts.values()):
+    of_all = json_or_empty(files, OF_ALL)  # checked where the tokenizer is made
+    prompts = of_all.get("prompts") or {}
+    if about.get("include_prompt") is False and any(prompts.values()):
         raise ValueError(
             f"{place}: include_prompt=False, supported is True where there are prompts"
         )
     maps, tensors = _maps(folder, after, width * len(modes))
-    similarity = _about_all(files).get("similarity_fn_name") or "cosine"
+    similarity = of_all.get("similarity_fn_name") or "cosine"
     if similarity != "cosine" and not (maps and maps[-1]["kind"] == "unit"):
         setting = f"{OF_ALL}: similarity_fn_name={shown(similarity)}"
         raise ValueError(f"{setting}, supported is 'cosine'; delete the key if the cosine will do")
