@@ -10,6 +10,10 @@ import pytest
 from numpy.testing import assert_array_equal
 from tested import npf
 
+from npformer.cpu.jit import kernel
+from npformer.cpu.kernels.dropout import drawing, drop_row
+from npformer.reference.math.dropout import dropout_keep
+
 N = 1_000_000
 KEYS = [0, 1, 2024, 2**63, 2**64 - 1]
 
@@ -137,3 +141,18 @@ def test_the_threshold_is_rounded(k, monkeypatch):
         rate = (k + excess) / (2**32 - 1)
         kept = module.dropout_keep(np.arange(3), rate, dropout_key=1)
         assert kept.tolist() == [False, middle_is_kept, True]
+
+
+@kernel
+def drop(x, y, first, draw, factor):
+    drop_row(x, y, first, draw, factor)
+
+
+@pytest.mark.parametrize("first", [0, 2**32 - 40, 2**32 - 100, 2**32, 2**40 + 7])
+def test_a_row_of_a_kernel_may_begin_anywhere_in_a_large_array(first):
+    x = np.random.default_rng(0).standard_normal(100).astype(np.float32)
+    y = np.empty_like(x)
+    draw, factor = drawing(0.3, 2024, x.dtype)
+    drop(x, y, first, draw, factor)
+    keep = dropout_keep(np.arange(first, first + 100), 0.3, 2024)
+    assert_array_equal(y, np.where(keep, x * factor, 0))
