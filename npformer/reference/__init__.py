@@ -49,7 +49,6 @@ from npformer.reference.math.masks import (
     causal_mask,
     from_additive,
     padding_mask,
-    product,
     to_additive,
 )
 from npformer.reference.math.normalisation import (
@@ -71,6 +70,7 @@ from npformer.reference.math.paired_cross_entropy import (
     paired_cross_entropy,
 )
 from npformer.reference.math.positions import sinusoidal_encoding
+from npformer.reference.math.product import product
 from npformer.reference.math.random import derive_key, random_bits, split_key
 from npformer.reference.math.regression import huber_loss, mse_loss
 from npformer.reference.math.rotary import rotary, rotary_backward

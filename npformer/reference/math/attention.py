@@ -11,7 +11,8 @@ from npformer.arrays import Array, transpose
 from npformer.operations.formula import backward_of, operation
 from npformer.operations.settings import AttentionOptions
 from npformer.reference.math.dropout import dropout, dropout_backward
-from npformer.reference.math.masks import masked, product
+from npformer.reference.math.masks import masked
+from npformer.reference.math.product import product
 from npformer.reference.math.softmax import softmax, softmax_backward
 
 

@@ -16,7 +16,7 @@ from npformer.operations.formula import backward_of, operation
 from npformer.operations.settings import AttentionOptions
 from npformer.reference.math.attention import capped_backward, scale_of, scores_of, summed_to
 from npformer.reference.math.dropout import dropout_keep, kept_scale
-from npformer.reference.math.masks import product
+from npformer.reference.math.product import product
 
 BLOCK = 64  # number of queries, and of keys, in a tile
 

@@ -14,7 +14,8 @@ from npformer.arrays import Array, transpose
 from npformer.operations.formula import backward_of, operation
 from npformer.operations.shapes import check_arrays, match
 from npformer.reference.math.linear import linear, rows
-from npformer.reference.math.masks import masked, product
+from npformer.reference.math.masks import masked
+from npformer.reference.math.product import product
 from npformer.reference.math.softmax import softmax, softmax_backward
 
 

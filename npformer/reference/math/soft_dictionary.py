@@ -33,7 +33,7 @@ import numpy as np
 from npformer.arrays import Array, library_of, transpose
 from npformer.checks import check_shape
 from npformer.operations.formula import backward_of, operation
-from npformer.reference.math.masks import product
+from npformer.reference.math.product import product
 from npformer.reference.math.scores import cosine_score, cosine_score_backward
 
 
