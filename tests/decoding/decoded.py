@@ -8,12 +8,9 @@ from npformer import Transformer, beam_search, greedy_decode, sample, tree
 
 PAD, BOS, EOS = 0, 1, 2
 IDS = {"bos_id": BOS, "eos_id": EOS}
-SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
-METHODS = {
-    "greedy_decode": partial(greedy_decode, **IDS),
-    "sample": partial(sample, **IDS, seed=1),
-    "beam_search": partial(beam_search, **IDS, beam_size=4, n_best=4),
-}
+METHODS = {"greedy_decode": partial(greedy_decode, **IDS)}
+METHODS["sample"] = partial(sample, **IDS, seed=1)
+METHODS["beam_search"] = partial(beam_search, **IDS, beam_size=4, n_best=4)
 
 
 def random_model(seed=0, tgt_vocab=7, dtype="float64", size=0.3, bias=0.0):

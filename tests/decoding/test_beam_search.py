@@ -99,14 +99,14 @@ def test_the_naive_search_finds_the_same(seed):
     model, params = random_model(seed, tgt_vocab=int(rng.integers(4, 9)))
     min_len = int(rng.integers(0, 3))
     limits = rng.integers(max(1, min_len), 8, size=3)
-    form = ("power", "gnmt")[seed % 2]
+    form = "gnmt" if seed % 2 else "power"
     alpha = (0, 0.6, 1, 2)[seed % 4]
     beam_size = 1 + seed % 5
     n_best = max(1, beam_size - seed % 3)
     options = {"beam_size": beam_size, "n_best": n_best, "max_len": limits, "min_len": min_len}
     options |= {"length_penalty": alpha, "penalty_form": form}
-    backend = ("cpu", "reference")[seed % 3 == 0]
-    found = beam_search(model, params, SRC, **IDS, **options, backend=backend)
+    options["backend"] = "cpu" if seed % 3 else "reference"
+    found = beam_search(model, params, SRC, **IDS, **options)
     penalty = lambda length: PENALTIES[form](length, alpha)
     for actual, src, limit in zip(found, SRC, limits, strict=True):
         expected = naive_search_of(model, params, src, int(limit), min_len, beam_size, penalty)
@@ -299,17 +299,17 @@ def test_of_equal_tokens_the_lower_id_comes_first():
 
 
 def test_length_penalties():
-    for alpha, form, length, penalty in (
-        (1, "power", 9, 9),
-        (2, "power", 7, 49),
-        (0, "power", 7, 1),
-        (1, "gnmt", 1, 1),
-        (1, "gnmt", 13, 3),
-        (2, "gnmt", 7, 4),
-        (0, "gnmt", 7, 1),
-        (0.6, "gnmt", 20, (25 / 6) ** 0.6),
-    ):
-        assert length_penalty_of(alpha, form)(length) == pytest.approx(penalty, rel=1e-15)
+    def penalty(alpha, form, length):
+        return length_penalty_of(alpha, form)(length)
+
+    assert penalty(1, "power", 9) == 9
+    assert penalty(2, "power", 7) == 49
+    assert penalty(0, "power", 7) == 1
+    assert penalty(1, "gnmt", 1) == 1
+    assert penalty(1, "gnmt", 13) == 3
+    assert penalty(2, "gnmt", 7) == 4
+    assert penalty(0, "gnmt", 7) == 1
+    assert penalty(0.6, "gnmt", 20) == pytest.approx((25 / 6) ** 0.6, rel=1e-15)
 
 
 def ranked(row):

@@ -34,8 +34,8 @@ ATTENTIONS = [
     {"window": T},
 ]
 PLAIN = layers.LayerSettings(layers.AttentionSettings(H))
-each_layer = pytest.mark.parametrize("options", SETTINGS, ids=str)
-each_attention = pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
+# each with the first of the other kind
+CASES = [(options, {}) for options in SETTINGS] + [({}, attention) for attention in ATTENTIONS]
 
 
 def given(dtype="float32", settings=PLAIN, has_memory=True, has_bias=True):
@@ -79,8 +79,7 @@ def stepped(stack, x, cache, memory, settings=PLAIN):
 
 @pytest.mark.parametrize("integers", [False, True], ids=["floats", "integers"])
 @pytest.mark.parametrize(("has_memory", "has_bias"), [(True, True), (False, False), (False, True)])
-@each_layer
-@each_attention
+@pytest.mark.parametrize(("options", "attention"), CASES, ids=str)
 def test_the_kernel_of_a_step_computes_the_layers(
     options, attention, has_memory, has_bias, integers
 ):

@@ -136,7 +136,6 @@ def test_lengths_are_bounded_and_padding_follows_the_end_only():
 # --- draw ---
 
 P = np.array([[0.2, 0.4, 0.0, 0.3, 0.1]])  # ranked 1, 3, 0, 4
-EDGES = [(1e-9, 1), (0.39, 1), (0.41, 3), (0.69, 3), (0.71, 0), (0.89, 0), (0.91, 4), (1 - 1e-9, 4)]
 
 
 def drawn_from(p, uniform, **options):
@@ -147,33 +146,30 @@ def drawn_from(p, uniform, **options):
 
 
 def test_draw_finds_where_the_distribution_function_passes_the_number():
-    uniform, tokens = zip(*EDGES, strict=True)
-    assert drawn_from(P, uniform) == list(tokens)
+    uniform = [1e-9, 0.39, 0.41, 0.69, 0.71, 0.89, 0.91, 1 - 1e-9]
+    assert drawn_from(P, uniform) == [1, 1, 3, 3, 0, 0, 4, 4]
 
 
-AMONG = [  # numbers, the tokens that they draw, and the options
-    ([0.57, 0.58, 0.999], [1, 3, 3], {"top_k": 2}),  # 4/7 = 0.571
-    ([0.999], [1], {"top_k": 1}),
-    ([0.999], [4], {"top_k": 99}),
-    ([0.999], [1], {"top_p": 0.39}),
-    ([0.57, 0.58, 0.999], [1, 3, 3], {"top_p": 0.41}),
-    ([0.999], [0], {"top_p": 0.71}),
-    ([0.999], [4], {"top_p": 1.0}),
+def test_draw_among_what_the_options_leave():
+    def drawn(*uniform, **options):
+        return drawn_from(P, uniform, **options)
+
+    assert drawn(0.57, 0.58, 0.999, top_k=2) == [1, 3, 3]  # 4/7 = 0.571
+    assert drawn(0.999, top_k=1) == [1]
+    assert drawn(0.999, top_k=99) == [4]
+    assert drawn(0.999, top_p=0.39) == [1]
+    assert drawn(0.57, 0.58, 0.999, top_p=0.41) == [1, 3, 3]
+    assert drawn(0.999, top_p=0.71) == [0]
+    assert drawn(0.999, top_p=1.0) == [4]
     # top_p is of what top_k has left: token 1 has 4/7 of the two
-    ([0.999], [1], {"top_k": 2, "top_p": 0.56}),
-    ([0.999], [3], {"top_k": 2, "top_p": 0.58}),
-    ([0.57, 0.58, 0.999], [1, 3, 3], {"min_p": 0.6}),  # 0.3 of 0.4
-    ([0.999], [0], {"min_p": 0.4}),
-    ([0.999], [4], {"min_p": 0.2}),
-    ([0.999], [4], {"min_p": 0.0}),
-    ([0.999], [0], {"min_p": 0.2, "top_p": 0.71}),
-    ([0.999], [0], {"min_p": 0.2, "top_k": 3}),
-]
-
-
-@pytest.mark.parametrize(("uniform", "tokens", "options"), AMONG)
-def test_draw_among_what_the_options_leave(uniform, tokens, options):
-    assert drawn_from(P, uniform, **options) == tokens
+    assert drawn(0.999, top_k=2, top_p=0.56) == [1]
+    assert drawn(0.999, top_k=2, top_p=0.58) == [3]
+    assert drawn(0.57, 0.58, 0.999, min_p=0.6) == [1, 3, 3]  # 0.3 of 0.4
+    assert drawn(0.999, min_p=0.4) == [0]
+    assert drawn(0.999, min_p=0.2) == [4]
+    assert drawn(0.999, min_p=0.0) == [4]
+    assert drawn(0.999, min_p=0.2, top_p=0.71) == [0]
+    assert drawn(0.999, min_p=0.2, top_k=3) == [0]
 
 
 @pytest.mark.parametrize("min_p", [0.0, 1e-3, 0.3])
@@ -219,21 +215,18 @@ def model_that_says(logits):
     return model, params
 
 
-EXTREME = [
-    (1e-300, [3, 3, 3]),  # 2 / 1e-300 is the largest logit; in float32 the penalty would be 0
-    (1e-45, [3, 3, 3]),
-    (1e45, [3, 4, 5]),  # what has occurred has a logit of about 0
-    (1e300, [3, 4, 5]),
-]
-
-
-@pytest.mark.parametrize(("penalty", "text"), EXTREME)
-def test_an_extreme_penalty_is_computed(penalty, text):
+def test_an_extreme_penalty_is_computed():
     model, params = model_that_says([-1, -1, -1, 2, 1.5, 1, 0.5])
-    options = {"max_len": 3, "top_k": 1, "seed": 0, "repetition_penalty": penalty}
-    with np.errstate(all="raise"):
-        drawn = sample(model, params, SRC[:1], **IDS, **options)
-    assert drawn.tolist() == [text]
+
+    def text(penalty):
+        options = {"max_len": 3, "top_k": 1, "seed": 0, "repetition_penalty": penalty}
+        with np.errstate(all="raise"):
+            return sample(model, params, SRC[:1], **IDS, **options).tolist()
+
+    # 2 / 1e-300 is the largest logit; in float32 the penalty would be 0
+    assert text(1e-300) == text(1e-45) == [[3, 3, 3]]
+    # what has occurred has a logit of about 0
+    assert text(1e45) == text(1e300) == [[3, 4, 5]]
 
 
 OVERFLOWS = [(5e-324, [-1, -1, -1, 2, 1]), (1e300, [-1, -1e10, -1e10, -1e9, -1e9])]

@@ -2,13 +2,12 @@
 
 import numpy as np
 from oracles import assert_close
-from promises import params_of, surprise_at
+from promises import THREE_ROWS as SRC, params_of, surprise_at
 
 from npformer import SequenceAutoencoder
 
 MODEL = SequenceAutoencoder(11, d_model=5, code_size=3, dropout=0.3, dtype="float64", max_len=16)
 PARAMS = params_of(MODEL)
-SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
 
 
 def test_nothing_but_the_code_reaches_the_decoder():

@@ -10,7 +10,7 @@ import pytest
 from catalogue import SMALL
 from numpy.testing import assert_array_equal
 from oracles import assert_all_close, assert_close
-from promises import params_of
+from promises import SRC, TGT, params_of
 from refusals import refuses
 
 from npformer import ByteNet, tree
@@ -20,8 +20,6 @@ pytestmark = pytest.mark.usefixtures("default_backend")
 SIZES = {"d_model": 14, "n_sets": 1, "dilations": (1, 2, 4)}
 MODEL = ByteNet(13, 11, **SIZES, dtype="float64")
 PARAMS = params_of(MODEL)
-SRC = np.array([[3, 4, 5, 6, 7], [3, 9, 8, 0, 0]])
-TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0]])
 
 
 def linear(x, params):

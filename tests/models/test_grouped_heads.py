@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from oracles import assert_all_close, assert_close
-from promises import assert_trees_close
+from promises import THREE_ROWS as SRC, assert_trees_close
 from refusals import refuses
 from tested import npf
 
@@ -15,7 +15,6 @@ from npformer.layers import AttentionSettings, cross_attention, self_attention
 B, T, S, H, G, K = 2, 5, 7, 4, 2, 3
 SIZES = {"d_model": 8, "n_heads": 4, "n_layers": (1, 2), "d_ff": 9}
 SIZES |= {"max_len": 16, "dropout": 0.3, "dtype": "float64"}
-SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
 normal = np.random.default_rng(0).standard_normal
 
 

@@ -1,4 +1,6 @@
-"""Each layer's backward is its forward's derivative, and each does what its parts do."""
+"""The backward of attention with masks and biases is its derivative, and each layer does what its
+parts do; ``test_every_model.py`` checks the gradients of all layers in models.
+"""
 
 import numpy as np
 import pytest
@@ -7,7 +9,6 @@ from oracles import assert_close
 from refusals import refuses
 
 from npformer import gradcheck, layers, reference, tree
-from npformer.layers.convolution import normalised_relu, residual_conv_block
 from npformer.layers.decoding import newest_heads
 from npformer.layers.multi_head import self_attention_heads
 from npformer.layers.normalisation import normalise
@@ -95,20 +96,8 @@ def with_bias(layer):
     return call
 
 
-def residual_convolutions(ops, params, x, **dropout):
-    def convolve(h):
-        return layers.masked_conv1d(ops, params["conv"], h, KEPT, dilation=2, causal=True)
-
-    return residual_conv_block(ops, params, x, convolve, **dropout)
-
-
 OF_SELF = NEW.self_attention(SHAPES)
 OF_MEMORY = NEW.memory_attention(SHAPES)
-KEPT = keep(B, T)
-ENCODER = NEW.encoder_layer(SHAPES)
-DECODER = NEW.decoder_layer(SHAPES)
-add("layer norm", layers.layer_norm, NEW.norm(D), X)
-add("norm by the root mean square", layers.rms_norm, NEW.norm(D, "rms_norm"), X, eps=0.1)
 for rate in (0.0, 0.3):
     for causal in (False, True):
         heads = layers.AttentionSettings(H, causal=causal, dropout_rate=rate)
@@ -128,24 +117,6 @@ for shape in ((B, H, T), (1, H, 1), (T,)):
     options = {"settings": heads, "dropout_key": KEY}
     biased = with_bias(layers.cross_attention)
     add(f"cross-attention, bias {shape}", biased, OF_MEMORY, X, MEMORY, bias, **options)
-DROPOUT = {"dropout_rate": 0.3, "dropout_key": KEY}
-for activation in ("relu", "gelu", "gelu_erf", "silu"):
-    for name, dropout in {"": {}, ", dropout": DROPOUT}.items():
-        options = dropout | {"activation": activation}
-        add(activation + name, layers.feed_forward, NEW.feed_forward(SHAPES), X, **options)
-for norm in ("pre", "post"):
-    options = {"settings": settings(norm=norm), "dropout_key": KEY}
-    masks = {"keep_mask": keep(B, 1, 1, T)}
-    add(f"{norm}-norm encoder", layers.encoder_layer, ENCODER, X, **options, **masks)
-    masks = {"keep_mask": keep(B, 1, T, T), "memory_keep_mask": keep(B, 1, 1, S)}
-    add(f"{norm}-norm decoder", layers.decoder_layer, DECODER, X, MEMORY, **options, **masks)
-add("relu of a norm", normalised_relu, NEW.norm(D), X)
-for causal in (False, True):
-    options = {"keep_mask": KEPT, "dilation": 2, "causal": causal}
-    add(f"convolution, {causal}", layers.masked_conv1d, NEW.conv1d(3, D, 5), X, **options)
-for name, dropout in {"": {}, ", dropout": DROPOUT}.items():
-    block = NEW.residual_conv_block(D, 3)
-    add(f"residual block{name}", residual_convolutions, block, X, **dropout)
 
 
 @pytest.mark.parametrize(("layer", "inputs", "params"), LAYERS.values(), ids=list(LAYERS))
@@ -154,7 +125,7 @@ def test_the_backward_of_a_layer_is_its_derivative(layer, inputs, params):
 
 
 def test_attention_knows_scale_and_dropout_in_its_backward():
-    options = {"causal": True, "scale": 0.3, **DROPOUT}
+    options = {"causal": True, "scale": 0.3, "dropout_rate": 0.3, "dropout_key": KEY}
 
     def attention(q, k, v, bias):
         return layers.attention(reference, q, k, v, keep(B, T, S), bias=bias, **options)
@@ -258,7 +229,9 @@ def test_a_sublayer_is_normalised_once(norm):
 def test_one_key_drops_different_places_in_different_layers():
     """Sub-keys are derived: were a key used twice, two dropouts of one shape would agree."""
     drawn = []
-    layers.encoder_layer(noting_keys(drawn), shaken(ENCODER), X, settings(), dropout_key=KEY)
+    layers.encoder_layer(
+        noting_keys(drawn), shaken(NEW.encoder_layer(SHAPES)), X, settings(), dropout_key=KEY
+    )
     assert len(drawn) == 4  # attention weights, attention output, hidden layer, feed-forward output
     assert len(set(drawn)) == 4
 

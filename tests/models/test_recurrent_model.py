@@ -2,13 +2,12 @@
 
 import numpy as np
 from numpy.testing import assert_array_equal
-from promises import assert_weights_are_of_what_is_seen, params_of
+from promises import THREE_ROWS as SRC, assert_weights_are_of_what_is_seen, params_of
 from refusals import refuses
 
 from npformer import Recurrent
 
 V_SRC, V_TGT, D = 11, 12, 6
-SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
 TGT = np.array([[1, 5], [1, 6], [1, 7]])
 
 

@@ -10,7 +10,7 @@ import pytest
 import whole_models
 from numpy.testing import assert_array_equal
 from oracles import assert_close
-from promises import assert_weights_are_of_what_is_seen, params_of, surprise_at
+from promises import SRC, TGT, assert_weights_are_of_what_is_seen, params_of, surprise_at
 from refusals import refuses
 from whole_models import assert_gradient_along_directions, loss_of_batch, shaken
 
@@ -19,8 +19,6 @@ from npformer import Transformer, greedy_decode, sinusoidal_encoding
 pytestmark = pytest.mark.usefixtures("default_backend")
 MODEL = Transformer(13, 11, d_model=14, n_heads=2, n_layers=(2, 3), d_ff=17, dtype="float64")
 PARAMS = MODEL.init(0)
-SRC = np.array([[3, 4, 5, 6, 7], [3, 9, 8, 0, 0]])
-TGT = np.array([[1, 5, 6, 8, 9, 2], [1, 4, 2, 0, 0, 0]])
 
 
 def test_without_padding_each_token_counts_and_may_be_said():

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from oracles import assert_close
-from promises import assert_trees_close, params_of
+from promises import THREE_ROWS as SRC, assert_trees_close, params_of
 from refusals import refuses
 
 from npformer import Transformer, layers, reference
 from npformer.models.initialization import Initializer, LayerShapes
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 9, "max_len": 16, "dropout": 0.3, "dtype": "float64"}
-SRC = np.array([[3, 4, 5, 6], [7, 8, 0, 0], [9, 0, 0, 0]])
 
 
 @pytest.mark.parametrize("causal", [False, True])
