@@ -3,9 +3,11 @@
 from functools import partial
 
 import numpy as np
+from promises import THREE_ROWS
 
 from npformer import Transformer, beam_search, greedy_decode, sample, tree
 
+SRC = THREE_ROWS
 PAD, BOS, EOS = 0, 1, 2
 IDS = {"bos_id": BOS, "eos_id": EOS}
 METHODS = {"greedy_decode": partial(greedy_decode, **IDS)}

@@ -45,10 +45,17 @@ ENCODERS: list[dict] = [
 
 IDS = {"bos_id": 1, "eos_id": 2, "max_len": 9}
 SRC = RNG.integers(3, 40, (3, 6))
+SRC[1, 4:] = 0
 
 
 def as_floats(params):
     return tree.map_leaves(np.asarray, params)
+
+
+def assert_decodes_as_floats(model, params, **options):
+    options |= IDS
+    said = greedy_decode(model, params, SRC, **options)
+    assert_array_equal(said, greedy_decode(model, as_floats(params), SRC, **options))
 
 
 def paths_of_integers(params):
@@ -120,17 +127,10 @@ def test_a_language_model_computes_with_what_the_integers_stand_for(settings, B,
 def test_a_transformer_finds_the_same_translations(tie_embeddings, every_backend):
     model = Transformer(40, 40, tie_embeddings=tie_embeddings, **SIZES)
     params = quantize(model.init(0))
-    src = SRC.copy()
-    src[1, 4:] = 0
-    said, expected = (
-        greedy_decode(model, x, src, **IDS, backend=every_backend)
-        for x in (params, as_floats(params))
-    )
-    assert_array_equal(said, expected)
-    found, expected = (
-        beam_search(model, x, src, **IDS, beam_size=4, backend=every_backend)
-        for x in (params, as_floats(params))
-    )
+    assert_decodes_as_floats(model, params, backend=every_backend)
+    options = {**IDS, "beam_size": 4, "backend": every_backend}
+    found = beam_search(model, params, SRC, **options)
+    expected = beam_search(model, as_floats(params), SRC, **options)
     assert [best.tokens for (best,) in found] == [best.tokens for (best,) in expected]
 
 
@@ -141,8 +141,7 @@ def test_of_other_models_the_tables_are_quantized(model):
     params = quantize(model.init(0))
     tables = ["source_embedding", "target_embedding", "output.weight"]
     assert paths_of_integers(params) == tables
-    expected = greedy_decode(model, as_floats(params), SRC, **IDS)
-    assert_array_equal(greedy_decode(model, params, SRC, **IDS), expected)
+    assert_decodes_as_floats(model, params)
     refuses(ValueError, "8-bit integers have no gradients", model.loss_and_grad, params, SRC, SRC)
 
 
@@ -163,8 +162,7 @@ def test_half_precision_becomes_single_as_its_scales_would_be_too_small():
 def test_other_dtypes_decode_as_what_the_integers_stand_for(dtype):
     model = Transformer(40, 40, **SIZES)
     params = quantize(tree.map_leaves(lambda x: x.astype(dtype), model.init(0)))
-    expected = greedy_decode(model, as_floats(params), SRC, **IDS)
-    assert_array_equal(greedy_decode(model, params, SRC, **IDS), expected)
+    assert_decodes_as_floats(model, params)
 
 
 WIDE = {"d_model": 64, "n_heads": 2, "n_layers": 1, "d_ff": 64}

@@ -3,13 +3,14 @@
 No leaks, no effect of padding, dynamic unfolding, decoding, learning.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from catalogue import SMALL
 from numpy.testing import assert_array_equal
-from oracles import assert_all_close, assert_close
+from oracles import assert_all_close, assert_close, conv1d, relu
 from promises import SRC, TGT, params_of
 from refusals import refuses
 
@@ -86,24 +87,46 @@ def test_nothing_is_lost_where_a_target_is_shorter_than_the_columns():
         assert_close(MODEL.logits(PARAMS, SRC, TGT[:, :T]), long[:, :T], 1e-13)
 
 
-def test_without_blocks_the_logits_are_embedding_column_norm_and_output():
-    """The embedding and the output of the model, written out."""
-    model = replace(MODEL, n_sets=0, unfold=(1, 0))
+# The whole model, written out.
+
+
+def norm(x, params):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    scale = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+    return centred / scale * params["gain"] + params["bias"]
+
+
+def stack(params, x, n_sets, causal):
+    """Residual blocks on (1, length, D)."""
+    for i, dilation in enumerate(SIZES["dilations"] * n_sets):
+        block = params[str(i)]
+        conv = block["conv"]
+        h = linear(relu(norm(x, block["reduce_norm"])), block["reduce"])
+        h = relu(norm(h, block["conv_norm"]))
+        h = conv1d(h, conv["weight"], conv["bias"], dilation=dilation, causal=causal)
+        x = x + linear(relu(norm(h, block["expand_norm"])), block["expand"])
+    return norm(x, params["norm"])
+
+
+@pytest.mark.parametrize("unfold", [(1.2, 0), (1, 0), (1.5, 2)])
+def test_the_logits_are_those_of_each_sentence_alone(unfold):
+    """Step t is given what the encoder has in column t, if it has one."""
+    model = replace(MODEL, n_sets=(1, 2), unfold=unfold)
     params = params_of(model)
-
-    def norm(x, params):
-        centred = x - x.mean(axis=-1, keepdims=True)
-        scale = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
-        return centred / scale * params["gain"] + params["bias"]
-
-    source = params["source_embedding"][SRC] * 14**0.5
-    columns = linear(norm(source, params["encoder"]["norm"]), params["decoder"]["memory"])
-    columns[SRC == 0] = 0
-    x = params["target_embedding"][TGT] * 14**0.5
-    x[TGT == 0] = 0
-    x[:, :5] += columns
-    expected = linear(norm(x, params["decoder"]["norm"]), params["output"])
-    assert_close(model.logits(params, SRC, TGT), expected, 1e-12)
+    decoder = params["decoder"]
+    logits = model.logits(params, SRC, TGT)
+    for row, src, tgt in zip(logits, SRC, TGT, strict=True):
+        src = src[src != 0]
+        tgt = tgt[tgt != 0]
+        n_columns = math.ceil(unfold[0] * len(src)) + unfold[1]
+        columns = np.zeros((1, n_columns, 14))
+        columns[0, : len(src)] = params["source_embedding"][src] * 14**0.5
+        memory = linear(stack(params["encoder"], columns, 1, causal=False), decoder["memory"])
+        x = params["target_embedding"][tgt][None] * 14**0.5
+        n = min(len(tgt), n_columns)
+        x[:, :n] += memory[:, :n]
+        expected = linear(stack(decoder, x, 2, causal=True), params["output"])
+        assert_close(row[: len(tgt)], expected[0], 1e-12)
 
 
 # Settings and parameters.

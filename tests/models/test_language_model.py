@@ -423,14 +423,6 @@ def test_beam_search_does_not_advise_what_it_does_not_have():
         assert "slide" not in str(caught.value)
 
 
-def test_with_slide_a_prompt_may_be_longer_than_the_context():
-    prompt = np.arange(1, 12)
-    options = {"max_len": 12, "slide": True}
-    [expected] = greedy_decode(MODEL, PARAMS, [prompt[-8:]], **options)
-    for prompts in ([prompt], [prompt, prompt[:3]]):  # the two are read side by side
-        assert_array_equal(greedy_decode(MODEL, PARAMS, prompts, **options)[0], expected)
-
-
 def test_what_cannot_decode_is_named():
     encoder = Encoder(V, **SIZES, task="words")
     for model, params, kind in ((encoder, encoder.init(0), "Encoder"), (PARAMS, MODEL, "dict")):
