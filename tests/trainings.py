@@ -3,7 +3,14 @@
 import io
 import sys
 
+import numpy as np
+
 from npformer.training import JsonLog, load_checkpoint
+
+# A batch, whose rows end at different columns.
+SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 0, 0, 0], [5, 5, 6, 0], [9, 10, 3, 3]])
+TGT = np.pad(SRC, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0)))
+TGT[range(5), (SRC != 0).sum(axis=1) + 1] = 2
 
 
 def log_of(folder):

@@ -86,42 +86,38 @@ def test_a_file_of_ones_own_with_several_functions(run):
     assert run("check padding_mask")[0] == 0  # it remembers where the function is
 
 
-UNREADABLE = "Python cannot read it: "
-DEEP = f"{UNREADABLE}an expression is nested too deeply"
+def test_what_a_person_can_mend_is_one_line(run):
+    def told(command, line):
+        code, said = run(command)
+        assert code == 1
+        assert said.startswith(f"error: {line}")
+        assert said.count("\n") == 1
 
+    def of_file(name, text, line):
+        Path(name).write_text(text)
+        told(f"check {name}", f"{name}{line}")
 
-@pytest.mark.parametrize(
-    ("command", "line"),
-    [
-        ("start softmx", "there is no exercise 'softmx', did you mean softmax?\n"),
-        ("check softmax",
-         "exercises/softmax.py is missing: npformer exercises start softmax writes it\n"),
-        ("check", "you have not started any exercise yet: npformer exercises start\n"),
-        ("check nothing.py", "nothing.py is missing: expected a Python file\n"),
-        ("check other.py", "other.py defines no function of an exercise, "
-                           "such as def soft_lookup(similarities, values):\n"),
-        ("check broken.py", f"broken.py: {UNREADABLE}'(' was never closed in line 1\n"),
-        ("check zeros.py", f"zeros.py: {UNREADABLE}"),
-        ("check deep.py", f"deep.py: {DEEP}\n"),
-        ("check long.py", f"long.py: {DEEP}\n"),
-        ("check large.py", "large.py has more than 1,048,576 bytes, expected a smaller file\n"),
-        ("check folder.py", "folder.py is a folder, expected a file\n"),
-        ("start softmax --file other.py", "other.py is there already: check it, delete it, "
-                                          "or choose another name with --file\n"),
-        ("start softmax --file nowhere/x.py", "nowhere/x.py: No such file or directory\n"),
-        ("hint 99", "there is no exercise '99': they are 1 to 43, see npformer exercises\n"),
-    ],
-)  # fmt: skip
-def test_what_a_person_can_mend_is_one_line(run, command, line):
-    for name, text in {"other": "x = 1\n", "broken": "f(\n", "zeros": "\0" * 10}.items():
-        Path(f"{name}.py").write_text(text)
-    Path("deep.py").write_text("-" * 100_000 + "1")
-    Path("long.py").write_text("x" + ".a" * 100_000)
-    Path("large.py").write_text("#" * 2**20 + "\n")
+    told("check", "you have not started any exercise yet: npformer exercises start\n")
+    told("start softmx", "there is no exercise 'softmx', did you mean softmax?\n")
+    missing = "exercises/softmax.py is missing: npformer exercises start softmax writes it\n"
+    told("check softmax", missing)
+    told("check nothing.py", "nothing.py is missing: expected a Python file\n")
+    such = "such as def soft_lookup(similarities, values):\n"
+    of_file("other.py", "x = 1\n", f" defines no function of an exercise, {such}")
+    unreadable = ": Python cannot read it: "
+    of_file("broken.py", "f(\n", f"{unreadable}'(' was never closed in line 1\n")
+    of_file("zeros.py", "\0" * 10, unreadable)
+    deep = f"{unreadable}an expression is nested too deeply\n"
+    of_file("deep.py", "-" * 100_000 + "1", deep)
+    of_file("long.py", "x" + ".a" * 100_000, deep)
+    large = " has more than 1,048,576 bytes, expected a smaller file\n"
+    of_file("large.py", "#" * 2**20 + "\n", large)
     Path("folder.py").mkdir()
-    code, said = run(command)
-    assert code == 1
-    assert said.startswith(f"error: {line}") and said.count("\n") == 1
+    told("check folder.py", "folder.py is a folder, expected a file\n")
+    there = "other.py is there already: check it, delete it, or choose another name with --file\n"
+    told("start softmax --file other.py", there)
+    told("start softmax --file nowhere/x.py", "nowhere/x.py: No such file or directory\n")
+    told("hint 99", "there is no exercise '99': they are 1 to 43, see npformer exercises\n")
 
 
 def test_a_bug_to_find_is_explained_after_the_last_hint(run):

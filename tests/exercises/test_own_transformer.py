@@ -4,6 +4,7 @@ import builtins
 import re
 import runpy
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -44,15 +45,6 @@ def derive(build):
     """The same, with a file of ``build --derive``."""
     build("--derive")
     return build
-
-
-def raising(error):
-    """A function that raises an error, whatever its arguments are."""
-
-    def function(*args):
-        raise error
-
-    return function
 
 
 # -- from the first exercise to the last -----------------------------------------------------------
@@ -314,28 +306,23 @@ NONE_OF = "they are 1 to 14, see npformer exercises build"
 ALONE = "--hint stands alone: npformer exercises build --hint 3"
 
 
-@pytest.mark.parametrize(
-    ("command", "line"),
-    [
-        *[
-            (f"{option} {name}", f"there is no exercise '{name}'{advice}")
-            for option in ("--hint", "answer")
-            for name, advice in {"15": f": {NONE_OF}", "softmx": ", did you mean softmax?"}.items()
-        ],
-        ("--hint 0", f"there is no exercise '0': {NONE_OF}"),
-        ("--hint -1", f"there is no exercise '-1': {NONE_OF}"),
-        *[(f"--hint 3 {action}", ALONE) for action in ("check", "hint", "answer", "train Ada")],
-        # before the training
-        ("train ''", "the name '' has 0 letters, expected 1 to 16"),
-        (
-            "train abcdefghijklmnopq",
-            "the name 'abcdefghijklmnopq' has 17 letters, expected 1 to 16",
-        ),
-        ("train 'a\tb'", r"the name 'a\tb' has '\t', which is no letter"),
-    ],
-)
-def test_what_a_person_can_mend_is_one_line(begun, command, line):
-    assert begun(command) == (1, f"error: {line}\n")
+def test_what_a_person_can_mend_is_one_line(begun):
+    def told(line, *commands):
+        for command in commands:
+            assert begun(command) == (1, f"error: {line}\n")
+
+    told(f"there is no exercise '15': {NONE_OF}", "--hint 15", "answer 15")
+    near = "there is no exercise 'softmx', did you mean softmax?"
+    told(near, "--hint softmx", "answer softmx")
+    told(f"there is no exercise '0': {NONE_OF}", "--hint 0")
+    told(f"there is no exercise '-1': {NONE_OF}", "--hint -1")
+    actions = "check", "hint", "answer", "train Ada"
+    told(ALONE, *(f"--hint 3 {action}" for action in actions))
+    # before the training
+    told("the name '' has 0 letters, expected 1 to 16", "train ''")
+    long = "abcdefghijklmnopq"
+    told(f"the name '{long}' has 17 letters, expected 1 to 16", f"train {long}")
+    told(r"the name 'a\tb' has '\t', which is no letter", "train 'a\tb'")
 
 
 @pytest.mark.parametrize(
@@ -349,22 +336,21 @@ def test_another_folder_is_left_as_it_is(build, folder, command):
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (b"def (", "exercises/transformer.py: Python cannot read the file: invalid syntax "
-                   "in line 1: def (\n"),
-        (b"1 / 0\n", "exercises/transformer.py: it raises ZeroDivisionError: division by zero "
-                     "(line 1: 1 / 0); npformer exercises build check EXERCISE checks one\n"),
-        (starting_text(TRACK).encode("utf-16"), "; save it as UTF-8\n"),
-    ],
-    ids=["no Python", "an error", "UTF-16"],
-)  # fmt: skip
-def test_a_file_that_cannot_be_run_gets_a_line(build, text, line):
+def test_a_file_that_cannot_be_run_gets_a_line(build):
     FILE.parent.mkdir()
-    FILE.write_bytes(text)
-    code, said = build("train Ada")
-    assert code == 1 and said.endswith(line)
+
+    def told(text, line):
+        FILE.write_bytes(text)
+        code, said = build("train Ada")
+        assert code == 1
+        assert said.endswith(line)
+
+    unreadable = "Python cannot read the file: invalid syntax in line 1: def ("
+    told(b"def (", f"{FILE}: {unreadable}\n")
+    error = "it raises ZeroDivisionError: division by zero (line 1: 1 / 0)"
+    one = "npformer exercises build check EXERCISE checks one"
+    told(b"1 / 0\n", f"{FILE}: {error}; {one}\n")
+    told(starting_text(TRACK).encode("utf-16"), "; save it as UTF-8\n")
 
 
 def test_a_given_function_that_is_missing_is_named(begun):
@@ -448,7 +434,7 @@ def test_a_file_of_another_track_is_refused(begun, run):
 def test_the_name_is_asked_for(begun, monkeypatch):
     monkeypatch.setattr(builtins, "input", lambda text: "Ada")
     assert "\nAda backwards: " in begun("train --steps 1")[1]
-    monkeypatch.setattr(builtins, "input", raising(EOFError))
+    monkeypatch.setattr(builtins, "input", Mock(side_effect=EOFError))
     assert begun("train") == (1, "error: there is no name: npformer exercises build train NAME\n")
 
 
@@ -466,6 +452,6 @@ def test_letters_keep_their_accents():
 
 
 def test_the_reader_of_the_output_is_gone(begun, monkeypatch):
-    monkeypatch.setattr(reverse, "train", raising(BrokenPipeError))
+    monkeypatch.setattr(reverse, "train", Mock(side_effect=BrokenPipeError))
     with pytest.raises(BrokenPipeError):
         main.__wrapped__(["build", "train", "Ada"])

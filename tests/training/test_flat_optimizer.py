@@ -7,12 +7,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from promises import assert_trees_close
 from refusals import refuses
+from trainings import SRC, TGT
 
 from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
 from npformer.training.checkpoint import contents_of, save_checkpoint
 
-SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 5, 0, 0]])
-TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 5, 2, 0, 0]])
 MODEL = Transformer(11, 11, 14, n_heads=2, n_layers=2, d_ff=17, dtype="float64", dropout=0.1)
 
 

@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import pytest
 from programs import WITH_PIPES
+from refusals import refuses
 
 from npformer.training import JsonLog
 
@@ -30,11 +31,13 @@ def test_records_come_back_exactly(path):
 
 
 def test_each_record_is_a_line_that_can_be_read_at_once(tmp_path):
-    path, records = tmp_path / "new" / "log.jsonl", []
+    path = tmp_path / "new" / "log.jsonl"
+    records = []
     with JsonLog(path) as log:
         for step in (1, 2):
-            records.append({"step": step, "note": "é\n\u2028"})
-            log.write(records[-1])
+            record = {"step": step, "note": "é\n\u2028"}
+            records.append(record)
+            log.write(record)
             lines = path.read_text(encoding="utf-8").split("\n")
             assert [json.loads(line) for line in lines[:-1]] == records
     assert JsonLog.read(path) == records
@@ -98,28 +101,20 @@ def test_an_interruption_while_old_records_are_kept_loses_none(path):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"\0" * 30,
-        b'{"step": 2, "lo',
-        b"[1]",
-        b"3",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b'{"a": ' + b"9" * 5000 + b"}",
-    ],
-    ids=["zeros", "cut", "a list", "a number", "no text", "deep", "a huge number"],
-)
+NO_RECORDS = {"zeros": b"\0" * 30, "cut": b'{"step": 2, "lo', "a list": b"[1]", "a number": b"3"}
+NO_RECORDS |= {"no text": b"\xff\xfe", "deep": b"[" * 100_000}
+NO_RECORDS["a huge number"] = b'{"a": ' + b"9" * 5000 + b"}"
+
+
+@pytest.mark.parametrize("line", NO_RECORDS.values(), ids=list(NO_RECORDS))
 def test_a_damaged_line_is_told_of_and_the_file_kept_aside(path, line):
     lines = path.read_bytes().split(b"\n")
     lines[1] = line
-    path.write_bytes(before := b"\n".join(lines))
+    before = b"\n".join(lines)
+    message = r"log.jsonl: line 2 is damaged, .* is now .*log.jsonl.damaged"
     for n in ("", 1):  # the second damage does not replace what the first left
         path.write_bytes(before)
-        with pytest.warns(
-            UserWarning, match=r"log.jsonl: line 2 is damaged, .* is now .*log.jsonl.damaged"
-        ):
+        with pytest.warns(UserWarning, match=message):
             log = JsonLog(path, keep=4)
         with log:
             assert log.n_records == 3
@@ -138,26 +133,24 @@ def test_damaged_lines_are_told_of_when_a_log_is_read(path):
 
 @WITH_PIPES
 def test_a_pipe_is_not_replaced_and_a_link_stays_one(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="pipe is a pipe, expected a file, or a new name"):
-        JsonLog(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="pipe is a pipe, expected a file"):
-        JsonLog.read(tmp_path / "pipe")
-    (tmp_path / "log").write_text("")
-    (tmp_path / "link").symlink_to(tmp_path / "log")
-    with JsonLog(tmp_path / "link") as log:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    refuses(ValueError, "pipe is a pipe, expected a file, or a new name", JsonLog, pipe)
+    refuses(ValueError, "pipe is a pipe, expected a file", JsonLog.read, pipe)
+    file = tmp_path / "log"
+    file.write_text("")
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    with JsonLog(link) as log:
         log.write({"step": 1})
-    assert (tmp_path / "link").is_symlink()
-    assert JsonLog.read(tmp_path / "log") == [{"step": 1}]
+    assert link.is_symlink()
+    assert JsonLog.read(file) == [{"step": 1}]
 
 
-@pytest.mark.parametrize(
-    "record", [[1, 2], None, {1: 2}, {"a": (1,)}, {"a": 10**700}, {"a": object()}]
-)
-def test_a_record_that_could_not_be_read_again_is_refused(path, record):
+def test_a_record_that_could_not_be_read_again_is_refused(path):
     with JsonLog(path) as log:
-        with pytest.raises((TypeError, ValueError), match="^record"):
-            log.write(record)
+        for record in ([1, 2], None, {1: 2}, {"a": (1,)}, {"a": 10**700}, {"a": object()}):
+            refuses((TypeError, ValueError), "^record", log.write, record)
         log.write({"step": 1})
     assert JsonLog.read(path) == [{"step": 1}]
 
@@ -166,6 +159,6 @@ def test_a_record_that_could_not_be_read_again_is_refused(path, record):
 def test_a_link_that_leads_to_itself_is_named(tmp_path):
     link = tmp_path / "link"
     link.symlink_to(link)
-    with pytest.raises(ValueError, match="link is a link that leads to itself, expected a file"):
-        JsonLog(link)
+    message = "link is a link that leads to itself, expected a file"
+    refuses(ValueError, message, JsonLog, link)
     assert link.is_symlink()

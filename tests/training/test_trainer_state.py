@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refuses
+from trainings import SRC, TGT
 
 from npformer import SGD, Adam, AdamW, CopyTask, Recurrent, Trainer, Transformer, tree
 from npformer.training import (
@@ -17,10 +18,6 @@ from npformer.training import (
 from npformer.training.checkpoint import contents_of
 
 pytest.importorskip("safetensors")
-
-SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 0, 0, 0], [5, 5, 6, 0]])
-TGT = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 3, 2, 0, 0], [1, 8, 2, 0, 0, 0], [1, 5, 5, 6, 2, 0]])
-
 
 MODEL = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, dropout=0.2)
 OPTIMIZERS = [Adam(inverse_sqrt(0.01, 3)), AdamW(0.01), SGD(0.1, momentum=0.9), SGD(0.1)]
