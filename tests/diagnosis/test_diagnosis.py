@@ -159,43 +159,6 @@ def test_a_diagnosis_changes_nothing_and_is_the_same_again():
 # -- models of your own
 
 
-class Linear:
-    """A model that has the methods of the protocol, and no others."""
-
-    def init(self, seed):
-        return {"weight": np.random.default_rng(seed).standard_normal((4, 1)) / 2}
-
-    def loss_and_grad(self, params, x, y, *, dropout_key=None, n_tokens=None, backend="auto"):
-        error = x @ params["weight"] - y
-        n = n_tokens or len(x)
-        return (error**2).sum() / n, {"weight": 2 * x.T @ error / n}, len(x)
-
-    def count(self, x, y):
-        return len(x)
-
-
-class WrongLinear(Linear):
-    """The same with a gradient that is wrong."""
-
-    def loss_and_grad(self, params, x, y, **options):
-        loss, grads, n = super().loss_and_grad(params, x, y, **options)
-        return loss, {"weight": 1.1 * grads["weight"]}, n
-
-
-def test_what_cannot_be_examined_is_said():
-    rng = np.random.default_rng(0)
-    batch = rng.standard_normal((8, 4)), rng.standard_normal((8, 1))
-    found = nf.diagnose(Linear(), Linear().init(0), batch)
-    assert found.names == []
-    assert any("has no logits" in why for why in found.not_examined)
-    [wrong] = nf.diagnose(WrongLinear(), Linear().init(0), batch)
-    numbers_seen = re.search(r"its entry \[\d, 0\], by (\S+) and (\S+)", wrong.seen)
-    by_loss, by_gradient = map(float, numbers_seen.groups())
-    assert wrong.name == "wrong gradient"
-    assert by_gradient == pytest.approx(1.1 * by_loss, rel=0.05)
-    assert "own-model.md" in wrong.what_to_do
-
-
 class Bigram:
     """A model with the methods of the protocol, whose batch is one array."""
 
@@ -222,6 +185,14 @@ class BigramWithLogits(Bigram):
 
     def logits(self, params, ids):
         return params["table"][ids]
+
+
+class WrongBigram(Bigram):
+    """The same with a gradient that is wrong."""
+
+    def loss_and_grad(self, params, ids, **options):
+        loss, grads, n = super().loss_and_grad(params, ids, **options)
+        return loss, {"table": 1.1 * grads["table"]}, n
 
 
 class Weighted(Bigram):
@@ -267,6 +238,15 @@ def test_a_batch_of_one_array_of_a_model_of_your_own(case):
     assert "has no logits" in found.not_examined[0]
     assert "Which outputs depend on a token" in found.not_examined[0]
     assert "the batch" not in repr(found)
+
+
+def test_a_wrong_gradient_of_a_model_of_your_own():
+    [wrong] = found_in(BIGRAM, model=WrongBigram())
+    entry = re.search(r"its entry \[\d+, \d+\], by (\S+) and (\S+)", wrong.seen)
+    by_loss, by_gradient = map(float, entry.groups())
+    assert wrong.name == "wrong gradient"
+    assert by_gradient == pytest.approx(1.1 * by_loss, rel=0.05)
+    assert "own-model.md" in wrong.what_to_do
 
 
 OWN_KINDS = {nf.LanguageModel: [], NotCausal: ["later tokens leak"], Blind: ["input ignored"]}
