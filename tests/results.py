@@ -63,19 +63,19 @@ def named_results(ops, name, arguments):
 ATTENTIONS = ["attention", "flash_attention", *SCORES]
 
 
-def attend(name, q, k, v, dout, keep_mask=None, causal=False, params=(), **options):
+def attend(name, q, k, v, dout, keep_mask=None, causal=False, params=(), ops=npf, **options):
     """Attention, attention in tiles, or attention with a score of this name, and its backward
     pass: ``[out, dq, dk, dv, *dparams]``.
     """
     if name == "attention":
-        out, weights = npf.attention(q, k, v, keep_mask, causal=causal, **options)
-        return [out, *npf.attention_backward(dout, q, k, v, weights, **options)]
+        out, weights = ops.attention(q, k, v, keep_mask, causal=causal, **options)
+        return [out, *ops.attention_backward(dout, q, k, v, weights, **options)]
     if name == "flash_attention":
-        out, logsumexp = npf.flash_attention(q, k, v, keep_mask, causal=causal, **options)
+        out, logsumexp = ops.flash_attention(q, k, v, keep_mask, causal=causal, **options)
         saved = out, logsumexp, keep_mask
-        return [out, *npf.flash_attention_backward(dout, q, k, v, *saved, causal=causal, **options)]
-    out, weights = npf.score_attention(q, k, v, name, params, keep_mask, causal=causal)
-    return [out, *npf.score_attention_backward(dout, q, k, v, weights, name, params)]
+        return [out, *ops.flash_attention_backward(dout, q, k, v, *saved, causal=causal, **options)]
+    out, weights = ops.score_attention(q, k, v, name, params, keep_mask, causal=causal)
+    return [out, *ops.score_attention_backward(dout, q, k, v, weights, name, params)]
 
 
 def params_of_score(name, n_query, n_key, n_hidden=17):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from on_gpu import ON_GPU, smaller
 from oracles import assert_close
-from results import BACKENDS, normal
+from results import BACKENDS, attend, normal
 
 from npformer import reference
 from npformer.gradients.cases import cast
@@ -50,18 +50,12 @@ def errors(actual, exact):
     return np.array([np.abs(x - wanted).max() for x, wanted in zip(actual, exact, strict=True)])
 
 
-def whole(ops, dout, q, k, v, keep_mask=None, bias=None, causal=False):
-    out, weights = ops.attention(q, k, v, keep_mask, bias=bias, causal=causal)
-    return out, *ops.attention_backward(dout, q, k, v, weights, bias=bias)
-
-
-def tiled(ops, dout, q, k, v, keep_mask=None, return_peak=False, **options):
+def with_peak(ops, q, k, v, dout, keep_mask=None, **options):
+    """Attention in tiles, whose backward pass is given the sum and the peak."""
     arrays = q, k, v, keep_mask
-    out, logsumexp, *peak = ops.flash_attention(*arrays, **options, return_peak=return_peak)
-    if return_peak:
-        [options["peak"]] = peak
-    backward = ops.flash_attention_backward
-    return out, *backward(dout, q, k, v, out, logsumexp, keep_mask, **options)
+    out, log_total, peak = ops.flash_attention(*arrays, **options, return_peak=True)
+    arrays = dout, q, k, v, out, log_total, keep_mask
+    return out, *ops.flash_attention_backward(*arrays, **options, peak=peak)
 
 
 @pytest.mark.parametrize("ops", BACKENDS)
@@ -73,16 +67,15 @@ def test_tiles_are_four_times_as_far_off_as_attention_at_most(ops, name, S):
         S = smaller(S)
     options = options_of(name, S)
     of_queries, of_keys = FACTORS.get(name, (1, 1))
-    dout = normal(1, 2, T, 12)
     q = of_queries * normal(1, 2, T, 16, seed=1)
     k = of_keys * normal(1, 2, S, 16, seed=2)
     v = normal(1, 2, S, 12, seed=3)
-    arrays = cast((dout, q, k, v), "float32")
-    exact = whole(reference, *cast(arrays, np.longdouble), **options)
-    bounds = 4 * errors(whole(ops, *arrays, **options), exact)
-    for return_peak in (False, True):
-        results = tiled(ops, *arrays, **options, return_peak=return_peak)
-        assert (errors(results, exact) <= bounds).all(), return_peak
+    arrays = cast((q, k, v, normal(1, 2, T, 12)), "float32")
+    exact = attend("attention", *cast(arrays, np.longdouble), ops=reference, **options)
+    bounds = 4 * errors(attend("attention", *arrays, ops=ops, **options), exact)
+    tiled = attend("flash_attention", *arrays, ops=ops, **options)
+    assert (errors(tiled, exact) <= bounds).all()
+    assert (errors(with_peak(ops, *arrays, **options), exact) <= bounds).all()
 
 
 def test_logsumexp_is_the_sum_of_both_parts():
