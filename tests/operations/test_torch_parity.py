@@ -50,21 +50,10 @@ def attention(q, k, v, keep_mask=None, bias=None, causal=False, scale=None):
     if bias is not None:
         mask = mask + bias
     options = {"attn_mask": mask.masked_fill(~sees, -torch.inf), "scale": scale}
-    has_heads = q.ndim == 4  # of which several may share keys and values
-    return functional.scaled_dot_product_attention(q, k, v, **options, enable_gqa=has_heads)
+    return functional.scaled_dot_product_attention(q, k, v, **options)
 
 
 TORCH["flash_attention"] = attention
-
-
-@of_torch
-def cross_attention(q, kv, settings, **options):
-    """The function that trains, of which self-attention is a case."""
-    H, G, _ = settings.parts
-    queries = q.unflatten(-1, (H, -1)).transpose(1, 2)
-    k, v = kv.unflatten(-1, (2 * G, -1)).transpose(1, 2).split(G, dim=1)
-    out = attention(queries, k, v, causal=settings.causal, scale=settings.scale, **options)
-    return out.transpose(1, 2).flatten(2)
 
 
 @of_torch
@@ -77,17 +66,6 @@ def cross_entropy(logits, targets, ignore_id=None, label_smoothing=0.0):
     ignore_index = -100 if ignore_id is None else ignore_id
     options = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
     return functional.cross_entropy(logits.flatten(0, -2), targets.flatten(), **options)
-
-
-@of_torch
-def paired_cross_entropy(logits, targets, consistency, ignore_id=None, label_smoothing=0.0):
-    """As the authors of R-Drop compute it, with the mean of both divergences."""
-    losses = [cross_entropy(side, targets, ignore_id, label_smoothing) for side in logits]
-    counted = torch.ones_like(targets, dtype=torch.bool) if ignore_id is None else targets != 0
-    p, q = functional.log_softmax(logits[:, counted], dim=-1)
-    options = {"log_target": True, "reduction": "sum"}
-    divergences = functional.kl_div(p, q, **options) + functional.kl_div(q, p, **options)
-    return sum(losses) / 2 + consistency * divergences / 4 / counted.sum()
 
 
 def counted_in(x, keep_mask):
