@@ -25,7 +25,7 @@ from npformer.models import SequenceAutoencoder
 from npformer.text.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
 from npformer.text.in_batches import pack
 from npformer.training import Adam, Trainer, warmup_cosine
-from npformer.training.decoding_kernels import compile_ahead
+from npformer.training.compiling import compile_ahead
 
 N_SYMBOLS = 12
 SYMBOLS = np.arange(FIRST_SYMBOL, FIRST_SYMBOL + N_SYMBOLS)

@@ -1,21 +1,35 @@
-"""Compile the kernels of a training step before it is made, in one process for each core."""
+"""Compile kernels before they are needed: those of a training step in one process for each core,
+those of decoding in another process while a model trains.
+"""
 
+import atexit
 import contextlib
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from npformer.backends import get_backend
-from npformer.models import EncoderDecoder, LanguageModel, describe
+from npformer.decoding import greedy_decode, sample
+from npformer.models import (
+    EncoderDecoder,
+    LanguageModel,
+    Transformer,
+    describe,
+    from_description,
+)
 from npformer.operations.host import HOST
 from npformer.progress import compiling_bar
+from npformer.runtime.cores import cores
 from npformer.training.optimizers import Adam
 from npformer.training.trainer import Trainer
 
 ONE_LAYER = {"n_layers": 1, "share_layers": None}  # settings of a model, as far as it has them
+NUMBERS_OF_ROWS = 1, 2, 200  # each has kernels of its own; many rows are computed in two halves
 
 
 def compile_kernels(
@@ -141,6 +155,48 @@ def note_of(ops, work):
     from npformer.cpu import ahead  # needs numba
 
     return ahead.note_of(work)
+
+
+def decode(model):
+    """Decode some tokens with a new model, and compute its weights for a picture: this compiles the
+    kernels.
+    """
+    params = model.init()
+    for n_rows in NUMBERS_OF_ROWS:
+        ids = np.full((n_rows, 3), 3)
+        if isinstance(model, LanguageModel):
+            sample(model, params, ids, bos_id=None, eos_id=None, max_len=6, seed=0)
+        else:
+            greedy_decode(model, params, ids, bos_id=1, eos_id=2, max_len=4)
+    if isinstance(model, Transformer):
+        model.attention_weights(params, ids[:1], ids[:1])
+
+
+def decode_and_note(description, note):
+    """``decode`` with a model that is described in JSON, and make the file which says that it was
+    done.
+    """
+    decode(from_description(json.loads(description)))
+    Path(note).touch()
+
+
+def compile_ahead(trainer, progress):
+    """Compile the kernels of a training, and those of decoding while it trains, unless that was
+    done before.
+    """
+    compile_once(trainer, progress)
+    description = json.dumps(describe(trainer.model))
+    note = note_of(trainer.ops, ("decoding", description))
+    if note is None or note.exists() or cores() == 1 or not trainer.ranks.is_first:
+        return
+    from npformer.cpu.ahead import start_python  # needs numba
+
+    meanwhile = start_python(
+        "from npformer.training.compiling import decode_and_note; "
+        f"decode_and_note({description!r}, {str(note)!r})"
+    )
+    if meanwhile is not None:
+        atexit.register(meanwhile.kill)
 
 
 def _some_ids(model):

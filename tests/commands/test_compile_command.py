@@ -9,7 +9,7 @@ from npformer.commands import compile as command
 import npformer as nf
 from npformer.cpu import ahead
 from npformer.models import describe
-from npformer.training import decoding_kernels
+from npformer.training import compiling
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8}
 
@@ -21,21 +21,21 @@ def test_the_command_compiles_what_is_not_on_disk(call):
 
 def test_decoding_is_compiled_meanwhile_by_a_process_once(tmp_path, monkeypatch):
     started, note = [], tmp_path / "note"
-    monkeypatch.setattr(decoding_kernels, "compile_once", lambda trainer, progress: None)
-    monkeypatch.setattr(decoding_kernels, "note_of", lambda ops, work: note)
-    monkeypatch.setattr(decoding_kernels, "cores", lambda: 2)
+    monkeypatch.setattr(compiling, "compile_once", lambda trainer, progress: None)
+    monkeypatch.setattr(compiling, "note_of", lambda ops, work: note)
+    monkeypatch.setattr(compiling, "cores", lambda: 2)
     monkeypatch.setattr(ahead, "start_python", started.append)
     trainer = nf.Trainer(nf.LanguageModel(11, **SIZES), nf.Adam(0.1))
-    decoding_kernels.compile_ahead(trainer, progress=False)
+    compiling.compile_ahead(trainer, progress=False)
     exec(started[0], {})  # what the process does
     assert note.exists()
-    decoding_kernels.compile_ahead(trainer, progress=False)
+    compiling.compile_ahead(trainer, progress=False)
     assert len(started) == 1
 
 
 @pytest.mark.parametrize("model", [nf.Transformer(11, 11, **SIZES), nf.LanguageModel(11, **SIZES)])
 def test_a_model_is_decoded_by_its_description(model, tmp_path):
-    decoding_kernels.decode_and_note(json.dumps(describe(model)), tmp_path / "note")
+    compiling.decode_and_note(json.dumps(describe(model)), tmp_path / "note")
     assert list(tmp_path.iterdir()) == [tmp_path / "note"]
 
 

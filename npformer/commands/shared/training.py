@@ -18,7 +18,7 @@ from npformer.models import Transformer
 from npformer.progress import say
 from npformer.runtime.ranks import world
 from npformer.training import JsonLog, NonFiniteError, StopSignals
-from npformer.training.decoding_kernels import compile_ahead
+from npformer.training.compiling import compile_ahead
 from npformer.training.loop import LOG
 
 CURVES = "curves.png"
