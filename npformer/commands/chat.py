@@ -35,7 +35,6 @@ from npformer.commands.shared import (
 from npformer.commands.shared.decoding import Sampling
 from npformer.commands.shared.lines import (
     STANDARD_INPUT,
-    Lines,
     lines_of,
     standard_input,
     text_of_argument,
@@ -135,20 +134,20 @@ class Talk:
                 return
 
     def answer_lines(self):
-        """Answer each line of standard input; return the exit code."""
-        lines = Lines((), None, "question")
+        """Answer each line of standard input; return the exit code, 1 if there was an error."""
 
         def refuse(message):
             self.answers.append({"question": None, "error": message})
-            lines.refuse(message)
+            print_error(message)
 
-        for number, line in enumerate(lines_of(lines.file, refuse), start=1):
+        for number, line in enumerate(lines_of("-", refuse), start=1):
             if question := line.strip():
                 try:
                     self.answer(question)
                 except ValueError as error:
-                    lines.refuse(f"{STANDARD_INPUT}, line {number}: {message_or_raise(error)}")
-        return lines.exit_code
+                    reason = message_or_raise(error)
+                    print_error(f"{STANDARD_INPUT}, line {number}: {reason}")
+        return int(any("error" in answer for answer in self.answers))
 
     def answer(self, question):
         """Show the answer to a question, and keep its figures, or how far it came if something ends
