@@ -1,5 +1,7 @@
 """Draw the figures of the pages about gradients up to the tiles of attention."""
 
+from functools import partial
+
 import numpy as np
 
 from scripts.figures.drawing import (  # needs pip install -e .
@@ -80,7 +82,8 @@ def gradients_softmax():
     0.
     """
     canvas(5.0, 2.55)
-    for at, parts in ((0.1, (1, 1, 1)), (1.78, (1, 2, 5)), (3.46, (1, 1, 98))):
+    for i, parts in enumerate(((1, 1, 1), (1, 2, 5), (1, 1, 98))):
+        at = 0.1 + 1.68 * i
         y = np.array(parts) / sum(parts)
         jacobian = np.diag(y) - np.outer(y, y)
         matrix(at, 2.0, jacobian, side=0.48, form="{:.2f}", peak=0.25, size=9)
@@ -103,25 +106,22 @@ def gradients_attention():
     dweights = dout @ v.T
     dscores = nf.softmax_backward(dweights, weights)
     dq, dk, dv = nf.attention_backward(dout, q, k, v, weights, scale=0.5)
-    logarithms = {"texts": [["0", "log 4"], ["log 2", "log 4"], ["log 5", "log 8"]]}
-    of_scores = {"texts": [["0", "log 2", "log 5"], ["log 4", "log 4", "log 8"]]}
-    style = {"side": 0.36, "width": 0.56}
+    log_k = [["0", "log 4"], ["log 2", "log 4"], ["log 5", "log 8"]]
+    log_scores = [["0", "log 2", "log 5"], ["log 4", "log 4", "log 8"]]
+    numbers = partial(matrix, side=0.36, width=0.56)
+    numbers(0.2, 7.6, q, title="q")
+    numbers(1.6, 7.6, k, title="k", texts=log_k)
+    numbers(0.9, 5.55, scores, title="scores", texts=log_scores)
+    numbers(0.9, 3.95, weights, title="weights")
+    numbers(0.2, 2.35, v, title="v")
+    numbers(1.6, 1.0, out, title="out")
+    numbers(3.95, 7.6, dq, title="dq", form="{:.2f}")
+    numbers(5.35, 7.6, dk, title="dk")
+    numbers(4.65, 5.55, dscores, title="dscores")
+    numbers(4.65, 3.95, dweights, title="dweights")
+    numbers(5.35, 2.35, dv, title="dv")
+    numbers(3.95, 1.0, dout, title="dout")
     note = {"size": 10, "color": DARK}
-    for x, y, name, values, options in (
-        (0.2, 7.6, "q", q, {}),
-        (1.6, 7.6, "k", k, logarithms),
-        (0.9, 5.55, "scores", scores, of_scores),
-        (0.9, 3.95, "weights", weights, {}),
-        (0.2, 2.35, "v", v, {}),
-        (1.6, 1.0, "out", out, {}),
-        (3.95, 7.6, "dq", dq, {"form": "{:.2f}"}),
-        (5.35, 7.6, "dk", dk, {}),
-        (4.65, 5.55, "dscores", dscores, {}),
-        (4.65, 3.95, "dweights", dweights, {}),
-        (5.35, 2.35, "dv", dv, {}),
-        (3.95, 1.0, "dout", dout, {}),
-    ):
-        matrix(x, y, values, title=name, **style | options)
     write(1.74, 8.12, "forward", weight="bold")
     write(5.49, 8.12, "backward", weight="bold")
     arrow((1.74, 6.45), (1.74, 5.85), "½ q kᵀ")
@@ -136,13 +136,10 @@ def gradients_attention():
     write(5.72, 0.56, "weightsᵀ · dout", "below", **note)
     arrow((5.49, 4.25), (5.49, 4.8), "softmax, backward", side="left")
     arrow((5.49, 5.85), (5.49, 6.45), "½ dscores k and ½ dscoresᵀ q", side="left")
-    for start, end, text in (
-        ((2.75, 7.24), (3.9, 7.24), "q, k"),
-        ((2.6, 3.59), (4.6, 3.59), "weights"),
-        ((1.35, 2.17), (4.72, 2.17), "v"),
-    ):
-        arrow(start, end, linestyle=DASHED)
-        write((start[0] + end[0]) / 2, start[1] + 0.06, text, "above", **note)
+    saved = ("q, k", 2.75, 3.9, 7.24), ("weights", 2.6, 4.6, 3.59), ("v", 1.35, 4.72, 2.17)
+    for name, start, end, y in saved:
+        arrow((start, y), (end, y), linestyle=DASHED)
+        write((start + end) / 2, y + 0.06, name, "above", **note)
 
 
 @figure
@@ -174,12 +171,20 @@ def gradients_tile_grid():
     in part, whole.
     """
     canvas(5.0, 3.3)
-    side, left, top = 0.34, 0.75, 2.9
+    side = 0.34
+    left = 0.75
+    top = 2.9
     for query, key in np.ndindex(8, 8):
         tile_query = query // 2
         tile_key = key // 2
-        color = "white" if tile_key > tile_query else LIGHT if tile_key < tile_query else MIDDLE
-        text = "×" if tile_key == tile_query and key > query else ""
+        text = ""
+        if tile_key > tile_query:
+            color = "white"
+        elif tile_key < tile_query:
+            color = LIGHT
+        else:
+            color = MIDDLE
+            text = "×" if key > query else ""
         x = left + key * side
         y = top - (query + 1) * side
         cell(x, y, side, side, text, color, linewidth=0.5)

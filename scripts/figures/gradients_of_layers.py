@@ -87,17 +87,18 @@ def embedding_rows():
     dy = np.array([[1.0, -1.0], [2.0, 0.0], [10.0, 5.0]])
     table = np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]])
     dtable = nf.embedding_backward(dy, ids, (4, 2))
-    for top, left, right, names, forward in (
-        (5.1, table, table[ids], ("table E", "Y"), True),
-        (2.3, dtable, dy, ("dE", "dY"), False),
-    ):
-        matrix(0.8, top, left, title=names[0])
-        matrix(3.2, top - 0.25, right, title=names[1])
+    matrix(0.8, 5.1, table, title="table E")
+    matrix(3.2, 4.85, table[ids], title="Y")
+    matrix(0.8, 2.3, dtable, title="dE")
+    matrix(3.2, 2.05, dy, title="dY")
+    for top in (5.1, 2.3):
         write_rows(0.65, top, 0.5, range(4), color=DARK)
         write_rows(4.3, top - 0.25, 0.5, [f"id {row}" for row in ids], "right", color=DARK)
-        for place, row in enumerate(ids):
-            ends = (1.84, top - 0.25 - 0.5 * row), (3.16, top - 0.5 - 0.5 * place)
-            arrow(*(ends if forward else ends[::-1]))
+    for place, row in enumerate(ids):
+        of_table = -0.25 - 0.5 * row
+        of_text = -0.5 - 0.5 * place
+        arrow((1.84, 5.1 + of_table), (3.16, 5.1 + of_text))
+        arrow((3.16, 2.3 + of_text), (1.84, 2.3 + of_table))
     write(2.5, 5.65, "forward: rows are copied", "on", weight="bold")
     write(2.5, 2.82, "backward: rows are added", "on", weight="bold")
 
