@@ -36,15 +36,6 @@ class Built(NamedTuple):
     step_seconds: float  # per call after the warm-up, roughly
 
 
-class Memory(NamedTuple):
-    """Resident bytes of a contender's process."""
-
-    libraries: int  # after its imports, before it builds anything
-    built: int  # after building, before the first step
-    peak: int  # the maximum since the imports
-    running_peak: int  # the maximum since it was built
-
-
 class Contender:
     """A library that is measured, in a process of its own, which sleeps unless it has a command to
     run.
@@ -78,7 +69,7 @@ class Contender:
         return self.run(max(1, round(seconds / max(self.built.step_seconds, 1e-7))))
 
     def memory(self):
-        """The ``Memory`` of the process so far."""
+        """The memory of the process so far, in bytes, by what a benchmark calls it."""
         return self._ask("memory")
 
     def cpu_seconds(self):
@@ -165,8 +156,12 @@ class _Worker:
 
     def memory(self):
         running = peak_bytes()
-        peak = max(running, self._peak_of_build)
-        return Memory(self._after_imports, self._after_build, peak, running)
+        return {
+            "libraries_bytes": self._after_imports,
+            "training_bytes": max(running, self._peak_of_build) - self._after_imports,
+            "running_bytes": running - self._after_imports,
+            "step_bytes": running - self._after_build,
+        }
 
 
 def alternate(contenders, turns):

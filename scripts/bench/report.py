@@ -23,15 +23,12 @@ def times_as_long(theirs, ours):
     return statistics.median(their / our for their, our in zip(theirs, ours, strict=True))
 
 
-def timing(turns, name, first=None):
+def timing(times, name, first):
     """The times of one contender: a summary of its seconds, their ratio to those of the first, and
-    all rounds.
-
-    ``first`` is the contender to compare with, by default the first in ``turns``. If it has failed,
-    the ratio is None.
+    all rounds. The ratio is None if the first has failed.
     """
-    seconds = [second for second, _ in turns[name]]
-    ours = [second for second, _ in turns.get(first or next(iter(turns)), ())]
+    seconds = [second for second, _ in times[name]]
+    ours = [second for second, _ in times.get(first, ())]
     ratio = times_as_long(seconds, ours) if ours else None
     return {"seconds": summary(seconds), "times_as_long": ratio, "rounds": seconds}
 

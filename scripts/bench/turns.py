@@ -62,16 +62,12 @@ def limits_of(values):
 
 def figures_of(contender, times, first):
     """The figures of a contender after its turns, by name."""
-    memory = contender.memory()
     value = contender.built.first_value
-    return timing(times, contender.name, first) | {
+    about = {
         "first_value": value if np.isscalar(value) else None,
         "build_seconds": contender.built.build_seconds,
-        "libraries_bytes": memory.libraries,
-        "training_bytes": memory.peak - memory.libraries,
-        "running_bytes": memory.running_peak - memory.libraries,
-        "step_bytes": memory.running_peak - memory.built,
     }
+    return timing(times, contender.name, first) | about | contender.memory()
 
 
 def rate(found, flops, facts):

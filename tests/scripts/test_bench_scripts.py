@@ -338,7 +338,8 @@ def test_contenders_take_turns_and_say_why_they_are_left_out(capsys):
         assert [value for _, value in turns["b"]] == [903, 904]
         assert others >= 0
         memory = a.memory()
-        assert 0 < memory.libraries <= memory.peak and memory.running_peak <= memory.peak
+        assert memory["libraries_bytes"] > 0
+        assert memory["training_bytes"] >= max(0, memory["running_bytes"])
 
         assert contenders.build_all([a, c], 0) == [a]
         refuses(contenders.LeftOut, "^ValueError: start is negative$", a.build, -1)
