@@ -17,13 +17,14 @@ SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 9, "max_len": 16, "dropout": 0.3, "
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_window_computes_what_a_mask_does(every_backend, causal):
+@pytest.mark.parametrize("window", [1, 3, 30])
+def test_a_window_computes_what_a_mask_does(every_backend, causal, window):
     params = Initializer(0, "float64").self_attention(LayerShapes(8, 9))
     x, dy = np.random.default_rng(0).standard_normal((2, 3, 9, 8))
     at = np.arange(9)
-    near = abs(at[:, None] - at) < 3
+    near = abs(at[:, None] - at) < window
     plain = layers.AttentionSettings(2, causal=causal)
-    settings = layers.AttentionSettings(2, causal=causal, window=3)
+    settings = layers.AttentionSettings(2, causal=causal, window=window)
     masked, masked_backward = layers.self_attention(every_backend, params, x, plain, near)
     y, backward = layers.self_attention(every_backend, params, x, settings)
     assert_close(y, masked)
@@ -33,14 +34,13 @@ def test_a_window_computes_what_a_mask_does(every_backend, causal):
     assert_trees_close(grads, masked_grads, 1e-12)
 
 
-@pytest.mark.parametrize("window", [1, 2, 30])
-def test_a_window_as_long_as_the_sentence_changes_nothing(window):
-    whole = Transformer(11, 11, n_layers=2, **SIZES)
-    params = params_of(whole)
-    tgt = np.array([[1, 5, 6, 7, 8]] * 3)
-    expected = whole.logits(params, SRC, tgt)
-    logits = replace(whole, window=window).logits(params, SRC, tgt)
-    assert np.allclose(logits, expected) == (window == 30)
+def test_a_model_has_the_window_in_its_layers():
+    model = Transformer(11, 11, n_layers=2, **SIZES)
+    params = params_of(model)
+    expected = model.logits(params, SRC, SRC)
+    for window in (2, 30):
+        is_same = np.allclose(replace(model, window=window).logits(params, SRC, SRC), expected)
+        assert is_same == (window == 30)
 
 
 def test_a_cache_with_a_mask_and_a_window(every_backend):
