@@ -138,10 +138,16 @@ def each_array(f, value):
     return f(value) if isinstance(value, (np.ndarray, np.floating)) else value
 
 
+def floats_in(value):
+    """The arrays of floats in a value."""
+    arrays = []
+    each_array(arrays.append, value)
+    return [x for x in arrays if x.dtype.kind == "f" and x.size]
+
+
 def spoil(arguments, poison, rng):
     """Write NaN or infinity into one entry of one array."""
-    arrays = []
-    each_array(lambda x: arrays.append(x) if x.dtype.kind == "f" and x.size else None, arguments)
+    arrays = floats_in(arguments)
     if arrays and poison is not None:
         x = arrays[rng.integers(len(arrays))]
         x[tuple(rng.integers(n) for n in x.shape)] = poison
@@ -226,9 +232,7 @@ def tolerance(call, arguments, results):
 
     Units of the dtype's rounding error of the largest number there is.
     """
-    sizes = [0.0]
-    note = lambda x: sizes.append(np.abs(x[np.isfinite(x)]).max(initial=0))
-    each_array(lambda x: note(x) if x.dtype.kind == "f" else None, (arguments, tuple(results)))
-    largest = max(sizes)
+    arrays = floats_in((arguments, tuple(results)))
+    largest = max((np.abs(x[np.isfinite(x)]).max(initial=0) for x in arrays), default=0)
     bound = max(call.case.bound, call.case.backward_bound, 1)
     return MARGIN * bound * np.finfo(call.dtype).eps * float(largest)
