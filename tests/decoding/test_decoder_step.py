@@ -77,8 +77,13 @@ def stepped(stack, x, cache, memory, settings=PLAIN):
     return step(x, cache, memory) if step else NotImplemented
 
 
+each_stack = pytest.mark.parametrize(
+    ("has_memory", "has_bias"), [(True, True), (False, False), (False, True)]
+)
+
+
 @pytest.mark.parametrize("integers", [False, True], ids=["floats", "integers"])
-@pytest.mark.parametrize(("has_memory", "has_bias"), [(True, True), (False, False), (False, True)])
+@each_stack
 @pytest.mark.parametrize(("options", "attention"), CASES, ids=str)
 def test_the_kernel_of_a_step_computes_the_layers(
     options, attention, has_memory, has_bias, integers

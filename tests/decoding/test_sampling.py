@@ -241,10 +241,11 @@ def test_a_penalty_that_overflows_is_refused(penalty, logits):
         refuses(ValueError, message, sample, model, params, SRC[:1], **options)
 
 
+FEWER = [{}, {"top_k": 3}, {"top_p": 5e-324}, {"top_p": 0.5}, {"min_p": 5e-324}]
+
+
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-3, 1.0, 1e308])
-@pytest.mark.parametrize(
-    "options", [{}, {"top_k": 3}, {"top_p": 5e-324}, {"top_p": 0.5}, {"min_p": 5e-324}], ids=str
-)
+@pytest.mark.parametrize("options", FEWER, ids=str)
 def test_no_temperature_overflows_or_underflows(temperature, options):
     logits = [[-3e38, 1.0, 3.0, -np.inf, 1e-45], [-1.0, -1e38, -2.0, -1e-40, -2e3]]
     logits = np.array(logits, "float32")
