@@ -96,6 +96,7 @@ def loaded(path):
     warnings.filterwarnings("ignore", message=".* has keys that npformer does not read")
     warnings.filterwarnings("ignore", message="pad_token_id=.* is not hidden as padding")
     warnings.filterwarnings("ignore", message="the tokenizer has .* tokens, and the model")
+    warnings.filterwarnings("ignore", message="the template of chats .* is left out")
     return pretrained.load(path)
 
 
