@@ -55,19 +55,21 @@ COMMON = {"attn_implementation": "eager", "bos_token_id": None, "eos_token_id": 
 COMMON |= {"pad_token_id": None}
 
 
-def each_of(table):
-    """A test runs for each model of a table."""
-    return pytest.mark.parametrize("options", TABLES[table].values(), ids=list(TABLES[table]))
+def each_of(table, name="options"):
+    """A test runs for each row of a table."""
+    return pytest.mark.parametrize(name, TABLES[table].values(), ids=list(TABLES[table]))
 
 
 def both(family, kind, **options):
     """A model of theirs, its family, and ours that was loaded from what theirs has saved."""
     sizes = dict(TABLES["sizes"][family])
-    sizes = TABLES["sizes"].get(sizes.pop("like", None), {}) | sizes
+    if "like" in sizes:
+        sizes = TABLES["sizes"][sizes.pop("like")] | sizes
     config = getattr(transformers, f"{family}Config")(**COMMON | sizes | options)
     theirs = made(getattr(transformers, f"{family}{kind}"), config)
-    is_language_model = kind in ("ForCausalLM", "LMHeadModel")
-    hidden = {"pad_id": config.pad_token_id} if is_language_model else {}
+    hidden = {}
+    if kind in ("ForCausalLM", "LMHeadModel"):
+        hidden["pad_id"] = config.pad_token_id
     with TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         ours, params, *_ = pretrained.load(folder, dtype="float64", **hidden)
@@ -103,23 +105,24 @@ def assert_near(actual, wanted, name):
     assert np.abs(actual - wanted).max() <= 1e-10 * max(1e-4, np.abs(wanted).max()), name
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("GPT2LMHeadModel", "gpt2"),
-        ("LlamaForCausalLM", "llama"),
-        ("BertForMaskedLM", "bert"),
-        ("Qwen2ForCausalLM", "qwen2"),
-        ("Qwen3ForCausalLM", "qwen3"),
-    ],
-)
-def test_theirs_loads_a_new_model_of_ours(kind, name, tmp_path):
+NEW = {
+    "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+    "bert": "BertForMaskedLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_theirs_loads_a_new_model_of_ours(name, tmp_path):
     ours = replace(MODELS[name], dtype="float64")
     if name == "bert":
         ours = replace(ours, task="words")
     params = ours.init(0)
     pretrained.save(tmp_path / "new", ours, params)
-    theirs = getattr(transformers, kind).from_pretrained(tmp_path / "new").double().eval()
+    kind = getattr(transformers, NEW[name])
+    theirs = kind.from_pretrained(tmp_path / "new").double().eval()
     logits = ours.outputs(params, IDS) if name == "bert" else ours.logits(params, IDS)
     assert_near(logits, theirs(torch.tensor(IDS)).logits.detach(), "logits")
 
@@ -131,17 +134,18 @@ def assert_same_loss_and_gradients(models, batch, their_loss):
         loss, grads, _ = ours.loss_and_grad(params, *batch, backend=backend)
         assert abs(loss - their_loss.item()) <= 1e-10 * loss
         found = family.leaving(family.views(ours, grads), ours)
+        states = theirs.state_dict(keep_vars=True).items()
         for name, parameter in theirs.named_parameters():
-            if parameter.grad is not None:
-                wanted = parameter.grad.numpy()
-                # softmax does not see the biases of keys
-                of_keys = name.endswith(("key.bias", "k_proj.bias", "k_lin.bias"))
-                assert np.abs(wanted).max() > 1e-4 or of_keys, name
-                # a sum, if it is tied
-                states = theirs.state_dict(keep_vars=True).items()
-                names = [name for name, x in states if x is parameter and name in found]
-                ours_of_it = {id(found[name]): found[name] for name in names}
-                assert_near(sum(ours_of_it.values()), wanted, name)
+            if parameter.grad is None:
+                continue
+            wanted = parameter.grad.numpy()
+            # softmax does not see the biases of keys
+            of_keys = name.endswith(("key.bias", "k_proj.bias", "k_lin.bias"))
+            assert np.abs(wanted).max() > 1e-4 or of_keys, name
+            # a sum, if it is tied
+            names = [name for name, x in states if x is parameter and name in found]
+            ours_of_it = {id(found[name]): found[name] for name in names}
+            assert_near(sum(ours_of_it.values()), wanted, name)
 
 
 IDS = np.random.default_rng(0).integers(3, 17, (4, 9))
@@ -167,11 +171,19 @@ def test_a_language_model_has_the_same_logits_loss_and_gradients(options, padded
 
 
 PROMPTS = [row[:n].tolist() for row, n in zip(IDS, LENGTHS, strict=True)]
-LEFT = np.stack(
-    [np.roll(row, 9 - n) for row, n in zip(np.where(KEEP, IDS, 0), LENGTHS, strict=True)]
-)
-LEFT_KEEP = np.stack([np.roll(row, 9 - n) for row, n in zip(KEEP, LENGTHS, strict=True)])
-BATCH = {"input_ids": torch.tensor(LEFT), "attention_mask": torch.tensor(LEFT_KEEP).long()}
+
+
+def moved_to_the_end(rows):
+    """Rows whose padding stands at their beginning."""
+    return np.stack([np.roll(row, 9 - n) for row, n in zip(rows, LENGTHS, strict=True)])
+
+
+LEFT_KEEP = moved_to_the_end(KEEP)
+BATCH = {
+    "input_ids": torch.tensor(moved_to_the_end(np.where(KEEP, IDS, 0))),
+    "attention_mask": torch.tensor(LEFT_KEEP).long(),
+    "do_sample": False,
+}
 
 
 def frequent(models, n, **options):
@@ -187,30 +199,28 @@ def frequent(models, n, **options):
 def test_greedy_decoding_says_the_same(options, every_backend, n_ends, min_new_tokens):
     theirs, _, ours, params = models = language_model(**options)
     ends = frequent(models, n_ends) or None
-    settings = {"min_new_tokens": min_new_tokens} if min_new_tokens else {}
-    settings |= {"eos_token_id": ends, "pad_token_id": ends[0] if ends else 0}
-    wanted = theirs.generate(**BATCH, do_sample=False, max_new_tokens=12, **settings)
-    settings = {"min_len": min_new_tokens and min_new_tokens + 1}  # ours counts the end token
-    settings |= {"eos_id": ends, "max_len": 12, "backend": every_backend}
-    said = greedy_decode(ours, params, PROMPTS, **settings)
+    settings = {"eos_token_id": ends, "pad_token_id": ends[0] if ends else 0}
+    limits = {"eos_id": ends, "max_len": 12}
+    if min_new_tokens:
+        settings["min_new_tokens"] = min_new_tokens
+        limits["min_len"] = min_new_tokens + 1  # ours counts the end token
+    wanted = theirs.generate(**BATCH, max_new_tokens=12, **settings)
+    said = greedy_decode(ours, params, PROMPTS, backend=every_backend, **limits)
     assert_array_equal(said, wanted.numpy()[:, 9:])
 
 
 @each_language_model
-@pytest.mark.parametrize("n_ends", [0, 1, 2])
-@pytest.mark.parametrize(("beam_size", "length_penalty"), [(2, 1.0), (4, 0.0), (5, 0.6)])
-def test_beam_search_finds_the_same_with_the_same_scores(
-    options, every_backend, n_ends, beam_size, length_penalty
-):
+@each_of("searches", "search")
+def test_beam_search_finds_the_same_with_the_same_scores(options, every_backend, search):
     theirs, _, ours, params = models = language_model(**options)
-    ends = frequent(models, n_ends) or None
+    ends = frequent(models, search["n_ends"]) or None
+    beam_size = search["beam_size"]
+    penalty = {"length_penalty": search["length_penalty"]}
     settings = {"num_beams": beam_size, "num_return_sequences": beam_size, "eos_token_id": ends}
     settings |= {"return_dict_in_generate": True, "output_scores": True, "early_stopping": True}
-    settings |= {"do_sample": False, "max_new_tokens": 8, "length_penalty": length_penalty}
-    wanted = theirs.generate(**BATCH, **settings)
-    settings = {"beam_size": beam_size, "n_best": beam_size, "length_penalty": length_penalty}
-    settings |= {"eos_id": ends, "max_len": 8, "backend": every_backend}
-    found = beam_search(ours, params, PROMPTS, **settings)
+    wanted = theirs.generate(**BATCH, max_new_tokens=8, **settings, **penalty)
+    settings = {"beam_size": beam_size, "n_best": beam_size, "eos_id": ends, "max_len": 8}
+    found = beam_search(ours, params, PROMPTS, backend=every_backend, **settings, **penalty)
     found = [hypothesis for row in found for hypothesis in row]
     texts = wanted.sequences[:, 9:].tolist()
     scores = wanted.sequences_scores.tolist()
@@ -222,20 +232,7 @@ def test_beam_search_finds_the_same_with_the_same_scores(
 
 
 @pytest.mark.parametrize("family", ["GPT2", "Llama"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"temperature": 0.5},
-        {"temperature": 1.7, "top_k": 5},
-        {"temperature": 2.0, "top_p": 0.8},
-        {"temperature": 2.0, "min_p": 0.4},
-        {"top_k": 6, "top_p": 0.7, "temperature": 3.0, "repetition_penalty": 1.5},
-        {"top_k": 9, "top_p": 0.9, "min_p": 0.1, "temperature": 3.0},
-        {"repetition_penalty": 0.4},
-    ],
-    ids=str,
-)
+@each_of("samplings")
 def test_samples_have_the_same_distribution(family, monkeypatch, options):
     """Below and above each step of their distribution function, the more probable tokens first."""
     theirs, _, ours, params = language_model(family)
@@ -248,9 +245,9 @@ def test_samples_have_the_same_distribution(family, monkeypatch, options):
     assert len(ranked) > 2
     steps = np.cumsum(p[ranked])[:-1]
     numbers = np.concatenate([steps - 1e-9, steps + 1e-9])
-    draw = lambda rows, key: numbers[rows] * 2.0**32 - 0.5
-    monkeypatch.setattr("npformer.decoding.sampling.random_bits", draw)
-    drawn = sample(ours, params, [prompt] * len(numbers), max_len=1, seed=0, **options)
+    bits = numbers * 2.0**32 - 0.5
+    monkeypatch.setattr("npformer.decoding.sampling.random_bits", lambda rows, key: bits[rows])
+    drawn = sample(ours, params, [prompt] * len(bits), max_len=1, seed=0, **options)
     assert_array_equal(drawn[:, 0], np.concatenate([ranked[:-1], ranked[1:]]))
 
 
@@ -303,9 +300,8 @@ def test_masked_words_have_the_same_logits_loss_and_gradients(options, tied):
     models = encoder("ForMaskedLM", tie_word_embeddings=tied, **options)
     masked = KEEP & (np.random.default_rng(1).random(KEEP.shape) < 0.6)
     words = np.random.default_rng(2).integers(1, 19, KEEP.shape)
-    assert_same_outputs_loss_and_gradients(
-        models, np.where(masked, words, -1), np.where(masked, words, -100)
-    )
+    targets = np.where(masked, words, -1)
+    assert_same_outputs_loss_and_gradients(models, targets, np.where(masked, words, -100))
 
 
 @each_encoder
@@ -320,8 +316,7 @@ def test_the_first_token_is_no_padding_at_the_beginning_of_a_row():
     theirs, _, ours, params = encoder("ForSequenceClassification", "Roberta", 1, num_labels=3)
     batch = encoder_batch(ours)
     wanted = their_encoder_output(theirs, batch).logits.detach().numpy()
-    rows = [np.roll(row, 9 - n) for row, n in zip(batch[0], LENGTHS, strict=True)]
-    left = np.stack(rows), LEFT_KEEP, None
+    left = moved_to_the_end(batch[0]), LEFT_KEEP, None
     assert_near(ours.outputs(params, *left), wanted, "logits")
     of_theirs = their_encoder_output(theirs, left).logits.detach().numpy()
     assert np.abs(of_theirs - wanted)[LENGTHS < 9].max() > 0.01
@@ -398,39 +393,25 @@ def test_a_translation_model_has_the_same_logits_loss_and_gradients(options):
 
 @each_marian
 @pytest.mark.parametrize("forced", [None, 2], ids=["cut", "ended"])
-@pytest.mark.parametrize(
-    ("beam_size", "early_stopping", "length_penalty"),
-    [
-        (1, False, 1.0),
-        (3, True, 1.0),
-        (3, False, 1.0),
-        (3, "never", 1.0),
-        (4, False, 0.0),
-        (4, "never", 0.6),
-    ],
-)
-def test_a_translation_model_translates_the_same(
-    options, every_backend, forced, beam_size, early_stopping, length_penalty
-):
+@each_of("translation_searches", "search")
+def test_a_translation_model_translates_the_same(options, every_backend, forced, search):
     theirs, _, ours, params = marian(**options, forced_eos_token_id=forced)
     V = ours.tgt_vocab - 1
-    search = {"early_stopping": early_stopping, "length_penalty": length_penalty}
-    settings = {"num_beams": beam_size, "num_return_sequences": beam_size, "max_new_tokens": 9}
+    src = padded(ours)
+    search = dict(search)
+    n = search.pop("beam_size")
+    settings = {"num_beams": n, "num_return_sequences": n, "max_new_tokens": 9, "do_sample": False}
     settings |= {"suppress_tokens": [V - 1], "pad_token_id": V - 1, "eos_token_id": 2}
-    ids = torch.tensor(padded(ours))
-    mask = torch.tensor(KEEP).long()
-    wanted = theirs.generate(
-        input_ids=ids, attention_mask=mask, do_sample=False, **settings, **search
-    ).numpy()[:, 1:]
+    settings["attention_mask"] = torch.tensor(KEEP).long()
+    wanted = theirs.generate(input_ids=torch.tensor(src), **settings, **search).numpy()[:, 1:]
     settings = {"bos_id": V, "eos_id": 2, "max_len": 9, "backend": every_backend}
-    if beam_size == 1:
-        assert_array_equal(greedy_decode(ours, params, padded(ours), **settings), wanted)
+    if n == 1:
+        assert_array_equal(greedy_decode(ours, params, src, **settings), wanted)
         return
-    settings |= {"beam_size": beam_size, "n_best": beam_size}
-    found = beam_search(ours, params, padded(ours), **settings, **search)
-    said = [hypothesis.tokens for row in found for hypothesis in row]
+    found = beam_search(ours, params, src, beam_size=n, n_best=n, **settings, **search)
+    said = [list(hypothesis.tokens) for row in found for hypothesis in row]
     for ours_of_it, theirs_of_it in zip(said, wanted.tolist(), strict=True):
-        assert list(ours_of_it) == theirs_of_it[: len(ours_of_it)]
+        assert ours_of_it == theirs_of_it[: len(ours_of_it)]
         assert {*theirs_of_it[len(ours_of_it) :]} <= {V - 1}
 
 
