@@ -1,4 +1,4 @@
-"""A Transformer with options of later models: its gradients, and decoding a token at a time."""
+"""Options of later models: what each means, and that it trains."""
 
 from dataclasses import replace
 
