@@ -129,14 +129,13 @@ def sentence_modules(folder: Path, files: Files, width: Any) -> tuple[dict, Tens
     place, after = modules[1][1], modules[2:]
     about = _settings("Pooling", folder / place, width)
     modes = _modes(about, place)
-    of_all = json_or_empty(files, OF_ALL)  # checked where the tokenizer is made
-    prompts = of_all.get("prompts") or {}
-    if about.get("include_prompt") is False and any(prompts.values()):
+    texts = sentence_texts(files)  # raises also where no tokenizer prepares the texts
+    if about.get("include_prompt") is False and any(texts.prompts.values()):
         raise ValueError(
             f"{place}: include_prompt=False, supported is True where there are prompts"
         )
     maps, tensors = _maps(folder, after, width * len(modes))
-    similarity = of_all.get("similarity_fn_name") or "cosine"
+    similarity = json_or_empty(files, OF_ALL).get("similarity_fn_name") or "cosine"
     if similarity != "cosine" and not (maps and maps[-1]["kind"] == "unit"):
         setting = f"{OF_ALL}: similarity_fn_name={shown(similarity)}"
         raise ValueError(f"{setting}, supported is 'cosine'; delete the key if the cosine will do")

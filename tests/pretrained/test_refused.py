@@ -12,15 +12,28 @@ pytest.importorskip("gguf")
 from safetensors.numpy import save_file  # noqa: E402, which needs them
 from tiny import saved, tiny_encoder  # noqa: E402
 
-from tests.pretrained.folders import PIECES, configure, edit, gguf_file, refused, warned  # noqa: E402
+from tests.pretrained.folders import (  # noqa: E402
+    PIECES,
+    configure,
+    edit,
+    gguf_file,
+    refused,
+    warned,
+)
 
 ROWS = tomllib.loads(Path(__file__).with_name("refused.toml").read_text("utf-8"))["row"]
 
 
-def with_word_pieces(folder):
-    """Put BERT's vocab.txt in the place of a tokenizer."""
+def without_tokenizer(folder):
+    """Delete the files of a tokenizer."""
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
+    return folder
+
+
+def with_word_pieces(folder):
+    """Put BERT's vocab.txt in the place of a tokenizer."""
+    without_tokenizer(folder)
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     return folder
 
@@ -53,6 +66,11 @@ def test_what_a_file_may_not_say_is_named(row, copy, tmp_path):
         path, _ = gguf_file(tmp_path, values)
     elif row["model"] == "sentences":
         path = with_sentences(tmp_path / "sentences")
+    elif row["model"] == "sentences without a tokenizer":
+        path = without_tokenizer(with_sentences(tmp_path / "sentences"))
+    elif row["model"] == "sentences of characters":
+        path = without_tokenizer(with_sentences(tmp_path / "sentences"))
+        (path / "npformer_characters.txt").write_text("abc ")
     elif row["model"] == "word pieces":
         path = with_word_pieces(copy("bert"))
     else:

@@ -170,8 +170,15 @@ def test_a_folder_without_prompts_has_none():
     assert {SentenceTexts().prompt(name) for name in (None, "query", "document")} == {""}
 
 
-def test_prompts_that_are_left_out_of_the_mean_are_refused(write):
+@pytest.mark.parametrize(
+    ("prompts", "reason"),
+    [
+        ({"query": "q: "}, "1_Pooling: include_prompt=False, supported is True where there are"),
+        (["a"], r"prompts=\['a'\], expected texts by their names"),
+        ({"q": 3}, "prompts={'q': 3}, expected texts by their names"),
+    ],
+)
+def test_prompts_that_are_left_out_of_the_mean_are_refused(write, prompts, reason):
     modules = {"1_Pooling": ("Pooling", {"include_prompt": False}, None)}
-    folder = write(modules, {OF_PROMPTS: {"prompts": {"query": "q: "}}})
-    message = "1_Pooling: include_prompt=False, supported is True where there are prompts"
-    refuses(CheckpointError, message, pretrained.load, folder)
+    folder = write(modules, {OF_PROMPTS: {"prompts": prompts}})
+    refuses(CheckpointError, reason, pretrained.load, folder)
