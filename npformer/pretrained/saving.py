@@ -145,6 +145,8 @@ def generation_config(family, config, files, path):
 
     It is among the files of the tokenizer, or else it stays in the folder.
     """
+    if not family.of_generation:  # then nothing is read, and a damaged file of a folder is no error
+        return {}
     files = files or files_of_tokenizer(path)
     if GENERATION not in files:
         return {}

@@ -271,6 +271,12 @@ def test_a_tokenizer_replaces_one_of_another_kind(folder):
     assert pretrained.load(folder)[2].files == small_tokenizer().files
 
 
+def test_a_damaged_file_that_a_save_does_not_need_is_left_as_it_is(folder):
+    (folder / "generation_config.json").write_text("{")
+    save_newer(folder)
+    assert (folder / "generation_config.json").read_text() == "{"
+
+
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_model_that_was_trained_with_dropout_has_a_family(kind):
     family, _ = fitting(replace(MODELS[kind], dropout=0.1, inner_dropout=0.2))
