@@ -67,6 +67,7 @@ LIBRARIES = {
     **dict.fromkeys(LLAMA_CPP, ("llama_cpp",)),
 }
 INT8 = "npformer int8", "llama.cpp Q8_0"  # whose results may differ
+TRAINED = "npformer", "transformers"  # the others have no training steps
 
 
 @benchmark("torch", "transformers")
@@ -131,7 +132,10 @@ def measured_model(path, works, others, turns, limits):
         model = prepared(path, Path(folder) / path.stem, others)
         for work in works:
             first = results[PROMPT]["contenders"] if work == GENERATION else {}
-            results[work] = measure(model, work, contenders, limits, turns, first)
+            able = contenders
+            if work.kind == "step":
+                able = [contender for contender in contenders if contender.name in TRAINED]
+            results[work] = measure(model, work, able, limits, turns, first)
     return list(results.values())
 
 
@@ -156,7 +160,7 @@ def measure(model, work, contenders, limits, turns, first):
     """The times of a work, and how near they are to the limits.
 
     Reading the weights limits each new token but the first one, which waits for the products of the
-    prompt: ``first`` has the figures of that.
+    prompt: ``first`` has the figures of that. It does not limit a training step.
     """
     own_limit_of = partial(build_npformer, model, work, "cpu")
     workload = Workload((model, work), flops_of(model, work), own_limit_of, differs, INT8)
@@ -170,6 +174,8 @@ def measure(model, work, contenders, limits, turns, first):
             reading -= first[name]["seconds"]["median"]
         bytes_read = n_read if name in INT8 else 4 * n_read
         found["share_of_reading"] = bytes_read / 1e9 / result["limits"]["read"] / reading
+        if work.kind == "step":
+            found["share_of_reading"] = None
         if name in INT8:
             found["share_of_own_limit"] = None  # which is that of the float32 work
     return {"what": str(work)} | result
