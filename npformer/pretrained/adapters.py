@@ -22,10 +22,11 @@ def config_of(model: LowRank, family: str) -> dict:
 
 
 def config_of_model(config: dict) -> dict:
-    """config.json as it is for the model itself."""
+    """A copy of config.json, as it is for the model itself."""
+    of_model = dict(config)
     if config.get("model_type") == KIND:
-        config["model_type"] = config.pop("base_model_type")
-    return config
+        of_model["model_type"] = of_model.pop("base_model_type")
+    return of_model
 
 
 def tensors_of(model: LowRank, params: dict) -> dict:
@@ -35,7 +36,7 @@ def tensors_of(model: LowRank, params: dict) -> dict:
     return {name: np.ascontiguousarray(on_host(x)) for name, x in tensors.items()}
 
 
-def divided(tensors: Tensors) -> tuple[Tensors, Tensors]:
+def split_adapters(tensors: Tensors) -> tuple[Tensors, Tensors]:
     """The tensors of a file: those of the model, and those of its adapters by our names."""
     of_model = {}
     of_adapters = {}
@@ -49,10 +50,11 @@ def divided(tensors: Tensors) -> tuple[Tensors, Tensors]:
 
 def with_adapters(model: Any, params: dict, about: dict, tensors: Tensors) -> tuple[LowRank, dict]:
     """A model with adapters, and their parameters."""
-    rank, alpha, targets, whole = (about[name] for name in SETTINGS)
+    targets = about["targets"]
     if targets is not None:
         targets = tuple(targets)
-    adapted = LowRank(model, params, rank, alpha, targets, tuple(whole))
+    whole = tuple(about["whole"])
+    adapted = LowRank(model, params, about["rank"], about["alpha"], targets, whole)
     shapes = adapted.shapes()
     check_names(dict(tree.leaves(shapes)), tensors)
     own = tree.view_as(np.empty(tree.count(shapes), model.dtype), shapes)

@@ -9,7 +9,7 @@ from npformer.files.paths import MISSING, check_path, kind_of_file
 from npformer.models.encoder import Encoder
 from npformer.models.low_rank import LowRank
 from npformer.operations.options import settings_from
-from npformer.pretrained.adapters import divided, with_adapters
+from npformer.pretrained.adapters import split_adapters, with_adapters
 from npformer.pretrained.families import family_of
 from npformer.pretrained.files import json_or_empty, tensors_in
 from npformer.pretrained.keys import check_keys
@@ -148,7 +148,7 @@ def _load_model(contents, settings):
     """The model, the parameters and the tokenizer, of what a folder holds."""
     config, tensors, files = contents
     family = family_of(config)
-    tensors, of_adapters = divided(tensors)
+    tensors, of_adapters = split_adapters(tensors)
     tensors = family.arriving(tensors, config)
     generation = json_or_empty(files, GENERATION)
     if GENERATION in files:
