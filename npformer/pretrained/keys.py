@@ -44,16 +44,16 @@ def warned_unless(values: dict[str, Any]) -> Rules:
     return _with_values("warned", values)
 
 
-def in_lines(text: str) -> dict[str, tuple]:
-    r"""Keys with the values that they may have, in JSON, one key in a line.
+def in_lines(text: str) -> dict[str, Any]:
+    r"""Keys with the value that each may have, in JSON, one key in a line.
 
-    >>> in_lines("logit_scale 0.0 or 1.0\nuse_alibi false")
-    {'logit_scale': (0.0, 1.0), 'use_alibi': (False,)}
+    >>> in_lines("logit_scale 1.0\nuse_alibi false")
+    {'logit_scale': 1.0, 'use_alibi': False}
     """
     values = {}
     for line in text.strip().splitlines():
-        key, choices = line.split(maxsplit=1)
-        values[key] = tuple(map(json.loads, choices.split(" or ")))
+        key, value = line.split(maxsplit=1)
+        values[key] = json.loads(value)
     return values
 
 
@@ -289,11 +289,7 @@ TEXTS |= refused_unless(
 
 # config_sentence_transformers.json
 SENTENCES = read("prompts default_prompt_name similarity_fn_name") | harmless("__version__")
-SENTENCES |= refused_unless(
-    in_lines("""
-    model_type  "SentenceTransformer"
-    """)
-)
+SENTENCES |= refused_unless({"model_type": "SentenceTransformer"})
 
 # config.json of the modules that modules.json names
 OF_THE_VECTOR = refused_unless(
@@ -338,17 +334,13 @@ GGUF |= harmless("""
     tokenizer.ggml.fim_rep_token_id
     tokenizer.ggml.fim_sep_token_id
     """)
-GGUF |= refused_unless(
-    in_lines("""
-    general.type  "model"
-    """)
-)
+GGUF |= refused_unless({"general.type": "model"})
 GGUF |= warned_unless(
-    in_lines("""
-    tokenizer.ggml.add_space_prefix          false
-    tokenizer.ggml.add_sep_token             false
-    tokenizer.ggml.remove_extra_whitespaces  false
-    """)
+    {
+        "tokenizer.ggml.add_space_prefix": False,
+        "tokenizer.ggml.add_sep_token": False,
+        "tokenizer.ggml.remove_extra_whitespaces": False,
+    }
 )
 
 # The keys of a GGUF file that begin with the name of its architecture, such as "llama.".
@@ -369,14 +361,15 @@ GGUF_MODEL |= refused_unless(
     attention.scale           0.0
     attention.sliding_window  0
     attn_logit_softcapping    0.0
-    embedding_scale           0.0 or 1.0
     expert_count              0
     expert_used_count         0
     final_logit_softcapping   0.0
-    logit_scale               0.0 or 1.0
     pooling_type              0
-    residual_scale            0.0 or 1.0
     rope.scaling.attn_factor  1.0
     use_parallel_residual     false
     """)
+)
+NO_SCALE = 0.0, 1.0  # as files say it
+GGUF_MODEL |= refused_unless(
+    {"embedding_scale": NO_SCALE, "logit_scale": NO_SCALE, "residual_scale": NO_SCALE}
 )
