@@ -49,7 +49,7 @@ def family_of_state(names, tensors, model):
     if model in (LanguageModel, Encoder):
         if len(stacks) > 1:
             raise ValueError(f"it has several stacks of layers, {listed(stacks)}, expected one")
-        return PyTorchEncoder(names, stacks[0], model).of_state(tensors)
+        return PyTorchEncoder(names, stacks[0], tensors, model)
     if model not in (None, Transformer):
         expected = "nf.Transformer, nf.LanguageModel, nf.Encoder or None"
         raise ValueError(f"model={shown(model)}, expected {expected}")
@@ -59,7 +59,7 @@ def family_of_state(names, tensors, model):
         raise ValueError(
             f"it has only {layers}, and no nn.Transformer with a decoder: give {which}"
         )
-    return PyTorch(names, place_of_transformer(stacks)).of_state(tensors)
+    return PyTorch(names, place_of_transformer(stacks), tensors)
 
 
 def place_of_transformer(stacks):
@@ -77,8 +77,8 @@ class PyTorch(Family):
 
     ``names`` has the module of the program, such as "src_embed", for each of "source_embedding",
     "target_embedding" and "output", and for "source_positions" and "target_positions" if they are
-    learned; and to save, that of the "transformer", if it has one. To load, ``prefix`` is how the
-    names of its tensors begin.
+    learned; and to save, that of the "transformer", if it has one. To load, ``tensors`` are those
+    of the state dict, and ``prefix`` is how the names of the nn.Transformer's begin.
     """
 
     model = Transformer
@@ -131,7 +131,7 @@ class PyTorch(Family):
     stacks: tuple[str, ...] = ("encoder.", "decoder.")
     first_layer = "encoder.layers.0."
 
-    def __init__(self, names, prefix=None):
+    def __init__(self, names, prefix=None, tensors=None):
         modules = dict(names)
         inside = modules.pop("transformer", None)
         if prefix is None:
@@ -139,13 +139,10 @@ class PyTorch(Family):
         self.prefix = prefix
         self.heads = tuple(modules.values())
         self.names = self.names | modules
-        self.sines = {}  # the kinds of the tables that a state dict has beside its parameters
-
-    def of_state(self, tensors):
-        """The same family, which knows what these tensors of a state dict are."""
-        self._check_outside(tensors)
-        self.sines = self._sines_in(tensors)
-        return self
+        if tensors is not None:
+            self._check_outside(tensors)
+        # The kinds of the tables that a state dict has beside its parameters.
+        self.sines = self._sines_in(tensors or {})
 
     @property
     def inside(self):
@@ -280,9 +277,9 @@ class PyTorchEncoder(PyTorch):
     stacks = "layers.", "norm."
     first_layer = "layers.0."
 
-    def __init__(self, names, prefix, model):
+    def __init__(self, names, prefix, tensors, model):
         self.model = model
-        super().__init__(names, prefix)
+        super().__init__(names, prefix, tensors)
 
     @property
     def output_with_bias(self):
