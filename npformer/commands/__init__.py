@@ -85,13 +85,14 @@ def called(name):
 def nearest(word, names):
     """The end of a message about a word, or an option, that is none of these names.
 
-    Of a name of several words, as "train-gpt", one of them is enough.
+    Of a command of several words, as "train-gpt", one of them is enough. Words of options are too
+    short, and too many have the same.
     """
     by_word = {}
     for name in names:
-        whole = name.lstrip("-").lower()
-        for part in whole.split("-"):
-            by_word.setdefault(part, name)
-        by_word[whole] = name
+        if not name.startswith("-"):
+            for part in name.lower().split("-"):
+                by_word.setdefault(part, name)
+        by_word[name.lstrip("-").lower()] = name
     close = get_close_matches(word.lstrip("-").lower(), by_word, 1)
     return f", did you mean {by_word[close[0]]}?" if close else ""

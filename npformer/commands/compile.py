@@ -22,7 +22,7 @@ from npformer.training.compiling import (
     NUMBERS_OF_ROWS,
     compile_for,
     compiles_ahead,
-    decode,
+    rehearse_decoding,
     rehearse_step,
 )
 
@@ -44,7 +44,7 @@ def main():
     print(f"training: all kernels are on disk, {n_new} of them compiled now", flush=True)
     with compilation_listener():  # no line about each of them
         for model in MODELS:
-            decode(model)
+            rehearse_decoding(model)
         params = TRANSLATOR.init()
         for n_rows in NUMBERS_OF_ROWS:
             ids = np.full((n_rows, 3), 3)

@@ -279,6 +279,18 @@ def is_kept(index, draw):
     """Whether dropout keeps an element, like ``reference.dropout_keep``; ``draw`` is (threshold,
     low key, high key).
     """
-    threshold, low_key, high_key = draw
-    low, high = np.uint32(index), np.uint32(index >> 32)
-    return mix32(np.uint32(mix32(low ^ low_key) + (high ^ high_key))) >= threshold
+    return is_kept_by_halves(np.uint32(index), mixed_high(index, draw), draw)
+
+
+@inlined
+def is_kept_by_halves(low, high, draw):
+    """``is_kept`` of an index with this lower half; of its upper half, ``mixed_high``."""
+    threshold, low_key, _ = draw
+    return mix32(np.uint32(mix32(low ^ low_key) + high)) >= threshold
+
+
+@inlined
+def mixed_high(index, draw):
+    """The upper half of an index, with that of the key."""
+    _, _, high_key = draw
+    return np.uint32(np.uint32(index >> 32) ^ high_key)

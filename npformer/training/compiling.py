@@ -1,5 +1,7 @@
-"""Compile kernels before they are needed: those of a training step in one process for each core,
-those of decoding in another process while a model trains.
+"""Compile kernels before they are needed.
+
+Those of a training step are compiled in one process for each core, those of decoding in another
+process while a model trains.
 """
 
 import atexit
@@ -157,7 +159,7 @@ def note_of(ops, work):
     return ahead.note_of(work)
 
 
-def decode(model):
+def rehearse_decoding(model):
     """Decode some tokens with a new model, and compute its weights for a picture: this compiles the
     kernels.
     """
@@ -173,10 +175,10 @@ def decode(model):
 
 
 def decode_and_note(description, note):
-    """``decode`` with a model that is described in JSON, and make the file which says that it was
-    done.
+    """``rehearse_decoding`` with a model that is described in JSON, and make the file which says
+    that it was done.
     """
-    decode(from_description(json.loads(description)))
+    rehearse_decoding(from_description(json.loads(description)))
     Path(note).touch()
 
 

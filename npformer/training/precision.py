@@ -64,9 +64,10 @@ class Precision:
                 loss, norm, is_update = run_step(batches, key, scaled_numbers)
                 if is_update:
                     self.loss_scale = scale.after_step()
-                is_overflow = not is_update and scale.value > 1 and np.isfinite(loss)
+                    return loss, norm, True
+                is_overflow = scale.value > 1 and np.isfinite(loss)
                 if not is_overflow:
-                    return loss, norm, is_update
+                    return loss, norm, False
                 scale = LossScale(scale.value / 2, 0)
 
         return scaled

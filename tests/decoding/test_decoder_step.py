@@ -34,8 +34,11 @@ ATTENTIONS = [
     {"window": T},
 ]
 PLAIN = layers.LayerSettings(layers.AttentionSettings(H))
-# each with the first of the other kind
+POST, RMS_NORM = {"norm": "post", "eps": 0.1}, {"norm_type": "rms_norm"}
+# Each with the first of the other kind, and some pairs of both.
 CASES = [(options, {}) for options in SETTINGS] + [({}, attention) for attention in ATTENTIONS]
+CASES += [(POST, attention) for attention in ATTENTIONS[1:3]]
+CASES += [(RMS_NORM | {"activation": "swiglu"}, ATTENTIONS[2]), (RMS_NORM, ATTENTIONS[-1])]
 
 
 def given(dtype="float32", settings=PLAIN, has_memory=True, has_bias=True):
