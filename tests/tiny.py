@@ -20,13 +20,14 @@ def tiny_tokenizer(special=CHATML, template=None):
     tokenizer = tokenizer_in(json.dumps(byte_pairs(ids, [])))
     tokenizer.add_special_tokens(list(special))
     end = special[-1] if special else None
+    eos_ids = (ids[end],) if special else ()
     about = {"eos_token": end, "chat_template": template}
     files = {
         "tokenizer.json": tokenizer.to_str().encode(),
         "tokenizer_config.json": json.dumps(about).encode(),
     }
     templates = {} if template is None else {"default": template}
-    return Tokenizer(tokenizer, files, {"eos": end}, templates)
+    return Tokenizer(tokenizer, files, {"eos": ids.get(end)}, eos_ids, templates)
 
 
 def tiny_language_model(max_len=64, special=CHATML, template=None):

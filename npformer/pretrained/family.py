@@ -145,6 +145,10 @@ class Family:
                 raise ValueError(f"{setting}, expected {shown(value)}")
         check_expressed(model, {*self.settings, *self.constants, *self.own_settings, *OF_ALL})
 
+    def begin_id(self, config: dict) -> int | None:
+        """The id of the begin token that no file of a tokenizer has, or None."""
+        return None
+
     # -- parameters
 
     def names_of(self, model: Any) -> dict:

@@ -6,7 +6,6 @@ from typing import Any
 from npformer.checks import shown, warn
 from npformer.files.checkpoint import refusing
 from npformer.files.paths import MISSING, check_path, kind_of_file
-from npformer.models.encoder import Encoder
 from npformer.models.low_rank import LowRank
 from npformer.operations.options import settings_from
 from npformer.pretrained.adapters import split_adapters, with_adapters
@@ -155,7 +154,7 @@ def _load_model(contents, settings):
         config |= {key: generation.get(key) for key in family.of_generation}
     ours = family.settings_of(config, tensors, settings)
     check_keys(generation, family.rules(config), GENERATION)
-    tokenizer = tokenizer_of(files, config, makes_vectors=family.model is Encoder)
+    tokenizer = tokenizer_of(files, config, family)
     if "pad_id" not in settings:
         ours["pad_id"] = family.padding(ours["pad_id"], config, tokenizer)
     model, params = built(family, ours, tensors, settings)

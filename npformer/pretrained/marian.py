@@ -154,6 +154,10 @@ class Marian(Family):
         tensors["final_logits_bias"] = tensors["final_logits_bias"][None]
         return super().leaving(tensors, model)
 
+    def begin_id(self, config):
+        """The id of the begin token, which comes after those of a file."""
+        return config.get("decoder_vocab_size") or config.get("vocab_size", 0)
+
     def own_rules(self, config):
         """The decoder is as wide as the encoder, and begins with the padding."""
         padding = config.get("pad_token_id")
@@ -167,7 +171,7 @@ class Marian(Family):
     def read_own(self, config, tensors):
         """The sizes of the vocabularies, with the begin token, and the numbers of layers."""
         n_source = config.get("vocab_size", 0)
-        n_target = begin_id_of(config) + 1
+        n_target = self.begin_id(config) + 1
         is_one_table = is_tied(config)
         return {
             "src_vocab": n_target if is_one_table else n_source,
@@ -194,11 +198,6 @@ class Marian(Family):
             "share_encoder_decoder_embeddings": model.tie_embeddings,
             "tie_word_embeddings": model.tie_embeddings,
         }
-
-
-def begin_id_of(config: dict) -> int:
-    """The id of the begin token, which comes after those of a file."""
-    return config.get("decoder_vocab_size") or config.get("vocab_size", 0)
 
 
 def is_tied(config):

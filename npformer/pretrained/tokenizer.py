@@ -10,9 +10,10 @@ from typing import Any
 
 from npformer.checks import shown
 from npformer.extras import imported
+from npformer.models.encoder import Encoder
+from npformer.pretrained.family import Family
 from npformer.pretrained.files import Files, ends_in, json_in, json_or_empty, text_in
 from npformer.pretrained.keys import TOKENIZER, check_keys, warned_unless
-from npformer.pretrained.marian import begin_id_of
 from npformer.pretrained.sentences import SentenceTexts, sentence_texts
 from npformer.pretrained.tokenizer_json import whole_of_older
 from npformer.pretrained.tokenizer_settings import (
@@ -28,6 +29,9 @@ from npformer.pretrained.tokenizer_settings import (
 )
 from npformer.tokens.subwords import Subwords, import_sentencepiece
 from npformer.tokens.tokenizers import CHARACTERS, PIECES, Characters, Pieces
+
+DIVIDING = "tokenizer.json cannot divide this text"  # whose regular expressions may take too long
+NO_SENTENCES = SentenceTexts()  # what a folder says that has no files of sentence-transformers
 
 
 class Tokenizer:
@@ -59,25 +63,22 @@ class Tokenizer:
         self,
         tokenizer: Any,
         files: Files,
-        special: dict,
-        chat_templates: dict[str, str] | None = None,
+        ids: dict[str, int | None],
+        eos_ids: tuple[int, ...],
+        chat_templates: dict[str, str],
+        sentences: SentenceTexts = NO_SENTENCES,
     ):
         self.tokenizer = tokenizer
         self.files = files
-        self.chat_templates = chat_templates or {}
-        self.chat_template = self.chat_templates.get("default")
-        self.sentences = SentenceTexts()
+        self.chat_templates = chat_templates
+        self.chat_template = chat_templates.get("default")
+        self.sentences = sentences
         self.family: str | None = None
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        ids = {"unk": self.id_of(getattr(tokenizer.model, "unk_token", None))}
-        for role, token in special.items():
-            ids[role] = token if isinstance(token, int) else self.id_of(token)
         self.bos_id = ids.get("bos")
         self.eos_id = ids.get("eos")
         self.pad_id = ids.get("pad")
-        self.unk_id = ids["unk"]
-        self.eos_ids: tuple[int, ...] = () if self.eos_id is None else (self.eos_id,)
+        self.unk_id = ids.get("unk")
+        self.eos_ids = eos_ids
 
     def __len__(self):
         return self.tokenizer.get_vocab_size()
@@ -87,8 +88,7 @@ class Tokenizer:
 
     def id_of(self, token):
         """The id of a token, or None."""
-        token = text_of(token)
-        return self.tokenizer.token_to_id(token) if isinstance(token, str) else None
+        return id_in(self.tokenizer, token)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The ids of a text; with ``special`` also of what the model expects around it."""
@@ -106,17 +106,6 @@ class Tokenizer:
             encoding.truncate(max(0, longest - n_around))
             return self.tokenizer.post_process(encoding).ids
 
-    def use_for_vectors(self, sentences: SentenceTexts) -> None:
-        """From now on, prepare texts as a folder of sentence-transformers says."""
-        self.sentences = sentences
-        if not sentences.lower_case:
-            return
-        normalizers = import_tokenizers().normalizers
-        steps = [normalizers.Lowercase()]
-        if self.tokenizer.normalizer is not None:
-            steps.append(self.tokenizer.normalizer)
-        self.tokenizer.normalizer = normalizers.Sequence(steps)
-
     def decode(self, ids: Any) -> str:
         """The text of ids, without tokens that no text has."""
         ids = [int(id_) for id_ in ids]
@@ -124,15 +113,12 @@ class Tokenizer:
             return self.tokenizer.decode(ids)
 
 
-DIVIDING = "tokenizer.json cannot divide this text"  # whose regular expressions may take too long
-
-
 class MarianTokenizer:
     """Text to ids and back, by a sentencepiece model for each language and one list of pieces."""
 
     chat_template = None
 
-    def __init__(self, files: Files, config: dict):
+    def __init__(self, files: Files, begin_id: int | None):
         kind = import_sentencepiece().SentencePieceProcessor
         with _refusing("source.spm or target.spm is no sentencepiece model"):
             self.source = kind(model_proto=files["source.spm"])
@@ -142,7 +128,7 @@ class MarianTokenizer:
         self.files = files
         self.eos_id = self.ids["</s>"]
         self.pad_id = self.ids["<pad>"]
-        self.bos_id = begin_id_of(config)
+        self.bos_id = begin_id
         self.eos_ids = (self.eos_id,)
 
     def __len__(self):
@@ -178,13 +164,13 @@ def check_tokenizer(tokenizer: Any, model: Any, fits: bool, expected: str) -> No
     raise ValueError(f"{what}: expected a tokenizer and {expected}{advice}")
 
 
-def tokenizer_of(files: Files, config: dict, makes_vectors: bool = False) -> Any:
-    """The tokenizer that is made of files, or None if they are of none.
+def tokenizer_of(files: Files, config: dict, family: Family) -> Any:
+    """The tokenizer that is made of files, for a model of a family, or None if they are of none.
 
-    ``makes_vectors`` says whether texts become one vector, as sentence-transformers prepares them.
+    Where texts may become one vector, they are prepared as sentence-transformers does.
     """
     if "source.spm" in files and WHOLE not in files:
-        return MarianTokenizer(files, config)
+        return MarianTokenizer(files, family.begin_id(config))
     about = about_tokens(files)
     if WHOLE in files:
         inner = tokenizer_in(text_in(files, WHOLE))
@@ -201,38 +187,68 @@ def tokenizer_of(files: Files, config: dict, makes_vectors: bool = False) -> Any
     templates = about.get("chat_template")
     if TEMPLATE in files:
         templates = text_in(files, TEMPLATE)
-    tokenizer = Tokenizer(inner, files, _special_in(about, config), templates_in(templates))
-    check_keys(about, TOKENIZER | warned_unless(_said_by(tokenizer)), SETTINGS)
-    tokenizer.eos_ids = _all_ends(tokenizer, files, config)
-    if makes_vectors:
-        tokenizer.use_for_vectors(sentence_texts(files))
-    return tokenizer
+    chat_templates = templates_in(templates)
+    ids = _ids_by_role(inner, about, config)
+    check_keys(about, TOKENIZER | warned_unless(_said_by(inner, ids)), SETTINGS)
+    eos_ids = _all_ends(ids.get("eos"), files, config)
+    sentences = NO_SENTENCES
+    if family.model is Encoder:
+        sentences = sentence_texts(files)
+    if sentences.lower_case:
+        inner.normalizer = _after_lower_case(inner.normalizer)
+    return Tokenizer(inner, files, ids, eos_ids, chat_templates, sentences)
 
 
-def _special_in(about, config):
-    """The special tokens by their roles; the first, where config.json has several ids of one."""
-    special = {}
+def _ids_by_role(inner, about, config):
+    """The ids of special tokens by their roles; the first, where config.json has several of one."""
+    ids = {"unk": id_in(inner, getattr(inner.model, "unk_token", None))}
     for role in ROLES:
-        ids = config.get(f"{role}_token_id")
-        token = about.get(f"{role}_token") or (ids[0] if isinstance(ids, list) and ids else ids)
-        if token is not None:
-            special[role] = token
-    return special
+        token = about.get(f"{role}_token")
+        if not token:
+            token = config.get(f"{role}_token_id")
+            if isinstance(token, list) and token:
+                token = token[0]
+        if isinstance(token, int):
+            ids[role] = token
+        elif token is not None:
+            ids[role] = id_in(inner, token)
+    return ids
 
 
-def _all_ends(tokenizer, files, config):
+def id_in(inner: Any, token: Any) -> int | None:
+    """The id of a token in a tokenizer of the library tokenizers, or None."""
+    text = text_of(token)
+    return inner.token_to_id(text) if isinstance(text, str) else None
+
+
+def _all_ends(eos_id, files, config):
     """The tokens that end a text, each once, without those that the model does not know."""
     size = config.get("vocab_size")
-    generation = json_or_empty(files, GENERATION)
-    ends = dict.fromkeys([*tokenizer.eos_ids, *ends_in(generation, config)])
-    return tuple(id_ for id_ in ends if not isinstance(size, int) or id_ < size)
+    ends = [] if eos_id is None else [eos_id]
+    ends += ends_in(json_or_empty(files, GENERATION), config)
+    return tuple(id_ for id_ in dict.fromkeys(ends) if not isinstance(size, int) or id_ < size)
+
+
+def _after_lower_case(normalizer):
+    """A normalizer that reads texts in lower case."""
+    normalizers = import_tokenizers().normalizers
+    steps = [normalizers.Lowercase()]
+    if normalizer is not None:
+        steps.append(normalizer)
+    return normalizers.Sequence(steps)
 
 
 def tokenizer_in(text: str) -> Any:
-    """The tokenizer of the library tokenizers that the text of tokenizer.json describes."""
+    """The tokenizer of the library tokenizers that the text of tokenizer.json describes.
+
+    It neither cuts nor pads texts, whatever the text says.
+    """
     tokenizers = import_tokenizers()
     with _refusing(f"{WHOLE}, or what is in its place, holds no tokenizer"):
-        return tokenizers.Tokenizer.from_str(text)
+        inner = tokenizers.Tokenizer.from_str(text)
+    inner.no_truncation()
+    inner.no_padding()
+    return inner
 
 
 def _add_tokens(inner, about, n_vectors):
@@ -254,10 +270,9 @@ def _add_tokens(inner, about, n_vectors):
             inner.add_special_tokens([added_token(text, **form)])
 
 
-def _said_by(tokenizer):
+def _said_by(inner, ids):
     """What tokenizer.json says, by the keys with which tokenizer_config.json may contradict it."""
     said = {}
-    inner = tokenizer.tokenizer
     for step in [*_steps(inner.normalizer), *_steps(inner.pre_tokenizer)]:
         kind = step.get("type")
         if kind == "BertNormalizer":
@@ -268,9 +283,12 @@ def _said_by(tokenizer):
             said["add_prefix_space"] = step["add_prefix_space"]
         elif kind == "Metaspace":
             said["add_prefix_space"] = step["prepend_scheme"] != "never"
-    ids = tokenizer.encode("")
-    said["add_bos_token"] = tokenizer.bos_id is not None and ids[:1] == [tokenizer.bos_id]
-    said["add_eos_token"] = tokenizer.eos_id is not None and ids[-1:] == [tokenizer.eos_id]
+    with _refusing(DIVIDING):
+        around = inner.encode("").ids
+    bos_id = ids.get("bos")
+    eos_id = ids.get("eos")
+    said["add_bos_token"] = bos_id is not None and around[:1] == [bos_id]
+    said["add_eos_token"] = eos_id is not None and around[-1:] == [eos_id]
     return said
 
 

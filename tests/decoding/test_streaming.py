@@ -10,6 +10,7 @@ import tokenizers
 from tiny import tiny_tokenizer, tiny_translation_tokenizer
 
 from npformer.decoding.streaming import streaming
+from npformer.pretrained.families import FAMILIES
 from npformer.pretrained.tokenizer import tokenizer_of
 from npformer.pretrained.tokenizer_settings import files_of_tokenizer
 from npformer.tokens import Characters, Pieces, Subwords
@@ -45,7 +46,8 @@ def pieces(folder):
 
 def marian(folder):
     ids = tiny_translation_tokenizer(folder)
-    tokenizer = tokenizer_of(files_of_tokenizer(folder), {"vocab_size": len(ids)})
+    config = {"vocab_size": len(ids)}
+    tokenizer = tokenizer_of(files_of_tokenizer(folder), config, FAMILIES["marian"])
     return tokenizer.decode, len(tokenizer)
 
 

@@ -419,7 +419,7 @@ def test_the_tokens_of_a_translation_model_are_theirs(tmp_path):
     pytest.importorskip("sentencepiece")
     tiny_translation_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "fr"}')
-    ours = tokenizer_of(files_of_tokenizer(tmp_path), {"vocab_size": 99})
+    ours = tokenizer_of(files_of_tokenizer(tmp_path), {"vocab_size": 99}, FAMILIES["marian"])
     theirs = transformers.MarianTokenizer.from_pretrained(tmp_path)
     for text in ("the man has a dog", "x the\u00e9", " two  spaces ", ">>fra<< the dogs", ""):
         ids = ours.encode(text)
@@ -438,7 +438,7 @@ def test_the_tokens_of_a_roberta_of_older_files_are_theirs(tmp_path):
     edit(tmp_path / "special_tokens_map.json", cls_token="<s>", mask_token=mask)
     (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\nth e\n\u0120 the\n")
     config = {"model_type": "roberta", "vocab_size": len(vocabulary)}
-    ours = tokenizer_of(files_of_tokenizer(tmp_path), config)
+    ours = tokenizer_of(files_of_tokenizer(tmp_path), config, FAMILIES["roberta"])
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in ("the hat", "the <mask>, an", "<mask>", " the ", ""):
         assert ours.encode(text) == theirs(text)["input_ids"], text

@@ -138,7 +138,8 @@ def small_tokenizer():
         "tokenizer.json": inner.to_str().encode(),
         "tokenizer_config.json": json.dumps(about).encode(),
     }
-    return Tokenizer(inner, files, {"eos": "</s>"})
+    end = vocabulary["</s>"]
+    return Tokenizer(inner, files, {"eos": end}, (end,), {})
 
 
 def gguf_of(family, n_tokens, n_kv_heads, d_ff, max_len, width=8, n_heads=2):
