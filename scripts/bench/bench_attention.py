@@ -33,7 +33,7 @@ PYTORCH_MOST_GIGABYTES = 8
 
 @benchmark()
 def main(
-    turns: usually(rounds=5, seconds=0.7),
+    turns: usually(rounds=5, seconds=0.7, quick_seconds=0.1),
     *,
     lengths: Positives | None = None,
     masks: some(["full", "causal"]) = "full,causal",

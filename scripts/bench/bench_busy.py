@@ -54,7 +54,7 @@ WORK = {"page0": PAGE_0, **SIZES, **SENTENCES, "chat": CHAT}  # chat: a third of
 
 @benchmark()
 def main(
-    turns: usually(rounds=7, seconds=2.0),
+    turns: usually(rounds=7, seconds=2.0, quick_seconds=0.2),
     *,
     work: some(WORK) = None,
     busy: Naturals = "0,1,2,8,32",

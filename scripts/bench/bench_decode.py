@@ -98,7 +98,7 @@ EVERYBODY = ["npformer", *PEERS]
 
 @benchmark("ctranslate2", "transformers")
 def main(
-    turns: usually(rounds=5, seconds=0.7),
+    turns: usually(rounds=5, seconds=0.7, quick_seconds=0.1),
     *,
     batches: Positives = "1,32",
     beams: Positives = "1,4",

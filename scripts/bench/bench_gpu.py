@@ -46,7 +46,7 @@ LARGE = 8192  # the sides of the largest product
 
 @command_line
 def main(
-    turns: usually(rounds=7, seconds=0.5),
+    turns: usually(rounds=7, seconds=0.5, quick_seconds=0.5),
     *,
     steps: some(STEPS) = None,
     precisions: some(PRECISIONS) = "tf32,bfloat16",

@@ -36,7 +36,7 @@ HEADER = ["", "calls", "ms", "products, ms", "bytes, ms", "above its limit", "of
 
 
 @benchmark()
-def main(turns: usually(rounds=7, seconds=1.0), *, steps: some(SIZES) = None):
+def main(turns: usually(rounds=7, seconds=1.0, quick_seconds=0.1), *, steps: some(SIZES) = None):
     """Measure where the time of steps goes.
 
     Parameters

@@ -180,7 +180,7 @@ def measure(name, contenders, limits, turns):
 
 @benchmark()
 def main(
-    turns: usually(rounds=5, seconds=0.2),
+    turns: usually(rounds=5, seconds=0.2, quick_seconds=0.03),
     *,
     ops: some(OPERATIONS, "operations (default: all)") = None,
     backends: Backends = "cpu,reference",

@@ -72,7 +72,7 @@ TRAINED = "npformer", "transformers"  # the others have no training steps
 
 @benchmark("torch", "transformers")
 def main(
-    turns: usually(rounds=7, seconds=2.0),
+    turns: usually(rounds=7, seconds=2.0, quick_seconds=0.1),
     *,
     language_model: Path | None = None,
     sentence_model: Path | None = None,

@@ -52,7 +52,7 @@ COLUMNS = {
 
 @command_line
 def main(
-    turns: usually(rounds=5, seconds=4.0),
+    turns: usually(rounds=5, seconds=4.0, quick_seconds=0.4),
     *,
     steps: some(SHORT_STEPS, "some of {}") = "copy,small,base",
     ranks: Positives = "2",

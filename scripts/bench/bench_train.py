@@ -62,7 +62,7 @@ OTHERS = ["first loss", "libraries MB", "training MB"]
 
 @benchmark()
 def main(
-    turns: usually(rounds=7, seconds=0.7),
+    turns: usually(rounds=7, seconds=0.7, quick_seconds=0.3),
     *,
     steps: some(STEPS, f"some of {{}} (default: {','.join(SIZES)})") = None,
     backends: Backends = "cpu",

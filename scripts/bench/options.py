@@ -75,8 +75,8 @@ class Turns(NamedTuple):
 
 
 class Usually(Fields):
-    """The options of ``Turns``, in ``Annotated``, with what is usual; with --quick, it is three
-    rounds and a tenth of the seconds.
+    """The options of ``Turns``, in ``Annotated``, with what is usual, and the seconds of the three
+    rounds of --quick.
     """
 
     MEANINGS = {
@@ -85,17 +85,18 @@ class Usually(Fields):
         "quick": "3 short rounds",
     }
 
-    def __init__(self, rounds, seconds):
+    def __init__(self, rounds, seconds, quick_seconds):
         self.usual = {"rounds": rounds, "seconds": seconds}
+        self.quick = {"rounds": 3, "seconds": quick_seconds}
         shown = self.usual | {"json": ""}
         super().__init__(Turns, " ".join(Turns._fields), shown, meanings=self.MEANINGS)
 
     def value_in(self, options):
         """The turns that are measured."""
-        quick = {"rounds": 3, "seconds": self.usual["seconds"] / 10} if options.quick else {}
-        return Turns(**self.usual | quick | super().value_in(options))
+        unless_typed = self.quick if options.quick else self.usual
+        return Turns(**unless_typed | super().value_in(options))
 
 
-def usually(rounds, seconds):
+def usually(rounds, seconds, quick_seconds):
     """The type of the parameter ``turns`` of a benchmark that usually takes so long."""
-    return Annotated[Turns, Usually(rounds, seconds)]
+    return Annotated[Turns, Usually(rounds, seconds, quick_seconds)]
