@@ -49,7 +49,7 @@ def diagnosed_mistakes(only, verbose):
     figures = {}
     rows = []
     counts = Counter()
-    for title, names, make in MISTAKES:
+    for title, names, make, _ in MISTAKES:
         if only not in title:
             continue
         findings = examined(make(), verbose).names

@@ -12,8 +12,8 @@ import pytest
 from refusals import refuses
 
 from scripts.measure.diagnose_mistakes import examined
+from scripts.measure.diagnosed import changes
 from scripts.measure.diagnosed.cases import adapted, after, classes, numbers, pairs, text, trained
-from scripts.measure.diagnosed.changes import with_batch
 from scripts.measure.diagnosed.mistakes import MISTAKES, TESTED
 
 import npformer as nf
@@ -42,6 +42,14 @@ def names_after(mistake):
 @pytest.mark.parametrize("mistake", TESTED, ids=[mistake.title for mistake in TESTED])
 def test_a_mistake_is_named(mistake):
     assert mistake.names & {*names_after(mistake)[:2]}
+
+
+def test_what_is_tested_was_added_as_a_mistake():
+    def no_mistake():
+        return text()
+
+    assert TESTED  # else the test above would be skipped
+    refuses(ValueError, "no_mistake is no mistake yet", changes.tested, no_mistake)
 
 
 @pytest.mark.parametrize("title", ALONE)
@@ -412,7 +420,7 @@ def test_rows_that_are_off_by_some_rows_are_named_before_the_training(n):
 
 
 def test_a_gradient_is_not_compared_with_a_loss_that_does_not_change():
-    found = found_in(with_batch(numbers(), lambda x, y: (x, 1e9 * y)))
+    found = found_in(changes.with_batch(numbers(), lambda x, y: (x, 1e9 * y)))
     assert "wrong gradient" not in found.names
     assert any("less than it is rounded" in why for why in found.not_examined)
 
@@ -439,7 +447,7 @@ def test_a_setting_that_is_unusual_is_named_alone():
 
 
 def test_numbers_are_said_of_the_input_and_of_the_targets():
-    (found,) = found_in(with_batch(numbers(), lambda x, y: (x + 300, y + 400)), quick=True)
+    (found,) = found_in(changes.with_batch(numbers(), lambda x, y: (x + 300, y + 400)), quick=True)
     assert found.name == "scale of the data"
     assert "input: mean 300" in found.seen
     assert "targets: mean 400" in found.seen

@@ -12,13 +12,14 @@ from npformer import tree
 
 
 class Planted(NamedTuple):
-    """A mistake: the names that are right, and a function that returns the arguments of
-    ``diagnose`` that have it.
+    """A mistake: the names that are right, a function that returns the arguments of ``diagnose``
+    that have it, and the function that was decorated.
     """
 
     title: str
     names: set
     make: object
+    change: object
 
 
 MISTAKES: list = []
@@ -66,15 +67,20 @@ def in_gradient(case, kind, path, *names):
 
 
 def tested(change):
-    """Make a test of the mistake that was just added: it is one of `make test`, too."""
-    TESTED.append(MISTAKES[-1])
+    """Make a test of the mistake of a function, above the decorator that adds it: it is one of
+    `make test`, too.
+    """
+    added = [planted for planted in MISTAKES if planted.change is change]
+    if not added:
+        raise ValueError(f"{change.__name__} is no mistake yet, put @tested above its decorator")
+    TESTED.extend(added)
     return change
 
 
 def planting(names, make):
     def add(change):
         title = change.__name__.replace("_", " ")
-        MISTAKES.append(Planted(title, set(names), lambda: make(change)))
+        MISTAKES.append(Planted(title, set(names), lambda: make(change), change))
         return change
 
     return add
