@@ -33,6 +33,14 @@ import npformer as nf
 from npformer import pretrained, tree
 
 
+class Given(NamedTuple):
+    """A model that is measured, and what is done with it."""
+
+    path: Path
+    works: list
+    settings: dict = {}  # of transformers, where its configuration has others
+
+
 class Work(NamedTuple):
     """What is done with a model: "step", "generate" or "vectors"."""
 
@@ -53,8 +61,15 @@ PROMPT = Work("generate", 1, 32, 1)
 GENERATION = Work("generate", 1, 32, 64)
 LONG_PROMPT = Work("generate", 1, 512, 1)
 VECTORS = Work("vectors", 32, 24)
-GPT2 = {"d_model": 768, "n_heads": 12, "n_layers": 12, "d_ff": 3072, "max_len": 1024}
-SMALL_GPT2 = GPT2 | {"d_model": 96, "n_heads": 4, "n_layers": 2, "d_ff": 384}
+GPT2 = {
+    "vocab": 50257,
+    "d_model": 768,
+    "n_heads": 12,
+    "n_layers": 12,
+    "d_ff": 3072,
+    "max_len": 1024,
+}
+SMALL_GPT2 = GPT2 | {"vocab": 500, "d_model": 96, "n_heads": 4, "n_layers": 2, "d_ff": 384}
 # What makes transformers fastest: the same function in one pass, and no dropout.
 OF_GPT2 = {"activation_function": "gelu_pytorch_tanh", "embd_pdrop": 0.0}
 TRAINING = {"lr": 1e-4, "weight_decay": 0.1}
@@ -93,92 +108,101 @@ def main(
     lengths
         of the texts of its training steps
     """
-    works = {}
+    given = []
     if language_model:
-        works[language_model] = PROMPT, GENERATION, LONG_PROMPT
+        given.append(Given(language_model, [PROMPT, GENERATION, LONG_PROMPT]))
     if sentence_model:
-        works[sentence_model] = (VECTORS,)
+        given.append(Given(sentence_model, [VECTORS]))
     with tempfile.TemporaryDirectory() as folder:
         if gpt2:
-            model = nf.LanguageModel(
-                500 if turns.quick else 50257,
-                **SMALL_GPT2 if turns.quick else GPT2,
-                positions="learned",
-                scale_embeddings=False,
-            )
-            path = Path(folder) / "GPT-2"
-            pretrained.save(path, model, model.init(0))
-            works[path] = *(Work("step", 4, n) for n in lengths), PROMPT, GENERATION
-        if not works:
+            model = gpt2_model(turns.quick)
+            pretrained.save(folder, model, model.init(0))
+            steps = [Work("step", 4, n_tokens) for n_tokens in lengths]
+            given.append(Given(Path(folder), [*steps, PROMPT, GENERATION], OF_GPT2))
+        if not given:
             expected = "expected --language-model, --sentence-model, --gpt2, or some of them"
             raise UsageError(f"nothing to measure, {expected}")
         others = [name for name in LIBRARIES if name not in without]
         results = []
         with Limits(turns.sgemm_sizes) as limits:
-            for path, of_model in works.items():
-                results += measured_model(path, of_model, others, turns, limits)
+            for each in given:
+                results += measured_model(each, others, turns, limits)
     print_results(results, COLUMNS)
     return {"results": results}
 
 
-def measured_model(path, works, others, turns, limits):
+def gpt2_model(quick):
+    """GPT-2, or a small model like it."""
+    shape = SMALL_GPT2 if quick else GPT2
+    return nf.LanguageModel(**shape, positions="learned", scale_embeddings=False)
+
+
+def measured_model(given, others, turns, limits):
     """The results of each work with a model."""
-    if path.suffix != ".gguf":
+    if given.path.suffix != ".gguf":
         others = [name for name in others if name not in LLAMA_CPP]
     wanted = of_backends(["cpu"], build_npformer)
     wanted += [(name, LIBRARIES[name], partial(build_other, name)) for name in others]
     results = {}
     with tempfile.TemporaryDirectory() as folder, started(wanted) as contenders:
-        model = prepared(path, Path(folder) / path.stem, others)
-        for work in works:
-            first = results[PROMPT]["contenders"] if work == GENERATION else {}
+        model = prepared(given, Path(folder), others)
+        for work in given.works:
             able = contenders
             if work.kind == "step":
                 able = [contender for contender in contenders if contender.name in TRAINED]
-            results[work] = measure(model, work, able, limits, turns, first)
+            results[work] = measure(model, work, able, limits, turns)
+    for work, result in results.items():
+        prompt = results[PROMPT]["contenders"] if work == GENERATION else {}
+        add_share_of_reading(result, model, work, prompt)
     return list(results.values())
 
 
-def prepared(path, folder, others):
-    """The files of each library, in float32, and how many numbers are in products and in the table
-    of tokens.
+def prepared(given, folder, others):
+    """The files of each library, in float32, the settings of transformers, and how many numbers are
+    in products and in the table of tokens.
     """
-    model, params, tokenizer = pretrained.load(path)
+    model, params, tokenizer = pretrained.load(given.path)
     pretrained.save(folder, model, params, tokenizer)
     files = dict.fromkeys(["npformer", "npformer int8", "transformers"], str(folder))
     for name, kind in LLAMA_CPP.items():
         if name in others:
             from scripts.bench.peers.llama_cpp_model import converted
 
-            files[name] = converted(path, folder / f"{kind}.gguf", kind)
+            files[name] = converted(given.path, folder / f"{kind}.gguf", kind)
     table = params["embedding"].size
     weights = tree.count(params) - np.size(params.get("positions", ()))
-    return {"files": files, "vocab": model.vocab, "weights": weights, "table": table}
+    facts = {"vocab": model.vocab, "weights": weights, "table": table}
+    return {"files": files, "settings": given.settings} | facts
 
 
-def measure(model, work, contenders, limits, turns, first):
-    """The times of a work, and how near they are to the limits.
-
-    Reading the weights limits each new token but the first one, which waits for the products of the
-    prompt: ``first`` has the figures of that. It does not limit a training step.
-    """
+def measure(model, work, contenders, limits, turns):
+    """The times of a work, and how near they are to the limits of its operations."""
     own_limit_of = partial(build_npformer, model, work, "cpu")
     workload = Workload((model, work), flops_of(model, work), own_limit_of, differs, INT8)
     result = measured(contenders, workload, turns, limits)
+    for name, found in result["contenders"].items():
+        if name in INT8:
+            found["share_of_own_limit"] = None  # which is that of the float32 work
+    return {"what": str(work)} | result
+
+
+def add_share_of_reading(result, model, work, prompt):
+    """Add how near the times of a work are to the limit of reading the weights.
+
+    It limits each new token but the first one, which waits for the products of the prompt:
+    ``prompt`` has the figures of that. It does not limit a training step.
+    """
     n_read = model["weights"] - model["table"]
-    if first:
+    if prompt:
         n_read = (work.n_new - 1) * model["weights"]
     for name, found in result["contenders"].items():
         reading = found["seconds"]["median"]
-        if name in first:
-            reading -= first[name]["seconds"]["median"]
+        if name in prompt:
+            reading -= prompt[name]["seconds"]["median"]
         bytes_read = n_read if name in INT8 else 4 * n_read
         found["share_of_reading"] = bytes_read / 1e9 / result["limits"]["read"] / reading
         if work.kind == "step":
             found["share_of_reading"] = None
-        if name in INT8:
-            found["share_of_own_limit"] = None  # which is that of the float32 work
-    return {"what": str(work)} | result
 
 
 def differs(theirs, ours):
@@ -229,9 +253,9 @@ def build_other(name, model, work):
         return llama_cpp_model.generation(file, ids, work.n_new)
     from scripts.bench.peers import transformers_models
 
-    settings = OF_GPT2 if Path(file).stem == "GPT-2" else {}
     if work.kind == "vectors":
         return transformers_models.vectors(file, ids)
+    settings = model["settings"]
     if work.kind == "step":
         training = TRAINING | {"clip_norm": CLIP_NORM}
         return transformers_models.training_step(file, ids, **training, **settings)
