@@ -26,6 +26,7 @@ from npformer.commands.shared import (  # needs pip install -e .
     Positive,
     Reading,
     command_line,
+    positive,
     write_json,
 )
 from scripts.bench.machine import print_machine
@@ -61,8 +62,14 @@ def words(text):
     return [word for word in text.split(",") if word]
 
 
+def positives(text):
+    """The type of an option that is positive numbers between commas; '' is none."""
+    return [positive(word) for word in words(text)]
+
+
 Folder = Annotated[str, Reading(type=folder)]
 Some = Annotated[list, Reading(type=words, metavar="A,B")]
+Positives = Annotated[list, Reading(type=positives, metavar="N,M")]
 
 
 @command_line
@@ -72,8 +79,8 @@ def main(
     *,
     steps: Some = "tiny,copy,small,base,long",
     size: str = "base",
-    batches: Some = "1,4,8,32",
-    beams: Some = "1,4",
+    batches: Positives = "1,4,8,32",
+    beams: Positives = "1,4",
     processes: Positive = 5,
     seconds: AboveZero = 2.0,
     json: JsonFile | None = None,
@@ -102,9 +109,8 @@ def main(
     facts = print_machine()
     print(f"{'milliseconds':<20} {NAMES[0]:>24} {NAMES[1]:>24} {'ratio':>7}")
     # The kind, the name of a size, and the other arguments of what builds it.
-    settings = [(int(batch), int(beam)) for batch, beam in itertools.product(batches, beams)]
     wanted = [("step", step, ()) for step in steps]
-    wanted += [("decode", size, setting) for setting in settings]
+    wanted += [("decode", size, setting) for setting in itertools.product(batches, beams)]
     cases = {}
     for case in wanted:
         kind, name, detail = case

@@ -40,6 +40,11 @@ def test_processes_take_turns_and_medians_are_over_them(tmp_path, monkeypatch, c
     assert "1.00 (1.00 … 1.14)" in capsys.readouterr().out
 
 
+def test_a_size_of_a_batch_that_is_no_number_is_refused(capsys):
+    refuses(SystemExit, "2", compare_commits.main, [ROOT, ROOT, "--batches", "4,x"])
+    assert "argument --batches: x, expected a whole number" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("case", [("step", "tiny", []), ("decode", "tiny", [1, 2])])
 def test_a_process_of_a_checkout_says_how_long_a_call_takes(case):
     assert compare_commits.timed(ROOT, case, 0.001) > 0
