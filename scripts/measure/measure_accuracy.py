@@ -66,7 +66,7 @@ def hard(row):
     """A hard input for each operation of a row."""
     given = row.get("given", {})
     given = GIVEN[given] if isinstance(given, str) else given
-    sizes = row["sizes"]
+    sizes = dict(row["sizes"])
     if "leading" in sizes:
         sizes["..."] = tuple(sizes.pop("leading"))
     bounds = row.get("bounds", (4, 4))
