@@ -9,6 +9,7 @@ import numpy as np
 from npformer import reference, tree
 from npformer.arrays import beside, on_host
 from npformer.diagnosis.interface import Interface, interface_of, is_word
+from npformer.models.batch import checked_results, count_of
 from npformer.models.low_rank import LowRank
 from npformer.runtime.forks import cached_property
 
@@ -216,7 +217,8 @@ class Subject:
     def gradient(self, *batch, params=None, **options):
         """What is ``Computed`` of a batch, or the few rows, with zeros for what has no gradient."""
         params = params or self.params
-        loss, grads, n_targets = self._loss_and_grad(params, batch or self.sample, options)
+        results = self._loss_and_grad(params, batch or self.sample, options)
+        loss, grads, n_targets = checked_results(results)
         arrays = arrays_by_path(grads)
         by_path = {}
         for path, x in tree.leaves(params):
@@ -230,8 +232,12 @@ class Subject:
         return float(self._loss_and_grad(params or self.params, self.sample, options)[0])
 
     def _loss_and_grad(self, params, batch, options):
-        options = {"dropout_key": None, "n_tokens": None, "backend": self.ops} | options
-        return self.model.loss_and_grad(params, *batch, **options)
+        loss_and_grad = self.model.loss_and_grad
+        options = {"dropout_key": None, "backend": self.ops} | options
+        n_tokens = inspect.signature(loss_and_grad).parameters.get("n_tokens")
+        if n_tokens is not None and n_tokens.default is inspect.Parameter.empty:
+            options.setdefault("n_tokens", count_of(self.model, batch))
+        return loss_and_grad(params, *batch, **options)
 
 
 def arrays_by_path(params):

@@ -38,6 +38,20 @@ def count_of(model, batch):
     return check_int(f"{kind}.count(…)", n, at_least=0)
 
 
+def checked_results(results):
+    """(loss, gradients, number of targets), as a model's ``loss_and_grad`` has to return them."""
+    expected = "(loss, gradients, number of targets)"
+    if not isinstance(results, (tuple, list)):
+        kind = type(results).__name__
+        raise ValueError(f"loss_and_grad returned a {kind}, expected {expected}")
+    if len(results) != 3:
+        raise ValueError(f"loss_and_grad returned {len(results)} values, expected {expected}")
+    shape = getattr(results[0], "shape", ())
+    if shape != ():
+        raise ValueError(f"loss_and_grad returned a loss of shape {shape}, expected a number")
+    return results
+
+
 def mean_loss(trainer, params, batches) -> float:
     """The mean loss per target over all batches, without dropout and label smoothing.
 
@@ -51,7 +65,8 @@ def mean_loss(trainer, params, batches) -> float:
 
     def summed(batch):
         n = count_of(model, batch)
-        loss, *_ = model.loss_and_grad(params, *batch, n_tokens=max(n, 1), **options)
+        results = model.loss_and_grad(params, *batch, n_tokens=max(n, 1), **options)
+        loss, _, _ = checked_results(results)
         return [float(loss) * n, n]
 
     sums = ranks.gather_lists(ops.device.run_shards(summed, ranks.my_share(batches)))

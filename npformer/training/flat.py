@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
+from npformer.models.batch import checked_results
 from npformer.reference import derive_key
 from npformer.training.precision import LossScale, Precision
 
@@ -100,14 +101,19 @@ class GivenGradients:
             del self.missing[leaf]
             self.add(leaf, grad)
 
-    def finish(self, grads):
-        """Take those that were not given to ``ready``, which may be all, or None."""
+    def finish(self, results):
+        """Take the gradients that were not given to ``ready`` from what ``loss_and_grad`` returned.
+
+        They may be all, or None. Return the other results, the loss and the number of targets.
+        """
+        loss, grads, n_targets = checked_results(results)
         for leaf, grad in tree.leaves({} if grads is None else grads):
             if leaf in self.missing or leaf not in self.places:
                 self.ready(leaf, grad)
         for leaf in self.missing:
             _, shape = self.places[leaf]
             raise ValueError(f"the gradient of {leaf}: given nothing, expected shape {shape}")
+        return loss, n_targets
 
 
 class FlatOptimizer:

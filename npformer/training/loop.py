@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from npformer.checks import check_callable, check_number, shown, warn
-from npformer.files.checkpoint import BEST, LAST
+from npformer.files.checkpoint import BEST, LAST, import_safetensors
 from npformer.files.json_log import JsonLog
 from npformer.files.locks import locked
 from npformer.files.paths import check_path
@@ -121,6 +121,8 @@ class Loop:
         self.loop_settings, self.compute_validation = settings, validate
         # absolute, as a callback may change the current folder
         self.folder = None if folder is None else check_path(folder, "save").absolute()
+        if self.folder is not None:
+            import_safetensors()  # what is missing is said before the first step
         self.log: JsonLog | None = None  # open while the loop runs, on rank 0
         self.saved: tuple | None = None  # (steps, validations) of the last checkpoint
         # The first validation that counts; 0 if a training goes on in its own folder.

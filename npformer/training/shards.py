@@ -114,9 +114,7 @@ class OverShards:
             of_shard = options | {"dropout_key": shard.dropout_key}
             if self.gives_early:
                 of_shard["ready"] = given.ready
-            loss, grads, n_targets = self.loss_and_grad(params, *shard.batch, **of_shard)
-            given.finish(grads)
-            return loss, n_targets
+            return given.finish(self.loss_and_grad(params, *shard.batch, **of_shard))
 
         if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
             return [compute(shards[0])]

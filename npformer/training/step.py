@@ -65,7 +65,7 @@ def training_step(
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
     is_update = are_usable(loss, norm, clip_norm, state.flat_params.dtype)
-    # With NaN, update.py changes nothing.
+    # With NaN, reference/math/update.py changes nothing.
     grad_scale = np.where(is_update, clipping / loss_scale, np.nan)
     optimizer.update(state, step=step, grad_scale=grad_scale, lr=lr)
     return loss, norm, is_update
@@ -105,8 +105,8 @@ class OverBatches:
             options["dropout_key"] = derive_key(dropout_key, i)
             if self.gives_early:
                 options["ready"] = given.ready
-            loss_of_batch, grads, n = self.loss_and_grad(params, *batch, **options)
-            given.finish(grads)
+            results = self.loss_and_grad(params, *batch, **options)
+            loss_of_batch, n = given.finish(results)
             loss = loss + loss_of_batch  # each was divided by the targets of all batches
             n_targets += n
         return loss, self.state.grads, n_targets

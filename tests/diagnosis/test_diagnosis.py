@@ -203,6 +203,13 @@ class WrongBigram(Bigram):
         return loss, {"table": 1.1 * grads["table"]}, n
 
 
+class NeedsItsNumber(Bigram):
+    """The same, which has to be given the number of targets, as a trainer gives it."""
+
+    def loss_and_grad(self, params, ids, *, dropout_key, n_tokens, backend):
+        return super().loss_and_grad(params, ids, n_tokens=n_tokens + 0)
+
+
 class Weighted(Bigram):
     """The same with an array that is not a number for each row."""
 
@@ -239,7 +246,10 @@ ASCENDING = (np.arange(12)[:, None] + np.arange(9)) % 13
 BIGRAM = {"model": Bigram(), "params": Bigram().init(0), "batch": (ASCENDING,)}
 
 
-@pytest.mark.parametrize("case", [BIGRAM, text() | {"model": Delegating(text()["model"])}])
+DELEGATING = text() | {"model": Delegating(text()["model"])}
+
+
+@pytest.mark.parametrize("case", [BIGRAM, BIGRAM | {"model": NeedsItsNumber()}, DELEGATING])
 def test_a_batch_of_one_array_of_a_model_of_your_own(case):
     found = found_in(case)
     assert found.names == []

@@ -116,7 +116,7 @@ def test_what_was_given_to_ready_is_not_taken_again():
     taken = []
     given = GivenGradients(PLACES, lambda path, grad: taken.append(path))
     given.ready("a", tree["a"])
-    given.finish(tree)
+    given.finish((0.5, tree, 3))
     assert taken == ["a.weight", "a.bias", "b"]
 
 
@@ -127,7 +127,7 @@ def test_a_gradient_that_is_missing_or_of_another_shape_is_named(early):
         with pytest.raises(ValueError, match=f"the gradient of {message}"):
             if early:
                 given.ready(path, grads)
-            given.finish(None if early else {path: grads})
+            given.finish((0.5, None if early else {path: grads}, 3))
 
     layer = {"weight": np.ones((2, 3)), "bias": np.ones(3)}
     named(r"b: given nothing, .* shape \(\)", "a", layer)
@@ -140,6 +140,20 @@ def test_a_gradient_that_is_given_twice_is_named():
     given.ready("b", np.zeros(()))
     message = "the gradient of b: given twice, expected once"
     refuses(ValueError, message, given.ready, "b", np.zeros(()))
+
+
+@pytest.mark.parametrize(
+    "results, message",
+    [
+        ((0.5, {}), "returned 2 values, expected .loss, gradients, number of targets"),
+        (None, "returned a NoneType, expected .loss"),
+        ((np.ones(4), {}, 4), r"returned a loss of shape \(4,\), expected a number"),
+    ],
+)
+def test_results_that_are_not_those_of_a_model_are_refused(results, message):
+    given = GivenGradients(PLACES, lambda path, grad: None)
+    with pytest.raises(ValueError, match=message):
+        given.finish(results)
 
 
 class WithoutOutput(Transformer):

@@ -5,6 +5,7 @@ import functools
 import os
 import pickle
 import signal
+import sys
 import time
 
 import numpy as np
@@ -230,6 +231,14 @@ def test_an_average_goes_on_in_a_copy():
     twin = pickle.loads(pickle.dumps(average))
     fit(trainer, 1, callbacks=[average, twin])
     assert_trees_close(twin.params, average.params)
+
+
+def test_a_training_that_no_file_can_keep_is_refused_before_the_first_step(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.delitem(sys.modules, "safetensors.numpy", raising=False)
+    trainer = make()
+    refuses(ImportError, r"pip install .*\[checkpoint\]'", fit, trainer, 2, save=tmp_path)
+    assert trainer.n_steps == 0
 
 
 def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path):
