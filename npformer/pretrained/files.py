@@ -27,6 +27,7 @@ CONVERTING = (
     ": in transformers, AutoModel…from_pretrained(FOLDER).save_pretrained(NEW)"
     " writes model.safetensors"
 )
+POINTER = b"version https://git-lfs"  # begins what a clone has in place of a large file
 BLOCK = 2**20  # numbers that are converted at a time
 LONGEST = 64 * 2**20  # bytes of a file of settings or of a tokenizer
 
@@ -168,6 +169,11 @@ def tensors_in(path: Path) -> Tensors:
         with safetensors.safe_open(path, "numpy"):
             pass
     except (OSError, safetensors.SafetensorError) as error:
+        with path.open("rb") as file:
+            is_pointer = file.read(len(POINTER)) == POINTER
+        if is_pointer:
+            what = "is a pointer of git-lfs, not the weights"
+            raise ValueError(f"{path.name} {what}: git lfs pull brings them") from None
         raise ValueError(f"{path.name} is no safetensors file, or a damaged one: {error}") from None
     data = np.memmap(path, np.uint8, "r")
     begin = 8 + int(data[:8].view("<u8")[0])
