@@ -189,6 +189,9 @@ def _column(i, x, pad_id):
         return x
     if not isinstance(x, (list, tuple)):
         raise TypeError(f"{name} is {kind}, {expected}")
+    if isinstance(x, tuple) and any(np.ndim(part) > 1 for part in x if hasattr(part, "shape")):
+        advice = "unpack it, as in batches(*arrays, size=…)"
+        raise TypeError(f"{name} is a tuple of arrays, {expected}: {advice}")
     try:
         return np.asarray(x)
     except ValueError as error:  # rows of different lengths, or arrays with different axes

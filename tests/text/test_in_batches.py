@@ -111,6 +111,8 @@ def test_what_makes_no_batches_is_refused():
     objects = np.array([[1], [2, 3]], object)
     bad("array 0 has dtype object, expected numbers", objects)
     bad("array 0 has rows of different lengths, expected pad_id=", [[1, 2], [3]])
+    for tgt in (np.zeros((4, 3)), np.zeros((4, 6))):
+        bad("array 0 is a tuple of arrays, expected an array", (np.zeros((4, 3)), tgt))
     lists = "array 0, row 0 holds lists of different lengths"
     bad(lists, [[1, [2, 3]], [4]], pad_id=0)
     bad("array 0, row 1 has 9223372036854775808", [[1, 2], [2**63]], pad_id=0)
