@@ -179,6 +179,8 @@ def diagnosis(trainer, batches, loss, lr):
         advice = "Mask what is missing, if the model takes a keep_mask, or leave it out."
     elif bad_grads:
         where = f"the gradient of {bad_grads[0]} holds NaN or inf (one of {len(bad_grads)})"
+        if state.n_steps == 0:  # no update can be the reason
+            advice = f"trainer.diagnose(*batch) examines loss and gradients. {advice}"
     return (
         f"step {state.n_steps + 1}: the loss is {loss:g}; {where}. The step was not taken: "
         f"parameters are those of step {state.n_steps}. {advice}"
