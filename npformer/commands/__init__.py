@@ -6,6 +6,7 @@ without NumPy.
 """
 
 import sys
+from collections import defaultdict
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -86,13 +87,13 @@ def nearest(word, names):
     """The end of a message about a word, or an option, that is none of these names.
 
     Of a command of several words, as "train-gpt", one of them is enough. Words of options are too
-    short, and too many have the same.
+    short for that, and too many have the same.
     """
-    by_word = {}
+    by_word = defaultdict(list)
     for name in names:
         if not name.startswith("-"):
-            for part in name.lower().split("-"):
-                by_word.setdefault(part, name)
-        by_word[name.lstrip("-").lower()] = name
+            for word_of_name in name.lower().split("-"):
+                by_word[word_of_name].append(name)
+    by_word |= {name.lstrip("-").lower(): [name] for name in names}
     close = get_close_matches(word.lstrip("-").lower(), by_word, 1)
-    return f", did you mean {by_word[close[0]]}?" if close else ""
+    return f", did you mean {' or '.join(by_word[close[0]])}?" if close else ""
