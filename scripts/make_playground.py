@@ -41,6 +41,8 @@ PAGES = ["index.html", "lab.html", "train.html"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PREFIX = "MODELS[{}] = "
 STEPS = {"reverse": 2000, "en-fr": 1600}
+OF_MODELS = ", ".join(f"{n} for {name}" for name, n in STEPS.items())
+Steps = Annotated[Positive, Reading(help=f"training steps (default: {OF_MODELS})")]
 EXAMPLES = [  # of the test text, which is not trained on
     "A dog runs outside with a yellow toy.",
     "A blond girl sleeps on a brown couch.",
@@ -61,7 +63,7 @@ def main(
     out: OutputFile | None = None,
     name: Annotated[Literal[*PAGES], Reading(flag="--page")] = PAGES[0],
     train: Literal[*STEPS] | None = None,
-    steps: Positive | None = None,
+    steps: Steps | None = None,
     data: str | None = None,
 ):
     """Make a page, or train a model of it.
@@ -74,8 +76,6 @@ def main(
         which page
     train
         train one of the models again
-    steps
-        training steps (default: 2000 for reverse, 1600 for en-fr)
     data : DIR
         folder of get_multi30k.py, to train en-fr
     """

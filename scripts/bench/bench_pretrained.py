@@ -196,13 +196,14 @@ def add_share_of_reading(result, model, work, prompt):
     if prompt:
         n_read = (work.n_new - 1) * model["weights"]
     for name, found in result["contenders"].items():
+        found["share_of_reading"] = None
+        if work.kind == "step":
+            continue
         reading = found["seconds"]["median"]
         if name in prompt:
             reading -= prompt[name]["seconds"]["median"]
         bytes_read = n_read if name in INT8 else 4 * n_read
         found["share_of_reading"] = bytes_read / 1e9 / result["limits"]["read"] / reading
-        if work.kind == "step":
-            found["share_of_reading"] = None
 
 
 def differs(theirs, ours):

@@ -12,7 +12,7 @@ pytest.importorskip("gguf")
 from safetensors.numpy import save_file  # noqa: E402, which needs them
 from tiny import saved, tiny_encoder  # noqa: E402
 
-from tests.pretrained.folders import (  # noqa: E402
+from tests.pretrained.folders import (  # noqa: E402, which needs them, too
     PIECES,
     configure,
     edit,

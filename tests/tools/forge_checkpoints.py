@@ -34,6 +34,8 @@ from tests.tools.forgery import (
     ACCEPTED,
     FAILED,
     REFUSED,
+    Files,
+    Only,
     damaged,
     forge,
     forged,
@@ -41,23 +43,15 @@ from tests.tools.forgery import (
     outcome_of,
     parts,
 )
-from tests.tools.tool import Natural, Seed, tool
+from tests.tools.tool import Seed, tool
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12}
 SLACK = 100_000_000  # bytes that a refusal may take, besides twice the size of the file
 
 
 @tool
-def main(*, files: Natural = 12_000, only: Natural | None = None, seed: Seed = 0):
-    """Forge files.
-
-    Parameters
-    ----------
-    files
-        number of files
-    only
-        only the file with this number, from 0
-    """
+def main(*, files: Files = 12_000, only: Only | None = None, seed: Seed = 0):
+    """Forge files."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         trainers = originals(folder)

@@ -31,6 +31,8 @@ from npformer.pretrained.tokenizer import Tokenizer, tokenizer_in
 from npformer.pretrained.tokenizer_json import byte_pairs
 from tests.tools.forgery import (
     FAILED,
+    Files,
+    Only,
     as_bytes,
     changed,
     damaged,
@@ -39,7 +41,7 @@ from tests.tools.forgery import (
     outcome_of,
     parts,
 )
-from tests.tools.tool import Natural, Seed, tool
+from tests.tools.tool import Seed, tool
 
 SLACK, SLOW = 300_000_000, 20.0  # bytes, seconds
 V = 300
@@ -62,16 +64,8 @@ MODELS = {
 
 
 @tool
-def main(*, files: Natural = 1000, only: Natural | None = None, seed: Seed = 0):
-    """Forge files.
-
-    Parameters
-    ----------
-    files
-        number of files
-    only
-        only the file with this number, from 0
-    """
+def main(*, files: Files = 1000, only: Only | None = None, seed: Seed = 0):
+    """Forge files."""
     with tempfile.TemporaryDirectory() as folder:
         wholes = originals(Path(folder) / "whole")
         place = Path(folder) / "damaged"

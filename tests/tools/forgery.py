@@ -10,12 +10,15 @@ import re
 import traceback
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from npformer.commands.shared import Reading  # needs pip install -e .
+
 from npformer.files.checkpoint import checksum, load_checkpoint, save_checkpoint
 from npformer.training import CheckpointError
+from tests.tools.tool import Natural
 
 NUMPY = {"BOOL": "?", "F16": "f2", "F32": "f4", "F64": "f8"}
 NUMPY |= {
@@ -34,6 +37,9 @@ DEEP, HUGE, TWICE = "@deep@", "@huge@", "@twice@"
 DEPTHS = (50, 99, 150, 990, 5000, 100_000)
 ACCEPTED, REFUSED, ANOTHER, FAILED = "accepted", "CheckpointError", "text or precision", "FAILURE"
 LONGEST_MESSAGE = 1000
+# The options of ``forge``, beside --seed.
+Files = Annotated[Natural, Reading(help="number of files")]
+Only = Annotated[Natural, Reading(help="only the file with this number, from 0")]
 
 
 # -- what becomes of a file
