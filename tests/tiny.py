@@ -6,8 +6,8 @@ import json
 
 from npformer import Encoder, LanguageModel
 from npformer.pretrained import save
-from npformer.pretrained.tokenizer import Tokenizer, import_tokenizers, tokenizer_in
-from npformer.pretrained.tokenizer_json import byte_pairs
+from npformer.pretrained.library_tokenizers import byte_pairs, import_tokenizers
+from npformer.pretrained.tokenizer import Tokenizer
 from npformer.tokens import Subwords
 
 CHATML = "<|im_start|>", "<|im_end|>"
@@ -17,7 +17,7 @@ def tiny_tokenizer(special=CHATML, template=None):
     """A token for each byte, and some special ones, of which the last ends a text."""
     alphabet = sorted(import_tokenizers().pre_tokenizers.ByteLevel.alphabet())
     ids = {token: i for i, token in enumerate([*alphabet, *special])}
-    tokenizer = tokenizer_in(json.dumps(byte_pairs(ids, [])))
+    tokenizer = byte_pairs(ids, [])
     tokenizer.add_special_tokens(list(special))
     end = special[-1] if special else None
     eos_ids = (ids[end],) if special else ()

@@ -21,7 +21,7 @@ from npformer.pretrained.keys import (
     refused_unless,
     table,
 )
-from npformer.pretrained.tokenizer_json import BYTES, around_text, byte_pairs
+from npformer.pretrained.library_tokenizers import around_text, byte_pairs, import_tokenizers
 from npformer.pretrained.tokenizer_settings import (
     GENERATION,
     SETTINGS as OF_SETTINGS,
@@ -77,18 +77,6 @@ WORDS = {
     "llama-bpe": OF_LLAMA3,
     "llama3": OF_LLAMA3,
     "llama-v3": OF_LLAMA3,
-}
-# What tokenizer.json and the model in it say of what they do not have.
-NOT_IN_FILE: dict[str, Any] = {"version": "1.0"}
-NOT_IN_FILE |= dict.fromkeys(("truncation", "padding", "normalizer", "post_processor"))
-NOT_IN_MODEL = {
-    "dropout": None,
-    "unk_token": None,
-    "continuing_subword_prefix": None,
-    "end_of_word_suffix": None,
-    "fuse_unk": False,
-    "byte_fallback": False,
-    "ignore_merges": False,
 }
 # Projections whose rows have another order in a Llama, and the number of heads of each.
 TURNED = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
@@ -247,15 +235,15 @@ def tokenizer_files(about: dict) -> Files:
             settings[f"{role}_token"] = said["tokens"][id_]
     ends = [said.get(f"{name}_token_id") for name in ("eos", "eot", "eom")]
     generation = {"eos_token_id": [id_ for id_ in ends if id_ is not None]}
-    contents = {WHOLE: whole_tokenizer(said), OF_SETTINGS: settings, GENERATION: generation}
-    return {name: json.dumps(content).encode() for name, content in contents.items()}
+    return {
+        WHOLE: whole_tokenizer(said).to_str().encode(),
+        OF_SETTINGS: json.dumps(settings).encode(),
+        GENERATION: json.dumps(generation).encode(),
+    }
 
 
-def whole_tokenizer(said: dict) -> dict:
-    """What tokenizer.json would say, by the keys of a file without their beginnings.
-
-    It has all keys, as ``save`` writes it for other libraries.
-    """
+def whole_tokenizer(said: dict) -> Any:
+    """The tokenizer of the library tokenizers, by the keys of a file without their beginnings."""
     model = said.get("model")
     words = said.get("pre", "default")
     if model != "gpt2" or words not in (*AS_GPT2, *WORDS, "default"):
@@ -266,36 +254,33 @@ def whole_tokenizer(said: dict) -> dict:
         what = "it does not say how text is divided into words (tokenizer.ggml.pre)"
         how = "divided as GPT-2 does, which may give other tokens"
         warn(f"{what}: {how}. A newer llama.cpp converts it again")
-    vocabulary = {token: i for i, token in enumerate(said["tokens"])}
-    steps = [BYTES]
+    tokens = said["tokens"]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    tokenizers = import_tokenizers()
+    steps = tokenizers.pre_tokenizers
+    # A word that is a token stays whole in a Llama 3.
+    keeps_words = WORDS.get(words) == OF_LLAMA3
+    inner = byte_pairs(vocabulary, said["merges"], ignore_merges=keeps_words)
     if words == "smollm":
-        steps.insert(0, {"type": "Digits", "individual_digits": True})
+        digits = steps.Digits(individual_digits=True)
+        inner.pre_tokenizer = steps.Sequence([digits, inner.pre_tokenizer])
     elif words in WORDS:
-        split: dict[str, Any] = {"type": "Split", "pattern": {"Regex": WORDS[words]}}
-        split |= {"behavior": "Isolated", "invert": False}
-        steps = [split, BYTES | {"use_regex": False}]
-    whole = NOT_IN_FILE | byte_pairs(vocabulary, said["merges"], *steps)
-    whole["model"] = NOT_IN_MODEL | whole["model"]
+        split = steps.Split(tokenizers.Regex(WORDS[words]), "isolated")
+        in_bytes = steps.ByteLevel(add_prefix_space=False, use_regex=False)
+        inner.pre_tokenizer = steps.Sequence([split, in_bytes])
     if words == "qwen2":
-        whole["normalizer"] = {"type": "NFC"}
-    elif words in WORDS:
-        whole["model"]["ignore_merges"] = True  # a word that is a token stays whole
-    before = [said["tokens"][said["bos_token_id"]]] if said.get("add_bos_token") else []
-    after = [said["tokens"][said["eos_token_id"]]] if said.get("add_eos_token") else []
+        inner.normalizer = tokenizers.normalizers.NFC()
+    before = [tokens[said["bos_token_id"]]] if said.get("add_bos_token") else []
+    after = [tokens[said["eos_token_id"]]] if said.get("add_eos_token") else []
     if before or after:
-        whole["post_processor"] = around_text(before, after, vocabulary)
-    whole["added_tokens"] = undivided_tokens(said)
-    return whole
-
-
-def undivided_tokens(said: dict) -> list[dict]:
-    """The tokens that are never divided."""
-    form = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    tokens = []
-    for i, (token, kind) in enumerate(zip(said["tokens"], said["token_type"], strict=True)):
+        inner.post_processor = around_text(before, after, vocabulary)
+    undivided = []
+    for token, kind in zip(tokens, said["token_type"], strict=True):
         if kind in (CONTROL, USER_DEFINED):
-            tokens.append({"id": i, "content": token, "special": kind == CONTROL} | form)
-    return tokens
+            is_special = kind == CONTROL
+            undivided.append(tokenizers.AddedToken(token, special=is_special, normalized=False))
+    inner.add_tokens(undivided)
+    return inner
 
 
 # -- the file

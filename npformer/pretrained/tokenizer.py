@@ -5,17 +5,20 @@ The library tokenizers reads tokenizer.json. What older programs wrote in its pl
 
 import json
 import re
-from contextlib import contextmanager
 from typing import Any
 
 from npformer.checks import shown
-from npformer.extras import imported
 from npformer.models.encoder import Encoder
 from npformer.pretrained.family import Family
 from npformer.pretrained.files import Files, ends_in, json_in, json_or_empty, text_in
 from npformer.pretrained.keys import TOKENIZER, check_keys, warned_unless
+from npformer.pretrained.library_tokenizers import (
+    as_value_error,
+    import_tokenizers,
+    tokenizer_in,
+    tokenizer_of_older,
+)
 from npformer.pretrained.sentences import SentenceTexts, sentence_texts
-from npformer.pretrained.tokenizer_json import whole_of_older
 from npformer.pretrained.tokenizer_settings import (
     GENERATION,
     ROLES,
@@ -95,12 +98,12 @@ class Tokenizer:
         if not isinstance(text, str):
             kind = type(text).__name__
             raise TypeError(f"text={shown(text)} is a {kind}, expected a str")
-        with _refusing(DIVIDING):
+        with as_value_error(DIVIDING):
             return self.tokenizer.encode(text, add_special_tokens=special).ids
 
     def cut(self, text: str, longest: int) -> list[int]:
         """The ids of a text that is cut: with the tokens around it, no more than ``longest``."""
-        with _refusing(DIVIDING):
+        with as_value_error(DIVIDING):
             encoding = self.tokenizer.encode(text, add_special_tokens=False)
             n_around = self.tokenizer.num_special_tokens_to_add(is_pair=False)
             encoding.truncate(max(0, longest - n_around))
@@ -109,7 +112,7 @@ class Tokenizer:
     def decode(self, ids: Any) -> str:
         """The text of ids, without tokens that no text has."""
         ids = [int(id_) for id_ in ids]
-        with _refusing("tokenizer.json cannot make a text of these ids"):
+        with as_value_error("tokenizer.json cannot make a text of these ids"):
             return self.tokenizer.decode(ids)
 
 
@@ -120,7 +123,7 @@ class MarianTokenizer:
 
     def __init__(self, files: Files, begin_id: int | None):
         kind = import_sentencepiece().SentencePieceProcessor
-        with _refusing("source.spm or target.spm is no sentencepiece model"):
+        with as_value_error("source.spm or target.spm is no sentencepiece model"):
             self.source = kind(model_proto=files["source.spm"])
             self.target = kind(model_proto=files["target.spm"])
         self.ids = json_in(files, "vocab.json")
@@ -175,8 +178,7 @@ def tokenizer_of(files: Files, config: dict, family: Family) -> Any:
     if WHOLE in files:
         inner = tokenizer_in(text_in(files, WHOLE))
     elif "merges.txt" in files or "vocab.txt" in files:
-        whole, about = whole_of_older(files, about, config)
-        inner = tokenizer_in(json.dumps(whole))
+        inner, about = tokenizer_of_older(files, about, config)
     elif CHARACTERS in files:
         return Characters(text_in(files, CHARACTERS))
     elif PIECES in files:
@@ -238,26 +240,13 @@ def _after_lower_case(normalizer):
     return normalizers.Sequence(steps)
 
 
-def tokenizer_in(text: str) -> Any:
-    """The tokenizer of the library tokenizers that the text of tokenizer.json describes.
-
-    It neither cuts nor pads texts, whatever the text says.
-    """
-    tokenizers = import_tokenizers()
-    with _refusing(f"{WHOLE}, or what is in its place, holds no tokenizer"):
-        inner = tokenizers.Tokenizer.from_str(text)
-    inner.no_truncation()
-    inner.no_padding()
-    return inner
-
-
 def _add_tokens(inner, about, n_vectors):
     """Add the tokens that the settings name and the vocabulary lacks, in the order of their ids."""
     added_token = import_tokenizers().AddedToken
     there = {token.content for token in inner.get_added_tokens_decoder().values()}
     tokens = {int(id_): token for id_, token in about.get("added_tokens_decoder", {}).items()}
     new = {id_: token for id_, token in sorted(tokens.items()) if token["content"] not in there}
-    with _refusing("tokenizer_config.json describes a token in another form"):
+    with as_value_error("tokenizer_config.json describes a token in another form"):
         inner.add_tokens([added_token(**token) for token in new.values()])
     for id_, token in new.items():
         number = inner.token_to_id(token["content"])
@@ -283,7 +272,7 @@ def _said_by(inner, ids):
             said["add_prefix_space"] = step["add_prefix_space"]
         elif kind == "Metaspace":
             said["add_prefix_space"] = step["prepend_scheme"] != "never"
-    with _refusing(DIVIDING):
+    with as_value_error(DIVIDING):
         around = inner.encode("").ids
     bos_id = ids.get("bos")
     eos_id = ids.get("eos")
@@ -301,20 +290,3 @@ def _steps(part):
         if steps in about:
             return about[steps]
     return [about]
-
-
-@contextmanager
-def _refusing(what):
-    """Turn an error of the library tokenizers into a ValueError."""
-    try:
-        yield
-    except BaseException as error:
-        # A PanicException of Rust is no Exception; neither is Ctrl-C.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise ValueError(f"{what}: {error}") from None
-
-
-def import_tokenizers() -> Any:
-    """The package tokenizers."""
-    return imported("tokenizers", "pretrained", "tokenizers of models that exist need")

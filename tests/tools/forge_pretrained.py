@@ -26,9 +26,9 @@ import numpy as np
 from scripts.bench.memory import peak_bytes, reset_peak
 
 from npformer import Encoder, LanguageModel, Transformer, pretrained
+from npformer.pretrained.library_tokenizers import byte_pairs
 from npformer.pretrained.marian import NEVER
-from npformer.pretrained.tokenizer import Tokenizer, tokenizer_in
-from npformer.pretrained.tokenizer_json import byte_pairs
+from npformer.pretrained.tokenizer import Tokenizer
 from tests.tools.forgery import (
     FAILED,
     Files,
@@ -124,9 +124,10 @@ def small_tokenizer():
     import tokenizers
 
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    pairs = [("t", "h"), ("th", "e"), ("a", "n")]
-    vocabulary = {token: i for i, token in enumerate([*letters, *map("".join, pairs), "</s>"])}
-    inner = tokenizer_in(json.dumps(byte_pairs(vocabulary, pairs)))
+    pairs = ["t h", "th e", "a n"]
+    words = [pair.replace(" ", "") for pair in pairs]
+    vocabulary = {token: i for i, token in enumerate([*letters, *words, "</s>"])}
+    inner = byte_pairs(vocabulary, pairs)
     about = {"eos_token": "</s>", "chat_template": "{{ messages }}"}
     files = {
         "tokenizer.json": inner.to_str().encode(),

@@ -1,0 +1,161 @@
+"""Tokenizers of the library tokenizers: of tokenizer.json, or of what stands in its place."""
+
+from contextlib import contextmanager
+from typing import Any
+
+from npformer.checks import shown
+from npformer.extras import imported
+from npformer.pretrained.files import Files, json_in, text_in
+from npformer.pretrained.keys import table
+from npformer.pretrained.tokenizer_settings import WHOLE, text_of
+
+# The special tokens of three kinds of tokenizers, where no file names others.
+OF_GPT2 = table("""
+    bos_token  <|endoftext|>
+    eos_token  <|endoftext|>
+    """)
+OF_BERT = table("""
+    unk_token   [UNK]
+    cls_token   [CLS]
+    sep_token   [SEP]
+    pad_token   [PAD]
+    mask_token  [MASK]
+    """)
+OF_ROBERTA = table("""
+    bos_token   <s>
+    cls_token   <s>
+    eos_token   </s>
+    sep_token   </s>
+    unk_token   <unk>
+    pad_token   <pad>
+    mask_token  <mask>
+    """)
+NO_TOKENIZER = f"{WHOLE}, or what is in its place, holds no tokenizer"
+
+
+def import_tokenizers() -> Any:
+    """The package tokenizers."""
+    return imported("tokenizers", "pretrained", "tokenizers of models that exist need")
+
+
+@contextmanager
+def as_value_error(what):
+    """Turn an error of the library tokenizers into a ValueError."""
+    try:
+        yield
+    except BaseException as error:
+        # A PanicException of Rust is no Exception; neither is Ctrl-C.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{what}: {error}") from None
+
+
+def tokenizer_in(text: str) -> Any:
+    """The tokenizer that the text of tokenizer.json describes.
+
+    It neither cuts nor pads texts, whatever the text says.
+    """
+    tokenizers = import_tokenizers()
+    with as_value_error(NO_TOKENIZER):
+        inner = tokenizers.Tokenizer.from_str(text)
+    inner.no_truncation()
+    inner.no_padding()
+    return inner
+
+
+def tokenizer_of_older(files: Files, about: dict, config: dict) -> tuple[Any, dict]:
+    """The tokenizer that older programs wrote in several files, and ``about`` with the special
+    tokens that files need not name.
+    """
+    if "merges.txt" in files:
+        return _byte_pairs_in(files, about, config)
+    return _word_pieces_in(files, about)
+
+
+def _byte_pairs_in(files, about, config):
+    """A tokenizer as that of GPT-2 or of RoBERTa, of pairs of bytes."""
+    lines = text_in(files, "merges.txt").splitlines()
+    merges = [line for line in lines if line and not line.startswith("#version")]
+    vocabulary = json_in(files, "vocab.json")
+    has_space = bool(about.get("add_prefix_space"))
+    inner = byte_pairs(vocabulary, merges)
+    inner.pre_tokenizer = import_tokenizers().pre_tokenizers.ByteLevel(has_space)
+    if is_roberta(about, config):
+        about = OF_ROBERTA | about
+        if isinstance(about["mask_token"], str):  # which has no space before it in a text
+            form = {"lstrip": True, "normalized": False}
+            about["mask_token"] = {"content": about["mask_token"], **form}
+        inner.post_processor = _between(about, vocabulary)
+    elif "<|endoftext|>" in vocabulary:
+        about = OF_GPT2 | about
+    return inner, about
+
+
+def is_roberta(about: dict, config: dict) -> bool:
+    """Whether vocab.json and merges.txt are of RoBERTa, and not of GPT-2, which has both, too.
+
+    The class of the tokenizer says so, and where no file names it, the family of the model.
+    """
+    kind = about.get("tokenizer_class") or config.get("model_type")
+    return kind in ("RobertaTokenizer", "RobertaTokenizerFast", "roberta")
+
+
+def _between(about, vocabulary):
+    """Each text begins and ends with the tokens that classify and separate."""
+    tokens = []
+    for key in ("cls_token", "sep_token"):
+        token = _text_in(about, key)
+        if token not in vocabulary:
+            raise ValueError(f"{key}={shown(about[key])}, expected a token of the vocabulary")
+        tokens.append(token)
+    begin, end = tokens
+    return around_text([begin], [end], vocabulary)
+
+
+def _text_in(about, key):
+    """The text of a token that each tokenizer of the kind has."""
+    text = text_of(about[key])
+    if not isinstance(text, str):
+        raise TypeError(f"{key}={shown(about[key])}, expected a text or a dict with its content")
+    return text
+
+
+def _word_pieces_in(files, about):
+    """A tokenizer as that of BERT, of pieces of words."""
+    pieces = text_in(files, "vocab.txt").splitlines()
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    about = OF_BERT | about
+    unknown = _text_in(about, "unk_token")
+    tokenizers = import_tokenizers()
+    with as_value_error(NO_TOKENIZER):
+        inner = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=unknown))
+        inner.normalizer = tokenizers.normalizers.BertNormalizer(
+            handle_chinese_chars=about.get("tokenize_chinese_chars", True),
+            strip_accents=about.get("strip_accents"),
+            lowercase=about.get("do_lower_case", True),
+        )
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    inner.post_processor = _between(about, vocabulary)
+    inner.decoder = tokenizers.decoders.WordPiece()
+    return inner, about
+
+
+def byte_pairs(vocabulary: dict[str, int], merges: list[str], **options: Any) -> Any:
+    """A tokenizer of byte pairs, such as "t h", which divides a text into words as GPT-2 does."""
+    tokenizers = import_tokenizers()
+    pairs = [merge.partition(" ")[::2] for merge in merges]
+    with as_value_error(NO_TOKENIZER):
+        inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, pairs, **options))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    return inner
+
+
+def around_text(before: list[str], after: list[str], vocabulary: dict[str, int]) -> Any:
+    """The step that puts tokens before and after each text."""
+    special = [(token, vocabulary[token]) for token in (*before, *after)]
+    single = [*before, "$A", *after]
+    with as_value_error(NO_TOKENIZER):
+        return import_tokenizers().processors.TemplateProcessing(
+            single=single, pair=[*single, "$B"], special_tokens=special
+        )
