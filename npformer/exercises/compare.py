@@ -177,8 +177,10 @@ def call(exercise, function, case):
 
 def put_back():
     """Give the names of NumPy what they had before a person's file replaced it; the names for which this was needed."""
-    replaced = [name for name, value in NUMPY.items() if vars(np).get(name) is not value]
-    vars(np).update(NUMPY)
+    names = vars(np)
+    replaced = [name for name, value in NUMPY.items() if names.get(name) is not value]
+    for name in replaced:
+        names[name] = NUMPY[name]
     return replaced
 
 
