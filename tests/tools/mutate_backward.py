@@ -16,7 +16,6 @@ test notices is a survivor, and is printed with its line.
 
 import ast
 import concurrent.futures
-import copy
 import os
 import shutil
 import subprocess
@@ -266,14 +265,18 @@ def name_of(function):
 
 def with_replaced(tree, node, new):
     """The source of the tree with one node replaced."""
-    changed = copy.deepcopy(tree, memo := {})
-    twin = memo[id(node)]
+    return ast.unparse(ast.fix_missing_locations(replaced(tree, node, new)))
 
-    class Replace(ast.NodeTransformer):
-        def visit(self, child):
-            return copy.deepcopy(new) if child is twin else self.generic_visit(child)
 
-    return ast.unparse(ast.fix_missing_locations(Replace().visit(changed)))
+def replaced(tree, node, new):
+    """A copy of a tree, or of a list or value in it, that has ``new`` in place of one node."""
+    if tree is node:
+        return new
+    if isinstance(tree, list):
+        return [replaced(part, node, new) for part in tree]
+    if not isinstance(tree, ast.AST):
+        return tree
+    return type(tree)(**{name: replaced(part, node, new) for name, part in ast.iter_fields(tree)})
 
 
 if __name__ == "__main__":
