@@ -73,15 +73,15 @@ test: $(VENV)/with-dev,nvrtc  ## run every test (three to five minutes)
 SEED := 0
 SLOW = $(BIN)/python tests/tools/$(1).py --seed $(SEED)
 test-slow: $(VENV)/with-dev,nvrtc  ## what is slow and rare: faults at random moments, kernels that do not run (two minutes)
-	$(call SLOW,forge_checkpoints) --files 400
+	$(call SLOW,forge_checkpoints) --files 200
 	$(call SLOW,forge_pretrained) --files 200
 	$(call SLOW,kill_saving) --kills 60 --full 10
-	$(call SLOW,interrupt_training) --interrupts 100
+	$(call SLOW,interrupt_training) --interrupts 50
 	$(call SLOW,fork_training) --forks 20
-	$(call SLOW,disturb_training) --rounds 20
+	$(call SLOW,disturb_training) --rounds 8
 	$(call SLOW,compare_threads) --models 4 --threads 1,2,3
-	$(call SLOW,fuzz_operations) --calls 20
-	$(call SLOW,mutate_exercises) --sample 100
+	$(call SLOW,fuzz_operations) --calls 8
+	$(call SLOW,mutate_exercises) --sample 60
 	$(call SLOW,sabotage_kernels) --sample 4
 
 test-torch: $(TORCH_VENV)/ready  ## compare with PyTorch and with ONNX's test cases, which it installs for that
