@@ -22,15 +22,18 @@ from npformer.errors import UserError
 from npformer.extras import pip_install
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.cores import cores
+from npformer.runtime.endings import Endings, error_text
 from npformer.runtime.threads import even_slices
 
 # What the programs that start MPI processes (mpiexec, mpirun, srun) set in the environment of each.
 STARTED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # of some of them
 
+SOON = 0.1  # seconds of waiting until a rank asks whether another has ended
+
 
 class RankError(UserError):
-    """The ranks do not fit together, or rank 0 could not do what all ranks need."""
+    """The ranks do not fit together, or one of them has an error that the others do not have."""
 
 
 class OneProcess:
@@ -113,7 +116,8 @@ class Ranks(OneProcess):
     """The ranks of an MPI communicator, an ``mpi4py.MPI.Comm``.
 
     Ranks on the same host divide its cores. Each rank uses as many threads as the one with the
-    fewest cores: it would wait for that one otherwise.
+    fewest cores: it would wait for that one otherwise. A rank that waits for one which has ended
+    raises ``RankError``.
     """
 
     def __init__(self, comm):
@@ -128,6 +132,8 @@ class Ranks(OneProcess):
         self.comm = comm.Dup()
         self.rank = comm.Get_rank()
         self.size = comm.Get_size()
+        self.endings = Endings(MPI, comm)
+        self.unfinished: list = []  # messages for which nobody waits any more
         may_use = list(range(cores()))
         if hasattr(os, "sched_getaffinity"):
             may_use = sorted(os.sched_getaffinity(0))
@@ -146,10 +152,20 @@ class Ranks(OneProcess):
         """The cores of the rank that has the fewest, a fraction."""
         return min(row["cores"] for row in self.table)
 
-    def gather(self, value):
-        """Return the values of all ranks, in their order: whatever JSON can hold."""
-        mine = np.frombuffer(json_text(value).encode(), np.uint8)
-        return [json.loads(x.tobytes()) for x in self.gather_arrays(mine)]
+    def gather(self, value, error=None):
+        """Return the values of all ranks, in their order: whatever JSON can hold.
+
+        An error of this rank is raised here, and a ``RankError`` with its message on the others.
+        """
+        message = None if error is None else error_text(error)
+        mine = np.frombuffer(json_text([value, message]).encode(), np.uint8)
+        of_ranks = [json.loads(x.tobytes()) for x in self.gather_arrays(mine)]
+        if error is not None:
+            raise error
+        for rank, (_, message) in enumerate(of_ranks):
+            if message is not None:
+                raise RankError(f"rank {rank}: {message}")
+        return [value for value, _ in of_ranks]
 
     def gather_arrays(self, x):
         """Return the arrays of all ranks, in their order; they have one axis and the same dtype."""
@@ -166,20 +182,14 @@ class Ranks(OneProcess):
 
     def first(self, work):
         """Return the result of ``work()`` on rank 0; its error is raised on all ranks."""
-        result = error = message = None
+        result = error = None
         if self.is_first:
             try:
                 result = json_text(work())
             except BaseException as raised:  # an interrupt too: the others wait
                 error = raised
-                message = str(error) or type(error).__name__
         self.wait(self.comm.Ibarrier(), pause=0.001)  # the work may take long
-        result, message = self.gather([result, message])[0]
-        if error:
-            raise error
-        if message is not None:
-            raise RankError(f"rank 0: {message}")
-        return json.loads(result)
+        return json.loads(self.gather(result, error)[0])
 
     def agree(self, facts):
         """Raise an error on all ranks if one has other facts, ``facts()`` -> dict, than rank 0."""
@@ -203,6 +213,9 @@ class Ranks(OneProcess):
         """
         start = time.perf_counter()
         while not self.mpi.Request.Testall(requests):
+            if time.perf_counter() - start > SOON and (why := self.endings.why_in_vain()):
+                self.unfinished += requests  # MPI may still use their memory
+                raise RankError(why)
             time.sleep(pause)
         self.seconds_waited += time.perf_counter() - start
 

@@ -19,13 +19,14 @@ from itertools import chain
 import numpy as np
 
 from npformer.arrays import on_host
+from npformer.reference import derive_key
 from npformer.reference.math.update import BLOCK, norm_of
 from npformer.runtime.chunks import ForMPI, chunks_of
 from npformer.runtime.messenger import Messenger
 from npformer.runtime.ranks import share_of
 from npformer.runtime.sums import subtrees, tree_sum
 from npformer.training.flat import FlatOptimizer
-from npformer.training.shards import GradientTree, OverShards
+from npformer.training.shards import GradientTree, OverShards, loss_of_batch
 
 
 class OverRanks(OverShards):
@@ -34,7 +35,8 @@ class OverRanks(OverShards):
     Each rank computes its shards as ``OverShards`` does, and sends its sums to the others. Then it
     has the sum of all ranks for the numbers that it updates, in ``state.flat_grads``. If the
     model's ``loss_and_grad`` takes ``ready``, gradients are sent while others are computed. The
-    loss is that of all ranks together, the number of targets that of this rank.
+    loss is that of all ranks together, the number of targets that of this rank. A rank with an
+    error sends what it has, for which the others wait; then all raise the error.
 
     A step brings (n - 1)/n of the gradient's bytes to each of n ranks, and more if a rank has
     several subtrees: for each of them but the first, it sends, and keeps, another flat array.
@@ -48,25 +50,29 @@ class OverRanks(OverShards):
         self.flat_sums = [self.flat]  # for the subtrees of this rank, as many as a step has needed
         self.for_mpi = ForMPI(sharding.device, self.flat)
 
-    def compute(self, shards, params, options, *, is_first, is_last):
-        """Add up the gradients of this rank's shards; exchange the sums after the last batch."""
-        mine = self.ranks.my_share(shards)
-        gradients = self.tree(len(shards), is_first=is_first, is_last=is_last)
-        sending = gradients.sending
-        try:
-            results = self.compute_shards(mine, len(shards), gradients, params, options)
-            if sending is not None:
-                sending.finish()
-        finally:
-            if sending is not None:
-                sending.messenger.end()  # leave no thread behind
-        return results
-
-    def sum_of(self, losses):
-        """The loss of all ranks together, in the order of the batches and of their shards."""
-        numbers = [[float(loss) for loss in of_batch] for of_batch in losses]  # as JSON has them
-        of_ranks = self.ranks.gather(numbers)
-        return super().sum_of(chain(*of_batch) for of_batch in zip(*of_ranks, strict=True))
+    def __call__(self, params, *batches, dropout_key=None, **options):
+        """The loss, the gradients, and the number of targets."""
+        losses = []  # of this rank's shards of each batch
+        n_targets = 0
+        error = None
+        for i, batch in enumerate(batches):
+            shards = self.sharding.shards(batch, derive_key(dropout_key, i))
+            is_last = i + 1 == len(batches)
+            gradients = self.tree(len(shards), is_first=i == 0, is_last=is_last)
+            mine = self.ranks.my_share(shards)
+            try:
+                results = self.compute(mine, len(shards), gradients, params, options)
+                losses.append([float(loss) for loss, _ in results])  # as JSON has them
+                n_targets += sum(n for _, n in results)
+            except BaseException as raised:  # the others wait for what this rank sends
+                error = raised if error is None else error
+            if gradients.sending is not None:
+                gradients.sending.finish()
+        of_ranks = self.ranks.gather(losses, error)
+        loss = np.float64(0)
+        for of_batch in zip(*of_ranks, strict=True):
+            loss = loss + loss_of_batch(chain(*of_batch))
+        return loss, self.state.grads, n_targets
 
     def tree(self, n_shards, *, is_first, is_last):
         """The sum of a batch of so many shards, the first or last of a step, both, or another.

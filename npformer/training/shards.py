@@ -87,29 +87,25 @@ class OverShards:
 
     def __call__(self, params, *batches, dropout_key=None, **options):
         """The loss, the gradients, and the number of targets."""
-        losses = []  # of the shards of each batch
+        loss = np.float64(0)
         n_targets = 0
         for i, batch in enumerate(batches):
             shards = self.sharding.shards(batch, derive_key(dropout_key, i))
-            is_last = i + 1 == len(batches)
-            results = self.compute(shards, params, options, is_first=i == 0, is_last=is_last)
-            losses.append([loss for loss, _ in results])
+            whole = 0, len(shards)
+            sums = {whole: self.state.flat_grads}
+            gradients = GradientTree(self.state.places, sums, is_first=i == 0)
+            results = self.compute(shards, len(shards), gradients, params, options)
+            loss = loss + loss_of_batch(loss for loss, _ in results)
             n_targets += sum(n for _, n in results)
-        return self.sum_of(losses), self.state.grads, n_targets
+        return loss, self.state.grads, n_targets
 
-    def compute(self, shards, params, options, *, is_first, is_last):
-        """Add the gradients of a batch to those before; return what ``compute_shards`` does."""
-        whole = 0, len(shards)
-        gradients = GradientTree(self.state.places, {whole: self.state.flat_grads}, is_first)
-        return self.compute_shards(shards, len(shards), gradients, params, options)
-
-    def compute_shards(self, shards, n_shards, gradients, params, options):
+    def compute(self, shards, n_shards, gradients, params, options):
         """Add up the gradients of some of the ``n_shards`` of a batch in a ``GradientTree``.
 
         Return the loss and the number of targets of each.
         """
 
-        def compute(shard):
+        def compute_one(shard):
             given = GivenGradients(self.state.places, partial(gradients.add, shard.number))
             of_shard = options | {"dropout_key": shard.dropout_key}
             if self.gives_early:
@@ -117,16 +113,13 @@ class OverShards:
             return given.finish(self.loss_and_grad(params, *shard.batch, **of_shard))
 
         if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
-            return [compute(shards[0])]
-        return self.sharding.device.run_shards(compute, shards)
+            return [compute_one(shards[0])]
+        return self.sharding.device.run_shards(compute_one, shards)
 
-    def sum_of(self, losses):
-        """The loss of the step, in the order of the batches and of their shards.
 
-        Each was divided by the targets of all batches.
-        """
-        zero = np.float64(0)
-        return sum((sum(of_batch, zero) for of_batch in losses), zero)
+def loss_of_batch(losses):
+    """The sum of the losses of shards, of which each was divided by the targets of all batches."""
+    return sum(losses, np.float64(0))
 
 
 class GradientTree:

@@ -5,9 +5,9 @@ Rank 0 prints what it found, as JSON.
 
 import json
 import sys
-import traceback
+import threading
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -247,6 +247,47 @@ class Forgetful(Silent):
         return loss, grads, n
 
 
+class Picky(Transformer):
+    """A model that refuses the token 49 when it has given all gradients, the last one twice."""
+
+    @wraps(Transformer.loss_and_grad)
+    def loss_and_grad(self, params, src, tgt, **options):
+        loss, grads, n = super().loss_and_grad(params, src, tgt, **options)
+        if (src == 49).any():
+            options["ready"]("output.weight", params["output"]["weight"])
+        return loss, grads, n
+
+
+def fails_in_a_step():
+    """All ranks raise what the rank of one row finds wrong, and go on as one process does."""
+    trainers = [trainer_of("adam", RANKS), trainer_of("adam")]
+    for trainer in trainers:
+        trainer.loss_and_grad.loss_and_grad = Picky(50, 50, **SIZES).loss_and_grad
+    batches = [TASK.batch(i, 8) for i in range(2)]
+    for src, _ in batches:
+        src[src == 49] = 48
+    wrong = tuple(x.copy() for x in batches[0])
+    wrong[0][-1, 0] = 49  # in a row of the last rank
+
+    def steps_of(trainer):
+        messages = []
+        for several in ([wrong], batches[:1], [wrong, batches[1]], batches[1:2]):
+            try:
+                trainer.step(batches=several)
+            except ValueError as error:
+                messages.append(f"{type(error).__name__}: {error}")
+        return messages
+
+    messages = RANKS.gather(steps_of(trainers[0]))
+    threads = [thread for thread in threading.enumerate() if "messenger" in thread.name]
+    return {
+        "messages": messages,
+        "alone": steps_of(trainers[1]),
+        "same bits": same(trainers[0].flat_params, trainers[1].flat_params),
+        "threads": len(threads),
+    }
+
+
 def with_other_threads():
     """A step of ranks whose number of threads, and so of shards, differs."""
     trainer = new_trainer(MODEL, Adam(0.01))
@@ -307,6 +348,7 @@ def main(folder):
         "diagnoses": diagnoses(),
         "watched": watched(),
         "stopped": stopped(),
+        "fails in a step": fails_in_a_step(),
         "goes on": goes_on(folder),
         "on the gpu": on_the_gpu() if RANKS.size == 2 else None,
         "messages": time_messages(),
@@ -321,8 +363,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]))
-    except BaseException:
-        traceback.print_exc()
-        RANKS.comm.Abort(1)  # the other ranks would wait
+    main(Path(sys.argv[1]))

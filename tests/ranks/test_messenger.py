@@ -6,10 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.messenger import Messenger
-from npformer.training.ranks import OverRanks, Sending
-from npformer.training.shards import GradientTree
 
 
 def messenger_of(testall):
@@ -63,25 +60,3 @@ def test_an_error_of_mpi_is_raised_at_the_end():
         time.sleep(0.001)
     with pytest.raises(OSError, match="the other rank is gone"):
         messenger.end()
-
-
-def test_a_step_that_fails_leaves_no_thread_behind(monkeypatch):
-    def fail(*args, **options):
-        raise OSError("while computing")
-
-    model = Transformer(9, 9, d_model=8, n_heads=1, n_layers=1, d_ff=8)
-    task = CopyTask(vocab=9, max_len=4)
-    trainer = Trainer(model, SGD(0.1), backend="reference")
-    mpi = SimpleNamespace(Request=SimpleNamespace(Testall=lambda requests: False))
-    state, ops = trainer.state, trainer.ops
-    ranks = SimpleNamespace(mpi=mpi, rank=0, size=1, my_share=list)
-    over_ranks = OverRanks(model.loss_and_grad, trainer.sharding, state, ranks)
-    sending = Sending(over_ranks, [], [], 1)
-    deliver(sending.messenger, "a")
-    monkeypatch.setattr(
-        over_ranks, "tree", lambda *_, **__: GradientTree(state.places, {}, True, sending)
-    )
-    monkeypatch.setattr(over_ranks, "loss_and_grad", fail)
-    with pytest.raises(OSError, match="while computing"):
-        over_ranks(trainer.params, task.batch(0, 2), dropout_key=0, n_tokens=8, backend=ops)
-    assert not threads()

@@ -109,13 +109,48 @@ def test_an_error_of_rank_0_is_raised_on_all(found):
     assert found["first"] == {"of": "rank 0"}
     ours, *others = found["no first"]
     assert ours == "the disk is full"
-    assert set(others) == {"rank 0: the disk is full"}
+    assert set(others) == {"rank 0: OSError: the disk is full"}
     assert all("'set' object" in message for message in found["no json"])
 
 
 def test_all_ranks_refuse_a_model_that_forgets_a_gradient(found):
     (message,) = set(found["forgotten"])
     assert "output.weight: given nothing" in message
+
+
+def test_an_error_of_one_rank_in_a_step_is_raised_on_all_and_all_can_go_on(found):
+    of_steps = found["fails in a step"]
+    reason = "ValueError: the gradient of output.weight: given twice, expected once"
+    assert of_steps["alone"] == [reason] * 2
+    last = found["n"] - 1
+    others = [[f"RankError: rank {last}: {reason}"] * 2] * last
+    assert of_steps["messages"] == [*others, of_steps["alone"]]
+    assert of_steps["same bits"]
+    assert of_steps["threads"] == 0
+
+
+OF_THE_USER = "ZeroDivisionError: of the user"
+WITHOUT_AN_ERROR = "rank 1 has ended, and this rank waits for it: all ranks have to make the same"
+# What the ranks print if the last one ends alone.
+ENDINGS = {
+    "wrong_batch": ["ValueError: ", "RankError: rank 1 has ended: ValueError: "],
+    "between_steps": [OF_THE_USER, f"RankError: rank 1 has ended: {OF_THE_USER}"],
+    "interrupted": ["KeyboardInterrupt", "RankError: rank 1 has ended: KeyboardInterrupt"],
+    "exits": [f"RankError: {WITHOUT_AN_ERROR}"],
+    "saves_alone": [f"RankError: {WITHOUT_AN_ERROR}"],
+    "computes_long": [OF_THE_USER],
+}
+
+
+def test_no_rank_waits_for_ever_for_one_that_has_ended(tmp_path):
+    program = "tests/ranks/endings_program.py"
+    started = {way: start(2, program, way, tmp_path) for way in ENDINGS}
+    for way, process in started.items():
+        said = "".join(ended(process, seconds=100))
+        assert process.returncode != 0, way
+        lines = said.splitlines()
+        for message in ENDINGS[way]:
+            assert any(message in line for line in lines), f"{way}: {said}"
 
 
 def test_ranks_that_differ_refuse_to_go_on_together(found):
@@ -207,9 +242,9 @@ def in_the_midst(n, log, *arguments):
     return process, pids
 
 
-def ended(process):
+def ended(process, seconds=20):
     try:
-        return process.communicate(timeout=20)
+        return process.communicate(timeout=seconds)
     finally:
         process.kill()
 
