@@ -384,15 +384,22 @@ def test_the_numbers_of_a_figure_are_those_of_its_pages(figure, pages):
 # -- code, pictures and tests
 
 
+LEFT_OUT = "..."  # a line of a quotation that stands for lines of the file
+
+
 @pytest.fixture(scope="module")
 def code():
     """The lines of each file of npformer, and of what stands on a page of its own."""
     names = {path: path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*.py")}
     names |= {path: path.relative_to(ROOT) for path in DOCS.glob("*.py")}
-    lines = {}
-    for path, name in names.items():
-        lines[name.as_posix()] = [line.strip() for line in read(path).splitlines()]
-    return lines
+    return {name.as_posix(): lines_of_code(read(path)) for path, name in names.items()}
+
+
+def lines_of_code(text):
+    """The lines of a text that are neither empty nor comments nor docstrings."""
+    without_docstrings = re.sub(r'^ *r?"""(.|\n)*?"""$', "", text, flags=re.MULTILINE)
+    lines = map(str.strip, without_docstrings.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 @pytest.fixture(scope="module")
@@ -404,23 +411,40 @@ def labels(code):
 
 @for_each(PAGES)
 def test_quoted_lines_are_lines_of_one_file_in_its_order(path, code, labels):
-    parts = []
+    quotations = []
     for block in blocks_of("python", path):
-        parts.append([])
-        for line in filter(None, map(str.strip, block.splitlines())):
-            # the label of a file or a function, which begins a part
-            label = re.fullmatch(r"# ([\w/.]+)([:,] .*)?", line)
+        quotations.append("")
+        for line in block.splitlines():
+            # the label of a file or a function, which begins another quotation
+            label = re.fullmatch(r"# ([\w/.]+)([:,] .*)?", line.strip())
             if label and label[1] in labels:
-                parts.append([])
+                quotations.append("")
             else:
-                parts[-1].append(line)
+                quotations[-1] += line + "\n"
     files = code.values()
-    assert [part for part in parts if not any(is_in_order(part, file) for file in files)] == []
+    assert [x for x in quotations if not any(is_quoted(x, file) for file in files)] == []
 
 
-def is_in_order(part, lines):
-    rest = iter(lines)
-    return all(line in rest for line in part)
+def is_quoted(quotation, lines):
+    """Whether each part of a quotation is neighbouring lines, one part below the other."""
+    between = rf"^ *{re.escape(LEFT_OUT)}\n|\n\n(?=def )"
+    text = "\n".join(["", *lines, ""])
+    end = 0
+    for part in re.split(between, quotation, flags=re.MULTILINE):
+        part = "\n".join(["", *lines_of_code(part), ""])
+        start = text.find(part, end)
+        if start < 0:
+            return False
+        end = start + len(part) - 1
+    return True
+
+
+def test_a_quotation_that_leaves_out_a_line_says_so():
+    lines = ["a", "b", "c", "d"]
+    assert is_quoted("a\n# why\nb\n", lines)
+    assert is_quoted("a\n  ...\nc\nd\n", lines)
+    assert not is_quoted("a\nc\n", lines)
+    assert not is_quoted("c\n...\na\n", lines)
 
 
 def test_every_picture_has_a_text():
