@@ -46,17 +46,21 @@ def subtrees(start, stop, own):
 
 
 @cache
-def relatives(start, stop):
+def siblings_and_parents(start, stop):
     """For each subtree of the leaves from ``start`` to ``stop``: its sibling, and their parent.
 
-    >>> relatives(0, 2)
+    >>> siblings_and_parents(0, 2)
     {(0, 1): ((1, 2), (0, 2)), (1, 2): ((0, 1), (0, 2))}
     """
     if stop - start == 1:
         return {}
     middle = start + half(stop - start)
     left, right, parent = (start, middle), (middle, stop), (start, stop)
-    return {left: (right, parent), right: (left, parent)} | relatives(*left) | relatives(*right)
+    return (
+        {left: (right, parent), right: (left, parent)}
+        | siblings_and_parents(*left)
+        | siblings_and_parents(*right)
+    )
 
 
 def half(n):

@@ -10,7 +10,7 @@ import numpy as np
 from npformer import tree
 from npformer.reference import derive_key, split_key
 from npformer.runtime.memory import empty
-from npformer.runtime.sums import relatives
+from npformer.runtime.sums import siblings_and_parents
 from npformer.training.flat import GivenGradients
 
 # However few rows a shard has, it reads all parameters, writes their gradients, and runs Python for
@@ -157,7 +157,7 @@ class GradientTree:
         total = flat[place].reshape(shape)
         node = shard, shard + 1
         while node != root:
-            sibling, parent = relatives(*root)[node]
+            sibling, parent = siblings_and_parents(*root)[node]
             with self.lock:
                 other = self.waiting.pop((path, sibling), None)
                 if other is None:
