@@ -19,7 +19,7 @@ from npformer.pretrained.files import INDEX, TENSORS, import_safetensors, json_i
 from npformer.pretrained.pytorch import PyTorch
 from npformer.pretrained.sentences import OF_ALL, OF_TEXTS, files_of_vector, sentence_texts
 from npformer.pretrained.tokenizer_settings import FILES, GENERATION, files_of_tokenizer
-from npformer.tokens.tokenizers import Tokens
+from npformer.tokens.tokenizers import Characters, Pieces, Tokens
 
 
 def save(
@@ -88,12 +88,13 @@ def _save_state(path, model, params, names):
 def _save_folder(path, model, params, tokenizer):
     """Write config.json, the tensors, and the files of the tokenizer."""
     body = model.model if isinstance(model, LowRank) else model
-    family, config = fitting(body, getattr(tokenizer, "family", None))
-    check_padding_is_no_end(body, tokenizer)
-    ends = getattr(tokenizer, "eos_ids", ())
+    tokens = Tokens() if tokenizer is None else tokenizer
+    family, config = fitting(body, tokens.family)
+    check_padding_is_no_end(body, tokens)
+    ends = tokens.eos_ids
     config["dtype"] = body.dtype
-    config["bos_token_id"] = getattr(tokenizer, "bos_id", None)
-    config["eos_token_id"] = list(ends) if len(ends) > 1 else getattr(tokenizer, "eos_id", None)
+    config["bos_token_id"] = tokens.bos_id
+    config["eos_token_id"] = list(ends) if len(ends) > 1 else tokens.eos_id
     if isinstance(model, LowRank):
         config |= adapters.config_of(model, family.name)
         tensors = tensors_for_others(family, body, model.base_params)
@@ -103,7 +104,7 @@ def _save_folder(path, model, params, tokenizer):
     alone = of_npformer_alone(model, tokenizer)
     if alone:
         warn(f"npformer alone reads {alone}, the library transformers does not")
-    files = dict(getattr(tokenizer, "files", {}))
+    files = dict(tokens.files)
     # What an older model left: an index of its files of weights, or a tokenizer of another kind,
     # would be read first.
     obsolete = [INDEX, *FILES] if files else [INDEX]
@@ -121,7 +122,7 @@ def _save_folder(path, model, params, tokenizer):
 
 def check_padding_is_no_end(model, tokenizer):
     """Raise if ``load`` would read the padding of a language model as the end of a text."""
-    end = getattr(tokenizer, "eos_id", None)
+    end = tokenizer.eos_id
     if isinstance(model, LanguageModel) and end is not None and model.pad_id == end:
         what = "the tokenizer's end token, which ``load`` reads in a text"
         raise ValueError(f"pad_id={end} is {what}: expected None")
@@ -172,6 +173,6 @@ def of_npformer_alone(model, tokenizer):
     has_vector = isinstance(model, Encoder) and model.task is None
     if has_vector and (model.pooling != "mean" or model.after_pooling):
         parts.append("how a text becomes one vector")
-    if isinstance(tokenizer, Tokens):
+    if isinstance(tokenizer, (Characters, Pieces)):
         parts.append("its tokenizer")
     return " and ".join(parts)

@@ -31,13 +31,13 @@ from npformer.pretrained.tokenizer_settings import (
     text_of,
 )
 from npformer.tokens.subwords import Subwords, import_sentencepiece
-from npformer.tokens.tokenizers import CHARACTERS, PIECES, Characters, Pieces
+from npformer.tokens.tokenizers import CHARACTERS, PIECES, Characters, Pieces, Tokens
 
 DIVIDING = "tokenizer.json cannot divide this text"  # whose regular expressions may take too long
 NO_SENTENCES = SentenceTexts()  # what a folder says that has no files of sentence-transformers
 
 
-class Tokenizer:
+class Tokenizer(Tokens):
     """Text to ids and back, by the library tokenizers.
 
     Attributes
@@ -76,7 +76,6 @@ class Tokenizer:
         self.chat_templates = chat_templates
         self.chat_template = chat_templates.get("default")
         self.sentences = sentences
-        self.family: str | None = None
         self.bos_id = ids.get("bos")
         self.eos_id = ids.get("eos")
         self.pad_id = ids.get("pad")
@@ -116,10 +115,8 @@ class Tokenizer:
             return self.tokenizer.decode(ids)
 
 
-class MarianTokenizer:
+class MarianTokenizer(Tokens):
     """Text to ids and back, by a sentencepiece model for each language and one list of pieces."""
-
-    chat_template = None
 
     def __init__(self, files: Files, begin_id: int | None):
         kind = import_sentencepiece().SentencePieceProcessor

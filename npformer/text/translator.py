@@ -26,7 +26,7 @@ from npformer.quantized import moved
 from npformer.runtime.ranks import checksum
 from npformer.text.in_batches import pack
 from npformer.text.lines import read_lines
-from npformer.tokens.subwords import Subwords
+from npformer.tokens.subwords import Subwords, bytes_in
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
 BATCH_TOKENS = 2**14  # of all hypotheses of a batch at most, which the cache must hold
@@ -129,22 +129,12 @@ class Translator:
 
     def subword_arrays(self):
         """Return both vocabularies as arrays that a checkpoint can hold."""
-        arrays = {}
-        for name, side in SUBWORDS.items():
-            arrays[name] = np.frombuffer(getattr(self, side).model, np.uint8)
-        return arrays
+        return {name: getattr(self, side).array for name, side in SUBWORDS.items()}
 
     @staticmethod
     def subwords_in(arrays):
         """Return (source, target) from the result of ``subword_arrays``."""
-        for name in SUBWORDS:
-            if name not in arrays or arrays[name].dtype != np.uint8 or arrays[name].ndim != 1:
-                there = "nothing"
-                if name in arrays:
-                    there = f"{arrays[name].dtype} of shape {arrays[name].shape}"
-                expected = "the bytes of a sentencepiece model"
-                raise ValueError(f"{name}: given {there}, expected {expected}")
-        return tuple(Subwords(arrays[name].tobytes()) for name in SUBWORDS)
+        return tuple(Subwords(bytes_in(arrays, name)) for name in SUBWORDS)
 
     def translate(self, lines, **options):
         """Yield the best translation of each line, in order.

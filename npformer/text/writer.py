@@ -87,9 +87,7 @@ class Writer:
         ids = self.tokens.encode(prompt)
         if not len(ids):
             raise ValueError("the prompt is empty, expected one or more characters")
-        # Others, such as characters, refuse what they do not know, or know everything.
-        unknown = self.tokens.unknown(prompt) if hasattr(self.tokens, "unknown") else ""
-        if unknown:
+        if unknown := self.tokens.unknown(prompt):
             why = "which is in no text of the training: leave it out"
             raise ValueError(f"the prompt has {unknown!r:.40}, {why}")
         return ids
@@ -113,8 +111,7 @@ class Writer:
         begun = self.encode(prompt)
         options["max_len"] = check_option("n_tokens", n_tokens)
         options |= {"seed": seed, "slide": True, "backend": self.backend}
-        eos_id = getattr(self.tokens, "eos_id", None)
-        options["eos_id"] = getattr(self.tokens, "eos_ids", None) or eos_id
+        options["eos_id"] = self.tokens.eos_ids or self.tokens.eos_id
         if show:
             options["on_step"] = streaming(self.tokens.decode, show, begun)
         [new] = sample(self.model, self.params, [begun], **options)

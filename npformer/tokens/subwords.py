@@ -77,6 +77,11 @@ class Subwords:
     def __len__(self):
         return self._processor.get_piece_size()
 
+    @property
+    def array(self):
+        """Its model as an array, for a checkpoint; ``bytes_in`` reads it."""
+        return np.frombuffer(self.model, np.uint8)
+
     @classmethod
     def learn(cls, lines, size, *, kind="bpe", marks=True, at_most=False):
         """Learn a vocabulary from text.
@@ -188,6 +193,15 @@ class Subwords:
         row = [int(id_) for id_ in np.asarray(row)]
         end = row.index(self.eos_id) if self.eos_id in row else len(row)
         return [id_ for id_ in row[:end] if id_ not in (self.pad_id, self.bos_id)]
+
+
+def bytes_in(arrays, name):
+    """The bytes that an array of a checkpoint holds."""
+    array = arrays.get(name)
+    if array is None or array.dtype != np.uint8 or array.ndim != 1:
+        there = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+        raise ValueError(f"{name}: given {there}, expected bytes")
+    return array.tobytes()
 
 
 def learned_by_first(texts, size, ranks):

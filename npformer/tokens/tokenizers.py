@@ -7,22 +7,31 @@ import numpy as np
 
 from npformer.checks import check_ids
 from npformer.files.checkpoint import load_checkpoint, refusing
-from npformer.tokens.subwords import Subwords
+from npformer.tokens.subwords import Subwords, bytes_in
 
 END_OF_LINE = "\n"
 CHARACTERS, PIECES = "npformer_characters.txt", "npformer_pieces.model"  # beside a saved model
 
 
 class Tokens:
-    """What is asked of a tokenizer beside a saved model: no token begins, ends or pads a text."""
+    """What every tokenizer of a model has: here, no token begins, ends or pads a text."""
 
-    bos_id = eos_id = pad_id = unk_id = None
-    eos_ids: tuple[int, ...] = ()
-    chat_template = None
+    bos_id: int | None = None
+    eos_id: int | None = None
+    pad_id: int | None = None
+    unk_id: int | None = None
+    eos_ids: tuple[int, ...] = ()  # all tokens that end a text
+    chat_template: str | None = None
     chat_templates: dict[str, str] = {}
+    family: str | None = None  # that of the model with which it was loaded
+    files: dict[str, bytes] = {}  # by their names, for ``npformer.pretrained.save``
 
     def id_of(self, token):
-        """None: no token has a meaning of its own."""
+        """The id of a token that has a meaning of its own, or None."""
+
+    def unknown(self, text):
+        """A part of a text that ``encode`` takes and the training did not have, or ""."""
+        return ""
 
     def cut(self, text, longest):
         """The first ids of a text."""
@@ -139,7 +148,7 @@ class Pieces(Tokens):
     @property
     def arrays(self):
         """What ``tokens_in`` reads, for a checkpoint."""
-        return {"subwords": np.frombuffer(self.subwords.model, np.uint8)}
+        return {"subwords": self.subwords.array}
 
     @property
     def files(self):
@@ -181,16 +190,8 @@ def load_tokens(path):
 def tokens_in(arrays):
     """The tokens in the arrays of a checkpoint."""
     if "characters" in arrays:
-        return Characters(_content(arrays, "characters").decode())
+        return Characters(bytes_in(arrays, "characters").decode())
     if "subwords" in arrays:
-        return Pieces(Subwords(_content(arrays, "subwords")))
+        return Pieces(Subwords(bytes_in(arrays, "subwords")))
     advice = "save it by trainer.save(path, arrays=tokens.arrays)"
     raise ValueError(f"it holds no characters and no subwords: {advice}")
-
-
-def _content(arrays, name):
-    """The bytes that an array of a checkpoint holds."""
-    array = arrays[name]
-    if array.dtype != np.uint8 or array.ndim != 1:
-        raise ValueError(f"{name}: given {array.dtype} of shape {array.shape}, expected bytes")
-    return array.tobytes()
