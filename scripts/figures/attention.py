@@ -82,15 +82,15 @@ def word_vectors():
         style = {"arrowstyle": "-|>", "ls": style, "lw": 2, "color": "black"}
         axes.annotate("", vector, (0, 0), arrowprops=style)
     names = {
-        "computer": keys[0] + (0.06, -0.1),
-        "dog": keys[1] + (-0.12, 0.08),
-        "cat": keys[2] + (0.06, 0.08),
-        "puppy (dashed)": query + (-0.36, 0.13),
-        "answer (dotted)": answer + (0.1, -0.3),
+        "computer": keys[0] + (0.06, -0.12),
+        "dog": keys[1] + (-0.12, 0.06),
+        "cat": keys[2] + (-0.27, -0.02),
+        "puppy\n(dashed)": query + (-0.48, 0.1),
+        "answer\n(dotted)": answer + (-0.13, 0.07),
     }
     for name, place in names.items():
         weight = "bold" if "(" in name else "normal"
-        write(*place, name, "right-on", weight=weight)
+        write(*place, name, "right-above", weight=weight)
     axes.set(xlim=(-0.3, 1.9), ylim=(-1.0, 1.5), aspect="equal")
     axes.set(xlabel="component 1", ylabel="component 2")
     zero_lines(axes)
@@ -151,19 +151,22 @@ def one_head():
     canvas(5.4, 6.3)
     numbers = range(1, 6)
     side = 0.42
+    title_above = 0.38
     for y, square, form, title in (
         (5.55, q @ k.T, "{:.0f}", "scores q kᵀ"),
         (2.45, weights, "{:.2f}", "weights = softmax(q kᵀ / 2)"),
     ):
         matrix(1.0, y, square, side, form)
-        write(2.05, y + 0.38, title, "on")
+        write(2.05, y + title_above, title, "on")
         words = [f"{word} {i}" for i, word in enumerate(WORDS, start=1)]
         write_rows(0.92, y, side, words, size=11)
         write_columns(1.0, y + 0.08, side, numbers, size=10)
-    matrix(3.45, 2.45, out, side, "{:.2f}")
-    write(4.29, 2.59, "out = weights · v", "on")
-    matrix(3.45, 5.55, v, side, "{:.0f}")
-    write(4.29, 5.69, "v", "on")
+    for y, rows, form, title in (
+        (5.55, v, "{:.0f}", "v"),
+        (2.45, out, "{:.2f}", "out = weights · v"),
+    ):
+        matrix(3.45, y, rows, side, form, peak=v.max())
+        write(4.29, y + title_above, title, "on")
     text = "rows on the left: queries, columns: keys; the larger the number, the darker"
     write(2.7, 0.06, text, "on", size=10)
 
