@@ -17,8 +17,10 @@ from npformer.decoding.states import AutoencoderDecoder
 from npformer.layers.projection import linear
 from npformer.layers.recurrence import read_steps
 from npformer.models.encoder_decoder import EncoderDecoder
+from npformer.operations.options import names_checked
 
 
+@names_checked
 @dataclass(frozen=True, repr=False)
 class SequenceAutoencoder(EncoderDecoder):
     """A recurrent encoder, a bottleneck, and a recurrent decoder that sees nothing else.

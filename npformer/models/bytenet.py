@@ -16,10 +16,12 @@ from npformer.layers.normalisation import layer_norm
 from npformer.layers.projection import linear
 from npformer.layers.stack import Stack
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, of_both
+from npformer.operations.options import names_checked
 from npformer.reference.math.random import keys_from
 from npformer.runtime.forks import cached_property
 
 
+@names_checked
 @dataclass(frozen=True, repr=False)
 class ByteNet(EncoderDecoder):
     """An encoder-decoder of dilated convolutions: the architecture; parameters are a nested dict.

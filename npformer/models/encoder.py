@@ -14,6 +14,7 @@ from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import linear
 from npformer.models.pooling import POOLINGS, VectorMap, mapped, new_maps, pooled
 from npformer.models.stack import OneStack
+from npformer.operations.options import names_checked
 from npformer.reference.math.activations import INPUTS
 
 MaybeArray = Array | None  # in type hints
@@ -29,6 +30,7 @@ class Inputs(NamedTuple):
     types: MaybeArray  # (B, T), of each token
 
 
+@names_checked
 @dataclass(frozen=True, repr=False)
 class Encoder(OneStack):
     """An encoder-only Transformer: the architecture only; parameters are a nested dict.

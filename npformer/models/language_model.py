@@ -10,9 +10,10 @@ from npformer.checks import check_two_axes
 from npformer.decoding.prompts import Prompts
 from npformer.decoding.text import LanguageDecoder
 from npformer.models.stack import OneStack, Positions
-from npformer.operations.options import check_option
+from npformer.operations.options import check_option, names_checked
 
 
+@names_checked
 @dataclass(frozen=True, repr=False)
 class LanguageModel(OneStack):
     """A decoder-only Transformer, as GPT (Radford et al. 2018); parameters are a nested dict.

@@ -11,11 +11,12 @@ from npformer.checks import check_paths
 from npformer.models.gradients import Gradients
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.models.model import Model
-from npformer.operations.options import check_fields, check_option
+from npformer.operations.options import check_fields, check_option, names_checked
 from npformer.quantized import check_trainable
 from npformer.runtime.ranks import checksum
 
 
+@names_checked
 @dataclass(frozen=True, repr=False)
 class LowRank:
     """A model of which, beside each weight W, two small matrices A and B are trained, and W is not.

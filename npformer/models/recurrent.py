@@ -19,6 +19,7 @@ from npformer.layers.projection import linear
 from npformer.layers.recurrence import read_both_ways, read_steps
 from npformer.layers.stack import Stack
 from npformer.models.encoder_decoder import EncoderDecoder
+from npformer.operations.options import names_checked
 from npformer.reference.math.random import keys_from
 from npformer.reference.math.scores import SCORES
 
@@ -26,6 +27,7 @@ from npformer.reference.math.scores import SCORES
 SCORE_OF = {"dot": "dot", "general": "bilinear", "additive": "additive"}
 
 
+@names_checked
 @dataclass(frozen=True, repr=False)
 class Recurrent(EncoderDecoder):
     """A recurrent encoder-decoder: the architecture only; parameters are a separate nested dict.

@@ -13,6 +13,7 @@ from npformer.layers.transformer import decoder_layer
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, of_both
 from npformer.models.stack import TransformerSettings
 from npformer.models.watching import watched
+from npformer.operations.options import names_checked
 from npformer.quantized import dequantized
 from npformer.reference.math.random import keys_from
 from npformer.runtime.forks import cached_property
@@ -26,6 +27,7 @@ class SourceAndTarget:
     tgt_vocab: int
 
 
+@names_checked
 @dataclass(frozen=True, repr=False)
 class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
     """An encoder-decoder Transformer: the architecture only; parameters are a separate nested dict.

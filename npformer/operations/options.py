@@ -9,9 +9,10 @@ accepted like Python's numbers and flags.
 import math
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache, partial, wraps
+from inspect import signature
 from types import NoneType
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from npformer.checks import check_choice, check_flag, check_int, check_key, chec
 CONVERSIONS = {bool: check_flag, int: check_int, float: check_number}
 WIDEST = np.dtype(np.complex128).itemsize  # bytes of a number
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # range of the ints that a kernel takes
+
+T = TypeVar("T")
 
 
 class Option(NamedTuple):
@@ -178,12 +181,39 @@ def settings_from(dataclass, values, owner, others=()):
 
     ``others`` are arguments of the same function that are no settings.
     """
-    names = [field.name for field in fields(dataclass)]
+    _check_names(values, [field.name for field in fields(dataclass)], owner, others)
+    return dataclass(**values)
+
+
+def names_checked(dataclass: type[T]) -> type[T]:
+    """Decorate a dataclass: the error for a setting that it does not have lists those that it has.
+
+    >>> from dataclasses import dataclass
+    >>> @names_checked
+    ... @dataclass
+    ... class Settings:
+    ...     lr: float
+    >>> Settings(rate=0.1)
+    Traceback (most recent call last):
+    TypeError: rate=0.1 is no setting of Settings, expected lr
+    """
+    init = dataclass.__init__
+    names = list(signature(dataclass).parameters)
+
+    @wraps(init)
+    def checked_init(self, *args, **settings):
+        _check_names(settings, names, dataclass.__name__)
+        init(self, *args, **settings)
+
+    dataclass.__init__ = checked_init  # type: ignore[method-assign]
+    return dataclass
+
+
+def _check_names(values, names, owner, others=()):
     for name, value in values.items():
         if name not in names:
             expected = ", ".join([*others, *names])
             raise TypeError(f"{name}={value!r:.60} is no setting of {owner}, expected {expected}")
-    return dataclass(**values)
 
 
 def choices_of(dataclass):

@@ -15,7 +15,7 @@ from npformer import tree
 from npformer.arrays import Array
 from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_in_dtype, check_int
-from npformer.operations.options import OPTIONS, check_fields, check_option
+from npformer.operations.options import OPTIONS, check_fields, check_option, names_checked
 from npformer.quantized import check_trainable
 from npformer.reference import Ops
 from npformer.reference.math.update import norm_of
@@ -187,6 +187,7 @@ class Optimizer:
         raise NotImplementedError
 
 
+@names_checked
 @dataclass(frozen=True)
 class SGD(Optimizer):
     """Stochastic gradient descent, optionally with (Nesterov) momentum.
@@ -222,6 +223,7 @@ class SGD(Optimizer):
         ops.sgd_update(param, grad, state.get("velocity"), **settings, **numbers)
 
 
+@names_checked
 @dataclass(frozen=True)
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015).
@@ -257,6 +259,7 @@ class Adam(Optimizer):
         ops.adam_update(param, grad, state["m"], state["v"], **settings, **numbers)
 
 
+@names_checked
 @dataclass(frozen=True)
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
@@ -285,6 +288,7 @@ class AdamW(Adam):
     decay_all: bool = False
 
 
+@names_checked
 @dataclass(frozen=True)
 class Lion(Optimizer):
     """Lion (Chen et al. 2023), which moves by the sign of a running mean of the gradient.
