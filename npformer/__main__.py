@@ -20,7 +20,10 @@ def main(argv=None):
     """Call the command that the arguments name. Returns its exit code; without arguments, 0 after
     the help.
     """
-    name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if arguments[0] == "help":  # of a command, if one follows
+        arguments = [*arguments[1:2], "--help"]
+    name, *rest = arguments
     if name in COMMANDS:
         before = sys.argv
         sys.argv = [called(name), *rest]  # the program that it shows in its help and messages

@@ -90,7 +90,7 @@ class Subject:
         try:
             return interface_of(self.architecture, self.full_params, self.batch, self.ops)
         except Exception as error:
-            return Interface(missing=f"{name} of a {kind} does not run: {error}")
+            return Interface(missing=f"{name} of {kind} does not run: {error}")
 
     @cached_property
     def pad_id(self):

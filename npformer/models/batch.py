@@ -30,7 +30,8 @@ def count_of(model, batch):
             arguments.bind(*batch)
         except TypeError:
             names = ", ".join(arguments.parameters)
-            message = f"a batch has {len(batch)} items, expected those that {kind} takes: ({names})"
+            items = "1 item" if len(batch) == 1 else f"{len(batch)} items"
+            message = f"a batch has {items}, expected those that {kind} takes: ({names})"
             if len(batch) == 1 and isinstance(batch[0], (tuple, list)):
                 message += ": unpack the tuple, as in step(*batch)"
             raise TypeError(message) from error

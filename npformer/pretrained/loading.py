@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from npformer.checks import shown, warn
+from npformer.checks import check_choice, shown, warn
 from npformer.files.checkpoint import refusing
 from npformer.files.paths import MISSING, check_path, kind_of_file
 from npformer.models.low_rank import LowRank
@@ -12,10 +12,19 @@ from npformer.pretrained.adapters import split_adapters, with_adapters
 from npformer.pretrained.families import family_of
 from npformer.pretrained.files import json_or_empty, tensors_in
 from npformer.pretrained.keys import check_keys
-from npformer.pretrained.opening import is_state_dict, missing, opened, plain_name, plain_names
+from npformer.pretrained.opening import (
+    check_no_training,
+    is_state_dict,
+    missing,
+    opened,
+    plain_name,
+    plain_names,
+)
 from npformer.pretrained.pytorch import family_of_state, tensors_of_state
 from npformer.pretrained.tokenizer import tokenizer_of
 from npformer.pretrained.tokenizer_settings import GENERATION, warn_of_others
+
+DTYPES = "float32", "float64", "float16"  # of the parameters
 
 
 def load(
@@ -116,6 +125,7 @@ def _load(path, names, kind, settings):
     if isinstance(path, dict):
         return _load_state(tensors_of_state(path), names, kind, settings)
     path = Path(path)
+    check_no_training(path)
     if is_state_dict(path):
         return _load_state(tensors_in(path), names, kind, settings)
     contents = opened(path)
@@ -169,10 +179,12 @@ def _load_model(contents, settings):
 def built(family, ours, tensors, settings):
     """A model of ours and its parameters; ``settings`` are in place of those of its files."""
     all_settings = ours | settings
-    if settings.get("dtype") == "float16":
+    dtype = settings.get("dtype", "float32")
+    dtype = check_choice("dtype", getattr(dtype, "__name__", dtype), DTYPES)
+    if dtype == "float16":
         all_settings["dtype"] = "float32"  # in which it computes: the parameters alone are short
     model = settings_from(family.model, all_settings, family.model.__name__)
-    return model, family.read(model, tensors, settings.get("dtype", model.dtype))
+    return model, family.read(model, tensors, dtype)
 
 
 def warn_of_tokens_without_vectors(tokenizer, model):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from npformer.checks import shown
+from npformer.files.checkpoint import BEST, LAST, RESULT, description_in
 from npformer.files.folders import check_finished
 from npformer.files.paths import kind_of_file
 from npformer.models.encoder import Encoder
@@ -47,6 +48,20 @@ def missing(path: Path) -> str:
     if path.suffix in (".gguf", *OTHER_WEIGHTS) and kind_of_file(folder) == "a folder":
         return f"there is no {path}: {folder} has {listed(gguf_names(folder)) or 'no .gguf file'}"
     return f"there is no {path}: {GETTING}"
+
+
+def check_no_training(path: Path) -> None:
+    """Raise if a path leads to a checkpoint of npformer, or to a folder of a training with some."""
+    paths = [path]
+    if path.is_dir() and not (path / "config.json").exists():
+        paths = [path / name for name in (LAST, BEST, RESULT)]
+    for each in paths:
+        is_tensors = each.suffix == ".safetensors" and each.is_file()
+        if is_tensors and description_in(each)[0] is not None:
+            raise ValueError(
+                f"{each.name} is a checkpoint of npformer: trainer.load goes on from it, "
+                "npformer.training.load_checkpoint returns its arrays"
+            )
 
 
 def is_state_dict(path: Path) -> bool:

@@ -208,7 +208,7 @@ def _some_ids(model):
     if isinstance(model, EncoderDecoder):
         return [_ids(model, 3), _ids(model, 4)]
     expected = "one, such as compile_kernels(model, inputs, targets)"
-    raise ValueError(f"no batch for a {type(model).__name__}, expected {expected}")
+    raise ValueError(f"no batch for the model {type(model).__name__}, expected {expected}")
 
 
 def _ids(model, length):

@@ -238,8 +238,7 @@ class Trainer:
             The mean loss per target.
         """
         if batch and batches is not None:
-            what = f"step got a batch of {len(batch)} items and batches=…"
-            raise ValueError(f"{what}, expected one of them")
+            raise ValueError("step got a batch and batches=…, expected one of them")
         batches = [batch] if batches is None else list(batches)
         check_batches(batches)
         start = time.perf_counter()
@@ -476,13 +475,13 @@ def check_model(model, settings):
     for method in ("init", "loss_and_grad", "count"):
         if not callable(getattr(model, method, None)):
             expected = "expected the methods in help(Trainer)"
-            raise TypeError(f"model is a {kind} without {method}(), {expected}")
+            raise TypeError(f"the model {kind} has no {method}(), {expected}")
     parameters = inspect.signature(model.loss_and_grad).parameters
     if any(each.kind == each.VAR_KEYWORD for each in parameters.values()):
         return
     for name, value in settings.of_loss.items():
         if name not in parameters:
-            raise ValueError(f"{name}={value}, but the loss of a {kind} has none: leave it out")
+            raise ValueError(f"{name}={value}, but the loss of {kind} has none: leave it out")
 
 
 def facts_of(trainer):

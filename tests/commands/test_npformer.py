@@ -51,7 +51,7 @@ print(sorted({"numpy", "numba", "matplotlib", "sentencepiece"} & {*sys.modules})
 
 def test_help_shows_every_command_with_an_example(run):
     code, shown, _ = run()
-    assert (code, shown) == run("--help")[:2]
+    assert (code, shown) == run("--help")[:2] == run("help")[:2]
     for name in COMMANDS:
         assert f"\n  {name} " in shown
         assert f" npformer {name} " in shown
@@ -65,6 +65,7 @@ def test_each_command_is_a_module_that_shows_its_own_name(name, run):
     assert shown.startswith(f"usage: npformer {name} ")
     assert f"\nnpformer {name}" in shown
     assert "python " not in shown
+    assert run("help", name)[:2] == (code, shown)
 
 
 @pytest.mark.parametrize("name", [name for group in GROUPS.values() for name in group])

@@ -404,7 +404,7 @@ def test_the_batch_is_one_tuple_of_what_the_model_takes():
     expected = "expected those that Transformer takes: (src, tgt)"
     for batch, problem in (
         ((src, tgt, tgt), f"a batch has 3 items, {expected}"),
-        ((src,), f"a batch has 1 items, {expected}"),
+        ((src,), f"a batch has 1 item, {expected}"),
         ((src, tgt[:5]), "rows"),
     ):
         found = found_in(case, batch=batch)

@@ -445,7 +445,7 @@ def test_a_decoder_refuses_a_token_beyond_the_context(positions):
 
 
 def test_a_trainer_refuses_what_the_loss_does_not_have():
-    message = "consistency=0.7, but the loss of a LanguageModel has none"
+    message = "consistency=0.7, but the loss of LanguageModel has none"
     refuses(ValueError, message, Trainer, MODEL, Adam(0.01), consistency=0.7)
 
 

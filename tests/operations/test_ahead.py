@@ -279,7 +279,7 @@ def test_a_rehearsal_finds_what_a_step_calls(model):
 
 def test_a_model_of_vectors_needs_a_batch():
     model = nf.Encoder(vocab=None, n_inputs=2, n_outputs=1, task="numbers", **SIZES)
-    message = "no batch for a Encoder, expected one, such as compile_kernels"
+    message = "no batch for the model Encoder, expected one, such as compile_kernels"
     refuses(ValueError, message, nf.compile_kernels, model)
     assert nf.compile_kernels(model, backend="reference") == 0
 

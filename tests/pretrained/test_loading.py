@@ -21,7 +21,7 @@ from programs import WITH_PIPES  # noqa: E402, which needs them
 from refusals import refuses  # noqa: E402
 from tiny import tiny_translation_tokenizer  # noqa: E402
 
-from npformer import ByteNet, Transformer, pretrained, tree  # noqa: E402
+from npformer import SGD, ByteNet, Trainer, Transformer, pretrained, tree  # noqa: E402
 from npformer.pretrained import ctranslate2  # noqa: E402
 from npformer.pretrained.families import FAMILIES  # noqa: E402
 from npformer.pretrained.family import OF_ALL  # noqa: E402
@@ -304,6 +304,14 @@ def test_a_folder_is_none_of_the_files_whose_name_it_has(originals, tmp_path, na
     assert pretrained.load(tmp_path / name)[0] == pretrained.load(originals["gpt2"])[0]
 
 
+def test_a_checkpoint_of_a_training_is_named_with_what_loads_it(tmp_path):
+    trainer = Trainer(MODELS["gpt2"], SGD(0.1), backend="reference")
+    path = tmp_path / "last.safetensors"
+    trainer.save(path)
+    for given in (path, tmp_path):
+        assert "last.safetensors is a checkpoint of npformer: trainer.load" in refused(given)
+
+
 def with_tensor(path, name, dtype, values):
     """Put other bytes, of another dtype, in the place of a tensor of a file."""
     header, data = parts(path)
@@ -465,6 +473,8 @@ def test_arguments_that_fit_no_file_are_named(originals):
     path = originals["gpt2"]
     message = "n_head=2 is no setting of LanguageModel, expected vocab, d_model"
     assert message in refused(path, n_head=2)
+    message = "dtype='int8', expected 'float32', 'float64' or 'float16'"
+    assert message in refused(path, dtype="int8")
     message = "names are given, expected None for a model with config.json"
     assert message in refused(path, names={})
     model = ByteNet(9, 9, d_model=8, n_sets=1, dilations=(1,))

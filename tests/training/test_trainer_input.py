@@ -59,7 +59,7 @@ def test_no_batches_are_refused_and_nothing_moves(trainer, unchanged):
 
     for none in ([], iter([]), zip()):
         refused("batches is empty, expected one or more tuples", batches=none)
-    message = "a batch of 2 items and batches=…, expected one of them"
+    message = "step got a batch and batches=…, expected one of them"
     refused(message, SRC, TGT, batches=[(SRC, TGT)])
 
 
@@ -217,7 +217,7 @@ def test_a_model_needs_its_methods():
         def init(self, seed):
             return {"w": np.zeros(1)}
 
-    message = r"model is a Model without loss_and_grad\(\)"
+    message = r"the model Model has no loss_and_grad\(\)"
     refuses(TypeError, message, Trainer, Model(), SGD(0.1))
 
 

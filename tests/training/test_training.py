@@ -460,7 +460,7 @@ def test_a_batch_is_what_the_model_takes():
         message = f"a batch has {len(batch)} items, {expected}"
         refuses(TypeError, message, make().step, *batch)
         refuses(TypeError, message, make().fit, [batch], progress=False)
-    message = r"a batch has 1 items, .*: unpack the tuple, as in step\(\*batch\)"
+    message = r"a batch has 1 item, .*: unpack the tuple, as in step\(\*batch\)"
     refuses(TypeError, message, make().step, (SRC, TGT))
 
 
