@@ -55,7 +55,7 @@ class Endings:
         error = getattr(sys, "last_value", None)  # of which Python has printed a traceback
         message = np.zeros(LENGTH, np.uint8)
         if error is not None:
-            text = error_text(error).encode()[:LENGTH]
+            text = error_text(error).encode(errors="replace")[:LENGTH]
             message[: len(text)] = np.frombuffer(text, np.uint8)
         sent = [self.comm.Isend(message, rank) for rank in self.others]
         requests = [*sent, *self.received.values()]

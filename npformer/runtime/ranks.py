@@ -33,7 +33,14 @@ SOON = 0.1  # seconds of waiting until a rank asks whether another has ended
 
 
 class RankError(UserError):
-    """The ranks do not fit together, or one of them has an error that the others do not have."""
+    """The ranks do not fit together, or one of them has an error that the others do not have.
+
+    ``rank`` is that of the error, if it is of one.
+    """
+
+    def __init__(self, message, rank=None):
+        super().__init__(message)
+        self.rank = rank
 
 
 class OneProcess:
@@ -164,7 +171,7 @@ class Ranks(OneProcess):
             raise error
         for rank, (_, message) in enumerate(of_ranks):
             if message is not None:
-                raise RankError(f"rank {rank}: {message}")
+                raise RankError(f"rank {rank}: {message}", rank)
         return [value for value, _ in of_ranks]
 
     def gather_arrays(self, x):

@@ -5,6 +5,8 @@ import sys
 import time
 from pathlib import Path
 
+from npformer.commands.shared import command  # before NumPy
+
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime import endings
 from npformer.runtime.ranks import world
@@ -68,7 +70,18 @@ def computes_long(trainer):
     time.sleep(1000)
 
 
+def command_with_a_bug(trainer):
+    """All raise the error of one rank, whose traceback is what a person has to see."""
+
+    @command
+    def main(_):
+        RANKS.gather(None, KeyError("a bug") if IS_LAST else None)
+
+    sys.exit(main([]))
+
+
 WAYS = [wrong_batch, between_steps, interrupted, exits, saves_alone, computes_long]
+WAYS.append(command_with_a_bug)
 
 if __name__ == "__main__":
     way = {way.__name__: way for way in WAYS}[sys.argv[1]]

@@ -139,6 +139,7 @@ ENDINGS = {
     "exits": [f"RankError: {WITHOUT_AN_ERROR}"],
     "saves_alone": [f"RankError: {WITHOUT_AN_ERROR}"],
     "computes_long": [OF_THE_USER],
+    "command_with_a_bug": ["rank 1: Traceback (most recent call last)", "KeyError: 'a bug'"],
 }
 
 

@@ -167,6 +167,7 @@ def _exit_code(main, argv, ranks):
             ranks.failed(stop.code)
         raise
     except Exception as error:
+        ranks.wait_for_teller(error)
         message = message_of(error)
         if isinstance(error, BrokenPipeError) and _output_is_broken():
             code = 0

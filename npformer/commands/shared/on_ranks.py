@@ -61,6 +61,13 @@ class Quiet:
         mpi = sys.modules.get("mpi4py.MPI")
         return mpi is not None and mpi.COMM_WORLD.Get_size() > 1
 
+    def wait_for_teller(self, error):
+        """Give the rank whose error this is, if it is another one, the time to tell it and end
+        all.
+        """
+        if self.several and getattr(error, "rank", None) not in (None, rank()):
+            time.sleep(2 * PATIENCE)
+
     def failed(self, code):
         """End all ranks with this exit code, if there are several."""
         if not self.several:
