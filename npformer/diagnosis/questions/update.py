@@ -95,7 +95,7 @@ def first_step(subject):
     before = tree.flatten(params)[0]
     after = before.copy()
     gradient = tree.flatten(gradients)[0]
-    state = optimizer.init(before)
+    state = {name: np.zeros_like(before) for name in optimizer.moments}
     lr = max(rates_of(optimizer))
     optimizer.update(reference.ops, after, gradient, state, 1, lr=lr, decay=False)
     changes = tree.view_as(after - before, params)

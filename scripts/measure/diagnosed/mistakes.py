@@ -702,6 +702,7 @@ def eps_1():
     return trained(pairs(), nf.Adam(1e-3, eps=1.0))
 
 
+@tested
 @mistake("wrong update")
 def optimizer_forgets_half():
     @dataclass(frozen=True)
