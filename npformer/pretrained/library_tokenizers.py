@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 from typing import Any
 
-from npformer.checks import shown
+from npformer.checks import check_int, shown
 from npformer.extras import imported
 from npformer.pretrained.files import Files, json_in, text_in
 from npformer.pretrained.keys import table
@@ -77,6 +77,8 @@ def _byte_pairs_in(files, about, config):
     lines = text_in(files, "merges.txt").splitlines()
     merges = [line for line in lines if line and not line.startswith("#version")]
     vocabulary = json_in(files, "vocab.json")
+    for token, id_ in vocabulary.items():
+        check_int(f"vocab.json: {token:.40}", id_, at_least=0)
     has_space = bool(about.get("add_prefix_space"))
     inner = byte_pairs(vocabulary, merges)
     inner.pre_tokenizer = import_tokenizers().pre_tokenizers.ByteLevel(has_space)
