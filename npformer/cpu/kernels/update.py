@@ -47,12 +47,11 @@ def lion_update(param, grad, m, lr, beta1, beta2, weight_decay, grad_scale):
 
 
 def _update(kernel, arrays, grad_scale, *numbers):
-    """Call a kernel with parts of the arrays and with the numbers in their dtype."""
+    """Call a kernel with parts of the arrays, and with the numbers in their dtype as one tuple."""
     if math.isnan(grad_scale):
         return
-    number = arrays[0].dtype.type
-    numbers = [number(x) for x in (grad_scale, *numbers)]
-    _in_chunks(lambda part: kernel(*[x[part] for x in arrays], *numbers), arrays[0].size)
+    numbers = tuple(map(arrays[0].dtype.type, (grad_scale, *numbers)))
+    _in_chunks(lambda part: kernel(*[x[part] for x in arrays], numbers), arrays[0].size)
 
 
 def _in_chunks(work, size):
@@ -77,14 +76,15 @@ def _norms(x, norms):
 
 
 @kernel
-def _descend(param, grad, grad_scale, lr):
+def _descend(param, grad, numbers):
+    grad_scale, lr = numbers
     for i in range(param.size):
         param[i] -= lr * (grad[i] * grad_scale)
 
 
 @kernel
-def _descend_with_momentum(param, grad, velocity, grad_scale, lr, momentum, nesterov):
-    """``nesterov`` is 1 or 0."""
+def _descend_with_momentum(param, grad, velocity, numbers):
+    grad_scale, lr, momentum, nesterov = numbers  # the last is 1 or 0
     for i in range(param.size):
         g = grad[i] * grad_scale
         velocity[i] = velocity[i] * momentum + g
@@ -92,7 +92,8 @@ def _descend_with_momentum(param, grad, velocity, grad_scale, lr, momentum, nest
 
 
 @kernel
-def _adam(param, grad, m, v, grad_scale, lr, m_rate, v_rate, eps, weight_decay, m_scale, v_scale):
+def _adam(param, grad, m, v, numbers):
+    grad_scale, lr, m_rate, v_rate, eps, weight_decay, m_scale, v_scale = numbers
     for i in range(param.size):
         g = grad[i] * grad_scale
         m[i] += m_rate * (g - m[i])
@@ -102,7 +103,8 @@ def _adam(param, grad, m, v, grad_scale, lr, m_rate, v_rate, eps, weight_decay, 
 
 
 @kernel
-def _lion(param, grad, m, grad_scale, lr, step_rate, m_rate, weight_decay):
+def _lion(param, grad, m, numbers):
+    grad_scale, lr, step_rate, m_rate, weight_decay = numbers
     for i in range(param.size):
         g = grad[i] * grad_scale
         direction = np.sign(m[i] + step_rate * (g - m[i]))
