@@ -63,19 +63,19 @@ def inlined(function):
 
 
 def if_given(function):
-    """``inlined``, for a function whose last argument may be None: compiled only if it is not.
+    """``inlined``, for a function of which arguments may be None: compiled only if none is.
 
     Numba leaves out a branch ``if x is not None`` only if x is an argument of the kernel itself.
     """
     part = inlined(function)
 
     def call(*arguments):
-        if arguments[-1] is not None:
+        if not any(x is None for x in arguments):
             part(*arguments)
 
     @overload(call, jit_options=PART, strict=False)
     def compiled(*arguments):
-        if isinstance(arguments[-1], numba.types.NoneType):
+        if any(isinstance(x, numba.types.NoneType) for x in arguments):
             return lambda *arguments: None
         return lambda *arguments: part(*arguments)
 

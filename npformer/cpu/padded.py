@@ -43,19 +43,19 @@ def _whole_tiles(n_rows):
     return -(-n_rows // ROWS) * ROWS
 
 
-def multiply_padded(a, b, out, m, n, depth, scale, add):
-    """out = scale a b, or out += scale a b if ``add``, for arrays ``with_room``: m rows and n
-    columns.
+def multiply_padded(a, b, out, sizes, scale, add):
+    """out = scale a b, or out += scale a b if ``add``, for arrays ``with_room``.
 
-    The sums have ``depth`` products.
+    The sizes are (m, n, depth): m rows and n columns, which are sums of ``depth`` products.
     """
+    m, n, depth = sizes
     product = a[:m, :depth] @ b[:depth, :n] * scale
     out[:m, :n] = out[:m, :n] + product if add else product
 
 
-def multiply_columns(a, b, out, m, n, depth, scale, add):
+def multiply_columns(a, b, out, sizes, scale, add):
     """``multiply_padded`` for aᵀ in place of a."""
-    multiply_padded(a.T, b, out, m, n, depth, scale, add)
+    multiply_padded(a.T, b, out, sizes, scale, add)
 
 
 # There are two loops, so that LLVM knows which step of a's layout is 1. If it knows none, it
@@ -63,7 +63,8 @@ def multiply_columns(a, b, out, m, n, depth, scale, add):
 # 138 GFLOP/s in place of 230 on a Zen 5.
 
 
-def _multiply_padded(a, b, out, m, n, depth, scale, add):
+def _multiply_padded(a, b, out, sizes, scale, add):
+    m, n, depth = sizes
     columns = LINE // b.itemsize
     for j in range(0, n, columns):
         for i in range(0, m, ROWS):
@@ -71,7 +72,8 @@ def _multiply_padded(a, b, out, m, n, depth, scale, add):
             _tile(a, layout, b, (j, b.shape[1]), scale, out, depth, i, j, add, (0, 0))
 
 
-def _multiply_columns(a, b, out, m, n, depth, scale, add):
+def _multiply_columns(a, b, out, sizes, scale, add):
+    m, n, depth = sizes
     columns = LINE // b.itemsize
     for j in range(0, n, columns):
         for i in range(0, m, ROWS):
@@ -90,14 +92,14 @@ def _compile_once(function, compiled):
 
     @type_callable(function)
     def type_of(context):
-        number, flag = numba.int64, numba.boolean
+        three = numba.types.UniTuple(numba.int64, 3)
 
-        def signature(a, b, out, m, n, depth, scale, add):
-            return numba.void(a, b, out, number, number, number, b.dtype, flag)
+        def signature(a, b, out, sizes, scale, add):
+            return numba.void(a, b, out, three, b.dtype, numba.boolean)
 
         return signature
 
-    @lower_builtin(function, *[numba.types.Any] * 8)
+    @lower_builtin(function, *[numba.types.Any] * 6)
     def compile_call(context, builder, signature, arguments):
         return context.compile_internal(builder, compiled, signature, arguments)
 

@@ -31,8 +31,8 @@ import numpy as np
 from scripts.bench.machine import PAUSE, physical_cores
 
 import npformer as nf
+from npformer.cpu.attention_tiles import KEYS, QUERIES
 from npformer.cpu.jit import kernel
-from npformer.cpu.kernels.flash_attention import KEYS, QUERIES
 from npformer.cpu.padded import multiply_columns, multiply_padded, with_room
 from npformer.errors import UserError
 from npformer.runtime.blas_threads import blas_threads
@@ -386,6 +386,6 @@ def multiply_tile(a, b, out, m, n, depth, transposed, repeats):
     scale = np.float32(1)
     for _ in range(repeats):
         if transposed:
-            multiply_columns(a, b, out, m, n, depth, scale, False)
+            multiply_columns(a, b, out, (m, n, depth), scale, False)
         else:
-            multiply_padded(a, b, out, m, n, depth, scale, False)
+            multiply_padded(a, b, out, (m, n, depth), scale, False)

@@ -12,13 +12,13 @@ RNG = np.random.default_rng(0)
 
 
 @kernel
-def by_rows(a, b, out, m, n, depth, scale, add):
-    multiply_padded(a, b, out, m, n, depth, scale, add)
+def by_rows(a, b, out, sizes, scale, add):
+    multiply_padded(a, b, out, sizes, scale, add)
 
 
 @kernel
-def by_columns(a, b, out, m, n, depth, scale, add):
-    multiply_columns(a, b, out, m, n, depth, scale, add)
+def by_columns(a, b, out, sizes, scale, add):
+    multiply_columns(a, b, out, sizes, scale, add)
 
 
 def filled(x, dtype):
@@ -45,7 +45,7 @@ def test_the_product_of_arrays_with_room(m, dtype, multiply):
             out = filled(before, dtype)
             product = 0.5 * a @ b
             for add, expected in ((True, before + product), (False, product)):
-                multiply(left, right, out, m, n, depth, scale, add)
+                multiply(left, right, out, (m, n, depth), scale, add)
                 np.testing.assert_allclose(out[:m, :n], expected, rtol=tolerance, atol=tolerance)
 
 

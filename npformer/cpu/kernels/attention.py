@@ -6,17 +6,11 @@ import numpy as np
 
 from npformer import reference
 from npformer.arrays import transpose
+from npformer.cpu.attention_tiles import KNOWN, Tile, as_heads, kernel_options, weigh
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing, dropped
-from npformer.cpu.kernels.flash_attention import (
-    KNOWN,
-    Tile,
-    as_heads,
-    kernel_options,
-    of_bias,
-    weigh,
-)
+from npformer.cpu.kernels.flash_attention import of_bias
 from npformer.cpu.scalar import is_kept, like
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty

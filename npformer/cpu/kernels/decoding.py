@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import reference
+from npformer.cpu.attention_tiles import with_four_axes
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.few_rows import JOB, PIECES, add_multiple, array_at, record_at, share
 from npformer.cpu.jit import address_of, inlined, kernel
-from npformer.cpu.kernels.flash_attention import with_four_axes
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty

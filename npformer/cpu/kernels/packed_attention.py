@@ -2,9 +2,9 @@
 form.
 """
 
+from npformer.cpu import attention_tiles
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.kernels import flash_attention
 from npformer.kernels.shared import make_packed_kernels
 from npformer.runtime.memory import empty
 
-make_packed_kernels(kernel_of, empty, flash_attention)
+make_packed_kernels(kernel_of, empty, attention_tiles)

@@ -1,0 +1,141 @@
+"""The backward pass: the weights of each pair of tiles are made again, and passed on to the
+gradients of the queries and keys.
+
+A thread computes all heads of queries that share one of keys and values, as they add to the same
+gradients.
+"""
+
+import numpy as np
+
+from npformer.cpu.attention_tiles.calls import all_heads, of_any_layout
+from npformer.cpu.attention_tiles.heads import (
+    Heads,
+    Saved,
+    copy_columns,
+    copy_rows,
+    copy_without_nan,
+    edges_are_finite,
+    fetch,
+)
+from npformer.cpu.attention_tiles.scores import differentiate
+from npformer.cpu.attention_tiles.tile import KEYS, QUERIES, Tile, is_hidden, n_visible
+from npformer.cpu.jit import inlined
+from npformer.cpu.padded import ROWS, multiply_columns, multiply_padded, with_room
+from npformer.cpu.scalar import like
+
+
+def attend_backward(dout, out, q, k, v, peak, total, gradients, options):
+    """Write the gradients (dq, dk, dv), and return that of the bias (B, H, 1 or T, S), or None, if
+    there is none.
+
+    Or return ``NotImplemented``.
+    """
+    heads = Heads(q, k, v, out)
+    dheads = Heads(*gradients, dout)
+    saved = Saved(peak, total)
+    bias = options.bias
+    dbias = None if bias is None else np.zeros((*q.shape[:2], *bias.shape[2:]), q.dtype)
+
+    def work(part):
+        return _attend_backward(heads, dheads, saved, dbias, _room(q, v), options, part)
+
+    B, G = v.shape[:2]
+    if not all_heads(work, B * G, heads):
+        return NotImplemented  # as in the forward pass
+    return dbias
+
+
+def _room(q, v):
+    """Matrices ``with_room``, in the order of ``_attend_backward``: for all queries of the heads
+    that share keys, for a tile of keys, for a pair of tiles, and for row sums.
+    """
+    T, K = q.shape[2:]
+    S, Kv = v.shape[2:]
+    share = q.shape[1] // v.shape[1]
+    m = min(T, QUERIES)
+    n = min(S, KEYS)
+    of_queries = [(share, T, K), (share, T, Kv), (share, T, K), (share, T)]
+    of_keys = [(K, n), (Kv, n), (n, K), (n, K), (n, Kv)]
+    of_pair = [(m, n), (m, n), (2, n)]
+    return with_room([*of_queries, *of_keys, *of_pair, (Kv, ROWS), (ROWS, ROWS)], q.dtype)
+
+
+@of_any_layout
+def _attend_backward(heads, dheads, saved, dbias, room, options, part):
+    # Each record is unpacked once: numba counts each use of a field.
+    q, k, v, out = heads
+    dq, dk, dv, dout = dheads
+    peak, total = saved
+    q_rows, dout_rows, dq_rows, row_sums = room[:4]
+    k_columns, v_columns, k_tile, dk_tile, dv_tile = room[4:9]
+    scores, dweights, rows = room[9:12]
+    _, H, T, K = q.shape
+    _, G, S, Kv = v.shape
+    share, scale, one, finite = H // G, options.scale, like(options.scale, 1), True
+    rows[0, :] = options.kept_scale  # 1 where nothing is dropped
+    first, end = part
+    for group in range(first, end):
+        b, g = group // G, group % G
+        if QUERIES >= T and (g == 0 or group == first):
+            scores[0, 0] = fetch((q, k, v, dout, dq, dk, dv), b)
+        for i in range(share):
+            h = g * share + i
+            copy_rows(q[b, h], q_rows[i])
+            copy_rows(dout[b, h], dout_rows[i])
+            if S > KEYS:
+                _sum_rows(dout_rows[i], out[b, h], room[12:], row_sums[i])
+        dq_rows[:] = 0
+        for s in range(0, S, KEYS):
+            n_all = min(KEYS, S - s)
+            copy_columns(k[b, g, s : s + n_all], k_columns)
+            copy_columns(v[b, g, s : s + n_all], v_columns)
+            copy_without_nan(k[b, g, s : s + n_all], k_tile)
+            dk_tile[:] = 0
+            dv_tile[:] = 0
+            for i in range(share):
+                h = g * share + i
+                for t in range(0, T, QUERIES):
+                    m = min(QUERIES, T - t)
+                    n = n_visible(t + m - 1, T, S, options.causal) - s
+                    n = min(n_all, -(-n // ROWS) * ROWS)  # gradients are written in whole tiles
+                    tile = Tile(b, h, t, s, m, n, H, T, S)
+                    if n <= 0 or is_hidden(options.keep_mask, tile):
+                        continue
+                    q_tile, dout_tile, dq_tile = q_rows[i, t:], dout_rows[i, t:], dq_rows[i, t:]
+                    of_rows = peak[b, h, t:], total[b, h, t:], row_sums[i, t:]
+                    multiply_padded(q_tile, k_columns, scores, (m, n, K), scale, False)
+                    multiply_padded(dout_tile, v_columns, dweights, (m, n, Kv), one, False)
+                    differentiate(scores, dweights, rows, tile, of_rows, dbias, options)
+                    dropped, dscores = scores, dweights  # it worked in place
+                    multiply_columns(dropped, dout_tile, dv_tile, (n, Kv, m), one, True)
+                    multiply_columns(dscores, q_tile, dk_tile, (n, K, m), scale, True)
+                    multiply_padded(dscores, k_tile, dq_tile, (m, K, n), scale, True)
+            # A pair of tiles that is not skipped adds to the first row of these two.
+            finite &= edges_are_finite(dk_tile[:n_all, :K]) & edges_are_finite(dv_tile[:n_all, :Kv])
+            copy_rows(dk_tile, dk[b, g, s : s + n_all])
+            copy_rows(dv_tile, dv[b, g, s : s + n_all])
+        for i in range(share):
+            dq_head = dq[b, g * share + i]
+            copy_rows(dq_rows[i], dq_head)
+            for t in range(0, T, QUERIES):
+                finite &= edges_are_finite(dq_head[t : t + QUERIES])
+    return finite
+
+
+@inlined
+def _sum_rows(dout, out, room, row_sums):
+    """Σ dout · out of each row.
+
+    The product that gives the gradients of the weights computes it, with all pairs of ROWS rows. So
+    it is rounded as they are: a query that sees one key only, whose value is its output, subtracts
+    the very number, and the gradient of the score is 0.
+    """
+    columns, products = room
+    T, Kv = out.shape
+    one = like(dout[0, 0], 1)
+    for t in range(0, T, ROWS):
+        n = min(ROWS, T - t)
+        copy_columns(out[t : t + n], columns)
+        multiply_padded(dout[t:], columns, products, (n, n, Kv), one, False)
+        for i in range(n):
+            row_sums[t + i] = products[i, i]
