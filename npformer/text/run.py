@@ -7,9 +7,9 @@ They differ in their text, and in what they measure.
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from npformer.files.checkpoint import CheckpointError
+from npformer.files.checkpoint import LAST, CheckpointError
 from npformer.runtime.ranks import checked_ranks
-from npformer.training.loop import Loop, check_new
+from npformer.training.loop import Loop
 from npformer.training.trainer import Trainer
 
 
@@ -73,3 +73,10 @@ class TextRun(Loop):
 def facts_of(out, settings):
     """What has to be equal on all ranks."""
     return {"settings": asdict(settings), "out": str(Path(out).resolve())}
+
+
+def check_new(out):
+    """Raise if a folder holds a training already."""
+    if (Path(out) / LAST).exists():
+        advice = "continue it with --resume, or start another with a new --out"
+        raise ValueError(f"{out} holds a training: {advice}")

@@ -12,7 +12,7 @@ from npformer.models.description import check_params
 from npformer.operations.options import LARGEST
 from npformer.progress import say
 from npformer.text.parallel_text import ParallelText, Place, TokenBatches, ahead
-from npformer.text.run import TextRun
+from npformer.text.run import TextRun, check_new
 from npformer.text.scores import check_packages, score
 from npformer.text.settings import TranslationSettings
 from npformer.text.snapshots import SNAPSHOTS, Snapshots, last_whole
@@ -20,7 +20,7 @@ from npformer.text.translator import Translator, check_subwords
 from npformer.tokens.subwords import learned_by_first
 from npformer.training import average
 from npformer.training.checkpoint import check_facts
-from npformer.training.loop import LoopSettings, check_new
+from npformer.training.loop import LoopSettings
 from npformer.training.optimizers import Adam
 from npformer.training.precision import check_precision
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine

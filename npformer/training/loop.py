@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sized
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -356,13 +355,6 @@ def _warn_if_too_few(batches, n_made, n_steps):
     if isinstance(batches, Sized):  # such as a list
         why = "itertools.cycle(batches) repeats them" if len(batches) else "there are none"
     warn(f"batches ended after {n_made}{of} steps: {why}")
-
-
-def check_new(out):
-    """Raise if a folder holds a training already."""
-    if (Path(out) / LAST).exists():
-        advice = "continue it with --resume, or start another with a new --out"
-        raise ValueError(f"{out} holds a training: {advice}")
 
 
 def _make_folder(path):

@@ -9,10 +9,17 @@ from npformer.operations.options import check_fields, check_option
 
 @dataclass(frozen=True)
 class Schedule:
-    """The base class of all schedules: their settings are checked."""
+    """The base class of all schedules: their settings are checked, and so are the steps."""
 
     def __post_init__(self):
         check_fields(self)
+
+    def __call__(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self._rate(check_option("step", step))
+
+    def _rate(self, step):
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -37,9 +44,7 @@ class noam(Schedule):
     warmup: int = 4000
     factor: float = 1.0
 
-    def __call__(self, step: int) -> float:
-        """Return the learning rate of a step."""
-        step = check_option("step", step)
+    def _rate(self, step):
         return self.factor * self.d_model**-0.5 * min(step**-0.5, step * self.warmup**-1.5)
 
 
@@ -64,9 +69,7 @@ class inverse_sqrt(Schedule):
     peak: float
     warmup: int
 
-    def __call__(self, step: int) -> float:
-        """Return the learning rate of a step."""
-        step = check_option("step", step)
+    def _rate(self, step):
         return self.peak * min(step / self.warmup, (self.warmup / step) ** 0.5)
 
 
@@ -106,9 +109,7 @@ class warmup_cosine(Schedule):
                 f"warmup={self.warmup}, total={self.total}: expected 0 <= warmup < total"
             )
 
-    def __call__(self, step: int) -> float:
-        """Return the learning rate of a step."""
-        step = check_option("step", step)
+    def _rate(self, step):
         if step < self.warmup:
             return self.peak * step / self.warmup
         progress = min((step - self.warmup) / (self.total - self.warmup), 1.0)

@@ -1,14 +1,11 @@
 """The settings of a training, but for the model, the optimizer and the data."""
 
-import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
 from npformer.checks import check_paths
-from npformer.files.checkpoint import CheckpointError, refusing
-from npformer.models.description import as_json
 from npformer.operations.host import PrecisionName
-from npformer.operations.options import FRACTION, OPTIONS, brief, check_fields
+from npformer.operations.options import FRACTION, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,64 +71,6 @@ class TrainingSettings:
         """The options of the model's ``loss_and_grad`` that are not 0."""
         options = {"label_smoothing": self.label_smoothing, "consistency": self.consistency}
         return {name: value for name, value in options.items() if value}
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class RunSettings(TrainingSettings):
-    """The settings of a training on files, which a checkpoint holds.
-
-    Paths become texts, and the model what JSON can hold.
-    """
-
-    model: dict
-    lr: float
-
-    def __post_init__(self):
-        OPTIONS["peak"].check("lr", self.lr)  # of its schedule
-        super().__post_init__()
-        for each in fields(self):
-            name, value = each.name, getattr(self, each.name)
-            if each.type in (str, str | None) and value is not each.default:
-                if not isinstance(value, (str, os.PathLike)):
-                    raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a str")
-                object.__setattr__(self, name, os.fspath(value))
-        model = self.model
-        if not isinstance(model, dict):
-            raise TypeError(f"model={model!r} is a {type(model).__name__}, expected a dict")
-        try:
-            object.__setattr__(self, "model", as_json(model))
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"model={model!r}, expected what JSON can hold: {error}") from error
-
-    def __repr__(self):
-        return brief(self)
-
-    @classmethod
-    def of_checkpoint(cls, info, path):
-        """The settings in the ``info`` of the checkpoint ``path``."""
-        settings = info.get("settings")
-        if not isinstance(settings, dict):
-            expected = "expected a dict; try another file"
-            raise CheckpointError(f"{path}: settings={settings!r:.60}, {expected}")
-        if unknown := sorted(settings.keys() - {field.name for field in fields(cls)}):
-            what = "has settings that this version of npformer does not know"
-            raise CheckpointError(f"{path} {what}: {unknown!s:.200}")
-        with refusing(path):
-            return cls(**settings)
-
-    def changed(self, changes, may_change, path):
-        """The settings of the checkpoint ``path`` with changes of settings in ``may_change``."""
-        changes = dict(changes)
-        of_model = as_json(changes.pop("model", {}))
-        fixed = {name: value for name, value in changes.items() if name not in may_change}
-        begun = {name: getattr(self, name, None) for name in fixed}
-        begun |= {name: self.model.get(name) for name in of_model}
-        for name, value in sorted((fixed | of_model).items()):
-            if value != begun[name]:
-                advice = "leave it out, or start anew in another folder"
-                what = f"{name}={value!r}, but {path} was begun with {begun[name]!r}"
-                raise ValueError(f"{what}: {advice}")
-        return replace(self, **changes)
 
 
 def listed(frozen):
