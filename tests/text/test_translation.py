@@ -263,7 +263,7 @@ ARRAYS = {
     "x.safetensors holds no translation model": {SUBWORDS: None},
     r"has no \['pad', 'bos', 'eos'\] piece": {SUBWORDS: np.zeros(0, np.uint8)},
     "model is not a sentencepiece model": {SUBWORDS: np.zeros(9, np.uint8)},
-    r"given float64 of shape \(9,\), expected the bytes": {SUBWORDS: np.zeros(9)},
+    r"given float64 of shape \(9,\), expected bytes": {SUBWORDS: np.zeros(9)},
     "parameter a: given shape": {"params.a": np.zeros(3, "f")},
     "given int32, expected float32": {"params.output.bias": np.zeros(60, "i")},
     "parameter embedding.x: given shape": {"params.embedding.x": np.zeros(3, "f")},

@@ -456,8 +456,8 @@ def test_batches_are_tuples(batches):
 
 def test_a_batch_is_what_the_model_takes():
     expected = r"expected those that Transformer takes: \(src, tgt\)"
-    for batch in ((SRC,), (SRC, TGT, SRC)):
-        message = f"a batch has {len(batch)} items, {expected}"
+    for batch, items in (((SRC,), "1 item"), ((SRC, TGT, SRC), "3 items")):
+        message = f"a batch has {items}, {expected}"
         refuses(TypeError, message, make().step, *batch)
         refuses(TypeError, message, make().fit, [batch], progress=False)
     message = r"a batch has 1 item, .*: unpack the tuple, as in step\(\*batch\)"
