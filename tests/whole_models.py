@@ -5,7 +5,7 @@ Their loss as a function of a list of arrays, and a batch with padding for it.
 
 import numpy as np
 
-from npformer import gradcheck, tree
+from npformer import tree
 from npformer.gradients import COMPLEX_STEP
 
 B, S, T, V_SRC, V_TGT = 4, 11, 5, 7, 9  # no dimension is as long as another
@@ -57,12 +57,6 @@ def loss_of_batch(model, like, batch, dropout_key, backend="reference", **option
         return [dloss * grad for _, grad in tree.leaves(grads)]
 
     return f, f_backward
-
-
-def assert_gradient_at_every_parameter(f, f_backward, params):
-    """The gradient by the complex step: one forward pass for each number."""
-    names, arrays = zip(*tree.leaves(params), strict=True)
-    gradcheck(f, f_backward, arrays, names=names, complex_tolerance=1e-12, central_tolerance=None)
 
 
 def assert_gradient_along_directions(f, f_backward, params):

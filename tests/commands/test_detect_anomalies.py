@@ -14,7 +14,7 @@ from npformer.commands import detect_anomalies
 
 
 def test_anomalies_are_found(tmp_path):
-    quick = ["--quick", "--steps", "300", "--quiet"]
+    quick = ["--quick", "--steps", "150", "--quiet"]
     detect_anomalies.main([*quick, "--out", str(tmp_path), "--json", str(tmp_path / "x.json")])
     tests = json.loads((tmp_path / "x.json").read_text())["tests"]
     assert tests.pop("follows the pattern")["auc"] is None

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from catalogue import CATALOGUE, SMALL
+from catalogue import CATALOGUE
 from promises import (
     THREE_ROWS,
     assert_parts_of_the_gradient_are_the_whole,
@@ -12,7 +12,6 @@ from promises import (
 )
 from whole_models import (
     assert_gradient_along_directions,
-    assert_gradient_at_every_parameter,
     assert_gradient_by_central_differences,
     assert_same_gradient,
     loss_of_batch,
@@ -43,16 +42,8 @@ def test_every_gradient_by_complex_step(row):
 def test_gradients_by_central_differences(row):
     """A second opinion that knows no complex numbers."""
     params = shaken(row.model.init(0))
-    for dropout_key in (None, 5):
-        functions = loss_of_batch(row.model, params, row.batch, dropout_key)
-        assert_gradient_by_central_differences(*functions, params)
-
-
-@pytest.mark.parametrize("row", SMALL.values(), ids=list(SMALL))
-def test_the_gradient_at_every_number_of_a_small_model(row):
-    params = shaken(row.model.init(0))
-    functions = loss_of_batch(row.model, params, row.batch, dropout_key=5)
-    assert_gradient_at_every_parameter(*functions, params)
+    functions = loss_of_batch(row.model, params, row.batch, dropout_key=None)
+    assert_gradient_by_central_differences(*functions, params)
 
 
 @each_model

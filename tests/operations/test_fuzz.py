@@ -27,7 +27,7 @@ WRITEABLE = {*LAYOUTS} - {layouts.read_only, layouts.byte_swapped}
 SCALES, POISONS = [1, 1, 1e-30, 1e4, 1e30], [None, None, np.nan, np.inf, -np.inf]
 # if set, by tests/tools/fuzz_operations.py, other calls are drawn
 IN_SHORT = "NPFORMER_FUZZ" not in os.environ
-N_CALLS = int(os.environ.get("NPFORMER_FUZZ", 20))  # of each operation
+N_CALLS = int(os.environ.get("NPFORMER_FUZZ", 12))  # of each operation
 # how much larger than in the table a difference may be: of few numbers, that may nearly cancel
 MARGIN = 8
 

@@ -76,7 +76,7 @@ def test_a_process_that_compiles_computes_the_same_bits_as_one_that_finds_kernel
 import hashlib
 from npformer import cpu
 from results import arguments_of, run
-for name in ("linear_activation_dropout", "layer_norm", "cross_entropy"):
+for name in ("layer_norm", "cross_entropy"):
     results = run(cpu, name, arguments_of(name, "float32"))
     print(name, [hashlib.md5(x.tobytes()).hexdigest() for x in results])
 """

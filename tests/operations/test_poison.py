@@ -111,7 +111,7 @@ def test_all_operations_that_hide_something_are_here():
     assert {case.operation for case in HIDING} == hiding
 
 
-@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
 @pytest.mark.parametrize("case", HIDING, ids=str)
 @pytest.mark.parametrize("ops", BACKENDS)
 def test_what_is_masked_never_matters(ops, case, poison):

@@ -172,8 +172,11 @@ TURNS_FORGOTTEN = """
 {% if messages | length > 3 %}forgetful{% endif %}"""
 
 
-@pytest.mark.parametrize("template", [None, TURNS_FORGOTTEN], ids=["all", "a text that changes"])
-@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize(
+    ("template", "window"),
+    [(None, None), (None, 5), (TURNS_FORGOTTEN, None)],
+    ids=["all", "a window", "a text that changes"],
+)
 def test_only_what_is_new_is_read_and_answers_are_those_of_a_chat_that_reads_all(template, window):
     """The turns are forgotten, and interrupted, as they come."""
     model, params, tokenizer = tiny_language_model(max_len=200, template=template)

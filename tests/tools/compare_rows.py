@@ -30,7 +30,6 @@ PAD, BOS, EOS = 0, 1, 2
 CLOSE = 1e-5
 METHODS = {"greedy": nf.greedy_decode, "sample": nf.sample, "beams": nf.beam_search}
 # What the settings of models and the options of methods are drawn from.
-DTYPES = ["float32", "float64"]
 SIZES = {"d_model": 8, "n_heads": 4, "d_ff": 12}
 OF_LAYERS = {
     "n_kv_heads": [None, 1, 2],
@@ -41,14 +40,13 @@ OF_LAYERS = {
     "activation": ["relu", "gelu", "swiglu"],
     "bias": [True, False],
     "max_len": range(3, 13),
-    "dtype": DTYPES,
 }
 OF_LANGUAGE_MODELS = {
     "n_layers": [1, 2, 3],
     "pad_id": [PAD, None],
     "tie_embeddings": [True, False],
 }
-OF_BYTENETS = {"max_len": range(4, 13), "dtype": DTYPES}
+OF_BYTENETS = {"max_len": range(4, 13)}
 OF_RECURRENT = {"cell": ["gru", "lstm"], "attention": [None, "dot", "general", "additive"]}
 OF_METHODS = {
     "greedy": {},

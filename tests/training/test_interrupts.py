@@ -220,8 +220,8 @@ def test_an_interrupt_of_a_block_that_begins_leaves_the_number_of_threads(monkey
 @pytest.mark.parametrize(
     "tool",
     [
-        ["interrupt_training.py", "--interrupts", "60"],
-        pytest.param(["fork_training.py", "--forks", "10"], marks=WITH_FORK),
+        ["interrupt_training.py", "--interrupts", "20"],
+        pytest.param(["fork_training.py", "--forks", "4"], marks=WITH_FORK),
     ],
 )
 def test_interrupts_and_forks_at_random_moments(tool):
@@ -233,7 +233,7 @@ def test_interrupts_and_forks_at_random_moments(tool):
 def test_six_threads_train_six_models_with_the_same_bits_as_one_after_the_other(two_threads):
     def train(seed):
         task, trainer = small(seed, n_shards=2 if seed % 2 else None)
-        for step in range(20):
+        for step in range(8):
             trainer.step(*task.batch(step, 8))
         rows = greedy_decode(
             trainer.model, trainer.params, task.batch(0, 80)[0], bos_id=1, eos_id=2, max_len=6
