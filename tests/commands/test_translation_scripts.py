@@ -287,11 +287,6 @@ def test_sentences_a_file_and_standard_input_give_the_same_translations_in_order
         assert use(translate.main, *arguments)[:2] == (0, expected)
 
 
-def test_an_empty_line_gives_an_empty_line(translations, use):
-    expected = f"\n{translations[0]}\n\n{translations[1]}\n\n"
-    assert use(translate.main, "", LINES[0], " ", LINES[1], "")[:2] == (0, expected)
-
-
 def test_the_n_best_are_numbered_scored_and_sorted(translations, use):
     code, shown, _ = use(translate.main, "--n-best", 3, LINES[0], "", LINES[1])
     rows = [line.split("\t") for line in shown.splitlines()]
@@ -345,13 +340,6 @@ def test_a_line_that_cannot_be_translated_costs_no_other(
     assert re.match(
         f"error: {name}, line 3 has \\d+ pieces, expected fewer than 5000: divide it", too_long
     )
-
-
-def test_a_sentence_that_is_too_long_costs_no_other(translations, use):
-    code, shown, errors = use(translate.main, "--n-best", 1, LINES[0], TOO_LONG, LINES[1])
-    rows = [line.split("\t")[::2] for line in shown.splitlines()]
-    assert (code, rows) == (1, [["1", translations[0]], ["3", translations[1]]])
-    assert errors.startswith("error: line 2 has ")
 
 
 def test_what_comes_before_the_damage_of_a_file_is_translated(tmp_path, use):

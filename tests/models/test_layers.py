@@ -252,24 +252,3 @@ def noting_keys(drawn):
     for name in ("self_attention", "linear_activation_dropout", "linear_dropout_residual"):
         replaced[name] = noting(getattr(reference.ops, name))
     return reference.ops.replaced(**replaced)
-
-
-def test_a_weight_used_twice_gets_the_sum_of_both_gradients():
-    """A layer that is used twice.
-
-    The closures are independent, and the caller adds the gradients.
-    """
-    params = shaken(NEW.feed_forward(SHAPES))
-
-    def twice(params, x0):
-        x1, backward1 = layers.feed_forward(reference, params, x0)
-        x2, backward2 = layers.feed_forward(reference, params, x1)
-
-        def backward(dx2):
-            dx1, grads2 = backward2(dx2)
-            dx0, grads1 = backward1(dx1)
-            return dx0, tree.map_leaves(np.add, grads1, grads2)
-
-        return x2, backward
-
-    check_layer(twice, [normal(B, T, D)], params)

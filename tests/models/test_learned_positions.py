@@ -4,7 +4,6 @@ import numpy as np
 import whole_models
 from numpy.testing import assert_array_equal
 from promises import assert_trees_close
-from refusals import refuses
 from whole_models import SRC, V_TGT, S, T
 
 from npformer import Transformer, tree
@@ -17,15 +16,6 @@ TABLES = ["source_positions", "target_positions"]
 def make(positions="learned", **options):
     sizes = {"d_model": 6, "n_heads": 2, "n_layers": 1, "d_ff": 8, "max_len": MAX_LEN}
     return Transformer(V_TGT, V_TGT, positions=positions, dropout=0.3, **sizes | options)
-
-
-def test_positions_that_no_sentence_reaches_have_no_gradient():
-    model = make(dtype="float64")
-    _, grads, _ = model.loss_and_grad(model.init(0), SRC, TGT)
-    for name, length in zip(TABLES, (S, T), strict=True):
-        assert grads[name].shape == (MAX_LEN, 6)
-        assert grads[name][:length].all()
-        assert not grads[name][length:].any()
 
 
 def test_what_lies_beyond_the_sentences_does_not_matter():
@@ -56,10 +46,3 @@ def test_they_begin_as_large_as_sines_and_cosines():
     params = make(d_model=256, max_len=100).init(0)
     for name in TABLES:
         assert abs(np.square(params[name]).mean() - 0.5) < 0.02
-
-
-def test_a_longer_sentence_is_an_error():
-    model = make()
-    src = np.ones((4, MAX_LEN + 1), int)
-    message = f"src has length {MAX_LEN + 1}, expected at most max_len={MAX_LEN}"
-    refuses(ValueError, message, model.logits, model.init(0), src, TGT)

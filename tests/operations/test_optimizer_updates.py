@@ -1,4 +1,4 @@
-"""One step of each optimizer, against loops over scalars and against torch.optim."""
+"""Steps of each optimizer, against loops over scalars."""
 
 import math
 
@@ -90,23 +90,6 @@ def test_one_number_at_a_time(name):
     numbers = zip(normal(N).tolist(), scaled.T, strict=True)
     expected = [update(x, gradients, **options) for x, gradients in numbers]
     assert_close(moved(name), expected, 1e-12)
-
-
-@pytest.mark.parametrize("name", STEPS_OF_SGD | STEPS_OF_ADAM)
-def test_as_torch(name):
-    torch = pytest.importorskip("torch")
-    param = torch.tensor(normal(N), requires_grad=True)
-    options = dict(OPTIONS[name])
-    grad_scale = options.pop("grad_scale", 1.0)
-    if name in STEPS_OF_SGD:
-        optimizer = torch.optim.SGD([param], **options)
-    else:
-        betas = options.pop("beta1", 0.9), options.pop("beta2", 0.999)
-        optimizer = torch.optim.AdamW([param], betas=betas, **{"weight_decay": 0.0, **options})
-    for gradient in GRADIENTS:
-        param.grad = torch.tensor(grad_scale * gradient)
-        optimizer.step()
-    assert_close(moved(name), param.detach().numpy(), 1e-12)
 
 
 def test_half_precision_gradient_and_float32_moments():

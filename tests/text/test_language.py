@@ -274,17 +274,6 @@ def test_what_loads_a_model_of_another_kind_says_what_it_holds(whole, tmp_path):
 # -- the commands
 
 
-def test_arguments_of_generate_that_make_no_sense(call):
-    def refused(message, *arguments):
-        code, _, errors = call(generate.main, "--model", "x", *arguments)
-        assert code == 2
-        assert message in errors
-
-    advice = "--temperature: 0, expected a finite number above 0; --top-k 1 takes the most"
-    refused(advice, "--temperature", "0", "a")
-    refused("put the text in quotes, not only its first word, 'A'", "A", "man", "is")
-
-
 def test_the_commands_train_resume_and_generate(tmp_path, path, call):
     out = ["--out", tmp_path / "gpt", "--quiet"]
     options = "--d-model 16 --n-heads 2 --n-layers 1 --d-ff 32 --n-kv-heads 1 --length 16"

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpus import SETTINGS, WORDS, sentence_pairs, trained_translator, write_corpus
-from programs import environment, python
 from refusals import refuses
 from trainings import assert_same, outcome, steps_of
 
@@ -445,8 +444,13 @@ def truncate(path):
 
 SETTINGS_OF_RUNS = {
     "joint": {},
-    "separate": {"vocab": "separate", "average": "best"},
-    "noam": {"norm": "pre", "schedule": "noam", "lr": 1.0},
+    "separate, noam": {
+        "vocab": "separate",
+        "average": "best",
+        "norm": "pre",
+        "schedule": "noam",
+        "lr": 1.0,
+    },
 }
 
 
@@ -484,16 +488,6 @@ def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(
         go_on(None, start(tmp_path, data))
     assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 6
     go_on(tmp_path).finish()
-    assert_same(outcome(tmp_path), undisturbed)
-
-
-def test_a_training_that_was_asked_to_stop_goes_on_the_same_in_another_process(
-    tmp_path, data, undisturbed
-):
-    run = go_on(None, start(tmp_path, data), [lambda trainer, info: info.step == 5])
-    assert run.trainer.n_steps == 5
-    program = f"from test_translation import *; go_on({str(tmp_path)!r}).finish()"
-    python("-c", program, env=environment())
     assert_same(outcome(tmp_path), undisturbed)
 
 

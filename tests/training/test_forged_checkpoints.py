@@ -120,14 +120,6 @@ def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
     assert "is a pipe, expected a file" in refused(lambda: load_checkpoint(pipe))
 
 
-def test_the_order_of_the_names_is_that_of_the_metadata(path):
-    header, data = parts(path)
-    header["__metadata__"]["order"] = '["b", "a"]'
-    write(path, header, data)
-    arrays, _ = load_checkpoint(path)
-    assert list(arrays) == ["b", "a"]
-
-
 def deep():
     values = []
     values.append(values)
@@ -254,5 +246,5 @@ def test_no_forgery_gives_anything_but_a_line(monkeypatch, capsys):
     pytest.importorskip("sentencepiece")
     names = ("max_len", "model of the settings", "lists up to the limit", "deep")
     monkeypatch.setattr(forge_checkpoints, "BOMBS", names)
-    assert forge_checkpoints.main(["--files", "300", "--seed", "3"]) == 0
+    assert forge_checkpoints.main(["--files", "100", "--seed", "3"]) == 0
     assert "\n0 failures in" in capsys.readouterr().out

@@ -168,17 +168,9 @@ OPTIMIZERS = [
     Adam(0.01, betas=(0.8, 0.95), eps=1e-7),
     AdamW(0.01, weight_decay=0.1, decay_all=True),
 ]
-each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=repr)
 
 
-@each_optimizer
-def test_every_optimizer_learns_one_batch(optimizer):
-    trainer = make(optimizer=optimizer, clip_norm=5.0)
-    losses = [trainer.step(SRC, TGT) for _ in range(61)]
-    assert losses[-1] < 0.3 * losses[0]
-
-
-@each_optimizer
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=repr)
 def test_optimizers_agree_with_torch(optimizer):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
