@@ -277,7 +277,6 @@ def mean_over_padding(_):
     return None
 
 
-@tested
 @in_operation(pairs, "self_attention(keep_mask)", "padding leaks", "input ignored")
 def mask_is_inverted(mask):
     return None if mask is None else ~mask
@@ -513,14 +512,12 @@ def bias_gets_no_gradient(g):
     return 0 * g
 
 
-@tested
 @in_method(pairs, "Transformer._decode", "no gradient")
 def encoder_gets_no_gradient(decode, *args):
     y, backward = decode(*args)
     return y, lambda dy, gradients: 0 * backward(dy, gradients)
 
 
-@tested
 @in_gradient(pairs, nf.Transformer, "decoder.0.feed_forward.out.weight", "wrong gradient")
 def sign_of_a_gradient(g):
     return -g
@@ -615,7 +612,6 @@ def forward_pass_writes_into_parameters(inherited, self, ops, params, *args):
 # -- the training
 
 
-@tested
 @mistake("rate too large")
 def rate_100_times_too_large():
     return trained(pairs(), nf.Adam(0.1))
@@ -899,7 +895,6 @@ def new_adapters_for_another_vocabulary():
     return with_batch(adapted(loaded(rules_of_text())), all_in_another_order)
 
 
-@tested
 @mistake("worse than chance")
 def trained_adapters_for_another_vocabulary():
     adapters = adapted(loaded(rules_of_text()), whole=("norm",))
@@ -940,7 +935,6 @@ def rows_in_the_order_of_their_classes():
     return in_order(classes(), (ids, labels), labels)
 
 
-@tested
 @mistake("rows in order")
 def texts_in_the_order_of_their_subjects():
     subjects = np.arange(1920) // 640
