@@ -198,8 +198,9 @@ def test_ids_with_one_axis_more_are_told_what_to_try():
     refuses(ValueError, r": try tgt\[\.\.\., 0\]", step, SRC, TGT[..., None])
 
 
-def test_sequences_longer_than_max_len():
-    model = Transformer(13, 11, **SMALL, max_len=4)
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_sequences_longer_than_max_len(positions):
+    model = Transformer(13, 11, **SMALL, max_len=4, positions=positions)
     message = "src has length 5, expected at most max_len=4"
     refuses(ValueError, message, model.logits, model.init(0), SRC, TGT[:, :-1])
 
