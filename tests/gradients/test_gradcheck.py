@@ -94,14 +94,6 @@ def test_wrong_gradients_fail(wrong, left_out):
     refuses(GradientError, MESSAGES[wrong], check_wrong, wrong, **left_out)
 
 
-def test_dropped_term_fails():
-    def softmax(x):
-        return np.exp(x) / np.exp(x).sum()
-
-    x = normal(D)
-    refuses(GradientError, "off by", gradcheck, softmax, lambda dy, x: dy * softmax(x), [x])
-
-
 def test_nan_in_the_forward_fails():
     refuses(GradientError, "nan", gradcheck, lambda x: x * np.nan, lambda dy, x: dy, [X])
 
