@@ -91,6 +91,7 @@ def loaded(path):
     warnings.filterwarnings("ignore", message="pad_token_id=.* is not hidden as padding")
     warnings.filterwarnings("ignore", message="the tokenizer has .* tokens, and the model")
     warnings.filterwarnings("ignore", message="the template of chats .* is left out")
+    warnings.filterwarnings("ignore", message="it does not say how text is divided")
     return pretrained.load(path)
 
 
