@@ -19,13 +19,13 @@ from npformer.commands.shared import (
     command_line,
     write_json,
 )
+from npformer.commands.shared.compiling import compile_ahead
 from npformer.commands.shared.training import saying_where_it_stopped
 
 from npformer.models import SequenceAutoencoder
 from npformer.text.copy_task import BOS, EOS, FIRST_SYMBOL, PAD, exact_match, is_held_out
 from npformer.text.in_batches import pack
 from npformer.training import Adam, Trainer, warmup_cosine
-from npformer.training.compiling import compile_ahead
 
 N_SYMBOLS = 12
 SYMBOLS = np.arange(FIRST_SYMBOL, FIRST_SYMBOL + N_SYMBOLS)

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from npformer.commands import compile as command
+from npformer.commands.shared import compiling
 
 import npformer as nf
 from npformer.cpu import ahead
 from npformer.models import describe
-from npformer.training import compiling
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8}
 

@@ -8,10 +8,11 @@ import pytest
 from programs import WITH_FORK, compiling, python
 from refusals import refuses
 
+from npformer.commands.shared.compiling import compile_once
+
 import npformer as nf
 from npformer.cpu import ahead
 from npformer.files.locks import claimed
-from npformer.training.compiling import compile_once
 
 # A model with three kernels, which are compiled in less than a second, and the number of those that
 # a process has compiled itself.
@@ -213,7 +214,7 @@ def test_a_process_that_stands_still_is_not_waited_for_for_ever(run):
 
 NOTED = """
 import numba
-from npformer.training import compiling
+from npformer.commands.shared import compiling
 rehearsals, together = [], ahead.compile_together
 compiling.rehearse_step = lambda ops, **given: rehearsals.append(ops)
 ahead.overloads_of = lambda found: kernels

@@ -2,7 +2,7 @@
 
 Here: how a command ends, its arguments, and the files that it writes. They need only the standard
 library. ``lines`` has texts that are answered, ``models`` what is loaded, ``decoding`` sampling and
-search, ``training`` what commands that train do.
+search, ``training`` what commands that train do, ``compiling`` the kernels that they compile first.
 """
 
 from npformer.commands.shared.arguments import (

@@ -7,6 +7,7 @@ from signal import Signals
 from typing import Annotated
 
 from npformer.commands.shared.arguments import UsageError
+from npformer.commands.shared.compiling import compile_ahead
 from npformer.commands.shared.ending import print_note
 from npformer.commands.shared.output import refuse_overwriting, why_no_pictures, write_json
 from npformer.commands.shared.signature import Backend, Fields, JsonFile, OutputFolder
@@ -18,7 +19,6 @@ from npformer.models import Transformer
 from npformer.progress import say
 from npformer.runtime.ranks import world
 from npformer.training import JsonLog, NonFiniteError, StopSignals
-from npformer.training.compiling import compile_ahead
 from npformer.training.loop import LOG
 
 CURVES = "curves.png"
