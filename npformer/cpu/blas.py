@@ -34,7 +34,8 @@ def _find(name, number):
 
 def _types_of_gemm(number, integer, a, b, c):
     """The types of the arguments of ``cblas_?gemm``, with those of the three matrices."""
-    form, sizes = numba.int32, [integer] * 3
+    form = numba.int32
+    sizes = [integer] * 3
     return form, form, form, *sizes, number, a, integer, b, integer, number, c, integer
 
 
@@ -139,4 +140,5 @@ def _gemm(integer):
     return gemm
 
 
-gemm_wide, gemm_narrow = _gemm(numba.int64), _gemm(numba.int32)
+gemm_wide = _gemm(numba.int64)
+gemm_narrow = _gemm(numba.int32)

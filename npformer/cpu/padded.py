@@ -58,30 +58,27 @@ def multiply_columns(a, b, out, sizes, scale, add):
     multiply_padded(a.T, b, out, sizes, scale, add)
 
 
-# There are two loops, so that LLVM knows which step of a's layout is 1. If it knows none, it
-# computes the address of each number of a from the one before, and the processor waits for them:
-# 138 GFLOP/s in place of 230 on a Zen 5.
-
-
-def _multiply_padded(a, b, out, sizes, scale, add):
-    m, n, depth = sizes
-    columns = LINE // b.itemsize
-    for j in range(0, n, columns):
-        for i in range(0, m, ROWS):
-            layout = i * a.shape[1], a.shape[1], 1
-            _tile(a, layout, b, (j, b.shape[1]), scale, out, depth, i, j, add, (0, 0))
-
-
-def _multiply_columns(a, b, out, sizes, scale, add):
-    m, n, depth = sizes
-    columns = LINE // b.itemsize
-    for j in range(0, n, columns):
-        for i in range(0, m, ROWS):
-            layout = i, 1, a.shape[1]
-            _tile(a, layout, b, (j, b.shape[1]), scale, out, depth, i, j, add, (0, 0))
-
-
 _tile = tile_of(ROWS, WIDTH, fetches=False)
+
+
+def _loop(is_transposed):
+    """The loop over tiles of both. It is compiled for each, so that LLVM knows which step of a's
+    layout is 1.
+
+    If it knows none, it computes the address of each number of a from the one before, and the
+    processor waits for them: 138 GFLOP/s in place of 230 on a Zen 5.
+    """
+
+    def multiply(a, b, out, sizes, scale, add):
+        m, n, depth = sizes
+        columns = LINE // b.itemsize
+        step = a.shape[1]
+        for j in range(0, n, columns):
+            for i in range(0, m, ROWS):
+                layout = (i, 1, step) if is_transposed else (i * step, step, 1)
+                _tile(a, layout, b, (j, b.shape[1]), scale, out, depth, i, j, add, (0, 0))
+
+    return multiply
 
 
 def _compile_once(function, compiled):
@@ -104,5 +101,5 @@ def _compile_once(function, compiled):
         return context.compile_internal(builder, compiled, signature, arguments)
 
 
-_compile_once(multiply_padded, _multiply_padded)
-_compile_once(multiply_columns, _multiply_columns)
+_compile_once(multiply_padded, _loop(is_transposed=False))
+_compile_once(multiply_columns, _loop(is_transposed=True))

@@ -43,11 +43,12 @@ def tile_of(n_rows, width, fetches):
             first_fetched, fetch_step = cgutils.unpack_tuple(builder, fetched)
             lanes = BITS // a_kind.dtype.bitwidth
             vector = ir.VectorType(context.get_data_type(a_kind.dtype), lanes)
-            row_i, column_j = builder.gep(a.data, [first_row]), builder.gep(b.data, [first_column])
+            row_i = builder.gep(a.data, [first_row])
+            column_j = builder.gep(b.data, [first_column])
 
             def vectors_from(pointer):
-                places = [builder.gep(pointer, [INDEX(lanes * n)]) for n in range(width)]
-                return [builder.bitcast(place, vector.as_pointer()) for place in places]
+                first = builder.bitcast(pointer, vector.as_pointer())
+                return [builder.gep(first, [INDEX(n)]) for n in range(width)]
 
             def repeat(x):
                 first = builder.insert_element(vector(ir.Undefined), x, INDEX(0))
@@ -73,7 +74,8 @@ def tile_of(n_rows, width, fetches):
 
             m, _ = cgutils.unpack_tuple(builder, out.shape)
             last = builder.sub(m, INDEX(1))
-            starts, places = [], []
+            starts = []
+            places = []
             for row in map(INDEX, range(n_rows)):
                 starts.append(builder.gep(row_i, [builder.mul(row, row_step)]))
                 at = builder.add(i, row)
@@ -111,5 +113,7 @@ def _fetch(builder, pointer):
     number = ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
     prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    to_read, to_all_caches, data = number(0), number(3), number(1)
+    to_read = number(0)
+    to_all_caches = number(3)
+    data = number(1)
     builder.call(prefetch, [address, to_read, to_all_caches, data])

@@ -4,6 +4,7 @@ These functions are given: ``kernel_of`` of the backend, and ``empty(shape, dtyp
 a new array, among them. ``as_it_lies`` and ``without`` are those of ``kernel_of``.
 """
 
+from functools import partial
 from typing import Protocol
 
 from npformer import reference
@@ -141,21 +142,21 @@ class HeadAttention(Protocol):
     def attend(self, q, k, v, out, options):
         """Write ``out``, and return (peak, total), or ``NotImplemented``."""
 
-    def attend_backward(self, dout, out, q, k, v, peak, total, gradients, options):
-        """Write the gradients (dq, dk, dv), and return that of the bias for each head, or
-        ``NotImplemented``.
+    def attend_backward(self, dout, heads, saved, gradients, options):
+        """Write the gradients (dq, dk, dv) from the heads (q, k, v, out) and (peak, total). Return
+        that of the bias for each head, or ``NotImplemented``.
         """
 
 
-def make_packed_kernels(kernel_of, empty, heads: HeadAttention, without=""):
+def make_packed_kernels(kernel_of, empty, module: HeadAttention, without=""):
     """Make the kernels of attention on packed projections, whose heads are views of them."""
-    knows = heads.KNOWN
+    packed_kernel_of = partial(kernel_of, without=without, knows=module.KNOWN)
 
-    @kernel_of(reference.cross_attention, without=without, knows=knows)
+    @packed_kernel_of(reference.cross_attention)
     def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
         return forward(q, kv, settings, keep_mask, bias, dropout_key)
 
-    @kernel_of(reference.self_attention, without=without, knows=knows)
+    @packed_kernel_of(reference.self_attention)
     def self_attention(qkv, settings, keep_mask, bias, dropout_key):
         q, kv = split_qkv(qkv, settings)
         return forward(q, kv, settings, keep_mask, bias, dropout_key)
@@ -164,49 +165,43 @@ def make_packed_kernels(kernel_of, empty, heads: HeadAttention, without=""):
         q, k, v = split_q_kv(q, kv, settings)
         B, H, T, K = q.shape
         out = empty((B, T, H * K), q.dtype)
-        for_kernel = heads.kernel_options(q, k, keep_mask, bias, settings, dropout_key)
-        saved = heads.attend(q, k, v, split_heads(out, H), for_kernel)
-        if saved is NotImplemented:
-            return NotImplemented
-        peak, total = saved
-        return out, peak, total
+        for_kernel = module.kernel_options(q, k, keep_mask, bias, settings, dropout_key)
+        saved = module.attend(q, k, v, split_heads(out, H), for_kernel)
+        return saved if saved is NotImplemented else (out, *saved)
 
-    @kernel_of(reference.cross_attention_backward, without=without, knows=knows)
+    @packed_kernel_of(reference.cross_attention_backward)
     def cross_attention_backward(
         dout, q, kv, out, peak, total, settings, keep_mask, bias, dropout_key
     ):
         dq = empty(q.shape, q.dtype)
         dkv = empty(kv.shape, kv.dtype)
-        saved = (q, kv, out, peak, total)
-        dbias = backward(dout, saved, (dq, dkv), settings, keep_mask, bias, dropout_key)
+        saved = (out, peak, total)
+        dbias = backward(dout, (q, kv), saved, (dq, dkv), settings, keep_mask, bias, dropout_key)
         if dbias is NotImplemented:
             return NotImplemented
         return (dq, dkv) if dbias is None else (dq, dkv, dbias)
 
-    @kernel_of(reference.self_attention_backward, without=without, knows=knows)
+    @packed_kernel_of(reference.self_attention_backward)
     def self_attention_backward(
         dout, qkv, out, peak, total, settings, keep_mask, bias, dropout_key
     ):
-        q, kv = split_qkv(qkv, settings)
         dqkv = empty(qkv.shape, qkv.dtype)
-        dq, dkv = split_qkv(dqkv, settings)
-        saved = (q, kv, out, peak, total)
-        dbias = backward(dout, saved, (dq, dkv), settings, keep_mask, bias, dropout_key)
+        inputs = split_qkv(qkv, settings)
+        gradients = split_qkv(dqkv, settings)
+        saved = (out, peak, total)
+        dbias = backward(dout, inputs, saved, gradients, settings, keep_mask, bias, dropout_key)
         if dbias is NotImplemented:
             return NotImplemented
         return dqkv if dbias is None else (dqkv, dbias)
 
-    def backward(dout, saved, gradients, settings, keep_mask, bias, dropout_key):
+    def backward(dout, inputs, saved, gradients, settings, keep_mask, bias, dropout_key):
         """Write the gradients (dq, dkv), and return that of the bias, or None without one."""
-        q, kv, out, peak, total = saved
-        q, k, v = split_q_kv(q, kv, settings)
-        dheads = split_q_kv(*gradients, settings)
-        dout_heads = split_heads(dout, settings.n_heads)
-        out_heads = split_heads(out, settings.n_heads)
-        for_kernel = heads.kernel_options(q, k, keep_mask, bias, settings, dropout_key)
-        dbias = heads.attend_backward(
-            dout_heads, out_heads, q, k, v, peak, total, dheads, for_kernel
-        )
+        out, *saved = saved
+        q, k, v = split_q_kv(*inputs, settings)
+        dout, out = (split_heads(x, settings.n_heads) for x in (dout, out))
+        gradients = split_q_kv(*gradients, settings)
+        for_kernel = module.kernel_options(q, k, keep_mask, bias, settings, dropout_key)
+        dbias = module.attend_backward(dout, (q, k, v, out), saved, gradients, for_kernel)
         if dbias is NotImplemented or bias is None:
             return dbias
         return summed_to(dbias, bias.shape)

@@ -31,7 +31,7 @@ import numpy as np
 from scripts.bench.machine import PAUSE, physical_cores
 
 import npformer as nf
-from npformer.cpu.attention_tiles import KEYS, QUERIES
+from npformer.cpu.attention_tiles.tile import KEYS, QUERIES
 from npformer.cpu.jit import kernel
 from npformer.cpu.padded import multiply_columns, multiply_padded, with_room
 from npformer.errors import UserError

@@ -24,9 +24,9 @@ RUN = """
 import sys
 import numpy as np
 from npformer.cpu import dropout
-from npformer.cpu.kernels.dropout import _dropout
+from npformer.cpu.kernels.dropout import drop_row
 result = dropout(np.ones(4, np.float32), 0.5, 1).tolist()
-n_compiled = sum(_dropout.stats.cache_misses.values())
+n_compiled = sum(drop_row.stats.cache_misses.values())
 print(result, "with the compiler" if "numba.np.linalg" in sys.modules else "without it", n_compiled)
 """
 
@@ -51,7 +51,7 @@ def test_compiled_once_and_again_when_a_file_changes_whose_functions_are_called(
     path = copy / "cpu" / "kernels" / "recurrence.py"
     path.write_text(path.read_text("utf-8") + "\n# no function of this file is called\n", "utf-8")
     assert run() == first.removesuffix("with the compiler 1") + "without it 0"
-    path = copy / "cpu" / "scalar.py"
+    path = copy / "cpu" / "draws.py"
     path.write_text(path.read_text("utf-8").replace("0x7FEB352D", "0x7FEB352F"), "utf-8")
     changed = run()
     assert changed.endswith(" 1")

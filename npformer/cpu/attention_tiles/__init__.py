@@ -17,4 +17,4 @@ from npformer.cpu.attention_tiles.forward import attend
 from npformer.cpu.attention_tiles.heads import as_heads
 from npformer.cpu.attention_tiles.options import KNOWN, kernel_options, with_four_axes
 from npformer.cpu.attention_tiles.scores import weigh
-from npformer.cpu.attention_tiles.tile import KEYS, QUERIES, Tile
+from npformer.cpu.attention_tiles.tile import Tile

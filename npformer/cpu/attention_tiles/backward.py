@@ -10,7 +10,6 @@ import numpy as np
 from npformer.cpu.attention_tiles.calls import all_heads, of_any_layout
 from npformer.cpu.attention_tiles.heads import (
     Heads,
-    Saved,
     copy_columns,
     copy_rows,
     copy_without_nan,
@@ -24,15 +23,15 @@ from npformer.cpu.padded import ROWS, multiply_columns, multiply_padded, with_ro
 from npformer.cpu.scalar import like
 
 
-def attend_backward(dout, out, q, k, v, peak, total, gradients, options):
-    """Write the gradients (dq, dk, dv), and return that of the bias (B, H, 1 or T, S), or None, if
-    there is none.
+def attend_backward(dout, heads, saved, gradients, options):
+    """Write the gradients (dq, dk, dv) of the heads (q, k, v, out), from what ``attend`` saved.
 
-    Or return ``NotImplemented``.
+    Returns that of the bias (B, H, 1 or T, S), or None, if there is none; or ``NotImplemented``.
     """
-    heads = Heads(q, k, v, out)
+    heads = Heads(*heads)
     dheads = Heads(*gradients, dout)
-    saved = Saved(peak, total)
+    saved = tuple(saved)
+    q, _, v, _ = heads
     bias = options.bias
     dbias = None if bias is None else np.zeros((*q.shape[:2], *bias.shape[2:]), q.dtype)
 
@@ -71,7 +70,10 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
     scores, dweights, rows = room[9:12]
     _, H, T, K = q.shape
     _, G, S, Kv = v.shape
-    share, scale, one, finite = H // G, options.scale, like(options.scale, 1), True
+    share = H // G
+    scale = options.scale
+    one = like(options.scale, 1)
+    finite = True
     rows[0, :] = options.kept_scale  # 1 where nothing is dropped
     first, end = part
     for group in range(first, end):

@@ -17,13 +17,14 @@ def of_any_layout(function):
     """
     if numba.config.DISABLE_JIT:
         return function
-    compiled, entries = kernel(function), {}
+    compiled = kernel(function)
+    entries = {}
 
     def compile_for(arguments):
         return compiled.compile(tuple(map(_type_of, arguments)))
 
     def call(*arguments):
-        heads, options = arguments[0], arguments[-2]
+        heads, *_, options, _ = arguments
         key = heads.q.dtype, *map(type, options)
         entry = entries.get(key) or compile_for(arguments)
         if entry is not does_nothing:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.cpu.attention_tiles.calls import all_heads, of_any_layout
-from npformer.cpu.attention_tiles.heads import Heads, Saved, copy_columns, copy_rows, fetch
+from npformer.cpu.attention_tiles.heads import Heads, copy_columns, copy_rows, fetch
 from npformer.cpu.attention_tiles.scores import weigh
 from npformer.cpu.attention_tiles.tile import KEYS, QUERIES, Tile, is_hidden, n_visible
 from npformer.cpu.jit import inlined
@@ -13,10 +13,13 @@ from npformer.cpu.scalar import like
 
 
 def attend(q, k, v, out, options):
-    """Write ``out`` (B, H, T, Kv) and return ``Saved``, or ``NotImplemented``."""
+    """Write ``out`` (B, H, T, Kv) and return (peak, total) (B, H, T), or ``NotImplemented``.
+
+    They are, for each query, its largest score, -inf if it sees no key, and Σ exp(score - peak).
+    """
     heads = Heads(q, k, v, out)
     B, H, T, _ = q.shape
-    saved = Saved(np.empty((B, H, T), q.dtype), np.empty((B, H, T), q.dtype))
+    saved = np.empty((B, H, T), q.dtype), np.empty((B, H, T), q.dtype)
 
     def work(part):
         return _attend(heads, saved, _room(q, v), options, part)
@@ -45,7 +48,9 @@ def _attend(heads, saved, room, options, part):
     k_columns, v_rows, q_tile, gathered, scores = room
     _, H, T, K = q.shape
     _, G, S, Kv = v.shape
-    share, scale, one, finite = H // G, options.scale, like(options.scale, 1), True
+    share = H // G
+    scale = options.scale
+    finite = True
     first, end = part
     for head in range(first, end):
         b, h = head // H, head % H
@@ -70,7 +75,7 @@ def _attend(heads, saved, room, options, part):
                     continue
                 multiply_padded(q_tile, k_columns[s // KEYS], scores, (m, n, K), scale, False)
                 weigh(scores, tile, goes_on, gathered, peak[b, h, t:], total[b, h, t:], options)
-                multiply_padded(scores, v_rows[s:], gathered, (m, Kv, n), one, goes_on)
+                multiply_padded(scores, v_rows[s:], gathered, (m, Kv, n), like(scale, 1), goes_on)
                 goes_on = True
             finite &= _divide(gathered, out[b, h, t : t + m], total[b, h, t:], options.kept_scale)
     return finite

@@ -22,15 +22,6 @@ class Heads(NamedTuple):
     out: np.ndarray
 
 
-class Saved(NamedTuple):
-    """What the backward pass makes the weights from (B, H, T): for each query its largest score,
-    -inf if it sees no key, and Σ exp(score - peak).
-    """
-
-    peak: np.ndarray
-    total: np.ndarray
-
-
 def as_heads(x):
     """(..., T, K) as (B, H, T, K), in which the rows of each head are contiguous."""
     row_step = x.strides[-2]
@@ -45,7 +36,8 @@ def as_heads(x):
 def copy_rows(x, out):
     """The rows of x to those of ``out``, as many and as long as both have."""
     for i in range(min(len(x), len(out))):
-        row, to = contiguous(x[i]), contiguous(out[i])
+        row = contiguous(x[i])
+        to = contiguous(out[i])
         for c in range(min(len(row), len(to))):
             to[c] = row[c]
 
@@ -56,7 +48,8 @@ def copy_without_nan(x, tile):
     have to handle. The gradients of the scores of a key that some query sees are NaN, too.
     """
     for i in range(len(x)):
-        row, to = contiguous(x[i]), tile[i]
+        row = contiguous(x[i])
+        to = tile[i]
         for c in range(len(row)):
             to[c] = row[c] if row[c] == row[c] else like(row[c], 0)
 

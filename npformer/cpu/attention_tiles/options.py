@@ -26,11 +26,6 @@ class KernelOptions(NamedTuple):
     kept_scale: float
     softcap: float | None
 
-    def without_dropout(self):
-        """The same options, with which nothing is dropped."""
-        draw, kept_scale = drawing(0.0, None, self.scale.dtype)
-        return self._replace(draw=draw, kept_scale=kept_scale)
-
 
 def kernel_options(q, k, keep_mask, bias, options, dropout_key):
     """The options, ``AttentionOptions``, in the form that the kernels take. Without a key nothing
@@ -39,9 +34,8 @@ def kernel_options(q, k, keep_mask, bias, options, dropout_key):
     number = q.dtype.type
     S = k.shape[-2]
     hides = keep_mask is not None and np.count_nonzero(keep_mask) < keep_mask.size
-    draw, kept_scale = drawing(
-        0.0 if dropout_key is None else options.dropout_rate, dropout_key, q.dtype
-    )
+    dropout_rate = 0.0 if dropout_key is None else options.dropout_rate
+    draw, kept_scale = drawing(dropout_rate, dropout_key, q.dtype)
     return KernelOptions(
         keep_mask=with_four_axes(keep_mask, q.shape, S) if hides else NO_MASK,
         bias=None if bias is None else with_four_axes(bias, q.shape, S),

@@ -8,8 +8,9 @@ i: numba counts each view of an array, and each array that a function gets, whic
 import numpy as np
 
 from npformer.cpu.attention_tiles.tile import KEYS, n_visible_of, part_of, start_of
+from npformer.cpu.draws import is_kept
 from npformer.cpu.jit import exact, if_given, inlined
-from npformer.cpu.scalar import exp_negative, is_kept, largest, like, tanh
+from npformer.cpu.scalar import exp_negative, largest, like, tanh
 
 
 @inlined
@@ -19,7 +20,8 @@ def weigh(x, tile, goes_on, gathered, peak, total, options):
 
     ``goes_on`` says that another tile of keys came before, with ``gathered``.
     """
-    zero, draw = like(options.scale, 0), options.draw
+    zero = like(options.scale, 0)
+    draw = options.draw
     for i in range(tile.n_queries):
         n = n_visible_of(tile, i, options.causal)
         for s in range(n, tile.n_keys):
@@ -34,7 +36,8 @@ def weigh(x, tile, goes_on, gathered, peak, total, options):
             for s in range(n):
                 x[i, s] = zero
             continue
-        tile_total, start = zero, start_of(tile, i)
+        tile_total = zero
+        start = start_of(tile, i)
         if draw[0] > 0:  # two loops, as LLVM does not vectorise one with a branch in it
             for s in range(n):
                 e = exp_negative(x[i, s] - new_peak)
@@ -62,9 +65,11 @@ def differentiate(x, dx, rows, tile, of_rows, dbias, options):
     the weights, which is 1 but for rounding, so that the gradients of the scores of a query add up
     to 0 also in the last digits.
     """
-    kept, slopes = rows[0], rows[1]
+    kept = rows[0]
+    slopes = rows[1]
     peak, total, row_sums = of_rows
-    zero, draw = like(options.scale, 0), options.draw
+    zero = like(options.scale, 0)
+    draw = options.draw
     for i in range(tile.n_queries):
         n = n_visible_of(tile, i, options.causal) if total[i] != zero else 0
         for s in range(n, tile.n_keys):
@@ -72,12 +77,15 @@ def differentiate(x, dx, rows, tile, of_rows, dbias, options):
         if n == 0:
             continue
         finish_scores(x, i, n, tile, slopes, options)
-        shift, share, start = peak[i], like(zero, 1) / total[i], start_of(tile, i)
+        shift = peak[i]
+        share = like(zero, 1) / total[i]
+        start = start_of(tile, i)
         if draw[0] > 0:  # otherwise ``kept`` has ones
             for s in range(n):
                 kept[s] = options.kept_scale if is_kept(start + s, draw) else zero
                 dx[i, s] *= kept[s]
-        sum_of_weights, row_sum = zero, zero
+        sum_of_weights = zero
+        row_sum = zero
         for s in range(n):
             weight = times(exp_negative(x[i, s] - shift), share)
             dweight = dx[i, s] if weight != zero else zero  # of a masked key it may be NaN

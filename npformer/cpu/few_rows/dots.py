@@ -33,18 +33,16 @@ def multiply_transposed(a, b, out, first, last):
     n = max(64, last - first if m <= 4 else BLOCK // (k * b.itemsize))
     for start in range(first, last, n):
         block = b[: min(start + n, last)]
-        half = (len(block) - start + 1) // 2
-        quarter = (len(block) - start + 3) // 4
-        if m == 1:
-            for j in range(start, start + quarter):
-                _dots_1_4(a, block, out, k, 0, j, quarter)
-        elif m == 2:
-            for j in range(start, start + quarter):
-                _dots_2_4(a, block, out, k, 0, j, quarter)
-        else:
-            for i in range(0, m, 4):
-                for j in range(start, start + half):
-                    _dots_4_2(a, block, out, k, i, j, half)
+        columns = 4 if m <= 2 else 2  # of a tile
+        step = (len(block) - start + columns - 1) // columns
+        for i in range(0, m, 4):
+            for j in range(start, start + step):
+                if m == 1:
+                    _dots_1_4(a, block, out, k, i, j, step)
+                elif m == 2:
+                    _dots_2_4(a, block, out, k, i, j, step)
+                else:
+                    _dots_4_2(a, block, out, k, i, j, step)
     whole = k - k % (BITS // 8 // a.itemsize)  # what fills vectors
     if whole < k:
         for i in range(m):

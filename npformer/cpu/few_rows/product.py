@@ -177,14 +177,16 @@ def _address_of_piece(dtype, matrix_dtype):
             panels = array_at(job.panels, dtype)[0]
             multiply_panels(a, panels, out, depth, job.columns, first, last)
         elif job.way == ROWS:
-            sums = out[job.a.rows * piece : job.a.rows * (piece + 1)]
+            m = job.a.rows
+            sums = out[m * piece : m * (piece + 1)]
             start = depth * piece // job.pieces
             _add_rows(a, b, sums, start, depth * (piece + 1) // job.pieces)
         elif job.way == TILES:
             multiply_columns(a, b, out, first, last)
         elif job.way == COLUMNS_BY_BLAS:
-            blas = job.blas, job.wide
-            multiply(blas, a[:, :depth], b[:, first:last], out[:, first:last], False)
+            multiply(
+                (job.blas, job.wide), a[:, :depth], b[:, first:last], out[:, first:last], False
+            )
         else:
             multiply_transposed(a[:, :depth], b[:, :depth], out, first, last)
 

@@ -5,13 +5,14 @@ softmax of each row.
 import numpy as np
 
 from npformer import reference
-from npformer.arrays import transpose
+from npformer.arrays import as_rows, transpose
 from npformer.cpu.attention_tiles import KNOWN, Tile, as_heads, kernel_options, weigh
 from npformer.cpu.backend import kernel_of
+from npformer.cpu.draws import is_kept
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing, dropped
 from npformer.cpu.kernels.flash_attention import of_bias
-from npformer.cpu.scalar import is_kept, like
+from npformer.cpu.scalar import like
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty
 
@@ -34,11 +35,13 @@ def attention(q, k, v, keep_mask, bias, options, dropout_key):
 def attention_backward(dout, q, k, v, weights, bias, options, dropout_key):
     q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
     dscores = _product(dout4, transpose(v4))
-    _differentiate(weights4, dscores, *drawing(options.dropout_rate, dropout_key, q.dtype))
+    draw, kept_scale = drawing(options.dropout_rate, dropout_key, q.dtype)
+    _differentiate(as_rows(weights), as_rows(dscores), draw, kept_scale)
     dbias = () if bias is None else (of_bias(dscores, bias, q),)
     dscores *= q.dtype.type(scale_of(q.shape[-1], options.scale))
     dv = _product(transpose(dropped(weights4, options.dropout_rate, dropout_key)), dout4)
-    dq, dk = _product(dscores, k4), _product(transpose(dscores), q4)
+    dq = _product(dscores, k4)
+    dk = _product(transpose(dscores), q4)
     if not all(map(_edges_are_finite, (dq, dk, dv))):
         return NotImplemented  # as above
     return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape), *dbias
@@ -57,33 +60,35 @@ def _edges_are_finite(product):
 def _normalise(scores, options):
     """Turn scores into weights, in place."""
     B, H, T, S = scores.shape
-    peak, total = np.empty(T, scores.dtype), np.empty(T, scores.dtype)
-    zero, one = like(options.scale, 0), like(options.scale, 1)
+    peak = np.empty(T, scores.dtype)
+    total = np.empty(T, scores.dtype)
+    zero = like(options.scale, 0)
     for b in range(B):
         for h in range(H):
-            head, tile = scores[b, h], Tile(b, h, 0, 0, T, S, H, T, S)
+            head = scores[b, h]
             peak[:] = -np.inf
             total[:] = 0
-            weigh(head, tile, False, head, peak, total, options)
+            weigh(head, Tile(b, h, 0, 0, T, S, H, T, S), False, head, peak, total, options)
             for t in range(T):
-                share = one / total[t] if total[t] != zero else zero
+                share = like(zero, 1) / total[t] if total[t] != zero else zero
                 for s in range(S):
                     head[t, s] *= share
 
 
 @kernel
 def _differentiate(weights, dweights, draw, kept_scale):
-    """Turn gradients of the weights after dropout into gradients of the scores, in place."""
-    B, H, T, S = weights.shape
+    """Turn rows of gradients of the weights after dropout into gradients of the scores, in
+    place.
+    """
+    n, S = weights.shape
     zero = like(kept_scale, 0)
-    for b in range(B):
-        for h in range(H):
-            for t in range(T):
-                row, drow, total = weights[b, h, t], dweights[b, h, t], zero
-                start = ((b * H + h) * T + t) * S
-                for s in range(S):
-                    kept = row[s] != zero and is_kept(start + s, draw)
-                    drow[s] = drow[s] * kept_scale if kept else zero
-                    total += drow[s] * row[s]
-                for s in range(S):
-                    drow[s] = row[s] * (drow[s] - total)
+    for i in range(n):
+        row = weights[i]
+        drow = dweights[i]
+        total = zero
+        for s in range(S):
+            kept = row[s] != zero and is_kept(i * S + s, draw)
+            drow[s] = drow[s] * kept_scale if kept else zero
+            total += drow[s] * row[s]
+        for s in range(S):
+            drow[s] = row[s] * (drow[s] - total)

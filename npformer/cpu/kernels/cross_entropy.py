@@ -23,11 +23,13 @@ def _differentiated(
     """The loss and its gradient, by a kernel that turns logits (n, V) or (2, n, V) into their
     gradient in place.
     """
-    counted, V = is_counted(targets, ignore_id=ignore_id), logits.shape[-1]
+    counted = is_counted(targets, ignore_id=ignore_id)
+    V = logits.shape[-1]
     n_tokens = np.count_nonzero(counted) if n_tokens is None else n_tokens
     if n_tokens == 0:
         return NotImplemented  # there is no token to count: the reference warns about it
-    share, number = 1 / n_tokens, logits.dtype.type
+    share = 1 / n_tokens
+    number = logits.dtype.type
     dlogits = logits
     if not may_overwrite:
         dlogits = empty(logits.shape, logits.dtype)
@@ -44,9 +46,11 @@ def _differentiated(
 @kernel
 def _differentiate(logits, bias, targets, counted, share, smoothing):
     n, V = logits.shape
-    one, loss = like(share, 1), 0.0
+    one = like(share, 1)
+    loss = 0.0
     for i in range(n):
-        row, target = logits[i], targets[i]
+        row = logits[i]
+        target = targets[i]
         if not counted[i]:
             row[:] = 0
             continue
@@ -61,7 +65,8 @@ def _differentiate(logits, bias, targets, counted, share, smoothing):
         loss += (one - smoothing) * (log_total - logit)
         if smoothing > 0:
             loss += smoothing * (log_total - sum_of_shifted / V)
-        scale, everywhere = like(share, share / total), share * smoothing / like(share, V)
+        scale = like(share, share / total)
+        everywhere = share * smoothing / like(share, V)
         for j in range(V):
             row[j] = row[j] * scale - everywhere
         row[target] -= share * (one - smoothing)
@@ -80,16 +85,19 @@ def _exponentials(shifted, out):
     """Write exp of a row of shifted logits, to the same row or another; return Σ exp and the sum of
     the logits.
     """
-    total, sum_of_shifted = 0.0, 0.0
+    total = 0.0
+    sum_of_shifted = 0.0
     for first in range(0, len(shifted), BLOCK):
-        part, part_of_shifted = like(shifted[0], 0), like(shifted[0], 0)
+        part = like(shifted[0], 0)
+        part_of_shifted = like(shifted[0], 0)
         for j in block(first, len(shifted)):
             x = shifted[j]
             e = exp_negative(x)
             out[j] = e
             part += e
             part_of_shifted += x
-        total, sum_of_shifted = total + part, sum_of_shifted + part_of_shifted
+        total += part
+        sum_of_shifted += part_of_shifted
     return total, sum_of_shifted
 
 
@@ -98,7 +106,8 @@ def _differentiate_pairs(logits, bias, targets, counted, share, smoothing, consi
     _, n, V = logits.shape
     share /= like(share, 2)  # for each of the two predictions
     consistency /= like(share, 2)  # for each of the two divergences
-    p, one = np.empty((2, V), logits.dtype), like(share, 1)
+    p = np.empty((2, V), logits.dtype)
+    one = like(share, 1)
     total, log_total = np.empty((2, 2))
     loss = 0.0
     for i in range(n):
@@ -116,23 +125,34 @@ def _differentiate_pairs(logits, bias, targets, counted, share, smoothing, consi
             if smoothing > 0:
                 loss += smoothing * (log_total[side] - sum_of_shifted / V)
 
-        x, y, less = logits[0, i], logits[1, i], like(share, log_total[0] - log_total[1])
-        divergence_x, divergence_y = 0.0, 0.0
+        x = logits[0, i]
+        y = logits[1, i]
+        less = like(share, log_total[0] - log_total[1])
+        divergence_x = 0.0
+        divergence_y = 0.0
         for first in range(0, V, BLOCK):
-            part_x, part_y = like(share, 0), like(share, 0)
+            part_x = like(share, 0)
+            part_y = like(share, 0)
             for j in block(first, V):
                 apart = x[j] - y[j] - less
                 part_x += p[0, j] * apart
                 part_y -= p[1, j] * apart
-            divergence_x, divergence_y = divergence_x + part_x, divergence_y + part_y
-        divergence_x, divergence_y = divergence_x / total[0], divergence_y / total[1]
+            divergence_x += part_x
+            divergence_y += part_y
+        divergence_x /= total[0]
+        divergence_y /= total[1]
         loss += consistency * (divergence_x + divergence_y)
 
-        everywhere, weight = share * smoothing / like(share, V), share * consistency
-        share_x, share_y = like(share, 1 / total[0]), like(share, 1 / total[1])
-        kl_x, kl_y = like(share, divergence_x), like(share, divergence_y)
+        everywhere = share * smoothing / like(share, V)
+        weight = share * consistency
+        share_x = like(share, 1 / total[0])
+        share_y = like(share, 1 / total[1])
+        kl_x = like(share, divergence_x)
+        kl_y = like(share, divergence_y)
         for j in range(V):
-            apart, p_x, p_y = x[j] - y[j] - less, p[0, j] * share_x, p[1, j] * share_y
+            apart = x[j] - y[j] - less
+            p_x = p[0, j] * share_x
+            p_y = p[1, j] * share_y
             between = weight * (p_x - p_y)
             x[j] = p_x * (share + weight * (apart - kl_x)) + between - everywhere
             y[j] = p_y * (share - weight * (apart + kl_y)) - between - everywhere

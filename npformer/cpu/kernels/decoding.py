@@ -21,16 +21,6 @@ SHARED = 2**13  # the fewest products of numbers of queries and keys that thread
 NO_MASK = np.ones((1, 1), bool)
 
 
-class Cached(NamedTuple):
-    """The keys and values that some rows attend to, as ``KeyValueCache`` has them; the mask has two
-    axes.
-    """
-
-    kv: np.ndarray
-    at: np.ndarray
-    keep_mask: np.ndarray
-
-
 class Attention(NamedTuple):
     """The job of attention of some rows."""
 
@@ -47,16 +37,24 @@ class Attention(NamedTuple):
 attention_at = record_at(Attention)
 
 
+def cached_of(kv, at, keep_mask):
+    """The keys and values that some rows attend to, as ``KeyValueCache`` has them, but for the
+    mask, which has two axes: (kv, at, keep_mask).
+    """
+    return kv, at, NO_MASK if keep_mask is None else np.ascontiguousarray(keep_mask[:, 0, 0])
+
+
 @kernel_of(reference.cached_attention, knows="causal scale dropout_rate")
 def cached_attention(q, kv, at, settings, keep_mask, bias):
+    R = len(q)
+    H = settings.n_heads
     out = empty(q.shape, q.dtype)
-    scale = q.dtype.type(scale_of(q.shape[1] // settings.n_heads, settings.scale))
-    cached = kv, at, NO_MASK if keep_mask is None else keep_mask[:, 0, 0]
+    scale = q.dtype.type(scale_of(q.shape[1] // H, settings.scale))
     if bias is None:
         bias = np.empty((1, 1, 1, 0), q.dtype)
     else:
-        bias = with_four_axes(bias, (len(q), settings.n_heads, 1, 1), at.shape[1])
-    _attend_rows(q, cached, bias, settings.n_heads, scale, out)
+        bias = with_four_axes(bias, (R, H, 1, 1), at.shape[1])
+    _attend(q, cached_of(kv, at, keep_mask), bias, H, scale, out, (0, R * H))
     if not np.isfinite(out).all():
         return NotImplemented  # the reference handles inf and NaN as in other attention
     return out
@@ -65,7 +63,8 @@ def cached_attention(q, kv, at, settings, keep_mask, bias):
 @kernel_of(reference.log_softmax_top_k)
 def log_softmax_top_k(x, k):
     shape = len(x), min(k, x.shape[1])
-    values, ids = np.empty(shape, x.dtype), np.empty(shape, np.int64)
+    values = np.empty(shape, x.dtype)
+    ids = np.empty(shape, np.int64)
     _top(x, values, ids)
     return values, ids
 
@@ -73,9 +72,10 @@ def log_softmax_top_k(x, k):
 @inlined
 def attend_together(board, piece_of_attention, q, cached, n_heads, scale, out):
     """Attention of some rows, whose heads are shared with the helpers that are awake."""
+    kv, at, keep_mask = cached
     pieces = min(PIECES, len(out) * n_heads)
-    job = Attention(pieces, n_heads, scale, q, cached.kv, cached.at, cached.keep_mask, out)
-    share(board if out.size * cached.at.shape[1] >= SHARED else 0, piece_of_attention, job)
+    job = Attention(pieces, n_heads, scale, q, kv, at, keep_mask, out)
+    share(board if out.size * at.shape[1] >= SHARED else 0, piece_of_attention, job)
 
 
 @cache
@@ -86,25 +86,21 @@ def address_of_attention(dtype):
         job = attention_at(address)
         q = array_at(job.q, dtype)
         kv = array_at(job.kv, dtype)
+        at = array_at(job.at, np.int64)
+        keep_mask = array_at(job.keep_mask, np.bool_)
         out = array_at(job.out, dtype)
-        cached = Cached(kv, array_at(job.at, np.int64), array_at(job.keep_mask, np.bool_))
         no_bias = np.empty((1, 1, 1, 0), dtype)
         n = len(out) * job.n_heads
-        first = n * piece // job.pieces
-        last = n * (piece + 1) // job.pieces
-        _attend(q, cached, no_bias, job.n_heads, dtype(job.scale), out, first, last)
+        part = n * piece // job.pieces, n * (piece + 1) // job.pieces
+        _attend(q, (kv, at, keep_mask), no_bias, job.n_heads, dtype(job.scale), out, part)
 
     return address_of(compute, JOB)
 
 
-@kernel
-def _attend_rows(q, cached, bias, n_heads, scale, out):
-    _attend(q, cached, bias, n_heads, scale, out, 0, len(out) * n_heads)
-
-
 @inlined
-def _attend(q, cached, bias, n_heads, scale, out, first, last):
-    """Attention of the heads from ``first`` to ``last``, which are counted over all rows.
+def _attend(q, cached, bias, n_heads, scale, out, part):
+    """Attention of a part of the heads, from the first to the last, which are counted over all
+    rows.
 
     The rows of q begin with the queries, and may hold other numbers after them. A row of kv has the
     keys of all heads, then the values. ``n_shared`` neighbouring heads have the same ones.
@@ -115,6 +111,7 @@ def _attend(q, cached, bias, n_heads, scale, out, first, last):
     K = out.shape[1] // n_heads
     n_shared = n_heads * K // values
     weights = np.empty((1, S), q.dtype)
+    first, last = part
     for i in range(first, last):
         b = i // n_heads
         h = i % n_heads

@@ -6,8 +6,9 @@ import numpy as np
 
 from npformer import reference
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.jit import inlined, kernel
-from npformer.cpu.scalar import is_kept, is_kept_by_halves, like, mixed_high
+from npformer.cpu.draws import is_kept, is_kept_by_halves, mixed_high
+from npformer.cpu.jit import inlined
+from npformer.cpu.scalar import like
 from npformer.reference.math.dropout import kept_scale, threshold
 from npformer.reference.math.random import key_words
 from npformer.runtime.memory import empty
@@ -31,7 +32,7 @@ def dropped(x, dropout_rate, dropout_key):
     if dropout_rate == 0:
         return x
     y = empty(x.shape, x.dtype)
-    _dropout(x.reshape(-1), y.reshape(-1), *drawing(dropout_rate, dropout_key, x.dtype))
+    drop_row(x.reshape(-1), y.reshape(-1), 0, *drawing(dropout_rate, dropout_key, x.dtype))
     return y
 
 
@@ -45,11 +46,6 @@ def drawing(dropout_rate, dropout_key, dtype):
     return (np.uint32(threshold(dropout_rate)), *key_words(dropout_key)), dtype.type(
         kept_scale(dropout_rate)
     )
-
-
-@kernel
-def _dropout(x, y, draw, factor):
-    drop_row(x, y, 0, draw, factor)
 
 
 @inlined

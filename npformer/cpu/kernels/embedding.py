@@ -5,10 +5,11 @@ order of the ids.
 from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of
+from npformer.cpu.draws import is_kept
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.rows import add_row
-from npformer.cpu.scalar import is_kept, like
+from npformer.cpu.scalar import like
 from npformer.reference.math.embedding import scale_of
 from npformer.runtime.memory import empty, zeros
 
@@ -58,7 +59,8 @@ def _embed(ids, table, positions, pad_id, scale, y, draw, factor):
         if ids[i] == pad_id:
             y[i, :] = 0
             continue
-        word, position = table[ids[i]], positions[i % len(positions)]
+        word = table[ids[i]]
+        position = positions[i % len(positions)]
         for j in range(D):
             x = (word[j] * scale + position[j]) * factor
             y[i, j] = x if is_kept(i * D + j, draw) else like(scale, 0)

@@ -13,38 +13,36 @@ from npformer.runtime.memory import empty
 @kernel_of(reference.flash_attention, as_it_lies="q k v", knows=KNOWN)
 def flash_attention(q, k, v, keep_mask, bias, options, dropout_key, return_peak):
     for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
-    q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
+    q4, k4, v4 = map(as_heads, (q, k, v))
     out = _empty_heads(q4, v4)
     saved = attend(q4, k4, v4, out, for_kernel)
     if saved is NotImplemented:
         return NotImplemented
-    peak, total = (x.reshape(q.shape[:-1]) for x in saved)
-    return results_of(out.reshape(*q.shape[:-1], v.shape[-1]), peak, total, return_peak)
+    saved = (x.reshape(q.shape[:-1]) for x in saved)
+    return results_of(out.reshape(*q.shape[:-1], v.shape[-1]), *saved, return_peak)
 
 
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out", knows=KNOWN)
 def flash_attention_backward(
     dout, q, k, v, out, logsumexp, keep_mask, bias, options, dropout_key, peak
 ):
-    for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
-    q4, k4, v4 = as_heads(q), as_heads(k), as_heads(v)
+    heads = tuple(map(as_heads, (q, k, v, out)))
+    q4, k4, v4, _ = heads
     if peak is None:
         # A forward pass finds it, of one column of the values, as the output is not needed.
         column = v4[..., :1]
-        saved = attend(q4, k4, column, _empty_heads(q4, column), for_kernel.without_dropout())
+        without_dropout = kernel_options(q, k, keep_mask, bias, options, dropout_key=None)
+        saved = attend(q4, k4, column, _empty_heads(q4, column), without_dropout)
         if saved is NotImplemented:
             return NotImplemented
     else:
         saved = (x.reshape(q4.shape[:-1]) for x in (peak, np.exp(logsumexp)))
-    gradients = tuple(empty(x.shape, x.dtype) for x in (q4, k4, v4))
-    dbias = attend_backward(
-        as_heads(dout), as_heads(out), q4, k4, v4, *saved, gradients, for_kernel
-    )
+    gradients = tuple(empty(x.shape, x.dtype) for x in (q, k, v))
+    dheads = map(as_heads, gradients)
+    for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
+    dbias = attend_backward(as_heads(dout), heads, saved, dheads, for_kernel)
     if dbias is NotImplemented:
         return NotImplemented
-    gradients = tuple(
-        gradient.reshape(x.shape) for gradient, x in zip(gradients, (q, k, v), strict=True)
-    )
     return gradients if bias is None else (*gradients, of_bias(dbias, bias, q))
 
 

@@ -73,7 +73,8 @@ def _gradients(dy, x, weight, bias, h, kind, draw):
     """(dx, dweight, dbias) of dropout(activation(h)), where h = x W + b; without activation h is
     None.
     """
-    dx, dh = empty(x.shape, x.dtype), empty((x.size // x.shape[-1], weight.shape[1]), x.dtype)
+    dx = empty(x.shape, x.dtype)
+    dh = empty((x.size // x.shape[-1], weight.shape[1]), x.dtype)
     h = dh if h is None else as_rows(h)
     by_rows(_activate_backward, (as_rows(dy), h, dh, as_rows(dx)), weight, kind, *draw)
     dweight, dbias = gradients_of_parameters(as_rows(x), dh, weight)
@@ -85,8 +86,8 @@ def _gradients(dy, x, weight, bias, h, kind, draw):
 
 
 @kernel
-def _map_and_activate(x, h, y, first, blas, weight, bias, kind, draw, factor):
-    multiply_by(blas, x, weight, h)
+def _map_and_activate(x, h, y, first, weight, bias, kind, draw, factor):
+    multiply_by(x, weight, h)
     _activate(h, y, first, bias, kind, draw, factor)
 
 
@@ -101,17 +102,17 @@ def _activate(h, y, first, bias, kind, draw, factor):
 
 
 @kernel
-def _activate_backward(dy, h, dh, dx, first, blas, weight, kind, draw, factor):
+def _activate_backward(dy, h, dh, dx, first, weight, kind, draw, factor):
     n, F = dy.shape
     for i in range(n):
         drop_row(dy[i], dh[i, :F], (first + i) * F, draw, factor)
         multiply_by_slope(kind, dh[i], h[i])
-    multiply_by_transposed(blas, dh, weight, dx)
+    multiply_by_transposed(dh, weight, dx)
 
 
 @kernel
-def _map_drop_and_add(x, y, residual, first, blas, weight, bias, draw, factor):
-    multiply_by(blas, x, weight, y)
+def _map_drop_and_add(x, y, residual, first, weight, bias, draw, factor):
+    multiply_by(x, weight, y)
     _drop_and_add(y, residual, first, bias, draw, factor)
 
 

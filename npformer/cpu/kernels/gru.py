@@ -10,7 +10,7 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.linear import multiply_and_sum
-from npformer.cpu.kernels.recurrence import Steps, add_where, states_before
+from npformer.cpu.kernels.recurrence import add_where, states_before, steps_of
 from npformer.cpu.rows import add_row, copy_row
 from npformer.cpu.scalar import like, sigmoid, tanh
 from npformer.runtime.memory import empty
@@ -22,7 +22,7 @@ def gru(x_gates, h0, weight, bias, keep_mask, reverse):
     _, D = h0.shape
     states = empty((B, T, D), h0.dtype)
     gates = empty((B, T, 4 * D), h0.dtype)
-    steps = Steps.of(keep_mask, B, T, reverse)
+    steps = steps_of(keep_mask, B, T, reverse)
     _run(BLAS[h0.dtype], steps, x_gates, weight, bias, h0.copy(), (states, gates))
     return states, gates
 
@@ -31,9 +31,9 @@ def gru(x_gates, h0, weight, bias, keep_mask, reverse):
 def gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse):
     B, T, D = states.shape
     before = states_before(states, h0, reverse)
-    steps = Steps.of(keep_mask, B, T, not reverse)
+    steps = steps_of(keep_mask, B, T, not reverse)
     dx_gates = empty((B, T, 3 * D), h0.dtype)
-    dh_gates = empty((B, T, 3 * D), h0.dtype)
+    dh_gates = empty(dx_gates.shape, h0.dtype)
     dh = np.zeros_like(h0)
     blas = BLAS[h0.dtype]
     _run_backward(blas, steps, dstates, weight, (before, gates), (dx_gates, dh_gates), dh)
@@ -80,8 +80,9 @@ def _run_backward(blas, steps, dstates, weight, saved, dgates, dh):
     for t in order:
         for b in range(len(dh)):
             add_row(dstates[b, t], dh[b])
-            dx, dh_gate = dx_gates[b, t], dh_gates[b, t]
-            _cell_backward(before[b, t], gates[b, t], keeps[b, t], dh[b], dx, dh_gate)
+            _cell_backward(
+                before[b, t], gates[b, t], keeps[b, t], dh[b], dx_gates[b, t], dh_gates[b, t]
+            )
         multiply(blas, dh_gates[:, t], weight.T, through, False)
         add_where(keeps, t, through, dh)
 
@@ -90,7 +91,8 @@ def _run_backward(blas, steps, dstates, weight, saved, dgates, dh):
 def _cell_backward(h, gates, keeps, dh, dx, dh_gates):
     """Turn dh into the gradient of the state before, without that through the gates."""
     D = len(h)
-    zero, one = like(h[0], 0), like(h[0], 1)
+    zero = like(h[0], 0)
+    one = like(h[0], 1)
     for j in range(D):
         r, z, n, h_n = gates[j], gates[D + j], gates[2 * D + j], gates[3 * D + j]
         dnew = dh[j]

@@ -39,7 +39,8 @@ def map_rows(x, weight, bias, y):
 
 @kernel_of(reference.linear_backward, as_it_lies="weight")
 def linear_backward(dy, x, weight, bias):
-    dx, dy = empty(x.shape, x.dtype), as_rows(dy)
+    dx = empty(x.shape, x.dtype)
+    dy = as_rows(dy)
     by_rows(_gradient_of_input, (dy, as_rows(dx)), weight)
     dweight, dbias = gradients_of_parameters(as_rows(x), dy, weight)
     return dx, dweight, None if bias is None else dbias
@@ -49,8 +50,10 @@ def gradients_of_parameters(x, dy, weight):
     """(dweight, dbias) of x W + b, given matrices x and dy. A part is some rows of dweight (columns
     if it is wide).
     """
-    dweight, dbias = empty(weight.shape, x.dtype), np.empty(weight.shape[1], x.dtype)
-    blas, (n_rows, n_columns) = BLAS[x.dtype], weight.shape
+    dweight = empty(weight.shape, x.dtype)
+    dbias = np.empty(weight.shape[1], x.dtype)
+    blas = BLAS[x.dtype]
+    n_rows, n_columns = weight.shape
 
     def compute_rows(part):
         of_bias = dbias if part.start == 0 else dbias[:0]
@@ -69,26 +72,24 @@ def gradients_of_parameters(x, dy, weight):
 def by_rows(kernel, matrices, weight, *rest):
     """Call a kernel for all rows of these matrices in parts, each multiplied by the weight.
 
-    It gets some rows of each matrix, the number of the first, ``BLAS[dtype]``, the weight as
-    ``multiply_by`` takes it, and the rest.
+    It gets some rows of each matrix, the number of the first, the weight as ``multiply_by`` takes
+    it, and the rest.
     """
-    blas = BLAS[weight.dtype]
-    size = weight.size
-    weight = _by_rows_or_columns(weight)
+    right = _right_factor(weight)
 
     def work(part):
-        kernel(*[matrix[part] for matrix in matrices], part.start, blas, weight, *rest)
+        kernel(*[matrix[part] for matrix in matrices], part.start, right, *rest)
 
-    in_parts(work, len(matrices[0]), ROWS_OF_A_PART, size)
+    in_parts(work, len(matrices[0]), ROWS_OF_A_PART, weight.size)
 
 
-def _by_rows_or_columns(weight):
-    """(The matrix or its transpose, C-contiguous; whether it is the transpose). So a kernel is not
-    compiled again for the other layout.
+def _right_factor(weight):
+    """(``BLAS[dtype]``; the matrix or its transpose, C-contiguous; whether it is the transpose). So
+    a kernel is not compiled again for the other layout.
     """
-    if weight.flags.f_contiguous and not weight.flags.c_contiguous:
-        return weight.T, True
-    return np.ascontiguousarray(weight), False
+    is_transposed = weight.flags.f_contiguous and not weight.flags.c_contiguous
+    matrix = weight.T if is_transposed else np.ascontiguousarray(weight)
+    return BLAS[weight.dtype], matrix, is_transposed
 
 
 def few_rows_linear(weight, bias, max_rows, n_steps):
@@ -98,7 +99,8 @@ def few_rows_linear(weight, bias, max_rows, n_steps):
     None if it is neither, or of a dtype without a kernel. The function returns ``NotImplemented``
     for x of another one.
     """
-    dtype, width = weight.dtype, weight.shape[1]
+    dtype = weight.dtype
+    width = weight.shape[1]
     if dtype not in BLAS or (bias is not None and bias.dtype != dtype):
         return None
     nothing = NOTHING[dtype]
@@ -148,9 +150,9 @@ class Map(NamedTuple):
 
 
 @inlined
-def multiply_by(blas, x, weight, y):
+def multiply_by(x, weight, y):
     """y = x W."""
-    matrix, is_transposed = weight
+    blas, matrix, is_transposed = weight
     if is_transposed:
         multiply(blas, x, matrix.T, y, False)
     else:
@@ -158,15 +160,15 @@ def multiply_by(blas, x, weight, y):
 
 
 @inlined
-def multiply_by_transposed(blas, dy, weight, dx):
+def multiply_by_transposed(dy, weight, dx):
     """dx = dy Wᵀ."""
-    matrix, is_transposed = weight
-    multiply_by(blas, dy, (matrix, not is_transposed), dx)
+    blas, matrix, is_transposed = weight
+    multiply_by(dy, (blas, matrix, not is_transposed), dx)
 
 
 @kernel
-def _map(x, y, first, blas, weight, bias):
-    multiply_by(blas, x, weight, y)
+def _map(x, y, first, weight, bias):
+    multiply_by(x, weight, y)
     for i in range(len(y)):
         add_row(bias, y[i])
 
@@ -183,8 +185,8 @@ def map_few_rows(team, x, arrays, y):
 
 
 @kernel
-def _gradient_of_input(dy, dx, first, blas, weight):
-    multiply_by_transposed(blas, dy, weight, dx)
+def _gradient_of_input(dy, dx, first, weight):
+    multiply_by_transposed(dy, weight, dx)
 
 
 @kernel

@@ -10,7 +10,7 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.linear import NOTHING, multiply_and_sum
-from npformer.cpu.kernels.recurrence import Steps, add_where, states_before
+from npformer.cpu.kernels.recurrence import add_where, states_before, steps_of
 from npformer.cpu.rows import add_row, copy_row
 from npformer.cpu.scalar import like, sigmoid, tanh
 from npformer.runtime.memory import empty
@@ -19,11 +19,10 @@ from npformer.runtime.memory import empty
 @kernel_of(reference.lstm)
 def lstm(x_gates, h0, c0, weight, keep_mask, reverse):
     B, T, _ = x_gates.shape
-    _, D = h0.shape
-    states = empty((B, T, D), h0.dtype)
-    cells = empty((B, T, D), h0.dtype)
-    gates = empty((B, T, 4 * D), h0.dtype)
-    steps = Steps.of(keep_mask, B, T, reverse)
+    states = empty((B, T, h0.shape[1]), h0.dtype)
+    cells = empty(states.shape, h0.dtype)
+    gates = empty(x_gates.shape, h0.dtype)
+    steps = steps_of(keep_mask, B, T, reverse)
     _run(BLAS[h0.dtype], steps, x_gates, weight, (h0.copy(), c0.copy()), (states, cells, gates))
     return states, cells, gates
 
@@ -34,9 +33,10 @@ def lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates, keep_ma
     if dcells is None:
         dcells = np.zeros_like(states)
     saved = states_before(cells, c0, reverse), cells, gates
-    steps = Steps.of(keep_mask, B, T, not reverse)
+    steps = steps_of(keep_mask, B, T, not reverse)
     dx_gates = empty(gates.shape, h0.dtype)
-    dh, dc = np.zeros_like(h0), np.zeros_like(c0)
+    dh = np.zeros_like(h0)
+    dc = np.zeros_like(c0)
     blas = BLAS[h0.dtype]
     _run_backward(blas, steps, (dstates, dcells), weight, saved, dx_gates, (dh, dc))
 
@@ -87,8 +87,9 @@ def _run_backward(blas, steps, dsaved, weight, saved, dx_gates, dstate):
         for b in range(len(dh)):
             add_row(dstates[b, t], dh[b])
             add_row(dcells[b, t], dc[b])
-            c, new_c, dx = before[b, t], cells[b, t], dx_gates[b, t]
-            _cell_backward(c, new_c, gates[b, t], keeps[b, t], dh[b], dc[b], dx)
+            _cell_backward(
+                before[b, t], cells[b, t], gates[b, t], keeps[b, t], dh[b], dc[b], dx_gates[b, t]
+            )
         multiply(blas, dx_gates[:, t], weight.T, through, False)
         add_where(keeps, t, through, dh)
 
@@ -99,7 +100,8 @@ def _cell_backward(c, new_c, gates, keeps, dh, dc, dx):
     gates.
     """
     D = len(c)
-    zero, one = like(c[0], 0), like(c[0], 1)
+    zero = like(c[0], 0)
+    one = like(c[0], 1)
     for j in range(D):
         i, f, g, o = gates[j], gates[D + j], gates[2 * D + j], gates[3 * D + j]
         tanh_c = tanh(new_c[j])

@@ -37,13 +37,17 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
     """Layer normalisation of rows. y may be x itself."""
     n, D = x.shape
     for i in range(n):
-        m, total, squares = sums.sum_of(x[i]) / like(eps, D), like(eps, 0), like(eps, 0)
+        m = sums.sum_of(x[i]) / like(eps, D)
+        total = like(eps, 0)
+        squares = like(eps, 0)
         for first in range(0, D, sums.BLOCK):
-            deviations, their_squares = like(eps, 0), like(eps, 0)
+            deviations = like(eps, 0)
+            their_squares = like(eps, 0)
             for j in sums.block(first, D):
                 deviations += x[i, j] - m
                 their_squares += (x[i, j] - m) * (x[i, j] - m)
-            total, squares = total + deviations, squares + their_squares
+            total += deviations
+            squares += their_squares
         error = total / like(eps, D)  # the rounding error of the mean
         m += error
         r = reciprocal_root(abs(squares / like(eps, D) - error * error) + eps)
@@ -51,7 +55,8 @@ def normalise_rows(x, gain, bias, eps, y, mean, rstd):
             m, r = _moments_of_huge_row(x[i], eps, True)
         for j in range(D):
             y[i, j] = (x[i, j] - m) * r * gain[j] + bias[j]
-        mean[i], rstd[i] = m, r
+        mean[i] = m
+        rstd[i] = r
 
 
 @exact  # reordered, the square of a product would become a product of squares, which overflow
@@ -78,17 +83,25 @@ def _moments_of_huge_row(x, eps, is_centred):
 @kernel
 def _normalise_backward(dy, x, gain, mean, rstd, dx, dgain, dbias):
     n, D = x.shape
-    gains, biases = sums.start(dgain), sums.start(dbias)
+    gains = sums.start(dgain)
+    biases = sums.start(dbias)
     for i in range(n):
-        m, r, total, total_product = mean[i], rstd[i], like(rstd[i], 0), like(rstd[i], 0)
+        m = mean[i]
+        r = rstd[i]
+        total = like(rstd[i], 0)
+        total_product = like(rstd[i], 0)
         for first in range(0, D, sums.BLOCK):
-            part, product = like(r, 0), like(r, 0)
+            part = like(r, 0)
+            product = like(r, 0)
             for j in sums.block(first, D):
-                x_hat, dx_hat = (x[i, j] - m) * r, dy[i, j] * gain[j]
+                x_hat = (x[i, j] - m) * r
+                dx_hat = dy[i, j] * gain[j]
                 part += dx_hat
                 product += dx_hat * x_hat
-            total, total_product = total + part, total_product + product
-        mean_dx_hat, mean_product = total / like(r, D), total_product / like(r, D)
+            total += part
+            total_product += product
+        mean_dx_hat = total / like(r, D)
+        mean_product = total_product / like(r, D)
         for j in range(D):
             x_hat = (x[i, j] - m) * r
             dx[i, j] = r * (dy[i, j] * gain[j] - mean_dx_hat - x_hat * mean_product)
@@ -102,14 +115,16 @@ def _normalise_backward(dy, x, gain, mean, rstd, dx, dgain, dbias):
 
 @kernel_of(reference.rms_norm)
 def rms_norm(x, gain, eps):
-    y, rstd = empty(x.shape, x.dtype), np.empty((*x.shape[:-1], 1), x.dtype)
+    y = empty(x.shape, x.dtype)
+    rstd = np.empty((*x.shape[:-1], 1), x.dtype)
     scale_rows(as_rows(x), gain, x.dtype.type(eps), as_rows(y), rstd.reshape(-1))
     return y, rstd
 
 
 @kernel_of(reference.rms_norm_backward)
 def rms_norm_backward(dy, x, gain, rstd):
-    dx, dgain = empty(x.shape, x.dtype), np.empty(x.shape[-1], x.dtype)
+    dx = empty(x.shape, x.dtype)
+    dgain = np.empty(x.shape[-1], x.dtype)
     _scale_backward(as_rows(dy), as_rows(x), gain, rstd.reshape(-1), as_rows(dx), dgain)
     return dx, dgain
 
@@ -132,7 +147,8 @@ def _scale_backward(dy, x, gain, rstd, dx, dgain):
     n, D = x.shape
     gains = sums.start(dgain)
     for i in range(n):
-        r, total = rstd[i], like(rstd[i], 0)
+        r = rstd[i]
+        total = like(rstd[i], 0)
         for first in range(0, D, sums.BLOCK):
             part = like(r, 0)
             for j in sums.block(first, D):

@@ -1,26 +1,17 @@
 """What the recurrent cells share: the order of the steps, and the states before and after them."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from npformer.cpu.jit import inlined
 from npformer.cpu.rows import add_row
 
 
-class Steps(NamedTuple):
-    """The steps of a sequence in the order of a pass, and which of them each row takes (B, T). In
-    the others its state passes by.
+def steps_of(keep_mask, B, T, reverse):
+    """(order, keeps): the steps of a sequence in the order of a pass, and which of them each row
+    takes (B, T), all without a mask. In the others its state passes by.
     """
-
-    order: np.ndarray
-    keeps: np.ndarray
-
-    @classmethod
-    def of(cls, keep_mask, B, T, reverse):
-        """Without a mask each row takes all."""
-        order = np.arange(T - 1, -1, -1) if reverse else np.arange(T)
-        return cls(order, np.ones((B, T), np.bool_) if keep_mask is None else keep_mask)
+    order = np.arange(T - 1, -1, -1) if reverse else np.arange(T)
+    return order, np.ones((B, T), np.bool_) if keep_mask is None else keep_mask
 
 
 def states_before(states, first, reverse):

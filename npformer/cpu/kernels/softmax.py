@@ -28,7 +28,8 @@ def _by_rows(compute, axis, *arrays):
 def _softmax(x, y):
     n, D = x.shape
     for i in range(n):
-        peak, total = largest(x, i, D), 0.0
+        peak = largest(x, i, D)
+        total = 0.0
         if peak == -np.inf:
             y[i, :] = 0
             continue
@@ -57,7 +58,8 @@ def _softmax_backward(dy, y, dx):
 def _log_softmax(x, y):
     n, D = x.shape
     for i in range(n):
-        peak, total = largest(x, i, D), 0.0
+        peak = largest(x, i, D)
+        total = 0.0
         if peak == -np.inf:
             y[i, :] = peak
             continue

@@ -8,57 +8,25 @@ import numba
 import numpy as np
 
 from npformer.checks import check_in_dtype
-from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE, ops
-from npformer.cpu.few_rows import JIT, Matrix, array_at, panels_of, record_at, team_for
+from npformer.cpu.backend import ops
+from npformer.cpu.few_rows import JIT, array_at, team_for
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import KINDS, activate
-from npformer.cpu.kernels.decoding import NO_MASK, Cached, address_of_attention, attend_together
-from npformer.cpu.kernels.linear import NOTHING, Map, map_few_rows
+from npformer.cpu.kernels.decoding import address_of_attention, attend_together, cached_of
+from npformer.cpu.kernels.linear import Map, map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
 from npformer.cpu.rows import add_row, copy_row
+from npformer.cpu.stack import FEED_FORWARD, OWN, stack_of, sublayer_at, with_panels
 from npformer.operations.options import changed_fields
-from npformer.quantized import Quantized
-from npformer.reference.math.activations import INPUTS
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.threads import FEW_ROWS
 
-SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
 # The fields of the settings that the kernel of a step reads. It is not used with others that are
 # not at their defaults.
-OF_LAYER = {
-    "attention",
-    "norm",
-    "norm_type",
-    "eps",
-    "activation",
-    "dropout_rate",
-    "hidden_dropout_rate",
-}
-OF_ATTENTION = {"n_heads", "n_kv_heads", "causal", "window", "scale", "dropout_rate", "rotary"}
-OF_ROTARY = {"base", "scaling", "pairs", "llama3"}
-
-
-# The kinds of sublayers: attention to the own cache, attention to a memory, and the third.
-OWN, MEMORY, FEED_FORWARD = range(3)
-
-
-class Sublayer(NamedTuple):
-    """The arrays of a sublayer: two linear maps, and the normalisation before or after it."""
-
-    kind: int
-    first: Map
-    last: Map
-    gain: np.ndarray
-    bias: np.ndarray
-
-    def words(self):
-        """Its numbers in memory, as ``sublayer_at`` reads them."""
-        arrays = *self.first, *self.last, self.gain, self.bias
-        return [self.kind, *(number for x in arrays for number in Matrix.of(x))]
-
-
-sublayer_at = record_at(Sublayer)
+OF_LAYER = "attention norm norm_type eps activation dropout_rate hidden_dropout_rate"
+OF_ATTENTION = "n_heads n_kv_heads causal window scale dropout_rate rotary"
+OF_ROTARY = "base scaling pairs llama3"
 
 
 class Step(NamedTuple):
@@ -86,13 +54,13 @@ def stack_step(layers, settings, has_memory, max_rows, n_steps):
     of them attends, so the rows may be the positions of one sentence. The weights may be copied:
     they must not change while it is used.
     """
-    attention, rotary = settings.attention, settings.attention.rotary
-    if not changed_fields(settings) <= OF_LAYER or not changed_fields(attention) <= OF_ATTENTION:
-        return None
-    if rotary is not None and not changed_fields(rotary) <= OF_ROTARY:
-        return None
-    stack = _stack_of(layers, settings, has_memory)
-    return stack and StackKernel(_with_panels(stack, max_rows, n_steps), settings, has_memory)
+    attention = settings.attention
+    records = (settings, OF_LAYER), (attention, OF_ATTENTION), (attention.rotary, OF_ROTARY)
+    for record, known in records:
+        if record is not None and not changed_fields(record) <= {*known.split()}:
+            return None
+    stack = stack_of(layers, settings, has_memory)
+    return stack and StackKernel(with_panels(stack, max_rows, n_steps), settings, has_memory)
 
 
 if JIT:
@@ -123,12 +91,14 @@ class StackKernel:
         x = np.array(x)  # which the kernel turns into the output
         turned = turns_of(cache, self.attention.rotary, len(x), self.head_width, self.dtype)
         team = team_for(self.dtype, weight.dtype)
-        _steps(team, x, self.table, weight, _cached(cache), _cached(memory), turned, self.step)
+        own, memory = (cached_of(each.kv, each.at, each.keep_mask) for each in (cache, memory))
+        _steps(team, x, self.table, weight, own, memory, turned, self.step)
         return x
 
     def _suits(self, x, cache, memory):
         """Whether the kernel takes these arrays, whose addresses the threads share."""
-        window, n_keys = self.attention.window, cache.at.shape[1]
+        window = self.attention.window
+        n_keys = cache.at.shape[1]
         if len(x) > FEW_ROWS or (window is not None and n_keys > window):
             return False
         # they differ also in the order of bytes
@@ -136,13 +106,7 @@ class StackKernel:
             return False
         if not cache.at.dtype == memory.at.dtype == np.int64:
             return False
-        arrays = cache.kv, cache.at, memory.kv, memory.at
-        return all(array.flags.c_contiguous for array in arrays)
-
-
-def _cached(cache):
-    mask = NO_MASK if cache.keep_mask is None else np.ascontiguousarray(cache.keep_mask[:, 0, 0])
-    return cache.kv, cache.at, mask
+        return all(x.flags.c_contiguous for x in (cache.kv, cache.at, memory.kv, memory.at))
 
 
 def _step_of(settings, head_width, dtype):
@@ -172,87 +136,6 @@ def turns_of(cache, rotary, n_rows, K, dtype):
     return np.repeat(turned, n_rows, axis=1) if len(positions) < n_rows else turned
 
 
-class NotSuited(Exception):
-    """A layer has an array that the kernel does not take."""
-
-
-class Form(NamedTuple):
-    """What the arrays of a stack have in common."""
-
-    dtype: np.dtype
-    is_quantized: bool
-
-
-def _stack_of(layers, settings, has_memory):
-    """The sublayers of each layer, which have packed projections; None if the kernel does not take
-    their arrays.
-    """
-    try:
-        first = layers[0]
-        weight = first["attention"]["qkv"]["weight"]
-        D = weight.shape[0]
-        d_ff = first["feed_forward"]["out"]["weight"].shape[0]
-        form = Form(weight.dtype, isinstance(weight, Quantized))
-        return [_sublayers_of(params, D, d_ff, settings, has_memory, form) for params in layers]
-    except (NotSuited, IndexError, KeyError, AttributeError):
-        # no layer, another dtype, other projections, or no array
-        return None
-
-
-def _sublayers_of(params, D, d_ff, settings, has_memory, form):
-    def sublayer(kind, name, first, n_first, n_last):
-        """With a first map to ``n_first`` numbers, and a last one of ``n_last``."""
-        maps, norm = params[name], params[f"{name}_norm"]
-        first, last = _map_of(maps[first], D, n_first, form), _map_of(maps["out"], n_last, D, form)
-        gain, bias = _vector(norm["gain"], D, form), _vector(norm.get("bias"), D, form)
-        return Sublayer(kind, first, last, gain, bias)
-
-    sublayers = [sublayer(OWN, "attention", "qkv", sum(settings.attention.widths(D)), D)]
-    if has_memory:
-        sublayers.append(sublayer(MEMORY, "memory_attention", "q", D, D))
-    n_hidden = INPUTS[settings.activation] * d_ff
-    return [*sublayers, sublayer(FEED_FORWARD, "feed_forward", "hidden", n_hidden, d_ff)]
-
-
-def _map_of(params, n_in, n_out, form):
-    weight = params["weight"]
-    nothing = NOTHING[form.dtype]
-    bias = _vector(params.get("bias"), n_out, form)
-    if not form.is_quantized:
-        return Map(_array(weight, (n_in, n_out), form.dtype), nothing, nothing, bias)
-    values = _array(weight.values.T, (n_out, n_in), np.int8)
-    return Map(values, nothing, _vector(weight.scale[0], n_out, form), bias)
-
-
-def _vector(x, n, form):
-    """The vector, which is empty if there is none."""
-    return NOTHING[form.dtype] if x is None else _array(x, (n,), form.dtype)
-
-
-def _array(x, shape, dtype):
-    if type(x) is not np.ndarray or x.shape != shape or x.dtype != dtype:
-        raise NotSuited
-    if x.flags.num & SUITED != SUITED:
-        raise NotSuited
-    return x
-
-
-def _with_panels(stack, max_rows, n_steps):
-    """The stack, with copies of its weights in panels if they pay off."""
-    if len(stack[0][0].first.scale) > 0:
-        return stack
-    sublayers = [sublayer for layer in stack for sublayer in layer]
-    weights = [each.weight for sublayer in sublayers for each in (sublayer.first, sublayer.last)]
-    copies = iter(panels_of(weights, max_rows, n_steps))
-
-    def with_copies(sublayer):
-        first = sublayer.first._replace(panels=next(copies))
-        last = sublayer.last._replace(panels=next(copies))
-        return sublayer._replace(first=first, last=last)
-
-    return [[with_copies(sublayer) for sublayer in layer] for layer in stack]
-
-
 @kernel
 def _steps(team, x, table, weight, cached, memory, turned, step):
     """Turn x into the output of the layers, one after another; ``weight`` is any of their weights.
@@ -262,8 +145,8 @@ def _steps(team, x, table, weight, cached, memory, turned, step):
     kv, at, keep_mask = cached
     memory_kv, memory_at, memory_mask = memory
     for i in range(len(table)):
-        own = Cached(kv[i], at, keep_mask)
-        of_memory = Cached(memory_kv[i], memory_at, memory_mask)
+        own = kv[i], at, keep_mask
+        of_memory = memory_kv[i], memory_at, memory_mask
         _layer(team, x, table[i], weight, own, of_memory, turned, step)
 
 
@@ -275,7 +158,8 @@ def _layer(team, x, table, weight, own, memory, turned, step):
     added to x.
     """
     board, _, _ = team
-    h, y = np.empty_like(x), np.empty_like(x)
+    h = np.empty_like(x)
+    y = np.empty_like(x)
     for i in range(len(table)):
         sublayer = sublayer_at(table[i].ctypes.data)
         gain = array_at(sublayer.gain, x.dtype)[0]
@@ -338,11 +222,12 @@ def _cache_newest(packed, d_model, turned, own, step):
     if positions are rotary; otherwise there are no angles.
     """
     cos, sin = turned
-    n_turned = d_model + own.kv.shape[1] // 2
+    kv, at, _ = own
+    n_turned = d_model + kv.shape[1] // 2
     for b in range(len(cos)):
         turn_row(packed[b], cos[b], sin[b], n_turned, step.is_halves, packed[b])
     for b in range(len(packed)):
-        copy_row(packed[b, d_model:], own.kv[own.at[b, -1]])
+        copy_row(packed[b, d_model:], kv[at[b, -1]])
 
 
 @inlined

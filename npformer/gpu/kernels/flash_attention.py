@@ -59,8 +59,8 @@ def flash_attention_backward(
             return NotImplemented
     else:
         saved = peak, cupy.exp(logsumexp)
-    heads, dheads = map(as_heads, (dout, out, q, k, v)), tuple(map(as_heads, gradients))
-    done = attend_backward(*heads, *saved, dheads, for_kernel)
+    heads, dheads = map(as_heads, (q, k, v, out)), tuple(map(as_heads, gradients))
+    done = attend_backward(as_heads(dout), heads, saved, dheads, for_kernel)
     return done if done is NotImplemented else gradients
 
 
@@ -91,8 +91,11 @@ def attend(q, k, v, out, options):
     return saved
 
 
-def attend_backward(dout, out, q, k, v, peak, total, gradients, options):
-    """Write the gradients (dq, dk, dv) of heads in any layout. Returns None, or NotImplemented."""
+def attend_backward(dout, heads, saved, gradients, options):
+    """Write the gradients (dq, dk, dv) of heads (q, k, v, out) in any layout, from (peak, total).
+    Returns None, or NotImplemented.
+    """
+    q, k, v, out = heads
     dq, dk, dv = gradients
     tiles = tiles_of(q, k, v, dout, dq, dk, dv)
     if tiles is None:
@@ -101,7 +104,7 @@ def attend_backward(dout, out, q, k, v, peak, total, gradients, options):
     # shift, inverse, sums
     of_queries = tuple(cupy.empty((B, H, T), real(q.dtype)) for _ in range(3))
     n_queries = 128  # per block, one for each thread
-    arrays = *_with_steps(dout), *_with_steps(out), peak, total, *of_queries, T, v.shape[3]
+    arrays = *_with_steps(dout), *_with_steps(out), *saved, *of_queries, T, v.shape[3]
     grid, block = (-(-T // n_queries), H, B), (n_queries,)
     launch(tiles.file, "prepare_backward", q.dtype, grid, block, *arrays, **tiles.constants)
     inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), *of_queries
