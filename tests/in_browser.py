@@ -23,9 +23,12 @@ def site():
     return SITE
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
-    """A driver of Chromium that keeps what is written to the console, and has no network."""
+    """A driver of Chromium that keeps what is written to the console, and has no network.
+
+    Each test file has a new one: after hundreds of pages, one has stopped answering.
+    """
     webdriver = pytest.importorskip("selenium.webdriver")
     driver, browser = shutil.which("chromedriver"), shutil.which("chromium")
     if not (driver and browser):
@@ -37,6 +40,7 @@ def chromium():
     options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    browser.set_page_load_timeout(60)
     yield browser
     browser.quit()
 
