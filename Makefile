@@ -78,6 +78,7 @@ test-slow: $(VENV)/with-dev,nvrtc  ## what is slow and rare: faults at random mo
 	$(call SLOW,kill_saving) --kills 60 --full 10
 	$(call SLOW,interrupt_training) --interrupts 50
 	$(call SLOW,fork_training) --forks 20
+	$(call SLOW,disturb_training) --rounds 8
 	$(call SLOW,compare_threads) --models 4 --threads 1,2,3
 	$(call SLOW,fuzz_operations) --calls 8
 	$(call SLOW,mutate_exercises) --sample 60

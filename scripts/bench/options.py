@@ -24,6 +24,7 @@ def between_commas(kind):
 AboveZero = Annotated[float, Reading(type=above_zero, metavar="X")]
 Natural = Annotated[int, Reading(type=natural, metavar="N")]
 AboveZeros = Annotated[list, Reading(type=between_commas(above_zero), metavar="A,B")]
+Naturals = Annotated[list, Reading(type=between_commas(natural), metavar="N,M")]
 Positives = Annotated[list, Reading(type=between_commas(positive), metavar="N,M")]
 
 
