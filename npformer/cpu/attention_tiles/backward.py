@@ -87,6 +87,7 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
             if S > KEYS:
                 _sum_rows(dout_rows[i], out[b, h], room[12:], row_sums[i])
         dq_rows[:] = 0
+        # Keys outside, queries inside: dk and dv of a tile stay in the cache until they are whole.
         for s in range(0, S, KEYS):
             n_all = min(KEYS, S - s)
             copy_columns(k[b, g, s : s + n_all], k_columns)
@@ -105,10 +106,12 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
                         continue
                     q_tile, dout_tile, dq_tile = q_rows[i, t:], dout_rows[i, t:], dq_rows[i, t:]
                     of_rows = peak[b, h, t:], total[b, h, t:], row_sums[i, t:]
+                    # scores = scale q kᵀ, ddropped = dout vᵀ
                     multiply_padded(q_tile, k_columns, scores, (m, n, K), scale, False)
                     multiply_padded(dout_tile, v_columns, dweights, (m, n, Kv), one, False)
                     differentiate(scores, dweights, rows, tile, of_rows, dbias, options)
                     dropped, dscores = scores, dweights  # it worked in place
+                    # dv += droppedᵀ dout, dk += scale dscoresᵀ q, dq += scale dscores k
                     multiply_columns(dropped, dout_tile, dv_tile, (n, Kv, m), one, True)
                     multiply_columns(dscores, q_tile, dk_tile, (n, K, m), scale, True)
                     multiply_padded(dscores, k_tile, dq_tile, (m, K, n), scale, True)

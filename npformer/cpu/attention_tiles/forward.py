@@ -59,6 +59,7 @@ def _attend(heads, saved, room, options, part):
         total[b, h] = 0
         if QUERIES >= T and (h == 0 or head == first):
             scores[0, 0] = fetch((q, k, v), b)
+        # The next heads of queries share these keys and values, and all their tiles do.
         if h % share == 0 or head == first:
             for s in range(0, S, KEYS):
                 copy_columns(k[b, g, s : s + KEYS], k_columns[s // KEYS])
@@ -73,6 +74,7 @@ def _attend(heads, saved, room, options, part):
                 tile = Tile(b, h, t, s, m, n, H, T, S)
                 if is_hidden(options.keep_mask, tile):
                     continue
+                # scores = scale q kᵀ; gathered += dropout(exp(scores - peak)) v
                 multiply_padded(q_tile, k_columns[s // KEYS], scores, (m, n, K), scale, False)
                 weigh(scores, tile, goes_on, gathered, peak[b, h, t:], total[b, h, t:], options)
                 multiply_padded(scores, v_rows[s:], gathered, (m, Kv, n), like(scale, 1), goes_on)

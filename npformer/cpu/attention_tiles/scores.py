@@ -47,7 +47,7 @@ def weigh(x, tile, goes_on, gathered, peak, total, options):
             for s in range(n):
                 x[i, s] = exp_negative(x[i, s] - new_peak)
                 tile_total += x[i, s]
-        if goes_on:
+        if goes_on:  # the peak may have grown: what was added up before had another shift
             shrink = exp_negative(old_peak - new_peak)
             total[i] *= shrink
             for c in range(gathered.shape[1]):
@@ -93,6 +93,7 @@ def differentiate(x, dx, rows, tile, of_rows, dbias, options):
             row_sum += weight * dweight
             x[i, s] = weight
             dx[i, s] = dweight
+        # softmax_backward: dscores = weights (dweights - Σ weights dweights)
         row_sum = row_sum / sum_of_weights if tile.S <= KEYS else row_sums[i]
         for s in range(n):
             weight = x[i, s]
