@@ -15,7 +15,8 @@ from npformer.cpu.jit import PART, exact, inlined
 
 # Numba computes with a Python number in float64. These constants are float32.
 ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
-LEAST, MOST = np.float32(-104), np.float32(89)  # exp of less is 0, exp of more is infinite
+LEAST = np.float32(-104)  # exp of less is 0
+MOST = np.float32(89)  # exp of more is infinite
 LOG2_E = np.float32(1 / math.log(2))
 LN2_HIGH = np.float32(355 / 512)  # nine bits of ln(2), and the rest
 LN2_LOW = np.float32(math.log(2) - 355 / 512)

@@ -15,7 +15,8 @@ import numpy as np
 from npformer.cpu.jit import inlined
 from npformer.cpu.scalar import like
 
-ROWS, LEVELS = 16, 4
+ROWS = 16
+LEVELS = 4
 # Entries of a row: 16 for each of the 64 sums that a loop with vectors of 16 floats computes side
 # by side.
 BLOCK = 1024

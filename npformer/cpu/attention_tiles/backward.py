@@ -77,7 +77,8 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
     rows[0, :] = options.kept_scale  # 1 where nothing is dropped
     first, end = part
     for group in range(first, end):
-        b, g = group // G, group % G
+        b = group // G
+        g = group % G
         if QUERIES >= T and (g == 0 or group == first):
             scores[0, 0] = fetch((q, k, v, dout, dq, dk, dv), b)
         for i in range(share):
@@ -104,7 +105,9 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
                     tile = Tile(b, h, t, s, m, n, H, T, S)
                     if n <= 0 or is_hidden(options.keep_mask, tile):
                         continue
-                    q_tile, dout_tile, dq_tile = q_rows[i, t:], dout_rows[i, t:], dq_rows[i, t:]
+                    q_tile = q_rows[i, t:]
+                    dout_tile = dout_rows[i, t:]
+                    dq_tile = dq_rows[i, t:]
                     of_rows = peak[b, h, t:], total[b, h, t:], row_sums[i, t:]
                     # scores = scale q kᵀ, ddropped = dout vᵀ
                     multiply_padded(q_tile, k_columns, scores, (m, n, K), scale, False)

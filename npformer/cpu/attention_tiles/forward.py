@@ -53,7 +53,8 @@ def _attend(heads, saved, room, options, part):
     finite = True
     first, end = part
     for head in range(first, end):
-        b, h = head // H, head % H
+        b = head // H
+        h = head % H
         g = h // share
         peak[b, h] = -np.inf
         total[b, h] = 0

@@ -220,7 +220,14 @@ def _add_rows(a, b, out, first, last):
 @inlined
 def _add_eight(x, b, out):
     # Read before the loop: LLVM does not know that out is no part of x.
-    x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
+    x0 = x[0]
+    x1 = x[1]
+    x2 = x[2]
+    x3 = x[3]
+    x4 = x[4]
+    x5 = x[5]
+    x6 = x[6]
+    x7 = x[7]
     for j in range(len(out)):
         total = x0 * b[0, j] + x1 * b[1, j] + x2 * b[2, j] + x3 * b[3, j]
         out[j] += total + x4 * b[4, j] + x5 * b[5, j] + x6 * b[6, j] + x7 * b[7, j]

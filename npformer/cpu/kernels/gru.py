@@ -11,7 +11,7 @@ from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.linear import multiply_and_sum
 from npformer.cpu.kernels.recurrence import add_where, states_before, steps_of
-from npformer.cpu.rows import add_row, copy_row
+from npformer.cpu.rows import copy_row
 from npformer.cpu.scalar import like, sigmoid, tanh
 from npformer.runtime.memory import empty
 
@@ -79,23 +79,30 @@ def _run_backward(blas, steps, dstates, weight, saved, dgates, dh):
     through = np.empty_like(dh)  # the gradient of the state before, through the gates of a step
     for t in order:
         for b in range(len(dh)):
-            add_row(dstates[b, t], dh[b])
             _cell_backward(
-                before[b, t], gates[b, t], keeps[b, t], dh[b], dx_gates[b, t], dh_gates[b, t]
+                dstates[b, t],
+                before[b, t],
+                gates[b, t],
+                keeps[b, t],
+                dh[b],
+                dx_gates[b, t],
+                dh_gates[b, t],
             )
         multiply(blas, dh_gates[:, t], weight.T, through, False)
         add_where(keeps, t, through, dh)
 
 
 @inlined
-def _cell_backward(h, gates, keeps, dh, dx, dh_gates):
-    """Turn dh into the gradient of the state before, without that through the gates."""
+def _cell_backward(dstate, h, gates, keeps, dh, dx, dh_gates):
+    """Add dstate to dh, and turn it into the gradient of the state before, without that through the
+    gates.
+    """
     D = len(h)
     zero = like(h[0], 0)
     one = like(h[0], 1)
     for j in range(D):
         r, z, n, h_n = gates[j], gates[D + j], gates[2 * D + j], gates[3 * D + j]
-        dnew = dh[j]
+        dnew = dh[j] + dstate[j]
         da_n = dnew * (one - z) * (one - n * n) if keeps else zero
         dx[j] = da_n * h_n * r * (one - r) if keeps else zero
         dx[D + j] = dnew * (h[j] - n) * z * (one - z) if keeps else zero

@@ -55,14 +55,17 @@ def _run(blas, steps, x_gates, weight, state, saved):
     for t in order:
         multiply(blas, h, weight, h_gates, False)
         for b in range(len(h)):
-            _cell(x_gates[b, t], h_gates[b], keeps[b, t], h[b], c[b], gates[b, t])
-            copy_row(h[b], states[b, t])
-            copy_row(c[b], cells[b, t])
+            new_h = states[b, t]
+            new_c = cells[b, t]
+            x = x_gates[b, t]
+            _cell(x, h_gates[b], h[b], c[b], keeps[b, t], new_h, new_c, gates[b, t])
+            copy_row(new_h, h[b])
+            copy_row(new_c, c[b])
 
 
 @inlined
-def _cell(x, from_h, keeps, h, c, gates):
-    """Turn the state h and the cell c into the next ones, and write the gates i, f, g and o."""
+def _cell(x, from_h, h, c, keeps, new_h, new_c, gates):
+    """Write the next state and cell, and the gates i, f, g and o."""
     D = len(h)
     for j in range(2 * D):
         gates[j] = sigmoid(x[j] + from_h[j])
@@ -71,9 +74,9 @@ def _cell(x, from_h, keeps, h, c, gates):
     for j in range(3 * D, 4 * D):
         gates[j] = sigmoid(x[j] + from_h[j])
     for j in range(D):
-        new_c = gates[D + j] * c[j] + gates[j] * gates[2 * D + j]
-        h[j] = gates[3 * D + j] * tanh(new_c) if keeps else h[j]
-        c[j] = new_c if keeps else c[j]
+        moved = gates[D + j] * c[j] + gates[j] * gates[2 * D + j]
+        new_h[j] = gates[3 * D + j] * tanh(moved) if keeps else h[j]
+        new_c[j] = moved if keeps else c[j]
 
 
 @kernel
