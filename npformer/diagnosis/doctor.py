@@ -143,8 +143,11 @@ class Answers:
             for name, *seen in check(subject):
                 self.signs.setdefault(name, seen)
         except Exception as error:
+            why = str(error)
+            if not isinstance(error, ValueError):  # the model's own error, or one of this check
+                why = f"{type(error).__name__}: {error}"
             question = " ".join(check.__doc__.split()).rstrip(".")
-            self.missing.setdefault(str(error), []).append(question)
+            self.missing.setdefault(why, []).append(question)
 
     def findings(self):
         """The causes without what follows from them, the surest first, and what is missing."""

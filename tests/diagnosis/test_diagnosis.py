@@ -93,7 +93,9 @@ HEALTHY = {
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_nothing_is_found_where_nothing_is_wrong(name):
-    assert found_in(HEALTHY[name]()).names == []
+    found = found_in(HEALTHY[name]())
+    assert found.names == []
+    assert not [why for why in found.not_examined if "Error: " in why]  # no check fails itself
 
 
 def test_no_positions_are_a_choice_if_they_are_set_so():
