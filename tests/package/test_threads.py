@@ -301,3 +301,13 @@ def test_blocks_that_overlap_leave_everything_as_it_was():
     ended.set()
     thread.join()
     assert GET() == before
+
+
+@WITH_OPENBLAS
+def test_blocks_in_one_another():
+    before = GET()
+    with blas.blas_threads(1):
+        with blas.blas_threads(2):
+            assert GET() == 2
+        assert GET() == 1
+    assert GET() == before
