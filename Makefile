@@ -45,10 +45,10 @@ ifeq ($(TEXT),data/multi30k/train.en.gz)
 	$(BIN)/npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
 	$(BIN)/npformer train-gpt --text $(TEXT) --held-out data/multi30k/val.en.gz --out runs/gpt \
 		$(if $(wildcard runs/gpt/last.safetensors),--resume)
+	$(BIN)/npformer generate --model runs/gpt "A man is"
 else
 	$(BIN)/npformer train-gpt --text $(TEXT) --out runs/gpt $(if $(wildcard runs/gpt/last.safetensors),--resume)
 endif
-	$(BIN)/npformer generate --model runs/gpt "A man is"
 
 chat: $(VENV)/with-pretrained  ## talk with SmolLM2, a language model of 135 million weights (downloads its 93 MB)
 	$(BIN)/python -m npformer get-model smollm2

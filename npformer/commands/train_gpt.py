@@ -19,6 +19,7 @@ OUT
 Ctrl-C, SIGTERM and SIGHUP finish the current step, save, and exit with 130, 143 and 129.
 """
 
+import shlex
 from typing import Annotated
 
 from npformer.commands import called
@@ -121,6 +122,6 @@ def train(run, training):
     say(
         f"\n{best['bits_per_character']:.3f} bits per character of the held-out text after step "
         f"{best['step']}, {seconds / 60:.1f} minutes in this run"
-        f'\nnow: {called("generate")} --model {run.folder} "A man is"'
+        f"\nnow: {called('generate')} --model {run.folder} {shlex.quote(run.prompt)}"
     )
     return 0

@@ -107,10 +107,15 @@ class LanguageRun(TextRun):
         for step in count(self.trainer.n_steps):
             yield self.text.batch(self.settings.seed, step, self.settings.batch_size)
 
+    @property
+    def prompt(self):
+        """The beginning of the held-out text, whose tokens the model knows."""
+        return self.writer.tokens.decode(self.text.held_out[:8])
+
     def show_sample(self):
         """Print what the model writes now, after the first line of the held-out text has begun."""
         if self.ranks.is_first:
-            prompt = self.writer.tokens.decode(self.text.held_out[:8])
+            prompt = self.prompt
             options = {"seed": self.settings.seed, "temperature": 0.8}
             written = self.writer.write(prompt, n_tokens=120, **options)
             lines = (prompt + written).replace("\n", "\n    ")

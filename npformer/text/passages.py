@@ -8,6 +8,8 @@ from npformer.checks import check_int
 from npformer.operations.options import check_option
 from npformer.reference import derive_key, random_bits
 
+HELD_OUT = "the held-out text, the last tenth of the text if none is given,"
+
 
 class Text:
     """A text, whose end, or another text, is held out.
@@ -37,10 +39,11 @@ class Text:
         self.n_held_out = len(held_out)  # characters
         self.ids = tokens.encode(training)
         self.held_out = tokens.encode(held_out)
-        for name, ids in (("the text", self.ids), ("the held-out text", self.held_out)):
+        for name, ids in (("the text", self.ids), (HELD_OUT, self.held_out)):
             if len(ids) <= length:
-                expected = f"more than length={length}"
-                raise ValueError(f"{name} has {len(ids)} tokens, expected {expected}")
+                expected = f"expected more than length={length}"
+                advice = "give a longer text, or a smaller length"
+                raise ValueError(f"{name} has {len(ids)} tokens, {expected}: {advice}")
 
     def batch(self, seed, step, size):
         """A batch of passages from random places, (ids (B, T+1),): a function of (seed, step)."""

@@ -123,7 +123,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path, problem):
 
 
 def test_a_text_shorter_than_a_context_is_refused():
-    short = "the held-out text has 4 tokens, expected more than length=8"
+    short = "if none is given, has 4 tokens, expected more than length=8: give a longer text"
     refuses(ValueError, short, Text, "abcd" * 9, "abcd", Characters("abcd"), length=8)
     refuses(ValueError, "length=0, expected at least 1", Text, "abc", "abc", ABC, length=0)
 
