@@ -78,4 +78,6 @@ def _check_value(value, where, what, depth, count):
         raise ValueError(f"{where} is an integer of {size}, expected a smaller one")
     elif value is not None and not isinstance(value, (str, int, float)):
         wanted = "what JSON has: a dict, list, str, int, float, bool or None"
+        if getattr(value, "ndim", None) == 0:  # a number of NumPy
+            wanted += "; x.item() is that of NumPy's x"
         raise TypeError(f"{where} is a {type(value).__name__}, expected {wanted}")

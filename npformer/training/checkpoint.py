@@ -79,11 +79,19 @@ def _check_settings(owner, settings, expected, defaults):
         raise TypeError(f"{owner}={settings!r:.60}, expected a dict of settings")
     settings = _as_written_now(defaults | settings)
     for name, value in expected.items():
-        if settings.get(name) != value:
-            there = f"{settings.get(name)!r:.200} in the file"
-            raise ValueError(f"{name} is {there} and {value!r} in the {owner}")
+        there = settings.get(name)
+        if there != value:
+            if isinstance(there, dict) and isinstance(value, dict):
+                there, value = _different(there, value), _different(value, there)
+            raise ValueError(f"{name} is {there!r:.200} in the file and {value!r} in the {owner}")
     if unknown := sorted(settings.keys() - expected.keys()):
         raise ValueError(f"{owner} has settings that this npformer does not know: {unknown!s:.200}")
+
+
+def _different(settings, others):
+    """The settings that others do not have, or have with another value."""
+    missing = object()
+    return {name: value for name, value in settings.items() if others.get(name, missing) != value}
 
 
 def _as_written_now(settings):
