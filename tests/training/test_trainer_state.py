@@ -119,7 +119,7 @@ def test_a_trainer_with_other_arguments_is_refused_and_unchanged(tmp_path):
     refused(r"clip_norm is None in the file and 1\.0 in the trainer", clip_norm=1.0)
     refused("optimizer is {'name': 'Adam'.* and {'name': 'AdamW'", optimizer=AdamW(0.01))
     other = Adam(0.01, betas=(0.9, 0.98))
-    betas = r"optimizer is {'betas': \[0\.9, 0\.999\]} in the file and {'betas': \[0\.9, 0\.98\]} in"
+    betas = r"optimizer is {'betas': \[0\.9, 0\.999\]} in the file and {'betas': \[0\.9, 0\.98\]}"
     refused(betas, optimizer=other)
     refused("optimizer is {'name': 'Adam'.* and {'name': 'SGD'", optimizer=SGD(0.01))
     refused_model("d_ff is 12 in the file and 16 in the model", d_ff=16)
