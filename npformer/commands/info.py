@@ -8,7 +8,7 @@ mpiexec -n 2 npformer info       # also the ranks, their hosts and their cores
 from npformer.commands.shared import JsonFile, command_line, write_json
 
 from npformer.config import as_text, read_config
-from npformer.runtime.ranks import world
+from npformer.runtime.ranks import SHARE_CORES, world
 
 
 @command_line
@@ -17,6 +17,8 @@ def main(*, json: JsonFile | None = None):
     if not ranks.is_first:
         return
     config = read_config()
+    if not ranks.alone and ranks.fewest_cores < 1:
+        config["advice"].append({"do": None, "why": SHARE_CORES})
     write_json(json, config)
     print(as_text(config))
     if not ranks.alone:

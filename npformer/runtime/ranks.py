@@ -29,6 +29,7 @@ from npformer.runtime.threads import even_slices
 STARTED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # of some of them
 
+SHARE_CORES = "ranks share cores: start no more ranks on a host than it has cores"
 SOON = 0.1  # seconds of waiting until a rank asks whether another has ended
 
 
@@ -231,7 +232,7 @@ class Ranks(OneProcess):
         for rank, row in enumerate(self.table):
             lines.append(f"{rank:>4}   {row['host']:<20} {row['pid']:>8}   {row['cores']}")
         if self.fewest_cores < 1:
-            lines.append("ranks share cores: start no more ranks on a host than it has cores")
+            lines.append(SHARE_CORES)
         return "\n".join(lines)
 
 

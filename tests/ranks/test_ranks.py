@@ -182,6 +182,15 @@ def test_the_table_names_every_rank(found):
     assert ("ranks share cores" in found["table"]) == too_many
 
 
+def test_info_and_copy_show_the_table_and_info_advises_what_it_says():
+    info, _ = run(3, "npformer/__main__.py", "info")
+    assert "rank   host" in info
+    assert "ranks share cores" not in info or "Nothing to change" not in info
+    small = ["--steps", "1", "--no-plots", "--backend", "reference", "--quiet"]
+    copy, _ = run(2, "scripts/train_copy.py", *small)
+    assert "rank   host" in copy
+
+
 def test_one_process_imports_no_mpi():
     code = "import sys; from npformer.runtime.ranks import world; assert world().size == 1; "
     code += "print('mpi4py' in sys.modules)"
