@@ -23,6 +23,7 @@ from npformer.extras import pip_install
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.cores import cores
 from npformer.runtime.endings import Endings, error_text
+from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.threads import even_slices
 
 # What the programs that start MPI processes (mpiexec, mpirun, srun) set in the environment of each.
@@ -31,6 +32,8 @@ SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # of some of them
 
 SHARE_CORES = "ranks share cores: start no more ranks on a host than it has cores"
 SOON = 0.1  # seconds of waiting until a rank asks whether another has ended
+OF_ERROR = -1  # in place of a checksum, which is not negative
+CALLS = ("gather", "agree")  # their numbers begin the messages: ranks that differ are told
 
 
 class RankError(UserError):
@@ -68,9 +71,21 @@ class OneProcess:
         """Whether this is rank 0, which writes files."""
         return self.rank == 0
 
-    def gather(self, value):
-        """Return the values of all ranks, in their order: whatever JSON can hold."""
+    def gather(self, value, error=None):
+        """Return the values of all ranks, in their order: whatever JSON can hold.
+
+        An error of this rank is raised here, and a ``RankError`` with its message on the others.
+        """
+        if error is not None:
+            raise error
         return [value]
+
+    def results(self, work):
+        """Return the results of ``work()`` on all ranks, in their order: whatever JSON can hold.
+
+        An error of a rank is raised on all, as by ``gather``.
+        """
+        return [work()]
 
     def gather_arrays(self, x):
         """Return the arrays of all ranks, in their order; they have one axis and the same dtype."""
@@ -104,6 +119,13 @@ class OneProcess:
 
     def agree(self, facts):
         """Raise an error on all ranks if one has other facts, ``facts()`` -> dict, than rank 0."""
+
+    def agreed(self, work, facts):
+        """Return the result of ``work()``, of which ``facts(result)`` -> dict agree on all ranks.
+
+        An error of a rank is raised on all, as by ``gather``.
+        """
+        return work()
 
     def my_share(self, items):
         """Return this rank's part of a sequence: neighbours, about as many as other ranks have."""
@@ -161,26 +183,45 @@ class Ranks(OneProcess):
         return min(row["cores"] for row in self.table)
 
     def gather(self, value, error=None):
-        """Return the values of all ranks, in their order: whatever JSON can hold.
-
-        An error of this rank is raised here, and a ``RankError`` with its message on the others.
-        """
+        """As of ``OneProcess``."""
         message = None if error is None else error_text(error)
         mine = np.frombuffer(json_text([value, message]).encode(), np.uint8)
-        of_ranks = [json.loads(x.tobytes()) for x in self.gather_arrays(mine)]
+        texts = self._joined(mine, self.numbers("gather", mine.size, error))
         if error is not None:
             raise error
+        of_ranks = [json.loads(x.tobytes()) for x in texts]
         for rank, (_, message) in enumerate(of_ranks):
             if message is not None:
                 raise RankError(f"rank {rank}: {message}", rank)
         return [value for value, _ in of_ranks]
 
+    def results(self, work):
+        """As of ``OneProcess``."""
+        result, error = attempted(work)
+        with deferred_interrupts():
+            return self.gather(result, error)
+
     def gather_arrays(self, x):
         """Return the arrays of all ranks, in their order; they have one axis and the same dtype."""
-        sizes = self.stack(np.array(x.size))
+        return self._joined(x, self.numbers("gather", x.size))
+
+    def _joined(self, x, sizes):
+        """The arrays of all ranks, which have these sizes."""
         joined = np.empty(sizes.sum(), x.dtype)
         self.wait(self.comm.Iallgatherv(np.ascontiguousarray(x), [joined, sizes]))
         return np.split(joined, np.cumsum(sizes)[:-1])
+
+    def numbers(self, call, number, error=None):
+        """Return the numbers of all ranks, in their order, if all make the same call.
+
+        If they do not, raise the error of this rank, which is the reason, or a ``RankError``.
+        """
+        calls, numbers = self.stack(np.array([CALLS.index(call), number])).T
+        for rank, other in enumerate(calls):
+            if other != calls[0]:
+                differ = f"rank {rank} calls {CALLS[other]}, rank 0 {CALLS[calls[0]]}"
+                raise error or RankError(f"{differ}: all ranks have to make the same calls")
+        return numbers
 
     def stack(self, x):
         """Return the arrays of all ranks, of one shape and dtype, as one with a new first axis."""
@@ -192,26 +233,40 @@ class Ranks(OneProcess):
         """Return the result of ``work()`` on rank 0; its error is raised on all ranks."""
         result = error = None
         if self.is_first:
-            try:
-                result = json_text(work())
-            except BaseException as raised:  # an interrupt too: the others wait
-                error = raised
+            result, error = attempted(lambda: json_text(work()))
         self.wait(self.comm.Ibarrier(), pause=0.001)  # the work may take long
         return json.loads(self.gather(result, error)[0])
 
     def agree(self, facts):
         """Raise an error on all ranks if one has other facts, ``facts()`` -> dict, than rank 0."""
-        facts = facts()
-        digest = zlib.crc32(json_text(facts).encode())
-        if len(set(self.stack(np.array(digest)))) == 1:
-            return
+        self.agreed(facts, dict)
+
+    def agreed(self, work, facts):
+        """As of ``OneProcess``."""
+
+        def work_and_digest():
+            result = work()
+            return result, zlib.crc32(json_text(facts(result)).encode())
+
+        done, error = attempted(work_and_digest)
+        result, digest = done or (None, OF_ERROR)
+        with deferred_interrupts():
+            digests = set(self.numbers("agree", digest, error))
+            if OF_ERROR in digests:
+                self.gather(None, error)  # raises it
+            if len(digests) > 1:
+                self.refuse_what_differs(facts(result))
+        return result
+
+    def refuse_what_differs(self, facts):
+        """Raise an error on all ranks, which says in what a rank differs from rank 0."""
         first, *others = (dict(tree.leaves(of_rank)) for of_rank in self.gather(facts))
         rank, other = next((i, other) for i, other in enumerate(others, start=1) if other != first)
         name = next(name for name in first | other if other.get(name) != first.get(name))
         raise RankError(
             f"rank {rank} has {name}={other.get(name)!r:.200}, "
             f"rank 0 has {first.get(name)!r:.200}: "
-            "start all ranks with the same versions, settings and data"
+            "all ranks need the same versions, settings and data, and make the same calls"
         )
 
     def wait(self, *requests, pause=0):
@@ -269,6 +324,14 @@ def world():
             f"which uses {library}: {advice}"
         )
     return OneProcess()
+
+
+def attempted(work):
+    """The result of ``work()``, or None, and its error, or None: the other ranks wait for it."""
+    try:
+        return work(), None
+    except BaseException as error:  # an interrupt too
+        return None, error
 
 
 def json_text(value):

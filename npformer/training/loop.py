@@ -195,9 +195,16 @@ class Loop:
         return history
 
     def _is_stopped_by(self, callbacks):
-        """Call all callbacks; return whether one of them wishes to stop, on any rank."""
-        wishes = [callback(self.trainer, self.trainer.last) for callback in callbacks]
-        return self._any(any(wish is True or wish is np.True_ for wish in wishes))  # not by 1
+        """Call all callbacks; return whether one of them wishes to stop, on any rank.
+
+        An error of one is raised on all ranks.
+        """
+
+        def wishes_to_stop():
+            wishes = [callback(self.trainer, self.trainer.last) for callback in callbacks]
+            return any(wish is True or wish is np.True_ for wish in wishes)  # not by 1
+
+        return any(self.ranks.results(wishes_to_stop))
 
     def record_of(self, info) -> dict:
         """What the log says of a step, as soon as it is made."""
@@ -301,10 +308,9 @@ class Loop:
 
     def _next(self, batches):
         """The next batch, ``END`` after the last, which has to come on all ranks at once."""
-        batch = next(batches, END)
-        with deferred_interrupts():
-            self.ranks.agree(lambda: {"batches_end": batch is END})
-        return batch
+        return self.ranks.agreed(
+            lambda: next(batches, END), lambda batch: {"batches_end": batch is END}
+        )
 
     @contextmanager
     def _saving_after_errors(self):

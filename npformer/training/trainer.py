@@ -240,14 +240,11 @@ class Trainer:
         if batch and batches is not None:
             raise ValueError("step got a batch and batches=…, expected one of them")
         batches = [batch] if batches is None else list(batches)
-        check_batches(batches)
         start = time.perf_counter()
-        n_targets = sum(count_of(self.model, batch) for batch in batches)
-        if n_targets == 0:
-            warn("no target is counted: the loss is 0, and the step has no gradient")
         with self._guard(changing=True), one_blas_thread():
-            numbers = self._numbers(n_targets)
-            self.ranks.agree(lambda: facts_of_step(self, batches, numbers))
+            n_targets, numbers = self.ranks.agreed(
+                partial(self._checked, batches), partial(facts_of_step, self, batches)
+            )
             loss, norm, is_update = self._try_step(batches, self.state.key, numbers)
             loss, norm = float(loss), float(norm)
             if not is_update:
@@ -256,6 +253,14 @@ class Trainer:
             seconds = time.perf_counter() - start
             self.last = StepInfo(numbers.step, loss, numbers.lr, norm, n_targets, seconds)
         return loss
+
+    def _checked(self, batches):
+        """The number of targets of the next step's batches, and the ``Numbers`` of the step."""
+        check_batches(batches)
+        n_targets = sum(count_of(self.model, batch) for batch in batches)
+        if n_targets == 0:
+            warn("no target is counted: the loss is 0, and the step has no gradient")
+        return n_targets, self._numbers(n_targets)
 
     def _numbers(self, n_targets):
         """The ``Numbers`` of the next step."""
@@ -409,6 +414,7 @@ class Trainer:
                 expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
                 raise ValueError(f"arrays has {name!r}, expected {expected}")
         with self._guard():  # a file that is written is known to be of this training
+            self.ranks.agree(lambda: {"save": {"n_steps": self.n_steps}})
             ours, facts = contents_of(self)
             arrays = ours | arrays
             info = joined("info", facts, info)
@@ -495,13 +501,14 @@ def facts_of(trainer):
     }
 
 
-def facts_of_step(trainer, batches, numbers):
-    """What has to be the same on all ranks in each step."""
+def facts_of_step(trainer, batches, checked):
+    """What has to be the same on all ranks in each step, of what ``_checked`` has returned."""
+    n_targets, numbers = checked
     return {
         "step": numbers.step,
         "lr": numbers.lr,
         "shards": [trainer.sharding.count(batch) for batch in batches],
-        "targets": numbers.n_targets,
+        "targets": n_targets,
         "batch": checksum(x for batch in batches for x in batch),
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npformer.commands.shared import command  # before NumPy
 
-from npformer import SGD, CopyTask, Trainer, Transformer
+from npformer import SGD, Adam, CopyTask, Trainer, Transformer
 from npformer.runtime import endings
 from npformer.runtime.ranks import world
 
@@ -16,7 +16,7 @@ IS_LAST = RANKS.rank == RANKS.size - 1
 TASK = CopyTask(vocab=50, max_len=9)
 MODEL = Transformer(50, 50, d_model=64, n_heads=2, n_layers=1, d_ff=128)  # two chunks
 endings.FOR_MESSAGES = 0.5
-signal.alarm(100)  # whatever happens, the ranks end
+signal.alarm(180)  # whatever happens, the ranks end; a test waits less long
 
 
 def train(trainer, n_steps=20, callbacks=()):
@@ -24,24 +24,36 @@ def train(trainer, n_steps=20, callbacks=()):
     return trainer.fit(batches, callbacks=callbacks, progress=False)
 
 
-def wrong_batch(trainer):
-    """A batch that this rank alone finds wrong."""
-    src, tgt = TASK.batch(0, 8)
-    trainer.step(src, tgt[:4] if IS_LAST else tgt)
-
-
-def between_steps(trainer):
-    """An error of the user's own function."""
-
-    def fail(_, info):
-        if IS_LAST and info.step == 3:
+def own_loop(trainer):
+    """An error of the user's own loop, between two steps."""
+    for i in range(20):
+        trainer.step(*TASK.batch(i, 8))
+        if IS_LAST and trainer.n_steps == 3:
             raise ZeroDivisionError("of the user")
 
-    train(trainer, callbacks=[fail])
+
+def callback_before_save(trainer):
+    """An error in a callback of one rank, while the callback of the others saves."""
+
+    def save(_, info):
+        if IS_LAST and info.step == 3:
+            raise ZeroDivisionError("of the user")
+        trainer.save(Path(sys.argv[2]) / "callback.safetensors")
+
+    trainer = Trainer(MODEL, Adam(0.1), backend="reference", n_shards=RANKS.size, ranks=RANKS)
+    train(trainer, callbacks=[save])
 
 
 def interrupted(trainer):
-    """Ctrl-C of one rank."""
+    """Ctrl-C of one rank, in its own loop."""
+    for i in range(20):
+        trainer.step(*TASK.batch(i, 8))
+        if IS_LAST and trainer.n_steps == 3:
+            signal.raise_signal(signal.SIGINT)
+
+
+def interrupted_callback(trainer):
+    """Ctrl-C of one rank, in a callback."""
 
     def interrupt(_, info):
         if IS_LAST and info.step == 3:
@@ -81,8 +93,8 @@ def command_with_a_bug(trainer):
     sys.exit(main([]))
 
 
-WAYS = [wrong_batch, between_steps, interrupted, exits, saves_alone, computes_long]
-WAYS.append(command_with_a_bug)
+WAYS = [own_loop, callback_before_save, interrupted, interrupted_callback, exits]
+WAYS += [saves_alone, computes_long, command_with_a_bug]
 
 if __name__ == "__main__":
     way = {way.__name__: way for way in WAYS}[sys.argv[1]]

@@ -22,7 +22,7 @@ from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transf
 from npformer.arrays import on_host
 from npformer.diagnosis import watch
 from npformer.models import LowRank
-from npformer.runtime.ranks import RankError, world
+from npformer.runtime.ranks import RankError, checksum, world
 from npformer.text import TokenBatches
 from npformer.tokens import Subwords
 from npformer.training import load_checkpoint
@@ -248,10 +248,15 @@ class Forgetful(Silent):
 
 
 class Picky(Transformer):
-    """A model that refuses the token 49 when it has given all gradients, the last one twice."""
+    """A model that refuses two tokens.
+
+    It refuses 49 when it has given all gradients, the last one twice, and 48 without any.
+    """
 
     @wraps(Transformer.loss_and_grad)
     def loss_and_grad(self, params, src, tgt, **options):
+        if (src == 48).any():
+            raise ValueError("token 48")
         loss, grads, n = super().loss_and_grad(params, src, tgt, **options)
         if (src == 49).any():
             options["ready"]("output.weight", params["output"]["weight"])
@@ -265,13 +270,19 @@ def fails_in_a_step():
         trainer.loss_and_grad.loss_and_grad = Picky(50, 50, **SIZES).loss_and_grad
     batches = [TASK.batch(i, 8) for i in range(2)]
     for src, _ in batches:
-        src[src == 49] = 48
-    wrong = tuple(x.copy() for x in batches[0])
-    wrong[0][-1, 0] = 49  # in a row of the last rank
+        src[src >= 48] = 47
+
+    def with_token(token):
+        wrong = tuple(x.copy() for x in batches[0])
+        wrong[0][-1, 0] = token  # in a row of the last rank
+        return wrong
+
+    wrong = with_token(49)
+    two_wrong = [wrong, with_token(48)]
 
     def steps_of(trainer):
         messages = []
-        for several in ([wrong], batches[:1], [wrong, batches[1]], batches[1:2]):
+        for several in ([wrong], batches[:1], [wrong, batches[1]], two_wrong, batches[1:2]):
             try:
                 trainer.step(batches=several)
             except ValueError as error:
@@ -286,6 +297,54 @@ def fails_in_a_step():
         "same bits": same(trainers[0].flat_params, trainers[1].flat_params),
         "threads": len(threads),
     }
+
+
+LAST = RANKS.size - 1
+
+
+def fails_before_a_step():
+    """One rank has a wrong batch, and an error of its iterator; all catch it, and go on."""
+    trainer = trainer_of("adam", RANKS)
+    messages = []
+    for i in range(3):
+        src, tgt = TASK.batch(i, 8)
+        if i == 1 and RANKS.rank == LAST:
+            tgt = tgt[:4]
+        try:
+            trainer.step(src, tgt)
+        except ValueError as error:
+            messages.append(f"{type(error).__name__}: {error}")
+
+    def batches():
+        if RANKS.rank == LAST:
+            raise OSError("no such text")
+        yield TASK.batch(3, 8)
+
+    try:
+        trainer.fit(batches(), progress=False)
+    except (OSError, ValueError) as error:
+        messages.append(f"{type(error).__name__}: {error}")
+    train(trainer, 8, first=3)
+    return RANKS.gather([messages, trainer.n_steps, checksum([trainer.flat_params])])
+
+
+def fails_in_a_callback(folder):
+    """A callback of one rank raises; all catch it, save, and go on."""
+    trainer = trainer_of("adam", RANKS)
+    message = None
+
+    def fail(_, info):
+        if info.step == 3 and RANKS.rank == LAST:
+            raise ZeroDivisionError("of the user")
+
+    batches = [TASK.batch(i, 8) for i in range(9)]
+    try:
+        trainer.fit(batches, callbacks=[fail], progress=False)
+    except (ZeroDivisionError, RankError) as error:
+        message = f"{type(error).__name__}: {error}"
+    trainer.save(folder / "caught.safetensors")
+    train(trainer, 8, first=3)
+    return RANKS.gather([message, trainer.n_steps, checksum([trainer.flat_params])])
 
 
 def with_other_threads():
@@ -311,11 +370,28 @@ def time_messages():
     return bench_ranks.messages(trainer, RANKS) | {"numbers": trainer.flat_params.size}
 
 
+def save_alone(folder):
+    """Rank 0 saves, and the others make a step."""
+    trainer = trainer_of("adam", RANKS)
+    if RANKS.is_first:
+        trainer.save(folder / "alone.safetensors")
+    else:
+        trainer.step(*TASK.batch(0, 8))
+
+
+def call_another():
+    """Rank 0 agrees on facts, and the others gather values."""
+    if RANKS.is_first:
+        RANKS.agree(lambda: {"seed": 0})
+    else:
+        RANKS.gather(0)
+
+
 def fail():
     raise OSError("the disk is full")
 
 
-def refused():
+def refused(folder):
     """For each of these trainings, the errors that it ends with, on each rank."""
     adam = partial(trainer_of, "adam", RANKS)
     unequal = [TASK.batch(0, 4)] * (1 + RANKS.rank)
@@ -330,6 +406,8 @@ def refused():
         "other rates": lambda: train(new_trainer(MODEL, SGD(0.1 + RANKS.rank)), 8),
         "other settings": lambda: new_trainer(MODEL, Adam(0.1), seed=RANKS.rank),
         "other text": read_other_text,
+        "save alone": lambda: save_alone(folder),
+        "other call": call_another,
         "other end": lambda: adam().fit(unequal, progress=False),
         "other batch": lambda: train(adam(), 8, first=RANKS.rank),
     }
@@ -349,6 +427,8 @@ def main(folder):
         "watched": watched(),
         "stopped": stopped(),
         "fails in a step": fails_in_a_step(),
+        "fails before a step": fails_before_a_step(),
+        "fails in a callback": fails_in_a_callback(folder),
         "goes on": goes_on(folder),
         "on the gpu": on_the_gpu() if RANKS.size == 2 else None,
         "messages": time_messages(),
@@ -356,7 +436,7 @@ def main(folder):
         "arrays": [x.tolist() for x in RANKS.gather_arrays(np.arange(RANKS.rank))],
         "shares": RANKS.gather_lists(RANKS.my_share(list("abcde"))),
         "table": str(RANKS),
-        **refused(),
+        **refused(folder),
     }
     if RANKS.is_first:
         print(json.dumps(found))

@@ -121,21 +121,40 @@ def test_all_ranks_refuse_a_model_that_forgets_a_gradient(found):
 def test_an_error_of_one_rank_in_a_step_is_raised_on_all_and_all_can_go_on(found):
     of_steps = found["fails in a step"]
     reason = "ValueError: the gradient of output.weight: given twice, expected once"
-    assert of_steps["alone"] == [reason] * 2
+    assert of_steps["alone"] == [reason] * 3  # that of the first wrong batch of a step
     last = found["n"] - 1
-    others = [[f"RankError: rank {last}: {reason}"] * 2] * last
+    others = [[f"RankError: rank {last}: {reason}"] * 3] * last
     assert of_steps["messages"] == [*others, of_steps["alone"]]
     assert of_steps["same bits"]
     assert of_steps["threads"] == 0
+
+
+def test_an_error_of_one_rank_before_a_step_is_raised_on_all_and_all_can_go_on(found):
+    *others, (messages, n_steps, parameters) = found["fails before a step"]
+    of_batch, of_iterator = messages
+    assert of_batch.startswith("ValueError: ")
+    assert of_iterator == "OSError: no such text"
+    expected = [f"RankError: rank {found['n'] - 1}: {message}" for message in messages]
+    assert others == [[expected, n_steps, parameters]] * (found["n"] - 1)
+    assert n_steps == 2 + 2
+
+
+def test_an_error_of_a_callback_on_one_rank_is_raised_on_all_and_all_can_go_on(found):
+    *others, (message, n_steps, parameters) = found["fails in a callback"]
+    assert message == OF_THE_USER
+    of_others = f"RankError: rank {found['n'] - 1}: {OF_THE_USER}"
+    assert others == [[of_others, n_steps, parameters]] * (found["n"] - 1)
+    assert n_steps == 3 + 2
 
 
 OF_THE_USER = "ZeroDivisionError: of the user"
 WITHOUT_AN_ERROR = "rank 1 has ended, and this rank waits for it: all ranks have to make the same"
 # What the ranks print if the last one ends alone.
 ENDINGS = {
-    "wrong_batch": ["ValueError: ", "RankError: rank 1 has ended: ValueError: "],
-    "between_steps": [OF_THE_USER, f"RankError: rank 1 has ended: {OF_THE_USER}"],
+    "own_loop": [OF_THE_USER, f"RankError: rank 1 has ended: {OF_THE_USER}"],
+    "callback_before_save": [OF_THE_USER, "RankError: rank 1"],
     "interrupted": ["KeyboardInterrupt", "RankError: rank 1 has ended: KeyboardInterrupt"],
+    "interrupted_callback": ["KeyboardInterrupt", "RankError: rank 1: KeyboardInterrupt"],
     "exits": [f"RankError: {WITHOUT_AN_ERROR}"],
     "saves_alone": [f"RankError: {WITHOUT_AN_ERROR}"],
     "computes_long": [OF_THE_USER],
@@ -145,9 +164,10 @@ ENDINGS = {
 
 def test_no_rank_waits_for_ever_for_one_that_has_ended(tmp_path):
     program = "tests/ranks/endings_program.py"
+    latest = time.monotonic() + 120  # before the alarm of these processes
     started = {way: start(2, program, way, tmp_path) for way in ENDINGS}
     for way, process in started.items():
-        said = "".join(ended(process, seconds=100))
+        said = "".join(ended(process, seconds=latest - time.monotonic()))
         assert process.returncode != 0, way
         lines = said.splitlines()
         for message in ENDINGS[way]:
@@ -165,8 +185,14 @@ def test_ranks_that_differ_refuse_to_go_on_together(found):
     differ("other threads", "shards=")
     differ("other rates", "lr=1.1, rank 0 has 0.1")
     differ("other batch", "targets=")
+    differ("save alone", "save.n_steps=None, rank 0 has 0")
     differ("other text", "text.checksum=")
     differ("other end", "batches_end=False, rank 0 has True")
+
+
+def test_ranks_that_make_other_calls_are_told(found):
+    (message,) = set(found["other call"])
+    assert message == "rank 1 calls gather, rank 0 agree: all ranks have to make the same calls"
 
 
 def test_values_come_in_the_order_of_the_ranks(found):
