@@ -17,7 +17,7 @@ def tiny_tokenizer(special=CHATML, template=None):
     """A token for each byte, and some special ones, of which the last ends a text."""
     alphabet = sorted(import_tokenizers().pre_tokenizers.ByteLevel.alphabet())
     ids = {token: i for i, token in enumerate([*alphabet, *special])}
-    tokenizer = byte_pairs(ids, [])
+    tokenizer = byte_pairs(ids, {})
     tokenizer.add_special_tokens(list(special))
     end = special[-1] if special else None
     eos_ids = (ids[end],) if special else ()

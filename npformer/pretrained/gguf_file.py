@@ -260,7 +260,8 @@ def whole_tokenizer(said: dict) -> Any:
     steps = tokenizers.pre_tokenizers
     # A word that is a token stays whole in a Llama 3.
     keeps_words = WORDS.get(words) == OF_LLAMA3
-    inner = byte_pairs(vocabulary, said["merges"], ignore_merges=keeps_words)
+    merges = {f"tokenizer.ggml.merges: entry {i}": x for i, x in enumerate(said["merges"])}
+    inner = byte_pairs(vocabulary, merges, ignore_merges=keeps_words)
     if words == "smollm":
         digits = steps.Digits(individual_digits=True)
         inner.pre_tokenizer = steps.Sequence([digits, inner.pre_tokenizer])

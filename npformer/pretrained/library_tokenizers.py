@@ -74,8 +74,12 @@ def tokenizer_of_older(files: Files, about: dict, config: dict) -> tuple[Any, di
 
 def _byte_pairs_in(files, about, config):
     """A tokenizer as that of GPT-2 or of RoBERTa, of pairs of bytes."""
-    lines = text_in(files, "merges.txt").splitlines()
-    merges = [line for line in lines if line and not line.startswith("#version")]
+    lines = enumerate(text_in(files, "merges.txt").splitlines(), 1)
+    merges = {
+        f"merges.txt: line {i}": line
+        for i, line in lines
+        if line and not line.startswith("#version")
+    }
     vocabulary = json_in(files, "vocab.json")
     for token, id_ in vocabulary.items():
         check_int(f"vocab.json: {token:.40}", id_, at_least=0)
@@ -142,10 +146,13 @@ def _word_pieces_in(files, about):
     return inner, about
 
 
-def byte_pairs(vocabulary: dict[str, int], merges: list[str], **options: Any) -> Any:
-    """A tokenizer of byte pairs, such as "t h", which divides a text into words as GPT-2 does."""
+def byte_pairs(vocabulary: dict[str, int], merges: dict[str, str], **options: Any) -> Any:
+    """A tokenizer of byte pairs, such as "t h", which divides a text into words as GPT-2 does.
+
+    The pairs are given by their places in a file, which errors name.
+    """
     tokenizers = import_tokenizers()
-    pairs = [merge.partition(" ")[::2] for merge in merges]
+    pairs = [_pair_in(place, merge, vocabulary) for place, merge in merges.items()]
     with as_value_error(NO_TOKENIZER):
         inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, pairs, **options))
     inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -153,10 +160,27 @@ def byte_pairs(vocabulary: dict[str, int], merges: list[str], **options: Any) ->
     return inner
 
 
+def _pair_in(place, merge, vocabulary):
+    """The two tokens of a pair, such as "t h"."""
+    tokens = tuple(merge.split(" ")) if isinstance(merge, str) else ()
+    if len(tokens) != 2:
+        expected = "expected two tokens with a space between them"
+        raise ValueError(f"{place} is {shown(merge)}, {expected}")
+    for token in tokens:
+        if token not in vocabulary:
+            raise ValueError(f"{place} has {shown(token)}, expected a token of the vocabulary")
+    return tokens
+
+
 def around_text(before: list[str], after: list[str], vocabulary: dict[str, int]) -> Any:
     """The step that puts tokens before and after each text."""
-    special = [(token, vocabulary[token]) for token in (*before, *after)]
-    single = [*before, "$A", *after]
+    # It calls each token by its id: it would read "$" and ":" in a token as its own signs.
+    special = [
+        {"id": f"token {vocabulary[token]}", "ids": [vocabulary[token]], "tokens": [token]}
+        for token in (*before, *after)
+    ]
+    names = [token["id"] for token in special]
+    single = [*names[: len(before)], "$A", *names[len(before) :]]
     with as_value_error(NO_TOKENIZER):
         return import_tokenizers().processors.TemplateProcessing(
             single=single, pair=[*single, "$B"], special_tokens=special

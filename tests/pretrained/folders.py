@@ -74,6 +74,7 @@ def gguf_file(folder, about=(), added=(), family="llama", tensors=()):
     }
     values = {name: x for name, x in (values | dict(about)).items() if x is not None}
     parameters |= dict(tensors)
-    path, merges = folder / "model.gguf", ["t h", "th e"]
+    path = folder / "model.gguf"
+    merges = values.pop("tokenizer.ggml.merges", ["t h", "th e"])
     write_gguf(path, family, values, parameters, tokens, list(kinds.values()), merges)
     return path, tokens

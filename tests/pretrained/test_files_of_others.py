@@ -425,14 +425,6 @@ def test_tokens_that_were_added_later_are_tokens(tmp_path):
     assert expected in refused(path)
 
 
-def test_an_id_that_is_no_number_and_a_pair_of_three_are_refused(tmp_path):
-    path = gpt2_with(tmp_path, [*"abc"])
-    (path / "merges.txt").write_text("a b c\n")
-    assert "Token `b c` out of vocabulary" in refused(path)
-    edit(path / "vocab.json", a="b")
-    assert "vocab.json: a='b' is a str, expected an int" in refused(path)
-
-
 def test_special_tokens_are_those_that_the_settings_name(tmp_path):
     path = gpt2_with(tmp_path, [*"abcd", "<s>", "</s>"])
     edit(path / "special_tokens_map.json", **ROLES)

@@ -26,7 +26,7 @@ from npformer.pretrained import ctranslate2  # noqa: E402
 from npformer.pretrained.families import FAMILIES  # noqa: E402
 from npformer.pretrained.family import OF_ALL  # noqa: E402
 from npformer.pretrained.pytorch import PyTorch  # noqa: E402
-from tests.pretrained.folders import configure, edit, refused  # noqa: E402
+from tests.pretrained.folders import configure, edit, gguf_file, refused  # noqa: E402
 from tests.tools import forge_pretrained  # noqa: E402
 from tests.tools.forge_pretrained import MODELS, small_tokenizer  # noqa: E402
 from tests.tools.forgery import joined, parts  # noqa: E402
@@ -85,6 +85,26 @@ def test_a_gguf_file_says_which_tokens_are_around_a_text(copy, left_out):
     wanted = tokenizer.encode("the man", special=False)
     wanted = [259] * (left_out != "bos") + wanted + [259] * (left_out != "eos")
     assert tokenizer.encode("the man") == wanted
+
+
+@pytest.mark.parametrize("name", ["float16", "float32", "float64"])
+def test_a_dtype_is_a_name_a_type_or_one_of_numpy(originals, name):
+    for dtype in (name, getattr(np, name), np.dtype(name)):
+        model, params, _ = pretrained.load(originals["gpt2"], dtype=dtype)
+        assert model.dtype == {"float16": "float32"}.get(name, name)
+        assert {x.dtype.name for _, x in tree.leaves(params)} == {name}
+
+
+@pytest.mark.parametrize("begin", ["<|bos:0|>", "$A", "$"])
+def test_a_gguf_file_may_have_any_signs_in_the_tokens_around_a_text(tmp_path, begin):
+    about = {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.add_eos_token": True}
+    kinds = {begin: 3, "<end:1|>": 3}
+    _, tokens = gguf_file(tmp_path, added=kinds)
+    begin_id, end_id = map(tokens.index, kinds)
+    about |= {"tokenizer.ggml.bos_token_id": begin_id, "tokenizer.ggml.eos_token_id": end_id}
+    path, _ = gguf_file(tmp_path, about, added=kinds)
+    wanted = [begin_id, tokens.index("the"), end_id]
+    assert pretrained.load(path)[2].encode("the") == wanted
 
 
 def test_half_precision_is_kept(originals):

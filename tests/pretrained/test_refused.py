@@ -31,6 +31,14 @@ def without_tokenizer(folder):
     return folder
 
 
+def with_byte_pairs(folder):
+    """Put GPT-2's vocab.json and merges.txt in the place of a tokenizer."""
+    without_tokenizer(folder)
+    edit(folder / "vocab.json", a=0, b=1, ab=2)
+    (folder / "merges.txt").write_text("#version: 0.2\na b\n")
+    return folder
+
+
 def with_word_pieces(folder):
     """Put BERT's vocab.txt in the place of a tokenizer."""
     without_tokenizer(folder)
@@ -71,6 +79,8 @@ def test_what_a_file_may_not_say_is_named(row, copy, tmp_path):
     elif row["model"] == "sentences of characters":
         path = without_tokenizer(with_sentences(tmp_path / "sentences"))
         (path / "npformer_characters.txt").write_text("abc ")
+    elif row["model"] == "byte pairs":
+        path = with_byte_pairs(copy("gpt2"))
     elif row["model"] == "word pieces":
         path = with_word_pieces(copy("bert"))
     else:

@@ -128,7 +128,7 @@ def small_tokenizer():
     pairs = ["t h", "th e", "a n"]
     words = [pair.replace(" ", "") for pair in pairs]
     vocabulary = {token: i for i, token in enumerate([*letters, *words, "</s>"])}
-    inner = byte_pairs(vocabulary, pairs)
+    inner = byte_pairs(vocabulary, {pair: pair for pair in pairs})
     about = {"eos_token": "</s>", "chat_template": "{{ messages }}"}
     files = {
         "tokenizer.json": inner.to_str().encode(),
