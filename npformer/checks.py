@@ -122,6 +122,11 @@ def is_float_dtype(dtype):
     return dtype.kind in "fc" and dtype.itemsize > 1
 
 
+def name_of_dtype(dtype):
+    """The name of a dtype, which is given as such, as a type of NumPy's, or by its name."""
+    return getattr(dtype, "__name__", str(dtype))
+
+
 def check_float_dtype(name, value):
     """A dtype of real or complex floats, or its name, as a ``numpy.dtype``."""
     try:

@@ -9,7 +9,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import Array, beside, kept, number_of
 from npformer.backends import get_backend
-from npformer.checks import check_ids, check_two_axes
+from npformer.checks import check_ids, check_two_axes, name_of_dtype
 from npformer.layers.projection import linear_grads
 from npformer.models.gradients import Gradients
 from npformer.models.initialization import Initializer, ShapesOnly
@@ -199,7 +199,7 @@ class Model:
         if self.pad_id is not None and not 0 <= self.pad_id < min(vocabularies, default=1):
             which = "both vocabularies" if len(vocabularies) > 1 else "the vocabulary"
             raise ValueError(f"pad_id={self.pad_id}, expected an id of {which}")
-        dtype = getattr(self.dtype, "__name__", str(self.dtype))
+        dtype = name_of_dtype(self.dtype)
         if dtype not in ("float32", "float64"):
             raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
         self._set(dtype=dtype)

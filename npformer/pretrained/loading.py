@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from npformer.checks import check_choice, shown, warn
+from npformer.checks import check_choice, name_of_dtype, shown, warn
 from npformer.files.checkpoint import refusing
 from npformer.files.paths import MISSING, check_path, kind_of_file
 from npformer.models.low_rank import LowRank
-from npformer.operations.options import settings_from
 from npformer.pretrained.adapters import split_adapters, with_adapters
 from npformer.pretrained.families import family_of
 from npformer.pretrained.files import json_or_empty, tensors_in
@@ -179,11 +178,11 @@ def _load_model(contents, settings):
 def built(family, ours, tensors, settings):
     """A model of ours and its parameters; ``settings`` are in place of those of its files."""
     all_settings = ours | settings
-    dtype = settings.get("dtype", "float32")
-    dtype = check_choice("dtype", getattr(dtype, "__name__", dtype), DTYPES)
+    dtype = name_of_dtype(settings.get("dtype", "float32"))
+    check_choice("dtype", dtype, DTYPES)
     if dtype == "float16":
         all_settings["dtype"] = "float32"  # in which it computes: the parameters alone are short
-    model = settings_from(family.model, all_settings, family.model.__name__)
+    model = family.model(**all_settings)
     return model, family.read(model, tensors, dtype)
 
 
