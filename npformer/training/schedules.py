@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from npformer.checks import check_int
-from npformer.operations.options import check_fields, check_option
+from npformer.operations.options import check_fields, check_option, names_checked
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Schedule:
         raise NotImplementedError
 
 
+@names_checked
 @dataclass(frozen=True)
 class noam(Schedule):
     """The paper's schedule (section 5.3): factor · D^-½ · min(step^-½, step · warmup^-3/2).
@@ -48,6 +49,7 @@ class noam(Schedule):
         return self.factor * self.d_model**-0.5 * min(step**-0.5, step * self.warmup**-1.5)
 
 
+@names_checked
 @dataclass(frozen=True)
 class inverse_sqrt(Schedule):
     """Rise linearly to ``peak`` in ``warmup`` steps, then fall as the step's inverse square root.
@@ -73,6 +75,7 @@ class inverse_sqrt(Schedule):
         return self.peak * min(step / self.warmup, (self.warmup / step) ** 0.5)
 
 
+@names_checked
 @dataclass(frozen=True)
 class warmup_cosine(Schedule):
     """Rise linearly to ``peak`` in ``warmup`` steps, then fall along half a cosine.

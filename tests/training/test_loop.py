@@ -18,17 +18,17 @@ from trainings import assert_same, log_of, outcome, steps_of
 from npformer import (
     Adam,
     CopyTask,
-    Encoder,
-    LanguageModel,
     NonFiniteError,
     ParameterAverage,
     Trainer,
     Transformer,
-    models,
     noam,
     warmup_cosine,
 )
+from npformer.models.description import MODELS
+from npformer.models.low_rank import LowRank
 from npformer.training import OPTIMIZERS, inverse_sqrt, load_checkpoint
+from npformer.training.schedules import Schedule
 
 pytest.importorskip("safetensors")
 TASK = CopyTask(vocab=11, max_len=5)
@@ -411,12 +411,11 @@ def test_an_unknown_setting_is_named_with_the_known_ones():
         make().fit([], valid=5)
 
 
-CLASSES = [*OPTIMIZERS.values(), Transformer, LanguageModel, Encoder]
-CLASSES += [models.Recurrent, models.ByteNet, models.SequenceAutoencoder, models.LowRank]
+CLASSES = [*OPTIMIZERS.values(), *Schedule.__subclasses__(), *MODELS.values(), LowRank]
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_an_unknown_setting_of_a_model_or_an_optimizer_is_named_with_those_of_its_signature(kind):
+def test_an_unknown_setting_is_named_with_those_of_the_signature(kind):
     names = ", ".join(inspect.signature(kind).parameters)
     message = f"^learning_rate=0.1 is no setting of {kind.__name__}, expected {names}$"
     with pytest.raises(TypeError, match=message):
