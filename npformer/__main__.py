@@ -21,8 +21,8 @@ def main(argv=None):
     the help.
     """
     arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
-    if arguments[0] == "help":  # of a command, if one follows
-        arguments = [*arguments[1:2], "--help"]
+    if arguments[0] == "help":
+        arguments = asked_for(arguments[1:])
     name, *rest = arguments
     if name in COMMANDS:
         before = sys.argv
@@ -31,13 +31,26 @@ def main(argv=None):
             return importlib.import_module(f"npformer.commands.{name.replace('-', '_')}").main()
         finally:
             sys.argv = before
-    parser = new_parser(help_text(), prog=called("").strip(), usage="%(prog)s COMMAND [OPTION ...]")
-    version = f"npformer {__version__}"
-    parser.add_argument("--version", action="version", version=version, help="print it, and end")
+    parser = own_parser()
     if not name.startswith("-"):
         others = nearest(name, COMMANDS) or f"; {parser.prog} --help lists them"
         parser.error(f"unknown command {name!r:.40}{others}")
     return parser.parse_args([name, *rest])
+
+
+def asked_for(names):
+    """The arguments that show the help of a command, or of npformer, for the words after help."""
+    if len(names) > 1:
+        own_parser().error(f"unrecognized arguments: {' '.join(names[1:])}")
+    return ["--help"] if names == ["help"] else [*names, "--help"]
+
+
+def own_parser():
+    """The parser of npformer without a command."""
+    parser = new_parser(help_text(), prog=called("").strip(), usage="%(prog)s COMMAND [OPTION ...]")
+    version = f"npformer {__version__}"
+    parser.add_argument("--version", action="version", version=version, help="print it, and end")
+    return parser
 
 
 def help_text():

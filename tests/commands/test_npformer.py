@@ -51,11 +51,19 @@ print(sorted({"numpy", "numba", "matplotlib", "sentencepiece"} & {*sys.modules})
 
 def test_help_shows_every_command_with_an_example(run):
     code, shown, _ = run()
-    assert (code, shown) == run("--help")[:2] == run("help")[:2]
+    for arguments in (["--help"], ["help"], ["help", "help"]):
+        assert run(*arguments)[:2] == (code, shown)
     for name in COMMANDS:
         assert f"\n  {name} " in shown
         assert f" npformer {name} " in shown
     assert shown.isascii()
+
+
+@pytest.mark.parametrize("name", ["copy", "help"])
+def test_help_is_of_one_command(name, run):
+    code, _, message = run("help", name, "nonsense", "more")
+    assert code == 2
+    assert message.endswith("npformer: error: unrecognized arguments: nonsense more\n")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
