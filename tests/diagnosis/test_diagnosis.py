@@ -13,7 +13,17 @@ from refusals import refuses
 
 from scripts.measure.diagnose_mistakes import examined
 from scripts.measure.diagnosed import changes
-from scripts.measure.diagnosed.cases import adapted, after, classes, numbers, pairs, text, trained
+from scripts.measure.diagnosed.cases import (
+    adapted,
+    after,
+    classes,
+    loaded,
+    numbers,
+    pairs,
+    rules_of_text,
+    text,
+    trained,
+)
 from scripts.measure.diagnosed.mistakes import MISTAKES, TESTED
 
 import npformer as nf
@@ -96,6 +106,14 @@ def test_nothing_is_found_where_nothing_is_wrong(name):
     found = found_in(HEALTHY[name]())
     assert found.names == []
     assert not [why for why in found.not_examined if "Error: " in why]  # no check fails itself
+
+
+def test_another_task_with_the_same_words_is_no_mistake():
+    case = loaded(rules_of_text())
+    backwards = {"batch": (case["batch"][0][:, ::-1].copy(),)}
+    assert names_in(case | backwards) == ["worse than chance"]
+    assert names_in(trained(case, params=case["params"]) | backwards) == []
+    assert names_in(adapted(case) | backwards) == []
 
 
 def test_no_positions_are_a_choice_if_they_are_set_so():

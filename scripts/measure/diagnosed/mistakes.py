@@ -890,9 +890,27 @@ def training_goes_on_in_another_order():
     return with_batch(after(rules_of_text()), all_in_another_order)
 
 
+def text_of_four_words():
+    """A text in which each word is followed by itself or by the next of four."""
+    rng = np.random.default_rng(0)
+    return text(batch=(3 + np.cumsum(rng.integers(0, 2, (32, 10)), axis=1) % 4,))
+
+
+def with_other_words(case):
+    return with_batch(case, lambda ids: (ids + 5,))
+
+
+@tested
 @mistake("worse than chance")
 def new_adapters_for_another_vocabulary():
-    return with_batch(adapted(loaded(rules_of_text())), all_in_another_order)
+    return with_other_words(adapted(loaded(text_of_four_words())))
+
+
+@tested
+@mistake("worse than chance")
+def new_training_with_another_vocabulary():
+    case = loaded(text_of_four_words())
+    return with_other_words(trained(case, params=case["params"]))
 
 
 @mistake("worse than chance")
