@@ -477,10 +477,12 @@ def test_a_setting_that_is_unusual_is_named_alone():
 
 
 def test_numbers_are_said_of_the_input_and_of_the_targets():
-    (found,) = found_in(changes.with_batch(numbers(), lambda x, y: (x + 300, y + 400)), quick=True)
+    (found,) = found_in(
+        changes.with_batch(numbers(), lambda x, y: (x + 300, y + 40_000)), quick=True
+    )
     assert found.name == "scale of the data"
     assert "input: mean 300" in found.seen
-    assert "targets: mean 400" in found.seen
+    assert "targets: mean 4e+04" in found.seen
 
 
 def test_parameters_are_compared_with_those_of_the_trainer():
