@@ -74,9 +74,17 @@ def error_text(error):
 
     >>> error_text(ValueError("lr=-1")), error_text(KeyboardInterrupt())
     ('ValueError: lr=-1', 'KeyboardInterrupt')
+    >>> class Mute(Exception):
+    ...     __str__ = None
+    >>> error_text(Mute())
+    'Mute'
     """
     kind = type(error).__name__
-    return f"{kind}: {error}" if str(error) else kind
+    try:
+        message = str(error)
+    except Exception:  # of the error itself: the others still have to know of it
+        return kind
+    return f"{kind}: {message}" if message else kind
 
 
 def abort_at_exit(error):
