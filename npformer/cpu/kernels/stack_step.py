@@ -24,9 +24,17 @@ from npformer.runtime.threads import FEW_ROWS
 
 # The fields of the settings that the kernel of a step reads. It is not used with others that are
 # not at their defaults.
-OF_LAYER = "attention norm norm_type eps activation dropout_rate hidden_dropout_rate"
-OF_ATTENTION = "n_heads n_kv_heads causal window scale dropout_rate rotary"
-OF_ROTARY = "base scaling pairs llama3"
+OF_LAYER = {
+    "attention",
+    "norm",
+    "norm_type",
+    "eps",
+    "activation",
+    "dropout_rate",
+    "hidden_dropout_rate",
+}
+OF_ATTENTION = {"n_heads", "n_kv_heads", "causal", "window", "scale", "dropout_rate", "rotary"}
+OF_ROTARY = {"base", "scaling", "pairs", "llama3"}
 
 
 class Step(NamedTuple):
@@ -57,7 +65,7 @@ def stack_step(layers, settings, has_memory, max_rows, n_steps):
     attention = settings.attention
     records = (settings, OF_LAYER), (attention, OF_ATTENTION), (attention.rotary, OF_ROTARY)
     for record, known in records:
-        if record is not None and not changed_fields(record) <= {*known.split()}:
+        if record is not None and not changed_fields(record) <= known:
             return None
     stack = stack_of(layers, settings, has_memory)
     return stack and StackKernel(with_panels(stack, max_rows, n_steps), settings, has_memory)
