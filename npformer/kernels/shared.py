@@ -196,12 +196,13 @@ def make_packed_kernels(kernel_of, empty, module: HeadAttention, without=""):
 
     def backward(dout, inputs, saved, gradients, settings, keep_mask, bias, dropout_key):
         """Write the gradients (dq, dkv), and return that of the bias, or None without one."""
-        out, *saved = saved
+        out, peak, total = saved
         q, k, v = split_q_kv(*inputs, settings)
-        dout, out = (split_heads(x, settings.n_heads) for x in (dout, out))
-        gradients = split_q_kv(*gradients, settings)
+        heads = (q, k, v, split_heads(out, settings.n_heads))
+        dout_heads = split_heads(dout, settings.n_heads)
+        dheads = split_q_kv(*gradients, settings)
         for_kernel = module.kernel_options(q, k, keep_mask, bias, settings, dropout_key)
-        dbias = module.attend_backward(dout, (q, k, v, out), saved, gradients, for_kernel)
+        dbias = module.attend_backward(dout_heads, heads, (peak, total), dheads, for_kernel)
         if dbias is NotImplemented or bias is None:
             return dbias
         return summed_to(dbias, bias.shape)
