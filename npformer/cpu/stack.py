@@ -67,10 +67,13 @@ def _sublayers_of(params, D, d_ff, settings, has_memory, form):
         """With a first map to ``n_first`` numbers, and a last one of ``n_last``."""
         maps = params[name]
         norm = params[f"{name}_norm"]
-        first, last = _map_of(maps[first], D, n_first, form), _map_of(maps["out"], n_last, D, form)
-        gain = _vector(norm["gain"], D, form)
-        bias = _vector(norm.get("bias"), D, form)
-        return Sublayer(kind, first, last, gain, bias)
+        return Sublayer(
+            kind=kind,
+            first=_map_of(maps[first], D, n_first, form),
+            last=_map_of(maps["out"], n_last, D, form),
+            gain=_vector(norm["gain"], D, form),
+            bias=_vector(norm.get("bias"), D, form),
+        )
 
     sublayers = [sublayer(OWN, "attention", "qkv", sum(settings.attention.widths(D)), D)]
     if has_memory:

@@ -119,7 +119,8 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
                     multiply_columns(dscores, q_tile, dk_tile, (n, K, m), scale, True)
                     multiply_padded(dscores, k_tile, dq_tile, (m, K, n), scale, True)
             # A pair of tiles that is not skipped adds to the first row of these two.
-            finite &= edges_are_finite(dk_tile[:n_all, :K]) & edges_are_finite(dv_tile[:n_all, :Kv])
+            finite &= edges_are_finite(dk_tile[:n_all, :K])
+            finite &= edges_are_finite(dv_tile[:n_all, :Kv])
             copy_rows(dk_tile, dk[b, g, s : s + n_all])
             copy_rows(dv_tile, dv[b, g, s : s + n_all])
         for i in range(share):
