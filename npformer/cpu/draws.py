@@ -3,14 +3,30 @@
 The body of ``mix32`` is used only when the JIT is switched off, and shows what is computed.
 """
 
+from functools import lru_cache
+
 import numba
 import numpy as np
 from numba.extending import lower_builtin, type_callable
 
 from npformer.cpu.jit import inlined
+from npformer.reference.math.dropout import kept_scale, threshold
+from npformer.reference.math.random import key_words
 
 ROUNDS = (16, 0x7FEB352D), (15, 0x846CA68B)  # shifts and factors
 LAST_SHIFT = 16
+KEEP_ALL = np.uint32(0), np.uint32(0), np.uint32(0)
+
+
+@lru_cache  # the backward pass asks again
+def drawing(dropout_rate, dropout_key, dtype):
+    """What a kernel needs for dropout: ``draw`` for ``is_kept``, and the factor by which kept
+    elements are scaled.
+    """
+    if dropout_rate == 0:
+        return KEEP_ALL, dtype.type(1)
+    draw = (np.uint32(threshold(dropout_rate)), *key_words(dropout_key))
+    return draw, dtype.type(kept_scale(dropout_rate))
 
 
 def mix32(h):

@@ -8,7 +8,7 @@ import numpy as np
 
 from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE
 from npformer.cpu.few_rows import Matrix, panels_of, record_at
-from npformer.cpu.kernels.linear import NOTHING, Map
+from npformer.cpu.maps import NOTHING, Map
 from npformer.quantized import Quantized
 from npformer.reference.math.activations import INPUTS
 

@@ -10,8 +10,9 @@ import pytest
 from numpy.testing import assert_array_equal
 from tested import npf
 
+from npformer.cpu.draws import drawing
 from npformer.cpu.jit import kernel
-from npformer.cpu.kernels.dropout import drawing, drop_row
+from npformer.cpu.kernels.dropout import drop_row
 from npformer.reference.math.dropout import dropout_keep
 
 N = 2**18

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.cpu.kernels.dropout import drawing
+from npformer.cpu.draws import drawing
 from npformer.reference.math.attention import scale_of
 
 KNOWN = "causal scale dropout_rate softcap"  # the fields of AttentionOptions that the kernels know

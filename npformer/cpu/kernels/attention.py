@@ -8,9 +8,9 @@ from npformer import reference
 from npformer.arrays import as_rows, transpose
 from npformer.cpu.attention_tiles import KNOWN, Tile, as_heads, kernel_options, weigh
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.draws import is_kept
+from npformer.cpu.draws import drawing, is_kept
 from npformer.cpu.jit import kernel
-from npformer.cpu.kernels.dropout import drawing, dropped
+from npformer.cpu.kernels.dropout import dropped
 from npformer.cpu.kernels.flash_attention import of_bias
 from npformer.cpu.scalar import like
 from npformer.reference.math.attention import scale_of

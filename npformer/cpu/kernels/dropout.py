@@ -1,20 +1,15 @@
 """Dropout in one pass."""
 
-from functools import lru_cache
-
 import numpy as np
 
 from npformer import reference
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.draws import is_kept, is_kept_by_halves, mixed_high
+from npformer.cpu.draws import drawing, is_kept, is_kept_by_halves, mixed_high
 from npformer.cpu.jit import inlined
 from npformer.cpu.scalar import like
-from npformer.reference.math.dropout import kept_scale, threshold
-from npformer.reference.math.random import key_words
 from npformer.runtime.memory import empty
 
 ONE = np.uint32(1)
-KEEP_ALL = np.uint32(0), np.uint32(0), np.uint32(0)
 
 
 @kernel_of(reference.dropout)
@@ -34,18 +29,6 @@ def dropped(x, dropout_rate, dropout_key):
     y = empty(x.shape, x.dtype)
     drop_row(x.reshape(-1), y.reshape(-1), 0, *drawing(dropout_rate, dropout_key, x.dtype))
     return y
-
-
-@lru_cache  # the backward pass asks again
-def drawing(dropout_rate, dropout_key, dtype):
-    """What a kernel needs for dropout: ``draw`` for ``is_kept``, and the factor by which kept
-    elements are scaled.
-    """
-    if dropout_rate == 0:
-        return KEEP_ALL, dtype.type(1)
-    return (np.uint32(threshold(dropout_rate)), *key_words(dropout_key)), dtype.type(
-        kept_scale(dropout_rate)
-    )
 
 
 @inlined

@@ -5,9 +5,8 @@ order of the ids.
 from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.draws import is_kept
+from npformer.cpu.draws import drawing, is_kept
 from npformer.cpu.jit import kernel
-from npformer.cpu.kernels.dropout import drawing
 from npformer.cpu.rows import add_row
 from npformer.cpu.scalar import like
 from npformer.reference.math.embedding import scale_of

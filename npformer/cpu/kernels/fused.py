@@ -5,17 +5,18 @@ import numpy as np
 from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of, original
+from npformer.cpu.draws import drawing
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import KINDS, Identity, activate, multiply_by_slope
-from npformer.cpu.kernels.dropout import drawing, drop_row
+from npformer.cpu.kernels.dropout import drop_row
 from npformer.cpu.kernels.linear import (
-    NOTHING,
     by_rows,
     gradients_of_parameters,
     map_rows,
     multiply_by,
     multiply_by_transposed,
 )
+from npformer.cpu.maps import NOTHING
 from npformer.cpu.rows import add_row
 from npformer.cpu.scalar import like
 from npformer.reference.math.activations import INPUTS

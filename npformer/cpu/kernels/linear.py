@@ -1,7 +1,5 @@
 """The linear map: products of two-dimensional matrices, written to recycled memory."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from npformer import reference
@@ -10,6 +8,7 @@ from npformer.cpu.backend import as_matrix, kernel_of, ops, suited
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.few_rows import JIT, WORTH_IT, multiply_few_rows, panels_of, team_for
 from npformer.cpu.jit import inlined, kernel
+from npformer.cpu.maps import NOTHING
 from npformer.cpu.rows import add_row
 from npformer.cpu.sums import add_rows
 from npformer.quantized import Quantized
@@ -17,8 +16,6 @@ from npformer.runtime.memory import empty
 from npformer.runtime.threads import FEW_ROWS, even_slices, in_parts, n_kernel_threads
 
 ROWS_OF_A_PART = 256  # of a product, at least: BLAS copies the other matrix for each part
-# In place of a bias, of scales, or of panels.
-NOTHING = {dtype: np.empty(0, dtype) for dtype in BLAS}
 
 
 @kernel_of(reference.linear, as_it_lies="weight")
@@ -134,19 +131,6 @@ def _suited(x):
 
 if JIT:
     ops.hooks["few_rows_linear"] = few_rows_linear
-
-
-class Map(NamedTuple):
-    """The arrays of a linear map of a few rows. What there is not is empty.
-
-    Python passes them as a plain tuple: numba takes microseconds to look at the type of a named
-    one.
-    """
-
-    weight: np.ndarray  # transposed, if it has integers
-    panels: np.ndarray  # copies of its columns
-    scale: np.ndarray  # of the columns of integers
-    bias: np.ndarray
 
 
 @inlined

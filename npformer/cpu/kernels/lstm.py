@@ -9,8 +9,9 @@ from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
-from npformer.cpu.kernels.linear import NOTHING, multiply_and_sum
+from npformer.cpu.kernels.linear import multiply_and_sum
 from npformer.cpu.kernels.recurrence import add_where, states_before, steps_of
+from npformer.cpu.maps import NOTHING
 from npformer.cpu.rows import add_row, copy_row
 from npformer.cpu.scalar import like, sigmoid, tanh
 from npformer.runtime.memory import empty

@@ -13,9 +13,10 @@ from npformer.cpu.few_rows import JIT, array_at, team_for
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import KINDS, activate
 from npformer.cpu.kernels.decoding import address_of_attention, attend_together, cached_of
-from npformer.cpu.kernels.linear import Map, map_few_rows
+from npformer.cpu.kernels.linear import map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
+from npformer.cpu.maps import Map
 from npformer.cpu.rows import add_row, copy_row
 from npformer.cpu.stack import FEED_FORWARD, OWN, stack_of, sublayer_at, with_panels
 from npformer.operations.options import changed_fields
