@@ -87,8 +87,8 @@ def _gradients(dy, x, weight, bias, h, kind, draw):
 
 
 @kernel
-def _map_and_activate(x, h, y, first, weight, bias, kind, draw, factor):
-    multiply_by(x, weight, h)
+def _map_and_activate(x, h, y, first, right_factor, bias, kind, draw, factor):
+    multiply_by(x, right_factor, h)
     _activate(h, y, first, bias, kind, draw, factor)
 
 
@@ -103,17 +103,17 @@ def _activate(h, y, first, bias, kind, draw, factor):
 
 
 @kernel
-def _activate_backward(dy, h, dh, dx, first, weight, kind, draw, factor):
+def _activate_backward(dy, h, dh, dx, first, right_factor, kind, draw, factor):
     n, F = dy.shape
     for i in range(n):
         drop_row(dy[i], dh[i, :F], (first + i) * F, draw, factor)
         multiply_by_slope(kind, dh[i], h[i])
-    multiply_by_transposed(dh, weight, dx)
+    multiply_by_transposed(dh, right_factor, dx)
 
 
 @kernel
-def _map_drop_and_add(x, y, residual, first, weight, bias, draw, factor):
-    multiply_by(x, weight, y)
+def _map_drop_and_add(x, y, residual, first, right_factor, bias, draw, factor):
+    multiply_by(x, right_factor, y)
     _drop_and_add(y, residual, first, bias, draw, factor)
 
 

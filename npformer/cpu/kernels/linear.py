@@ -69,20 +69,22 @@ def gradients_of_parameters(x, dy, weight):
 def by_rows(kernel, matrices, weight, *rest):
     """Call a kernel for all rows of these matrices in parts, each multiplied by the weight.
 
-    It gets some rows of each matrix, the number of the first, the weight as ``multiply_by`` takes
-    it, and the rest.
+    It gets some rows of each matrix, the number of the first, the right factor, and the rest.
     """
-    right = _right_factor(weight)
+    right_factor = _right_factor_of(weight)
 
     def work(part):
-        kernel(*[matrix[part] for matrix in matrices], part.start, right, *rest)
+        kernel(*[matrix[part] for matrix in matrices], part.start, right_factor, *rest)
 
     in_parts(work, len(matrices[0]), ROWS_OF_A_PART, weight.size)
 
 
-def _right_factor(weight):
-    """(``BLAS[dtype]``; the matrix or its transpose, C-contiguous; whether it is the transpose). So
-    a kernel is not compiled again for the other layout.
+def _right_factor_of(weight):
+    """A weight as ``multiply_by`` takes it: (``BLAS[dtype]``; the matrix or its transpose,
+    C-contiguous; whether it is the transpose).
+
+    So a kernel is not compiled again for the other layout. It is a plain tuple for the reason that
+    ``Map`` gives.
     """
     is_transposed = weight.flags.f_contiguous and not weight.flags.c_contiguous
     matrix = weight.T if is_transposed else np.ascontiguousarray(weight)
@@ -134,9 +136,9 @@ if JIT:
 
 
 @inlined
-def multiply_by(x, weight, y):
-    """y = x W."""
-    blas, matrix, is_transposed = weight
+def multiply_by(x, right_factor, y):
+    """y = x W, where the right factor is that of W."""
+    blas, matrix, is_transposed = right_factor
     if is_transposed:
         multiply(blas, x, matrix.T, y, False)
     else:
@@ -144,15 +146,15 @@ def multiply_by(x, weight, y):
 
 
 @inlined
-def multiply_by_transposed(dy, weight, dx):
-    """dx = dy Wᵀ."""
-    blas, matrix, is_transposed = weight
+def multiply_by_transposed(dy, right_factor, dx):
+    """dx = dy Wᵀ, where the right factor is that of W."""
+    blas, matrix, is_transposed = right_factor
     multiply_by(dy, (blas, matrix, not is_transposed), dx)
 
 
 @kernel
-def _map(x, y, first, weight, bias):
-    multiply_by(x, weight, y)
+def _map(x, y, first, right_factor, bias):
+    multiply_by(x, right_factor, y)
     for i in range(len(y)):
         add_row(bias, y[i])
 
@@ -169,8 +171,8 @@ def map_few_rows(team, x, arrays, y):
 
 
 @kernel
-def _gradient_of_input(dy, dx, first, weight):
-    multiply_by_transposed(dy, weight, dx)
+def _gradient_of_input(dy, dx, first, right_factor):
+    multiply_by_transposed(dy, right_factor, dx)
 
 
 @kernel
