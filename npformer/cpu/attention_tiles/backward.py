@@ -45,8 +45,8 @@ def attend_backward(dout, heads, saved, gradients, options):
 
 
 def _room(q, v):
-    """Matrices ``with_room``, in the order of ``_attend_backward``: for all queries of the heads
-    that share keys, for a tile of keys, for a pair of tiles, and for row sums.
+    """Matrices ``with_room``, in four tuples: for all queries of the heads that share keys, for a
+    tile of keys, for a pair of tiles, and for row sums.
     """
     T, K = q.shape[2:]
     S, Kv = v.shape[2:]
@@ -56,7 +56,9 @@ def _room(q, v):
     of_queries = [(share, T, K), (share, T, Kv), (share, T, K), (share, T)]
     of_keys = [(K, n), (Kv, n), (n, K), (n, K), (n, Kv)]
     of_pair = [(m, n), (m, n), (2, n)]
-    return with_room([*of_queries, *of_keys, *of_pair, (Kv, ROWS), (ROWS, ROWS)], q.dtype)
+    of_sums = [(Kv, ROWS), (ROWS, ROWS)]
+    matrices = with_room([*of_queries, *of_keys, *of_pair, *of_sums], q.dtype)
+    return matrices[:4], matrices[4:9], matrices[9:12], matrices[12:]
 
 
 @of_any_layout
@@ -65,9 +67,10 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
     q, k, v, out = heads
     dq, dk, dv, dout = dheads
     peak, total = saved
-    q_rows, dout_rows, dq_rows, row_sums = room[:4]
-    k_columns, v_columns, k_tile, dk_tile, dv_tile = room[4:9]
-    scores, dweights, rows = room[9:12]
+    of_queries, of_keys, of_pair, of_sums = room
+    q_rows, dout_rows, dq_rows, row_sums = of_queries
+    k_columns, v_columns, k_tile, dk_tile, dv_tile = of_keys
+    scores, dweights, rows = of_pair
     _, H, T, K = q.shape
     _, G, S, Kv = v.shape
     share = H // G
@@ -86,7 +89,7 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
             copy_rows(q[b, h], q_rows[i])
             copy_rows(dout[b, h], dout_rows[i])
             if S > KEYS:
-                _sum_rows(dout_rows[i], out[b, h], room[12:], row_sums[i])
+                _sum_rows(dout_rows[i], out[b, h], of_sums, row_sums[i])
         dq_rows[:] = 0
         # Keys outside, queries inside: dk and dv of a tile stay in the cache until they are whole.
         for s in range(0, S, KEYS):
