@@ -36,14 +36,19 @@ def sgd_update(param, grad, velocity, lr, momentum, nesterov, grad_scale):
 
 @kernel_of(reference.adam_update)
 def adam_update(param, grad, m, v, lr, step, beta1, beta2, eps, weight_decay, grad_scale):
-    rates = 1 - beta1, 1 - beta2
-    scales = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
-    _update(_adam, (param, grad, m, v), grad_scale, lr, *rates, eps, weight_decay, *scales)
+    m_rate = 1 - beta1
+    v_rate = 1 - beta2
+    m_scale = 1 / (1 - beta1**step)
+    v_scale = 1 / (1 - beta2**step)
+    numbers = lr, m_rate, v_rate, eps, weight_decay, m_scale, v_scale
+    _update(_adam, (param, grad, m, v), grad_scale, *numbers)
 
 
 @kernel_of(reference.lion_update)
 def lion_update(param, grad, m, lr, beta1, beta2, weight_decay, grad_scale):
-    _update(_lion, (param, grad, m), grad_scale, lr, 1 - beta1, 1 - beta2, weight_decay)
+    step_rate = 1 - beta1
+    m_rate = 1 - beta2
+    _update(_lion, (param, grad, m), grad_scale, lr, step_rate, m_rate, weight_decay)
 
 
 def _update(kernel, arrays, grad_scale, *numbers):
