@@ -37,10 +37,20 @@ class Attention(NamedTuple):
 attention_at = record_at(Attention)
 
 
-def cached_of(kv, at, keep_mask):
+class Cached(NamedTuple):
     """The keys and values that some rows attend to, as ``KeyValueCache`` has them, but for the
-    mask, which has two axes: (kv, at, keep_mask).
+    mask, which has two axes.
+
+    Python passes them as a plain tuple, for the reason that ``Map`` gives.
     """
+
+    kv: np.ndarray
+    at: np.ndarray
+    keep_mask: np.ndarray
+
+
+def cached_of(kv, at, keep_mask):
+    """What ``Cached`` has, as a plain tuple, from what ``KeyValueCache`` has."""
     return kv, at, NO_MASK if keep_mask is None else np.ascontiguousarray(keep_mask[:, 0, 0])
 
 
@@ -92,7 +102,8 @@ def address_of_attention(dtype):
         no_bias = np.empty((1, 1, 1, 0), dtype)
         n = len(out) * job.n_heads
         part = n * piece // job.pieces, n * (piece + 1) // job.pieces
-        _attend(q, (kv, at, keep_mask), no_bias, job.n_heads, dtype(job.scale), out, part)
+        cached = Cached(kv, at, keep_mask)
+        _attend(q, cached, no_bias, job.n_heads, dtype(job.scale), out, part)
 
     return address_of(compute, JOB)
 

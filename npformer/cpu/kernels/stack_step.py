@@ -12,7 +12,12 @@ from npformer.cpu.backend import ops
 from npformer.cpu.few_rows import JIT, array_at, team_for
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import KINDS, activate
-from npformer.cpu.kernels.decoding import address_of_attention, attend_together, cached_of
+from npformer.cpu.kernels.decoding import (
+    Cached,
+    address_of_attention,
+    attend_together,
+    cached_of,
+)
 from npformer.cpu.kernels.linear import map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
@@ -154,8 +159,8 @@ def _steps(team, x, table, weight, cached, memory, turned, step):
     kv, at, keep_mask = cached
     memory_kv, memory_at, memory_mask = memory
     for i in range(len(table)):
-        own = kv[i], at, keep_mask
-        of_memory = memory_kv[i], memory_at, memory_mask
+        own = Cached(kv[i], at, keep_mask)
+        of_memory = Cached(memory_kv[i], memory_at, memory_mask)
         _layer(team, x, table[i], weight, own, of_memory, turned, step)
 
 
@@ -231,12 +236,11 @@ def _cache_newest(packed, d_model, turned, own, step):
     if positions are rotary; otherwise there are no angles.
     """
     cos, sin = turned
-    kv, at, _ = own
-    n_turned = d_model + kv.shape[1] // 2
+    n_turned = d_model + own.kv.shape[1] // 2
     for b in range(len(cos)):
         turn_row(packed[b], cos[b], sin[b], n_turned, step.is_halves, packed[b])
     for b in range(len(packed)):
-        copy_row(packed[b, d_model:], kv[at[b, -1]])
+        copy_row(packed[b, d_model:], own.kv[own.at[b, -1]])
 
 
 @inlined
