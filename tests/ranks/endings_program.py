@@ -15,8 +15,6 @@ RANKS = world()
 IS_LAST = RANKS.rank == RANKS.size - 1
 TASK = CopyTask(vocab=50, max_len=9)
 MODEL = Transformer(50, 50, d_model=64, n_heads=2, n_layers=1, d_ff=128)  # two chunks
-endings.FOR_MESSAGES = 0.5
-signal.alarm(180)  # whatever happens, the ranks end; a test waits less long
 
 
 def train(trainer, n_steps=20, callbacks=()):
@@ -96,6 +94,8 @@ def command_with_a_bug(trainer):
 WAYS = [own_loop, callback_before_save, interrupted, interrupted_callback, exits]
 WAYS += [saves_alone, computes_long, command_with_a_bug]
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # pytest imports this file, too
+    endings.FOR_MESSAGES = 0.5
+    signal.alarm(180)  # whatever happens, the ranks end; a test waits less long
     way = {way.__name__: way for way in WAYS}[sys.argv[1]]
     way(Trainer(MODEL, SGD(0.1), backend="reference", n_shards=RANKS.size, ranks=RANKS))
