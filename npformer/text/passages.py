@@ -8,8 +8,6 @@ from npformer.checks import check_int
 from npformer.operations.options import check_option
 from npformer.reference import derive_key, random_bits
 
-HELD_OUT = "the held-out text, the last tenth of the text if none is given,"
-
 
 class Text:
     """A text, whose end, or another text, is held out.
@@ -39,7 +37,8 @@ class Text:
         self.n_held_out = len(held_out)  # characters
         self.ids = tokens.encode(training)
         self.held_out = tokens.encode(held_out)
-        for name, ids in (("the text", self.ids), (HELD_OUT, self.held_out)):
+        of_held_out = "the held-out text, the last tenth of the text if none is given,"
+        for name, ids in (("the text", self.ids), (of_held_out, self.held_out)):
             if len(ids) <= length:
                 expected = f"expected more than length={length}"
                 advice = "give a longer text, or a smaller length"
